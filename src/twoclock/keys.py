@@ -1,9 +1,9 @@
 """Randomness by index: step k of seed s draws from a key made of (s, k) and of nothing else.
 
-The generator is Threefry-2x32 with 20 rounds (Salmon et al., *Parallel random numbers: as easy as 1, 2, 3*, 2011) and its
-bits are those of ``jax.random.key(s)``. JAX rolls the rounds into a loop on the CPU, which passes over memory five times;
-written out they fuse into the code that uses them, at about a fifth of the cost. That is what makes a key per seed and
-step affordable.
+The generator is Threefry-2x32 with 20 rounds (Salmon et al., *Parallel random numbers: as easy as 1, 2, 3*, 2011) and
+its bits are those of ``jax.random.key(s)``. JAX rolls the rounds into a loop on the CPU, which passes over memory five
+times; written out they fuse into the code that uses them, at about a fifth of the cost. That is what makes a key per
+seed and step affordable.
 """
 
 from __future__ import annotations
@@ -31,9 +31,14 @@ def start_key(seed: Any) -> jax.Array:
     return jax.random.fold_in(_key(seed), _START)
 
 
+def step_stream(seed: Any) -> jax.Array:
+    """The key that the steps of seed s fold their number into."""
+    return jax.random.fold_in(_key(seed), _STEPS)
+
+
 def step_key(seed: Any, k: Any) -> jax.Array:
     """The key of step k of seed s."""
-    return jax.random.fold_in(jax.random.fold_in(_key(seed), _STEPS), k)
+    return jax.random.fold_in(step_stream(seed), k)
 
 
 def _threefry(key: Any, count: Any) -> tuple[Any, Any]:

@@ -30,11 +30,11 @@ class Fast:
         f ← (1 − λ_k) f + λ_k F(θ, ω, X)
         g ← (1 − λ_k) g + λ_k G(θ, ω, X)        with F and G at the old (θ, ω); f₀ = g₀ = 0
 
-    ``order="paper"`` is Algorithm 1 to the letter: θ and ω move with the *old* f and g. ``order="fresh"`` blends first and
-    moves with the new ones. With λ ≡ 1 ``fresh`` is the standard method exactly and ``paper`` is it one step late.
+    ``order="paper"`` is Algorithm 1 to the letter: θ and ω move with the *old* f and g. ``order="fresh"`` blends first
+    and moves with the new ones. With λ ≡ 1 ``fresh`` is the standard method exactly and ``paper`` is it one step late.
 
-    f estimates ∇h(θ) and g estimates the mean of G: their squared norms are recorded as ``f_sq`` and ``g_sq``, a measure
-    of progress that needs no known answer.
+    f estimates ∇h(θ) and g estimates the mean of G: their squared norms are recorded as ``f_sq`` and ``g_sq``, a
+    measure of progress that needs no known answer.
 
     Args:
         alpha: step size of the slow variable θ.
@@ -53,7 +53,7 @@ class Fast:
     beta: Any = "2/(k+10)"
     lam: Any = "4/(k+16)"
     lam_g: Any = None
-    order: Literal["paper", "fresh"] = static("paper")
+    order: Literal["paper", "fresh"] = static(default="paper")
 
     def __post_init__(self) -> None:
         if self.order not in ("paper", "fresh"):

@@ -1,0 +1,79 @@
+"""A user's own operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from twoclock.core import InputError, Key, Operator, PyTree, pytree, static
+
+__all__ = ["custom"]
+
+
+@pytree
+class Custom:
+    theta: PyTree
+    omega: PyTree
+    env: PyTree
+    F: Operator = static()
+    G: Operator = static()
+    noise: Callable[[Key], PyTree] = static()
+    sampler: Callable[..., Any] | None = static(default=None)
+    metrics: Callable[[PyTree, PyTree], dict[str, Any]] | None = static(default=None)
+
+    def init(self, key: Key) -> tuple[PyTree, PyTree, PyTree]:
+        return jax.tree.map(jnp.asarray, (self.theta, self.omega, self.env))
+
+    def draw(self, u: PyTree, theta: PyTree, env: PyTree) -> tuple[PyTree, PyTree]:
+        return (u, env) if self.sampler is None else self.sampler(u, theta, env)
+
+    def measure(self, theta: PyTree, omega: PyTree) -> dict[str, Any]:
+        return {} if self.metrics is None else self.metrics(theta, omega)
+
+
+def custom(
+    F: Operator,
+    G: Operator,
+    noise: Callable[[Key], PyTree],
+    theta: PyTree,
+    omega: PyTree,
+    draw: Callable[[PyTree, PyTree, PyTree], tuple[PyTree, PyTree]] | None = None,
+    env: PyTree = None,
+    measure: Callable[[PyTree, PyTree], dict[str, Any]] | None = None,
+) -> Custom:
+    """A problem from two functions.
+
+    Find θ with E[F(θ, ω*(θ), X)] = 0, where ω*(θ) is the root of E[G(θ, ·, X)]. G need not be a gradient.
+
+    Args:
+        F: ``F(theta, omega, x)``, of the structure of theta.
+        G: ``G(theta, omega, x)``, of the structure of omega.
+        noise: ``noise(key) -> u``, the randomness of one step.
+        theta: the start of the slow variable, any pytree of floats.
+        omega: the start of the fast variable, any pytree of floats.
+        draw: ``draw(u, theta, env) -> (x, env)`` makes the sample; without it x is u itself.
+        env: the start of the environment that ``draw`` carries along (the state of a Markov chain, say).
+        measure: ``measure(theta, omega) -> {name: scalar}``, recorded at the marks.
+
+    Minimise ½(θ−1)² where the gradient θ−1 is only seen through ω, which tracks θ in noise:
+
+    >>> import jax, twoclock as tc
+    >>> problem = tc.problems.custom(
+    ...     F=lambda theta, omega, x: omega - 1,
+    ...     G=lambda theta, omega, x: omega - theta + x,
+    ...     noise=lambda key: jax.random.normal(key),
+    ...     theta=0.0,
+    ...     omega=0.0,
+    ...     measure=lambda theta, omega: {"error": (theta - 1) ** 2},
+    ... )
+    >>> result = tc.solve(problem, tc.Fast(), steps=1000, seeds=4)
+    >>> bool(result.summary("error")["mean"].iloc[-1] < 0.1)
+    True
+    """
+    for name, value in {"F": F, "G": G, "noise": noise}.items():
+        if not callable(value):
+            raise InputError(f"`custom({name}=…)` must be a function, got {type(value).__name__}")
+    return Custom(theta, omega, env, F, G, noise, draw, measure)

@@ -1,0 +1,132 @@
+"""Quadratic h with a linear, rotating inner operator: the smallest problem with everything known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from twoclock.core import InputError, Key, pytree
+from twoclock.trees import sqnorm
+
+__all__ = ["quadratic"]
+
+
+@pytree
+class Quadratic:
+    H: Any
+    C: Any
+    M: Any
+    W: Any
+    theta_star: Any
+    start: Any
+    sigma: Any
+
+    def init(self, key: Key) -> tuple[Any, Any, None]:
+        return self.start, jnp.zeros_like(self.start), None
+
+    def noise(self, key: Key) -> Any:
+        return jax.random.normal(key, self.start.shape)
+
+    def draw(self, u: Any, theta: Any, env: None) -> tuple[Any, None]:
+        return self.sigma * u, env
+
+    def F(self, theta: Any, omega: Any, x: Any) -> Any:
+        return self.mean_F(theta, omega) + x
+
+    def G(self, theta: Any, omega: Any, x: Any) -> Any:
+        return self.mean_G(theta, omega) + x
+
+    def mean_F(self, theta: Any, omega: Any) -> Any:
+        return self.H @ (theta - self.theta_star) + self.C @ (omega - self.omega_star(theta))
+
+    def mean_G(self, theta: Any, omega: Any) -> Any:
+        return self.M @ (omega - self.omega_star(theta))
+
+    def omega_star(self, theta: Any) -> Any:
+        return self.W @ theta
+
+    def h(self, theta: Any) -> Any:
+        d = theta - self.theta_star
+        return d @ self.H @ d / 2
+
+    def measure(self, theta: Any, omega: Any) -> dict[str, Any]:
+        return {
+            "error": sqnorm(theta - self.theta_star),
+            "gap": self.h(theta),
+            "gradient": sqnorm(self.H @ (theta - self.theta_star)),
+            "tracking": sqnorm(omega - self.omega_star(theta)),
+        }
+
+    def constants(self) -> dict[str, float]:
+        """Exact L, μ_h, μ_G and B of the paper's assumptions, by eigenvalues and singular values."""
+        H, C, M, W = (np.asarray(a, float) for a in (self.H, self.C, self.M, self.W))
+        lipschitz = [np.linalg.norm(a, 2) for a in (H - C @ W, C, M @ W, M, H, W)]
+        return {
+            "L": float(max(lipschitz)),
+            "mu_h": float(np.linalg.eigvalsh(H)[0]),
+            "mu_g": float(np.linalg.eigvalsh((M + M.T) / 2)[0]),
+            "noise": float(np.asarray(self.sigma) ** 2 * len(H)),
+        }
+
+
+def quadratic(
+    dim: int = 10,
+    mu_h: float = 0.5,
+    mu_g: float = 0.5,
+    top: float = 1.0,
+    rotation: float = 1.0,
+    coupling: float = 0.5,
+    sigma: float = 0.1,
+    seed: int = 0,
+) -> Quadratic:
+    """A strongly convex quadratic whose gradient is seen through a tracking variable.
+
+        h(θ) = ½ (θ−θ*)ᵀ H (θ−θ*),    ω*(θ) = W θ
+        F(θ, ω, X) = H (θ−θ*) + C (ω − ω*(θ)) + X
+        G(θ, ω, X) = M (ω − ω*(θ)) + X,    M = S + rotation · (a skew matrix of norm 1)
+
+    with X normal, the same draw in F and G. Where ``rotation`` is not 0, M is not symmetric and G is the gradient of
+    nothing. H and S have eigenvalues from μ_h, μ_G to ``top``; all of it is drawn from ``seed``. ``constants()`` gives
+    the exact L, μ_h, μ_G and noise level.
+
+    Args:
+        dim: dimension of θ and of ω.
+        mu_h: smallest eigenvalue of H.
+        mu_g: smallest eigenvalue of the symmetric part S of M.
+        top: largest eigenvalue of H and of S.
+        rotation: norm of the skew part of M.
+        coupling: norm of C, and of W.
+        sigma: standard deviation of each entry of the noise.
+        seed: draws the matrices, the solution θ* and the start.
+
+    >>> quadratic(dim=3, mu_h=0.25).constants()["mu_h"]
+    0.25
+    """
+    if dim < 1:
+        raise InputError(f"`dim` must be at least 1, got {dim}")
+    for name, value in {"mu_h": mu_h, "mu_g": mu_g}.items():
+        if not 0 < value <= top:
+            raise InputError(f"`{name}` must lie in (0, top={top:g}], got {value:g}")
+    for name, value in {"rotation": rotation, "coupling": coupling, "sigma": sigma}.items():
+        if not 0 <= value < np.inf:
+            raise InputError(f"`{name}` must be a finite number that is not negative, got {value:g}")
+    rng = np.random.default_rng(seed)
+
+    def spectrum(low: float) -> np.ndarray:
+        basis, _ = np.linalg.qr(rng.standard_normal((dim, dim)))
+        matrix = basis * np.linspace(low, top, dim) @ basis.T if dim > 1 else np.full((1, 1), low)
+        return (matrix + matrix.T) / 2
+
+    def unit(matrix: np.ndarray) -> np.ndarray:
+        norm = np.linalg.norm(matrix, 2)
+        return matrix / norm if norm else matrix
+
+    H, S = spectrum(mu_h), spectrum(mu_g)
+    skew = rng.standard_normal((dim, dim))
+    M = S + rotation * unit(skew - skew.T)
+    C, W = (coupling * unit(rng.standard_normal((dim, dim))) for _ in range(2))
+    theta_star, start = rng.standard_normal((2, dim)) / np.sqrt(dim)
+    return Quadratic(H, C, M, W, theta_star, start + theta_star, np.float64(sigma))

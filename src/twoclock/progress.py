@@ -1,0 +1,57 @@
+"""A bar for long runs: rate, time left, seeds diverged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from twoclock.run import Tick
+
+
+@contextmanager
+def watch(progress: bool | Callable[[Tick], None], steps: int, lanes: int) -> Iterator[Callable[[Tick], None]]:
+    """What to call with each tick: nothing, the user's own function, or a bar on the terminal."""
+    if callable(progress):
+        yield progress
+    elif not progress:
+        yield lambda tick: None
+    else:
+        with bar() as columns:
+            task = columns.add_task("steps", total=steps, lanes=lanes, diverged=0)
+            yield lambda tick: columns.update(task, completed=tick.step, diverged=tick.diverged)
+
+
+def bar() -> Any:
+    """A rich progress bar whose tasks count steps and have the fields ``lanes`` and ``diverged``."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            speed = (task.finished_speed or task.speed or 0) * task.fields["lanes"]
+            return Text(f"{_si(speed)} seed-steps/s", style="cyan")
+
+    class Diverged(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            count, lanes = task.fields["diverged"], task.fields["lanes"]
+            return Text(f"{count}/{lanes} diverged", style="red" if count else "dim")
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
+        Rate(),
+        TimeRemainingColumn(),
+        Diverged(),
+        console=Console(stderr=True),
+    )
+
+
+def _si(number: float) -> str:
+    for unit in ("", "k", "M", "G"):
+        if number < 1000:
+            return f"{number:.3g}{unit}"
+        number /= 1000
+    return f"{number:.3g}T"

@@ -1,0 +1,166 @@
+"""Everything on disk: results that people can open, and checkpoints that a run can go on from. Nothing is pickled."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from twoclock.core import InputError, PyTree
+
+_FORMAT = 1
+
+
+def save(folder: str | Path, spec: dict[str, Any], history: pd.DataFrame, trees: dict[str, PyTree]) -> Path:
+    """Write a result folder: ``spec.json``, ``history.parquet``, ``arrays.npz``. It appears whole or not at all."""
+    target = writable(folder)
+    part = target.with_name(target.name + f".part-{os.getpid()}")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    arrays: dict[str, np.ndarray] = {}
+    layout = {name: _encode(tree, arrays) for name, tree in trees.items()}
+    history.to_parquet(part / "history.parquet", index=False)
+    np.savez(part / "arrays.npz", **arrays)  # type: ignore[arg-type]
+    (part / "spec.json").write_text(json.dumps({**spec, "format": _FORMAT, "layout": layout}, indent=1) + "\n")
+    target.mkdir(exist_ok=True)
+    for name in ("arrays.npz", "history.parquet", "spec.json"):  # the spec comes last: with it the folder is complete
+        os.replace(part / name, target / name)
+    part.rmdir()
+    return target
+
+
+def load(folder: str | Path) -> tuple[dict[str, Any], pd.DataFrame, dict[str, PyTree]]:
+    """Read a result folder back."""
+    root = Path(folder)
+    if not is_complete(root):
+        raise InputError(f"`path` must be a folder that `result.save` wrote; {root} has no spec.json")
+    try:
+        spec = json.loads((root / "spec.json").read_text())
+        history = pd.read_parquet(root / "history.parquet")
+        with np.load(root / "arrays.npz", allow_pickle=False) as arrays:
+            trees = {name: _decode(layout, arrays) for name, layout in spec.pop("layout").items()}
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f"`path` {root} is damaged ({_first_line(error)}); run it again") from error
+    if spec.pop("format") != _FORMAT:
+        raise InputError(f"`path` {root} was written by another version of twoclock; run it again")
+    return spec, history, trees
+
+
+def is_complete(folder: str | Path) -> bool:
+    return (Path(folder) / "spec.json").is_file()
+
+
+def writable(folder: str | Path) -> Path:
+    """The folder as a path that can be written to, made if need be."""
+    path = Path(folder).expanduser().absolute()
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        probe = path / f".probe-{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise InputError(f"the folder {path} cannot be written ({error.strerror}); choose another") from None
+    return path
+
+
+def fresh(folder: str | Path, option: str, remedy: str) -> Path:
+    """The folder, writable and empty."""
+    path = Path(folder).expanduser().absolute()
+    if path.is_file():
+        raise InputError(f"`{option}` must be a folder, {path} is a file; choose another")
+    if path.is_dir() and any(path.iterdir()):
+        raise InputError(f"`{option}` must be an empty or new folder, {path} has files in it; {remedy}")
+    return writable(path)
+
+
+class Checkpoints:
+    """The latest state of a run, kept by orbax: written aside and renamed, so a kill leaves the one before.
+
+    Args:
+        folder: where to keep it.
+        identity: what the run is; a checkpoint with another identity is refused, by the name of what differs.
+    """
+
+    def __init__(self, folder: str | Path, identity: dict[str, Any]) -> None:
+        import orbax.checkpoint as ocp
+
+        self._ocp = ocp
+        self.folder = writable(folder)
+        self.identity = identity
+        options = ocp.CheckpointManagerOptions(max_to_keep=1, enable_async_checkpointing=False)
+        self._manager = ocp.CheckpointManager(self.folder, options=options)
+
+    def latest(self) -> tuple[int, dict[str, Any]] | None:
+        """The step and the arrays to go on from, or None for a fresh start."""
+        step = self._manager.latest_step()
+        if step is None:
+            return None
+        args = self._ocp.args
+        try:
+            kept = self._manager.restore(
+                step, args=args.Composite(run=args.StandardRestore(), identity=args.JsonRestore())
+            )
+            identity, tree = kept["identity"], kept["run"]
+        except Exception as error:  # orbax raises many kinds; each means the same to the user
+            raise InputError(
+                f"the checkpoint in {self.folder} is damaged ({_first_line(error)}); remove the folder to start again"
+            ) from error
+        for name, value in self.identity.items():
+            if identity.get(name) != json.loads(json.dumps(value)):
+                raise InputError(
+                    f"the checkpoint in {self.folder} belongs to another run: its {name} differs; "
+                    "use the same arguments or another folder"
+                )
+        return step, tree
+
+    def save(self, step: int, tree: dict[str, Any]) -> None:
+        if step == self._manager.latest_step():
+            return
+        args = self._ocp.args
+        self._manager.save(
+            step, args=args.Composite(run=args.StandardSave(tree), identity=args.JsonSave(self.identity)), force=True
+        )
+
+    def close(self) -> None:
+        self._manager.close()
+
+
+def _encode(tree: PyTree, arrays: dict[str, np.ndarray]) -> Any:
+    """A layout of dicts, lists, tuples and array names that JSON can hold; other nodes become dicts of their fields."""
+    if isinstance(tree, dict):
+        return {"dict": {str(key): _encode(value, arrays) for key, value in tree.items()}}
+    if isinstance(tree, (list, tuple)) and not hasattr(tree, "_fields"):
+        return {type(tree).__name__: [_encode(value, arrays) for value in tree]}
+    if tree is None:
+        return None
+    if hasattr(tree, "__dataclass_fields__"):
+        return _encode({name: getattr(tree, name) for name in tree.__dataclass_fields__}, arrays)
+    if hasattr(tree, "_fields"):
+        return _encode(tree._asdict(), arrays)
+    array = np.asarray(tree)
+    if array.dtype == object:  # a function or the like inside a network: part of the code, not of the numbers
+        return None
+    name = f"a{len(arrays)}"
+    arrays[name] = array
+    return name
+
+
+def _decode(layout: Any, arrays: Any) -> PyTree:
+    if layout is None:
+        return None
+    if isinstance(layout, str):
+        return arrays[layout]
+    ((kind, value),) = layout.items()
+    if kind == "dict":
+        return {key: _decode(item, arrays) for key, item in value.items()}
+    items = [_decode(item, arrays) for item in value]
+    return tuple(items) if kind == "tuple" else items
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:120]

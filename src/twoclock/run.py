@@ -1,0 +1,281 @@
+"""The only loop: seeds and step sizes side by side, steps in compiled blocks, records at marks.
+
+Lanes are laid out methods × seeds. Noise is drawn a block of steps at a time at fixed multiples of the block size, and
+one compiled program with a dynamic trip count walks from any step to any other inside a block. So marks, pauses and
+resuming only cut the walk at other places, and cannot change a bit of it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from twoclock import keys
+from twoclock.core import PyTree, pytree
+from twoclock.native import jit_loop
+
+# Seeds are walked in groups, each on one thread. The size of a group is fixed, not taken from the machine, so that the
+# same seeds give the same bits on any number of cores.
+LARGEST_GROUP = 256
+SMALLEST_SHARE = 32
+# Noise of one block and group: enough to hide the dispatch, little enough to stay in cache.
+BLOCK_NUMBERS = 1 << 18
+LONGEST_BLOCK = 4096
+
+
+@pytree
+class Carry:
+    """All that a run carries from step to step, each leaf with leading axes methods × seeds."""
+
+    state: PyTree
+    env: PyTree
+    alive: Any
+    last: Any
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A place where the run may be looked at: a mark has a row of metrics, each methods × seeds; a pause has none."""
+
+    step: int
+    row: dict[str, np.ndarray] | None
+    diverged: int
+    carry: Callable[[], Carry]
+
+
+def start(problem: Any, methods: Any, seeds: Sequence[int], *, own: bool = False) -> Carry:
+    """The carry before the first step."""
+    return _start(problem, methods, jnp.asarray(np.asarray(seeds, np.uint32)), own=own)
+
+
+def run(
+    problem: Any,
+    methods: Any,
+    seeds: Sequence[int],
+    marks: Sequence[int],
+    carry: Carry,
+    step: int = 0,
+    *,
+    own: bool = False,
+    block: int | None = None,
+    bound: float | None = None,
+    pause: float = 0.25,
+) -> Iterator[Tick]:
+    """Walk all lanes through the marks, yielding a tick at each mark and about every ``pause`` seconds between.
+
+    Args:
+        problem: the problem; where ``own`` is true its leaves have a leading seed axis, one instance a seed.
+        methods: a method whose leaves have a leading axis, one entry a setting (see ``stack``).
+        seeds: integers; step k of seed s draws from the key of (s, k).
+        marks: increasing step numbers at which to record; the last one ends the run.
+        carry: where to go on from (see ``start``).
+        step: the step that the carry is at; earlier marks are passed over.
+        block: steps whose noise is drawn at once; chosen from the size of the noise if None.
+        bound: a seed whose θ or ω leaves [−bound, bound] in any entry counts as diverged.
+    """
+    groups = _groups(problem, methods, np.asarray(seeds), own, block, bound)
+    carries = [jax.tree.map(lambda leaf, part=group.part: jnp.asarray(leaf[:, part]), carry) for group in groups]
+    stride = groups[0].size
+    with ThreadPoolExecutor(min(len(groups), os.cpu_count() or 1)) as pool:
+        for mark in (m for m in marks if m >= step):
+            while step < mark:
+                stop = min(step + stride, mark)
+                began = time.perf_counter()
+                carries = _everywhere(pool, partial(_Group.advance, k=step, stop=stop), groups, carries)
+                took, step = time.perf_counter() - began, stop
+                if took > 2 * pause:
+                    stride = max(stride // 2, 1)
+                elif took < pause / 2 and stop < mark:
+                    stride *= 2
+                if step < mark:
+                    yield Tick(step, None, _diverged(carries), partial(_join, carries))
+            rows = _everywhere(pool, _Group.measure, groups, carries)
+            row = {name: np.concatenate([r[name] for r in rows], axis=1) for name in rows[0]}
+            yield Tick(step, row, _diverged(carries), partial(_join, carries))
+
+
+def stack(methods: Sequence[Any]) -> Any:
+    """Methods that differ only in numbers, as one method with a leading axis on every leaf."""
+    return jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf, float) for leaf in leaves]), *methods)
+
+
+class _Group:
+    """Some of the seeds and the programs that walk them. The carry passes through, so that a walk can be cut short."""
+
+    def __init__(
+        self,
+        problem: Any,
+        methods: Any,
+        seeds: np.ndarray,
+        part: slice,
+        own: bool,
+        block: int | None,
+        bound: float | None,
+    ) -> None:
+        self.problem = jax.tree.map(lambda leaf: leaf[part], problem) if own else problem
+        self.methods, self.part, self.own, self.bound = methods, part, own, bound
+        self.streams = _streams(jnp.asarray(seeds[part].astype(np.uint32)))
+        noise = jax.eval_shape(partial(_noise, own=own, size=1), self.problem, self.streams, np.int32(0))
+        count = sum(leaf.size for leaf in jax.tree.leaves(noise))
+        self.size = block or _power_of_two(min(LONGEST_BLOCK, BLOCK_NUMBERS // max(count, 1)))
+        self.drawn: tuple[int, PyTree] = (-1, None)
+
+    def advance(self, carry: Carry, k: int, stop: int) -> Carry:
+        while k < stop:
+            first = k - k % self.size
+            if self.drawn[0] != first:
+                self.drawn = first, _noise(self.problem, self.streams, np.int32(first), own=self.own, size=self.size)
+            span = np.asarray([first, k - first, min(stop - first, self.size)], np.int32)
+            carry = _advance(self.problem, self.methods, carry, self.drawn[1], *span, self.bound, own=self.own)
+            k = first + int(span[2])
+        return jax.block_until_ready(carry)
+
+    def measure(self, carry: Carry) -> dict[str, np.ndarray]:
+        row = _measure(self.problem, self.methods, carry, own=self.own)
+        return {name: np.asarray(value) for name, value in row.items()}
+
+
+def _groups(problem: Any, methods: Any, seeds: np.ndarray, *rest: Any) -> list[_Group]:
+    size = _group_size(len(seeds)) if jax.default_backend() == "cpu" else len(seeds)
+    return [_Group(problem, methods, seeds, slice(i, i + size), *rest) for i in range(0, len(seeds), size)]
+
+
+def _group_size(seeds: int) -> int:
+    """The largest even share that leaves two groups or more; too few seeds to share stay together."""
+    shares = range(min(LARGEST_GROUP, seeds // 2), SMALLEST_SHARE - 1, -1)
+    return next((size for size in shares if seeds % size == 0), seeds)
+
+
+def _everywhere(
+    pool: ThreadPoolExecutor, work: Callable[..., Any], groups: list[_Group], carries: list[Carry]
+) -> list[Any]:
+    x64 = jax.config.jax_enable_x64  # type: ignore[attr-defined]
+
+    def here(group: _Group, carry: Carry) -> Any:
+        with jax.enable_x64(x64):  # a thread would start from the global setting
+            return work(group, carry)
+
+    if len(groups) == 1:
+        return [here(groups[0], carries[0])]
+    return list(pool.map(here, groups, carries))
+
+
+def _join(carries: list[Carry]) -> Carry:
+    return jax.tree.map(lambda *parts: np.concatenate([np.asarray(p) for p in parts], axis=1), *carries)
+
+
+def _diverged(carries: list[Carry]) -> int:
+    return sum(int(np.count_nonzero(~np.asarray(carry.alive))) for carry in carries)
+
+
+def _power_of_two(at_most: int) -> int:
+    return 1 << max(at_most, 1).bit_length() - 1
+
+
+def _over_lanes(function: Callable[..., Any], own: bool, further: tuple[int | None, ...] = ()) -> Callable[..., Any]:
+    """Vectorise function(problem, method, carry, …) over methods and, inside, over seeds. ``further`` has the seed axes
+    of the other arguments, which all methods share."""
+    by_seed = jax.vmap(function, in_axes=(0 if own else None, None, 0, *further))
+    return jax.vmap(by_seed, in_axes=(None, 0, 0, *(None for _ in further)))
+
+
+_streams = jax.jit(jax.vmap(keys.step_stream))
+
+
+@partial(jax.jit, static_argnames="own")
+def _start(problem: Any, methods: Any, seeds: Any, *, own: bool) -> Carry:
+    def lane(problem: Any, method: Any, seed: Any) -> Carry:
+        theta, omega, env = problem.init(keys.start_key(seed))
+        return Carry(method.init(theta, omega), env, jnp.asarray(True), jnp.zeros((), jnp.int32))
+
+    count = max((leaf.shape[0] for leaf in jax.tree.leaves(methods)), default=1)
+    by_seed = jax.vmap(lane, in_axes=(0 if own else None, None, 0))
+    return jax.vmap(by_seed, in_axes=(None, 0, None), axis_size=count)(problem, methods, seeds)
+
+
+@partial(jax.jit, static_argnames=("own", "size"))
+def _noise(problem: Any, streams: Any, first: Any, *, own: bool, size: int) -> PyTree:
+    """The noise of ``size`` steps from step ``first`` on, steps × seeds."""
+    by_seed = jax.vmap(
+        lambda p, stream, k: p.noise(jax.random.fold_in(stream, k)), in_axes=(0 if own else None, 0, None)
+    )
+    by_step = jax.vmap(by_seed, in_axes=(None, None, 0))
+    return by_step(problem, streams, first + jnp.arange(size, dtype=jnp.int32))
+
+
+@partial(jit_loop, static_argnames="own")
+def _advance(
+    problem: Any, methods: Any, carry: Carry, noise: PyTree, first: Any, lo: Any, hi: Any, bound: Any, *, own: bool
+) -> Carry:
+    """Steps first+lo … first+hi−1. A lane whose next state is not finite, or out of bounds, stays where it is."""
+    pack, unpack = _packing(jax.tree.map(lambda leaf: leaf[0, 0], carry.state))
+
+    def lane(problem: Any, method: Any, carry: Carry, u: PyTree, k: Any) -> Carry:
+        old = unpack(carry.state)
+        x, env = problem.draw(u, old.theta, carry.env)
+        new = method.step(problem.F, problem.G, old, x, k)
+        packed = pack(new)
+        alive = carry.alive & _within(packed, jnp.inf)
+        if bound is not None:
+            alive = alive & _within((new.theta, new.omega), bound)
+        state = jax.tree.map(partial(jnp.where, alive), packed, carry.state)
+        return Carry(state, env, alive, jnp.where(alive, k + 1, carry.last))
+
+    def body(i: Any, carry: Carry) -> Carry:
+        u = jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, i, keepdims=False), noise)
+        return _over_lanes(lane, own, (0, None))(problem, methods, carry, u, first + i)
+
+    packed = Carry(jax.vmap(jax.vmap(pack))(carry.state), carry.env, carry.alive, carry.last)
+    packed = jax.lax.fori_loop(lo, hi, body, packed)
+    return Carry(jax.vmap(jax.vmap(unpack))(packed.state), packed.env, packed.alive, packed.last)
+
+
+@partial(jax.jit, static_argnames="own")
+def _measure(problem: Any, methods: Any, carry: Carry, *, own: bool) -> dict[str, Any]:
+    def lane(problem: Any, method: Any, carry: Carry) -> dict[str, Any]:
+        known = problem.measure(*method.estimate(carry.state)) if hasattr(problem, "measure") else {}
+        of_method = method.report(carry.state) if hasattr(method, "report") else {}
+        of_problem = problem.report(carry.env) if hasattr(problem, "report") else {}
+        return {**known, **of_method, **of_problem}
+
+    return _over_lanes(lane, own)(problem, methods, carry)
+
+
+def _packing(state: PyTree) -> tuple[Callable[[PyTree], Any], Callable[[Any], PyTree]]:
+    """Lay a lane's state out as one array for each dtype, so that freezing it is one select; and back."""
+    leaves, structure = jax.tree.flatten(state)
+    dtypes = list(dict.fromkeys(leaf.dtype for leaf in leaves))
+    members = [[i for i, leaf in enumerate(leaves) if leaf.dtype == dtype] for dtype in dtypes]
+
+    def pack(state: PyTree) -> list[jax.Array]:
+        new = [jnp.ravel(n.astype(leaf.dtype)) for n, leaf in zip(jax.tree.leaves(state), leaves, strict=True)]
+        return [jnp.concatenate([new[i] for i in group]) for group in members]
+
+    def unpack(arrays: list[jax.Array]) -> PyTree:
+        out: list[Any] = [None] * len(leaves)
+        for array, group in zip(arrays, members, strict=True):
+            ends = np.cumsum([leaves[i].size for i in group])
+            for i, piece in zip(group, jnp.split(array, ends[:-1]), strict=True):
+                out[i] = piece.reshape(leaves[i].shape)
+        return jax.tree.unflatten(structure, out)
+
+    return pack, unpack
+
+
+def _within(tree: PyTree, bound: Any) -> Any:
+    """Whether every float in the tree is finite and no larger than the bound."""
+    ok = jnp.asarray(True)
+    for leaf in jax.tree.leaves(tree):
+        if jnp.issubdtype(leaf.dtype, jnp.floating):
+            largest = jnp.minimum(jnp.asarray(bound, leaf.dtype), jnp.finfo(leaf.dtype).max)
+            ok = ok & jnp.all(jnp.abs(leaf) <= largest)
+    return ok
