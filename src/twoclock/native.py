@@ -35,7 +35,9 @@ def jit_loop(function: Callable[..., Any], static_argnames: str) -> Callable[...
         with set_xla_metadata(xla_cpu_small_call="true", inlineable="false"):
             return plain(*args, **static)
 
-    native = jax.jit(marked, static_argnames=static_argnames, compiler_options=_without_library_fusions())
+    @cache
+    def native() -> Any:  # not before it is needed: asking for the option wakes the backend
+        return jax.jit(marked, static_argnames=static_argnames, compiler_options=_without_library_fusions())
 
     def call(*args: Any, **static: Any) -> Any:
         leaves, structure = jax.tree.flatten(args)
@@ -44,14 +46,13 @@ def jit_loop(function: Callable[..., Any], static_argnames: str) -> Callable[...
             suits[key] = jax.default_backend() == "cpu" and _is_small(plain.trace(*args, **static).jaxpr.jaxpr)
         if suits[key]:
             try:
-                return native(*args, **static)
+                return native()(*args, **static)
             except jax.errors.JaxRuntimeError as error:
                 if "UNIMPLEMENTED" not in str(error):
                     raise
                 suits[key] = False
         return plain(*args, **static)
 
-    call.cache_size = lambda: plain._cache_size() + native._cache_size()  # type: ignore[attr-defined]
     return call
 
 
@@ -75,7 +76,6 @@ def _product(equation: Any) -> int:
     return math.prod(left) * math.prod(n for i, n in enumerate(right) if i not in (*contract_right, *batch_right))
 
 
-@cache
 def _without_library_fusions() -> dict[str, str] | None:
     """The compiler option that keeps small products in the loop, where this version of XLA has it."""
     options = {"xla_cpu_experimental_ynn_fusion_type": ""}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -74,8 +74,9 @@ def slope(ax: Axes, exponent: float, anchor: tuple[float, float], label: str) ->
     right = max(ax.get_xlim()[1], anchor[0] * 10)
     k = np.geomspace(anchor[0], right, 50)
     ax.plot(k, anchor[1] * (k / anchor[0]) ** exponent, color="0.45", linestyle="--", linewidth=1, zorder=1)
+    middle = k[25], anchor[1] * (k[25] / anchor[0]) ** exponent
     ax.annotate(
-        label, (k[-1], anchor[1] * (k[-1] / anchor[0]) ** exponent), fontsize="x-small", color="0.35", ha="right"
+        label, middle, (-4, -4), textcoords="offset points", fontsize="x-small", color="0.35", ha="right", va="top"
     )
 
 
@@ -100,12 +101,17 @@ def compare(results: Mapping[str, Result], metric: str, statistic: str = "mean",
     return fig
 
 
-def save(fig: Figure, path: str | Path, **metadata: Any) -> list[Path]:
-    """Write the figure as PNG and SVG beside each other; returns the two paths."""
-    stem = Path(path).with_suffix("")
-    written = []
-    for kind in ("png", "svg"):
-        target = stem.with_suffix(f".{kind}")
-        fig.savefig(target, metadata=metadata or None)
-        written.append(target)
-    return written
+def stamp(fig: Figure, text: str) -> None:
+    """A mark across the corner that says what the figure is not."""
+    fig.text(0.995, 0.995, text, ha="right", va="top", fontsize="x-small", color="#D55E00")
+
+
+def render(fig: Figure) -> dict[str, bytes]:
+    """The figure as PNG and as SVG. The SVG carries no date, so that the same figure is the same file."""
+    kinds: dict[str, dict[str, Any]] = {"png": {}, "svg": {"metadata": {"Date": None}}}
+    out = {}
+    for kind, options in kinds.items():
+        buffer = io.BytesIO()
+        fig.savefig(buffer, format=kind, **options)
+        out[kind] = buffer.getvalue()
+    return out

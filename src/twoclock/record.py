@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from twoclock.core import InputError, PyTree
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _FORMAT = 1
 
@@ -36,6 +39,8 @@ def save(folder: str | Path, spec: dict[str, Any], history: pd.DataFrame, trees:
 
 def load(folder: str | Path) -> tuple[dict[str, Any], pd.DataFrame, dict[str, PyTree]]:
     """Read a result folder back."""
+    import pandas as pd
+
     root = Path(folder)
     if not is_complete(root):
         raise InputError(f"`path` must be a folder that `result.save` wrote; {root} has no spec.json")
@@ -49,6 +54,20 @@ def load(folder: str | Path) -> tuple[dict[str, Any], pd.DataFrame, dict[str, Py
     if spec.pop("format") != _FORMAT:
         raise InputError(f"`path` {root} was written by another version of twoclock; run it again")
     return spec, history, trees
+
+
+def put(path: str | Path, content: str | bytes) -> Path:
+    """Write one file whole or not at all."""
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f".{target.name}.part-{os.getpid()}")
+    part.write_bytes(content.encode() if isinstance(content, str) else content)
+    os.replace(part, target)
+    return target
+
+
+def remove(folder: str | Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def is_complete(folder: str | Path) -> bool:
@@ -68,14 +87,28 @@ def writable(folder: str | Path) -> Path:
     return path
 
 
-def fresh(folder: str | Path, option: str, remedy: str) -> Path:
-    """The folder, writable and empty."""
+def unused(folder: str | Path, option: str, remedy: str) -> Path:
+    """The folder as a path, if nothing is in it yet."""
     path = Path(folder).expanduser().absolute()
     if path.is_file():
         raise InputError(f"`{option}` must be a folder, {path} is a file; choose another")
     if path.is_dir() and any(path.iterdir()):
         raise InputError(f"`{option}` must be an empty or new folder, {path} has files in it; {remedy}")
-    return writable(path)
+    return path
+
+
+def next_free(parent: Path, stem: str) -> Path:
+    """The path ``parent/stem-001``, or with the next number that is free."""
+    numbered = (parent.absolute() / f"{stem}-{number:03d}" for number in itertools.count(1))
+    return next(path for path in numbered if not path.exists())
+
+
+def results_below(folder: str | Path) -> dict[str, Path]:
+    """The complete result folders directly below a folder, by name."""
+    root = Path(folder)
+    if not root.is_dir():
+        raise InputError(f"`DIR` must be a folder, {root} is none")
+    return {path.name: path for path in sorted(root.iterdir()) if is_complete(path)}
 
 
 class Checkpoints:

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from twoclock import record, stats
 from twoclock.core import PyTree
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure
 
 
@@ -43,8 +43,8 @@ class Result:
 
     def summary(self, metric: str, confidence: float = 0.95) -> pd.DataFrame:
         """Per step: mean, median, interquartile mean, bootstrap interval of the mean, seeds, diverged seeds."""
-        last = pd.Series(self.last_step, index=self.spec["seeds"])
-        return stats.summarise(self.history, metric, last, confidence)
+        ended = dict(zip(self.spec["seeds"], self.last_step.tolist(), strict=True))
+        return stats.summarise(self.history, metric, ended, confidence)
 
     def plot(self, metric: str = "error", statistic: str = "mean") -> Figure:
         """A log-log figure of the metric against steps, with its band and the number of diverged seeds."""

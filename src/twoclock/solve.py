@@ -10,7 +10,6 @@ from typing import Any, Literal, overload
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pandas as pd
 
 from twoclock import checks, fingerprint, keys
 from twoclock.core import InputError, Method
@@ -194,6 +193,8 @@ def _thaw(tree: dict[str, Any], like: Carry) -> tuple[Carry, list[Row]]:
 
 
 def _result(method: Method, i: int, rows: list[Row], carry: Carry, spec: dict[str, Any]) -> Result:
+    import pandas as pd
+
     seeds, marks = spec["seeds"], spec["marks"]
     of_method = jax.tree.map(lambda leaf: leaf[i], carry)
     theta, omega = jax.tree.map(np.asarray, jax.vmap(method.estimate)(of_method.state))

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from twoclock.core import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # Beyond this a mean over seeds is no number any more; squares of it would overflow.
 _HUGE = 1e150
 
 
-def summarise(history: pd.DataFrame, metric: str, last_step: pd.Series, confidence: float = 0.95) -> pd.DataFrame:
+def summarise(
+    history: pd.DataFrame, metric: str, last_step: Mapping[int, int], confidence: float = 0.95
+) -> pd.DataFrame:
     """One row a step: mean, median, iqm, a bootstrap interval [low, high] of the mean, seeds, and how many diverged.
 
     A diverged seed stays in the statistics at its last finite state: leaving it out would flatter the method.
@@ -21,16 +26,18 @@ def summarise(history: pd.DataFrame, metric: str, last_step: pd.Series, confiden
     Args:
         history: columns seed, step and the metrics.
         metric: which of them.
-        last_step: the last finite step of each seed, indexed by seed.
+        last_step: the last finite step of each seed.
         confidence: coverage of the interval (percentile bootstrap over seeds).
     """
+    import pandas as pd
+
     if metric not in history.columns or metric in ("seed", "step"):
         known = ", ".join(c for c in history.columns if c not in ("seed", "step")) or "none"
         raise InputError(f"`metric` must be one that was recorded ({known}), got {metric!r}")
     table = history.pivot(index="step", columns="seed", values=metric)
     values = table.to_numpy(float)
     low, high = bootstrap_mean(values, confidence)
-    ended = last_step.reindex(table.columns).to_numpy()
+    ended = np.asarray([last_step[int(seed)] for seed in table.columns])
     return pd.DataFrame(
         {
             "step": table.index,

@@ -1,1 +1,1 @@
-"""."""
+"""Exact answers by closed forms."""

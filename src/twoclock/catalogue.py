@@ -1,0 +1,90 @@
+"""What there is, found by looking: a new file in a folder is in the catalogue, with no list to keep."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from types import ModuleType
+from typing import Any, TypeVar
+
+from twoclock import schedules as _schedules
+from twoclock.core import InputError
+
+T = TypeVar("T")
+
+
+def methods() -> dict[str, Callable[..., Any]]:
+    """Every method class, by its name in lower case. Each has defaults for all its fields."""
+    found = (thing for module in _modules("methods") for thing in _public_classes(module) if hasattr(thing, "step"))
+    return {thing.__name__.lower(): thing for thing in found}
+
+
+def schedules() -> dict[str, Callable[..., Any]]:
+    """Every schedule class, by its name."""
+    return {thing.__name__: thing for thing in _public_classes(_schedules) if "__call__" in vars(thing)}
+
+
+def problems() -> dict[str, Callable[..., Any]]:
+    """Every problem factory that needs nothing but plain settings, by its name.
+
+    A factory whose first parameter is ``key`` draws a problem; it is listed as a factory of such draws, so that each
+    seed gets its own.
+    """
+    found = {}
+    for module in _modules("problems"):
+        for name in getattr(module, "__all__", ()):
+            factory = getattr(module, name)
+            if inspect.isfunction(factory) and _is_plain(factory):
+                found[name] = _drawn(factory) if "key" in inspect.signature(factory).parameters else factory
+    return found
+
+
+def experiments() -> dict[str, ModuleType]:
+    """Every experiment, by the name of its file."""
+    return {
+        module.__name__.rpartition(".")[2]: module for module in _modules("experiments") if hasattr(module, "cases")
+    }
+
+
+def pick(found: Mapping[str, T], name: str, what: str) -> T:
+    """The entry of that name, or a complaint that suggests the nearest."""
+    if name in found:
+        return found[name]
+    near = difflib.get_close_matches(name, found, n=1, cutoff=0.4)
+    hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(found)}"
+    raise InputError(f"`{what}` has no {name!r}; {hint}")
+
+
+def _modules(folder: str) -> Iterator[ModuleType]:
+    package = importlib.import_module(f"twoclock.{folder}")
+    for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda info: info.name):
+        yield importlib.import_module(f"twoclock.{folder}.{info.name}")
+
+
+def _public_classes(module: ModuleType) -> list[type]:
+    members = inspect.getmembers(module, inspect.isclass)
+    return [thing for name, thing in members if thing.__module__ == module.__name__ and not name.startswith("_")]
+
+
+def _is_plain(factory: Callable[..., Any]) -> bool:
+    parameters = list(inspect.signature(factory).parameters.values())
+    rest = parameters[1:] if parameters and parameters[0].name == "key" else parameters
+    return all(p.default is None or isinstance(p.default, (bool, int, float, str)) for p in rest)
+
+
+def _drawn(factory: Callable[..., Any]) -> Callable[..., Any]:
+    """A factory of draws: settings in, a function of a key out."""
+    signature = inspect.signature(factory)
+
+    def settings(**options: Any) -> Callable[[Any], Any]:
+        return partial(factory, **options)
+
+    functools.update_wrapper(settings, factory)
+    rest = [p for name, p in signature.parameters.items() if name != "key"]
+    settings.__signature__ = signature.replace(parameters=rest)  # type: ignore[attr-defined]
+    return settings

@@ -1,0 +1,87 @@
+"""Typed command-line options made from the signatures of factories and methods."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import inspect
+import io
+import re
+import typing
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import tyro
+
+from twoclock.core import InputError
+
+_BOX = re.compile("[─-╿]+")
+
+
+def parse(options: Any, args: Sequence[str], prog: str) -> Any:
+    """Read the arguments; a wrong one is one line, not tyro's box."""
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            return tyro.cli(options, args=list(args), prog=prog)
+    except SystemExit as stop:
+        if stop.code in (0, None):
+            raise
+        text = _BOX.sub(" ", said.getvalue())
+        lines = [" ".join(line.split()) for line in text.splitlines()]
+        body = " ".join(line for line in lines[1:] if line and not line.startswith("For full helptext"))
+        body = re.sub(r" Argument helptext:.*", "", body)
+        body = re.sub(r" Perhaps you meant: (--[\w.-]+).*", r"; did you mean \1?", body)
+        raise InputError(f"{body.rstrip('. ')}; see `{prog} --help`") from None
+
+
+def of_factory(factory: Callable[..., Any]) -> type:
+    """A dataclass with a field for each parameter of a problem factory."""
+    hints = typing.get_type_hints(getattr(factory, "__wrapped__", factory))
+    words = argument_help(factory.__doc__)
+    parameters = inspect.signature(factory).parameters.values()
+    fields = [(p.name, _with_help(hints[p.name], words.get(p.name)), p.default) for p in parameters]
+    return dataclasses.make_dataclass("ProblemOptions", fields)
+
+
+def of_method(method: Any) -> type:
+    """A dataclass with a field for each field of a method: schedules as text, a method inside a method nested."""
+    words = argument_help(method.__doc__)
+    hints = typing.get_type_hints(method)
+    fields: list[tuple[str, Any, Any]] = []
+    for f in dataclasses.fields(method):
+        if hasattr(f.default, "step"):
+            inner = of_method(type(f.default))
+            fields.append((f.name, inner, dataclasses.field(default_factory=inner)))
+            continue
+        kind: Any = hints[f.name]
+        if kind is Any:
+            kind = float if isinstance(f.default, float) else str if isinstance(f.default, str) else str | None
+        fields.append((f.name, _with_help(kind, words.get(f.name)), f.default))
+    return dataclasses.make_dataclass("MethodOptions", fields)
+
+
+def build_method(method: Any, options: Any) -> Any:
+    """The method that the options describe."""
+    values = {}
+    for f in dataclasses.fields(method):
+        value = getattr(options, f.name)
+        values[f.name] = build_method(type(f.default), value) if dataclasses.is_dataclass(value) else value
+    return method(**values)
+
+
+def argument_help(docstring: str | None) -> dict[str, str]:
+    """What the Args section of a docstring says of each argument."""
+    section = re.search(r"Args:\n(.*?)(?:\n\s*\n|\Z)", inspect.cleandoc(docstring or ""), re.DOTALL)
+    words: dict[str, str] = {}
+    name = ""
+    for line in section[1].splitlines() if section else ():
+        if entry := re.match(r"    (\w+): (.*)", line):
+            name, words[entry[1]] = entry[1], entry[2]
+        elif name:
+            words[name] += " " + line.strip()
+    return words
+
+
+def _with_help(kind: Any, words: str | None) -> Any:
+    return Annotated[kind, tyro.conf.arg(help=words)] if words else kind
