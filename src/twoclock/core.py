@@ -27,6 +27,7 @@ class Schedule(Protocol):
     def __call__(self, k: Any) -> Any: ...
 
 
+@runtime_checkable
 class Problem(Protocol):
     """Two noisy operators and where their noise comes from.
 
@@ -50,6 +51,7 @@ class Problem(Protocol):
         """The fast operator: its mean is strongly monotone in ω with the root ω*(θ)."""
 
 
+@runtime_checkable
 class Method(Protocol):
     """One step of an algorithm, as a pure function of its state.
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.experimental.xla_metadata import set_xla_metadata
 from jax.extend.core import Jaxpr, jaxprs_in_params
 
@@ -26,14 +27,19 @@ _LIBRARY = {
 }  # fmt: skip
 
 
-def jit_loop(function: Callable[..., Any], static_argnames: str) -> Callable[..., Any]:
+def jit_loop(function: Callable[..., Any], static_argnames: str | tuple[str, ...]) -> Callable[..., Any]:
     """``jax.jit`` for a function that is all loop; on the CPU as one native function wherever that suits its steps."""
     plain = jax.jit(function, static_argnames=static_argnames)
     suits: dict[Any, bool] = {}
 
+    @partial(jax.jit, static_argnames=static_argnames)
+    def touching_all(*args: Any, **static: Any) -> Any:
+        # XLA aborts on a small call one of whose arguments turns out to be unused, so each is touched.
+        touched = [jnp.ravel(leaf)[0].astype(float) for leaf in jax.tree.leaves(args) if leaf.size]
+        return function(*args, **static), jnp.stack(touched)
+
     def marked(*args: Any, **static: Any) -> Any:
-        with set_xla_metadata(xla_cpu_small_call="true", inlineable="false"):
-            return plain(*args, **static)
+        return set_xla_metadata(touching_all(*args, **static), xla_cpu_small_call="true", inlineable="false")
 
     @cache
     def native() -> Any:  # not before it is needed: asking for the option wakes the backend
@@ -46,7 +52,7 @@ def jit_loop(function: Callable[..., Any], static_argnames: str) -> Callable[...
             suits[key] = jax.default_backend() == "cpu" and _is_small(plain.trace(*args, **static).jaxpr.jaxpr)
         if suits[key]:
             try:
-                return native()(*args, **static)
+                return native()(*args, **static)[0]
             except jax.errors.JaxRuntimeError as error:
                 if "UNIMPLEMENTED" not in str(error):
                     raise

@@ -79,7 +79,7 @@ def run(
         marks: increasing step numbers at which to record; the last one ends the run.
         carry: where to go on from (see ``start``).
         step: the step that the carry is at; earlier marks are passed over.
-        block: steps whose noise is drawn at once; chosen from the size of the noise if None.
+        block: draw the noise of at most so many steps at once; chosen from its size if None.
         bound: a seed whose θ or ω leaves [−bound, bound] in any entry counts as diverged.
     """
     groups = _groups(problem, methods, np.asarray(seeds), own, block, bound)
@@ -122,18 +122,22 @@ class _Group:
         bound: float | None,
     ) -> None:
         self.problem = jax.tree.map(lambda leaf: leaf[part], problem) if own else problem
-        self.methods, self.part, self.own, self.bound = methods, part, own, bound
+        self.methods, self.part, self.own = methods, part, own
+        self.bound = None if bound is None else np.float64(bound)
         self.streams = _streams(jnp.asarray(seeds[part].astype(np.uint32)))
-        noise = jax.eval_shape(partial(_noise, own=own, size=1), self.problem, self.streams, np.int32(0))
+        noise = jax.eval_shape(partial(_noise, own=own, size=1, room=1), self.problem, self.streams, np.int32(0))
         count = sum(leaf.size for leaf in jax.tree.leaves(noise))
-        self.size = block or _power_of_two(min(LONGEST_BLOCK, BLOCK_NUMBERS // max(count, 1)))
+        # The program that walks sees the same room for noise whatever part of it is filled at once.
+        self.room = _power_of_two(min(LONGEST_BLOCK, BLOCK_NUMBERS // max(count, 1)))
+        self.size = min(block or self.room, self.room)
         self.drawn: tuple[int, PyTree] = (-1, None)
 
     def advance(self, carry: Carry, k: int, stop: int) -> Carry:
         while k < stop:
             first = k - k % self.size
             if self.drawn[0] != first:
-                self.drawn = first, _noise(self.problem, self.streams, np.int32(first), own=self.own, size=self.size)
+                sizes = {"size": self.size, "room": self.room}
+                self.drawn = first, _noise(self.problem, self.streams, np.int32(first), own=self.own, **sizes)
             span = np.asarray([first, k - first, min(stop - first, self.size)], np.int32)
             carry = _advance(self.problem, self.methods, carry, self.drawn[1], *span, self.bound, own=self.own)
             k = first + int(span[2])
@@ -202,14 +206,15 @@ def _start(problem: Any, methods: Any, seeds: Any, *, own: bool) -> Carry:
     return jax.vmap(by_seed, in_axes=(None, 0, None), axis_size=count)(problem, methods, seeds)
 
 
-@partial(jax.jit, static_argnames=("own", "size"))
-def _noise(problem: Any, streams: Any, first: Any, *, own: bool, size: int) -> PyTree:
-    """The noise of ``size`` steps from step ``first`` on, steps × seeds."""
+@partial(jax.jit, static_argnames=("own", "size", "room"))
+def _noise(problem: Any, streams: Any, first: Any, *, own: bool, size: int, room: int) -> PyTree:
+    """The noise of ``size`` steps from step ``first`` on, steps × seeds, in an array with room for more."""
     by_seed = jax.vmap(
         lambda p, stream, k: p.noise(jax.random.fold_in(stream, k)), in_axes=(0 if own else None, 0, None)
     )
     by_step = jax.vmap(by_seed, in_axes=(None, None, 0))
-    return by_step(problem, streams, first + jnp.arange(size, dtype=jnp.int32))
+    noise = by_step(problem, streams, first + jnp.arange(size, dtype=jnp.int32))
+    return jax.tree.map(lambda leaf: jnp.pad(leaf, [(0, room - size)] + [(0, 0)] * (leaf.ndim - 1)), noise)
 
 
 @partial(jit_loop, static_argnames="own")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, overload
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,6 @@ from twoclock.record import Checkpoints
 from twoclock.result import Result
 from twoclock.run import Carry, Tick, run, stack, start
 
-Precision = Literal["float64", "float32"]
 Row = dict[str, np.ndarray]
 
 
@@ -34,10 +33,10 @@ def solve(problem: Any, method: Mapping[str, Method], *args: Any, **options: Any
 def solve(
     problem: Any,
     method: Any,
-    steps: int = 100_000,
-    seeds: int | Sequence[int] = 20,
-    marks: Sequence[int] | None = None,
-    precision: Precision = "float64",
+    steps: Any = 100_000,
+    seeds: Any = 20,
+    marks: Any = None,
+    precision: str = "float64",
     progress: bool | Callable[[Tick], None] = False,
     checkpoint: str | Path | None = None,
     *,
@@ -58,7 +57,7 @@ def solve(
         progress: True for a bar, or a function that is called with every tick of the run.
         checkpoint: a folder. A run that was killed goes on from what it finds there, to the identical result.
         bound: count a seed as diverged when an entry of θ or ω leaves [−bound, bound].
-        block: steps whose noise is drawn at once; changes the speed and nothing else.
+        block: draw the noise of at most so many steps at once; changes the speed and nothing else.
         checkpoint_every: seconds between checkpoints.
 
     >>> import twoclock as tc

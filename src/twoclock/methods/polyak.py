@@ -6,7 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from twoclock.core import InputError, Method, Operator, PyTree, pytree
+from twoclock.core import InputError, Operator, PyTree, pytree
 from twoclock.methods.fast import Fast
 from twoclock.schedules import as_number
 from twoclock.trees import add, blend, residue
@@ -48,7 +48,7 @@ class Polyak:
     Reference: Polyak & Juditsky, *Acceleration of stochastic approximation by averaging*, 1992; Shamir & Zhang, 2013.
     """
 
-    method: Method = Fast()
+    method: Any = Fast()
     power: Any = 0.5
 
     def __post_init__(self) -> None:
