@@ -1,4 +1,4 @@
-"""A harsh room: run-time type checks, float64, no silent promotion of types or ranks; warnings are errors (pyproject)."""
+"""A harsh room: run-time type checks, float64, no silent promotion of types or ranks; warnings are errors."""
 
 import jax
 import jaxtyping

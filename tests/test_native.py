@@ -1,4 +1,4 @@
-"""Whatever a step computes, compiling the loop to one function must agree with compiling it to kernels, and never abort."""
+"""Whatever a step computes, the loop as one function must agree with the loop as kernels, and never abort."""
 
 import jax
 import jax.numpy as jnp

@@ -168,7 +168,7 @@ def test_every_seed_has_its_own_instance():
 
 
 def test_float32_keeps_up_with_float64():
-    """Ten million 1/k steps on a scalar problem, the same ±1 noise in both precisions. Alone float32 freezes near 1e-6."""
+    """Three million 1/k steps on a scalar problem, the same ±1 noise in both. Bare float32 freezes near 1e-6."""
 
     def sign(key):
         return jnp.where(jax.random.bits(key, (), jnp.uint32) & 1, 1.0, -1.0)

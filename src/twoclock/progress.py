@@ -49,7 +49,7 @@ def bar() -> Any:
     )
 
 
-def _si(number: float) -> str:
+def _si(number: float | int) -> str:
     for unit in ("", "k", "M", "G"):
         if number < 1000:
             return f"{number:.3g}{unit}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import Any, overload
 
@@ -84,12 +85,14 @@ def solve(
         for number, labels in enumerate(_alike(labelled)):
             methods = [labelled[label] for label in labels]
             checks.check_fit(one, methods[0])
-            keeper = None
+            folder = None
             if checkpoint is not None:
                 folder = Path(checkpoint) / str(number) if isinstance(method, Mapping) else Path(checkpoint)
-                keeper = Checkpoints(folder, _identity(one, methods, spec))
             began = time.perf_counter()
-            with watch(progress, steps, len(seeds) * len(methods)) as look:
+            with (
+                _keeper(folder, one, methods, spec) as keeper,
+                watch(progress, steps, len(seeds) * len(methods)) as look,
+            ):
                 rows, carry = _drive(all_of_them, stack(methods), own, spec, block, keeper, checkpoint_every, look)
             how = {"wall_seconds": round(time.perf_counter() - began, 3), **versions()}
             for i, label in enumerate(labels):
@@ -123,7 +126,7 @@ def _cast(tree: Any) -> Any:
     return jax.tree.map(cast, tree)
 
 
-def _alike(methods: Mapping[str, Method]) -> list[list[str]]:
+def _alike(methods: Mapping[str, Any]) -> list[list[str]]:
     """Labels of methods that differ only in numbers, together."""
     groups: dict[Any, list[str]] = {}
     for label, method in methods.items():
@@ -133,9 +136,13 @@ def _alike(methods: Mapping[str, Method]) -> list[list[str]]:
     return list(groups.values())
 
 
-def _identity(problem: Any, methods: list[Any], spec: dict[str, Any]) -> dict[str, Any]:
+def _keeper(
+    folder: Path | None, problem: Any, methods: list[Any], spec: dict[str, Any]
+) -> AbstractContextManager[Checkpoints | None]:
+    if folder is None:
+        return nullcontext()
     programs = {"problem": fingerprint.of_problem(problem), "method": [fingerprint.of_method(m) for m in methods]}
-    return {**programs, **spec}
+    return closing(Checkpoints(folder, {**spec, **programs}))
 
 
 def _drive(
@@ -171,9 +178,6 @@ def _drive(
         raise Interrupted(
             f"stopped at step {tick.step:,} of {marks[-1]:,}; the same call with the same checkpoint goes on from there"
         ) from None
-    finally:
-        if keeper is not None:
-            keeper.close()
     return rows, tick.carry()
 
 

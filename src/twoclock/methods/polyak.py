@@ -59,8 +59,8 @@ class Polyak:
     def init(self, theta: PyTree, omega: PyTree) -> PolyakState:
         inner = self.method.init(theta, omega)
         weight = jnp.zeros_like(jnp.asarray(self.power, float))
-        start = self.method.estimate(inner)
-        return PolyakState(inner, *start, weight, residue(*start, weight))
+        theta, omega = self.method.estimate(inner)
+        return PolyakState(inner, theta, omega, weight, residue(theta, omega, weight))
 
     def step(self, F: Operator, G: Operator, state: PolyakState, x: PyTree, k: Any) -> PolyakState:
         low_theta, low_omega, low_weight = state.low

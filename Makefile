@@ -1,0 +1,34 @@
+# `make reproduce` and `make test` need Python ≥ 3.11 and nothing else: both build .venv from pyproject.toml.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: reproduce test lint types bench setup clean
+
+reproduce: setup
+	$(BIN)/twoclock reproduce --quick
+	@echo "That was the quick run. The full one: $(BIN)/twoclock reproduce"
+
+test: setup lint types
+	$(BIN)/python -m pytest -n 2
+
+lint: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: setup
+	$(BIN)/mypy
+
+bench: setup
+	$(BIN)/python bench/core.py
+
+setup: .venv/ready
+
+.venv/ready: pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit("twoclock needs Python 3.11 or newer, this is " + sys.version) if sys.version_info < (3, 11) else 0'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[test,bench,examples]'
+	touch $@
+
+clean:
+	rm -rf .venv reproduction runs

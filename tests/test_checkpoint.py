@@ -1,0 +1,142 @@
+"""A run killed at any moment goes on to the identical result."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import numpy as np
+import pytest
+
+import twoclock as tc
+
+SCRIPT = """
+import sys
+import twoclock as tc
+problem = tc.problems.quadratic(dim=2)
+result = tc.solve(problem, tc.Polyak(tc.Fast()), steps=60_000, seeds=3, checkpoint=sys.argv[1], checkpoint_every=0.0,
+                  progress=lambda tick: print(tick.step, flush=True), block=512)
+"""
+OPTIONS = {"steps": 60_000, "seeds": 3}
+
+
+def problem():
+    return tc.problems.quadratic(dim=2)
+
+
+@pytest.fixture(scope="module")
+def whole():
+    with jax.enable_x64(True):
+        return tc.solve(problem(), tc.Polyak(tc.Fast()), **OPTIONS)
+
+
+def started(folder):
+    child = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(folder)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    child.stdout.readline()  # it walks
+    return child
+
+
+@pytest.mark.parametrize("moment", np.random.default_rng(0).uniform(0, 1.0, 4).tolist())
+def test_killed_at_a_random_moment(whole, tmp_path, moment):
+    child = started(tmp_path)
+    time.sleep(moment)
+    child.kill()
+    child.communicate()
+    again = tc.solve(problem(), tc.Polyak(tc.Fast()), **OPTIONS, checkpoint=tmp_path)
+    assert np.array_equal(again.theta, whole.theta)
+    assert np.array_equal(again.omega, whole.omega)
+    assert again.history.equals(whole.history)
+
+
+def test_killed_again_and_again(whole, tmp_path):
+    """Progress is kept from one life to the next."""
+    reached = []
+    for _ in range(3):
+        child = started(tmp_path)
+        reached.append([int(child.stdout.readline()) for _ in range(3)][-1])
+        child.send_signal(signal.SIGKILL)
+        child.communicate()
+    assert reached == sorted(set(reached))
+    again = tc.solve(problem(), tc.Polyak(tc.Fast()), **OPTIONS, checkpoint=tmp_path)
+    assert np.array_equal(again.theta, whole.theta)
+
+
+def test_ctrl_c_leaves_a_checkpoint_and_says_so(whole, tmp_path):
+    def stop(tick):
+        if tick.step > 1000:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt, match=r"stopped at step [\d,]+ of 60,000; the same call .* goes on"):
+        tc.solve(problem(), tc.Polyak(tc.Fast()), **OPTIONS, checkpoint=tmp_path, progress=stop)
+    steps = []
+    again = tc.solve(
+        problem(), tc.Polyak(tc.Fast()), **OPTIONS, checkpoint=tmp_path, progress=lambda t: steps.append(t.step)
+    )
+    assert steps[0] > 1000
+    assert again.history.equals(whole.history)
+
+
+def test_a_finished_run_is_not_run_again(tmp_path):
+    first = tc.solve(problem(), tc.Fast(), steps=500, seeds=2, checkpoint=tmp_path)
+    steps = []
+    again = tc.solve(
+        problem(), tc.Fast(), steps=500, seeds=2, checkpoint=tmp_path, progress=lambda t: steps.append(t.step)
+    )
+    assert steps == [500]
+    assert again.history.equals(first.history)
+
+
+@pytest.mark.parametrize(
+    ("what", "changed"),
+    [
+        ("problem", {"problem": tc.problems.quadratic(dim=2, sigma=0.2)}),
+        ("method", {"method": tc.Fast(alpha=0.01)}),
+        ("method", {"method": tc.Fast(order="fresh")}),
+        ("steps", {"steps": 600}),
+        ("seeds", {"seeds": 3}),
+        ("precision", {"precision": "float32"}),
+    ],
+)
+def test_another_run_is_refused(tmp_path, what, changed):
+    run = {"problem": problem(), "method": tc.Fast(), "steps": 500, "seeds": 2, "marks": [100], "checkpoint": tmp_path}
+    tc.solve(**run)
+    with pytest.raises(tc.InputError, match=f"belongs to another run: its {what} differs") as error:
+        tc.solve(**{**run, **changed})
+    assert "\n" not in str(error.value)
+
+
+def test_a_changed_constant_in_the_users_function_is_noticed(tmp_path):
+    def made(shift):
+        return tc.problems.custom(
+            F=lambda t, w, x: w - shift, G=lambda t, w, x: w - t + x, noise=lambda key: jax.random.normal(key),
+            theta=0.0, omega=0.0,
+        )  # fmt: skip
+
+    tc.solve(made(1.0), tc.Fast(), steps=50, seeds=2, checkpoint=tmp_path)
+    tc.solve(made(1.0), tc.Fast(), steps=50, seeds=2, checkpoint=tmp_path)
+    with pytest.raises(tc.InputError, match="its problem differs"):
+        tc.solve(made(2.0), tc.Fast(), steps=50, seeds=2, checkpoint=tmp_path)
+
+
+def test_a_damaged_one_is_refused(tmp_path):
+    run = {"problem": problem(), "method": tc.Fast(), "steps": 500, "seeds": 2, "checkpoint": tmp_path}
+    tc.solve(**run)
+    for data in tmp_path.rglob("d/*"):
+        os.truncate(data, 7)
+    with pytest.raises(tc.InputError, match=r"is damaged \(.*\); remove the folder") as error:
+        tc.solve(**run)
+    assert "\n" not in str(error.value)
+    shutil.rmtree(tmp_path)
+    tc.solve(**run)
+
+
+def test_several_methods_at_once(tmp_path):
+    methods = {"a": tc.Fast(), "b": tc.Fast(alpha="2/(k+30)"), "c": tc.Standard()}
+    first = tc.solve(problem(), methods, steps=300, seeds=2, checkpoint=tmp_path)
+    again = tc.solve(problem(), methods, steps=300, seeds=2, checkpoint=tmp_path)
+    assert all(again[label].history.equals(first[label].history) for label in methods)

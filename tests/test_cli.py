@@ -1,0 +1,113 @@
+"""The command line as a user meets it: one line for a mistake, exit status 2, nothing left behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import twoclock as tc
+from twoclock import cli
+
+SMALL = ["--steps", "300", "--seeds", "3", "--problem.dim", "2"]
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def test_run_leaves_a_record_and_a_picture(tmp_path, capsys):
+    assert cli.main(["run", "quadratic", "fast", *SMALL, "--method.alpha", "0.5/(k+9)", "--out", "here"]) == 0
+    names = {p.name for p in (tmp_path / "here").iterdir()}
+    assert names == {"spec.json", "history.parquet", "arrays.npz", "error.png", "error.svg"}
+    spec = json.loads((tmp_path / "here" / "spec.json").read_text())
+    assert spec["command"].startswith("twoclock run quadratic fast")
+    assert spec["method"]["alpha"] == "0.5/(k+9)"
+    assert "error" in capsys.readouterr().out
+
+
+def test_the_record_replays(tmp_path):
+    cli.main(["run", "quadratic", "polyak", *SMALL, "--method.method.beta", "0.3", "--out", "one"])
+    command = json.loads((tmp_path / "one" / "spec.json").read_text())["command"]
+    cli.main([*command.replace("--out one", "--out two").split()[1:]])
+    assert tc.load("one").history.equals(tc.load("two").history)
+
+
+def test_out_is_never_overwritten(capsys):
+    cli.main(["run", "quadratic", "fast", *SMALL, "--out", "here"])
+    assert cli.main(["run", "quadratic", "fast", *SMALL, "--out", "here"]) == 2
+    assert "go on with --resume, or choose another folder" in capsys.readouterr().err
+    assert cli.main(["run", "quadratic", "fast", *SMALL, "--out", "here", "--resume"]) == 0
+    assert cli.main(["run", "quadratic", "standard", *SMALL, "--out", "here", "--resume"]) == 2
+
+
+def test_runs_are_numbered(tmp_path):
+    for _ in range(2):
+        cli.main(["run", "quadratic", "fast", *SMALL])
+    assert sorted(p.name for p in (tmp_path / "runs").iterdir()) == ["quadratic-fast-001", "quadratic-fast-002"]
+    assert cli.main(["plot", "runs", "--metric", "gap", "--statistic", "median"]) == 0
+    assert (tmp_path / "runs" / "gap.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_list_shows_what_there_is(capsys):
+    assert cli.main(["list"]) == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in ("quadratic", "fast", "standard", "polyak", "Power"))
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["runn"], "did you mean 'run'?"),
+        (["run", "quadratic"], "takes a PROBLEM and a METHOD"),
+        (["run", "quadratik", "fast"], "did you mean 'quadratic'?"),
+        (["run", "quadratic", "fats"], "did you mean 'fast'?"),
+        (["run", "quadratic", "fast", "--stepz", "3"], "did you mean --steps?"),
+        (["run", "quadratic", "fast", "--steps", "0"], "`steps` must lie in 1"),
+        (["run", "quadratic", "fast", "--steps", "many"], "--steps"),
+        (["run", "quadratic", "fast", "--seeds", "0"], "`seeds` must be a positive count"),
+        (["run", "quadratic", "fast", "--method.alpha", "1/(k+1)^2"], "must lie in [0, 1], got 2"),
+        (["run", "quadratic", "fast", "--method.order", "new"], "invalid choice 'new'"),
+        (["run", "quadratic", "fast", "--problem.dim", "0"], "`dim` must be at least 1"),
+        (["run", "quadratic", "fast", "--out", "/proc/nowhere"], "cannot be written"),
+        (["run", "quadratic", "fast", "--resume"], "name it with `--out DIR`"),
+        (["plot", "nowhere"], "nowhere is none"),
+        (["reproduce", "fig9"], "`EXPERIMENT` has no 'fig9'"),
+    ],
+)
+def test_a_mistake_is_one_line(args, words, capsys, tmp_path):
+    assert cli.main(args) == 2
+    said = capsys.readouterr().err.strip()
+    assert words in said
+    assert said.startswith("twoclock: ")
+    assert "\n" not in said
+    assert not list(tmp_path.rglob("*.parquet"))
+    assert not (tmp_path / "runs").exists()
+
+
+def test_ctrl_c_says_how_to_go_on(tmp_path):
+    args = ["run", "quadratic", "fast", "--steps", "2000000", "--seeds", "3", "--problem.dim", "2", "--out", "here"]
+    child = subprocess.Popen(
+        [sys.executable, "-m", "twoclock.cli", *args], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "here" / "checkpoint").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(1.0)
+    child.send_signal(signal.SIGINT)
+    _, said = child.communicate(timeout=60)
+    assert child.returncode == 130, said
+    assert "to go on: twoclock run quadratic fast" in said
+    assert "Traceback" not in said
+    assert said.strip().endswith("--out here --resume")
+
+
+def test_help_is_quick_and_plain():
+    out = subprocess.run(
+        [sys.executable, "-m", "twoclock.cli", "--help"], capture_output=True, text=True, check=True, env=os.environ
+    ).stdout
+    assert "twoclock run PROBLEM METHOD" in out

@@ -1,0 +1,161 @@
+"""One suite over everything the catalogue finds: a new file is held to the contracts without a line here."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import twoclock as tc
+from twoclock import catalogue, keys
+from twoclock.core import Method, Problem, Schedule
+
+METHODS = catalogue.methods()
+PROBLEMS = catalogue.problems()
+SCHEDULES = {name: thing for name, thing in catalogue.schedules().items() if name != "Function"}
+KNOWN = {"error", "gap", "gradient", "tracking"}
+
+
+@functools.cache
+def problem_of(name):
+    """The problem with its default settings; the first draw of one that is drawn."""
+    with jax.enable_x64(True):
+        made = PROBLEMS[name]()
+        made = made if hasattr(made, "F") else jax.jit(made)(keys.instance_key(0))
+        return jax.tree.map(jnp.asarray, made)
+
+
+def dtypes(tree):
+    return {leaf.dtype for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.floating)}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_schedule(name):
+    schedule = SCHEDULES[name](0.5)
+    assert isinstance(schedule, Schedule)
+    values = np.asarray([schedule(k) for k in (0, 1, 10, 10**9)])
+    assert values.shape == (4,)
+    assert (values >= 0).all()
+    assert (np.diff(values) <= 0).all()
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[SCHEDULES[name](jnp.asarray(c)) for c in (0.1, 0.2)])
+    assert jax.vmap(lambda s: s(3))(stacked).shape == (2,)
+    assert jnp.result_type(schedule(jnp.int32(3))) == jnp.float64
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
+def test_method_keeps_structure_and_dtype(name, dtype):
+    method = METHODS[name]()
+    assert isinstance(method, Method)
+    theta, omega = {"a": jnp.ones(3, dtype), "b": jnp.zeros((2, 2), dtype)}, (jnp.zeros(4, dtype),)
+    state = method.init(theta, omega)
+    after = jax.jit(lambda s: method.step(lambda t, w, x: t, lambda t, w, x: w, s, None, jnp.int32(0)))(state)
+    assert jax.tree.structure(after) == jax.tree.structure(state)
+    assert [leaf.dtype for leaf in jax.tree.leaves(after)] == [leaf.dtype for leaf in jax.tree.leaves(state)]
+    estimate = method.estimate(after)
+    assert jax.tree.structure(estimate) == jax.tree.structure((theta, omega))
+    assert dtypes(estimate) == {jnp.dtype(dtype)}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_method_traces_once_for_many_numbers(name):
+    traced = []
+
+    @jax.jit
+    def step(method, state):
+        traced.append(1)
+        return method.step(lambda t, w, x: t, lambda t, w, x: w, state, None, jnp.int32(0))
+
+    method = METHODS[name]()
+    state = method.init(jnp.ones(2), jnp.ones(2))
+    for factor in (1.0, 0.5, 0.25):
+        step(jax.tree.map(lambda leaf, c=factor: jnp.asarray(leaf * c, float), method), state)
+    assert len(traced) == 1
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_problem_runs_in_both_precisions(name, precision):
+    problem = PROBLEMS[name]()
+    result = tc.solve(problem, tc.Fast(1e-4, 1e-3, 1e-2), steps=20, seeds=2, precision=precision)
+    assert dtypes((result.theta, result.omega)) == {np.dtype(precision)}
+    assert result.metrics
+    assert np.isfinite(result.history.to_numpy(float)).all()
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_problem_keeps_its_shapes(name):
+    problem = problem_of(name)
+    assert isinstance(problem, Problem)
+    theta, omega, env = problem.init(keys.start_key(1))
+    x, after = problem.draw(problem.noise(keys.step_key(1, 0)), theta, env)
+    assert jax.tree.structure(after) == jax.tree.structure(env)
+    assert [leaf.dtype for leaf in jax.tree.leaves(after)] == [leaf.dtype for leaf in jax.tree.leaves(env)]
+    for out, like in ((problem.F(theta, omega, x), theta), (problem.G(theta, omega, x), omega)):
+        assert jax.tree.map(jnp.shape, out) == jax.tree.map(jnp.shape, like)
+        assert dtypes(out) <= {jnp.dtype(float)}
+    for metric, value in problem.measure(theta, omega).items():
+        assert jnp.shape(value) == (), metric
+
+
+def points(problem, count=3):
+    theta, _, _ = problem.init(keys.start_key(2))
+    for i in range(count):
+        rng = np.random.default_rng(i)
+        yield jax.tree.map(lambda leaf, rng=rng: leaf + 0.05 * rng.standard_normal(leaf.shape), theta)
+
+
+def close(got, want, tolerance):
+    scale = max(1.0, *(float(jnp.max(jnp.abs(leaf), initial=0.0)) for leaf in jax.tree.leaves(want)))
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+        np.testing.assert_allclose(a, b, atol=tolerance * scale, rtol=0)
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_an_oracle_is_what_it_says(name):
+    """The mean of F at ω*(θ) is ∇h(θ) (or the field that the problem declares), and the mean of G there is zero."""
+    problem = problem_of(name)
+    if not hasattr(problem, "mean_F"):
+        pytest.skip("no exact means")
+    for theta in points(problem):
+        omega = problem.omega_star(theta)
+        field = problem.field(theta) if hasattr(problem, "field") else jax.grad(problem.h)(theta)
+        close(problem.mean_F(theta, omega), field, 1e-8)
+        close(problem.mean_G(theta, omega), jax.tree.map(jnp.zeros_like, omega), 1e-8)
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_samples_average_to_the_means(name):
+    """Over 40 000 independent samples, within five standard errors in every entry."""
+    problem = problem_of(name)
+    theta, omega, env = problem.init(keys.start_key(3))
+    if not hasattr(problem, "mean_F") or jax.tree.leaves(env):
+        pytest.skip("no exact means, or samples that depend on each other")
+
+    @jax.jit
+    def sample(key):
+        x, _ = problem.draw(problem.noise(key), theta, env)
+        return problem.F(theta, omega, x), problem.G(theta, omega, x)
+
+    drawn = jax.vmap(sample)(jax.random.split(keys.step_stream(4), 40_000))
+    exact = problem.mean_F(theta, omega), problem.mean_G(theta, omega)
+    for values, mean in zip(jax.tree.leaves(drawn), jax.tree.leaves(exact), strict=True):
+        error = np.std(values, axis=0) / np.sqrt(len(values))
+        assert (np.abs(np.mean(values, axis=0) - mean) <= 5 * error + 1e-12).all()
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_metrics_mean_what_they_are_called(name):
+    problem = problem_of(name)
+    theta = next(points(problem))
+    if not hasattr(problem, "omega_star"):
+        pytest.skip("no known tracking target")
+    omega = problem.omega_star(theta)
+    metrics = problem.measure(theta, omega)
+    if "tracking" in metrics:
+        assert float(metrics["tracking"]) < 1e-16
+    if "gradient" in metrics and hasattr(problem, "h"):
+        slope = jax.grad(problem.h)(theta)
+        np.testing.assert_allclose(metrics["gradient"], sum(jnp.sum(g**2) for g in jax.tree.leaves(slope)), rtol=1e-8)
+    assert KNOWN & set(metrics)

@@ -1,0 +1,27 @@
+"""The examples do what they say."""
+
+import importlib.util
+from pathlib import Path
+
+import jax
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(autouse=True)
+def _as_a_user():
+    """Outside the harsh room: JAX as it comes."""
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield
+
+
+def test_own_loop_gymnasium():
+    assert load("own_loop_gymnasium").main(steps=10_000, seed=0) < 0.02
