@@ -1,11 +1,16 @@
 """Two-time-scale stochastic optimisation on JAX: two noisy operators in, a solution and its record out."""
 
+from typing import TYPE_CHECKING, Any
+
 from twoclock import methods, problems
 from twoclock.core import InputError
 from twoclock.methods import Fast, Polyak, Standard
 from twoclock.result import Result, load
 from twoclock.schedules import Constant, Power
 from twoclock.solve import solve
+
+if TYPE_CHECKING:
+    from twoclock import plot
 
 __version__ = "0.1.0"
 __all__ = [
@@ -18,6 +23,15 @@ __all__ = [
     "Standard",
     "load",
     "methods",
+    "plot",
     "problems",
     "solve",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "plot":  # matplotlib is not loaded before something is drawn
+        import importlib
+
+        return importlib.import_module("twoclock.plot")
+    raise AttributeError(f"module 'twoclock' has no attribute {name!r}")
