@@ -2,51 +2,8 @@
 
 from __future__ import annotations
 
-import math
-import time
-
 import numba
 import numpy as np
-
-
-def alias_table(p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Walker's tables: draw i uniformly, keep it with probability keep[i], else take other[i]."""
-    n = len(p)
-    keep, other, q = np.ones(n), np.arange(n, dtype=np.int32), p * n
-    small, large = [i for i in range(n) if q[i] < 1], [i for i in range(n) if q[i] >= 1]
-    while small and large:
-        i, j = small.pop(), large.pop()
-        keep[i], other[i] = q[i], j
-        q[j] -= 1 - q[i]
-        (small if q[j] < 1 else large).append(j)
-    return keep, other
-
-
-def random_tables(states: int = 50, actions: int = 50, features: int = 10, gamma: float = 0.5, seed: int = 0) -> dict:
-    """The paper's random MDP with a uniform behaviour policy, as tables to sample from."""
-    rng = np.random.default_rng(seed)
-    P = rng.random((states, actions, states))
-    P /= P.sum(axis=-1, keepdims=True)
-    target = np.exp(rng.standard_normal((states, actions)))
-    target /= target.sum(axis=1, keepdims=True)
-    Phi = rng.standard_normal((states, features))
-    theta_star = rng.standard_normal(features)
-    V = Phi @ theta_star
-    reward = V - gamma * np.einsum("sat,sa,t->s", P, target, V)
-    chain = P.mean(axis=1)
-    law = np.linalg.matrix_power(chain, 200)[0]
-    keep, other = alias_table(law / law.sum())
-    pairs = [alias_table(row) for row in P.reshape(-1, states)]
-    return {
-        "keep": keep,
-        "other": other,
-        "next_keep": np.concatenate([pair[0] for pair in pairs]),
-        "next_other": np.concatenate([pair[1] for pair in pairs]),
-        "ratio": (target * actions).ravel(),
-        "reward": reward,
-        "Phi": Phi,
-        "theta_star": theta_star,
-    }
 
 
 def numpy_loop(steps, seed, keep, other, next_keep, next_other, ratio, reward, Phi, alpha, beta, c, shift, gamma):
@@ -105,13 +62,3 @@ def numba_loop(steps, seed, keep, other, next_keep, next_other, ratio, reward, P
             f[i] = (1 - lam) * f[i] + lam * F
             g[i] = (1 - lam) * g[i] + lam * G
     return theta
-
-
-def best_of(repeats: int, work) -> float:
-    """Seconds of the fastest of several runs: the least disturbed one."""
-    best = math.inf
-    for _ in range(repeats):
-        began = time.perf_counter()
-        work()
-        best = min(best, time.perf_counter() - began)
-    return best

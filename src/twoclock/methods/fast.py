@@ -49,9 +49,9 @@ class Fast:
     Reference: Zeng & Doan, Algorithm 1, eqs. (alg:update_decision) and (eq:update_auxiliary).
     """
 
-    alpha: Any = "1/(k+10)"
-    beta: Any = "2/(k+10)"
-    lam: Any = "4/(k+16)"
+    alpha: Any = "2/(k+20)"
+    beta: Any = "8/(k+40)"
+    lam: Any = "40/(k+160)"
     lam_g: Any = None
     order: Literal["paper", "fresh"] = static(default="paper")
 

@@ -33,8 +33,8 @@ class Standard:
     Reference: Zeng & Doan, eq. (standard_SA); Borkar, *Stochastic Approximation*, ch. 6.
     """
 
-    alpha: Any = "1/(k+10)"
-    beta: Any = "2/(k+10)"
+    alpha: Any = "2/(k+20)"
+    beta: Any = "8/(k+40)"
 
     def __post_init__(self) -> None:
         for name in ("alpha", "beta"):
