@@ -27,8 +27,9 @@ from twoclock.native import jit_loop
 # same seeds give the same bits on any number of cores.
 LARGEST_GROUP = 256
 SMALLEST_SHARE = 32
-# Noise of one block and group: enough to hide the dispatch, little enough to stay in cache.
-BLOCK_NUMBERS = 1 << 18
+# Numbers in the noise of one block and group: enough to hide the dispatch, on the CPU few enough to stay in cache.
+CPU_BLOCK_NUMBERS = 1 << 18
+ACCELERATOR_BLOCK_NUMBERS = 1 << 24
 LONGEST_BLOCK = 4096
 
 
@@ -128,7 +129,8 @@ class _Group:
         noise = jax.eval_shape(partial(_noise, own=own, size=1, room=1), self.problem, self.streams, np.int32(0))
         count = sum(leaf.size for leaf in jax.tree.leaves(noise))
         # The program that walks sees the same room for noise whatever part of it is filled at once.
-        self.room = _power_of_two(min(LONGEST_BLOCK, BLOCK_NUMBERS // max(count, 1)))
+        numbers = CPU_BLOCK_NUMBERS if jax.default_backend() == "cpu" else ACCELERATOR_BLOCK_NUMBERS
+        self.room = _power_of_two(min(LONGEST_BLOCK, numbers // max(count, 1)))
         self.size = min(block or self.room, self.room)
         self.drawn: tuple[int, PyTree] = (-1, None)
 
