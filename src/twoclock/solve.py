@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, overload
 
@@ -111,8 +112,13 @@ def _instances(problem: Any, seeds: list[int]) -> tuple[Any, Any, bool]:
             "`problem` must have init, noise, draw, F and G, or be a function of a key that makes one; "
             f"got {type(problem).__name__}"
         )
-    batch = _cast(jax.jit(jax.vmap(lambda seed: problem(keys.instance_key(seed))))(jnp.asarray(seeds, jnp.uint32)))
+    batch = _cast(_draw(problem, jnp.asarray(seeds, jnp.uint32)))
     return jax.tree.map(lambda leaf: leaf[0], batch), batch, True
+
+
+@partial(jax.jit, static_argnums=0)
+def _draw(problem: Callable[[Any], Any], seeds: Any) -> Any:
+    return jax.vmap(lambda seed: problem(keys.instance_key(seed)))(seeds)
 
 
 def _cast(tree: Any) -> Any:
