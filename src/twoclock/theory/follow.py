@@ -1,0 +1,205 @@
+"""A user's own step sizes against the theory: which inequalities hold, and from which step on."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from twoclock.core import InputError, Schedule
+from twoclock.theory import paper, tight
+from twoclock.theory.given import checked, whole
+
+Array = NDArray[np.float64]
+Side = Callable[[Array], tuple[Any, Any]]
+_POINTS = 400  # between two of these a condition is taken to change at most once
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """Where one inequality holds.
+
+    Args:
+        group: "order" (the plain order), "paper" (the paper's proof, put right) or "tight".
+        name: the inequality.
+        left, right: its two sides at k = 0.
+        holds: the stretches [first, last] of steps on which it holds, up to the horizon.
+        horizon: the last step looked at.
+    """
+
+    group: str
+    name: str
+    left: float
+    right: float
+    holds: tuple[tuple[int, int], ...]
+    horizon: int
+
+    @property
+    def always(self) -> bool:
+        return self.holds == ((0, self.horizon),)
+
+    @property
+    def since(self) -> int | None:
+        """The step from which it holds up to the horizon, or None."""
+        return self.holds[-1][0] if self.holds and self.holds[-1][1] == self.horizon else None
+
+    @property
+    def leaves(self) -> int | None:
+        """The first step at which it fails, or None."""
+        if not self.holds or self.holds[0][0] > 0:
+            return 0
+        return None if self.always else self.holds[0][1] + 1
+
+    def __str__(self) -> str:
+        if self.always:
+            return "holds at every step"
+        if not self.holds:
+            return "holds at no step"
+        if self.since is not None and len(self.holds) == 1:
+            return f"holds from k = {self.since} on"
+        if self.since is None and self.leaves:
+            return f"holds up to k = {self.leaves - 1}, fails from k = {self.leaves} on"
+        return "holds for k in " + ", ".join(f"[{a}, {b}]" for a, b in self.holds)
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """All findings on one method."""
+
+    findings: tuple[Finding, ...]
+
+    def group(self, name: str) -> tuple[Finding, ...]:
+        return tuple(f for f in self.findings if f.group == name)
+
+    @property
+    def leaves_order(self) -> int | None:
+        """The first step at which α ≤ β ≤ λ ≤ ¼ fails, or None."""
+        steps = [f.leaves for f in self.group("order") if f.leaves is not None]
+        return min(steps) if steps else None
+
+    @property
+    def covered(self) -> tuple[str, ...]:
+        """The proofs whose every inequality holds at every step."""
+        proofs = {"paper": self.group("order") + self.group("paper"), "tight": self.group("tight")}
+        return tuple(name for name, findings in proofs.items() if all(f.always for f in findings))
+
+    def __str__(self) -> str:
+        return "\n".join(f"{f.group:6} {f.name}: {f}" for f in self.findings)
+
+
+def check(
+    method: Any,
+    structure: str,
+    *,
+    L: float,
+    mu_h: float | None = None,
+    mu_g: float,
+    horizon: int = 10**9,
+) -> Report:
+    """Follow the theory's inequalities along the schedules of a ``Fast``.
+
+    Listed are the plain order α ≤ β ≤ λ ≤ ¼, the conditions of the paper's proof (put right), and those of the tight
+    proof: whether some weighted V falls at that step (spectral radius below 1), and whether one and the same V falls at
+    all of them.
+
+    Args:
+        method: a ``Fast`` with any schedules. With ``lam_g`` the smaller of the two weights is judged.
+        structure, L, mu_h, mu_g: as in ``certify``.
+        horizon: the last step to look at.
+
+    >>> import twoclock as tc
+    >>> fig1 = tc.Fast(alpha=5e-4, beta=2e-3, lam="0.8/(k+10)")
+    >>> report = tc.theory.check(fig1, "strongly-convex", L=1.0, mu_h=0.5, mu_g=0.5)
+    >>> report.leaves_order
+    391
+    """
+    mu_h, _ = checked(structure, L, mu_h, mu_g, 0.0)
+    if not all(hasattr(method, name) for name in ("alpha", "beta", "lam")):
+        raise InputError(f"`check(method=…)` must be a `Fast`, got {type(method).__name__}; the theory knows no other")
+    L = max(float(L), 1.0)
+    known = (structure, L, mu_h, float(mu_g))
+
+    def steps(k: Array) -> tuple[Array, Array, Array]:
+        lam = _values(method.lam, k)
+        if getattr(method, "lam_g", None) is not None:
+            lam = np.minimum(lam, _values(method.lam_g, k))
+        return _values(method.alpha, k), _values(method.beta, k), lam
+
+    grid = np.unique(np.r_[0, np.geomspace(1, whole("horizon", horizon), _POINTS).round()])
+
+    def along(rule: Callable[..., tuple[Any, Any]]) -> Side:
+        return lambda k: rule(*steps(k))
+
+    sides: list[tuple[str, str, Side]] = []
+    for group, rules in (("order", paper.ORDER), ("paper", paper.rules(*known))):
+        sides += [(group, name, along(rule)) for name, rule in rules]
+    if structure != "non-convex":
+        name, rate = paper.decay(structure, mu_h, float(mu_g))
+        n0 = 2 / (rate * float(steps(grid[:1])[0][0]) + 1e-300)  # τ+1 is free: take it so that the first step just does
+        sides.append(("paper", name, lambda k: (2 / (k + n0), rate * steps(k)[0])))
+    largest = 2 / (L + (mu_h or 0.0)) if structure == "strongly-convex" else 1 / L
+    smooth = "α ≤ 2/(L+μ_h)" if structure == "strongly-convex" else "α ≤ 1/L"
+    sides.append(("tight", smooth, lambda k: (steps(k)[0], largest)))
+    sides.append(("tight", "λ ≤ 1", lambda k: (steps(k)[2], 1.0)))
+
+    def radius(k: Array) -> tuple[Any, Any]:
+        return np.array([tight.radius(structure, s, *known[1:])[0] for s in zip(*steps(k), strict=True)]), 1 - 1e-15
+
+    D = _common_weights(known, list(zip(*steps(grid[:: _POINTS // 20]), strict=True)))
+
+    def fall(k: Array) -> tuple[Any, Any]:
+        return 0.0, np.array([tight.speed(structure, s, D, 1.0, *known[1:]) for s in zip(*steps(k), strict=True)])
+
+    sides += [("tight", "ρ(K) < 1", radius), ("tight", "0 < fall of one V for all k", fall)]
+    return Report(tuple(_follow(group, name, side, grid) for group, name, side in sides))
+
+
+def _values(schedule: Schedule, k: Array) -> Array:
+    with jax.enable_x64(True):
+        return np.array([float(schedule(i)) for i in k]) if k.size < 4 else _many(schedule, k)
+
+
+def _many(schedule: Schedule, k: Array) -> Array:
+    try:
+        return np.broadcast_to(np.asarray(schedule(k), float), k.shape)
+    except Exception:  # a user's own function may want one step at a time
+        return np.array([float(schedule(i)) for i in k])
+
+
+def _common_weights(known: tuple[Any, ...], triples: list[Any]) -> Array:
+    """Of the weights that suit single steps, those whose worst step is best."""
+    structure, *rest = known
+    choices = [D for r, D in (tight.radius(structure, t, *rest) for t in triples) if r < 1]
+    worst = [min(tight.speed(structure, t, D, 1.0, *rest) for t in triples) for D in choices]
+    return choices[int(np.argmax(worst))] if choices else np.ones(4)
+
+
+def _follow(group: str, name: str, side: Side, grid: Array) -> Finding:
+    def true(k: Array) -> NDArray[np.bool_]:
+        left, right = side(k)
+        return np.broadcast_to(np.asarray(left) <= np.asarray(right) * (1 + 1e-12), k.shape)
+
+    values = true(grid)
+    holds: list[tuple[int, int]] = []
+    first = 0 if values[0] else None
+    for i in np.flatnonzero(values[1:] != values[:-1]):
+        low, high = int(grid[i]), int(grid[i + 1])
+        while high - low > 1:
+            middle = (low + high) // 2
+            if true(np.array([float(middle)]))[0] == values[i]:
+                low = middle
+            else:
+                high = middle
+        if first is None:
+            first = high
+        else:
+            holds.append((first, low))
+            first = None
+    if first is not None:
+        holds.append((first, int(grid[-1])))
+    left, right = side(grid[:1])
+    return Finding(group, name, float(np.ravel(left)[0]), float(np.ravel(right)[0]), tuple(holds), int(grid[-1]))
