@@ -7,7 +7,6 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.fft import dct
 
 from twoclock.core import InputError, Key, pytree, static
 
@@ -33,17 +32,16 @@ _MU = {"strongly-convex": 1.0, "pl": 0.021941373, "non-convex": 0.0}
 class Rates:
     """Minimise a separable h through an ω that tracks ω*(θ), with one Gaussian draw X in both operators.
 
-        smooth   F = h′(θ) + 0.9(ω − ω*) + X       ω*(θ) = ½ sin Aθ
-        kinked   F = h′(θ) + 0.9|ω − ω*| + X       ω*(θ) = ½ |sin Aθ|
+        smooth   F = h′(θ) + 0.9(ω − ω*) + X       ω*(θ) = ½ sin Rθ
+        kinked   F = h′(θ) + 0.9|ω − ω*| + X       ω*(θ) = ½ |sin Rθ|
                  G = ω − ω*(θ) + X
 
-    coordinate by coordinate; A is the orthonormal cosine matrix, which couples the coordinates and is 1 in one
-    dimension. A kink turns the fast variable's noise into a bias of the slow one: E|ω−ω*| ∝ √β.
+    coordinate by coordinate; R shifts the coordinates by one, round the ring, and so couples them. A kink turns the
+    fast variable's noise into a bias of the slow one: E|ω−ω*| ∝ √β.
 
     Metrics: ``error``, ``gap``, ``gradient``, ``tracking``.
     """
 
-    mixing: Array
     theta0: Array
     sigma: Any
     shape: Shape = static("strongly-convex")
@@ -79,8 +77,7 @@ class Rates:
         return _SHAPES[self.shape][1](theta)
 
     def omega_star(self, theta: Array) -> Array:
-        mixing = jnp.asarray(self.mixing, theta.dtype)
-        wave = jnp.sin(mixing @ theta) / 2
+        wave = jnp.sin(jnp.roll(theta, 1)) / 2
         return jnp.abs(wave) if self.coupling == "kinked" else wave
 
     def measure(self, theta: Array, omega: Array) -> dict[str, Array]:
@@ -130,5 +127,4 @@ def rates(
         raise InputError(f"`rates(noise=…)` must be finite and not negative, got {noise}; it is a standard deviation")
     if not np.isfinite(start):
         raise InputError(f"`rates(start=…)` must be finite, got {start}")
-    mixing = np.ascontiguousarray(dct(np.eye(dim), norm="ortho", axis=0))
-    return Rates(mixing, np.full(dim, start / np.sqrt(dim)), np.float64(noise), h, coupling)
+    return Rates(np.full(dim, start / np.sqrt(dim)), np.float64(noise), h, coupling)
