@@ -181,6 +181,16 @@ def test_the_search_begins_where_v_falls():
             assert tight.speed(structure, (r1, 1.0, r2), D, 0.0, L, mu_h, mu_g) > 0
 
 
+def test_the_vector_in_the_docs_shows_an_m_matrix():
+    rng = np.random.default_rng(4)
+    for _ in range(500):
+        L = 10 ** rng.uniform(0, 3)
+        mu_h, mu_g = np.minimum(L, L * 10 ** rng.uniform(-4, 0.3, size=2))
+        N = tight.comparison("strongly-convex", (mu_h * mu_g / (16 * L**3), 1, 12 * L**2 / mu_g), 0.0, L, mu_h, mu_g)
+        v = np.array([1.1 * (L + mu_g / 3) / mu_h, 1, mu_g / 3, mu_g / 3])
+        assert np.all(N @ v >= [0, 0.49 * mu_g, 2.5 * L**2, 2.5 * L**2])
+
+
 def test_start_may_be_written_in_several_ways():
     c = tc.certify("strongly-convex", L=1.0, mu_h=0.9, mu_g=0.9, noise=0.5)
     value = c.bound(100, Start(1.0, 2.0, 3.0, 4.0))

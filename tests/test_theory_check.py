@@ -35,6 +35,13 @@ def test_it_says_from_which_step_on_an_inequality_holds():
     assert str(findings["λ ≤ 1/4"]) == "holds from k = 119 on"
 
 
+def test_of_two_averaging_weights_the_worse_one_is_judged():
+    method = tc.Fast(alpha="0.1/(k+1)", beta="1/(k+1)", lam="30/(k+1)", lam_g="0.9/(k+1)")
+    findings = {f.name: f for f in theory.check(method, "strongly-convex", **KNOWN, horizon=10**6).findings}
+    assert findings["λ ≤ 1/4"].since == 119
+    assert findings["β ≤ λ"].holds == ()
+
+
 def test_an_inequality_may_come_and_go():
     method = tc.Fast(alpha=1e-3, beta=1e-2, lam=lambda k: 0.005 + 0.02 * jnp.exp(-(((k - 5000) / 1000) ** 2)))
     findings = {f.name: f for f in theory.check(method, "pl", **KNOWN, horizon=20_000).findings}
@@ -54,6 +61,8 @@ def test_certified_methods_pass_their_own_check(structure, proof):
 def test_check_refuses_what_it_cannot_judge():
     with pytest.raises(InputError, match="must be a `Fast`, got Standard"):
         theory.check(tc.Standard(), "pl", **KNOWN)
+    with pytest.raises(InputError, match="must have order='paper'"):
+        theory.check(tc.Fast(order="fresh"), "pl", **KNOWN)
     with pytest.raises(InputError, match="`horizon` must be a whole number"):
         theory.check(tc.Fast(), "pl", **KNOWN, horizon=2**32)
     with pytest.raises(InputError, match="`structure` must be one of"):

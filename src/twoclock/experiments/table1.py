@@ -118,13 +118,10 @@ def _figure(records: Records, dim: int) -> Any:
             run = next(iter(results.values())).spec
             for j, (label, result) in enumerate(results.items()):
                 _panel(ax, Curve.of(result, row), label, j)
-            name = "min over t ≤ k of the mean of ‖∇h(θ_t)‖²" if row.metric == "gradient" else plot.LABELS[row.metric]
+            name = "min over t ≤ k of mean ‖∇h(θ_t)‖²" if row.metric == "gradient" else plot.LABELS[row.metric]
             ax.set(xscale="log", yscale="log", xlabel="steps k (one sample each)", ylabel=name)
             ax.set_title(f"{h}, {coupling}", fontsize="medium")
-            last = Curve.of(results[FAST], row)
-            anchor = run["steps"] / 100, 3 * last.mean[last.k >= run["steps"] / 100][0]
-            for rate in (row.fast, row.two):
-                plot.slope(ax, -rate, anchor, NAMES[rate])
+            _references(ax, Curve.of(results[FAST], row), row)
             ax.legend(frameon=False, fontsize="x-small")
     plot.caption(
         fig,
@@ -141,6 +138,18 @@ def _panel(ax: Any, curve: Curve, label: str, j: int) -> None:
     ax.plot(curve.k, curve.mean, color=colour, linewidth=1.5, label=f"{label}: {slope:.2f} [{low:.2f}, {high:.2f}]")
     band = np.quantile(curve.resampled, (0.025, 0.975), axis=0)
     ax.fill_between(curve.k, *band, color=colour, alpha=0.2, linewidth=0)
+
+
+def _references(ax: Any, fast: Curve, row: Row) -> None:
+    """The two rates of the table, from a point above Fast's curve at the start of the fit."""
+    fit = fast.k >= fast.k[-1] / 100
+    ends = np.array([fast.k[fit][0], fast.k[-1]])
+    for rate in (row.fast, row.two):
+        line = 3 * fast.mean[fit][0] * (ends / ends[0]) ** -rate
+        ax.plot(ends, line, color="0.45", linestyle="--", linewidth=1, zorder=1)
+        ax.annotate(
+            NAMES[rate], (ends[1], line[1]), (3, 0), textcoords="offset points", fontsize="x-small", va="center"
+        )
 
 
 def claims(records: Records) -> list[Claim]:

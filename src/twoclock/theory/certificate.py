@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,9 @@ from twoclock.methods import Fast
 from twoclock.schedules import Power
 
 METRICS = {"strongly-convex": "error", "pl": "gap", "non-convex": "gradient"}
+# An inequality by name, with its two sides as functions of (α, β, λ).
+Rule = tuple[str, Callable[[Any, Any, Any], tuple[Any, Any]]]
+
 LAST_STEP = 2**31  # steps are counted in 32 bits
 
 _NAMES = {

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twoclock.core import InputError, Schedule
+from twoclock.methods import Fast
 from twoclock.theory import paper, tight
 from twoclock.theory.given import checked, whole
 
@@ -107,7 +108,7 @@ def check(
     all of them.
 
     Args:
-        method: a ``Fast`` with any schedules. With ``lam_g`` the smaller of the two weights is judged.
+        method: a ``Fast`` with any schedules. Of two averaging weights, λ and ``lam_g``, the one that fares worse.
         structure, L, mu_h, mu_g: as in ``certify``.
         horizon: the last step to look at.
 
@@ -118,33 +119,31 @@ def check(
     391
     """
     mu_h, _ = checked(structure, L, mu_h, mu_g, 0.0)
-    if not all(hasattr(method, name) for name in ("alpha", "beta", "lam")):
+    if not isinstance(method, Fast):
         raise InputError(f"`check(method=…)` must be a `Fast`, got {type(method).__name__}; the theory knows no other")
+    if method.order != "paper":
+        raise InputError(f"`check(method=…)` must have order='paper', got {method.order!r}; the proofs know no other")
     L = max(float(L), 1.0)
     known = (structure, L, mu_h, float(mu_g))
 
-    def steps(k: Array) -> tuple[Array, Array, Array]:
-        lam = _values(method.lam, k)
-        if getattr(method, "lam_g", None) is not None:
-            lam = np.minimum(lam, _values(method.lam_g, k))
-        return _values(method.alpha, k), _values(method.beta, k), lam
+    lams = [lam for lam in (method.lam, method.lam_g) if lam is not None]
+
+    def steps(k: Array, lam: np.ufunc = np.minimum) -> tuple[Array, Array, Array]:
+        return _values(method.alpha, k), _values(method.beta, k), lam.reduce([_values(one, k) for one in lams])
 
     grid = np.unique(np.r_[0, np.geomspace(1, whole("horizon", horizon), _POINTS).round()])
 
-    def along(rule: Callable[..., tuple[Any, Any]]) -> Side:
-        return lambda k: rule(*steps(k))
+    def along(name: str, rule: Callable[..., tuple[Any, Any]]) -> Side:
+        lam = np.maximum if name.startswith("λ ≤") else np.minimum
+        return lambda k: rule(*steps(k, lam))
 
     sides: list[tuple[str, str, Side]] = []
-    for group, rules in (("order", paper.ORDER), ("paper", paper.rules(*known))):
-        sides += [(group, name, along(rule)) for name, rule in rules]
+    for group, rules in (("order", paper.ORDER), ("paper", paper.rules(*known)), ("tight", tight.rules(*known[:3]))):
+        sides += [(group, name, along(name, rule)) for name, rule in rules]
     if structure != "non-convex":
         name, rate = paper.decay(structure, mu_h, float(mu_g))
         n0 = 2 / (rate * float(steps(grid[:1])[0][0]) + 1e-300)  # τ+1 is free: take it so that the first step just does
         sides.append(("paper", name, lambda k: (2 / (k + n0), rate * steps(k)[0])))
-    largest = 2 / (L + (mu_h or 0.0)) if structure == "strongly-convex" else 1 / L
-    smooth = "α ≤ 2/(L+μ_h)" if structure == "strongly-convex" else "α ≤ 1/L"
-    sides.append(("tight", smooth, lambda k: (steps(k)[0], largest)))
-    sides.append(("tight", "λ ≤ 1", lambda k: (steps(k)[2], 1.0)))
 
     def radius(k: Array) -> tuple[Any, Any]:
         return np.array([tight.radius(structure, s, *known[1:])[0] for s in zip(*steps(k), strict=True)]), 1 - 1e-15

@@ -6,12 +6,7 @@ it is hardest, and ``check`` follows it along a user's own schedules. The deriva
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-from twoclock.theory.certificate import Certificate, Condition
-
-Rule = tuple[str, Callable[[Any, Any, Any], tuple[Any, Any]]]
+from twoclock.theory.certificate import Certificate, Condition, Rule
 
 # Closed forms meet some of their conditions with equality; this much room keeps rounding out of the comparison.
 ROOM = 1 + 1e-9

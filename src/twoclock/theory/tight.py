@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from twoclock.theory.certificate import Certificate, Condition
+from twoclock.theory.certificate import Certificate, Condition, Rule
 
 Array = NDArray[np.float64]
 
@@ -60,6 +60,15 @@ def speed(structure: str, c: Any, D: Any, eps: float, L: float, mu_h: float | No
     if structure == "non-convex":
         relative = np.array([1.0, 0.0, 0.0, 0.0])
     return _smallest(descent(structure, c, D, eps, L, mu_h, mu_g), relative)
+
+
+def rules(structure: str, L: float, mu_h: float | None) -> list[Rule]:
+    """What the recursion in norms asks of every (α_k, β_k, λ_k)."""
+    if structure == "strongly-convex":
+        smooth: Rule = ("α ≤ 2/(L+μ_h)", lambda a, b, c: (a, 2 / (L + (mu_h or 0.0))))
+    else:
+        smooth = ("α ≤ 1/L", lambda a, b, c: (a, 1 / L))
+    return [smooth, ("λ ≤ 1", lambda a, b, c: (c, 1.0))]
 
 
 def radius(structure: str, steps: Any, L: float, mu_h: float | None, mu_g: float) -> tuple[float, Array]:
@@ -149,15 +158,11 @@ def conditions(
 ) -> tuple[Condition, ...]:
     """The inequalities of the tight proof at the first step, where they are hardest."""
     eps = 1 / (tau + 1)
-    alpha, _, lam = (v * eps for v in c)
-    if structure == "strongly-convex":
-        smooth = Condition("α ≤ 2/(L+μ_h)", alpha, 2 / (L + (mu_h or 0.0)))
-    else:
-        smooth = Condition("α ≤ 1/L", alpha, 1 / L)
+    first = [v * eps for v in c]
+    simple = [Condition(name, *map(float, rule(*first))) for name, rule in rules(structure, L, mu_h)]
     fall = "r ≤ (V − V₊)/‖∇h‖²" if structure == "non-convex" else "2 ≤ n(V − V₊)/V"
     return (
-        smooth,
-        Condition("λ ≤ 1", lam, 1.0),
+        *simple,
         Condition("0 ≤ smallest weight", 0.0, min(D)),
         Condition(fall, rate, speed(structure, c, D, eps, L, mu_h, mu_g)),
     )
