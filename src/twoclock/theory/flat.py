@@ -50,11 +50,11 @@ class Flat:
             weights, x = self.problem.outcomes()
             a, b = self.theta_of(theta), self.omega_of(omega)
             values = jax.vmap(lambda one: self._both(a, b, one))(x)
-            exact = [weights @ jnp.sum((v - weights @ v) ** 2, axis=1) for v in values]
+            exact = [weights @ jnp.sum((v - (weights @ v)[None]) ** 2, axis=1) for v in values]
             return (exact[0], exact[1]), (jnp.zeros(()), jnp.zeros(()))
         values = self.samples(theta, omega)
         n = len(values[0])
-        squares = [jnp.sum((v - v.mean(0)) ** 2, axis=1) * (n / (n - 1)) for v in values]
+        squares = [jnp.sum((v - v.mean(0, keepdims=True)) ** 2, axis=1) * (n / (n - 1)) for v in values]
         return (squares[0].mean(), squares[1].mean()), (squares[0].std() / n**0.5, squares[1].std() / n**0.5)
 
     def omega_star(self) -> Callable[[Any], Any] | None:
