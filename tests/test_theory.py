@@ -21,7 +21,7 @@ def triples(draw):
 
 @pytest.mark.parametrize("proof", PROOFS)
 @pytest.mark.parametrize("structure", STRUCTURES)
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=15, deadline=None, derandomize=True)
 @given(known=triples())
 def test_every_inequality_holds_for_random_constants(structure, proof, known):
     certificate = tc.certify(structure, **known, noise=0.5, proof=proof)
@@ -121,7 +121,7 @@ def _fall(structure, certificate, matrices, k, points):
 def test_v_falls_as_promised_on_real_operators(structure, proof):
     """Random points of random linear problems, with gradients and with rotations as G."""
     rng = np.random.default_rng(1)
-    for trial in range(24):
+    for trial in range(12):
         dim = 1 + trial % 3
         matrices, known = _linear_problem(rng, dim, symmetric=trial % 2 == 0)
         certificate = tc.certify(structure, **known, proof=proof)

@@ -11,12 +11,12 @@ import numpy as np
 import twoclock as tc
 from twoclock import plot
 from twoclock.experiment import Case, Claim, Records
-from twoclock.problems.rates import Coupling, Shape, rates
+from twoclock.problems.rates import rates
 from twoclock.result import Result
 
 TITLE = "Table 1: measured rates, smooth and kinked coupling"
 
-COUPLINGS: tuple[Coupling, ...] = ("smooth", "kinked")
+COUPLINGS = ("smooth", "kinked")
 FAST, TWO, ONE = "Fast", "Standard, two time scales", "Standard, Fast's exponents"
 
 
@@ -32,7 +32,7 @@ class Row:
 
 
 # Two-time-scale exponents of the standard method: Hong et al. 2023; Zeng, Doan & Romberg 2021.
-ROWS: dict[Shape, Row] = {
+ROWS: dict[str, Row] = {
     "strongly-convex": Row("error", fast=1.0, two=2 / 3, alpha=1.0, beta=2 / 3),
     "pl": Row("gap", fast=1.0, two=2 / 3, alpha=1.0, beta=2 / 3),
     "non-convex": Row("gradient", fast=0.5, two=2 / 5, alpha=3 / 5, beta=2 / 5),
@@ -163,7 +163,7 @@ def _slopes(results: Mapping[str, Result], key: str) -> dict[str, tuple[float, n
     return {label: Curve.of(result, row).slopes() for label, result in results.items()}
 
 
-def _row_claim(h: Shape, row: Row, measured: Mapping[str, Any]) -> Claim:
+def _row_claim(h: str, row: Row, measured: Mapping[str, Any]) -> Claim:
     numbers: dict[str, Any] = {}
     shown = []
     for key in (f"{h}-{coupling}-{dim}d" for dim in (1, 4) for coupling in COUPLINGS):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,8 +13,6 @@ from twoclock.core import InputError, Key, pytree, static
 __all__ = ["Rates", "rates"]
 
 Array = Any
-Shape = Literal["strongly-convex", "pl", "non-convex"]
-Coupling = Literal["smooth", "kinked"]
 
 _PULL = 0.9
 
@@ -45,8 +43,8 @@ class Rates:
 
     theta0: Array
     sigma: Any
-    shape: Shape = static("strongly-convex")
-    coupling: Coupling = static("smooth")
+    shape: str = static("strongly-convex")
+    coupling: str = static("smooth")
 
     def init(self, key: Key) -> tuple[Array, Array, None]:
         theta = jnp.asarray(self.theta0)
@@ -98,7 +96,7 @@ class Rates:
 
 
 def rates(
-    h: Shape = "strongly-convex", coupling: Coupling = "smooth", dim: int = 1, noise: float = 1.0, start: float = 1.0
+    h: str = "strongly-convex", coupling: str = "smooth", dim: int = 1, noise: float = 1.0, start: float = 1.0
 ) -> Rates:
     """One of the six problems behind Table 1, in any dimension.
 

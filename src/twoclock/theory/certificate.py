@@ -41,7 +41,7 @@ class Condition:
 
     @property
     def holds(self) -> bool:
-        return self.left <= self.right
+        return bool(self.left <= self.right)
 
 
 @dataclasses.dataclass(frozen=True)

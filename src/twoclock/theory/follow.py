@@ -96,10 +96,10 @@ def check(
     method: Any,
     structure: str,
     *,
-    L: float,
-    mu_h: float | None = None,
-    mu_g: float,
-    horizon: int = 10**9,
+    L: Any,
+    mu_h: Any = None,
+    mu_g: Any,
+    horizon: Any = 10**9,
 ) -> Report:
     """Follow the theory's inequalities along the schedules of a ``Fast``.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from twoclock.core import InputError
 from twoclock.theory import paper, tight
@@ -15,12 +16,12 @@ PROOFS = {"tight": tight.certificate, "paper": paper.certificate}
 def certify(
     structure: str,
     *,
-    L: float,
-    mu_h: float | None = None,
-    mu_g: float,
-    noise: float = 1.0,
+    L: Any,
+    mu_h: Any = None,
+    mu_g: Any,
+    noise: Any = 1.0,
     proof: str = "tight",
-    horizon: int | None = None,
+    horizon: Any = None,
 ) -> Certificate:
     """Step sizes with a proof, for a problem of which only four constants are known.
 
@@ -38,7 +39,7 @@ def certify(
         mu_g: strong monotonicity of the mean G in ω.
         noise: the noise level B, a bound on E‖F(θ,ω,X)−F(θ,ω)‖² and on the same for G.
         proof: "tight" (a weighted Lyapunov function, found by search) or "paper" (the paper's closed forms, put right).
-        horizon: the steps you mean to make; a note says so where the bound is still above its start there.
+        horizon: the steps you mean to make; where τ exceeds them a note says so.
 
     >>> import twoclock as tc
     >>> certificate = tc.certify("strongly-convex", L=1.0, mu_h=0.9, mu_g=0.9, noise=0.5)
