@@ -58,6 +58,13 @@ def test_certified_methods_pass_their_own_check(structure, proof):
     assert proof in theory.check(certificate.method(), structure, **KNOWN).covered
 
 
+def test_tiny_steps_are_judged_without_rounding():
+    """At L = 30 the paper's steps contract by 1e-30 a step; 1 − ρ from an eigenvalue would be 0."""
+    known = {"L": 30.0, "mu_h": 0.1, "mu_g": 0.1}
+    certificate = tc.certify("strongly-convex", **known, proof="paper")
+    assert theory.check(certificate.method(), "strongly-convex", **known).covered == ("paper", "tight")
+
+
 def test_check_refuses_what_it_cannot_judge():
     with pytest.raises(InputError, match="must be a `Fast`, got Standard"):
         theory.check(tc.Standard(), "pl", **KNOWN)

@@ -76,7 +76,7 @@ def test_the_case_that_meets_the_printed_conditions_and_diverges_is_refused():
     findings = {finding.name: finding for finding in report.findings}
     for name in ("α ≤ β", "β ≤ λ", "λ ≤ 1/4", "β ≤ 1/(72L)", "α ≤ 1/(72L²)"):
         assert findings[name].always
-    for name in ("Δg: 4(50L²+8/μ_G) β ≤ λ", "y: 880L⁴ α ≤ μ_G β", "y: 320L⁴ β ≤ μ_G λ", "ρ(K) < 1"):
+    for name in ("Δg: 4(50L²+8/μ_G) β ≤ λ", "y: 880L⁴ α ≤ μ_G β", "y: 320L⁴ β ≤ μ_G λ", "0 < 1 − ρ(K)"):
         assert not findings[name].holds
     assert report.covered == ()
     result = tc.solve(trap(), printed, steps=300_000, seeds=40, marks=[1000, 30_000])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -73,6 +73,9 @@ class Report:
 
     findings: tuple[Finding, ...]
 
+    def __iter__(self) -> Iterator[Finding]:
+        return iter(self.findings)
+
     def group(self, name: str) -> tuple[Finding, ...]:
         return tuple(f for f in self.findings if f.group == name)
 
@@ -125,7 +128,7 @@ def check(
         raise InputError(f"`check(method=…)` must have order='paper', got {method.order!r}; the proofs know no other")
     L = max(float(L), 1.0)
     known = (structure, L, mu_h, float(mu_g))
-
+    tiny = np.finfo(float).tiny  # so that ≤ means <
     lams = [lam for lam in (method.lam, method.lam_g) if lam is not None]
 
     def steps(k: Array, lam: np.ufunc = np.minimum) -> tuple[Array, Array, Array]:
@@ -145,15 +148,16 @@ def check(
         n0 = 2 / (rate * float(steps(grid[:1])[0][0]) + 1e-300)  # τ+1 is free: take it so that the first step just does
         sides.append(("paper", name, lambda k: (2 / (k + n0), rate * steps(k)[0])))
 
-    def radius(k: Array) -> tuple[Any, Any]:
-        return np.array([tight.radius(structure, s, *known[1:])[0] for s in zip(*steps(k), strict=True)]), 1 - 1e-15
+    def room(k: Array) -> tuple[Any, Any]:
+        return tiny, np.array([tight.room(structure, s, *known[1:])[0] for s in zip(*steps(k), strict=True)])
 
     D = _common_weights(known, list(zip(*steps(grid[:: _POINTS // 20]), strict=True)))
 
     def fall(k: Array) -> tuple[Any, Any]:
-        return 0.0, np.array([tight.speed(structure, s, D, 1.0, *known[1:]) for s in zip(*steps(k), strict=True)])
+        return tiny, np.array([tight.speed(structure, s, D, 1.0, *known[1:]) for s in zip(*steps(k), strict=True)])
 
-    sides += [("tight", "ρ(K) < 1", radius), ("tight", "0 < fall of one V for all k", fall)]
+    sides += [("tight", "0 < 1 − ρ(K)", room), ("tight", "0 < fall of one V for all k", fall)]
+    sides.sort(key=lambda side: ("order", "paper", "tight").index(side[0]))
     return Report(tuple(_follow(group, name, side, grid) for group, name, side in sides))
 
 
@@ -172,7 +176,7 @@ def _many(schedule: Schedule, k: Array) -> Array:
 def _common_weights(known: tuple[Any, ...], triples: list[Any]) -> Array:
     """Of the weights that suit single steps, those whose worst step is best."""
     structure, *rest = known
-    choices = [D for r, D in (tight.radius(structure, t, *rest) for t in triples) if r < 1]
+    choices = [D for room, D in (tight.room(structure, t, *rest) for t in triples) if room > 0]
     worst = [min(tight.speed(structure, t, D, 1.0, *rest) for t in triples) for D in choices]
     return choices[int(np.argmax(worst))] if choices else np.ones(4)
 

@@ -71,21 +71,24 @@ def rules(structure: str, L: float, mu_h: float | None) -> list[Rule]:
     return [smooth, ("λ ≤ 1", lambda a, b, c: (c, 1.0))]
 
 
-def radius(structure: str, steps: Any, L: float, mu_h: float | None, mu_g: float) -> tuple[float, Array]:
-    """The spectral radius of the nonnegative matrix K that bounds a step at (α, β, λ), and weights for which V falls.
+def room(structure: str, steps: Any, L: float, mu_h: float | None, mu_g: float) -> tuple[float, Array]:
+    """1 − ρ of the nonnegative matrix K that bounds a step at (α, β, λ), from below, and weights for which V falls.
 
-    Weights exist if and only if the radius is below 1. For PL and non-convex h the first row of K is (0, L, 1, 0): it
-    bounds ‖f−∇h‖, which enters with the same weight α/2 with which ‖∇h‖ leaves.
+    Weights exist if and only if the spectral radius ρ is below 1. For PL and non-convex h the first row of K is
+    (0, L, 1, 0): it bounds ‖f−∇h‖, which enters with the same weight α/2 with which ‖∇h‖ leaves.
     """
     N = comparison(structure, steps, 1.0, L, mu_h, mu_g)
     if structure != "strongly-convex":
         N[0] = 1.0, -L, -1.0, 0.0
-    r = float(np.abs(np.linalg.eigvals(np.eye(4) - N)).max())
-    if r >= 1:
-        return r, np.ones(4)
-    v, u = np.linalg.solve(N, np.ones(4)), np.linalg.solve(N.T, np.ones(4))
-    D = np.abs(u / v)
-    return r, D / D[0] if structure == "strongly-convex" else D / D[0] * steps[0] / 2
+    try:
+        v, u = np.linalg.solve(N, np.ones(4)), np.linalg.solve(N.T, np.ones(4))
+    except np.linalg.LinAlgError:
+        return 0.0, np.ones(4)
+    if min(v.min(), u.min()) <= 0:  # not an M-matrix
+        return min(1 - float(np.abs(np.linalg.eigvals(np.eye(4) - N)).max()), 0.0), np.ones(4)
+    D = (u / v) / (u[0] / v[0])
+    # Kv = v − 1 ≤ (1 − 1/max v)v; the eigenvalue itself would drown in rounding where steps are tiny.
+    return float(1 / v.max()), D if structure == "strongly-convex" else D * steps[0] / 2
 
 
 def _smallest(Q: Array, relative: Array) -> float:
