@@ -10,7 +10,7 @@ GOOD = ["certify", "pl", "--L", "1", "--mu-h", "0.9", "--mu-g", "0.8", "--noise"
 
 
 @pytest.mark.parametrize("structure", theory.STRUCTURES)
-@pytest.mark.parametrize(("L", "mu_h", "mu_g"), [(1.0, 0.9, 0.8), (1.0, 1.0, 1.0), (3.0, 0.1, 2.0)])
+@pytest.mark.parametrize(("L", "mu_h", "mu_g"), [(1.0, 0.9, 0.8), (1.0, 1.0, 1.0), (3.0, 0.1, 2.0), (0.1, 0.05, 0.05)])
 def test_the_example_has_the_constants_of_its_certificate(structure, L, mu_h, mu_g):
     certificate = tc.certify(structure, L=L, mu_h=mu_h, mu_g=mu_g, noise=0.5)
     known = theory.constants(certified.example(certificate))

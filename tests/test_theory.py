@@ -76,15 +76,16 @@ def test_the_condition_that_fails_is_named(monkeypatch):
         tc.certify("pl", L=1.0, mu_h=0.9, mu_g=0.9)
 
 
-def _linear_problem(rng, dim, symmetric):
-    """F = Hθ + B(ω − Wθ), G = M(ω − Wθ) with their exact constants."""
+def _linear_problem(rng, dim, symmetric, size=1.0):
+    """F = Hθ + B(ω − Wθ), G = M(ω − Wθ) with their exact constants; ``size`` makes all of them small."""
     root = rng.normal(size=(dim, dim))
     H = root @ root.T / dim + rng.uniform(0.05, 1) * np.eye(dim)
     M = rng.normal(size=(dim, dim)) / np.sqrt(dim)
     M = (M @ M.T if symmetric else M - M.T) + rng.uniform(0.05, 1) * np.eye(dim)
     B, W = rng.normal(size=(2, dim, dim)) / np.sqrt(dim)
+    H, M, B, W = (size * part for part in (H, M, B, W))
     A, C = H - B @ W, -M @ W
-    L = max(1.0, *(np.linalg.norm(part, 2) for part in (A, B, C, M, W, H)))
+    L = max(*(np.linalg.norm(part, 2) for part in (A, B, C, M, W, H)))
     return (A, B, C, M, H, W), {
         "L": L,
         "mu_h": np.linalg.eigvalsh(H)[0],
@@ -123,7 +124,7 @@ def test_v_falls_as_promised_on_real_operators(structure, proof):
     rng = np.random.default_rng(1)
     for trial in range(12):
         dim = 1 + trial % 3
-        matrices, known = _linear_problem(rng, dim, symmetric=trial % 2 == 0)
+        matrices, known = _linear_problem(rng, dim, symmetric=trial % 2 == 0, size=0.1 if trial % 4 > 1 else 1.0)
         certificate = tc.certify(structure, **known, proof=proof)
         for k in (0, 1000):
             points = rng.normal(size=(4, 2000, dim)) * 10 ** rng.uniform(-2, 2, size=(4, 2000, 1))
@@ -216,6 +217,7 @@ GOOD = {"structure": "pl", "L": 1.0, "mu_h": 0.5, "mu_g": 0.5, "noise": 0.5}
         ({"L": "wide"}, "`L` must be a number"),
         ({"noise": -1.0}, "`noise` must be finite and not negative"),
         ({"proof": "guess"}, r"`certify\(proof=…\)` must be one of"),
+        ({"L": 1e60, "mu_g": 1e-60}, "too far apart for double precision"),
         ({"horizon": 2**31 + 1}, "`horizon` must be a whole number"),
         ({"horizon": 2.5}, "`horizon` must be a whole number"),
     ],
@@ -238,12 +240,21 @@ def test_a_bad_start_is_refused(start):
         tc.certify(**GOOD).bound(1, start)
 
 
-def test_small_lipschitz_constants_are_raised_with_a_note():
-    small = tc.certify("pl", L=0.5, mu_h=0.4, mu_g=0.4)
-    unit = tc.certify("pl", L=1.0, mu_h=0.4, mu_g=0.4)
-    assert small.c == unit.c
-    assert "raised to 1" in small.notes[0]
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_small_lipschitz_constants_are_scaled_with_a_note(structure):
+    """F, G and h in other units: the same run, the same bound."""
+    small = tc.certify(structure, L=0.5, mu_h=0.4, mu_g=0.4, noise=0.25)
+    unit = tc.certify(structure, L=1.0, mu_h=0.8, mu_g=0.8, noise=1.0)
+    assert small.c == (2 * unit.c[0], 2 * unit.c[1], unit.c[2])
+    assert "below 1" in small.notes[0]
     assert not unit.notes
+    x, unit_of_metric = (1.0, 1.0) if structure == "strongly-convex" else (0.5, 0.5)
+    unit_of_metric = 0.25 if structure == "non-convex" else unit_of_metric
+    for k in (0, 1000):
+        assert small.bound(k, (x, 1, 0.25, 0.25)) == pytest.approx(unit_of_metric * unit.bound(k, 1.0))
+
+
+def test_a_horizon_before_tau_is_noted():
     assert "τ" in tc.certify("pl", L=1.0, mu_h=0.4, mu_g=0.4, horizon=100).notes[0]
 
 

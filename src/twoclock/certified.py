@@ -21,7 +21,7 @@ def example(certificate: Certificate, dim: int = 2) -> Any:
     L, mu_g = certificate.L, certificate.mu_g
     mu_h = mu_g if certificate.mu_h is None else certificate.mu_h
     top = max(mu_h, mu_g, 0.8 * L)
-    coupling = float(np.sqrt(L - top))  # ‖∂F/∂θ‖ ≤ ‖H‖ + coupling²
+    coupling = min(float(np.sqrt(L - top)), L)  # ‖∂F/∂θ‖ ≤ ‖H‖ + coupling²
     sigma = float(np.sqrt(certificate.noise / dim))
     return quadratic(dim, mu_h, mu_g, top=top, rotation=0.0, coupling=coupling, sigma=sigma)
 

@@ -140,7 +140,8 @@ class Certificate:
         if self.structure == "non-convex":
             value = (v0 + self.A * self.noise * (1 + np.log(steps + 1))) / (self.rate * np.sqrt(steps + 1))
         else:
-            value = (self.tau**2 * v0 + self.A * self.noise * steps) / (steps + self.tau) ** 2
+            n = steps + self.tau
+            value = v0 * (self.tau / n) ** 2 + self.A * self.noise / n * (steps / n)
         return float(value) if value.ndim == 0 else value
 
     def __str__(self) -> str:

@@ -121,30 +121,34 @@ def check(
     >>> report.leaves_order
     391
     """
-    mu_h, _ = checked(structure, L, mu_h, mu_g, 0.0)
+    given, _ = checked(structure, L, mu_h, mu_g, 0.0)
     if not isinstance(method, Fast):
         raise InputError(f"`check(method=…)` must be a `Fast`, got {type(method).__name__}; the theory knows no other")
     if method.order != "paper":
         raise InputError(f"`check(method=…)` must have order='paper', got {method.order!r}; the proofs know no other")
-    L = max(float(L), 1.0)
-    known = (structure, L, mu_h, float(mu_g))
+    known = (structure, *given.scaled()[:3])
     tiny = np.finfo(float).tiny  # so that ≤ means <
     lams = [lam for lam in (method.lam, method.lam_g) if lam is not None]
 
-    def steps(k: Array, lam: np.ufunc = np.minimum) -> tuple[Array, Array, Array]:
+    def own(k: Array, lam: np.ufunc = np.minimum) -> tuple[Array, Array, Array]:
         return _values(method.alpha, k), _values(method.beta, k), lam.reduce([_values(one, k) for one in lams])
+
+    def steps(k: Array, lam: np.ufunc = np.minimum) -> tuple[Array, Array, Array]:
+        """What the proofs see: where L < 1 they are about F/L and G/L."""
+        alpha, beta, weight = own(k, lam)
+        return alpha * min(given.L, 1.0), beta * min(given.L, 1.0), weight
 
     grid = np.unique(np.r_[0, np.geomspace(1, whole("horizon", horizon), _POINTS).round()])
 
-    def along(name: str, rule: Callable[..., tuple[Any, Any]]) -> Side:
-        lam = np.maximum if name.startswith("λ ≤") else np.minimum
-        return lambda k: rule(*steps(k, lam))
+    def along(group: str, name: str, rule: Callable[..., tuple[Any, Any]]) -> Side:
+        lam, seen = np.maximum if name.startswith("λ ≤") else np.minimum, own if group == "order" else steps
+        return lambda k: rule(*seen(k, lam))
 
     sides: list[tuple[str, str, Side]] = []
     for group, rules in (("order", paper.ORDER), ("paper", paper.rules(*known)), ("tight", tight.rules(*known[:3]))):
-        sides += [(group, name, along(name, rule)) for name, rule in rules]
+        sides += [(group, name, along(group, name, rule)) for name, rule in rules]
     if structure != "non-convex":
-        name, rate = paper.decay(structure, mu_h, float(mu_g))
+        name, rate = paper.decay(structure, *known[2:])
         n0 = 2 / (rate * float(steps(grid[:1])[0][0]) + 1e-300)  # τ+1 is free: take it so that the first step just does
         sides.append(("paper", name, lambda k: (2 / (k + n0), rate * steps(k)[0])))
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from twoclock.core import InputError
 from twoclock.theory import paper, tight
 from twoclock.theory.certificate import Certificate
-from twoclock.theory.given import checked, whole
+from twoclock.theory.given import Given, checked, whole
 
 PROOFS = {"tight": tight.certificate, "paper": paper.certificate}
 
@@ -33,8 +36,8 @@ def certify(
 
     Args:
         structure: "strongly-convex", "pl" or "non-convex": what is known of h.
-        L: a Lipschitz constant of the mean F and G in each of θ and ω, of ∇h and of ω*. Below 1 it is raised to 1, with
-            a note: a Lipschitz constant may always be taken larger, and the proofs use L ≥ 1.
+        L: a Lipschitz constant of the mean F and G in each of θ and ω, of ∇h and of ω*. The proofs use L ≥ 1; below it
+            they are applied to F/L, G/L and h/L, with a note. ``conditions`` then speak of those.
         mu_h: strong convexity of h, or its PL constant, ½‖∇h‖² ≥ μ_h(h−h*); not used for non-convex h.
         mu_g: strong monotonicity of the mean G in ω.
         noise: the noise level B, a bound on E‖F(θ,ω,X)−F(θ,ω)‖² and on the same for G.
@@ -49,10 +52,10 @@ def certify(
 
     Reference: Zeng & Doan, Theorems 1–3, with the repairs and the tight proof of docs/certificates.md.
     """
-    mu_h, notes = checked(structure, L, mu_h, mu_g, noise)
+    known, notes = checked(structure, L, mu_h, mu_g, noise)
     if proof not in PROOFS:
         raise InputError(f"`certify(proof=…)` must be one of {', '.join(PROOFS)}, got {proof!r}")
-    certificate = PROOFS[proof](structure, max(float(L), 1.0), mu_h, float(mu_g), float(noise))
+    certificate = _prove(PROOFS[proof], structure, known)
     for condition in certificate.conditions:
         if not condition.holds:
             raise InputError(
@@ -62,6 +65,36 @@ def certify(
     if horizon is not None:
         notes += _seen_from(certificate, whole("horizon", horizon))
     return dataclasses.replace(certificate, notes=notes)
+
+
+def _prove(proof: Callable[..., Certificate], structure: str, known: Given) -> Certificate:
+    try:
+        with np.errstate(all="ignore"):
+            certificate = proof(structure, *known.scaled())
+    except (ArithmeticError, np.linalg.LinAlgError):
+        raise InputError("no certificate: the constants are too far apart for double precision") from None
+    return certificate if known.L >= 1 else _unscaled(certificate, known)
+
+
+def _unscaled(certificate: Certificate, known: Given) -> Certificate:
+    """Back from F/L, G/L and h/L to F, G and h: steps grow by 1/L, squares of Δf and Δg by L², h by L."""
+    s, (a, b, lam), (_, y, f, g) = known.L, certificate.c, certificate.weights
+    if certificate.structure == "strongly-convex":
+        weights, A, rate = (1.0, y, f / s**2, g / s**2), certificate.A / s**2, certificate.rate
+    else:
+        weights, A = (1.0, s * y, f / s, g / s), certificate.A / s
+        rate = certificate.rate / s if certificate.structure == "non-convex" else certificate.rate
+    return dataclasses.replace(
+        certificate,
+        L=known.L,
+        mu_h=known.mu_h,
+        mu_g=known.mu_g,
+        noise=known.noise,
+        c=(a / s, b / s, lam),
+        weights=weights,
+        A=A,
+        rate=rate,
+    )
 
 
 def _seen_from(certificate: Certificate, horizon: int) -> tuple[str, ...]:
