@@ -179,7 +179,8 @@ def certify(args: Sequence[str]) -> int:
     chosen = options.parse(options.Certify, args, "twoclock certify")
     known = {"L": chosen.L, "mu_h": chosen.mu_h, "mu_g": chosen.mu_g}
     if chosen.check:
-        report = theory.check(Fast(chosen.alpha, chosen.beta, chosen.lam, order="paper"), chosen.structure, **known)
+        own = {name: getattr(chosen, name) for name in ("alpha", "beta", "lam") if getattr(chosen, name) is not None}
+        report = theory.check(Fast(**own), chosen.structure, **known)
         _print_table("", ("proof", "inequality", "verdict"), [(f.group, f.name, str(f)) for f in report.findings])
         left = "kept at every step" if report.leaves_order is None else f"left at step {report.leaves_order}"
         _OUT.print(f"The order α ≤ β ≤ λ ≤ ¼ is {left}; proofs that cover it: {', '.join(report.covered) or 'none'}.")

@@ -37,9 +37,10 @@ class Certify:
     """tight, or paper."""
     check: bool = False
     """Judge the schedules --alpha, --beta, --lam instead of making some."""
-    alpha: str = "1/(k+10)"
-    beta: str = "2/(k+10)"
-    lam: str = "4/(k+16)"
+    alpha: str | None = None
+    """Schedules to judge, Fast's own if left out."""
+    beta: str | None = None
+    lam: str | None = None
     steps: int = 100_000
     """Steps of the run that the bound is drawn against."""
     seeds: int = 100

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 
 from twoclock.theory.certificate import Certificate, Condition, Rule
 
@@ -119,6 +118,8 @@ def beginning(structure: str, L: float, mu_h: float | None, mu_g: float) -> tupl
 
 
 def certificate(structure: str, L: float, mu_h: float | None, mu_g: float, noise: float) -> Certificate:
+    from scipy.optimize import minimize  # slow to load, and needed here alone
+
     known = (L, mu_h, mu_g)
     largest_alpha = 2 / (L + (mu_h or 0.0)) if structure == "strongly-convex" else 1 / L
 
