@@ -2,12 +2,13 @@
 
 from typing import TYPE_CHECKING, Any
 
-from twoclock import methods, problems
+from twoclock import methods, problems, theory
 from twoclock.core import InputError
 from twoclock.methods import Fast, Polyak, Standard
 from twoclock.result import Result, load
 from twoclock.schedules import Constant, Power
 from twoclock.solve import solve
+from twoclock.theory import certify
 
 if TYPE_CHECKING:
     from twoclock import plot
@@ -21,11 +22,13 @@ __all__ = [
     "Power",
     "Result",
     "Standard",
+    "certify",
     "load",
     "methods",
     "plot",
     "problems",
     "solve",
+    "theory",
 ]
 
 

@@ -15,8 +15,9 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from twoclock import __version__, catalogue, options, record
+from twoclock import __version__, catalogue, checks, options, record
 from twoclock.core import InputError
+from twoclock.methods import Fast
 from twoclock.result import Result, load
 from twoclock.solve import Interrupted, solve
 
@@ -170,9 +171,48 @@ def reproduce(args: Sequence[str]) -> int:
     return 0
 
 
+def certify(args: Sequence[str]) -> int:
+    """twoclock certify STRUCTURE --L … --mu-h … --mu-g … --noise …: step sizes with a proof, and the bound drawn."""
+    from twoclock import certified, theory
+    from twoclock import plot as drawing
+
+    chosen = options.parse(options.Certify, args, "twoclock certify")
+    known = {"L": chosen.L, "mu_h": chosen.mu_h, "mu_g": chosen.mu_g}
+    if chosen.check:
+        own = {name: getattr(chosen, name) for name in ("alpha", "beta", "lam") if getattr(chosen, name) is not None}
+        report = theory.check(Fast(**own), chosen.structure, **known)
+        _print_table("", ("proof", "inequality", "verdict"), [(f.group, f.name, str(f)) for f in report.findings])
+        left = "kept at every step" if report.leaves_order is None else f"left at step {report.leaves_order}"
+        _OUT.print(f"The order α ≤ β ≤ λ ≤ ¼ is {left}; proofs that cover it: {', '.join(report.covered) or 'none'}.")
+        return 0
+    found = theory.certify(
+        chosen.structure, **known, noise=chosen.noise, proof=chosen.proof, horizon=checks.check_steps(chosen.steps)
+    )
+    conditions = [(c.name, f"{c.left:.6g}", f"{c.right:.6g}", f"{c.slack:.3g}") for c in found.conditions]
+    _print_table(str(found), ("inequality", "left", "right", "slack"), conditions)
+    for note in found.notes:
+        _OUT.print(f"Note: {note}.", highlight=False)
+    out = record.next_free(Path("runs"), "certify") if chosen.out is None else record.writable(chosen.out)
+    table = certified.trial(found, chosen.steps, chosen.seeds, progress=True)
+    rows = table[table["step"].isin([10**i for i in range(10)] + [chosen.steps])]
+    columns = ("step", "measured mean", "bound")
+    _print_table("", columns, [(f"{r.step:,}", f"{r.mean:.3g}", f"{r.bound:.3g}") for r in rows.itertuples()])
+    drawn = drawing.render(certified.draw(found, table, chosen.seeds))
+    _say_figures(record.put(out / f"bound.{kind}", content) for kind, content in drawn.items())
+    return 0
+
+
+def _print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    table = Table(*columns, title=title or None, title_justify="left")
+    for row in rows:
+        table.add_row(*row)
+    _OUT.print(table)
+
+
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "reproduce": reproduce,
     "run": run,
+    "certify": certify,
     "plot": plot,
     "list": list_all,
 }

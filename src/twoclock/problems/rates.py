@@ -1,0 +1,129 @@
+"""Small problems with known answers on which the rates of Table 1 can be seen, or not seen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from twoclock.core import InputError, Key, pytree, static
+
+__all__ = ["Rates", "rates"]
+
+Array = Any
+
+_PULL = 0.9
+
+# h and h′ in one dimension; each h has its minimum 0 at 0 and |h″| ≤ 1, with equality at 0.
+_SHAPES = {
+    "strongly-convex": (lambda x: x**2 / 2, lambda x: x),
+    "pl": (lambda x: (x**2 + 3 * jnp.sin(x) ** 2) / 8, lambda x: (2 * x + 3 * jnp.sin(2 * x)) / 8),
+    "non-convex": (lambda x: x**2 / (2 * (1 + x**2)), lambda x: x / (1 + x**2) ** 2),
+}
+# The largest μ with ½h′² ≥ μh; that of the second is reached at |x| = 2.2017.
+_MU = {"strongly-convex": 1.0, "pl": 0.021941373, "non-convex": 0.0}
+
+
+@pytree
+class Rates:
+    """Minimise a separable h through an ω that tracks ω*(θ), with one Gaussian draw X in both operators.
+
+        smooth   F = h′(θ) + 0.9(ω − ω*) + X       ω*(θ) = ½ sin Rθ
+        kinked   F = h′(θ) + 0.9|ω − ω*| + X       ω*(θ) = ½ |sin Rθ|
+                 G = ω − ω*(θ) + X
+
+    coordinate by coordinate; R shifts the coordinates by one, round the ring, and so couples them. A kink turns the
+    fast variable's noise into a bias of the slow one: E|ω−ω*| ∝ √β. Without it the sharing of X helps: an ω that
+    moves much faster than θ answers each X, and takes up to nine tenths of it out of F.
+
+    Metrics: ``error``, ``gap``, ``gradient``, ``tracking``.
+    """
+
+    theta0: Array
+    sigma: Any
+    shape: str = static("strongly-convex")
+    coupling: str = static("smooth")
+
+    def init(self, key: Key) -> tuple[Array, Array, None]:
+        theta = jnp.asarray(self.theta0)
+        return theta, jnp.zeros_like(theta), None
+
+    def noise(self, key: Key) -> Array:
+        return jax.random.normal(key, jnp.shape(self.theta0))
+
+    def draw(self, u: Array, theta: Array, env: None) -> tuple[Array, None]:
+        return jnp.asarray(self.sigma, u.dtype) * u, env
+
+    def F(self, theta: Array, omega: Array, x: Array) -> Array:
+        return self.mean_F(theta, omega) + x
+
+    def G(self, theta: Array, omega: Array, x: Array) -> Array:
+        return self.mean_G(theta, omega) + x
+
+    def mean_F(self, theta: Array, omega: Array) -> Array:
+        off = omega - self.omega_star(theta)
+        return self.gradient(theta) + _PULL * (jnp.abs(off) if self.coupling == "kinked" else off)
+
+    def mean_G(self, theta: Array, omega: Array) -> Array:
+        return omega - self.omega_star(theta)
+
+    def h(self, theta: Array) -> Array:
+        return jnp.sum(_SHAPES[self.shape][0](theta))
+
+    def gradient(self, theta: Array) -> Array:
+        return _SHAPES[self.shape][1](theta)
+
+    def omega_star(self, theta: Array) -> Array:
+        wave = jnp.sin(jnp.roll(theta, 1)) / 2
+        return jnp.abs(wave) if self.coupling == "kinked" else wave
+
+    def measure(self, theta: Array, omega: Array) -> dict[str, Array]:
+        return {
+            "error": jnp.sum(theta**2),
+            "gap": self.h(theta),
+            "gradient": jnp.sum(self.gradient(theta) ** 2),
+            "tracking": jnp.sum((omega - self.omega_star(theta)) ** 2),
+        }
+
+    def constants(self) -> dict[str, float]:
+        """For ``tc.theory``: |∂F/∂θ| ≤ |h″| + 0.45, and the bound is reached but for one case."""
+        dim = len(self.theta0)
+        gentle = self.shape == "non-convex" and self.coupling == "smooth" and dim == 1
+        noise = dim * float(self.sigma) ** 2
+        return {"L": 1.0 if gentle else 1.0 + _PULL / 2, "mu_h": _MU[self.shape], "mu_g": 1.0, "noise": noise}
+
+
+def rates(
+    h: str = "strongly-convex", coupling: str = "smooth", dim: int = 1, noise: float = 1.0, start: float = 1.0
+) -> Rates:
+    """One of the six problems behind Table 1, in any dimension.
+
+        strongly-convex   h = x²/2
+        pl                h = (x² + 3 sin²x)/8
+        non-convex        h = x²/(2(1 + x²))
+
+    Args:
+        h: the shape of h in each coordinate.
+        coupling: "smooth" or "kinked", how ω enters F and θ enters ω*.
+        dim: dimension of θ and of ω.
+        noise: standard deviation of each coordinate of the Gaussian X that F and G share.
+        start: ‖θ₀‖; all coordinates begin equal, and ω₀ = 0.
+
+    >>> import twoclock as tc
+    >>> problem = tc.problems.rates("pl", coupling="kinked")
+
+    Reference: Zeng & Doan, Table 1; the PL function is that of Karimi, Nutini & Schmidt 2016.
+    """
+    if h not in _SHAPES:
+        raise InputError(f"`rates(h=…)` must be one of {', '.join(_SHAPES)}, got {h!r}")
+    if coupling not in ("smooth", "kinked"):
+        raise InputError(f"`rates(coupling=…)` must be 'smooth' or 'kinked', got {coupling!r}")
+    if not (isinstance(dim, int) and dim >= 1):
+        raise InputError(f"`rates(dim=…)` must be a whole number from 1 on, got {dim}")
+    if not (np.isfinite(noise) and noise >= 0):
+        raise InputError(f"`rates(noise=…)` must be finite and not negative, got {noise}; it is a standard deviation")
+    if not np.isfinite(start):
+        raise InputError(f"`rates(start=…)` must be finite, got {start}")
+    return Rates(np.full(dim, start / np.sqrt(dim)), np.float64(noise), h, coupling)

@@ -1,0 +1,149 @@
+"""What a certificate holds: step sizes, the inequalities behind them, and the bound they buy."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twoclock.core import InputError
+from twoclock.methods import Fast
+from twoclock.schedules import Power
+
+METRICS = {"strongly-convex": "error", "pl": "gap", "non-convex": "gradient"}
+# An inequality by name, with its two sides as functions of (α, β, λ).
+Rule = tuple[str, Callable[[Any, Any, Any], tuple[Any, Any]]]
+
+LAST_STEP = 2**31  # steps are counted in 32 bits
+
+_NAMES = {
+    "x": ("x", "x0", "z", "z0", "h", "error", "gap"),
+    "y": ("y", "y0", "tracking"),
+    "f": ("f", "f0", "df", "df0", "delta_f"),
+    "g": ("g", "g0", "dg", "dg0", "delta_g"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Condition:
+    """One inequality ``left ≤ right`` of a proof; its name is the inequality as written in docs/certificates.md."""
+
+    name: str
+    left: float
+    right: float
+
+    @property
+    def slack(self) -> float:
+        return self.right - self.left
+
+    @property
+    def holds(self) -> bool:
+        return bool(self.left <= self.right)
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """Where a run begins, in squares.
+
+    Args:
+        x: ‖θ₀−θ*‖² for strongly convex h, h(θ₀)−h* otherwise.
+        y: ‖ω₀−ω*(θ₀)‖².
+        f: ‖f₀−F(θ₀, ω₀)‖²; ``Fast`` begins with f₀ = 0.
+        g: ‖g₀−G(θ₀, ω₀)‖².
+    """
+
+    x: float
+    y: float
+    f: float
+    g: float
+
+    @classmethod
+    def read(cls, value: Any) -> Start:
+        """A start from a start, a mapping, four numbers, or one number for all four."""
+        if isinstance(value, Start):
+            return value
+        if isinstance(value, Mapping):
+            found = {field: [value[name] for name in names if name in value] for field, names in _NAMES.items()}
+            if unclear := [field for field, values in found.items() if len(values) != 1]:
+                names = ", ".join(_NAMES[unclear[0]])
+                raise InputError(
+                    f"`start` must name its four numbers once each; for `{unclear[0]}` give one of {names}"
+                )
+            value = [values[0] for values in found.values()]
+        numbers = np.broadcast_to(np.asarray(value, float), (4,)) if np.ndim(value) == 0 else np.asarray(value, float)
+        if numbers.shape != (4,) or not np.all(np.isfinite(numbers)) or np.any(numbers < 0):
+            raise InputError(
+                "`start` must be four finite numbers that are not negative (x, y, ‖Δf‖², ‖Δg‖²); "
+                "`tc.theory.start(problem, structure)` gives them"
+            )
+        return cls(*(float(v) for v in numbers))
+
+
+@dataclasses.dataclass(frozen=True)
+class Certificate:
+    """Step sizes for ``Fast`` with a proof that they work, and how well.
+
+        1/k steps:    E m_k ≤ [τ²V₀ + A·B·k]/(k+τ)²                        m = ‖θ−θ*‖² (strongly convex) or h−h* (PL)
+        1/√k steps:   min_{t≤k} E‖∇h(θ_t)‖² ≤ [V₀ + A·B·(1+log(k+1))]/(r√(k+1))     (non-convex)
+
+    with V = x + D_y y + D_f‖Δf‖² + D_g‖Δg‖² and B the noise level. ``certify`` makes certificates.
+    """
+
+    structure: str
+    proof: str
+    L: float
+    mu_h: float | None
+    mu_g: float
+    noise: float
+    c: tuple[float, float, float]
+    tau: float
+    weights: tuple[float, float, float, float]
+    A: float
+    rate: float
+    conditions: tuple[Condition, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def metric(self) -> str:
+        """The recorded metric that the bound is about."""
+        return METRICS[self.structure]
+
+    @property
+    def alpha(self) -> Power:
+        return self._schedule(0)
+
+    @property
+    def beta(self) -> Power:
+        return self._schedule(1)
+
+    @property
+    def lam(self) -> Power:
+        return self._schedule(2)
+
+    def _schedule(self, i: int) -> Power:
+        return Power(self.c[i], p=0.5 if self.structure == "non-convex" else 1.0, shift=self.tau + 1)
+
+    def method(self) -> Fast:
+        """Algorithm 1 with the certified step sizes."""
+        return Fast(self.alpha, self.beta, self.lam, order="paper")
+
+    def bound(self, k: Any, start: Any) -> Any:
+        """What the metric's mean cannot exceed after k steps from ``start`` (see ``Start``); k a number or an array."""
+        steps: NDArray[np.float64] = np.asarray(k, float)
+        if not np.all((steps >= 0) & (steps <= LAST_STEP)):
+            raise InputError(f"`bound(k=…)` must lie in [0, 2³¹], got {k}; steps are counted in 32 bits")
+        s = Start.read(start)
+        v0 = float(np.dot(self.weights, (s.x, s.y, s.f, s.g)))
+        if self.structure == "non-convex":
+            value = (v0 + self.A * self.noise * (1 + np.log(steps + 1))) / (self.rate * np.sqrt(steps + 1))
+        else:
+            n = steps + self.tau
+            value = v0 * (self.tau / n) ** 2 + self.A * self.noise / n * (steps / n)
+        return float(value) if value.ndim == 0 else value
+
+    def __str__(self) -> str:
+        a, b, c = self.alpha, self.beta, self.lam
+        return f"{self.structure} ({self.proof} proof): alpha={a}, beta={b}, lam={c}; A={self.A:.3g}"

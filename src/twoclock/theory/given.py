@@ -1,0 +1,66 @@
+"""The numbers a user gives, looked at before any proof sees them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from numbers import Real
+from typing import Any
+
+from twoclock.core import InputError
+from twoclock.theory.certificate import LAST_STEP, METRICS
+
+STRUCTURES = tuple(METRICS)
+
+
+@dataclasses.dataclass(frozen=True)
+class Given:
+    """The constants of a problem, as numbers."""
+
+    L: float
+    mu_h: float | None
+    mu_g: float
+    noise: float
+
+    def scaled(self) -> tuple[float, float | None, float, float]:
+        """The constants of F/L, G/L and h/L where L < 1; ω* stays, and its slope is below 1 anyhow."""
+        s = min(self.L, 1.0)
+        return self.L / s, None if self.mu_h is None else self.mu_h / s, self.mu_g / s, self.noise / s**2
+
+
+def checked(structure: Any, L: Any, mu_h: Any, mu_g: Any, noise: Any) -> tuple[Given, tuple[str, ...]]:
+    """The constants as numbers, and what the user should know of them; complains of constants that cannot be."""
+    if structure not in STRUCTURES:
+        raise InputError(f"`structure` must be one of {', '.join(STRUCTURES)}, got {structure!r}")
+    if structure == "non-convex":
+        mu_h = None
+    elif mu_h is None:
+        raise InputError(f"`mu_h` must be given for a {structure} h; without one use structure='non-convex'")
+    given = {"L": L, "mu_h": mu_h, "mu_g": mu_g, "noise": noise}
+    for name, value in given.items():
+        if value is None and name == "mu_h":
+            continue
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            raise InputError(f"`{name}` must be a number, got {value!r}") from None
+        if not math.isfinite(number) or number < 0 or (number == 0 and name != "noise"):
+            words = "not negative" if name == "noise" else "positive"
+            raise InputError(f"`{name}` must be finite and {words}, got {number:g}")
+    for name in ("mu_h", "mu_g"):
+        if given[name] is not None and float(given[name]) > float(L):
+            raise InputError(
+                f"`{name}` must not exceed L, got {float(given[name]):g} > {float(L):g}; an operator is never steeper "
+                "than its Lipschitz constant, so one of the two is wrong"
+            )
+    numbers = Given(float(L), None if mu_h is None else float(mu_h), float(mu_g), float(noise))
+    note = f"L = {numbers.L:g} is below 1, which the proofs use: they are applied to F/L, G/L and h/L"
+    return numbers, (note,) if numbers.L < 1 else ()
+
+
+def whole(name: str, value: Any) -> int:
+    """A number of steps, as an integer that 32 bits can count."""
+    number = float(value) if isinstance(value, Real) else math.nan
+    if not (0 < number <= LAST_STEP and number.is_integer()):
+        raise InputError(f"`{name}` must be a whole number in [1, 2³¹], got {value}; steps are counted in 32 bits")
+    return int(number)

@@ -1,0 +1,168 @@
+"""The constants of a problem: exact where it is linear or says so itself, else estimated from samples."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from twoclock.core import InputError
+from twoclock.theory.certificate import METRICS, Start
+from twoclock.theory.flat import Flat
+
+_BATCHES = 8
+_NAMES = ("L", "mu_h", "mu_g", "noise")
+Numbers = dict[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Constants(Mapping[str, float]):
+    """L, μ_h, μ_G and the noise level B of a problem; ``certify(structure, **constants)`` takes them as they are.
+
+    Args:
+        L, mu_h, mu_g, noise: as in ``certify``. A μ that is not positive means: the problem lacks that structure.
+        exact: the names of those that are exact; the others are estimates.
+        spread: for each estimate its standard error over samples. At points that were not looked at, a true L or noise
+            level may be larger still, and a μ smaller.
+    """
+
+    L: float
+    mu_h: float
+    mu_g: float
+    noise: float
+    exact: tuple[str, ...] = ()
+    spread: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> float:
+        if name not in _NAMES:
+            raise KeyError(name)
+        return float(getattr(self, name))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_NAMES)
+
+    def __len__(self) -> int:
+        return len(_NAMES)
+
+    def __str__(self) -> str:
+        marks = {name: f" (estimate, ±{self.spread.get(name, 0.0):.2g})" for name in _NAMES if name not in self.exact}
+        return ", ".join(f"{name}={self[name]:.6g}{marks.get(name, '')}" for name in _NAMES)
+
+
+def constants(problem: Any, *, samples: int = 2048, points: int = 8, radius: float = 1.0, seed: int = 0) -> Constants:
+    """L, μ_h, μ_G and the noise level of a problem.
+
+    A problem that offers ``constants()`` is believed. One whose exact means ``mean_F`` and ``mean_G`` are affine has L,
+    μ_h and μ_G from their matrices, exactly; its noise level, the larger of those at the start and at the solution, is
+    exact if it offers ``outcomes() -> (probabilities, samples)`` and else sampled. For any other problem all four come
+    from Jacobians and variances of sample means at random points around the start, and are marked as estimates.
+
+    Args:
+        problem: a problem, or a function of a key that makes one.
+        samples: samples behind every mean.
+        points: how many points to look at, beside the start.
+        radius: how far they lie from it, as the standard deviation of each coordinate.
+        seed: of the instance, the points and the samples.
+
+    >>> import twoclock as tc
+    >>> print(tc.theory.constants(tc.problems.rates("strongly-convex", noise=0.5)))
+    L=1.45, mu_h=1, mu_g=1, noise=0.25
+    """
+    if samples < 2 * _BATCHES or points < 1 or not radius > 0:
+        raise InputError(f"`constants` must have samples ≥ {2 * _BATCHES}, points ≥ 1 and radius > 0")
+    with jax.enable_x64(True):
+        flat = Flat(problem, seed, samples)
+        if hasattr(flat.problem, "constants"):
+            known = {name: float(value) for name, value in flat.problem.constants().items()}
+            if missing := [name for name in _NAMES if name not in known]:
+                raise InputError(
+                    f"`constants()` of {type(flat.problem).__name__} must give {', '.join(_NAMES)}; no {missing[0]}"
+                )
+            return Constants(known["L"], known["mu_h"], known["mu_g"], known["noise"], exact=_NAMES)
+        rng = np.random.default_rng(seed)
+        near = [[v + radius * rng.normal(size=v.shape) for v in (flat.theta0, flat.omega0)] for _ in range(points)]
+        cloud = [[flat.theta0, flat.omega0], *near]
+        return _affine(flat, cloud) or _estimated(flat, cloud)
+
+
+def start(problem: Any, structure: str, *, seed: int = 0, samples: int = 2048) -> Start:
+    """Where ``Fast`` starts on a problem whose truth is known: the argument that ``Certificate.bound`` asks for."""
+    with jax.enable_x64(True):
+        flat = Flat(problem, seed, samples)
+        metric = "error" if structure == "strongly-convex" else "gap"
+        measure = getattr(flat.problem, "measure", None)
+        found = measure(flat.theta_of(flat.theta0), flat.omega_of(flat.omega0)) if measure else {}
+        if structure not in METRICS or metric not in found or "tracking" not in found:
+            raise InputError(
+                f"`start` needs a problem that measures `{metric}` and `tracking`; give four numbers instead"
+            )
+        f, g = flat.means(flat.theta0, flat.omega0)
+        return Start(float(found[metric]), float(found["tracking"]), float(f @ f), float(g @ g))
+
+
+def _affine(flat: Flat, cloud: list[Any]) -> Constants | None:
+    if not flat.exact:
+        return None
+    jacobian = jax.jit(jax.jacfwd(flat.means, argnums=(0, 1)))
+    first, *others = [jax.tree.map(np.asarray, jacobian(*point)) for point in cloud]
+    for other in others:
+        for a, b in zip(jax.tree.leaves(first), jax.tree.leaves(other), strict=True):
+            if a.size and not np.allclose(a, b, rtol=1e-9, atol=1e-9 * (1 + np.abs(a).max())):
+                return None
+    (A, B), (C, M) = first
+    shift = np.concatenate(flat.means(*cloud[0]))
+    move = np.linalg.lstsq(np.block([[A, B], [C, M]]), -shift, rcond=None)[0]
+    solution = cloud[0][0] + move[: len(A)], cloud[0][1] + move[len(A) :]
+    noise, spread = _noise(flat, [cloud[0], solution])
+    exact = _NAMES if flat.finite else _NAMES[:3]
+    found = _linear(*first)
+    errors = {} if flat.finite else {"noise": spread}
+    return Constants(found["L"], found["mu_h"], found["mu_g"], noise, exact=exact, spread=errors)
+
+
+def _estimated(flat: Flat, cloud: list[Any]) -> Constants:
+    """Constants at points; ∇h has its slope where ω = ω*(θ), so μ_h is looked for there if ω* is known."""
+    root = flat.omega_star()
+    at_root = [] if root is None else [(theta, root(theta)) for theta, _ in cloud]
+
+    def batches(theta: Any, omega: Any) -> Any:
+        values = flat.samples(theta, omega)
+        size = len(values[0]) // _BATCHES
+        return tuple(v[: size * _BATCHES].reshape(_BATCHES, size, -1).mean(1) for v in values)
+
+    jacobian = jax.jit(jax.jacfwd(batches, argnums=(0, 1)))
+    seen = [[jax.tree.map(np.asarray, jacobian(*point)) for point in points] for points in (cloud, at_root)]
+
+    def worst(pick: Any) -> Numbers:
+        free, tied = ([_linear(*jax.tree.map(pick, one)) for one in group] for group in seen)
+        everywhere = free + tied
+        return {
+            "L": max(one["L"] for one in everywhere),
+            "mu_h": min(one["mu_h"] for one in tied or free),
+            "mu_g": min(one["mu_g"] for one in everywhere),
+        }
+
+    parts = [worst(lambda leaf, i=i: leaf[i]) for i in range(_BATCHES)]
+    spread = {name: float(np.std([p[name] for p in parts], ddof=1) / np.sqrt(_BATCHES)) for name in _NAMES[:3]}
+    noise, spread["noise"] = _noise(flat, cloud)
+    total = worst(lambda leaf: leaf.mean(0))
+    return Constants(total["L"], total["mu_h"], total["mu_g"], noise, spread=spread)
+
+
+def _linear(dF: tuple[Any, Any], dG: tuple[Any, Any]) -> Numbers:
+    """The constants of F = Aθ + Bω, G = Cθ + Mω: ω* has the slope W = −M⁺C, and ∇h the slope A + BW."""
+    (A, B), (C, M) = dF, dG
+    W = -np.linalg.pinv(M) @ C
+    H = A + B @ W
+    L = max(float(np.linalg.norm(part, 2)) for part in (A, B, C, M, W, H) if part.size)
+    slowest = [float(np.linalg.eigvalsh((S + S.T) / 2)[0]) if S.size else L for S in (H, M)]
+    return {"L": L, "mu_h": slowest[0], "mu_g": slowest[1]}
+
+
+def _noise(flat: Flat, points: list[Any]) -> tuple[float, float]:
+    """The largest noise level over the points, of F or of G, and its standard error."""
+    found = [jax.tree.map(float, jax.jit(flat.variances)(*point)) for point in points]
+    return max(pair for levels, errors in found for pair in zip(levels, errors, strict=True))

@@ -1,0 +1,89 @@
+"""Table 1's verdicts follow from slopes and their intervals."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import twoclock as tc
+from twoclock.experiments import table1
+from twoclock.result import Result
+
+K = np.unique(np.geomspace(1, 10**6, 61).round().astype(int))
+
+
+def made(exponent, seeds=60, seed=0):
+    """A result whose every metric falls as k^-exponent, with noise between seeds and marks."""
+    rng = np.random.default_rng(seed)
+    values = K[None, :] ** -float(exponent) * rng.exponential(size=(seeds, len(K)))
+    frame = pd.DataFrame({"seed": np.repeat(np.arange(seeds), len(K)), "step": np.tile(K, seeds)})
+    for metric in ("error", "gap", "gradient"):
+        frame[metric] = values.ravel()
+    spec = {"seeds": list(range(seeds)), "steps": 10**6, "precision": "float64"}
+    return Result(np.zeros(seeds), np.zeros(seeds), frame, np.zeros(seeds, bool), np.full(seeds, 10**6), spec)
+
+
+def records(kinked, smooth):
+    """Exponents of Fast, standard with two time scales and standard with Fast's exponents, for each coupling."""
+    exponents = {"kinked": kinked, "smooth": smooth}
+    labels = (table1.FAST, table1.TWO, table1.ONE)
+    return {
+        f"{h}-{coupling}-{dim}d": {
+            label: made(row.fast * e, seed=i)
+            for i, (label, e) in enumerate(zip(labels, exponents[coupling], strict=True))
+        }
+        for h, row in table1.ROWS.items()
+        for coupling in table1.COUPLINGS
+        for dim in (1, 4)
+    }
+
+
+def test_a_slope_is_found_with_its_interval():
+    for metric, exponent in (("error", 1.0), ("gradient", 0.5)):
+        row = next(row for row in table1.ROWS.values() if row.metric == metric)
+        slope, samples = table1.Curve.of(made(exponent), row).slopes()
+        low, high = table1.interval(samples)
+        assert low < -exponent < high
+        assert low < slope < high
+        assert high - low < 0.15
+
+
+def test_the_least_mean_so_far_is_what_counts_for_non_convex_h():
+    result = made(0.5)
+    result.history.loc[result.history["step"] == 10**6, "gradient"] = 5.0
+    curve = table1.Curve.of(result, table1.ROWS["non-convex"])
+    assert np.all(np.diff(curve.mean) <= 0)
+    assert np.all(np.diff(curve.resampled, axis=1) <= 0)
+
+
+@pytest.mark.parametrize(
+    ("kinked", "smooth", "verdict", "averaging"),
+    [
+        ((1.0, 0.67, 1.0), (1.0, 1.0, 1.0), "reproduced only where the coupling is kinked", "not reproduced"),
+        ((1.0, 0.67, 1.0), (1.0, 0.67, 1.0), "reproduced", "not reproduced"),
+        ((1.0, 1.0, 0.5), (1.0, 1.2, 0.5), "not reproduced", "reproduced"),
+        ((0.5, 0.3, 0.5), (0.5, 0.3, 0.5), "not reproduced", "not reproduced"),
+    ],
+)
+def test_verdicts_are_computed_from_intervals(kinked, smooth, verdict, averaging):
+    *rows, last = table1.claims(records(kinked, smooth))
+    assert [claim.verdict for claim in rows] == [verdict] * 3
+    assert last.verdict == averaging
+    assert all(claim.numbers and claim.rule for claim in (*rows, last))
+
+
+def test_all_methods_start_from_the_same_steps_in_the_theorys_order():
+    for row in table1.ROWS.values():
+        methods = table1.methods(row)
+        alphas = {round(float(method.alpha(0)), 6) for method in methods.values()}
+        betas = {round(float(method.beta(0)), 6) for method in methods.values()}
+        assert len(alphas) == len(betas) == 1
+        report = tc.theory.check(methods[table1.FAST], "non-convex", L=1.45, mu_g=1.0)
+        assert report.leaves_order is None
+
+
+def test_sizes_and_figures():
+    full, quick = table1.cases(quick=False), table1.cases(quick=True)
+    assert full.keys() == quick.keys()
+    assert all(case.steps == 10**6 and case.seeds >= 300 for key, case in full.items() if key.endswith("-1d"))
+    figures = table1.draw(records((1.0, 0.67, 1.0), (1.0, 1.0, 1.0)))
+    assert set(figures) == {"table1-1d", "table1-4d"}

@@ -1,0 +1,188 @@
+"""Checks of a user's own schedules, and the constants of problems."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import twoclock as tc
+from twoclock import theory
+from twoclock.core import InputError, pytree
+
+FIG1 = {"alpha": 5e-4, "beta": 2e-3, "lam": "0.8/(k+10)"}
+KNOWN = {"L": 1.0, "mu_h": 0.5, "mu_g": 0.5}
+
+
+def test_figure_one_leaves_the_order_at_step_391():
+    """0.8/(390+10) is 2e-3 itself, so β ≤ λ holds there for the last time."""
+    report = theory.check(tc.Fast(**FIG1), "strongly-convex", **KNOWN)
+    order = {finding.name: finding for finding in report.group("order")}
+    assert order["α ≤ β"].always
+    assert order["λ ≤ 1/4"].always
+    assert order["β ≤ λ"].holds == ((0, 390),)
+    assert order["β ≤ λ"].leaves == report.leaves_order == 391
+    assert "fails from k = 391 on" in str(report)
+    assert report.covered == ()
+
+
+def test_it_says_from_which_step_on_an_inequality_holds():
+    method = tc.Fast(alpha="0.1/(k+1)", beta="1/(k+1)", lam=lambda k: 30 / (k + 1))
+    findings = {f.name: f for f in theory.check(method, "strongly-convex", **KNOWN, horizon=10**6).findings}
+    assert findings["λ ≤ 1/4"].since == 119
+    assert findings["λ ≤ 1/4"].leaves == 0
+    assert findings["λ ≤ 1"].since == 29
+    assert findings["β ≤ λ"].always
+    assert str(findings["λ ≤ 1/4"]) == "holds from k = 119 on"
+
+
+def test_of_two_averaging_weights_the_worse_one_is_judged():
+    method = tc.Fast(alpha="0.1/(k+1)", beta="1/(k+1)", lam="30/(k+1)", lam_g="0.9/(k+1)")
+    findings = {f.name: f for f in theory.check(method, "strongly-convex", **KNOWN, horizon=10**6).findings}
+    assert findings["λ ≤ 1/4"].since == 119
+    assert findings["β ≤ λ"].holds == ()
+
+
+def test_an_inequality_may_come_and_go():
+    method = tc.Fast(alpha=1e-3, beta=1e-2, lam=lambda k: 0.005 + 0.02 * jnp.exp(-(((k - 5000) / 1000) ** 2)))
+    findings = {f.name: f for f in theory.check(method, "pl", **KNOWN, horizon=20_000).findings}
+    ((first, last),) = findings["β ≤ λ"].holds
+    edge = 1000 * np.sqrt(np.log(4))
+    assert (first, last) == (np.ceil(5000 - edge), np.floor(5000 + edge))
+    assert "[" in str(findings["β ≤ λ"])
+
+
+@pytest.mark.parametrize("size", [1.0, 0.1])
+@pytest.mark.parametrize("structure", theory.STRUCTURES)
+@pytest.mark.parametrize("proof", ["tight", "paper"])
+def test_certified_methods_pass_their_own_check(structure, proof, size):
+    known = {name: size * value for name, value in KNOWN.items()}
+    certificate = tc.certify(structure, **known, proof=proof)
+    findings = theory.check(certificate.method(), structure, **known).group(proof)
+    assert all(finding.always for finding in findings)
+
+
+def test_tiny_steps_are_judged_without_rounding():
+    """At L = 30 the paper's steps contract by 1e-30 a step; 1 − ρ from an eigenvalue would be 0."""
+    known = {"L": 30.0, "mu_h": 0.1, "mu_g": 0.1}
+    certificate = tc.certify("strongly-convex", **known, proof="paper")
+    assert theory.check(certificate.method(), "strongly-convex", **known).covered == ("paper", "tight")
+
+
+def test_check_refuses_what_it_cannot_judge():
+    with pytest.raises(InputError, match="must be a `Fast`, got Standard"):
+        theory.check(tc.Standard(), "pl", **KNOWN)
+    with pytest.raises(InputError, match="must have order='paper'"):
+        theory.check(tc.Fast(order="fresh"), "pl", **KNOWN)
+    with pytest.raises(InputError, match="`horizon` must be a whole number"):
+        theory.check(tc.Fast(), "pl", **KNOWN, horizon=2**32)
+    with pytest.raises(InputError, match="`structure` must be one of"):
+        theory.check(tc.Fast(), "concave", **KNOWN)
+
+
+class Bare:
+    """A quadratic that keeps its constants to itself."""
+
+    def __init__(self, *kept):
+        inner = tc.problems.quadratic(dim=3, sigma=0.3)
+        for name in ("init", "noise", "draw", "F", "G", *kept):
+            setattr(self, name, getattr(inner, name))
+        self.truth = inner.constants()
+
+
+def test_affine_means_give_exact_constants():
+    problem = Bare("mean_F", "mean_G")
+    found = theory.constants(problem)
+    assert found.exact == ("L", "mu_h", "mu_g")
+    for name in found.exact:
+        assert found[name] == pytest.approx(problem.truth[name], rel=1e-12)
+    assert abs(found.noise - problem.truth["noise"]) < 4 * found.spread["noise"]
+    assert "estimate" in str(found)
+
+
+def test_without_means_they_are_estimates_with_a_spread():
+    problem = Bare("omega_star")
+    found = theory.constants(problem)
+    assert found.exact == ()
+    assert set(found.spread) == {"L", "mu_h", "mu_g", "noise"}
+    for name in found:
+        assert found[name] == pytest.approx(problem.truth[name], abs=5 * found.spread[name] + 1e-9)
+
+
+@pytree
+class Coin:
+    """F = a·θ with a = 1 or 3 and G = ω: noise that can be summed over, and grows with θ."""
+
+    def init(self, key):
+        return jnp.ones(1), jnp.zeros(1), None
+
+    def noise(self, key):
+        return jax.random.bernoulli(key)
+
+    def draw(self, u, theta, env):
+        return jnp.where(u, 3.0, 1.0), env
+
+    def F(self, theta, omega, x):
+        return x * theta
+
+    def G(self, theta, omega, x):
+        return omega
+
+    def mean_F(self, theta, omega):
+        return 2.0 * theta
+
+    def mean_G(self, theta, omega):
+        return omega
+
+    def outcomes(self):
+        return jnp.array([0.5, 0.5]), jnp.array([1.0, 3.0])
+
+
+def test_finite_outcomes_give_the_noise_exactly():
+    found = theory.constants(Coin())
+    assert found.exact == ("L", "mu_h", "mu_g", "noise")
+    assert found.noise == pytest.approx(1.0)  # at the start, θ = 1; it vanishes at the solution
+    assert (found.L, found.mu_h, found.mu_g) == pytest.approx((2.0, 2.0, 1.0))
+
+
+@pytree
+class Sampled(Coin):
+    """The same, but multiplicative slopes seen through samples alone."""
+
+    mean_F = property()
+    mean_G = property()
+    outcomes = property()
+
+
+def test_sampled_slopes_have_a_spread():
+    found = theory.constants(Sampled(), samples=512)
+    assert 0 < found.spread["L"] < 0.1
+    assert abs(found.L - 2.0) < 4 * found.spread["L"]
+
+
+def test_constants_of_an_instance_drawn_from_a_key():
+    def make(key):
+        return tc.problems.custom(
+            F=lambda theta, omega, x: theta + omega + x,
+            G=lambda theta, omega, x: 2 * omega + x,
+            noise=lambda k: jax.random.normal(k),
+            theta=jax.random.normal(key),
+            omega=0.0,
+        )
+
+    found = theory.constants(make)
+    assert (found.L, found.mu_h, found.mu_g) == pytest.approx((2.0, 1.0, 2.0))
+
+
+def test_constants_and_start_refuse_what_they_cannot_know():
+    with pytest.raises(InputError, match="samples"):
+        theory.constants(Coin(), samples=1)
+    with pytest.raises(InputError, match="measures `error` and `tracking`"):
+        theory.start(Coin(), "strongly-convex")
+
+
+def test_start_is_that_of_fast():
+    problem = tc.problems.rates("pl", noise=0.0, start=2.0)
+    start = theory.start(problem, "pl")
+    assert start.x == pytest.approx((4 + 3 * np.sin(2) ** 2) / 8)
+    assert start.y == start.g == pytest.approx(np.sin(2) ** 2 / 4)
+    assert start.f == pytest.approx(((4 + 3 * np.sin(4)) / 8 - 0.45 * np.sin(2)) ** 2)
