@@ -103,7 +103,7 @@ def compare(results: Mapping[str, Result], metric: str, statistic: str = "mean",
 
 def stamp(fig: Figure, text: str) -> None:
     """A mark across the corner that says what the figure is not."""
-    fig.text(0.995, 0.995, text, ha="right", va="top", fontsize="x-small", color="#D55E00")
+    fig.text(0.005, 0.995, text, ha="left", va="top", fontsize="x-small", color="#D55E00")
 
 
 def render(fig: Figure) -> dict[str, bytes]:
