@@ -1,0 +1,327 @@
+"""The linear-quadratic regulator in closed form: Riccati, Lyapunov, and the moments of its stationary Gaussian law.
+
+Gains are in the sign u = −Kx everywhere. Every method is written in jnp and differentiable in K; given plain arrays it
+answers in float64 whatever JAX's default, given tracers it is part of the program being traced.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.linalg
+
+from twoclock.core import InputError, pytree
+
+Matrix = Any
+Fn = TypeVar("Fn", bound=Callable[..., Any])
+
+_DOUBLINGS = 50  # 2⁵⁰ terms of the series: a spectral radius of 1 − 1e-14 still converges
+
+
+def _exact(function: Fn) -> Fn:
+    """Outside a trace, compute in float64 and give back NumPy arrays."""
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        leaves = jax.tree.leaves((args, kwargs))
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+            return function(*args, **kwargs)
+        with jax.enable_x64(True):
+            args, kwargs = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), (args, kwargs))
+            return jax.tree.map(np.asarray, function(*args, **kwargs))
+
+    return wrapped  # type: ignore[return-value]
+
+
+@jax.jit
+def lyapunov(a: Matrix, q: Matrix) -> jax.Array:
+    """The X with X = aᵀXa + q, or a matrix that is not finite where a is not stable.
+
+    The series Σ (aᵀ)ⁱ q aⁱ is summed by doubling, n³ a step, so any size will do and no n²×n² system is formed.
+    """
+
+    def series(a: jax.Array, q: jax.Array) -> jax.Array:
+        def more(carry: tuple[Any, Any, Any]) -> Any:
+            power, _, i = carry
+            return (i < _DOUBLINGS) & (jnp.max(jnp.abs(power)) > jnp.finfo(power.dtype).eps)
+
+        def double(carry: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
+            power, x, i = carry
+            return power @ power, x + power.T @ x @ power, i + 1
+
+        power, x, _ = jax.lax.while_loop(more, double, (a, q, 0))
+        small = jnp.max(jnp.abs(power)) <= jnp.finfo(power.dtype).eps
+        return jnp.where(small, x, jnp.full_like(x, jnp.inf))
+
+    a, q = jnp.asarray(a), jnp.asarray(q)
+    return jax.lax.custom_linear_solve(
+        lambda x: x - a.T @ x @ a, q, lambda _, b: series(a, b), lambda _, b: series(a.T, b)
+    )
+
+
+@jax.jit
+def riccati(A: Matrix, B: Matrix, Q: Matrix, R: Matrix) -> tuple[jax.Array, jax.Array]:
+    """The optimal gain K* and value P* of (A, B, Q, R), by structure-preserving doubling and one step of Hewer's.
+
+    The last step polishes, and it carries the derivative: ∂P_K/∂K vanishes at K*, so K* may be held fixed in P_K.
+
+    Reference: Chu, Fan & Lin, *A structure-preserving doubling algorithm*, 2005; Hewer, 1971.
+    """
+    A, B, Q, R = map(jnp.asarray, (A, B, Q, R))
+    eye = jnp.eye(A.shape[0], dtype=A.dtype)
+
+    def more(carry: tuple[Any, ...]) -> Any:
+        _, _, H, old, i = carry
+        return (i < _DOUBLINGS) & (jnp.max(jnp.abs(H - old)) > 4 * jnp.finfo(H.dtype).eps * jnp.max(jnp.abs(H)))
+
+    def double(carry: tuple[Any, ...]) -> tuple[Any, ...]:
+        a, G, H, _, i = carry
+        w = jnp.linalg.solve(eye + G @ H, jnp.concatenate([a, G], axis=1))
+        wa, wg = w[:, : a.shape[1]], w[:, a.shape[1] :]
+        return a @ wa, G + a @ wg @ a.T, H + a.T @ H @ wa, H, i + 1
+
+    def gain(P: jax.Array) -> jax.Array:
+        return jnp.linalg.solve(R + B.T @ P @ B, B.T @ P @ A)
+
+    start = jax.lax.stop_gradient((A, B @ jnp.linalg.solve(R, B.T), Q, jnp.zeros_like(Q), 0))
+    K = jax.lax.stop_gradient(gain(jax.lax.while_loop(more, double, start)[2]))
+    P = lyapunov(A - B @ K, Q + K.T @ R @ K)
+    return gain(P), P
+
+
+@pytree
+class Lqr:
+    """A linear plant with quadratic cost, x' = Ax + Bu + w with w ~ N(0, Ψ) and cost xᵀQx + uᵀRu, and its exact answers.
+
+        P_K = Q + KᵀRK + (A−BK)ᵀP_K(A−BK)
+        J(K) = tr P_K(Ψ + σ²BBᵀ) + σ² tr R               the mean cost a step under u ~ N(−Kx, σ²I)
+        Ω_K = [[Q + AᵀP_KA, AᵀP_KB], [BᵀP_KA, R + BᵀP_KB]]
+
+    Args:
+        A, B: the plant, n×n and n×m; the pair must be stabilisable.
+        Q, R: the cost, symmetric positive definite.
+        noise: the covariance Ψ of w, symmetric positive semidefinite; the identity by default.
+
+    >>> import twoclock as tc
+    >>> lqr = tc.models.Lqr(A=[[1.0, 1.0], [0.0, 1.0]], B=[[0.0], [1.0]], Q=[[1.0, 0.0], [0.0, 1.0]], R=[[1.0]])
+    >>> lqr.gain.round(6).tolist()
+    [[0.422082, 1.243929]]
+
+    Reference: Zeng & Doan, eqs. (obj_K_LQR) and (lqr_Goperator); Fazel et al., *Global convergence of policy gradient
+    methods for the linear quadratic regulator*, 2018.
+    """
+
+    A: Matrix
+    B: Matrix
+    Q: Matrix
+    R: Matrix
+    noise: Matrix = None
+
+    def __post_init__(self) -> None:
+        A = matrix("A", self.A)
+        B = matrix("B", self.B)
+        n, m = A.shape[0], B.shape[1]
+        noise = np.eye(n) if self.noise is None else matrix("noise", self.noise)
+        Q, R = matrix("Q", self.Q), matrix("R", self.R)
+        if A.shape != (n, n):
+            raise InputError(f"`A` must be square, got shape {A.shape}")
+        for name, value, other, shape, want in (
+            ("B", B, "A", A.shape, (n, m)),
+            ("Q", Q, "A", A.shape, (n, n)),
+            ("R", R, "B", B.shape, (m, m)),
+            ("noise", noise, "A", A.shape, (n, n)),
+        ):
+            if value.shape != want:
+                raise InputError(f"`{name}` has shape {value.shape} and `{other}` {shape}: `{name}` must be {want}")
+        for name, value, floor in (("Q", Q, 0.0), ("R", R, 0.0), ("noise", noise, -1e-12)):
+            _definite(name, value, floor)
+        _stabilisable(A, B)
+        for name, value in (("A", A), ("B", B), ("Q", Q), ("R", R), ("noise", noise)):
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def from_system(cls, system: Any, Q: Matrix, R: Matrix, noise: Matrix = None) -> Lqr:
+        """The plant of a discrete ``control.StateSpace`` (or of anything with ``A``, ``B`` and ``dt``)."""
+        if not all(hasattr(system, name) for name in ("A", "B", "dt")):
+            raise InputError(f"`system` must be a state space with A, B and dt, got {type(system).__name__}")
+        if not system.dt:
+            raise InputError(f"`system` must be discrete, got dt={system.dt}; use `control.sample_system(system, Ts)`")
+        return cls(system.A, system.B, Q, R, noise)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The sizes (n, m) of state and action."""
+        return self.B.shape
+
+    @property
+    def gain(self) -> np.ndarray:
+        """The optimal gain K*."""
+        return _riccati(self)[0]
+
+    @property
+    def value(self) -> np.ndarray:
+        """The optimal value P*, the solution of the Riccati equation."""
+        return _riccati(self)[1]
+
+    @_exact
+    def closed_loop(self, K: Matrix) -> Any:
+        """A − BK."""
+        return jnp.asarray(self.A) - jnp.asarray(self.B) @ K
+
+    @_exact
+    def spectral_radius(self, K: Matrix) -> Any:
+        """The largest modulus of an eigenvalue of A − BK; K stabilises where it is below 1."""
+        return jnp.max(jnp.abs(jnp.linalg.eigvals(self.closed_loop(K))))
+
+    @_exact
+    def P(self, K: Matrix) -> Any:
+        """The value of the gain K: xᵀP_Kx is its cost from x without noise; infinite where K does not stabilise."""
+        K = jnp.asarray(K)
+        return lyapunov(self.closed_loop(K), self.Q + K.T @ self.R @ K)
+
+    @_exact
+    def J(self, K: Matrix, sigma: Any = 0.0) -> Any:
+        """The mean cost a step of u ~ N(−Kx, σ²I); infinite where K does not stabilise."""
+        B, R = jnp.asarray(self.B), jnp.asarray(self.R)
+        cost = jnp.sum(self.P(K) * (self.noise + sigma**2 * B @ B.T)) + sigma**2 * jnp.trace(R)
+        return jnp.where(jnp.isnan(cost), jnp.inf, cost)
+
+    @_exact
+    def Omega(self, K: Matrix) -> Any:
+        """Ω_K: zᵀΩ_Kz with z = (x, u) is, but for a constant, the relative value of taking u in x and −Kx from then on."""
+        ab = self._ab()
+        return self._cost() + ab.T @ self.P(K) @ ab
+
+    @_exact
+    def natural_gradient(self, K: Matrix) -> Any:
+        """2(R + BᵀP_KB)K − 2BᵀP_KA, which is ∇J(K) times the inverse of the state covariance."""
+        n = self.shape[0]
+        Omega = self.Omega(K)
+        return 2 * (Omega[n:, n:] @ K - Omega[n:, :n])
+
+    @_exact
+    def state_covariance(self, K: Matrix, sigma: Any = 0.0) -> Any:
+        """The stationary covariance of x under u ~ N(−Kx, σ²I)."""
+        B = jnp.asarray(self.B)
+        return lyapunov(self.closed_loop(K).T, self.noise + sigma**2 * B @ B.T)
+
+    @_exact
+    def covariance(self, K: Matrix, sigma: Any = 0.0) -> Any:
+        """The stationary covariance Σ of z = (x, u)."""
+        ik = self._feedback(K)
+        return ik @ self.state_covariance(K, sigma) @ ik.T + self._exploration(sigma)
+
+    @_exact
+    def critic_mean(self, K: Matrix, sigma: Any, J: Any, Omega: Matrix) -> Any:
+        """E[zzᵀ(zᵀΩz − z'ᵀΩz' + J − c)] over the stationary law of K, by Gaussian moments.
+
+        With z' = Lz + η the constant terms of the fourth moments cancel by stationarity and what is left is
+        2Σ(Ω − LᵀΩL − C)Σ + (J − tr CΣ)Σ, with C = diag(Q, R).
+        """
+        Sigma, C = self.covariance(K, sigma), self._cost()
+        L = self._feedback(K) @ self._ab()
+        return 2 * Sigma @ (Omega - L.T @ Omega @ L - C) @ Sigma + (J - jnp.sum(C * Sigma)) * Sigma
+
+    @_exact
+    def critic(self, K: Matrix, sigma: Any, kappa: Any = 1.0) -> Any:
+        """The exact critic operator E[M] and E[c] of eq. (lqr_Goperator) on (J, svec Ω), with κ on the first row."""
+        d = sum(self.shape)
+        Sigma = self.covariance(K, sigma)
+        basis = jnp.asarray(_symmetric_basis(d), Sigma.dtype)
+        L = self._feedback(K) @ self._ab()
+        image = jax.vmap(lambda X: 2 * Sigma @ (X - L.T @ X @ L) @ Sigma)(basis)
+        T = jnp.tensordot(basis, image, axes=[[1, 2], [1, 2]])
+        svec = functools.partial(jnp.tensordot, basis, axes=[[1, 2], [0, 1]])
+        C = self._cost()
+        mean_cost = jnp.sum(C * Sigma)
+        top = jnp.concatenate([jnp.reshape(kappa * jnp.ones_like(mean_cost), (1,)), jnp.zeros_like(T[0])])
+        M = jnp.concatenate([top[None, :], jnp.concatenate([svec(Sigma)[:, None], T], axis=1)])
+        c = jnp.concatenate([jnp.reshape(kappa * mean_cost, (1,)), svec(2 * Sigma @ C @ Sigma + mean_cost * Sigma)])
+        return M, c
+
+    @_exact
+    def monotonicity(self, K: Matrix, sigma: Any, kappa: Any = 1.0) -> Any:
+        """The smallest eigenvalue of the symmetric part of the critic operator: positive where it is strongly monotone."""
+        M = self.critic(K, sigma, kappa)[0]
+        return jnp.linalg.eigvalsh((M + M.T) / 2)[0]
+
+    def simulate(self, K: Matrix, sigma: float, steps: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """A log of the plant from x = 0 under u ~ N(−Kx, σ²I): states, actions and costs, a row a step."""
+        n, m = self.shape
+        K = np.asarray(K, np.float64)
+        rng = np.random.default_rng(seed)
+        shake = rng.multivariate_normal(np.zeros(n), self.noise, size=steps, method="eigh")
+        u = sigma * rng.standard_normal((steps, m))
+        x = np.zeros((steps, n))
+        for k in range(steps):
+            u[k] -= K @ x[k]
+            if k + 1 < steps:
+                x[k + 1] = self.A @ x[k] + self.B @ u[k] + shake[k]
+        return x, u, np.sum(x @ self.Q * x, axis=1) + np.sum(u @ self.R * u, axis=1)
+
+    def _ab(self) -> jax.Array:
+        return jnp.concatenate([jnp.asarray(self.A), jnp.asarray(self.B)], axis=1)
+
+    def _cost(self) -> jax.Array:
+        return jax.scipy.linalg.block_diag(self.Q, self.R)
+
+    def _feedback(self, K: Matrix) -> jax.Array:
+        K = jnp.asarray(K)
+        return jnp.concatenate([jnp.eye(self.shape[0], dtype=K.dtype), -K])
+
+    def _exploration(self, sigma: Any) -> jax.Array:
+        n, m = self.shape
+        A = jnp.asarray(self.A)
+        return sigma**2 * jnp.diag(jnp.concatenate([jnp.zeros(n, A.dtype), jnp.ones(m, A.dtype)]))
+
+
+@_exact
+def _riccati(lqr: Lqr) -> Any:
+    return riccati(lqr.A, lqr.B, lqr.Q, lqr.R)
+
+
+def _symmetric_basis(d: int) -> np.ndarray:
+    """An orthonormal basis of the symmetric d×d matrices, in the order of svec: the upper triangle, row by row."""
+    row, column = np.triu_indices(d)
+    basis = np.zeros((len(row), d, d))
+    weight = np.where(row == column, 1.0, np.sqrt(0.5))
+    basis[np.arange(len(row)), row, column] = weight
+    basis[np.arange(len(row)), column, row] = weight
+    return basis
+
+
+def matrix(name: str, value: Any) -> np.ndarray:
+    """The value as a float64 matrix, or a complaint about ``name``."""
+    try:
+        matrix = np.array(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"`{name}` must be a matrix of numbers, got {type(value).__name__}") from None
+    if matrix.ndim != 2 or not matrix.size:
+        raise InputError(f"`{name}` must be a matrix, got shape {matrix.shape}; write a column as [[a], [b]]")
+    if not np.isfinite(matrix).all():
+        raise InputError(f"`{name}` must be finite, got an entry that is not")
+    return matrix
+
+
+def _definite(name: str, value: np.ndarray, floor: float) -> None:
+    kind = "definite" if floor == 0 else "semidefinite"
+    if not np.allclose(value, value.T, rtol=0, atol=1e-10 * np.abs(value).max()):
+        raise InputError(f"`{name}` must be symmetric positive {kind}, got one that is not symmetric; try (M + Mᵀ)/2")
+    smallest = np.linalg.eigvalsh(value)[0]
+    if smallest <= floor * max(1.0, np.abs(value).max()):
+        raise InputError(f"`{name}` must be symmetric positive {kind}, got the smallest eigenvalue {smallest:.3g}")
+
+
+def _stabilisable(A: np.ndarray, B: np.ndarray) -> None:
+    """Hautus: every eigenvalue on or outside the unit circle must be moved by B."""
+    n = len(A)
+    for mode in np.linalg.eigvals(A):
+        if abs(mode) >= 1 - 1e-12:
+            singular = scipy.linalg.svdvals(np.hstack([A - mode * np.eye(n), B]))
+            if singular[n - 1] <= 1e-10 * singular[0]:
+                raise InputError(f"`(A, B)` must be stabilisable: no gain moves the mode {mode:.4g} of `A`")

@@ -1,0 +1,273 @@
+"""LQR without a model: the single-loop actor-critic on one online trajectory, as two operators."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from twoclock.core import InputError, Key, PyTree, pytree, static
+from twoclock.models.lqr import Lqr, matrix
+from twoclock.problems.lqr_guard import Bounds, Guard
+from twoclock.trees import difference, sqnorm
+
+__all__ = ["ActorCritic", "BlindCriticWarning", "Guard", "LqrActorCritic", "lqr_actor_critic"]
+
+Array = Any
+
+
+class BlindCriticWarning(UserWarning):
+    """The exploration is so small that the critic hardly sees what actions cost."""
+
+
+@pytree
+class ActorCritic:
+    """The two operators of the actor-critic. They see samples and no plant.
+
+        F = Ω²²K − Ω²¹                                     half the natural gradient of J, once Ω = Ω_K
+        G = (κ(J − c),  zzᵀ(zᵀΩz − z'ᵀΩz' + J − c))        z = (x, u), z' = (x', u'), c the cost of z
+
+    A sample is a dict with ``z``, ``next`` (z') and ``c``. With ``expected_action`` the mean over u' ~ N(−Kx', σ²I) is taken
+    in closed form: z' is then (x', −Kx') and G subtracts σ² tr Ω²² more.
+
+    Args:
+        kappa: the weight κ of the J row.
+        sigma: the exploration σ; only ``expected_action`` needs to know it.
+        expected_action: whether the next action is a mean rather than a draw.
+
+    >>> import numpy as np
+    >>> ActorCritic().F(np.ones((1, 2)), ActorCritic().start(np.ones((1, 2)))[1], None).tolist()
+    [[0.0, 0.0]]
+
+    Reference: Zeng & Doan, Algorithm 2, with the sign and the missing z' of its critic put right.
+    """
+
+    kappa: Any = 2.0
+    sigma: Any = 1.0
+    expected_action: bool = static(False)
+
+    def start(self, K: Array) -> tuple[Array, PyTree]:
+        """θ₀ = K and the ignorant critic, all zero."""
+        K = jnp.asarray(K)
+        d = sum(K.shape)
+        return K, {"J": jnp.zeros((), K.dtype), "Omega": jnp.zeros((d, d), K.dtype)}
+
+    def F(self, theta: Array, omega: PyTree, x: PyTree) -> Array:
+        n = theta.shape[1]
+        rows = omega["Omega"][n:]
+        # A broadcast sum rather than `@`: with a seed axis in front, tiny products fuse and batched ones do not.
+        return jnp.sum(rows[:, n:, None] * theta[None, :, :], axis=1) - rows[:, :n]
+
+    def G(self, theta: Array, omega: PyTree, x: PyTree) -> PyTree:
+        Omega, z = omega["Omega"], x["z"]
+        surprise = omega["J"] - x["c"]
+        delta = quadratic(Omega, z) - quadratic(Omega, x["next"]) + surprise
+        if self.expected_action:
+            n = theta.shape[1]
+            delta = delta - self.sigma**2 * jnp.trace(Omega[n:, n:])
+        return {"J": self.kappa * surprise, "Omega": (delta * z)[:, None] * z[None, :]}
+
+
+@pytree
+class LqrActorCritic:
+    """The actor-critic on a simulated plant, with the plant's exact answers as its truth half; see `lqr_actor_critic`."""
+
+    lqr: Lqr
+    operators: ActorCritic
+    K0: Array
+    sigma: Array
+    root: Array  # a square root of Ψ, or None for the identity
+    K_star: Array
+    J_star: Array
+    bounds: Bounds | None
+
+    def init(self, key: Key) -> tuple[Array, PyTree, PyTree]:
+        n = self.K0.shape[1]
+        theta, omega = self.operators.start(self.K0)
+        u = jax.random.normal(key, (sum(self.K0.shape),), theta.dtype)
+        x = self._shake(u[:n])
+        env = x if self.operators.expected_action else self._act(theta, x, u)
+        return theta, omega, (env, None if self.bounds is None else self.bounds.start())
+
+    def noise(self, key: Key) -> Array:
+        return jax.random.normal(key, (sum(self.K0.shape),), jnp.asarray(self.K0).dtype)
+
+    def draw(self, u: Array, theta: Array, env: PyTree) -> tuple[PyTree, PyTree]:
+        """One step of the plant. z' is acted on now and is the z of the next step, so only the cost row sees a stale action.
+
+        With ``expected_action`` the environment is the bare state: z is acted on now, and z' takes the mean action.
+        """
+        (here, watch), n = env, theta.shape[1]
+        if self.operators.expected_action:
+            gain, watch = (theta, None) if self.bounds is None else self.bounds.supervise(theta, here, watch)
+            z = self._act(gain, here, u)
+            x = self._move(z, u)
+            following = jnp.concatenate([x, -product(gain, x)])
+            env = x
+        else:
+            z, x = here, self._move(here, u)
+            gain, watch = (theta, None) if self.bounds is None else self.bounds.supervise(theta, x, watch)
+            following = env = self._act(gain, x, u)
+        sample = {"z": z, "next": following, "c": quadratic(self.lqr.Q, z[:n]) + quadratic(self.lqr.R, z[n:])}
+        if self.bounds is not None:
+            sample, watch = self.bounds.judge(sample, watch)
+        return sample, (env, watch)
+
+    def F(self, theta: Array, omega: PyTree, x: PyTree) -> Array:
+        f = self.operators.F(theta, omega, x)
+        return f if self.bounds is None else self.bounds.F(f, theta, x)
+
+    def G(self, theta: Array, omega: PyTree, x: PyTree) -> PyTree:
+        g = self.operators.G(theta, omega, x)
+        return g if self.bounds is None else self.bounds.G(g, omega, x)
+
+    def report(self, env: PyTree) -> dict[str, Array]:
+        """How often the guard has stepped in; nothing without one."""
+        return {} if self.bounds is None else self.bounds.report(env[1])
+
+    def h(self, theta: Array) -> Array:
+        return self.lqr.J(theta, self.sigma)
+
+    def field(self, theta: Array) -> Array:
+        """What F averages to at ω*(θ): half the natural gradient, which is not ∇h but ∇h in another metric."""
+        return self.mean_F(theta, self.omega_star(theta))
+
+    def omega_star(self, theta: Array) -> PyTree:
+        return {"J": self.lqr.J(theta, self.sigma), "Omega": self.lqr.Omega(theta)}
+
+    def mean_F(self, theta: Array, omega: PyTree) -> Array:
+        f = self.operators.F(theta, omega, None)
+        return f if self.bounds is None else self.bounds.scale_F(f)
+
+    def mean_G(self, theta: Array, omega: PyTree) -> PyTree:
+        """The exact mean of G over the stationary law of θ, by Gaussian moments."""
+        mean = self.lqr.critic_mean(theta, self.sigma, omega["J"], omega["Omega"])
+        g = {"J": self.operators.kappa * (omega["J"] - self.lqr.J(theta, self.sigma)), "Omega": mean}
+        return g if self.bounds is None else self.bounds.scale_G(g)
+
+    def measure(self, theta: Array, omega: PyTree) -> dict[str, Array]:
+        truth = self.omega_star(theta)
+        return {
+            "gap": truth["J"] - self.J_star,
+            "error": sqnorm(theta - self.K_star),
+            "tracking": sqnorm(difference(omega, truth)),
+            "spectral_radius": self.lqr.spectral_radius(theta),
+        }
+
+    def _shake(self, u: Array) -> Array:
+        return u if self.root is None else product(jnp.asarray(self.root), u)
+
+    def _move(self, z: Array, u: Array) -> Array:
+        n = self.K0.shape[1]
+        A, B = jnp.asarray(self.lqr.A), jnp.asarray(self.lqr.B)
+        return product(A, z[:n]) + product(B, z[n:]) + self._shake(u[:n])
+
+    def _act(self, K: Array, x: Array, u: Array) -> Array:
+        return jnp.concatenate([x, self.sigma * u[x.shape[0] :] - product(K, x)])
+
+
+def product(M: Array, v: Array) -> Array:
+    """Mv as a broadcast sum, which fuses under vmap."""
+    return jnp.sum(M * v[None, :], axis=1)
+
+
+def quadratic(M: Array, v: Array) -> Array:
+    """vᵀMv."""
+    return jnp.sum(product(jnp.asarray(M), v) * v)
+
+
+def lqr_actor_critic(
+    lqr: Lqr,
+    sigma: float = 1.0,
+    K0: Any = None,
+    kappa: float = 2.0,
+    expected_action: bool = False,
+    guard: Guard | bool | None = None,
+) -> LqrActorCritic:
+    """Learn the optimal gain of a linear plant from one trajectory of it.
+
+    θ is the gain K (u = −Kx) and ω = {"J": mean cost, "Omega": Ω}; the operators are those of `ActorCritic`. A run measures
+    ``gap`` J(K) − J*, ``error`` ‖K − K*‖², ``tracking`` and ``spectral_radius`` of A − BK; a guard adds ``guard_trips`` and
+    ``guard_held``. Started from x₀ ~ N(0, Ψ), with Ĵ₀ = 0 and Ω̂₀ = 0.
+
+    Args:
+        lqr: the plant and its cost.
+        sigma: exploration, u ~ N(−Kx, σ²I). The critic learns what actions cost from it alone: with σ small it is blind.
+        K0: the first gain, which must stabilise; zero by default.
+        kappa: the weight of the J row; 1 is the paper's, and not enough for a monotone critic at every gain.
+        expected_action: average over the next action in closed form; it cuts the final error by about a quarter.
+        guard: a `Guard`, True for one with its defaults, or None.
+
+    >>> import twoclock as tc
+    >>> plant = tc.models.Lqr(A=[[0.9]], B=[[0.5]], Q=[[1.0]], R=[[1.0]])
+    >>> problem = tc.problems.lqr_actor_critic(plant, sigma=1.0)
+
+    Reference: Zeng & Doan, Algorithm 2; Yang et al., *Provably global convergence of actor-critic: a case for linear
+    quadratic regulator with ergodic cost*, 2019.
+    """
+    if not isinstance(lqr, Lqr):
+        raise InputError(f"`lqr` must be a tc.models.Lqr, got {type(lqr).__name__}; build one with `Lqr(A, B, Q, R)`")
+    for name, value, rule in (("sigma", sigma, "not be negative"), ("kappa", kappa, "be positive")):
+        if not (np.isscalar(value) and np.isfinite(value) and (value > 0 or (name == "sigma" and value == 0))):
+            raise InputError(f"`{name}` must {rule} and be one finite number, got {value!r}")
+    gain = _stabilising(lqr, K0)
+    _check_exploration(lqr, gain, sigma, kappa)
+    root = None
+    if not np.array_equal(lqr.noise, np.eye(len(lqr.noise))):
+        values, vectors = np.linalg.eigh(lqr.noise)
+        root = vectors * np.sqrt(np.maximum(values, 0)) @ vectors.T
+    return LqrActorCritic(
+        lqr=lqr,
+        operators=ActorCritic(np.float64(kappa), np.float64(sigma), bool(expected_action)),
+        K0=gain,
+        sigma=np.float64(sigma),
+        root=root,
+        K_star=lqr.gain,
+        J_star=lqr.J(lqr.gain, sigma),
+        bounds=_bounds(guard, lqr, gain, sigma),
+    )
+
+
+def _stabilising(lqr: Lqr, K0: Any) -> np.ndarray:
+    n, m = lqr.shape
+    gain = np.zeros((m, n)) if K0 is None else matrix("K0", K0)
+    if gain.shape != (m, n):
+        raise InputError(f"`K0` has shape {gain.shape} and `B` {(n, m)}: `K0` must be {(m, n)}")
+    radius = float(lqr.spectral_radius(gain))
+    if radius >= 1:
+        what = "`K0=None` means zero, which" if K0 is None else "`K0`"
+        raise InputError(
+            f"{what} does not stabilise: A − B·K0 has spectral radius {radius:.6g}, it must be below 1; "
+            "pass a gain that does (signs are u = −Kx)"
+        )
+    return gain
+
+
+def _check_exploration(lqr: Lqr, K: np.ndarray, sigma: float, kappa: float) -> None:
+    """Warn in the regime where the critic's conditioning still grows like σ⁴, that is, where actions drown in the noise."""
+
+    def conditioning(s: float) -> float:
+        T = lqr.critic(K, s)[0][1:, 1:]
+        values = np.linalg.eigvalsh((T + T.T) / 2)
+        return float(values[0] / values[-1])
+
+    if sigma == 0 or conditioning(2 * sigma) > 8 * conditioning(sigma):
+        constant, better = (float(lqr.monotonicity(K, s, kappa)) for s in (sigma, max(2 * sigma, 0.1)))
+        warnings.warn(
+            f"`sigma={sigma:g}` leaves the critic nearly blind: its monotonicity constant at K0 is {constant:.3g} "
+            f"(with sigma={max(2 * sigma, 0.1):g} it would be {better:.3g}); raise `sigma`",
+            BlindCriticWarning,
+            stacklevel=3,
+        )
+
+
+def _bounds(guard: Any, lqr: Lqr, K0: np.ndarray, sigma: float) -> Bounds | None:
+    if guard is None or guard is False:
+        return None
+    guard = Guard() if guard is True else guard
+    if not isinstance(guard, Guard):
+        raise InputError(f"`guard` must be a Guard, True or None, got {type(guard).__name__}; try `guard=True`")
+    return guard.measure(K0, *lqr.simulate(K0, sigma, guard.log))
