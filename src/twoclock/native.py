@@ -84,7 +84,7 @@ def _product(equation: Any) -> int:
 
 def _without_library_fusions() -> dict[str, str] | None:
     """The compiler option that keeps small products in the loop, where this version of XLA has it."""
-    options = {"xla_cpu_experimental_ynn_fusion_type": ""}
+    options = {"xla_cpu_experimental_ynn_fusion_type": "", "xla_cpu_multi_thread_eigen": "false"}
     try:
         jax.jit(lambda x: x + 1, compiler_options=options).lower(0).compile()
     except jax.errors.JaxRuntimeError:
