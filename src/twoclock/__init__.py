@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
-from twoclock import methods, problems, theory
+from twoclock import methods, models, problems, theory
 from twoclock.core import InputError
-from twoclock.methods import Fast, Polyak, Standard
+from twoclock.methods import Fast, PlugIn, Polyak, Standard
 from twoclock.result import Result, load
 from twoclock.schedules import Constant, Power
 from twoclock.solve import solve
@@ -18,6 +18,7 @@ __all__ = [
     "Constant",
     "Fast",
     "InputError",
+    "PlugIn",
     "Polyak",
     "Power",
     "Result",
@@ -25,6 +26,7 @@ __all__ = [
     "certify",
     "load",
     "methods",
+    "models",
     "plot",
     "problems",
     "solve",

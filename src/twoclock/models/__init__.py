@@ -1,1 +1,6 @@
-"""Exact answers by closed forms."""
+"""Exact answers: closed-form linear algebra, no iterates."""
+
+from twoclock.models.certainty_equivalence import CertaintyEquivalence
+from twoclock.models.lqr import Lqr
+
+__all__ = ["CertaintyEquivalence", "Lqr"]

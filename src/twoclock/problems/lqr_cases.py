@@ -74,8 +74,5 @@ def boeing_747(
 
     Its states differ in scale by two hundred and its cost is in the ten thousands: without the guard no ordinary step
     size survives ten steps. κ = 2 is too small for a monotone critic here, 12 is enough.
-
-    Reference: Ishihara, Guo & Takeda, *A design of discrete-time integral controllers with computation delays via loop
-    transfer recovery*, 1992, as used in Mohammadi et al. and in Zhou & Lu, 2023.
     """
     return lqr_actor_critic(BOEING, sigma, np.full((4, 5), 0.005), kappa, expected_action, guard)

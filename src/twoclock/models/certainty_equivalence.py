@@ -1,0 +1,67 @@
+"""Certainty equivalence: least squares for the plant, then the Riccati equation as if the estimate were the truth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from twoclock.core import InputError, PyTree, pytree
+from twoclock.models.lqr import matrix, riccati
+
+Array = Any
+
+
+@pytree
+class CertaintyEquivalence:
+    """The gain and the critic that a model fitted to the samples would give.
+
+        [Â B̂] = E[x'zᵀ] E[zzᵀ]⁻¹,     Ψ̂ = E[x'x'ᵀ] − [Â B̂] E[zx'ᵀ],     K̂, P̂ = Riccati(Â, B̂, Q, R)
+
+    with E the mean over the samples seen and z = (x, u). The means are kept recursively by `PlugIn`; the prior, ``ridge`` on
+    the diagonal as if it were one sample, is the usual start of recursive least squares. It knows Q, R and its own σ, and
+    not A, B or Ψ.
+
+    Args:
+        Q, R: the cost.
+        sigma: the exploration, which enters the mean cost.
+        ridge: the weight of the prior [Â B̂] = 0.
+
+    Reference: Mania, Tu & Recht, *Certainty equivalence is efficient for linear quadratic control*, 2019.
+    """
+
+    Q: Array
+    R: Array
+    sigma: Any = 1.0
+    ridge: Any = 1e-6
+
+    def __post_init__(self) -> None:
+        Q, R = matrix("Q", self.Q), matrix("R", self.R)
+        for name, value in (("Q", Q), ("R", R)):
+            if value.shape[0] != value.shape[1]:
+                raise InputError(f"`{name}` must be square, got shape {value.shape}")
+            object.__setattr__(self, name, value)
+        for name in ("sigma", "ridge"):
+            object.__setattr__(self, name, np.float64(getattr(self, name)))
+
+    @property
+    def prior(self) -> jax.Array:
+        Q = jnp.asarray(self.Q)
+        return self.ridge * jnp.eye(2 * len(Q) + len(self.R), dtype=Q.dtype)
+
+    def statistic(self, x: PyTree) -> jax.Array:
+        """The outer product of (z, x') with itself."""
+        v = jnp.concatenate([x["z"], x["next"][: len(self.Q)]])
+        return v[:, None] * v[None, :]
+
+    def solve(self, mean: Array) -> tuple[jax.Array, PyTree]:
+        n, m = len(self.Q), len(self.R)
+        d = n + m
+        AB = jnp.linalg.solve(mean[:d, :d], mean[:d, d:]).T
+        B = AB[:, n:]
+        K, P = riccati(AB[:, :n], B, self.Q, self.R)
+        noise = mean[d:, d:] - AB @ mean[:d, d:]
+        J = jnp.sum(P * (noise + self.sigma**2 * B @ B.T)) + self.sigma**2 * jnp.trace(jnp.asarray(self.R))
+        return K, {"J": J, "Omega": jax.scipy.linalg.block_diag(self.Q, self.R) + AB.T @ P @ AB}

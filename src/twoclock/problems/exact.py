@@ -1,0 +1,71 @@
+"""The noise-free reference: a problem's mean field as a problem of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from twoclock.core import InputError, Key, PyTree, pytree
+from twoclock.trees import difference
+
+__all__ = ["exact"]
+
+
+@pytree
+class Exact:
+    """See `exact`."""
+
+    problem: Any
+
+    def init(self, key: Key) -> tuple[PyTree, PyTree, PyTree]:
+        theta, omega, _ = self.problem.init(key)
+        return theta, omega, None
+
+    def noise(self, key: Key) -> PyTree:
+        return jnp.zeros(())
+
+    def draw(self, u: PyTree, theta: PyTree, env: PyTree) -> tuple[PyTree, PyTree]:
+        return u, env
+
+    def F(self, theta: PyTree, omega: PyTree, x: PyTree) -> PyTree:
+        return self.field(theta)
+
+    def G(self, theta: PyTree, omega: PyTree, x: PyTree) -> PyTree:
+        return difference(omega, self.problem.omega_star(theta))
+
+    def h(self, theta: PyTree) -> Any:
+        return self.problem.h(theta)
+
+    def field(self, theta: PyTree) -> PyTree:
+        field = getattr(self.problem, "field", None)
+        return jax.grad(self.problem.h)(theta) if field is None else field(theta)
+
+    def omega_star(self, theta: PyTree) -> PyTree:
+        return self.problem.omega_star(theta)
+
+    def measure(self, theta: PyTree, omega: PyTree) -> dict[str, Any]:
+        return self.problem.measure(theta, omega)
+
+
+def exact(problem: Any) -> Exact:
+    """The same problem with its answers in place of its samples: what a method would do if nothing were random.
+
+        F = the mean of F at ω*(θ),        G = ω − ω*(θ)
+
+    Standard with steps α on it is exact gradient descent; for a regulator, exact natural policy gradient.
+
+    Args:
+        problem: one with a truth half: ``h`` or ``field``, ``omega_star`` and ``measure``.
+
+    >>> import twoclock as tc
+    >>> problem = tc.problems.exact(tc.problems.paper_lqr())
+    >>> result = tc.solve(problem, tc.Standard(alpha=0.2, beta=1.0), steps=100, seeds=1)
+    >>> bool(result.history.gap.iloc[-1] < 1e-9)
+    True
+    """
+    missing = [n for n in ("omega_star", "measure") if not hasattr(problem, n)]
+    if missing or not (hasattr(problem, "h") or hasattr(problem, "field")):
+        raise InputError(f"`problem` must know its answer to be made exact; it has no {', '.join(missing) or 'h'}")
+    return Exact(problem)
