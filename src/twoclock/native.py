@@ -62,11 +62,14 @@ def jit_loop(function: Callable[..., Any], static_argnames: str | tuple[str, ...
     return call
 
 
-def _is_small(jaxpr: Jaxpr) -> bool:
+def _is_small(jaxpr: Jaxpr, looping: bool = False) -> bool:
     for equation in jaxpr.eqns:
-        if equation.primitive.name in _LIBRARY or _product(equation) > _LARGE_PRODUCT:
+        name = equation.primitive.name
+        # A loop of unknown length inside the loop brings the compiler down, with no error to catch.
+        if name in _LIBRARY or _product(equation) > _LARGE_PRODUCT or (looping and name == "while"):
             return False
-        if not all(_is_small(getattr(inner, "jaxpr", inner)) for inner in jaxprs_in_params(equation.params)):
+        inside = looping or name == "while"
+        if not all(_is_small(getattr(inner, "jaxpr", inner), inside) for inner in jaxprs_in_params(equation.params)):
             return False
     return True
 

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from twoclock.core import InputError, PyTree, pytree
-from twoclock.models.lqr import matrix, riccati
+from twoclock.models.equations import riccati
+from twoclock.models.validate import matrix, number
 
 Array = Any
 
@@ -20,9 +21,9 @@ class CertaintyEquivalence:
 
         [Â B̂] = E[x'zᵀ] E[zzᵀ]⁻¹,     Ψ̂ = E[x'x'ᵀ] − [Â B̂] E[zx'ᵀ],     K̂, P̂ = Riccati(Â, B̂, Q, R)
 
-    with E the mean over the samples seen and z = (x, u). The means are kept recursively by `PlugIn`; the prior, ``ridge`` on
-    the diagonal as if it were one sample, is the usual start of recursive least squares. It knows Q, R and its own σ, and
-    not A, B or Ψ.
+    with E the mean over the samples seen and z = (x, u). `PlugIn` keeps the means, sample by sample; their prior, ``ridge``
+    on the diagonal as if it were one sample, is the usual start of recursive least squares. It knows Q, R and its own σ,
+    and not A, B or Ψ.
 
     Args:
         Q, R: the cost.
@@ -43,8 +44,8 @@ class CertaintyEquivalence:
             if value.shape[0] != value.shape[1]:
                 raise InputError(f"`{name}` must be square, got shape {value.shape}")
             object.__setattr__(self, name, value)
-        for name in ("sigma", "ridge"):
-            object.__setattr__(self, name, np.float64(getattr(self, name)))
+        object.__setattr__(self, "sigma", np.float64(number("sigma", self.sigma, 0)))
+        object.__setattr__(self, "ridge", np.float64(number("ridge", self.ridge, 0, above=True)))
 
     @property
     def prior(self) -> jax.Array:

@@ -13,14 +13,13 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.linalg
 
 from twoclock.core import InputError, pytree
+from twoclock.models.equations import lyapunov, riccati
+from twoclock.models.validate import definite, matrix, stabilisable
 
 Matrix = Any
 Fn = TypeVar("Fn", bound=Callable[..., Any])
-
-_DOUBLINGS = 50  # 2⁵⁰ terms of the series: a spectral radius of 1 − 1e-14 still converges
 
 
 def _exact(function: Fn) -> Fn:
@@ -33,70 +32,14 @@ def _exact(function: Fn) -> Fn:
             return function(*args, **kwargs)
         with jax.enable_x64(True):
             args, kwargs = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), (args, kwargs))
-            return jax.tree.map(np.asarray, function(*args, **kwargs))
+            return jax.tree.map(lambda out: np.asarray(out)[()], function(*args, **kwargs))
 
     return wrapped  # type: ignore[return-value]
 
 
-@jax.jit
-def lyapunov(a: Matrix, q: Matrix) -> jax.Array:
-    """The X with X = aᵀXa + q, or a matrix that is not finite where a is not stable.
-
-    The series Σ (aᵀ)ⁱ q aⁱ is summed by doubling, n³ a step, so any size will do and no n²×n² system is formed.
-    """
-
-    def series(a: jax.Array, q: jax.Array) -> jax.Array:
-        def more(carry: tuple[Any, Any, Any]) -> Any:
-            power, _, i = carry
-            return (i < _DOUBLINGS) & (jnp.max(jnp.abs(power)) > jnp.finfo(power.dtype).eps)
-
-        def double(carry: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
-            power, x, i = carry
-            return power @ power, x + power.T @ x @ power, i + 1
-
-        power, x, _ = jax.lax.while_loop(more, double, (a, q, 0))
-        small = jnp.max(jnp.abs(power)) <= jnp.finfo(power.dtype).eps
-        return jnp.where(small, x, jnp.full_like(x, jnp.inf))
-
-    a, q = jnp.asarray(a), jnp.asarray(q)
-    return jax.lax.custom_linear_solve(
-        lambda x: x - a.T @ x @ a, q, lambda _, b: series(a, b), lambda _, b: series(a.T, b)
-    )
-
-
-@jax.jit
-def riccati(A: Matrix, B: Matrix, Q: Matrix, R: Matrix) -> tuple[jax.Array, jax.Array]:
-    """The optimal gain K* and value P* of (A, B, Q, R), by structure-preserving doubling and one step of Hewer's.
-
-    The last step polishes, and it carries the derivative: ∂P_K/∂K vanishes at K*, so K* may be held fixed in P_K.
-
-    Reference: Chu, Fan & Lin, *A structure-preserving doubling algorithm*, 2005; Hewer, 1971.
-    """
-    A, B, Q, R = map(jnp.asarray, (A, B, Q, R))
-    eye = jnp.eye(A.shape[0], dtype=A.dtype)
-
-    def more(carry: tuple[Any, ...]) -> Any:
-        _, _, H, old, i = carry
-        return (i < _DOUBLINGS) & (jnp.max(jnp.abs(H - old)) > 4 * jnp.finfo(H.dtype).eps * jnp.max(jnp.abs(H)))
-
-    def double(carry: tuple[Any, ...]) -> tuple[Any, ...]:
-        a, G, H, _, i = carry
-        w = jnp.linalg.solve(eye + G @ H, jnp.concatenate([a, G], axis=1))
-        wa, wg = w[:, : a.shape[1]], w[:, a.shape[1] :]
-        return a @ wa, G + a @ wg @ a.T, H + a.T @ H @ wa, H, i + 1
-
-    def gain(P: jax.Array) -> jax.Array:
-        return jnp.linalg.solve(R + B.T @ P @ B, B.T @ P @ A)
-
-    start = jax.lax.stop_gradient((A, B @ jnp.linalg.solve(R, B.T), Q, jnp.zeros_like(Q), 0))
-    K = jax.lax.stop_gradient(gain(jax.lax.while_loop(more, double, start)[2]))
-    P = lyapunov(A - B @ K, Q + K.T @ R @ K)
-    return gain(P), P
-
-
 @pytree
 class Lqr:
-    """A linear plant with quadratic cost, x' = Ax + Bu + w with w ~ N(0, Ψ) and cost xᵀQx + uᵀRu, and its exact answers.
+    """A linear plant x' = Ax + Bu + w, w ~ N(0, Ψ), with the cost xᵀQx + uᵀRu, and its exact answers.
 
         P_K = Q + KᵀRK + (A−BK)ᵀP_K(A−BK)
         J(K) = tr P_K(Ψ + σ²BBᵀ) + σ² tr R               the mean cost a step under u ~ N(−Kx, σ²I)
@@ -139,8 +82,8 @@ class Lqr:
             if value.shape != want:
                 raise InputError(f"`{name}` has shape {value.shape} and `{other}` {shape}: `{name}` must be {want}")
         for name, value, floor in (("Q", Q, 0.0), ("R", R, 0.0), ("noise", noise, -1e-12)):
-            _definite(name, value, floor)
-        _stabilisable(A, B)
+            definite(name, value, floor)
+        stabilisable(A, B)
         for name, value in (("A", A), ("B", B), ("Q", Q), ("R", R), ("noise", noise)):
             object.__setattr__(self, name, value)
 
@@ -193,7 +136,7 @@ class Lqr:
 
     @_exact
     def Omega(self, K: Matrix) -> Any:
-        """Ω_K: zᵀΩ_Kz with z = (x, u) is, but for a constant, the relative value of taking u in x and −Kx from then on."""
+        """Ω_K: zᵀΩ_Kz is, up to a constant, the relative value of z = (x, u) with u = −Kx from then on."""
         ab = self._ab()
         return self._cost() + ab.T @ self.P(K) @ ab
 
@@ -246,7 +189,7 @@ class Lqr:
 
     @_exact
     def monotonicity(self, K: Matrix, sigma: Any, kappa: Any = 1.0) -> Any:
-        """The smallest eigenvalue of the symmetric part of the critic operator: positive where it is strongly monotone."""
+        """The smallest eigenvalue of the critic operator's symmetric part; strongly monotone where positive."""
         M = self.critic(K, sigma, kappa)[0]
         return jnp.linalg.eigvalsh((M + M.T) / 2)[0]
 
@@ -293,35 +236,3 @@ def _symmetric_basis(d: int) -> np.ndarray:
     basis[np.arange(len(row)), row, column] = weight
     basis[np.arange(len(row)), column, row] = weight
     return basis
-
-
-def matrix(name: str, value: Any) -> np.ndarray:
-    """The value as a float64 matrix, or a complaint about ``name``."""
-    try:
-        matrix = np.array(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError(f"`{name}` must be a matrix of numbers, got {type(value).__name__}") from None
-    if matrix.ndim != 2 or not matrix.size:
-        raise InputError(f"`{name}` must be a matrix, got shape {matrix.shape}; write a column as [[a], [b]]")
-    if not np.isfinite(matrix).all():
-        raise InputError(f"`{name}` must be finite, got an entry that is not")
-    return matrix
-
-
-def _definite(name: str, value: np.ndarray, floor: float) -> None:
-    kind = "definite" if floor == 0 else "semidefinite"
-    if not np.allclose(value, value.T, rtol=0, atol=1e-10 * np.abs(value).max()):
-        raise InputError(f"`{name}` must be symmetric positive {kind}, got one that is not symmetric; try (M + Mᵀ)/2")
-    smallest = np.linalg.eigvalsh(value)[0]
-    if smallest <= floor * max(1.0, np.abs(value).max()):
-        raise InputError(f"`{name}` must be symmetric positive {kind}, got the smallest eigenvalue {smallest:.3g}")
-
-
-def _stabilisable(A: np.ndarray, B: np.ndarray) -> None:
-    """Hautus: every eigenvalue on or outside the unit circle must be moved by B."""
-    n = len(A)
-    for mode in np.linalg.eigvals(A):
-        if abs(mode) >= 1 - 1e-12:
-            singular = scipy.linalg.svdvals(np.hstack([A - mode * np.eye(n), B]))
-            if singular[n - 1] <= 1e-10 * singular[0]:
-                raise InputError(f"`(A, B)` must be stabilisable: no gain moves the mode {mode:.4g} of `A`")

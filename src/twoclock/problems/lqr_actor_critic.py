@@ -9,12 +9,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from twoclock.core import InputError, Key, PyTree, pytree, static
-from twoclock.models.lqr import Lqr, matrix
+from twoclock.core import InputError, Key, PyTree, pytree
+from twoclock.models.lqr import Lqr
+from twoclock.models.validate import matrix, number
 from twoclock.problems.lqr_guard import Bounds, Guard
+from twoclock.problems.lqr_operators import ActorCritic, product, quadratic
 from twoclock.trees import difference, sqnorm
 
-__all__ = ["ActorCritic", "BlindCriticWarning", "Guard", "LqrActorCritic", "lqr_actor_critic"]
+__all__ = ["BlindCriticWarning", "LqrActorCritic", "lqr_actor_critic"]
 
 Array = Any
 
@@ -24,56 +26,8 @@ class BlindCriticWarning(UserWarning):
 
 
 @pytree
-class ActorCritic:
-    """The two operators of the actor-critic. They see samples and no plant.
-
-        F = Ω²²K − Ω²¹                                     half the natural gradient of J, once Ω = Ω_K
-        G = (κ(J − c),  zzᵀ(zᵀΩz − z'ᵀΩz' + J − c))        z = (x, u), z' = (x', u'), c the cost of z
-
-    A sample is a dict with ``z``, ``next`` (z') and ``c``. With ``expected_action`` the mean over u' ~ N(−Kx', σ²I) is taken
-    in closed form: z' is then (x', −Kx') and G subtracts σ² tr Ω²² more.
-
-    Args:
-        kappa: the weight κ of the J row.
-        sigma: the exploration σ; only ``expected_action`` needs to know it.
-        expected_action: whether the next action is a mean rather than a draw.
-
-    >>> import numpy as np
-    >>> ActorCritic().F(np.ones((1, 2)), ActorCritic().start(np.ones((1, 2)))[1], None).tolist()
-    [[0.0, 0.0]]
-
-    Reference: Zeng & Doan, Algorithm 2, with the sign and the missing z' of its critic put right.
-    """
-
-    kappa: Any = 2.0
-    sigma: Any = 1.0
-    expected_action: bool = static(False)
-
-    def start(self, K: Array) -> tuple[Array, PyTree]:
-        """θ₀ = K and the ignorant critic, all zero."""
-        K = jnp.asarray(K)
-        d = sum(K.shape)
-        return K, {"J": jnp.zeros((), K.dtype), "Omega": jnp.zeros((d, d), K.dtype)}
-
-    def F(self, theta: Array, omega: PyTree, x: PyTree) -> Array:
-        n = theta.shape[1]
-        rows = omega["Omega"][n:]
-        # A broadcast sum rather than `@`: with a seed axis in front, tiny products fuse and batched ones do not.
-        return jnp.sum(rows[:, n:, None] * theta[None, :, :], axis=1) - rows[:, :n]
-
-    def G(self, theta: Array, omega: PyTree, x: PyTree) -> PyTree:
-        Omega, z = omega["Omega"], x["z"]
-        surprise = omega["J"] - x["c"]
-        delta = quadratic(Omega, z) - quadratic(Omega, x["next"]) + surprise
-        if self.expected_action:
-            n = theta.shape[1]
-            delta = delta - self.sigma**2 * jnp.trace(Omega[n:, n:])
-        return {"J": self.kappa * surprise, "Omega": (delta * z)[:, None] * z[None, :]}
-
-
-@pytree
 class LqrActorCritic:
-    """The actor-critic on a simulated plant, with the plant's exact answers as its truth half; see `lqr_actor_critic`."""
+    """The actor-critic on a simulated plant, the plant's exact answers its truth half; see `lqr_actor_critic`."""
 
     lqr: Lqr
     operators: ActorCritic
@@ -96,7 +50,7 @@ class LqrActorCritic:
         return jax.random.normal(key, (sum(self.K0.shape),), jnp.asarray(self.K0).dtype)
 
     def draw(self, u: Array, theta: Array, env: PyTree) -> tuple[PyTree, PyTree]:
-        """One step of the plant. z' is acted on now and is the z of the next step, so only the cost row sees a stale action.
+        """One step of the plant. z' is acted on now and is the z of the next step: only the J row sees a stale action.
 
         With ``expected_action`` the environment is the bare state: z is acted on now, and z' takes the mean action.
         """
@@ -169,16 +123,6 @@ class LqrActorCritic:
         return jnp.concatenate([x, self.sigma * u[x.shape[0] :] - product(K, x)])
 
 
-def product(M: Array, v: Array) -> Array:
-    """Mv as a broadcast sum, which fuses under vmap."""
-    return jnp.sum(M * v[None, :], axis=1)
-
-
-def quadratic(M: Array, v: Array) -> Array:
-    """vᵀMv."""
-    return jnp.sum(product(jnp.asarray(M), v) * v)
-
-
 def lqr_actor_critic(
     lqr: Lqr,
     sigma: float = 1.0,
@@ -189,13 +133,13 @@ def lqr_actor_critic(
 ) -> LqrActorCritic:
     """Learn the optimal gain of a linear plant from one trajectory of it.
 
-    θ is the gain K (u = −Kx) and ω = {"J": mean cost, "Omega": Ω}; the operators are those of `ActorCritic`. A run measures
-    ``gap`` J(K) − J*, ``error`` ‖K − K*‖², ``tracking`` and ``spectral_radius`` of A − BK; a guard adds ``guard_trips`` and
-    ``guard_held``. Started from x₀ ~ N(0, Ψ), with Ĵ₀ = 0 and Ω̂₀ = 0.
+    θ is the gain K (u = −Kx) and ω = {"J": mean cost, "Omega": Ω}; the operators are those of `ActorCritic`. A run
+    measures ``gap`` J(K) − J*, ``error`` ‖K − K*‖², ``tracking``, and ``spectral_radius`` of A − BK; a guard adds its
+    counts. It starts from x₀ ~ N(0, Ψ), Ĵ₀ = 0 and Ω̂₀ = 0.
 
     Args:
         lqr: the plant and its cost.
-        sigma: exploration, u ~ N(−Kx, σ²I). The critic learns what actions cost from it alone: with σ small it is blind.
+        sigma: exploration, u ~ N(−Kx, σ²I). From it alone the critic learns what actions cost; a small σ blinds it.
         K0: the first gain, which must stabilise; zero by default.
         kappa: the weight of the J row; 1 is the paper's, and not enough for a monotone critic at every gain.
         expected_action: average over the next action in closed form; it cuts the final error by about a quarter.
@@ -210,9 +154,7 @@ def lqr_actor_critic(
     """
     if not isinstance(lqr, Lqr):
         raise InputError(f"`lqr` must be a tc.models.Lqr, got {type(lqr).__name__}; build one with `Lqr(A, B, Q, R)`")
-    for name, value, rule in (("sigma", sigma, "not be negative"), ("kappa", kappa, "be positive")):
-        if not (np.isscalar(value) and np.isfinite(value) and (value > 0 or (name == "sigma" and value == 0))):
-            raise InputError(f"`{name}` must {rule} and be one finite number, got {value!r}")
+    sigma, kappa = number("sigma", sigma, 0), number("kappa", kappa, 0, above=True)
     gain = _stabilising(lqr, K0)
     _check_exploration(lqr, gain, sigma, kappa)
     root = None
@@ -247,7 +189,7 @@ def _stabilising(lqr: Lqr, K0: Any) -> np.ndarray:
 
 
 def _check_exploration(lqr: Lqr, K: np.ndarray, sigma: float, kappa: float) -> None:
-    """Warn in the regime where the critic's conditioning still grows like σ⁴, that is, where actions drown in the noise."""
+    """Warn where the critic's conditioning still grows like σ⁴: there actions drown in the noise."""
 
     def conditioning(s: float) -> float:
         T = lqr.critic(K, s)[0][1:, 1:]
