@@ -21,9 +21,9 @@ class CertaintyEquivalence:
 
         [Â B̂] = E[x'zᵀ] E[zzᵀ]⁻¹,     Ψ̂ = E[x'x'ᵀ] − [Â B̂] E[zx'ᵀ],     K̂, P̂ = Riccati(Â, B̂, Q, R)
 
-    with E the mean over the samples seen and z = (x, u). `PlugIn` keeps the means, sample by sample; their prior, ``ridge``
-    on the diagonal as if it were one sample, is the usual start of recursive least squares. It knows Q, R and its own σ,
-    and not A, B or Ψ.
+    with E the mean over the samples seen and z = (x, u). `PlugIn` keeps the means, sample by sample; their
+    prior, ``ridge`` on the diagonal as if it were one sample, is the usual start of recursive least squares. It
+    knows Q, R and its own σ, and not A, B or Ψ.
 
     Args:
         Q, R: the cost.

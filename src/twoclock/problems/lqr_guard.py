@@ -38,8 +38,8 @@ class Bounds:
     def supervise(self, K: Array, x: Array, watch: PyTree) -> tuple[Array, PyTree]:
         """The gain that acts in state x, and the new memory.
 
-        The supervisor steps in where x leaves normal operation, and out again when x is well inside it and K has come half
-        the way back to K0 from where it was.
+        The supervisor steps in where x leaves normal operation, and out again when x is well inside it and K
+        has come half the way back to K0 from where it was.
         """
         size, away = self._size(x), jnp.sum(jnp.square(K - self.K0))
         trip = ~watch["held"] & (size > self.limit)
@@ -98,15 +98,16 @@ class Guard:
 
     Before the run the plant is driven by K0 for ``log`` steps. From that log alone come
 
-    * **the units**: an entry of z = (x, u) whose root mean square lies within a factor ``span`` of 1 keeps its unit. Any
-      other is measured in its own root mean square within the critic's update, and so is the cost (within span²) within
-      the actor's: steps are then safe in the plant's units, not in the user's. The roots of F and G stay where they were.
+    * **the units**: an entry of z = (x, u) whose root mean square lies within a factor ``span`` of 1 keeps its
+      unit. Any other is measured in its own root mean square within the critic's update, and so is the cost
+      (within span²) within the actor's: steps are then safe in the plant's units, not in the user's. The roots
+      of F and G stay where they were.
     * **the reach**: the critic's update is quartic in z. Beyond ‖z‖ = ``reach``, in those units, it grows no further.
-      Bold step sizes want a smaller reach; but a small one weighs states unlike the policy does, and a critic on weighted
-      samples need not be stable.
-    * **the edge**: a state with an entry beyond ``limit`` times its root mean square is not normal. The critic does not
-      learn from such samples, K0 takes the plant, F turns to K − K0 and G to Ω̂, so that both are forgotten, until the
-      state is within half the limit and K has come half the way back.
+      Bold step sizes want a smaller reach; but a small one weighs states unlike the policy does, and a critic
+      on weighted samples need not be stable.
+    * **the edge**: a state with an entry beyond ``limit`` times its root mean square is not normal. The critic
+      does not learn from such samples, K0 takes the plant, F turns to K − K0 and G to Ω̂, so that both are
+      forgotten, until the state is within half the limit and K has come half the way back.
 
     The record counts every intervention: ``guard_trips``, how often K0 took over; ``guard_held``, for how many steps;
     ``guard_clipped``, the samples that the critic learnt from only in part or not at all.
