@@ -19,10 +19,7 @@ _ADDRESS = re.compile(r"0x[0-9a-f]+")
 
 
 def of_problem(problem: Any) -> str:
-    key = keys.start_key(0)
-    theta, omega, env = jax.eval_shape(problem.init, key)
-    u = jax.eval_shape(problem.noise, key)
-    x, _ = jax.eval_shape(problem.draw, u, theta, env)
+    key, u, theta, omega, env, x = _shapes(problem)
     point = (theta, omega, x)
     return _digest(
         jax.make_jaxpr(problem.init)(key),
@@ -33,17 +30,25 @@ def of_problem(problem: Any) -> str:
     )
 
 
-def of_method(method: Any) -> str:
-    """Traced on a scalar problem that leaves its mark: F and G differ from each other and from their arguments."""
-    point = jax.ShapeDtypeStruct((), float)
+def of_method(method: Any, problem: Any) -> str:
+    """Traced on the problem it runs on, since a method may look at the samples too."""
+    _, _, theta, omega, _, x = _shapes(problem)
 
-    def two_steps(theta: Any, omega: Any) -> Any:
+    def two_steps(theta: Any, omega: Any, x: Any) -> Any:
         state = method.init(theta, omega)
         for k in range(2):
-            state = method.step(lambda t, w, x: 2 * t + w, lambda t, w, x: 3 * w - t, state, None, k)
+            state = method.step(problem.F, problem.G, state, x, k)
         return method.estimate(state)
 
-    return _digest(jax.make_jaxpr(two_steps)(point, point), [np.asarray(leaf) for leaf in jax.tree.leaves(method)])
+    return _digest(jax.make_jaxpr(two_steps)(theta, omega, x), [np.asarray(leaf) for leaf in jax.tree.leaves(method)])
+
+
+def _shapes(problem: Any) -> tuple[Any, ...]:
+    key = keys.start_key(0)
+    theta, omega, env = jax.eval_shape(problem.init, key)
+    u = jax.eval_shape(problem.noise, key)
+    x, _ = jax.eval_shape(problem.draw, u, theta, env)
+    return key, u, theta, omega, env, x
 
 
 def _digest(*parts: Any) -> str:

@@ -147,7 +147,8 @@ def _keeper(
 ) -> AbstractContextManager[Checkpoints | None]:
     if folder is None:
         return nullcontext()
-    programs = {"problem": fingerprint.of_problem(problem), "method": [fingerprint.of_method(m) for m in methods]}
+    by_method = [fingerprint.of_method(method, problem) for method in methods]
+    programs = {"problem": fingerprint.of_problem(problem), "method": by_method}
     return closing(Checkpoints(folder, {**spec, **programs}))
 
 
