@@ -47,7 +47,7 @@ def jit_loop(function: Callable[..., Any], static_argnames: str | tuple[str, ...
 
     def call(*args: Any, **static: Any) -> Any:
         leaves, structure = jax.tree.flatten(args)
-        key = (structure, *((leaf.shape, leaf.dtype) for leaf in leaves), *static.items())
+        key = (structure, *(jax.typeof(leaf) for leaf in leaves), *static.items())
         if key not in suits:
             suits[key] = jax.default_backend() == "cpu" and _is_small(plain.trace(*args, **static).jaxpr.jaxpr)
         if suits[key]:
