@@ -52,13 +52,18 @@ class ActorCritic:
         return jnp.sum(rows[:, n:, None] * theta[None, :, :], axis=1) - rows[:, :n]
 
     def G(self, theta: Array, omega: PyTree, x: PyTree) -> PyTree:
-        Omega, z = omega["Omega"], x["z"]
+        Omega, zz = omega["Omega"], outer(x["z"])
         surprise = omega["J"] - x["c"]
-        delta = quadratic(Omega, z) - quadratic(Omega, x["next"]) + surprise
+        delta = jnp.sum(Omega * (zz - outer(x["next"]))) + surprise
         if self.expected_action:
             n = theta.shape[1]
             delta = delta - self.sigma**2 * jnp.trace(Omega[n:, n:])
-        return {"J": self.kappa * surprise, "Omega": (delta * z)[:, None] * z[None, :]}
+        return {"J": self.kappa * surprise, "Omega": delta * zz}
+
+
+def outer(v: Array) -> Array:
+    """vvᵀ."""
+    return v[:, None] * v[None, :]
 
 
 def product(M: Array, v: Array) -> Array:
