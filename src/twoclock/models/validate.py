@@ -10,7 +10,7 @@ import scipy.linalg
 from twoclock.core import InputError
 
 
-def number(name: str, value: Any, least: float, *, above: bool = False) -> float:
+def number(name: str, value: Any, least: int, *, above: bool = False) -> float:
     """The value as a float that is at least ``least``, or above it."""
     try:
         new = float(value)

@@ -124,12 +124,12 @@ class LqrActorCritic:
 
 
 def lqr_actor_critic(
-    lqr: Lqr,
-    sigma: float = 1.0,
+    lqr: Any,
+    sigma: Any = 1.0,
     K0: Any = None,
-    kappa: float = 2.0,
+    kappa: Any = 2.0,
     expected_action: bool = False,
-    guard: Guard | bool | None = None,
+    guard: Any = None,
 ) -> LqrActorCritic:
     """Learn the optimal gain of a linear plant from one trajectory of it.
 
