@@ -16,7 +16,7 @@ import numpy as np
 
 import twoclock as tc
 
-FAST = (1.0, 4.0, 160.0, 3000.0)  # c_α, c_β, c_λ, shift
+FAST = (1.0, 4.0, 160.0, 6000.0)  # c_α, c_β, c_λ, shift
 
 
 @numba.njit
