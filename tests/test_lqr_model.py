@@ -74,7 +74,7 @@ def test_lyapunov_agrees_with_scipy(seed):
 
 def test_a_gain_that_does_not_stabilise_costs_infinity():
     assert DOUBLE_INTEGRATOR.J([[-0.5, -1.0]]) == np.inf
-    assert DOUBLE_INTEGRATOR.J([[0.0, 0.0]]) == np.inf
+    assert DOUBLE_INTEGRATOR.J([[0.0, 0.0]], sigma=1) == np.inf
     assert np.isinf(DOUBLE_INTEGRATOR.P([[-0.5, -1.0]])).all()
 
 
@@ -187,3 +187,11 @@ def test_bad_input(change, message):
     with pytest.raises(tc.InputError, match=message) as error:
         Lqr(**arguments)
     assert "\n" not in str(error.value)
+
+
+def test_plain_lists_and_numbers_will_do():
+    gain = [[0.5, 1.0]]
+    for method in ("P", "J", "Omega", "natural_gradient", "state_covariance", "covariance", "spectral_radius"):
+        from_list = getattr(DOUBLE_INTEGRATOR, method)(gain)
+        np.testing.assert_array_equal(from_list, getattr(DOUBLE_INTEGRATOR, method)(np.array(gain)))
+    assert DOUBLE_INTEGRATOR.J(gain, 1).dtype == np.float64

@@ -17,8 +17,8 @@ from twoclock.problems.lqr_operators import ActorCritic, outer
 
 TITLE = "Figure 2: the LQR actor-critic"
 
-# Tuned alike: each family over a grid of about ninety cells of (c_α, c_β, shift) and, for Fast, λ, by the mean gap of 40
-# seeds at 1e5 steps with no seed diverged. These are the best, or within the noise of the best; docs/lqr.md has the grids.
+# Tuned alike: each family over a grid of about ninety cells of (c_α, c_β, shift) and, for Fast, λ, by the mean gap of
+# 40 seeds at 1e5 steps with no seed diverged. These are the best, or within its noise; docs/lqr.md has the grids.
 FAST = tc.Fast(tc.Power(1.0, shift=6000.0), tc.Power(4.0, shift=6000.0), tc.Power(160.0, shift=6000.0))
 SAME = tc.Standard(tc.Power(1.0, shift=6000.0), tc.Power(4.0, shift=6000.0))
 TWO = tc.Standard(tc.Power(1.0, shift=6000.0), tc.Power(0.2, p=2 / 3, shift=6000.0))

@@ -26,15 +26,19 @@ def _exact(function: Fn) -> Fn:
     """Outside a trace, compute in float64 and give back NumPy arrays."""
 
     @functools.wraps(function)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        leaves = jax.tree.leaves((args, kwargs))
-        if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
-            return function(*args, **kwargs)
+    def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((self, args, kwargs))):
+            return function(self, *args, **kwargs)
         with jax.enable_x64(True):
-            args, kwargs = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), (args, kwargs))
-            return jax.tree.map(lambda out: np.asarray(out)[()], function(*args, **kwargs))
+            self = jax.tree.map(_float64, self)
+            out = function(self, *map(_float64, args), **{name: _float64(value) for name, value in kwargs.items()})
+            return jax.tree.map(lambda leaf: np.asarray(leaf)[()], out)
 
     return wrapped  # type: ignore[return-value]
+
+
+def _float64(value: Any) -> np.ndarray:
+    return np.asarray(value, np.float64)
 
 
 @pytree

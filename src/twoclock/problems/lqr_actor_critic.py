@@ -104,10 +104,11 @@ class LqrActorCritic:
 
     def measure(self, theta: Array, omega: PyTree) -> dict[str, Array]:
         truth = self.omega_star(theta)
+        tracking = sqnorm(difference(omega, truth))
         return {
             "gap": truth["J"] - self.J_star,
             "error": sqnorm(theta - self.K_star),
-            "tracking": sqnorm(difference(omega, truth)),
+            "tracking": jnp.where(jnp.isnan(tracking), jnp.inf, tracking),
             "spectral_radius": self.lqr.spectral_radius(theta),
         }
 

@@ -1,0 +1,57 @@
+"""What the literal readings of Algorithm 2 converge to, proved by exact moments; and the experiment's own wiring."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import twoclock as tc
+from twoclock.experiments import fig2
+from twoclock.problems.lqr_cases import PAPER
+
+from .test_lqr_actor_critic import GAIN, exact_mean
+
+
+def reading(name):
+    problem = tc.problems.lqr_actor_critic(PAPER, K0=GAIN)
+    return dataclasses.replace(problem, operators=fig2.READINGS[name])
+
+
+def test_without_the_next_feature_the_actor_only_shrinks_the_gain():
+    """Sign mended, the critic regresses the cost on zzᵀ. Its root is Ω = diag(Q, R) − J/(d+2)·Σ⁻¹, and F = RK."""
+    problem, K = reading("sign mended"), jnp.asarray(GAIN)
+    J = PAPER.J(GAIN, 1.0)
+    Omega = np.eye(5) - J / 7 * np.linalg.inv(PAPER.covariance(GAIN, 1.0))
+    f, g = exact_mean(problem, K, {"J": J, "Omega": jnp.asarray(Omega)})
+    np.testing.assert_allclose(g["Omega"], 0, atol=1e-10)
+    np.testing.assert_allclose(f, GAIN, atol=1e-10)  # R is the identity
+
+
+@pytest.mark.parametrize("name", ["as printed", "z' put in"])
+def test_the_printed_sign_drives_the_critic_away(name):
+    """Along a change of Ω the mean of G points against it: no step size can make that stable."""
+    problem, K = reading(name), jnp.asarray(GAIN)
+    base = {"J": 0.0, "Omega": jnp.zeros((5, 5))}
+    moved = {"J": 0.0, "Omega": jnp.eye(5)}
+    change = exact_mean(problem, K, moved)[1]["Omega"] - exact_mean(problem, K, base)[1]["Omega"]
+    assert np.trace(change) < 0
+
+
+@pytest.mark.parametrize("name", ["both, κ = 1", "both, κ = 2"])
+def test_the_corrected_reading_is_the_library(name):
+    problem = reading(name)
+    ours = tc.problems.lqr_actor_critic(PAPER, K0=GAIN, kappa=float(problem.operators.kappa))
+    runs = [tc.solve(p, fig2.FAST, steps=100, seeds=2, marks=[100]) for p in (problem, ours)]
+    for a, b in zip(*(jax.tree.leaves((run.theta, run.omega)) for run in runs), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+
+
+def test_cases_cover_what_the_figure_needs():
+    cases = fig2.cases(quick=False)
+    guards = {"boeing", "boeing guarded", "bold", "bold guarded"}
+    assert set(cases) == {"gap", "exact", "map"} | guards | set(fig2.READINGS)
+    assert cases["gap"].steps == 1_000_000
+    assert cases["gap"].seeds >= 100
+    assert len(cases["map"].methods) == len(fig2.BETAS) * (len(fig2.LAMBDAS) + 1)
