@@ -33,12 +33,14 @@ LABELS = {
     "certainty equivalence": RIVAL,
 }
 
+EXPECTED = "Fast, expected action"
+
 # The map has constant steps, so that a cell is one pair of numbers; α = β/10.
 BETAS = (0.002, 0.0024, 0.0028, 0.0034, 0.004, 0.0048, 0.0056, 0.0068, 0.008)
 LAMBDAS = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 0.0005)
 
 # Where the guard is shown: a plant that no ordinary step survives, and steps that the paper's plant does not survive.
-ORDINARY = tc.Fast(tc.Power(1.0, shift=1000.0), tc.Power(1.0, shift=1000.0), tc.Power(100.0, shift=1000.0))
+ORDINARY = tc.Fast(tc.Power(3.0, shift=1000.0), tc.Power(3.0, shift=1000.0), tc.Power(100.0, shift=1000.0))
 BOLD = tc.Fast(tc.Power(4.0, shift=400.0), tc.Power(4.0, shift=400.0), tc.Power(40.0, shift=400.0))
 
 
@@ -70,6 +72,7 @@ def cases(quick: bool) -> dict[str, Case]:
     start = tc.problems.lqr_actor_critic(PAPER, K0=PAPER.gain / 2)
     out = {
         "gap": Case(problem, LABELS, steps, seeds, note="x₀ ~ N(0, Ψ), Ĵ₀ = 0, Ω̂₀ = 0"),
+        "expected": Case(tc.problems.paper_lqr(expected_action=True), {"Fast": FAST}, steps, seeds),
         "exact": Case(tc.problems.exact(problem), {"exact": tc.Standard(FAST.alpha, 1.0)}, min(steps, 100_000), 1),
         "map": Case(problem, _grid(), *((2000, 10) if quick else (20_000, 50)), marks=[0], bound=1e6),
     }
@@ -101,7 +104,7 @@ def draw(records: Records) -> dict[str, Any]:
 def _draw_paper(records: Records) -> Any:
     fig, axes = plot.figure(1, 3, width=5.6, height=4.4)
     first, second, third = axes[0]
-    plot.curves(first, records["gap"], "gap")
+    plot.curves(first, {**records["gap"], EXPECTED: records["expected"]["Fast"]}, "gap")
     exact = records["exact"]["exact"].history
     exact = exact[(exact["step"] > 0) & (exact["gap"] > 1e-7)]
     first.plot(exact["step"], exact["gap"], color="0.3", linestyle=":", label="exact natural gradient, same α")
@@ -155,7 +158,8 @@ def claims(records: Records) -> list[Claim]:
 
 
 def _final(records: Records, label: str) -> np.ndarray:
-    history = records["gap"][label].history
+    case, label = ("expected", "Fast") if label == EXPECTED else ("gap", label)
+    history = records[case][label].history
     return history[history["step"] == history["step"].max()].sort_values("seed")["gap"].to_numpy()
 
 
@@ -168,7 +172,7 @@ def _ratio(records: Records, label: str) -> tuple[float, float, float]:
 
 
 def _faster(records: Records) -> Claim:
-    ratios = {label: _ratio(records, label) for label in LABELS if label != "Fast"}
+    ratios = {label: _ratio(records, label) for label in (*LABELS, EXPECTED) if label != "Fast"}
     two, same = ratios["Standard, 1 and 2/3"][1] > 1.1, ratios["Standard, Fast's exponents"][1] > 1.1
     verdict = {
         (True, True): "reproduced",
