@@ -26,7 +26,7 @@ def numba_fast(
     """Fast on Q = R = Ψ = I, the corrected Algorithm 2, as one would write it by hand."""
     n, m = B.shape
     d = n + m
-    np.random.seed(seed)  # noqa: NPY002 (what numba compiles)
+    np.random.seed(seed)
     K, f, old = np.zeros((m, n)), np.zeros((m, n)), np.zeros((m, n))
     Omega, g = np.zeros((d, d)), np.zeros((d, d))
     J, g_J = 0.0, 0.0
@@ -35,14 +35,14 @@ def numba_fast(
         over = 1.0 / (k + sizes[3])
         alpha, beta, lam = sizes[0] * over, sizes[1] * over, sizes[2] * over
         for i in range(n):
-            x = np.random.normal()  # noqa: NPY002
+            x = np.random.normal()
             for j in range(n):
                 x += A[i, j] * z[j]
             for j in range(m):
                 x += B[i, j] * z[n + j]
             new[i] = x
         for i in range(m):
-            u = sigma * np.random.normal()  # noqa: NPY002
+            u = sigma * np.random.normal()
             for j in range(n):
                 u -= K[i, j] * new[j]
             new[n + i] = u
