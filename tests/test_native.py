@@ -36,8 +36,7 @@ STEPS = {
 }
 
 
-@pytest.mark.parametrize("name", STEPS)
-@pytest.mark.parametrize("lanes", [1, 6])
+@pytest.mark.parametrize(("name", "lanes"), [(name, lanes) for name in STEPS for lanes in (1, 6)] + [("plain", 20_000)])
 def test_agrees_with_kernels(name, lanes):
     def loop(t, xs, n):
         with jax.numpy_dtype_promotion("standard"):
@@ -59,3 +58,15 @@ def test_large_work_stays_with_the_library():
     assert native._is_small(product(8))
     assert not native._is_small(product(100))
     assert not native._is_small(jax.make_jaxpr(jax.jit(jnp.sort))(np.ones(9)).jaxpr)
+
+
+def test_a_loop_within_the_loop_stays_with_kernels():
+    def nested(x):
+        return jax.lax.fori_loop(0, 3, lambda i, x: jax.lax.while_loop(lambda v: v > 1, lambda v: v / 2, x), x)
+
+    assert not native._is_small(jax.make_jaxpr(nested)(8.0).jaxpr)
+    assert native._is_small(jax.make_jaxpr(lambda x: jax.lax.fori_loop(0, 3, lambda i, x: x / 2, x))(8.0).jaxpr)
+
+
+def test_the_options_are_known_to_this_xla():
+    assert native._without_library_fusions() is not None
