@@ -34,6 +34,7 @@ MAY_IMPORT = {
     "catalogue": BASE | {"schedules"},
     "experiment": BASE | {"describe", "plot", "record", "result", "run", "solve"},
     "options": BASE,
+    "certified": BASE | {"plot", "problems", "result", "solve", "theory"},
 }
 ONLY_IN = {"matplotlib": {"plot"}, "orbax": {"record"}, "pyarrow": {"record"}, "tyro": {"cli", "options"}}
 
@@ -69,7 +70,7 @@ def test_every_part_has_its_arrows():
 @pytest.mark.parametrize("package", ONLY_IN)
 def test_one_home_for_each_library(package):
     users = {name for name, path in parts() if any(m.split(".")[0] == package for m in imported(path))}
-    assert users - {"result", "experiments"} <= ONLY_IN[package]  # these two name its types in annotations
+    assert users - {"result", "certified", "experiments"} <= ONLY_IN[package]  # these name its types in annotations
 
 
 def test_nothing_is_pickled():

@@ -61,11 +61,14 @@ def test_large_work_stays_with_the_library():
 
 
 def test_a_loop_within_the_loop_stays_with_kernels():
-    def nested(x):
-        return jax.lax.fori_loop(0, 3, lambda i, x: jax.lax.while_loop(lambda v: v > 1, lambda v: v / 2, x), x)
+    def loop(n, x):
+        return jax.lax.fori_loop(0, n, lambda i, x: x / 2, x)
 
-    assert not native._is_small(jax.make_jaxpr(nested)(8.0).jaxpr)
-    assert native._is_small(jax.make_jaxpr(lambda x: jax.lax.fori_loop(0, 3, lambda i, x: x / 2, x))(8.0).jaxpr)
+    def nested(n, x):
+        return jax.lax.fori_loop(0, n, lambda i, x: loop(i, x), x)
+
+    assert native._is_small(jax.make_jaxpr(loop)(3, 8.0).jaxpr)
+    assert not native._is_small(jax.make_jaxpr(nested)(3, 8.0).jaxpr)
 
 
 def test_the_options_are_known_to_this_xla():

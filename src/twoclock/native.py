@@ -31,7 +31,7 @@ _SAFE = frozenset(
     reduce_and reduce_max reduce_min reduce_or reduce_prod reduce_sum rem reshape rev round rsqrt scatter scatter-add
     select_n shift_left shift_right_arithmetic shift_right_logical sign sin sinh slice split sqrt square squeeze
     stop_gradient sub tan tanh transpose xor
-    """.split()
+    """.split()  # noqa: SIM905
 )
 
 
