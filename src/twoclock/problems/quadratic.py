@@ -102,7 +102,7 @@ def quadratic(
         sigma: standard deviation of each entry of the noise.
         seed: draws the matrices, the solution θ* and the start.
 
-    >>> quadratic(dim=3, mu_h=0.25).constants()["mu_h"]
+    >>> round(quadratic(dim=3, mu_h=0.25).constants()["mu_h"], 12)
     0.25
     """
     if dim < 1:
