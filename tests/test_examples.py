@@ -25,3 +25,10 @@ def _as_a_user():
 
 def test_own_loop_gymnasium():
     assert load("own_loop_gymnasium").main(steps=10_000, seed=0) < 0.02
+
+
+def test_nonlinear_gymnasium(tmp_path):
+    picture = tmp_path / "value.png"
+    errors = load("nonlinear_gymnasium").main(steps=10_000, seeds=2, transitions=5_000, episodes=10, out=picture)
+    assert max(errors.values()) < 0.3  # a network knows nothing at the start and is off by about 0.75
+    assert picture.stat().st_size > 10_000

@@ -69,6 +69,26 @@ def curves(
     ax.legend(frameon=False, fontsize="small")
 
 
+def ratios(
+    ax: Axes,
+    pairs: Mapping[str, tuple[Result, Result]],
+    metric: str,
+    rule: float | None = None,
+    ylabel: str | None = None,
+) -> None:
+    """For each pair of results the mean of the first over that of the second, and a line at what is asked of it."""
+    for i, (label, (ours, theirs)) in enumerate(pairs.items()):
+        a, b = (r.summary(metric).query("step > 0") for r in (ours, theirs))
+        ax.plot(
+            a["step"], a["mean"].to_numpy() / b["mean"].to_numpy(), color=COLOURS[i % len(COLOURS)], linewidth=1.6,
+            label=label, marker=MARKERS[i % len(MARKERS)], markersize=3.5, markevery=max(1, len(a) // 8),
+        )  # fmt: skip
+    if rule is not None:
+        ax.axhline(rule, color="0.45", linestyle="--", linewidth=1, zorder=1)
+    ax.set(xscale="log", yscale="log", xlabel="steps k (one sample each)", ylabel=ylabel or f"ratio of {metric}")
+    ax.legend(frameon=False, fontsize="small")
+
+
 def slope(ax: Axes, exponent: float, anchor: tuple[float, float], label: str) -> None:
     """A dashed reference line ∝ k^exponent from the anchor (k, value) to the right edge, labelled at its end."""
     right = max(ax.get_xlim()[1], anchor[0] * 10)

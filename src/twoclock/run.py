@@ -99,7 +99,8 @@ def run(
                     stride *= 2
                 if step < mark:
                     yield Tick(step, None, _diverged(carries), partial(_join, carries))
-            rows = _everywhere(pool, _Group.measure, groups, carries)
+            # One group after the other: JAX may hand the factorisations of two programs to the pool they both wait on.
+            rows = [group.measure(carry) for group, carry in zip(groups, carries, strict=True)]
             row = {name: np.concatenate([r[name] for r in rows], axis=1) for name in rows[0]}
             yield Tick(step, row, _diverged(carries), partial(_join, carries))
 

@@ -7,6 +7,7 @@ that a method keeps may carry a *residue*: what rounding dropped from each of th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -50,6 +51,16 @@ def sqnorm(tree: PyTree) -> jax.Array:
 
 def difference(a: PyTree, b: PyTree) -> PyTree:
     return jax.tree.map(jnp.subtract, a, b)
+
+
+def _pinv(matrix: jax.Array) -> jax.Array:
+    return jnp.linalg.pinv(matrix)
+
+
+# The pseudo-inverse, one matrix after the other under vmap. JAX hands a batch of LAPACK calls to the pool of threads
+# that it waits on: two batches at once, one for each group of seeds, can each hold a thread of a pool of two and wait
+# for ever.
+pinv: Callable[[jax.Array], jax.Array] = jax.custom_batching.sequential_vmap(_pinv)
 
 
 def _like(value: Any, leaf: jax.Array) -> jax.Array:

@@ -1,8 +1,10 @@
 """One method, one file."""
 
+from twoclock.methods.averaged import averaged
 from twoclock.methods.fast import Fast
+from twoclock.methods.lstd import Lstd
 from twoclock.methods.plug_in import PlugIn
 from twoclock.methods.polyak import Polyak
 from twoclock.methods.standard import Standard
 
-__all__ = ["Fast", "PlugIn", "Polyak", "Standard"]
+__all__ = ["Fast", "Lstd", "PlugIn", "Polyak", "Standard", "averaged"]

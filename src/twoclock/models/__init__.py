@@ -2,5 +2,6 @@
 
 from twoclock.models.certainty_equivalence import CertaintyEquivalence
 from twoclock.models.lqr import Lqr
+from twoclock.models.mdp import Mdp
 
-__all__ = ["CertaintyEquivalence", "Lqr"]
+__all__ = ["CertaintyEquivalence", "Lqr", "Mdp"]

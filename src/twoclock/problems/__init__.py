@@ -6,19 +6,42 @@ from twoclock.problems.lqr_actor_critic import BlindCriticWarning, lqr_actor_cri
 from twoclock.problems.lqr_cases import boeing_747, double_integrator, paper_lqr
 from twoclock.problems.lqr_guard import Guard
 from twoclock.problems.lqr_operators import ActorCritic
+from twoclock.problems.nonlinear_policy_evaluation import nonlinear_policy_evaluation, value_operators
+from twoclock.problems.policy_evaluation import policy_evaluation
+from twoclock.problems.policy_evaluation_cases import (
+    baird,
+    boyan,
+    spiral,
+    tsitsiklis_van_roy,
+    walk_dependent,
+    walk_inverted,
+    walk_tabular,
+)
 from twoclock.problems.quadratic import quadratic
+from twoclock.problems.random_policy_evaluation import random_policy_evaluation
 from twoclock.problems.rates import rates
 
 __all__ = [
     "ActorCritic",
     "BlindCriticWarning",
     "Guard",
+    "baird",
     "boeing_747",
+    "boyan",
     "custom",
     "double_integrator",
     "exact",
     "lqr_actor_critic",
+    "nonlinear_policy_evaluation",
     "paper_lqr",
+    "policy_evaluation",
     "quadratic",
+    "random_policy_evaluation",
     "rates",
+    "spiral",
+    "tsitsiklis_van_roy",
+    "value_operators",
+    "walk_dependent",
+    "walk_inverted",
+    "walk_tabular",
 ]

@@ -1,0 +1,172 @@
+"""Finite Markov decision processes and what is known of them exactly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from twoclock.core import InputError, pytree
+
+Array = Any  # a NumPy array; a tracer where a problem is drawn per seed
+
+_SUM_TOLERANCE = 1e-6  # a table kept in float32 passes; its rows are then scaled to sum to 1
+
+
+@pytree
+class Mdp:
+    """A finite Markov decision process.
+
+    An episode ends with a transition of discount 0: P says where the next one begins, γ that nothing of it counts.
+
+    Args:
+        P: transition probabilities P[s, a, s'].
+        r: rewards r[s, a] or r[s, a, s'].
+        gamma: the discount, a number or an array that broadcasts to P, in [0, 1].
+
+    >>> import numpy as np
+    >>> walk = Mdp(P=np.array([[[0.0, 1.0]], [[1.0, 0.0]]]), r=[[1.0], [0.0]], gamma=0.5)
+    >>> walk.values(np.ones((2, 1))).round(4).tolist()
+    [1.3333, 0.6667]
+    """
+
+    P: Array
+    r: Array
+    gamma: Array
+
+    def __post_init__(self) -> None:
+        P, r, gamma = (as_floats(getattr(self, name), name) for name in ("P", "r", "gamma"))
+        if P.ndim != 3 or P.shape[0] != P.shape[2] or 0 in P.shape:
+            raise InputError(f"`P` must have the shape (states, actions, states), got {P.shape}; index it P[s, a, s']")
+        P = _laws(P, "P", "P[s, a]")
+        if r.shape not in (P.shape[:2], P.shape):
+            raise InputError(f"`r` must have the shape {P.shape[:2]} or {P.shape} to go with `P`, got {r.shape}")
+        try:
+            np.broadcast_to(gamma, P.shape)
+        except ValueError:
+            raise InputError(
+                f"`gamma` must be a number or broadcast to P's shape {P.shape}, got the shape {gamma.shape}"
+            ) from None
+        if not ((gamma >= 0) & (gamma <= 1)).all():
+            worst = gamma[~((gamma >= 0) & (gamma <= 1))].flat[0]
+            raise InputError(f"`gamma` must lie in [0, 1], got {worst:g}; write 0 where an episode ends")
+        for name, value in (("P", P), ("r", r), ("gamma", gamma)):
+            object.__setattr__(self, name, value)
+        self._check_end(np.ones(P.shape[:2]) / P.shape[1], "")
+
+    @property
+    def states(self) -> int:
+        return int(self.P.shape[0])
+
+    @property
+    def actions(self) -> int:
+        return int(self.P.shape[1])
+
+    def policy(self, policy: Any, name: str = "policy") -> Array:
+        """The policy as an array π[s, a], or a complaint that names the row."""
+        pi = as_floats(policy, name)
+        if pi.shape != (self.states, self.actions):
+            raise InputError(
+                f"`{name}` must have the shape {(self.states, self.actions)} (states, actions), got {pi.shape}"
+            )
+        return _laws(pi, name, f"{name}[s]")
+
+    def chain(self, policy: Array) -> Array:
+        """The state chain under a policy, P_π[s, s'] = Σ_a π(a|s) P(s'|s, a)."""
+        return np.einsum("sa,sat->st", policy, self.P)
+
+    def discounted_chain(self, policy: Array) -> Array:
+        """The chain with the discount in it, Σ_a π(a|s) P(s'|s, a) γ(s, a, s')."""
+        return np.einsum("sa,sat->st", policy, self.P * self.gamma)
+
+    def reward(self, policy: Array) -> Array:
+        """The expected reward of a step, r_π[s]."""
+        r = self.r if self.r.ndim == 2 else np.einsum("sat,sat->sa", self.P, self.r)
+        return np.einsum("sa,sa->s", policy, r)
+
+    def stationary(self, policy: Array) -> Array:
+        """The stationary law of the state chain under a policy: the share of time that the chain spends in each state.
+
+        By elimination without subtraction, so that periodic and nearly decomposable chains come out to full precision.
+        A chain with several recurrent classes has no single such law and is refused.
+
+        Reference: Grassmann, Taksar & Heyman, *Regenerative analysis and steady state distributions*, 1985.
+        """
+        chain = self.chain(self.policy(policy))
+        classes = recurrent_classes(chain)
+        if len(classes) > 1:
+            a, b = classes[0][0], classes[1][0]
+            raise InputError(
+                f"the chain under `policy` has {len(classes)} recurrent classes (states {a} and {b} never meet), so it "
+                "has no single stationary law; give `weights` or a policy that visits every state"
+            )
+        law = np.zeros(self.states)
+        law[classes[0]] = _eliminate(chain[np.ix_(classes[0], classes[0])])
+        return law
+
+    def values(self, policy: Array) -> Array:
+        """The value of a policy, V = (I − (γP)_π)⁻¹ r_π."""
+        pi = self.policy(policy)
+        self._check_end(pi, " under `policy`")
+        return np.linalg.solve(np.eye(self.states) - self.discounted_chain(pi), self.reward(pi))
+
+    def _check_end(self, policy: Array, where: str) -> None:
+        """Every state must reach some transition that is discounted, or returns add up for ever."""
+        mass = policy[:, :, None] * self.P
+        ends = ((mass > 0) & (self.gamma < 1)).any(axis=(1, 2))
+        step = (mass > 0).any(axis=1)
+        reach = ends
+        while (wider := reach | (step & reach).any(axis=1)).sum() > reach.sum():
+            reach = wider
+        if not reach.all():
+            raise InputError(
+                f"`gamma` is 1 and no end is in reach from state {int(np.argmin(reach))}{where}; take gamma < 1, or "
+                "an array with 0 on the transitions that end an episode"
+            )
+
+
+def recurrent_classes(chain: Array) -> list[Array]:
+    """The closed communicating classes of a chain, each as an array of states."""
+    from scipy.sparse import csr_matrix  # slow to load, and seldom needed
+    from scipy.sparse.csgraph import connected_components
+
+    count, label = connected_components(csr_matrix(chain > 0), directed=True, connection="strong")
+    s, t = np.nonzero(chain)
+    left = set(label[s][label[s] != label[t]].tolist())
+    return [np.flatnonzero(label == c) for c in range(count) if c not in left]
+
+
+def _eliminate(chain: Array) -> Array:
+    P = chain.copy()
+    n = len(P)
+    for k in range(n - 1, 0, -1):
+        P[:k, k] /= P[k, :k].sum()
+        P[:k, :k] += np.outer(P[:k, k], P[k, :k])
+    law = np.ones(n)
+    for k in range(1, n):
+        law[k] = law[:k] @ P[:k, k]
+    return law / law.sum()
+
+
+def as_floats(value: Any, name: str) -> Array:
+    """The value as a finite float64 array, or a complaint."""
+    try:
+        array = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"`{name}` must be an array of numbers, got {type(value).__name__}") from None
+    if not np.isfinite(array).all():
+        raise InputError(f"`{name}` must be finite, got {array[~np.isfinite(array)].flat[0]}")
+    return array
+
+
+def _laws(table: Array, name: str, row: str) -> Array:
+    if (table < 0).any():
+        where = tuple(map(int, np.argwhere(table < 0)[0]))
+        raise InputError(f"`{name}` must hold probabilities, got {table[where]:g} at {list(where)}")
+    sums = table.sum(axis=-1)
+    wrong = np.abs(sums - 1) > _SUM_TOLERANCE
+    if wrong.any():
+        at = tuple(map(int, np.argwhere(wrong)[0]))
+        index = ", ".join(map(str, at))
+        raise InputError(f"`{name}[{index}]` must sum to 1, got {sums[at]:.6g}; each row {row} is a probability law")
+    return table / sums[..., None]

@@ -1,0 +1,76 @@
+"""The projected Bellman equation of linear policy evaluation, in closed form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from twoclock.core import pytree
+
+Array = Any
+
+
+@pytree
+class ProjectedBellman:
+    """A θ = b with features Φ and state weights D, and how far a θ is from solving it.
+
+        A = ΦᵀD(I − (γP)_π)Φ        b = ΦᵀD r_π        C = ΦᵀDΦ
+        MSPBE(θ) = (b − Aθ)ᵀ C⁺ (b − Aθ) = ‖Φθ − ΠT_π Φθ‖²_D        RMSVE(θ) = ‖Φθ − V_π‖_D
+
+    θ* is the minimiser of the MSPBE, the shortest one where there are several: A⁻¹b where A has an inverse. ``nearest``
+    projects a difference of two θ on the directions that matter, so that ``distance`` is to the nearest minimiser.
+
+    Reference: Sutton et al., *Fast gradient-descent methods for temporal-difference learning*, 2009.
+    """
+
+    features: Array
+    weights: Array
+    values: Array
+    A: Array
+    b: Array
+    C: Array
+    whiten: Array
+    theta_star: Array
+    nearest: Array
+
+    def inverse(self, ridge: float = 0.0) -> Array:
+        """(C + ridge·I)⁺, which takes b − Aθ to ω*(θ)."""
+        xp = self.C.__array_namespace__()
+        return self.whiten @ self.whiten.T if ridge == 0 else xp.linalg.inv(self.C + ridge * xp.eye(len(self.C)))
+
+    def residual(self, theta: Array) -> Array:
+        """b − Aθ, the mean of ρδφ."""
+        return jnp.asarray(self.b) - jnp.asarray(self.A) @ theta
+
+    def mspbe(self, theta: Array) -> Array:
+        return jnp.sum(jnp.square(jnp.asarray(self.whiten).T @ self.residual(theta)))
+
+    def half_gradient(self, theta: Array) -> Array:
+        """−AᵀC⁺(b − Aθ), half the gradient of the MSPBE."""
+        W = jnp.asarray(self.whiten)
+        return -(jnp.asarray(self.A).T @ (W @ (W.T @ self.residual(theta))))
+
+    def rmsve(self, theta: Array) -> Array:
+        wrong = jnp.asarray(self.features) @ theta - jnp.asarray(self.values)
+        return jnp.sqrt(jnp.sum(jnp.asarray(self.weights) * jnp.square(wrong)))
+
+    def distance(self, theta: Array) -> Array:
+        """The squared distance to the nearest minimiser of the MSPBE."""
+        return jnp.sum(jnp.square(jnp.asarray(self.nearest) @ (theta - jnp.asarray(self.theta_star))))
+
+
+def projected_bellman(features: Array, weights: Array, chain: Array, reward: Array, values: Array) -> ProjectedBellman:
+    """The equation for features Φ, state weights D, the discounted chain (γP)_π, r_π and V_π, of NumPy or of JAX
+    arrays."""
+    xp = features.__array_namespace__()
+    weighted = features.T * weights[None, :]
+    A, b, C = weighted @ (features - chain @ features), weighted @ reward, weighted @ features
+    small = 10 * len(C) * xp.finfo(C.dtype).eps
+    size, axes = xp.linalg.eigh(C)
+    kept = size > small * xp.max(size)
+    whiten = axes * xp.where(kept, xp.where(kept, size, 1.0) ** -0.5, 0.0)[None, :]
+    inverse = xp.linalg.pinv(whiten.T @ A, rtol=10 * small)
+    return ProjectedBellman(
+        features, weights, values, A, b, C, whiten, inverse @ (whiten.T @ b), inverse @ (whiten.T @ A)
+    )
