@@ -19,7 +19,7 @@ types: setup
 	$(BIN)/mypy
 
 bench: setup
-	$(BIN)/python bench/core.py
+	for bench in core policy_evaluation lqr; do $(BIN)/python bench/$$bench.py || exit 1; done
 
 setup: .venv/ready
 

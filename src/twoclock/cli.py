@@ -166,8 +166,10 @@ def reproduce(args: Sequence[str]) -> int:
 
             outcome = run_experiment(name, module, out, quick=chosen.quick, look=look)
         for claim in outcome.claims:
-            _OUT.print(f"  {claim.statement} ({claim.place}): [bold]{claim.verdict}[/]")
+            _OUT.print(f"  {claim.statement} ({claim.place}): [bold]{claim.verdict}[/]", soft_wrap=True)
         _say_figures(outcome.figures.values())
+    if chosen.quick:
+        _OUT.print("These verdicts are of a quick run, too short for some of the claims; the full run decides.")
     return 0
 
 
