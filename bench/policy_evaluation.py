@@ -13,7 +13,8 @@ import numpy as np
 import psutil
 from rich.console import Console
 from rich.table import Table
-from yardsticks import best_of, numba_loop, random_tables
+from tabular import best_of, random_tables
+from yardsticks import numba_loop
 
 import twoclock as tc
 from twoclock.experiments import fig1
