@@ -188,13 +188,6 @@ def _power_of_two(at_most: int) -> int:
     return 1 << max(at_most, 1).bit_length() - 1
 
 
-def _over_lanes(function: Callable[..., Any], own: bool, further: tuple[int | None, ...] = ()) -> Callable[..., Any]:
-    """Vectorise function(problem, method, carry, …) over methods and, inside, over seeds. ``further`` has the seed axes
-    of the other arguments, which all methods share."""
-    by_seed = jax.vmap(function, in_axes=(0 if own else None, None, 0, *further))
-    return jax.vmap(by_seed, in_axes=(None, 0, 0, *(None for _ in further)))
-
-
 _streams = jax.jit(jax.vmap(keys.step_stream))
 
 
@@ -225,26 +218,34 @@ def _advance(
     problem: Any, methods: Any, carry: Carry, noise: PyTree, first: Any, lo: Any, hi: Any, bound: Any, *, own: bool
 ) -> Carry:
     """Steps first+lo … first+hi−1. A lane whose next state is not finite, or out of bounds, stays where it is."""
-    pack, unpack = _packing(jax.tree.map(lambda leaf: leaf[0, 0], carry.state))
 
     def lane(problem: Any, method: Any, carry: Carry, u: PyTree, k: Any) -> Carry:
-        old = unpack(carry.state)
+        old = carry.state
         x, env = problem.draw(u, old.theta, carry.env)
         new = method.step(problem.F, problem.G, old, x, k)
-        packed = pack(new)
-        alive = carry.alive & _within(packed, jnp.inf)
+        alive = carry.alive & _within(new, jnp.inf)
         if bound is not None:
             alive = alive & _within((new.theta, new.omega), bound)
-        state = jax.tree.map(partial(jnp.where, alive), packed, carry.state)
+        state = jax.tree.map(lambda n, o: jnp.where(alive, n.astype(o.dtype), o), new, old)
         return Carry(state, env, alive, jnp.where(alive, k + 1, carry.last))
+
+    # Inside the loop the seeds are the last axis of the state, so that its arithmetic runs along them.
+    axes = Carry(-1, 0, 0, 0)
+    by_seed = jax.vmap(lane, in_axes=(0 if own else None, None, axes, 0, None), out_axes=axes)
+    by_method = jax.vmap(by_seed, in_axes=(None, 0, 0, None, None))
 
     def body(i: Any, carry: Carry) -> Carry:
         u = jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, i, keepdims=False), noise)
-        return _over_lanes(lane, own, (0, None))(problem, methods, carry, u, first + i)
+        return by_method(problem, methods, carry, u, first + i)
 
-    packed = Carry(jax.vmap(jax.vmap(pack))(carry.state), carry.env, carry.alive, carry.last)
-    packed = jax.lax.fori_loop(lo, hi, body, packed)
-    return Carry(jax.vmap(jax.vmap(unpack))(packed.state), packed.env, packed.alive, packed.last)
+    out = jax.lax.fori_loop(lo, hi, body, _seeds_to(-1, carry))
+    return _seeds_to(1, out)
+
+
+def _seeds_to(axis: int, carry: Carry) -> Carry:
+    """Move the seed axis of the state from where it is, second or last, to the other place."""
+    state = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 1 if axis == -1 else -1, axis), carry.state)
+    return Carry(state, carry.env, carry.alive, carry.last)
 
 
 @partial(jax.jit, static_argnames="own")
@@ -255,28 +256,8 @@ def _measure(problem: Any, methods: Any, carry: Carry, *, own: bool) -> dict[str
         of_problem = problem.report(carry.env) if hasattr(problem, "report") else {}
         return {**known, **of_method, **of_problem}
 
-    return _over_lanes(lane, own)(problem, methods, carry)
-
-
-def _packing(state: PyTree) -> tuple[Callable[[PyTree], Any], Callable[[Any], PyTree]]:
-    """Lay a lane's state out as one array for each dtype, so that freezing it is one select; and back."""
-    leaves, structure = jax.tree.flatten(state)
-    dtypes = list(dict.fromkeys(leaf.dtype for leaf in leaves))
-    members = [[i for i, leaf in enumerate(leaves) if leaf.dtype == dtype] for dtype in dtypes]
-
-    def pack(state: PyTree) -> list[jax.Array]:
-        new = [jnp.ravel(n.astype(leaf.dtype)) for n, leaf in zip(jax.tree.leaves(state), leaves, strict=True)]
-        return [jnp.concatenate([new[i] for i in group]) for group in members]
-
-    def unpack(arrays: list[jax.Array]) -> PyTree:
-        out: list[Any] = [None] * len(leaves)
-        for array, group in zip(arrays, members, strict=True):
-            ends = np.cumsum([leaves[i].size for i in group])
-            for i, piece in zip(group, jnp.split(array, ends[:-1]), strict=True):
-                out[i] = piece.reshape(leaves[i].shape)
-        return jax.tree.unflatten(structure, out)
-
-    return pack, unpack
+    by_seed = jax.vmap(lane, in_axes=(0 if own else None, None, 0))
+    return jax.vmap(by_seed, in_axes=(None, 0, 0))(problem, methods, carry)
 
 
 def _within(tree: PyTree, bound: Any) -> Any:
