@@ -81,7 +81,8 @@ def run_experiment(
         look: given a case's name and the case, returns what to call with each tick of its run.
     """
     folder = record.writable(Path(out) / name)
-    records = {label: _records(folder / label, label, case, look) for label, case in module.cases(quick).items()}
+    cases = module.cases(quick)
+    records = {label: _records(folder / _slug(label), label, case, look) for label, case in cases.items()}
     figures = {}
     for title, fig in module.draw(records).items():
         if quick:
