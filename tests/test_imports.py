@@ -33,10 +33,9 @@ MAY_IMPORT = {
     "solve": BASE | {"checks", "describe", "fingerprint", "keys", "progress", "record", "result", "run"},
     "catalogue": BASE | {"schedules"},
     "experiment": BASE | {"describe", "plot", "record", "result", "run", "solve"},
-    "options": BASE,
     "certified": BASE | {"plot", "problems", "result", "solve", "theory"},
 }
-ONLY_IN = {"matplotlib": {"plot"}, "orbax": {"record"}, "pyarrow": {"record"}, "tyro": {"cli", "options"}}
+ONLY_IN = {"matplotlib": {"plot"}, "orbax": {"record"}, "pyarrow": {"record"}, "tyro": {"cli"}}
 
 
 def parts():

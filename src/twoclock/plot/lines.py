@@ -1,43 +1,18 @@
-"""Figures. The only file that knows matplotlib; what is drawn comes from records alone."""
+"""Metrics against steps."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from twoclock.core import InputError
+from twoclock.plot.figures import COLOURS, LABELS, MARKERS, caption, figure
 from twoclock.result import Result
 
-# Okabe & Ito: distinguishable with any common colour vision, and in grey when printed.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C8C8C")
-MARKERS = "osD^vPX*"
-
-LABELS = {
-    "error": "‖θ − θ*‖²",
-    "gap": "|h(θ) − h*|",
-    "gradient": "‖∇h(θ)‖²",
-    "tracking": "‖ω − ω*(θ)‖²",
-    "f_sq": "‖f‖²",
-    "g_sq": "‖g‖²",
-}
 _STATISTICS = {"mean": "mean", "median": "median", "iqm": "interquartile mean"}
-
-
-def figure(rows: int = 1, cols: int = 1, width: float = 5.2, height: float = 3.8) -> tuple[Figure, np.ndarray]:
-    """A figure and its axes, rows × cols; width and height are those of one panel, in inches."""
-    fig = Figure(figsize=(width * cols, height * rows), layout="constrained", dpi=150)
-    FigureCanvasAgg(fig)
-    axes = fig.subplots(rows, cols, squeeze=False)
-    for ax in axes.flat:
-        ax.grid(visible=True, which="major", linewidth=0.5, alpha=0.35)
-        ax.spines[["top", "right"]].set_visible(False)
-    return fig, axes
 
 
 def curves(
@@ -100,11 +75,6 @@ def slope(ax: Axes, exponent: float, anchor: tuple[float, float], label: str) ->
     )
 
 
-def caption(fig: Figure, text: str) -> None:
-    """The settings, under the figure."""
-    fig.supxlabel(text, fontsize="x-small", color="0.3", ha="center", wrap=True)
-
-
 def compare(results: Mapping[str, Result], metric: str, statistic: str = "mean", title: str | None = None) -> Figure:
     """One panel with a line for each result, its settings underneath."""
     if not results:
@@ -119,30 +89,3 @@ def compare(results: Mapping[str, Result], metric: str, statistic: str = "mean",
         f"{_STATISTICS[statistic]} over {len(one['seeds'])} seeds, {one['steps']:,} steps, {one['precision']}{band}",
     )
     return fig
-
-
-def stamp(fig: Figure, text: str) -> None:
-    """A mark across the corner that says what the figure is not."""
-    fig.text(0.005, 0.995, text, ha="left", va="top", fontsize="x-small", color="#D55E00")
-
-
-def render(fig: Figure) -> dict[str, bytes]:
-    """The figure as PNG and as SVG. The SVG carries no date, so that the same figure is the same file."""
-    kinds: dict[str, dict[str, Any]] = {"png": {}, "svg": {"metadata": {"Date": None}}}
-    out = {}
-    for kind, options in kinds.items():
-        buffer = io.BytesIO()
-        fig.savefig(buffer, format=kind, **options)
-        out[kind] = buffer.getvalue()
-    return out
-
-
-def table(ax: Axes, values: np.ndarray, columns: Sequence[str], rows: Sequence[str], xlabel: str, ylabel: str) -> None:
-    """Shares in [0, 1] as a shaded table, the number in each cell."""
-    ax.grid(visible=False)
-    ax.imshow(values, cmap="Greys", vmin=0, vmax=1.4, aspect="auto")
-    for (i, j), value in np.ndenumerate(values):
-        ax.text(j, i, f"{value:.2g}", ha="center", va="center", fontsize="x-small", color="w" if value > 0.7 else "k")
-    ax.set(xlabel=xlabel, ylabel=ylabel)
-    ax.set_xticks(range(len(columns)), columns, fontsize="x-small", rotation=30)
-    ax.set_yticks(range(len(rows)), rows, fontsize="x-small")

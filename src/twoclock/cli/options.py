@@ -9,7 +9,6 @@ import io
 import re
 import typing
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
@@ -17,35 +16,6 @@ import tyro
 from twoclock.core import InputError
 
 _BOX = re.compile("[─-╿]+")
-
-
-@dataclasses.dataclass
-class Certify:
-    """Options of `twoclock certify`."""
-
-    structure: Annotated[str, tyro.conf.Positional]
-    """strongly-convex, pl or non-convex."""
-    L: float
-    """Lipschitz constant of F, G, ∇h and ω*."""
-    mu_g: float
-    """Strong monotonicity of G in ω."""
-    mu_h: float | None = None
-    """Strong convexity or PL constant of h."""
-    noise: float = 1.0
-    """Noise level B, a bound on the variance of F and of G."""
-    proof: str = "tight"
-    """tight, or paper."""
-    check: bool = False
-    """Judge the schedules --alpha, --beta, --lam instead of making some."""
-    alpha: str | None = None
-    """Schedules to judge, Fast's own if left out."""
-    beta: str | None = None
-    lam: str | None = None
-    steps: int = 100_000
-    """Steps of the run that the bound is drawn against."""
-    seeds: int = 100
-    out: Path | None = None
-    """Folder for the picture; by default a new one under runs/."""
 
 
 def parse(options: Any, args: Sequence[str], prog: str) -> Any:

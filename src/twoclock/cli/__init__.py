@@ -1,0 +1,54 @@
+"""The command line: the only part that reads argv or prints. A new file in `commands` is a new command."""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import pkgutil
+import sys
+from collections.abc import Callable, Sequence
+
+from twoclock import __version__, catalogue
+from twoclock.cli import commands
+from twoclock.cli.console import ERR, OUT
+from twoclock.core import InputError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command. Exit status 2 for a wrong argument, 130 for Ctrl-C, 1 for trouble with the machine."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    try:
+        if not args or args[0] in ("-h", "--help"):
+            OUT.print(
+                "Two-time-scale stochastic optimisation: two noisy operators in, a solution and its record out.\n"
+            )
+            for name in _names():
+                usage, _, words = (_command(name).__doc__ or "").partition(": ")
+                OUT.print(f"  {usage}\n      {words}", markup=False, highlight=False)
+            return 0
+        if args[0] == "--version":
+            OUT.print(__version__, highlight=False)
+            return 0
+        name = catalogue.pick({name: name for name in _names()}, args[0], "twoclock")
+        return _command(name)(args[1:])
+    except InputError as error:
+        return _fail(str(error), 2)
+    except KeyboardInterrupt as stop:
+        return _fail(str(stop) or "stopped", 130)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        return _fail(f"the disk is full ({error.filename}); what was finished is kept, run the same command again", 1)
+
+
+def _names() -> list[str]:
+    return sorted(module.name for module in pkgutil.iter_modules(commands.__path__))
+
+
+def _command(name: str) -> Callable[[Sequence[str]], int]:
+    return importlib.import_module(f"twoclock.cli.commands.{name}").command
+
+
+def _fail(message: str, status: int) -> int:
+    ERR.print(f"twoclock: {message}", markup=False, highlight=False, soft_wrap=True)
+    return status

@@ -1,0 +1,5 @@
+import sys
+
+from twoclock.cli import main
+
+sys.exit(main())

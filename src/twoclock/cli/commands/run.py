@@ -1,0 +1,113 @@
+"""Run a method on a problem."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field, make_dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from rich.table import Table
+
+from twoclock import catalogue, record
+from twoclock.cli import options
+from twoclock.cli.commands import list as catalogue_list
+from twoclock.cli.console import OUT, draw_comparison, main_metric, say_figures
+from twoclock.core import InputError
+from twoclock.result import Result, load
+from twoclock.solve import Interrupted, solve
+
+
+@dataclass
+class RunOptions:
+    steps: int = 100_000
+    """How many steps; one sample each."""
+    seeds: int = 20
+    """How many seeds."""
+    precision: Literal["float64", "float32"] = "float64"
+    """float32 runs with compensated sums."""
+    bound: float | None = None
+    """Count a seed as diverged when an entry of θ or ω leaves [−bound, bound]."""
+    out: Path | None = None
+    """Folder for the record; by default a new one under runs/."""
+    resume: bool = False
+    """Go on with an interrupted run in --out."""
+
+
+def command(args: Sequence[str]) -> int:
+    """twoclock run PROBLEM METHOD [OPTIONS]: run a method on a problem and keep the record."""
+    if len(args) < 2 or args[0].startswith("-") or args[1].startswith("-"):
+        if "-h" in args or "--help" in args:
+            OUT.print(f"{command.__doc__}\n")
+            return catalogue_list.command([])
+        raise InputError(
+            "`run` takes a PROBLEM and a METHOD, as in `twoclock run quadratic fast`; `twoclock list` shows them"
+        )
+    factory = catalogue.pick(catalogue.problems(), args[0], "PROBLEM")
+    kind = catalogue.pick(catalogue.methods(), args[1], "METHOD")
+    problem_options, method_options = options.of_factory(factory), options.of_method(kind)
+    nested = [
+        ("problem", problem_options, field(default_factory=problem_options)),
+        ("method", method_options, field(default_factory=method_options)),
+    ]
+    chosen_options = make_dataclass("Run", nested, bases=(RunOptions,))
+    chosen = options.parse(chosen_options, args[2:], f"twoclock run {args[0]} {args[1]}")
+    problem = factory(**vars(chosen.problem))
+    method = options.build_method(kind, chosen.method)
+    out = _out_folder(chosen.out, chosen.resume, f"{args[0]}-{args[1]}")
+    again = shlex.join(["twoclock", "run", *args])
+    if record.is_complete(out):
+        result = load(out)
+        if result.spec.get("command") != _plain(again):
+            raise InputError(f"`--out` {out} holds another run ({result.spec.get('command')}); choose another folder")
+    else:
+        resume = (
+            again if chosen.resume else f"{again} --resume" + ("" if chosen.out else f" --out {shlex.quote(str(out))}")
+        )
+        result = _solve(problem, method, chosen, out, resume)
+        result = replace(result, spec={**result.spec, "command": _plain(again)})
+        result.save(out)
+        record.remove(out / "checkpoint")
+    _summary(result)
+    say_figures(draw_comparison({args[1]: result}, out, main_metric(result), "mean"))
+    return 0
+
+
+def _solve(problem: Any, method: Any, chosen: RunOptions, out: Path, resume: str) -> Result:
+    try:
+        return solve(
+            problem, method, chosen.steps, chosen.seeds, precision=chosen.precision, bound=chosen.bound, progress=True,
+            checkpoint=out / "checkpoint",
+        )  # fmt: skip
+    except Interrupted as stop:
+        raise Interrupted(f"{str(stop).split(';')[0]}; to go on: {resume}") from None
+
+
+def _out_folder(out: Path | None, resume: bool, stem: str) -> Path:
+    if out is None:
+        if resume:
+            raise InputError("`--resume` needs the folder to go on in; name it with `--out DIR`")
+        return record.next_free(Path("runs"), stem)
+    if resume:
+        return out.expanduser().absolute()
+    return record.unused(out, "--out", "go on with --resume, or choose another folder")
+
+
+def _plain(command: str) -> str:
+    return command.replace(" --resume", "")
+
+
+def _summary(result: Result) -> None:
+    run = result.spec
+    ended = int(result.diverged.sum())
+    what = f"{run['problem']['name']}, {run['method']['name']}"
+    how = f"{run['steps']:,} steps, {len(run['seeds'])} seeds, {ended} diverged, {run['wall_seconds']:.3g} s"
+    table = Table(title=f"{what}: {how}", title_justify="left")
+    for column in ("metric", "mean", "95 % interval", "median", "interquartile mean"):
+        table.add_column(column, justify="left" if column == "metric" else "right")
+    for metric in result.metrics:
+        row = result.summary(metric).iloc[-1]
+        interval = f"{row['low']:.3g} … {row['high']:.3g}"
+        table.add_row(metric, f"{row['mean']:.4g}", interval, f"{row['median']:.4g}", f"{row['iqm']:.4g}")
+    OUT.print(table)

@@ -1,0 +1,41 @@
+"""What the commands print, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from twoclock import record
+from twoclock.core import InputError
+from twoclock.result import Result
+
+OUT = Console()
+ERR = Console(stderr=True)
+
+
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    table = Table(*columns, title=title or None, title_justify="left")
+    for row in rows:
+        table.add_row(*row)
+    OUT.print(table)
+
+
+def say_figures(paths: Iterable[Path]) -> None:
+    for path in paths:
+        OUT.print(f"  {path}", highlight=False, soft_wrap=True)
+
+
+def main_metric(result: Result) -> str:
+    if not result.metrics:
+        raise InputError("this run recorded no metrics, so there is nothing to draw; give the problem a `measure`")
+    return next((m for m in ("error", "gap", "gradient") if m in result.metrics), result.metrics[0])
+
+
+def draw_comparison(results: dict[str, Result], folder: Path, metric: str, statistic: str) -> list[Path]:
+    from twoclock import plot as drawing
+
+    fig = drawing.compare(results, metric, statistic)
+    return [record.put(folder / f"{metric}.{kind}", content) for kind, content in drawing.render(fig).items()]

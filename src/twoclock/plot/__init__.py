@@ -1,0 +1,20 @@
+"""Figures. The only part that knows matplotlib; what is drawn comes from records alone."""
+
+from twoclock.plot.figures import COLOURS, LABELS, MARKERS, caption, figure, render, stamp
+from twoclock.plot.lines import compare, curves, ratios, slope
+from twoclock.plot.tables import table
+
+__all__ = [
+    "COLOURS",
+    "LABELS",
+    "MARKERS",
+    "caption",
+    "compare",
+    "curves",
+    "figure",
+    "ratios",
+    "render",
+    "slope",
+    "stamp",
+    "table",
+]

@@ -1,0 +1,55 @@
+"""A figure, its style, and what it becomes on disk."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+# Okabe & Ito: distinguishable with any common colour vision, and in grey when printed.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C8C8C")
+MARKERS = "osD^vPX*"
+
+LABELS = {
+    "error": "‖θ − θ*‖²",
+    "gap": "|h(θ) − h*|",
+    "gradient": "‖∇h(θ)‖²",
+    "tracking": "‖ω − ω*(θ)‖²",
+    "f_sq": "‖f‖²",
+    "g_sq": "‖g‖²",
+}
+
+
+def figure(rows: int = 1, cols: int = 1, width: float = 5.2, height: float = 3.8) -> tuple[Figure, np.ndarray]:
+    """A figure and its axes, rows × cols; width and height are those of one panel, in inches."""
+    fig = Figure(figsize=(width * cols, height * rows), layout="constrained", dpi=150)
+    FigureCanvasAgg(fig)
+    axes = fig.subplots(rows, cols, squeeze=False)
+    for ax in axes.flat:
+        ax.grid(visible=True, which="major", linewidth=0.5, alpha=0.35)
+        ax.spines[["top", "right"]].set_visible(False)
+    return fig, axes
+
+
+def caption(fig: Figure, text: str) -> None:
+    """The settings, under the figure."""
+    fig.supxlabel(text, fontsize="x-small", color="0.3", ha="center", wrap=True)
+
+
+def stamp(fig: Figure, text: str) -> None:
+    """A mark across the corner that says what the figure is not."""
+    fig.text(0.005, 0.995, text, ha="left", va="top", fontsize="x-small", color="#D55E00")
+
+
+def render(fig: Figure) -> dict[str, bytes]:
+    """The figure as PNG and as SVG. The SVG carries no date, so that the same figure is the same file."""
+    kinds: dict[str, dict[str, Any]] = {"png": {}, "svg": {"metadata": {"Date": None}}}
+    out = {}
+    for kind, options in kinds.items():
+        buffer = io.BytesIO()
+        fig.savefig(buffer, format=kind, **options)
+        out[kind] = buffer.getvalue()
+    return out
