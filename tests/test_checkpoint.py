@@ -69,7 +69,7 @@ def test_killed_again_and_again(whole, tmp_path):
 def test_ctrl_c_leaves_a_checkpoint_and_says_so(whole, tmp_path):
     def stop(tick):
         if tick.step > 1000:
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt, match=r"stopped at step [\d,]+ of 60,000; the same call .* goes on"):
         tc.solve(problem(), tc.Polyak(tc.Fast()), **OPTIONS, checkpoint=tmp_path, progress=stop)

@@ -16,6 +16,7 @@ import numpy as np
 from twoclock import checks, fingerprint, keys
 from twoclock.core import InputError, Method
 from twoclock.describe import describe, versions
+from twoclock.interrupt import patience
 from twoclock.progress import watch
 from twoclock.record import Checkpoints
 from twoclock.result import Result
@@ -25,7 +26,7 @@ Row = dict[str, np.ndarray]
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C on a run with a checkpoint: the message says where it stopped and how to go on."""
+    """Ctrl-C: the message says where it stopped and how to go on."""
 
 
 @overload
@@ -81,7 +82,7 @@ def solve(
         raise InputError("`method` must name at least one method, got an empty mapping")
     spec = {"steps": steps, "seeds": seeds, "marks": marks, "precision": precision, "bound": bound}
     results: dict[str, Result] = {}
-    with jax.enable_x64(precision == "float64"):
+    with jax.enable_x64(precision == "float64"), patience() as asked:
         one, all_of_them, own = _instances(problem, seeds)
         for number, labels in enumerate(_alike(labelled)):
             methods = [labelled[label] for label in labels]
@@ -94,7 +95,9 @@ def solve(
                 _keeper(folder, one, methods, spec) as keeper,
                 watch(progress, steps, len(seeds) * len(methods)) as look,
             ):
-                rows, carry = _drive(all_of_them, stack(methods), own, spec, block, keeper, checkpoint_every, look)
+                rows, carry = _drive(
+                    all_of_them, stack(methods), own, spec, block, keeper, checkpoint_every, look, asked
+                )
             how = {"wall_seconds": round(time.perf_counter() - began, 3), **versions()}
             for i, label in enumerate(labels):
                 what = {"problem": describe(problem), "method": describe(methods[i])}
@@ -161,6 +164,7 @@ def _drive(
     keeper: Checkpoints | None,
     every: float,
     look: Callable[[Tick], None],
+    asked: Callable[[], bool],
 ) -> tuple[list[Row], Carry]:
     """Walk through the marks, keeping checkpoints on the way: a row for each mark, and where the lanes ended."""
     seeds, marks = spec["seeds"], spec["marks"]
@@ -170,21 +174,17 @@ def _drive(
     if keeper is not None and (kept := keeper.latest()) is not None:
         step, (carry, rows) = kept[0], _thaw(kept[1], carry)
     tick, saved = Tick(step, None, 0, lambda: carry), time.monotonic()
-    try:
-        for tick in run(problem, methods, seeds, marks, carry, step, own=own, block=block, bound=spec["bound"]):
-            if tick.row is not None:
-                rows[marks.index(tick.step) :] = [tick.row]
-            look(tick)
-            if keeper is not None and (time.monotonic() - saved > every or tick.step == marks[-1]):
-                keeper.save(tick.step, _freeze(tick.carry(), rows))
-                saved = time.monotonic()
-    except KeyboardInterrupt:
-        if keeper is None:
-            raise
-        keeper.save(tick.step, _freeze(tick.carry(), rows))
-        raise Interrupted(
-            f"stopped at step {tick.step:,} of {marks[-1]:,}; the same call with the same checkpoint goes on from there"
-        ) from None
+    for tick in run(problem, methods, seeds, marks, carry, step, own=own, block=block, bound=spec["bound"]):
+        if tick.row is not None:
+            rows[marks.index(tick.step) :] = [tick.row]
+        look(tick)
+        stop = asked()
+        if keeper is not None and (stop or time.monotonic() - saved > every or tick.step == marks[-1]):
+            keeper.save(tick.step, _freeze(tick.carry(), rows))
+            saved = time.monotonic()
+        if stop:
+            how = "; the same call with the same checkpoint goes on from there" if keeper else ""
+            raise Interrupted(f"stopped at step {tick.step:,} of {marks[-1]:,}{how}")
     return rows, tick.carry()
 
 

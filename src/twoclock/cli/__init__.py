@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import os
 import pkgutil
 import sys
 from collections.abc import Callable, Sequence
@@ -39,6 +40,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         return _fail(f"the disk is full ({error.filename}); what was finished is kept, run the same command again", 1)
+
+
+def program() -> None:
+    """The installed command: `main` on argv, then out."""
+    status = main()
+    sys.stdout.flush()
+    if status == 130:
+        os._exit(
+            status
+        )  # stopped inside a compilation, the compiler's threads may crash the interpreter's own farewell
+    sys.exit(status)
 
 
 def _names() -> list[str]:

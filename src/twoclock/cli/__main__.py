@@ -1,5 +1,3 @@
-import sys
+from twoclock.cli import program
 
-from twoclock.cli import main
-
-sys.exit(main())
+program()
