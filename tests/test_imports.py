@@ -34,9 +34,10 @@ MAY_IMPORT = {
     "solve": BASE | {"checks", "describe", "fingerprint", "interrupt", "keys", "progress", "record", "result", "run"},
     "catalogue": BASE | {"schedules"},
     "experiment": BASE | {"describe", "plot", "record", "result", "run", "solve"},
+    "report": BASE | {"experiment", "plot", "record", "stats"},
     "certified": BASE | {"plot", "problems", "result", "solve", "theory"},
 }
-ONLY_IN = {"matplotlib": {"plot"}, "orbax": {"record"}, "pyarrow": {"record"}, "tyro": {"cli"}}
+ONLY_IN = {"matplotlib": {"plot"}, "orbax": {"record"}, "pyarrow": {"record"}, "tyro": {"cli"}, "jinja2": {"report"}}
 
 
 def parts():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 import platform
 from collections.abc import Callable
 from importlib.metadata import version
@@ -30,6 +31,19 @@ def versions() -> dict[str, Any]:
     """The software and the machine that a number came from."""
     packages = {name: version(name) for name in ("twoclock", "jax", "jaxlib", "numpy")}
     return {"versions": {"python": platform.python_version(), **packages}, "device": jax.devices()[0].device_kind}
+
+
+def provenance() -> dict[str, Any]:
+    """The versions of everything that has a part in the numbers, and what they were computed on."""
+    packages = ("twoclock", "jax", "jaxlib", "numpy", "scipy", "pandas", "matplotlib")
+    devices = jax.devices()
+    return {
+        **{name: version(name) for name in packages},
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "accelerator": "none" if devices[0].platform == "cpu" else f"{len(devices)} × {devices[0].device_kind}",
+    }
 
 
 def _value(value: Any) -> Any:

@@ -10,12 +10,14 @@ from types import ModuleType
 from typing import Any
 
 from twoclock import plot, record
+from twoclock.core import InputError
 from twoclock.describe import describe
 from twoclock.result import Result, load
 from twoclock.run import Tick
 from twoclock.solve import solve
 
 Records = Mapping[str, Mapping[str, Result]]
+Look = Callable[[str, "Case"], Callable[[Tick], None]]
 
 
 @dataclass(frozen=True)
@@ -40,10 +42,25 @@ class Case:
     bound: float | None = None
     note: str = ""
 
+    @property
+    def lanes(self) -> int:
+        """How many trajectories the case runs."""
+        return len(self.methods) * (self.seeds if isinstance(self.seeds, int) else len(self.seeds))
+
 
 @dataclass(frozen=True)
 class Claim:
-    """Something that was claimed, the rule that decides it, what was measured, and the verdict that follows."""
+    """Something that was claimed, the rule that decides it, what was measured, and the verdict that follows.
+
+    Args:
+        name: a short name, unique in its experiment.
+        statement: the claim in one line.
+        place: where the paper makes it.
+        rule: the test that decides it.
+        numbers: what was measured, with intervals where there are any.
+        verdict: begins with "reproduced", "reproduced only where", "not reproduced" or "not decidable".
+        cases: the cases that the numbers come from; all of the experiment's if empty.
+    """
 
     name: str
     statement: str
@@ -51,72 +68,117 @@ class Claim:
     rule: str
     numbers: Mapping[str, Any]
     verdict: str
+    cases: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure on disk: what it shows in a sentence, its files by kind, and the SVG itself."""
+
+    alt: str
+    files: Mapping[str, Path]
+    svg: bytes
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """An experiment that has run."""
+    """An experiment that has run: its records, drawn and judged."""
 
     name: str
     title: str
+    folder: Path
     records: Records
-    figures: Mapping[str, Path]
+    pictures: Mapping[str, Picture]
     claims: Sequence[Claim] = field(default=())
+    advice: Sequence[str] = field(default=())
+    limits: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+    def home(self, case: str, method: str | None = None) -> Path:
+        """The folder of a case, or of one method's run in it."""
+        return self.folder / _slug(case) / (_slug(method) if method else "")
 
 
 def run_experiment(
-    name: str,
-    module: ModuleType,
-    out: str | Path,
-    *,
-    quick: bool = False,
-    look: Callable[[str, Case], Callable[[Tick], None]] | None = None,
+    name: str, module: ModuleType, out: str | Path, *, quick: bool = False, look: Look | None = None, run: bool = True
 ) -> Outcome:
     """Run the cases of an experiment that are not on disk yet, draw its figures and judge its claims.
 
     Args:
         name: its folder under ``out``.
-        module: has ``TITLE``, ``cases(quick)``, ``draw(records)`` and, where something is claimed, ``claims(records)``.
+        module: has ``TITLE``, ``cases(quick)`` and ``draw(records)``; where there is something to say also ``ALT`` (a
+            sentence for each figure), ``claims(records)``, ``advice(records)`` and ``limits(records)``: for each task
+            the final error of each method as a multiple of the statistical yardstick's.
         quick: fewer seeds and steps, as the experiment says; every figure is marked as such.
         look: given a case's name and the case, returns what to call with each tick of its run.
+        run: if false, a case that is not on disk is an error.
     """
     folder = record.writable(Path(out) / name)
-    cases = module.cases(quick)
-    records = {label: _records(folder / _slug(label), label, case, look) for label, case in cases.items()}
-    figures = {}
+    records = {}
+    for label, case in module.cases(quick).items():
+        home = folder / _slug(label)
+        done = _finished(home, case)
+        if not run and len(done) < len(case.methods):
+            raise InputError(f"`DIR` lacks records of {name}, {label}; run `twoclock reproduce {name}` on it first")
+        records[label] = done if len(done) == len(case.methods) else _run(home, case, done, look and look(label, case))
+    alts = getattr(module, "ALT", {})
+    pictures = {}
     for title, fig in module.draw(records).items():
         if quick:
             plot.stamp(fig, "quick run: fewer seeds and steps")
-        for kind, content in plot.render(fig).items():
-            figures[f"{title}.{kind}"] = record.put(folder / f"{title}.{kind}", content)
-    claims = module.claims(records) if hasattr(module, "claims") else []
-    return Outcome(name, module.TITLE, records, figures, claims)
+        drawn = plot.render(fig)
+        files = {kind: record.put(folder / f"{title}.{kind}", content) for kind, content in drawn.items()}
+        pictures[title] = Picture(alts.get(title, module.TITLE), files, drawn["svg"])
+
+    def said(what: str, nothing: Any) -> Any:
+        return getattr(module, what)(records) if hasattr(module, what) else nothing
+
+    return Outcome(
+        name, module.TITLE, folder, records, pictures, said("claims", ()), said("advice", ()), said("limits", {})
+    )
 
 
-def _records(folder: Path, label: str, case: Case, look: Any) -> dict[str, Result]:
-    homes = {method: folder / _slug(method) for method in case.methods}
-    done = {method: result for method, home in homes.items() if (result := _finished(home, case, case.methods[method]))}
-    missing = {method: case.methods[method] for method in case.methods if method not in done}
-    if missing:
-        fresh = solve(
-            case.problem, missing, case.steps, case.seeds, case.marks, bound=case.bound,
-            checkpoint=folder / "checkpoint", progress=look(label, case) if look else False,
+def missing(name: str, module: ModuleType, out: str | Path, quick: bool) -> dict[str, Case]:
+    """The cases that would have to run."""
+    folder = Path(out) / name
+    return {
+        label: case
+        for label, case in module.cases(quick).items()
+        if len(_finished(folder / _slug(label), case)) < len(case.methods)
+    }
+
+
+def _run(folder: Path, case: Case, done: Mapping[str, Result], look: Any) -> dict[str, Result]:
+    todo = {method: case.methods[method] for method in case.methods if method not in done}
+    checkpoint = folder / "checkpoint"
+
+    def go() -> dict[str, Result]:
+        return solve(
+            case.problem, todo, case.steps, case.seeds, case.marks, bound=case.bound, checkpoint=checkpoint,
+            progress=look or False,
         )  # fmt: skip
-        for method, result in fresh.items():
-            result.save(homes[method])
-        record.remove(folder / "checkpoint")
-        done.update(fresh)
-    return {method: done[method] for method in case.methods}
+
+    try:
+        fresh = go()
+    except record.StaleCheckpoint:  # of other settings, or torn: what it would save is less than what it costs to ask
+        record.remove(checkpoint)
+        fresh = go()
+    for method, result in fresh.items():
+        result.save(folder / _slug(method))
+    record.remove(checkpoint)
+    return {method: {**done, **fresh}[method] for method in case.methods}
 
 
-def _finished(home: Path, case: Case, method: Any) -> Result | None:
-    """The result on disk, if it is of these very settings."""
-    if not record.is_complete(home):
-        return None
-    result = load(home)
+def _finished(folder: Path, case: Case) -> dict[str, Result]:
+    """The results on disk that are of these very settings."""
     seeds = list(range(case.seeds)) if isinstance(case.seeds, int) else list(case.seeds)
-    wanted = {"problem": describe(case.problem), "method": describe(method), "steps": case.steps, "seeds": seeds}
-    return result if all(result.spec[key] == value for key, value in wanted.items()) else None
+    problem = describe(case.problem)
+    found = {}
+    for label, method in case.methods.items():
+        home = folder / _slug(label)
+        wanted = {"problem": problem, "method": describe(method), "steps": case.steps, "seeds": seeds}
+        if record.is_complete(home) and all(record.spec(home).get(key) == value for key, value in wanted.items()):
+            found[label] = load(home)
+    return found
 
 
 def _slug(label: str) -> str:

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 _FORMAT = 1
 
 
+class StaleCheckpoint(InputError):
+    """A checkpoint that this run cannot go on from."""
+
+
 def save(folder: str | Path, spec: dict[str, Any], history: pd.DataFrame, trees: dict[str, PyTree]) -> Path:
     """Write a result folder: ``spec.json``, ``history.parquet``, ``arrays.npz``. It appears whole or not at all."""
     target = writable(folder)
@@ -56,6 +60,11 @@ def load(folder: str | Path) -> tuple[dict[str, Any], pd.DataFrame, dict[str, Py
     return spec, history, trees
 
 
+def spec(folder: str | Path) -> dict[str, Any]:
+    """What a result folder says of itself, without its numbers."""
+    return note(folder, "spec")
+
+
 def put(path: str | Path, content: str | bytes) -> Path:
     """Write one file whole or not at all."""
     target = Path(path)
@@ -64,6 +73,18 @@ def put(path: str | Path, content: str | bytes) -> Path:
     part.write_bytes(content.encode() if isinstance(content, str) else content)
     os.replace(part, target)
     return target
+
+
+def note(folder: str | Path, name: str) -> dict[str, Any]:
+    """A small note kept in a folder, empty if there is none."""
+    try:
+        return json.loads((Path(folder) / f"{name}.json").read_text())
+    except (OSError, ValueError):
+        return {}
+
+
+def put_note(folder: str | Path, name: str, content: dict[str, Any]) -> None:
+    put(Path(folder) / f"{name}.json", json.dumps(content) + "\n")
 
 
 def remove(folder: str | Path) -> None:
@@ -140,12 +161,12 @@ class Checkpoints:
             )
             identity, tree = kept["identity"], kept["run"]
         except Exception as error:  # orbax raises many kinds; each means the same to the user
-            raise InputError(
+            raise StaleCheckpoint(
                 f"the checkpoint in {self.folder} is damaged ({_first_line(error)}); remove the folder to start again"
             ) from error
         for name, value in self.identity.items():
             if identity.get(name) != json.loads(json.dumps(value)):
-                raise InputError(
+                raise StaleCheckpoint(
                     f"the checkpoint in {self.folder} belongs to another run: its {name} differs; "
                     "use the same arguments or another folder"
                 )

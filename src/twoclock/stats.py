@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -61,15 +61,42 @@ def interquartile_mean(values: np.ndarray) -> np.ndarray:
 
 def bootstrap_mean(values: np.ndarray, confidence: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
     """Percentile-bootstrap interval of each row's mean over its columns; NaN for one column, which says nothing."""
-    from scipy.stats import bootstrap
-
     if values.shape[-1] < 2:
         nothing = np.full(values.shape[:-1], np.nan)
         return nothing, nothing.copy()
     finite = np.clip(np.nan_to_num(values, nan=_HUGE, posinf=_HUGE), None, _HUGE)
-    interval: Any = bootstrap(
-        (finite,), np.mean, axis=-1, confidence_level=confidence, n_resamples=999, batch=111, method="percentile",
-        rng=np.random.default_rng(0),
-    ).confidence_interval  # fmt: skip
-    low, high = (np.where(end > _HUGE / 1e6, np.inf, end) for end in (interval.low, interval.high))
+    ends = np.quantile(resampled_means(finite, 1000), ((1 - confidence) / 2, (1 + confidence) / 2), axis=-1)
+    low, high = (np.where(end > _HUGE / 1e6, np.inf, end) for end in ends)
     return low, high
+
+
+def resampled_means(values: np.ndarray, resamples: int = 2000) -> np.ndarray:
+    """Each row's mean over columns drawn with replacement, once a resample; the same draws for every row and call.
+
+    A resample is how often each column was drawn, so all of them are one product of matrices.
+    """
+    columns = values.shape[-1]
+    counts = np.random.default_rng(0).multinomial(columns, np.full(columns, 1 / columns), size=resamples)
+    return values @ counts.T / columns
+
+
+def log_slope(
+    history: pd.DataFrame, metric: str, decades: float = 2.0, lowest: bool = False
+) -> tuple[float, list[float]]:
+    """The slope of log mean against log step over the last decades, with a 95 % bootstrap interval over seeds.
+
+    Args:
+        history: columns seed, step and the metrics.
+        metric: which of them.
+        decades: how much of the run, from its end.
+        lowest: take the smallest mean so far at each mark, as rates for non-convex problems are stated.
+    """
+    table = history[history["step"] > 0].pivot(index="step", columns="seed", values=metric)
+    k, values = table.index.to_numpy(float), table.to_numpy(float)
+    means = np.column_stack([values.mean(axis=1), resampled_means(values)])
+    if lowest:
+        means = np.minimum.accumulate(means, axis=0)
+    fit = k >= k[-1] / 10**decades
+    x = np.log(k[fit])
+    slopes = (x - x.mean()) / np.sum((x - x.mean()) ** 2) @ np.log(means[fit])
+    return float(slopes[0]), [float(end) for end in np.quantile(slopes[1:], (0.025, 0.975))]

@@ -14,9 +14,15 @@ from twoclock import plot
 from twoclock.experiment import Case, Claim, Records
 from twoclock.methods.averaged import averaged_step
 from twoclock.result import Result
-from twoclock.stats import bootstrap_mean
+from twoclock.stats import bootstrap_mean, log_slope
 
 TITLE = "Policy evaluation in random MDPs (Figure 1)"
+
+ALT = {
+    "fig1": "Error of Fast TDC, TDC, TD(0) and LSTD against samples in random MDPs: with the printed steps Fast TDC "
+    "falls behind after a short lead, tuned the methods tie, averaged they come close to LSTD.",
+    "fig1-efficiency": "Mean error of averaged Fast TDC over LSTD's against samples; it settles a little above 1.",
+}
 
 SIZES: dict[str, dict[str, Any]] = {
     "50": {"states": 50, "actions": 50, "features": 10},
@@ -141,10 +147,39 @@ def draw(records: Records) -> dict[str, Any]:
     return {"fig1": fig, "fig1-efficiency": efficiency}
 
 
+def panel(ax: Any, records: Records) -> None:
+    """Figure 1 of the paper, on to where its lines cross."""
+    results = records["50-iid-tdc"]
+    plot.curves(ax, {name: results[f"{name}, {PRINTED}"] for name in (FAST, TDC)}, "error")
+
+
+def limits(records: Records) -> dict[str, dict[str, float]]:
+    """Final mean errors over LSTD's."""
+    out = {}
+    for key, results in panels(records).items():
+        last = {label: float(r.summary("error")["mean"].iloc[-1]) for label, r in results.items()}
+        out[f"policy evaluation, {_words(*key)}"] = {
+            label: error / last[LSTD] for label, error in last.items() if label != LSTD
+        }
+    return out
+
+
+def advice(records: Records) -> list[str]:
+    ratios = [methods[f"{FAST}, {AVERAGED}"] for methods in limits(records).values()]
+    tdc = [methods[f"{TDC}, {AVERAGED}"] for methods in limits(records).values()]
+    return [
+        "Policy evaluation: average the iterates, with `tc.methods.averaged(E‖φ‖²)`. Nothing tuned, it ends at "
+        f"{min(ratios):.2f} to {max(ratios):.2f} times LSTD's error at O(d) a step; TDC with the same steps and "
+        f"averaging at {min(tdc):.2f} to {max(tdc):.2f} times, so it is the averaging of the iterates that helps. "
+        "Where O(d²) a step is affordable use `tc.methods.Lstd()`.",
+    ]
+
+
 def claims(records: Records) -> list[Claim]:
     found = []
     for (size, sampling), results in panels(records).items():
         where = _words(size, sampling)
+        found.append(_rate(results[f"{FAST}, {TUNED}"], where))
         for kind, what in ((PRINTED, "with the printed step sizes"), (TUNED, "with both tuned in the theory's order")):
             for rival in (TDC, TD):
                 found.append(_beats(results[f"{FAST}, {kind}"], results[f"{rival}, {kind}"], rival, what, where))
@@ -152,7 +187,27 @@ def claims(records: Records) -> list[Claim]:
     for name, tried in records.items():
         if name.startswith("tuning"):
             found.append(_fairly_tuned(tried, name.split("-")[1]))
-    return found
+    # The figure's own claim comes first.
+    return sorted(found, key=lambda claim: not claim.name.startswith("Fast TDC beats"))
+
+
+def _rate(fast: Result, where: str) -> Claim:
+    slope, interval = log_slope(fast.history, "error")
+    return Claim(
+        name=f"Fast TDC converges like 1/k, {where}",
+        statement=f"‖θ−θ*‖² of Fast TDC falls like 1/k, up to logarithms ({where})",
+        place="Section 4.1",
+        rule="the slope of log mean error against log k over the last two decades has a 95 % interval that reaches "
+        "−0.95",
+        numbers={"slope": {"slope": slope, "interval": interval}},
+        verdict="reproduced" if interval[0] <= -0.95 else "not reproduced",
+        cases=(_case(where, "tdc"),),
+    )
+
+
+def _case(where: str, operator: str) -> str:
+    """The case that the words are of."""
+    return next(f"{a}-{b}-{operator}" for a in SIZES for b in SAMPLINGS if _words(a, b) == where)
 
 
 def _beats(fast: Result, rival: Result, name: str, what: str, where: str) -> Claim:
@@ -175,12 +230,13 @@ def _beats(fast: Result, rival: Result, name: str, what: str, where: str) -> Cla
     numbers["at the end"] = "worse" if behind[-1] else "better" if ahead[-1] else "a tie"
     return Claim(
         name=f"Fast TDC beats {name} {what}, {where}",
-        statement=f"Fast TDC converges faster than {name}",
+        statement=f"Fast TDC converges faster than {name} {what} ({where})",
         place="Section 5 and Figure 1",
         rule="the 99 % interval of the mean difference of ‖θ−θ*‖² lies below 0 at every mark from k=10,000 on; "
         "only where: at three marks or more in a row",
         numbers=numbers,
         verdict=verdict,
+        cases=(_case(where, "tdc"), *([_case(where, "td")] if name == TD else [])),
     )
 
 
@@ -197,11 +253,13 @@ def _efficient(ours: Result, least_squares: Result, where: str) -> Claim:
     held = all(v <= 1.3 for v in ratios.values())
     return Claim(
         name=f"Averaged Fast TDC is nearly as good as LSTD, {where}",
-        statement="one setting, fixed in advance from the feature norms, keeps the mean error within 1.3 of LSTD's",
+        statement="Averaged Fast TDC, set from the feature norms alone, keeps its error within 1.3 of LSTD's "
+        f"({where})",
         place="ours, not the paper's",
         rule="mean ‖θ−θ*‖² at most 1.3 times that of LSTD on the same samples, at 10⁵ and 10⁶",
         numbers=ratios,
         verdict="reproduced" if held else "not reproduced",
+        cases=(_case(where, "tdc"), _case(where, "td")),
     )
 
 
@@ -216,7 +274,7 @@ def _fairly_tuned(tried: Mapping[str, Result], size: str) -> Claim:
     fair = all(v <= 1.05 for v in numbers.values())
     return Claim(
         name=f"All methods are tuned alike, {size} states: {', '.join(sorted(k.split(':')[0] for k in numbers))}",
-        statement="each method runs with the best of its twelve settings",
+        statement=f"Each method runs with the best of its twelve settings ({size} states)",
         place="ours, not the paper's",
         rule=f"the chosen setting's mean error after {steps:,} steps on other seeds is within 5 % of its grid's best",
         numbers=numbers,

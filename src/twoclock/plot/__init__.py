@@ -2,6 +2,7 @@
 
 from twoclock.plot.figures import COLOURS, LABELS, MARKERS, caption, figure, render, stamp
 from twoclock.plot.lines import compare, curves, ratios, slope
+from twoclock.plot.summary import summary
 from twoclock.plot.tables import table
 
 __all__ = [
@@ -16,5 +17,6 @@ __all__ = [
     "render",
     "slope",
     "stamp",
+    "summary",
     "table",
 ]

@@ -1,0 +1,49 @@
+"""The end of a reproduction: verdicts on the terminal, pages on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+
+from rich.table import Table
+
+from twoclock.cli.console import OUT, say_figures
+from twoclock.describe import provenance
+from twoclock.experiment import Outcome
+from twoclock.report import write
+
+
+def report(
+    outcomes: Mapping[str, Outcome], modules: Mapping[str, ModuleType], out: Path, *, quick: bool, command: str
+) -> None:
+    """Write the pages and say what they say."""
+    panels = {name: module.panel for name, module in modules.items() if hasattr(module, "panel")}
+    facts = {"command": command, **_facts(outcomes), **provenance()}
+    written = write(list(outcomes.values()), panels, out, facts, quick=quick)
+    table = Table("claim", "place", "verdict", title="Claims and verdicts", title_justify="left")
+    for outcome in outcomes.values():
+        for claim in outcome.claims:
+            table.add_row(claim.statement, claim.place, f"[bold]{claim.verdict}[/]")
+    OUT.print(table)
+    if quick:
+        OUT.print("These verdicts are of a quick run, too short for some of the claims; the full run decides.")
+    say_figures([written["report.html"], written["report.md"]])
+
+
+def _facts(outcomes: Mapping[str, Outcome]) -> dict[str, str]:
+    """Seeds, precision and wall time, from the records."""
+    facts = {}
+    for name, outcome in outcomes.items():
+        runs = [(case, result.spec) for case, results in outcome.records.items() for result in results.values()]
+        # Methods that ran as one program share its wall time.
+        wall = sum(seconds for _, seconds in {(case, spec["wall_seconds"]) for case, spec in runs})
+        seeds = sorted({len(spec["seeds"]) for _, spec in runs})
+        steps = max(spec["steps"] for _, spec in runs)
+        precision = ", ".join(sorted({spec["precision"] for _, spec in runs}))
+        made = ", ".join(sorted({f"twoclock {s['versions']['twoclock']}, jax {s['versions']['jax']}" for _, s in runs}))
+        facts[name] = (
+            f"{wall:,.0f} s of wall time, up to {steps:,} steps, {' to '.join(map(str, {*seeds[:1], *seeds[-1:]}))} "
+            f"seeds from 0, {precision}; {made}"
+        )
+    return facts
