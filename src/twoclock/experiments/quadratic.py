@@ -25,7 +25,7 @@ def cases(quick: bool) -> dict[str, Case]:
         "Standard, two time scales": tc.Standard(steps[0], tc.Power(2.0, p=2 / 3, shift=20.0)),
         "Fast, iterates averaged": tc.Polyak(fast, power=2.0),
     }
-    count, seeds = (100_000, 40) if quick else (1_000_000, 200)
+    count, seeds = (30_000, 40) if quick else (300_000, 100)
     return {"dim10": Case(tc.problems.quadratic(dim=10, sigma=1.0), methods, count, seeds)}
 
 
