@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import os
@@ -176,9 +177,13 @@ class Checkpoints:
         if step == self._manager.latest_step():
             return
         args = self._ocp.args
-        self._manager.save(
-            step, args=args.Composite(run=args.StandardSave(tree), identity=args.JsonSave(self.identity)), force=True
-        )
+        content = args.Composite(run=args.StandardSave(tree), identity=args.JsonSave(self.identity))
+        try:
+            self._manager.save(step, args=content, force=True)
+        except ValueError as error:  # the storage library's word for a full disk
+            if "RESOURCE_EXHAUSTED" not in str(error):
+                raise
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.folder)) from error
 
     def close(self) -> None:
         self._manager.close()

@@ -39,7 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        return _fail(f"the disk is full ({error.filename}); what was finished is kept, run the same command again", 1)
+        where = f" ({error.filename})" if error.filename else ""
+        return _fail(f"the disk is full{where}; what was finished is kept, make room and run the same command again", 1)
 
 
 def program() -> None:
