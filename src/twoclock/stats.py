@@ -77,7 +77,7 @@ def resampled_means(values: np.ndarray, resamples: int = 2000) -> np.ndarray:
     """
     columns = values.shape[-1]
     counts = np.random.default_rng(0).multinomial(columns, np.full(columns, 1 / columns), size=resamples)
-    return values @ counts.T / columns
+    return values @ (counts.T / columns)
 
 
 def log_slope(

@@ -11,6 +11,8 @@ from matplotlib.figure import Figure
 
 from twoclock.plot.figures import figure
 
+_TONES = {"✓": "#00664b", "◐": "#7a4b00", "✗": "#a3320b"}
+
 
 def summary(panels: Sequence[tuple[str, str, Callable[[Axes], None]]], cols: int = 3) -> Figure:
     """A panel for each (claim, verdict, draw): the claim above it, the verdict under the claim."""
@@ -22,8 +24,8 @@ def summary(panels: Sequence[tuple[str, str, Callable[[Axes], None]]], cols: int
         draw(ax)
         ax.set_title(textwrap.fill(claim, 52) + "\n", fontsize="small", loc="left")
         ax.annotate(
-            textwrap.shorten(verdict, 70, placeholder=" …"), (0, 1), (0, 4), xycoords="axes fraction",
-            textcoords="offset points", fontsize="small", fontweight="bold", va="bottom",
-            color={"r": "#00664b", "n": "#a3320b"}.get(verdict[2:3], "0.3"),
+            textwrap.shorten(verdict, 62, placeholder=" …"), (0, 1), (0, 4), xycoords="axes fraction",
+            textcoords="offset points", fontsize="small", fontweight="bold", va="bottom", in_layout=False,
+            color=_TONES.get(verdict[0], "0.3"),
         )  # fmt: skip
     return fig
