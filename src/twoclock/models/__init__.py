@@ -3,5 +3,7 @@
 from twoclock.models.certainty_equivalence import CertaintyEquivalence
 from twoclock.models.lqr import Lqr
 from twoclock.models.mdp import Mdp
+from twoclock.models.soft import SoftMdp
+from twoclock.models.toy_text import from_gymnasium
 
-__all__ = ["CertaintyEquivalence", "Lqr", "Mdp"]
+__all__ = ["CertaintyEquivalence", "Lqr", "Mdp", "SoftMdp", "from_gymnasium"]

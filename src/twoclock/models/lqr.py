@@ -7,8 +7,7 @@ answers in float64 whatever JAX's default, given tracers it is part of the progr
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,29 +15,10 @@ import numpy as np
 
 from twoclock.core import InputError, pytree
 from twoclock.models.equations import lyapunov, riccati
+from twoclock.models.precision import exact
 from twoclock.models.validate import definite, matrix, stabilisable
 
 Matrix = Any
-Fn = TypeVar("Fn", bound=Callable[..., Any])
-
-
-def _exact(function: Fn) -> Fn:
-    """Outside a trace, compute in float64 and give back NumPy arrays."""
-
-    @functools.wraps(function)
-    def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((self, args, kwargs))):
-            return function(self, *args, **kwargs)
-        with jax.enable_x64(True):
-            self = jax.tree.map(_float64, self)
-            out = function(self, *map(_float64, args), **{name: _float64(value) for name, value in kwargs.items()})
-            return jax.tree.map(lambda leaf: np.asarray(leaf)[()], out)
-
-    return wrapped  # type: ignore[return-value]
-
-
-def _float64(value: Any) -> np.ndarray:
-    return np.asarray(value, np.float64)
 
 
 @pytree
@@ -115,55 +95,55 @@ class Lqr:
         """The optimal value P*, the solution of the Riccati equation."""
         return _riccati(self)[1]
 
-    @_exact
+    @exact
     def closed_loop(self, K: Matrix) -> Any:
         """A − BK."""
         return jnp.asarray(self.A) - jnp.asarray(self.B) @ K
 
-    @_exact
+    @exact
     def spectral_radius(self, K: Matrix) -> Any:
         """The largest modulus of an eigenvalue of A − BK; K stabilises where it is below 1."""
         return jnp.max(jnp.abs(jnp.linalg.eigvals(self.closed_loop(K))))
 
-    @_exact
+    @exact
     def P(self, K: Matrix) -> Any:
         """The value of the gain K: xᵀP_Kx is its cost from x without noise; infinite where K does not stabilise."""
         K = jnp.asarray(K)
         return lyapunov(self.closed_loop(K), self.Q + K.T @ self.R @ K)
 
-    @_exact
+    @exact
     def J(self, K: Matrix, sigma: Any = 0.0) -> Any:
         """The mean cost a step of u ~ N(−Kx, σ²I); infinite where K does not stabilise."""
         B, R = jnp.asarray(self.B), jnp.asarray(self.R)
         cost = jnp.sum(self.P(K) * (self.noise + sigma**2 * B @ B.T)) + sigma**2 * jnp.trace(R)
         return jnp.where(jnp.isnan(cost), jnp.inf, cost)
 
-    @_exact
+    @exact
     def Omega(self, K: Matrix) -> Any:
         """Ω_K: zᵀΩ_Kz is, up to a constant, the relative value of z = (x, u) with u = −Kx from then on."""
         ab = self._ab()
         return self._cost() + ab.T @ self.P(K) @ ab
 
-    @_exact
+    @exact
     def natural_gradient(self, K: Matrix) -> Any:
         """2(R + BᵀP_KB)K − 2BᵀP_KA, which is ∇J(K) times the inverse of the state covariance."""
         n = self.shape[0]
         Omega = self.Omega(K)
         return 2 * (Omega[n:, n:] @ K - Omega[n:, :n])
 
-    @_exact
+    @exact
     def state_covariance(self, K: Matrix, sigma: Any = 0.0) -> Any:
         """The stationary covariance of x under u ~ N(−Kx, σ²I)."""
         B = jnp.asarray(self.B)
         return lyapunov(self.closed_loop(K).T, self.noise + sigma**2 * B @ B.T)
 
-    @_exact
+    @exact
     def covariance(self, K: Matrix, sigma: Any = 0.0) -> Any:
         """The stationary covariance Σ of z = (x, u)."""
         ik = self._feedback(K)
         return ik @ self.state_covariance(K, sigma) @ ik.T + self._exploration(sigma)
 
-    @_exact
+    @exact
     def critic_mean(self, K: Matrix, sigma: Any, J: Any, Omega: Matrix) -> Any:
         """E[zzᵀ(zᵀΩz − z'ᵀΩz' + J − c)] over the stationary law of K, by Gaussian moments.
 
@@ -174,7 +154,7 @@ class Lqr:
         L = self._feedback(K) @ self._ab()
         return 2 * Sigma @ (Omega - L.T @ Omega @ L - C) @ Sigma + (J - jnp.sum(C * Sigma)) * Sigma
 
-    @_exact
+    @exact
     def critic(self, K: Matrix, sigma: Any, kappa: Any = 1.0) -> Any:
         """The exact critic operator E[M] and E[c] of eq. (lqr_Goperator) on (J, svec Ω), with κ on the first row."""
         d = sum(self.shape)
@@ -191,7 +171,7 @@ class Lqr:
         c = jnp.concatenate([jnp.reshape(kappa * mean_cost, (1,)), svec(2 * Sigma @ C @ Sigma + mean_cost * Sigma)])
         return M, c
 
-    @_exact
+    @exact
     def monotonicity(self, K: Matrix, sigma: Any, kappa: Any = 1.0) -> Any:
         """The smallest eigenvalue of the critic operator's symmetric part; strongly monotone where positive."""
         M = self.critic(K, sigma, kappa)[0]
@@ -227,7 +207,7 @@ class Lqr:
         return sigma**2 * jnp.diag(jnp.concatenate([jnp.zeros(n, A.dtype), jnp.ones(m, A.dtype)]))
 
 
-@_exact
+@exact
 def _riccati(lqr: Lqr) -> Any:
     return riccati(lqr.A, lqr.B, lqr.Q, lqr.R)
 

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 
 from twoclock.core import InputError, pytree
+from twoclock.models.soft import LEAST, SoftMdp
+from twoclock.models.validate import number
 
 Array = Any  # a NumPy array; a tracer where a problem is drawn per seed
 
@@ -109,6 +111,79 @@ class Mdp:
         pi = self.policy(policy)
         self._check_end(pi, " under `policy`")
         return np.linalg.solve(np.eye(self.states) - self.discounted_chain(pi), self.reward(pi))
+
+    def start_law(self, start: Any = None) -> Array:
+        """The law ρ of the first state as an array: uniform where none is given, all on one state for its number."""
+        if start is None:
+            return np.full(self.states, 1 / self.states)
+        if isinstance(start, (int, np.integer)) and not isinstance(start, bool):
+            if not 0 <= start < self.states:
+                raise InputError(f"`start` must be a state from 0 to {self.states - 1} or a law over them, got {start}")
+            return np.eye(self.states)[start]
+        rho = as_floats(start, "start")
+        if rho.shape != (self.states,) or not (rho >= 0).all() or abs(rho.sum() - 1) > _SUM_TOLERANCE:
+            got = f"the shape {rho.shape}" if rho.shape != (self.states,) else f"a sum of {rho.sum():.6g}"
+            got = "a negative entry" if rho.shape == (self.states,) and (rho < 0).any() else got
+            raise InputError(
+                f"`start` must be a law over the {self.states} states, not negative and with sum 1, got {got}; "
+                "leave it out for the uniform law"
+            )
+        return rho / rho.sum()
+
+    @property
+    def over(self) -> Array:
+        """The states where an episode is over: no action earns anything, there or later."""
+        seen = self.P > 0
+        earns = (seen & (self.r != 0) if self.r.ndim == 3 else (self.r != 0)[:, :, None]).any(axis=(1, 2))
+        stays = np.eye(self.states, dtype=bool)[:, None, :]
+        goes_on = (seen & ~stays & (self.gamma > 0)).any(axis=(1, 2))
+        return ~(earns | goes_on)
+
+    def soft(self, temp: Any, start: Any = None) -> SoftMdp:
+        """This MDP with the bonus −temp·log π(a|s) on every reward, for its exact answers in jnp.
+
+        A state where the episode is over offers no choice and earns no bonus.
+        """
+        tau = np.where(self.over, 0.0, number("temp", temp, 0))
+        r = self.r if self.r.ndim == 2 else np.einsum("sat,sat->sa", self.P, self.r)
+        return SoftMdp(self.P * self.gamma, r, tau, self.start_law(start))
+
+    def soft_values(self, temp: Any, policy: Any = None) -> Array:
+        """V_τ of a policy or, where none is given, the best there is: V*(s) = τ log Σ_a exp(Q*(s, a)/τ).
+
+        >>> import numpy as np
+        >>> bandit = Mdp(P=np.ones((1, 2, 1)), r=[[1.0, 0.0]], gamma=0.5)
+        >>> [float(bandit.soft_values(temp)[0].round(4)) for temp in (0, 1)]
+        [2.0, 2.6265]
+        """
+        return self.soft(temp).solve()[1] if policy is None else self.soft(temp).evaluate(self._logits(policy)).V
+
+    def soft_policy(self, temp: Any) -> Array:
+        """The optimal soft policy π*(a|s) = exp((Q* − V*)/τ); at temperature 0 even among the best actions."""
+        return np.exp(self.soft(temp).solve()[0])
+
+    def soft_return(self, policy: Any, temp: Any, start: Any = None) -> float:
+        """J_τ = Σ_s ρ(s)V_τ(s) of a policy."""
+        return float(self.soft(temp, start).J(self._logits(policy)))
+
+    def soft_gradient(self, logits: Any, temp: Any, start: Any = None) -> Array:
+        """∂J_τ/∂θ(s, a) of π = softmax θ at θ = logits."""
+        theta = as_floats(logits, "logits")
+        if theta.shape != (self.states, self.actions):
+            raise InputError(
+                f"`logits` must have the shape {(self.states, self.actions)} (states, actions), got {theta.shape}"
+            )
+        return self.soft(temp, start).gradient(theta)
+
+    def visitation(self, policy: Any, start: Any = None) -> Array:
+        """The discounted visitation law d = η/Ση, η = ρ(I − (γP)_π)⁻¹: where episodes are that go on with chance γ."""
+        visits = self.soft(0.0, start).evaluate(self._logits(policy)).visits
+        return visits / visits.sum()
+
+    def _logits(self, policy: Any) -> Array:
+        pi = self.policy(policy)
+        self._check_end(pi, " under `policy`")
+        return np.log(pi, out=np.full_like(pi, LEAST), where=pi > 0)
 
     def _check_end(self, policy: Array, where: str) -> None:
         """Every state must reach some transition that is discounted, or returns add up for ever."""

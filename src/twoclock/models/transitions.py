@@ -53,8 +53,8 @@ class Transitions:
         s = env if self.markov else lookup(jnp.asarray(self.start), (), u[2])
         a = lookup(jnp.asarray(self.action), (s,), u[0])
         t = lookup(jnp.asarray(self.next), (s, a), u[1])
-        gamma = None if self.gamma.size == 1 else _at(self.gamma, s, a, t)
-        return Transition(s, t, jnp.asarray(self.rho)[s, a], _at(self.r, s, a, t), gamma), t if self.markov else env
+        gamma = None if self.gamma.size == 1 else entry(self.gamma, s, a, t)
+        return Transition(s, t, jnp.asarray(self.rho)[s, a], entry(self.r, s, a, t), gamma), t if self.markov else env
 
     def discount(self, x: Transition) -> Array:
         return jnp.asarray(self.gamma).reshape(()) if x.gamma is None else x.gamma
@@ -78,6 +78,7 @@ def transitions(mdp: Mdp, target: Array, behaviour: Array, weights: Array, sampl
     return Transitions(start, action, next_state, rho, r, gamma, sampling == "markov")
 
 
-def _at(table: Array, s: Array, a: Array, t: Array) -> Array:
+def entry(table: Array, s: Array, a: Array, t: Array) -> Array:
+    """What a table with the axes (s, a, s'), some of them of length 1, holds for a transition."""
     index = tuple(i if n > 1 else 0 for n, i in zip(table.shape, (s, a, t), strict=True))
     return jnp.asarray(table)[index]

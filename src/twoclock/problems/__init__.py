@@ -1,6 +1,8 @@
 """Ready-made problems, one file each."""
 
 from twoclock.problems.custom import custom
+from twoclock.problems.entropy_mdp import entropy_mdp
+from twoclock.problems.entropy_mdp_cases import forest, frozen_lake, random_entropy_mdp
 from twoclock.problems.exact import exact
 from twoclock.problems.lqr_actor_critic import BlindCriticWarning, lqr_actor_critic
 from twoclock.problems.lqr_cases import boeing_747, double_integrator, paper_lqr
@@ -30,12 +32,16 @@ __all__ = [
     "boyan",
     "custom",
     "double_integrator",
+    "entropy_mdp",
     "exact",
+    "forest",
+    "frozen_lake",
     "lqr_actor_critic",
     "nonlinear_policy_evaluation",
     "paper_lqr",
     "policy_evaluation",
     "quadratic",
+    "random_entropy_mdp",
     "random_policy_evaluation",
     "rates",
     "spiral",

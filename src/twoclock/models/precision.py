@@ -1,0 +1,31 @@
+"""Closed forms that answer in float64 whatever JAX's default, and that can be part of a program being traced."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+
+Fn = TypeVar("Fn", bound=Callable[..., Any])
+
+
+def exact(function: Fn) -> Fn:
+    """Outside a trace, compute in float64 and give back NumPy arrays."""
+
+    @functools.wraps(function)
+    def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((self, args, kwargs))):
+            return function(self, *args, **kwargs)
+        with jax.enable_x64(True):
+            self = jax.tree.map(float64, self)
+            out = function(self, *map(float64, args), **{name: float64(value) for name, value in kwargs.items()})
+            return jax.tree.map(lambda leaf: np.asarray(leaf)[()], out)
+
+    return wrapped  # type: ignore[return-value]
+
+
+def float64(value: Any) -> np.ndarray:
+    return np.asarray(value, np.float64)

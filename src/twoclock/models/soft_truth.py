@@ -1,0 +1,100 @@
+"""How far a policy of an entropy-regularised MDP is from the best, and what samples of it average to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from twoclock.core import pytree
+from twoclock.models.soft import SoftMdp
+from twoclock.trees import pinv
+
+Array = Any
+
+_TIE = 1e-9  # actions whose value is this close to the best, against its size, are best too at temperature 0
+
+
+@pytree
+class SoftTruth:
+    """An entropy-regularised MDP with its optimum.
+
+    Args:
+        soft: the MDP.
+        P: its transition probabilities without the discount.
+        J_star: the best return.
+        pi_star: the optimal policy; even among the best actions where the temperature is 0.
+        d_star: its visitation law.
+    """
+
+    soft: SoftMdp
+    P: Array
+    J_star: Array
+    pi_star: Array
+    d_star: Array
+
+    def measure(self, logits: Array) -> tuple[dict[str, Array], Array]:
+        """gap, error and the least probability of a policy, and ∂J/∂logits."""
+        known = self.soft.evaluate(logits)
+        pi = jax.nn.softmax(logits)
+        hot = jnp.asarray(self.soft.temp) > 0
+        metrics = {
+            "gap": self.J_star - jnp.sum(self.soft.start * known.V),
+            "error": jnp.sum(self.d_star * self._distance(pi, hot)),
+            "least_probability": jnp.min(jnp.where(self._matters[:, None], pi, 1.0)),
+        }
+        return metrics, self.soft.slope(logits, known)
+
+    def _distance(self, pi: Array, hot: Array) -> Array:
+        """‖π(·|s) − π*(·|s)‖² to the nearest optimal policy: at temperature 0 any law over the best actions is one."""
+        best = (jnp.asarray(self.pi_star) > 0).astype(pi.dtype)
+        off = pi * (1 - best)
+        cold = jnp.sum(jnp.square(off), axis=1) + jnp.square(jnp.sum(off, axis=1)) / jnp.sum(best, axis=1)
+        return jnp.where(hot, jnp.sum(jnp.square(pi - self.pi_star), axis=1), cold)
+
+    @property
+    def _matters(self) -> Array:
+        """States from which something follows; where an episode is over any action will do."""
+        return jnp.any(jnp.asarray(self.soft.P) > 0, axis=(1, 2)) | jnp.any(jnp.asarray(self.soft.r) != 0, axis=1)
+
+    def weights(self, logits: Array, visits: Array, sampling: str) -> Array:
+        """How samples weigh the states: by the discounted visits, their stationary law, or the start law."""
+        if sampling == "restart":
+            return visits
+        if sampling == "iid":
+            return jnp.asarray(self.soft.start)
+        chain = jnp.einsum("sa,sat->st", jax.nn.softmax(logits), self.P)
+        n = len(chain)
+        one = jnp.ones(n, chain.dtype)
+        return jnp.linalg.solve(jnp.eye(n, dtype=chain.dtype) - chain.T + jnp.ones((n, n), chain.dtype), one)
+
+    def means(self, logits: Array, V: Array, sampling: str) -> tuple[Array, Array, Array]:
+        """The weights of the states, the mean of δ in each, and that of δ·∇log π, where V is any critic's."""
+        weights = self.weights(logits, self.soft.evaluate(logits).visits, sampling)
+        log_pi = jax.nn.log_softmax(logits)
+        Q = self.soft.q(V)
+        delta = jnp.sum(jnp.exp(log_pi) * (Q - jnp.asarray(self.soft.temp)[:, None] * log_pi), axis=1) - V
+        return weights, delta, self.soft.advantage(logits, Q, V)
+
+    def critic(self, logits: Array, features: Array, sampling: str) -> Array:
+        """V of the policy or, with features Φ and state weights D, the ω with ΦᵀD(r + (γP)Φω − Φω) = 0."""
+        known = self.soft.evaluate(logits)
+        if features is None:
+            return known.V
+        Phi, pi = jnp.asarray(features), jax.nn.softmax(logits)
+        weighted = Phi.T * self.weights(logits, known.visits, sampling)[None, :]
+        step = Phi - jnp.einsum("sa,sat->st", pi, self.soft.P) @ Phi
+        reward = known.V - jnp.einsum("sa,sat->st", pi, self.soft.P) @ known.V
+        return pinv(weighted @ step) @ (weighted @ reward)
+
+
+def soft_truth(soft: SoftMdp, P: Array) -> SoftTruth:
+    """The truth of an MDP, of NumPy or of JAX arrays."""
+    xp = soft.r.__array_namespace__()
+    log_pi, V = soft.solve()
+    Q = soft.q(V)
+    best = (Q >= (xp.max(Q, axis=1) - _TIE * (1 + xp.max(xp.abs(V))))[:, None]).astype(V.dtype)
+    pi = xp.where(soft.temp[:, None] > 0, xp.exp(log_pi), best / best.sum(axis=1, keepdims=True))
+    visits = soft.evaluate(log_pi).visits
+    return SoftTruth(soft, P, xp.sum(soft.start * V), pi, visits / xp.sum(visits))

@@ -1,0 +1,83 @@
+"""Entropy-regularised MDPs by name: a forest, a frozen lake, and random ones."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from twoclock.core import InputError, Key
+from twoclock.models.mdp import Mdp
+from twoclock.models.sampling import alias_table
+from twoclock.models.soft import SoftMdp
+from twoclock.models.soft_truth import soft_truth
+from twoclock.models.toy_text import from_gymnasium
+from twoclock.models.validate import number
+from twoclock.problems.entropy_mdp import EntropyMdp, check_sampling, entropy_mdp
+
+__all__ = ["forest", "frozen_lake", "random_entropy_mdp"]
+
+
+def forest(temp: float = 0.1, gamma: float = 0.9, sampling: str = "restart") -> EntropyMdp:
+    """Forest management: wait for an old forest that a fire may burn, or cut it now.
+
+    Three ages. Waiting earns 4 in the oldest and a fire sets it back with probability 0.1; cutting earns 0, 1 or 2.
+
+    Reference: Chadès et al., *MDPtoolbox*, 2014.
+    """
+    P = np.zeros((3, 2, 3))
+    P[:, 0] = [[0.1, 0.9, 0.0], [0.1, 0.0, 0.9], [0.1, 0.0, 0.9]]
+    P[:, 1, 0] = 1
+    return entropy_mdp(Mdp(P, [[0.0, 0.0], [0.0, 1.0], [4.0, 2.0]], gamma), temp, sampling=sampling)
+
+
+def frozen_lake(
+    temp: float = 0.01, size: int = 4, gamma: float = 0.95, slippery: bool = True, sampling: str = "restart"
+) -> EntropyMdp:
+    """Gymnasium's FrozenLake on its 4×4 or 8×8 map: reach the goal over slippery ice, past the holes.
+
+    Episodes end in a hole or at the goal, which alone earns 1; there is no limit on the number of steps.
+    """
+    if size not in (4, 8):
+        raise InputError(f"`size` must be 4 or 8, the maps that Gymnasium names, got {size}")
+    mdp, start = from_gymnasium("FrozenLake-v1", gamma, map_name=f"{size}x{size}", is_slippery=slippery)
+    return entropy_mdp(mdp, temp, start, sampling)
+
+
+def random_entropy_mdp(
+    key: Key, states: int = 10, actions: int = 4, gamma: float = 0.9, temp: float = 0.1, sampling: str = "restart"
+) -> EntropyMdp:
+    """A random MDP: P(·|s, a) ∝ Unif(0, 1)ˢ, r ~ Unif(0, 1), and a uniform start.
+
+    Args:
+        key: draws the instance; a solver that gets this function hands each seed its own.
+        states, actions: the sizes |S| and |A|.
+        gamma: the discount, in [0, 1).
+        temp, sampling: as for ``entropy_mdp``.
+
+    >>> import jax
+    >>> random_entropy_mdp(jax.random.key(0), states=5, actions=3).truth.pi_star.shape
+    (5, 3)
+    """
+    for name, size in (("states", states), ("actions", actions)):
+        if size < 1:
+            raise InputError(f"`{name}` must be at least 1, got {size}")
+    if not 0 <= gamma < 1:
+        raise InputError(f"`gamma` must lie in [0, 1), got {gamma:g}: a random MDP has no end")
+    check_sampling(sampling)
+    key_P, key_r = jax.random.split(key)
+    P = jax.random.uniform(key_P, (states, actions, states))
+    P = P / P.sum(axis=-1, keepdims=True)
+    r = jax.random.uniform(key_r, (states, actions))
+    start, tau = jnp.full(states, 1 / states), jnp.full(states, number("temp", temp, 0))
+    return EntropyMdp(
+        theta0=jnp.zeros((states, actions)),
+        temp=tau,
+        start=alias_table(start),
+        next=alias_table(P),
+        r=r[:, :, None],
+        gamma=jnp.full((1, 1, 1), gamma),
+        scale=jnp.asarray(1 / (1 - gamma)),
+        truth=soft_truth(SoftMdp(gamma * P, r, tau, start), P),
+        sampling=sampling,
+    )
