@@ -1,9 +1,10 @@
 """Exact answers: closed-form linear algebra, no iterates."""
 
 from twoclock.models.certainty_equivalence import CertaintyEquivalence
+from twoclock.models.empirical_mdp import EmpiricalMdp
 from twoclock.models.lqr import Lqr
 from twoclock.models.mdp import Mdp
 from twoclock.models.soft import SoftMdp
 from twoclock.models.toy_text import from_gymnasium
 
-__all__ = ["CertaintyEquivalence", "Lqr", "Mdp", "SoftMdp", "from_gymnasium"]
+__all__ = ["CertaintyEquivalence", "EmpiricalMdp", "Lqr", "Mdp", "SoftMdp", "from_gymnasium"]

@@ -1,0 +1,73 @@
+"""The model-based rival: fit the MDP to the samples, and solve it as if the estimate were the truth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from twoclock.core import InputError, PyTree, pytree, static
+from twoclock.models.soft import SoftMdp
+from twoclock.models.validate import number
+
+Array = Any
+
+
+@pytree
+class EmpiricalMdp:
+    """The policy and the values that the MDP of the observed frequencies would have.
+
+        r̂(s, a) = Σ r / n(s, a),     (γP)^(s'|s, a) = Σ γ1{s'} / n(s, a),     π̂, V̂ = soft value iteration
+
+    with the sums over the visits of (s, a). `PlugIn` keeps them, sample by sample; their prior counts as one sample
+    that was spread over all pairs, earned nothing and went anywhere. It knows γ and τ, and neither P nor r. The sums
+    are S·A·S numbers for every sample to update.
+
+    Args:
+        states, actions: the sizes |S| and |A|.
+        gamma: the discount, where a sample does not say its own.
+        temp: the temperature τ.
+
+    >>> import twoclock as tc
+    >>> rival = tc.PlugIn(tc.Fast(), tc.models.EmpiricalMdp(states=10, actions=4, gamma=0.9, temp=0.1))
+    """
+
+    states: int = static()
+    actions: int = static()
+    gamma: Any = 0.9
+    temp: Any = 0.1
+
+    def __post_init__(self) -> None:
+        for name in ("states", "actions"):
+            if getattr(self, name) < 1:
+                raise InputError(f"`{name}` must be at least 1, got {getattr(self, name)}")
+        gamma = number("gamma", self.gamma, 0)
+        if gamma >= 1:
+            raise InputError(f"`gamma` must lie in [0, 1), got {gamma:g}")
+        object.__setattr__(self, "gamma", np.float64(gamma))
+        object.__setattr__(self, "temp", np.float64(number("temp", self.temp, 0)))
+
+    @property
+    def prior(self) -> PyTree:
+        gamma = jnp.asarray(self.gamma)
+        pairs = jnp.full((self.states, self.actions), 1 / (self.states * self.actions), gamma.dtype)
+        following = jnp.broadcast_to(gamma * pairs[:, :, None] / self.states, (*pairs.shape, self.states))
+        return {"visits": pairs, "reward": jnp.zeros_like(pairs), "next": following}
+
+    def statistic(self, x: Any) -> PyTree:
+        gamma = jnp.asarray(self.gamma) if x.gamma is None else x.gamma
+        s, a, t = (
+            (jnp.arange(n, dtype=jnp.int32) == i).astype(gamma.dtype)
+            for n, i in ((self.states, x.s), (self.actions, x.a), (self.states, x.t))
+        )
+        pair = s[:, None] * a[None, :]
+        return {"visits": pair, "reward": x.r * pair, "next": pair[:, :, None] * (gamma * t)[None, None, :]}
+
+    def solve(self, mean: PyTree) -> tuple[jax.Array, jax.Array]:
+        visits = mean["visits"]
+        temp = jnp.full(self.states, self.temp, visits.dtype)
+        start = jnp.full(self.states, 1 / self.states, visits.dtype)
+        log_pi, V = SoftMdp(mean["next"] / visits[:, :, None], mean["reward"] / visits, temp, start).solve()
+        return log_pi, V
