@@ -105,7 +105,9 @@ def main() -> None:
     gap = tc.solve(problem, methods["Fast"], steps=100_000, seeds=64, marks=[100_000]).history["gap"].mean()
     by_numba = [numba_fast(keep, other, r, GAMMA, TEMP, 100_000, seed, SIZES) for seed in range(64)]
     theirs = float(problem.truth.J_star) - np.mean([problem.truth.soft.J(theta) for theta in by_numba])
-    console.print(f"the same answer: mean gap after 100,000 steps {gap:.3g} here, {theirs:.3g} by numba (64 seeds each)")
+    console.print(
+        f"the same answer: mean gap after 100,000 steps {gap:.3g} here, {theirs:.3g} by numba (64 seeds each)"
+    )
     console.print(f"on {jax.devices()[0].device_kind}, {psutil.cpu_count()} cores, {time.strftime('%Y-%m-%d')}")
 
 

@@ -27,9 +27,7 @@ def lake(size=4):
     return from_gymnasium(FrozenLakeEnv(map_name=f"{size}x{size}"), 0.95)
 
 
-@pytest.mark.parametrize(
-    ("temp", "values"), [(0, (26.244, 29.484, 33.484)), (1, (26.399975, 29.567829, 33.56004))]
-)  # fmt: skip
+@pytest.mark.parametrize(("temp", "values"), [(0, (26.244, 29.484, 33.484)), (1, (26.399975, 29.567829, 33.56004))])
 def test_forest_has_its_published_values(temp, values):
     np.testing.assert_allclose(forest().soft_values(temp), values, atol=1e-6)
     with jax.enable_x64(False):  # whatever JAX's default
@@ -116,12 +114,15 @@ def test_visits_are_those_of_the_chain_that_restarts():
     d = mdp.visitation(pi, rho)
     restarting = 0.8 * mdp.chain(pi) + 0.2 * rho[None, :]
     np.testing.assert_allclose(d @ restarting, d, atol=1e-15)
-    np.testing.assert_allclose(d, 0.2 * sum(0.8**k * rho @ np.linalg.matrix_power(mdp.chain(pi), k) for k in range(200)))
+    np.testing.assert_allclose(
+        d, 0.2 * sum(0.8**k * rho @ np.linalg.matrix_power(mdp.chain(pi), k) for k in range(200))
+    )
 
 
 @pytest.mark.parametrize(
-    ("make", "states", "actions", "ends"), [(FrozenLakeEnv, 64, 4, 11), (TaxiEnv, 500, 6, 4), (CliffWalkingEnv, 48, 4, 1)]
-)  # fmt: skip
+    ("make", "states", "actions", "ends"),
+    [(FrozenLakeEnv, 64, 4, 11), (TaxiEnv, 500, 6, 4), (CliffWalkingEnv, 48, 4, 1)],
+)
 def test_gymnasium_tables_are_read_as_they_are_played(make, states, actions, ends):
     env = make(map_name="8x8") if make is FrozenLakeEnv else make()
     mdp, start = from_gymnasium(env, 0.99)
@@ -164,19 +165,30 @@ class Table:
         (lambda: forest().soft_values("hot"), r"`temp` must be one number, got 'hot'"),
         (lambda: forest().soft_values(1, np.ones((2, 3)) / 3), r"`policy` must have the shape \(3, 2\)"),
         (lambda: forest().soft_gradient(np.ones((2, 3)), 1), r"`logits` must have the shape \(3, 2\)"),
-        (lambda: forest().visitation(np.ones((3, 2)) / 2, [0.5, 0.6, 0.0]), r"`start` must be a law .* got a sum of 1\.1"),
-        (lambda: forest().visitation(np.ones((3, 2)) / 2, [1.5, -0.5, 0.0]), r"`start` must be a law .* negative entry"),
-        (lambda: forest().visitation(np.ones((3, 2)) / 2, [0.5, 0.5]), r"`start` must be a law .* got the shape \(2,\)"),
+        (
+            lambda: forest().visitation(np.ones((3, 2)) / 2, [0.5, 0.6, 0.0]),
+            r"`start` must be a law .* got a sum of 1\.1",
+        ),
+        (
+            lambda: forest().visitation(np.ones((3, 2)) / 2, [1.5, -0.5, 0.0]),
+            r"`start` must be a law .* negative entry",
+        ),
+        (
+            lambda: forest().visitation(np.ones((3, 2)) / 2, [0.5, 0.5]),
+            r"`start` must be a law .* got the shape \(2,\)",
+        ),
         (lambda: forest().soft(1, 3), r"`start` must be a state from 0 to 2 or a law over them, got 3"),
         (lambda: from_gymnasium(object()), r"`env` must have a table `unwrapped\.P`"),
         (lambda: from_gymnasium("NoSuchLake-v0"), r"`env` must be a name that Gymnasium knows"),
         (lambda: from_gymnasium(FrozenLakeEnv(), 1.5), r"`gamma` must lie in \[0, 1\], got 1\.5"),
         (
-            lambda: from_gymnasium(Table({0: {0: [(0.5, 1, 0, True), (0.5, 1, 0, False)]}, 1: {0: [(1, 0, 0, False)]}})),
+            lambda: from_gymnasium(
+                Table({0: {0: [(0.5, 1, 0, True), (0.5, 1, 0, False)]}, 1: {0: [(1, 0, 0, False)]}})
+            ),
             r"`env` ends some episodes in state 1 and goes on there in others",
         ),
     ],
-)  # fmt: skip
+)
 def test_bad_input_gets_one_line(call, message):
     with pytest.raises(InputError, match=message) as caught:
         call()

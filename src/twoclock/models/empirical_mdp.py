@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -58,16 +58,20 @@ class EmpiricalMdp:
 
     def statistic(self, x: Any) -> PyTree:
         gamma = jnp.asarray(self.gamma) if x.gamma is None else x.gamma
-        s, a, t = (
-            (jnp.arange(n, dtype=jnp.int32) == i).astype(gamma.dtype)
-            for n, i in ((self.states, x.s), (self.actions, x.a), (self.states, x.t))
-        )
-        pair = s[:, None] * a[None, :]
-        return {"visits": pair, "reward": x.r * pair, "next": pair[:, :, None] * (gamma * t)[None, None, :]}
+        pair = x.s * self.actions + x.a
+        visits = _one_at(pair, jnp.ones_like(gamma), (self.states, self.actions))
+        following = _one_at(pair * self.states + x.t, gamma, (self.states, self.actions, self.states))
+        return {"visits": visits, "reward": x.r * visits, "next": following}
 
-    def solve(self, mean: PyTree) -> tuple[jax.Array, jax.Array]:
+    def solve(self, mean: PyTree) -> tuple[Array, Array]:
         visits = mean["visits"]
         temp = jnp.full(self.states, self.temp, visits.dtype)
         start = jnp.full(self.states, 1 / self.states, visits.dtype)
         log_pi, V = SoftMdp(mean["next"] / visits[:, :, None], mean["reward"] / visits, temp, start).solve()
         return log_pi, V
+
+
+def _one_at(place: Array, value: Array, shape: tuple[int, ...]) -> Array:
+    """Zeros but for one value: by one comparison an entry, since this is done with every sample."""
+    entries = jnp.arange(math.prod(shape), dtype=jnp.int32)
+    return jnp.where(entries == place, value, jnp.zeros_like(value)).reshape(shape)

@@ -94,7 +94,8 @@ def soft_truth(soft: SoftMdp, P: Array) -> SoftTruth:
     xp = soft.r.__array_namespace__()
     log_pi, V = soft.solve()
     Q = soft.q(V)
-    best = (Q >= (xp.max(Q, axis=1) - _TIE * (1 + xp.max(xp.abs(V))))[:, None]).astype(V.dtype)
+    enough = xp.max(Q, axis=1, keepdims=True) - _TIE * (1 + xp.max(xp.abs(V)))
+    best = (enough <= Q).astype(V.dtype)
     pi = xp.where(soft.temp[:, None] > 0, xp.exp(log_pi), best / best.sum(axis=1, keepdims=True))
     visits = soft.evaluate(log_pi).visits
     return SoftTruth(soft, P, xp.sum(soft.start * V), pi, visits / xp.sum(visits))

@@ -141,7 +141,9 @@ class EntropyMdp:
         return jax.nn.softmax(self._logits(theta))
 
     def _logits(self, theta: Array) -> Array:
-        return theta if self.policy_features is None else jnp.tensordot(jnp.asarray(self.policy_features), theta, axes=1)
+        return (
+            theta if self.policy_features is None else jnp.tensordot(jnp.asarray(self.policy_features), theta, axes=1)
+        )
 
     def h(self, theta: Array) -> Array:
         """−J_τ(π_θ)."""
@@ -280,7 +282,7 @@ def _choose(pi: Array, bits: Array) -> Array:
     while shift < len(pi):  # sums by doubling, since a prefix sum of its own would not fuse with the step
         total = total + jnp.pad(total[:-shift], (shift, 0))
         shift *= 2
-    return jnp.sum((total[:-1] <= _unit(bits, pi.dtype) * total[-1]).astype(jnp.int32))
+    return jnp.sum(total[:-1] <= _unit(bits, pi.dtype) * total[-1], dtype=jnp.int32)
 
 
 def _unit(bits: Array, dtype: Any) -> Array:
