@@ -32,3 +32,9 @@ def test_nonlinear_gymnasium(tmp_path):
     errors = load("nonlinear_gymnasium").main(steps=10_000, seeds=2, transitions=5_000, episodes=10, out=picture)
     assert max(errors.values()) < 0.3  # a network knows nothing at the start and is off by about 0.75
     assert picture.stat().st_size > 10_000
+
+
+def test_frozen_lake(tmp_path):
+    picture = tmp_path / "lake.png"
+    assert load("frozen_lake").main(steps=20_000, seeds=2, size=4, out=picture) < 0.25
+    assert picture.stat().st_size > 10_000

@@ -22,7 +22,7 @@ def grid_world(
     ax: Axes,
     values: np.ndarray,
     policy: np.ndarray,
-    cells: Sequence[Any],
+    cells: Any,
     moves: Sequence[tuple[int, int]] = LEFT_DOWN_RIGHT_UP,
 ) -> None:
     """A map with the value of each cell, and an arrow for each action as long as it is likely.
@@ -33,7 +33,7 @@ def grid_world(
         cells: the map, a row of letters a line as in ``env.unwrapped.desc``: S start, G goal, H hole.
         moves: the (row, column) step that each action aims at.
     """
-    letters = np.array([[c.decode() if isinstance(c, bytes) else str(c) for c in row] for row in cells])
+    letters = np.array([[_letter(c) for c in _letter(row)] for row in cells])
     rows, cols = letters.shape
     if values.shape != (rows * cols,) or policy.shape != (rows * cols, len(moves)):
         raise InputError(
@@ -48,21 +48,27 @@ def grid_world(
         if letter in "GH":
             ax.fill_between([j - 0.5, j + 0.5], i - 0.5, i + 0.5, color="#E69F00" if letter == "G" else "0.25", lw=0)
         if letter in _MARKS:
-            at = (j, i) if letter in "GH" else (j, i - 0.38)
+            at = (j, i) if letter in "GH" else (j, i - 0.4)
             ax.text(*at, _MARKS[letter], ha="center", va="center", fontsize=7, color="w" if letter == "H" else "k")
         if live[i, j]:
-            ax.text(j, i + 0.38, f"{worth[i, j]:.3g}", ha="center", va="center", fontsize=6)
+            ax.text(j, i + 0.4, f"{worth[i, j]:.3g}", ha="center", va="center", fontsize=6)
     y, x = np.nonzero(live)
     shares = policy[np.flatnonzero(live.ravel())]
     for a, (down, right) in enumerate(moves):
         shown = shares[:, a] > 0.02
-        length = 0.3 * shares[shown, a]
+        length = 0.32 * shares[shown, a]
         ax.quiver(
-            x[shown], y[shown], right * length, down * length, angles="xy", scale_units="xy", scale=1,
-            width=0.006, headwidth=4, color="#D55E00",
+            x[shown], y[shown] - 0.06, right * length, down * length, angles="xy", scale_units="xy", scale=1,
+            width=0.005, headwidth=3.2, headlength=3.6, minlength=0.6, color="#D55E00",
         )  # fmt: skip
     ax.set_xticks(np.arange(cols + 1) - 0.5, [])
     ax.set_yticks(np.arange(rows + 1) - 0.5, [])
     ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
     ax.grid(visible=True, color="w", linewidth=1)
     ax.set(xlim=(-0.5, cols - 0.5), ylim=(rows - 0.5, -0.5), aspect="equal")
+
+
+def _letter(cell: Any) -> Any:
+    """Gymnasium keeps its maps in bytes."""
+    return cell.decode() if isinstance(cell, bytes) else cell

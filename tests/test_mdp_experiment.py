@@ -1,0 +1,69 @@
+"""The MDP experiment's wiring, and the grid world it is about as a picture."""
+
+import numpy as np
+import pytest
+
+import twoclock as tc
+from twoclock import plot
+from twoclock.core import InputError
+from twoclock.experiments import mdp, mdp_settings
+from twoclock.stats import bootstrap_slope
+
+
+def test_every_method_has_the_same_number_of_settings_and_runs_with_one_of_them():
+    for where, chosen in mdp_settings.CHOSEN.items():
+        tried = mdp_settings.tuning(where)
+        assert len(tried) == 3 * 24
+        for name, (actor, first, critic) in chosen.items():
+            assert f"{name}: {actor:g} {first:g} {critic:g}" in tried
+
+
+def test_cases_are_what_was_promised():
+    cases = mdp.cases(quick=False)
+    compared = {where: case for where, case in cases.items() if not where.startswith("tuning")}
+    assert set(compared) == set(mdp_settings.CHOSEN)
+    for case in compared.values():
+        assert (case.steps, case.seeds) == (1_000_000, 100)
+        assert list(case.methods) == [mdp.FAST, mdp.SAME, mdp.TWO, mdp.RIVAL]
+
+
+@pytest.fixture(scope="module")
+def records():
+    case = mdp.cases(quick=True)["lake 0.03"]
+    return {"lake 0.03": tc.solve(case.problem, case.methods, 1000, 4)}
+
+
+def test_it_draws_and_judges_from_records_alone(records):
+    figures = mdp.draw(records)
+    assert set(figures) == set(mdp.ALT)
+    verdicts = ("reproduced", "reproduced only where", "not reproduced", "not decidable from the paper")
+    for claim in mdp.claims(records):
+        assert claim.verdict.startswith(verdicts)
+    assert all("nan" not in sentence for sentence in mdp.advice(records))
+
+
+def test_the_slope_of_a_power_law_is_its_exponent():
+    k, rng = np.geomspace(1e2, 1e4, 20), np.random.default_rng(0)
+    noisy = k[:, None] ** -0.7 * rng.gamma(2.0, size=(20, 200))
+    slope, low, high = bootstrap_slope(k, noisy)
+    assert low < -0.7 < high
+    assert low < slope < high < low + 0.1
+
+
+def test_a_grid_world_has_an_arrow_for_what_is_likely_and_none_for_what_is_not():
+    policy = np.zeros((4, 4))
+    policy[:, 2] = 1  # always right
+    _, axes = plot.figure()
+    plot.grid_world(axes[0, 0], np.array([0.1, 0.2, 0.0, 1.0]), policy, [b"SF", b"HG"])
+    words = {text.get_text() for text in axes[0, 0].texts}
+    assert {"start", "hole", "goal", "0.1", "0.2"} <= words
+    arrows = [quiver for quiver in axes[0, 0].collections if hasattr(quiver, "U")]
+    assert [len(quiver.U) for quiver in arrows] == [0, 0, 2, 0]
+    assert (arrows[2].U > 0).all()
+    assert (arrows[2].V == 0).all()
+
+
+def test_a_grid_world_that_does_not_fit_is_refused():
+    _, axes = plot.figure()
+    with pytest.raises(InputError, match=r"must fit the 1×2 map and its 4 moves, got the shapes \(3,\) and \(2, 4\)"):
+        plot.grid_world(axes[0, 0], np.zeros(3), np.zeros((2, 4)), ["SG"])
