@@ -7,7 +7,6 @@ import twoclock as tc
 from twoclock import plot
 from twoclock.core import InputError
 from twoclock.experiments import mdp, mdp_settings
-from twoclock.stats import bootstrap_slope
 
 
 def test_every_method_has_the_same_number_of_settings_and_runs_with_one_of_them():
@@ -40,14 +39,6 @@ def test_it_draws_and_judges_from_records_alone(records):
     for claim in mdp.claims(records):
         assert claim.verdict.startswith(verdicts)
     assert all("nan" not in sentence for sentence in mdp.advice(records))
-
-
-def test_the_slope_of_a_power_law_is_its_exponent():
-    k, rng = np.geomspace(1e2, 1e4, 20), np.random.default_rng(0)
-    noisy = k[:, None] ** -0.7 * rng.gamma(2.0, size=(20, 200))
-    slope, low, high = bootstrap_slope(k, noisy)
-    assert low < -0.7 < high
-    assert low < slope < high < low + 0.1
 
 
 def test_a_grid_world_has_an_arrow_for_what_is_likely_and_none_for_what_is_not():
