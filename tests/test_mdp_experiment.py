@@ -23,7 +23,7 @@ def test_cases_are_what_was_promised():
     assert set(compared) == set(mdp_settings.CHOSEN)
     for case in compared.values():
         assert (case.steps, case.seeds) == (1_000_000, 100)
-        assert list(case.methods) == [mdp.FAST, mdp.SAME, mdp.TWO, mdp.RIVAL]
+        assert list(case.methods) == [mdp.FAST, mdp.SAME, mdp.TWO, mdp.BOLD, mdp.RIVAL]
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from twoclock.core import pytree
+from twoclock.models.precision import exact
 from twoclock.models.soft import SoftMdp
 from twoclock.trees import pinv
 
@@ -89,13 +90,14 @@ class SoftTruth:
         return pinv(weighted @ step) @ (weighted @ reward)
 
 
+@exact
+@jax.jit
 def soft_truth(soft: SoftMdp, P: Array) -> SoftTruth:
-    """The truth of an MDP, of NumPy or of JAX arrays."""
-    xp = soft.r.__array_namespace__()
+    """The truth of an MDP whose transition probabilities without the discount are P."""
     log_pi, V = soft.solve()
-    Q = soft.q(V)
-    enough = xp.max(Q, axis=1, keepdims=True) - _TIE * (1 + xp.max(xp.abs(V)))
+    Q, temp = soft.q(V), jnp.asarray(soft.temp)
+    enough = jnp.max(Q, axis=1, keepdims=True) - _TIE * (1 + jnp.max(jnp.abs(V)))
     best = (enough <= Q).astype(V.dtype)
-    pi = xp.where(soft.temp[:, None] > 0, xp.exp(log_pi), best / best.sum(axis=1, keepdims=True))
+    pi = jnp.where(temp[:, None] > 0, jnp.exp(log_pi), best / jnp.sum(best, axis=1, keepdims=True))
     visits = soft.evaluate(log_pi).visits
-    return SoftTruth(soft, P, xp.sum(soft.start * V), pi, visits / xp.sum(visits))
+    return SoftTruth(soft, P, jnp.sum(soft.start * V), pi, visits / jnp.sum(visits))
