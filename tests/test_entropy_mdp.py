@@ -1,12 +1,14 @@
 """The actor-critic on entropy-regularised MDPs: its means by enumeration, its sampling, and what it refuses."""
 
 import itertools
+import sys
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
 
 import twoclock as tc
 from twoclock import keys
@@ -224,6 +226,19 @@ def test_bad_input_gets_one_line(call, message):
 
 
 def test_without_gymnasium_one_line_says_so(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "gymnasium", None)
+    monkeypatch.setitem(sys.modules, "gymnasium", None)
     with pytest.raises(InputError, match="needs Gymnasium, which is not installed; try `pip install gymnasium`"):
-        tc.problems.frozen_lake()
+        tc.models.from_gymnasium("FrozenLake-v1")
+    assert tc.problems.frozen_lake().truth.J_star > 0
+
+
+@pytest.mark.parametrize("size", [4, 8])
+@pytest.mark.parametrize("slippery", [True, False])
+def test_the_lake_is_gymnasiums(size, slippery):
+    mdp, start = tc.models.from_gymnasium(FrozenLakeEnv(map_name=f"{size}x{size}", is_slippery=slippery), 0.95)
+    theirs, ours = tc.problems.entropy_mdp(mdp, 0.01, start), tc.problems.frozen_lake(size=size, slippery=slippery)
+    assert jax.tree.structure(theirs) == jax.tree.structure(ours)
+    for name in ("P", "r", "temp", "start"):
+        np.testing.assert_allclose(getattr(ours.truth.soft, name), getattr(theirs.truth.soft, name), atol=1e-15)
+    for a, b in ((ours.r, theirs.r), (ours.gamma, theirs.gamma)):
+        np.testing.assert_array_equal(np.where(mdp.P > 0, a, 0), np.where(mdp.P > 0, b, 0))

@@ -28,7 +28,7 @@ def test_cases_are_what_was_promised():
 
 @pytest.fixture(scope="module")
 def records():
-    case = mdp.cases(quick=True)["lake 0.03"]
+    case = mdp.cases(quick=False)["lake 0.03"]
     return {"lake 0.03": tc.solve(case.problem, case.methods, 1000, 4)}
 
 

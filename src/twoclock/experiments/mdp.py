@@ -56,22 +56,23 @@ def measured(records: Records) -> dict[str, Mapping[str, Result]]:
     return {where: results for where, results in records.items() if not where.startswith("tuning")}
 
 
-def slopes(records: Records) -> dict[str, dict[str, tuple[float, float, float]]]:
-    """The slope of log mean gap against log k over the last two decades, with its 95 % interval, by case and method."""
+def slopes(records: Records, decades: float) -> dict[str, dict[str, tuple[float, float, float]]]:
+    """The slope of log mean gap against log k over the last decades, with its 95 % interval, by case and method."""
     found: dict[str, dict[str, tuple[float, float, float]]] = {}
     for where, results in measured(records).items():
         for name, result in results.items():
-            slope, (low, high) = log_slope(result.history, "gap")
+            slope, (low, high) = log_slope(result.history, "gap", decades)
             found.setdefault(where, {})[name] = (slope, low, high)
     return found
 
 
 ALT = {
     "mdp": "The gap of the three actor-critics and of the model-based rival against the number of samples, for random "
-    "MDPs and for FrozenLake at three temperatures: the actor-critics lie on one another and fall like 1/k, the rival "
-    "lies below them.",
-    "mdp-rates": "Left, the fitted slopes of the gap with their intervals, nearly all at or below −1; right, the "
-    "smallest action probability of the policy, which falls by orders of magnitude as the temperature does.",
+    "MDPs and for FrozenLake at three temperatures: the tuned actor-critics lie on one another, the rival lies below "
+    "them.",
+    "mdp-rates": "Left, the slopes of the gap over the last decade with their intervals: the same for the three tuned "
+    "actor-critics, −1 where it is warm and flatter where it is cold; right, the smallest action probability of the "
+    "policy, which falls by orders of magnitude as the temperature does.",
 }
 
 
@@ -102,7 +103,7 @@ def draw(records: Records) -> dict[str, Any]:
 def _draw_rates(records: Records) -> Any:
     fig, axes = plot.figure(1, 2, width=5.8, height=4.2)
     left, right = axes[0]
-    found, shown = slopes(records), measured(records)
+    found, shown = slopes(records, 1), measured(records)
     for i, name in enumerate((*CRITIC, BOLD, RIVAL)):
         rows = [found[where][name] for where in found]
         at = np.arange(len(rows)) + 0.15 * (i - 2)
@@ -115,7 +116,7 @@ def _draw_rates(records: Records) -> Any:
         left.axvline(slope, color="0.45", linestyle="--", linewidth=1, zorder=1)
         left.annotate(label, (slope, -0.6), fontsize="x-small", color="0.35", ha="center", va="bottom")
     left.set_yticks(range(len(found)), [where.replace(" ", ", τ = ") for where in found])
-    left.set(xlabel="slope of log mean gap, last two decades", ylim=(len(found) + 0.9, -0.9))
+    left.set(xlabel="slope of log mean gap, last decade", ylim=(len(found) + 0.9, -0.9))
     left.legend(frameon=False, fontsize="x-small", ncols=2, loc="lower center")
     for i, (where, results) in enumerate(shown.items()):
         table = results[FAST].summary("least_probability")
@@ -158,16 +159,17 @@ def _words(numbers: tuple[float, float, float]) -> str:
 
 
 def _rate(records: Records, name: str) -> Claim:
-    found = {where: by_method[name] for where, by_method in slopes(records).items()}
+    two, one = slopes(records, 2), slopes(records, 1)
     larger = ", with c_α four times what is best at 10⁵ samples" if name == BOLD else ""
     return Claim(
         "mdp-rate-larger-steps" if name == BOLD else "mdp-rate",
         f"The fast actor-critic reduces J* − J like 1/k, up to logarithms{larger}.",
         "Section 4.3; the theory wants c_α ≥ 2/μ_h" if name == BOLD else "Section 4.3",
-        "the slope of log mean gap against log k over the last two decades has a 95 % interval that reaches −0.95",
-        {where: _words(slope) for where, slope in found.items()},
-        _verdict({where: slope[1] <= -0.95 for where, slope in found.items()}),
-        tuple(found),
+        "the slope of log mean gap against log k, over the last two decades and over the last one, has a 95 % interval "
+        "that reaches −0.95",
+        {where: f"{_words(two[where][name])}, last decade {_words(one[where][name])}" for where in two},
+        _verdict({where: max(two[where][name][1], one[where][name][1]) <= -0.95 for where in two}),
+        tuple(two),
     )
 
 
@@ -195,14 +197,14 @@ def _beats(records: Records, name: str) -> Claim:
 
 
 def _slower(records: Records) -> Claim:
-    found = {where: by_method[TWO] for where, by_method in slopes(records).items()}
+    found = slopes(records, 1)
     return Claim(
         "mdp-standard-is-slower",
         "The standard method with its exponents 1 and 2/3 falls only like k^-2/3.",
         "Section 4.3; an upper bound in the paper, read as a rate",
-        "the 95 % interval of its slope over the last two decades lies above −0.8",
-        {where: _words(slope) for where, slope in found.items()},
-        _verdict({where: slope[1] > -0.8 for where, slope in found.items()}),
+        "the 95 % interval of its slope over the last decade lies above −0.8, and above that of Fast",
+        {where: f"{_words(slope[TWO])}, Fast {_words(slope[FAST])}" for where, slope in found.items()},
+        _verdict({where: slope[TWO][1] > max(-0.8, slope[FAST][2]) for where, slope in found.items()}),
         tuple(measured(records)),
     )
 

@@ -11,11 +11,15 @@ from twoclock.models.mdp import Mdp
 from twoclock.models.sampling import alias_table
 from twoclock.models.soft import SoftMdp
 from twoclock.models.soft_truth import soft_truth
-from twoclock.models.toy_text import from_gymnasium
 from twoclock.models.validate import number
 from twoclock.problems.entropy_mdp import EntropyMdp, check_sampling, entropy_mdp
 
 __all__ = ["forest", "frozen_lake", "random_entropy_mdp"]
+
+_LAKES = {
+    4: ("SFFF", "FHFH", "FFFH", "HFFG"),
+    8: ("SFFFFFFF", "FFFFFFFF", "FFFHFFFF", "FFFFFHFF", "FFFHFFFF", "FHHFFFHF", "FHFFHFHF", "FFFHFFFG"),
+}
 
 
 def forest(temp: float = 0.1, gamma: float = 0.9, sampling: str = "restart") -> EntropyMdp:
@@ -36,12 +40,26 @@ def frozen_lake(
 ) -> EntropyMdp:
     """Gymnasium's FrozenLake on its 4×4 or 8×8 map: reach the goal over slippery ice, past the holes.
 
-    Episodes end in a hole or at the goal, which alone earns 1; there is no limit on the number of steps.
+    Left, down, right and up; on slippery ice a step goes where it aims, or to either side of it, a third of the time
+    each. Episodes end in a hole or at the goal, which alone earns 1; there is no limit on the number of steps.
+
+    Reference: Towers et al., *Gymnasium*, 2024; the table is the same as ``from_gymnasium`` reads there.
     """
-    if size not in (4, 8):
+    if size not in _LAKES:
         raise InputError(f"`size` must be 4 or 8, the maps that Gymnasium names, got {size}")
-    mdp, start = from_gymnasium("FrozenLake-v1", gamma, map_name=f"{size}x{size}", is_slippery=slippery)
-    return entropy_mdp(mdp, temp, start, sampling)
+    letters = "".join(_LAKES[size])
+    P, r = np.zeros((size**2, 4, size**2)), np.zeros((size**2, 4, size**2))
+    discount = np.full(P.shape, gamma)
+    for s, a in np.ndindex(size**2, 4):
+        for turn in (-1, 0, 1) if slippery else (0,):
+            down, right = ((0, -1), (1, 0), (0, 1), (-1, 0))[(a + turn) % 4]
+            row, col = (min(max(at + by, 0), size - 1) for at, by in ((s // size, down), (s % size, right)))
+            t = row * size + col
+            P[s, a, t] += 1 / 3 if slippery else 1
+            r[s, a, t], discount[s, a, t] = letters[t] == "G", 0 if letters[t] in "GH" else gamma
+    ends = [s for s, letter in enumerate(letters) if letter in "GH"]
+    P[ends], r[ends], discount[ends] = np.eye(size**2)[0], 0, 0
+    return entropy_mdp(Mdp(P, r, discount), temp, 0, sampling)
 
 
 def random_entropy_mdp(
