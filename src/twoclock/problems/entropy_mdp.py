@@ -90,7 +90,8 @@ class EntropyMdp:
         a = _choose(jnp.exp(self._log_pi(theta, s)), u[0])
         t = lookup(jnp.asarray(self.next), (s, a), u[1])
         gamma = entry(self.gamma, s, a, t)
-        x = Step(s, a, t, entry(self.r, s, a, t), None if self.gamma.size == 1 else gamma, episode and episode[1])
+        horizon = None if episode is None else episode[1]
+        x = Step(s, a, t, entry(self.r, s, a, t), None if self.gamma.size == 1 else gamma, horizon)
         if self.sampling == "iid":
             return x, env
         if self.sampling == "stationary":
