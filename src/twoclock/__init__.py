@@ -10,6 +10,7 @@ from twoclock.schedules import Constant, Power
 from twoclock.settings import grid
 from twoclock.solve import solve
 from twoclock.theory import certify
+from twoclock.tune import tune
 
 if TYPE_CHECKING:
     from twoclock import plot
@@ -33,6 +34,7 @@ __all__ = [
     "problems",
     "solve",
     "theory",
+    "tune",
 ]
 
 

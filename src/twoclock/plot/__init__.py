@@ -2,6 +2,7 @@
 
 from twoclock.plot.figures import COLOURS, LABELS, MARKERS, caption, figure, render, stamp
 from twoclock.plot.lines import compare, curves, ratios, slope
+from twoclock.plot.sensitivity import sensitivity
 from twoclock.plot.summary import summary
 from twoclock.plot.tables import table
 
@@ -15,6 +16,7 @@ __all__ = [
     "figure",
     "ratios",
     "render",
+    "sensitivity",
     "slope",
     "stamp",
     "summary",
