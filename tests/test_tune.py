@@ -112,7 +112,7 @@ SHIFTS = "alpha.shift,beta.shift,lam.shift"
 WIDE = {"alpha.c": (0.1, 30.0), "beta.c": (0.1, 100.0)}
 TRUTH_FREE = {
     "policy evaluation": (tc.problems.walk_dependent(), "error", WIDE, 3000),
-    "regulator": (tc.problems.paper_lqr(), "gap", {"alpha.c": (0.1, 10.0), SHIFTS: (300.0, 10_000.0)}, 3000),
+    "regulator": (tc.problems.paper_lqr(), "gap", {"alpha.c": (0.1, 10.0), SHIFTS: (300.0, 10_000.0)}, 2000),
     "quadratic": (tc.problems.quadratic(dim=3), "error", WIDE, 2000),
 }
 
