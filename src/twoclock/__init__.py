@@ -7,8 +7,10 @@ from twoclock.core import InputError
 from twoclock.methods import Fast, PlugIn, Polyak, Standard
 from twoclock.result import Result, load
 from twoclock.schedules import Constant, Power
+from twoclock.settings import grid
 from twoclock.solve import solve
 from twoclock.theory import certify
+from twoclock.tune import tune
 
 if TYPE_CHECKING:
     from twoclock import plot
@@ -24,6 +26,7 @@ __all__ = [
     "Result",
     "Standard",
     "certify",
+    "grid",
     "load",
     "methods",
     "models",
@@ -31,6 +34,7 @@ __all__ = [
     "problems",
     "solve",
     "theory",
+    "tune",
 ]
 
 

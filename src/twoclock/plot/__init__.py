@@ -3,6 +3,7 @@
 from twoclock.plot.figures import COLOURS, LABELS, MARKERS, caption, figure, render, stamp
 from twoclock.plot.grids import LEFT_DOWN_RIGHT_UP, UP_RIGHT_DOWN_LEFT, grid_world
 from twoclock.plot.lines import compare, curves, ratios, slope
+from twoclock.plot.sensitivity import sensitivity
 from twoclock.plot.summary import summary
 from twoclock.plot.tables import table
 
@@ -19,6 +20,7 @@ __all__ = [
     "grid_world",
     "ratios",
     "render",
+    "sensitivity",
     "slope",
     "stamp",
     "summary",

@@ -1,0 +1,217 @@
+"""How far a candidate is from a solution, told by samples alone: E[F] and E[G] where it stands."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from twoclock.core import Key, Operator, PyTree, pytree
+from twoclock.run import Carry, run
+
+_BATCHES = 16
+_ENTRIES, _DIRECTIONS = 64, 32
+# Singular values below these shares of the largest count as zero: of ∂G/∂ω, and of the curvature, where a direction so
+# flat would show nothing but noise.
+_CUT, _FLAT = 1e-6, 1e-3
+
+
+@pytree
+class Oracle:
+    """The oracle half of a problem and nothing else: whoever gets this cannot look at the answer."""
+
+    problem: Any
+
+    def init(self, key: Key) -> tuple[PyTree, PyTree, PyTree]:
+        return self.problem.init(key)
+
+    def noise(self, key: Key) -> PyTree:
+        return self.problem.noise(key)
+
+    def draw(self, u: PyTree, theta: PyTree, env: PyTree) -> tuple[PyTree, PyTree]:
+        return self.problem.draw(u, theta, env)
+
+    def F(self, theta: PyTree, omega: PyTree, x: PyTree) -> PyTree:
+        return self.problem.F(theta, omega, x)
+
+    def G(self, theta: PyTree, omega: PyTree, x: PyTree) -> PyTree:
+        return self.problem.G(theta, omega, x)
+
+
+@dataclass(frozen=True)
+class Residuals:
+    """One entry a setting and seed; infinite where a lane had diverged, or does so while it is looked at.
+
+    Attributes:
+        distance: an estimate of ‖S⁺(E F − B·E G)‖², see ``residuals``; NaN where θ and ω are too large for it.
+        slow: that of ‖E F − B·E G‖²; like the others unbiased, but for the error of the slopes, and maybe negative.
+        rest: that of the part of ‖E G‖² which B does not act on; 0 but for a large ω.
+        unit: ‖J_F‖²/‖J_G‖², which turns a square of G into one of F.
+        F: that of ‖E F‖².
+        G: that of ‖E G‖².
+    """
+
+    distance: np.ndarray
+    slow: np.ndarray
+    rest: np.ndarray
+    unit: np.ndarray
+    F: np.ndarray
+    G: np.ndarray
+
+
+def samples_used(samples: int) -> int:
+    """The samples that are drawn where so many are asked for: batches of equal length, and one before them."""
+    return max(samples // (_BATCHES + 1), 1) * (_BATCHES + 1)
+
+
+def residuals(
+    problem: Any, methods: Any, seeds: Sequence[int], carry: Carry, step: int, samples: int, *, own: bool
+) -> Residuals:
+    """The squared means of F and G at the estimates of a run, on the samples that come after it.
+
+        (1/#pairs) Σ ⟨m_i, m_j⟩   over the pairs of batch means that are neither the same nor neighbours
+
+    The batches are 16 stretches of the samples that the run would have seen next, with θ and ω standing still. Where
+    samples are independent the estimate is unbiased; on a chain its bias falls geometrically with the length of a
+    batch. One more batch before them lets a chain settle and measures the slopes of E F and E G. With them
+
+        E F − B·E G,    B = F_ω G_ω⁺             is E F where one Newton step would take ω: ∇h(θ) to first order
+        S⁺(E F − B·E G),    S = F_θ − B·G_θ      is the Newton step of θ: θ − θ* to first order
+
+    both exactly where F and G are affine. The second needs θ and ω to have no more than 64 entries together; a larger ω
+    is corrected for along 32 random directions. Nothing but ``draw``, F and G is called.
+
+    Args:
+        problem, methods, seeds, carry, own: as for ``run``, where it stopped.
+        step: the step that the carry is at.
+        samples: about how many to draw for each lane.
+    """
+    oracle, length = Oracle(problem), samples_used(samples) // (_BATCHES + 1)
+    directions, whole = _directions(carry.state.theta, carry.state.omega)
+    slopes = Slopes(np.stack([directions] * len(carry.alive)))
+    *_, tick = run(oracle, slopes, seeds, [step + length], _stand(slopes, methods, carry), step, own=own)
+    carry = tick.carry()
+    J_F, J_G = (np.asarray(total) / length for total in carry.state.totals)
+    step, probe, means = step + length, Probe(), []
+    marks = [step + length * i for i in range(_BATCHES + 1)]
+    for tick in run(oracle, probe, seeds, marks, _stand(probe, slopes, carry), step, own=own):
+        if tick.row is not None:
+            carry = tick.carry()
+            means.append([_flat(total, carry.alive.shape) for total in carry.state.totals])
+    alive = np.asarray(carry.alive)
+    F, G = (np.diff(np.stack(part), axis=0) / length for part in zip(*means, strict=True))
+    J_F, J_G = (np.where(alive[..., None, None], J, 0.0) for J in (J_F, J_G))
+    parts = _parts(J_F, J_G, F, G, whole)
+    return Residuals(*(np.where(alive, part, np.inf) for part in parts))
+
+
+@pytree
+class Still:
+    """A state that does not move, and what was added up meanwhile."""
+
+    theta: PyTree
+    omega: PyTree
+    totals: tuple[PyTree, PyTree]
+
+
+@pytree
+class Probe:
+    """A method that stands still and adds up F and G."""
+
+    def init(self, theta: PyTree, omega: PyTree) -> Still:
+        return Still(theta, omega, jax.tree.map(jnp.zeros_like, (theta, omega)))
+
+    def step(self, F: Operator, G: Operator, state: Still, x: PyTree, k: Any) -> Still:
+        seen = F(state.theta, state.omega, x), G(state.theta, state.omega, x)
+        return Still(state.theta, state.omega, jax.tree.map(jnp.add, state.totals, seen))
+
+    def estimate(self, state: Still) -> tuple[PyTree, PyTree]:
+        return state.theta, state.omega
+
+
+@pytree
+class Slopes:
+    """A method that stands still and adds up the derivatives of F and G along directions of (θ, ω), one a row."""
+
+    directions: Any
+
+    def init(self, theta: PyTree, omega: PyTree) -> Still:
+        rows = len(self.directions)
+        flat = ravel_pytree(theta)[0], ravel_pytree(omega)[0]
+        return Still(theta, omega, jax.tree.map(lambda vector: jnp.zeros((rows, vector.size), vector.dtype), flat))
+
+    def step(self, F: Operator, G: Operator, state: Still, x: PyTree, k: Any) -> Still:
+        here, back = ravel_pytree((state.theta, state.omega))
+
+        def operators(flat: Any) -> tuple[Any, Any]:
+            at = *back(flat), x
+            return ravel_pytree(F(*at))[0], ravel_pytree(G(*at))[0]
+
+        directions = self.directions.astype(here.dtype)
+        along = jax.vmap(lambda direction: jax.jvp(operators, (here,), (direction,))[1])(directions)
+        return Still(state.theta, state.omega, jax.tree.map(lambda a, b: a + b.astype(a.dtype), state.totals, along))
+
+    def estimate(self, state: Still) -> tuple[PyTree, PyTree]:
+        return state.theta, state.omega
+
+
+@jax.jit
+def _stand(probe: Any, methods: Any, carry: Carry) -> Carry:
+    """The probes where the methods are."""
+    by_seed = jax.vmap(lambda probe, method, state: probe.init(*method.estimate(state)), in_axes=(None, None, 0))
+    by_method = jax.vmap(by_seed, axis_size=carry.alive.shape[0])
+    return Carry(by_method(probe, methods, carry.state), carry.env, carry.alive, carry.last)
+
+
+def _directions(theta: PyTree, omega: PyTree) -> tuple[np.ndarray, bool]:
+    """Directions of (θ, ω), one a row, and whether they are all of them or some of ω alone."""
+    slow, fast = (sum(math.prod(leaf.shape[2:]) for leaf in jax.tree.leaves(tree)) for tree in (theta, omega))
+    if slow + fast <= _ENTRIES:
+        return np.eye(slow + fast), True
+    some = np.eye(fast)
+    if fast > _DIRECTIONS:
+        some = np.linalg.qr(np.random.default_rng(0).standard_normal((fast, _DIRECTIONS)))[0].T
+    return np.concatenate([np.zeros((len(some), slow)), some], axis=1), False
+
+
+def _flat(tree: PyTree, lanes: tuple[int, ...]) -> np.ndarray:
+    """Settings × seeds × entries."""
+    leaves = [np.asarray(leaf).reshape(*lanes, -1) for leaf in jax.tree.leaves(tree) if leaf.size]
+    return np.concatenate([np.zeros((*lanes, 0)), *leaves], axis=-1)
+
+
+def _parts(J_F: np.ndarray, J_G: np.ndarray, F: np.ndarray, G: np.ndarray, whole: bool) -> tuple[np.ndarray, ...]:
+    """From slopes (… × directions × entries) and batch means (batches × … × entries), the fields of ``Residuals``."""
+    split = F.shape[-1] if whole else 0
+    (F_theta, F_omega), (G_theta, G_omega) = ((J[..., :split, :], J[..., split:, :]) for J in (J_F, J_G))
+    back = np.linalg.pinv(G_omega, rcond=_CUT)
+    slow, rest = F - _times(_times(G, back), F_omega), G - _times(_times(G, back), G_omega)
+    size_F, size_G = (np.sum(J**2, axis=(-2, -1)) for J in (F_omega, G_omega))
+    unit = np.divide(size_F, size_G, out=np.zeros_like(size_F), where=size_G > 0)
+    distance = np.full(size_F.shape, np.nan)
+    if whole:
+        S = F_theta - G_theta @ back @ F_omega
+        distance = _squared_mean(_times(slow, np.linalg.pinv(S, rcond=_FLAT)))
+    return distance, _squared_mean(slow), _squared_mean(rest), unit, _squared_mean(F), _squared_mean(G)
+
+
+def _times(rows: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    """Row vectors (batches × …) times one matrix for each lane."""
+    return np.einsum("...d,...de->...e", rows, matrix)
+
+
+def _squared_mean(means: np.ndarray) -> np.ndarray:
+    """From batch means: all pairs, less each with itself and with the next."""
+
+    def dot(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return np.sum(a * b, axis=-1)
+
+    count, total = len(means), means.sum(axis=0)
+    pairs = dot(total, total) - dot(means, means).sum(axis=0) - 2 * dot(means[:-1], means[1:]).sum(axis=0)
+    return pairs / ((count - 1) * (count - 2))

@@ -1,0 +1,227 @@
+"""Tuning: what is tried, how it is judged, and that no truth is needed for it."""
+
+import math
+
+import jax
+import numpy as np
+import pytest
+
+import twoclock as tc
+from twoclock.candidates import draw, keeps_order
+from twoclock.settings import with_settings
+
+FAST = tc.Fast(tc.Power(1.0, shift=50.0), tc.Power(4.0, shift=50.0), tc.Power(20.0, shift=50.0))
+ONE = tc.problems.quadratic(dim=2)
+SPACE = {"alpha.c": (0.05, 50.0)}
+
+
+def at_end(problem, methods, metric, steps, seeds=60):
+    results = tc.solve(problem, methods, steps, seeds, marks=[steps])
+    return {label: float(result.history[metric].mean()) for label, result in results.items()}
+
+
+@pytest.fixture(scope="module")
+def found():
+    with jax.enable_x64(True):
+        return tc.tune(ONE, FAST, SPACE, steps=400, rungs=3)
+
+
+def test_the_choice_is_as_good_as_the_best_of_a_fine_grid(found):
+    tried = tc.grid(FAST, **{"alpha.c": np.geomspace(0.05, 20, 24)}) | {"found": found.method}
+    errors = at_end(ONE, tried, "error", 400)
+    assert errors["found"] <= 1.2 * min(errors.values())
+
+
+def test_the_ranking_says_what_was_tried(found):
+    table = found.ranking
+    assert len(table) == 32
+    assert table["rung"].is_monotonic_decreasing
+    assert table.groupby("rung")["steps"].first().tolist() == [200, 400, 400]
+    assert table.groupby("rung")["seeds"].first().tolist() == [8, 8, 16]
+    last = table[table["rung"] == 2]
+    assert len(last) == 8
+    assert last["score"].is_monotonic_increasing
+    assert (last["low"] <= last["score"]).all()
+    assert (last["score"] <= last["high"]).all()
+    assert (last["ratio_low"] <= last["ratio"]).all()
+    assert last["ratio"].iloc[0] == 1
+    assert table["alpha.c"].between(0.05, 50).all()
+    assert 1.0 in table["alpha.c"].tolist()  # the method as it came
+    assert found.settings["alpha.c"] == last["alpha.c"].iloc[0] == found.method.alpha.c
+    assert str(found.method.beta) == str(FAST.beta)
+
+
+def test_scores_are_those_of_solve(found):
+    result = tc.solve(ONE, found.method, 400, range(1_000_016, 1_000_032), marks=[400])
+    assert found.ranking["score"].iloc[0] == pytest.approx(result.history["error"].mean(), rel=1e-9)
+
+
+def test_sensitivity_moves_one_setting_at_a_time(found):
+    curve = found.sensitivity
+    assert set(curve["setting"]) == {"alpha.c"}
+    assert curve["value"].is_monotonic_increasing
+    assert found.settings["alpha.c"] in curve["value"].tolist()
+    assert curve.loc[curve["value"] == found.settings["alpha.c"], "ratio"].item() == 1
+    assert len(curve) >= 3
+
+
+def test_repr_and_picture(found):
+    assert repr(found).startswith(f"Tuned(alpha.c={found.settings['alpha.c']:g}; error ")
+    assert "\n" not in repr(found)
+    assert found.plot().axes[0].get_xlabel() == "alpha.c"
+
+
+def test_the_same_call_gives_the_same_answer_and_compiles_nothing(found, compilations):
+    tc.tune(ONE, FAST, SPACE, steps=400, rungs=3)
+    before = compilations()
+    again = tc.tune(ONE, FAST, SPACE, steps=400, rungs=3)
+    assert compilations() == before
+    assert again.ranking.equals(found.ranking)
+    tc.tune(ONE, tc.Fast("0.5/(k+9)", "2/(k+9)", "9/(k+9)"), {"alpha.c": (0.1, 1.0)}, steps=300, rungs=4, seed=3)
+    assert compilations() == before
+
+
+def test_the_budget_is_kept_and_used():
+    for metric in ("error", "residual"):
+        spent = tc.tune(ONE, FAST, SPACE, steps=340, budget=200_000, metric=metric, rungs=2).spec["spent"]
+        assert 0.5 * 200_000 < spent <= 200_000
+
+
+def test_without_truth_the_answer_is_never_looked_at():
+    def forbidden(theta, omega):
+        raise AssertionError("a look at the answer")
+
+    problem = tc.problems.custom(
+        F=lambda t, w, x: w - 1, G=lambda t, w, x: w - t + x, noise=lambda key: jax.random.normal(key),
+        theta=0.0, omega=0.0, measure=forbidden,
+    )  # fmt: skip
+    found = tc.tune(problem, FAST, SPACE, steps=340, metric="residual", rungs=1)
+    assert {"F", "F_se", "G", "G_se"} <= set(found.ranking.columns)
+    assert found.metric == "residual"
+
+
+def test_a_problem_that_knows_nothing_is_tuned_by_its_residuals():
+    problem = tc.problems.custom(
+        F=lambda t, w, x: w - 1, G=lambda t, w, x: w - t + x, noise=lambda key: jax.random.normal(key),
+        theta=0.0, omega=0.0,
+    )  # fmt: skip
+    assert tc.tune(problem, FAST, SPACE, steps=340, rungs=1).metric == "residual"
+
+
+SHIFTS = "alpha.shift,beta.shift,lam.shift"
+WIDE = {"alpha.c": (0.1, 30.0), "beta.c": (0.1, 100.0)}
+TRUTH_FREE = {
+    "policy evaluation": (tc.problems.walk_dependent(), "error", WIDE, 3000),
+    "regulator": (tc.problems.paper_lqr(), "gap", {"alpha.c": (0.1, 10.0), SHIFTS: (300.0, 10_000.0)}, 2000),
+    "quadratic": (tc.problems.quadratic(dim=3), "error", WIDE, 2000),
+}
+
+
+@pytest.mark.parametrize("name", TRUTH_FREE)
+def test_the_choice_without_truth_is_within_half_again_of_the_choice_with_it(name):
+    problem, metric, space, steps = TRUTH_FREE[name]
+    method = tc.Fast(tc.Power(1.0, shift=300.0), tc.Power(4.0, shift=300.0), tc.Power(100.0, shift=300.0))
+    found = {kind: tc.tune(problem, method, space, steps, metric=kind, rungs=3) for kind in (metric, "residual")}
+    ends = at_end(problem, {kind: f.method for kind, f in found.items()}, metric, steps, seeds=100)
+    assert ends["residual"] <= 1.5 * ends[metric]
+
+
+def test_an_instance_for_each_seed_and_a_wrapped_method():
+    problem = jax.tree_util.Partial(
+        tc.problems.random_policy_evaluation, states=4, actions=2, features=2, operator="td"
+    )
+    method = tc.Polyak(tc.Standard(tc.Power(1.0, p=0.5, shift=50.0), 0.0))
+    found = tc.tune(problem, method, {"method.alpha.c": (0.01, 1.0)}, steps=200, rungs=1)
+    assert found.method.method.alpha.c == found.settings["method.alpha.c"]
+
+
+def test_diverged_settings_lose():
+    found = tc.tune(ONE, FAST, {"alpha.c": (0.1, 1e8)}, steps=400, rungs=2, order=False)
+    assert found.ranking["diverged"].iloc[0] == 0
+    for _, rung in found.ranking.groupby("rung"):
+        assert rung["diverged"].is_monotonic_increasing
+    assert found.ranking["diverged"].max() == 1
+    with pytest.raises(tc.InputError, match="`space` has no setting that does not diverge"):
+        tc.tune(ONE, FAST, {"alpha.c": (1e7, 1e8)}, steps=400, rungs=1, order=False)
+
+
+def everywhere(method, steps):
+    k = np.arange(steps + 1)
+    a, b, lam = (np.asarray(jax.vmap(s)(k)) for s in (method.alpha, method.beta, method.lam))
+    return bool(np.all(a <= b) and np.all(b <= lam) and np.all(lam <= 1))
+
+
+def test_what_is_tried_keeps_the_order_at_every_step():
+    space = {"alpha.c": (0.1, 10.0), "alpha.p": (0.5, 1.0), "beta.c": (0.1, 10.0), "lam.shift": (20.0, 2000.0)}
+    points = draw(FAST, space, 64, 0, lambda methods: keeps_order(methods, 5000))
+    methods = [with_settings(FAST, point) for point in points]
+    assert all(everywhere(method, 5000) for method in methods)
+    anything = [with_settings(FAST, p) for p in draw(FAST, space, 64, 0, lambda methods: np.ones(len(methods), bool))]
+    assert keeps_order(anything, 5000).tolist() == [everywhere(method, 5000) for method in anything]
+    assert not keeps_order(anything, 5000).all()
+
+
+@pytest.mark.parametrize(
+    ("method", "fast", "ok"),
+    [
+        (tc.Standard(0.1, 0.2), True, True),
+        (tc.Standard(0.2, 0.1), True, False),
+        (tc.Standard(0.2, 0.0), False, True),  # ω has no entries
+        (tc.Fast(0.1, 0.0, 0.05), False, False),
+        (tc.Fast(0.1, 0.2, 0.1), True, False),
+        (tc.Fast(0.1, 0.2, 1.1), True, False),
+        (tc.Fast(0.1, 0.2, 0.3, lam_g=0.1), True, False),
+        (tc.Polyak(tc.Fast(0.2, 0.1, 0.3)), True, False),
+        (tc.Fast("1/(k+1)", "1/(k+10)", "2/(k+2)"), True, False),
+        (tc.Fast(tc.Power(0.1, p=0.5), 0.2, lambda k: 0.3), True, True),
+        (tc.methods.Lstd(), True, True),
+    ],
+)
+def test_order(method, fast, ok):
+    assert keeps_order([method], 1000, fast).tolist() == [ok]
+
+
+def test_candidates_are_spread_evenly_on_a_log_scale():
+    points = draw(FAST, {"alpha.c": (0.01, 100.0)}, 128, 0, lambda methods: np.ones(len(methods), bool))
+    logs = np.sort([math.log10(p["alpha.c"]) for p in points[1:]])
+    np.testing.assert_allclose(logs, np.linspace(-2, 2, 127), atol=0.1)
+    assert points[0] == {"alpha.c": 1.0}
+    other = draw(FAST, {"alpha.c": (0.01, 100.0)}, 128, 1, lambda methods: np.ones(len(methods), bool))
+    assert points[1:] != other[1:]
+
+
+def tune(problem=ONE, method=FAST, space=SPACE, **options):
+    return tc.tune(problem, method, space, **{"steps": 100, **options})
+
+
+CASES = {
+    "empty space": (lambda: tune(space={}), "`space` must map settings to"),
+    "no space": (lambda: tune(space=["alpha.c"]), "`space` must map settings to"),
+    "low above high": (lambda: tune(space={"alpha.c": (2, 1)}), r"`alpha.c` must have 0 < low < high, .* got \(2, 1\)"),
+    "not positive": (lambda: tune(space={"alpha.c": (0, 1)}), r"`alpha.c` must have 0 < low < high"),
+    "infinite": (lambda: tune(space={"alpha.c": (1, math.inf)}), r"`alpha.c` must have 0 < low < high"),
+    "one number": (lambda: tune(space={"alpha.c": 1.0}), r"`alpha.c` must be given as \(low, high\), got 1.0"),
+    "three numbers": (lambda: tune(space={"alpha.c": (1, 2, 3)}), r"`alpha.c` must be given as \(low, high\)"),
+    "unknown": (lambda: tune(space={"alhpa.c": (1, 2)}), r"`alhpa.c` is not a setting of Fast; did you mean `alp"),
+    "not a number": (lambda: tune(space={"alpha": (1, 2)}), "`alpha` is not a number and cannot be tuned; try alpha.c"),
+    "against the field's rule": (lambda: tune(space={"alpha.p": (0.5, 2)}), r"`Power\(p=…\)` must lie in \[0, 1\]"),
+    "no order": (lambda: tune(space={"alpha.c": (1e3, 1e4)}), "`space` has too few settings with α ≤ β ≤ λ ≤ 1: 0 of"),
+    "small budget": (lambda: tune(budget=1000), "`budget` must be at least .* for rungs=4 at steps=100, got 1000"),
+    "budget text": (lambda: tune(budget="much"), "`budget` must be at least .*, got 'much'"),
+    "metric": (lambda: tune(metric="regret"), "`metric` must be one of error, .*residual, got 'regret'"),
+    "rungs": (lambda: tune(rungs=0), "`rungs` must be a whole number from 1 to 10, got 0"),
+    "seed": (lambda: tune(seed=-1), "`seed` must be a whole number from 0"),
+    "steps": (lambda: tune(steps=0), "`steps` must lie in 1"),
+    "no problem": (lambda: tune(problem=3), "`problem` must have init, noise, draw, F and G"),
+    "no F": (lambda: tune(problem=object()), "`problem` must have init, noise, draw, F and G"),
+    "bound": (lambda: tune(bound=-1.0), "`bound` must be positive"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_one_clear_line(case):
+    make, words = CASES[case]
+    with pytest.raises(tc.InputError, match=words) as error:
+        make()
+    assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 200
