@@ -15,6 +15,7 @@ MAY_IMPORT = {
     "core": set(),
     "trees": BASE,
     "schedules": BASE,
+    "settings": BASE,
     "keys": set(),
     "native": set(),
     "methods": NUMBERS,

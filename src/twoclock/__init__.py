@@ -7,6 +7,7 @@ from twoclock.core import InputError
 from twoclock.methods import Fast, PlugIn, Polyak, Standard
 from twoclock.result import Result, load
 from twoclock.schedules import Constant, Power
+from twoclock.settings import grid
 from twoclock.solve import solve
 from twoclock.theory import certify
 
@@ -24,6 +25,7 @@ __all__ = [
     "Result",
     "Standard",
     "certify",
+    "grid",
     "load",
     "methods",
     "models",

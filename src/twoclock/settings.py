@@ -1,0 +1,119 @@
+"""The numbers inside a method, by path: read one, change one, lay out a grid of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import itertools
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from twoclock.core import InputError, Method
+
+
+def grid(method: Method, **values: Any) -> dict[str, Method]:
+    """Every combination of settings of a method, each under a label that says what was set.
+
+    Methods that differ only in numbers run as one program: ``tc.solve(problem, tc.grid(…))`` compiles once.
+
+    Args:
+        method: what every setting that is not named is taken from.
+        values: path → the values to try, ``**{"alpha.c": [0.5, 1.0]}``. A path goes through the fields and into a
+            wrapped method (``"method.alpha.c"`` for ``Polyak``); paths joined by commas (``"alpha.c,beta.c"``) take
+            the same value together; a whole schedule may be set too (``"lam": ["1/(k+10)", 0.1]``).
+
+    >>> import twoclock as tc
+    >>> list(grid(tc.Fast(), **{"alpha.c": [0.5, 1], "lam.c": [40]}))
+    ['alpha.c=0.5 lam.c=40', 'alpha.c=1 lam.c=40']
+    """
+    if not values:
+        raise InputError("`grid` needs a setting to vary, got none; try `grid(method, **{'alpha.c': [0.5, 1.0]})`")
+    lists = {path: _values(path, tried) for path, tried in values.items()}
+    for path in lists:
+        setting(method, path)
+    out: dict[str, Method] = {}
+    for chosen in itertools.product(*lists.values()):
+        picked = dict(zip(lists, chosen, strict=True))
+        label = " ".join(f"{path}={text(value)}" for path, value in picked.items())
+        if label in out:
+            raise InputError(f"`grid` has the setting {label} twice; name each value once")
+        out[label] = with_settings(method, picked)
+    return out
+
+
+def with_settings(method: Method, values: dict[str, Any]) -> Method:
+    """The method with each path set to its value."""
+    for path, value in values.items():
+        method = with_setting(method, path, value)
+    return method
+
+
+def with_setting(method: Method, path: str, value: Any) -> Method:
+    """The method with the field at the path set to a value; fields check it as they do when the method is made.
+
+    >>> import twoclock as tc
+    >>> str(with_setting(tc.Polyak(tc.Fast()), "method.alpha.c", 0.5).method.alpha)
+    '0.5/(k+20)'
+    """
+    for part in _split(path):
+        setting(method, part)
+        method = _replace(method, part.split("."), value)
+    return method
+
+
+def setting(method: Method, path: str) -> Any:
+    """What is at the path; of paths joined by commas, at the first.
+
+    >>> import twoclock as tc
+    >>> setting(tc.Fast(), "alpha.shift")
+    20.0
+    """
+    known = paths(method)
+    for part in _split(path):
+        if part not in known:
+            near = difflib.get_close_matches(part, known, n=1, cutoff=0.5)
+            remedy = f"did you mean `{near[0]}`?" if near else f"it has {', '.join(known) or 'none'}"
+            raise InputError(f"`{part}` is not a setting of {type(method).__name__}; {remedy}")
+    return known[_split(path)[0]]
+
+
+def paths(method: Any, prefix: str = "") -> dict[str, Any]:
+    """Everything that can be set, path → value: each field, and the fields of the dataclasses in them.
+
+    >>> import twoclock as tc
+    >>> list(paths(tc.Standard(alpha=0.1, beta=0.2)))
+    ['alpha', 'alpha.c', 'beta', 'beta.c']
+    """
+    found: dict[str, Any] = {}
+    for field in dataclasses.fields(method) if dataclasses.is_dataclass(method) else ():
+        value = getattr(method, field.name)
+        found[prefix + field.name] = value
+        found.update(paths(value, f"{prefix}{field.name}."))
+    return found
+
+
+def text(value: Any) -> str:
+    """A value as a label shows it: six digits where that loses nothing."""
+    if isinstance(value, float):
+        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+    return str(value)
+
+
+def _values(path: str, tried: Any) -> list[Any]:
+    if isinstance(tried, str) or not isinstance(tried, Iterable):
+        raise InputError(f"`{path}` must be given a list of values, got {tried!r}; write [{tried!r}]")
+    values = [value.item() if isinstance(value, np.generic) else value for value in tried]
+    if not values:
+        raise InputError(f"`{path}` must be given at least one value, got an empty list")
+    return values
+
+
+def _split(path: str) -> list[str]:
+    return [part.strip() for part in path.split(",")]
+
+
+def _replace(thing: Any, names: list[str], value: Any) -> Any:
+    first, *rest = names
+    return dataclasses.replace(thing, **{first: _replace(getattr(thing, first), rest, value) if rest else value})
