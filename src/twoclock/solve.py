@@ -83,7 +83,7 @@ def solve(
     spec = {"steps": steps, "seeds": seeds, "marks": marks, "precision": precision, "bound": bound}
     results: dict[str, Result] = {}
     with jax.enable_x64(precision == "float64"), patience() as asked:
-        one, all_of_them, own = _instances(problem, seeds)
+        one, all_of_them, own = instances(problem, seeds)
         for number, labels in enumerate(_alike(labelled)):
             methods = [labelled[label] for label in labels]
             checks.check_fit(one, methods[0])
@@ -105,7 +105,7 @@ def solve(
     return {label: results[label] for label in labelled} if isinstance(method, Mapping) else results[""]
 
 
-def _instances(problem: Any, seeds: list[int]) -> tuple[Any, Any, bool]:
+def instances(problem: Any, seeds: list[int]) -> tuple[Any, Any, bool]:
     """One problem to look at, all of them to run, and whether each seed has its own."""
     if hasattr(problem, "F"):
         ready = _cast(problem)
