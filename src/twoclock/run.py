@@ -24,8 +24,8 @@ from twoclock import keys
 from twoclock.core import PyTree, pytree
 from twoclock.native import jit_loop
 
-# Lanes are walked in groups, each on one thread and, where there are several devices, one device. The size of a group is
-# fixed, not taken from the machine, so that the same seeds give the same bits on any number of cores.
+# Lanes are walked in groups, each on one thread and, where there are several devices, on one of them. The size of a
+# group is fixed, not taken from the machine, so that the same seeds give the same bits on any number of cores.
 LARGEST_GROUP = 256
 SMALLEST_SHARE = 32
 # Lanes of several methods that share the noise of their seeds: as many as a core's own cache holds.
@@ -117,6 +117,7 @@ class _Group:
     """Some of the lanes and the programs that walk them. The carry passes through, so that a walk can be cut short.
 
     Args:
+        problem: the problem; where each seed has its own, those of this group's seeds.
         lanes: which methods and which seeds.
         device: where they live; None for the only one there is.
     """
@@ -133,7 +134,7 @@ class _Group:
         bound: float | None,
     ) -> None:
         self.lanes, self.device, self.own = lanes, device, own
-        self.problem = self._here(jax.tree.map(lambda leaf: leaf[lanes[1]], problem) if own else problem)
+        self.problem = self._here(problem)
         self.methods = self._here(jax.tree.map(lambda leaf: leaf[lanes[0]], methods))
         self.bound = None if bound is None else np.float64(bound)
         self.streams = self._here(_streams(jnp.asarray(seeds[lanes[1]].astype(np.uint32))))
@@ -167,7 +168,7 @@ class _Group:
         return {name: np.asarray(value) for name, value in row.items()}
 
 
-def _groups(problem: Any, methods: Any, seeds: np.ndarray, count: int, *rest: Any) -> list[_Group]:
+def _groups(problem: Any, methods: Any, seeds: np.ndarray, count: int, own: bool, *rest: Any) -> list[_Group]:
     """The lanes, methods × seeds, in groups of one shape that take turns on the devices."""
     devices = jax.devices()
     if jax.default_backend() == "cpu":
@@ -175,13 +176,16 @@ def _groups(problem: Any, methods: Any, seeds: np.ndarray, count: int, *rest: An
         together = _methods_together(count, share, len(seeds) // share)
     else:
         share, together = -(-len(seeds) // len(devices)), count
-    lanes = [
-        (slice(i, i + together), slice(j, j + share))
-        for i in range(0, count, together)
-        for j in range(0, len(seeds), share)
-    ]
     homes: list[Sharding | None] = [None] if len(devices) == 1 else [SingleDeviceSharding(d) for d in devices]
-    return [_Group(problem, methods, seeds, part, homes[i % len(homes)], *rest) for i, part in enumerate(lanes)]
+    parts = [slice(j, j + share) for j in range(0, len(seeds), share)]
+    cut = own and len(parts) > 1  # groups of the same seeds share one copy of their problems
+    problems = [jax.tree.map(lambda leaf, p=part: leaf[p], problem) if cut else problem for part in parts]
+    rows = [slice(i, i + together) for i in range(0, count, together)]
+    lanes = [(row, part, of_seeds) for row in rows for part, of_seeds in zip(parts, problems, strict=True)]
+    return [
+        _Group(of_seeds, methods, seeds, (row, part), homes[i % len(homes)], own, *rest)
+        for i, (row, part, of_seeds) in enumerate(lanes)
+    ]
 
 
 def _group_size(seeds: int) -> int:
