@@ -58,7 +58,7 @@ def with_setting(method: Method, path: str, value: Any) -> Method:
     '0.5/(k+20)'
     """
     for part in _split(path):
-        setting(method, part)
+        _at(method, part)
         method = _replace(method, part.split("."), value)
     return method
 
@@ -70,13 +70,8 @@ def setting(method: Method, path: str) -> Any:
     >>> setting(tc.Fast(), "alpha.shift")
     20.0
     """
-    known = paths(method)
-    for part in _split(path):
-        if part not in known:
-            near = difflib.get_close_matches(part, known, n=1, cutoff=0.5)
-            remedy = f"did you mean `{near[0]}`?" if near else f"it has {', '.join(known) or 'none'}"
-            raise InputError(f"`{part}` is not a setting of {type(method).__name__}; {remedy}")
-    return known[_split(path)[0]]
+    found = [_at(method, part) for part in _split(path)]
+    return found[0]
 
 
 def paths(method: Any, prefix: str = "") -> dict[str, Any]:
@@ -112,6 +107,18 @@ def _values(path: str, tried: Any) -> list[Any]:
 
 def _split(path: str) -> list[str]:
     return [part.strip() for part in path.split(",")]
+
+
+def _at(method: Method, part: str) -> Any:
+    thing: Any = method
+    for name in part.split("."):
+        if name not in getattr(thing, "__dataclass_fields__", ()):
+            known = paths(method)
+            near = difflib.get_close_matches(part, known, n=1, cutoff=0.5)
+            remedy = f"did you mean `{near[0]}`?" if near else f"it has {', '.join(known) or 'none'}"
+            raise InputError(f"`{part}` is not a setting of {type(method).__name__}; {remedy}")
+        thing = getattr(thing, name)
+    return thing
 
 
 def _replace(thing: Any, names: list[str], value: Any) -> Any:

@@ -3,7 +3,7 @@
 from twoclock.plot.figures import COLOURS, LABELS, MARKERS, caption, figure, render, stamp
 from twoclock.plot.lines import compare, curves, ratios, slope
 from twoclock.plot.summary import summary
-from twoclock.plot.sweeps import best_curves, sensitivity, setting_map, varied, varied_together
+from twoclock.plot.sweeps import best_curves, setting_curves, setting_map, varied, varied_together
 from twoclock.plot.tables import table
 
 __all__ = [
@@ -17,7 +17,7 @@ __all__ = [
     "figure",
     "ratios",
     "render",
-    "sensitivity",
+    "setting_curves",
     "setting_map",
     "slope",
     "stamp",

@@ -39,7 +39,7 @@ def best_curves(sweep: Sweep, metric: str, statistic: str = "mean") -> Figure:
     return fig
 
 
-def sensitivity(sweep: Sweep, metric: str, setting: str | None = None) -> Figure:
+def setting_curves(sweep: Sweep, metric: str, setting: str | None = None) -> Figure:
     """The metric at the last step against one setting; other settings that vary are each at their best."""
     table = sweep.final(metric)
     setting = _known(table, setting)

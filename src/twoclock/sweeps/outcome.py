@@ -117,7 +117,7 @@ class Sweep:
         """The metric at the last step against a setting, a line a family; a panel a problem."""
         from twoclock import plot
 
-        return plot.sensitivity(self, metric, setting)
+        return plot.setting_curves(self, metric, setting)
 
     def plot_map(self, metric: str, x: str | None = None, y: str | None = None) -> Figure:
         """The metric at the last step over two settings, hatched where seeds diverged; a panel a problem and family."""
