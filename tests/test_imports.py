@@ -35,11 +35,14 @@ MAY_IMPORT = {
     "interrupt": set(),
     "progress": {"run"},
     "result": BASE | {"record", "stats", "plot"},
-    "plot": BASE | {"result"},
+    "plot": BASE | {"result", "sweeps"},
     "solve": BASE | {"checks", "describe", "fingerprint", "interrupt", "keys", "progress", "record", "result", "run"},
     "catalogue": BASE | {"schedules"},
     "experiment": BASE | {"describe", "plot", "record", "result", "run", "solve"},
     "report": BASE | {"experiment", "plot", "record", "stats"},
+    "sweeps": BASE
+    | {"catalogue", "checks", "describe", "fingerprint", "interrupt", "keys", "plot", "progress", "record", "result"}
+    | {"run", "settings", "solve", "stats"},
     "certified": BASE | {"plot", "problems", "result", "solve", "theory"},
 }
 ONLY_IN = {"matplotlib": {"plot"}, "orbax": {"record"}, "pyarrow": {"record"}, "tyro": {"cli"}, "jinja2": {"report"}}
@@ -77,7 +80,7 @@ def test_every_part_has_its_arrows():
 def test_one_home_for_each_library(package):
     users = {name for name, path in parts() if any(m.split(".")[0] == package for m in imported(path))}
     assert (
-        users - {"result", "certified", "experiments", "tune"} <= ONLY_IN[package]
+        users - {"result", "certified", "experiments", "sweeps", "tune"} <= ONLY_IN[package]
     )  # these name its types in annotations
 
 

@@ -9,6 +9,7 @@ from twoclock.result import Result, load
 from twoclock.schedules import Constant, Power
 from twoclock.settings import grid
 from twoclock.solve import solve
+from twoclock.sweeps import Sweep, sweep
 from twoclock.theory import certify
 from twoclock.tune import tune
 
@@ -25,6 +26,7 @@ __all__ = [
     "Power",
     "Result",
     "Standard",
+    "Sweep",
     "certify",
     "grid",
     "load",
@@ -33,6 +35,7 @@ __all__ = [
     "plot",
     "problems",
     "solve",
+    "sweep",
     "theory",
     "tune",
 ]

@@ -60,6 +60,13 @@ def log_marks(steps: int, per_decade: int = 10) -> list[int]:
     return [0, *sorted({int(mark) for mark in grid if mark < steps} | {steps})]
 
 
+def check_numbers(precision: Any, bound: Any) -> None:
+    if precision not in ("float64", "float32"):
+        raise InputError(f"`precision` must be 'float64' or 'float32', got {precision!r}")
+    if bound is not None and not bound > 0:
+        raise InputError(f"`bound` must be positive, got {bound}; leave it out for none")
+
+
 def check_fit(problem: Any, method: Any) -> None:
     """The operators must fit the variables, and every schedule must give one number."""
     key = keys.start_key(0)

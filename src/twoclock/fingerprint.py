@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from twoclock import keys
@@ -30,17 +32,39 @@ def of_problem(problem: Any) -> str:
     )
 
 
+def of_records(problem: Any) -> str:
+    """What a problem, or a function of a key that makes one, computes and records, as one program: nothing is drawn."""
+
+    def everything(key: Any) -> Any:
+        made = problem if hasattr(problem, "F") else problem(key)
+        theta, omega, env = made.init(key)
+        x, env = made.draw(made.noise(key), theta, env)
+        known = made.measure(theta, omega) if hasattr(made, "measure") else {}
+        of_env = made.report(env) if hasattr(made, "report") else {}
+        return theta, omega, env, made.F(theta, omega, x), made.G(theta, omega, x), known, of_env
+
+    return _digest(jax.make_jaxpr(everything)(keys.start_key(0)))
+
+
 def of_method(method: Any, problem: Any) -> str:
     """Traced on the problem it runs on, since a method may look at the samples too."""
+    return of_methods([method], problem)[0]
+
+
+def of_methods(methods: Sequence[Any], problem: Any) -> list[str]:
+    """The same for methods that differ only in numbers: their program is traced once."""
     _, _, theta, omega, _, x = _shapes(problem)
 
-    def two_steps(theta: Any, omega: Any, x: Any) -> Any:
+    def two_steps(method: Any, theta: Any, omega: Any, x: Any) -> Any:
         state = method.init(theta, omega)
         for k in range(2):
             state = method.step(problem.F, problem.G, state, x, k)
         return method.estimate(state)
 
-    return _digest(jax.make_jaxpr(two_steps)(theta, omega, x), [np.asarray(leaf) for leaf in jax.tree.leaves(method)])
+    numbers = [[np.asarray(leaf, float) for leaf in jax.tree.leaves(method)] for method in methods]
+    like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(np.shape(leaf), jnp.result_type(float)), methods[0])
+    program = _digest(jax.make_jaxpr(two_steps)(like, theta, omega, x))
+    return [_digest(program, leaves) for leaves in numbers]
 
 
 def _shapes(problem: Any) -> tuple[Any, ...]:
@@ -54,11 +78,9 @@ def _shapes(problem: Any) -> tuple[Any, ...]:
 def _digest(*parts: Any) -> str:
     digest = hashlib.sha256()
     for part in parts:
-        if isinstance(part, list):
-            arrays = part
-        else:
+        arrays = part if isinstance(part, list) else [np.asarray(const) for const in getattr(part, "consts", ())]
+        if not isinstance(part, list):
             digest.update(_ADDRESS.sub("", str(part)).encode())
-            arrays = [np.asarray(const) for const in part.consts]
         for array in arrays:
             digest.update(f"{array.dtype}{array.shape}".encode() + np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()[:16]

@@ -23,10 +23,17 @@ def watch(progress: bool | Callable[[Tick], None], steps: int, lanes: int) -> It
 
 
 def bar() -> Any:
-    """A rich progress bar whose tasks count steps and have the fields ``lanes`` and ``diverged``."""
+    """A rich progress bar whose tasks count steps and have the fields ``lanes`` and ``diverged``.
+
+    A task may also say how many lanes there are in all, ``of``, and what stands for its count, ``count``.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
     from rich.text import Text
+
+    class Count(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text(task.fields.get("count") or f"{task.completed:,.0f}/{task.total or 0:,.0f}", style="green")
 
     class Rate(ProgressColumn):
         def render(self, task: Task) -> Text:
@@ -35,13 +42,13 @@ def bar() -> Any:
 
     class Diverged(ProgressColumn):
         def render(self, task: Task) -> Text:
-            count, lanes = task.fields["diverged"], task.fields["lanes"]
+            count, lanes = task.fields["diverged"], task.fields.get("of", task.fields["lanes"])
             return Text(f"{count}/{lanes} diverged", style="red" if count else "dim")
 
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
-        TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
+        Count(),
         Rate(),
         TimeRemainingColumn(),
         Diverged(),

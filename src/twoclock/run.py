@@ -18,15 +18,18 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Sharding, SingleDeviceSharding
 
 from twoclock import keys
 from twoclock.core import PyTree, pytree
 from twoclock.native import jit_loop
 
-# Seeds are walked in groups, each on one thread. The size of a group is fixed, not taken from the machine, so that the
-# same seeds give the same bits on any number of cores.
+# Lanes are walked in groups, each on one thread and, where there are several devices, on one of them. The size of a
+# group is fixed, not taken from the machine, so that the same seeds give the same bits on any number of cores.
 LARGEST_GROUP = 256
 SMALLEST_SHARE = 32
+# Lanes of several methods that share the noise of their seeds: as many as a core's own cache holds.
+LARGEST_SHARED_GROUP = 1024
 # Numbers in the noise of one block and group: enough to hide the dispatch, on the CPU few enough to stay in cache.
 CPU_BLOCK_NUMBERS = 1 << 18
 ACCELERATOR_BLOCK_NUMBERS = 1 << 24
@@ -83,10 +86,10 @@ def run(
         block: draw the noise of at most so many steps at once; chosen from its size if None.
         bound: a seed whose θ or ω leaves [−bound, bound] in any entry counts as diverged.
     """
-    groups = _groups(problem, methods, np.asarray(seeds), own, block, bound)
-    carries = [jax.tree.map(lambda leaf, part=group.part: jnp.asarray(leaf[:, part]), carry) for group in groups]
+    groups = _groups(problem, methods, np.asarray(seeds), carry.alive.shape[0], own, block, bound)
+    carries = [group.own_part(carry) for group in groups]
     stride = groups[0].size
-    with ThreadPoolExecutor(min(len(groups), os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(min(len(groups), _threads())) as pool:
         for mark in (m for m in marks if m >= step):
             while step < mark:
                 stop = min(step + stride, mark)
@@ -98,11 +101,11 @@ def run(
                 elif took < pause / 2 and stop < mark:
                     stride *= 2
                 if step < mark:
-                    yield Tick(step, None, _diverged(carries), partial(_join, carries))
+                    yield Tick(step, None, _diverged(carries), partial(_join, groups, carries))
             # One group after the other: JAX may hand the factorisations of two programs to the pool they both wait on.
             rows = [group.measure(carry) for group, carry in zip(groups, carries, strict=True)]
-            row = {name: np.concatenate([r[name] for r in rows], axis=1) for name in rows[0]}
-            yield Tick(step, row, _diverged(carries), partial(_join, carries))
+            row = {name: _whole(groups, [r[name] for r in rows]) for name in rows[0]}
+            yield Tick(step, row, _diverged(carries), partial(_join, groups, carries))
 
 
 def stack(methods: Sequence[Any]) -> Any:
@@ -111,22 +114,30 @@ def stack(methods: Sequence[Any]) -> Any:
 
 
 class _Group:
-    """Some of the seeds and the programs that walk them. The carry passes through, so that a walk can be cut short."""
+    """Some of the lanes and the programs that walk them. The carry passes through, so that a walk can be cut short.
+
+    Args:
+        problem: the problem; where each seed has its own, those of this group's seeds.
+        lanes: which methods and which seeds.
+        device: where they live; None for the only one there is.
+    """
 
     def __init__(
         self,
         problem: Any,
         methods: Any,
         seeds: np.ndarray,
-        part: slice,
+        lanes: tuple[slice, slice],
+        device: Sharding | None,
         own: bool,
         block: int | None,
         bound: float | None,
     ) -> None:
-        self.problem = jax.tree.map(lambda leaf: leaf[part], problem) if own else problem
-        self.methods, self.part, self.own = methods, part, own
+        self.lanes, self.device, self.own = lanes, device, own
+        self.problem = self._here(problem)
+        self.methods = self._here(jax.tree.map(lambda leaf: leaf[lanes[0]], methods))
         self.bound = None if bound is None else np.float64(bound)
-        self.streams = _streams(jnp.asarray(seeds[part].astype(np.uint32)))
+        self.streams = self._here(_streams(jnp.asarray(seeds[lanes[1]].astype(np.uint32))))
         noise = jax.eval_shape(partial(_noise, own=own, size=1, room=1), self.problem, self.streams, np.int32(0))
         count = sum(leaf.size for leaf in jax.tree.leaves(noise))
         # The program that walks sees the same room for noise whatever part of it is filled at once.
@@ -134,6 +145,12 @@ class _Group:
         self.room = _power_of_two(min(LONGEST_BLOCK, numbers // max(count, 1)))
         self.size = min(block or self.room, self.room)
         self.drawn: tuple[int, PyTree] = (-1, None)
+
+    def _here(self, tree: PyTree) -> PyTree:
+        return tree if self.device is None else jax.device_put(tree, self.device)
+
+    def own_part(self, carry: Carry) -> Carry:
+        return self._here(jax.tree.map(lambda leaf: jnp.asarray(leaf[self.lanes]), carry))
 
     def advance(self, carry: Carry, k: int, stop: int) -> Carry:
         while k < stop:
@@ -151,15 +168,42 @@ class _Group:
         return {name: np.asarray(value) for name, value in row.items()}
 
 
-def _groups(problem: Any, methods: Any, seeds: np.ndarray, *rest: Any) -> list[_Group]:
-    size = _group_size(len(seeds)) if jax.default_backend() == "cpu" else len(seeds)
-    return [_Group(problem, methods, seeds, slice(i, i + size), *rest) for i in range(0, len(seeds), size)]
+def _groups(problem: Any, methods: Any, seeds: np.ndarray, count: int, own: bool, *rest: Any) -> list[_Group]:
+    """The lanes, methods × seeds, in groups of one shape that take turns on the devices."""
+    devices = jax.devices()
+    if jax.default_backend() == "cpu":
+        share = _group_size(len(seeds))
+        together = _methods_together(count, share, len(seeds) // share)
+    else:
+        share, together = -(-len(seeds) // len(devices)), count
+    homes: list[Sharding | None] = [None] if len(devices) == 1 else [SingleDeviceSharding(d) for d in devices]
+    parts = [slice(j, j + share) for j in range(0, len(seeds), share)]
+    cut = own and len(parts) > 1  # groups of the same seeds share one copy of their problems
+    problems = [jax.tree.map(lambda leaf, p=part: leaf[p], problem) if cut else problem for part in parts]
+    rows = [slice(i, i + together) for i in range(0, count, together)]
+    lanes = [(row, part, of_seeds) for row in rows for part, of_seeds in zip(parts, problems, strict=True)]
+    return [
+        _Group(of_seeds, methods, seeds, (row, part), homes[i % len(homes)], own, *rest)
+        for i, (row, part, of_seeds) in enumerate(lanes)
+    ]
 
 
 def _group_size(seeds: int) -> int:
     """The largest even share that leaves two groups or more; too few seeds to share stay together."""
     shares = range(min(LARGEST_GROUP, seeds // 2), SMALLEST_SHARE - 1, -1)
     return next((size for size in shares if seeds % size == 0), seeds)
+
+
+def _methods_together(methods: int, seeds: int, shares: int) -> int:
+    """The largest even share of the methods that fits a group, and leaves two groups or more where it can."""
+    most = methods if shares > 1 or methods * seeds < 2 * SMALLEST_SHARE else max(methods // 2, 1)
+    sizes = range(max(min(most, LARGEST_SHARED_GROUP // seeds), 1), 0, -1)
+    return next(size for size in sizes if methods % size == 0)
+
+
+def _threads() -> int:
+    """One for each core, or what OMP_NUM_THREADS says."""
+    return max(int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1), 1)
 
 
 def _everywhere(
@@ -176,8 +220,16 @@ def _everywhere(
     return list(pool.map(here, groups, carries))
 
 
-def _join(carries: list[Carry]) -> Carry:
-    return jax.tree.map(lambda *parts: np.concatenate([np.asarray(p) for p in parts], axis=1), *carries)
+def _join(groups: list[_Group], carries: list[Carry]) -> Carry:
+    return jax.tree.map(lambda *parts: _whole(groups, parts), *carries)
+
+
+def _whole(groups: list[_Group], parts: Sequence[Any]) -> np.ndarray:
+    """The parts of all groups, put together again to methods × seeds."""
+    by_row: dict[int, list[np.ndarray]] = {}
+    for group, part in zip(groups, parts, strict=True):
+        by_row.setdefault(group.lanes[0].start, []).append(np.asarray(part))
+    return np.concatenate([np.concatenate(row, axis=1) for row in by_row.values()])
 
 
 def _diverged(carries: list[Carry]) -> int:

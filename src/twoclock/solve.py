@@ -71,10 +71,7 @@ def solve(
     steps = checks.check_steps(steps)
     seeds = checks.check_seeds(seeds)
     marks = checks.check_marks(marks, steps)
-    if precision not in ("float64", "float32"):
-        raise InputError(f"`precision` must be 'float64' or 'float32', got {precision!r}")
-    if bound is not None and not bound > 0:
-        raise InputError(f"`bound` must be positive, got {bound}; leave it out for none")
+    checks.check_numbers(precision, bound)
     if block is not None and block < 1:
         raise InputError(f"`block` must be at least 1, got {block}; leave it out to have it chosen")
     labelled = method if isinstance(method, Mapping) else {"": method}

@@ -5,6 +5,7 @@ from twoclock.plot.grids import LEFT_DOWN_RIGHT_UP, UP_RIGHT_DOWN_LEFT, grid_wor
 from twoclock.plot.lines import compare, curves, ratios, slope
 from twoclock.plot.sensitivity import sensitivity
 from twoclock.plot.summary import summary
+from twoclock.plot.sweeps import best_curves, setting_curves, setting_map, varied, varied_together
 from twoclock.plot.tables import table
 
 __all__ = [
@@ -12,7 +13,11 @@ __all__ = [
     "LABELS",
     "LEFT_DOWN_RIGHT_UP",
     "MARKERS",
+<<<<<<< HEAD
     "UP_RIGHT_DOWN_LEFT",
+=======
+    "best_curves",
+>>>>>>> sweep
     "caption",
     "compare",
     "curves",
@@ -20,9 +25,16 @@ __all__ = [
     "grid_world",
     "ratios",
     "render",
+<<<<<<< HEAD
     "sensitivity",
+=======
+    "setting_curves",
+    "setting_map",
+>>>>>>> sweep
     "slope",
     "stamp",
     "summary",
     "table",
+    "varied",
+    "varied_together",
 ]

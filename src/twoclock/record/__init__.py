@@ -7,6 +7,8 @@ import itertools
 import json
 import os
 import shutil
+import tempfile
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,11 +68,12 @@ def spec(folder: str | Path) -> dict[str, Any]:
     return note(folder, "spec")
 
 
-def put(path: str | Path, content: str | bytes) -> Path:
-    """Write one file whole or not at all."""
+def put(path: str | Path, content: str | bytes, aside: Path | None = None) -> Path:
+    """Write one file whole or not at all; until it is whole it lies in the folder ``aside``, or beside its place."""
     target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_name(f".{target.name}.part-{os.getpid()}")
+    for folder in {target.parent, aside or target.parent}:
+        folder.mkdir(parents=True, exist_ok=True)
+    part = (aside or target.parent) / f".{target.name}.part-{uuid.uuid4().hex}"
     part.write_bytes(content.encode() if isinstance(content, str) else content)
     os.replace(part, target)
     return target
@@ -86,6 +89,13 @@ def note(folder: str | Path, name: str) -> dict[str, Any]:
 
 def put_note(folder: str | Path, name: str, content: dict[str, Any]) -> None:
     put(Path(folder) / f"{name}.json", json.dumps(content) + "\n")
+
+
+def text(path: str | Path) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError as error:
+        raise InputError(f"the file {path} cannot be read ({error.strerror})") from None
 
 
 def remove(folder: str | Path) -> None:
@@ -123,6 +133,10 @@ def next_free(parent: Path, stem: str) -> Path:
     """The path ``parent/stem-001``, or with the next number that is free."""
     numbered = (parent.absolute() / f"{stem}-{number:03d}" for number in itertools.count(1))
     return next(path for path in numbered if not path.exists())
+
+
+def temporary() -> Path:
+    return Path(tempfile.mkdtemp(prefix="twoclock-"))
 
 
 def results_below(folder: str | Path) -> dict[str, Path]:

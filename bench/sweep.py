@@ -1,0 +1,124 @@
+"""What a sweep costs beside one `solve` of as many seed-steps, and what a second Ray worker brings.
+
+200 settings × 50 seeds × 100,000 steps of the paper's policy-evaluation problem, everything included: planning, drawing
+the instances, compiling, recording, writing. `python bench/sweep.py 10000` takes a tenth of the steps, and
+`… 10000 ray` looks at Ray alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import psutil
+from rich.console import Console
+from rich.table import Table
+
+import twoclock as tc
+
+STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
+SETTINGS, SEEDS = 200, 50
+METHOD = tc.Fast(alpha="0.5/(k+1000)^0.5", beta="2/(k+1000)^0.5", lam="8/(k+10)^0.7")
+GRID = tc.grid(METHOD, **{"alpha.c": np.geomspace(0.05, 5, 20).tolist(), "lam.c": np.geomspace(1, 8, 10).tolist()})
+
+
+class Compilations(logging.Handler):
+    """The names of the programs that XLA compiles."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+        jax.config.update("jax_log_compiles", True)
+        for name in ("jax._src.dispatch", "jax._src.interpreters.pxla"):
+            logging.getLogger(name).addHandler(self)
+            logging.getLogger(name).propagate = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "Finished XLA compilation of" in record.getMessage():
+            self.names.append(record.getMessage().split(" of ")[1].split(" in ")[0])
+
+
+def one_mdp():
+    with jax.enable_x64(True):
+        return jax.tree.map(np.asarray, tc.problems.random_policy_evaluation(jax.random.key(0)))
+
+
+def seconds(work) -> float:
+    jax.clear_caches()
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def swept(problem, **options):
+    with tempfile.TemporaryDirectory() as out:
+        return tc.sweep({"paper": problem}, {"fast": GRID}, STEPS, SEEDS, out=Path(out) / "sweep", **options)
+
+
+def on_ray(console: Console) -> None:
+    """Shards of one thread each on one worker and on two, Ray started and the loop compiled before the clock runs."""
+    import ray
+
+    grid = tc.grid(METHOD, **{"alpha.c": np.geomspace(0.05, 5, 80).tolist()})
+    times = {}
+    for workers in (1, 2):
+        ray.init("local", num_cpus=workers, include_dashboard=False, log_to_driver=False, logging_level="error")
+
+        def work(steps):
+            tc.sweep({"one MDP": one_mdp()}, {"fast": grid}, steps, SEEDS, on="ray", lanes=500)
+
+        for _ in range(2):
+            work(200)  # once for each worker
+        began = time.perf_counter()
+        work(max(STEPS // 4, 5_000))
+        times[workers] = time.perf_counter() - began
+        sizes = [p.memory_info().rss >> 20 for p in psutil.process_iter() if "ray::" in " ".join(_line(p))]
+        console.print(f"Ray, {workers} worker(s): {times[workers]:.1f} s; MiB of each worker: {sizes}")
+        ray.shutdown()
+    console.print(f"two workers are {times[1] / times[2]:.2f} times as fast as one")
+
+
+def _line(process):
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def main() -> None:
+    console = Console()
+    if sys.argv[2:] != ["ray"]:
+        beside_solve(console)
+    on_ray(console)
+    console.print(f"on {psutil.cpu_count()} cores, load {psutil.getloadavg()[0]:.1f}, {time.strftime('%Y-%m-%d')}")
+
+
+def beside_solve(console: Console) -> None:
+    compiled = Compilations()
+    swept(tc.problems.random_policy_evaluation, memory=1e9)
+    loops = compiled.names.count("jit(marked)") + compiled.names.count("jit(_advance)")
+    console.print(f"the loop was compiled {loops} time(s) for {SETTINGS} settings")
+    jax.config.update("jax_log_compiles", False)
+
+    # As many seed-steps in one solve: few seeds for long, since 10,000 instances of the problem would take 5 GB.
+    table = Table("", "sweep, s", "solve, s", "ratio", title=f"{SETTINGS} × {SEEDS} × {STEPS:,}", title_justify="left")
+    kinds = {
+        "an MDP each": (tc.problems.random_policy_evaluation, 1_000, SETTINGS * SEEDS * STEPS // 1_000),
+        "one MDP": (one_mdp(), SETTINGS * SEEDS, STEPS),
+    }
+    for name, (problem, seeds, steps) in kinds.items():
+        times = {"sweep": np.inf, "solve": np.inf}
+        for _ in range(2):  # in turns, so that a disturbance of the machine falls on both alike
+            times["sweep"] = min(times["sweep"], seconds(lambda p=problem: swept(p)))
+            times["solve"] = min(times["solve"], seconds(lambda p=problem, n=seeds, k=steps: tc.solve(p, METHOD, k, n)))
+        table.add_row(name, *(f"{t:.1f}" for t in times.values()), f"{times['sweep'] / times['solve']:.2f}")
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()

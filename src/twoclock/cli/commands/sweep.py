@@ -1,0 +1,70 @@
+"""Run a sweep from a file."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from twoclock import record
+from twoclock.cli import options
+from twoclock.cli.console import ERR, OUT, print_table, say_figures
+from twoclock.solve import Interrupted
+
+
+@dataclass
+class SweepOptions:
+    spec: Annotated[Path, tyro.conf.Positional]
+    """A TOML file: steps, seeds, [problems.LABEL] and [methods.LABEL] with a name, settings and a grid."""
+    out: Path | None = None
+    """Folder for the data set; by default runs/ and the name of the file. What is there already is not run again."""
+    on: Literal["local", "ray"] = "local"
+    """Where to run."""
+    address: str | None = None
+    """Of the Ray cluster, host:port; started on this machine if left out."""
+    shared: bool = False
+    """Ray workers write to --out themselves, a folder that they all see."""
+    metric: str | None = None
+    """What to draw; the first recorded metric that measures progress if left out."""
+    yes: bool = False
+    """Do not ask back when the grid is very large."""
+
+
+def command(args: Sequence[str]) -> int:
+    """twoclock sweep SPEC.toml [--on ray] [--out DIR] [--yes]: run a grid of settings as one resumable data set."""
+    from twoclock import plot
+    from twoclock.sweeps import ShardsFailed, spec, sweep
+
+    chosen = options.parse(SweepOptions, args, "twoclock sweep")
+    wanted = spec.read(chosen.spec, however_many=chosen.yes)
+    out = chosen.out or Path("runs") / chosen.spec.stem
+    try:
+        found = sweep(
+            **wanted, out=out, on=chosen.on, address=chosen.address, shared=chosen.shared, progress=True
+        )  # fmt: skip
+    except Interrupted as stop:
+        raise Interrupted(f"{str(stop).split(';')[0]}; to go on: {shlex.join(['twoclock', 'sweep', *args])}") from None
+    except ShardsFailed as trouble:
+        ERR.print(f"twoclock: {trouble}", markup=False, highlight=False, soft_wrap=True)
+        return 1
+    metric = chosen.metric or next((m for m in ("error", "gap", "gradient") if m in found.metrics), found.metrics[0])
+    best = found.best(metric)
+    rows = [
+        (str(r.problem), str(r.method), f"{r.mean:.4g}", f"{r.low:.3g} … {r.high:.3g}", f"{r.diverged}/{r.seeds}")
+        for r in best.itertuples()
+    ]
+    print_table(f"best by {metric}", ("problem", "method", "mean", "95 % interval", "diverged"), rows)
+    figures = {"best": found.plot_best(metric)}
+    if plot.varied(found, metric):
+        figures["sensitivity"] = found.plot_sensitivity(metric)
+    if plot.varied_together(found, metric):
+        figures["map"] = found.plot_map(metric)
+    for name, fig in figures.items():
+        drawn = plot.render(fig)
+        say_figures(record.put(out / f"{metric}-{name}.{kind}", content) for kind, content in drawn.items())
+    OUT.print(f"  {(out / 'history').absolute()}", highlight=False, soft_wrap=True)
+    return 0

@@ -1,0 +1,144 @@
+"""On a Ray cluster: the data set of a local sweep, whatever dies on the way, and nothing left running."""
+
+import hashlib
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import pytest
+
+import twoclock as tc
+
+ray = pytest.importorskip("ray")
+psutil = pytest.importorskip("psutil")
+
+PROBLEMS = {"bowl": tc.problems.quadratic(dim=2)}
+METHODS = {
+    "fast": tc.grid(tc.Fast(), **{"alpha.c": [0.5, 0.7, 1.0, 1.4, 2.0, 2.8], "lam.c": [20.0, 40.0]}),
+    "own": tc.Fast(lam=lambda k: 4 / (k + 16)),  # a function of the user's travels too
+}
+OPTIONS = {"steps": 60_000, "seeds": 8, "lanes": 16}
+
+SCRIPT = """
+import sys
+import twoclock as tc
+grid = tc.grid(tc.Fast(), **{"alpha.c": [0.1 * i for i in range(1, 41)]})
+tc.sweep({"bowl": tc.problems.quadratic(dim=2)}, {"fast": grid}, 200_000, 8, lanes=8, out=sys.argv[1], on="ray",
+         progress=lambda watch: print(watch.done, flush=True))
+"""
+
+
+def files(out):
+    return {p.relative_to(out): hashlib.sha256(p.read_bytes()).hexdigest() for p in out.glob("history/*/*/*")}
+
+
+def test_an_address_that_does_not_answer(tmp_path):
+    for address in ("127.0.0.1:9", "nowhere"):
+        began = time.monotonic()
+        with pytest.raises(tc.InputError, match=f"`address` {address} does not answer as a Ray cluster") as error:
+            _sweep_elsewhere(address, tmp_path / "new")
+        assert "\n" not in str(error.value)
+        assert time.monotonic() - began < 10
+    assert not (tmp_path / "new").exists()
+
+
+def test_ray_is_not_installed(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(tc.InputError, match='on="ray" needs Ray; install it with'):
+        _sweep_elsewhere(None, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def _sweep_elsewhere(address, out):
+    return tc.sweep(PROBLEMS, METHODS, 50, 2, out=out, on="ray", address=address)
+
+
+def test_ctrl_c_leaves_a_resumable_folder_and_no_process(tmp_path):
+    child = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    while int(child.stdout.readline()) < 1:
+        pass
+    family = psutil.Process(child.pid).children(recursive=True)
+    assert any("raylet" in process.name() for process in family)
+    child.send_signal(signal.SIGINT)
+    _, said = child.communicate(timeout=60)
+    assert "stopped with" in said.strip().splitlines()[-1]
+    assert "of 40 shards done; the same call with the same `out` goes on" in said
+    done = len(list((tmp_path / "shards").glob("*.json")))
+    assert 1 <= done < 40
+    _, alive = psutil.wait_procs(family, timeout=10)
+    assert not alive
+    assert tc.Sweep.load(tmp_path).history["method"].nunique() == done
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory):
+    out = tmp_path_factory.mktemp("local") / "sweep"
+    with jax.enable_x64(True):
+        tc.sweep(PROBLEMS, METHODS, **OPTIONS, out=out)
+    return files(out)
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    from ray.cluster_utils import Cluster
+
+    small = {"num_cpus": 1, "object_store_memory": 80 << 20}
+    made = Cluster(initialize_head=True, head_node_args={**small, "include_dashboard": False})
+    nodes = [made.add_node(**small) for _ in range(2)]
+    made.connect()
+    made.wait_for_nodes()
+    yield made, nodes
+    ray.shutdown()
+    made.shutdown()
+
+
+def workers():
+    """The processes that compute shards now."""
+    found = []
+    for process in psutil.process_iter(["name", "cmdline"]):
+        line = " ".join(process.info["cmdline"] or [])
+        if line.startswith("ray::_compute"):
+            found.append(process)
+    return found
+
+
+@pytest.mark.filterwarnings("ignore::Warning")  # Ray's own
+def test_a_killed_worker_and_a_lost_node_lose_nothing(cluster, local, tmp_path):
+    made, nodes = cluster
+    events = []
+
+    def disturb(watch):
+        if watch.done >= 1 and not events and (found := workers()):
+            events.append("killed")
+            found[0].send_signal(signal.SIGKILL)
+        elif watch.done >= 2 and events == ["killed"]:
+            events.append("removed")
+            made.remove_node(nodes.pop())
+
+    tc.sweep(PROBLEMS, METHODS, **OPTIONS, out=tmp_path, on="ray", progress=disturb)
+    assert events == ["killed", "removed"]
+    assert files(tmp_path) == local
+
+
+@pytest.mark.filterwarnings("ignore::Warning")
+def test_a_shared_folder(cluster, local, tmp_path):
+    tc.sweep(PROBLEMS, METHODS, **OPTIONS, out=tmp_path, on="ray", shared=True)
+    assert files(tmp_path) == local
+
+
+@pytest.mark.filterwarnings("ignore::Warning")
+def test_a_failing_shard_is_reported(cluster, tmp_path):
+    def broken(key):
+        return jax.pure_callback(lambda: 1 / 0, jax.ShapeDtypeStruct((), float))
+
+    problem = tc.problems.custom(F=lambda t, w, x: t + x, G=lambda t, w, x: w - t, noise=broken, theta=0.0, omega=0.0)
+    with pytest.raises(RuntimeError, match=r"1 of 1 shards failed, the first with: .*; the same call") as error:
+        tc.sweep({"broken": problem}, {"fast": tc.Fast()}, 50, 2, out=tmp_path, on="ray")
+    assert "\n" not in str(error.value)
+    assert "ZeroDivisionError" in str(error.value) or "division by zero" in str(error.value)
+    assert len(json.loads((tmp_path / "progress.json").read_text())["failed"]) == 1
