@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from twoclock import methods, models, problems, theory
+from twoclock import methods, models, problems, samplers, theory
 from twoclock.core import InputError
 from twoclock.methods import Fast, PlugIn, Polyak, Standard
 from twoclock.result import Result, load
@@ -29,6 +29,7 @@ __all__ = [
     "models",
     "plot",
     "problems",
+    "samplers",
     "solve",
     "theory",
 ]

@@ -16,7 +16,8 @@ import numpy as np
 
 from twoclock.core import InputError, Key, PyTree, pytree, static
 
-_ROUNDS = 24
+_ROUNDS = 16
+_SALTS = np.asarray([(0x9E3779B9 * (2 * r + 1)) & 0xFFFFFFFF for r in range(_ROUNDS)], np.uint32)
 
 
 @pytree
@@ -93,8 +94,11 @@ class Minibatches:
         """Which items come next."""
         now, then, at = env
         place = at + jnp.arange(self.size, dtype=jnp.int32)
-        over = place >= self.items
-        order = shuffled(jnp.where(over, then, now), jnp.where(over, place - self.items, place), self.items)
+        if self.items % self.size == 0:
+            order = shuffled(now, place, self.items)
+        else:
+            over = place >= self.items
+            order = shuffled(now, jnp.where(over, place - self.items, place), self.items, then, over)
         end = at + self.size
         done = end >= self.items
         return order, (
@@ -144,12 +148,12 @@ def as_sampler(sampler: Any) -> Any:
     return Stream(sampler)
 
 
-def epochs(sampler: Any, parts: int) -> list[PyTree] | None:
-    """Stacked batches that hold the finite data of each part evenly; None where a part is a stream."""
-    found = [sampler.inner, sampler.outer] if isinstance(sampler, Separate) else [sampler]
-    if len(found) != parts or not all(isinstance(part, Minibatches) for part in found):
-        return None
-    return [part.epoch() for part in found]
+def epoch(sampler: Any) -> PyTree | None:
+    """All of finite data as stacked batches, (inner, outer) for a pair of samplers; None where there is a stream."""
+    if isinstance(sampler, Separate):
+        both = epoch(sampler.inner), epoch(sampler.outer)
+        return None if both[0] is None or both[1] is None else both
+    return sampler.epoch() if isinstance(sampler, Minibatches) else None
 
 
 def common_length(batch: PyTree, name: str) -> int:
@@ -165,19 +169,27 @@ def common_length(batch: PyTree, name: str) -> int:
     return lengths[0] if lengths else 1
 
 
-def shuffled(word: Any, place: Any, items: int) -> jax.Array:
-    """Which item stands at each place, in the order of 0 … items−1 that the 32-bit word picks.
+def shuffled(word: Any, place: Any, items: int, then: Any = None, over: Any = None) -> jax.Array:
+    """Which item stands at each place, in the order of 0 … items−1 that the 32-bit word picks, or ``then`` where over.
 
     A round pairs i with K−i modulo n and swaps the two if a hash of the larger one says so: a bijection for any n.
     """
     n, i = jnp.uint32(items), place.astype(jnp.uint32)
+    rounds = [_round_keys(w, n) for w in (word, then) if w is not None]
     for r in range(_ROUNDS):
-        key = _mix(word + jnp.uint32((0x9E3779B9 * (2 * r + 1)) & 0xFFFFFFFF))
-        K = key % n
+        K, mask = (
+            rounds[0][part][r] if over is None else jnp.where(over, rounds[1][part][r], rounds[0][part][r])
+            for part in (0, 1)
+        )
         partner = jnp.where(K >= i, K - i, K + n - i)
-        swap = _mix(jnp.maximum(i, partner) ^ _mix(key)) >> jnp.uint32(31) == 1
+        swap = _mix(jnp.maximum(i, partner) ^ mask) >= jnp.uint32(1 << 31)
         i = jnp.where(swap, partner, i)
     return i.astype(jnp.int32)
+
+
+def _round_keys(word: Any, n: Any) -> tuple[Any, Any]:
+    keys = _mix(word + _SALTS)
+    return keys % n, _mix(keys)
 
 
 def _mix(x: Any) -> Any:
