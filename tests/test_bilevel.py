@@ -29,18 +29,15 @@ def logistic_problem(**options):
     )
 
 
-def exact_hypergradient(outer, inner, x, y):
-    """Implicit differentiation with whole Hessians, at the root y*(x) that Newton's method finds."""
-    for _ in range(50):
-        y = y - jnp.linalg.solve(jax.hessian(inner, 1)(x, y), jax.grad(inner, 1)(x, y))
-    v = jnp.linalg.solve(jax.hessian(inner, 1)(x, y), jax.grad(outer, 1)(x, y))
-    cross = jax.jacfwd(jax.grad(inner, 1), 0)(x, y)
-    return jax.grad(outer, 0)(x, y) - cross.T @ v, (y, v)
+def solution(inner, x):
+    """y*(x) by Newton's method."""
+    step = lambda i, y: y - jnp.linalg.solve(jax.hessian(inner, 1)(x, y), jax.grad(inner, 1)(x, y))  # noqa: E731
+    return jax.lax.fori_loop(0, 30, step, jnp.zeros(4))
 
 
 def test_direction_is_the_hypergradient_logistic():
-    """Both losses averaged over the data; the total derivative of f(x, y*(x)) is taken through Newton's method too."""
-    problem = logistic_problem()
+    """Implicit differentiation with whole Hessians at the root; differences of f(x, y*(x)) agree."""
+    problem = logistic_problem(v_scale=0.5)
     x = jnp.asarray(RNG.normal(size=4)) - 1
 
     def outer(x, y):
@@ -49,18 +46,20 @@ def test_direction_is_the_hypergradient_logistic():
     def inner(x, y):
         return logistic(y, (A[:30], t[:30])) + jnp.sum(jnp.exp(x) * y**2) / 2
 
-    exact, omega = exact_hypergradient(outer, inner, x, jnp.zeros(4))
-    np.testing.assert_allclose(problem.mean_F(x, omega), exact, atol=1e-12)
+    @jax.jit
+    def exact(x):
+        y = solution(inner, x)
+        v = jnp.linalg.solve(jax.hessian(inner, 1)(x, y), jax.grad(outer, 1)(x, y))
+        cross = jax.jacfwd(jax.grad(inner, 1), 0)(x, y)
+        return jax.grad(outer, 0)(x, y) - cross.T @ v, (y, v)
+
+    hypergradient, omega = exact(x)
+    np.testing.assert_allclose(problem.mean_F(x, omega), hypergradient, atol=1e-12)
     np.testing.assert_allclose(jnp.stack(problem.mean_G(x, omega)), 0.0, atol=1e-12)
-
-    def value(x, y=jnp.zeros(4)):
-        for _ in range(30):
-            y = y - jnp.linalg.solve(jax.hessian(inner, 1)(x, y), jax.grad(inner, 1)(x, y))
-        return outer(x, y)
-
-    step = 1e-5
-    numeric = [(value(x.at[i].add(step)) - value(x.at[i].add(-step))) / (2 * step) for i in range(4)]
-    np.testing.assert_allclose(exact, jnp.stack(numeric), atol=1e-8)
+    value = jax.jit(jax.vmap(lambda x: outer(x, solution(inner, x))))
+    moved = 1e-5 * jnp.eye(4)
+    numeric = (value(x[None] + moved) - value(x[None] - moved)) / 2e-5
+    np.testing.assert_allclose(hypergradient, numeric, atol=1e-8)
 
 
 def test_direction_is_the_hypergradient_quadratic():
@@ -142,13 +141,13 @@ def test_the_scale_keeps_g_strongly_monotone():
     assert 0 < s < 1
     assert smallest(s) >= s * 0.5 / 2
     for problem in (chosen, common_problem(v_scale=1.0)):
-        found = tc.theory.constants(problem, samples=64, points=2)
+        found = tc.theory.constants(problem, samples=16, points=1)
         np.testing.assert_allclose(found.mu_g, smallest(float(problem.v_scale)), atol=1e-10)
 
 
 def test_theory_reports_exact_constants_for_quadratics():
     problem = tc.problems.quadratic_bilevel(dim_x=3, dim_y=4)
-    found = tc.theory.constants(problem, samples=64)
+    found = tc.theory.constants(problem, samples=16, points=1)
     assert {"L", "mu_h", "mu_g"} <= set(found.exact)
     assert found.mu_g > 0
     np.testing.assert_allclose(found.mu_h, np.linalg.eigvalsh(problem.truth.S)[0], rtol=1e-9)
@@ -181,7 +180,7 @@ def test_large_inner_problems_are_measured_without_matrices():
 
 def test_bilevel_finds_the_solution():
     problem = tc.problems.quadratic_bilevel(dim_x=3, dim_y=3)
-    result = tc.solve(problem, tc.Fast("4/(k+100)", "8/(k+100)", "20/(k+100)"), steps=20_000, seeds=4)
+    result = tc.solve(problem, tc.Fast("20/(k+500)", "40/(k+500)", "100/(k+500)"), steps=20_000, seeds=4)
     start, end = result.summary("error")["mean"].iloc[[0, -1]]
     assert end < 1e-2 * start
 
@@ -206,7 +205,7 @@ def test_minimax_closed_form():
 
 def test_composite_closed_form():
     """h(x) = ½‖E[M]x − E[b]‖², whose gradient E[M]ᵀ(E[M]x − E[b]) no sample of the loss has as its mean."""
-    M, b = RNG.normal(size=(40, 3, 2)), RNG.normal(size=(40, 3))
+    M, b = RNG.normal(size=(40, 3, 2)) + np.eye(3, 2), RNG.normal(size=(40, 3))
     problem = tc.problems.composite(
         outer=lambda omega, batch: jnp.sum((omega - jnp.mean(batch, axis=0)) ** 2) / 2,
         inner=lambda x, batch: jnp.mean(batch @ x, axis=0),
@@ -240,7 +239,6 @@ def g(x, y, batch):
     [
         (lambda: tc.problems.bilevel(outer=lambda x, y, b: y**2, inner=g, **GOOD), "`outer` must return one number"),
         (lambda: tc.problems.bilevel(outer=f, inner=lambda x, y, b: b @ y, **GOOD), "`inner` must return one number"),
-        (lambda: tc.problems.bilevel(outer=f, inner=3, **GOOD), "`inner` must be a function"),
         (
             lambda: tc.problems.bilevel(
                 outer=f,
