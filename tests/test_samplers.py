@@ -14,10 +14,10 @@ from twoclock import keys, samplers
 SIZES = [(1, 1), (2, 1), (5, 2), (7, 7), (12, 4), (10, 3), (100, 32), (1024, 64), (455, 32), (3, 2)]
 
 
-def walk(sampler, steps, seed=0, of=lambda sampler: sampler.draw):
+def walk(sampler, steps, seed=0, see=lambda batch, env: batch):
     def step(env, k):
-        batch, env = of(sampler)(sampler.noise(keys.step_key(seed, k)), env)
-        return env, batch
+        batch, after = sampler.draw(sampler.noise(keys.step_key(seed, k)), env)
+        return after, see(batch, env)
 
     return jax.lax.scan(step, sampler.init(keys.start_key(seed)), jnp.arange(steps))[1]
 
@@ -28,8 +28,7 @@ def test_every_item_once_an_epoch(items, size, seed):
     """Over five epochs and more: cut at multiples of the number of items, the stream of indices is five permutations."""
     sampler = samplers.Minibatches(np.arange(items), size)
     steps = math.ceil(5 * items / size)
-    indices = np.asarray(walk(sampler, steps, seed, of=lambda s: s.indices))
-    drawn = np.asarray(walk(sampler, steps, seed))
+    drawn, indices = map(np.asarray, walk(sampler, steps, seed, see=lambda batch, env: (batch, env[-1])))
     # JAX clamps an index out of range without a word: the indices themselves must lie in it, and fetch their items.
     assert indices.min() >= 0
     assert indices.max() < items

@@ -78,34 +78,32 @@ class Minibatches:
     def items(self) -> int:
         return len(jax.tree.leaves(self.data)[0])
 
-    def init(self, key: Key) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """The word that orders this epoch, that of the next, and where this epoch is."""
-        words = jax.random.bits(key, (2,), jnp.uint32)
-        return words[0], words[1], jnp.zeros((), jnp.int32)
+    def init(self, key: Key) -> Any:
+        """The word that orders this epoch, that of the next, where this epoch is, and which items come next.
+
+        The items wait here for their step: worked out in the step itself, XLA would do so again for every number fetched.
+        """
+        now, then = jax.random.bits(key, (2,), jnp.uint32)
+        at = jnp.zeros((), jnp.int32)
+        return now, then, at, self._indices(now, then, at)
 
     def noise(self, key: Key) -> jax.Array:
         return jax.random.bits(key, (), jnp.uint32)
 
     def draw(self, u: Any, env: Any) -> tuple[PyTree, Any]:
-        indices, env = self.indices(u, env)
-        return jax.tree.map(lambda column: jnp.asarray(column)[indices], self.data), env
-
-    def indices(self, u: Any, env: Any) -> tuple[jax.Array, Any]:
-        """Which items come next."""
-        now, then, at = env
-        place = at + jnp.arange(self.size, dtype=jnp.int32)
-        if self.items % self.size == 0:
-            order = shuffled(now, place, self.items)
-        else:
-            over = place >= self.items
-            order = shuffled(now, jnp.where(over, place - self.items, place), self.items, then, over)
+        now, then, at, indices = env
+        batch = jax.tree.map(lambda column: jnp.asarray(column)[indices], self.data)
         end = at + self.size
         done = end >= self.items
-        return order, (
-            jnp.where(done, then, now),
-            jnp.where(done, u, then),
-            jnp.where(done, end - self.items, end),
-        )
+        now, then, at = jnp.where(done, then, now), jnp.where(done, u, then), jnp.where(done, end - self.items, end)
+        return batch, (now, then, at, self._indices(now, then, at))
+
+    def _indices(self, now: Any, then: Any, at: Any) -> jax.Array:
+        place = at + jnp.arange(self.size, dtype=jnp.int32)
+        if self.items % self.size == 0:
+            return shuffled(now, place, self.items)
+        over = place >= self.items
+        return shuffled(now, jnp.where(over, place - self.items, place), self.items, then, over)
 
     def epoch(self) -> PyTree:
         """Full batches that hold every item equally often, stacked: a mean over them is the mean over the data."""
