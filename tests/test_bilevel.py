@@ -249,7 +249,10 @@ def g(x, y, batch):
         ),
         (lambda: tc.problems.bilevel(outer=f, inner=lambda x, y, b: jnp.sum(x) * jnp.sum(y), **GOOD), "curvature"),
         (lambda: tc.problems.bilevel(outer=f, inner=lambda x, y, b: -g(x, y, b), **GOOD), "curvature"),
-        (lambda: tc.problems.bilevel(outer=f, inner=lambda x, y, b: y[0] ** 2, **GOOD), "strongly monotone as measured"),
+        (
+            lambda: tc.problems.bilevel(outer=f, inner=lambda x, y, b: y[0] ** 2, **GOOD),
+            "strongly monotone as measured",
+        ),
         (lambda: tc.problems.bilevel(outer=f, inner=g, **GOOD, v_scale=0.0), "`v_scale` must be a positive number"),
         (lambda: tc.problems.bilevel(outer=f, inner=g, **{**GOOD, "sampler": lambda key: jnp.ones(3)}), "a pair"),
         (lambda: tc.problems.bilevel(outer=f, inner=g, **{**GOOD, "x": [np.nan]}), "`x` must start from finite"),

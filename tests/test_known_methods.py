@@ -1,4 +1,4 @@
-"""Methods of the literature, each transcribed in a few lines of NumPy from its published update, on the same samples."""
+"""Methods of the literature, each transcribed in a few lines of NumPy from its published update, on like samples."""
 
 import jax
 import jax.numpy as jnp

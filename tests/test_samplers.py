@@ -25,7 +25,7 @@ def walk(sampler, steps, seed=0, see=lambda batch, env: batch):
 @pytest.mark.parametrize(("items", "size"), SIZES)
 @pytest.mark.parametrize("seed", [0, 7])
 def test_every_item_once_an_epoch(items, size, seed):
-    """Over five epochs and more: cut at multiples of the number of items, the stream of indices is five permutations."""
+    """Over five epochs and more: cut at multiples of the number of items, the indices are five permutations."""
     sampler = samplers.Minibatches(np.arange(items), size)
     steps = math.ceil(5 * items / size)
     drawn, indices = map(np.asarray, walk(sampler, steps, seed, see=lambda batch, env: (batch, env[-1])))

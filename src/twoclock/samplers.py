@@ -46,8 +46,8 @@ class Minibatches:
     """Finite data in minibatches, every item exactly once an epoch.
 
     Each epoch goes through the data in an order of its own, and a batch is the next ``size`` items. Where the size does
-    not divide the data, the last batch of an epoch runs over into the next epoch's order: all batches are full, all items
-    weigh the same, and no item is left out or repeated within an epoch.
+    not divide the data, the last batch of an epoch runs over into the next epoch's order: all batches are full, all
+    items weigh the same, and no item is left out or repeated within an epoch.
 
     The order is a keyed bijection of 0 … n−1 (swap-or-not: Hoang, Morris & Rogaway, *An enciphering scheme based on a
     card shuffle*, 2012), so a batch costs its own size and no permutation of the data is ever made or kept.
@@ -55,6 +55,7 @@ class Minibatches:
     Args:
         data: a pytree of arrays whose first axis, of one length, runs over the items.
         size: items a batch.
+        replace: draw every item of a batch afresh from all the data instead; then there are no epochs.
 
     >>> batches = Minibatches(np.arange(5), size=2)
     >>> env, seen = batches.init(jax.random.key(0)), []
@@ -67,12 +68,15 @@ class Minibatches:
 
     data: PyTree
     size: int = static()
+    replace: bool = static(default=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "data", jax.tree.map(np.asarray, self.data))
         items = common_length(self.data, "data")
         if not isinstance(self.size, int) or not 1 <= self.size <= items:
-            raise InputError(f"`size` must be a whole number from 1 to the {items} items of the data, got {self.size!r}")
+            raise InputError(
+                f"`size` must be a whole number from 1 to the {items} items of the data, got {self.size!r}"
+            )
 
     @property
     def items(self) -> int:
@@ -81,18 +85,25 @@ class Minibatches:
     def init(self, key: Key) -> Any:
         """The word that orders this epoch, that of the next, where this epoch is, and which items come next.
 
-        The items wait here for their step: worked out in the step itself, XLA would do so again for every number fetched.
+        The items wait here for their step: worked out in the step itself, XLA would do so for every number fetched.
         """
+        if self.replace:
+            return None
         now, then = jax.random.bits(key, (2,), jnp.uint32)
         at = jnp.zeros((), jnp.int32)
         return now, then, at, self._indices(now, then, at)
 
     def noise(self, key: Key) -> jax.Array:
+        if self.replace:
+            return jax.random.randint(key, (self.size,), 0, self.items, jnp.int32)
         return jax.random.bits(key, (), jnp.uint32)
 
     def draw(self, u: Any, env: Any) -> tuple[PyTree, Any]:
-        now, then, at, indices = env
+        indices = u if self.replace else env[-1]
         batch = jax.tree.map(lambda column: jnp.asarray(column)[indices], self.data)
+        if self.replace:
+            return batch, env
+        now, then, at, _ = env
         end = at + self.size
         done = end >= self.items
         now, then, at = jnp.where(done, then, now), jnp.where(done, u, then), jnp.where(done, end - self.items, end)
@@ -140,7 +151,7 @@ def as_sampler(sampler: Any) -> Any:
         return sampler
     if not callable(sampler):
         raise InputError(
-            f"`sampler` must be a function of a key or a pair of samplers (inner, outer), got {type(sampler).__name__}; "
+            f"`sampler` must be a function of a key or a pair (inner, outer), got {type(sampler).__name__}; "
             "for finite data try `(samplers.Minibatches(train, 32), samplers.Minibatches(valid, 32))`"
         )
     return Stream(sampler)
@@ -179,7 +190,7 @@ def shuffled(word: Any, place: Any, items: int, then: Any = None, over: Any = No
             rounds[0][part][r] if over is None else jnp.where(over, rounds[1][part][r], rounds[0][part][r])
             for part in (0, 1)
         )
-        partner = jnp.where(K >= i, K - i, K + n - i)
+        partner = jnp.where(i <= K, K - i, K + n - i)
         swap = _mix(jnp.maximum(i, partner) ^ mask) >= jnp.uint32(1 << 31)
         i = jnp.where(swap, partner, i)
     return i.astype(jnp.int32)

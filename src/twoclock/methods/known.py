@@ -33,8 +33,8 @@ def ma_soba(alpha: Any, beta: Any, lam: Any) -> Fast:
 def ttsa(alpha: float, beta: float, shift: float = 1.0, *, strongly_convex: bool = True) -> Standard:
     """Steps of two-time-scale stochastic approximation, α/(k+shift) and β/(k+shift)^⅔, or the powers ⅗ and ⅖.
 
-    The published method estimates the hypergradient by a random number of Hessian products; here v tracks it. So this is
-    its step-size rule on SOBA's directions.
+    The published method estimates the hypergradient by a random number of Hessian products; here v tracks it. So this
+    is its step-size rule on SOBA's directions.
 
     Reference: Hong, Wai, Wang & Yang, *A two-timescale stochastic algorithm framework for bilevel optimization*, 2023,
     Theorems 1 (strongly convex h) and 2 (otherwise).
@@ -46,6 +46,7 @@ def ttsa(alpha: float, beta: float, shift: float = 1.0, *, strongly_convex: bool
 def sgda(alpha: Any, beta: Any) -> Standard:
     """Stochastic gradient descent-ascent, x ← x − α ∇_x ℓ and y ← y + β ∇_y ℓ at once, on `minimax`.
 
-    Reference: Lin, Jin & Jordan, *On gradient descent ascent for nonconvex-concave minimax problems*, 2020, Algorithm 2.
+    Reference: Lin, Jin & Jordan, *On gradient descent ascent for nonconvex-concave minimax problems*, 2020,
+    Algorithm 2.
     """
     return Standard(alpha, beta)

@@ -1,8 +1,8 @@
 """How a variable moves along a direction: a transformation of the direction, a step, a projection; each optional.
 
 A transformation is optax's pair (init, update) and turns a direction into a direction: ``optax.scale_by_adam()``,
-``optax.clip_by_global_norm(1.0)`` or a chain of such. The step size stays the method's own, so ``optax.adam(1e-3)``, which
-brings its own and flips the sign, is refused. A projection is any function from the variable to itself.
+``optax.clip_by_global_norm(1.0)`` or a chain of such. The step size stays the method's own, so ``optax.adam(1e-3)``,
+which brings its own and flips the sign, is refused. A projection is any function from the variable to itself.
 """
 
 from __future__ import annotations

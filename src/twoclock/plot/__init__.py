@@ -1,5 +1,6 @@
 """Figures. The only part that knows matplotlib; what is drawn comes from records alone."""
 
+from twoclock.plot.against import against
 from twoclock.plot.figures import COLOURS, LABELS, MARKERS, caption, figure, render, stamp
 from twoclock.plot.lines import compare, curves, ratios, slope
 from twoclock.plot.summary import summary
@@ -9,6 +10,7 @@ __all__ = [
     "COLOURS",
     "LABELS",
     "MARKERS",
+    "against",
     "caption",
     "compare",
     "curves",

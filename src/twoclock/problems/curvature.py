@@ -106,8 +106,8 @@ def check_curved(smallest: float, largest: float, loss: str, remedy: str) -> Non
 def choose_v_scale(inner: Inner) -> float:
     """The largest s of 1, ½, ¼, … at which G keeps half of what strong monotonicity sH alone would give.
 
-    The symmetric part of [[H, 0], [sT, sH]] is positive definite for s < 4/‖H^−½ T H^−½‖² and its smallest eigenvalue is
-    at most sμ. So s must be small where the outer loss curves much more than the inner one, and need not be smaller.
+    The symmetric part of [[H, 0], [sT, sH]] is positive definite for s < 4/‖H^−½ T H^−½‖² and its smallest eigenvalue
+    is at most sμ. So s must be small where the outer loss curves much more than the inner one, and need not be smaller.
     """
     points = [(inner.start, jnp.zeros_like(inner.start)), inner.solution()]
     mus = [inner.curvature(y)[0] for y, _ in points]
@@ -116,4 +116,6 @@ def choose_v_scale(inner: Inner) -> float:
         if all(inner.joint(y, v, s) >= s * mu / 2 for (y, v), mu in zip(points, mus, strict=True)):
             return s
         s /= 2
-    raise InputError("`v_scale` cannot be chosen: no scale makes G strongly monotone as measured; give a number, say 0.1")
+    raise InputError(
+        "`v_scale` cannot be chosen: no scale makes G strongly monotone as measured; give a number, say 0.1"
+    )

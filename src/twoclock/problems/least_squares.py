@@ -1,4 +1,4 @@
-"""Bilevel and minimax problems made of least squares on finite data: large if one likes, and all known in closed form."""
+"""Bilevel and minimax problems made of least squares on finite data: large if one likes, all known in closed form."""
 
 from __future__ import annotations
 
@@ -69,16 +69,17 @@ def quadratic_bilevel(
     batch: int = 8,
     condition: float = 10.0,
     noise: float = 1.0,
+    replace: bool = False,
     v_scale: float | None = None,
     seed: int = 0,
 ) -> Bilevel:
-    """Least squares inside least squares on finite data, in minibatches without replacement.
+    """Least squares inside least squares on finite data, in minibatches.
 
         g(x, y) = mean_i ½(aᵢᵀy − bᵢᵀx − cᵢ)² + 0.05‖y‖²
         f(x, y) = mean_j ½(pⱼᵀy − rⱼ)² + 0.05‖x‖²
 
-    a and p are normal with covariance eigenvalues spread evenly in the logarithm from 1 down to 1/condition, in a random
-    basis each; b = Wᵀa with W a random matrix of orthonormal rows or columns; c = aᵀy₀ + noise·ε, r = pᵀy₁ + noise·ε
+    a and p are normal with covariance eigenvalues spread evenly in the logarithm from 1 down to 1/condition, in a
+    random basis each; b = Wᵀa with W a random matrix of orthonormal rows or columns; c = aᵀy₀ + noise·ε, r = pᵀy₁ + noise·ε
     with y₀, y₁ of unit length. x, y and v start at zero. x*, y*(x), v*(x) and h are exact for the drawn data.
 
     Args:
@@ -88,6 +89,7 @@ def quadratic_bilevel(
         batch: items a step, of each level.
         condition: ratio of the largest to the smallest variance of the data.
         noise: standard deviation of what no y can fit.
+        replace: draw batches with replacement; otherwise every item comes once an epoch.
         v_scale: see `bilevel`; chosen from the curvature if None.
         seed: draws the data.
 
@@ -106,7 +108,7 @@ def quadratic_bilevel(
     V, v0 = np.linalg.solve(H, P @ Y), np.linalg.solve(H, P @ y0 - q)
     S = Y.T @ P @ Y + _RIDGE * np.eye(dim_x)
     truth = AffineTruth(S, np.linalg.solve(S, Y.T @ (q - P @ y0)), (Y, V), (y0, v0))
-    sampler = Minibatches((a, b, c), batch), Minibatches((p, r), batch)
+    sampler = Minibatches((a, b, c), batch, replace), Minibatches((p, r), batch, replace)
     return bilevel(outer_loss, inner_loss, sampler, np.zeros(dim_x), np.zeros(dim_y), v_scale, truth=truth)
 
 
