@@ -2,7 +2,7 @@
 
 The data are scikit-learn's digits. A third of the training labels are replaced by random wrong ones. The inner problem
 fits a softmax regression to the weighted training items, the outer one fits the thousand weights to a hundred clean
-items. Corrupted items lose their weight, and the fit gets back most of what the corruption cost.
+items. Corrupted items lose their weight, and the fit gets back about half of what the corruption cost.
 
     python examples/bilevel_data_cleaning.py --out cleaning.png
 """
