@@ -38,3 +38,18 @@ def test_frozen_lake(tmp_path):
     picture = tmp_path / "lake.png"
     assert load("frozen_lake").main(steps=20_000, seeds=2, size=4, out=picture) < 0.25
     assert picture.stat().st_size > 10_000
+
+
+def test_bilevel_regularisation(tmp_path):
+    picture = tmp_path / "regularisation.png"
+    losses = load("bilevel_regularisation").main(steps=2_000, seeds=1, exact_steps=50, out=picture)
+    assert losses["implicit differentiation"] < losses["Fast"] < losses["best of a grid"]
+    assert picture.stat().st_size > 10_000
+
+
+def test_bilevel_data_cleaning(tmp_path):
+    picture = tmp_path / "cleaning.png"
+    found = load("bilevel_data_cleaning").main(steps=500, seeds=1, items=500, out=picture)
+    assert found["mean weight of corrupted"] < 0.4 < 0.7 < found["mean weight of sound"]
+    assert found["corrupted below sound"] > 0.9
+    assert picture.stat().st_size > 10_000

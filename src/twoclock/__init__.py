@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from twoclock import methods, models, problems, theory
+from twoclock import methods, models, problems, samplers, theory
 from twoclock.core import InputError
 from twoclock.methods import Fast, PlugIn, Polyak, Standard
 from twoclock.result import Result, load
@@ -34,6 +34,7 @@ __all__ = [
     "models",
     "plot",
     "problems",
+    "samplers",
     "solve",
     "sweep",
     "theory",

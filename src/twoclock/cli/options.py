@@ -50,6 +50,8 @@ def of_method(method: Any) -> type:
     hints = typing.get_type_hints(method)
     fields: list[tuple[str, Any, Any]] = []
     for f in dataclasses.fields(method):
+        if _is_object(f):
+            continue
         if hasattr(f.default, "step"):
             inner = of_method(type(f.default))
             fields.append((f.name, inner, dataclasses.field(default_factory=inner)))
@@ -65,9 +67,16 @@ def build_method(method: Any, options: Any) -> Any:
     """The method that the options describe."""
     values = {}
     for f in dataclasses.fields(method):
+        if _is_object(f):
+            continue
         value = getattr(options, f.name)
         values[f.name] = build_method(type(f.default), value) if dataclasses.is_dataclass(value) else value
     return method(**values)
+
+
+def _is_object(field: Any) -> bool:
+    """Whether a field is for a function or another object, which no word on a command line stands for."""
+    return bool(field.metadata.get("static")) and field.default is None
 
 
 def argument_help(docstring: str | None) -> dict[str, str]:

@@ -2,9 +2,10 @@
 
 from twoclock.methods.averaged import averaged
 from twoclock.methods.fast import Fast
+from twoclock.methods.known import ma_soba, sgda, soba, ttsa
 from twoclock.methods.lstd import Lstd
 from twoclock.methods.plug_in import PlugIn
 from twoclock.methods.polyak import Polyak
 from twoclock.methods.standard import Standard
 
-__all__ = ["Fast", "Lstd", "PlugIn", "Polyak", "Standard", "averaged"]
+__all__ = ["Fast", "Lstd", "PlugIn", "Polyak", "Standard", "averaged", "ma_soba", "sgda", "soba", "ttsa"]

@@ -1,5 +1,6 @@
 """Figures. The only part that knows matplotlib; what is drawn comes from records alone."""
 
+from twoclock.plot.against import against
 from twoclock.plot.figures import COLOURS, LABELS, MARKERS, caption, figure, render, stamp
 from twoclock.plot.grids import LEFT_DOWN_RIGHT_UP, UP_RIGHT_DOWN_LEFT, grid_world
 from twoclock.plot.lines import compare, curves, ratios, slope
@@ -13,11 +14,9 @@ __all__ = [
     "LABELS",
     "LEFT_DOWN_RIGHT_UP",
     "MARKERS",
-<<<<<<< HEAD
     "UP_RIGHT_DOWN_LEFT",
-=======
+    "against",
     "best_curves",
->>>>>>> sweep
     "caption",
     "compare",
     "curves",
@@ -25,12 +24,9 @@ __all__ = [
     "grid_world",
     "ratios",
     "render",
-<<<<<<< HEAD
     "sensitivity",
-=======
     "setting_curves",
     "setting_map",
->>>>>>> sweep
     "slope",
     "stamp",
     "summary",

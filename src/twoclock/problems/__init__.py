@@ -1,13 +1,17 @@
 """Ready-made problems, one file each."""
 
+from twoclock.problems.bilevel import bilevel
+from twoclock.problems.composite import composite
 from twoclock.problems.custom import custom
 from twoclock.problems.entropy_mdp import entropy_mdp
 from twoclock.problems.entropy_mdp_cases import forest, frozen_lake, random_entropy_mdp
 from twoclock.problems.exact import exact
+from twoclock.problems.least_squares import quadratic_bilevel, quadratic_minimax
 from twoclock.problems.lqr_actor_critic import BlindCriticWarning, lqr_actor_critic
 from twoclock.problems.lqr_cases import boeing_747, double_integrator, paper_lqr
 from twoclock.problems.lqr_guard import Guard
 from twoclock.problems.lqr_operators import ActorCritic
+from twoclock.problems.minimax import minimax
 from twoclock.problems.nonlinear_policy_evaluation import nonlinear_policy_evaluation, value_operators
 from twoclock.problems.policy_evaluation import policy_evaluation
 from twoclock.problems.policy_evaluation_cases import (
@@ -28,8 +32,10 @@ __all__ = [
     "BlindCriticWarning",
     "Guard",
     "baird",
+    "bilevel",
     "boeing_747",
     "boyan",
+    "composite",
     "custom",
     "double_integrator",
     "entropy_mdp",
@@ -37,10 +43,13 @@ __all__ = [
     "forest",
     "frozen_lake",
     "lqr_actor_critic",
+    "minimax",
     "nonlinear_policy_evaluation",
     "paper_lqr",
     "policy_evaluation",
     "quadratic",
+    "quadratic_bilevel",
+    "quadratic_minimax",
     "random_entropy_mdp",
     "random_policy_evaluation",
     "rates",

@@ -1,0 +1,208 @@
+"""Where batches come from: finite data in minibatches without replacement, and streams.
+
+A sampler has ``init(key) -> env``, ``noise(key) -> u`` and ``draw(u, env) -> (batch, env)``, as a problem has; a plain
+function ``key -> batch`` is a stream. What is drawn at step k of seed s depends on (s, k) alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from twoclock.core import InputError, Key, PyTree, pytree, static
+
+_ROUNDS = 16
+_SALTS = np.asarray([(0x9E3779B9 * (2 * r + 1)) & 0xFFFFFFFF for r in range(_ROUNDS)], np.uint32)
+
+
+@pytree
+class Stream:
+    """A fresh batch a step, ``function(key)``.
+
+    >>> stream = Stream(lambda key: jax.random.normal(key, (8, 3)))
+    >>> stream.draw(stream.noise(jax.random.key(0)), None)[0].shape
+    (8, 3)
+    """
+
+    function: Callable[[Key], PyTree] = static()
+
+    def init(self, key: Key) -> None:
+        return None
+
+    def noise(self, key: Key) -> PyTree:
+        return self.function(key)
+
+    def draw(self, u: PyTree, env: None) -> tuple[PyTree, None]:
+        return u, env
+
+
+@pytree
+class Minibatches:
+    """Finite data in minibatches, every item exactly once an epoch.
+
+    Each epoch goes through the data in an order of its own, and a batch is the next ``size`` items. Where the size does
+    not divide the data, the last batch of an epoch runs over into the next epoch's order: all batches are full, all
+    items weigh the same, and no item is left out or repeated within an epoch.
+
+    The order is a keyed bijection of 0 … n−1 (swap-or-not: Hoang, Morris & Rogaway, *An enciphering scheme based on a
+    card shuffle*, 2012), so a batch costs its own size and no permutation of the data is ever made or kept.
+
+    Args:
+        data: a pytree of arrays whose first axis, of one length, runs over the items.
+        size: items a batch.
+        replace: draw every item of a batch afresh from all the data instead; then there are no epochs.
+
+    >>> batches = Minibatches(np.arange(5), size=2)
+    >>> env, seen = batches.init(jax.random.key(0)), []
+    >>> for k in range(5):
+    ...     batch, env = batches.draw(batches.noise(jax.random.key(k)), env)
+    ...     seen += batch.tolist()
+    >>> sorted(seen[:5]), sorted(seen[5:])
+    ([0, 1, 2, 3, 4], [0, 1, 2, 3, 4])
+    """
+
+    data: PyTree
+    size: int = static()
+    replace: bool = static(default=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "data", jax.tree.map(np.asarray, self.data))
+        items = common_length(self.data, "data")
+        if not isinstance(self.size, int) or not 1 <= self.size <= items:
+            raise InputError(
+                f"`size` must be a whole number from 1 to the {items} items of the data, got {self.size!r}"
+            )
+
+    @property
+    def items(self) -> int:
+        return len(jax.tree.leaves(self.data)[0])
+
+    def init(self, key: Key) -> Any:
+        """The word that orders this epoch, that of the next, where this epoch is, and which items come next.
+
+        The items wait here for their step: worked out in the step itself, XLA would do so for every number fetched.
+        """
+        if self.replace:
+            return None
+        now, then = jax.random.bits(key, (2,), jnp.uint32)
+        at = jnp.zeros((), jnp.int32)
+        return now, then, at, self._indices(now, then, at)
+
+    def noise(self, key: Key) -> jax.Array:
+        if self.replace:
+            return jax.random.randint(key, (self.size,), 0, self.items, jnp.int32)
+        return jax.random.bits(key, (), jnp.uint32)
+
+    def draw(self, u: Any, env: Any) -> tuple[PyTree, Any]:
+        indices = u if self.replace else env[-1]
+        batch = jax.tree.map(lambda column: jnp.asarray(column)[indices], self.data)
+        if self.replace:
+            return batch, env
+        now, then, at, _ = env
+        end = at + self.size
+        done = end >= self.items
+        now, then, at = jnp.where(done, then, now), jnp.where(done, u, then), jnp.where(done, end - self.items, end)
+        return batch, (now, then, at, self._indices(now, then, at))
+
+    def _indices(self, now: Any, then: Any, at: Any) -> jax.Array:
+        place = at + jnp.arange(self.size, dtype=jnp.int32)
+        if self.items % self.size == 0:
+            return shuffled(now, place, self.items)
+        over = place >= self.items
+        return shuffled(now, jnp.where(over, place - self.items, place), self.items, then, over)
+
+    def epoch(self) -> PyTree:
+        """Full batches that hold every item equally often, stacked: a mean over them is the mean over the data."""
+        rows = np.arange(math.lcm(self.items, self.size)).reshape(-1, self.size) % self.items
+        return jax.tree.map(lambda column: jnp.asarray(column)[rows], self.data)
+
+
+@pytree
+class Separate:
+    """Two samplers side by side, with randomness of their own: the inner batch and the outer one."""
+
+    inner: Any
+    outer: Any
+
+    def init(self, key: Key) -> tuple[Any, Any]:
+        inner, outer = jax.random.split(key)
+        return self.inner.init(inner), self.outer.init(outer)
+
+    def noise(self, key: Key) -> tuple[Any, Any]:
+        inner, outer = jax.random.split(key)
+        return self.inner.noise(inner), self.outer.noise(outer)
+
+    def draw(self, u: Any, env: Any) -> tuple[tuple[PyTree, PyTree], Any]:
+        inner, env_inner = self.inner.draw(u[0], env[0])
+        outer, env_outer = self.outer.draw(u[1], env[1])
+        return (inner, outer), (env_inner, env_outer)
+
+
+def as_sampler(sampler: Any) -> Any:
+    """The sampler that a user means by a sampler, a function of a key, or a pair (inner, outer) of these."""
+    if isinstance(sampler, tuple) and len(sampler) == 2:
+        return Separate(as_sampler(sampler[0]), as_sampler(sampler[1]))
+    if all(hasattr(sampler, name) for name in ("init", "noise", "draw")):
+        return sampler
+    if not callable(sampler):
+        raise InputError(
+            f"`sampler` must be a function of a key or a pair (inner, outer), got {type(sampler).__name__}; "
+            "for finite data try `(samplers.Minibatches(train, 32), samplers.Minibatches(valid, 32))`"
+        )
+    return Stream(sampler)
+
+
+def epoch(sampler: Any) -> PyTree | None:
+    """All of finite data as stacked batches, (inner, outer) for a pair of samplers; None where there is a stream."""
+    if isinstance(sampler, Separate):
+        both = epoch(sampler.inner), epoch(sampler.outer)
+        return None if both[0] is None or both[1] is None else both
+    return sampler.epoch() if isinstance(sampler, Minibatches) else None
+
+
+def common_length(batch: PyTree, name: str) -> int:
+    """The length of the first axis that all arrays share; scalars have none and are passed over."""
+    lengths = sorted({leaf.shape[0] for leaf in jax.tree.leaves(batch) if leaf.ndim})
+    if len(lengths) > 1:
+        raise InputError(
+            f"`{name}` must have one length along the first axis of all its arrays, the items; got "
+            f"{' and '.join(map(str, lengths))}; give every item an entry in each array"
+        )
+    if not jax.tree.leaves(batch) or (lengths and lengths[0] == 0):
+        raise InputError(f"`{name}` must hold at least one item, got none")
+    return lengths[0] if lengths else 1
+
+
+def shuffled(word: Any, place: Any, items: int, then: Any = None, over: Any = None) -> jax.Array:
+    """Which item stands at each place, in the order of 0 … items−1 that the 32-bit word picks, or ``then`` where over.
+
+    A round pairs i with K−i modulo n and swaps the two if a hash of the larger one says so: a bijection for any n.
+    """
+    n, i = jnp.uint32(items), place.astype(jnp.uint32)
+    rounds = [_round_keys(w, n) for w in (word, then) if w is not None]
+    for r in range(_ROUNDS):
+        K, mask = (
+            rounds[0][part][r] if over is None else jnp.where(over, rounds[1][part][r], rounds[0][part][r])
+            for part in (0, 1)
+        )
+        partner = jnp.where(i <= K, K - i, K + n - i)
+        swap = _mix(jnp.maximum(i, partner) ^ mask) >= jnp.uint32(1 << 31)
+        i = jnp.where(swap, partner, i)
+    return i.astype(jnp.int32)
+
+
+def _round_keys(word: Any, n: Any) -> tuple[Any, Any]:
+    keys = _mix(word + _SALTS)
+    return keys % n, _mix(keys)
+
+
+def _mix(x: Any) -> Any:
+    """A hash of 32 bits to 32 bits in which each bit depends on all (the finaliser of MurmurHash3)."""
+    x = (x ^ (x >> jnp.uint32(16))) * jnp.uint32(0x85EBCA6B)
+    x = (x ^ (x >> jnp.uint32(13))) * jnp.uint32(0xC2B2AE35)
+    return x ^ (x >> jnp.uint32(16))

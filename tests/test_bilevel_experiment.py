@@ -1,0 +1,65 @@
+"""The experiment's verdicts follow from records alone, every method has the same grid, and its examples run."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from twoclock.experiments import bilevel
+from twoclock.result import Result
+
+MARKS = [1, 10, 100, 1_000, 10_000, 40_000]
+
+
+def made_up(error, seeds=20, wall=2.0):
+    """A result whose error is the given function of k, times a factor of each seed's own that all methods share."""
+    factor = np.random.default_rng(0).lognormal(size=seeds)
+    rows = [(s, k, factor[s] * error(k)) for s in range(seeds) for k in MARKS]
+    history = pd.DataFrame(rows, columns=["seed", "step", "error"])
+    spec = {"seeds": list(range(seeds)), "steps": MARKS[-1], "wall_seconds": wall, "precision": "float64"}
+    return Result(np.zeros(1), np.zeros(1), history, np.zeros(seeds, bool), np.full(seeds, MARKS[-1]), spec)
+
+
+def records(fast):
+    found = {}
+    for name, case in bilevel.cases(quick=True).items():
+        (label,) = case.methods
+        found[name] = {label: made_up(fast if label == bilevel.FAST else lambda k: 2 / k)}
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _no_problem_needed(monkeypatch):
+    monkeypatch.setattr(bilevel, "problem", lambda kind, batch: None)
+
+
+@pytest.mark.parametrize(
+    ("fast", "verdict"),
+    [
+        (lambda k: 1 / k, "reproduced"),
+        (lambda k: 3 / k if k < 40_000 else 1 / k, "reproduced only where k ≥ 40,000"),
+        (lambda k: 2 / k, "not reproduced"),
+        (lambda k: 1 / k if k < 10_000 else 3 / k, "not reproduced"),
+    ],
+)
+def test_verdicts(fast, verdict):
+    claims = bilevel.claims(records(fast))
+    assert len(claims) == 6
+    assert {claim.verdict for claim in claims} == {verdict}
+
+
+def test_figures_words_and_advice():
+    found = records(lambda k: 1 / k)
+    assert set(bilevel.draw(found)) == set(bilevel.ALT)
+    assert all("Fast ends lowest" in line for line in bilevel.advice(found))
+
+
+def test_every_method_has_as_many_settings_to_be_tuned_with():
+    cases = bilevel.cases(quick=False)
+    for (kind, batch), chosen in bilevel.CHOSEN.items():
+        tried = cases[f"tuning-{kind}-{batch}"].methods
+        for name, (c, second) in chosen.items():
+            own = [label for label in tried if label.rsplit(" ", 2)[0] == name]
+            assert len(own) == 12
+            assert f"{name} {c:g} {second:g}" in own
+    measured = {name: case for name, case in cases.items() if name.split("-")[0] in bilevel.COMPARED}
+    assert {case.seeds for case in measured.values()} == {20}
