@@ -107,4 +107,4 @@ def test_the_oracle_knows_no_answer():
 
 
 def test_samples_used():
-    assert [samples_used(n) for n in (1, 17, 40, 1700)] == [17, 17, 34, 1700]
+    assert [samples_used(n) for n in (1, 20, 50, 1700)] == [20, 20, 40, 1700]

@@ -15,7 +15,7 @@ from jax.flatten_util import ravel_pytree
 from twoclock.core import Key, Operator, PyTree, pytree
 from twoclock.run import Carry, run
 
-_BATCHES = 16
+_BATCHES, _FIRST = 16, 4  # batches of the squares, and before them of the slopes
 _ENTRIES, _DIRECTIONS = 64, 32
 # Singular values below these shares of the largest count as zero: of ∂G/∂ω, and of the curvature, where a direction so
 # flat would show nothing but noise.
@@ -66,8 +66,8 @@ class Residuals:
 
 
 def samples_used(samples: int) -> int:
-    """The samples that are drawn where so many are asked for: batches of equal length, and one before them."""
-    return max(samples // (_BATCHES + 1), 1) * (_BATCHES + 1)
+    """The samples that are drawn where so many are asked for: batches of equal length, and some before them."""
+    return max(samples // (_BATCHES + _FIRST), 1) * (_BATCHES + _FIRST)
 
 
 def residuals(
@@ -79,7 +79,7 @@ def residuals(
 
     The batches are 16 stretches of the samples that the run would have seen next, with θ and ω standing still. Where
     samples are independent the estimate is unbiased; on a chain its bias falls geometrically with the length of a
-    batch. One more batch before them lets a chain settle and measures the slopes of E F and E G. With them
+    batch. Four more batches before them let a chain settle and measure the slopes of E F and E G. With them
 
         E F − B·E G,    B = F_ω G_ω⁺             is E F where one Newton step would take ω: ∇h(θ) to first order
         S⁺(E F − B·E G),    S = F_θ − B·G_θ      is the Newton step of θ: θ − θ* to first order
@@ -92,13 +92,13 @@ def residuals(
         step: the step that the carry is at.
         samples: about how many to draw for each lane.
     """
-    oracle, length = Oracle(problem), samples_used(samples) // (_BATCHES + 1)
+    oracle, length = Oracle(problem), samples_used(samples) // (_BATCHES + _FIRST)
     directions, whole = _directions(carry.state.theta, carry.state.omega)
     slopes = Slopes(np.stack([directions] * len(carry.alive)))
-    *_, tick = run(oracle, slopes, seeds, [step + length], _stand(slopes, methods, carry), step, own=own)
+    *_, tick = run(oracle, slopes, seeds, [step + _FIRST * length], _stand(slopes, methods, carry), step, own=own)
     carry = tick.carry()
-    J_F, J_G = (np.asarray(total) / length for total in carry.state.totals)
-    step, probe, means = step + length, Probe(), []
+    J_F, J_G = (np.asarray(total) / (_FIRST * length) for total in carry.state.totals)
+    step, probe, means = step + _FIRST * length, Probe(), []
     marks = [step + length * i for i in range(_BATCHES + 1)]
     for tick in run(oracle, probe, seeds, marks, _stand(probe, slopes, carry), step, own=own):
         if tick.row is not None:
