@@ -16,10 +16,7 @@ MAY_IMPORT = {
     "trees": BASE,
     "schedules": BASE,
     "settings": BASE,
-    "candidates": BASE | {"settings"},
-    "residuals": BASE | {"run"},
-    "judge": BASE | {"residuals", "run", "solve", "stats"},
-    "tune": BASE | {"candidates", "checks", "describe", "judge", "keys", "plot", "settings", "solve"},
+    "tuning": BASE | {"checks", "describe", "keys", "plot", "progress", "run", "settings", "solve", "stats"},
     "keys": set(),
     "native": set(),
     "methods": NUMBERS,
@@ -81,7 +78,7 @@ def test_every_part_has_its_arrows():
 def test_one_home_for_each_library(package):
     users = {name for name, path in parts() if any(m.split(".")[0] == package for m in imported(path))}
     assert (
-        users - {"result", "certified", "experiments", "sweeps", "tune"} <= ONLY_IN[package]
+        users - {"result", "certified", "experiments", "sweeps", "tuning"} <= ONLY_IN[package]
     )  # these name its types in annotations
 
 

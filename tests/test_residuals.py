@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 import twoclock as tc
-from twoclock.residuals import Oracle, residuals, samples_used
 from twoclock.run import run, stack, start
 from twoclock.solve import instances
 from twoclock.trees import sqnorm
+from twoclock.tuning.residuals import Oracle, residuals, samples_used
 
 METHODS = [tc.Standard(0.0, 0.0), tc.Standard(0.01, 0.02)]
 

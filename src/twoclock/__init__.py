@@ -11,7 +11,7 @@ from twoclock.settings import grid
 from twoclock.solve import solve
 from twoclock.sweeps import Sweep, sweep
 from twoclock.theory import certify
-from twoclock.tune import tune
+from twoclock.tuning import tune
 
 if TYPE_CHECKING:
     from twoclock import plot

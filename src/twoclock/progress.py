@@ -22,10 +22,21 @@ def watch(progress: bool | Callable[[Tick], None], steps: int, lanes: int) -> It
             yield lambda tick: columns.update(task, completed=tick.step, diverged=tick.diverged)
 
 
+@contextmanager
+def tally(progress: bool, label: str) -> Iterator[Callable[[int, int], None]]:
+    """What to call with the work done and the work there is: nothing, or a bar on the terminal."""
+    if not progress:
+        yield lambda done, total: None
+        return
+    with bar() as columns:
+        task = columns.add_task(label, total=None, lanes=1, of=0, diverged=0)
+        yield lambda done, total: columns.update(task, completed=done, total=total)
+
+
 def bar() -> Any:
     """A rich progress bar whose tasks count steps and have the fields ``lanes`` and ``diverged``.
 
-    A task may also say how many lanes there are in all, ``of``, and what stands for its count, ``count``.
+    A task may also say how many lanes can diverge, ``of``, and what stands for its count, ``count``.
     """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
@@ -43,7 +54,7 @@ def bar() -> Any:
     class Diverged(ProgressColumn):
         def render(self, task: Task) -> Text:
             count, lanes = task.fields["diverged"], task.fields.get("of", task.fields["lanes"])
-            return Text(f"{count}/{lanes} diverged", style="red" if count else "dim")
+            return Text(f"{count}/{lanes} diverged" if lanes else "", style="red" if count else "dim")
 
     return Progress(
         TextColumn("{task.description}"),

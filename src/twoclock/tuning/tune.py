@@ -11,12 +11,13 @@ import jax
 import numpy as np
 
 from twoclock import checks, keys
-from twoclock.candidates import NEIGHBOURS, around, check_space, draw, keeps_order
 from twoclock.core import InputError, Method
 from twoclock.describe import describe
-from twoclock.judge import MOST_SEEDS, RESIDUAL, Judge, cost
+from twoclock.progress import tally
 from twoclock.settings import text, with_settings
 from twoclock.solve import instances
+from twoclock.tuning.candidates import NEIGHBOURS, around, check_space, draw, keeps_order
+from twoclock.tuning.judge import MOST_SEEDS, RESIDUAL, Judge, cost
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,6 +82,7 @@ def tune(
     order: bool = True,
     seed: int = 0,
     bound: float | None = None,
+    progress: bool = False,
 ) -> Tuned:
     """Find the settings of a method that are best at a horizon, by successive halving over seeds and steps.
 
@@ -110,6 +112,7 @@ def tune(
         order: try only steps with α ≤ β ≤ λ ≤ 1 up to the horizon, as the theory wants; False for any.
         seed: draws the settings; the runs have the seeds from 1,000,000·(seed + 1) on, apart from those of ``solve``.
         bound: as for ``solve``.
+        progress: show a bar of the seed-steps spent.
 
     >>> import twoclock as tc
     >>> found = tc.tune(tc.problems.quadratic(dim=2), tc.Fast(), {"alpha.c": (0.1, 10)}, steps=200, rungs=2)
@@ -123,14 +126,17 @@ def tune(
     space = check_space(method, space)
     if bound is not None and not bound > 0:
         raise InputError(f"`bound` must be positive, got {bound}; leave it out for none")
-    with jax.enable_x64(True):
+    with jax.enable_x64(True), tally(progress, "seed-steps") as look:
         shapes = _shapes(problem)
         _, omega, _ = jax.eval_shape(lambda problem: problem.init(keys.start_key(0)), shapes)
         metric = _metric(shapes, metric)
         plan = _plan(rungs, steps)
-        seeds = _seeds(budget, plan, metric, len(space))
+        price = _price(plan, metric, len(space))
+        seeds = _seeds(budget, price, rungs, steps)
         first = _FIRST_SEED * (seed + 1)
-        judge = Judge(problem, metric, range(first, first + seeds), WIDTH, bound)
+        judge = Judge(
+            problem, metric, range(first, first + seeds), WIDTH, bound, lambda spent: look(spent, price * seeds)
+        )
         checks.check_fit(judge.one, method)
         fast = any(leaf.size for leaf in jax.tree.leaves(omega))
 
@@ -177,11 +183,15 @@ def _plan(rungs: int, steps: int) -> list[tuple[int, int]]:
     return [(max(steps >> max(rungs - 2 - rung, 0), 1), 2 if rung == rungs - 1 else 1) for rung in range(rungs)]
 
 
-def _seeds(budget: Any, plan: list[tuple[int, int]], metric: str, settings: int) -> int:
-    """How many seeds in the first rung the budget pays for, the look around the best setting included."""
+def _price(plan: list[tuple[int, int]], metric: str, settings: int) -> int:
+    """Seed-steps for each seed of the first rung, the look around the best setting included."""
     rungs, (steps, share) = len(plan), plan[-1]
     price = sum(WIDTH * 2 ** (rungs - 1 - i) * times * cost(metric, length) for i, (length, times) in enumerate(plan))
-    price += WIDTH * math.ceil(NEIGHBOURS * settings / WIDTH) * share * cost(metric, steps)
+    return price + WIDTH * math.ceil(NEIGHBOURS * settings / WIDTH) * share * cost(metric, steps)
+
+
+def _seeds(budget: Any, price: int, rungs: int, steps: int) -> int:
+    """How many seeds in the first rung the budget pays for."""
     if budget is None:
         return _SEEDS
     if isinstance(budget, bool) or not isinstance(budget, (int, float)) or not budget >= 2 * price:

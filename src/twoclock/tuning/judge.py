@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from twoclock.core import Method
-from twoclock.residuals import Oracle, Residuals, residuals, samples_used
 from twoclock.run import run, stack, start
 from twoclock.solve import instances
 from twoclock.stats import bootstrap_mean
+from twoclock.tuning.residuals import Oracle, Residuals, residuals, samples_used
 
 RESIDUAL = "residual"
 MOST_SEEDS = 64  # at once, which bounds the memory
@@ -58,15 +58,24 @@ class Judge:
         seeds: those of the first call; later calls must bring a multiple of their number.
         width: how many settings are run at once.
         bound: as for ``solve``.
+        look: called with the seed-steps spent so far.
     """
 
-    def __init__(self, problem: Any, metric: str, seeds: Sequence[int], width: int, bound: float | None) -> None:
+    def __init__(
+        self,
+        problem: Any,
+        metric: str,
+        seeds: Sequence[int],
+        width: int,
+        bound: float | None,
+        look: Callable[[int], None],
+    ) -> None:
         self.problem, self.metric, self.width, self.bound = problem, metric, width, bound
         self.seeds = min(len(seeds), MOST_SEEDS)
         self._made: tuple[list[int], tuple[Any, Any, bool]] | None = None
         self.one, _, _ = self._instances(list(seeds[: self.seeds]))
         self.unit: float | None = None
-        self.spent = 0
+        self.spent, self.look = 0, look
 
     def __call__(self, methods: Sequence[Method], seeds: Sequence[int], steps: int) -> Scores:
         """The scores of any number of settings. The unit of G comes from the first call and stays."""
@@ -98,6 +107,7 @@ class Judge:
         seen = problem if self.metric != RESIDUAL else Oracle(problem)
         *_, tick = run(seen, filled, seeds, [steps], start(seen, filled, seeds, own=own), own=own, bound=self.bound)
         self.spent += self.width * len(seeds) * cost(self.metric, steps)
+        self.look(self.spent)
         carry = tick.carry()
         if self.metric != RESIDUAL:
             assert tick.row is not None  # the last tick is at the mark
