@@ -87,7 +87,8 @@ class Overview:
 
     def __enter__(self) -> Overview:
         self.stack.enter_context(self.columns)
-        self.whole = self.columns.add_task("everything", total=self.work, lanes=1, of=0, diverged=0, visible=self.work > 0)
+        self.whole = self.columns.add_task("everything", total=self.work, lanes=1, of=0, diverged=0)
+        self.columns.update(self.whole, visible=self.work > 0)
         self.case: Any = None
         return self
 
