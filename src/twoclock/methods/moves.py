@@ -15,8 +15,6 @@ import jax.numpy as jnp
 from twoclock.core import InputError, PyTree, Scalar
 from twoclock.trees import descend
 
-FIELDS = ("slow", "fast", "project_slow", "project_fast")
-
 
 def check(method: Any) -> None:
     """Complain of transformations and projections that are none."""

@@ -158,10 +158,8 @@ def bilevel(
         start = losses.arrays((x, y))
         losses.check_scalar(outer, "outer", *start, of_outer)
         losses.check_scalar(inner, "inner", *start, of_inner)
-        f, g = (
-            losses.mean_loss(loss, part)
-            for loss, part in zip((outer, inner), reversed(_probes(sampler, y)), strict=True)
-        )
+        inner_probes, outer_probes = losses.probes(sampler, sum(np.size(leaf) for leaf in jax.tree.leaves(y)))
+        f, g = losses.mean_loss(outer, outer_probes), losses.mean_loss(inner, inner_probes)
 
         def row(y: PyTree, v: PyTree) -> PyTree:
             return difference(along(g, start[0], y, v)[1][1], jax.grad(f, 1)(start[0], y))
@@ -175,8 +173,3 @@ def bilevel(
     if truth is None and measure is not None:
         truth = losses.Truth(measure)
     return Bilevel(x, y, sampler, np.float64(v_scale), truth, outer, inner)
-
-
-def _probes(sampler: Any, y: PyTree) -> tuple[PyTree, PyTree]:
-    inner, outer = losses.probes(sampler, sum(np.size(leaf) for leaf in jax.tree.leaves(y)))
-    return inner, outer

@@ -86,11 +86,7 @@ def probes(sampler: Any, unknowns: int) -> PyTree:
 
     size = sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(draw, jax.random.key(0))))
     count = max(8, min(max(_PROBES, 4 * unknowns), _PROBE_NUMBERS // max(size, 1)))
-    batches = jax.vmap(draw)(jax.random.split(jax.random.key(0), count))
-    one = jax.eval_shape(draw, jax.random.key(0))
-    if isinstance(one, tuple | list) and len(one) == 2:  # an empty batch has no leading axis to average over
-        return tuple(part if jax.tree.leaves(part) else None for part in batches)
-    return batches
+    return jax.vmap(draw)(jax.random.split(jax.random.key(0), count))
 
 
 def mean_loss(loss: Any, batches: PyTree) -> Callable[..., Any]:
