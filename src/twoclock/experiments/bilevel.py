@@ -147,7 +147,7 @@ def draw(records: Records) -> dict[str, Any]:
             plot.against(row[1], results, "error", per_step, "seconds for all seeds, compiling aside")
             # Reshuffled data leave less noise than independent draws: the square of the rate.
             power = 1 if kind == "replaced" else 2
-            plot.slope(row[0], -power, _anchor(results, batch), "∝ 1/k" + "²" * (power - 1))
+            plot.slope(row[0], -float(power), _anchor(results, batch), "∝ 1/k" + "²" * (power - 1))
             row[0].set_title(f"batches of {batch}, {WORDS[kind]}", fontsize="medium")
             row[1].set_title(f"batches of {batch}, {WORDS[kind]}, by the clock", fontsize="medium")
         run = next(iter(next(iter(rows.values())).values())).spec
