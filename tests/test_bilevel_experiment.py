@@ -43,7 +43,7 @@ def _no_problem_needed(monkeypatch):
 )
 def test_verdicts(fast, verdict):
     claims = bilevel.claims(records(fast))
-    assert len(claims) == 6
+    assert len(claims) == 4
     assert {claim.verdict for claim in claims} == {verdict}
 
 
