@@ -114,7 +114,7 @@ def _draw_rates(records: Records) -> Any:
         )  # fmt: skip
     for slope, label in ((-1.0, "−1"), (-2 / 3, "−2/3")):
         left.axvline(slope, color="0.45", linestyle="--", linewidth=1, zorder=1)
-        left.annotate(label, (slope, -0.6), fontsize="x-small", color="0.35", ha="center", va="bottom")
+        left.annotate(label, (slope, -0.6), fontsize="x-small", color="0.35", backgroundcolor="w", ha="center")
     left.set_yticks(range(len(found)), [where.replace(" ", ", τ = ") for where in found])
     left.set(xlabel="slope of log mean gap, last decade", ylim=(len(found) + 0.9, -0.9))
     left.legend(frameon=False, fontsize="x-small", ncols=2, loc="lower center")
