@@ -103,7 +103,7 @@ def draw(records: Records) -> dict[str, Any]:
 def _draw_rates(records: Records) -> Any:
     fig, axes = plot.figure(1, 2, width=5.8, height=4.2)
     left, right = axes[0]
-    found, shown = slopes(records, 1), measured(records)
+    found, shown = slopes(records, 1.0), measured(records)
     for i, name in enumerate((*CRITIC, BOLD, RIVAL)):
         rows = [found[where][name] for where in found]
         at = np.arange(len(rows)) + 0.15 * (i - 2)
@@ -159,7 +159,7 @@ def _words(numbers: tuple[float, float, float]) -> str:
 
 
 def _rate(records: Records, name: str) -> Claim:
-    two, one = slopes(records, 2), slopes(records, 1)
+    two, one = slopes(records, 2.0), slopes(records, 1.0)
     larger = ", with c_α four times what is best at 10⁵ samples" if name == BOLD else ""
     return Claim(
         "mdp-rate-larger-steps" if name == BOLD else "mdp-rate",
@@ -197,7 +197,7 @@ def _beats(records: Records, name: str) -> Claim:
 
 
 def _slower(records: Records) -> Claim:
-    found = slopes(records, 1)
+    found = slopes(records, 1.0)
     return Claim(
         "mdp-standard-is-slower",
         "The standard method with its exponents 1 and 2/3 falls only like k^-2/3.",
