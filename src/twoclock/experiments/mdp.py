@@ -135,6 +135,12 @@ def _draw_rates(records: Records) -> Any:
     return fig
 
 
+def panel(ax: Any, records: Records) -> None:
+    """The warmest case of the first kind: where the claimed rate has the best chance."""
+    plot.curves(ax, next(iter(measured(records).values())), "gap")
+    ax.legend(frameon=False, fontsize="x-small")
+
+
 def claims(records: Records) -> list[Claim]:
     found = [
         _rate(records, FAST),
