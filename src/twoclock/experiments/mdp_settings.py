@@ -10,7 +10,7 @@ import twoclock as tc
 FAST, SAME, TWO, RIVAL = "Fast", "Standard, exponents 1 and 1", "Standard, exponents 1 and 2/3", "model-based"
 BOLD = "Fast, c_α four times larger"
 TEMPS = {"random": (1.0, 0.1, 0.02), "lake": (0.1, 0.03, 0.01)}
-QUICK = {"random": (0.1,)}
+QUICK = {"lake": (0.03,)}
 WORDS = {"random": "random MDPs, 10 states, 4 actions, γ = 0.9", "lake": "FrozenLake 4×4, γ = 0.95"}
 SIZE = {"random": (10, 0.9), "lake": (16, 0.95)}
 
