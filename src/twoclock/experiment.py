@@ -47,6 +47,11 @@ class Case:
         """How many trajectories the case runs."""
         return len(self.methods) * (self.seeds if isinstance(self.seeds, int) else len(self.seeds))
 
+    @property
+    def work(self) -> int:
+        """Seed-steps."""
+        return self.steps * self.lanes
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -99,7 +104,14 @@ class Outcome:
 
 
 def run_experiment(
-    name: str, module: ModuleType, out: str | Path, *, quick: bool = False, look: Look | None = None, run: bool = True
+    name: str,
+    module: ModuleType,
+    out: str | Path,
+    *,
+    quick: bool = False,
+    look: Look | None = None,
+    run: bool = True,
+    cases: Mapping[str, Case] | None = None,
 ) -> Outcome:
     """Run the cases of an experiment that are not on disk yet, draw its figures and judge its claims.
 
@@ -111,10 +123,11 @@ def run_experiment(
         quick: fewer seeds and steps, as the experiment says; every figure is marked as such.
         look: given a case's name and the case, returns what to call with each tick of its run.
         run: if false, a case that is not on disk is an error.
+        cases: what ``module.cases(quick)`` gave, for who has called it already.
     """
     folder = record.writable(Path(out) / name)
     records = {}
-    for label, case in module.cases(quick).items():
+    for label, case in (module.cases(quick) if cases is None else cases).items():
         home = folder / _slug(label)
         done = _finished(home, case)
         if not run and len(done) < len(case.methods):
@@ -137,14 +150,10 @@ def run_experiment(
     )
 
 
-def missing(name: str, module: ModuleType, out: str | Path, quick: bool) -> dict[str, Case]:
-    """The cases that would have to run."""
+def missing(name: str, cases: Mapping[str, Case], out: str | Path) -> dict[str, Case]:
+    """The cases of an experiment that would have to run."""
     folder = Path(out) / name
-    return {
-        label: case
-        for label, case in module.cases(quick).items()
-        if len(_finished(folder / _slug(label), case)) < len(case.methods)
-    }
+    return {label: c for label, c in cases.items() if len(_finished(folder / _slug(label), c)) < len(c.methods)}
 
 
 def _run(folder: Path, case: Case, done: Mapping[str, Result], look: Any) -> dict[str, Result]:

@@ -1,3 +1,4 @@
 from twoclock.cli import program
 
-program()
+if __name__ == "__main__":
+    program()

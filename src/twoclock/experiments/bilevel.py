@@ -111,7 +111,7 @@ def problem(kind: str, batch: int) -> Any:
 
 def cases(quick: bool) -> dict[str, Case]:
     found = {}
-    for kind, batch in [("bilevel", 16), ("minimax", 16)] if quick else list(CHOSEN):
+    for kind, batch in [("bilevel", 16)] if quick else list(CHOSEN):
         steps, made = ITEMS[quick] // batch, problem(kind, batch)
         if not quick:
             tried = {label: m for name in COMPARED[kind] for label, m in tuning(name, batch).items()}
@@ -139,6 +139,8 @@ def draw(records: Records) -> dict[str, Any]:
     figures = {}
     for name, kinds in {"bilevel": ("bilevel", "replaced"), "bilevel-minimax": ("minimax",)}.items():
         rows = {(kind, batch): results for (kind, batch), results in shown.items() if kind in kinds}
+        if not rows:
+            continue
         fig, axes = plot.figure(len(rows), 2)
         for row, ((kind, batch), results) in zip(axes, rows.items(), strict=True):
             per_step = {label: _seconds_a_step(r) for label, r in results.items()}

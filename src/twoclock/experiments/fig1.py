@@ -90,7 +90,7 @@ def cases(quick: bool) -> dict[str, Case]:
                 found[f"tuning-{size}-{operator}"] = Case(
                     partial(problem, operator=operator), tried, steps // 10, range(1000, 1020), marks=[steps // 10]
                 )
-            for sampling in SAMPLINGS:
+            for sampling in SAMPLINGS[:1] if quick else SAMPLINGS:
                 methods = {}
                 for name in compared:
                     tuned = theory(name, *CHOSEN[size][name], square)

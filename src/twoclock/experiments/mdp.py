@@ -171,10 +171,10 @@ def _rate(records: Records, name: str) -> Claim:
         "mdp-rate-larger-steps" if name == BOLD else "mdp-rate",
         f"The fast actor-critic reduces J* − J like 1/k, up to logarithms{larger}.",
         "Section 4.3; the theory wants c_α ≥ 2/μ_h" if name == BOLD else "Section 4.3",
-        "the slope of log mean gap against log k over the last decade, 10⁵ to 10⁶ samples, has a 95 % interval that "
-        "reaches −0.95",
-        {where: f"{_words(one[where][name])}, last two decades {_words(two[where][name])}" for where in one},
-        _verdict({where: one[where][name][1] <= -0.95 for where in one}),
+        "the slope of log mean gap against log k has a 95 % interval that reaches −0.95, over the last two decades, "
+        "which may hold some of the descent before the rate, and over the last one, which holds none",
+        {where: f"{_words(two[where][name])}, last decade {_words(one[where][name])}" for where in two},
+        _verdict({where: max(two[where][name][1], one[where][name][1]) <= -0.95 for where in two}),
         tuple(two),
     )
 

@@ -53,7 +53,7 @@ def render(fig: Figure) -> dict[str, bytes]:
     """The figure as PNG and as SVG. The SVG has no date and no random names: the same figure is the same file."""
     kinds: dict[str, dict[str, Any]] = {"png": {}, "svg": {"metadata": {"Date": None}}}
     fig.draw_without_rendering()  # lays it out, once for both
-    fig.set_layout_engine("none")
+    fig.set_layout_engine(None)
     out = {}
     for kind, options in kinds.items():
         buffer = io.BytesIO()

@@ -12,7 +12,6 @@ import tyro
 
 from twoclock import catalogue, record
 from twoclock.cli import options
-from twoclock.cli.reporting import report
 from twoclock.core import InputError
 
 
@@ -24,6 +23,7 @@ class ReportOptions:
 
 def command(args: Sequence[str]) -> int:
     """twoclock report DIR: draw, judge and write the report again, from the records of a reproduction alone."""
+    from twoclock.cli.reporting import report
     from twoclock.experiment import run_experiment
 
     chosen = options.parse(ReportOptions, args, "twoclock report")

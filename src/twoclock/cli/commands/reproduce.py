@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from twoclock import __version__, catalogue, record
 from twoclock.cli import options
-from twoclock.cli.reporting import report
+from twoclock.cli.overview import Overview
 from twoclock.core import InputError
 from twoclock.solve import Interrupted
+
+if TYPE_CHECKING:  # matplotlib and all that draws is not loaded for the help
+    from twoclock.experiment import Outcome
 
 
 @dataclass
@@ -32,7 +35,8 @@ class ReproduceOptions:
 
 def command(args: Sequence[str]) -> int:
     """twoclock reproduce [EXPERIMENT …] [--quick] [--out DIR] [--resume]: run the experiments, judge them, report."""
-    from twoclock.experiment import missing, run_experiment
+    from twoclock.cli.reporting import report
+    from twoclock.cli.side_by_side import run_side_by_side
 
     chosen = options.parse(ReproduceOptions, args, "twoclock reproduce")
     known = catalogue.experiments()
@@ -41,21 +45,31 @@ def command(args: Sequence[str]) -> int:
     ]
     picked = {name: module for name, module in known.items() if name in asked or "all" in asked}
     out = _folder(chosen)
-    todo = {name: missing(name, module, out, chosen.quick) for name, module in picked.items()}
-    outcomes = {}
-    with Overview(sum(_work(case) for cases in todo.values() for case in cases.values())) as overview:
-        for name, module in picked.items():
-            overview.begin(name, module.TITLE)
-            try:
-                outcomes[name] = run_experiment(name, module, out, quick=chosen.quick, look=overview.look)
-            except Interrupted as stop:
-                again = shlex.join(
-                    ["twoclock", "reproduce", *(word for word in args if word != "--resume"), "--resume"]
-                )
-                raise Interrupted(f"{name} {str(stop).split(';')[0]}; to go on: {again}") from None
-    made = shlex.join(["twoclock", "reproduce", *args])
-    report(outcomes, picked, out, quick=chosen.quick, command=made)
+    try:
+        with Overview() as overview:
+            if chosen.quick and len(picked) > 1:
+                outcomes = run_side_by_side(list(picked), out, chosen.quick, overview)
+            else:
+                outcomes = _one_after_the_other(picked, out, chosen.quick, overview)
+    except Interrupted as stop:
+        again = shlex.join(["twoclock", "reproduce", *(word for word in args if word != "--resume"), "--resume"])
+        raise Interrupted(f"{str(stop).split(';')[0]}; to go on: {again}") from None
+    report(outcomes, picked, out, quick=chosen.quick, command=shlex.join(["twoclock", "reproduce", *args]))
     return 0
+
+
+def _one_after_the_other(
+    picked: Mapping[str, ModuleType], out: Path, quick: bool, overview: Overview
+) -> dict[str, Outcome]:
+    from twoclock.experiment import missing, run_experiment
+
+    cases = {name: module.cases(quick) for name, module in picked.items()}
+    overview.expect(sum(c.work for name, of in cases.items() for c in missing(name, of, out).values()))
+    outcomes = {}
+    for name, module in picked.items():
+        overview.begin(name, module.TITLE)
+        outcomes[name] = run_experiment(name, module, out, quick=quick, look=overview.look(name), cases=cases[name])
+    return outcomes
 
 
 def _folder(chosen: ReproduceOptions) -> Path:
@@ -70,47 +84,3 @@ def _folder(chosen: ReproduceOptions) -> Path:
         )
     record.put_note(record.writable(out), "reproduction", {"twoclock": __version__})
     return out
-
-
-def _work(case: Any) -> int:
-    return case.steps * case.lanes
-
-
-class Overview:
-    """What runs now, and how far all of it is: a bar for the whole and a bar for the case."""
-
-    def __init__(self, work: int) -> None:
-        from twoclock.progress import bar
-
-        self.work, self.done, self.name = work, 0, ""
-        self.columns, self.stack = bar(), ExitStack()
-
-    def __enter__(self) -> Overview:
-        self.stack.enter_context(self.columns)
-        self.whole = self.columns.add_task("everything", total=self.work, lanes=1, of=0, diverged=0)
-        self.columns.update(self.whole, visible=self.work > 0)
-        self.case: Any = None
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self.stack.close()
-
-    def begin(self, name: str, title: str) -> None:
-        self.name = name
-        self.columns.console.print(f"[bold]{name}[/]: {title}")
-
-    def look(self, label: str, case: Any) -> Callable[[Any], None]:
-        if self.case is not None:
-            self.columns.remove_task(self.case)
-        task = self.columns.add_task(f"{self.name}, {label}", total=case.steps, lanes=case.lanes, diverged=0)
-        self.case, before, share = task, self.done, case.lanes
-        self.done += _work(case)
-        seen = 0
-
-        def tick(tick: Any) -> None:
-            nonlocal seen
-            seen = max(seen, tick.step)  # methods of different kinds walk the same steps one after the other
-            self.columns.update(task, completed=tick.step, diverged=tick.diverged)
-            self.columns.update(self.whole, completed=before + seen * share)
-
-        return tick
