@@ -43,13 +43,15 @@ def _no_problem_needed(monkeypatch):
 )
 def test_verdicts(fast, verdict):
     claims = bilevel.claims(records(fast))
-    assert len(claims) == 4
+    assert len(claims) == 3
     assert {claim.verdict for claim in claims} == {verdict}
 
 
 def test_figures_words_and_advice():
     found = records(lambda k: 1 / k)
-    assert set(bilevel.draw(found)) == set(bilevel.ALT)
+    assert set(bilevel.draw(found)) == {"bilevel"}
+    pair = {f"minimax-16-{name}": {name: made_up(lambda k: 1 / k)} for name in (bilevel.FAST, bilevel.SGDA)}
+    assert set(bilevel.draw(found | pair)) == set(bilevel.ALT)
     assert all("Fast ends lowest" in line for line in bilevel.advice(found))
 
 

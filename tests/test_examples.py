@@ -42,7 +42,7 @@ def test_frozen_lake(tmp_path):
 
 def test_bilevel_regularisation(tmp_path):
     picture = tmp_path / "regularisation.png"
-    losses = load("bilevel_regularisation").main(steps=2_000, seeds=1, exact_steps=50, out=picture)
+    losses = load("bilevel_regularisation").main(steps=2_000, seeds=1, exact_steps=25, out=picture)
     assert max(losses["implicit differentiation"], losses["Fast"]) < losses["best of a grid"]
     assert picture.stat().st_size > 10_000
 

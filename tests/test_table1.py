@@ -83,7 +83,7 @@ def test_all_methods_start_from_the_same_steps_in_the_theorys_order():
 
 def test_sizes_and_figures():
     full, quick = table1.cases(quick=False), table1.cases(quick=True)
-    assert full.keys() == quick.keys()
+    assert quick.keys() == {key for key in full if key.endswith("-1d")}
     assert all(case.steps == 10**6 and case.seeds >= 300 for key, case in full.items() if key.endswith("-1d"))
     figures = table1.draw(records((1.0, 0.67, 1.0), (1.0, 1.0, 1.0)))
     assert set(figures) == {"table1-1d", "table1-4d"}

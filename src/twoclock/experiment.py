@@ -185,9 +185,16 @@ def _finished(folder: Path, case: Case) -> dict[str, Result]:
     for label, method in case.methods.items():
         home = folder / _slug(label)
         wanted = {"problem": problem, "method": describe(method), "steps": case.steps, "seeds": seeds}
-        if record.is_complete(home) and all(record.spec(home).get(key) == value for key, value in wanted.items()):
-            found[label] = load(home)
+        if record.is_complete(home):
+            spec = record.spec(home)
+            if _given({key: spec.get(key) for key in wanted}) == _given(wanted):
+                found[label] = load(home)
     return found
+
+
+def _given(spec: Any) -> Any:
+    """A description without what was left out, so that a new option does not make old records strangers."""
+    return {k: _given(v) for k, v in spec.items() if v is not None} if isinstance(spec, dict) else spec
 
 
 def _slug(label: str) -> str:
