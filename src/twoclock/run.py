@@ -7,7 +7,6 @@ resuming only cut the walk at other places, and cannot change a bit of it.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,16 +19,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Sharding, SingleDeviceSharding
 
-from twoclock import keys
+from twoclock import keys, lanes
 from twoclock.core import PyTree, pytree
 from twoclock.native import jit_loop
 
-# Lanes are walked in groups, each on one thread and, where there are several devices, on one of them. The size of a
-# group is fixed, not taken from the machine, so that the same seeds give the same bits on any number of cores.
-LARGEST_GROUP = 256
-SMALLEST_SHARE = 32
-# Lanes of several methods that share the noise of their seeds: as many as a core's own cache holds.
-LARGEST_SHARED_GROUP = 1024
 # Numbers in the noise of one block and group: enough to hide the dispatch, on the CPU few enough to stay in cache.
 CPU_BLOCK_NUMBERS = 1 << 18
 ACCELERATOR_BLOCK_NUMBERS = 1 << 24
@@ -89,7 +82,7 @@ def run(
     groups = _groups(problem, methods, np.asarray(seeds), carry.alive.shape[0], own, block, bound)
     carries = [group.own_part(carry) for group in groups]
     stride = groups[0].size
-    with ThreadPoolExecutor(min(len(groups), _threads())) as pool:
+    with ThreadPoolExecutor(min(len(groups), lanes.threads())) as pool:
         for mark in (m for m in marks if m >= step):
             while step < mark:
                 stop = min(step + stride, mark)
@@ -168,42 +161,12 @@ class _Group:
         return {name: np.asarray(value) for name, value in row.items()}
 
 
-def _groups(problem: Any, methods: Any, seeds: np.ndarray, count: int, own: bool, *rest: Any) -> list[_Group]:
+def _groups(problem: Any, methods: Any, seeds: np.ndarray, count: int, *rest: Any) -> list[_Group]:
     """The lanes, methods × seeds, in groups of one shape that take turns on the devices."""
     devices = jax.devices()
-    if jax.default_backend() == "cpu":
-        share = _group_size(len(seeds))
-        together = _methods_together(count, share, len(seeds) // share)
-    else:
-        share, together = -(-len(seeds) // len(devices)), count
+    parts = lanes.cut(count, len(seeds), None if jax.default_backend() == "cpu" else len(devices))
     homes: list[Sharding | None] = [None] if len(devices) == 1 else [SingleDeviceSharding(d) for d in devices]
-    parts = [slice(j, j + share) for j in range(0, len(seeds), share)]
-    cut = own and len(parts) > 1  # groups of the same seeds share one copy of their problems
-    problems = [jax.tree.map(lambda leaf, p=part: leaf[p], problem) if cut else problem for part in parts]
-    rows = [slice(i, i + together) for i in range(0, count, together)]
-    lanes = [(row, part, of_seeds) for row in rows for part, of_seeds in zip(parts, problems, strict=True)]
-    return [
-        _Group(of_seeds, methods, seeds, (row, part), homes[i % len(homes)], own, *rest)
-        for i, (row, part, of_seeds) in enumerate(lanes)
-    ]
-
-
-def _group_size(seeds: int) -> int:
-    """The largest even share that leaves two groups or more; too few seeds to share stay together."""
-    shares = range(min(LARGEST_GROUP, seeds // 2), SMALLEST_SHARE - 1, -1)
-    return next((size for size in shares if seeds % size == 0), seeds)
-
-
-def _methods_together(methods: int, seeds: int, shares: int) -> int:
-    """The largest even share of the methods that fits a group, and leaves two groups or more where it can."""
-    most = methods if shares > 1 or methods * seeds < 2 * SMALLEST_SHARE else max(methods // 2, 1)
-    sizes = range(max(min(most, LARGEST_SHARED_GROUP // seeds), 1), 0, -1)
-    return next(size for size in sizes if methods % size == 0)
-
-
-def _threads() -> int:
-    """One for each core, or what OMP_NUM_THREADS says."""
-    return max(int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1), 1)
+    return [_Group(problem, methods, seeds, part, homes[i % len(homes)], *rest) for i, part in enumerate(parts)]
 
 
 def _everywhere(

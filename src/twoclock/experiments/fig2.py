@@ -5,15 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 import twoclock as tc
 from twoclock import plot
-from twoclock.core import PyTree, pytree, static
 from twoclock.experiment import Case, Claim, Records
+from twoclock.experiments.lqr_readings import READINGS
 from twoclock.problems.lqr_cases import PAPER
-from twoclock.problems.lqr_operators import ActorCritic, outer
 from twoclock.stats import log_slope
 
 TITLE = "Figure 2: the LQR actor-critic"
@@ -51,28 +49,6 @@ LAMBDAS = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 0.0005)
 # Where the guard is shown: a plant that no ordinary step survives, and steps that the paper's plant does not survive.
 ORDINARY = tc.Fast(tc.Power(3.0, shift=1000.0), tc.Power(3.0, shift=1000.0), tc.Power(100.0, shift=1000.0))
 BOLD = tc.Fast(tc.Power(4.0, shift=400.0), tc.Power(4.0, shift=400.0), tc.Power(40.0, shift=400.0))
-
-
-@pytree
-class Literal(ActorCritic):
-    """The critic of Algorithm 2 by a reading of its last line: with its sign or the other, with z' or without."""
-
-    sign: Any = 1.0
-    bootstrap: bool = static(default=True)
-
-    def G(self, theta: Any, omega: PyTree, x: PyTree) -> PyTree:
-        zz, surprise = outer(x["z"]), omega["J"] - x["c"]
-        delta = jnp.sum(omega["Omega"] * (zz - outer(x["next"]) if self.bootstrap else zz)) + surprise
-        return {"J": self.kappa * surprise, "Omega": self.sign * delta * zz}
-
-
-READINGS = {
-    "as printed": Literal(kappa=1.0, sign=-1.0, bootstrap=False),
-    "sign mended": Literal(kappa=1.0, sign=1.0, bootstrap=False),
-    "z' put in": Literal(kappa=1.0, sign=-1.0, bootstrap=True),
-    "both, κ = 1": Literal(kappa=1.0),
-    "both, κ = 2": Literal(kappa=2.0),
-}
 
 
 def cases(quick: bool) -> dict[str, Case]:
