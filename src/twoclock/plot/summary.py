@@ -24,7 +24,7 @@ def summary(panels: Sequence[tuple[str, str, Callable[[Axes], None]]], cols: int
         draw(ax)
         ax.set_title(textwrap.fill(claim, 52) + "\n", fontsize="small", loc="left")
         ax.annotate(
-            textwrap.shorten(verdict, 62, placeholder=" …"), (0, 1), (0, 4), xycoords="axes fraction",
+            textwrap.shorten(verdict, 52, placeholder=" …"), (0, 1), (0, 4), xycoords="axes fraction",
             textcoords="offset points", fontsize="small", fontweight="bold", va="bottom", in_layout=False,
             color=_TONES.get(verdict[0], "0.3"),
         )  # fmt: skip

@@ -88,6 +88,11 @@ def kind_of(verdict: str) -> tuple[str, str]:
     return next((found for start, found in KINDS.items() if verdict.startswith(start)), ("open", "?"))
 
 
+def is_ours(claim: Claim) -> bool:
+    """Whether the claim is not the paper's."""
+    return claim.place.startswith(("ours", "not in the paper"))
+
+
 def _section(outcome: Outcome, root: Path) -> Section:
     table = final_numbers(outcome, root)
     return Section(
@@ -111,7 +116,7 @@ def _row(claim: Claim, outcome: Outcome, root: Path) -> Row:
         sign=sign,
         numbers=[(name, _text(value)) for name, value in claim.numbers.items()],
         runs=[(case, _link(outcome.home(case), root)) for case in claim.cases or outcome.records],
-        ours=claim.place.startswith(("ours", "not in the paper")),
+        ours=is_ours(claim),
     )
 
 

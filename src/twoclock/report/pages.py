@@ -11,7 +11,7 @@ import jinja2
 
 from twoclock import plot, record
 from twoclock.experiment import Outcome, Picture
-from twoclock.report.content import gather, kind_of
+from twoclock.report.content import gather, is_ours, kind_of
 from twoclock.report.tables import claims_table, final_numbers
 
 SUMMARY = "What was claimed and what was measured, one panel an experiment; the line under each title is the verdict."
@@ -28,6 +28,7 @@ def write(
         provenance: what made the numbers, for the last page.
         quick: mark every page as a quick run.
     """
+    outcomes = sorted(outcomes, key=lambda o: all(is_ours(claim) for claim in o.claims))  # the paper's come first
     shown = [(o.claims[0], partial(panels[o.name], records=o.records)) for o in outcomes if o.name in panels]
     fig = plot.summary([(c.statement, f"{kind_of(c.verdict)[1]} {c.verdict}", draw) for c, draw in shown])
     if quick:
