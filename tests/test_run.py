@@ -194,3 +194,14 @@ def test_log_marks():
     assert marks[-1] == 1_000_000
     assert marks == sorted(set(marks))
     assert 40 < len(marks) < 70
+
+
+def test_instances_follow_their_seeds_into_groups():
+    """128 seeds walk in two groups, 4 in one; a seed has the same instance and the same path in both."""
+
+    def problem(key):
+        return tc.problems.random_policy_evaluation(key, states=4, actions=2, features=2)
+
+    many = tc.solve(problem, tc.Fast(0.01, 0.02, 0.1), steps=50, seeds=128)
+    few = tc.solve(problem, tc.Fast(0.01, 0.02, 0.1), steps=50, seeds=[0, 63, 64, 127])
+    np.testing.assert_allclose(few.theta, many.theta[[0, 63, 64, 127]], rtol=1e-9)

@@ -13,21 +13,22 @@ SMALLEST_SHARE = 32
 # Lanes of several methods that share the noise of their seeds: as many as a core's own cache holds.
 LARGEST_SHARED_GROUP = 1024
 
-Part = tuple[slice, slice]
 
+def cut(methods: int, seeds: int, accelerators: int | None) -> tuple[list[slice], list[slice]]:
+    """Which methods and which seeds go together; each pair of the two is a group, all of one shape.
 
-def cut(methods: int, seeds: int, accelerators: int | None) -> list[Part]:
-    """Groups of one shape: which methods and which seeds each has. Accelerators get an even share of the seeds each."""
+    Accelerators get an even share of the seeds each.
+    """
     if accelerators is None:
         share = _group_size(seeds)
         together = _methods_together(methods, share, seeds // share)
     else:
         share, together = -(-seeds // accelerators), methods
-    return [
-        (slice(i, i + together), slice(j, j + share))
-        for i in range(0, methods, together)
-        for j in range(0, seeds, share)
-    ]
+    return _slices(methods, together), _slices(seeds, share)
+
+
+def _slices(whole: int, size: int) -> list[slice]:
+    return [slice(i, i + size) for i in range(0, whole, size)]
 
 
 def threads() -> int:

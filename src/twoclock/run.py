@@ -161,12 +161,18 @@ class _Group:
         return {name: np.asarray(value) for name, value in row.items()}
 
 
-def _groups(problem: Any, methods: Any, seeds: np.ndarray, count: int, *rest: Any) -> list[_Group]:
+def _groups(problem: Any, methods: Any, seeds: np.ndarray, count: int, own: bool, *rest: Any) -> list[_Group]:
     """The lanes, methods × seeds, in groups of one shape that take turns on the devices."""
     devices = jax.devices()
-    parts = lanes.cut(count, len(seeds), None if jax.default_backend() == "cpu" else len(devices))
+    rows, parts = lanes.cut(count, len(seeds), None if jax.default_backend() == "cpu" else len(devices))
     homes: list[Sharding | None] = [None] if len(devices) == 1 else [SingleDeviceSharding(d) for d in devices]
-    return [_Group(problem, methods, seeds, part, homes[i % len(homes)], *rest) for i, part in enumerate(parts)]
+    cut = own and len(parts) > 1  # groups of the same seeds share one copy of their problems
+    problems = [jax.tree.map(lambda leaf, p=part: leaf[p], problem) if cut else problem for part in parts]
+    every = [(row, part, of_seeds) for row in rows for part, of_seeds in zip(parts, problems, strict=True)]
+    return [
+        _Group(of_seeds, methods, seeds, (row, part), homes[i % len(homes)], own, *rest)
+        for i, (row, part, of_seeds) in enumerate(every)
+    ]
 
 
 def _everywhere(

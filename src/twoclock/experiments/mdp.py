@@ -157,7 +157,8 @@ def claims(records: Records) -> list[Claim]:
 def _verdict(held: Mapping[str, bool]) -> str:
     if all(held.values()):
         return "reproduced"
-    return f"reproduced only where {', '.join(w for w in held if held[w])}" if any(held.values()) else "not reproduced"
+    where = "; ".join(w.replace(" ", ", τ = ") for w in held if held[w])
+    return f"reproduced only where {where}" if where else "not reproduced"
 
 
 def _words(numbers: tuple[float, float, float]) -> str:
