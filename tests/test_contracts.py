@@ -88,15 +88,22 @@ def test_problem_runs_in_both_precisions(name, precision):
 def test_problem_keeps_its_shapes(name):
     problem = problem_of(name)
     assert isinstance(problem, Problem)
-    theta, omega, env = problem.init(keys.start_key(1))
-    x, after = problem.draw(problem.noise(keys.step_key(1, 0)), theta, env)
+
+    def once(problem):
+        theta, omega, env = problem.init(keys.start_key(1))
+        x, after = problem.draw(problem.noise(keys.step_key(1, 0)), theta, env)
+        operators = problem.F(theta, omega, x), problem.G(theta, omega, x)
+        return (theta, omega), env, after, operators, problem.measure(theta, omega)
+
+    start, env, after, operators, metrics = jax.eval_shape(
+        once, problem
+    )  # traced, not compiled: shapes are all that is asked
     assert jax.tree.structure(after) == jax.tree.structure(env)
     assert [leaf.dtype for leaf in jax.tree.leaves(after)] == [leaf.dtype for leaf in jax.tree.leaves(env)]
-    for out, like in ((problem.F(theta, omega, x), theta), (problem.G(theta, omega, x), omega)):
-        assert jax.tree.map(jnp.shape, out) == jax.tree.map(jnp.shape, like)
-        assert dtypes(out) <= {jnp.dtype(float)}
-    for metric, value in problem.measure(theta, omega).items():
-        assert jnp.shape(value) == (), metric
+    assert jax.tree.map(jnp.shape, operators) == jax.tree.map(jnp.shape, start)
+    assert dtypes(operators) <= {jnp.dtype(float)}
+    for metric, value in metrics.items():
+        assert value.shape == (), metric
 
 
 def points(problem, count=3):
