@@ -75,11 +75,11 @@ def test_method_traces_once_for_many_numbers(name):
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
-@pytest.mark.parametrize("precision", ["float64", "float32"])
-def test_problem_runs_in_both_precisions(name, precision):
+def test_problem_runs_in_single_precision(name):
+    """Double precision is what each problem's own tests run in."""
     problem = PROBLEMS[name]()
-    result = tc.solve(problem, tc.Fast(1e-4, 1e-3, 1e-2), steps=20, seeds=2, precision=precision)
-    assert dtypes((result.theta, result.omega)) == {np.dtype(precision)}
+    result = tc.solve(problem, tc.Fast(1e-4, 1e-3, 1e-2), steps=20, seeds=2, precision="float32")
+    assert dtypes((result.theta, result.omega)) == {np.dtype("float32")}
     assert result.metrics
     assert np.isfinite(result.history.to_numpy(float)).all()
 

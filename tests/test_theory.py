@@ -21,7 +21,7 @@ def triples(draw):
 
 @pytest.mark.parametrize("proof", PROOFS)
 @pytest.mark.parametrize("structure", STRUCTURES)
-@settings(max_examples=8, deadline=None, derandomize=True)
+@settings(max_examples=5, deadline=None, derandomize=True)
 @given(known=triples())
 def test_every_inequality_holds_for_random_constants(structure, proof, known):
     certificate = tc.certify(structure, **known, noise=0.5, proof=proof)
