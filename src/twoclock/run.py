@@ -269,13 +269,17 @@ def _seeds_to(axis: int, carry: Carry) -> Carry:
     return Carry(state, carry.env, carry.alive, carry.last)
 
 
+def metrics_of(problem: Any, method: Any, state: Any, env: Any) -> dict[str, Any]:
+    """A row of the record: what the problem knows of the estimate, and what both report of themselves."""
+    known = problem.measure(*method.estimate(state)) if hasattr(problem, "measure") else {}
+    of_method = method.report(state) if hasattr(method, "report") else {}
+    return {**known, **of_method, **(problem.report(env) if hasattr(problem, "report") else {})}
+
+
 @partial(jax.jit, static_argnames="own")
 def _measure(problem: Any, methods: Any, carry: Carry, *, own: bool) -> dict[str, Any]:
     def lane(problem: Any, method: Any, carry: Carry) -> dict[str, Any]:
-        known = problem.measure(*method.estimate(carry.state)) if hasattr(problem, "measure") else {}
-        of_method = method.report(carry.state) if hasattr(method, "report") else {}
-        of_problem = problem.report(carry.env) if hasattr(problem, "report") else {}
-        return {**known, **of_method, **of_problem}
+        return metrics_of(problem, method, carry.state, carry.env)
 
     by_seed = jax.vmap(lane, in_axes=(0 if own else None, None, 0))
     return jax.vmap(by_seed, in_axes=(None, 0, 0))(problem, methods, carry)

@@ -81,7 +81,7 @@ def solve(
     results: dict[str, Result] = {}
     with jax.enable_x64(precision == "float64"), patience() as asked:
         one, all_of_them, own = instances(problem, seeds)
-        for number, labels in enumerate(_alike(labelled)):
+        for number, labels in enumerate(alike(labelled)):
             methods = [labelled[label] for label in labels]
             checks.check_fit(one, methods[0])
             folder = None
@@ -132,7 +132,7 @@ def _cast(tree: Any) -> Any:
     return jax.tree.map(cast, tree)
 
 
-def _alike(methods: Mapping[str, Any]) -> list[list[str]]:
+def alike(methods: Mapping[str, Any]) -> list[list[str]]:
     """Labels of methods that differ only in numbers, together."""
     groups: dict[Any, list[str]] = {}
     for label, method in methods.items():

@@ -80,6 +80,12 @@ def resampled_means(values: np.ndarray, resamples: int = 2000) -> np.ndarray:
     return values @ (counts.T / columns)
 
 
+def ratio_of_means(values: np.ndarray, base: np.ndarray) -> tuple[float, float, float]:
+    """The mean of some values over that of others from the same seeds, with a 95 % bootstrap interval over the seeds."""
+    low, high = np.quantile(resampled_means(values) / resampled_means(base), (0.025, 0.975))
+    return float(values.mean() / base.mean()), float(low), float(high)
+
+
 def log_slope(
     history: pd.DataFrame, metric: str, decades: float = 2.0, lowest: bool = False
 ) -> tuple[float, list[float]]:

@@ -15,8 +15,9 @@ import numpy as np
 from twoclock import checks, fingerprint, keys
 from twoclock.core import InputError
 from twoclock.describe import describe, versions
+from twoclock.run import metrics_of
 from twoclock.settings import paths
-from twoclock.solve import instances
+from twoclock.solve import alike, instances
 
 # Fewer seeds than this are not shared out among threads; many come in multiples of it, so that they can be.
 _EVEN_SEEDS = 64
@@ -88,16 +89,16 @@ def plan(job: Job, families: Mapping[str, str], lanes: int, memory: float | int)
         for label, problem in job.problems.items():
             made, own = _stand_in(problem)
             prints["problems"][label] = fingerprint.of_records(problem if own else made)
-            for alike in by_program(job.methods):
-                methods = [job.methods[name] for name in alike]
+            for labels in alike(job.methods):
+                methods = [job.methods[name] for name in labels]
                 checks.check_fit(made, methods[0])
-                for name, mark in zip(alike, fingerprint.of_methods(methods, made), strict=True):
+                for name, mark in zip(labels, fingerprint.of_methods(methods, made), strict=True):
                     prints["methods"].setdefault(name, {})[label] = mark
                 row, lane, instance = _sizes(made, methods[0], own=own)
                 metrics.update(dict.fromkeys(row))
                 rows = 2 * len(job.marks) * len(row) * 8
-                shape = _shape(len(alike), len(job.seeds), lanes, memory, 2 * lane + rows, instance)
-                cuts.append((label, alike, shape))
+                shape = _shape(len(labels), len(job.seeds), lanes, memory, 2 * lane + rows, instance)
+                cuts.append((label, labels, shape))
     identity = {
         **prints, "steps": job.steps, "seeds": job.seeds, "marks": job.marks, "precision": job.precision,
         "bound": job.bound, "lanes": lanes, "memory": memory,
@@ -117,20 +118,12 @@ def plan(job: Job, families: Mapping[str, str], lanes: int, memory: float | int)
     return Plan(job, shards, spec)
 
 
-def by_program(methods: Mapping[str, Any]) -> list[list[str]]:
-    """Labels of methods that differ only in numbers, together."""
-    alike: dict[Any, list[str]] = {}
-    for label, method in methods.items():
-        alike.setdefault(jax.tree.structure(method), []).append(label)
-    return list(alike.values())
-
-
 def _shards(job: Job, cut: tuple[str, list[str], tuple[int, int]], identity: Any, metrics: tuple[str, ...]) -> Any:
     """Seeds outside, methods inside: neighbours share the instances of the problem."""
-    problem, alike, (count, width) = cut
+    problem, labels, (count, width) = cut
     for j in range(0, len(job.seeds), width):
-        for i in range(0, len(alike), count):
-            methods, seeds = tuple(alike[i : i + count]), tuple(job.seeds[j : j + width])
+        for i in range(0, len(labels), count):
+            methods, seeds = tuple(labels[i : i + count]), tuple(job.seeds[j : j + width])
             what = {
                 "problem": (problem, identity["problems"][problem]),
                 "methods": [(name, identity["methods"][name][problem]) for name in methods],
@@ -167,14 +160,9 @@ def _sizes(problem: Any, method: Any, *, own: bool) -> tuple[list[str], int, int
         theta, omega, env = problem.init(key)
         return method.init(theta, omega), env
 
-    def row(problem: Any, method: Any, state: Any, env: Any) -> Any:
-        known = problem.measure(*method.estimate(state)) if hasattr(problem, "measure") else {}
-        of_method = method.report(state) if hasattr(method, "report") else {}
-        return {**known, **of_method, **(problem.report(env) if hasattr(problem, "report") else {})}
-
     numbers = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(np.shape(leaf), jnp.result_type(float)), method)
     state, env = jax.eval_shape(first, problem, numbers)
-    names = list(jax.eval_shape(row, problem, numbers, state, env))
+    names = list(jax.eval_shape(metrics_of, problem, numbers, state, env))
     return names, _bytes((state, env)), 2 * _bytes(problem) if own else 0  # all of them, and those of each group
 
 

@@ -124,8 +124,7 @@ def tune(
 
     steps, rungs, seed = checks.check_steps(steps), _whole("rungs", rungs, 1, 10), _whole("seed", seed, 0, 4000)
     space = check_space(method, space)
-    if bound is not None and not bound > 0:
-        raise InputError(f"`bound` must be positive, got {bound}; leave it out for none")
+    checks.check_numbers("float64", bound)
     with jax.enable_x64(True), tally(progress, "seed-steps") as look:
         shapes = _shapes(problem)
         _, omega, _ = jax.eval_shape(lambda problem: problem.init(keys.start_key(0)), shapes)
