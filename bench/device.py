@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from tabular import METHOD, TabularTdc, best_of, random_tables
 
-from twoclock.run import run, stack, start
+from twoclock.engine.run import run, stack, start
 
 
 def walk(problem: TabularTdc, seeds: int, steps: int) -> float:

@@ -15,8 +15,8 @@ from rich.table import Table
 from tune import held_out, ratio
 
 import twoclock as tc
-from twoclock.experiments import fig1, fig2
-from twoclock.settings import setting
+from twoclock.paths import setting
+from twoclock.study.experiments import fig1, fig2
 
 HELD_OUT = 100
 SQUARE = float(fig1.SIZES["50"]["features"])

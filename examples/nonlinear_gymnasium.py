@@ -22,7 +22,7 @@ import numpy as np
 
 import twoclock as tc
 from twoclock import plot
-from twoclock.models.transitions import Transition
+from twoclock.sampling.transitions import Transition
 
 GAMMA = 0.95
 TARGET, BEHAVIOUR = 0.75, 0.5

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import twoclock as tc
-from twoclock import keys
+from twoclock.engine import keys
 
 RNG = np.random.default_rng(0)
 A, t = RNG.normal(size=(60, 4)), np.sign(RNG.normal(size=60))

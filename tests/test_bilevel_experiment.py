@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from twoclock.experiments import bilevel
 from twoclock.result import Result
+from twoclock.study.experiments import bilevel
 
 MARKS = [1, 10, 100, 1_000, 10_000, 40_000]
 

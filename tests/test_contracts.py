@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import twoclock as tc
-from twoclock import catalogue, keys
+from twoclock import catalogue
 from twoclock.core import Method, Problem, Schedule
+from twoclock.engine import keys
 
 METHODS = catalogue.methods()
 PROBLEMS = catalogue.problems()

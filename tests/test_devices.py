@@ -11,7 +11,7 @@ SCRIPT = """
 import sys
 import jax, numpy as np
 import twoclock as tc
-from twoclock import lanes, run
+from twoclock.engine import lanes, run
 
 lanes.LARGEST_GROUP = 32  # as many groups as devices, without a long test
 used = set()

@@ -11,9 +11,9 @@ import pytest
 from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
 
 import twoclock as tc
-from twoclock import keys
 from twoclock.core import InputError
-from twoclock.problems.entropy_mdp import Step
+from twoclock.engine import keys
+from twoclock.problems.entropy_mdp.actor_critic import Step
 
 from .test_mdp import random_mdp
 from .test_soft_mdp import forest, lake

@@ -5,8 +5,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from twoclock.experiments import fig1
 from twoclock.result import Result
+from twoclock.study.experiments import fig1
 
 MARKS = [1, 10, 100, 300, 1_000, 3_000, 10_000, 100_000, 1_000_000]
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import twoclock as tc
-from twoclock.experiments import fig2
-from twoclock.problems.lqr_cases import PAPER
+from twoclock.problems.lqr.cases import PAPER
+from twoclock.study.experiments import fig2
 
 from .test_lqr_actor_critic import GAIN, exact_mean
 

@@ -2,7 +2,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from twoclock import keys
+from twoclock.engine import keys
 
 
 def plain(seed, stream, k):

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import twoclock as tc
-from twoclock import keys, methods
+from twoclock import methods
+from twoclock.engine import keys
 
 STEPS = 50
 RIDGE = 0.1

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import twoclock as tc
-from twoclock import keys
-from twoclock.problems.lqr_cases import BOEING, DOUBLE_INTEGRATOR, PAPER
+from twoclock.engine import keys
+from twoclock.problems.lqr.cases import BOEING, DOUBLE_INTEGRATOR, PAPER
 
 STEPS = tc.Power(1.0, shift=400.0), tc.Power(1.0, shift=400.0), tc.Power(40.0, shift=400.0)
 GAIN = 0.1 * np.arange(6.0).reshape(2, 3) - 0.2

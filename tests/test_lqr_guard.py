@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import twoclock as tc
-from twoclock.problems.lqr_cases import BOEING, PAPER
+from twoclock.problems.lqr.cases import BOEING, PAPER
 
 K0 = np.full((4, 5), 0.005)
 

@@ -10,7 +10,7 @@ import scipy.linalg
 import twoclock as tc
 from twoclock.models.equations import lyapunov, riccati
 from twoclock.models.lqr import Lqr
-from twoclock.problems.lqr_cases import BOEING, DOUBLE_INTEGRATOR, PAPER
+from twoclock.problems.lqr.cases import BOEING, DOUBLE_INTEGRATOR, PAPER
 
 CASES = {
     "paper": (PAPER, np.zeros((2, 3)), 1.0),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import twoclock as tc
-from twoclock import keys
+from twoclock.engine import keys
 
 
 def by_hand(problem, seed, steps):

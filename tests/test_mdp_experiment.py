@@ -6,7 +6,7 @@ import pytest
 import twoclock as tc
 from twoclock import plot
 from twoclock.core import InputError
-from twoclock.experiments import mdp, mdp_settings
+from twoclock.study.experiments import mdp, mdp_settings
 
 
 def test_every_method_has_the_same_number_of_settings_and_runs_with_one_of_them():

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from twoclock import native
+from twoclock.engine import native
 
 TABLE = np.random.default_rng(0).random((7, 5))
 

@@ -7,9 +7,9 @@ import pytest
 
 from twoclock.core import InputError
 from twoclock.models import Mdp
-from twoclock.models.transitions import Transition
-from twoclock.problems.nonlinear_policy_evaluation import nonlinear_policy_evaluation
-from twoclock.problems.policy_evaluation import policy_evaluation
+from twoclock.problems.policy_evaluation.linear import policy_evaluation
+from twoclock.problems.policy_evaluation.nonlinear import nonlinear_policy_evaluation
+from twoclock.sampling.transitions import Transition
 
 S, A = 4, 2
 

@@ -8,10 +8,10 @@ from scipy import stats
 
 from twoclock.core import InputError
 from twoclock.models import Mdp
-from twoclock.models.sampling import sampled_law
-from twoclock.models.transitions import Transition
-from twoclock.problems.policy_evaluation import policy_evaluation
-from twoclock.problems.random_policy_evaluation import random_policy_evaluation
+from twoclock.problems.policy_evaluation.linear import policy_evaluation
+from twoclock.problems.policy_evaluation.random_mdp import random_policy_evaluation
+from twoclock.sampling.alias import sampled_law
+from twoclock.sampling.transitions import Transition
 
 S, A, D = 5, 3, 3
 OPERATORS = ["td", "tdc", "gtd2", "tdrc"]

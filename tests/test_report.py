@@ -11,7 +11,7 @@ import pytest
 
 import twoclock as tc
 from twoclock import catalogue, cli, plot
-from twoclock.experiment import Case, Claim
+from twoclock.study.frame import Case, Claim
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync")

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import twoclock as tc
-from twoclock.run import run, stack, start
+from twoclock.engine.run import run, stack, start
 from twoclock.solve import instances
 from twoclock.trees import sqnorm
 from twoclock.tuning.residuals import Oracle, residuals, samples_used

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import twoclock as tc
-from twoclock import keys
-from twoclock.checks import log_marks
 from twoclock.core import pytree
+from twoclock.engine import keys
+from twoclock.inputs import log_marks
 
 PROBLEM = tc.problems.quadratic(dim=3)
 METHOD = tc.Fast("1/(k+5)", "2/(k+8)", "4/(k+16)")

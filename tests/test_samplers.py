@@ -9,7 +9,8 @@ import pytest
 from scipy.stats import chisquare
 
 import twoclock as tc
-from twoclock import keys, samplers
+from twoclock import sampling
+from twoclock.engine import keys
 
 SIZES = [(1, 1), (2, 1), (5, 2), (7, 7), (12, 4), (10, 3), (100, 32), (1024, 64), (455, 32), (3, 2)]
 
@@ -26,7 +27,7 @@ def walk(sampler, steps, seed=0, see=lambda batch, env: batch):
 @pytest.mark.parametrize("seed", [0, 7])
 def test_every_item_once_an_epoch(items, size, seed):
     """Over five epochs and more: cut at multiples of the number of items, the indices are five permutations."""
-    sampler = samplers.Minibatches(np.arange(items), size)
+    sampler = sampling.Minibatches(np.arange(items), size)
     steps = math.ceil(5 * items / size)
     drawn, indices = map(np.asarray, walk(sampler, steps, seed, see=lambda batch, env: (batch, env[-1])))
     # JAX clamps an index out of range without a word: the indices themselves must lie in it, and fetch their items.
@@ -43,7 +44,7 @@ def test_every_item_once_an_epoch(items, size, seed):
 def test_the_orders_are_all_equally_likely():
     words = jax.random.bits(jax.random.key(1), (60_000,), jnp.uint32)
     for items in (2, 3, 4):
-        orders = jax.vmap(lambda word, n=items: samplers.shuffled(word, jnp.arange(n), n))(words)
+        orders = jax.vmap(lambda word, n=items: sampling.shuffled(word, jnp.arange(n), n))(words)
         code = np.asarray(orders) @ (items ** np.arange(items))
         _, counts = np.unique(code, return_counts=True)
         assert len(counts) == math.factorial(items)
@@ -55,7 +56,7 @@ def test_an_order_is_no_pattern(items):
     """First and second item are jointly uniform in cells, and the mean of a batch has the variance it must have."""
     words = jax.random.bits(jax.random.key(2), (40_000,), jnp.uint32)
     size = 16
-    orders = np.asarray(jax.vmap(lambda word: samplers.shuffled(word, jnp.arange(size), items))(words))
+    orders = np.asarray(jax.vmap(lambda word: sampling.shuffled(word, jnp.arange(size), items))(words))
     gaps = np.bincount((orders[:, 1] - orders[:, 0]) % items, minlength=items)[1:]
     assert chisquare(gaps).pvalue > 1e-3
     assert chisquare(np.bincount(orders[:, 0], minlength=items)).pvalue > 1e-3
@@ -68,7 +69,7 @@ def test_what_is_drawn_depends_on_seed_and_step_alone(tmp_path):
     data = np.random.default_rng(0).normal(size=(50, 3))
     problem = tc.problems.minimax(
         loss=lambda x, y, batch: jnp.mean((batch @ x - 1) ** 2) + x @ y - y @ y / 2,
-        sampler=samplers.Minibatches(data, 7),
+        sampler=sampling.Minibatches(data, 7),
         x=np.zeros(3),
         y=np.zeros(3),
     )
@@ -80,14 +81,14 @@ def test_what_is_drawn_depends_on_seed_and_step_alone(tmp_path):
 
 def test_a_batch_may_be_any_pytree():
     data = {"a": np.arange(10.0), "b": (np.arange(20).reshape(10, 2),)}
-    batch = walk(samplers.Minibatches(data, 4), 3)
+    batch = walk(sampling.Minibatches(data, 4), 3)
     assert batch["a"].shape == (3, 4)
     assert batch["b"][0].shape == (3, 4, 2)
     np.testing.assert_array_equal(batch["b"][0][..., 0], 2 * batch["a"].astype(int))
 
 
 def test_two_levels_have_randomness_of_their_own():
-    sampler = samplers.as_sampler((samplers.Minibatches(np.arange(64), 8), samplers.Minibatches(np.arange(64), 8)))
+    sampler = sampling.as_sampler((sampling.Minibatches(np.arange(64), 8), sampling.Minibatches(np.arange(64), 8)))
     inner, outer = walk(sampler, 8)
     assert (np.sort(np.ravel(inner)) == np.arange(64)).all()
     assert np.mean(np.asarray(inner) == np.asarray(outer)) < 0.2
@@ -95,7 +96,7 @@ def test_two_levels_have_randomness_of_their_own():
 
 @pytest.mark.parametrize(("items", "size"), [(12, 4), (10, 4)])
 def test_an_epoch_holds_every_item_equally_often(items, size):
-    found = np.asarray(samplers.Minibatches(np.arange(items), size).epoch())
+    found = np.asarray(sampling.Minibatches(np.arange(items), size).epoch())
     assert found.shape[1] == size
     assert len(set(np.bincount(found.ravel(), minlength=items))) == 1
 
@@ -103,11 +104,11 @@ def test_an_epoch_holds_every_item_equally_often(items, size):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: samplers.Minibatches((np.zeros((4, 2)), np.zeros(3)), 2), "got 3 and 4"),
-        (lambda: samplers.Minibatches(np.zeros(4), 5), "from 1 to the 4 items"),
-        (lambda: samplers.Minibatches(np.zeros(4), 0), "from 1 to the 4 items"),
-        (lambda: samplers.Minibatches(np.zeros((0, 2)), 1), "at least one item"),
-        (lambda: samplers.as_sampler(3), "must be a function of a key"),
+        (lambda: sampling.Minibatches((np.zeros((4, 2)), np.zeros(3)), 2), "got 3 and 4"),
+        (lambda: sampling.Minibatches(np.zeros(4), 5), "from 1 to the 4 items"),
+        (lambda: sampling.Minibatches(np.zeros(4), 0), "from 1 to the 4 items"),
+        (lambda: sampling.Minibatches(np.zeros((0, 2)), 1), "at least one item"),
+        (lambda: sampling.as_sampler(3), "must be a function of a key"),
     ],
 )
 def test_bad_input(make, words):

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from twoclock.core import InputError
-from twoclock.models.sampling import alias_table, lookup, sampled_law
+from twoclock.sampling.alias import alias_table, lookup, sampled_law
 
 
 def build(law):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import twoclock as tc
-from twoclock.settings import paths, setting, text, with_setting
+from twoclock.paths import paths, setting, text, with_setting
 
 FAST = tc.Fast(tc.Power(1.0, shift=6.0), tc.Power(4.0, shift=6.0), 0.25)
 

@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 
 import twoclock as tc
-from twoclock.experiments import table1
 from twoclock.result import Result
+from twoclock.study.experiments import table1
 
 K = np.unique(np.geomspace(1, 10**6, 61).round().astype(int))
 

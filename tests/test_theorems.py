@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 import twoclock as tc
-from twoclock.experiments import theorems
 from twoclock.stats import log_slope
+from twoclock.study.experiments import theorems
 
 
 @pytest.fixture(scope="module")

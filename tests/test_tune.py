@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import twoclock as tc
-from twoclock.settings import with_settings
+from twoclock.paths import with_settings
 from twoclock.tuning.candidates import draw, keeps_order
 
 FAST = tc.Fast(tc.Power(1.0, shift=50.0), tc.Power(4.0, shift=50.0), tc.Power(20.0, shift=50.0))

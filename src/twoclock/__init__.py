@@ -2,21 +2,22 @@
 
 from typing import TYPE_CHECKING, Any
 
-from twoclock import methods, models, problems, samplers, theory
+from twoclock import methods, models, problems, theory
+from twoclock import sampling as samplers
 from twoclock.core import InputError
 from twoclock.methods import Fast, PlugIn, Polyak, Standard
+from twoclock.paths import grid
 from twoclock.result import Result, load
 from twoclock.schedules import Constant, Power
-from twoclock.settings import grid
 from twoclock.solve import solve
 from twoclock.sweeps import Sweep, sweep
 from twoclock.theory import certify
 from twoclock.tuning import tune
+from twoclock.version import __version__
 
 if TYPE_CHECKING:
     from twoclock import plot
 
-__version__ = "0.1.0"
 __all__ = [
     "Constant",
     "Fast",
@@ -27,6 +28,7 @@ __all__ = [
     "Result",
     "Standard",
     "Sweep",
+    "__version__",
     "certify",
     "grid",
     "load",

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any
 
 from twoclock import schedules as _schedules
-from twoclock.core import InputError
-
-T = TypeVar("T")
 
 
 def methods() -> dict[str, Callable[..., Any]]:
@@ -47,23 +43,17 @@ def problems() -> dict[str, Callable[..., Any]]:
 def experiments() -> dict[str, ModuleType]:
     """Every experiment, by the name of its file."""
     return {
-        module.__name__.rpartition(".")[2]: module for module in _modules("experiments") if hasattr(module, "cases")
+        module.__name__.rpartition(".")[2]: module
+        for module in _modules("study.experiments")
+        if hasattr(module, "cases")
     }
 
 
-def pick(found: Mapping[str, T], name: str, what: str) -> T:
-    """The entry of that name, or a complaint that suggests the nearest."""
-    if name in found:
-        return found[name]
-    near = difflib.get_close_matches(name, found, n=1, cutoff=0.4)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(found)}"
-    raise InputError(f"`{what}` has no {name!r}; {hint}")
-
-
 def _modules(folder: str) -> Iterator[ModuleType]:
+    """Every module below a package, in the order of their names."""
     package = importlib.import_module(f"twoclock.{folder}")
-    for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda info: info.name):
-        yield importlib.import_module(f"twoclock.{folder}.{info.name}")
+    for info in sorted(pkgutil.walk_packages(package.__path__, f"{package.__name__}."), key=lambda info: info.name):
+        yield importlib.import_module(info.name)
 
 
 def _public_classes(module: ModuleType) -> list[type]:

@@ -13,14 +13,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from twoclock import checks, fingerprint, keys
+from twoclock import inputs
 from twoclock.core import InputError, Method
-from twoclock.describe import describe, versions
-from twoclock.interrupt import patience
+from twoclock.engine import fingerprint, fit, keys
+from twoclock.engine.interrupt import patience
+from twoclock.engine.run import Carry, Tick, run, stack, start
 from twoclock.progress import watch
 from twoclock.record import Checkpoints
+from twoclock.record.describe import describe, versions
 from twoclock.result import Result
-from twoclock.run import Carry, Tick, run, stack, start
 
 Row = dict[str, np.ndarray]
 
@@ -68,10 +69,10 @@ def solve(
     >>> result.summary("error").columns.tolist()
     ['step', 'mean', 'median', 'iqm', 'low', 'high', 'seeds', 'diverged']
     """
-    steps = checks.check_steps(steps)
-    seeds = checks.check_seeds(seeds)
-    marks = checks.check_marks(marks, steps)
-    checks.check_numbers(precision, bound)
+    steps = inputs.check_steps(steps)
+    seeds = inputs.check_seeds(seeds)
+    marks = inputs.check_marks(marks, steps)
+    inputs.check_numbers(precision, bound)
     if block is not None and block < 1:
         raise InputError(f"`block` must be at least 1, got {block}; leave it out to have it chosen")
     labelled = method if isinstance(method, Mapping) else {"": method}
@@ -83,7 +84,7 @@ def solve(
         one, all_of_them, own = instances(problem, seeds)
         for number, labels in enumerate(alike(labelled)):
             methods = [labelled[label] for label in labels]
-            checks.check_fit(one, methods[0])
+            fit.check_fit(one, methods[0])
             folder = None
             if checkpoint is not None:
                 folder = Path(checkpoint) / str(number) if isinstance(method, Mapping) else Path(checkpoint)
@@ -167,7 +168,7 @@ def _drive(
     seeds, marks = spec["seeds"], spec["marks"]
     carry, step = start(problem, methods, seeds, own=own), 0
     rows: list[Row] = []
-    checks.check_start(carry.state.theta, carry.state.omega)
+    fit.check_start(carry.state.theta, carry.state.omega)
     if keeper is not None and (kept := keeper.latest()) is not None:
         step, (carry, rows) = kept[0], _thaw(kept[1], carry)
     tick, saved = Tick(step, None, 0, lambda: carry), time.monotonic()

@@ -81,7 +81,7 @@ def resampled_means(values: np.ndarray, resamples: int = 2000) -> np.ndarray:
 
 
 def ratio_of_means(values: np.ndarray, base: np.ndarray) -> tuple[float, float, float]:
-    """The mean of some values over that of others from the same seeds, with a 95 % bootstrap interval over the seeds."""
+    """The mean of some values over that of others on the same seeds, with a 95 % bootstrap interval over the seeds."""
     low, high = np.quantile(resampled_means(values) / resampled_means(base), (0.025, 0.975))
     return float(values.mean() / base.mean()), float(low), float(high)
 

@@ -9,10 +9,11 @@ import pkgutil
 import sys
 from collections.abc import Callable, Sequence
 
-from twoclock import __version__, catalogue
+from twoclock import inputs
 from twoclock.cli import commands
 from twoclock.cli.console import ERR, OUT
 from twoclock.core import InputError
+from twoclock.version import __version__
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -30,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args[0] == "--version":
             OUT.print(__version__, highlight=False)
             return 0
-        name = catalogue.pick({name: name for name in _names()}, args[0], "twoclock")
+        name = inputs.pick({name: name for name in _names()}, args[0], "twoclock")
         return _command(name)(args[1:])
     except InputError as error:
         return _fail(str(error), 2)

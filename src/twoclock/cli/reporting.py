@@ -9,9 +9,9 @@ from types import ModuleType
 from rich.table import Table
 
 from twoclock.cli.console import OUT, say_figures
-from twoclock.describe import provenance
-from twoclock.experiment import Outcome
-from twoclock.report import write
+from twoclock.record.describe import provenance
+from twoclock.study.frame import Outcome
+from twoclock.study.report import write
 
 
 def report(

@@ -16,9 +16,9 @@ from typing import Any
 
 from twoclock import catalogue
 from twoclock.cli.overview import Overview
-from twoclock.experiment import Outcome, missing, run_experiment
-from twoclock.interrupt import patience
+from twoclock.engine.interrupt import patience
 from twoclock.solve import Interrupted
+from twoclock.study.frame import Outcome, missing, run_experiment
 
 
 def run_side_by_side(names: Sequence[str], out: Path, quick: bool, overview: Overview) -> dict[str, Outcome]:

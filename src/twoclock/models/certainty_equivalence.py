@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from twoclock.core import InputError, PyTree, pytree
+from twoclock.inputs import matrix, number
 from twoclock.models.equations import riccati
-from twoclock.models.validate import matrix, number
 
 Array = Any
 

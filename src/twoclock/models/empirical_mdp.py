@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from twoclock.core import InputError, PyTree, pytree, static
+from twoclock.inputs import number
 from twoclock.models.soft import SoftMdp
-from twoclock.models.validate import number
 
 Array = Any
 

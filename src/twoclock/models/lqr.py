@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from twoclock.core import InputError, pytree
+from twoclock.inputs import definite, matrix, stabilisable
 from twoclock.models.equations import lyapunov, riccati
 from twoclock.models.precision import exact
-from twoclock.models.validate import definite, matrix, stabilisable
 
 Matrix = Any
 

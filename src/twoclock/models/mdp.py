@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from twoclock.core import InputError, pytree
+from twoclock.inputs import number
 from twoclock.models.soft import LEAST, SoftMdp
-from twoclock.models.validate import number
 
 Array = Any  # a NumPy array; a tracer where a problem is drawn per seed
 

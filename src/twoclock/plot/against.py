@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from matplotlib.axes import Axes
 
 from twoclock.plot.figures import COLOURS, LABELS, MARKERS
-from twoclock.result import Result
+from twoclock.plot.records import Summarised
 
 
-def against(ax: Axes, results: Mapping[str, Result], metric: str, unit: Mapping[str, float], xlabel: str) -> None:
+def against(ax: Axes, results: Mapping[str, Summarised], metric: str, unit: Mapping[str, float], xlabel: str) -> None:
     """A line for each result, log-log, with the 95 % bootstrap band of the mean;
     ``unit`` is what a step of each costs."""
     for i, (label, result) in enumerate(results.items()):

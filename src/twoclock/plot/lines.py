@@ -10,14 +10,14 @@ from matplotlib.figure import Figure
 
 from twoclock.core import InputError
 from twoclock.plot.figures import COLOURS, LABELS, MARKERS, caption, figure
-from twoclock.result import Result
+from twoclock.plot.records import Summarised
 
 _STATISTICS = {"mean": "mean", "median": "median", "iqm": "interquartile mean"}
 
 
 def curves(
     ax: Axes,
-    results: Mapping[str, Result],
+    results: Mapping[str, Summarised],
     metric: str,
     statistic: str = "mean",
     colours: Mapping[str, str] | None = None,
@@ -46,7 +46,7 @@ def curves(
 
 def ratios(
     ax: Axes,
-    pairs: Mapping[str, tuple[Result, Result]],
+    pairs: Mapping[str, tuple[Summarised, Summarised]],
     metric: str,
     rule: float | None = None,
     ylabel: str | None = None,
@@ -75,7 +75,9 @@ def slope(ax: Axes, exponent: float, anchor: tuple[float, float], label: str) ->
     )
 
 
-def compare(results: Mapping[str, Result], metric: str, statistic: str = "mean", title: str | None = None) -> Figure:
+def compare(
+    results: Mapping[str, Summarised], metric: str, statistic: str = "mean", title: str | None = None
+) -> Figure:
     """One panel with a line for each result, its settings underneath."""
     if not results:
         raise InputError("`results` must hold at least one result")

@@ -14,7 +14,7 @@ from matplotlib.patches import Rectangle
 from twoclock.core import InputError
 from twoclock.plot.figures import COLOURS, LABELS, MARKERS, caption, figure
 from twoclock.plot.lines import curves
-from twoclock.sweeps.outcome import Sweep
+from twoclock.plot.records import Swept
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,7 +23,7 @@ _FIXED = ("problem", "family", "method", "mean", "low", "high", "median", "diver
 _HATCH = "////"
 
 
-def best_curves(sweep: Sweep, metric: str, statistic: str = "mean") -> Figure:
+def best_curves(sweep: Swept, metric: str, statistic: str = "mean") -> Figure:
     """Learning curves of the best setting of each family; a panel a problem."""
     best = sweep.best(metric)
     problems = list(dict.fromkeys(best["problem"]))
@@ -39,7 +39,7 @@ def best_curves(sweep: Sweep, metric: str, statistic: str = "mean") -> Figure:
     return fig
 
 
-def setting_curves(sweep: Sweep, metric: str, setting: str | None = None) -> Figure:
+def setting_curves(sweep: Swept, metric: str, setting: str | None = None) -> Figure:
     """The metric at the last step against one setting; other settings that vary are each at their best."""
     table = sweep.final(metric)
     setting = _known(table, setting)
@@ -63,7 +63,7 @@ def setting_curves(sweep: Sweep, metric: str, setting: str | None = None) -> Fig
     return fig
 
 
-def setting_map(sweep: Sweep, metric: str, x: str | None = None, y: str | None = None) -> Figure:
+def setting_map(sweep: Swept, metric: str, x: str | None = None, y: str | None = None) -> Figure:
     """The metric at the last step over two settings; a panel a problem and family that varies both."""
     table = sweep.final(metric)
     pairs = varied_together(sweep, metric)
@@ -88,14 +88,14 @@ def setting_map(sweep: Sweep, metric: str, x: str | None = None, y: str | None =
     return fig
 
 
-def varied_together(sweep: Sweep, metric: str) -> list[tuple[str, str]]:
+def varied_together(sweep: Swept, metric: str) -> list[tuple[str, str]]:
     """The pairs of settings that both take several values within a family."""
     table = sweep.final(metric)
     families = [_varied(rows) for _, rows in table.groupby("family", sort=False)]
     return list(dict.fromkeys(pair for names in families for pair in itertools.combinations(names, 2)))
 
 
-def varied(sweep: Sweep, metric: str) -> list[str]:
+def varied(sweep: Swept, metric: str) -> list[str]:
     """The settings that take several values within a family."""
     return _varied(sweep.final(metric))
 
@@ -159,5 +159,5 @@ def _known(table: pd.DataFrame, setting: str | None) -> str:
     return setting or known[0]
 
 
-def _seeds(sweep: Sweep) -> str:
+def _seeds(sweep: Swept) -> str:
     return f"{len(sweep.spec['identity']['seeds'])} seeds"

@@ -1,20 +1,18 @@
 """Ready-made problems, one file each."""
 
-from twoclock.problems.bilevel import bilevel
-from twoclock.problems.composite import composite
+from twoclock.problems.bilevel.composite import composite
+from twoclock.problems.bilevel.hypergradient import bilevel
+from twoclock.problems.bilevel.least_squares import quadratic_bilevel, quadratic_minimax
+from twoclock.problems.bilevel.minimax import minimax
 from twoclock.problems.custom import custom
-from twoclock.problems.entropy_mdp import entropy_mdp
-from twoclock.problems.entropy_mdp_cases import forest, frozen_lake, random_entropy_mdp
+from twoclock.problems.entropy_mdp.actor_critic import entropy_mdp
+from twoclock.problems.entropy_mdp.cases import forest, frozen_lake, random_entropy_mdp
 from twoclock.problems.exact import exact
-from twoclock.problems.least_squares import quadratic_bilevel, quadratic_minimax
-from twoclock.problems.lqr_actor_critic import BlindCriticWarning, lqr_actor_critic
-from twoclock.problems.lqr_cases import boeing_747, double_integrator, paper_lqr
-from twoclock.problems.lqr_guard import Guard
-from twoclock.problems.lqr_operators import ActorCritic
-from twoclock.problems.minimax import minimax
-from twoclock.problems.nonlinear_policy_evaluation import nonlinear_policy_evaluation, value_operators
-from twoclock.problems.policy_evaluation import policy_evaluation
-from twoclock.problems.policy_evaluation_cases import (
+from twoclock.problems.lqr.actor_critic import BlindCriticWarning, lqr_actor_critic
+from twoclock.problems.lqr.cases import boeing_747, double_integrator, paper_lqr
+from twoclock.problems.lqr.guard import Guard
+from twoclock.problems.lqr.operators import ActorCritic
+from twoclock.problems.policy_evaluation.cases import (
     baird,
     boyan,
     spiral,
@@ -23,8 +21,10 @@ from twoclock.problems.policy_evaluation_cases import (
     walk_inverted,
     walk_tabular,
 )
+from twoclock.problems.policy_evaluation.linear import policy_evaluation
+from twoclock.problems.policy_evaluation.nonlinear import nonlinear_policy_evaluation, value_operators
+from twoclock.problems.policy_evaluation.random_mdp import random_policy_evaluation
 from twoclock.problems.quadratic import quadratic
-from twoclock.problems.random_policy_evaluation import random_policy_evaluation
 from twoclock.problems.rates import rates
 
 __all__ = [

@@ -10,8 +10,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from twoclock import checks
-from twoclock.run import Tick, run, stack, start
+from twoclock.engine import fit
+from twoclock.engine.run import Tick, run, stack, start
 from twoclock.solve import instances
 from twoclock.sweeps.plan import Job, Shard
 
@@ -43,7 +43,7 @@ class Worker:
             problem, own = self._instances(shard.problem, seeds)
             stacked = stack(methods)
             carry = start(problem, stacked, seeds, own=own)
-            checks.check_start(carry.state.theta, carry.state.omega)
+            fit.check_start(carry.state.theta, carry.state.omega)
             for tick in run(problem, stacked, seeds, job.marks, carry, own=own, bound=job.bound):
                 if tick.row is not None:
                     rows.append(tick.row)

@@ -12,11 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from twoclock import checks, fingerprint, keys
 from twoclock.core import InputError
-from twoclock.describe import describe, versions
-from twoclock.run import metrics_of
-from twoclock.settings import paths
+from twoclock.engine import fingerprint, fit, keys
+from twoclock.engine.run import metrics_of
+from twoclock.paths import paths
+from twoclock.record.describe import describe, versions
 from twoclock.solve import alike, instances
 
 # Fewer seeds than this are not shared out among threads; many come in multiples of it, so that they can be.
@@ -91,7 +91,7 @@ def plan(job: Job, families: Mapping[str, str], lanes: int, memory: float | int)
             prints["problems"][label] = fingerprint.of_records(problem if own else made)
             for labels in alike(job.methods):
                 methods = [job.methods[name] for name in labels]
-                checks.check_fit(made, methods[0])
+                fit.check_fit(made, methods[0])
                 for name, mark in zip(labels, fingerprint.of_methods(methods, made), strict=True):
                     prints["methods"].setdefault(name, {})[label] = mark
                 row, lane, instance = _sizes(made, methods[0], own=own)

@@ -23,9 +23,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from twoclock import catalogue, record
+from twoclock import catalogue, inputs, record
 from twoclock.core import InputError
-from twoclock.settings import grid
+from twoclock.paths import grid
 
 # Runs (settings × problems × seeds) beyond which a sweep is more likely a slip than a wish.
 MOST_RUNS = 100_000
@@ -47,7 +47,7 @@ def read(path: Path, *, however_many: bool = False) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"`SPEC` {path} is not valid TOML ({error})") from None
     for name, value in given.items():
-        kind = catalogue.pick(_FIELDS, name, "SPEC")
+        kind = inputs.pick(_FIELDS, name, "SPEC")
         if not isinstance(value, kind) or isinstance(value, bool):
             raise InputError(f"`{name}` in {path.name} has the wrong type, got {value!r:.60}")
     for name in ("problems", "methods"):
@@ -63,17 +63,17 @@ def read(path: Path, *, however_many: bool = False) -> dict[str, Any]:
 
 
 def _problem(label: str, table: Mapping[str, Any]) -> Any:
-    factory = catalogue.pick(catalogue.problems(), _name(f"problems.{label}", table), f"problems.{label}.name")
+    factory = inputs.pick(catalogue.problems(), _name(f"problems.{label}", table), f"problems.{label}.name")
     options = {name: value for name, value in table.items() if name != "name"}
     parameters = inspect.signature(factory).parameters
     for name, value in options.items():
-        default = catalogue.pick(parameters, name, f"problems.{label}").default
+        default = inputs.pick(parameters, name, f"problems.{label}").default
         _check(f"problems.{label}.{name}", value, default)
     return factory(**options)
 
 
 def _method(label: str, table: Mapping[str, Any]) -> Any:
-    kind = catalogue.pick(catalogue.methods(), _name(f"methods.{label}", table), f"methods.{label}.name")
+    kind = inputs.pick(catalogue.methods(), _name(f"methods.{label}", table), f"methods.{label}.name")
     made = _made(f"methods.{label}", kind, {k: v for k, v in table.items() if k not in ("name", "grid")})
     return grid(made, **table["grid"]) if "grid" in table else made
 
@@ -83,9 +83,9 @@ def _made(where: str, kind: Any, options: Mapping[str, Any]) -> Any:
     fields = {field.name: field.default for field in dataclasses.fields(kind)}
     values = {}
     for name, value in options.items():
-        catalogue.pick({**fields, "name": None, "grid": None}, name, where)
+        inputs.pick({**fields, "name": None, "grid": None}, name, where)
         if isinstance(value, Mapping):
-            inner = catalogue.pick(catalogue.methods(), _name(f"{where}.{name}", value), f"{where}.{name}.name")
+            inner = inputs.pick(catalogue.methods(), _name(f"{where}.{name}", value), f"{where}.{name}.name")
             value = _made(f"{where}.{name}", inner, {k: v for k, v in value.items() if k != "name"})
         values[name] = value
     return kind(**values)

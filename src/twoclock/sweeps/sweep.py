@@ -7,9 +7,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from twoclock import checks, record
+from twoclock import inputs, record
 from twoclock.core import InputError
-from twoclock.interrupt import patience
+from twoclock.engine.interrupt import patience
 from twoclock.record.shards import Shards, hive
 from twoclock.solve import Interrupted
 from twoclock.sweeps import on_local, on_ray
@@ -125,8 +125,8 @@ def _job(
     for name, given in {"problems": problems, "methods": methods}.items():
         if not isinstance(given, Mapping) or not given:
             raise InputError(f"`{name}` must be a mapping of labels with at least one entry, got {given!r:.60}")
-    steps = checks.check_steps(steps)
-    checks.check_numbers(precision, bound)
+    steps = inputs.check_steps(steps)
+    inputs.check_numbers(precision, bound)
     flat: dict[str, Any] = {}
     families: dict[str, str] = {}
     for label, entry in methods.items():
@@ -146,8 +146,8 @@ def _job(
             )
     for label in problems:
         hive("problem", label)
-    seeds = checks.check_seeds(seeds)
-    return Job(dict(problems), flat, steps, seeds, checks.check_marks(marks, steps), precision, bound), families
+    seeds = inputs.check_seeds(seeds)
+    return Job(dict(problems), flat, steps, seeds, inputs.check_marks(marks, steps), precision, bound), families
 
 
 def _kind(method: Any) -> str:

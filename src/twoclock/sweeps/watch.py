@@ -10,8 +10,8 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from twoclock import progress
+from twoclock.engine.run import Tick
 from twoclock.record.shards import Shards
-from twoclock.run import Tick
 from twoclock.sweeps.compute import Computed
 from twoclock.sweeps.plan import Plan, Shard
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from twoclock.keys import instance_key, start_key, step_key
+from twoclock.engine.keys import instance_key, start_key, step_key
 
 Pair = tuple[Any, Any]
 

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from twoclock.core import InputError, Method
-from twoclock.settings import paths, setting, with_settings
+from twoclock.paths import paths, setting, with_settings
 
 Space = Mapping[str, tuple[float, float]]
 

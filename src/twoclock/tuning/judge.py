@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from twoclock.core import Method
-from twoclock.run import run, stack, start
+from twoclock.engine.run import run, stack, start
 from twoclock.solve import instances
 from twoclock.stats import bootstrap_mean
 from twoclock.tuning.residuals import Oracle, Residuals, residuals, samples_used

@@ -13,7 +13,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from twoclock.core import Key, Operator, PyTree, pytree
-from twoclock.run import Carry, run
+from twoclock.engine.run import Carry, run
 
 _BATCHES, _FIRST = 16, 4  # batches of the squares, and before them of the slopes
 _ENTRIES, _DIRECTIONS = 64, 32

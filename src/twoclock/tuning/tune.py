@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from twoclock import checks, keys
+from twoclock import inputs
 from twoclock.core import InputError, Method
-from twoclock.describe import describe
+from twoclock.engine import fit, keys
+from twoclock.paths import text, with_settings
 from twoclock.progress import tally
-from twoclock.settings import text, with_settings
+from twoclock.record.describe import describe
 from twoclock.solve import instances
 from twoclock.tuning.candidates import NEIGHBOURS, around, check_space, draw, keeps_order
 from twoclock.tuning.judge import MOST_SEEDS, RESIDUAL, Judge, cost
@@ -122,9 +123,9 @@ def tune(
     """
     import pandas as pd
 
-    steps, rungs, seed = checks.check_steps(steps), _whole("rungs", rungs, 1, 10), _whole("seed", seed, 0, 4000)
+    steps, rungs, seed = inputs.check_steps(steps), _whole("rungs", rungs, 1, 10), _whole("seed", seed, 0, 4000)
     space = check_space(method, space)
-    checks.check_numbers("float64", bound)
+    inputs.check_numbers("float64", bound)
     with jax.enable_x64(True), tally(progress, "seed-steps") as look:
         shapes = _shapes(problem)
         _, omega, _ = jax.eval_shape(lambda problem: problem.init(keys.start_key(0)), shapes)
@@ -136,7 +137,7 @@ def tune(
         judge = Judge(
             problem, metric, range(first, first + seeds), WIDTH, bound, lambda spent: look(spent, price * seeds)
         )
-        checks.check_fit(judge.one, method)
+        fit.check_fit(judge.one, method)
         fast = any(leaf.size for leaf in jax.tree.leaves(omega))
 
         def ordered(methods: Sequence[Method]) -> np.ndarray:

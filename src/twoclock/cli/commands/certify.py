@@ -9,7 +9,7 @@ from typing import Annotated
 
 import tyro
 
-from twoclock import checks, record
+from twoclock import inputs, record
 from twoclock.cli import options
 from twoclock.cli.console import OUT, print_table, say_figures
 from twoclock.methods import Fast
@@ -46,8 +46,9 @@ class CertifyOptions:
 
 def command(args: Sequence[str]) -> int:
     """twoclock certify STRUCTURE --L … --mu-h … --mu-g … --noise …: step sizes with a proof, and the bound drawn."""
-    from twoclock import certified, theory
     from twoclock import plot as drawing
+    from twoclock import theory
+    from twoclock.study import trial
 
     chosen = options.parse(CertifyOptions, args, "twoclock certify")
     known = {"L": chosen.L, "mu_h": chosen.mu_h, "mu_g": chosen.mu_g}
@@ -59,17 +60,17 @@ def command(args: Sequence[str]) -> int:
         OUT.print(f"The order α ≤ β ≤ λ ≤ ¼ is {left}; proofs that cover it: {', '.join(report.covered) or 'none'}.")
         return 0
     found = theory.certify(
-        chosen.structure, **known, noise=chosen.noise, proof=chosen.proof, horizon=checks.check_steps(chosen.steps)
+        chosen.structure, **known, noise=chosen.noise, proof=chosen.proof, horizon=inputs.check_steps(chosen.steps)
     )
     conditions = [(c.name, f"{c.left:.6g}", f"{c.right:.6g}", f"{c.slack:.3g}") for c in found.conditions]
     print_table(str(found), ("inequality", "left", "right", "slack"), conditions)
     for note in found.notes:
         OUT.print(f"Note: {note}.", highlight=False)
     out = record.next_free(Path("runs"), "certify") if chosen.out is None else record.writable(chosen.out)
-    table = certified.trial(found, chosen.steps, chosen.seeds, progress=True)
+    table = trial.trial(found, chosen.steps, chosen.seeds, progress=True)
     rows = table[table["step"].isin([10**i for i in range(10)] + [chosen.steps])]
     columns = ("step", "measured mean", "bound")
     print_table("", columns, [(f"{r.step:,}", f"{r.mean:.3g}", f"{r.bound:.3g}") for r in rows.itertuples()])
-    drawn = drawing.render(certified.draw(found, table, chosen.seeds))
+    drawn = drawing.render(trial.draw(found, table, chosen.seeds))
     say_figures(record.put(out / f"bound.{kind}", content) for kind, content in drawn.items())
     return 0

@@ -24,7 +24,7 @@ class ReportOptions:
 def command(args: Sequence[str]) -> int:
     """twoclock report DIR: draw, judge and write the report again, from the records of a reproduction alone."""
     from twoclock.cli.reporting import report
-    from twoclock.experiment import run_experiment
+    from twoclock.study.frame import run_experiment
 
     chosen = options.parse(ReportOptions, args, "twoclock report")
     folder = chosen.folder.expanduser().absolute()

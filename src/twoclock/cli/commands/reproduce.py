@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from twoclock import __version__, catalogue, record
+from twoclock import catalogue, inputs, record
 from twoclock.cli import options
 from twoclock.cli.overview import Overview
 from twoclock.core import InputError
 from twoclock.solve import Interrupted
+from twoclock.version import __version__
 
 if TYPE_CHECKING:  # matplotlib and all that draws is not loaded for the help
-    from twoclock.experiment import Outcome
+    from twoclock.study.frame import Outcome
 
 
 @dataclass
@@ -40,9 +41,7 @@ def command(args: Sequence[str]) -> int:
 
     chosen = options.parse(ReproduceOptions, args, "twoclock reproduce")
     known = catalogue.experiments()
-    asked = [
-        catalogue.pick({name: name for name in (*known, "all")}, name, "EXPERIMENT") for name in chosen.experiments
-    ]
+    asked = [inputs.pick({name: name for name in (*known, "all")}, name, "EXPERIMENT") for name in chosen.experiments]
     picked = {name: module for name, module in known.items() if name in asked or "all" in asked}
     out = _folder(chosen)
     try:
@@ -61,7 +60,7 @@ def command(args: Sequence[str]) -> int:
 def _one_after_the_other(
     picked: Mapping[str, ModuleType], out: Path, quick: bool, overview: Overview
 ) -> dict[str, Outcome]:
-    from twoclock.experiment import missing, run_experiment
+    from twoclock.study.frame import missing, run_experiment
 
     cases = {name: module.cases(quick) for name, module in picked.items()}
     overview.expect(sum(c.work for name, of in cases.items() for c in missing(name, of, out).values()))

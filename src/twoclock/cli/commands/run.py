@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from rich.table import Table
 
-from twoclock import catalogue, record
+from twoclock import catalogue, inputs, record
 from twoclock.cli import options
 from twoclock.cli.commands import list as catalogue_list
 from twoclock.cli.console import OUT, draw_comparison, main_metric, say_figures
@@ -44,8 +44,8 @@ def command(args: Sequence[str]) -> int:
         raise InputError(
             "`run` takes a PROBLEM and a METHOD, as in `twoclock run quadratic fast`; `twoclock list` shows them"
         )
-    factory = catalogue.pick(catalogue.problems(), args[0], "PROBLEM")
-    kind = catalogue.pick(catalogue.methods(), args[1], "METHOD")
+    factory = inputs.pick(catalogue.problems(), args[0], "PROBLEM")
+    kind = inputs.pick(catalogue.methods(), args[1], "METHOD")
     problem_options, method_options = options.of_factory(factory), options.of_method(kind)
     nested = [
         ("problem", problem_options, field(default_factory=problem_options)),

@@ -1,0 +1,122 @@
+"""Every validator: a wrong argument is answered in one line that names it, the rule and the remedy."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+
+from twoclock.core import InputError
+
+T = TypeVar("T")
+
+_HORIZON = 2**31 - 1
+
+
+def check_steps(steps: Any) -> int:
+    if isinstance(steps, bool) or (not isinstance(steps, (int, np.integer)) and not (
+        isinstance(steps, float) and steps.is_integer()
+    )):  # fmt: skip
+        raise InputError(f"`steps` must be a whole number, got {steps!r}; try steps=100_000")
+    if not 0 < steps <= _HORIZON:
+        raise InputError(f"`steps` must lie in 1 … 2³¹−1, got {steps:g}; try steps=100_000")
+    return int(steps)
+
+
+def check_seeds(seeds: Any) -> list[int]:
+    if isinstance(seeds, (int, np.integer)):
+        if seeds <= 0:
+            raise InputError(f"`seeds` must be a positive count or a sequence of integers, got {seeds}; try seeds=20")
+        return list(range(int(seeds)))
+    try:
+        numbers = [int(seed) for seed in seeds]
+    except (TypeError, ValueError):
+        raise InputError(f"`seeds` must be a positive count or a sequence of integers, got {seeds!r}") from None
+    if not numbers or min(numbers) < 0 or max(numbers) >= 2**32 or len(set(numbers)) < len(numbers):
+        raise InputError("`seeds` must be different integers from 0 to 2³²−1, one or more; try seeds=range(20)")
+    return numbers
+
+
+def check_marks(marks: Any, steps: int) -> list[int]:
+    if marks is None:
+        return log_marks(steps)
+    try:
+        numbers = sorted({int(mark) for mark in marks} | {steps})
+    except (TypeError, ValueError):
+        raise InputError(
+            f"`marks` must be a sequence of step numbers, got {marks!r}; leave it out for a log grid"
+        ) from None
+    if numbers[0] < 0 or numbers[-1] > steps:
+        raise InputError(f"`marks` must lie in 0 … steps={steps}, got {numbers[0]} … {numbers[-1]}")
+    return numbers
+
+
+def log_marks(steps: int, per_decade: int = 10) -> list[int]:
+    """The start, the end and about ``per_decade`` marks a decade between them."""
+    count = int(np.ceil(np.log10(steps) * per_decade)) + 1
+    grid = np.round(10 ** (np.arange(count) / per_decade)).astype(int)
+    return [0, *sorted({int(mark) for mark in grid if mark < steps} | {steps})]
+
+
+def check_numbers(precision: Any, bound: Any) -> None:
+    if precision not in ("float64", "float32"):
+        raise InputError(f"`precision` must be 'float64' or 'float32', got {precision!r}")
+    if bound is not None and not bound > 0:
+        raise InputError(f"`bound` must be positive, got {bound}; leave it out for none")
+
+
+def pick(found: Mapping[str, T], name: str, what: str) -> T:
+    """The entry of that name, or a complaint that suggests the nearest."""
+    if name in found:
+        return found[name]
+    near = difflib.get_close_matches(name, found, n=1, cutoff=0.4)
+    hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(found)}"
+    raise InputError(f"`{what}` has no {name!r}; {hint}")
+
+
+def number(name: str, value: Any, least: int, *, above: bool = False) -> float:
+    """The value as a float that is at least ``least``, or above it."""
+    try:
+        new = float(value)
+    except (TypeError, ValueError):
+        raise InputError(f"`{name}` must be one number, got {value!r}") from None
+    if not np.isfinite(new) or new < least or (above and new == least):
+        raise InputError(
+            f"`{name}` must be a finite number {'above' if above else 'of at least'} {least:g}, got {new:g}"
+        )
+    return new
+
+
+def matrix(name: str, value: Any) -> np.ndarray:
+    """The value as a float64 matrix, or a complaint about ``name``."""
+    try:
+        matrix = np.array(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"`{name}` must be a matrix of numbers, got {type(value).__name__}") from None
+    if matrix.ndim != 2 or not matrix.size:
+        raise InputError(f"`{name}` must be a matrix, got shape {matrix.shape}; write a column as [[a], [b]]")
+    if not np.isfinite(matrix).all():
+        raise InputError(f"`{name}` must be finite, got an entry that is not")
+    return matrix
+
+
+def definite(name: str, value: np.ndarray, floor: float) -> None:
+    """Complain unless the matrix is symmetric and its eigenvalues lie above ``floor``, relative to its size."""
+    kind = "definite" if floor == 0 else "semidefinite"
+    if not np.allclose(value, value.T, rtol=0, atol=1e-10 * np.abs(value).max()):
+        raise InputError(f"`{name}` must be symmetric positive {kind}, got one that is not symmetric; try (M + Mᵀ)/2")
+    smallest = np.linalg.eigvalsh(value)[0]
+    if smallest <= floor * max(1.0, np.abs(value).max()):
+        raise InputError(f"`{name}` must be symmetric positive {kind}, got the smallest eigenvalue {smallest:.3g}")
+
+
+def stabilisable(A: np.ndarray, B: np.ndarray) -> None:
+    """Complain unless some gain stabilises. Hautus: B must move every eigenvalue that is not inside the circle."""
+    n = len(A)
+    for mode in np.linalg.eigvals(A):
+        if abs(mode) >= 1 - 1e-12:
+            singular = np.linalg.svd(np.hstack([A - mode * np.eye(n), B]), compute_uv=False)
+            if singular[n - 1] <= 1e-10 * singular[0]:
+                raise InputError(f"`(A, B)` must be stabilisable: no gain moves the mode {mode:.4g} of `A`")

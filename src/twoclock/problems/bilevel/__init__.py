@@ -1,0 +1,1 @@
+"""Bilevel, minimax and composite problems from a user's losses."""

@@ -1,0 +1,175 @@
+"""Bilevel problems from two losses: the hypergradient by one linear system that is never written down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from twoclock import sampling
+from twoclock.core import InputError, Key, PyTree, pytree, static
+from twoclock.problems.bilevel import curvature, losses
+from twoclock.trees import difference
+
+__all__ = ["bilevel"]
+
+Loss = Callable[[PyTree, PyTree, PyTree], Any]
+
+
+@pytree
+class Bilevel:
+    """See `bilevel`. The truth half is there where it is known."""
+
+    x: PyTree
+    y: PyTree
+    sampler: Any
+    v_scale: Any
+    truth: Any
+    outer: Loss = static()
+    inner: Loss = static()
+
+    def init(self, key: Key) -> tuple[PyTree, PyTree, PyTree]:
+        x, y = jax.tree.map(jnp.asarray, (self.x, self.y))
+        return x, (y, jax.tree.map(jnp.zeros_like, y)), self.sampler.init(key)
+
+    def noise(self, key: Key) -> PyTree:
+        return self.sampler.noise(key)
+
+    def draw(self, u: PyTree, theta: PyTree, env: PyTree) -> tuple[PyTree, PyTree]:
+        return self.sampler.draw(u, env)
+
+    def F(self, theta: PyTree, omega: PyTree, x: PyTree) -> PyTree:
+        of_inner, of_outer = x
+        return self._F(self._with(self.outer, of_outer), self._with(self.inner, of_inner), theta, omega)
+
+    def G(self, theta: PyTree, omega: PyTree, x: PyTree) -> PyTree:
+        of_inner, of_outer = x
+        return self._G(self._with(self.outer, of_outer), self._with(self.inner, of_inner), theta, omega)
+
+    @property
+    def mean_F(self) -> Callable[[PyTree, PyTree], PyTree]:
+        """Exact where the data are finite."""
+        f, g = self._means()
+        return lambda theta, omega: self._F(f, g, theta, omega)
+
+    @property
+    def mean_G(self) -> Callable[[PyTree, PyTree], PyTree]:
+        f, g = self._means()
+        return lambda theta, omega: self._G(f, g, theta, omega)
+
+    @property
+    def h(self) -> Callable[[PyTree], Any]:
+        return self.truth.h
+
+    @property
+    def omega_star(self) -> Callable[[PyTree], PyTree]:
+        return self.truth.omega_star
+
+    @property
+    def measure(self) -> Callable[[PyTree, PyTree], dict[str, Any]]:
+        return self.truth.measure
+
+    def _with(self, loss: Loss, batch: PyTree) -> Callable[[PyTree, PyTree], Any]:
+        return lambda x, y: loss(x, y, batch)
+
+    def _means(self) -> tuple[Any, Any]:
+        batches = sampling.epoch(self.sampler)
+        if batches is None:
+            raise AttributeError("a stream has no exact mean")
+        return losses.mean_loss(self.outer, batches[1]), losses.mean_loss(self.inner, batches[0])
+
+    def _F(self, f: Any, g: Any, x: PyTree, omega: PyTree) -> PyTree:
+        _, (xy_v, _) = along(g, x, *omega)
+        return difference(jax.grad(f, 0)(x, omega[0]), xy_v)
+
+    def _G(self, f: Any, g: Any, x: PyTree, omega: PyTree) -> PyTree:
+        g_y, (_, yy_v) = along(g, x, *omega)
+        row = difference(yy_v, jax.grad(f, 1)(x, omega[0]))
+        return g_y, jax.tree.map(lambda leaf: jnp.asarray(self.v_scale, leaf.dtype) * leaf, row)
+
+
+def along(g: Any, x: PyTree, y: PyTree, v: PyTree) -> tuple[PyTree, tuple[PyTree, PyTree]]:
+    """∇_y g, and (∇²_xy g·v, ∇²_yy g·v) as the derivative of ∇g along v: one forward pass over one backward pass."""
+    (_, g_y), products = jax.jvp(lambda y: jax.grad(g, (0, 1))(x, y), (y,), (v,))
+    return g_y, products
+
+
+def bilevel(
+    outer: Loss,
+    inner: Loss,
+    sampler: Any,
+    x: PyTree,
+    y: PyTree,
+    v_scale: float | None = None,
+    measure: Callable[[PyTree, PyTree], dict[str, Any]] | None = None,
+    truth: Any = None,
+) -> Bilevel:
+    """Minimise one loss at the minimiser of another, without a Hessian and without a loop inside the loop.
+
+        min_x f(x, y*(x)),    y*(x) = argmin_y g(x, y)
+
+    The slow variable is x; the fast one is ω = (y, v), where v tracks [∇²_yy g]⁻¹ ∇_y f:
+
+        F = ∇_x f − ∇²_xy g · v
+        G = (∇_y g,  s·(∇²_yy g · v − ∇_y f))
+
+    At ω*(x) the mean of F is the exact hypergradient. Products with second derivatives are one jvp of a gradient.
+
+    Args:
+        outer: f, a function ``(x, y, outer_batch) -> scalar``, the mean over the batch.
+        inner: g, a function ``(x, y, inner_batch) -> scalar``, strongly convex in y.
+        sampler: ``key -> (inner_batch, outer_batch)``, or a pair of samplers (inner, outer) such as
+            ``sampling.Minibatches(data, size)``.
+        x: the start of the outer variable, any pytree of floats.
+        y: the start of the inner variable, any pytree of floats.
+        v_scale: s. G needs it small where the outer loss curves more than the inner one; chosen from measured curvature
+            if None. It slows v down by the same factor. With 1 the standard method is SOBA.
+        measure: ``measure(x, (y, v)) -> {name: scalar}``, recorded at the marks.
+        truth: an object with ``h``, ``omega_star`` and ``measure``, where the answer is known.
+
+    Ridge regression whose penalty is fitted to other data:
+
+    >>> import numpy as np, jax.numpy as jnp, twoclock as tc
+    >>> rng = np.random.default_rng(0)
+    >>> A, w = rng.normal(size=(200, 5)), np.array([1.0, -1.0, 0.0, 0.0, 0.0])
+    >>> b = A @ w + rng.normal(size=200)
+    >>> def fit(y, batch):
+    ...     return jnp.mean((batch[0] @ y - batch[1]) ** 2)
+    >>> problem = tc.problems.bilevel(
+    ...     outer=lambda x, y, batch: fit(y, batch),
+    ...     inner=lambda x, y, batch: fit(y, batch) + jnp.exp(x) * jnp.sum(y**2),
+    ...     sampler=tuple(tc.sampling.Minibatches((A[i], b[i]), 20) for i in (slice(0, 100), slice(100, 200))),
+    ...     x=0.0,
+    ...     y=np.zeros(5),
+    ... )
+    >>> result = tc.solve(problem, tc.Fast(0.05, 0.1, 0.25), steps=2000, seeds=4)
+    >>> bool(np.all(result.theta < -1))
+    True
+
+    Reference: Dagréou, Ablin, Vaiter & Moreau, *A framework for bilevel optimization that enables stochastic and global
+    variance reduction algorithms*, 2022.
+    """
+    x, y, sampler = losses.floats(x, "x"), losses.floats(y, "y"), sampling.as_sampler(sampler)
+    with jax.enable_x64(True):
+        of_inner, of_outer = losses.first_batch(sampler, ("inner_batch", "outer_batch"))
+        start = losses.arrays((x, y))
+        losses.check_scalar(outer, "outer", *start, of_outer)
+        losses.check_scalar(inner, "inner", *start, of_inner)
+        inner_probes, outer_probes = losses.probes(sampler, sum(np.size(leaf) for leaf in jax.tree.leaves(y)))
+        f, g = losses.mean_loss(outer, outer_probes), losses.mean_loss(inner, inner_probes)
+
+        def row(y: PyTree, v: PyTree) -> PyTree:
+            return difference(along(g, start[0], y, v)[1][1], jax.grad(f, 1)(start[0], y))
+
+        level = curvature.Inner(lambda y: g(start[0], y), row, start[1])
+        curvature.check_curved(*level.curvature(level.start), "inner", "add a term such as 1e-3·‖y‖² to it")
+        if v_scale is None:
+            v_scale = curvature.choose_v_scale(level)
+    if isinstance(v_scale, bool) or not np.ndim(v_scale) == 0 or not 0 < float(v_scale) < np.inf:
+        raise InputError(f"`v_scale` must be a positive number, got {v_scale!r}; leave it out to have it chosen")
+    if truth is None and measure is not None:
+        truth = losses.Truth(measure)
+    return Bilevel(x, y, sampler, np.float64(v_scale), truth, outer, inner)

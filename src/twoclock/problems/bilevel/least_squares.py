@@ -1,0 +1,182 @@
+"""Bilevel and minimax problems made of least squares on finite data: large if one likes, all known in closed form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from twoclock.core import InputError, pytree
+from twoclock.problems.bilevel.hypergradient import Bilevel, bilevel
+from twoclock.problems.bilevel.minimax import Minimax, minimax
+from twoclock.sampling.minibatches import Minibatches
+from twoclock.trees import sqnorm
+
+__all__ = ["quadratic_bilevel", "quadratic_minimax"]
+
+_RIDGE = 0.1
+
+
+@pytree
+class AffineTruth:
+    """h = ½(x−x*)ᵀS(x−x*), and an ω* of one or two blocks, each slope·x + offset."""
+
+    S: Any
+    x_star: Any
+    slopes: tuple[Any, ...]
+    offsets: tuple[Any, ...]
+
+    def h(self, x: Any) -> Any:
+        d = x - self.x_star
+        return d @ (self.S @ d) / 2
+
+    def omega_star(self, x: Any) -> Any:
+        blocks = tuple(slope @ x + offset for slope, offset in zip(self.slopes, self.offsets, strict=True))
+        return blocks if len(blocks) > 1 else blocks[0]
+
+    def measure(self, x: Any, omega: Any) -> dict[str, Any]:
+        blocks, known = (w if isinstance(w, tuple) else (w,) for w in (omega, self.omega_star(x)))
+        return {
+            "error": sqnorm(x - self.x_star),
+            "gap": self.h(x),
+            "gradient": sqnorm(self.S @ (x - self.x_star)),
+            "tracking": sum((sqnorm(w - k) for w, k in zip(blocks, known, strict=True)), jnp.zeros(())),
+        }
+
+
+def inner_loss(x: Any, y: Any, batch: Any) -> Any:
+    a, b, c = batch
+    return jnp.mean(jnp.square(a @ y - b @ x - c)) / 2 + _RIDGE / 2 * jnp.sum(jnp.square(y))
+
+
+def outer_loss(x: Any, y: Any, batch: Any) -> Any:
+    p, r = batch
+    return jnp.mean(jnp.square(p @ y - r)) / 2 + _RIDGE / 2 * jnp.sum(jnp.square(x))
+
+
+def saddle_loss(x: Any, y: Any, batch: Any) -> Any:
+    a, b, c = batch
+    along = a @ y
+    fit = jnp.mean((b @ x - c) * along - jnp.square(along) / 2)
+    return fit + _RIDGE / 2 * (jnp.sum(jnp.square(x)) - jnp.sum(jnp.square(y)))
+
+
+def quadratic_bilevel(
+    dim_x: int = 5,
+    dim_y: int = 5,
+    samples: int = 64,
+    batch: int = 8,
+    condition: float = 10.0,
+    noise: float = 1.0,
+    replace: bool = False,
+    v_scale: float | None = 0.25,
+    seed: int = 0,
+) -> Bilevel:
+    """Least squares inside least squares on finite data, in minibatches.
+
+        g(x, y) = mean_i ½(aᵢᵀy − bᵢᵀx − cᵢ)² + 0.05‖y‖²
+        f(x, y) = mean_j ½(pⱼᵀy − rⱼ)² + 0.05‖x‖²
+
+    a and p are normal with covariance eigenvalues spread evenly in the logarithm from 1 down to 1/condition, in a
+    random basis each; b = Wᵀa with W a random matrix of orthonormal rows or columns; c = aᵀy₀ + noise·ε and
+    r = pᵀy₁ + noise·ε with y₀, y₁ of unit length. x, y and v start at zero. x*, y*(x), v*(x) and h are exact for the
+    drawn data.
+
+    Args:
+        dim_x: dimension of x.
+        dim_y: dimension of y.
+        samples: items of each level.
+        batch: items a step, of each level.
+        condition: ratio of the largest to the smallest variance of the data.
+        noise: standard deviation of what no y can fit.
+        replace: draw batches with replacement; otherwise every item comes once an epoch.
+        v_scale: see `bilevel`; chosen from the curvature if None, which gives this 0.25 at the default settings.
+        seed: draws the data.
+
+    >>> import twoclock as tc
+    >>> print(tc.theory.constants(quadratic_bilevel()).exact[:3])
+    ('L', 'mu_h', 'mu_g')
+    """
+    _check(dim_x, dim_y, samples, batch, condition, noise)
+    rng = np.random.default_rng(seed)
+    a, b, c = _inner_data(rng, dim_x, dim_y, samples, condition, noise)
+    p = _rows(rng, samples, dim_y, condition)
+    r = p @ _unit(rng, dim_y) + noise * rng.standard_normal(samples)
+    H, C, e = a.T @ a / samples + _RIDGE * np.eye(dim_y), a.T @ b / samples, a.T @ c / samples
+    P, q = p.T @ p / samples, p.T @ r / samples
+    Y, y0 = np.linalg.solve(H, C), np.linalg.solve(H, e)
+    V, v0 = np.linalg.solve(H, P @ Y), np.linalg.solve(H, P @ y0 - q)
+    S = Y.T @ P @ Y + _RIDGE * np.eye(dim_x)
+    truth = AffineTruth(S, np.linalg.solve(S, Y.T @ (q - P @ y0)), (Y, V), (y0, v0))
+    sampler = Minibatches((a, b, c), batch, replace), Minibatches((p, r), batch, replace)
+    return bilevel(outer_loss, inner_loss, sampler, np.zeros(dim_x), np.zeros(dim_y), v_scale, truth=truth)
+
+
+def quadratic_minimax(
+    dim_x: int = 5,
+    dim_y: int = 5,
+    samples: int = 64,
+    batch: int = 8,
+    condition: float = 10.0,
+    noise: float = 1.0,
+    seed: int = 0,
+) -> Minimax:
+    """Least squares in its saddle form, on finite data in minibatches without replacement.
+
+        ℓ(x, y) = mean_i [(bᵢᵀx − cᵢ)·aᵢᵀy − ½(aᵢᵀy)²] + 0.05‖x‖² − 0.05‖y‖²
+
+    with a, b and c as in `quadratic_bilevel`. x and y start at zero; x*, y*(x) and h are exact for the drawn data.
+
+    Args:
+        dim_x: dimension of x.
+        dim_y: dimension of y.
+        samples: items.
+        batch: items a step.
+        condition: ratio of the largest to the smallest variance of the data.
+        noise: standard deviation of what no x can fit.
+        seed: draws the data.
+
+    >>> problem = quadratic_minimax(dim_x=3)
+    >>> problem.x.shape
+    (3,)
+    """
+    _check(dim_x, dim_y, samples, batch, condition, noise)
+    a, b, c = _inner_data(np.random.default_rng(seed), dim_x, dim_y, samples, condition, noise)
+    H, C, e = a.T @ a / samples + _RIDGE * np.eye(dim_y), a.T @ b / samples, a.T @ c / samples
+    Y, y0 = np.linalg.solve(H, C), np.linalg.solve(H, -e)
+    S = C.T @ Y + _RIDGE * np.eye(dim_x)
+    truth = AffineTruth((S + S.T) / 2, np.linalg.solve(S, C.T @ -y0), (Y,), (y0,))
+    return minimax(saddle_loss, Minibatches((a, b, c), batch), np.zeros(dim_x), np.zeros(dim_y), truth=truth)
+
+
+def _inner_data(
+    rng: np.random.Generator, dim_x: int, dim_y: int, samples: int, condition: float, noise: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    a = _rows(rng, samples, dim_y, condition)
+    larger = max(dim_x, dim_y)
+    W = np.linalg.qr(rng.standard_normal((larger, larger)))[0][:dim_y, :dim_x]
+    return a, a @ W, a @ _unit(rng, dim_y) + noise * rng.standard_normal(samples)
+
+
+def _rows(rng: np.random.Generator, samples: int, dim: int, condition: float) -> np.ndarray:
+    basis, _ = np.linalg.qr(rng.standard_normal((dim, dim)))
+    scale = np.geomspace(1.0, condition**-0.5, dim)
+    return rng.standard_normal((samples, dim)) * scale @ basis.T
+
+
+def _unit(rng: np.random.Generator, dim: int) -> np.ndarray:
+    direction = rng.standard_normal(dim)
+    return direction / np.linalg.norm(direction)
+
+
+def _check(dim_x: int, dim_y: int, samples: int, batch: int, condition: float, noise: float) -> None:
+    for name, value in {"dim_x": dim_x, "dim_y": dim_y, "samples": samples}.items():
+        if value < 1:
+            raise InputError(f"`{name}` must be at least 1, got {value}")
+    if not 1 <= batch <= samples:
+        raise InputError(f"`batch` must lie in 1 … samples={samples}, got {batch}")
+    if not 1 <= condition < np.inf:
+        raise InputError(f"`condition` must be at least 1, got {condition:g}")
+    if not 0 <= noise < np.inf:
+        raise InputError(f"`noise` must be a finite number that is not negative, got {noise:g}")

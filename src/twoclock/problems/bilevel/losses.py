@@ -1,0 +1,96 @@
+"""What problems made of a user's losses share: their checks, means over batches, and the truth that a user may give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from twoclock import sampling
+from twoclock.core import InputError, Key, PyTree, pytree, static
+
+# Numbers in the batches that a curvature is measured on, at most.
+_PROBE_NUMBERS = 1 << 22
+_PROBES = 256
+
+
+@pytree
+class Truth:
+    """A user's own ``measure(theta, omega) -> {name: scalar}``."""
+
+    measure: Callable[[PyTree, PyTree], dict[str, Any]] = static()
+
+
+def floats(tree: PyTree, name: str) -> PyTree:
+    """The start of a variable as NumPy arrays of floats, which a run casts to its precision."""
+
+    def one(leaf: Any) -> np.ndarray:
+        array = np.asarray(leaf)
+        if not np.issubdtype(array.dtype, np.number) or not np.isfinite(array).all():
+            raise InputError(f"`{name}` must start from finite numbers, got {array.dtype} or NaN in it")
+        return array.astype(float) if not np.issubdtype(array.dtype, np.floating) else array
+
+    found = jax.tree.map(one, tree)
+    if not jax.tree.leaves(found):
+        raise InputError(f"`{name}` must hold at least one number, got {tree!r}")
+    return found
+
+
+def arrays(tree: PyTree) -> PyTree:
+    """Arrays in the precision of the moment."""
+    return jax.tree.map(
+        lambda leaf: jnp.asarray(leaf, float if jnp.issubdtype(jnp.asarray(leaf).dtype, jnp.floating) else None), tree
+    )
+
+
+def first_batch(sampler: Any, names: tuple[str, ...]) -> Any:
+    """The shapes of a batch, or of a pair of them, whose arrays must have one length each."""
+    key = jax.random.key(0)
+    batch, _ = jax.eval_shape(lambda: sampler.draw(sampler.noise(key), sampler.init(key)))
+    if len(names) > 1 and not (isinstance(batch, tuple | list) and len(batch) == len(names)):
+        raise InputError(
+            f"`sampler` must give a pair ({', '.join(names)}), got {type(batch).__name__}; "
+            "return two batches, which may be the same"
+        )
+    for part, name in zip(batch if len(names) > 1 else (batch,), names, strict=True):
+        if jax.tree.leaves(part):  # a loss without noise has an empty batch
+            sampling.common_length(part, name)
+    return batch
+
+
+def check_scalar(loss: Any, name: str, *args: PyTree) -> None:
+    """A loss is one number a batch."""
+    if not callable(loss):
+        raise InputError(f"`{name}` must be a function, got {type(loss).__name__}")
+    out = jax.eval_shape(loss, *args)
+    shape = getattr(out, "shape", None)
+    if shape != ():
+        got = f"shape {shape}" if shape is not None else type(out).__name__
+        raise InputError(f"`{name}` must return one number, got {got}; take the mean over the batch")
+    if not jnp.issubdtype(out.dtype, jnp.floating):
+        raise InputError(f"`{name}` must return a floating-point number, got {out.dtype}")
+
+
+def probes(sampler: Any, unknowns: int) -> PyTree:
+    """Batches to measure curvature on, stacked: all of finite data, else enough draws that curvature can show."""
+    whole = sampling.epoch(sampler)
+    if whole is not None:
+        return whole
+
+    def draw(key: Key) -> Any:
+        start, step = jax.random.split(key)
+        return sampler.draw(sampler.noise(step), sampler.init(start))[0]
+
+    size = sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(draw, jax.random.key(0))))
+    count = max(8, min(max(_PROBES, 4 * unknowns), _PROBE_NUMBERS // max(size, 1)))
+    return jax.vmap(draw)(jax.random.split(jax.random.key(0), count))
+
+
+def mean_loss(loss: Any, batches: PyTree) -> Callable[..., Any]:
+    """The loss averaged over stacked batches."""
+    if not jax.tree.leaves(batches):
+        return lambda *point: loss(*point, batches)
+    return lambda *point: jnp.mean(jax.vmap(lambda batch: loss(*point, batch))(batches))

@@ -1,0 +1,1 @@
+"""Entropy-regularised MDPs: the actor-critic and its known cases."""

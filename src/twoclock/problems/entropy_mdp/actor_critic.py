@@ -1,0 +1,296 @@
+"""Entropy-regularised MDPs: the actor-critic with a softmax policy and a critic of its soft value."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from twoclock.core import InputError, Key, pytree, static
+from twoclock.models.mdp import Mdp, as_floats
+from twoclock.models.soft_truth import SoftTruth, soft_truth
+from twoclock.sampling.alias import alias_table, lookup
+from twoclock.sampling.transitions import entry
+
+__all__ = ["EntropyMdp", "entropy_mdp"]
+
+Array = Any
+
+# The mean length of an episode is kept over about this many of the last ones.
+_EPISODES = 8
+
+
+class Step(NamedTuple):
+    """One sample: the state, action and next state, the reward, and the discount and horizon where they vary."""
+
+    s: Array
+    a: Array
+    t: Array
+    r: Array
+    gamma: Array  # None where the discount is one number for all
+    horizon: Array  # None where the horizon is one number for all
+
+
+@pytree
+class EntropyMdp:
+    """Maximise J_τ(π_θ) = E Σ γ^k (r − τ log π_θ) over softmax policies, from samples of the policy itself.
+
+        δ = r − τ log π(a|s) + γV(s') − V(s),        F = −H·δ·∇log π(a|s),        G = −δ·∇V(s)
+
+    θ[s, a] are the logits and ω[s] = V, unless features make the policy log-linear, π ∝ exp ψ(s, a)ᵀθ, or the critic
+    linear, V = φ(s)ᵀω. H = 1/(1 − γ) is the discounted number of steps from a start. Where the discount varies (where
+    episodes end) that number depends on the policy; H is then the mean length of the episodes *before* this one, which
+    is independent of this one's samples and right on average.
+
+    ``restart`` goes from s to s' with probability γ and to a fresh start with 1 − γ; δ always sees s' itself. The chain
+    has the discounted visitation law, and the mean of F at V_θ is exactly ∇h, h = −J. ``stationary`` follows P alone
+    and ``iid`` draws every s from the start law: the same gradient with other weights on the states, and the same
+    zeros.
+
+    Metrics: ``gap`` J* − J(θ); ``error``, the squared distance of π_θ(·|s) to the nearest optimal policy, averaged over
+    the states that the optimal policy visits; ``gradient`` ‖∇J‖²; ``tracking``; ``least_probability``, the smallest
+    π_θ(a|s) over states where a choice matters.
+
+    Reference: Zeng & Doan, Section 4.3, which leaves the algorithm out; Mei et al. 2020.
+    """
+
+    theta0: Array
+    temp: Array
+    start: Array
+    next: Array
+    r: Array
+    gamma: Array
+    scale: Array
+    truth: SoftTruth
+    features: Array = None
+    policy_features: Array = None
+    sampling: str = static(default="restart")
+
+    def init(self, key: Key) -> tuple[Array, Array, Array]:
+        theta = jnp.asarray(self.theta0)
+        size = len(self.temp) if self.features is None else self.features.shape[1]
+        if self.sampling == "iid":
+            return theta, jnp.zeros(size, theta.dtype), None
+        s = lookup(jnp.asarray(self.start), (), jax.random.bits(key, (), jnp.uint32))
+        episode = (jnp.zeros((), jnp.int32), jnp.asarray(self.scale)) if self._episodic else None
+        return theta, jnp.zeros(size, theta.dtype), (s, episode)
+
+    def noise(self, key: Key) -> Array:
+        """A word of random bits for each choice: the action, s', and a start or whether to start anew or both."""
+        words = {"restart": 4, "stationary": 2, "iid": 3}[self.sampling]
+        return jax.random.bits(key, (words,), jnp.uint32)
+
+    def draw(self, u: Array, theta: Array, env: Array) -> tuple[Step, Array]:
+        if self.sampling == "iid":
+            s, episode = lookup(jnp.asarray(self.start), (), u[2]), None
+        else:
+            s, episode = env
+        a = _choose(jnp.exp(self._log_pi(theta, s)), u[0])
+        t = lookup(jnp.asarray(self.next), (s, a), u[1])
+        gamma = entry(self.gamma, s, a, t)
+        horizon = None if episode is None else episode[1]
+        x = Step(s, a, t, entry(self.r, s, a, t), None if self.gamma.size == 1 else gamma, horizon)
+        if self.sampling == "iid":
+            return x, env
+        if self.sampling == "stationary":
+            return x, (t, None)
+        over = _unit(u[2], gamma.dtype) >= gamma
+        if episode is not None:
+            length, mean = episode[0] + 1, episode[1]
+            mean = jnp.where(over, mean + (length.astype(mean.dtype) - mean) / _EPISODES, mean)
+            episode = jnp.where(over, 0, length), mean
+        return x, (jnp.where(over, lookup(jnp.asarray(self.start), (), u[3]), t), episode)
+
+    def F(self, theta: Array, omega: Array, x: Step) -> Array:
+        log_pi = self._log_pi(theta, x.s)
+        actions = jnp.arange(log_pi.shape[0], dtype=jnp.int32)
+        score = (actions == x.a).astype(log_pi.dtype) - jnp.exp(log_pi)
+        scale = jnp.asarray(self.scale) if x.horizon is None else x.horizon
+        row = -(scale * self._delta(theta, omega, x)) * score
+        if self.policy_features is not None:
+            return jnp.sum(row[:, None] * jnp.asarray(self.policy_features)[x.s], axis=0)
+        return _one_hot(x.s, theta.shape[0], row.dtype)[:, None] * row[None, :]
+
+    def G(self, theta: Array, omega: Array, x: Step) -> Array:
+        phi = _one_hot(x.s, len(omega), omega.dtype) if self.features is None else jnp.asarray(self.features)[x.s]
+        return -self._delta(theta, omega, x) * phi
+
+    def _delta(self, theta: Array, omega: Array, x: Step) -> Array:
+        if self.features is None:
+            here, there = omega[x.s], omega[x.t]
+        else:
+            Phi = jnp.asarray(self.features)
+            here, there = jnp.sum(Phi[x.s] * omega), jnp.sum(Phi[x.t] * omega)
+        gamma = jnp.asarray(self.gamma).reshape(()) if x.gamma is None else x.gamma
+        bonus = jnp.asarray(self.temp)[x.s] * self._log_pi(theta, x.s)[x.a]
+        return x.r - bonus + gamma * there - here
+
+    def _log_pi(self, theta: Array, s: Array) -> Array:
+        if self.policy_features is None:
+            return jax.nn.log_softmax(theta[s])
+        return jax.nn.log_softmax(jnp.sum(jnp.asarray(self.policy_features)[s] * theta[None, :], axis=1))
+
+    @property
+    def _episodic(self) -> bool:
+        """Whether the horizon depends on the policy and has to be measured."""
+        return self.sampling == "restart" and self.gamma.size > 1
+
+    def policy(self, theta: Array) -> Array:
+        """π_θ[s, a]."""
+        return jax.nn.softmax(self._logits(theta))
+
+    def _logits(self, theta: Array) -> Array:
+        return (
+            theta if self.policy_features is None else jnp.tensordot(jnp.asarray(self.policy_features), theta, axes=1)
+        )
+
+    def h(self, theta: Array) -> Array:
+        """−J_τ(π_θ)."""
+        return -self.truth.soft.J(self._logits(theta))
+
+    def field(self, theta: Array) -> Array:
+        """What F averages to at ω*(θ): ∇h itself for a tabular critic and restarts."""
+        if self.sampling == "restart" and self.features is None:
+            return jax.grad(self.h)(theta)
+        return self.mean_F(theta, self.omega_star(theta))
+
+    def omega_star(self, theta: Array) -> Array:
+        """V_θ or, with features, the fixed point of TD under the law of the samples."""
+        return self.truth.critic(self._logits(theta), self.features, self.sampling)
+
+    def mean_F(self, theta: Array, omega: Array) -> Array:
+        visits, _, advantage = self.truth.means(self._logits(theta), self._values(omega), self.sampling)
+        if self.sampling != "restart":
+            visits = visits * jnp.asarray(self.scale)
+        rows = -visits[:, None] * advantage
+        return rows if self.policy_features is None else jnp.tensordot(rows, jnp.asarray(self.policy_features), axes=2)
+
+    def mean_G(self, theta: Array, omega: Array) -> Array:
+        visits, delta, _ = self.truth.means(self._logits(theta), self._values(omega), self.sampling)
+        pull = -visits / jnp.sum(visits) * delta
+        return pull if self.features is None else pull @ jnp.asarray(self.features)
+
+    def _values(self, omega: Array) -> Array:
+        return omega if self.features is None else jnp.asarray(self.features) @ omega
+
+    def measure(self, theta: Array, omega: Array) -> dict[str, Array]:
+        metrics, slope = self.truth.measure(self._logits(theta))
+        if self.policy_features is not None:
+            slope = jnp.tensordot(slope, jnp.asarray(self.policy_features), axes=2)
+        return {
+            **metrics,
+            "gradient": jnp.sum(jnp.square(slope)),
+            "tracking": jnp.sum(jnp.square(omega - self.omega_star(theta))),
+        }
+
+
+def entropy_mdp(
+    mdp: Any,
+    temp: Any = 0.1,
+    start: Any = None,
+    sampling: str = "restart",
+    *,
+    features: Any = None,
+    policy_features: Any = None,
+    theta0: Any = None,
+) -> EntropyMdp:
+    """Learn the optimal policy of a finite MDP whose return has an entropy bonus, as an actor and a critic.
+
+    Args:
+        mdp: the decision process; its discount must be below 1, and is 0 where an episode ends.
+        temp: the temperature τ of the bonus −τ log π(a|s); 0 is the ordinary MDP.
+        start: the law ρ of the first state, or one state's number; uniform by default.
+        sampling: "restart" (the discounted visitation law, the exact gradient), "stationary" (one chain that is never
+            restarted) or "iid" (every s from ``start``, which must then have every state).
+        features: φ, one row a state, for a linear critic V = φᵀω instead of a table.
+        policy_features: ψ[s, a], a vector each, for a log-linear policy instead of a table.
+        theta0: where θ starts; 0, the uniform policy, by default.
+
+    >>> import numpy as np, twoclock as tc
+    >>> bandit = tc.models.Mdp(P=np.ones((1, 2, 1)), r=[[1.0, 0.0]], gamma=0.5)
+    >>> problem = tc.problems.entropy_mdp(bandit, temp=1.0)
+    >>> result = tc.solve(problem, tc.Fast(0.02, 0.05, 0.1), steps=5_000, seeds=4)
+    >>> bool(result.history.gap.iloc[-1] < 0.1)
+    True
+
+    Reference: Zeng & Doan, Section 4.3; Mei et al., *On the global convergence rates of softmax policy gradient
+    methods*, 2020.
+    """
+    if not isinstance(mdp, Mdp):
+        raise InputError(f"`mdp` must be a `tc.models.Mdp(P, r, gamma)`, got {type(mdp).__name__}")
+    if mdp.gamma.max() >= 1:
+        raise InputError(
+            f"`mdp` must have gamma < 1 everywhere, got {mdp.gamma.max():g}: a bonus that is never discounted adds up "
+            "for ever; take a gamma such as 0.99"
+        )
+    check_sampling(sampling)
+    soft = mdp.soft(temp, start)
+    if sampling == "iid" and (soft.start == 0).any():
+        raise InputError(
+            f"`start` must give every state some weight where sampling is 'iid', got none for state "
+            f"{int(np.argmin(soft.start))}; leave it out for the uniform law, or sample by 'restart'"
+        )
+    if sampling == "stationary":
+        mdp.stationary(np.full((mdp.states, mdp.actions), 1 / mdp.actions))  # or a complaint that there is no such law
+    Phi, Psi = _features(features, "features", (mdp.states,)), _features(
+        policy_features, "policy_features", (mdp.states, mdp.actions)
+    )  # fmt: skip
+    shape = (mdp.states, mdp.actions) if Psi is None else Psi.shape[2:]
+    theta = np.zeros(shape) if theta0 is None else as_floats(theta0, "theta0")
+    if theta.shape != shape:
+        what = "one entry a policy feature" if Psi is not None else "(states, actions)"
+        raise InputError(f"`theta0` must have the shape {shape}, {what}, got {theta.shape}")
+    constant = np.ptp(mdp.gamma) == 0
+    axes = (1, 1, 1) if constant else (1,) * (3 - mdp.gamma.ndim) + mdp.gamma.shape
+    gamma = mdp.gamma.ravel()[: np.prod(axes)].reshape(axes)
+    with jax.enable_x64(True):
+        tables = [np.asarray(jax.jit(alias_table)(law)) for law in (soft.start, mdp.P)]
+    return EntropyMdp(
+        theta0=theta,
+        temp=soft.temp,
+        start=tables[0],
+        next=tables[1],
+        r=mdp.r if mdp.r.ndim == 3 else mdp.r[:, :, None],
+        gamma=gamma,
+        scale=1 / (1 - gamma.max()),
+        truth=soft_truth(soft, mdp.P),
+        features=Phi,
+        policy_features=Psi,
+        sampling=sampling,
+    )
+
+
+def check_sampling(sampling: str) -> None:
+    if sampling not in ("restart", "stationary", "iid"):
+        raise InputError(f"`sampling` must be 'restart', 'stationary' or 'iid', got {sampling!r}")
+
+
+def _features(value: Any, name: str, leading: tuple[int, ...]) -> Array:
+    if value is None:
+        return None
+    array = as_floats(value, name)
+    if array.ndim != len(leading) + 1 or array.shape[:-1] != leading or not array.shape[-1]:
+        what = "state" if len(leading) == 1 else "state and action"
+        raise InputError(f"`{name}` must have one vector a {what}, the shape {(*leading, 'd')}, got {array.shape}")
+    return array
+
+
+def _choose(pi: Array, bits: Array) -> Array:
+    """The action that 32 random bits draw from a law: how many of its running sums lie at or below the point."""
+    total, shift = pi, 1
+    while shift < len(pi):  # sums by doubling, since a prefix sum of its own would not fuse with the step
+        total = total + jnp.pad(total[:-shift], (shift, 0))
+        shift *= 2
+    return jnp.sum(total[:-1] <= _unit(bits, pi.dtype) * total[-1], dtype=jnp.int32)
+
+
+def _unit(bits: Array, dtype: Any) -> Array:
+    """A point of [0, 1): exact in float64, 24 bits of it in float32, where 32 would round up to 1."""
+    drop = 0 if jnp.finfo(dtype).bits == 64 else 8
+    return (bits >> jnp.uint32(drop)).astype(dtype) * jnp.asarray(2.0 ** (drop - 32), dtype)
+
+
+def _one_hot(i: Array, size: int, dtype: Any) -> Array:
+    return (jnp.arange(size, dtype=jnp.int32) == i).astype(dtype)

@@ -1,0 +1,1 @@
+"""The linear-quadratic regulator without a model: operators, guard, known plants."""

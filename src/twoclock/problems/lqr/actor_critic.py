@@ -1,0 +1,216 @@
+"""LQR without a model: the single-loop actor-critic on one online trajectory, as two operators."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from twoclock.core import InputError, Key, PyTree, pytree
+from twoclock.inputs import matrix, number
+from twoclock.models.lqr import Lqr
+from twoclock.problems.lqr.guard import Bounds, Guard
+from twoclock.problems.lqr.operators import ActorCritic, product, quadratic
+from twoclock.trees import difference, sqnorm
+
+__all__ = ["BlindCriticWarning", "LqrActorCritic", "lqr_actor_critic"]
+
+Array = Any
+
+
+class BlindCriticWarning(UserWarning):
+    """The exploration is so small that the critic hardly sees what actions cost."""
+
+
+@pytree
+class LqrActorCritic:
+    """The actor-critic on a simulated plant, the plant's exact answers its truth half; see `lqr_actor_critic`."""
+
+    lqr: Lqr
+    operators: ActorCritic
+    K0: Array
+    sigma: Array
+    root: Array  # a square root of Ψ, or None for the identity
+    K_star: Array
+    J_star: Array
+    bounds: Bounds | None
+
+    def init(self, key: Key) -> tuple[Array, PyTree, PyTree]:
+        n = self.K0.shape[1]
+        theta, omega = self.operators.start(self.K0)
+        u = jax.random.normal(key, (sum(self.K0.shape),), theta.dtype)
+        x = self._shake(u[:n])
+        env = x if self.operators.expected_action else self._act(theta, x, u)
+        return theta, omega, (env, None if self.bounds is None else self.bounds.start())
+
+    def noise(self, key: Key) -> Array:
+        return jax.random.normal(key, (sum(self.K0.shape),), jnp.asarray(self.K0).dtype)
+
+    def draw(self, u: Array, theta: Array, env: PyTree) -> tuple[PyTree, PyTree]:
+        """One step of the plant. z' is acted on now and is the z of the next step: only the J row sees a stale action.
+
+        With ``expected_action`` the environment is the bare state: z is acted on now, and z' takes the mean action.
+        """
+        (here, watch), n = env, theta.shape[1]
+        if self.operators.expected_action:
+            gain, watch = (theta, None) if self.bounds is None else self.bounds.supervise(theta, here, watch)
+            z = self._act(gain, here, u)
+            x = self._move(z, u)
+            following = jnp.concatenate([x, -product(gain, x)])
+            env = x
+        else:
+            z, x = here, self._move(here, u)
+            gain, watch = (theta, None) if self.bounds is None else self.bounds.supervise(theta, x, watch)
+            following = env = self._act(gain, x, u)
+        sample = {"z": z, "next": following, "c": quadratic(self.lqr.Q, z[:n]) + quadratic(self.lqr.R, z[n:])}
+        if self.bounds is not None:
+            sample, watch = self.bounds.judge(sample, watch)
+        return sample, (env, watch)
+
+    def F(self, theta: Array, omega: PyTree, x: PyTree) -> Array:
+        f = self.operators.F(theta, omega, x)
+        return f if self.bounds is None else self.bounds.F(f, theta, x)
+
+    def G(self, theta: Array, omega: PyTree, x: PyTree) -> PyTree:
+        g = self.operators.G(theta, omega, x)
+        return g if self.bounds is None else self.bounds.G(g, omega, x)
+
+    def report(self, env: PyTree) -> dict[str, Array]:
+        """How often the guard has stepped in; nothing without one."""
+        return {} if self.bounds is None else self.bounds.report(env[1])
+
+    def h(self, theta: Array) -> Array:
+        return self.lqr.J(theta, self.sigma)
+
+    def field(self, theta: Array) -> Array:
+        """What F averages to at ω*(θ): half the natural gradient, which is not ∇h but ∇h in another metric."""
+        return self.mean_F(theta, self.omega_star(theta))
+
+    def omega_star(self, theta: Array) -> PyTree:
+        return {"J": self.lqr.J(theta, self.sigma), "Omega": self.lqr.Omega(theta)}
+
+    def mean_F(self, theta: Array, omega: PyTree) -> Array:
+        f = self.operators.F(theta, omega, None)
+        return f if self.bounds is None else self.bounds.scale_F(f)
+
+    def mean_G(self, theta: Array, omega: PyTree) -> PyTree:
+        """The exact mean of G over the stationary law of θ, by Gaussian moments."""
+        mean = self.lqr.critic_mean(theta, self.sigma, omega["J"], omega["Omega"])
+        g = {"J": self.operators.kappa * (omega["J"] - self.lqr.J(theta, self.sigma)), "Omega": mean}
+        return g if self.bounds is None else self.bounds.scale_G(g)
+
+    def measure(self, theta: Array, omega: PyTree) -> dict[str, Array]:
+        truth = self.omega_star(theta)
+        tracking = sqnorm(difference(omega, truth))
+        return {
+            "gap": truth["J"] - self.J_star,
+            "error": sqnorm(theta - self.K_star),
+            "tracking": jnp.where(jnp.isnan(tracking), jnp.inf, tracking),
+            "spectral_radius": self.lqr.spectral_radius(theta),
+        }
+
+    def _shake(self, u: Array) -> Array:
+        return u if self.root is None else product(jnp.asarray(self.root), u)
+
+    def _move(self, z: Array, u: Array) -> Array:
+        n = self.K0.shape[1]
+        A, B = jnp.asarray(self.lqr.A), jnp.asarray(self.lqr.B)
+        return product(A, z[:n]) + product(B, z[n:]) + self._shake(u[:n])
+
+    def _act(self, K: Array, x: Array, u: Array) -> Array:
+        return jnp.concatenate([x, self.sigma * u[x.shape[0] :] - product(K, x)])
+
+
+def lqr_actor_critic(
+    lqr: Any,
+    sigma: Any = 1.0,
+    K0: Any = None,
+    kappa: Any = 2.0,
+    expected_action: bool = False,
+    guard: Any = None,
+) -> LqrActorCritic:
+    """Learn the optimal gain of a linear plant from one trajectory of it.
+
+    θ is the gain K (u = −Kx) and ω = {"J": mean cost, "Omega": Ω}; the operators are those of `ActorCritic`. A run
+    measures ``gap`` J(K) − J*, ``error`` ‖K − K*‖², ``tracking``, and ``spectral_radius`` of A − BK; a guard adds its
+    counts. It starts from x₀ ~ N(0, Ψ), Ĵ₀ = 0 and Ω̂₀ = 0.
+
+    Args:
+        lqr: the plant and its cost.
+        sigma: exploration, u ~ N(−Kx, σ²I). From it alone the critic learns what actions cost; a small σ blinds it.
+        K0: the first gain, which must stabilise; zero by default.
+        kappa: the weight of the J row; 1 is the paper's, and not enough for a monotone critic at every gain.
+        expected_action: average over the next action in closed form; it cuts the final error by about a quarter.
+        guard: a `Guard`, True for one with its defaults, or None.
+
+    >>> import twoclock as tc
+    >>> plant = tc.models.Lqr(A=[[0.9]], B=[[0.5]], Q=[[1.0]], R=[[1.0]])
+    >>> problem = tc.problems.lqr_actor_critic(plant, sigma=1.0)
+
+    Reference: Zeng & Doan, Algorithm 2; Yang et al., *Provably global convergence of actor-critic: a case for linear
+    quadratic regulator with ergodic cost*, 2019.
+    """
+    if not isinstance(lqr, Lqr):
+        raise InputError(f"`lqr` must be a tc.models.Lqr, got {type(lqr).__name__}; build one with `Lqr(A, B, Q, R)`")
+    sigma, kappa = number("sigma", sigma, 0), number("kappa", kappa, 0, above=True)
+    gain = _stabilising(lqr, K0)
+    _check_exploration(lqr, gain, sigma, kappa)
+    root = None
+    if not np.array_equal(lqr.noise, np.eye(len(lqr.noise))):
+        values, vectors = np.linalg.eigh(lqr.noise)
+        root = vectors * np.sqrt(np.maximum(values, 0)) @ vectors.T
+    return LqrActorCritic(
+        lqr=lqr,
+        operators=ActorCritic(np.float64(kappa), np.float64(sigma), bool(expected_action)),
+        K0=gain,
+        sigma=np.float64(sigma),
+        root=root,
+        K_star=lqr.gain,
+        J_star=lqr.J(lqr.gain, sigma),
+        bounds=_bounds(guard, lqr, gain, sigma),
+    )
+
+
+def _stabilising(lqr: Lqr, K0: Any) -> np.ndarray:
+    n, m = lqr.shape
+    gain = np.zeros((m, n)) if K0 is None else matrix("K0", K0)
+    if gain.shape != (m, n):
+        raise InputError(f"`K0` has shape {gain.shape} and `B` {(n, m)}: `K0` must be {(m, n)}")
+    radius = float(lqr.spectral_radius(gain))
+    if radius >= 1:
+        what = "`K0=None` means zero, which" if K0 is None else "`K0`"
+        raise InputError(
+            f"{what} does not stabilise: A − B·K0 has spectral radius {radius:.6g}, it must be below 1; "
+            "pass a gain that does (signs are u = −Kx)"
+        )
+    return gain
+
+
+def _check_exploration(lqr: Lqr, K: np.ndarray, sigma: float, kappa: float) -> None:
+    """Warn where the critic's conditioning still grows like σ⁴: there actions drown in the noise."""
+
+    def conditioning(s: float) -> float:
+        T = lqr.critic(K, s)[0][1:, 1:]
+        values = np.linalg.eigvalsh((T + T.T) / 2)
+        return float(values[0] / values[-1])
+
+    if sigma == 0 or conditioning(2 * sigma) > 8 * conditioning(sigma):
+        constant, better = (float(lqr.monotonicity(K, s, kappa)) for s in (sigma, max(2 * sigma, 0.1)))
+        warnings.warn(
+            f"`sigma={sigma:g}` leaves the critic nearly blind: its monotonicity constant at K0 is {constant:.3g} "
+            f"(with sigma={max(2 * sigma, 0.1):g} it would be {better:.3g}); raise `sigma`",
+            BlindCriticWarning,
+            stacklevel=3,
+        )
+
+
+def _bounds(guard: Any, lqr: Lqr, K0: np.ndarray, sigma: float) -> Bounds | None:
+    if guard is None or guard is False:
+        return None
+    guard = Guard() if guard is True else guard
+    if not isinstance(guard, Guard):
+        raise InputError(f"`guard` must be a Guard, True or None, got {type(guard).__name__}; try `guard=True`")
+    return guard.measure(K0, *lqr.simulate(K0, sigma, guard.log))

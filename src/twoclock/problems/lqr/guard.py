@@ -1,0 +1,154 @@
+"""A guard for learning on a plant: it knows one stabilising gain and a log of normal operation, and never A or B."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from twoclock.core import PyTree, pytree
+from twoclock.inputs import number
+
+__all__ = ["Guard"]
+
+Array = Any
+
+# How hard F pulls K back to K0, in units of α. The theory keeps α well below λ, so this much more is still stable.
+_PULL = 10.0
+
+
+@pytree
+class Bounds:
+    """What a `Guard` measured on its log, and what it does with it inside the loop."""
+
+    K0: Array
+    limit: Array
+    reach: Array
+    rms: Array  # of each state in the log
+    weight: Array  # of each entry of z in the critic's update; None where all are 1
+    price: Array  # the unit of cost that the actor's update is divided by; None where it is 1
+
+    def start(self) -> PyTree:
+        """The supervisor's memory: is K0 in charge, how near must K come back, and the counts."""
+        none = jnp.zeros((), jnp.int32)
+        goal = jnp.zeros((), jnp.asarray(self.K0).dtype)
+        return {"held": none > 0, "goal": goal, "trips": none, "steps": none, "clipped": none}
+
+    def supervise(self, K: Array, x: Array, watch: PyTree) -> tuple[Array, PyTree]:
+        """The gain that acts in state x, and the new memory.
+
+        The supervisor steps in where x leaves normal operation, and out again when x is well inside it and K
+        has come half the way back to K0 from where it was.
+        """
+        size, away = self._size(x), jnp.sum(jnp.square(K - self.K0))
+        trip = ~watch["held"] & (size > self.limit)
+        safe = (size < self.limit / 2) & (away <= watch["goal"])
+        held = trip | (watch["held"] & ~safe)
+        new = watch | {
+            "held": held,
+            "goal": jnp.where(trip, away / 4, watch["goal"]),
+            "trips": watch["trips"] + trip.astype(jnp.int32),
+            "steps": watch["steps"] + held.astype(jnp.int32),
+        }
+        return jnp.where(held, self.K0, K), new
+
+    def judge(self, sample: PyTree, watch: PyTree) -> tuple[PyTree, PyTree]:
+        """The sample with how much of it the critic may learn, and the new memory.
+
+        The share depends on states and actions, never on the critic, so what it weighs keeps its root.
+        """
+        n = self.K0.shape[1]
+        z, square = sample["z"], jnp.square(sample["z"])
+        norm2 = jnp.sum(square if self.weight is None else square * self.weight)
+        share = jnp.minimum(jnp.square(self.reach**2 / jnp.maximum(norm2, self.reach**2)), 1)
+        normal = (self._size(z[:n]) <= self.limit) & (self._size(sample["next"][:n]) <= self.limit)
+        share = jnp.where(normal, share, jnp.zeros_like(share))
+        clipped = watch["clipped"] + (share < 1).astype(jnp.int32)
+        return sample | {"held": watch["held"], "share": share}, watch | {"clipped": clipped}
+
+    def F(self, f: Array, K: Array, x: PyTree) -> Array:
+        return jnp.where(x["held"], _PULL * (K - self.K0), self.scale_F(f))
+
+    def G(self, g: PyTree, omega: PyTree, x: PyTree) -> PyTree:
+        g = self.scale_G(g)
+        # The J row is a plain average of costs: it cannot run away, and a held plant has costs worth averaging.
+        J = jnp.where(x["share"] > 0, g["J"], jnp.zeros_like(g["J"]))
+        return {"J": J, "Omega": jnp.where(x["held"], _PULL * omega["Omega"], x["share"] * g["Omega"])}
+
+    def scale_F(self, f: Array) -> Array:
+        return f if self.price is None else f / self.price
+
+    def scale_G(self, g: PyTree) -> PyTree:
+        if self.weight is None:
+            return g
+        weight = jnp.asarray(self.weight)
+        return {"J": g["J"], "Omega": g["Omega"] * weight[:, None] * weight[None, :]}
+
+    def report(self, watch: PyTree) -> dict[str, Array]:
+        return {"guard_trips": watch["trips"], "guard_held": watch["steps"], "guard_clipped": watch["clipped"]}
+
+    def _size(self, x: Array) -> Array:
+        return jnp.max(jnp.abs(x) / self.rms)
+
+
+@pytree
+class Guard:
+    """Bounds on the update and on the state, so that a run which would leave the stabilising gains is brought back.
+
+    Before the run the plant is driven by K0 for ``log`` steps. From that log alone come
+
+    * **the units**: an entry of z = (x, u) whose root mean square lies within a factor ``span`` of 1 keeps its
+      unit. Any other is measured in its own root mean square within the critic's update, and so is the cost
+      (within span²) within the actor's: steps are then safe in the plant's units, not in the user's. The roots
+      of F and G stay where they were.
+    * **the reach**: the critic's update is quartic in z. Beyond ‖z‖ = ``reach``, in those units, it grows no further.
+      Bold step sizes want a smaller reach; but a small one weighs states unlike the policy does, and a critic
+      on weighted samples need not be stable.
+    * **the edge**: a state with an entry beyond ``limit`` times its root mean square is not normal. The critic
+      does not learn from such samples, K0 takes the plant, F turns to K − K0 and G to Ω̂, so that both are
+      forgotten, until the state is within half the limit and K has come half the way back.
+
+    The record counts every intervention: ``guard_trips``, how often K0 took over; ``guard_held``, for how many steps;
+    ``guard_clipped``, the samples that the critic learnt from only in part or not at all.
+
+    Where none is needed no number of the run changes. It assumes that K0 stabilises the plant, that the log shows
+    normal operation, and that good gains do not need states beyond ``limit``; if they do, the trips say so.
+
+    Args:
+        limit: how many root mean squares a state may reach.
+        reach: the largest ‖z‖ that the critic learns from in full.
+        span: how far from 1 a root mean square may lie before its unit is changed.
+        log: the length of the log.
+
+    >>> import twoclock as tc
+    >>> problem = tc.problems.paper_lqr(guard=True)
+    >>> problem.bounds.weight is None      # nothing to rescale here
+    True
+    """
+
+    limit: Any = 8.0
+    reach: Any = 10.0
+    span: Any = 4.0
+    log: Any = 10_000
+
+    def __post_init__(self) -> None:
+        for name, least in (("limit", 1), ("reach", 1), ("span", 1), ("log", 100)):
+            number(f"Guard({name}=…)", getattr(self, name), least)
+
+    def measure(self, K0: np.ndarray, x: np.ndarray, u: np.ndarray, c: np.ndarray) -> Bounds:
+        """The bounds that a log of states x, actions u and costs c under K0 gives."""
+        z = np.concatenate([x, u], axis=1)
+        rms = np.sqrt(np.mean(z**2, axis=0))
+        rms = np.where(rms > 0, rms, 1.0)
+        price = float(np.mean(c))
+        odd = (rms > self.span) | (rms < 1 / self.span)
+        dear = not 1 / self.span**2 <= price <= self.span**2
+        return Bounds(
+            K0=K0,
+            limit=np.float64(self.limit),
+            reach=np.float64(self.reach),
+            rms=rms[: x.shape[1]],
+            weight=np.where(odd, rms**-2.0, 1.0) if odd.any() else None,
+            price=np.float64(price) if dear else None,
+        )

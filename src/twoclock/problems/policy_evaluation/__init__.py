@@ -1,0 +1,1 @@
+"""Policy evaluation, linear and nonlinear, and its known cases."""

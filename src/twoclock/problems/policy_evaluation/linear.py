@@ -1,0 +1,210 @@
+"""Linear policy evaluation: TD(0), TDC, GTD2 and TDRC, on- and off-policy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from twoclock.core import InputError, Key, pytree, static
+from twoclock.models.mdp import Mdp, as_floats
+from twoclock.models.projected_bellman import ProjectedBellman, projected_bellman
+from twoclock.sampling.transitions import Transition, Transitions, transitions
+
+__all__ = ["PolicyEvaluation", "policy_evaluation"]
+
+Array = Any
+
+
+@pytree
+class PolicyEvaluation:
+    """Find θ with Φθ ≈ V_π from transitions of a behaviour policy b, by one of four pairs of operators.
+
+        δ = r + γφ'ᵀθ − φᵀθ,   ρ = π(a|s)/b(a|s)
+
+        tdc    F = −2ρ[δφ − γφ'(φᵀω)]      G = (φᵀω − ρδ)φ
+        gtd2   F = −2ρ(φ − γφ')(φᵀω)       G = (φᵀω − ρδ)φ
+        tdrc   F of tdc                    G of tdc + ridge·ω
+        td     F = −ρδφ                    none: ω is empty
+
+    With the factor 2 the mean of F of ``tdc`` and ``gtd2`` at ω*(θ) is the gradient of the MSPBE, the h of this problem
+    (with another factor h is factor/2 times it). The fields of ``td`` and ``tdrc`` are gradients of nothing; h is then
+    only a measure. All means are over the state weights D, by default the behaviour's stationary law.
+
+    Metrics: ``error`` (to the nearest solution, where features are dependent), ``gap``, ``gradient``, ``tracking``,
+    ``rmspbe`` = √MSPBE and ``rmsve`` = ‖Φθ − V_π‖_D.
+
+    Reference: Sutton et al. 2009 (TDC, GTD2); Ghiassian et al. 2020 (TDRC); Zeng & Doan, Section 4.1.
+    """
+
+    features: Array
+    theta0: Array
+    sampler: Transitions
+    truth: ProjectedBellman
+    inverse: Array
+    factor: Any = 2.0
+    ridge: Any = 0.0
+    operator: str = static(default="tdc")
+
+    def init(self, key: Key) -> tuple[Array, Array, Array]:
+        theta = jnp.asarray(self.theta0)
+        return theta, () if self.operator == "td" else jnp.zeros_like(theta), self.sampler.first(key)
+
+    def noise(self, key: Key) -> Array:
+        return self.sampler.noise(key)
+
+    def draw(self, u: Array, theta: Array, env: Array) -> tuple[Transition, Array]:
+        return self.sampler.draw(u, env)
+
+    def F(self, theta: Array, omega: Array, x: Transition) -> Array:
+        gamma, factor = self.sampler.discount(x), jnp.asarray(self.factor, theta.dtype)
+        phi, phi_next = self._phi(x)
+        if self.operator == "td":
+            return -(x.rho * self._delta(theta, x)) * phi
+        if self.operator == "gtd2":
+            return -(factor * x.rho * (phi @ omega)) * (phi - gamma * phi_next)
+        return -(factor * x.rho) * (self._delta(theta, x) * phi - (gamma * (phi @ omega)) * phi_next)
+
+    def G(self, theta: Array, omega: Array, x: Transition) -> Array:
+        if self.operator == "td":
+            return omega
+        phi, _ = self._phi(x)
+        step = (phi @ omega - x.rho * self._delta(theta, x)) * phi
+        return step + jnp.asarray(self.ridge, theta.dtype) * omega if self.operator == "tdrc" else step
+
+    def _phi(self, x: Transition) -> tuple[Array, Array]:
+        features = jnp.asarray(self.features)
+        return features[x.s], features[x.t]
+
+    def _delta(self, theta: Array, x: Transition) -> Array:
+        phi, phi_next = self._phi(x)
+        return x.r + self.sampler.discount(x) * (phi_next @ theta) - phi @ theta
+
+    def h(self, theta: Array) -> Array:
+        return jnp.asarray(self.factor, theta.dtype) / 2 * self.truth.mspbe(theta)
+
+    def omega_star(self, theta: Array) -> Array:
+        """(C + ridge·I)⁺(b − Aθ)."""
+        return () if self.operator == "td" else jnp.asarray(self.inverse) @ self.truth.residual(theta)
+
+    def mean_F(self, theta: Array, omega: Array) -> Array:
+        residual, factor = self.truth.residual(theta), jnp.asarray(self.factor, theta.dtype)
+        A, C = jnp.asarray(self.truth.A), jnp.asarray(self.truth.C)
+        if self.operator == "td":
+            return -residual
+        if self.operator == "gtd2":
+            return -factor * (A.T @ omega)
+        return -factor * (residual - (C - A.T) @ omega)
+
+    def mean_G(self, theta: Array, omega: Array) -> Array:
+        if self.operator == "td":
+            return omega
+        pull = jnp.asarray(self.truth.C) @ omega + jnp.asarray(self.ridge, theta.dtype) * omega
+        return pull - self.truth.residual(theta)
+
+    def measure(self, theta: Array, omega: Array) -> dict[str, Array]:
+        truth, half = self.truth, jnp.asarray(self.factor, theta.dtype) / 2
+        mspbe, least = truth.mspbe(theta), truth.mspbe(jnp.asarray(truth.theta_star))
+        gradient = 2 * half * truth.half_gradient(theta)
+        metrics = {
+            "error": truth.distance(theta),
+            "gap": half * jnp.abs(mspbe - least),
+            "gradient": jnp.sum(jnp.square(gradient)),
+            "rmspbe": jnp.sqrt(mspbe),
+            "rmsve": truth.rmsve(theta),
+        }
+        if self.operator != "td":
+            metrics["tracking"] = jnp.sum(jnp.square(omega - self.omega_star(theta)))
+        return metrics
+
+
+def policy_evaluation(
+    mdp: Any,
+    features: Any,
+    target: Any,
+    behaviour: Any = None,
+    operator: str = "tdc",
+    sampling: str = "iid",
+    *,
+    ridge: float | None = None,
+    factor: float = 2.0,
+    weights: Any = None,
+    theta0: Any = None,
+) -> PolicyEvaluation:
+    """Linear policy evaluation on a finite MDP.
+
+    Args:
+        mdp: the decision process.
+        features: Φ, one row a state.
+        target: the policy π[s, a] to evaluate.
+        behaviour: the policy b[s, a] that draws the samples; the target itself by default.
+        operator: "td", "tdc", "gtd2" or "tdrc".
+        sampling: "iid" (s from the state weights) or "markov" (along one chain under the behaviour).
+        ridge: of "tdrc", 1 by default.
+        factor: the factor of F, 2 in the paper.
+        weights: state weights D instead of the behaviour's stationary law; for "iid" alone.
+        theta0: where θ starts, 0 by default.
+
+    >>> import numpy as np, twoclock as tc
+    >>> mdp = tc.models.Mdp(P=np.full((2, 1, 2), 0.5), r=[[1.0], [0.0]], gamma=0.5)
+    >>> problem = tc.problems.policy_evaluation(mdp, features=np.eye(2), target=np.ones((2, 1)))
+    >>> problem.truth.theta_star.round(4).tolist()
+    [1.5, 0.5]
+
+    Reference: Zeng & Doan, Section 4.1, with every mean over the behaviour's stationary law.
+    """
+    ridge = checked(operator, sampling, ridge, factor)
+    check_mdp(mdp)
+    pi = mdp.policy(target, "target")
+    b = pi if behaviour is None else mdp.policy(behaviour, "behaviour")
+    Phi = matrix(features, mdp.states)
+    D = state_weights(mdp, b, weights, sampling)
+    truth = projected_bellman(Phi, D, mdp.discounted_chain(pi), mdp.reward(pi), mdp.values(pi))
+    sampler = transitions(mdp, pi, b, D, sampling)
+    start = np.zeros(Phi.shape[1]) if theta0 is None else as_floats(theta0, "theta0")
+    if start.shape != Phi.shape[1:]:
+        raise InputError(f"`theta0` must have one entry a feature, the shape {Phi.shape[1:]}, got {start.shape}")
+    return PolicyEvaluation(Phi, start, sampler, truth, truth.inverse(ridge), factor, ridge, operator)
+
+
+def checked(operator: str, sampling: str, ridge: float | None, factor: float) -> float:
+    """The ridge to use, once the choices are known to make sense together."""
+    if operator not in ("td", "tdc", "gtd2", "tdrc"):
+        raise InputError(f"`operator` must be 'td', 'tdc', 'gtd2' or 'tdrc', got {operator!r}")
+    if sampling not in ("iid", "markov"):
+        raise InputError(f"`sampling` must be 'iid' or 'markov', got {sampling!r}")
+    if ridge is not None and operator != "tdrc":
+        raise InputError(f"`ridge` belongs to operator 'tdrc', got operator {operator!r}; leave it out")
+    if ridge is None:
+        ridge = 1.0 if operator == "tdrc" else 0.0
+    if not ridge >= 0:
+        raise InputError(f"`ridge` must not be negative, got {ridge:g}")
+    if not factor > 0:
+        raise InputError(f"`factor` must be positive, got {factor:g}")
+    return float(ridge)
+
+
+def check_mdp(mdp: Any) -> None:
+    if not isinstance(mdp, Mdp):
+        raise InputError(f"`mdp` must be a `tc.models.Mdp(P, r, gamma)`, got {type(mdp).__name__}")
+
+
+def matrix(features: Any, states: int) -> Array:
+    """The features as an array with one row a state."""
+    Phi = as_floats(features, "features")
+    if Phi.ndim != 2 or len(Phi) != states or not Phi.shape[1]:
+        raise InputError(f"`features` must have one row for each of the {states} states, got the shape {Phi.shape}")
+    return Phi
+
+
+def state_weights(mdp: Mdp, behaviour: Array, weights: Any, sampling: str) -> Array:
+    """The state weights D: those given, or the behaviour's stationary law."""
+    if weights is None:
+        return mdp.stationary(behaviour)
+    if sampling == "markov":
+        raise InputError("`weights` are for sampling 'iid': a chain has its own stationary law; leave them out")
+    D = as_floats(weights, "weights")
+    if D.shape != (mdp.states,) or not (D >= 0).all() or abs(D.sum() - 1) > 1e-6:
+        raise InputError(f"`weights` must be a law over the {mdp.states} states, not negative and with sum 1")
+    return D / D.sum()

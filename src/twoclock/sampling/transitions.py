@@ -1,0 +1,84 @@
+"""Transitions of an MDP under a behaviour policy, drawn at a cost that does not grow with the number of states."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from twoclock.core import InputError, Key, pytree, static
+from twoclock.models.mdp import Mdp
+from twoclock.sampling.alias import alias_table, lookup
+
+Array = Any
+
+
+class Transition(NamedTuple):
+    """One sample: states s and s', the importance ratio ρ = π(a|s)/b(a|s), the reward and the discount."""
+
+    s: Array
+    t: Array
+    rho: Array
+    r: Array
+    gamma: Array  # None where the discount is one number for all
+
+
+@pytree
+class Transitions:
+    """Alias tables for s ∼ D, a ∼ b(·|s), s' ∼ P(·|s, a), and what comes with a transition.
+
+    ``r`` and ``gamma`` have the axes (s, a, s'), each of length 1 where they do not depend on it.
+    """
+
+    start: Array
+    action: Array
+    next: Array
+    rho: Array
+    r: Array
+    gamma: Array
+    markov: bool = static(default=False)
+
+    def noise(self, key: Key) -> Array:
+        """One word of random bits a choice: s (unless a chain says it), a and s'."""
+        return jax.random.bits(key, (2 if self.markov else 3,), jnp.uint32)
+
+    def first(self, key: Key) -> Array:
+        """The chain's first state, or None where samples are independent."""
+        return lookup(jnp.asarray(self.start), (), jax.random.bits(key, (), jnp.uint32)) if self.markov else None
+
+    def draw(self, u: Array, env: Array) -> tuple[Transition, Array]:
+        """The transition that the random words make, and the next state of the chain."""
+        s = env if self.markov else lookup(jnp.asarray(self.start), (), u[2])
+        a = lookup(jnp.asarray(self.action), (s,), u[0])
+        t = lookup(jnp.asarray(self.next), (s, a), u[1])
+        gamma = None if self.gamma.size == 1 else entry(self.gamma, s, a, t)
+        return Transition(s, t, jnp.asarray(self.rho)[s, a], entry(self.r, s, a, t), gamma), t if self.markov else env
+
+    def discount(self, x: Transition) -> Array:
+        return jnp.asarray(self.gamma).reshape(()) if x.gamma is None else x.gamma
+
+
+def transitions(mdp: Mdp, target: Array, behaviour: Array, weights: Array, sampling: str) -> Transitions:
+    """The sampler of an MDP: independent draws with s from the given state weights, or one chain under the
+    behaviour."""
+    uncovered = np.argwhere((target > 0) & (behaviour == 0))
+    if len(uncovered):
+        s, a = map(int, uncovered[0])
+        raise InputError(
+            f"`behaviour` must take every action that `target` takes: in state {s} it never takes action {a}, which "
+            f"the target takes with probability {target[s, a]:g}"
+        )
+    rho = np.divide(target, behaviour, out=np.zeros_like(target), where=behaviour > 0)
+    r = mdp.r if mdp.r.ndim == 3 else mdp.r[:, :, None]
+    gamma = mdp.gamma.reshape((1,) * (3 - mdp.gamma.ndim) + mdp.gamma.shape)
+    with jax.enable_x64(True):
+        start, action, next_state = (np.asarray(jax.jit(alias_table)(law)) for law in (weights, behaviour, mdp.P))
+    return Transitions(start, action, next_state, rho, r, gamma, sampling == "markov")
+
+
+def entry(table: Array, s: Array, a: Array, t: Array) -> Array:
+    """What a table with the axes (s, a, s'), some of them of length 1, holds for a transition."""
+    index = tuple(i if n > 1 else 0 for n, i in zip(table.shape, (s, a, t), strict=True))
+    return jnp.asarray(table)[index]

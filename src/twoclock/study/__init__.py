@@ -1,0 +1,1 @@
+"""Experiments as data, the verdicts on them, and their report."""

@@ -1,0 +1,212 @@
+"""A user's own step sizes against the theory: which inequalities hold, and from which step on."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from twoclock.core import InputError, Schedule
+from twoclock.methods import Fast
+from twoclock.theory import paper, tight
+from twoclock.theory.inputs import checked, whole
+
+Array = NDArray[np.float64]
+Side = Callable[[Array], tuple[Any, Any]]
+_POINTS = 400  # between two of these a condition is taken to change at most once
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """Where one inequality holds.
+
+    Args:
+        group: "order" (the plain order), "paper" (the paper's proof, put right) or "tight".
+        name: the inequality.
+        left, right: its two sides at k = 0.
+        holds: the stretches [first, last] of steps on which it holds, up to the horizon.
+        horizon: the last step looked at.
+    """
+
+    group: str
+    name: str
+    left: float
+    right: float
+    holds: tuple[tuple[int, int], ...]
+    horizon: int
+
+    @property
+    def always(self) -> bool:
+        return self.holds == ((0, self.horizon),)
+
+    @property
+    def since(self) -> int | None:
+        """The step from which it holds up to the horizon, or None."""
+        return self.holds[-1][0] if self.holds and self.holds[-1][1] == self.horizon else None
+
+    @property
+    def leaves(self) -> int | None:
+        """The first step at which it fails, or None."""
+        if not self.holds or self.holds[0][0] > 0:
+            return 0
+        return None if self.always else self.holds[0][1] + 1
+
+    def __str__(self) -> str:
+        if self.always:
+            return "holds at every step"
+        if not self.holds:
+            return "holds at no step"
+        if self.since is not None and len(self.holds) == 1:
+            return f"holds from k = {self.since} on"
+        if self.since is None and self.leaves:
+            return f"holds up to k = {self.leaves - 1}, fails from k = {self.leaves} on"
+        return "holds for k in " + ", ".join(f"[{a}, {b}]" for a, b in self.holds)
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """All findings on one method."""
+
+    findings: tuple[Finding, ...]
+
+    def __iter__(self) -> Iterator[Finding]:
+        return iter(self.findings)
+
+    def group(self, name: str) -> tuple[Finding, ...]:
+        return tuple(f for f in self.findings if f.group == name)
+
+    @property
+    def leaves_order(self) -> int | None:
+        """The first step at which α ≤ β ≤ λ ≤ ¼ fails, or None."""
+        steps = [f.leaves for f in self.group("order") if f.leaves is not None]
+        return min(steps) if steps else None
+
+    @property
+    def covered(self) -> tuple[str, ...]:
+        """The proofs whose every inequality holds at every step."""
+        proofs = {"paper": self.group("order") + self.group("paper"), "tight": self.group("tight")}
+        return tuple(name for name, findings in proofs.items() if all(f.always for f in findings))
+
+    def __str__(self) -> str:
+        return "\n".join(f"{f.group:6} {f.name}: {f}" for f in self.findings)
+
+
+def check(
+    method: Any,
+    structure: str,
+    *,
+    L: Any,
+    mu_h: Any = None,
+    mu_g: Any,
+    horizon: Any = 10**9,
+) -> Report:
+    """Follow the theory's inequalities along the schedules of a ``Fast``.
+
+    Listed are the plain order α ≤ β ≤ λ ≤ ¼, the conditions of the paper's proof (put right), and those of the tight
+    proof: whether some weighted V falls at that step (spectral radius below 1), and whether one and the same V falls at
+    all of them.
+
+    Args:
+        method: a ``Fast`` with any schedules. Of two averaging weights, λ and ``lam_g``, the one that fares worse.
+        structure, L, mu_h, mu_g: as in ``certify``.
+        horizon: the last step to look at.
+
+    >>> import twoclock as tc
+    >>> fig1 = tc.Fast(alpha=5e-4, beta=2e-3, lam="0.8/(k+10)")
+    >>> report = tc.theory.check(fig1, "strongly-convex", L=1.0, mu_h=0.5, mu_g=0.5)
+    >>> report.leaves_order
+    391
+    """
+    given, _ = checked(structure, L, mu_h, mu_g, 0.0)
+    if not isinstance(method, Fast):
+        raise InputError(f"`check(method=…)` must be a `Fast`, got {type(method).__name__}; the theory knows no other")
+    if method.order != "paper":
+        raise InputError(f"`check(method=…)` must have order='paper', got {method.order!r}; the proofs know no other")
+    known = (structure, *given.scaled()[:3])
+    tiny = np.finfo(float).tiny  # so that ≤ means <
+    lams = [lam for lam in (method.lam, method.lam_g) if lam is not None]
+
+    def own(k: Array, lam: np.ufunc = np.minimum) -> tuple[Array, Array, Array]:
+        return _values(method.alpha, k), _values(method.beta, k), lam.reduce([_values(one, k) for one in lams])
+
+    def steps(k: Array, lam: np.ufunc = np.minimum) -> tuple[Array, Array, Array]:
+        """What the proofs see: where L < 1 they are about F/L and G/L."""
+        alpha, beta, weight = own(k, lam)
+        return alpha * min(given.L, 1.0), beta * min(given.L, 1.0), weight
+
+    grid = np.unique(np.r_[0, np.geomspace(1, whole("horizon", horizon), _POINTS).round()])
+
+    def along(group: str, name: str, rule: Callable[..., tuple[Any, Any]]) -> Side:
+        lam, seen = np.maximum if name.startswith("λ ≤") else np.minimum, own if group == "order" else steps
+        return lambda k: rule(*seen(k, lam))
+
+    sides: list[tuple[str, str, Side]] = []
+    for group, rules in (("order", paper.ORDER), ("paper", paper.rules(*known)), ("tight", tight.rules(*known[:3]))):
+        sides += [(group, name, along(group, name, rule)) for name, rule in rules]
+    if structure != "non-convex":
+        name, rate = paper.decay(structure, *known[2:])
+        n0 = 2 / (rate * float(steps(grid[:1])[0][0]) + 1e-300)  # τ+1 is free: take it so that the first step just does
+        sides.append(("paper", name, lambda k: (2 / (k + n0), rate * steps(k)[0])))
+
+    def room(k: Array) -> tuple[Any, Any]:
+        return tiny, np.array([tight.room(structure, s, *known[1:])[0] for s in zip(*steps(k), strict=True)])
+
+    D = _common_weights(known, list(zip(*steps(grid[:: _POINTS // 20]), strict=True)))
+
+    def fall(k: Array) -> tuple[Any, Any]:
+        return tiny, np.array([tight.speed(structure, s, D, 1.0, *known[1:]) for s in zip(*steps(k), strict=True)])
+
+    sides += [("tight", "0 < 1 − ρ(K)", room), ("tight", "0 < fall of one V for all k", fall)]
+    sides.sort(key=lambda side: ("order", "paper", "tight").index(side[0]))
+    return Report(tuple(_follow(group, name, side, grid) for group, name, side in sides))
+
+
+def _values(schedule: Schedule, k: Array) -> Array:
+    with jax.enable_x64(True):
+        return np.array([float(schedule(i)) for i in k]) if k.size < 4 else _many(schedule, k)
+
+
+def _many(schedule: Schedule, k: Array) -> Array:
+    try:
+        return np.broadcast_to(np.asarray(schedule(k), float), k.shape)
+    except Exception:  # a user's own function may want one step at a time
+        return np.array([float(schedule(i)) for i in k])
+
+
+def _common_weights(known: tuple[Any, ...], triples: list[Any]) -> Array:
+    """Of the weights that suit single steps, those whose worst step is best."""
+    structure, *rest = known
+    choices = [D for room, D in (tight.room(structure, t, *rest) for t in triples) if room > 0]
+    worst = [min(tight.speed(structure, t, D, 1.0, *rest) for t in triples) for D in choices]
+    return choices[int(np.argmax(worst))] if choices else np.ones(4)
+
+
+def _follow(group: str, name: str, side: Side, grid: Array) -> Finding:
+    def true(k: Array) -> NDArray[np.bool_]:
+        left, right = side(k)
+        return np.broadcast_to(np.asarray(left) <= np.asarray(right) * (1 + 1e-12), k.shape)
+
+    values = true(grid)
+    holds: list[tuple[int, int]] = []
+    first = 0 if values[0] else None
+    for i in np.flatnonzero(values[1:] != values[:-1]):
+        low, high = int(grid[i]), int(grid[i + 1])
+        while high - low > 1:
+            middle = (low + high) // 2
+            if true(np.array([float(middle)]))[0] == values[i]:
+                low = middle
+            else:
+                high = middle
+        if first is None:
+            first = high
+        else:
+            holds.append((first, low))
+            first = None
+    if first is not None:
+        holds.append((first, int(grid[-1])))
+    left, right = side(grid[:1])
+    return Finding(group, name, float(np.ravel(left)[0]), float(np.ravel(right)[0]), tuple(holds), int(grid[-1]))
