@@ -83,7 +83,7 @@ def main() -> None:
 
     for what, command in {
         "import twoclock": ["-c", "import twoclock"],
-        "twoclock --help": ["-m", "twoclock.cli", "--help"],
+        "twoclock --help": ["-m", "twoclock", "--help"],
     }.items():
         seconds = best_of(
             3, lambda command=command: subprocess.run([sys.executable, *command], check=True, capture_output=True)

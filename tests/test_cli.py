@@ -92,7 +92,7 @@ def test_a_mistake_is_one_line(args, words, capsys, tmp_path):
 def test_ctrl_c_says_how_to_go_on(tmp_path):
     args = ["run", "quadratic", "fast", "--steps", "2000000", "--seeds", "3", "--problem.dim", "2", "--out", "here"]
     child = subprocess.Popen(
-        [sys.executable, "-m", "twoclock.cli", *args], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "twoclock", *args], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     deadline = time.monotonic() + 60
     while not (tmp_path / "here" / "checkpoint").exists() and time.monotonic() < deadline:
@@ -108,6 +108,6 @@ def test_ctrl_c_says_how_to_go_on(tmp_path):
 
 def test_help_is_quick_and_plain():
     out = subprocess.run(
-        [sys.executable, "-m", "twoclock.cli", "--help"], capture_output=True, text=True, check=True, env=os.environ
+        [sys.executable, "-m", "twoclock", "--help"], capture_output=True, text=True, check=True, env=os.environ
     ).stdout
     assert "twoclock run PROBLEM METHOD" in out

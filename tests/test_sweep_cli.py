@@ -65,7 +65,7 @@ def test_status_of_a_finished_sweep(capsys):
 def test_status_while_it_runs_and_after_it_was_stopped(tmp_path, capsys):
     text = SPEC.replace("steps = 300", "steps = 300_000\nlanes = 3").replace("[0.5, 1, 2]", "[0.5, 1, 2, 3, 4, 5]")
     (tmp_path / "long.toml").write_text(text)
-    command = [sys.executable, "-m", "twoclock.cli", "sweep", "long.toml", "--out", "here"]
+    command = [sys.executable, "-m", "twoclock", "sweep", "long.toml", "--out", "here"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as child:
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:

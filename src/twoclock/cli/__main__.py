@@ -1,4 +1,0 @@
-from twoclock.cli import program
-
-if __name__ == "__main__":
-    program()
