@@ -82,7 +82,7 @@ def test_the_page_needs_nothing_else_and_escapes_what_it_prints(reproduced):
 
 def test_a_second_run_computes_nothing_and_writes_the_same(reproduced, tiny, monkeypatch):
     before = {path: path.read_bytes() for path in reproduced.rglob("*.*") if path.is_file()}
-    monkeypatch.setattr("twoclock.experiment.solve", None)
+    monkeypatch.setattr("twoclock.study.frame.solve", None)
     assert cli.main(["reproduce", "tiny", "--quick", "--out", str(reproduced.parent)]) == 0
     assert {path: path.read_bytes() for path in before} == before
     assert cli.main(["report", str(reproduced)]) == 0
