@@ -7,13 +7,14 @@ to the rounding of its arithmetic.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from twoclock.engine.lanes import Lanes
 from twoclock.engine.rows import Row
 from twoclock.engine.step import Carry
 
 
+@runtime_checkable
 class Program(Protocol):
     """Some of the lanes, compiled. The carry passes through, so that a walk can be cut short anywhere.
 
@@ -22,10 +23,8 @@ class Program(Protocol):
         stride: how many steps it likes to be asked for at first.
     """
 
-    @property
-    def where(self) -> tuple[slice, slice]: ...
-    @property
-    def stride(self) -> int: ...
+    where: tuple[slice, slice]
+    stride: int
 
     def place(self, carry: Carry) -> Carry:
         """Its own part of the carry of all lanes, put where it computes."""
@@ -37,6 +36,7 @@ class Program(Protocol):
         """The metrics of its lanes, each methods × seeds."""
 
 
+@runtime_checkable
 class Engine(Protocol):
     def compile(self, lanes: Lanes) -> Sequence[Program] | str:
         """Programs that together walk all lanes, or the reason why this engine cannot take them."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -40,6 +40,7 @@ class Walked:
     carry: Carry
 
 
+@runtime_checkable
 class Keeper(Protocol):
     """Where checkpoints go; ``record.Checkpoints`` is one."""
 

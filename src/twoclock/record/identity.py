@@ -91,9 +91,9 @@ class Identity:
 
 
 def identify(problem: ProblemSource, methods: Mapping[str, Method], spec: RunSpec) -> dict[str, Identity]:
-    """For each method the identity of its run."""
+    """For each method the identity of its run. Its options come first: another precision is another program too."""
     of_problem, of_methods = fingerprint.of_run(problem, methods, x64=spec.x64)
-    return {label: Identity({"problem": of_problem, "method": m, **spec.as_dict()}) for label, m in of_methods.items()}
+    return {label: Identity({**spec.as_dict(), "problem": of_problem, "method": m}) for label, m in of_methods.items()}
 
 
 def together(identities: Mapping[str, Identity]) -> Identity:

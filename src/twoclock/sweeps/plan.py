@@ -111,7 +111,7 @@ def plan(job: Job, families: Mapping[str, str], lanes: int, memory: float | int)
         "shards": {shard.name: shard.lanes for shard in shards},
         **Provenance.here().as_dict(),
     }
-    return Plan(job, shards, Identity({**programs, **run.as_dict(), "lanes": lanes, "memory": memory}), spec)
+    return Plan(job, shards, Identity({**run.as_dict(), **programs, "lanes": lanes, "memory": memory}), spec)
 
 
 @dataclass(frozen=True)
