@@ -6,14 +6,14 @@ import jax
 import jax.numpy as jnp
 from tabular import METHOD, TabularTdc, best_of, random_tables
 
-from twoclock.engine.run import run, stack, start
+from twoclock.engine.drive import drive
+from twoclock.engine.instances import Instances
+from twoclock.engine.lanes import Lanes
 
 
 def walk(problem: TabularTdc, seeds: int, steps: int) -> float:
-    methods = stack([METHOD])
-    carry = start(problem, methods, range(seeds))
-    *_, last = run(problem, methods, range(seeds), [steps], carry)
-    return float(last.row["error"].mean())
+    lanes = Lanes.of(Instances(problem, per_seed=False), [METHOD], range(seeds), None)
+    return float(drive(lanes, [steps]).rows[-1]["error"].mean())
 
 
 def main() -> None:

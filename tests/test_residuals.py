@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 import twoclock as tc
-from twoclock.engine.run import run, stack, start
-from twoclock.solve import instances
+from twoclock.engine.drive import drive
+from twoclock.engine.instances import instances
+from twoclock.engine.lanes import Lanes
 from twoclock.trees import sqnorm
 from twoclock.tuning.residuals import Oracle, residuals, samples_used
 
@@ -15,11 +16,9 @@ METHODS = [tc.Standard(0.0, 0.0), tc.Standard(0.01, 0.02)]
 
 def look(problem, steps=20, seeds=40, samples=340, methods=METHODS):
     """The residuals after a few steps, and the estimates they were taken at."""
-    _, ready, own = instances(problem, list(range(seeds)))
-    many = stack(methods)
-    *_, tick = run(ready, many, range(seeds), [steps], start(ready, many, range(seeds), own=own), own=own)
-    found = residuals(ready, many, range(seeds), tick.carry(), steps, samples, own=own)
-    return found, tick.carry().state
+    lanes = Lanes.of(instances(problem, range(seeds)), methods, range(seeds), None)
+    carry = drive(lanes, [steps]).carry
+    return residuals(lanes, carry, steps, samples), carry.state
 
 
 def close(estimates, exact, share=0.0):

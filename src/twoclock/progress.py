@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from twoclock.engine.run import Tick
+from twoclock.engine.drive import Tick
 
 
 @contextmanager

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 
 from twoclock import record
 from twoclock.core import InputError
+from twoclock.engine.rows import preferred_metric
 from twoclock.result import Result
+
+if TYPE_CHECKING:
+    from twoclock.sweeps.outcome import Sweep
 
 OUT = Console()
 ERR = Console(stderr=True)
@@ -28,10 +33,11 @@ def say_figures(paths: Iterable[Path]) -> None:
         OUT.print(f"  {path}", highlight=False, soft_wrap=True)
 
 
-def main_metric(result: Result) -> str:
-    if not result.metrics:
+def main_metric(result: Result | Sweep) -> str:
+    metric = preferred_metric(result.metrics)
+    if metric is None:
         raise InputError("this run recorded no metrics, so there is nothing to draw; give the problem a `measure`")
-    return next((m for m in ("error", "gap", "gradient") if m in result.metrics), result.metrics[0])
+    return metric
 
 
 def draw_comparison(results: dict[str, Result], folder: Path, metric: str, statistic: str) -> list[Path]:

@@ -9,7 +9,7 @@ from types import ModuleType
 from rich.table import Table
 
 from twoclock.cli.console import OUT, say_figures
-from twoclock.record.describe import provenance
+from twoclock.record.describe import environment
 from twoclock.study.frame import Outcome
 from twoclock.study.report import write
 
@@ -19,7 +19,7 @@ def report(
 ) -> None:
     """Write the pages and say what they say."""
     panels = {name: module.panel for name, module in modules.items() if hasattr(module, "panel")}
-    facts = {"command": command, **_facts(outcomes), **provenance()}
+    facts = {"command": command, **_facts(outcomes), **environment()}
     written = write(list(outcomes.values()), panels, out, facts, quick=quick)
     table = Table("claim", "place", "verdict", title="Claims and verdicts", title_justify="left")
     for outcome in outcomes.values():

@@ -16,15 +16,14 @@ from typing import Any
 
 from twoclock import catalogue
 from twoclock.cli.overview import Overview
-from twoclock.engine.interrupt import patience
-from twoclock.solve import Interrupted
+from twoclock.engine.interrupt import Interrupted, deferred_interrupt
 from twoclock.study.frame import Outcome, missing, run_experiment
 
 
 def run_side_by_side(names: Sequence[str], out: Path, quick: bool, overview: Overview) -> dict[str, Outcome]:
     """Run the experiments in as many processes as there are cores. Ctrl-C reaches them all, and each stops cleanly."""
     context = multiprocessing.get_context("spawn")  # JAX has threads, which a fork would lose
-    with patience(), context.Manager() as manager:
+    with deferred_interrupt(), context.Manager() as manager:
         told, stopping = manager.Queue(), manager.Event()
         listener = threading.Thread(target=_listen, args=(told, overview), daemon=True)
         listener.start()

@@ -35,7 +35,7 @@ _SAFE = frozenset(
 )
 
 
-def jit_loop(function: Callable[..., Any], static_argnames: str | tuple[str, ...]) -> Callable[..., Any]:
+def jit_loop(function: Callable[..., Any], static_argnames: str | tuple[str, ...] = ()) -> Callable[..., Any]:
     """``jax.jit`` for a function that is all loop; on the CPU as one native function wherever that suits its steps."""
     plain = jax.jit(function, static_argnames=static_argnames)
     suits: dict[Any, bool] = {}
@@ -61,10 +61,8 @@ def jit_loop(function: Callable[..., Any], static_argnames: str | tuple[str, ...
         if suits[key]:
             try:
                 return native()(*args, **static)[0]
-            except (
-                jax.errors.JaxRuntimeError
-            ):  # XLA will not have it this way; if the fault is elsewhere, it comes again
-                suits[key] = False
+            except jax.errors.JaxRuntimeError:
+                suits[key] = False  # Fall back; a genuine error recurs on the plain path.
         return plain(*args, **static)
 
     return call

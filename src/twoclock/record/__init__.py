@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from twoclock.core import InputError, PyTree
+from twoclock.record.identity import FORMAT, Identity
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_FORMAT = 1
 
 
 class StaleCheckpoint(InputError):
@@ -36,7 +35,7 @@ def save(folder: str | Path, spec: dict[str, Any], history: pd.DataFrame, trees:
     layout = {name: _encode(tree, arrays) for name, tree in trees.items()}
     history.to_parquet(part / "history.parquet", index=False)
     np.savez(part / "arrays.npz", **arrays)  # type: ignore[arg-type]
-    (part / "spec.json").write_text(json.dumps({**spec, "format": _FORMAT, "layout": layout}, indent=1) + "\n")
+    (part / "spec.json").write_text(json.dumps({**spec, "format": FORMAT, "layout": layout}, indent=1) + "\n")
     target.mkdir(exist_ok=True)
     for name in ("arrays.npz", "history.parquet", "spec.json"):  # the spec comes last: with it the folder is complete
         os.replace(part / name, target / name)
@@ -53,13 +52,15 @@ def load(folder: str | Path) -> tuple[dict[str, Any], pd.DataFrame, dict[str, Py
         raise InputError(f"`path` must be a folder that `result.save` wrote; {root} has no spec.json")
     try:
         spec = json.loads((root / "spec.json").read_text())
+        if spec.pop("format") != FORMAT:
+            raise InputError(f"`path` {root} was written by another version of twoclock, in its format; run it again")
         history = pd.read_parquet(root / "history.parquet")
         with np.load(root / "arrays.npz", allow_pickle=False) as arrays:
             trees = {name: _decode(layout, arrays) for name, layout in spec.pop("layout").items()}
+    except InputError:
+        raise
     except (OSError, ValueError, KeyError) as error:
         raise InputError(f"`path` {root} is damaged ({_first_line(error)}); run it again") from error
-    if spec.pop("format") != _FORMAT:
-        raise InputError(f"`path` {root} was written by another version of twoclock; run it again")
     return spec, history, trees
 
 
@@ -155,7 +156,7 @@ class Checkpoints:
         identity: what the run is; a checkpoint with another identity is refused, by the name of what differs.
     """
 
-    def __init__(self, folder: str | Path, identity: dict[str, Any]) -> None:
+    def __init__(self, folder: str | Path, identity: Identity) -> None:
         import orbax.checkpoint as ocp
 
         self._ocp = ocp
@@ -174,24 +175,28 @@ class Checkpoints:
             kept = self._manager.restore(
                 step, args=args.Composite(run=args.StandardRestore(), identity=args.JsonRestore())
             )
-            identity, tree = kept["identity"], kept["run"]
+            differs, tree = self.identity.difference(kept["identity"]), kept["run"]
         except Exception as error:  # orbax raises many kinds; each means the same to the user
             raise StaleCheckpoint(
                 f"the checkpoint in {self.folder} is damaged ({_first_line(error)}); remove the folder to start again"
             ) from error
-        for name, value in self.identity.items():
-            if identity.get(name) != json.loads(json.dumps(value)):
-                raise StaleCheckpoint(
-                    f"the checkpoint in {self.folder} belongs to another run: its {name} differs; "
-                    "use the same arguments or another folder"
-                )
+        if differs == "format":
+            raise StaleCheckpoint(
+                f"the checkpoint in {self.folder} was written by another version of twoclock, in its format; "
+                "remove the folder to start again"
+            )
+        if differs is not None:
+            raise StaleCheckpoint(
+                f"the checkpoint in {self.folder} belongs to another run: its {differs} differs; "
+                "use the same arguments or another folder"
+            )
         return step, tree
 
     def save(self, step: int, tree: dict[str, Any]) -> None:
         if step == self._manager.latest_step():
             return
         args = self._ocp.args
-        content = args.Composite(run=args.StandardSave(tree), identity=args.JsonSave(self.identity))
+        content = args.Composite(run=args.StandardSave(tree), identity=args.JsonSave(self.identity.kept()))
         try:
             self._manager.save(step, args=content, force=True)
         except ValueError as error:  # the storage library's word for a full disk

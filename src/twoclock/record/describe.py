@@ -29,16 +29,25 @@ def describe(thing: Any) -> dict[str, Any]:
     return {"name": type(thing).__name__, **fields}
 
 
-def versions() -> dict[str, Any]:
-    """The software and the machine that a number came from."""
-    packages = {name: version(name) for name in ("jax", "jaxlib", "numpy")}
-    return {
-        "versions": {"python": platform.python_version(), "twoclock": __version__, **packages},
-        "device": jax.devices()[0].device_kind,
-    }
+@dataclasses.dataclass(frozen=True)
+class Provenance:
+    """Where a number came from: recorded beside it, and no part of what was run."""
+
+    versions: dict[str, str]
+    device: str
+    wall_seconds: float | None = None
+
+    @classmethod
+    def here(cls, wall_seconds: float | None = None) -> Provenance:
+        packages = {name: version(name) for name in ("jax", "jaxlib", "numpy")}
+        versions = {"python": platform.python_version(), "twoclock": __version__, **packages}
+        return cls(versions, jax.devices()[0].device_kind, wall_seconds and round(wall_seconds, 3))
+
+    def as_dict(self) -> dict[str, object]:
+        return {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
 
 
-def provenance() -> dict[str, Any]:
+def environment() -> dict[str, Any]:
     """The versions of everything that has a part in the numbers, and what they were computed on."""
     packages = ("jax", "jaxlib", "numpy", "scipy", "pandas", "matplotlib")
     devices = jax.devices()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from twoclock.core import InputError
 from twoclock.record import note, put, put_note, remove, unused, writable
+from twoclock.record.identity import FORMAT, Identity
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,22 +33,28 @@ class Shards:
     @property
     def spec(self) -> dict[str, Any]:
         try:
-            return json.loads((self.folder / "sweep.json").read_text())
+            spec = json.loads((self.folder / "sweep.json").read_text())
         except (OSError, ValueError):
             raise InputError(f"`DIR` must be the folder of a sweep, {self.folder} has no sweep.json") from None
+        if spec["identity"].get("format") != FORMAT:
+            raise InputError(
+                f"the sweep in {self.folder} was written by another version of twoclock, in its format; "
+                "run it again in another folder"
+            )
+        return spec
 
-    def claim(self, spec: dict[str, Any]) -> None:
+    def claim(self, spec: dict[str, Any], identity: Identity) -> None:
         """Make the folder this sweep's own; refuse that of another, by the name of what differs."""
         if not (self.folder / "sweep.json").exists():
             unused(self.folder, "out", "choose another")
-            put(writable(self.folder) / "sweep.json", json.dumps(spec, indent=1) + "\n")
-        identity = self.spec["identity"]
-        for name, value in spec["identity"].items():
-            if identity.get(name) != json.loads(json.dumps(value)):
-                raise InputError(
-                    f"`out` {self.folder} holds another sweep: its {name} differ; "
-                    "use the same arguments or another folder"
-                )
+            whole = {**spec, "identity": identity.kept()}
+            put(writable(self.folder) / "sweep.json", json.dumps(whole, indent=1) + "\n")
+        differ = identity.difference(self.spec["identity"])
+        if differ is not None:
+            raise InputError(
+                f"`out` {self.folder} holds another sweep: its {differ} differ; "
+                "use the same arguments or another folder"
+            )
 
     def keep(self, name: str, tables: Mapping[tuple[str, str], Mapping[str, Any]], info: Mapping[str, Any]) -> None:
         """Write what a shard computed, (problem, method) → columns; its own record comes last."""

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from twoclock import plot, record
-from twoclock.core import InputError
-from twoclock.engine.run import Tick
-from twoclock.record.describe import describe
+from twoclock.core import InputError, Method
+from twoclock.engine.drive import Tick
+from twoclock.engine.instances import ProblemSource
+from twoclock.record.identity import Identity, RunSpec, identify
 from twoclock.result import Result, load
 from twoclock.solve import solve
 
@@ -34,8 +35,8 @@ class Case:
         note: a line for the reader.
     """
 
-    problem: Any
-    methods: Mapping[str, Any]
+    problem: ProblemSource
+    methods: Mapping[str, Method]
     steps: int
     seeds: int | Sequence[int]
     marks: Sequence[int] | None = None
@@ -51,6 +52,11 @@ class Case:
     def work(self) -> int:
         """Seed-steps."""
         return self.steps * self.lanes
+
+    def identities(self) -> dict[str, Identity]:
+        """What the record of each method must be of."""
+        spec = RunSpec.checked(self.steps, self.seeds, self.marks, bound=self.bound)
+        return identify(self.problem, self.methods, spec)
 
 
 @dataclass(frozen=True)
@@ -156,7 +162,9 @@ def missing(name: str, cases: Mapping[str, Case], out: str | Path) -> dict[str, 
     return {label: c for label, c in cases.items() if len(_finished(folder / _slug(label), c)) < len(c.methods)}
 
 
-def _run(folder: Path, case: Case, done: Mapping[str, Result], look: Any) -> dict[str, Result]:
+def _run(
+    folder: Path, case: Case, done: Mapping[str, Result], look: Callable[[Tick], None] | None
+) -> dict[str, Result]:
     todo = {method: case.methods[method] for method in case.methods if method not in done}
     checkpoint = folder / "checkpoint"
 
@@ -171,30 +179,21 @@ def _run(folder: Path, case: Case, done: Mapping[str, Result], look: Any) -> dic
     except record.StaleCheckpoint:  # of other settings, or torn: what it would save is less than what it costs to ask
         record.remove(checkpoint)
         fresh = go()
+    identities = case.identities()
     for method, result in fresh.items():
-        result.save(folder / _slug(method))
+        replace(result, spec={**result.spec, "identity": identities[method].kept()}).save(folder / _slug(method))
     record.remove(checkpoint)
     return {method: {**done, **fresh}[method] for method in case.methods}
 
 
 def _finished(folder: Path, case: Case) -> dict[str, Result]:
-    """The results on disk that are of these very settings."""
-    seeds = list(range(case.seeds)) if isinstance(case.seeds, int) else list(case.seeds)
-    problem = describe(case.problem)
-    found = {}
-    for label, method in case.methods.items():
-        home = folder / _slug(label)
-        wanted = {"problem": problem, "method": describe(method), "steps": case.steps, "seeds": seeds}
-        if record.is_complete(home):
-            spec = record.spec(home)
-            if _given({key: spec.get(key) for key in wanted}) == _given(wanted):
-                found[label] = load(home)
-    return found
-
-
-def _given(spec: Any) -> Any:
-    """A description without what was left out, so that a new option does not make old records strangers."""
-    return {k: _given(v) for k, v in spec.items() if v is not None} if isinstance(spec, dict) else spec
+    """The results on disk that are of these very runs."""
+    kept = {label: record.spec(folder / _slug(label)).get("identity", {}) for label in case.methods}
+    if not any(kept.values()):
+        return {}
+    wanted = case.identities()
+    same = [label for label in case.methods if wanted[label].difference(kept[label]) is None]
+    return {label: load(folder / _slug(label)) for label in same}
 
 
 def _slug(label: str) -> str:

@@ -10,9 +10,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from twoclock.engine import fit
-from twoclock.engine.run import Tick, run, stack, start
-from twoclock.solve import instances
+from twoclock.engine import rows
+from twoclock.engine.drive import Tick, Walked, drive
+from twoclock.engine.instances import Instances, instances
+from twoclock.engine.lanes import Lanes, padded
 from twoclock.sweeps.plan import Job, Shard
 
 Columns = dict[str, np.ndarray | None]
@@ -31,59 +32,39 @@ class Worker:
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        self._drawn: tuple[Any, Any] = (None, None)
+        self._drawn: tuple[tuple[str, list[int]], Instances] | None = None
 
     def compute(self, shard: Shard, look: Callable[[Tick], None] = lambda tick: None) -> Computed:
-        began = time.perf_counter()
-        job = self.job
-        methods = _filled([job.methods[label] for label in shard.methods], shard.shape[0])
-        seeds = _filled(list(shard.seeds), shard.shape[1])
-        rows = []
-        with jax.enable_x64(job.precision == "float64"):
-            problem, own = self._instances(shard.problem, seeds)
-            stacked = stack(methods)
-            carry = start(problem, stacked, seeds, own=own)
-            fit.check_start(carry.state.theta, carry.state.omega)
-            for tick in run(problem, stacked, seeds, job.marks, carry, own=own, bound=job.bound):
-                if tick.row is not None:
-                    rows.append(tick.row)
-                look(tick)
-            end = tick.carry()
-        count, width = len(shard.methods), len(shard.seeds)
-        ended = np.where(end.alive, job.marks[-1] + 1, end.last)[:count, :width]
-        tables = {
-            (shard.problem, label): self._columns(
-                shard, [{name: v[i] for name, v in row.items()} for row in rows], stop
-            )
-            for i, (label, stop) in enumerate(zip(shard.methods, ended, strict=True))
-        }
+        began, run = time.perf_counter(), self.job.run
+        methods = padded([self.job.methods[label] for label in shard.methods], shard.shape[0])
+        seeds = padded(shard.seeds, shard.shape[1])
+        with jax.enable_x64(run.x64):
+            lanes = Lanes.of(self._instances(shard.problem, seeds), methods, seeds, run.bound)
+            walked = drive(lanes, run.marks, look=look)
+        tables = {(shard.problem, label): self._columns(shard, walked, i) for i, label in enumerate(shard.methods)}
+        alive = np.asarray(walked.carry.alive)[: len(shard.methods), : len(shard.seeds)]
         info = {
             "problem": shard.problem,
-            "lanes": count * width,
-            "diverged": int(np.count_nonzero(~end.alive[:count, :width])),
+            "lanes": shard.lanes,
+            "diverged": int(np.count_nonzero(~alive)),
             "seconds": round(time.perf_counter() - began, 3),
         }
         return Computed(tables, info)
 
-    def _instances(self, label: str, seeds: list[int]) -> tuple[Any, bool]:
-        wanted = (label, tuple(seeds))
-        if self._drawn[0] != wanted:
-            self._drawn = (None, None)  # the old ones go before the new ones come
-            _, every, own = instances(self.job.problems[label], seeds)
-            self._drawn = (wanted, (every, own))
+    def _instances(self, label: str, seeds: list[int]) -> Instances:
+        wanted = (label, seeds)
+        if self._drawn is None or self._drawn[0] != wanted:
+            self._drawn = None  # the old ones go before the new ones come
+            self._drawn = wanted, instances(self.job.problems[label], seeds)
         return self._drawn[1]
 
-    def _columns(self, shard: Shard, rows: list[dict[str, np.ndarray]], ended: np.ndarray) -> Columns:
-        """Seeds outside, marks inside; a seed has diverged at the marks after its last finite step."""
-        marks, width = np.asarray(self.job.marks), len(shard.seeds)
-        values = {name: np.stack([row[name][:width] for row in rows], axis=1).ravel() for name in rows[0]}
+    def _columns(self, shard: Shard, walked: Walked, method: int) -> Columns:
+        """The rows of a method, with a column for every metric of the sweep, None where it is not measured here."""
+        marks = self.job.run.marks
+        found = rows.columns(walked.rows, method, shard.seeds, marks)
         return {
-            "seed": np.repeat(np.asarray(shard.seeds, np.int64), len(marks)),
-            "step": np.tile(marks, width),
-            "diverged": (ended[:, None] < marks[None, :]).ravel(),
-            **{name: values[name].astype(np.float64) if name in values else None for name in shard.metrics},
+            "seed": found["seed"],
+            "step": found["step"],
+            "diverged": rows.diverged_by(walked.carry, method, len(shard.seeds), marks),
+            **{name: found[name].astype(np.float64) if name in found else None for name in shard.metrics},
         }
-
-
-def _filled(items: list[Any], size: int) -> list[Any]:
-    return items + [items[-1]] * (size - len(items))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from twoclock.engine.run import Tick
+from twoclock.engine.drive import Tick
 from twoclock.sweeps.compute import Computed, Worker
 from twoclock.sweeps.plan import Job, Shard
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from twoclock.core import InputError
-from twoclock.engine.run import Tick
+from twoclock.engine.drive import Tick
 from twoclock.record.shards import Shards
 from twoclock.sweeps.compute import Computed, Worker
 from twoclock.sweeps.plan import Job, Shard

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from twoclock.core import InputError
-from twoclock.engine import fingerprint, fit, keys
-from twoclock.engine.run import metrics_of
+from twoclock.core import InputError, Method, Problem, PyTree
+from twoclock.engine import fingerprint, fit
+from twoclock.engine.instances import Instances, ProblemSource, stand_in
+from twoclock.engine.lanes import by_program
+from twoclock.engine.rows import metrics_of
+from twoclock.engine.step import Carry, lane_start
 from twoclock.paths import paths
-from twoclock.record.describe import describe, versions
-from twoclock.solve import alike, instances
+from twoclock.record.describe import Provenance, describe
+from twoclock.record.identity import Identity, RunSpec
 
 # Fewer seeds than this are not shared out among threads; many come in multiples of it, so that they can be.
 _EVEN_SEEDS = 64
@@ -28,17 +29,13 @@ _MANY_SEEDS = 1024
 class Job:
     """What a sweep is of: all that is needed to compute any of its shards."""
 
-    problems: Mapping[str, Any]
-    methods: Mapping[str, Any]
-    steps: int
-    seeds: list[int]
-    marks: list[int]
-    precision: str
-    bound: float | None
+    problems: Mapping[str, ProblemSource]
+    methods: Mapping[str, Method]
+    run: RunSpec
 
     @property
     def lanes(self) -> int:
-        return len(self.problems) * len(self.methods) * len(self.seeds)
+        return len(self.problems) * len(self.methods) * len(self.run.seeds)
 
 
 @dataclass(frozen=True)
@@ -67,10 +64,11 @@ class Shard:
 
 @dataclass(frozen=True)
 class Plan:
-    """The shards of a sweep, and its description for the record."""
+    """The shards of a sweep, what it is, and its description for the record."""
 
     job: Job
     shards: list[Shard]
+    identity: Identity
     spec: dict[str, Any]
 
 
@@ -82,30 +80,28 @@ def plan(job: Job, families: Mapping[str, str], lanes: int, memory: float | int)
         lanes: how many runs (a method on a seed) a shard may hold.
         memory: how many bytes a shard may take while it is computed.
     """
-    cuts: list[tuple[str, list[str], tuple[int, int]]] = []
-    prints: dict[str, dict[str, Any]] = {"problems": {}, "methods": {}}
+    run, cuts = job.run, []
+    of_problems: dict[str, str] = {}
+    of_methods: dict[str, dict[str, str]] = {name: {} for name in job.methods}
     metrics: dict[str, None] = {}
-    with jax.enable_x64(job.precision == "float64"):
+    with jax.enable_x64(run.x64):
         for label, problem in job.problems.items():
-            made, own = _stand_in(problem)
-            prints["problems"][label] = fingerprint.of_records(problem if own else made)
-            for labels in alike(job.methods):
-                methods = [job.methods[name] for name in labels]
-                fit.check_fit(made, methods[0])
-                for name, mark in zip(labels, fingerprint.of_methods(methods, made), strict=True):
-                    prints["methods"].setdefault(name, {})[label] = mark
-                row, lane, instance = _sizes(made, methods[0], own=own)
+            example = stand_in(problem)
+            groups = by_program(job.methods)
+            for labels in groups:
+                method = job.methods[labels[0]]
+                fit.check_fit(example.example, method)
+                row, lane, instance = _sizes(example, method)
                 metrics.update(dict.fromkeys(row))
-                rows = 2 * len(job.marks) * len(row) * 8
-                shape = _shape(len(labels), len(job.seeds), lanes, memory, 2 * lane + rows, instance)
-                cuts.append((label, labels, shape))
-    identity = {
-        **prints, "steps": job.steps, "seeds": job.seeds, "marks": job.marks, "precision": job.precision,
-        "bound": job.bound, "lanes": lanes, "memory": memory,
-    }  # fmt: skip
-    shards = [shard for cut in cuts for shard in _shards(job, cut, identity, tuple(metrics))]
+                rows = 2 * len(run.marks) * len(row) * 8
+                shape = _shape(len(labels), len(run.seeds), lanes, memory, 2 * lane + rows, instance)
+                cuts.append(_Cut(label, labels, shape))
+            of_problems[label], found = fingerprint.of_run(problem, job.methods, x64=run.x64)
+            for name, digest in found.items():
+                of_methods[name][label] = digest
+    programs: dict[str, Any] = {"problems": of_problems, "methods": of_methods}
+    shards = [shard for cut in cuts for shard in _shards(run, cut, programs, tuple(metrics))]
     spec = {
-        "identity": identity,
         "problems": {label: describe(problem) for label, problem in job.problems.items()},
         "methods": {
             label: {"family": families[label], "numbers": _numbers(method), **describe(method)}
@@ -113,26 +109,35 @@ def plan(job: Job, families: Mapping[str, str], lanes: int, memory: float | int)
         },
         "metrics": list(metrics),
         "shards": {shard.name: shard.lanes for shard in shards},
-        **versions(),
+        **Provenance.here().as_dict(),
     }
-    return Plan(job, shards, spec)
+    return Plan(job, shards, Identity({**run.as_dict(), **programs, "lanes": lanes, "memory": memory}), spec)
 
 
-def _shards(job: Job, cut: tuple[str, list[str], tuple[int, int]], identity: Any, metrics: tuple[str, ...]) -> Any:
+@dataclass(frozen=True)
+class _Cut:
+    """Methods that run as one program on a problem, and the shape, methods × seeds, of the shards they are cut into."""
+
+    problem: str
+    methods: list[str]
+    shape: tuple[int, int]
+
+
+def _shards(run: RunSpec, cut: _Cut, programs: dict[str, Any], metrics: tuple[str, ...]) -> Iterator[Shard]:
     """Seeds outside, methods inside: neighbours share the instances of the problem."""
-    problem, labels, (count, width) = cut
-    for j in range(0, len(job.seeds), width):
-        for i in range(0, len(labels), count):
-            methods, seeds = tuple(labels[i : i + count]), tuple(job.seeds[j : j + width])
-            what = {
-                "problem": (problem, identity["problems"][problem]),
-                "methods": [(name, identity["methods"][name][problem]) for name in methods],
-                "seeds": seeds,
-                "shape": (count, width),
-                **{name: identity[name] for name in ("steps", "marks", "precision", "bound")},
-            }
-            name = hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
-            yield Shard(name, problem, methods, seeds, (count, width), metrics)
+    problem, (count, width) = cut.problem, cut.shape
+    for j in range(0, len(run.seeds), width):
+        for i in range(0, len(cut.methods), count):
+            methods, seeds = tuple(cut.methods[i : i + count]), run.seeds[j : j + width]
+            identity = Identity(
+                {
+                    "problem": (problem, programs["problems"][problem]),
+                    "methods": [(name, programs["methods"][name][problem]) for name in methods],
+                    **replace(run, seeds=seeds).as_dict(),
+                    "shape": cut.shape,
+                }
+            )
+            yield Shard(identity.digest, problem, methods, seeds, cut.shape, metrics)
 
 
 def _shape(methods: int, seeds: int, lanes: int, memory: float | int, lane: int, instance: int) -> tuple[int, int]:
@@ -141,43 +146,35 @@ def _shape(methods: int, seeds: int, lanes: int, memory: float | int, lane: int,
         raise InputError(f"`memory` must hold one run, which takes {lane + instance:,} bytes, got {memory:,.0f}")
     most = min(lanes, int(memory // (lane + instance)))
     width = _even_share(seeds, most, _EVEN_SEEDS if min(seeds, most) > _MANY_SEEDS else 1)
-    room = min(lanes, int((memory - width * instance) // lane))
-    return _even_share(methods, max(room // width, 1), 2 if methods > 2 and width < _EVEN_SEEDS else 1), width
+    fitting = min(lanes, int((memory - width * instance) // lane))
+    return _even_share(methods, max(fitting // width, 1), 2 if methods > 2 and width < _EVEN_SEEDS else 1), width
 
 
 def _even_share(whole: int, most: int, even: int = 1) -> int:
-    """What each of as few as possible gets, none more than ``most``; where there is room a multiple of ``even``."""
+    """What each of as few as possible gets, none more than ``most``; where it fits a multiple of ``even``."""
     share = -(-whole // -(-whole // most))
     rounded = -(-share // even) * even
     return rounded if rounded <= most else share
 
 
-def _sizes(problem: Any, method: Any, *, own: bool) -> tuple[list[str], int, int]:
+def _sizes(instances: Instances, method: Method) -> tuple[list[str], int, int]:
     """The metrics of a run, the bytes that one lane carries, and those of its own instance of the problem."""
-    key = keys.start_key(0)
+    problem = instances.example
 
-    def first(problem: Any, method: Any) -> Any:
-        theta, omega, env = problem.init(key)
-        return method.init(theta, omega), env
+    def lane(problem: Problem, method: Method) -> tuple[Carry, dict[str, jax.Array]]:
+        carry = lane_start(problem, method, 0)
+        return carry, metrics_of(problem, method, carry.state, carry.env)
 
     numbers = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(np.shape(leaf), jnp.result_type(float)), method)
-    state, env = jax.eval_shape(first, problem, numbers)
-    names = list(jax.eval_shape(metrics_of, problem, numbers, state, env))
-    return names, _bytes((state, env)), 2 * _bytes(problem) if own else 0  # all of them, and those of each group
+    carry, row = jax.eval_shape(lane, problem, numbers)
+    # An instance is there twice: among those of all seeds, and in its group.
+    return list(row), _bytes((carry.state, carry.env)), 2 * _bytes(problem) if instances.per_seed else 0
 
 
-def _stand_in(problem: Any) -> tuple[Any, bool]:
-    """The problem, or one of nothing but zeros where each seed would draw its own, and whether it would."""
-    if hasattr(problem, "F") or not callable(problem):
-        return instances(problem, [])[0], False
-    shapes = jax.eval_shape(problem, keys.instance_key(0))
-    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes), True
-
-
-def _bytes(tree: Any) -> int:
+def _bytes(tree: PyTree) -> int:
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree) if hasattr(leaf, "dtype"))
 
 
-def _numbers(method: Any) -> dict[str, float]:
+def _numbers(method: Method) -> dict[str, float]:
     """The numbers in a method by path, for whoever draws a record against them."""
     return {path: float(v) for path, v in paths(method).items() if isinstance(v, (int, float, np.number))}

@@ -7,15 +7,16 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from twoclock import inputs, record
-from twoclock.core import InputError
-from twoclock.engine.interrupt import patience
+from twoclock import record
+from twoclock.core import InputError, Method
+from twoclock.engine.drive import Tick
+from twoclock.engine.interrupt import Interrupted, deferred_interrupt
+from twoclock.record.identity import RunSpec
 from twoclock.record.shards import Shards, hive
-from twoclock.solve import Interrupted
 from twoclock.sweeps import on_local, on_ray
 from twoclock.sweeps.compute import Computed
 from twoclock.sweeps.outcome import Sweep
-from twoclock.sweeps.plan import Job, Plan, plan
+from twoclock.sweeps.plan import Job, Plan, Shard, plan
 from twoclock.sweeps.watch import Watch, watching
 
 
@@ -80,7 +81,7 @@ def sweep(
 def _sweep(cut: Plan, out: str | Path | None, progress: Any, compute: Any, shared: Any) -> Sweep:
     folder = Shards(record.temporary() if out is None else out)
     try:
-        folder.claim(cut.spec)
+        folder.claim(cut.spec, cut.identity)
         _run(cut, folder, progress, compute, shared)
         return Sweep.load(folder.folder)
     finally:
@@ -92,11 +93,11 @@ def _run(cut: Plan, folder: Shards, progress: Any, compute: Any, shared: Any) ->
     done = folder.done()
     missing = [shard for shard in cut.shards if shard.name not in done]
     try:
-        with patience() as asked, watching(folder, cut, progress) as watch:
+        with deferred_interrupt() as interrupted, watching(folder, cut, progress) as watch:
 
-            def look(shard: Any, tick: Any) -> None:
+            def look(shard: Shard, tick: Tick | None) -> None:
                 watch.look(shard, tick)
-                if asked():
+                if interrupted():
                     raise KeyboardInterrupt
 
             with closing(compute(cut.job, missing, look)) as outcomes:
@@ -125,9 +126,8 @@ def _job(
     for name, given in {"problems": problems, "methods": methods}.items():
         if not isinstance(given, Mapping) or not given:
             raise InputError(f"`{name}` must be a mapping of labels with at least one entry, got {given!r:.60}")
-    steps = inputs.check_steps(steps)
-    inputs.check_numbers(precision, bound)
-    flat: dict[str, Any] = {}
+    run = RunSpec.checked(steps, seeds, marks, precision, bound)
+    flat: dict[str, Method] = {}
     families: dict[str, str] = {}
     for label, entry in methods.items():
         if isinstance(entry, Mapping) and not entry:
@@ -146,8 +146,7 @@ def _job(
             )
     for label in problems:
         hive("problem", label)
-    seeds = inputs.check_seeds(seeds)
-    return Job(dict(problems), flat, steps, seeds, inputs.check_marks(marks, steps), precision, bound), families
+    return Job(dict(problems), flat, run), families
 
 
 def _kind(method: Any) -> str:

@@ -10,7 +10,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from twoclock import progress
-from twoclock.engine.run import Tick
+from twoclock.engine.drive import Tick
 from twoclock.record.shards import Shards
 from twoclock.sweeps.compute import Computed
 from twoclock.sweeps.plan import Plan, Shard
@@ -28,7 +28,7 @@ class Watch:
         before = [info for name, info in folder.done().items() if name in plan.spec["shards"]]
         self.done = len(before)
         self.diverged = sum(info["diverged"] for info in before)
-        self._steps = plan.job.steps
+        self._steps = plan.job.run.steps
         self._lanes = {shard.name: shard.lanes for shard in plan.shards}
         self.total = sum(self._lanes.values()) * self._steps
         self._before = self._walked = sum(info["lanes"] for info in before) * self._steps
@@ -98,7 +98,7 @@ def watching(folder: Shards, plan: Plan, show: bool | Callable[[Watch], None]) -
 
 
 def _bar(columns: Any, plan: Plan) -> Callable[[Watch], None]:
-    task = columns.add_task("shards", total=plan.job.lanes * plan.job.steps, lanes=1, of=plan.job.lanes, diverged=0)
+    task = columns.add_task("shards", total=plan.job.lanes * plan.job.run.steps, lanes=1, of=plan.job.lanes, diverged=0)
 
     def tell(watch: Watch) -> None:
         failed = f", {len(watch.failed)} failed" if watch.failed else ""

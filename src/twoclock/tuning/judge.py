@@ -5,15 +5,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from twoclock.core import Method
-from twoclock.engine.run import run, stack, start
-from twoclock.solve import instances
+from twoclock.engine.drive import drive
+from twoclock.engine.instances import Instances, ProblemSource, instances
+from twoclock.engine.lanes import Lanes, padded
 from twoclock.stats import bootstrap_mean
-from twoclock.tuning.residuals import Oracle, Residuals, residuals, samples_used
+from twoclock.tuning.residuals import Residuals, blind, residuals, samples_used
 
 RESIDUAL = "residual"
 MOST_SEEDS = 64  # at once, which bounds the memory
@@ -63,7 +63,7 @@ class Judge:
 
     def __init__(
         self,
-        problem: Any,
+        problem: ProblemSource,
         metric: str,
         seeds: Sequence[int],
         width: int,
@@ -72,8 +72,8 @@ class Judge:
     ) -> None:
         self.problem, self.metric, self.width, self.bound = problem, metric, width, bound
         self.seeds = min(len(seeds), MOST_SEEDS)
-        self._made: tuple[list[int], tuple[Any, Any, bool]] | None = None
-        self.one, _, _ = self._instances(list(seeds[: self.seeds]))
+        self._made: tuple[list[int], Instances] | None = None
+        self.example = self._instances(list(seeds[: self.seeds])).example
         self.unit: float | None = None
         self.spent, self.look = 0, look
 
@@ -82,8 +82,8 @@ class Judge:
         parts = []
         for i in range(0, len(seeds), self.seeds):
             some = list(seeds[i : i + self.seeds])
-            _, ready, own = self._instances(some)
-            pages = [self._page(ready, own, list(methods[j : j + self.width]), some, steps)
+            ready = self._instances(some)
+            pages = [self._page(ready, list(methods[j : j + self.width]), some, steps)
                      for j in range(0, len(methods), self.width)]  # fmt: skip
             parts.append([np.concatenate(part)[: len(methods)] for part in zip(*pages, strict=True)])
         alive, *values = (np.concatenate(part, axis=1) for part in zip(*parts, strict=True))
@@ -95,25 +95,23 @@ class Judge:
         score = found.slow + self.unit * found.rest if np.isnan(found.distance).any() else found.distance
         return Scores(np.where(np.isfinite(score), score, np.inf), ~np.isfinite(score), found.F, found.G)
 
-    def _instances(self, seeds: list[int]) -> tuple[Any, Any, bool]:
+    def _instances(self, seeds: list[int]) -> Instances:
         """As ``solve`` makes them. Drawing them can take longer than a run, so the last ones are kept."""
         if self._made is None or self._made[0] != seeds:
             self._made = (seeds, instances(self.problem, seeds))
         return self._made[1]
 
-    def _page(self, problem: Any, own: bool, methods: list[Method], seeds: list[int], steps: int) -> list[np.ndarray]:
+    def _page(self, problem: Instances, methods: list[Method], seeds: list[int], steps: int) -> list[np.ndarray]:
         """Whether each lane is alive, and its metric or its residuals. A short page is filled up with its last."""
-        filled = stack(methods + methods[-1:] * (self.width - len(methods)))
-        seen = problem if self.metric != RESIDUAL else Oracle(problem)
-        *_, tick = run(seen, filled, seeds, [steps], start(seen, filled, seeds, own=own), own=own, bound=self.bound)
+        lanes = Lanes.of(problem, padded(methods, self.width), seeds, self.bound)
+        walked = drive(blind(lanes) if self.metric == RESIDUAL else lanes, [steps])
         self.spent += self.width * len(seeds) * cost(self.metric, steps)
         self.look(self.spent)
-        carry = tick.carry()
+        alive = np.asarray(walked.carry.alive)
         if self.metric != RESIDUAL:
-            assert tick.row is not None  # the last tick is at the mark
-            return [np.asarray(carry.alive), tick.row[self.metric]]
-        found = residuals(problem, filled, seeds, carry, steps, steps, own=own)
-        return [np.asarray(carry.alive), *(getattr(found, field.name) for field in dataclasses.fields(found))]
+            return [alive, walked.rows[-1][self.metric]]
+        found = residuals(lanes, walked.carry, steps, steps)
+        return [alive, *(getattr(found, field.name) for field in dataclasses.fields(found))]
 
 
 def _median(values: np.ndarray) -> float:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -12,8 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from twoclock.core import Key, Operator, PyTree, pytree
-from twoclock.engine.run import Carry, run
+from twoclock.core import Key, Method, Operator, Problem, PyTree, Scalar, pytree
+from twoclock.engine.drive import Tick, drive
+from twoclock.engine.instances import Instances
+from twoclock.engine.lanes import Lanes
+from twoclock.engine.step import Carry
 
 _BATCHES, _FIRST = 16, 4  # batches of the squares, and before them of the slopes
 _ENTRIES, _DIRECTIONS = 64, 32
@@ -26,7 +28,7 @@ _CUT, _FLAT = 1e-6, 1e-3
 class Oracle:
     """The oracle half of a problem and nothing else: whoever gets this cannot look at the answer."""
 
-    problem: Any
+    problem: Problem
 
     def init(self, key: Key) -> tuple[PyTree, PyTree, PyTree]:
         return self.problem.init(key)
@@ -70,9 +72,12 @@ def samples_used(samples: int) -> int:
     return max(samples // (_BATCHES + _FIRST), 1) * (_BATCHES + _FIRST)
 
 
-def residuals(
-    problem: Any, methods: Any, seeds: Sequence[int], carry: Carry, step: int, samples: int, *, own: bool
-) -> Residuals:
+def blind(lanes: Lanes) -> Lanes:
+    """The same lanes on problems that do not know the answer."""
+    return replace(lanes, instances=Instances(Oracle(lanes.instances.batched), lanes.instances.per_seed))
+
+
+def residuals(lanes: Lanes, carry: Carry, step: int, samples: int) -> Residuals:
     """The squared means of F and G at the estimates of a run, on the samples that come after it.
 
         (1/#pairs) Σ ⟨m_i, m_j⟩   over the pairs of batch means that are neither the same nor neighbours
@@ -88,22 +93,25 @@ def residuals(
     is corrected for along 32 random directions. Nothing but ``draw``, F and G is called.
 
     Args:
-        problem, methods, seeds, carry, own: as for ``run``, where it stopped.
-        step: the step that the carry is at.
+        lanes: what was run.
+        carry: where it stopped, at step ``step``.
         samples: about how many to draw for each lane.
     """
-    oracle, length = Oracle(problem), samples_used(samples) // (_BATCHES + _FIRST)
+    length = samples_used(samples) // (_BATCHES + _FIRST)
+    unbounded = replace(blind(lanes), bound=None)
     directions, whole = _directions(carry.state.theta, carry.state.omega)
-    slopes = Slopes(np.stack([directions] * len(carry.alive)))
-    *_, tick = run(oracle, slopes, seeds, [step + _FIRST * length], _stand(slopes, methods, carry), step, own=own)
-    carry = tick.carry()
+    slopes = Slopes(np.stack([directions] * lanes.count))
+    first = step + _FIRST * length
+    carry = drive(replace(unbounded, methods=slopes), [first], _stand(slopes, lanes.methods, carry), step).carry
     J_F, J_G = (np.asarray(total) / (_FIRST * length) for total in carry.state.totals)
-    step, probe, means = step + _FIRST * length, Probe(), []
-    marks = [step + length * i for i in range(_BATCHES + 1)]
-    for tick in run(oracle, probe, seeds, marks, _stand(probe, slopes, carry), step, own=own):
+    probe, means = Probe(), []
+
+    def add(tick: Tick) -> None:
         if tick.row is not None:
-            carry = tick.carry()
-            means.append([_flat(total, carry.alive.shape) for total in carry.state.totals])
+            means.append([_flat(total, lanes.shape) for total in tick.carry().state.totals])
+
+    marks = [first + length * i for i in range(_BATCHES + 1)]
+    carry = drive(replace(unbounded, methods=probe), marks, _stand(probe, slopes, carry), first, look=add).carry
     alive = np.asarray(carry.alive)
     F, G = (np.diff(np.stack(part), axis=0) / length for part in zip(*means, strict=True))
     J_F, J_G = (np.where(alive[..., None, None], J, 0.0) for J in (J_F, J_G))
@@ -127,7 +135,7 @@ class Probe:
     def init(self, theta: PyTree, omega: PyTree) -> Still:
         return Still(theta, omega, jax.tree.map(jnp.zeros_like, (theta, omega)))
 
-    def step(self, F: Operator, G: Operator, state: Still, x: PyTree, k: Any) -> Still:
+    def step(self, F: Operator, G: Operator, state: Still, x: PyTree, k: Scalar) -> Still:
         seen = F(state.theta, state.omega, x), G(state.theta, state.omega, x)
         return Still(state.theta, state.omega, jax.tree.map(jnp.add, state.totals, seen))
 
@@ -146,7 +154,7 @@ class Slopes:
         flat = ravel_pytree(theta)[0], ravel_pytree(omega)[0]
         return Still(theta, omega, jax.tree.map(lambda vector: jnp.zeros((rows, vector.size), vector.dtype), flat))
 
-    def step(self, F: Operator, G: Operator, state: Still, x: PyTree, k: Any) -> Still:
+    def step(self, F: Operator, G: Operator, state: Still, x: PyTree, k: Scalar) -> Still:
         here, back = ravel_pytree((state.theta, state.omega))
 
         def operators(flat: Any) -> tuple[Any, Any]:
@@ -162,7 +170,7 @@ class Slopes:
 
 
 @jax.jit
-def _stand(probe: Any, methods: Any, carry: Carry) -> Carry:
+def _stand(probe: Method, methods: Method, carry: Carry) -> Carry:
     """The probes where the methods are."""
     by_seed = jax.vmap(lambda probe, method, state: probe.init(*method.estimate(state)), in_axes=(None, None, 0))
     by_method = jax.vmap(by_seed, axis_size=carry.alive.shape[0])

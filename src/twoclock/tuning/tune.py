@@ -13,10 +13,11 @@ import numpy as np
 from twoclock import inputs
 from twoclock.core import InputError, Method
 from twoclock.engine import fit, keys
+from twoclock.engine.instances import stand_in
+from twoclock.engine.rows import preferred_metric
 from twoclock.paths import text, with_settings
 from twoclock.progress import tally
 from twoclock.record.describe import describe
-from twoclock.solve import instances
 from twoclock.tuning.candidates import NEIGHBOURS, around, check_space, draw, keeps_order
 from twoclock.tuning.judge import MOST_SEEDS, RESIDUAL, Judge, cost
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH = 8  # settings side by side in the one program that all rungs share, and settings in the last rung
-_PREFERRED = ("error", "gap", "gradient")
 _FIRST_SEED = 1_000_000
 _SEEDS = 8
 
@@ -127,7 +127,7 @@ def tune(
     space = check_space(method, space)
     inputs.check_numbers("float64", bound)
     with jax.enable_x64(True), tally(progress, "seed-steps") as look:
-        shapes = _shapes(problem)
+        shapes = stand_in(problem).example
         _, omega, _ = jax.eval_shape(lambda problem: problem.init(keys.start_key(0)), shapes)
         metric = _metric(shapes, metric)
         plan = _plan(rungs, steps)
@@ -137,7 +137,7 @@ def tune(
         judge = Judge(
             problem, metric, range(first, first + seeds), WIDTH, bound, lambda spent: look(spent, price * seeds)
         )
-        fit.check_fit(judge.one, method)
+        fit.check_fit(judge.example, method)
         fast = any(leaf.size for leaf in jax.tree.leaves(omega))
 
         def ordered(methods: Sequence[Method]) -> np.ndarray:
@@ -203,13 +203,6 @@ def _seeds(budget: Any, price: int, rungs: int, steps: int) -> int:
     return seeds if seeds <= MOST_SEEDS else seeds - seeds % MOST_SEEDS
 
 
-def _shapes(problem: Any) -> Any:
-    """The problem, or what a function of a key would make."""
-    if callable(problem) and not hasattr(problem, "F"):
-        return jax.eval_shape(problem, keys.instance_key(0))
-    return instances(problem, [0])[0]
-
-
 def _metric(shapes: Any, metric: str | None) -> str:
     """What to compare: what was asked for, or what the problem knows."""
     if metric == RESIDUAL:
@@ -218,7 +211,7 @@ def _metric(shapes: Any, metric: str | None) -> str:
     if hasattr(shapes, "measure"):
         known = list(jax.eval_shape(lambda problem: problem.measure(*problem.init(keys.start_key(0))[:2]), shapes))
     if metric is None:
-        return next((name for name in (*_PREFERRED, *known) if name in known), RESIDUAL)
+        return preferred_metric(known) or RESIDUAL
     if metric not in known:
         raise InputError(f"`metric` must be one of {', '.join((*known, RESIDUAL))}, got {metric!r}")
     return metric

@@ -15,7 +15,8 @@ from twoclock import catalogue, inputs, record
 from twoclock.cli import options
 from twoclock.cli.overview import Overview
 from twoclock.core import InputError
-from twoclock.solve import Interrupted
+from twoclock.engine.interrupt import Interrupted
+from twoclock.record.identity import FORMAT
 from twoclock.version import __version__
 
 if TYPE_CHECKING:  # matplotlib and all that draws is not loaded for the help
@@ -72,14 +73,15 @@ def _one_after_the_other(
 
 
 def _folder(chosen: ReproduceOptions) -> Path:
-    """The folder, if it is of this version; quick and full runs live side by side in it."""
+    """The folder, if its records have this format; quick and full runs live side by side in it."""
     out = chosen.out.expanduser().absolute() / ("quick" if chosen.quick else "full")
-    made_by = record.note(out, "reproduction").get("twoclock")
-    if chosen.resume and made_by is None:
+    note = record.note(out, "reproduction")
+    if chosen.resume and not note:
         raise InputError(f"`--resume` needs a folder to go on in, {out} has no reproduction; leave --resume out")
-    if made_by not in (None, __version__):
+    if note and note.get("format") != FORMAT:
         raise InputError(
-            f"`--out` {out} was made by twoclock {made_by}, this is {__version__}; remove it to redo, or choose another"
+            f"`--out` {out} was made by twoclock {note.get('twoclock')}, whose records this one ({__version__}) cannot "
+            "read; remove it to redo, or choose another"
         )
-    record.put_note(record.writable(out), "reproduction", {"twoclock": __version__})
+    record.put_note(record.writable(out), "reproduction", {"twoclock": __version__, "format": FORMAT})
     return out

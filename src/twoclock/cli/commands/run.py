@@ -15,8 +15,10 @@ from twoclock.cli import options
 from twoclock.cli.commands import list as catalogue_list
 from twoclock.cli.console import OUT, draw_comparison, main_metric, say_figures
 from twoclock.core import InputError
+from twoclock.engine.interrupt import Interrupted
+from twoclock.record.identity import RunSpec, identify
 from twoclock.result import Result, load
-from twoclock.solve import Interrupted, solve
+from twoclock.solve import solve
 
 
 @dataclass
@@ -57,16 +59,21 @@ def command(args: Sequence[str]) -> int:
     method = options.build_method(kind, chosen.method)
     out = _out_folder(chosen.out, chosen.resume, f"{args[0]}-{args[1]}")
     again = shlex.join(["twoclock", "run", *args])
+    spec = RunSpec.checked(chosen.steps, chosen.seeds, precision=chosen.precision, bound=chosen.bound)
+    identity = identify(problem, {"": method}, spec)[""]
     if record.is_complete(out):
         result = load(out)
-        if result.spec.get("command") != _plain(again):
-            raise InputError(f"`--out` {out} holds another run ({result.spec.get('command')}); choose another folder")
+        if differs := identity.difference(result.spec.get("identity", {})):
+            raise InputError(
+                f"`--out` {out} holds another run ({result.spec.get('command')}): its {differs} differs; "
+                "choose another folder"
+            )
     else:
         resume = (
             again if chosen.resume else f"{again} --resume" + ("" if chosen.out else f" --out {shlex.quote(str(out))}")
         )
         result = _solve(problem, method, chosen, out, resume)
-        result = replace(result, spec={**result.spec, "command": _plain(again)})
+        result = replace(result, spec={**result.spec, "command": _plain(again), "identity": identity.kept()})
         result.save(out)
         record.remove(out / "checkpoint")
     _summary(result)

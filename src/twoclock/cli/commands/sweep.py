@@ -12,8 +12,8 @@ import tyro
 
 from twoclock import record
 from twoclock.cli import options
-from twoclock.cli.console import ERR, OUT, print_table, say_figures
-from twoclock.solve import Interrupted
+from twoclock.cli.console import ERR, OUT, main_metric, print_table, say_figures
+from twoclock.engine.interrupt import Interrupted
 
 
 @dataclass
@@ -51,7 +51,7 @@ def command(args: Sequence[str]) -> int:
     except ShardsFailed as trouble:
         ERR.print(f"twoclock: {trouble}", markup=False, highlight=False, soft_wrap=True)
         return 1
-    metric = chosen.metric or next((m for m in ("error", "gap", "gradient") if m in found.metrics), found.metrics[0])
+    metric = chosen.metric or main_metric(found)
     best = found.best(metric)
     rows = [
         (str(r.problem), str(r.method), f"{r.mean:.4g}", f"{r.low:.3g} … {r.high:.3g}", f"{r.diverged}/{r.seeds}")

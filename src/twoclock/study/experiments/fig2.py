@@ -9,6 +9,7 @@ import numpy as np
 
 import twoclock as tc
 from twoclock import plot
+from twoclock.core import Method
 from twoclock.problems.lqr.cases import PAPER
 from twoclock.stats import log_slope, ratio_of_means
 from twoclock.study.experiments.lqr_readings import READINGS
@@ -32,7 +33,7 @@ TWO = tc.Standard(tc.Power(1.0, shift=6000.0), tc.Power(0.2, p=2 / 3, shift=6000
 AVERAGED = tc.Polyak(FAST, power=2.0)
 RIVAL = tc.PlugIn(FAST, tc.models.CertaintyEquivalence(PAPER.Q, PAPER.R, sigma=1.0))
 
-LABELS = {
+LABELS: dict[str, Method] = {
     "Fast": FAST,
     "Standard, Fast's exponents": SAME,
     "Standard, 1 and 2/3": TWO,

@@ -6,6 +6,7 @@ from typing import Any
 
 import twoclock as tc
 from twoclock import plot
+from twoclock.core import Method
 from twoclock.study.frame import Case, Records
 
 TITLE = "A quadratic with a rotating inner operator"
@@ -19,7 +20,7 @@ ALT = {
 def cases(quick: bool) -> dict[str, Case]:
     steps = tc.Power(4.0, shift=20.0), tc.Power(8.0, shift=40.0), tc.Power(16.0, shift=80.0)
     fast = tc.Fast(*steps)
-    methods = {
+    methods: dict[str, Method] = {
         "Fast": fast,
         "Standard, Fast's steps": tc.Standard(steps[0], steps[1]),
         "Standard, two time scales": tc.Standard(steps[0], tc.Power(2.0, p=2 / 3, shift=20.0)),

@@ -11,6 +11,7 @@ import numpy as np
 
 import twoclock as tc
 from twoclock import plot, theory
+from twoclock.core import Method
 from twoclock.result import Result
 from twoclock.stats import log_slope
 from twoclock.study.frame import Case, Claim, Records
@@ -79,7 +80,7 @@ def walk() -> Any:
 # Four times these steps are too large for this problem: the gradient no longer falls.
 ROOT = tc.Fast(tc.Power(0.25, p=0.5, shift=400), tc.Power(1.0, p=0.5, shift=400), tc.Power(5.0, p=0.5, shift=400))
 PRINTED = tc.Fast(tc.Power(1 / 72, p=0.5), tc.Power(1 / 72, p=0.5), tc.Power(0.25, p=0.5))
-ONE = {
+ONE: dict[str, Method] = {
     "Standard": tc.Standard("2/(k+20)", "4/(k+20)"),
     "Fast, λ = 1": tc.Fast("2/(k+20)", "4/(k+20)", 1.0, order="paper"),
     "Fast, λ = 1, blended first": tc.Fast("2/(k+20)", "4/(k+20)", 1.0, order="fresh"),

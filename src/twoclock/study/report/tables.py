@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from twoclock.engine.rows import PREFERRED_METRICS
 from twoclock.stats import bootstrap_mean
 
 if TYPE_CHECKING:
     from twoclock.study.frame import Outcome
-
-PROGRESS = ("error", "gap", "gradient")
 
 
 def final_numbers(outcome: Outcome, root: Path) -> pd.DataFrame:
@@ -25,7 +24,7 @@ def final_numbers(outcome: Outcome, root: Path) -> pd.DataFrame:
     for case, results in outcome.records.items():
         for method, result in results.items():
             last = result.history[result.history["step"] == result.history["step"].max()]
-            metric = next((name for name in PROGRESS if name in last.columns), None)
+            metric = next((name for name in PREFERRED_METRICS if name in last.columns), None)
             values = last[metric].to_numpy(float) if metric else np.array([np.nan])
             low, high = bootstrap_mean(values[None, :])
             rows.append(

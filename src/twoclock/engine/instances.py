@@ -1,0 +1,85 @@
+"""One problem for all seeds, or one a seed: told once, carried along as one object."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from twoclock.core import InputError, Key, Problem, PyTree, pytree, static
+from twoclock.engine import keys
+
+ProblemSource = Problem | Callable[[Key], Problem]
+"""A problem, or a function of a key that makes one, so that each seed has its own instance."""
+
+
+@pytree
+class Instances:
+    """The problem that the lanes run on.
+
+    Attributes:
+        batched: the problem; where each seed has its own, its leaves have a leading seed axis.
+        per_seed: whether each seed has its own.
+    """
+
+    batched: Problem
+    per_seed: bool = static()
+
+    @property
+    def example(self) -> Problem:
+        """One of them, to look at."""
+        return jax.tree.map(lambda leaf: leaf[0], self.batched) if self.per_seed else self.batched
+
+    @property
+    def seed_axis(self) -> int | None:
+        """What ``jax.vmap`` over seeds wants to know of ``batched``."""
+        return 0 if self.per_seed else None
+
+    def of(self, seeds: slice) -> Instances:
+        """Those of some of the seeds."""
+        if not self.per_seed or seeds == slice(None):
+            return self
+        return Instances(jax.tree.map(lambda leaf: leaf[seeds], self.batched), per_seed=True)
+
+
+def instances(problem: ProblemSource, seeds: Sequence[int]) -> Instances:
+    """The problem in the precision of the run, or one drawn for each seed from the seed's own key."""
+    if isinstance(problem, Problem):
+        return Instances(_cast(problem), per_seed=False)
+    return Instances(_cast(_draw(_function(problem), jnp.asarray(seeds, jnp.uint32))), per_seed=True)
+
+
+def stand_in(problem: ProblemSource) -> Instances:
+    """The same for one seed, with zeros in place of what would be drawn: for whoever needs shapes alone."""
+    if isinstance(problem, Problem):
+        return instances(problem, [])
+    shapes = jax.eval_shape(_function(problem), keys.instance_key(0))
+    return Instances(jax.tree.map(lambda leaf: jnp.zeros((1, *leaf.shape), leaf.dtype), shapes), per_seed=True)
+
+
+def _function(problem: Callable[[Key], Problem]) -> Callable[[Key], Problem]:
+    if not callable(problem) or hasattr(problem, "F"):
+        raise InputError(
+            "`problem` must have init, noise, draw, F and G, or be a function of a key that makes one; "
+            f"got {type(problem).__name__}"
+        )
+    return problem
+
+
+@partial(jax.jit, static_argnums=0)
+def _draw(make: Callable[[Key], Problem], seeds: jax.Array) -> Problem:
+    return jax.vmap(lambda seed: make(keys.instance_key(seed)))(seeds)
+
+
+def _cast(tree: PyTree) -> PyTree:
+    """All numbers as arrays, the floats in the precision of the run."""
+
+    def cast(leaf: object) -> jax.Array:
+        array = leaf if isinstance(leaf, jax.Array) else np.asarray(leaf)
+        floating = jnp.issubdtype(array.dtype, jnp.floating)
+        return jnp.asarray(array, jnp.result_type(float) if floating else None)
+
+    return jax.tree.map(cast, tree)

@@ -1,0 +1,75 @@
+"""One lane, one step: the pure function that every engine computes, each in its own way.
+
+A lane is one method on one seed. An engine may draw the noise of many steps at once, fuse lanes or unroll arrays; what
+it hands back for a lane is what ``lane_step`` says, step after step.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from twoclock.core import Key, Method, Problem, PyTree, Scalar, pytree
+from twoclock.engine import keys
+
+
+@pytree
+class Carry:
+    """All that a lane carries from step to step.
+
+    Attributes:
+        state: the method's state.
+        env: the problem's environment.
+        alive: whether the lane has not diverged.
+        last: how many steps it took while alive.
+    """
+
+    state: PyTree
+    env: PyTree
+    alive: jax.Array
+    last: jax.Array
+
+
+def lane_start(problem: Problem, method: Method, seed: Scalar) -> Carry:
+    """The carry of a seed before its first step."""
+    theta, omega, env = problem.init(keys.start_key(seed))
+    return Carry(method.init(theta, omega), env, jnp.asarray(True), jnp.zeros((), jnp.int32))
+
+
+def lane_step(
+    problem: Problem, method: Method, stream: Key, carry: Carry, k: Scalar, bound: Scalar | None = None
+) -> Carry:
+    """Step k: its noise from the key of (s, k), the sample, the method's step, and whether the lane still lives.
+
+    Args:
+        stream: the key of the seed's steps, ``keys.step_stream(seed)``.
+        bound: a lane whose θ or ω leaves [−bound, bound] in any entry has diverged; None for no bound.
+    """
+    return step_on(problem, method, lane_noise(problem, stream, k), carry, k, bound)
+
+
+def lane_noise(problem: Problem, stream: Key, k: Scalar) -> PyTree:
+    """The noise of step k, which depends on the seed and k alone and so can be drawn ahead."""
+    return problem.noise(jax.random.fold_in(stream, k))
+
+
+def step_on(problem: Problem, method: Method, u: PyTree, carry: Carry, k: Scalar, bound: Scalar | None = None) -> Carry:
+    """Step k on noise that is already drawn. A lane whose next state is not finite, or out of bounds, stays put."""
+    old = carry.state
+    x, env = problem.draw(u, old.theta, carry.env)
+    new = method.step(problem.F, problem.G, old, x, k)
+    alive = carry.alive & _within(new, jnp.inf)
+    if bound is not None:
+        alive = alive & _within((new.theta, new.omega), bound)
+    state = jax.tree.map(lambda n, o: jnp.where(alive, n.astype(o.dtype), o), new, old)
+    return Carry(state, env, alive, jnp.where(alive, k + 1, carry.last))
+
+
+def _within(tree: PyTree, bound: Scalar) -> jax.Array:
+    """Whether every float in the tree is finite and no larger than the bound."""
+    ok = jnp.asarray(True)
+    for leaf in jax.tree.leaves(tree):
+        if jnp.issubdtype(leaf.dtype, jnp.floating):
+            largest = jnp.minimum(jnp.asarray(bound, leaf.dtype), jnp.finfo(leaf.dtype).max)
+            ok = ok & jnp.all(jnp.abs(leaf) <= largest)
+    return ok
