@@ -51,6 +51,10 @@ class Problem(Protocol):
         """The fast operator: its mean is strongly monotone in ω with the root ω*(θ)."""
 
 
+# A problem, or a function of a key that makes one, so that each seed has its own instance.
+ProblemSource = Problem | Callable[[Key], Problem]
+
+
 @runtime_checkable
 class Method(Protocol):
     """One step of an algorithm, as a pure function of its state.

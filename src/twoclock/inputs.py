@@ -8,11 +8,26 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from twoclock.core import InputError
+from twoclock.core import InputError, Method, Problem, ProblemSource
 
 T = TypeVar("T")
 
 _HORIZON = 2**31 - 1
+
+
+def check_problem(problem: object) -> ProblemSource:
+    if not isinstance(problem, Problem) and (not callable(problem) or hasattr(problem, "F")):
+        raise InputError(
+            "`problem` must have init, noise, draw, F and G, or be a function of a key that makes one; "
+            f"got {type(problem).__name__}"
+        )
+    return problem
+
+
+def check_method(method: object) -> Method:
+    if not isinstance(method, Method):
+        raise InputError(f"`method` must have init, step and estimate, got {type(method).__name__}; try tc.Fast()")
+    return method
 
 
 def check_steps(steps: Any) -> int:

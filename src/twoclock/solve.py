@@ -6,15 +6,16 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
-from typing import Any, overload
+from typing import overload
 
 import jax
 import numpy as np
 
-from twoclock.core import InputError, Method
+from twoclock import inputs
+from twoclock.core import InputError, Method, ProblemSource
 from twoclock.engine import fit, rows
 from twoclock.engine.drive import Tick, Walked, drive
-from twoclock.engine.instances import Instances, ProblemSource, instances
+from twoclock.engine.instances import Instances, instances
 from twoclock.engine.interrupt import deferred_interrupt
 from twoclock.engine.lanes import Lanes, by_program
 from twoclock.engine.xla import Xla
@@ -58,8 +59,8 @@ def solve(
     checkpoint_every: float = 10.0,
 ) -> dict[str, Result]: ...
 def solve(
-    problem: Any,
-    method: Any,
+    problem: object,
+    method: object,
     steps: object = 100_000,
     seeds: object = 20,
     marks: object = None,
@@ -92,24 +93,26 @@ def solve(
     >>> result.summary("error").columns.tolist()
     ['step', 'mean', 'median', 'iqm', 'low', 'high', 'seeds', 'diverged']
     """
+    source = inputs.check_problem(problem)
     spec = RunSpec.checked(steps, seeds, marks, precision, bound)
     if block is not None and block < 1:
         raise InputError(f"`block` must be at least 1, got {block}; leave it out to have it chosen")
     one = not isinstance(method, Mapping)
-    labelled: Mapping[str, Method] = {"": method} if one else method
+    given = method if isinstance(method, Mapping) else {"": method}
+    labelled = {label: inputs.check_method(entry) for label, entry in given.items()}
     if not labelled:
         raise InputError("`method` must name at least one method, got an empty mapping")
     folder = None if checkpoint is None else Path(checkpoint)
     results: dict[str, Result] = {}
     with jax.enable_x64(spec.x64), deferred_interrupt() as interrupted:
-        ready = instances(problem, spec.seeds)
+        ready = instances(source, spec.seeds)
         for number, labels in enumerate(by_program(labelled)):
             alike = {label: labelled[label] for label in labels}
             lanes = _lanes(ready, list(alike.values()), spec)
             home = folder if folder is None or one else folder / str(number)
             began = time.perf_counter()
             with (
-                _keeper(home, problem, alike, spec) as keeper,
+                _keeper(home, source, alike, spec) as keeper,
                 watch(progress, spec.steps, len(spec.seeds) * len(alike)) as look,
             ):
                 walked = drive(

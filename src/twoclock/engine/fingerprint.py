@@ -15,9 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
-from twoclock.core import Key, Method, Problem, PyTree
+from twoclock.core import Key, Method, Problem, ProblemSource, PyTree
 from twoclock.engine import keys
-from twoclock.engine.instances import ProblemSource, stand_in
+from twoclock.engine.instances import stand_in
 from twoclock.engine.lanes import by_program
 from twoclock.engine.rows import metrics_of
 from twoclock.engine.step import Carry, lane_start, lane_step

@@ -9,11 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from twoclock.core import InputError, Key, Problem, PyTree, pytree, static
+from twoclock.core import Key, Problem, ProblemSource, PyTree, pytree, static
 from twoclock.engine import keys
-
-ProblemSource = Problem | Callable[[Key], Problem]
-"""A problem, or a function of a key that makes one, so that each seed has its own instance."""
 
 
 @pytree
@@ -49,24 +46,15 @@ def instances(problem: ProblemSource, seeds: Sequence[int]) -> Instances:
     """The problem in the precision of the run, or one drawn for each seed from the seed's own key."""
     if isinstance(problem, Problem):
         return Instances(_cast(problem), per_seed=False)
-    return Instances(_cast(_draw(_function(problem), jnp.asarray(seeds, jnp.uint32))), per_seed=True)
+    return Instances(_cast(_draw(problem, jnp.asarray(seeds, jnp.uint32))), per_seed=True)
 
 
 def stand_in(problem: ProblemSource) -> Instances:
     """The same for one seed, with zeros in place of what would be drawn: for whoever needs shapes alone."""
     if isinstance(problem, Problem):
         return instances(problem, [])
-    shapes = jax.eval_shape(_function(problem), keys.instance_key(0))
+    shapes = jax.eval_shape(problem, keys.instance_key(0))
     return Instances(jax.tree.map(lambda leaf: jnp.zeros((1, *leaf.shape), leaf.dtype), shapes), per_seed=True)
-
-
-def _function(problem: Callable[[Key], Problem]) -> Callable[[Key], Problem]:
-    if not callable(problem) or hasattr(problem, "F"):
-        raise InputError(
-            "`problem` must have init, noise, draw, F and G, or be a function of a key that makes one; "
-            f"got {type(problem).__name__}"
-        )
-    return problem
 
 
 @partial(jax.jit, static_argnums=0)

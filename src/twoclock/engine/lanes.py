@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from twoclock.core import InputError, Method
+from twoclock.core import Method
 from twoclock.engine.instances import Instances
 
 T = TypeVar("T")
@@ -70,8 +70,6 @@ def by_program(methods: Mapping[str, Method]) -> list[list[str]]:
     """Labels of methods that differ only in numbers, together: each group runs as one program."""
     groups: dict[jax.tree_util.PyTreeDef, list[str]] = {}
     for label, method in methods.items():
-        if not hasattr(method, "step"):
-            raise InputError(f"`method` must have init, step and estimate, got {type(method).__name__}; try tc.Fast()")
         groups.setdefault(jax.tree.structure(method), []).append(label)
     return list(groups.values())
 

@@ -13,9 +13,8 @@ from dataclasses import asdict, dataclass
 from typing import Literal, cast
 
 from twoclock import inputs
-from twoclock.core import Method
+from twoclock.core import Method, ProblemSource
 from twoclock.engine import fingerprint
-from twoclock.engine.instances import ProblemSource
 
 # Of identities, and with them of all records that have one. Those of twoclock 0.1.0 had none.
 FORMAT = 2

@@ -10,9 +10,8 @@ from types import ModuleType
 from typing import Any
 
 from twoclock import plot, record
-from twoclock.core import InputError, Method
+from twoclock.core import InputError, Method, ProblemSource
 from twoclock.engine.drive import Tick
-from twoclock.engine.instances import ProblemSource
 from twoclock.record.identity import Identity, RunSpec, identify
 from twoclock.result import Result, load
 from twoclock.solve import solve

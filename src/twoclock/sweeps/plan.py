@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from twoclock.core import InputError, Method, Problem, PyTree
+from twoclock.core import InputError, Method, Problem, ProblemSource, PyTree
 from twoclock.engine import fingerprint, fit
-from twoclock.engine.instances import Instances, ProblemSource, stand_in
+from twoclock.engine.instances import Instances, stand_in
 from twoclock.engine.lanes import by_program
 from twoclock.engine.rows import metrics_of
 from twoclock.engine.step import Carry, lane_start

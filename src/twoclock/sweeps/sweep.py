@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from twoclock import record
+from twoclock import inputs, record
 from twoclock.core import InputError, Method
 from twoclock.engine.drive import Tick
 from twoclock.engine.interrupt import Interrupted, deferred_interrupt
@@ -127,7 +127,7 @@ def _job(
         if not isinstance(given, Mapping) or not given:
             raise InputError(f"`{name}` must be a mapping of labels with at least one entry, got {given!r:.60}")
     run = RunSpec.checked(steps, seeds, marks, precision, bound)
-    flat: dict[str, Method] = {}
+    flat: dict[str, Any] = {}
     families: dict[str, str] = {}
     for label, entry in methods.items():
         if isinstance(entry, Mapping) and not entry:
@@ -140,13 +140,13 @@ def _job(
     families.update({label: kind for label, kind in zip(alone, kinds, strict=True) if kinds.count(kind) > 1})
     for label, method in flat.items():
         hive("method", label)
-        if not hasattr(method, "step"):
+        if not isinstance(method, Method):
             raise InputError(
                 f"`methods` has {label!r}, which is no method but a {type(method).__name__}; try tc.Fast()"
             )
     for label in problems:
         hive("problem", label)
-    return Job(dict(problems), flat, run), families
+    return Job({label: inputs.check_problem(p) for label, p in problems.items()}, flat, run), families
 
 
 def _kind(method: Any) -> str:

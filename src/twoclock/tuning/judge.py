@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from twoclock.core import Method
+from twoclock.core import Method, ProblemSource
 from twoclock.engine.drive import drive
-from twoclock.engine.instances import Instances, ProblemSource, instances
+from twoclock.engine.instances import Instances, instances
 from twoclock.engine.lanes import Lanes, padded
 from twoclock.stats import bootstrap_mean
 from twoclock.tuning.residuals import Residuals, blind, residuals, samples_used

@@ -127,7 +127,7 @@ def tune(
     space = check_space(method, space)
     inputs.check_numbers("float64", bound)
     with jax.enable_x64(True), tally(progress, "seed-steps") as look:
-        shapes = stand_in(problem).example
+        shapes = stand_in(inputs.check_problem(problem)).example
         _, omega, _ = jax.eval_shape(lambda problem: problem.init(keys.start_key(0)), shapes)
         metric = _metric(shapes, metric)
         plan = _plan(rungs, steps)
