@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from twoclock.core import InputError, PyTree
+from twoclock.core import InputError, Method, Operator, Problem, PyTree
 from twoclock.engine import keys
 
 
-def check_fit(problem: Any, method: Any) -> None:
+def check_fit(problem: Problem, method: Method) -> None:
     """The operators must fit the variables, and every schedule must give one number."""
     key = keys.start_key(0)
     theta, omega, env = jax.eval_shape(problem.init, key)
@@ -35,7 +34,7 @@ def check_start(theta: PyTree, omega: PyTree) -> None:
                 raise InputError(f"`{_name(name, path)}` must start from finite numbers, got NaN or infinity in it")
 
 
-def _same(operator: Any, name: str, like: PyTree, of: str, args: tuple[PyTree, ...]) -> None:
+def _same(operator: Operator, name: str, like: PyTree, of: str, args: tuple[PyTree, ...]) -> None:
     out = jax.eval_shape(operator, *args)
     have, want = (jax.tree_util.tree_leaves_with_path(tree) for tree in (out, like))
     if str(jax.tree.structure(out)) != str(jax.tree.structure(like)):
@@ -48,7 +47,7 @@ def _same(operator: Any, name: str, like: PyTree, of: str, args: tuple[PyTree, .
             )
 
 
-def _check_schedules(method: Any) -> None:
+def _check_schedules(method: object) -> None:
     for field in dataclasses.fields(method) if dataclasses.is_dataclass(method) else ():
         value = getattr(method, field.name)
         if hasattr(value, "step"):
@@ -61,7 +60,7 @@ def _check_schedules(method: Any) -> None:
                 )
 
 
-def _name(root: str, path: Any) -> str:
+def _name(root: str, path: tuple[object, ...]) -> str:
     return root + jax.tree_util.keystr(path)
 
 

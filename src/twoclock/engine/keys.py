@@ -9,11 +9,12 @@ seed and step affordable.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.extend.random import define_prng_impl
+
+from twoclock.core import Key, Scalar
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
@@ -21,27 +22,27 @@ _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _INSTANCE, _START, _STEPS = range(3)
 
 
-def instance_key(seed: Any) -> jax.Array:
+def instance_key(seed: Scalar) -> Key:
     """The key of seed s for drawing the problem itself, where each seed has its own."""
     return jax.random.fold_in(_key(seed), _INSTANCE)
 
 
-def start_key(seed: Any) -> jax.Array:
+def start_key(seed: Scalar) -> Key:
     """The key of seed s for the starting point."""
     return jax.random.fold_in(_key(seed), _START)
 
 
-def step_stream(seed: Any) -> jax.Array:
+def step_stream(seed: Scalar) -> Key:
     """The key that the steps of seed s fold their number into."""
     return jax.random.fold_in(_key(seed), _STEPS)
 
 
-def step_key(seed: Any, k: Any) -> jax.Array:
+def step_key(seed: Scalar, k: Scalar) -> Key:
     """The key of step k of seed s."""
     return jax.random.fold_in(step_stream(seed), k)
 
 
-def _threefry(key: Any, count: Any) -> tuple[Any, Any]:
+def _threefry(key: jax.Array, count: jax.Array) -> tuple[jax.Array, jax.Array]:
     u32 = jnp.uint32
     k0, k1 = key[0], key[1]
     schedule = (k0, k1, k0 ^ k1 ^ u32(0x1BD11BDA))
@@ -58,20 +59,20 @@ def _count(shape: tuple[int, ...]) -> jax.Array:
     return jnp.arange(math.prod(shape), dtype=jnp.uint32).reshape(shape)
 
 
-def _seed(seed: Any) -> jax.Array:
+def _seed(seed: Scalar) -> jax.Array:
     low = jnp.asarray(seed).astype(jnp.uint32)
     return jnp.stack([jnp.zeros_like(low), low])
 
 
-def _fold_in(key: Any, data: Any) -> jax.Array:
+def _fold_in(key: jax.Array, data: Scalar) -> jax.Array:
     return jnp.stack(_threefry(key, jnp.asarray(data).astype(jnp.uint32)))
 
 
-def _split(key: Any, shape: tuple[int, ...]) -> jax.Array:
+def _split(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     return jnp.stack(_threefry(key, _count(shape)), axis=-1)
 
 
-def _random_bits(key: Any, width: int, shape: tuple[int, ...]) -> jax.Array:
+def _random_bits(key: jax.Array, width: int, shape: tuple[int, ...]) -> jax.Array:
     x, y = _threefry(key, _count(shape))
     if width == 64:
         return (x.astype(jnp.uint64) << jnp.uint64(32)) | y.astype(jnp.uint64)
@@ -89,5 +90,5 @@ _IMPLEMENTATION = define_prng_impl(
 )
 
 
-def _key(seed: Any) -> jax.Array:
+def _key(seed: Scalar) -> Key:
     return jax.random.key(seed, impl=_IMPLEMENTATION)
