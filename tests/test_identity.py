@@ -93,6 +93,12 @@ def test_what_differs_is_named(part, changed):
     assert here.difference(there.kept()) == part
 
 
+def test_a_start_that_is_a_constant_is_traced_as_the_run_traces_it():
+    """The regulator's exact answers are computed at once where they can be, and must not be at its start."""
+    one, other = (identify(tc.problems.paper_lqr(sigma=s), {"Fast": tc.Fast()}, spec()) for s in (1.0, 1.0 + 1e-9))
+    assert one["Fast"].difference(other["Fast"].kept()) == "problem"
+
+
 def test_methods_are_told_by_their_numbers_and_by_their_program():
     methods = {"a": tc.Fast(), "b": tc.Fast(lam=0.5), "c": tc.Fast(order="fresh"), "again": tc.Fast()}
     _, found = fingerprint.of_run(held(TABLE), methods, x64=True)

@@ -38,30 +38,39 @@ def of_run(problem: ProblemSource, methods: Mapping[str, Method], *, x64: bool) 
 
 
 def _of_problem(problem: ProblemSource) -> str:
-    """All that a problem computes and records, or that a function of a key does in making one; nothing is drawn."""
+    """All that a problem computes and records, or that a function of a key does in making one; nothing is drawn.
 
-    def everything(key: Key) -> PyTree:
-        made = problem if isinstance(problem, Problem) else problem(key)
-        theta, omega, env = made.init(key)
-        x, env = made.draw(made.noise(key), theta, env)
-        known = made.measure(theta, omega) if hasattr(made, "measure") else {}
-        of_env = made.report(env) if hasattr(made, "report") else {}
-        return theta, omega, env, made.F(theta, omega, x), made.G(theta, omega, x), known, of_env
+    The iterates are arguments of the program, as they are in a run; a start that is a constant would be taken for one.
+    """
 
-    return _digest(jax.make_jaxpr(everything)(keys.start_key(0)))
+    def made(key: Key) -> Problem:
+        return problem if isinstance(problem, Problem) else problem(key)
+
+    def everything(key: Key, u: PyTree, theta: PyTree, omega: PyTree, env: PyTree) -> PyTree:
+        here = made(key)
+        x, after = here.draw(u, theta, env)
+        known = here.measure(theta, omega) if hasattr(here, "measure") else {}
+        of_env = here.report(env) if hasattr(here, "report") else {}
+        return here.init(key), here.noise(key), after, here.F(theta, omega, x), here.G(theta, omega, x), known, of_env
+
+    key = keys.start_key(0)
+    theta, omega, env = jax.eval_shape(lambda key: made(key).init(key), key)
+    u = jax.eval_shape(lambda key: made(key).noise(key), key)
+    return _digest(jax.make_jaxpr(everything)(key, u, theta, omega, env))
 
 
 def _of_methods(methods: list[Method], problem: Problem) -> list[str]:
     """Methods that differ only in numbers: their program is traced once, on the problem that they run on."""
 
-    def two_steps(method: Method, seed: jax.Array) -> tuple[Carry, PyTree]:
-        carry = lane_start(problem, method, seed)
-        for k in range(2):
-            carry = lane_step(problem, method, keys.step_stream(seed), carry, k)
-        return carry, metrics_of(problem, method, carry.state, carry.env)
+    def everything(method: Method, seed: jax.Array, carry: Carry, k: jax.Array) -> PyTree:
+        begin = lane_start(problem, method, seed)
+        after = lane_step(problem, method, keys.step_stream(seed), carry, k)
+        return begin, after, metrics_of(problem, method, carry.state, carry.env), method.estimate(carry.state)
 
     like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(np.shape(leaf), jnp.result_type(float)), methods[0])
-    program = jax.make_jaxpr(two_steps)(like, jnp.uint32(0))
+    seed, k = jnp.uint32(0), jnp.int32(0)
+    carry = jax.eval_shape(lambda method: lane_start(problem, method, seed), like)
+    program = jax.make_jaxpr(everything)(like, seed, carry, k)
     numbers = [[np.asarray(leaf, float) for leaf in jax.tree.leaves(method)] for method in methods]
     return [_digest(program, *leaves) for leaves in numbers]
 

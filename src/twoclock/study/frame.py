@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -52,6 +53,7 @@ class Case:
         """Seed-steps."""
         return self.steps * self.lanes
 
+    @cached_property
     def identities(self) -> dict[str, Identity]:
         """What the record of each method must be of."""
         spec = RunSpec.checked(self.steps, self.seeds, self.marks, bound=self.bound)
@@ -178,9 +180,8 @@ def _run(
     except record.StaleCheckpoint:  # of other settings, or torn: what it would save is less than what it costs to ask
         record.remove(checkpoint)
         fresh = go()
-    identities = case.identities()
     for method, result in fresh.items():
-        replace(result, spec={**result.spec, "identity": identities[method].kept()}).save(folder / _slug(method))
+        replace(result, spec={**result.spec, "identity": case.identities[method].kept()}).save(folder / _slug(method))
     record.remove(checkpoint)
     return {method: {**done, **fresh}[method] for method in case.methods}
 
@@ -190,8 +191,7 @@ def _finished(folder: Path, case: Case) -> dict[str, Result]:
     kept = {label: record.spec(folder / _slug(label)).get("identity", {}) for label in case.methods}
     if not any(kept.values()):
         return {}
-    wanted = case.identities()
-    same = [label for label in case.methods if wanted[label].difference(kept[label]) is None]
+    same = [label for label in case.methods if case.identities[label].difference(kept[label]) is None]
     return {label: load(folder / _slug(label)) for label in same}
 
 

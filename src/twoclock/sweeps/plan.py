@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from twoclock.core import InputError, Method, Problem, ProblemSource, PyTree
+from twoclock.core import InputError, Method, ProblemSource, PyTree
 from twoclock.engine import fingerprint, fit
 from twoclock.engine.instances import Instances, stand_in
 from twoclock.engine.lanes import by_program
 from twoclock.engine.rows import metrics_of
-from twoclock.engine.step import Carry, lane_start
+from twoclock.engine.step import lane_start
 from twoclock.paths import paths
 from twoclock.record.describe import Provenance, describe
 from twoclock.record.identity import Identity, RunSpec
@@ -160,13 +160,9 @@ def _even_share(whole: int, most: int, even: int = 1) -> int:
 def _sizes(instances: Instances, method: Method) -> tuple[list[str], int, int]:
     """The metrics of a run, the bytes that one lane carries, and those of its own instance of the problem."""
     problem = instances.example
-
-    def lane(problem: Problem, method: Method) -> tuple[Carry, dict[str, jax.Array]]:
-        carry = lane_start(problem, method, 0)
-        return carry, metrics_of(problem, method, carry.state, carry.env)
-
     numbers = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(np.shape(leaf), jnp.result_type(float)), method)
-    carry, row = jax.eval_shape(lane, problem, numbers)
+    carry = jax.eval_shape(lambda problem, method: lane_start(problem, method, 0), problem, numbers)
+    row = jax.eval_shape(metrics_of, problem, numbers, carry.state, carry.env)
     # An instance is there twice: among those of all seeds, and in its group.
     return list(row), _bytes((carry.state, carry.env)), 2 * _bytes(problem) if instances.per_seed else 0
 
