@@ -65,6 +65,7 @@ def test_the_averaged_setting_is_close_to_lstd():
     assert ours.history["error"].mean() < 1.6 * best.history["error"].mean()
 
 
-def test_a_size_that_is_not_positive_is_refused():
-    with pytest.raises(tc.InputError, match="`mean_sq_feature_norm` must be positive"):
-        tc.methods.averaged_tdc(0.0)
+def test_the_old_name_still_works():
+    with pytest.warns(DeprecationWarning, match=r"averaged\(square\)` is deprecated; write `methods.averaged_tdc\("):
+        old = tc.methods.averaged(square=5.0)
+    assert repr(old) == repr(tc.methods.averaged_tdc(5.0))

@@ -154,6 +154,27 @@ def test_another_transformation_is_another_run(tmp_path):
         tc.solve(problem, other, steps=50, seeds=2, checkpoint=tmp_path)
 
 
+@pytest.mark.parametrize("kind", [Standard, Fast])
+def test_the_old_names_still_work(kind):
+    adam = optax.scale_by_adam()
+    with pytest.warns(DeprecationWarning, match="is deprecated") as told:
+        method = kind(slow=adam, fast=None, project_slow=box, project_fast=simplex)
+    assert (method.transform_theta, method.transform_omega) == (adam, None)
+    assert (method.project_theta, method.project_omega) == (box, simplex)
+    assert (
+        sorted(str(w.message) for w in told)[0] == f"`{kind.__name__}(fast=…)` is deprecated; write `transform_omega=`"
+    )
+    assert len(told) == 4
+    with pytest.warns(DeprecationWarning, match=rf"`{kind.__name__}.slow` is deprecated; write `.transform_theta`"):
+        assert method.slow is adam
+    with (
+        pytest.warns(DeprecationWarning, match="slow"),
+        pytest.raises(tc.InputError, match="is given twice, also as `slow`"),
+    ):
+        kind(slow=adam, transform_theta=adam)
+    assert repr(method).endswith("transform_theta=scale_by_adam, project_theta=projection_box, project_omega=simplex)")
+
+
 @pytest.mark.parametrize("kind", [Standard, Fast, Polyak])
 def test_the_command_line_leaves_them_out(kind):
     made = options.of_method(kind)

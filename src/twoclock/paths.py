@@ -62,6 +62,14 @@ def with_setting(method: Method, path: str, value: Any) -> Method:
     return with_settings(method, {path: value})
 
 
+def check_field(method: Method, path: str, value: Any) -> None:
+    """Complain if the field at the path does not take the value, whatever the rest of the method is set to."""
+    for part in _split(path):
+        *owner, name = part.split(".")
+        thing: Any = _at(method, ".".join(owner)) if owner else method
+        dataclasses.replace(thing, **{name: value})
+
+
 def setting(method: Method, path: str) -> Any:
     """What is at the path; of paths joined by commas, at the first.
 

@@ -8,11 +8,10 @@ schedule is asked for, a plain number, any callable ``k -> value`` (an optax sch
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 import numbers
 import re
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -123,13 +122,13 @@ def as_schedule(value: ScheduleLike, name: str, most: float = math.inf) -> Sched
         most: the largest value that makes sense.
     """
     schedule = _read(value, name)
-    for k, size in _first_values(schedule):
-        if not 0 <= size < math.inf:
-            raise InputError(f"`{name}` must be finite and not negative, got {size:g} at k={k}; k starts at 0")
-        if size > most:
-            raise InputError(
-                f"`{name}` must not exceed {most:g}, got {size:g} at k={k}; take a smaller constant or a larger shift"
-            )
+    first = _first(schedule)
+    if first is not None and not 0 <= first < math.inf:
+        raise InputError(f"`{name}` must be finite and not negative, got {first:g} at k=0, the first step")
+    if first is not None and first > most:
+        raise InputError(
+            f"`{name}` must not exceed {most:g}, got {first:g} at k=0; take a smaller constant or a larger shift"
+        )
     return schedule
 
 
@@ -152,27 +151,18 @@ def _read(value: Any, name: str) -> Schedule:
     return value if is_schedule else Function(value)
 
 
-def _first_values(schedule: Schedule) -> Sequence[tuple[int, float]]:
-    """Some steps and the values there, as far as they can be told at once; none while the numbers are traced."""
+def _first(schedule: Schedule) -> float | None:
+    """The value at k = 0, the only step that every run takes and where ours are largest; None if it cannot be told."""
     if isinstance(schedule, Constant):
         schedule = Power(schedule.c, p=0.0)
-    if isinstance(schedule, Power):
-        leaves = jax.tree.leaves(schedule)
-        if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
-            return ()
-        c, p, shift, floor = map(float, leaves)
-        return ((0, max(c / shift**p, floor)),)  # the largest: it never grows
-    function: Any = schedule.function if isinstance(schedule, Function) else schedule
-    return _probe(function) if isinstance(function, Hashable) else _probe.__wrapped__(function)
-
-
-@functools.lru_cache(maxsize=256)
-def _probe(function: Callable[[Any], Any]) -> Sequence[tuple[int, float]]:
     try:
+        if isinstance(schedule, Power):  # in plain floats, so that a method made at import wakes no device
+            c, p, shift, floor = map(float, jax.tree.leaves(schedule))
+            return max(c / shift**p, floor)
         with jax.ensure_compile_time_eval():
-            return [(k, float(function(jnp.int32(k)))) for k in (0, *(10**i for i in range(7)))]
-    except Exception:  # whatever is wrong with it, the run will say in the function's own words
-        return ()
+            return float(schedule(jnp.int32(0)))
+    except Exception:  # numbers that are traced; or a fault in the user's function, which the run will tell
+        return None
 
 
 _NUMBER = r"([+-]?[0-9.]+(?:e[+-]?[0-9]+)?)"
