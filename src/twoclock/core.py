@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, dataclass_transform, runtime_checkable
 
 import jax
-from jaxtyping import Array, Float, PRNGKeyArray, ScalarLike
+from jaxtyping import Array, Float, ScalarLike
 from jaxtyping import PyTree as PyTree
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ else:
         return _TypeVar(name, **options)
 
 
-Key = PRNGKeyArray
+Key = Array
 Scalar = ScalarLike
 Floats = PyTree[Float[Array, "..."]]
 Operator = Callable[[PyTree, PyTree, PyTree], PyTree]
