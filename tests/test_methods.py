@@ -166,7 +166,10 @@ def test_precisions_may_be_mixed():
 
 
 def test_a_float64_state_is_not_stepped_in_float32():
-    state = tc.Fast().init(jnp.ones(2), jnp.ones(2))
+    ones = jnp.ones(2)
+    state = tc.Fast().init(ones, ones)
+    with jax.enable_x64(False):
+        assert tc.Fast().init(ones, ones).theta.dtype == jnp.float32  # a new one may start from it
     with jax.enable_x64(False), pytest.raises(tc.InputError, match="the state is float64 and JAX is set to float32"):
         tc.Fast().step(lambda t, w, x: t, lambda t, w, x: w, state, None, 0)
 

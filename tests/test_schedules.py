@@ -93,7 +93,7 @@ BAD = {
     "power of a mean": (lambda: tc.Polyak(tc.Fast(), power=-1.0), rf"`Polyak\(power=…\)` {NUMBER} -1"),
     "power in words": (lambda: tc.Polyak(power="2"), r"`Polyak\(power=…\)` must be a number, got '2'"),
     "power infinite": (lambda: tc.Polyak(power=float("inf")), rf"`Polyak\(power=…\)` {NUMBER} inf"),
-    "mean of a number": (lambda: tc.Polyak(0.5), r"`Polyak\(method=…\)` must be a method .* got float; try `tc.Fast"),
+    "mean of a number": (lambda: tc.Polyak(0.5), r"`Polyak\(method=…\)` must have init, step and estimate, got float"),
     "mean of a class": (lambda: tc.Polyak(tc.Fast), r"`Polyak\(method=…\)` .* the class Fast; call it, `Fast\(\)`"),
     "plug in a class": (lambda: tc.PlugIn(tc.Standard), r"`PlugIn\(method=…\)` .* the class Standard; call it"),
     "plug in a number": (lambda: tc.PlugIn(tc.Fast(), 3), r"`PlugIn\(model=…\)` must have prior, statistic and solve"),

@@ -114,7 +114,7 @@ def check_number(what: str, value: Any, rule: Callable[[float], bool], words: st
     if getattr(value, "ndim", 0):
         raise InputError(
             f"`{what}` must be one number, got an array of shape {tuple(value.shape)}; "
-            "for a grid of step sizes use `tc.grid`"
+            + (remedy or "for a grid of step sizes use `tc.grid`")
         )
     if isinstance(value, jax.core.Tracer):
         return

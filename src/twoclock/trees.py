@@ -66,14 +66,14 @@ def blend(mean: Sum, weight: Scalar, value: PyTree) -> Sum:
 
 
 def as_floats(name: str, tree: PyTree) -> Floats:
-    """The tree with arrays for leaves: NumPy's and plain floats in the precision that JAX has here, others refused."""
+    """The tree with arrays for leaves; float64 becomes float32 where JAX is set to that. Only floats are taken."""
 
     def convert(path: tuple[object, ...], leaf: object) -> Array:
         what = name + jax.tree_util.keystr(path)
         dtype = jnp.result_type(leaf) if isinstance(leaf, (int, float, complex)) else getattr(leaf, "dtype", None)
         if dtype is None or not jnp.issubdtype(dtype, jnp.floating):
             raise InputError(f"`{what}` must be floating point, got {dtype or type(leaf).__name__}; write 0.0 for 0")
-        return jnp.asarray(leaf, None if isinstance(leaf, jax.Array) else jax.dtypes.canonicalize_dtype(dtype))
+        return jnp.asarray(leaf, jax.dtypes.canonicalize_dtype(dtype))
 
     return jax.tree_util.tree_map_with_path(convert, tree)
 
