@@ -23,7 +23,7 @@ import twoclock as tc
 
 STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
 SETTINGS, SEEDS = 200, 50
-METHOD = tc.Fast(alpha="0.5/(k+1000)^0.5", beta="2/(k+1000)^0.5", lam="8/(k+10)^0.7")
+METHOD = tc.Fast(alpha="0.5/(k+1000)^0.5", beta="2/(k+1000)^0.5", lam="8/(k+20)^0.7")
 GRID = tc.grid(METHOD, **{"alpha.c": np.geomspace(0.05, 5, 20).tolist(), "lam.c": np.geomspace(1, 8, 10).tolist()})
 
 

@@ -104,7 +104,7 @@ def main(steps: int, seeds: int, exact_steps: int, out: Path | None) -> dict[str
         return jnp.clip(x, LOW, HIGH)
 
     # Thirty directions of very different sizes: Adam's scaling on the slow level, plain steps on the fast one.
-    dressed = {"slow": optax.scale_by_adam(b1=0.0, b2=0.999), "project_slow": inside}
+    dressed = {"transform_theta": optax.scale_by_adam(b1=0.0, b2=0.999), "project_theta": inside}
     slow, quick = tc.Power(60.0, shift=2_000.0), tc.Power(20.0, p=0.5, shift=1_000.0)
     methods = {"Fast": tc.Fast(slow, quick, 0.1, **dressed), "SOBA": tc.methods.Standard(slow, quick, **dressed)}
     results = tc.solve(problem, methods, steps, seeds)

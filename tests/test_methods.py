@@ -1,11 +1,14 @@
 """Each method against a recurrence worked by hand, in numbers that binary fractions hold exactly."""
 
+import decimal
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import twoclock as tc
+from twoclock.trees import Sum
 
 
 def F(theta, omega, x):
@@ -83,6 +86,116 @@ def test_polyak_weights():
     iterates = np.asarray([s.theta for s in states[1:]])
     want = np.average(iterates, weights=np.arange(1, 41) ** 2.5)
     np.testing.assert_allclose(method.estimate(states[-1])[0], want, rtol=1e-13)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-12), ("float32", 3e-6)])
+def test_polyak_weights_of_any_power(dtype, tolerance):
+    """Against weights in forty digits. 128 and 1e4 leave the range of floats at the steps 257 and 2."""
+    powers, steps = ["0", "0.5", "2.5", "128", "1e4"], 300
+    xs = np.random.default_rng(1).standard_normal(steps).astype(dtype)
+
+    @jax.jit
+    @jax.vmap
+    def means(power):
+        method = tc.Polyak(tc.Standard(alpha=1.0, beta=0.0), power=power)
+
+        def step(state, kx):
+            k, x = kx
+            state = method.step(lambda t, w, x: t - x, lambda t, w, x: w, state, x, k)
+            return state, (state.theta, method.estimate(state)[0])
+
+        start = method.init(jnp.zeros((), dtype), jnp.zeros((), dtype))
+        return jax.lax.scan(step, start, (jnp.arange(steps), jnp.asarray(xs)))[1]
+
+    with jax.enable_x64(dtype == "float64"), decimal.localcontext(prec=40):
+        iterates, got = means(jnp.asarray([float(power) for power in powers]))
+        for power, theta, mean in zip(powers, np.asarray(iterates), np.asarray(got), strict=True):
+            weights = [decimal.Decimal(k) ** decimal.Decimal(power) for k in range(1, steps + 1)]
+            for n in (1, 2, 10, steps):
+                total = sum(w * decimal.Decimal(float(t)) for w, t in zip(weights[:n], theta[:n], strict=True))
+                assert abs(float(mean[n - 1]) - float(total / sum(weights[:n]))) < tolerance
+
+
+def test_polyak_weights_stay_right_in_float32_over_many_steps():
+    """Σ (k/n)^power is (n+1)/2 for power 1 and (n+1)(2n+1)/6n for power 2; with 0 it is n, and beyond 2²⁴ too."""
+    with jax.enable_x64(False):
+
+        @jax.jit
+        @jax.vmap
+        def weights(power):
+            method = tc.Polyak(tc.Standard(0.0, 0.0), power=power)
+            start = method.init(jnp.zeros(()), jnp.zeros(()))
+            still = lambda t, w, x: t  # noqa: E731
+            return jax.lax.fori_loop(0, n, lambda k, s: method.step(still, still, s, None, k), start).weights.value
+
+        n = 200_000
+        got = weights(jnp.asarray([0.0, 1.0, 2.0]))
+    np.testing.assert_allclose(got, [n, (n + 1) / 2, (n + 1) * (2 * n + 1) / (6 * n)], rtol=1e-6)
+
+
+EVERY = [tc.Fast(), tc.Standard(), tc.Polyak(tc.Fast()), tc.PlugIn(tc.Standard()), tc.methods.Lstd()]
+
+
+@pytest.mark.parametrize("method", EVERY, ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize("theta", [np.ones(3), 1.0, {"a": np.float64(1), "b": jnp.ones(2, jnp.float32)}], ids=str)
+def test_in_a_loop_of_ones_own_outside_x64(method, theta):
+    """NumPy's float64 and plain floats become float32, compensated; types and structure stay from step to step."""
+
+    def F(theta, omega, x):
+        return jax.tree.map(lambda t: t if isinstance(t, jax.core.Tracer) else np.asarray(t, np.float64), theta)
+
+    with jax.enable_x64(False):
+        start = state = method.init(theta, (np.zeros(2), jnp.zeros(1)))
+        for k in range(3):
+            state = method.step(F, lambda t, w, x: w, state, None, k)
+        assert jax.tree.structure(state) == jax.tree.structure(start)
+        assert {leaf.dtype for leaf in jax.tree.leaves((state, method.estimate(state)))} == {jnp.dtype("float32")}
+        sums = jax.tree.leaves(state, is_leaf=lambda s: isinstance(s, Sum))
+        assert all(s.residue is not None for s in sums if isinstance(s, Sum))
+
+
+def test_precisions_may_be_mixed():
+    """θ in float32 is compensated, ω in float64 needs not be."""
+    state = tc.Fast().init(jnp.ones(2, jnp.float32), jnp.ones(2))
+    state = tc.Fast().step(lambda t, w, x: w, lambda t, w, x: t, state, None, 0)
+    assert (state.theta.dtype, state.f.dtype, state.omega.dtype, state.g.dtype) == tuple(
+        map(jnp.dtype, ("float32", "float32", "float64", "float64"))
+    )
+    assert state.slow.sum.residue is not None
+    assert state.fast.sum.residue is None
+
+
+def test_a_float64_state_is_not_stepped_in_float32():
+    ones = jnp.ones(2)
+    state = tc.Fast().init(ones, ones)
+    with jax.enable_x64(False):
+        assert tc.Fast().init(ones, ones).theta.dtype == jnp.float32  # a new one may start from it
+    with jax.enable_x64(False), pytest.raises(tc.InputError, match="the state is float64 and JAX is set to float32"):
+        tc.Fast().step(lambda t, w, x: t, lambda t, w, x: w, state, None, 0)
+
+
+@pytest.mark.parametrize("start", [np.zeros(2, int), 0, True, 1j, "zero"])
+def test_variables_are_floats(start):
+    for method in EVERY:
+        with pytest.raises(tc.InputError, match=r"`omega\['y'\]` must be floating point, got .*; write 0.0 for 0"):
+            method.init(np.zeros(2), {"y": start})
+
+
+@pytest.mark.parametrize(
+    ("thing", "text"),
+    [
+        (tc.Constant(0.5), "Constant(c=0.5)"),
+        (tc.Power(2.0, shift=20.0), "Power(c=2, shift=20)"),
+        (tc.Fast(), "Fast(α=2/(k+20), β=8/(k+40), λ=40/(k+160))"),
+        (tc.Fast(0.1, 1 / 3, "1/(k+2)", 1.0, "fresh"), "Fast(α=0.1, β=0.333333, λ=1/(k+2), λ_g=1, order='fresh')"),
+        (tc.Standard(np.float32(0.5), jnp.cbrt, project_theta=jnp.tanh), "Standard(α=0.5, β=cbrt, project_theta=tanh)"),
+        (tc.Polyak(tc.Standard(1, 2), power=2), "Polyak(method=Standard(α=1, β=2), power=2)"),
+        (tc.PlugIn(tc.methods.Lstd()), "PlugIn(method=Lstd())"),
+        (jax.tree.map(lambda c: np.full(3, c), tc.Standard(1.0, 2.0)), "Standard(α=float64[3], β=float64[3])"),
+    ],
+)
+def test_a_repr_is_one_short_line(thing, text):
+    assert repr(thing) == text
 
 
 STEPS = {"alpha": "0.5/(k+3)", "beta": "0.9/(k+2)^0.6"}

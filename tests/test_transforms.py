@@ -40,18 +40,18 @@ def walk(method, steps=5, start=(1.0, 0.0)):
     return state
 
 
-def before(method):
-    """The step as it was before there were transformations, for `Standard` and `Fast` in the paper's order."""
-    from twoclock.trees import blend, descend
+def plain(method):
+    """The formulas alone, for `Standard` and for `Fast` in the paper's order."""
 
     def step(state, x, k):
-        theta, omega = state[:2]
-        f, g = F(theta, omega, x), G(theta, omega, x)
-        if isinstance(method, Standard):
-            return descend(theta, method.alpha(k), f)[0], descend(omega, method.beta(k), g)[0]
+        theta, omega, *means = state
+        F_x, G_x = F(theta, omega, x), G(theta, omega, x)
+        f, g = means or (F_x, G_x)
+        moved = theta + -method.alpha(k) * f, omega + -method.beta(k) * g
+        if not means:
+            return moved
         lam = method.lam(k)
-        new_f, new_g = blend(state[2], lam, f)[0], blend(state[3], lam, g)[0]
-        return descend(theta, method.alpha(k), state[2])[0], descend(omega, method.beta(k), state[3])[0], new_f, new_g
+        return *moved, (1 - lam) * f + lam * F_x, (1 - lam) * g + lam * G_x
 
     return step
 
@@ -63,7 +63,7 @@ def test_without_them_nothing_changes_by_a_bit(method):
     state = method.init(v, v)
     assert len(jax.tree.leaves(state)) == (2 if isinstance(method, Standard) else 4)
     old = tuple(jax.tree.leaves(state))
-    ours, theirs = jax.jit(lambda s, k: method.step(F, G, s, v, k)), jax.jit(lambda s, k: before(method)(s, v, k))
+    ours, theirs = jax.jit(lambda s, k: method.step(F, G, s, v, k)), jax.jit(lambda s, k: plain(method)(s, v, k))
     for k in range(100):
         state, old = ours(state, k), theirs(old, k)
     for left, right in zip(jax.tree.leaves(state), old, strict=True):
@@ -72,14 +72,14 @@ def test_without_them_nothing_changes_by_a_bit(method):
 
 @pytest.mark.parametrize("kind", [Standard, Fast])
 def test_the_identity_changes_no_bit(kind):
-    plain, dressed = kind(0.1, 0.2), kind(0.1, 0.2, slow=optax.identity(), fast=optax.identity())
+    plain, dressed = kind(0.1, 0.2), kind(0.1, 0.2, transform_theta=optax.identity(), transform_omega=optax.identity())
     a, b = walk(plain), walk(dressed)
     assert (float(a.theta), float(a.omega)) == (float(b.theta), float(b.omega))
 
 
 def test_adam_by_hand():
     """Adam's two moments and their corrections on θ, in NumPy; ω steps plainly."""
-    state = walk(Standard(0.1, 0.2, slow=optax.scale_by_adam(b1=0.9, b2=0.99, eps=1e-8)))
+    state = walk(Standard(0.1, 0.2, transform_theta=optax.scale_by_adam(b1=0.9, b2=0.99, eps=1e-8)))
     theta, omega, m, s = 1.0, 0.0, 0.0, 0.0
     for k in range(5):
         f, g = theta + omega + 0.5 * k, omega - 2 * theta
@@ -92,8 +92,8 @@ def test_adam_by_hand():
 def test_projections_hold_at_every_step():
     problem = tc.problems.quadratic(dim=5)
     for method in (
-        Standard(0.1, 0.1, project_slow=simplex, project_fast=unit_ball),
-        Fast(0.1, 0.1, 0.3, project_slow=simplex, project_fast=unit_ball),
+        Standard(0.1, 0.1, project_theta=simplex, project_omega=unit_ball),
+        Fast(0.1, 0.1, 0.3, project_theta=simplex, project_omega=unit_ball),
     ):
         result = tc.solve(problem, method, steps=200, seeds=4)
         np.testing.assert_allclose(result.theta.sum(axis=1), 1.0, atol=1e-12)
@@ -112,13 +112,13 @@ def test_a_constrained_minimum_is_found():
         theta=0.0,
         omega=0.0,
     )
-    result = tc.solve(problem, Fast(0.05, 0.1, 0.3, project_slow=box), steps=2000, seeds=4)
+    result = tc.solve(problem, Fast(0.05, 0.1, 0.3, project_theta=box), steps=2000, seeds=4)
     assert np.abs(result.theta - 0.3).max() < 0.02
 
 
 def test_the_residue_of_float32_stays_right_at_a_wall():
     """Sitting at the wall and pushed against it, no debt of rounding is piled up that would hold θ there later."""
-    method = Standard(1e-3, 0.0, project_slow=box)
+    method = Standard(1e-3, 0.0, project_theta=box)
     theta = jnp.float32(0.3)
     state = method.init(theta, theta)
     step = jax.jit(lambda s, f, k: method.step(lambda *_: f, lambda *_: jnp.float32(0), s, None, k))
@@ -131,7 +131,7 @@ def test_the_residue_of_float32_stays_right_at_a_wall():
 
 def adam():
     chain = optax.chain(optax.clip_by_global_norm(1.0), optax.scale_by_adam())
-    return Fast(0.01, 0.02, 0.3, slow=chain, project_slow=box)
+    return Fast(0.01, 0.02, 0.3, transform_theta=chain, project_theta=box)
 
 
 @pytest.mark.parametrize("around", [lambda method: method, Polyak, tc.PlugIn])
@@ -149,24 +149,45 @@ def test_they_run_record_and_resume(around, tmp_path):
 def test_another_transformation_is_another_run(tmp_path):
     problem = tc.problems.quadratic(dim=3)
     tc.solve(problem, adam(), steps=50, seeds=2, checkpoint=tmp_path)
-    other = Fast(0.01, 0.02, 0.3, slow=optax.scale_by_adam(b1=0.5), project_slow=box)
+    other = Fast(0.01, 0.02, 0.3, transform_theta=optax.scale_by_adam(b1=0.5), project_theta=box)
     with pytest.raises(tc.InputError):
         tc.solve(problem, other, steps=50, seeds=2, checkpoint=tmp_path)
+
+
+@pytest.mark.parametrize("kind", [Standard, Fast])
+def test_the_old_names_still_work(kind):
+    adam = optax.scale_by_adam()
+    with pytest.warns(DeprecationWarning, match="is deprecated") as told:
+        method = kind(slow=adam, fast=None, project_slow=box, project_fast=simplex)
+    assert (method.transform_theta, method.transform_omega) == (adam, None)
+    assert (method.project_theta, method.project_omega) == (box, simplex)
+    assert (
+        sorted(str(w.message) for w in told)[0] == f"`{kind.__name__}(fast=…)` is deprecated; write `transform_omega=`"
+    )
+    assert len(told) == 4
+    with pytest.warns(DeprecationWarning, match=rf"`{kind.__name__}.slow` is deprecated; write `.transform_theta`"):
+        assert method.slow is adam
+    with (
+        pytest.warns(DeprecationWarning, match="slow"),
+        pytest.raises(tc.InputError, match="is given twice, also as `slow`"),
+    ):
+        kind(slow=adam, transform_theta=adam)
+    assert repr(method).endswith("transform_theta=scale_by_adam, project_theta=projection_box, project_omega=simplex)")
 
 
 @pytest.mark.parametrize("kind", [Standard, Fast, Polyak])
 def test_the_command_line_leaves_them_out(kind):
     made = options.of_method(kind)
-    assert not {"slow", "fast", "project_slow", "project_fast"} & set(made.__dataclass_fields__)
+    assert not {"transform_theta", "transform_omega", "project_theta", "project_omega"} & set(made.__dataclass_fields__)
     assert isinstance(options.build_method(kind, made()), kind)
 
 
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Fast(slow=optax.adam(1e-3)), "keep the sign of a direction"),
-        (lambda: Standard(fast="adam"), "must be an optax transformation"),
-        (lambda: Standard(project_slow=3), "must be a function from the variable to itself"),
+        (lambda: Fast(transform_theta=optax.adam(1e-3)), "keep the sign of a direction"),
+        (lambda: Standard(transform_omega="adam"), "must be an optax transformation"),
+        (lambda: Standard(project_theta=3), "must be a function from the variable to itself"),
     ],
 )
 def test_bad_input(make, words):

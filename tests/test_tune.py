@@ -169,7 +169,6 @@ def test_what_is_tried_keeps_the_order_at_every_step():
         (tc.Standard(0.2, 0.0), False, True),  # ω has no entries
         (tc.Fast(0.1, 0.0, 0.05), False, False),
         (tc.Fast(0.1, 0.2, 0.1), True, False),
-        (tc.Fast(0.1, 0.2, 1.1), True, False),
         (tc.Fast(0.1, 0.2, 0.3, lam_g=0.1), True, False),
         (tc.Polyak(tc.Fast(0.2, 0.1, 0.3)), True, False),
         (tc.Fast("1/(k+1)", "1/(k+10)", "2/(k+2)"), True, False),

@@ -3,17 +3,42 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any, Protocol, TypeVar, dataclass_transform, runtime_checkable
+import functools
+import warnings
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, dataclass_transform, runtime_checkable
 
 import jax
+from jaxtyping import Array, Float, ScalarLike
+from jaxtyping import PyTree as PyTree
 
-PyTree = Any
-Key = jax.Array
-Scalar = Any
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+else:
+    from typing import TypeVar as _TypeVar
+
+    def TypeVar(name: str, default: object = None, **options: object) -> _TypeVar:
+        """A type variable; its default is for type checkers (Python has it from 3.13 on)."""
+        return _TypeVar(name, **options)
+
+
+Key = Array
+Scalar = ScalarLike
+Floats = PyTree[Float[Array, "..."]]
 Operator = Callable[[PyTree, PyTree, PyTree], PyTree]
 
 C = TypeVar("C")
+T = TypeVar("T")
+
+if TYPE_CHECKING:
+    Given = Annotated[T, "what a user gives"]
+else:
+
+    class Given:
+        """A type for readers and type checkers alone: what takes the value checks it, and complains in words."""
+
+        def __class_getitem__(cls, kind: object) -> object:
+            return Annotated[object, kind]
 
 
 class InputError(ValueError):
@@ -24,15 +49,15 @@ class InputError(ValueError):
 class Schedule(Protocol):
     """A step size as a function of the step number, ``schedule(k) -> scalar`` for k = 0, 1, …"""
 
-    def __call__(self, k: Any) -> Any: ...
+    def __call__(self, k: Scalar) -> Array: ...
 
 
 @runtime_checkable
 class Problem(Protocol):
-    """Two noisy operators and where their noise comes from.
+    """Two noisy operators and where their noise comes from: all that a method may see.
 
-    This is the oracle half, all that a method may see. The truth half is optional and goes by name: ``h(theta)``,
-    ``omega_star(theta)`` and ``measure(theta, omega) -> {name: scalar}``; only tests and the recorder look at it.
+    A problem may also have ``report(env) -> {name: scalar}``, recorded beside its metrics. What is known of its answer
+    is in ``Truth``.
     """
 
     def init(self, key: Key) -> tuple[PyTree, PyTree, PyTree]:
@@ -56,20 +81,50 @@ ProblemSource = Problem | Callable[[Key], Problem]
 
 
 @runtime_checkable
-class Method(Protocol):
+class Truth(Protocol):
+    """What may be known of a problem's answer; only tests and the recorder look at it.
+
+    Each of the three is optional: a problem has those that it knows, and is asked with ``hasattr``.
+    """
+
+    def h(self, theta: PyTree) -> Scalar:
+        """The objective that θ minimises."""
+
+    def omega_star(self, theta: PyTree) -> PyTree:
+        """The root of the mean of G in ω, which ω tracks."""
+
+    def measure(self, theta: PyTree, omega: PyTree) -> Mapping[str, Scalar]:
+        """The metrics to record, by name."""
+
+
+@runtime_checkable
+class State(Protocol):
+    """What a method carries from step to step; the iterates are all that others may ask of it."""
+
+    @property
+    def theta(self) -> PyTree: ...
+    @property
+    def omega(self) -> PyTree: ...
+
+
+S = TypeVar("S", bound=State, default=Any)
+
+
+@runtime_checkable
+class Method(Protocol[S]):
     """One step of an algorithm, as a pure function of its state.
 
     A method may also have ``report(state) -> {name: scalar}``: what it knows of its own progress, recorded beside the
     problem's metrics.
     """
 
-    def init(self, theta: PyTree, omega: PyTree) -> Any:
+    def init(self, theta: PyTree, omega: PyTree) -> S:
         """A state with ``.theta`` and ``.omega``, the current iterates."""
 
-    def step(self, F: Operator, G: Operator, state: Any, x: PyTree, k: Any) -> Any:
+    def step(self, F: Operator, G: Operator, state: S, x: PyTree, k: Scalar) -> S:
         """The state after step k on the sample x."""
 
-    def estimate(self, state: Any) -> tuple[PyTree, PyTree]:
+    def estimate(self, state: S) -> tuple[PyTree, PyTree]:
         """The θ, ω to report; averaged methods differ here from the iterates."""
 
 
@@ -82,9 +137,12 @@ def static(default: Any = dataclasses.MISSING) -> Any:
 def pytree(cls: type[C]) -> type[C]:
     """Make a class a frozen dataclass and a pytree: plain fields are leaves, ``static`` ones belong to the structure.
 
-    Unflattening does not call ``__init__``: a pytree of tracers or of stacked numbers is not argued with.
+    Unflattening does not call ``__init__``: JAX rebuilds objects with tracers or stacked arrays in their fields, which
+    the checks of a constructor would refuse.
     """
-    new = dataclasses.dataclass(frozen=True, eq=False)(cls)
+    if "__repr__" not in vars(cls):
+        cls.__repr__ = _short  # type: ignore[method-assign]
+    new = dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)
     fields = dataclasses.fields(new)  # type: ignore[arg-type]
     leaves = tuple(f.name for f in fields if not f.metadata.get("static"))
     fixed = tuple(f.name for f in fields if f.metadata.get("static"))
@@ -104,3 +162,77 @@ def pytree(cls: type[C]) -> type[C]:
 
     jax.tree_util.register_pytree_with_keys(new, flatten_with_keys, unflatten, flatten)
     return new
+
+
+_LETTERS = {"alpha": "α", "beta": "β", "lam": "λ", "lam_g": "λ_g"}
+
+
+def _short(obj: Any) -> str:
+    """One line: the class, its methods and schedules, and of its other fields those that differ from their default."""
+    shown = []
+    for field in dataclasses.fields(obj):
+        value = getattr(obj, field.name)
+        plain = value is None or isinstance(value, (bool, int, float, str))
+        if not (value is field.default or (plain and value == field.default)) or hasattr(value, "step"):
+            shown.append(f"{_LETTERS.get(field.name, field.name)}={brief(value)}")
+    return f"{type(obj).__name__}({', '.join(shown)})"
+
+
+def brief(value: Any) -> str:
+    """A field's value in a word: numbers to six digits, an array by its type and shape, a function by its name."""
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        concrete = value.shape == () and not isinstance(value, jax.core.Tracer)
+        return f"{value.item():g}" if concrete else f"{value.dtype}{list(value.shape)}"
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {brief(item)}" for key, item in value.items()) + "}"
+    if hasattr(value, "init") and hasattr(value, "update"):  # an optax transformation, named by what made it
+        return getattr(value.init, "__qualname__", type(value).__name__).split(".")[0]
+    if isinstance(value, (tuple, list)):
+        return f"({', '.join(map(brief, value))})"
+    if dataclasses.is_dataclass(value):
+        return str(value)
+    value = getattr(value, "func", value)  # of a partial
+    return getattr(value, "__qualname__", None) or repr(value)
+
+
+def renamed(**new_names: str) -> Callable[[type[C]], type[C]]:
+    """Accept the old names of fields, in the constructor and as attributes, with a DeprecationWarning.
+
+    Args:
+        new_names: old name → new name, for fields whose default is None.
+    """
+
+    def decorate(cls: type[C]) -> type[C]:
+        init = cls.__init__
+
+        @functools.wraps(init)
+        def accepting(self: C, *args: Any, **given: Any) -> None:
+            for old in new_names.keys() & given.keys():
+                new = new_names[old]
+                warn_renamed(f"`{cls.__name__}({old}=…)`", f"`{new}=`")
+                value = given.pop(old)
+                if given.get(new) is not None and value is not None:
+                    raise InputError(f"`{cls.__name__}({new}=…)` is given twice, also as `{old}`; leave out `{old}`")
+                given[new] = given.get(new) if value is None else value
+            init(self, *args, **given)
+
+        def alias(old: str, new: str) -> property:
+            def read(self: C) -> Any:
+                warn_renamed(f"`{cls.__name__}.{old}`", f"`.{new}`")
+                return getattr(self, new)
+
+            return property(read, doc=f"The old name of ``{new}``.")
+
+        cls.__init__ = accepting  # type: ignore[method-assign, assignment]
+        for old, new in new_names.items():
+            setattr(cls, old, alias(old, new))
+        return cls
+
+    return decorate
+
+
+def warn_renamed(old: str, new: str) -> None:
+    """Say that a name is deprecated, at the line that used it."""
+    warnings.warn(f"{old} is deprecated; write {new}", DeprecationWarning, stacklevel=3)

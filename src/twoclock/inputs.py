@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+import math
+import numbers
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+import jax
 import numpy as np
 
 from twoclock.core import InputError, Method, Problem, ProblemSource
@@ -24,9 +27,11 @@ def check_problem(problem: object) -> ProblemSource:
     return problem
 
 
-def check_method(method: object) -> Method:
+def check_method(method: object, name: str = "method") -> Method:
+    if isinstance(method, type):  # a class has the functions of its objects and would pass for one
+        raise InputError(f"`{name}` must be a method, got the class {method.__name__}; call it, `{method.__name__}()`")
     if not isinstance(method, Method):
-        raise InputError(f"`method` must have init, step and estimate, got {type(method).__name__}; try tc.Fast()")
+        raise InputError(f"`{name}` must have init, step and estimate, got {type(method).__name__}; try tc.Fast()")
     return method
 
 
@@ -102,6 +107,22 @@ def number(name: str, value: Any, least: int, *, above: bool = False) -> float:
             f"`{name}` must be a finite number {'above' if above else 'of at least'} {least:g}, got {new:g}"
         )
     return new
+
+
+def check_number(what: str, value: Any, rule: Callable[[float], bool], words: str, remedy: str = "") -> None:
+    """Complain unless ``value`` is one finite number that keeps the rule; a tracer was checked when it was a number."""
+    if getattr(value, "ndim", 0):
+        raise InputError(
+            f"`{what}` must be one number, got an array of shape {tuple(value.shape)}; "
+            + (remedy or "for a grid of step sizes use `tc.grid`")
+        )
+    if isinstance(value, jax.core.Tracer):
+        return
+    real = isinstance(value, numbers.Real) or (hasattr(value, "dtype") and np.issubdtype(value.dtype, np.number))
+    if not real or isinstance(value, (bool, np.bool)) or np.iscomplexobj(value):
+        raise InputError(f"`{what}` must be a number, got {value!r}")
+    if not (math.isfinite(value) and rule(float(value))):
+        raise InputError(f"`{what}` must {words}, got {float(value):g}" + (f"; {remedy}" if remedy else ""))
 
 
 def matrix(name: str, value: Any) -> np.ndarray:

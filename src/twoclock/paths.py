@@ -45,9 +45,11 @@ def grid(method: Method, **values: Any) -> dict[str, Method]:
 
 def with_settings(method: Method, values: dict[str, Any]) -> Method:
     """The method with each path set to its value."""
-    for path, value in values.items():
-        method = with_setting(method, path, value)
-    return method
+    # All at once: a method on the way from one setting to the other may break a rule that both keep.
+    changes = {tuple(part.split(".")): value for path, value in values.items() for part in _split(path)}
+    for names in changes:
+        _at(method, ".".join(names))
+    return _replace(method, changes)
 
 
 def with_setting(method: Method, path: str, value: Any) -> Method:
@@ -57,10 +59,15 @@ def with_setting(method: Method, path: str, value: Any) -> Method:
     >>> str(with_setting(tc.Polyak(tc.Fast()), "method.alpha.c", 0.5).method.alpha)
     '0.5/(k+20)'
     """
+    return with_settings(method, {path: value})
+
+
+def check_field(method: Method, path: str, value: Any) -> None:
+    """Complain if the field at the path does not take the value, whatever the rest of the method is set to."""
     for part in _split(path):
-        _at(method, part)
-        method = _replace(method, part.split("."), value)
-    return method
+        *owner, name = part.split(".")
+        thing: Any = _at(method, ".".join(owner)) if owner else method
+        dataclasses.replace(thing, **{name: value})
 
 
 def setting(method: Method, path: str) -> Any:
@@ -121,6 +128,13 @@ def _at(method: Method, part: str) -> Any:
     return thing
 
 
-def _replace(thing: Any, names: list[str], value: Any) -> Any:
-    first, *rest = names
-    return dataclasses.replace(thing, **{first: _replace(getattr(thing, first), rest, value) if rest else value})
+def _replace(thing: Any, changes: dict[tuple[str, ...], Any]) -> Any:
+    whole = {names[0]: value for names, value in changes.items() if len(names) == 1}
+    inside: dict[str, dict[tuple[str, ...], Any]] = {}
+    for (first, *rest), value in changes.items():
+        if rest:
+            inside.setdefault(first, {})[tuple(rest)] = value
+    if whole.keys() & inside.keys():  # a new schedule, and then a number in it
+        thing, whole = dataclasses.replace(thing, **whole), {}
+    parts = {name: _replace(getattr(thing, name), change) for name, change in inside.items()}
+    return dataclasses.replace(thing, **whole, **parts)

@@ -7,16 +7,34 @@ schedule is asked for, a plain number, any callable ``k -> value`` (an optax sch
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import numbers
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
 
-from twoclock.core import InputError, Schedule, pytree, static
+from twoclock.core import Given, InputError, Scalar, Schedule, brief, pytree, static
+from twoclock.inputs import check_number
+
+ScheduleLike = Given[Schedule | Callable[[Any], Any] | float | str]
+
+if TYPE_CHECKING:  # a field that is set to anything that means a schedule, and read as a schedule
+
+    class StepSize:
+        def __get__(self, obj: object, owner: object = None) -> Schedule: ...
+        def __set__(self, obj: object, value: ScheduleLike) -> None: ...
+
+    class OptionalStepSize:
+        def __get__(self, obj: object, owner: object = None) -> Schedule | None: ...
+        def __set__(self, obj: object, value: ScheduleLike | None) -> None: ...
+else:
+    StepSize = OptionalStepSize = Given[Schedule]
 
 
 @pytree
@@ -27,16 +45,16 @@ class Constant:
     0.5
     """
 
-    c: Any
+    c: Given[Scalar]
 
     def __post_init__(self) -> None:
-        as_number("Constant(c=…)", self.c, lambda v: v >= 0, "be a finite number that is not negative")
+        check_number("Constant(c=…)", self.c, lambda v: v >= 0, "be a finite number that is not negative")
 
-    def __call__(self, k: Any) -> Any:
+    def __call__(self, k: Scalar) -> Float[Array, ""]:
         return jnp.asarray(self.c, float)
 
     def __str__(self) -> str:
-        return f"{self.c:g}"
+        return brief(self.c)
 
 
 @pytree
@@ -49,25 +67,25 @@ class Power:
     0.5
     """
 
-    c: Any
-    p: Any = 1.0
-    shift: Any = 1.0
-    floor: Any = 0.0
+    c: Given[Scalar]
+    p: Given[Scalar] = 1.0
+    shift: Given[Scalar] = 1.0
+    floor: Given[Scalar] = 0.0
 
     def __post_init__(self) -> None:
-        as_number("Power(c=…)", self.c, lambda v: v >= 0, "be a finite number that is not negative")
-        as_number("Power(p=…)", self.p, lambda v: 0 <= v <= 1, "lie in [0, 1]", "for a constant use `Constant(c)`")
-        as_number("Power(shift=…)", self.shift, lambda v: v > 0, "be positive", "k starts at 0, so use `shift=1.0`")
-        as_number("Power(floor=…)", self.floor, lambda v: v >= 0, "be a finite number that is not negative")
+        check_number("Power(c=…)", self.c, lambda v: v >= 0, "be a finite number that is not negative")
+        check_number("Power(p=…)", self.p, lambda v: 0 <= v <= 1, "lie in [0, 1]", "for a constant use `Constant(c)`")
+        check_number("Power(shift=…)", self.shift, lambda v: v > 0, "be positive", "k starts at 0, so use `shift=1.0`")
+        check_number("Power(floor=…)", self.floor, lambda v: v >= 0, "be a finite number that is not negative")
 
-    def __call__(self, k: Any) -> Any:
+    def __call__(self, k: Scalar) -> Float[Array, ""]:
         n = jnp.asarray(k, float) + self.shift
         return jnp.maximum(self.c / n**self.p, jnp.asarray(self.floor, float))
 
     def __str__(self) -> str:
-        power = "" if self.p == 1 else f"^{self.p:g}"
-        text = f"{self.c:g}/(k+{self.shift:g}){power}"
-        return f"max({text}, {self.floor:g})" if self.floor else text
+        power = "" if _is(self.p, 1.0) else f"^{brief(self.p)}"
+        text = f"{brief(self.c)}/(k+{brief(self.shift)}){power}"
+        return text if _is(self.floor, 0.0) else f"max({text}, {brief(self.floor)})"
 
 
 @pytree
@@ -76,30 +94,80 @@ class Function:
 
     function: Callable[[Any], Any] = static()
 
-    def __call__(self, k: Any) -> Any:
+    def __call__(self, k: Scalar) -> Array:
         return jnp.asarray(self.function(k), float)
 
     def __str__(self) -> str:
-        return getattr(self.function, "__qualname__", type(self.function).__name__)
+        return brief(self.function)
 
 
-def as_schedule(value: Any, name: str) -> Schedule:
-    """The schedule that a user means by a schedule, a number, a text or a callable; ``name`` is for the complaint."""
+def step_size(default: str | None, most: float = math.inf) -> Any:
+    """A field of a method that holds a schedule whose values do not exceed ``most``; see ``read_step_sizes``."""
+    return dataclasses.field(default=default, metadata={"most": most})
+
+
+def read_step_sizes(method: Any) -> None:
+    """Turn what the user gave for each ``step_size`` of a new method into a schedule; None stays None."""
+    for field in dataclasses.fields(method):
+        value = getattr(method, field.name)
+        if "most" in field.metadata and not (value is None and field.default is None):
+            object.__setattr__(method, field.name, as_schedule(value, field.name, field.metadata["most"]))
+
+
+def as_schedule(value: ScheduleLike, name: str, most: float = math.inf) -> Schedule:
+    """The schedule that a user means by a schedule, a number, a text or a callable.
+
+    Args:
+        name: what to call it in a complaint.
+        most: the largest value that makes sense.
+    """
+    schedule = _read(value, name)
+    first = _first(schedule)
+    if first is not None and not 0 <= first < math.inf:
+        raise InputError(f"`{name}` must be finite and not negative, got {first:g} at k=0, the first step")
+    if first is not None and first > most:
+        raise InputError(
+            f"`{name}` must not exceed {most:g}, got {first:g} at k=0; take a smaller constant or a larger shift"
+        )
+    return schedule
+
+
+def _read(value: Any, name: str) -> Schedule:
     if isinstance(value, str):
         return parse(value, name)
-    if isinstance(value, numbers.Real) or (hasattr(value, "ndim") and hasattr(value, "dtype")):
-        return Constant(_scalar(value, name))
+    is_array = hasattr(value, "ndim") and hasattr(value, "dtype")
+    if is_array or (isinstance(value, numbers.Real) and not isinstance(value, bool)):
+        check_number(name, value, lambda v: v >= 0, "be a finite number that is not negative")
+        return Constant(value if is_array or isinstance(value, (int, float)) else float(value))
+    if isinstance(value, type):
+        raise InputError(f"`{name}` must be a schedule, got the class {value.__name__}; call it, `Power(0.5)`")
     if not callable(value):
         raise InputError(
             f"`{name}` must be a number, a schedule or a function k -> value, got {type(value).__name__}; "
             "try `Power(c, p, shift)`"
         )
     # A schedule class keeps its numbers as leaves; a bare function has none and belongs to the program.
-    return value if hasattr(type(value), "__dataclass_fields__") else Function(value)
+    is_schedule: bool = dataclasses.is_dataclass(value)
+    return value if is_schedule else Function(value)
 
 
-_NUMBER = r"([0-9.]+(?:e[+-]?[0-9]+)?)"
-_POWER = re.compile(rf"{_NUMBER}/\(?k(?:\+{_NUMBER})?\)?(?:(?:\^|\*\*){_NUMBER})?")
+def _first(schedule: Schedule) -> float | None:
+    """The value at k = 0, the only step that every run takes and where ours are largest; None if it cannot be told."""
+    if isinstance(schedule, Constant):
+        schedule = Power(schedule.c, p=0.0)
+    try:
+        if isinstance(schedule, Power):  # in plain floats, so that a method made at import wakes no device
+            c, p, shift, floor = map(float, jax.tree.leaves(schedule))
+            return max(c / shift**p, floor)
+        with jax.ensure_compile_time_eval():
+            return float(schedule(jnp.int32(0)))
+    except Exception:  # numbers that are traced; or a fault in the user's function, which the run will tell
+        return None
+
+
+_NUMBER = r"([+-]?[0-9.]+(?:e[+-]?[0-9]+)?)"
+_POWER = re.compile(rf"{_NUMBER}/\(k\+{_NUMBER}\)(?:(?:\^|\*\*){_NUMBER})?")
+_UNSHIFTED = re.compile(rf"{_NUMBER}/(?:k|\(k\))((?:\^|\*\*){_NUMBER})?")
 _FLOORED = re.compile(rf"max\((.+),{_NUMBER}\)")
 
 
@@ -117,7 +185,10 @@ def parse(text: str, name: str = "schedule") -> Schedule:
                 return Power(inner.c, inner.p, inner.shift, float(floored[2]))
         if power := _POWER.fullmatch(bare):
             c, shift, p = power.groups()
-            return Power(float(c), float(p or 1), float(shift or 1))
+            return Power(float(c), float(p or 1), float(shift))
+        if unshifted := _UNSHIFTED.fullmatch(bare):
+            shifted = f"{unshifted[1]}/(k+1){unshifted[2] or ''}"
+            raise InputError(f"`{name}` must be finite at k=0, where {text!r} is not; write `{shifted}`")
         return Constant(float(bare))
     except InputError:
         raise
@@ -127,23 +198,5 @@ def parse(text: str, name: str = "schedule") -> Schedule:
         ) from None
 
 
-def _scalar(value: Any, name: str) -> Any:
-    if getattr(value, "ndim", 0):
-        raise InputError(
-            f"`{name}` must be one number, got an array of shape {tuple(value.shape)}; "
-            "for a grid of step sizes use `tc.grid`"
-        )
-    return value
-
-
-def as_number(what: str, value: Any, rule: Callable[[Any], bool], words: str, remedy: str = "") -> None:
-    """Complain unless ``value`` is one finite number that keeps the rule; a tracer was checked when it was a number."""
-    _scalar(value, what)
-    if isinstance(value, jax.core.Tracer):
-        return
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise InputError(f"`{what}` must be a number, got {value!r}") from None
-    if not (math.isfinite(number) and rule(number)):
-        raise InputError(f"`{what}` must {words}, got {number:g}" + (f"; {remedy}" if remedy else ""))
+def _is(value: Scalar, number: float) -> bool:
+    return np.ndim(value) == 0 and not isinstance(value, jax.core.Tracer) and bool(value == number)

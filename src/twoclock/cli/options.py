@@ -47,7 +47,7 @@ def of_factory(factory: Callable[..., Any]) -> type:
 def of_method(method: Any) -> type:
     """A dataclass with a field for each field of a method: schedules as text, a method inside a method nested."""
     words = argument_help(method.__doc__)
-    hints = typing.get_type_hints(method)
+    hints = typing.get_type_hints(method, include_extras=True)
     fields: list[tuple[str, Any, Any]] = []
     for f in dataclasses.fields(method):
         if _is_object(f):
@@ -57,7 +57,9 @@ def of_method(method: Any) -> type:
             fields.append((f.name, inner, dataclasses.field(default_factory=inner)))
             continue
         kind: Any = hints[f.name]
-        if kind is Any:
+        if typing.get_origin(kind) is Annotated:  # core.Given, which holds the real type
+            kind = kind.__metadata__[0]
+        if kind not in (bool, int, float, str) and typing.get_origin(kind) is not typing.Literal:
             kind = float if isinstance(f.default, float) else str if isinstance(f.default, str) else str | None
         fields.append((f.name, _with_help(kind, words.get(f.name)), f.default))
     return dataclasses.make_dataclass("MethodOptions", fields)

@@ -1,6 +1,6 @@
 """One method, one file."""
 
-from twoclock.methods.averaged import averaged
+from twoclock.methods.averaged_tdc import averaged, averaged_tdc
 from twoclock.methods.fast import Fast
 from twoclock.methods.known import ma_soba, sgda, soba, ttsa
 from twoclock.methods.lstd import Lstd
@@ -8,4 +8,16 @@ from twoclock.methods.plug_in import PlugIn
 from twoclock.methods.polyak import Polyak
 from twoclock.methods.standard import Standard
 
-__all__ = ["Fast", "Lstd", "PlugIn", "Polyak", "Standard", "averaged", "ma_soba", "sgda", "soba", "ttsa"]
+__all__ = [
+    "Fast",
+    "Lstd",
+    "PlugIn",
+    "Polyak",
+    "Standard",
+    "averaged",
+    "averaged_tdc",
+    "ma_soba",
+    "sgda",
+    "soba",
+    "ttsa",
+]

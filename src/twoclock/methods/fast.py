@@ -2,27 +2,45 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
-from twoclock.core import InputError, Operator, PyTree, pytree, static
+from twoclock import trees
+from twoclock.core import Given, InputError, Operator, PyTree, Scalar, pytree, renamed, static
 from twoclock.methods import moves
-from twoclock.schedules import as_schedule
-from twoclock.trees import blend, residue, sqnorm
+from twoclock.methods.moves import Projection, Transformation, Variable, move
+from twoclock.schedules import OptionalStepSize, StepSize, read_step_sizes, step_size
+from twoclock.trees import Sum, blend, sqnorm
 
 
 @pytree
 class FastState:
-    theta: PyTree
-    omega: PyTree
-    f: PyTree
-    g: PyTree
-    low: tuple[PyTree, PyTree, PyTree, PyTree]
-    memory: tuple[PyTree, PyTree]
+    slow: Variable
+    fast: Variable
+    mean_F: Sum
+    mean_G: Sum
+
+    @property
+    def theta(self) -> PyTree:
+        return self.slow.value
+
+    @property
+    def omega(self) -> PyTree:
+        return self.fast.value
+
+    @property
+    def f(self) -> PyTree:
+        return self.mean_F.value
+
+    @property
+    def g(self) -> PyTree:
+        return self.mean_G.value
 
 
+@renamed(**moves.OLD_NAMES)
 @pytree
 class Fast:
     """The fast two-time-scale stochastic gradient method.
@@ -42,13 +60,13 @@ class Fast:
     Args:
         alpha: step size of the slow variable θ.
         beta: step size of the fast variable ω.
-        lam: averaging weight λ of F, and of G unless ``lam_g`` is given. The theory wants α ≤ β ≤ λ ≤ ¼.
+        lam: averaging weight λ ≤ 1 of F, and of G unless ``lam_g`` is given. The theory wants α ≤ β ≤ λ ≤ ¼.
         lam_g: averaging weight of G.
         order: "paper", "fresh" or "fresh-g".
-        slow: an optax transformation of the direction f, such as ``optax.scale_by_adam()``.
-        fast: an optax transformation of the direction g.
-        project_slow: a function onto the set that θ must stay in, such as ``optax.projections.projection_simplex``.
-        project_fast: the same for ω.
+        transform_theta: an optax transformation of the direction f, such as ``optax.scale_by_adam()``.
+        transform_omega: an optax transformation of the direction g.
+        project_theta: a function onto the set that θ must stay in, such as ``optax.projections.projection_simplex``.
+        project_omega: the same for ω.
 
     >>> import twoclock as tc
     >>> method = tc.Fast(alpha=tc.Power(0.5, shift=10), beta=tc.Power(1.0, shift=10), lam=tc.Power(2.0, shift=10))
@@ -56,49 +74,42 @@ class Fast:
     Reference: Zeng & Doan, Algorithm 1, eqs. (alg:update_decision) and (eq:update_auxiliary).
     """
 
-    alpha: Any = "2/(k+20)"
-    beta: Any = "8/(k+40)"
-    lam: Any = "40/(k+160)"
-    lam_g: Any = None
-    order: Literal["paper", "fresh", "fresh-g"] = static(default="paper")
-    slow: Any = static(default=None)
-    fast: Any = static(default=None)
-    project_slow: Any = static(default=None)
-    project_fast: Any = static(default=None)
+    alpha: StepSize = step_size("2/(k+20)")
+    beta: StepSize = step_size("8/(k+40)")
+    lam: StepSize = step_size("40/(k+160)", most=1.0)
+    lam_g: OptionalStepSize = step_size(None, most=1.0)
+    order: Given[Literal["paper", "fresh", "fresh-g"]] = static(default="paper")
+    transform_theta: Given[Transformation | None] = static(default=None)
+    transform_omega: Given[Transformation | None] = static(default=None)
+    project_theta: Given[Projection | None] = static(default=None)
+    project_omega: Given[Projection | None] = static(default=None)
 
     def __post_init__(self) -> None:
         if self.order not in ("paper", "fresh", "fresh-g"):
             raise InputError(f"`Fast(order=…)` must be 'paper', 'fresh' or 'fresh-g', got {self.order!r}")
-        for name in ("alpha", "beta", "lam"):
-            object.__setattr__(self, name, as_schedule(getattr(self, name), name))
-        if self.lam_g is not None:
-            object.__setattr__(self, "lam_g", as_schedule(self.lam_g, "lam_g"))
+        read_step_sizes(self)
         moves.check(self)
 
     def init(self, theta: PyTree, omega: PyTree) -> FastState:
-        theta, omega, memory = moves.start(self, theta, omega)
-        f, g = jax.tree.map(jnp.zeros_like, (theta, omega))
-        return FastState(theta, omega, f, g, residue(theta, omega, f, g), memory)
+        slow = moves.start("theta", theta, self.transform_theta, self.project_theta)
+        fast = moves.start("omega", omega, self.transform_omega, self.project_omega)
+        f, g = jax.tree.map(jnp.zeros_like, (slow.value, fast.value))
+        return FastState(slow, fast, trees.start(f), trees.start(g))
 
-    def step(self, F: Operator, G: Operator, state: FastState, x: PyTree, k: Any) -> FastState:
-        theta, omega, f, g = state.theta, state.omega, state.f, state.g
-        low_theta, low_omega, low_f, low_g = state.low
+    def step(self, F: Operator, G: Operator, state: FastState, x: PyTree, k: Scalar) -> FastState:
+        theta, omega, f, g = state.theta, state.omega, state.mean_F, state.mean_G
         lam = self.lam(k)
         lam_g = lam if self.lam_g is None else self.lam_g(k)
-        new_f, low_f = blend(f, lam, F(theta, omega, x), low_f)
-        new_g, low_g = blend(g, lam_g, G(theta, omega, x), low_g)
-        along_f, along_g = new_f if self.order == "fresh" else f, g if self.order == "paper" else new_g
-        of_slow, of_fast = state.memory
-        theta, low_theta, of_slow = moves.move(
-            theta, self.alpha(k), along_f, low_theta, self.slow, of_slow, self.project_slow
-        )
-        omega, low_omega, of_fast = moves.move(
-            omega, self.beta(k), along_g, low_omega, self.fast, of_fast, self.project_fast
-        )
-        return FastState(theta, omega, new_f, new_g, (low_theta, low_omega, low_f, low_g), (of_slow, of_fast))
+        new_f = blend(f, lam, F(theta, omega, x))
+        new_g = blend(g, lam_g, G(theta, omega, x))
+        along_f = new_f if self.order == "fresh" else f
+        along_g = g if self.order == "paper" else new_g
+        slow = move(state.slow, self.alpha(k), along_f.value, self.transform_theta, self.project_theta)
+        fast = move(state.fast, self.beta(k), along_g.value, self.transform_omega, self.project_omega)
+        return FastState(slow, fast, new_f, new_g)
 
     def estimate(self, state: FastState) -> tuple[PyTree, PyTree]:
         return state.theta, state.omega
 
-    def report(self, state: FastState) -> dict[str, jax.Array]:
+    def report(self, state: FastState) -> dict[str, Float[Array, ""]]:
         return {"f_sq": sqnorm(state.f), "g_sq": sqnorm(state.g)}

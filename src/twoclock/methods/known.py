@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from twoclock.core import Given
 from twoclock.methods.fast import Fast
 from twoclock.methods.standard import Standard
-from twoclock.schedules import Power
+from twoclock.schedules import Power, ScheduleLike
 
 
-def soba(alpha: Any, beta: Any) -> Standard:
+def soba(alpha: ScheduleLike, beta: ScheduleLike) -> Standard:
     """The stochastic bilevel algorithm: all of x, y, v step along their own noisy directions.
 
         x ← x − α D_x,   y ← y − β D_y,   v ← v − β D_v        on `bilevel(…, v_scale=1.0)`
@@ -19,7 +18,7 @@ def soba(alpha: Any, beta: Any) -> Standard:
     return Standard(alpha, beta)
 
 
-def ma_soba(alpha: Any, beta: Any, lam: Any) -> Fast:
+def ma_soba(alpha: ScheduleLike, beta: ScheduleLike, lam: ScheduleLike) -> Fast:
     """SOBA with a moving average of the hypergradient, and of nothing else.
 
         x ← x − α h,   (y, v) ← (y, v) − β (D_y, D_v),   h ← (1 − λ) h + λ D_x        on `bilevel(…, v_scale=1.0)`
@@ -30,7 +29,9 @@ def ma_soba(alpha: Any, beta: Any, lam: Any) -> Fast:
     return Fast(alpha, beta, lam, lam_g=1.0, order="fresh-g")
 
 
-def ttsa(alpha: float, beta: float, shift: float = 1.0, *, strongly_convex: bool = True) -> Standard:
+def ttsa(
+    alpha: Given[float], beta: Given[float], shift: Given[float] = 1.0, *, strongly_convex: bool = True
+) -> Standard:
     """Steps of two-time-scale stochastic approximation, α/(k+shift) and β/(k+shift)^⅔, or the powers ⅗ and ⅖.
 
     The published method estimates the hypergradient by a random number of Hessian products; here v tracks it. So this
@@ -43,7 +44,7 @@ def ttsa(alpha: float, beta: float, shift: float = 1.0, *, strongly_convex: bool
     return Standard(Power(alpha, slow, shift), Power(beta, fast, shift))
 
 
-def sgda(alpha: Any, beta: Any) -> Standard:
+def sgda(alpha: ScheduleLike, beta: ScheduleLike) -> Standard:
     """Stochastic gradient descent-ascent, x ← x − α ∇_x ℓ and y ← y + β ∇_y ℓ at once, on `minimax`.
 
     Reference: Lin, Jin & Jordan, *On gradient descent ascent for nonconvex-concave minimax problems*, 2020,

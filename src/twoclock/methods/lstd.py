@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from twoclock.core import Operator, PyTree, pytree
-from twoclock.trees import add, pinv, residue
+from twoclock import trees
+from twoclock.core import Operator, PyTree, Scalar, pytree
+from twoclock.trees import Sum, add, pinv
 
 
 @pytree
 class LstdState:
     theta: PyTree
     omega: PyTree
-    jacobian: Any
-    offset: Any
-    low: tuple[Any, Any]
+    jacobian: Sum
+    offset: Sum
 
 
 @pytree
@@ -38,20 +36,17 @@ class Lstd:
     """
 
     def init(self, theta: PyTree, omega: PyTree) -> LstdState:
+        theta, omega = trees.as_floats("theta", theta), trees.as_floats("omega", omega)
         flat, _ = ravel_pytree(theta)
-        jacobian, offset = jnp.zeros((flat.size, flat.size), flat.dtype), jnp.zeros_like(flat)
-        return LstdState(theta, omega, jacobian, offset, residue(jacobian, offset))
+        jacobian = jnp.zeros((flat.size, flat.size), flat.dtype)
+        return LstdState(theta, omega, trees.start(jacobian), trees.start(jnp.zeros_like(flat)))
 
-    def step(self, F: Operator, G: Operator, state: LstdState, x: PyTree, k: Any) -> LstdState:
-        _, back = ravel_pytree(state.theta)
-        c, linear = jax.linearize(
-            lambda flat: ravel_pytree(F(back(flat), state.omega, x))[0], jnp.zeros_like(state.offset)
-        )
-        J = jax.vmap(linear, out_axes=1)(jnp.eye(c.size, dtype=c.dtype))
-        jacobian, low_jacobian = add(state.jacobian, J, state.low[0])
-        offset, low_offset = add(state.offset, c, state.low[1])
-        return LstdState(state.theta, state.omega, jacobian, offset, (low_jacobian, low_offset))
+    def step(self, F: Operator, G: Operator, state: LstdState, x: PyTree, k: Scalar) -> LstdState:
+        flat, back = ravel_pytree(state.theta)
+        c, J_times = jax.linearize(lambda v: ravel_pytree(F(back(v), state.omega, x))[0], jnp.zeros_like(flat))
+        J = jax.vmap(J_times, out_axes=1)(jnp.eye(flat.size, dtype=flat.dtype))
+        return LstdState(state.theta, state.omega, add(state.jacobian, J), add(state.offset, c))
 
     def estimate(self, state: LstdState) -> tuple[PyTree, PyTree]:
         _, back = ravel_pytree(state.theta)
-        return back(-(pinv(state.jacobian) @ state.offset)), state.omega
+        return back(-(pinv(state.jacobian.value) @ state.offset.value)), state.omega

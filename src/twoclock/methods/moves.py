@@ -1,72 +1,108 @@
-"""How a variable moves along a direction: a transformation of the direction, a step, a projection; each optional.
+"""How a variable moves along a direction: a transformation of the direction, a step, a projection.
 
 A transformation is optax's pair (init, update) and turns a direction into a direction: ``optax.scale_by_adam()``,
 ``optax.clip_by_global_norm(1.0)`` or a chain of such. The step size stays the method's own, so ``optax.adam(1e-3)``,
-which brings its own and flips the sign, is refused. A projection is any function from the variable to itself.
+which brings its own and flips the sign, is refused. A projection is any function from the variable to itself. Either
+may be None.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 
-from twoclock.core import InputError, PyTree, Scalar
-from twoclock.trees import descend
+from twoclock import trees
+from twoclock.core import Given, InputError, PyTree, Scalar, pytree
+from twoclock.trees import Sum
 
 
-def check(method: Any) -> None:
-    """Complain of transformations and projections that are none."""
-    name = type(method).__name__
-    for field in ("slow", "fast"):
-        transform = getattr(method, field)
-        if transform is None:
-            continue
-        if not (hasattr(transform, "init") and hasattr(transform, "update")):
-            raise InputError(
-                f"`{name}({field}=…)` must be an optax transformation, got {type(transform).__name__}; "
-                "try `optax.scale_by_adam()`"
-            )
-        with jax.ensure_compile_time_eval():
-            one = jnp.ones(())
-            if float(transform.update(one, transform.init(one), one)[0]) < 0:
-                raise InputError(
-                    f"`{name}({field}=…)` must keep the sign of a direction, and this one turns descent into ascent; "
-                    "the step size is the method's own, so write `optax.scale_by_adam()` for `optax.adam(…)`"
-                )
-    for field in ("project_slow", "project_fast"):
-        if getattr(method, field) is not None and not callable(getattr(method, field)):
-            raise InputError(
-                f"`{name}({field}=…)` must be a function from the variable to itself, got "
-                f"{type(getattr(method, field)).__name__}; try `optax.projections.projection_non_negative`"
-            )
+@runtime_checkable
+class Transformation(Protocol):
+    """What optax calls a ``GradientTransformation``."""
+
+    @property
+    def init(self) -> Callable[[PyTree], PyTree]: ...
+    @property
+    def update(self) -> Callable[..., tuple[PyTree, PyTree]]: ...
 
 
-def start(method: Any, theta: PyTree, omega: PyTree) -> tuple[PyTree, PyTree, tuple[PyTree, PyTree]]:
-    """The variables inside their sets, and what the transformations remember; None where there are none."""
-    theta, omega = _inside(method.project_slow, theta), _inside(method.project_fast, omega)
-    return theta, omega, (_memory(method.slow, theta), _memory(method.fast, omega))
+Projection = Callable[[PyTree], PyTree]
+
+# The four fields of a method that moves its variables so; before version 0.2 they had other names.
+OLD_NAMES = {
+    "slow": "transform_theta",
+    "fast": "transform_omega",
+    "project_slow": "project_theta",
+    "project_fast": "project_omega",
+}
+
+
+@pytree
+class Variable:
+    """θ or ω on its way: the sum of its steps, and what the transformation remembers (None where there is none)."""
+
+    sum: Sum
+    memory: PyTree
+
+    @property
+    def value(self) -> PyTree:
+        return self.sum.value
+
+
+def start(name: str, x: PyTree, transform: Transformation | None, project: Projection | None) -> Variable:
+    """The variable before its first move, inside its set."""
+    x = trees.as_floats(name, x)
+    inside = trees.start(x if project is None else project(x), name)
+    return Variable(inside, None if transform is None else transform.init(inside.value))
 
 
 def move(
-    x: PyTree, size: Scalar, direction: PyTree, low: PyTree, transform: Any, memory: PyTree, project: Any
-) -> tuple[PyTree, PyTree, PyTree]:
-    """``project(x − size·transform(direction))``, the new residue and the transformation's new memory."""
+    x: Variable, size: Scalar, direction: PyTree, transform: Transformation | None, project: Projection | None
+) -> Variable:
+    """``project(x − size·transform(direction))``."""
+    memory = x.memory
     if transform is not None:
-        direction, memory = transform.update(direction, memory, x)
-    x, low = descend(x, size, direction, low)
-    if project is None:
-        return x, low, memory
-    inside = project(x)
-    if low is not None:  # what rounding dropped is void where the projection has moved the sum
-        low = jax.tree.map(lambda r, a, b: jnp.where(a == b, r, jnp.zeros_like(r)), low, x, inside)
-    return inside, low, memory
+        direction, memory = transform.update(direction, memory, x.value)
+    moved = trees.descend(x.sum, size, direction)
+    return Variable(moved if project is None else _projected(project, moved), memory)
 
 
-def _inside(project: Any, x: PyTree) -> PyTree:
-    return x if project is None else project(x)
+def _projected(project: Projection, x: Sum) -> Sum:
+    inside = project(x.value)
+    if x.residue is None:
+        return Sum(inside, None)
+    # Where the projection has moved an entry, what rounding dropped from it before means nothing any more.
+    kept = jax.tree.map(lambda r, a, b: jnp.where(a == b, r, jnp.zeros_like(r)), x.residue, x.value, inside)
+    return Sum(inside, kept)
 
 
-def _memory(transform: Any, x: PyTree) -> PyTree:
-    return None if transform is None else transform.init(x)
+def check(method: object) -> None:
+    """Complain of transformations and projections of a method that are none."""
+    for name in ("transform_theta", "transform_omega"):
+        _check_transformation(f"`{type(method).__name__}({name}=…)`", getattr(method, name))
+    for name in ("project_theta", "project_omega"):
+        project = getattr(method, name)
+        if project is not None and not callable(project):
+            raise InputError(
+                f"`{type(method).__name__}({name}=…)` must be a function from the variable to itself, got "
+                f"{type(project).__name__}; try `optax.projections.projection_non_negative`"
+            )
+
+
+def _check_transformation(what: str, transform: Given[Transformation | None]) -> None:
+    if transform is None:
+        return
+    if not (hasattr(transform, "init") and hasattr(transform, "update")):
+        raise InputError(
+            f"{what} must be an optax transformation, got {type(transform).__name__}; try `optax.scale_by_adam()`"
+        )
+    with jax.ensure_compile_time_eval():
+        one = jnp.ones(())
+        if float(transform.update(one, transform.init(one), one)[0]) < 0:
+            raise InputError(
+                f"{what} must keep the sign of a direction, and this one turns descent into ascent; "
+                "the step size is the method's own, so write `optax.scale_by_adam()` for `optax.adam(…)`"
+            )

@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Generic, Protocol, runtime_checkable
 
 import jax.numpy as jnp
 
-from twoclock.core import InputError, Method, Operator, PyTree, pytree
+from twoclock import trees
+from twoclock.core import Given, InputError, Method, Operator, PyTree, S, Scalar, pytree
+from twoclock.inputs import check_method
 from twoclock.methods.fast import Fast
-from twoclock.trees import blend, residue
+from twoclock.trees import Sum, blend
+
+
+@runtime_checkable
+class Model(Protocol):
+    """How an answer follows from the mean of a statistic of the samples."""
+
+    @property
+    def prior(self) -> PyTree:
+        """The mean before the first sample; it counts as one."""
+
+    def statistic(self, x: PyTree) -> PyTree:
+        """A pytree like the prior."""
+
+    def solve(self, mean: PyTree) -> tuple[PyTree, PyTree]:
+        """The θ, ω that the mean tells."""
 
 
 @pytree
-class PlugInState:
-    inner: Any
-    mean: PyTree
-    low: PyTree
+class PlugInState(Generic[S]):
+    inner: S
+    mean: Sum | None
 
     @property
     def theta(self) -> PyTree:
@@ -27,7 +43,7 @@ class PlugInState:
 
 
 @pytree
-class PlugIn:
+class PlugIn(Generic[S]):
     """Run a method as it is and report what the samples alone would say.
 
         S_n = (S₀ + Σ_{k=1..n} statistic(X_k)) / (n + 1),        estimate = solve(S_n)
@@ -46,32 +62,33 @@ class PlugIn:
     >>> rival = tc.PlugIn(tc.Fast(), tc.models.CertaintyEquivalence(Q=np.eye(3), R=np.eye(2)))
     """
 
-    method: Method = Fast()
-    model: Any = None
+    method: Given[Method[S]] = Fast()  # type: ignore[assignment]  # a default binds S
+    model: Given[Model | None] = None
 
     def __post_init__(self) -> None:
-        if not hasattr(self.method, "step"):
-            raise InputError(f"`PlugIn(method=…)` must be a method, got {type(self.method).__name__}; try `Fast(…)`")
+        check_method(self.method, "PlugIn(method=…)")
         if self.model is not None and not all(hasattr(self.model, a) for a in ("prior", "statistic", "solve")):
             raise InputError(
                 f"`PlugIn(model=…)` must have prior, statistic and solve, got {type(self.model).__name__}; "
                 "for a regulator try `models.CertaintyEquivalence(Q, R)`"
             )
 
-    def init(self, theta: PyTree, omega: PyTree) -> PlugInState:
-        mean = None if self.model is None else self.model.prior
-        return PlugInState(self.method.init(theta, omega), mean, residue(mean)[0])
+    def init(self, theta: PyTree, omega: PyTree) -> PlugInState[S]:
+        mean = None if self.model is None else trees.start(self.model.prior, "prior")
+        return PlugInState(self.method.init(theta, omega), mean)
 
-    def step(self, F: Operator, G: Operator, state: PlugInState, x: PyTree, k: Any) -> PlugInState:
+    def step(self, F: Operator, G: Operator, state: PlugInState[S], x: PyTree, k: Scalar) -> PlugInState[S]:
         inner = self.method.step(F, G, state.inner, x, k)
-        if self.model is None:
-            return PlugInState(inner, None, None)
-        weight = 1 / (jnp.asarray(k, float) + 2)
-        return PlugInState(inner, *blend(state.mean, weight, self.model.statistic(x), state.low))
+        if self.model is None or state.mean is None:
+            return PlugInState(inner, None)
+        weight = 1 / (jnp.asarray(k, float) + 2)  # S₀ counts as one sample and this is sample k + 1
+        return PlugInState(inner, blend(state.mean, weight, self.model.statistic(x)))
 
-    def estimate(self, state: PlugInState) -> tuple[PyTree, PyTree]:
-        return self.method.estimate(state.inner) if self.model is None else self.model.solve(state.mean)
+    def estimate(self, state: PlugInState[S]) -> tuple[PyTree, PyTree]:
+        if self.model is None or state.mean is None:
+            return self.method.estimate(state.inner)
+        return self.model.solve(state.mean.value)
 
-    def report(self, state: PlugInState) -> dict[str, Any]:
+    def report(self, state: PlugInState[S]) -> dict[str, Scalar]:
         report = getattr(self.method, "report", None)
         return report(state.inner) if report else {}

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Generic
 
 import jax.numpy as jnp
 
-from twoclock.core import InputError, Operator, PyTree, pytree
+from twoclock import trees
+from twoclock.core import Given, Method, Operator, PyTree, S, Scalar, pytree
+from twoclock.inputs import check_method, check_number
 from twoclock.methods.fast import Fast
-from twoclock.schedules import as_number
-from twoclock.trees import add, blend, residue
+from twoclock.trees import Sum, add, blend
 
 
 @pytree
-class PolyakState:
-    inner: Any
-    mean_theta: PyTree
-    mean_omega: PyTree
-    weight: Any
-    low: tuple[PyTree, PyTree, PyTree]
+class PolyakState(Generic[S]):
+    inner: S
+    mean_theta: Sum
+    mean_omega: Sum
+    weights: Sum
 
     @property
     def theta(self) -> PyTree:
@@ -30,7 +30,7 @@ class PolyakState:
 
 
 @pytree
-class Polyak:
+class Polyak(Generic[S]):
     """Run a method as it is and report a weighted mean of its iterates.
 
         θ̄_n = Σ_{k=1..n} k^power θ_k / Σ_{k=1..n} k^power        and the same for ω
@@ -48,33 +48,35 @@ class Polyak:
     Reference: Polyak & Juditsky, *Acceleration of stochastic approximation by averaging*, 1992; Shamir & Zhang, 2013.
     """
 
-    method: Any = Fast()
-    power: Any = 0.5
+    method: Given[Method[S]] = Fast()  # type: ignore[assignment]  # a default binds S
+    power: Given[Scalar] = 0.5
 
     def __post_init__(self) -> None:
-        if not hasattr(self.method, "step"):
-            raise InputError(f"`Polyak(method=…)` must be a method, got {type(self.method).__name__}; try `Fast(…)`")
-        as_number("Polyak(power=…)", self.power, lambda v: v >= 0, "be a finite number that is not negative")
+        check_method(self.method, "Polyak(method=…)")
+        check_number("Polyak(power=…)", self.power, lambda v: v >= 0, "be a finite number that is not negative")
 
-    def init(self, theta: PyTree, omega: PyTree) -> PolyakState:
+    def init(self, theta: PyTree, omega: PyTree) -> PolyakState[S]:
         inner = self.method.init(theta, omega)
-        weight = jnp.zeros_like(jnp.asarray(self.power, float))
         theta, omega = self.method.estimate(inner)
-        return PolyakState(inner, theta, omega, weight, residue(theta, omega, weight))
+        nothing = jnp.zeros_like(jnp.asarray(self.power, float))
+        return PolyakState(inner, trees.start(theta), trees.start(omega), trees.start(nothing))
 
-    def step(self, F: Operator, G: Operator, state: PolyakState, x: PyTree, k: Any) -> PolyakState:
-        low_theta, low_omega, low_weight = state.low
+    def step(self, F: Operator, G: Operator, state: PolyakState[S], x: PyTree, k: Scalar) -> PolyakState[S]:
         inner = self.method.step(F, G, state.inner, x, k)
         theta, omega = self.method.estimate(inner)
-        new = (jnp.asarray(k, float) + 1) ** self.power
-        weight, low_weight = add(state.weight, new, low_weight)
-        theta, low_theta = blend(state.mean_theta, new / weight, theta, low_theta)
-        omega, low_omega = blend(state.mean_omega, new / weight, omega, low_omega)
-        return PolyakState(inner, theta, omega, weight, (low_theta, low_omega, low_weight))
+        # Counted in units of the newest weight, Σ_{k≤n} (k/n)^power lies in [1, n] and no power overflows. From n−1 to
+        # n all older weights shrink by a share 1 − (1 − 1/n)^power; at n = 1 there are none.
+        n = jnp.asarray(k, float) + 1
+        shrink = -jnp.expm1(self.power * jnp.log1p(-1 / jnp.maximum(n, 2)))
+        weights = add(state.weights, 1 - shrink * state.weights.value)
+        newest = 1 / weights.value
+        mean_theta = blend(state.mean_theta, newest, theta)
+        mean_omega = blend(state.mean_omega, newest, omega)
+        return PolyakState(inner, mean_theta, mean_omega, weights)
 
-    def estimate(self, state: PolyakState) -> tuple[PyTree, PyTree]:
-        return state.mean_theta, state.mean_omega
+    def estimate(self, state: PolyakState[S]) -> tuple[PyTree, PyTree]:
+        return state.mean_theta.value, state.mean_omega.value
 
-    def report(self, state: PolyakState) -> dict[str, Any]:
+    def report(self, state: PolyakState[S]) -> dict[str, Scalar]:
         report = getattr(self.method, "report", None)
         return report(state.inner) if report else {}

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from twoclock.core import Operator, PyTree, pytree, static
+from twoclock.core import Given, Operator, PyTree, Scalar, pytree, renamed, static
 from twoclock.methods import moves
-from twoclock.schedules import as_schedule
-from twoclock.trees import residue
+from twoclock.methods.moves import Projection, Transformation, Variable, move
+from twoclock.schedules import StepSize, read_step_sizes, step_size
 
 
 @pytree
 class StandardState:
-    theta: PyTree
-    omega: PyTree
-    low: tuple[PyTree, PyTree]
-    memory: tuple[PyTree, PyTree]
+    slow: Variable
+    fast: Variable
+
+    @property
+    def theta(self) -> PyTree:
+        return self.slow.value
+
+    @property
+    def omega(self) -> PyTree:
+        return self.fast.value
 
 
+@renamed(**moves.OLD_NAMES)
 @pytree
 class Standard:
     """Both variables step along the noisy operators themselves.
@@ -28,10 +33,10 @@ class Standard:
     Args:
         alpha: step size of the slow variable θ.
         beta: step size of the fast variable ω.
-        slow: an optax transformation of the direction F, such as ``optax.scale_by_adam()``.
-        fast: an optax transformation of the direction G.
-        project_slow: a function onto the set that θ must stay in, such as ``optax.projections.projection_simplex``.
-        project_fast: the same for ω.
+        transform_theta: an optax transformation of the direction F, such as ``optax.scale_by_adam()``.
+        transform_omega: an optax transformation of the direction G.
+        project_theta: a function onto the set that θ must stay in, such as ``optax.projections.projection_simplex``.
+        project_omega: the same for ω.
 
     >>> import twoclock as tc
     >>> method = tc.Standard(alpha=tc.Power(0.5), beta=tc.Power(1.0))
@@ -39,30 +44,27 @@ class Standard:
     Reference: Zeng & Doan, eq. (standard_SA); Borkar, *Stochastic Approximation*, ch. 6.
     """
 
-    alpha: Any = "2/(k+20)"
-    beta: Any = "8/(k+40)"
-    slow: Any = static(default=None)
-    fast: Any = static(default=None)
-    project_slow: Any = static(default=None)
-    project_fast: Any = static(default=None)
+    alpha: StepSize = step_size("2/(k+20)")
+    beta: StepSize = step_size("8/(k+40)")
+    transform_theta: Given[Transformation | None] = static(default=None)
+    transform_omega: Given[Transformation | None] = static(default=None)
+    project_theta: Given[Projection | None] = static(default=None)
+    project_omega: Given[Projection | None] = static(default=None)
 
     def __post_init__(self) -> None:
-        for name in ("alpha", "beta"):
-            object.__setattr__(self, name, as_schedule(getattr(self, name), name))
+        read_step_sizes(self)
         moves.check(self)
 
     def init(self, theta: PyTree, omega: PyTree) -> StandardState:
-        theta, omega, memory = moves.start(self, theta, omega)
-        return StandardState(theta, omega, residue(theta, omega), memory)
+        slow = moves.start("theta", theta, self.transform_theta, self.project_theta)
+        fast = moves.start("omega", omega, self.transform_omega, self.project_omega)
+        return StandardState(slow, fast)
 
-    def step(self, F: Operator, G: Operator, state: StandardState, x: PyTree, k: Any) -> StandardState:
-        theta, omega, (low_theta, low_omega), (of_slow, of_fast) = state.theta, state.omega, state.low, state.memory
-        f, g = F(theta, omega, x), G(theta, omega, x)
-        theta, low_theta, of_slow = moves.move(
-            theta, self.alpha(k), f, low_theta, self.slow, of_slow, self.project_slow
-        )
-        omega, low_omega, of_fast = moves.move(omega, self.beta(k), g, low_omega, self.fast, of_fast, self.project_fast)
-        return StandardState(theta, omega, (low_theta, low_omega), (of_slow, of_fast))
+    def step(self, F: Operator, G: Operator, state: StandardState, x: PyTree, k: Scalar) -> StandardState:
+        f, g = F(state.theta, state.omega, x), G(state.theta, state.omega, x)
+        slow = move(state.slow, self.alpha(k), f, self.transform_theta, self.project_theta)
+        fast = move(state.fast, self.beta(k), g, self.transform_omega, self.project_omega)
+        return StandardState(slow, fast)
 
     def estimate(self, state: StandardState) -> tuple[PyTree, PyTree]:
         return state.theta, state.omega

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,7 +11,7 @@ import jax
 import numpy as np
 
 from twoclock.core import InputError, Method
-from twoclock.paths import paths, setting, with_settings
+from twoclock.paths import check_field, paths, setting, with_settings
 
 Space = Mapping[str, tuple[float, float]]
 
@@ -37,7 +38,8 @@ def check_space(method: Method, space: Any) -> dict[str, tuple[float, float]]:
             raise InputError(f"`{path}` must be given as (low, high), got {limits!r}") from None
         if not (0 < low < high < math.inf):
             raise InputError(f"`{path}` must have 0 < low < high, both finite, got ({low:g}, {high:g})")
-        with_settings(with_settings(method, {path: low}), {path: high})  # each field has its own rules
+        for end in (low, high):
+            check_field(method, path, end)
         box[path] = (low, high)
     return box
 
@@ -58,8 +60,7 @@ def draw(method: Method, space: Space, count: int, seed: int, ordered: Any) -> l
     while len(found) < count and tried < _BLOCK * _MOST_BLOCKS:
         rows = np.exp(low + (high - low) * sequence.random(_BLOCK))
         points = [round_into(dict(zip(space, row.tolist(), strict=True)), space) for row in rows]
-        allowed = ordered([with_settings(method, point) for point in points])
-        found += [point for point, ok in zip(points, allowed, strict=True) if ok]
+        found += keeping(method, points, ordered)
         tried += _BLOCK
     if len(found) < count:
         raise InputError(
@@ -67,6 +68,16 @@ def draw(method: Method, space: Space, count: int, seed: int, ordered: Any) -> l
             "move its limits, or pass order=False"
         )
     return found[:count]
+
+
+def keeping(method: Method, points: Sequence[dict[str, float]], ordered: Any) -> list[dict[str, float]]:
+    """The points that the method accepts (its λ must not exceed 1, for one) and that are ordered."""
+    made = []
+    for point in points:
+        with contextlib.suppress(InputError):
+            made.append((point, with_settings(method, point)))
+    allowed = ordered([new for _, new in made]) if made else []
+    return [point for (point, _), ok in zip(made, allowed, strict=True) if ok]
 
 
 def around(best: Mapping[str, float], space: Space) -> list[tuple[str, dict[str, float]]]:

@@ -18,7 +18,7 @@ from twoclock.engine.rows import preferred_metric
 from twoclock.paths import text, with_settings
 from twoclock.progress import tally
 from twoclock.record.describe import describe
-from twoclock.tuning.candidates import NEIGHBOURS, around, check_space, draw, keeps_order
+from twoclock.tuning.candidates import NEIGHBOURS, around, check_space, draw, keeping, keeps_order
 from twoclock.tuning.judge import MOST_SEEDS, RESIDUAL, Judge, cost
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def tune(
         if scores.diverged[ranks[0]].all():
             raise InputError("`space` has no setting that does not diverge; lower its limits, or give more steps")
         best, values = points[ranks[0]], scores.values[ranks[0]]
-        moved = [pair for pair in around(best, space) if ordered([with_settings(method, pair[1])])[0]]
+        moved = [pair for pair in around(best, space) if keeping(method, [pair[1]], ordered)]
         near = judge([with_settings(method, point) for _, point in moved], used, steps).rows(values) if moved else []
     curve = [{"setting": p, "value": best[p], **told[ranks[0]]} for p in space]
     curve += [{"setting": p, "value": point[p], **row} for (p, point), row in zip(moved, near, strict=True)]

@@ -11,7 +11,7 @@ import pandas as pd
 
 import twoclock as tc
 from twoclock import plot
-from twoclock.methods.averaged import averaged_step
+from twoclock.methods.averaged_tdc import averaged_step
 from twoclock.result import Result
 from twoclock.stats import bootstrap_mean, log_slope
 from twoclock.study.frame import Case, Claim, Records
@@ -70,9 +70,9 @@ def printed(method: str) -> Any:
 
 
 def untuned(method: str, square: float) -> Any:
-    """`tc.methods.averaged`, and the same steps and averaging for the other methods."""
+    """`tc.methods.averaged_tdc`, and the same steps and averaging for the other methods."""
     if method == FAST:
-        return tc.methods.averaged(square)
+        return tc.methods.averaged_tdc(square)
     # TD(0) lacks the factor 2 of TDC's operator, so its step has it.
     step = averaged_step(square / 2 if method == TD else square)
     return tc.Polyak(tc.Standard(step, step), power=0.5)
@@ -168,7 +168,7 @@ def advice(records: Records) -> list[str]:
     ratios = [methods[f"{FAST}, {AVERAGED}"] for methods in limits(records).values()]
     tdc = [methods[f"{TDC}, {AVERAGED}"] for methods in limits(records).values()]
     return [
-        "Policy evaluation: average the iterates, with `tc.methods.averaged(E‖φ‖²)`. Nothing tuned, it ends at "
+        "Policy evaluation: average the iterates, with `tc.methods.averaged_tdc(E‖φ‖²)`. Nothing tuned, it ends at "
         f"{min(ratios):.2f} to {max(ratios):.2f} times LSTD's error at O(d) a step; TDC with the same steps and "
         f"averaging at {min(tdc):.2f} to {max(tdc):.2f} times, so it is the averaging of the iterates that helps. "
         "Where O(d²) a step is affordable use `tc.methods.Lstd()`.",
