@@ -10,11 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from twoclock.core import Key, Method, Operator, Problem, PyTree, Scalar, pytree
+from twoclock.core import InputError, Key, Method, Operator, Problem, PyTree, Scalar, pytree
+from twoclock.engine import keys
 from twoclock.engine.drive import Tick, drive
 from twoclock.engine.instances import Instances
 from twoclock.engine.lanes import Lanes
 from twoclock.engine.step import Carry
+from twoclock.paths import paths
 
 _BATCHES, _FIRST = 16, 4  # batches of the squares, and before them of the slopes
 _ENTRIES, _DIRECTIONS = 64, 32
@@ -64,6 +66,32 @@ class Residuals:
     unit: np.ndarray
     F: np.ndarray
     G: np.ndarray
+
+
+def check_meaning(problem: Problem, method: Method, name: str) -> None:
+    """Complain where the residual says nothing, in a line about the argument of that name.
+
+    A method that keeps θ or ω in a set may end where E F ≠ 0, and be right. And the slopes need derivatives.
+    """
+    for path, value in paths(method).items():
+        if path.rsplit(".", 1)[-1].startswith("project_") and value is not None:
+            raise InputError(
+                f"`{name}` cannot be the residual: `{path}` keeps a variable in a set, and on its boundary a solution "
+                "need not have E F = 0; name a metric of the problem"
+            )
+
+    def slopes(problem: Problem) -> tuple[PyTree, PyTree]:
+        theta, omega, env = problem.init(keys.start_key(0))
+        x, _ = problem.draw(problem.noise(keys.start_key(0)), theta, env)
+        return jax.jvp(lambda t, w: (problem.F(t, w, x), problem.G(t, w, x)), (theta, omega), (theta, omega))
+
+    try:
+        jax.eval_shape(slopes, problem)
+    except (ValueError, TypeError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise InputError(
+            f"`{name}` cannot be the residual: F or G has no derivative in JAX ({reason[:80]}); name a metric"
+        ) from None
 
 
 def samples_used(samples: int) -> int:
