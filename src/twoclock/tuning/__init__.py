@@ -2,5 +2,6 @@
 
 from twoclock.tuning.tune import tune
 from twoclock.tuning.tuned import Tuned, TunedMethods
+from twoclock.tuning.verdict import Residual, residual
 
-__all__ = ["Tuned", "TunedMethods", "tune"]
+__all__ = ["Residual", "Tuned", "TunedMethods", "residual", "tune"]

@@ -26,7 +26,7 @@ class Options(TypedDict, total=False):
     """The keywords of ``tune`` that do not change what it returns."""
 
     by: By
-    widen: bool
+    widen: bool | None
     rungs: int
     seed: int
     bound: float | None
@@ -35,17 +35,19 @@ class Options(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Entry:
-    """One method to tune, where, and whether α ≤ β ≤ λ is kept."""
+    """One method to tune, where, whether α ≤ β ≤ λ is kept, and whether the box may grow."""
 
     method: Method
     box: Box
     order: bool
+    widen: bool
 
 
-def entries(method: Any, space: Any, order: Any, fast: bool) -> dict[str, Entry]:
+def entries(method: Any, space: Any, order: Any, widen: bool | None, fast: bool) -> dict[str, Entry]:
     """What to tune, by label; a single method has the empty one.
 
     Args:
+        widen: None lets the default box grow, and no other.
         fast: False where ω has no entries.
     """
     methods = method if isinstance(method, Mapping) else {"": method}
@@ -63,15 +65,16 @@ def entries(method: Any, space: Any, order: Any, fast: bool) -> dict[str, Entry]
             name = each.__name__ if isinstance(each, type) else type(each).__name__
             raise InputError(f"`method` must have init, step and estimate, got {name}; try tc.Fast()")
         limits = space[label] if by_label else space
+        grows = limits is None if widen is None else widen
         try:
             box = default_box(each, fast) if limits is None else check_box(each, limits)
         except InputError as error:
             raise InputError(f"{error} (for the method {label!r})") from None if label else error
         if order == "both":
-            found[f"{label}, {ORDERED}" if label else ORDERED] = Entry(each, box, True)
-            found[label or "any order"] = Entry(each, box, False)
+            found[f"{label}, {ORDERED}" if label else ORDERED] = Entry(each, box, True, grows)
+            found[label or "any order"] = Entry(each, box, False, grows)
         else:
-            found[label] = Entry(each, box, bool(order))
+            found[label] = Entry(each, box, bool(order), grows)
     if len(found) < len(methods) * (2 if order == "both" else 1):
         raise InputError("`method` has two labels that order='both' cannot tell apart; choose others")
     return found

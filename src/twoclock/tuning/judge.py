@@ -11,8 +11,9 @@ from twoclock.core import Method, ProblemSource
 from twoclock.engine.drive import drive
 from twoclock.engine.instances import Instances, instances
 from twoclock.engine.lanes import Lanes, padded
-from twoclock.tuning.residuals import Residuals, blind, residuals, samples_used
+from twoclock.tuning.residuals import blind, residuals, samples_used
 from twoclock.tuning.scores import By, Scores, marks_of
+from twoclock.tuning.squares import Residuals
 
 RESIDUAL = "residual"
 MOST_SEEDS = 64  # at once, which bounds the memory

@@ -16,7 +16,7 @@ By = Literal["end", "area"]
 _DECADES, _PER_DECADE = 2, 10
 _RESAMPLES = 1000
 _HUGE = 1e150  # as good as infinite; squares of it would overflow
-_NOTHING = 1e-16  # of the largest value: as good as zero
+_NOTHING = 1e-16  # of the best value at the first mark: as good as zero
 
 
 def marks_of(by: By, steps: int) -> list[int]:
@@ -95,8 +95,8 @@ class Scores:
         """The score of mean curves, whose marks are the last axis."""
         if means.shape[-1] == 1:
             return means[..., 0]
-        finite = self.values[np.isfinite(self.values)]
-        floor = max(_NOTHING * float(finite.max(initial=0.0)), np.finfo(float).tiny)
+        first = self.values[:, :, 0].mean(axis=1)
+        floor = max(_NOTHING * float(first[np.isfinite(first)].min(initial=np.inf)), np.finfo(float).tiny)
         return np.exp(np.log(np.maximum(means, floor)).mean(axis=-1))
 
     def _resampled(self) -> Float[np.ndarray, "settings resamples"]:

@@ -29,7 +29,7 @@ from twoclock.tuning.box import at_edge
 from twoclock.tuning.candidates import Candidates
 from twoclock.tuning.halving import WIDTH, Halving, Plan
 from twoclock.tuning.judge import RESIDUAL, Judge
-from twoclock.tuning.residuals import check_meaning
+from twoclock.tuning.meaning import check_meaning
 from twoclock.tuning.scores import Scores
 from twoclock.tuning.tuned import Tuned, TunedMethods
 
@@ -85,7 +85,7 @@ def tune(
     *,
     by: Any = "end",
     order: Any = False,
-    widen: Any = False,
+    widen: Any = None,
     rungs: Any = 4,
     seed: Any = 0,
     bound: Any = None,
@@ -123,7 +123,8 @@ def tune(
         order: True tries only steps with α ≤ β ≤ λ up to the horizon, as the theory wants; "both" tunes with and
             without, and compares. λ ≤ 1 is kept in any case.
         widen: while the leader lies at an edge of the box, make it twice as wide there (on the log scale) and try
-            settings from the new part; for at most two rungs' worth of the work, which the budget includes.
+            settings from the new part; for at most two rungs' worth of the work, which the budget includes. By default
+            the default box is widened, and one that was given is not.
         rungs: how often; one more doubles the settings that are tried.
         seed: draws the settings; the runs have the seeds from 1,000,000·(seed + 1) on, apart from those of ``solve``.
         bound: as for ``solve``.
@@ -139,14 +140,16 @@ def tune(
     inputs.check_numbers("float64", bound)
     one_of("by", by, ("end", "area"))
     one_of("order", order, (False, True, "both"))
-    one_of("widen", widen, (False, True))
+    one_of("widen", widen, (None, False, True))
     joint = isinstance(method, Mapping) or order == "both"
     with jax.enable_x64(True), tally(progress, "seed-steps") as look:
         example = stand_in(problem).example
         _, omega, _ = jax.eval_shape(lambda problem: problem.init(keys.start_key(0)), example)
         fast = any(leaf.size for leaf in jax.tree.leaves(omega))
-        asked, metric = entries(method, space, order, fast), metric_of(example, metric, by)
-        plans = {label: Plan(rungs, steps, metric, len(entry.box), widen, joint) for label, entry in asked.items()}
+        asked, metric = entries(method, space, order, widen, fast), metric_of(example, metric, by)
+        plans = {
+            label: Plan(rungs, steps, metric, len(entry.box), entry.widen, joint) for label, entry in asked.items()
+        }
         budget, seeds = seeds_for(budget, plans)
         add = counter(look, sum(plan.price() * seeds[label] for label, plan in plans.items()))
         first = _FIRST_SEED * (seed + 1)
@@ -154,16 +157,18 @@ def tune(
         for label, entry in asked.items():
             fit.check_fit(judges[seeds[label]].example, entry.method)
             if metric == RESIDUAL:
-                check_meaning(judges[seeds[label]].example, entry.method, "metric")
+                check_meaning(judges[seeds[label]].example, entry.method)
         spec = {
-            "problem": describe(problem), "steps": steps, "budget": budget, "by": by, "widen": widen, "seed": seed,
+            "problem": describe(problem), "steps": steps, "budget": budget, "by": by, "seed": seed,
         }  # fmt: skip
         found: dict[str, Tuned] = {}
         for label, entry in asked.items():
             candidates = Candidates(entry.method, steps, entry.order, fast, seed)
             halving = Halving(candidates, judges[seeds[label]], plans[label], entry.box)
             halving.search(first, seeds[label])
-            found[label] = _tuned(halving, metric, {**spec, "given": entry.box, "order": entry.order})
+            found[label] = _tuned(
+                halving, metric, {**spec, "given": entry.box, "order": entry.order, "widen": entry.widen}
+            )
         if not joint:
             return found[""]
         fresh, few = first + (rungs + 1) * max(seeds.values()), min(seeds.values())  # after those of every rung

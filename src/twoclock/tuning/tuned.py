@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-_CLIFF = 10.0
 _SIDES = {"low": "lower", "high": "upper"}
 
 
@@ -46,21 +45,6 @@ class Tuned:
     edge: dict[str, Side]
     spec: dict[str, Any]
 
-    @property
-    def cliffs(self) -> list[str]:
-        """Settings of which the next neighbour, an eighth of the range away, loses a seed or is ten times worse.
-
-        So near to a cliff a seed in a hundred may fall over it, and a dozen seeds do not show that.
-        """
-        found = []
-        for path, value in self.settings.items():
-            rows = self.sensitivity[self.sensitivity["setting"] == path].sort_values("value", ignore_index=True)
-            here = int((rows["value"] - value).abs().argmin())
-            near = rows.iloc[[i for i in (here - 1, here + 1) if 0 <= i < len(rows)]]
-            if ((near["diverged"] > 0) | (near["ratio"] >= _CLIFF)).any():
-                found.append(path)
-        return found
-
     def plot(self) -> Figure:
         """The sensitivity to each setting, and the settings of the last rungs around it."""
         from twoclock import plot
@@ -72,7 +56,7 @@ class Tuned:
         tied = int((last["ratio_low"].iloc[1:] <= 1).sum())
         return (
             f"Tuned({_settings(self.settings)}; {_score(self)}; "
-            f"of the {len(last) - 1} others in the last rung {tied} may be as good{_edge_note(self.edge)}{_cliff_note(self)})"
+            f"of the {len(last) - 1} others in the last rung {tied} may be as good{_edge_note(self)})"
         )
 
 
@@ -134,7 +118,7 @@ class TunedMethods(Mapping[str, Tuned]):
             tied = ", may be as good as the best" if rank > 1 and row["ratio_low"] <= 1 else ""
             lines.append(
                 f"  {rank}. {row['label']}: {row['score']:.3g} [{row['low']:.3g}, {row['high']:.3g}]{tied}; "
-                f"{_settings(found.settings)}{_edge_note(found.edge)}{_cliff_note(found)}"
+                f"{_settings(found.settings)}{_edge_note(found)}"
             )
         return "\n".join(lines) + ")"
 
@@ -145,7 +129,8 @@ def _settings(settings: Mapping[str, float]) -> str:
 
 def _score(found: Tuned) -> str:
     best = found.ranking.iloc[0]
-    return f"{found.metric} {best['score']:.3g} [{best['low']:.3g}, {best['high']:.3g}] {_words(found.spec)}"
+    score = f"{found.metric} {best['score']:.3g} [{best['low']:.3g}, {best['high']:.3g}]"
+    return f"{score} {_words(found.spec)} on {int(best['seeds'])} seeds"
 
 
 def _words(spec: Mapping[str, Any]) -> str:
@@ -154,13 +139,9 @@ def _words(spec: Mapping[str, Any]) -> str:
     )
 
 
-def _cliff_note(found: Tuned) -> str:
-    return f"; a cliff is near in {', '.join(found.cliffs)}: check on more seeds" if found.cliffs else ""
-
-
-def _edge_note(edge: Mapping[str, Side]) -> str:
+def _edge_note(found: Tuned) -> str:
     """What is at the edge, and what to do about it; nothing where nothing is."""
-    if not edge:
+    if not found.edge:
         return ""
-    where = ", ".join(f"{path} at the {_SIDES[side]} edge of its box" for path, side in edge.items())
-    return f"; {where}: try widen=True"
+    where = ", ".join(f"{path} at the {_SIDES[side]} edge of its box" for path, side in found.edge.items())
+    return f"; {where}" + (", widened as it is" if found.spec["widen"] else ": try widen=True")
