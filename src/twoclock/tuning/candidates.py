@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from twoclock.core import InputError, Method, Schedule
+from twoclock.engine.lanes import padded
 from twoclock.paths import paths, setting, with_settings
 from twoclock.tuning.box import Box, Point, inside, round_into
 
@@ -87,13 +88,14 @@ class Candidates:
 
     def along_each(self, best: Point, box: Box) -> list[tuple[str, Point]]:
         """Its neighbours along each setting, inside: an eighth and a quarter of the log range, down and up."""
-        out = []
-        for path, (low, high) in box.items():
-            for part in _MOVES:
-                moved = {**best, path: best[path] * (high / low) ** part}
-                if inside(moved, box) and self.allowed([moved]):
-                    out.append((path, round_into(moved, box)))
-        return out
+        moved = [
+            (path, round_into({**best, path: best[path] * (high / low) ** part}, box))
+            for path, (low, high) in box.items()
+            for part in _MOVES
+            if low <= best[path] * (high / low) ** part <= high
+        ]
+        allowed = self.allowed([point for _, point in moved])
+        return [(path, point) for path, point in moved if point in allowed]
 
     def _sobol(self, box: Box, count: int, seed: list[int], wanted: Callable[[Point], bool]) -> list[Point]:
         """A scrambled Sobol sequence, log-uniform, three digits."""
@@ -147,6 +149,11 @@ def keeps_order(
 
 
 def _sizes(schedules: Sequence[Schedule], at: np.ndarray) -> Float[np.ndarray, "schedules steps"]:
-    together: Any = jax.tree.map(lambda *leaves: np.asarray(leaves, float), *schedules)
-    by_step = jax.vmap(lambda schedule: jax.vmap(schedule)(at), axis_size=len(schedules))
-    return np.asarray(by_step(together))
+    """In blocks of one size, so that another number of them compiles nothing."""
+    found = []
+    for i in range(0, len(schedules), _BLOCK):
+        some = schedules[i : i + _BLOCK]
+        together: Any = jax.tree.map(lambda *leaves: np.asarray(leaves, float), *padded(some, _BLOCK))
+        by_step = jax.vmap(lambda schedule: jax.vmap(schedule)(at), axis_size=_BLOCK)
+        found.append(np.asarray(by_step(together))[: len(some)])
+    return np.concatenate(found)
