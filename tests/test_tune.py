@@ -330,7 +330,9 @@ CASES = {
     "unknown": (lambda: tune(space={"alhpa.c": (1, 2)}), r"`alhpa.c` is not a setting of Fast; did you mean `alp"),
     "not a number": (lambda: tune(space={"alpha": (1, 2)}), "`alpha` is not a number and cannot be tuned; try alpha.c"),
     "against the field's rule": (lambda: tune(space={"alpha.p": (0.5, 2)}), r"`Power\(p=…\)` must lie in \[0, 1\]"),
-    "no order": (lambda: tune(space={"alpha.c": (1e3, 1e4)}, order=True), "`space` has too few settings with α ≤ β ≤ λ ≤"),
+    "no order": (
+        lambda: tune(space={"alpha.c": (1e3, 1e4)}, order=True), "`space` has too few settings with α ≤ β ≤ λ ≤ 1: 0 of"
+    ),
     "small budget": (lambda: tune(budget=1000), "`budget` must be at least .* for rungs=4 at steps=100, got 1000"),
     "budget text": (lambda: tune(budget="much"), "`budget` must be at least .*, got 'much'"),
     "metric": (lambda: tune(metric="regret"), "`metric` must be one of error, .*residual, got 'regret'"),
@@ -343,7 +345,7 @@ CASES = {
     "by": (lambda: tune(by="mean"), "`by` must be 'end' or 'area', got 'mean'"),
     "widen": (lambda: tune(widen=3), "`widen` must be None or False or True, got 3"),
     "no methods": (lambda: tune(method={}), "`method` must name at least one method"),
-    "a class": (lambda: tune(method=tc.Fast), "`method` must have init, step and estimate, got Fast"),
+    "a class": (lambda: tune(method=tc.Fast), r"`method` must be a method, got the class Fast; try Fast\(…\)"),
     "a label": (lambda: tune(method={1: FAST}), "`method` must map text labels to methods, got the label 1"),
     "another label": (
         lambda: tune(method={"a": FAST, "b": FAST}, space={"a": SPACE}), "`space` must have an entry for each method"

@@ -9,6 +9,7 @@ from typing import Any, TypedDict
 import jax
 import numpy as np
 
+from twoclock import inputs
 from twoclock.core import InputError, Method, Problem
 from twoclock.engine import keys
 from twoclock.engine.rows import PREFERRED_METRICS
@@ -61,15 +62,17 @@ def entries(method: Any, space: Any, order: Any, widen: bool | None, fast: bool)
     for label, each in methods.items():
         if not isinstance(label, str):
             raise InputError(f"`method` must map text labels to methods, got the label {label!r}")
-        if isinstance(each, type) or not all(hasattr(each, name) for name in ("init", "step", "estimate")):
-            name = each.__name__ if isinstance(each, type) else type(each).__name__
-            raise InputError(f"`method` must have init, step and estimate, got {name}; try tc.Fast()")
+        if isinstance(each, type):
+            raise InputError(f"`method` must be a method, got the class {each.__name__}; try {each.__name__}(…)")
+        each = inputs.check_method(each)
         limits = space[label] if by_label else space
         grows = limits is None if widen is None else widen
         try:
             box = default_box(each, fast) if limits is None else check_box(each, limits)
         except InputError as error:
-            raise InputError(f"{error} (for the method {label!r})") from None if label else error
+            if not label:
+                raise
+            raise InputError(f"{error} (for the method {label!r})") from None
         if order == "both":
             found[f"{label}, {ORDERED}" if label else ORDERED] = Entry(each, box, True, grows)
             found[label or "any order"] = Entry(each, box, False, grows)

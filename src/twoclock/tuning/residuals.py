@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -123,7 +122,7 @@ class Probe:
 class Slopes:
     """A method that stands still and adds up the derivatives of F and G along directions of (θ, ω), one a row."""
 
-    directions: Any
+    directions: jax.Array | np.ndarray
 
     def init(self, theta: PyTree, omega: PyTree) -> Still:
         rows = len(self.directions)
@@ -133,7 +132,7 @@ class Slopes:
     def step(self, F: Operator, G: Operator, state: Still, x: PyTree, k: Scalar) -> Still:
         here, back = ravel_pytree((state.theta, state.omega))
 
-        def operators(flat: Any) -> tuple[Any, Any]:
+        def operators(flat: jax.Array) -> tuple[jax.Array, jax.Array]:
             at = *back(flat), x
             return ravel_pytree(F(*at))[0], ravel_pytree(G(*at))[0]
 

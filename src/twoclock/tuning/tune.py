@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 import jax
 
 from twoclock import inputs
-from twoclock.core import Method
+from twoclock.core import Method, ProblemSource
 from twoclock.engine import fit, keys
-from twoclock.engine.instances import ProblemSource, stand_in
+from twoclock.engine.instances import stand_in
 from twoclock.paths import with_settings
 from twoclock.progress import tally
 from twoclock.record.describe import describe
@@ -30,7 +30,7 @@ from twoclock.tuning.candidates import Candidates
 from twoclock.tuning.halving import WIDTH, Halving, Plan
 from twoclock.tuning.judge import RESIDUAL, Judge
 from twoclock.tuning.meaning import check_meaning
-from twoclock.tuning.scores import Scores
+from twoclock.tuning.scores import By, Scores
 from twoclock.tuning.tuned import Tuned, TunedMethods
 
 if TYPE_CHECKING:
@@ -76,21 +76,21 @@ def tune(
     **options: Unpack[Options],
 ) -> TunedMethods: ...
 def tune(
-    problem: Any,
-    method: Any,
-    space: Any = None,
-    steps: Any = 100_000,
-    budget: Any = None,
-    metric: Any = None,
+    problem: object,
+    method: object,
+    space: object = None,
+    steps: object = 100_000,
+    budget: object = None,
+    metric: object = None,
     *,
-    by: Any = "end",
-    order: Any = False,
-    widen: Any = None,
-    rungs: Any = 4,
-    seed: Any = 0,
-    bound: Any = None,
+    by: object = "end",
+    order: object = False,
+    widen: object = None,
+    rungs: object = 4,
+    seed: object = 0,
+    bound: float | None = None,
     progress: bool = False,
-) -> Any:
+) -> Tuned | TunedMethods:
     """Find the settings of a method that are best at a horizon, by successive halving over seeds and steps.
 
     Of 8·2^(rungs−1) settings the better ones go on to the next rung, with twice the steps until the horizon is reached
@@ -136,45 +136,43 @@ def tune(
 
     Reference: Jamieson & Talwalkar, *Non-stochastic best arm identification and hyperparameter optimization*, 2016.
     """
-    steps, rungs, seed = inputs.check_steps(steps), whole("rungs", rungs, 1, 10), whole("seed", seed, 0, 4000)
+    source = inputs.check_problem(problem)
+    horizon, halvings, drawn = inputs.check_steps(steps), whole("rungs", rungs, 1, 10), whole("seed", seed, 0, 4000)
     inputs.check_numbers("float64", bound)
-    one_of("by", by, ("end", "area"))
-    one_of("order", order, (False, True, "both"))
-    one_of("widen", widen, (None, False, True))
-    joint = isinstance(method, Mapping) or order == "both"
+    goal: By = one_of("by", by, ("end", "area"))
+    kept = one_of("order", order, (False, True, "both"))
+    grows = one_of("widen", widen, (None, False, True))
+    joint = isinstance(method, Mapping) or kept == "both"
     with jax.enable_x64(True), tally(progress, "seed-steps") as look:
-        example = stand_in(problem).example
+        example = stand_in(source).example
         _, omega, _ = jax.eval_shape(lambda problem: problem.init(keys.start_key(0)), example)
         fast = any(leaf.size for leaf in jax.tree.leaves(omega))
-        asked, metric = entries(method, space, order, widen, fast), metric_of(example, metric, by)
+        asked, name = entries(method, space, kept, grows, fast), metric_of(example, metric, goal)
         plans = {
-            label: Plan(rungs, steps, metric, len(entry.box), entry.widen, joint) for label, entry in asked.items()
+            label: Plan(halvings, horizon, name, len(entry.box), entry.widen, joint) for label, entry in asked.items()
         }
-        budget, seeds = seeds_for(budget, plans)
+        purse, seeds = seeds_for(budget, plans)
         add = counter(look, sum(plan.price() * seeds[label] for label, plan in plans.items()))
-        first = _FIRST_SEED * (seed + 1)
-        judges = {n: Judge(problem, metric, by, range(first, first + n), WIDTH, bound, add) for n in seeds.values()}
+        first = _FIRST_SEED * (drawn + 1)
+        judges = {n: Judge(source, name, goal, range(first, first + n), WIDTH, bound, add) for n in seeds.values()}
         for label, entry in asked.items():
             fit.check_fit(judges[seeds[label]].example, entry.method)
-            if metric == RESIDUAL:
+            if name == RESIDUAL:
                 check_meaning(judges[seeds[label]].example, entry.method)
-        spec = {
-            "problem": describe(problem), "steps": steps, "budget": budget, "by": by, "seed": seed,
-        }  # fmt: skip
+        spec = {"problem": describe(source), "steps": horizon, "budget": purse, "by": goal, "seed": drawn}
         found: dict[str, Tuned] = {}
         for label, entry in asked.items():
-            candidates = Candidates(entry.method, steps, entry.order, fast, seed)
+            candidates = Candidates(entry.method, horizon, entry.order, fast, drawn)
             halving = Halving(candidates, judges[seeds[label]], plans[label], entry.box)
             halving.search(first, seeds[label])
-            found[label] = _tuned(
-                halving, metric, {**spec, "given": entry.box, "order": entry.order, "widen": entry.widen}
-            )
+            how = {"given": entry.box, "order": entry.order, "widen": entry.widen}
+            found[label] = _tuned(halving, name, {**spec, **how})
         if not joint:
             return found[""]
-        fresh, few = first + (rungs + 1) * max(seeds.values()), min(seeds.values())  # after those of every rung
-        judge = Judge(problem, metric, by, range(fresh, fresh + few), 1, bound, add, judges[few].unit)
-        ranking = _compare(judge, found, range(fresh, fresh + 2 * few), steps)
-    return TunedMethods(found, ranking, metric, spec)
+        fresh, few = first + (halvings + 1) * max(seeds.values()), min(seeds.values())  # after those of every rung
+        judge = Judge(source, name, goal, range(fresh, fresh + few), 1, bound, add, judges[few].unit)
+        ranking = _compare(judge, found, range(fresh, fresh + 2 * few), horizon)
+    return TunedMethods(found, ranking, name, spec)
 
 
 def _tuned(halving: Halving, metric: str, spec: dict[str, Any]) -> Tuned:

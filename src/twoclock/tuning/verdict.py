@@ -12,9 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from twoclock import inputs
 from twoclock.core import InputError, PyTree
 from twoclock.engine import xla
-from twoclock.engine.instances import ProblemSource, instances
+from twoclock.engine.instances import instances
 from twoclock.engine.lanes import Lanes
 from twoclock.engine.step import Carry
 from twoclock.record.describe import describe
@@ -96,7 +97,7 @@ class Residual:
         return f"Residual({self.verdict}; {'; '.join((of, *self.notes))})"
 
 
-def residual(problem: ProblemSource, result: Any, samples: Any = None, *, check: bool = True) -> Residual:
+def residual(problem: object, result: object, samples: object = None, *, check: bool = True) -> Residual:
     """Say how far a result is from a solution of E F = 0, E G = 0, from fresh samples and nothing else.
 
         ‖S⁺(E F − B·E G)‖²,    B = F_ω G_ω⁺,    S = F_θ − B·G_θ        (F_θ = E ∂F/∂θ and so on)
@@ -117,31 +118,31 @@ def residual(problem: ProblemSource, result: Any, samples: Any = None, *, check:
     >>> tc.residual(problem, result).by_seed.columns[:3].tolist()
     ['seed', 'value', 'se']
     """
+    source = inputs.check_problem(problem)
     if not isinstance(result, Result):
         name = type(result).__name__
         raise InputError(f"`result` must be a Result of tc.solve, got {name}; for several call it on each")
     steps, seeds = int(result.spec["steps"]), list(result.spec["seeds"])
-    samples = samples_used(max(steps, _LEAST) if samples is None else _many("samples", samples))
-    if steps + samples > _HORIZON:
-        raise InputError(f"`samples` must leave steps + samples below 2³¹, got {samples:,} after {steps:,} steps")
+    fresh = samples_used(max(steps, _LEAST) if samples is None else _many("samples", samples))
+    if steps + fresh > _HORIZON:
+        raise InputError(f"`samples` must leave steps + samples below 2³¹, got {fresh:,} after {steps:,} steps")
     if result.diverged.all():
         raise InputError("`result` has no seed that did not diverge, so there is no estimate to look at")
     check_free(_fields(result.spec["method"]))
     with jax.enable_x64(True):
-        ready = instances(problem, seeds)
+        ready = instances(source, seeds)
         if check:
-            _check_same(describe(problem), result.spec["problem"])
+            _check_same(describe(source), result.spec["problem"])
         check_slopes(ready.example)
         lanes = blind(Lanes(ready, Probe(), 1, seeds))
         start = xla.start(lanes)
         theta, omega = (_placed(getattr(result, name), getattr(start.state, name), name) for name in ("theta", "omega"))
         state = Still(theta, omega, start.state.totals)
-        found = residuals(
-            lanes, Carry(state, start.env, jnp.asarray(~result.diverged[None]), start.last), steps, samples
-        )
+        carry = Carry(state, start.env, jnp.asarray(~result.diverged[None]), start.last)
+        found = residuals(lanes, carry, steps, fresh)
         on_policy = follows_theta(ready.example)
     way = _squared_way(theta, start.state.theta)
-    return _verdict(found, seeds, samples, way, on_policy)
+    return _verdict(found, seeds, fresh, way, on_policy)
 
 
 def _verdict(found: Residuals, seeds: list[int], samples: int, way: np.ndarray, on_policy: bool) -> Residual:
@@ -216,7 +217,7 @@ def _check_same(here: Mapping[str, Any], there: Mapping[str, Any]) -> None:
         )
 
 
-def _many(name: str, value: Any) -> int:
+def _many(name: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
         raise InputError(f"`{name}` must be a whole number above 0, got {value!r}; leave it out for as many as steps")
     return int(value)
