@@ -29,6 +29,7 @@ ORDER = [
     "plot",
     "result",
     "solve",
+    "table",
     "catalogue",
     "sweeps",
     "tuning",

@@ -8,7 +8,9 @@ import pytest
 
 import twoclock as tc
 from twoclock.paths import with_settings
-from twoclock.tuning.candidates import draw, keeps_order
+from twoclock.tuning.box import at_edge, default_box, widened
+from twoclock.tuning.candidates import Candidates, keeps_order
+from twoclock.tuning.scores import Scores, marks_of
 
 FAST = tc.Fast(tc.Power(1.0, shift=50.0), tc.Power(4.0, shift=50.0), tc.Power(20.0, shift=50.0))
 ONE = tc.problems.quadratic(dim=2)
@@ -34,7 +36,9 @@ def test_the_choice_is_as_good_as_the_best_of_a_fine_grid(found):
 
 def test_the_ranking_says_what_was_tried(found):
     table = found.ranking
-    assert len(table) == 32
+    assert len(table) == 32 + 8  # and half of the second rung is new
+    assert table.groupby("rung").size().tolist() == [24, 8, 8]
+    assert not table["alpha.c"].duplicated().any()
     assert table["rung"].is_monotonic_decreasing
     assert table.groupby("rung")["steps"].first().tolist() == [200, 400, 400]
     assert table.groupby("rung")["seeds"].first().tolist() == [8, 8, 16]
@@ -91,11 +95,7 @@ def test_without_truth_the_answer_is_never_looked_at():
     def forbidden(theta, omega):
         raise AssertionError("a look at the answer")
 
-    problem = tc.problems.custom(
-        F=lambda t, w, x: w - 1, G=lambda t, w, x: w - t + x, noise=lambda key: jax.random.normal(key),
-        theta=0.0, omega=0.0, measure=forbidden,
-    )  # fmt: skip
-    found = tc.tune(problem, FAST, SPACE, steps=340, metric="residual", rungs=1)
+    found = tc.tune(guess(forbidden), FAST, SPACE, steps=340, metric="residual", rungs=1)
     assert {"F", "F_se", "G", "G_se"} <= set(found.ranking.columns)
     assert found.metric == "residual"
 
@@ -136,13 +136,13 @@ def test_an_instance_for_each_seed_and_a_wrapped_method():
 
 
 def test_diverged_settings_lose():
-    found = tc.tune(ONE, FAST, {"alpha.c": (0.1, 1e8)}, steps=400, rungs=2, order=False)
+    found = tc.tune(ONE, FAST, {"alpha.c": (0.1, 1e8)}, steps=400, rungs=2)
     assert found.ranking["diverged"].iloc[0] == 0
     for _, rung in found.ranking.groupby("rung"):
         assert rung["diverged"].is_monotonic_increasing
     assert found.ranking["diverged"].max() == 1
     with pytest.raises(tc.InputError, match="`space` has no setting that does not diverge"):
-        tc.tune(ONE, FAST, {"alpha.c": (1e7, 1e8)}, steps=400, rungs=1, order=False)
+        tc.tune(ONE, FAST, {"alpha.c": (1e7, 1e8)}, steps=400, rungs=1)
 
 
 def everywhere(method, steps):
@@ -151,14 +151,15 @@ def everywhere(method, steps):
     return bool(np.all(a <= b) and np.all(b <= lam) and np.all(lam <= 1))
 
 
-def test_what_is_tried_keeps_the_order_at_every_step():
-    space = {"alpha.c": (0.1, 10.0), "alpha.p": (0.5, 1.0), "beta.c": (0.1, 10.0), "lam.shift": (20.0, 2000.0)}
-    points = draw(FAST, space, 64, 0, lambda methods: keeps_order(methods, 5000))
+def test_what_is_tried_keeps_the_order_only_if_asked():
+    space = {"alpha.c": (0.1, 10.0), "alpha.p": (0.5, 1.0), "beta.c": (0.1, 10.0), "lam.shift": (5.0, 2000.0)}
+    points = Candidates(FAST, 5000, True, True, 0).spread(space, 64)
     methods = [with_settings(FAST, point) for point in points]
     assert all(everywhere(method, 5000) for method in methods)
-    anything = [with_settings(FAST, p) for p in draw(FAST, space, 64, 0, lambda methods: np.ones(len(methods), bool))]
+    anything = [with_settings(FAST, point) for point in Candidates(FAST, 5000, False, True, 0).spread(space, 64)]
     assert keeps_order(anything, 5000).tolist() == [everywhere(method, 5000) for method in anything]
     assert not keeps_order(anything, 5000).all()
+    assert all(float(method.lam(0)) <= 1 for method in anything)  # a weight above 1 is no average
 
 
 @pytest.mark.parametrize(
@@ -181,12 +182,135 @@ def test_order(method, fast, ok):
 
 
 def test_candidates_are_spread_evenly_on_a_log_scale():
-    points = draw(FAST, {"alpha.c": (0.01, 100.0)}, 128, 0, lambda methods: np.ones(len(methods), bool))
+    points, other = (
+        Candidates(FAST, 100, False, True, seed).spread({"alpha.c": (0.01, 100.0)}, 128) for seed in (0, 1)
+    )
     logs = np.sort([math.log10(p["alpha.c"]) for p in points[1:]])
     np.testing.assert_allclose(logs, np.linspace(-2, 2, 127), atol=0.1)
     assert points[0] == {"alpha.c": 1.0}
-    other = draw(FAST, {"alpha.c": (0.01, 100.0)}, 128, 1, lambda methods: np.ones(len(methods), bool))
     assert points[1:] != other[1:]
+
+
+def test_new_candidates_lie_between_good_ones():
+    box = {"alpha.c": (0.01, 100.0), "beta.c": (0.01, 100.0)}
+    ridge = [{"alpha.c": c, "beta.c": 2 * c} for c in (0.5, 0.8, 1.0, 1.7, 4.0)]
+    new = Candidates(FAST, 100, False, True, 0).between(ridge, box, 8, 0)
+    assert len(new) == 8
+    assert all(point["beta.c"] == pytest.approx(2 * point["alpha.c"], rel=0.02) for point in new)
+    assert all(0.5 / 3 < point["alpha.c"] < 4 * 3 for point in new)
+
+
+def test_gradient_td_is_not_held_back_by_an_order():
+    """On Boyan's chain TDC wants β ≪ α; with α ≤ β the best of the same box is hundreds of times worse."""
+    problem, box = tc.problems.boyan(), {"alpha.c": (0.02, 200.0), "beta.c": (0.08, 800.0)}
+    found = tc.tune(problem, tc.Standard(), steps=5000)
+    assert at_end(problem, {"": found.method}, "error", 5000)[""] < 0.3
+    both = tc.tune(problem, tc.Standard(), box, steps=5000, order="both")
+    assert both.best_label == "any order"
+    assert both.ranking["score"].iloc[0] < 0.3
+    assert both.ranking["ratio_low"].iloc[1] > 20
+    kept = both["α ≤ β ≤ λ"].method
+    assert keeps_order([kept], 5000).all()
+
+
+NARROW = {"alpha.c": (0.001, 0.01)}
+
+
+def test_a_winner_at_the_edge_is_said_to_be_and_the_box_can_grow(found):
+    """A step size far too small: the score falls up to the upper limit, and a wider box finds what a good one does."""
+    stuck = tc.tune(ONE, FAST, NARROW, steps=400, rungs=3)
+    assert stuck.edge == {"alpha.c": "high"}
+    assert repr(stuck).endswith("alpha.c at the upper edge of its box: try widen=True)")
+    assert stuck.plot().axes[0].get_title() == "at the edge of its box"
+    grown = tc.tune(ONE, FAST, NARROW, steps=400, rungs=3, widen=True)
+    assert grown.edge == {}
+    assert "edge" not in repr(grown)
+    assert grown.plot().axes[0].get_title() == ""
+    assert grown.spec["given"] == NARROW
+    assert grown.spec["space"]["alpha.c"][0] == 0.001
+    assert grown.spec["space"]["alpha.c"][1] >= 1
+    assert grown.spec["spent"] <= grown.spec["budget"]
+    errors = at_end(ONE, {"grown": grown.method, "found": found.method}, "error", 400)
+    assert errors["grown"] <= 1.2 * errors["found"]
+
+
+def test_edges_are_a_tenth_of_the_log_range_and_boxes_double_it():
+    box = {"alpha.c": (1.0, 100.0), "beta.c": (1.0, 100.0), "alpha.p": (0.5, 1.0), "lam.p": (0.25, 0.5)}
+    at = {"alpha.c": 1.5, "beta.c": 2.0, "alpha.p": 1.0, "lam.p": 0.5}
+    edge = at_edge(FAST, at, box)
+    assert edge == {"alpha.c": "low", "lam.p": "high"}  # p ends at 1: there is nothing beyond
+    new = widened(FAST, box, edge)
+    assert new == {**box, "alpha.c": (0.01, 100.0), "lam.p": (0.25, 1.0)}
+
+
+def test_the_default_box_is_around_the_methods_own_steps():
+    box = default_box(FAST, fast=True)
+    assert box["alpha.c"] == (0.01, 100.0)
+    assert box["beta.c"] == (0.04, 400.0)
+    assert box["lam.c"] == (2.0, 50.0)  # λ ≤ 1 at the start, and λ keeps its shift
+    assert box["alpha.shift,beta.shift"] == (5.0, 5000.0)
+    assert set(default_box(tc.Polyak(tc.Standard(0.1, 0.2)), fast=False)) == {"method.alpha.c"}
+    with pytest.raises(tc.InputError, match="`space` is needed: Lstd has no step size"):
+        default_box(tc.methods.Lstd(), fast=True)
+
+
+def test_several_methods_have_equal_budgets_and_meet_on_fresh_seeds(found):
+    rivals = {"fast": FAST, "slow": tc.Fast(tc.Power(1e-3, shift=50.0), FAST.beta, FAST.lam)}
+    spaces = {"fast": SPACE, "slow": {"alpha.c": (1e-4, 1e-2)}}
+    both = tc.tune(ONE, rivals, spaces, steps=400, rungs=3)
+    assert list(both) == ["fast", "slow"]
+    assert both.ranking["label"].tolist() == ["fast", "slow"]
+    assert both.best is both["fast"]
+    assert both.best.ranking.equals(found.ranking)  # as if alone: the budget is for each
+    assert both.ranking["spent"].nunique() == 1
+    assert (both.ranking["spent"] <= both.spec["budget"]).all()
+    fresh = tc.solve(ONE, both.methods, 400, range(1_000_032, 1_000_048), marks=[400])
+    ends = [fresh[label].history["error"].mean() for label in both.ranking["label"]]
+    np.testing.assert_allclose(both.ranking["score"], ends, rtol=1e-9)
+    assert both.ranking["ratio"].iloc[1] == pytest.approx(ends[1] / ends[0])
+    lines = repr(both).splitlines()
+    assert lines[1].startswith("  1. fast: ")
+    assert "alpha.c at the upper edge of its box" in lines[2]
+    assert len(both.plot().axes[0].get_yticks()) == 2
+
+
+def test_the_area_is_that_under_the_mean_curve_in_a_log_log_picture():
+    found = tc.tune(ONE, FAST, SPACE, steps=400, rungs=1, by="area")
+    marks = marks_of("area", 400)
+    assert marks[0] == 4
+    assert marks[-1] == 400
+    assert len(marks) == 21
+    history = tc.solve(ONE, found.method, 400, range(1_000_000, 1_000_016), marks=marks).history
+    curve = history.groupby("step")["error"].mean().loc[marks]
+    assert found.ranking["score"].iloc[0] == pytest.approx(np.exp(np.log(curve).mean()), rel=1e-9)
+    assert "over the last decades of 400 steps" in repr(found)
+
+
+def test_scores_of_curves():
+    """Two settings, two seeds, two marks; means 2, 8 and 1, 0: the second reaches zero, which counts as very little."""
+    curves = np.array([[[1.0, 8.0], [3.0, 8.0]], [[1.0, 0.0], [1.0, 0.0]]])
+    scores = Scores(curves, np.zeros((2, 2), bool))
+    np.testing.assert_allclose(scores.scores(), [4.0, np.sqrt(1.0 * 1e-16)])
+    lost = Scores(curves, np.array([[False, False], [True, False]]))
+    assert lost.best_first().tolist() == [0, 1]
+    one = Scores(np.array([[[1.0], [np.inf]]]), np.zeros((1, 2), bool)).rows(0)[0]
+    assert math.isinf(one["score"])
+    assert math.isinf(one["high"])
+
+
+def guess(measure):
+    return tc.problems.custom(
+        F=lambda t, w, x: w - 1, G=lambda t, w, x: w - t + x, noise=lambda key: jax.random.normal(key),
+        theta=0.0, omega=0.0, measure=measure,
+    )  # fmt: skip
+
+
+def test_a_metric_that_is_no_error_is_never_minimised_by_guess():
+    problem = guess(lambda t, w: {"estimate": t, "value": -t})
+    options = {"steps": 340, "rungs": 1}
+    assert tc.tune(problem, FAST, SPACE, **options).metric == "residual"
+    assert tc.tune(problem, FAST, SPACE, metric="value", **options).metric == "value"
+    assert tc.tune(guess(lambda t, w: {"value": t, "gap": t**2}), FAST, SPACE, **options).metric == "gap"
 
 
 def tune(problem=ONE, method=FAST, space=SPACE, **options):
@@ -195,7 +319,8 @@ def tune(problem=ONE, method=FAST, space=SPACE, **options):
 
 CASES = {
     "empty space": (lambda: tune(space={}), "`space` must map settings to"),
-    "no space": (lambda: tune(space=["alpha.c"]), "`space` must map settings to"),
+    "a list": (lambda: tune(space=["alpha.c"]), "`space` must map settings to"),
+    "no box to build": (lambda: tune(method=tc.methods.Lstd(), space=None), "`space` is needed: Lstd has no step size"),
     "low above high": (lambda: tune(space={"alpha.c": (2, 1)}), r"`alpha.c` must have 0 < low < high, .* got \(2, 1\)"),
     "not positive": (lambda: tune(space={"alpha.c": (0, 1)}), r"`alpha.c` must have 0 < low < high"),
     "infinite": (lambda: tune(space={"alpha.c": (1, math.inf)}), r"`alpha.c` must have 0 < low < high"),
@@ -204,7 +329,9 @@ CASES = {
     "unknown": (lambda: tune(space={"alhpa.c": (1, 2)}), r"`alhpa.c` is not a setting of Fast; did you mean `alp"),
     "not a number": (lambda: tune(space={"alpha": (1, 2)}), "`alpha` is not a number and cannot be tuned; try alpha.c"),
     "against the field's rule": (lambda: tune(space={"alpha.p": (0.5, 2)}), r"`Power\(p=…\)` must lie in \[0, 1\]"),
-    "no order": (lambda: tune(space={"alpha.c": (1e3, 1e4)}), "`space` has too few settings with α ≤ β ≤ λ ≤ 1: 0 of"),
+    "no order": (
+        lambda: tune(space={"alpha.c": (1e3, 1e4)}, order=True), "`space` has too few settings with α ≤ β ≤ λ ≤ 1: 0 of"
+    ),
     "small budget": (lambda: tune(budget=1000), "`budget` must be at least .* for rungs=4 at steps=100, got 1000"),
     "budget text": (lambda: tune(budget="much"), "`budget` must be at least .*, got 'much'"),
     "metric": (lambda: tune(metric="regret"), "`metric` must be one of error, .*residual, got 'regret'"),
@@ -213,6 +340,28 @@ CASES = {
     "steps": (lambda: tune(steps=0), "`steps` must lie in 1"),
     "no problem": (lambda: tune(problem=3), "`problem` must have init, noise, draw, F and G"),
     "no F": (lambda: tune(problem=object()), "`problem` must have init, noise, draw, F and G"),
+    "order": (lambda: tune(order="alpha"), "`order` must be False or True or 'both', got 'alpha'"),
+    "by": (lambda: tune(by="mean"), "`by` must be 'end' or 'area', got 'mean'"),
+    "widen": (lambda: tune(widen=3), "`widen` must be None or False or True, got 3"),
+    "no methods": (lambda: tune(method={}), "`method` must name at least one method"),
+    "a class": (lambda: tune(method=tc.Fast), r"`method` must be a method, got the class Fast; try Fast\(…\)"),
+    "a label": (lambda: tune(method={1: FAST}), "`method` must map text labels to methods, got the label 1"),
+    "another label": (
+        lambda: tune(method={"a": FAST, "b": FAST}, space={"a": SPACE}), "`space` must have an entry for each method"
+    ),
+    "a setting of one": (
+        lambda: tune(method={"a": FAST, "b": tc.Standard()}, space={"lam.c": (1, 2)}),
+        r"`lam.c` is not a setting of Standard; .* \(for the method 'b'\)",
+    ),
+    "area without truth": (lambda: tune(metric="residual", by="area"), "`by='area'` needs a metric with known truth"),
+    "area of a sign": (
+        lambda: tune(guess(lambda t, w: {"value": t - 9}), metric="value", by="area"),
+        "`by='area'` needs a metric that is never negative, and 'value' is; use by='end'",
+    ),
+    "a projection": (
+        lambda: tune(method=tc.Fast(project_slow=lambda t: t), metric="residual"),
+        "the residual says nothing here: `project_slow` keeps a variable in a set",
+    ),
     "bound": (lambda: tune(bound=-1.0), "`bound` must be positive"),
 }  # fmt: skip
 

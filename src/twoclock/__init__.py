@@ -11,8 +11,9 @@ from twoclock.result import Result, load
 from twoclock.schedules import Constant, Power
 from twoclock.solve import solve
 from twoclock.sweeps import Sweep, sweep
+from twoclock.table import table
 from twoclock.theory import certify
-from twoclock.tuning import tune
+from twoclock.tuning import residual, tune
 from twoclock.version import __version__
 
 if TYPE_CHECKING:
@@ -36,9 +37,11 @@ __all__ = [
     "models",
     "plot",
     "problems",
+    "residual",
     "samplers",
     "solve",
     "sweep",
+    "table",
     "theory",
     "tune",
 ]

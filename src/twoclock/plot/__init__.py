@@ -4,7 +4,7 @@ from twoclock.plot.against import against
 from twoclock.plot.figures import COLOURS, LABELS, MARKERS, caption, figure, render, stamp
 from twoclock.plot.grids import LEFT_DOWN_RIGHT_UP, UP_RIGHT_DOWN_LEFT, grid_world
 from twoclock.plot.lines import compare, curves, ratios, slope
-from twoclock.plot.sensitivity import sensitivity
+from twoclock.plot.sensitivity import sensitivity, tuned_scores
 from twoclock.plot.summary import summary
 from twoclock.plot.sweeps import best_curves, setting_curves, setting_map, varied, varied_together
 from twoclock.plot.tables import table
@@ -31,6 +31,7 @@ __all__ = [
     "stamp",
     "summary",
     "table",
+    "tuned_scores",
     "varied",
     "varied_together",
 ]

@@ -1,133 +1,159 @@
-"""Settings to try: points of a box, evenly spread on a log scale, that keep the theory's order of the steps."""
+"""Settings to try: points of a box, evenly spread on a log scale, and later ones near those that did well."""
 
 from __future__ import annotations
 
-import contextlib
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import Bool, Float
 
-from twoclock.core import InputError, Method
-from twoclock.paths import check_field, paths, setting, with_settings
-
-Space = Mapping[str, tuple[float, float]]
+from twoclock.core import InputError, Method, Schedule
+from twoclock.engine.lanes import padded
+from twoclock.paths import paths, setting, with_settings
+from twoclock.tuning.box import Box, Point, inside, round_into
 
 _MOVES = (-0.25, -0.125, 0.125, 0.25)
 NEIGHBOURS = len(_MOVES)
 _BLOCK, _MOST_BLOCKS = 256, 16
 
 
-def check_space(method: Method, space: Any) -> dict[str, tuple[float, float]]:
-    """The box as floats, or one line that says what is wrong with it."""
-    if not isinstance(space, Mapping) or not space:
-        raise InputError("`space` must map settings to (low, high), one or more; try `space={'alpha.c': (0.01, 10)}`")
-    box = {}
-    for path, limits in space.items():
-        now = setting(method, path)
-        if isinstance(now, bool) or not isinstance(now, (int, float, np.number)):
-            numbers = ", ".join(
-                p for p, v in paths(method).items() if isinstance(v, (int, float)) and p.startswith(path)
-            )
-            raise InputError(f"`{path}` is not a number and cannot be tuned; try {numbers or 'another setting'}")
-        try:
-            low, high = (float(limit) for limit in limits)
-        except (TypeError, ValueError):
-            raise InputError(f"`{path}` must be given as (low, high), got {limits!r}") from None
-        if not (0 < low < high < math.inf):
-            raise InputError(f"`{path}` must have 0 < low < high, both finite, got ({low:g}, {high:g})")
-        for end in (low, high):
-            check_field(method, path, end)
-        box[path] = (low, high)
-    return box
-
-
-def draw(method: Method, space: Space, count: int, seed: int, ordered: Any) -> list[dict[str, float]]:
-    """So many points, the method's own first if it is one: a scrambled Sobol sequence, log-uniform, three digits.
+@dataclass(frozen=True)
+class Candidates:
+    """The settings of a method that may be tried.
 
     Args:
-        ordered: methods → for each of them whether it may be tried.
+        method: what they are settings of.
+        steps: the horizon up to which its schedules are looked at.
+        order: keep α ≤ β ≤ λ up to there. λ ≤ 1, an average and no extrapolation, is kept in any case.
+        fast: False where ω has no entries, so that β means nothing.
+        seed: draws the points.
     """
-    from scipy.stats.qmc import Sobol
 
-    low, high = np.log(np.asarray(list(space.values()))).T
-    sequence = Sobol(len(space), seed=seed)
-    own = {path: float(setting(method, path)) for path in space}
-    found = [own] if _inside(own, space) and ordered([method])[0] else []
-    tried = 0
-    while len(found) < count and tried < _BLOCK * _MOST_BLOCKS:
-        rows = np.exp(low + (high - low) * sequence.random(_BLOCK))
-        points = [round_into(dict(zip(space, row.tolist(), strict=True)), space) for row in rows]
-        found += keeping(method, points, ordered)
-        tried += _BLOCK
-    if len(found) < count:
-        raise InputError(
-            f"`space` has too few settings with α ≤ β ≤ λ ≤ 1: {len(found)} of {tried:,} drawn; "
-            "move its limits, or pass order=False"
-        )
-    return found[:count]
+    method: Method
+    steps: int
+    order: bool
+    fast: bool
+    seed: int
+
+    def methods(self, points: Sequence[Point]) -> list[Method]:
+        return [with_settings(self.method, point) for point in points]
+
+    def allowed(self, points: Sequence[Point]) -> list[Point]:
+        """Those that the method accepts and that keep the order."""
+        accepted = [(point, method) for point in points if (method := self._made(point)) is not None]
+        if not accepted:
+            return []
+        fine = keeps_order([method for _, method in accepted], self.steps, self.fast, self.order)
+        return [point for (point, _), ok in zip(accepted, fine, strict=True) if ok]
+
+    def spread(self, box: Box, count: int) -> list[Point]:
+        """So many points of the box, the method's own first if it is one of them."""
+        own = {path: float(setting(self.method, path)) for path in box}
+        found = self.allowed([own] if inside(own, box) else [])
+        found += self._sobol(box, count - len(found), [self.seed], lambda point: True)
+        if len(found) < count:
+            rule = "α ≤ β ≤ λ ≤ 1" if self.order else "λ ≤ 1"
+            remedy = "move its limits, or pass order=False" if self.order else "move its limits"
+            tried = _BLOCK * _MOST_BLOCKS
+            raise InputError(f"`space` has too few settings with {rule}: {len(found)} of {tried:,} drawn; {remedy}")
+        return found
+
+    def around_the_old(self, old: Box, new: Box, count: int, turn: int) -> list[Point]:
+        """At most so many points of the new box that are not in the old one."""
+        return self._sobol(new, count, [self.seed, turn], lambda point: not inside(point, old))
+
+    def between(self, best: Sequence[Point], box: Box, count: int, turn: int) -> list[Point]:
+        """At most so many new points near good ones: one of them, moved by half the way from another to a third.
+
+        So the points close in as the good ones do, along whatever ridge these lie on (differential evolution).
+        """
+        draws = np.random.default_rng([self.seed, turn])
+        logs = np.log([list(point.values()) for point in best])
+        seen = {tuple(point.values()) for point in best}
+        found: list[Point] = []
+        for _ in range(_MOST_BLOCKS):
+            picks = np.stack([draws.permutation(len(best))[:3] for _ in range(2 * count)])
+            moved = np.exp(logs[picks[:, 0]] + 0.5 * (logs[picks[:, 1]] - logs[picks[:, 2]]))
+            points = [round_into(dict(zip(box, row.tolist(), strict=True)), box) for row in moved]
+            for point in self.allowed(points):
+                if tuple(point.values()) not in seen and len(found) < count:
+                    seen.add(tuple(point.values()))
+                    found.append(point)
+            if len(found) == count:
+                break
+        return found
+
+    def along_each(self, best: Point, box: Box) -> list[tuple[str, Point]]:
+        """Its neighbours along each setting, inside: an eighth and a quarter of the log range, down and up."""
+        moved = [
+            (path, round_into({**best, path: best[path] * (high / low) ** part}, box))
+            for path, (low, high) in box.items()
+            for part in _MOVES
+            if low <= best[path] * (high / low) ** part <= high
+        ]
+        allowed = self.allowed([point for _, point in moved])
+        return [(path, point) for path, point in moved if point in allowed]
+
+    def _sobol(self, box: Box, count: int, seed: list[int], wanted: Callable[[Point], bool]) -> list[Point]:
+        """A scrambled Sobol sequence, log-uniform, three digits."""
+        from scipy.stats.qmc import Sobol
+
+        low, high = np.log(np.asarray(list(box.values()))).T
+        sequence = Sobol(len(box), seed=seed[0] if len(seed) == 1 else np.random.default_rng(seed))
+        found: list[Point] = []
+        for _ in range(_MOST_BLOCKS):
+            if len(found) >= count:
+                break
+            rows = np.exp(low + (high - low) * sequence.random(_BLOCK))
+            points = [round_into(dict(zip(box, row.tolist(), strict=True)), box) for row in rows]
+            found += self.allowed([point for point in points if wanted(point)])
+        return found[:count]
+
+    def _made(self, point: Point) -> Method | None:
+        try:
+            return with_settings(self.method, point)
+        except InputError:  # two settings, each allowed, that do not go together
+            return None
 
 
-def keeping(method: Method, points: Sequence[dict[str, float]], ordered: Any) -> list[dict[str, float]]:
-    """The points that the method accepts (its λ must not exceed 1, for one) and that are ordered."""
-    made = []
-    for point in points:
-        with contextlib.suppress(InputError):
-            made.append((point, with_settings(method, point)))
-    allowed = ordered([new for _, new in made]) if made else []
-    return [point for (point, _), ok in zip(made, allowed, strict=True) if ok]
-
-
-def around(best: Mapping[str, float], space: Space) -> list[tuple[str, dict[str, float]]]:
-    """The neighbours of a point along each setting, inside: an eighth and a quarter of its log range, down and up."""
-    out = []
-    for path, (low, high) in space.items():
-        for part in _MOVES:
-            moved = {**best, path: best[path] * (high / low) ** part}
-            if _inside(moved, space):
-                out.append((path, round_into(moved, space)))
-    return out
-
-
-def keeps_order(methods: Sequence[Method], steps: int, fast: bool = True) -> np.ndarray:
+def keeps_order(
+    methods: Sequence[Method], steps: int, fast: bool = True, order: bool = True
+) -> Bool[np.ndarray, " methods"]:
     """For each method whether α_k ≤ β_k ≤ λ_k ≤ 1 at every k ≤ steps, as far as it has them (λ_g counts as λ).
 
     Looked at for each k up to a thousand and at a thousand steps beyond, evenly spread on a log scale.
 
     Args:
         fast: False where ω has no entries, so that β means nothing.
+        order: False asks for λ_k ≤ 1 alone.
     """
     at = np.minimum(np.concatenate([np.arange(1001), np.geomspace(1, steps, 1000).round()]), steps).astype(np.int32)
     names = {path.rsplit(".", 1)[-1]: path for path, value in paths(methods[0]).items() if callable(value)}
-    names = {name: names[name] for name in ("alpha", "beta", "lam", "lam_g") if name in names}
-    if not fast:
-        names.pop("beta", None)
+    wanted = ("alpha", "beta", "lam", "lam_g") if fast else ("alpha", "lam", "lam_g")
     with jax.enable_x64(True):
-        sizes = {name: _sizes([setting(method, path) for method in methods], at) for name, path in names.items()}
+        sizes = {
+            name: _sizes([setting(method, names[name]) for method in methods], at) for name in wanted if name in names
+        }
     ok = np.ones(len(methods), bool)
     slow = [sizes[name] for name in ("alpha", "beta") if name in sizes]
     for weight in (sizes[name] for name in ("lam", "lam_g") if name in sizes):
         ok &= np.all(weight <= 1, axis=1)
-        if slow:
+        if slow and order:
             ok &= np.all(slow[-1] <= weight, axis=1)
-    if len(slow) == 2:
+    if len(slow) == 2 and order:
         ok &= np.all(slow[0] <= slow[1], axis=1)
     return ok
 
 
-def _sizes(schedules: Sequence[Any], at: np.ndarray) -> np.ndarray:
-    """Schedules × steps."""
-    together = jax.tree.map(lambda *leaves: np.asarray(leaves, float), *schedules)
-    by_step = jax.vmap(lambda schedule: jax.vmap(schedule)(at), axis_size=len(schedules))
-    return np.asarray(by_step(together))
-
-
-def round_into(point: Mapping[str, float], space: Space) -> dict[str, float]:
-    """Three digits are enough for a step size, and can be read; never out of the box."""
-    return {path: min(max(float(f"{value:.3g}"), space[path][0]), space[path][1]) for path, value in point.items()}
-
-
-def _inside(point: Mapping[str, float], space: Space) -> bool:
-    return all(space[path][0] <= value <= space[path][1] for path, value in point.items())
+def _sizes(schedules: Sequence[Schedule], at: np.ndarray) -> Float[np.ndarray, "schedules steps"]:
+    """In blocks of one size, so that another number of them compiles nothing."""
+    found = []
+    for i in range(0, len(schedules), _BLOCK):
+        some = schedules[i : i + _BLOCK]
+        together: Any = jax.tree.map(lambda *leaves: np.asarray(leaves, float), *padded(some, _BLOCK))
+        by_step = jax.vmap(lambda schedule: jax.vmap(schedule)(at), axis_size=_BLOCK)
+        found.append(np.asarray(by_step(together))[: len(some)])
+    return np.concatenate(found)

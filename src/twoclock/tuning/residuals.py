@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -15,12 +15,10 @@ from twoclock.engine.drive import Tick, drive
 from twoclock.engine.instances import Instances
 from twoclock.engine.lanes import Lanes
 from twoclock.engine.step import Carry
+from twoclock.tuning.squares import Residuals, squares
 
 _BATCHES, _FIRST = 16, 4  # batches of the squares, and before them of the slopes
 _ENTRIES, _DIRECTIONS = 64, 32
-# Singular values below these shares of the largest count as zero: of ∂G/∂ω, and of the curvature, where a direction so
-# flat would show nothing but noise.
-_CUT, _FLAT = 1e-6, 1e-3
 
 
 @pytree
@@ -43,27 +41,6 @@ class Oracle:
 
     def G(self, theta: PyTree, omega: PyTree, x: PyTree) -> PyTree:
         return self.problem.G(theta, omega, x)
-
-
-@dataclass(frozen=True)
-class Residuals:
-    """One entry a setting and seed; infinite where a lane had diverged, or does so while it is looked at.
-
-    Attributes:
-        distance: an estimate of ‖S⁺(E F − B·E G)‖², see ``residuals``; NaN where θ and ω are too large for it.
-        slow: that of ‖E F − B·E G‖²; like the others unbiased, but for the error of the slopes, and maybe negative.
-        rest: that of the part of ‖E G‖² which B does not act on; 0 but for a large ω.
-        unit: ‖J_F‖²/‖J_G‖², which turns a square of G into one of F.
-        F: that of ‖E F‖².
-        G: that of ‖E G‖².
-    """
-
-    distance: np.ndarray
-    slow: np.ndarray
-    rest: np.ndarray
-    unit: np.ndarray
-    F: np.ndarray
-    G: np.ndarray
 
 
 def samples_used(samples: int) -> int:
@@ -114,8 +91,7 @@ def residuals(lanes: Lanes, carry: Carry, step: int, samples: int) -> Residuals:
     alive = np.asarray(carry.alive)
     F, G = (np.diff(np.stack(part), axis=0) / length for part in zip(*means, strict=True))
     J_F, J_G = (np.where(alive[..., None, None], J, 0.0) for J in (J_F, J_G))
-    parts = _parts(J_F, J_G, F, G, whole)
-    return Residuals(*(np.where(alive, part, np.inf) for part in parts))
+    return squares(J_F, J_G, F, G, whole, alive)
 
 
 @pytree
@@ -191,34 +167,3 @@ def _flat(tree: PyTree, lanes: tuple[int, ...]) -> np.ndarray:
     """Settings × seeds × entries."""
     leaves = [np.asarray(leaf).reshape(*lanes, -1) for leaf in jax.tree.leaves(tree) if leaf.size]
     return np.concatenate([np.zeros((*lanes, 0)), *leaves], axis=-1)
-
-
-def _parts(J_F: np.ndarray, J_G: np.ndarray, F: np.ndarray, G: np.ndarray, whole: bool) -> tuple[np.ndarray, ...]:
-    """From slopes (… × directions × entries) and batch means (batches × … × entries), the fields of ``Residuals``."""
-    split = F.shape[-1] if whole else 0
-    (F_theta, F_omega), (G_theta, G_omega) = ((J[..., :split, :], J[..., split:, :]) for J in (J_F, J_G))
-    back = np.linalg.pinv(G_omega, rcond=_CUT)
-    slow, rest = F - _times(_times(G, back), F_omega), G - _times(_times(G, back), G_omega)
-    size_F, size_G = (np.sum(J**2, axis=(-2, -1)) for J in (F_omega, G_omega))
-    unit = np.divide(size_F, size_G, out=np.zeros_like(size_F), where=size_G > 0)
-    distance = np.full(size_F.shape, np.nan)
-    if whole:
-        S = F_theta - G_theta @ back @ F_omega
-        distance = _squared_mean(_times(slow, np.linalg.pinv(S, rcond=_FLAT)))
-    return distance, _squared_mean(slow), _squared_mean(rest), unit, _squared_mean(F), _squared_mean(G)
-
-
-def _times(rows: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-    """Row vectors (batches × …) times one matrix for each lane."""
-    return np.einsum("...d,...de->...e", rows, matrix)
-
-
-def _squared_mean(means: np.ndarray) -> np.ndarray:
-    """From batch means: all pairs, less each with itself and with the next."""
-
-    def dot(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        return np.sum(a * b, axis=-1)
-
-    count, total = len(means), means.sum(axis=0)
-    pairs = dot(total, total) - dot(means, means).sum(axis=0) - 2 * dot(means[:-1], means[1:]).sum(axis=0)
-    return pairs / ((count - 1) * (count - 2))

@@ -1,0 +1,105 @@
+"""The table itself: a data frame that shows itself in a few columns, here, in a notebook and in a paper."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import pandas as pd
+
+_LEVEL = 0.05
+_SPECIAL = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"$<$", ">": r"$>$", "|": r"$|$",
+    "α": r"$\alpha$", "β": r"$\beta$", "γ": r"$\gamma$", "λ": r"$\lambda$", "θ": r"$\theta$", "ω": r"$\omega$",
+    "τ": r"$\tau$", "σ": r"$\sigma$", "≤": r"$\le$", "≥": r"$\ge$", "²": r"$^2$", "½": r"$\frac12$", "⅔": r"$\frac23$",
+    "−": "$-$", "×": r"$\times$", "·": r"$\cdot$", "∞": r"$\infty$", "…": r"\ldots{}",
+}  # fmt: skip
+
+
+class Table(pd.DataFrame):
+    """What ``tc.table`` returns: a data frame, and the tests behind it.
+
+    Attributes:
+        tests: a row for each pair: ``first``, ``second``, the ``seeds`` they share, the median ``ratio`` over seeds,
+            ``wins`` of the first, ``p`` with Holm's correction and ``p_alone`` without.
+        metric: what was compared, and when.
+        notes: what to know before believing it.
+    """
+
+    tests: pd.DataFrame
+    metric: str
+    notes: tuple[str, ...]
+    _metadata = ["tests", "metric", "notes"]  # noqa: RUF012
+
+    def __init__(self, frame: pd.DataFrame, tests: pd.DataFrame, metric: str, notes: tuple[str, ...]) -> None:
+        super().__init__(frame)  # type: ignore[call-arg]
+        for name, value in (("tests", tests), ("metric", metric), ("notes", notes)):
+            object.__setattr__(self, name, value)
+
+    @property
+    def _constructor(self) -> type[pd.DataFrame]:
+        return pd.DataFrame  # a part of a table is a plain frame
+
+    def to_latex(self) -> str:  # type: ignore[override]
+        """A ``tabular`` for a paper, with the package booktabs; the best, and what cannot be told from it, are bold."""
+        lines = [
+            r"\begin{tabular}{rlrlrr}",
+            r"\toprule",
+            rf" & method & {_escaped(self.metric)} & 95\,\% interval & ratio & $p$ \\",
+            r"\midrule",
+        ]
+        for label, row in zip(self.index, self.to_dict("records"), strict=True):
+            name = _escaped(str(label))
+            if row["rank"] == 1 or row["p"] >= _LEVEL:
+                name = rf"\textbf{{{name}}}"
+            interval = f"[{_tex(row['low'])}, {_tex(row['high'])}]"
+            numbers = f"{_tex(row['mean'])} & {interval} & {_tex(row['ratio'])} & {_tex(row['p'], 2)}"
+            lines.append(rf"{row['rank']} & {name} & {numbers} \\")
+        return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+    def shown(self) -> pd.DataFrame:
+        """The same in a few columns of text."""
+        rows = {}
+        for label, row in zip(self.index, self.to_dict("records"), strict=True):
+            plain = row["rank"] == 1 or math.isnan(row["ratio"])
+            ratio = "" if plain else f"{row['ratio']:.3g} [{row['ratio_low']:.3g}, {row['ratio_high']:.3g}]"
+            p = "" if math.isnan(row["p"]) else f"{row['p']:.2g}"
+            mean = f"{row['mean']:.3g} [{row['low']:.3g}, {row['high']:.3g}]"
+            rows[label] = {
+                "rank": row["rank"], self.metric: mean, "ratio to the best": ratio, "p": p, "seeds": row["seeds"],
+                "diverged": row["diverged"],
+            }  # fmt: skip
+        return pd.DataFrame.from_dict(rows, orient="index")
+
+    def __repr__(self) -> str:
+        return "\n".join([self.shown().to_string(), *self._said()])
+
+    def _repr_html_(self) -> str:
+        said = "".join(f"<p><small>{_html(note)}</small></p>" for note in self._said())
+        return self.shown().to_html(escape=True) + said
+
+    def _said(self) -> list[str]:
+        pairs = len(self.tests)
+        how = f"p: Wilcoxon's test on shared seeds, Holm's correction for {pairs} comparison{'s' if pairs > 1 else ''}"
+        return ["mean [95 % bootstrap interval]" + (f"; {how}" if pairs else ""), *self.notes]
+
+
+def _escaped(text: str) -> str:
+    return "".join(_SPECIAL.get(letter, letter) for letter in text)
+
+
+def _html(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _tex(value: float, digits: int = 3) -> str:
+    """A number in mathematics, with a power of ten where Python would write an exponent."""
+    if math.isnan(value):
+        return "--"
+    if math.isinf(value):
+        return r"$\infty$" if value > 0 else r"$-\infty$"
+    text = re.sub(
+        r"e([+-])0*(\d+)", lambda m: rf"\times10^{{{'-' if m[1] == '-' else ''}{m[2]}}}", f"{value:.{digits}g}"
+    )
+    return f"${text}$"
