@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import importlib
 import os
 import pkgutil
@@ -12,6 +11,7 @@ from collections.abc import Callable, Sequence
 from twoclock import inputs
 from twoclock.cli import commands
 from twoclock.cli.console import ERR, OUT
+from twoclock.cli.resume import FULL, Stopped
 from twoclock.core import InputError
 from twoclock.version import __version__
 
@@ -37,11 +37,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(str(error), 2)
     except KeyboardInterrupt as stop:
         return _fail(str(stop) or "stopped", 130)
+    except Stopped as error:
+        return _fail(str(error), 1)
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        where = f" ({error.filename})" if error.filename else ""
-        return _fail(f"the disk is full{where}; what was finished is kept, make room and run the same command again", 1)
+        where = f" ({os.fsdecode(error.filename)!s:.200})" if error.filename else ""
+        if error.errno in FULL:
+            return _fail(f"the disk is full{where}; what was finished is kept; make room and run the same again", 1)
+        return _fail(f"{error.strerror or error}{where}", 1)
+    except MemoryError:
+        return _fail("there is not enough memory for this; take fewer seeds or a smaller problem", 1)
 
 
 def program() -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from twoclock import record
 from twoclock.core import InputError
@@ -22,9 +23,10 @@ ERR = Console(stderr=True)
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    table = Table(*columns, title=title or None, title_justify="left")
+    """A table of plain text: a label with brackets is shown, not obeyed."""
+    table = Table(*columns, title=Text(title) if title else None, title_justify="left")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(Text(cell) for cell in row))
     OUT.print(table)
 
 

@@ -81,15 +81,17 @@ def sweep(
 def _sweep(cut: Plan, out: str | Path | None, progress: Any, compute: Any, shared: Any) -> Sweep:
     folder = Shards(record.temporary() if out is None else out)
     try:
-        folder.claim(cut.spec, cut.identity)
-        _run(cut, folder, progress, compute, shared)
-        return Sweep.load(folder.folder)
+        with folder.writing():
+            folder.claim(cut.spec, cut.identity)
+            _run(cut, folder, progress, compute, shared)
+            return Sweep.load(folder.folder)
     finally:
         if out is None:
             record.remove(folder.folder)
 
 
 def _run(cut: Plan, folder: Shards, progress: Any, compute: Any, shared: Any) -> None:
+    folder.drop(folder.damage())  # what cannot be trusted is computed again
     done = folder.done()
     missing = [shard for shard in cut.shards if shard.name not in done]
     try:
