@@ -6,6 +6,7 @@ rows of the shards that are finished and not yet fetched, one a core at most; wi
 
 from __future__ import annotations
 
+import os
 import socket
 import uuid
 import warnings
@@ -61,7 +62,8 @@ def _connect(ray: Any, address: str | None) -> None:
 def _start_or_join(ray: Any, address: str | None) -> None:
     quiet = {"log_to_driver": False, "logging_level": "error"}
     if address is None:
-        ray.init("local", include_dashboard=False, object_store_memory=_OBJECT_STORE, **quiet)
+        with _on_loopback():
+            ray.init("local", include_dashboard=False, object_store_memory=_OBJECT_STORE, **quiet)
         return
     host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
@@ -73,6 +75,26 @@ def _start_or_join(ray: Any, address: str | None) -> None:
             f"`address` {address} does not answer as a Ray cluster ({_first_line(error)}); "
             "give host:port of its head node, or leave it out to start Ray here"
         ) from None
+
+
+@contextmanager
+def _on_loopback() -> Iterator[None]:
+    """Have Ray's ports listen on 127.0.0.1 alone; else whoever reaches this machine could run code on it.
+
+    It is Ray's own switch for machines that form no cluster. It is read when Ray is imported, and by its processes.
+    """
+    from ray._private import ray_constants
+
+    switch, before = ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR, ray_constants.ENABLE_RAY_CLUSTER
+    outside = os.environ.get(switch)
+    os.environ[switch], ray_constants.ENABLE_RAY_CLUSTER = "0", False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
+        os.environ.pop(switch)
+        if outside is not None:
+            os.environ[switch] = outside
 
 
 def _outcomes(ray: Any, job: Job, shards: Sequence[Shard], look: Look, tries: int, folder: Path | None) -> Outcomes:
