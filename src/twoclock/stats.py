@@ -61,9 +61,9 @@ def summarise(
 def by_step_and_seed(history: pd.DataFrame, metric: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The steps, the seeds, both in order, and the metric as an array steps × seeds."""
     seed, step = history["seed"].to_numpy(), history["step"].to_numpy()
-    marks = np.flatnonzero(seed != seed[0])[0] if (seed != seed[0]).any() else len(seed)
-    # As a run writes it, all the marks of one seed after the other, it is an array already; a pivot copies it six times.
-    if len(seed) % marks == 0:
+    marks = int(np.argmax(seed != seed[0])) or len(seed) if len(seed) else 0
+    # As a run writes it, all the marks of one seed after the other, it is an array already; a pivot copies it often.
+    if marks and len(seed) % marks == 0:
         seeds, steps = seed[::marks], step[:marks]
         whole = (seed.reshape(-1, marks) == seeds[:, None]).all() and (step.reshape(-1, marks) == steps).all()
         if whole and len(np.unique(seeds)) == len(seeds) and (np.diff(steps) > 0).all():
