@@ -11,8 +11,10 @@ SOURCE = Path(__file__).parents[1] / "src" / "twoclock"
 
 # A part may import only what stands before it.
 ORDER = [
+    "startup",
     "version",
     "core",
+    "memory",
     "inputs",
     "trees",
     "schedules",

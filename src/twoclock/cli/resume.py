@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from twoclock.cli.trouble import FULL, Stopped
 from twoclock.engine.interrupt import Interrupted
-
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
-class Stopped(RuntimeError):
-    """The machine is in the way. The message says how to go on when it is not."""
 
 
 @contextmanager

@@ -61,7 +61,7 @@ class Checkpoints:
             return step, tree
         if trouble:
             raise StaleCheckpoint(
-                f"the checkpoint in {self.folder} is damaged ({trouble[0]}); remove the folder to start again"
+                f"the checkpoint in {self.folder} cannot be used: {trouble[0]}; remove the folder to start again"
             )
         return None
 

@@ -22,6 +22,13 @@ class Damaged(InputError):
     """What lies on disk is not what was written."""
 
 
+class Unsealed(Damaged):
+    """A document without a digest, such as earlier versions wrote."""
+
+    def __init__(self, what: str = "it") -> None:
+        super().__init__(f"{what} was written by another version of twoclock, in its format")
+
+
 def digest(content: bytes) -> dict[str, Any]:
     return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
@@ -42,7 +49,7 @@ def unseal(document: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         raise Damaged("it cannot be read") from None
     if not isinstance(content, dict) or _SEAL not in content:
-        raise Damaged("it has no digest, as twoclock would have written it")
+        raise Unsealed
     if content.pop(_SEAL) != _digest_of(content) or seal(content).encode() != document:
         raise Damaged("its digest does not fit, it is not what was written")
     return content
@@ -62,6 +69,8 @@ def read_spec(folder: Path) -> dict[str, Any]:
         raise Damaged(f"{SPEC} is missing") from None
     except OSError as error:
         raise Damaged(f"{SPEC} cannot be read: {error.strerror}") from None
+    except Unsealed:
+        raise
     except Damaged as error:
         raise Damaged(f"{SPEC}: {error}") from None
     if not isinstance(content.get("files"), dict):

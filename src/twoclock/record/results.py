@@ -11,7 +11,7 @@ import numpy as np
 
 from twoclock.core import InputError, PyTree
 from twoclock.record import layout
-from twoclock.record.digests import SPEC, Damaged, read_folder, read_spec, write_spec
+from twoclock.record.digests import SPEC, Damaged, Unsealed, read_folder, read_spec, write_spec
 from twoclock.record.files import absolute, first_line, is_part
 from twoclock.record.folders import recovered, whole_folder
 from twoclock.record.identity import FORMAT
@@ -45,13 +45,16 @@ def load(folder: str | Path) -> tuple[dict[str, Any], pd.DataFrame, dict[str, Py
 
     spec, history, trees = _read(folder, read)
     if spec.pop("format") != FORMAT:
-        raise InputError(f"`path` {folder} was written by another version of twoclock; run it again")
+        raise Unsealed(f"`path` {folder}")
     return spec, history, trees
 
 
 def spec(folder: str | Path) -> dict[str, Any]:
-    """What a result folder says of itself, without its numbers."""
-    return _read(folder, read_spec)
+    """What a result folder says of itself, without its numbers; nothing if there is none of this version."""
+    try:
+        return _read(folder, read_spec) if is_complete(recovered(folder)) else {}
+    except Unsealed:
+        return {}
 
 
 def is_complete(folder: str | Path) -> bool:
@@ -74,6 +77,8 @@ def _read(folder: str | Path, read: Callable[[Path], T]) -> T:
         raise InputError(f"`path` must be a folder that `result.save` wrote; {root!s:.200} has no spec.json")
     try:
         return read(root)
+    except Unsealed:
+        raise Unsealed(f"`path` {root}") from None
     except Damaged as error:
         why = str(error)
     except Exception as error:  # its digests fit, so another program wrote it; the readers raise many kinds

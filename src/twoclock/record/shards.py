@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from twoclock.core import InputError
 from twoclock.record import locks
-from twoclock.record.digests import Damaged, digest, seal, unseal, verified
-from twoclock.record.identity import FORMAT, Identity
+from twoclock.record.digests import Damaged, Unsealed, digest, seal, unseal, verified
 from twoclock.record.files import absolute, clean, note, put, put_note, remove, unused, writable
+from twoclock.record.identity import FORMAT, Identity
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,6 +38,8 @@ class Shards:
     def spec(self) -> dict[str, Any]:
         try:
             spec = unseal((self.folder / _SPEC).read_bytes())
+        except Unsealed:
+            raise self._of_another_version() from None
         except Damaged as error:
             raise Damaged(
                 f"`DIR` {self.folder} is damaged: {_SPEC}: {error}; the same sweep into this folder mends it"
@@ -45,11 +47,14 @@ class Shards:
         except OSError:
             raise InputError(f"`DIR` must be the folder of a sweep, {self.folder} has no {_SPEC}") from None
         if spec["identity"].get("format") != FORMAT:
-            raise InputError(
-                f"the sweep in {self.folder} was written by another version of twoclock, in its format; "
-                "run it again in another folder"
-            )
+            raise self._of_another_version()
         return spec
+
+    def _of_another_version(self) -> InputError:
+        return InputError(
+            f"the sweep in {self.folder} was written by another version of twoclock, in its format; "
+            "run it again in another folder"
+        )
 
     @contextmanager
     def writing(self) -> Iterator[None]:

@@ -7,7 +7,9 @@ rows of the shards that are finished and not yet fetched, one a core at most; wi
 from __future__ import annotations
 
 import os
+import signal
 import socket
+import threading
 import uuid
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -53,10 +55,13 @@ def cluster(address: str | None) -> Iterator[Callable[..., Callable[[Job, Sequen
 
 
 def _connect(ray: Any, address: str | None) -> None:
+    usual = signal.getsignal(signal.SIGTERM)
     # Ray forks to execute its own programs at once, which is safe; JAX warns of every fork.
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called")
         _start_or_join(ray, address)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, usual)  # Ray's own handler leaves without a word
 
 
 def _start_or_join(ray: Any, address: str | None) -> None:
