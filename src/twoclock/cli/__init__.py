@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from twoclock import inputs, startup
 from twoclock.cli import commands
-from twoclock.cli.console import ERR, OUT
+from twoclock.cli.console import ERR, OUT, say
 from twoclock.cli.trouble import explained
 from twoclock.version import __version__
 
@@ -70,5 +70,5 @@ def _command(name: str) -> Callable[[Sequence[str]], int]:
 
 def _fail(message: str, status: int) -> int:
     with suppress(OSError):  # a terminal that was closed
-        ERR.print(f"twoclock: {message}", markup=False, highlight=False, soft_wrap=True)
+        say(f"twoclock: {message}", ERR)
     return status

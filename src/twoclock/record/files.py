@@ -16,6 +16,7 @@ from typing import Any
 
 from twoclock.core import InputError
 from twoclock.record import locks
+from twoclock.record.names import one_line
 
 _PART = re.compile(r"(\..+)?\.part-[0-9a-f]{32}")
 _LARGEST_TEXT = 16 << 20
@@ -72,7 +73,7 @@ def put_note(folder: str | Path, name: str, content: dict[str, Any]) -> None:
 
 def text(path: str | Path) -> str:
     """What a text file says; a device, a pipe or something huge is not waited for."""
-    with _one_line(path, "read"):
+    with one_line(path, "read"):
         if Path(path).exists() and not Path(path).is_file():
             raise InputError(f"the file {path} cannot be read (it is no ordinary file)")
         if Path(path).stat().st_size > _LARGEST_TEXT:
@@ -92,7 +93,7 @@ def remove(path: str | Path) -> None:
 def writable(folder: str | Path) -> Path:
     """The folder as a path that can be written to, made if need be."""
     path = absolute(folder)
-    with _one_line(path, "written"):
+    with one_line(path, "written"):
         path.mkdir(parents=True, exist_ok=True)
         probe = new_part(path)
         probe.touch()
@@ -103,7 +104,7 @@ def writable(folder: str | Path) -> Path:
 def unused(folder: str | Path, option: str, remedy: str) -> Path:
     """The folder as a path, if nothing is in it yet but what a killed writer left."""
     path = absolute(folder)
-    with _one_line(path, "read"):
+    with one_line(path, "read"):
         if path.exists() and not path.is_dir():
             raise InputError(f"`{option}` must be a folder, {path} is a file; choose another")
         if path.is_dir() and not all(is_part(entry) or entry.name == locks.NAME for entry in path.iterdir()):
@@ -131,23 +132,5 @@ def temporary() -> Path:
 
 
 def absolute(folder: str | Path) -> Path:
-    with _one_line(folder, "used"):
+    with one_line(folder, "used"):
         return Path(folder).expanduser().absolute()
-
-
-def first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:120]
-
-
-@contextmanager
-def _one_line(path: str | Path, verb: str) -> Iterator[None]:
-    """A name that the system does not take is the user's to change."""
-    kind = "file" if verb == "read" else "folder"
-    try:
-        yield
-    except InputError:
-        raise
-    except OSError as error:
-        raise InputError(f"the {kind} {path!s:.200} cannot be {verb} ({error.strerror}); choose another") from None
-    except (ValueError, RuntimeError) as error:  # a null byte, bytes that are no text, a `~` of nobody
-        raise InputError(f"the {kind} {path!s:.200} cannot be {verb} ({first_line(error)}); choose another") from None

@@ -11,10 +11,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from twoclock.core import InputError
 from twoclock.record import locks
 from twoclock.record.digests import SPEC, Damaged, read_spec
 from twoclock.record.files import absolute, clean, is_part, new_part, remove
+from twoclock.record.names import one_line
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # Linux
 
@@ -27,14 +27,12 @@ def whole_folder(folder: str | Path) -> Iterator[Path]:
     stay. A kill leaves the old folder or the new one, and debris that the next writer cleans.
     """
     target = recovered(folder)
-    try:
+    with one_line(target, "written"):
         target.parent.mkdir(parents=True, exist_ok=True)
         if target.exists() and not target.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, "it is a file")
         part, in_place = _new_folder(target)
         handle = os.open(part, os.O_RDONLY) if os.name == "posix" else None
-    except OSError as error:
-        raise InputError(f"the folder {target!s:.200} cannot be written ({error.strerror}); choose another") from None
     try:
         if handle is not None:
             locks.hold(handle)
@@ -53,7 +51,7 @@ def recovered(folder: str | Path) -> Path:
     """The folder as a path; where a kill struck between two renames, the old one is put back first."""
     target = absolute(folder)
     if target.name:
-        with suppress(OSError):
+        with suppress(OSError, ValueError):
             if _aside(target).is_dir() and not target.exists():
                 os.rename(_aside(target), target)
     return target

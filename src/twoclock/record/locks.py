@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from twoclock.core import InputError
+from twoclock.record.names import one_line
 
 try:
     import fcntl
@@ -28,12 +29,10 @@ class Taken(InputError):
 @contextmanager
 def lock(folder: Path) -> Iterator[None]:
     """Keep every other writer out of a folder, which is made if need be; it goes again if it ends empty."""
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
-    try:
+    with one_line(folder, "written"):
+        made = [path for path in (folder, *folder.parents) if not path.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         handle = _acquired(folder / NAME)
-    except OSError as error:
-        raise InputError(f"the folder {folder!s:.200} cannot be written ({error.strerror}); choose another") from None
     try:
         yield
     finally:

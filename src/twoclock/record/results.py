@@ -12,9 +12,10 @@ import numpy as np
 from twoclock.core import InputError, PyTree
 from twoclock.record import layout
 from twoclock.record.digests import SPEC, Damaged, Unsealed, read_folder, read_spec, write_spec
-from twoclock.record.files import absolute, first_line, is_part
+from twoclock.record.files import absolute, is_part
 from twoclock.record.folders import recovered, whole_folder
 from twoclock.record.identity import FORMAT
+from twoclock.record.names import first_line, one_line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,17 +65,19 @@ def is_complete(folder: str | Path) -> bool:
 
 def results_below(folder: str | Path) -> dict[str, Path]:
     """The complete result folders directly below a folder, by name."""
-    root = Path(folder)
-    if not root.is_dir():
-        raise InputError(f"`DIR` must be a folder, {root} is none")
+    root = absolute(folder)
+    with one_line(root, "read"):
+        if not root.is_dir():
+            raise InputError(f"`DIR` must be a folder, {root} is none")
     seen = (path for path in sorted(root.iterdir()) if not path.name.startswith("."))
     return {path.name: path for path in seen if is_complete(path)}
 
 
 def _read(folder: str | Path, read: Callable[[Path], T]) -> T:
     root = recovered(folder)
-    if not is_complete(root):
-        raise InputError(f"`path` must be a folder that `result.save` wrote; {root!s:.200} has no spec.json")
+    with one_line(root, "read"):
+        if not is_complete(root):
+            raise InputError(f"`path` must be a folder that `result.save` wrote; {root!s:.200} has no spec.json")
     try:
         return read(root)
     except Unsealed:

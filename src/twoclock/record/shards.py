@@ -175,7 +175,7 @@ class Shards:
             return False
 
 
-def hive(column: str, label: str) -> str:
+def hive(column: str, label: Any) -> str:
     """The name of a folder that holds the rows with one label, as pandas, polars and duckdb read it."""
     try:
         name = f"{column}={urllib.parse.quote(label, safe=' ,')}"

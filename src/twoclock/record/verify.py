@@ -11,6 +11,7 @@ from twoclock.record import checkpoints
 from twoclock.record.digests import SPEC, Damaged, read_folder
 from twoclock.record.files import is_part
 from twoclock.record.folders import recovered
+from twoclock.record.names import one_line
 from twoclock.record.shards import Shards
 
 
@@ -27,8 +28,9 @@ class Finding:
 def verify(folder: str | Path) -> list[Finding]:
     """Look at all that twoclock wrote in a folder and below it: results, checkpoints, sweeps."""
     root = recovered(folder)
-    if not root.is_dir():
-        raise InputError(f"`DIR` must be a folder, {root!s:.200} is none")
+    with one_line(root, "read"):
+        if not root.is_dir():
+            raise InputError(f"`DIR` must be a folder, {root!s:.200} is none")
     found = list(_below(root))
     if not found:
         raise InputError(f"`DIR` must hold a run, a sweep, a reproduction or a checkpoint, {root} has none of them")
