@@ -11,8 +11,10 @@ SOURCE = Path(__file__).parents[1] / "src" / "twoclock"
 
 # A part may import only what stands before it.
 ORDER = [
+    "startup",
     "version",
     "core",
+    "memory",
     "inputs",
     "trees",
     "schedules",
@@ -40,7 +42,7 @@ ORDER = [
 ]
 # They meet at the front door: a method that knew of a problem, or an engine of either, could peek at answers.
 STRANGERS = {"methods", "problems", "engine"}
-ONLY_IN = {"matplotlib": {"plot"}, "orbax": {"record"}, "pyarrow": {"record"}, "tyro": {"cli"}, "jinja2": {"study"}}
+ONLY_IN = {"matplotlib": {"plot"}, "pyarrow": {"record"}, "tyro": {"cli"}, "jinja2": {"study"}}
 
 
 def parts():
@@ -96,7 +98,7 @@ def test_import_switches_nothing():
         "import jax, sys; before = {k: v for k, v in jax.config.values.items()}; import twoclock; "
         "assert before == {k: v for k, v in jax.config.values.items()}; "
         "from jax._src import xla_bridge; assert not xla_bridge.backends_are_initialized(); "
-        "heavy = {'matplotlib', 'orbax', 'pandas', 'scipy.stats', 'tyro', 'rich'} & set(sys.modules); "
+        "heavy = {'matplotlib', 'pandas', 'scipy.stats', 'tyro', 'rich'} & set(sys.modules); "
         "assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

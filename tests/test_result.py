@@ -1,13 +1,15 @@
+import dataclasses
 import json
 
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats as scipy_stats
 
 import twoclock as tc
 from twoclock import plot, record
-from twoclock.stats import bootstrap_mean, interquartile_mean
+from twoclock.stats import bootstrap_mean, interquartile_mean, resampled_means
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +95,24 @@ def test_no_half_written_folder(result, tmp_path, monkeypatch):
     with pytest.raises(OSError, match="disk full"):
         result.save(tmp_path / "run")
     assert not record.is_complete(tmp_path / "run")
+
+
+def test_many_seeds_are_resampled_as_few_are():
+    """The streamed bootstrap has the law of the other: the mean's standard error, σ/√n."""
+    values = np.random.default_rng(0).exponential(size=(3, 20_000))
+    low, high = bootstrap_mean(values)
+    expected = 2 * 1.96 * values.std(axis=1) / np.sqrt(20_000)
+    np.testing.assert_allclose(high - low, expected, rtol=0.1)
+    assert ((low < values.mean(axis=1)) & (values.mean(axis=1) < high)).all()
+    np.testing.assert_allclose(resampled_means(values[0], 50), resampled_means(values, 50)[0], rtol=1e-12)
+
+
+def test_the_order_of_rows_is_no_matter(result):
+    """Rows as a run writes them are read without a pivot."""
+    shuffled = result.history.sample(frac=1.0, random_state=0)
+    for history in (result.history, shuffled, result.history.iloc[::-1]):
+        again = dataclasses.replace(result, history=history)
+        pd.testing.assert_frame_equal(again.summary("error"), result.summary("error"), rtol=1e-14)
 
 
 def test_plot(result):

@@ -1,5 +1,6 @@
 """On a Ray cluster: the data set of a local sweep, whatever dies on the way, and nothing left running."""
 
+import contextlib
 import hashlib
 import json
 import signal
@@ -64,6 +65,7 @@ def test_ctrl_c_leaves_a_resumable_folder_and_no_process(tmp_path):
         pass
     family = psutil.Process(child.pid).children(recursive=True)
     assert any("raylet" in process.name() for process in family)
+    assert listening([psutil.Process(child.pid), *family]) <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
     child.send_signal(signal.SIGINT)
     _, said = child.communicate(timeout=60)
     assert "stopped with" in said.strip().splitlines()[-1]
@@ -73,6 +75,16 @@ def test_ctrl_c_leaves_a_resumable_folder_and_no_process(tmp_path):
     _, alive = psutil.wait_procs(family, timeout=10)
     assert not alive
     assert tc.Sweep.load(tmp_path).history["method"].nunique() == done
+
+
+def listening(processes):
+    """The addresses at which the processes can be reached."""
+    found = set()
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found |= {c.laddr.ip for c in process.net_connections("inet") if c.status == psutil.CONN_LISTEN}
+    assert found
+    return found
 
 
 @pytest.fixture(scope="module")

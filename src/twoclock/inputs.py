@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import math
 import numbers
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sized
 from typing import Any, TypeVar
 
 import jax
 import numpy as np
 
+from twoclock import memory
 from twoclock.core import InputError, Method, Problem, ProblemSource
 
 T = TypeVar("T")
 
 _HORIZON = 2**31 - 1
+_INTEGER = 80  # bytes of one in a list, and of its row in a table
+_LONGEST_STREAM = 10_000_000  # an iterator that gives more may never end
 
 
 def check_problem(problem: object) -> ProblemSource:
@@ -36,24 +40,30 @@ def check_method(method: object, name: str = "method") -> Method:
 
 
 def check_steps(steps: Any) -> int:
-    if isinstance(steps, bool) or (not isinstance(steps, (int, np.integer)) and not (
-        isinstance(steps, float) and steps.is_integer()
-    )):  # fmt: skip
-        raise InputError(f"`steps` must be a whole number, got {steps!r}; try steps=100_000")
-    if not 0 < steps <= _HORIZON:
-        raise InputError(f"`steps` must lie in 1 … 2³¹−1, got {steps:g}; try steps=100_000")
-    return int(steps)
+    number = _whole(steps)
+    if number is None:
+        raise InputError(f"`steps` must be a whole number, got {shown(steps)}; try steps=100_000")
+    if not 0 < number <= _HORIZON:
+        raise InputError(f"`steps` must lie in 1 … 2³¹−1, got {shown(number)}; try steps=100_000")
+    return number
 
 
 def check_seeds(seeds: Any) -> list[int]:
-    if isinstance(seeds, (int, np.integer)):
-        if seeds <= 0:
-            raise InputError(f"`seeds` must be a positive count or a sequence of integers, got {seeds}; try seeds=20")
-        return list(range(int(seeds)))
-    try:
-        numbers = [int(seed) for seed in seeds]
-    except (TypeError, ValueError):
-        raise InputError(f"`seeds` must be a positive count or a sequence of integers, got {seeds!r}") from None
+    count = _whole(seeds)
+    if count is not None:
+        if not 0 < count <= 2**32:
+            raise InputError(
+                f"`seeds` must be a positive count or a sequence of integers, got {shown(count)}; try seeds=20"
+            )
+        memory.check(
+            count * _INTEGER, f"`seeds`: {count:,} seeds", "run them in parts, seeds=range(0, 1_000_000) first"
+        )
+        return list(range(count))
+    numbers = _wholes(seeds, "seeds", 2**32)
+    if numbers is None:
+        raise InputError(
+            f"`seeds` must be a positive count or a sequence of integers, got {shown(seeds)}; try seeds=20"
+        )
     if not numbers or min(numbers) < 0 or max(numbers) >= 2**32 or len(set(numbers)) < len(numbers):
         raise InputError("`seeds` must be different integers from 0 to 2³²−1, one or more; try seeds=range(20)")
     return numbers
@@ -62,15 +72,51 @@ def check_seeds(seeds: Any) -> list[int]:
 def check_marks(marks: Any, steps: int) -> list[int]:
     if marks is None:
         return log_marks(steps)
-    try:
-        numbers = sorted({int(mark) for mark in marks} | {steps})
-    except (TypeError, ValueError):
-        raise InputError(
-            f"`marks` must be a sequence of step numbers, got {marks!r}; leave it out for a log grid"
-        ) from None
+    given = _wholes(marks, "marks", steps + 1)
+    if given is None:
+        raise InputError(f"`marks` must be a sequence of step numbers, got {shown(marks)}; leave it out for a log grid")
+    numbers = sorted({*given, steps})
     if numbers[0] < 0 or numbers[-1] > steps:
-        raise InputError(f"`marks` must lie in 0 … steps={steps}, got {numbers[0]} … {numbers[-1]}")
+        raise InputError(f"`marks` must lie in 0 … steps={steps}, got {shown(numbers[0])} … {shown(numbers[-1])}")
     return numbers
+
+
+def shown(value: Any) -> str:
+    """A wrong value as a message shows it: short, on one line, whatever it is."""
+    if isinstance(value, int) and abs(value) >= 10**18:
+        return f"an integer of {value.bit_length()} bits"
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # its own repr fails
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= 60 else f"{text[:57]}…"
+
+
+def _whole(value: Any) -> int | None:
+    """A whole number, also one that is written as a float; None for anything else, and truth values are no numbers."""
+    if isinstance(value, (float, np.floating)) and float(value).is_integer():
+        return int(value)
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+        return int(value)
+    if getattr(value, "ndim", None) == 0 and np.issubdtype(getattr(value, "dtype", object), np.integer):
+        return int(value)
+    return None
+
+
+def _wholes(values: Any, name: str, most: int) -> list[int] | None:
+    """Whole numbers one after the other, or None; never more of them than there can be, nor than the memory holds."""
+    if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
+        return None
+    count = len(values) if isinstance(values, Sized) else 0
+    most = most if isinstance(values, Sized) else min(most, _LONGEST_STREAM)
+    if count > most:
+        raise InputError(f"`{name}` must have at most {most:,} entries, got {count:,}")
+    memory.check(count * _INTEGER, f"`{name}`: {count:,} entries", "take fewer, or run them in parts")
+    try:
+        numbers = [_whole(value) for value in itertools.islice(values, most + 1)]
+    except TypeError:  # an array without dimensions
+        return None
+    return None if None in numbers or len(numbers) > most else numbers  # type: ignore[return-value]
 
 
 def log_marks(steps: int, per_decade: int = 10) -> list[int]:
@@ -81,10 +127,15 @@ def log_marks(steps: int, per_decade: int = 10) -> list[int]:
 
 
 def check_numbers(precision: Any, bound: Any) -> None:
-    if precision not in ("float64", "float32"):
-        raise InputError(f"`precision` must be 'float64' or 'float32', got {precision!r}")
-    if bound is not None and not bound > 0:
-        raise InputError(f"`bound` must be positive, got {bound}; leave it out for none")
+    if not isinstance(precision, str) or precision not in ("float64", "float32"):
+        raise InputError(f"`precision` must be 'float64' or 'float32', got {shown(precision)}")
+    if bound is not None and (
+        isinstance(bound, bool)
+        or not isinstance(bound, (int, float, np.number))
+        or np.iscomplexobj(bound)
+        or not bound > 0
+    ):
+        raise InputError(f"`bound` must be positive, got {shown(bound)}; leave it out for none")
 
 
 def pick(found: Mapping[str, T], name: str, what: str) -> T:

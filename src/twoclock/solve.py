@@ -15,6 +15,7 @@ from twoclock import inputs
 from twoclock.core import InputError, Method, ProblemSource
 from twoclock.engine import fit, rows
 from twoclock.engine.drive import Tick, Walked, drive
+from twoclock.engine.footprint import check_memory
 from twoclock.engine.instances import Instances, instances
 from twoclock.engine.interrupt import deferred_interrupt
 from twoclock.engine.lanes import Lanes, by_program
@@ -105,6 +106,7 @@ def solve(
     folder = None if checkpoint is None else Path(checkpoint)
     results: dict[str, Result] = {}
     with jax.enable_x64(spec.x64), deferred_interrupt() as interrupted:
+        check_memory(source, labelled, len(spec.seeds), len(spec.marks))
         ready = instances(source, spec.seeds)
         for number, labels in enumerate(by_program(labelled)):
             alike = {label: labelled[label] for label in labels}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,12 @@ if TYPE_CHECKING:
 
 # Beyond this a mean over seeds is no number any more; squares of it would overflow.
 _HUGE = 1e150
+# Up to so many columns a bootstrap is one product of matrices; beyond, its counts come 64 MiB at a time.
+_MANY_COLUMNS = 4096
+_COUNTS_AT_ONCE = 1 << 23
+# Poisson(1) by 16 random bits: entry i is the count at the quantile i / 2¹⁶.
+_UP_TO = np.cumsum([math.exp(-1) / math.factorial(count) for count in range(10)])
+_POISSON = np.searchsorted(_UP_TO, np.arange(0.5, 2**16) / 2**16).astype(float)
 
 
 def summarise(
@@ -34,22 +41,37 @@ def summarise(
     if metric not in history.columns or metric in ("seed", "step"):
         known = ", ".join(c for c in history.columns if c not in ("seed", "step")) or "none"
         raise InputError(f"`metric` must be one that was recorded ({known}), got {metric!r}")
-    table = history.pivot(index="step", columns="seed", values=metric)
-    values = table.to_numpy(float)
+    steps, seeds, values = by_step_and_seed(history, metric)
     low, high = bootstrap_mean(values, confidence)
-    ended = np.asarray([last_step[int(seed)] for seed in table.columns])
+    ended = np.asarray([last_step[seed] for seed in seeds.tolist()])
     return pd.DataFrame(
         {
-            "step": table.index,
+            "step": steps,
             "mean": values.mean(axis=1),
             "median": np.median(values, axis=1),
             "iqm": interquartile_mean(values),
             "low": low,
             "high": high,
             "seeds": values.shape[1],
-            "diverged": (ended[None, :] < table.index.to_numpy()[:, None]).sum(axis=1),
+            "diverged": (ended[None, :] < steps[:, None]).sum(axis=1),
         }
     )
+
+
+def by_step_and_seed(history: pd.DataFrame, metric: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The steps, the seeds, both in order, and the metric as an array steps × seeds."""
+    seed, step = history["seed"].to_numpy(), history["step"].to_numpy()
+    marks = int(np.argmax(seed != seed[0])) or len(seed) if len(seed) else 0
+    # As a run writes it, all the marks of one seed after the other, it is an array already; a pivot copies it often.
+    if marks and len(seed) % marks == 0:
+        seeds, steps = seed[::marks], step[:marks]
+        whole = (seed.reshape(-1, marks) == seeds[:, None]).all() and (step.reshape(-1, marks) == steps).all()
+        if whole and len(np.unique(seeds)) == len(seeds) and (np.diff(steps) > 0).all():
+            order = np.argsort(seeds)
+            values = history[metric].to_numpy(float).reshape(-1, marks)
+            return steps, seeds[order], (values if (np.diff(order) == 1).all() else values[order]).T
+    table = history.pivot(index="step", columns="seed", values=metric)
+    return table.index.to_numpy(), table.columns.to_numpy(), table.to_numpy(float)
 
 
 def interquartile_mean(values: np.ndarray) -> np.ndarray:
@@ -76,8 +98,27 @@ def resampled_means(values: np.ndarray, resamples: int = 2000) -> np.ndarray:
     A resample is how often each column was drawn, so all of them are one product of matrices.
     """
     columns = values.shape[-1]
+    if columns > _MANY_COLUMNS:
+        return _poisson_means(values, resamples)
     counts = np.random.default_rng(0).multinomial(columns, np.full(columns, 1 / columns), size=resamples)
     return values @ (counts.T / columns)
+
+
+def _poisson_means(values: np.ndarray, resamples: int) -> np.ndarray:
+    """The same for many columns, a few resamples at a time, so that their counts never fill the memory.
+
+    Each column is drawn a Poisson(1) number of times by itself, and the mean is over what was drawn; with thousands of
+    columns the total hardly varies (Chamandy, Muralidharan, Najmi & Naidu 2012).
+    """
+    columns, rng = values.shape[-1], np.random.default_rng(0)
+    by_column = np.ascontiguousarray(np.moveaxis(values, -1, 0)).reshape(columns, -1)
+    at_once = max(_COUNTS_AT_ONCE // columns, 1)
+    means = np.empty((resamples, by_column.shape[1]))
+    for first in range(0, resamples, at_once):
+        some = slice(first, min(first + at_once, resamples))
+        counts = _POISSON[rng.integers(1 << 16, size=(some.stop - first, columns), dtype=np.uint16)]
+        means[some] = counts @ by_column / counts.sum(axis=1)[:, None]
+    return np.moveaxis(means.reshape(resamples, *values.shape[:-1]), 0, -1)
 
 
 def ratio_of_means(values: np.ndarray, base: np.ndarray) -> tuple[float, float, float]:

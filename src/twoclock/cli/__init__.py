@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import errno
 import importlib
 import os
 import pkgutil
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
-from twoclock import inputs
+from twoclock import inputs, startup
 from twoclock.cli import commands
-from twoclock.cli.console import ERR, OUT
-from twoclock.core import InputError
+from twoclock.cli.console import ERR, OUT, say
+from twoclock.cli.trouble import explained
 from twoclock.version import __version__
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command. Exit status 2 for a wrong argument, 130 for Ctrl-C, 1 for trouble with the machine."""
+    """Run one command. Exit status 2 for a wrong argument, 130 for Ctrl-C, 1 for trouble with the machine.
+
+    What goes wrong is one line; a traceback is a fault of ours.
+    """
     args = list(sys.argv[1:] if argv is None else argv)
     try:
         if not args or args[0] in ("-h", "--help"):
@@ -33,25 +36,27 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         name = inputs.pick({name: name for name in _names()}, args[0], "twoclock")
         return _command(name)(args[1:])
-    except InputError as error:
-        return _fail(str(error), 2)
-    except KeyboardInterrupt as stop:
-        return _fail(str(stop) or "stopped", 130)
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+    except BrokenPipeError:  # whoever read the output has gone
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        return 141
+    except (Exception, KeyboardInterrupt) as error:
+        said = explained(error)
+        if said is None:
             raise
-        where = f" ({error.filename})" if error.filename else ""
-        return _fail(f"the disk is full{where}; what was finished is kept, make room and run the same command again", 1)
+        return _fail(*said)
 
 
 def program() -> None:
     """The installed command: `main` on argv, then out."""
+    startup.end()
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # names of files are not all UTF-8
     status = main()
-    sys.stdout.flush()
-    if status == 130:
-        os._exit(
-            status
-        )  # stopped inside a compilation, the compiler's threads may crash the interpreter's own farewell
+    with suppress(OSError):  # a terminal that was closed
+        sys.stdout.flush()
+    if status >= 128:
+        # Stopped inside a compilation, the compiler's threads may crash the interpreter's own farewell.
+        os._exit(status)
     sys.exit(status)
 
 
@@ -64,5 +69,6 @@ def _command(name: str) -> Callable[[Sequence[str]], int]:
 
 
 def _fail(message: str, status: int) -> int:
-    ERR.print(f"twoclock: {message}", markup=False, highlight=False, soft_wrap=True)
+    with suppress(OSError):  # a terminal that was closed
+        say(f"twoclock: {message}", ERR)
     return status

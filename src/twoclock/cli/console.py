@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from twoclock import record
 from twoclock.core import InputError
@@ -21,16 +22,27 @@ OUT = Console()
 ERR = Console(stderr=True)
 
 
+def printable(text: str) -> str:
+    """Text with what no terminal can show, such as the odd bytes of a file's name, written out."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def say(text: str, console: Console = OUT) -> None:
+    """A line as it is: brackets in it are no markup."""
+    console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
+
+
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    table = Table(*columns, title=title or None, title_justify="left")
+    """A table of plain text: a label with brackets is shown, not obeyed."""
+    table = Table(*columns, title=Text(printable(title)) if title else None, title_justify="left")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(Text(printable(cell)) for cell in row))
     OUT.print(table)
 
 
 def say_figures(paths: Iterable[Path]) -> None:
     for path in paths:
-        OUT.print(f"  {path}", highlight=False, soft_wrap=True)
+        say(f"  {path}")
 
 
 def main_metric(result: Result | Sweep) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 
 from twoclock.core import Key, Problem, ProblemSource, PyTree, pytree, static
 from twoclock.engine import keys
+from twoclock.engine.forked import refuse_fork
 
 
 @pytree
@@ -44,6 +45,7 @@ class Instances:
 
 def instances(problem: ProblemSource, seeds: Sequence[int]) -> Instances:
     """The problem in the precision of the run, or one drawn for each seed from the seed's own key."""
+    refuse_fork()
     if isinstance(problem, Problem):
         return Instances(_cast(problem), per_seed=False)
     return Instances(_cast(_draw(problem, jnp.asarray(seeds, jnp.uint32))), per_seed=True)
@@ -51,6 +53,7 @@ def instances(problem: ProblemSource, seeds: Sequence[int]) -> Instances:
 
 def stand_in(problem: ProblemSource) -> Instances:
     """The same for one seed, with zeros in place of what would be drawn: for whoever needs shapes alone."""
+    refuse_fork()
     if isinstance(problem, Problem):
         return instances(problem, [])
     shapes = jax.eval_shape(problem, keys.instance_key(0))

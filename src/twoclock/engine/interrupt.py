@@ -1,7 +1,8 @@
-"""Ctrl-C takes effect between blocks.
+"""Ctrl-C, SIGTERM and SIGHUP take effect between blocks.
 
 Python raises KeyboardInterrupt wherever it stands: in the middle of a compilation, of a checkpoint being written, or in
-a callback of the garbage collector, where it is swallowed. A run notes it instead, and stops at the next tick.
+a callback of the garbage collector, where it is swallowed. A run notes it instead, and stops at the next tick. The
+signals that a scheduler sends before it kills, and a terminal when it is closed, are taken in the same way.
 """
 
 from __future__ import annotations
@@ -11,28 +12,47 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
+
+_USUAL: dict[int, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+if hasattr(signal, "SIGHUP"):  # Windows has none
+    _USUAL[signal.SIGHUP] = signal.SIG_DFL
+
+_last: int = signal.SIGINT
 
 
 class Interrupted(KeyboardInterrupt):
     """Ctrl-C: the message says where it stopped and how to go on."""
 
 
+def last_signal() -> int:
+    """The number of the signal that stopped the last run, for an exit status."""
+    return _last
+
+
 @contextmanager
 def deferred_interrupt() -> Iterator[Callable[[], bool]]:
-    """Yields a function that says whether Ctrl-C was pressed. Pressed again, it stops at once, as usual."""
-    usual = signal.getsignal(signal.SIGINT)
-    if usual is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
-        yield lambda: False  # another handler is in charge, or this thread gets no signals
+    """Yields a function that says whether a signal came. One that comes again stops at once, as usual."""
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False  # this thread gets no signals
         return
-    pressed = False
+    came = False
 
     def note(number: int, frame: FrameType | None) -> None:
-        nonlocal pressed
-        pressed = True
-        signal.signal(signal.SIGINT, usual)
+        nonlocal came
+        global _last
+        came, _last = True, number
+        put_back()
 
-    signal.signal(signal.SIGINT, note)
+    def put_back() -> None:
+        for number in ours:
+            signal.signal(number, _USUAL[number])
+
+    # Where another handler is in charge, or a signal is ignored as under nohup, it stays so.
+    ours = [number for number, usual in _USUAL.items() if signal.getsignal(number) is usual]
+    for number in ours:
+        signal.signal(number, note)
     try:
-        yield lambda: pressed
+        yield lambda: came
     finally:
-        signal.signal(signal.SIGINT, usual)
+        put_back()

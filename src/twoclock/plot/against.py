@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from matplotlib.axes import Axes
 
-from twoclock.plot.figures import COLOURS, LABELS, MARKERS
+from twoclock.plot.figures import COLOURS, LABELS, MARKERS, plain
 from twoclock.plot.records import Summarised
 
 
@@ -20,9 +20,9 @@ def against(ax: Axes, results: Mapping[str, Summarised], metric: str, unit: Mapp
         ended = int(table["diverged"].iloc[-1])
         named = f"{label} ({ended}/{table['seeds'].iloc[-1]} diverged)" if ended else label
         ax.plot(
-            where, table["mean"], color=colour, linewidth=1.6, label=named,
+            where, table["mean"], color=colour, linewidth=1.6, label=plain(named),
             marker=MARKERS[i % len(MARKERS)], markersize=3.5, markevery=max(1, len(table) // 8),
         )  # fmt: skip
         ax.fill_between(where, table["low"], table["high"], color=colour, alpha=0.2, linewidth=0)
-    ax.set(xscale="log", yscale="log", xlabel=xlabel, ylabel=LABELS.get(metric, metric))
+    ax.set(xscale="log", yscale="log", xlabel=xlabel, ylabel=plain(LABELS.get(metric, metric)))
     ax.legend(frameon=False, fontsize="small")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,12 @@ def figure(rows: int = 1, cols: int = 1, width: float = 5.2, height: float = 3.8
     return fig, axes
 
 
+def plain(label: str) -> str:
+    """A user's label as it is: a `$` in it is no formula, and a leading underscore does not hide it from the legend."""
+    shown = str(label).replace("$", r"\$")
+    return f"\u200b{shown}" if shown.startswith("_") else shown
+
+
 def caption(fig: Figure, text: str) -> None:
     """The settings, under the figure."""
     fig.supxlabel(text, fontsize="x-small", color="0.3", ha="center", wrap=True)
@@ -51,6 +58,12 @@ def stamp(fig: Figure, text: str) -> None:
 
 def render(fig: Figure) -> dict[str, bytes]:
     """The figure as PNG and as SVG. The SVG has no date and no random names: the same figure is the same file."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing")  # a label in a script that the font has not
+        return _rendered(fig)
+
+
+def _rendered(fig: Figure) -> dict[str, bytes]:
     kinds: dict[str, dict[str, Any]] = {"png": {}, "svg": {"metadata": {"Date": None}}}
     fig.draw_without_rendering()  # lays it out, once for both
     fig.set_layout_engine(None)

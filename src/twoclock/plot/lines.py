@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from twoclock.core import InputError
-from twoclock.plot.figures import COLOURS, LABELS, MARKERS, caption, figure
+from twoclock.plot.figures import COLOURS, LABELS, MARKERS, caption, figure, plain
 from twoclock.plot.records import Summarised
 
 _STATISTICS = {"mean": "mean", "median": "median", "iqm": "interquartile mean"}
@@ -32,7 +32,7 @@ def curves(
         ended = int(table["diverged"].iloc[-1])
         named = f"{label} ({ended}/{table['seeds'].iloc[-1]} diverged)" if ended else label
         ax.plot(
-            table["step"], table[statistic], color=colour, linewidth=1.6, label=named,
+            table["step"], table[statistic], color=colour, linewidth=1.6, label=plain(named),
             marker=MARKERS[i % len(MARKERS)], markersize=3.5, markevery=max(1, len(table) // 8),
         )  # fmt: skip
         if statistic == "mean" and np.isfinite(table["low"]).any():
@@ -40,7 +40,7 @@ def curves(
             ax.fill_between(
                 table["step"], table["low"], table["high"], where=finite, color=colour, alpha=0.2, linewidth=0
             )
-    ax.set(xscale="log", yscale="log", xlabel="steps k (one sample each)", ylabel=LABELS.get(metric, metric))
+    ax.set(xscale="log", yscale="log", xlabel="steps k (one sample each)", ylabel=plain(LABELS.get(metric, metric)))
     ax.legend(frameon=False, fontsize="small")
 
 
@@ -56,7 +56,7 @@ def ratios(
         a, b = (r.summary(metric).query("step > 0") for r in (ours, theirs))
         ax.plot(
             a["step"], a["mean"].to_numpy() / b["mean"].to_numpy(), color=COLOURS[i % len(COLOURS)], linewidth=1.6,
-            label=label, marker=MARKERS[i % len(MARKERS)], markersize=3.5, markevery=max(1, len(a) // 8),
+            label=plain(label), marker=MARKERS[i % len(MARKERS)], markersize=3.5, markevery=max(1, len(a) // 8),
         )  # fmt: skip
     if rule is not None:
         ax.axhline(rule, color="0.45", linestyle="--", linewidth=1, zorder=1)
@@ -84,7 +84,7 @@ def compare(
     fig, axes = figure(width=6.4, height=4.6)
     curves(axes[0, 0], results, metric, statistic)
     one = next(iter(results.values())).spec
-    axes[0, 0].set_title(title or one["problem"]["name"], fontsize="medium")
+    axes[0, 0].set_title(plain(title or one["problem"]["name"]), fontsize="medium")
     band = "; band: 95 % bootstrap interval of the mean" if statistic == "mean" and len(one["seeds"]) > 1 else ""
     caption(
         fig,

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from twoclock.core import InputError
-from twoclock.plot.figures import COLOURS, LABELS, MARKERS, caption, figure
+from twoclock.plot.figures import COLOURS, LABELS, MARKERS, caption, figure, plain
 from twoclock.plot.lines import curves
 from twoclock.plot.records import Swept
 
@@ -34,7 +34,7 @@ def best_curves(sweep: Swept, metric: str, statistic: str = "mean") -> Figure:
         results = {row.method: sweep.result(problem, row.method) for row in chosen.itertuples()}
         colours = {row.method: COLOURS[families.index(row.family) % len(COLOURS)] for row in chosen.itertuples()}
         curves(ax, results, metric, statistic, colours)
-        ax.set_title(problem, fontsize="medium")
+        ax.set_title(plain(problem), fontsize="medium")
     caption(fig, f"best setting of each method by the mean at the last step; {_seeds(sweep)}; band: 95 % bootstrap")
     return fig
 
@@ -51,9 +51,9 @@ def setting_curves(sweep: Swept, metric: str, setting: str | None = None) -> Fig
             rows = of_problem[(of_problem["family"] == family) & of_problem[setting].notna()]
             if rows[setting].nunique() > 1:
                 _sensitivity_line(ax, _at_their_best(rows, [setting]), setting, family, i)
-        ax.set(xscale="log", yscale="log", xlabel=setting, ylabel=LABELS.get(metric, metric))
+        ax.set(xscale="log", yscale="log", xlabel=setting, ylabel=plain(LABELS.get(metric, metric)))
         ax.margins(y=0.15)
-        ax.set_title(problem, fontsize="medium")
+        ax.set_title(plain(problem), fontsize="medium")
         ax.legend(frameon=False, fontsize="small")
     steps = sweep.spec["identity"]["steps"]
     others = "other settings at their best; " if len(_varied(table)) > 1 else ""
@@ -81,8 +81,8 @@ def setting_map(sweep: Swept, metric: str, x: str | None = None, y: str | None =
     }
     fig, axes = figure(cols=len(panels), width=5.0, height=4.4)
     for ax, ((problem, family), rows) in zip(axes[0], panels.items(), strict=True):
-        _map(fig, ax, rows, x, y, LABELS.get(metric, metric))
-        ax.set_title(f"{problem}: {family}", fontsize="medium")
+        _map(fig, ax, rows, x, y, plain(LABELS.get(metric, metric)))
+        ax.set_title(plain(f"{problem}: {family}"), fontsize="medium")
     steps = sweep.spec["identity"]["steps"]
     caption(fig, f"mean after {steps:,} steps, {_seeds(sweep)}; hatched: seeds diverged; star: the best")
     return fig
@@ -104,7 +104,7 @@ def _sensitivity_line(ax: Axes, rows: pd.DataFrame, setting: str, label: str, i:
     colour = COLOURS[i % len(COLOURS)]
     fine, bad = rows[rows["diverged"] == 0], rows[rows["diverged"] > 0]
     ax.plot(
-        fine[setting], fine["mean"], color=colour, marker=MARKERS[i % len(MARKERS)], markersize=4, label=label,
+        fine[setting], fine["mean"], color=colour, marker=MARKERS[i % len(MARKERS)], markersize=4, label=plain(label),
         linewidth=1.6,
     )  # fmt: skip
     ax.fill_between(fine[setting], fine["low"], fine["high"], color=colour, alpha=0.2, linewidth=0)
@@ -124,7 +124,7 @@ def _map(fig: Figure, ax: Axes, rows: pd.DataFrame, x: str, y: str, label: str) 
     fine = np.where(diverged | ~np.isfinite(values), np.nan, values)
     if np.isfinite(fine).any():
         image = ax.imshow(fine, origin="lower", aspect="auto", cmap="cividis", norm=_scale(fine))
-        fig.colorbar(image, ax=ax, label=label)
+        fig.colorbar(image, ax=ax, label=plain(label))
         best = np.unravel_index(np.nanargmin(fine), fine.shape)
         ax.plot(best[1], best[0], "*", color="w", markeredgecolor="k", markersize=12)
     for i, j in np.argwhere(diverged):

@@ -6,7 +6,10 @@ rows of the shards that are finished and not yet fetched, one a core at most; wi
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
+import threading
 import uuid
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -52,16 +55,20 @@ def cluster(address: str | None) -> Iterator[Callable[..., Callable[[Job, Sequen
 
 
 def _connect(ray: Any, address: str | None) -> None:
+    usual = signal.getsignal(signal.SIGTERM)
     # Ray forks to execute its own programs at once, which is safe; JAX warns of every fork.
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called")
         _start_or_join(ray, address)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, usual)  # Ray's own handler leaves without a word
 
 
 def _start_or_join(ray: Any, address: str | None) -> None:
     quiet = {"log_to_driver": False, "logging_level": "error"}
     if address is None:
-        ray.init("local", include_dashboard=False, object_store_memory=_OBJECT_STORE, **quiet)
+        with _on_loopback():
+            ray.init("local", include_dashboard=False, object_store_memory=_OBJECT_STORE, **quiet)
         return
     host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
@@ -73,6 +80,26 @@ def _start_or_join(ray: Any, address: str | None) -> None:
             f"`address` {address} does not answer as a Ray cluster ({_first_line(error)}); "
             "give host:port of its head node, or leave it out to start Ray here"
         ) from None
+
+
+@contextmanager
+def _on_loopback() -> Iterator[None]:
+    """Have Ray's ports listen on 127.0.0.1 alone; else whoever reaches this machine could run code on it.
+
+    It is Ray's own switch for machines that form no cluster. It is read when Ray is imported, and by its processes.
+    """
+    from ray._private import ray_constants
+
+    switch, before = ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR, ray_constants.ENABLE_RAY_CLUSTER
+    outside = os.environ.get(switch)
+    os.environ[switch], ray_constants.ENABLE_RAY_CLUSTER = "0", False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
+        os.environ.pop(switch)
+        if outside is not None:
+            os.environ[switch] = outside
 
 
 def _outcomes(ray: Any, job: Job, shards: Sequence[Shard], look: Look, tries: int, folder: Path | None) -> Outcomes:

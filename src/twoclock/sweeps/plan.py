@@ -7,15 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from twoclock.core import InputError, Method, ProblemSource, PyTree
+from twoclock.core import InputError, Method, ProblemSource
 from twoclock.engine import fingerprint, fit
-from twoclock.engine.instances import Instances, stand_in
+from twoclock.engine.footprint import footprint
+from twoclock.engine.instances import stand_in
 from twoclock.engine.lanes import by_program
-from twoclock.engine.rows import metrics_of
-from twoclock.engine.step import lane_start
 from twoclock.paths import paths
 from twoclock.record.describe import Provenance, describe
 from twoclock.record.identity import Identity, RunSpec
@@ -91,10 +89,10 @@ def plan(job: Job, families: Mapping[str, str], lanes: int, memory: float | int)
             for labels in groups:
                 method = job.methods[labels[0]]
                 fit.check_fit(example.example, method)
-                row, lane, instance = _sizes(example, method)
-                metrics.update(dict.fromkeys(row))
-                rows = 2 * len(run.marks) * len(row) * 8
-                shape = _shape(len(labels), len(run.seeds), lanes, memory, 2 * lane + rows, instance)
+                size = footprint(example, method)
+                metrics.update(dict.fromkeys(size.metrics))
+                lane = 2 * size.lane + size.rows(len(run.marks))
+                shape = _shape(len(labels), len(run.seeds), lanes, memory, lane, size.instance)
                 cuts.append(_Cut(label, labels, shape))
             of_problems[label], found = fingerprint.of_run(problem, job.methods, x64=run.x64)
             for name, digest in found.items():
@@ -155,20 +153,6 @@ def _even_share(whole: int, most: int, even: int = 1) -> int:
     share = -(-whole // -(-whole // most))
     rounded = -(-share // even) * even
     return rounded if rounded <= most else share
-
-
-def _sizes(instances: Instances, method: Method) -> tuple[list[str], int, int]:
-    """The metrics of a run, the bytes that one lane carries, and those of its own instance of the problem."""
-    problem = instances.example
-    numbers = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(np.shape(leaf), jnp.result_type(float)), method)
-    carry = jax.eval_shape(lambda problem, method: lane_start(problem, method, 0), problem, numbers)
-    row = jax.eval_shape(metrics_of, problem, numbers, carry.state, carry.env)
-    # An instance is there twice: among those of all seeds, and in its group.
-    return list(row), _bytes((carry.state, carry.env)), 2 * _bytes(problem) if instances.per_seed else 0
-
-
-def _bytes(tree: PyTree) -> int:
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree) if hasattr(leaf, "dtype"))
 
 
 def _numbers(method: Method) -> dict[str, float]:

@@ -44,17 +44,19 @@ def read(path: Path, *, however_many: bool = False) -> dict[str, Any]:
     """
     try:
         given = tomllib.loads(record.text(path))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"`SPEC` {path} is not valid TOML ({error})") from None
+    except InputError:
+        raise
+    except (ValueError, RecursionError) as error:  # also an integer of thousands of digits
+        raise InputError(f"`SPEC` {path} is not valid TOML ({error!s:.100})") from None
     for name, value in given.items():
         kind = inputs.pick(_FIELDS, name, "SPEC")
         if not isinstance(value, kind) or isinstance(value, bool):
-            raise InputError(f"`{name}` in {path.name} has the wrong type, got {value!r:.60}")
+            raise InputError(f"`{name}` in {path.name} has the wrong type, got {inputs.shown(value)}")
     for name in ("problems", "methods"):
         if not given.get(name):
             raise InputError(f"`SPEC` needs a table [{name}.LABEL] with a `name`; `twoclock list` shows what there is")
         for label, table in given[name].items():
-            if not isinstance(table, Mapping):
+            if not isinstance(table, Mapping) or not label:
                 raise InputError(f"`{name}.{label}` must be a table with a `name`; write [{name}.{label}]")
     _count(given, path, however_many)
     problems = {label: _problem(label, table) for label, table in given.pop("problems").items()}
@@ -101,7 +103,7 @@ def _name(where: str, table: Mapping[str, Any]) -> str:
 def _check(where: str, value: Any, default: Any) -> None:
     kinds = (int, float) if isinstance(default, float) else type(default)
     if default is not None and (not isinstance(value, kinds) or isinstance(value, bool) != isinstance(default, bool)):
-        raise InputError(f"`{where}` must be of the kind of its default {default!r}, got {value!r:.60}")
+        raise InputError(f"`{where}` must be of the kind of its default {default!r}, got {inputs.shown(value)}")
 
 
 def _count(given: Mapping[str, Any], path: Path, however_many: bool) -> None:
@@ -118,7 +120,8 @@ def _count(given: Mapping[str, Any], path: Path, however_many: bool) -> None:
     seeds = given.get("seeds", 20)
     runs = settings * len(given["problems"]) * (seeds if isinstance(seeds, int) else len(seeds))
     if runs > MOST_RUNS and not however_many:
+        many = f"{runs:,}" if runs < 10**18 else inputs.shown(runs)
         raise InputError(
-            f"`SPEC` {path.name} asks for {runs:,} runs (settings × problems × seeds), more than {MOST_RUNS:,}; "
+            f"`SPEC` {path.name} asks for {many} runs (settings × problems × seeds), more than {MOST_RUNS:,}; "
             "add --yes if you mean it"
         )

@@ -34,7 +34,7 @@ def status(folder: str | Path) -> Status:
     kept = Shards(folder)
     shards = kept.spec["shards"]
     done = {name: info for name, info in kept.done().items() if name in shards}
-    now = kept.noted()
+    now = _note(kept.noted())
     alive = _is_alive(now)
     left = now.get("seconds_left") if alive else None
     return Status(
@@ -48,6 +48,16 @@ def status(folder: str | Path) -> Status:
         alive=alive,
         seconds_left=None if left is None else max(left - (time.time() - now["time"]), 0.0),
     )
+
+
+def _note(given: dict[str, Any]) -> dict[str, Any]:
+    """The last note of the sweep's process; one that is damaged says nothing."""
+    kinds: dict[str, Any] = {
+        "ended": bool, "host": str, "pid": int, "running": dict, "failed": dict, "time": float,
+        "seconds_left": (float, int, type(None)),
+    }  # fmt: skip
+    fits = all(name in given and isinstance(given[name], kind) for name, kind in kinds.items())
+    return given if fits and 0 < given["pid"] < 2**31 else {}
 
 
 def _is_alive(now: dict[str, Any]) -> bool:

@@ -7,16 +7,16 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from twoclock import inputs, record
-from twoclock.core import InputError, Method
+from twoclock import record
+from twoclock.core import InputError
 from twoclock.engine.drive import Tick
 from twoclock.engine.interrupt import Interrupted, deferred_interrupt
-from twoclock.record.identity import RunSpec
-from twoclock.record.shards import Shards, hive
+from twoclock.record.shards import Shards
 from twoclock.sweeps import on_local, on_ray
+from twoclock.sweeps.arguments import check_bytes, check_choices, check_lanes, job
 from twoclock.sweeps.compute import Computed
 from twoclock.sweeps.outcome import Sweep
-from twoclock.sweeps.plan import Job, Plan, Shard, plan
+from twoclock.sweeps.plan import Plan, Shard, plan
 from twoclock.sweeps.watch import Watch, watching
 
 
@@ -67,13 +67,14 @@ def sweep(
     >>> found.best("error")["family"].tolist()
     ['fast', 'standard']
     """
-    cut = plan(*_job(problems, methods, steps, seeds, marks, precision, bound), lanes=_whole(lanes), memory=memory)
-    if shared and (out is None or on != "ray"):
-        raise InputError('`shared` needs on="ray" and `out`, a folder that every worker sees')
+    check_choices(on, out, address, shared, tries)
+    cut = plan(
+        *job(problems, methods, steps, seeds, marks, precision, bound),
+        lanes=check_lanes(lanes),
+        memory=check_bytes(memory),
+    )
     if on == "local":
         return _sweep(cut, out, progress, on_local.compute, None)
-    if on != "ray":
-        raise InputError(f"`on` must be 'local' or 'ray', got {on!r}")
     with on_ray.cluster(address) as compute_on:
         return _sweep(cut, out, progress, compute_on(tries, Path(out) if shared and out else None), shared)
 
@@ -81,15 +82,17 @@ def sweep(
 def _sweep(cut: Plan, out: str | Path | None, progress: Any, compute: Any, shared: Any) -> Sweep:
     folder = Shards(record.temporary() if out is None else out)
     try:
-        folder.claim(cut.spec, cut.identity)
-        _run(cut, folder, progress, compute, shared)
-        return Sweep.load(folder.folder)
+        with folder.writing():
+            folder.claim(cut.spec, cut.identity)
+            _run(cut, folder, progress, compute, shared)
+            return Sweep.load(folder.folder)
     finally:
         if out is None:
             record.remove(folder.folder)
 
 
 def _run(cut: Plan, folder: Shards, progress: Any, compute: Any, shared: Any) -> None:
+    folder.drop(folder.damage())  # what cannot be trusted is computed again
     done = folder.done()
     missing = [shard for shard in cut.shards if shard.name not in done]
     try:
@@ -118,44 +121,3 @@ def _run(cut: Plan, folder: Shards, progress: Any, compute: Any, shared: Any) ->
             f"{next(iter(watch.failed.values()))}; the same call with the same `out` tries them again"
         )
     folder.tidy()
-
-
-def _job(
-    problems: Any, methods: Any, steps: Any, seeds: Any, marks: Any, precision: Any, bound: Any
-) -> tuple[Job, dict[str, str]]:
-    for name, given in {"problems": problems, "methods": methods}.items():
-        if not isinstance(given, Mapping) or not given:
-            raise InputError(f"`{name}` must be a mapping of labels with at least one entry, got {given!r:.60}")
-    run = RunSpec.checked(steps, seeds, marks, precision, bound)
-    flat: dict[str, Any] = {}
-    families: dict[str, str] = {}
-    for label, entry in methods.items():
-        if isinstance(entry, Mapping) and not entry:
-            raise InputError(f"`methods` has an empty grid under {label!r}; give it at least one setting")
-        settings = {f"{label} {s}": m for s, m in entry.items()} if isinstance(entry, Mapping) else {label: entry}
-        flat.update(settings)
-        families.update(dict.fromkeys(settings, label))
-    alone = [label for label in methods if label in flat]
-    kinds = [_kind(flat[label]) for label in alone]
-    families.update({label: kind for label, kind in zip(alone, kinds, strict=True) if kinds.count(kind) > 1})
-    for label, method in flat.items():
-        hive("method", label)
-        if not isinstance(method, Method):
-            raise InputError(
-                f"`methods` has {label!r}, which is no method but a {type(method).__name__}; try tc.Fast()"
-            )
-    for label in problems:
-        hive("problem", label)
-    return Job({label: inputs.check_problem(p) for label, p in problems.items()}, flat, run), families
-
-
-def _kind(method: Any) -> str:
-    """Methods given one by one are compared with those of their kind, as settings of it."""
-    inner = getattr(method, "method", None)
-    return type(method).__name__ + (f"({_kind(inner)})" if hasattr(inner, "step") else "")
-
-
-def _whole(lanes: Any) -> int:
-    if not isinstance(lanes, int) or lanes < 1:
-        raise InputError(f"`lanes` must be a whole number from 1 on, got {lanes!r}; leave it out for 2048")
-    return lanes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -66,11 +67,11 @@ def command(args: Sequence[str]) -> int:
     print_table(str(found), ("inequality", "left", "right", "slack"), conditions)
     for note in found.notes:
         OUT.print(f"Note: {note}.", highlight=False)
-    out = record.next_free(Path("runs"), "certify") if chosen.out is None else record.writable(chosen.out)
-    table = trial.trial(found, chosen.steps, chosen.seeds, progress=True)
-    rows = table[table["step"].isin([10**i for i in range(10)] + [chosen.steps])]
-    columns = ("step", "measured mean", "bound")
-    print_table("", columns, [(f"{r.step:,}", f"{r.mean:.3g}", f"{r.bound:.3g}") for r in rows.itertuples()])
-    drawn = drawing.render(trial.draw(found, table, chosen.seeds))
-    say_figures(record.put(out / f"bound.{kind}", content) for kind, content in drawn.items())
+    with nullcontext(record.writable(chosen.out)) if chosen.out else record.numbered(Path("runs"), "certify") as out:
+        table = trial.trial(found, chosen.steps, chosen.seeds, progress=True)
+        rows = table[table["step"].isin([10**i for i in range(10)] + [chosen.steps])]
+        columns = ("step", "measured mean", "bound")
+        print_table("", columns, [(f"{r.step:,}", f"{r.mean:.3g}", f"{r.bound:.3g}") for r in rows.itertuples()])
+        drawn = drawing.render(trial.draw(found, table, chosen.seeds))
+        say_figures(record.put(out / f"bound.{kind}", content) for kind, content in drawn.items())
     return 0

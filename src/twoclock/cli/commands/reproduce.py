@@ -14,8 +14,8 @@ import tyro
 from twoclock import catalogue, inputs, record
 from twoclock.cli import options
 from twoclock.cli.overview import Overview
+from twoclock.cli.resume import resumable
 from twoclock.core import InputError
-from twoclock.engine.interrupt import Interrupted
 from twoclock.record.identity import FORMAT
 from twoclock.version import __version__
 
@@ -45,15 +45,12 @@ def command(args: Sequence[str]) -> int:
     asked = [inputs.pick({name: name for name in (*known, "all")}, name, "EXPERIMENT") for name in chosen.experiments]
     picked = {name: module for name, module in known.items() if name in asked or "all" in asked}
     out = _folder(chosen)
-    try:
-        with Overview() as overview:
-            if chosen.quick and len(picked) > 1:
-                outcomes = run_side_by_side(list(picked), out, chosen.quick, overview)
-            else:
-                outcomes = _one_after_the_other(picked, out, chosen.quick, overview)
-    except Interrupted as stop:
-        again = shlex.join(["twoclock", "reproduce", *(word for word in args if word != "--resume"), "--resume"])
-        raise Interrupted(f"{str(stop).split(';')[0]}; to go on: {again}") from None
+    again = shlex.join(["twoclock", "reproduce", *(word for word in args if word != "--resume"), "--resume"])
+    with record.lock(out), resumable(again), Overview() as overview:
+        if chosen.quick and len(picked) > 1:
+            outcomes = run_side_by_side(list(picked), out, chosen.quick, overview)
+        else:
+            outcomes = _one_after_the_other(picked, out, chosen.quick, overview)
     report(outcomes, picked, out, quick=chosen.quick, command=shlex.join(["twoclock", "reproduce", *args]))
     return 0
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, make_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -14,8 +15,8 @@ from twoclock import catalogue, inputs, record
 from twoclock.cli import options
 from twoclock.cli.commands import list as catalogue_list
 from twoclock.cli.console import OUT, draw_comparison, main_metric, say_figures
+from twoclock.cli.resume import resumable
 from twoclock.core import InputError
-from twoclock.engine.interrupt import Interrupted
 from twoclock.record.identity import RunSpec, identify
 from twoclock.result import Result, load
 from twoclock.solve import solve
@@ -57,8 +58,15 @@ def command(args: Sequence[str]) -> int:
     chosen = options.parse(chosen_options, args[2:], f"twoclock run {args[0]} {args[1]}")
     problem = factory(**vars(chosen.problem))
     method = options.build_method(kind, chosen.method)
-    out = _out_folder(chosen.out, chosen.resume, f"{args[0]}-{args[1]}")
-    again = shlex.join(["twoclock", "run", *args])
+    with _out_folder(chosen.out, chosen.resume, f"{args[0]}-{args[1]}") as out:
+        result = _result(problem, method, chosen, out, shlex.join(["twoclock", "run", *args]))
+        _summary(result)
+        say_figures(draw_comparison({args[1]: result}, out, main_metric(result), "mean"))
+    return 0
+
+
+def _result(problem: Any, method: Any, chosen: RunOptions, out: Path, command: str) -> Result:
+    """The record in the folder, made if it is not there yet."""
     spec = RunSpec.checked(chosen.steps, chosen.seeds, precision=chosen.precision, bound=chosen.bound)
     identity = identify(problem, {"": method}, spec)[""]
     if record.is_complete(out):
@@ -68,37 +76,33 @@ def command(args: Sequence[str]) -> int:
                 f"`--out` {out} holds another run ({result.spec.get('command')}): its {differs} differs; "
                 "choose another folder"
             )
-    else:
-        resume = (
-            again if chosen.resume else f"{again} --resume" + ("" if chosen.out else f" --out {shlex.quote(str(out))}")
-        )
-        result = _solve(problem, method, chosen, out, resume)
-        result = replace(result, spec={**result.spec, "command": _plain(again), "identity": identity.kept()})
-        result.save(out)
-        record.remove(out / "checkpoint")
-    _summary(result)
-    say_figures(draw_comparison({args[1]: result}, out, main_metric(result), "mean"))
-    return 0
-
-
-def _solve(problem: Any, method: Any, chosen: RunOptions, out: Path, resume: str) -> Result:
-    try:
-        return solve(
+        return result
+    resume = command if chosen.resume else f"{command} --resume"
+    with resumable(resume + ("" if chosen.out else f" --out {shlex.quote(str(out))}")):
+        result = solve(
             problem, method, chosen.steps, chosen.seeds, precision=chosen.precision, bound=chosen.bound, progress=True,
             checkpoint=out / "checkpoint",
         )  # fmt: skip
-    except Interrupted as stop:
-        raise Interrupted(f"{str(stop).split(';')[0]}; to go on: {resume}") from None
+        result = replace(result, spec={**result.spec, "command": _plain(command), "identity": identity.kept()})
+        result.save(out)
+    record.remove(out / "checkpoint")
+    return result
 
 
-def _out_folder(out: Path | None, resume: bool, stem: str) -> Path:
+@contextmanager
+def _out_folder(out: Path | None, resume: bool, stem: str) -> Iterator[Path]:
+    """The folder for the record, for this process alone."""
     if out is None:
         if resume:
             raise InputError("`--resume` needs the folder to go on in; name it with `--out DIR`")
-        return record.next_free(Path("runs"), stem)
-    if resume:
-        return out.expanduser().absolute()
-    return record.unused(out, "--out", "go on with --resume, or choose another folder")
+        with record.numbered(Path("runs"), stem) as path:
+            yield path
+        return
+    path = (
+        record.absolute(out) if resume else record.unused(out, "--out", "go on with --resume, or choose another folder")
+    )
+    with record.lock(path):
+        yield path
 
 
 def _plain(command: str) -> str:

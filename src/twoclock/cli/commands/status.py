@@ -11,7 +11,7 @@ from typing import Annotated
 import tyro
 
 from twoclock.cli import options
-from twoclock.cli.console import OUT, print_table
+from twoclock.cli.console import print_table, say
 
 
 @dataclass
@@ -42,5 +42,5 @@ def command(args: Sequence[str]) -> int:
         ],
     )
     for name, why in now.failed.items():
-        OUT.print(f"  {name}: {why}", markup=False, highlight=False, soft_wrap=True)
+        say(f"  {name}: {why}")
     return 0

@@ -12,8 +12,8 @@ import tyro
 
 from twoclock import record
 from twoclock.cli import options
-from twoclock.cli.console import ERR, OUT, main_metric, print_table, say_figures
-from twoclock.engine.interrupt import Interrupted
+from twoclock.cli.console import ERR, main_metric, print_table, say, say_figures
+from twoclock.cli.resume import resumable
 
 
 @dataclass
@@ -43,13 +43,12 @@ def command(args: Sequence[str]) -> int:
     wanted = spec.read(chosen.spec, however_many=chosen.yes)
     out = chosen.out or Path("runs") / chosen.spec.stem
     try:
-        found = sweep(
-            **wanted, out=out, on=chosen.on, address=chosen.address, shared=chosen.shared, progress=True
-        )  # fmt: skip
-    except Interrupted as stop:
-        raise Interrupted(f"{str(stop).split(';')[0]}; to go on: {shlex.join(['twoclock', 'sweep', *args])}") from None
+        with resumable(shlex.join(["twoclock", "sweep", *args])):
+            found = sweep(
+                **wanted, out=out, on=chosen.on, address=chosen.address, shared=chosen.shared, progress=True
+            )  # fmt: skip
     except ShardsFailed as trouble:
-        ERR.print(f"twoclock: {trouble}", markup=False, highlight=False, soft_wrap=True)
+        say(f"twoclock: {trouble}", ERR)
         return 1
     metric = chosen.metric or main_metric(found)
     best = found.best(metric)
@@ -66,5 +65,5 @@ def command(args: Sequence[str]) -> int:
     for name, fig in figures.items():
         drawn = plot.render(fig)
         say_figures(record.put(out / f"{metric}-{name}.{kind}", content) for kind, content in drawn.items())
-    OUT.print(f"  {(out / 'history').absolute()}", highlight=False, soft_wrap=True)
+    say(f"  {(out / 'history').absolute()}")
     return 0

@@ -1,0 +1,24 @@
+"""A command that stops before its end says how to go on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from twoclock.cli.trouble import FULL, Stopped
+from twoclock.engine.interrupt import Interrupted
+
+
+@contextmanager
+def resumable(command: str) -> Iterator[None]:
+    """What stops the work inside, a signal or a full disk, ends in one line with the command that goes on."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        raise Interrupted(f"{str(stop).split(';')[0] or 'stopped'}; to go on: {command}") from None
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        where = f" ({os.fsdecode(error.filename)})" if error.filename else ""
+        raise Stopped(f"the disk is full{where}; what was finished is kept; make room, then go on: {command}") from None

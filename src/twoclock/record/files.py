@@ -1,0 +1,136 @@
+"""Files and folders: each file appears whole or not at all, and each name is looked at before it is used."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from twoclock.core import InputError
+from twoclock.record import locks
+from twoclock.record.names import one_line
+
+_PART = re.compile(r"(\..+)?\.part-[0-9a-f]{32}")
+_LARGEST_TEXT = 16 << 20
+
+
+def put(path: str | Path, content: str | bytes, aside: Path | None = None) -> Path:
+    """Write one file whole or not at all; until it is whole it lies in the folder ``aside``, or beside its place."""
+    target = Path(path)
+    for folder in {target.parent, aside or target.parent}:
+        folder.mkdir(parents=True, exist_ok=True)
+    part = new_part(aside or target.parent)
+    try:
+        with part.open("xb") as file:
+            locks.hold(file.fileno())  # `clean` in another process leaves it alone
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.replace(part, target)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    return target
+
+
+def new_part(folder: Path) -> Path:
+    """A name for what is being written: hidden, short, and known to ``clean``."""
+    return folder / f".part-{uuid.uuid4().hex}"
+
+
+def is_part(path: Path) -> bool:
+    """Whether this is something that was being written, by this version or an earlier one, and nobody's own file."""
+    earlier = re.fullmatch(r".+\.part-\d+", path.name) and path.is_dir()
+    return bool(earlier or _PART.fullmatch(path.name))
+
+
+def clean(folder: Path) -> None:
+    """Drop what a killed writer left half-written; what is being written now is locked, and stays."""
+    for path in filter(is_part, list(folder.iterdir())):
+        if locks.is_free(path):
+            remove(path)
+
+
+def note(folder: str | Path, name: str) -> dict[str, Any]:
+    """A small note kept in a folder; empty if there is none that can be read."""
+    try:
+        content = json.loads((Path(folder) / f"{name}.json").read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def put_note(folder: str | Path, name: str, content: dict[str, Any]) -> None:
+    put(Path(folder) / f"{name}.json", json.dumps(content) + "\n")
+
+
+def text(path: str | Path) -> str:
+    """What a text file says; a device, a pipe or something huge is not waited for."""
+    with one_line(path, "read"):
+        if Path(path).exists() and not Path(path).is_file():
+            raise InputError(f"the file {path} cannot be read (it is no ordinary file)")
+        if Path(path).stat().st_size > _LARGEST_TEXT:
+            raise InputError(f"the file {path} cannot be read (it has more than {_LARGEST_TEXT >> 20} MiB)")
+        return Path(path).read_text(encoding="utf-8")
+
+
+def remove(path: str | Path) -> None:
+    """A file or folder goes, if it is there and can."""
+    if Path(path).is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            os.unlink(path)
+
+
+def writable(folder: str | Path) -> Path:
+    """The folder as a path that can be written to, made if need be."""
+    path = absolute(folder)
+    with one_line(path, "written"):
+        path.mkdir(parents=True, exist_ok=True)
+        probe = new_part(path)
+        probe.touch()
+        probe.unlink()
+    return path
+
+
+def unused(folder: str | Path, option: str, remedy: str) -> Path:
+    """The folder as a path, if nothing is in it yet but what a killed writer left."""
+    path = absolute(folder)
+    with one_line(path, "read"):
+        if path.exists() and not path.is_dir():
+            raise InputError(f"`{option}` must be a folder, {path} is a file; choose another")
+        if path.is_dir() and not all(is_part(entry) or entry.name == locks.NAME for entry in path.iterdir()):
+            raise InputError(f"`{option}` must be an empty or new folder, {path} has files in it; {remedy}")
+    return path
+
+
+@contextmanager
+def numbered(parent: Path, stem: str) -> Iterator[Path]:
+    """The folder ``parent/stem-001``, or with the next number that is free, for this process alone."""
+    with ExitStack() as held:
+        for number in itertools.count(1):
+            path = absolute(parent) / f"{stem}-{number:03d}"
+            if not path.exists():
+                try:
+                    held.enter_context(locks.lock(path))
+                except locks.Taken:  # another process was quicker
+                    continue
+                break
+        yield path
+
+
+def temporary() -> Path:
+    return Path(tempfile.mkdtemp(prefix="twoclock-"))
+
+
+def absolute(folder: str | Path) -> Path:
+    with one_line(folder, "used"):
+        return Path(folder).expanduser().absolute()

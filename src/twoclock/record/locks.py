@@ -1,0 +1,93 @@
+"""One writer a folder. The kernel keeps the lock and drops it when its holder dies, so none is ever stale."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from twoclock.core import InputError
+from twoclock.record.names import one_line
+
+try:
+    import fcntl
+except ImportError:  # Windows: nobody is kept out there
+    fcntl = None  # type: ignore[assignment]
+
+NAME = ".lock"
+_BUSY = (errno.EWOULDBLOCK, errno.EACCES)
+
+
+class Taken(InputError):
+    """Another process, or another call in this one, writes to the folder."""
+
+
+@contextmanager
+def lock(folder: Path) -> Iterator[None]:
+    """Keep every other writer out of a folder, which is made if need be; it goes again if it ends empty."""
+    with one_line(folder, "written"):
+        made = [path for path in (folder, *folder.parents) if not path.exists()]
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = _acquired(folder / NAME)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            (folder / NAME).unlink()
+        os.close(handle)
+        with suppress(OSError):
+            for path in made:
+                path.rmdir()
+
+
+def hold(handle: int) -> bool:
+    """Lock an open file or folder for as long as it is open; false if somebody else has it."""
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno not in _BUSY  # a file system without locks: nobody can be asked
+    return True
+
+
+def is_free(path: Path) -> bool:
+    """Whether nobody holds a file or folder open under a lock."""
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        return hold(handle)
+    finally:
+        os.close(handle)
+
+
+def _acquired(path: Path) -> int:
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            if not hold(handle):
+                who = _holder(handle)
+                raise Taken(f"another run writes to {path.parent}{who}; wait for it, or choose another folder")
+            # Its last holder may have removed the file between our opening and our locking it.
+            if path.exists() and os.path.samestat(os.fstat(handle), path.stat()):
+                os.ftruncate(handle, 0)
+                os.write(handle, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())
+                return handle
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)
+
+
+def _holder(handle: int) -> str:
+    try:
+        known = json.loads(os.pread(handle, 1000, 0))
+        return f" (process {int(known['pid'])} on {known['host']!s:.60})"
+    except (ValueError, KeyError, TypeError):  # it has not signed yet
+        return ""

@@ -1,0 +1,27 @@
+"""Names that the system does not take, and errors that go on for pages: one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from twoclock.core import InputError
+
+
+@contextmanager
+def one_line(path: str | Path, verb: str) -> Iterator[None]:
+    """A name that the system does not take is the user's to change."""
+    kind = "file" if verb == "read" else "folder"
+    try:
+        yield
+    except InputError:
+        raise
+    except OSError as error:
+        raise InputError(f"the {kind} {path!s:.200} cannot be {verb} ({error.strerror}); choose another") from None
+    except (ValueError, RuntimeError) as error:  # a null byte, bytes that are no text, a `~` of nobody
+        raise InputError(f"the {kind} {path!s:.200} cannot be {verb} ({first_line(error)}); choose another") from None
+
+
+def first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:120]

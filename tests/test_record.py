@@ -1,0 +1,277 @@
+"""Nothing lost, nothing forged: what is read back is what was written, or one line says what is wrong."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pandas as pd
+import pytest
+
+import twoclock as tc
+from twoclock import cli, record
+from twoclock.record import folders, locks
+from twoclock.record.shards import Shards
+from twoclock.sweeps.status import status
+
+BOWL = tc.problems.quadratic(dim=2)
+SWEEP = {"problems": {"bowl": BOWL}, "methods": {"a": tc.Fast(), "b": tc.Standard()}, "steps": 60, "seeds": 3}
+RUN = {"problem": BOWL, "method": tc.Fast(), "steps": 4000, "seeds": 2, "marks": range(0, 4000, 500), "block": 64}
+
+
+@pytest.fixture(scope="module")
+def result():
+    with jax.enable_x64(True):
+        return tc.solve(BOWL, tc.Fast(), steps=60, seeds=3)
+
+
+@pytest.fixture(scope="module")
+def whole():
+    with jax.enable_x64(True):
+        return tc.solve(**RUN)
+
+
+def flip(path, rng):
+    content = bytearray(path.read_bytes())
+    content[rng.integers(len(content))] ^= 1 << rng.integers(8)
+    path.write_bytes(content)
+
+
+def cut(path, rng):
+    os.truncate(path, rng.integers(path.stat().st_size))
+
+
+def lose(path, rng):
+    path.unlink()
+
+
+def one_line(error):
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("harm", [flip, cut, lose])
+@pytest.mark.parametrize("name", ["spec.json", "history.parquet", "arrays.npz"])
+def test_a_damaged_result_is_refused(result, tmp_path, name, harm):
+    rng = np.random.default_rng(0)
+    for trial in range(12 if harm is flip else 2):
+        folder = result.save(tmp_path / str(trial))
+        harm(folder / name, rng)
+        with pytest.raises(tc.InputError, match=r"is damaged|has no spec\.json|another version") as error:
+            tc.load(folder)
+        one_line(error)
+
+
+def test_an_edited_result_is_refused(result, tmp_path):
+    one, other = result.save(tmp_path / "one"), result.save(tmp_path / "other")
+    better = pd.read_parquet(one / "history.parquet").assign(error=lambda table: table["error"] * 1e-6)
+    better.to_parquet(one / "history.parquet", index=False)
+    spec = other / "spec.json"
+    spec.write_text(spec.read_text().replace('"Fast"', '"Best"'))
+    for folder in (one, other):
+        with pytest.raises(tc.InputError, match="is damaged"):
+            tc.load(folder)
+
+
+def test_replacing_a_result_keeps_what_is_not_its_own(result, whole, tmp_path):
+    folder = result.save(tmp_path / "run")
+    (folder / "mine.txt").write_text("keep me")
+    (folder / "deep").mkdir()
+    (folder / "deep" / "mine.txt").write_text("me too")
+    whole.save(folder)
+    assert tc.load(folder).history.equals(whole.history)
+    assert (folder / "mine.txt").read_text() == "keep me"
+    assert (folder / "deep" / "mine.txt").read_text() == "me too"
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+@pytest.mark.parametrize("strike", [1, 2, 3])
+def test_killed_between_two_renames(result, whole, tmp_path, monkeypatch, strike):
+    """Where folders cannot be exchanged, each moment of a replacement leaves the old result or the new one."""
+    folder = result.save(tmp_path / "run")
+    rename, calls = os.rename, []
+
+    def killed(source, target):
+        calls.append(1)
+        if len(calls) == strike:
+            raise KeyboardInterrupt
+        rename(source, target)
+
+    monkeypatch.setattr(folders, "_exchange", lambda *paths: False)
+    monkeypatch.setattr(os, "rename", killed)
+    with pytest.raises(KeyboardInterrupt):
+        whole.save(folder)
+    monkeypatch.setattr(os, "rename", rename)
+    assert tc.load(folder).history.equals(result.history)
+    whole.save(folder)
+    assert tc.load(folder).history.equals(whole.history)
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_where_one_stands_the_folder_stays(result, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    before = tmp_path.stat().st_ino
+    for _ in range(2):
+        result.save(".")
+    assert os.stat(".").st_ino == tmp_path.stat().st_ino == before
+    assert sorted(os.listdir(".")) == ["arrays.npz", "history.parquet", "spec.json"]
+    assert tc.load(".").history.equals(result.history)
+
+
+def test_debris_is_cleaned_and_never_counted(result, tmp_path, capsys):
+    runs = tmp_path / "runs"
+    result.save(runs / "good")
+    shutil.copytree(runs / "good", runs / "good.part-123")
+    shutil.copytree(runs / "good", runs / f".part-{'0' * 32}")
+    (runs / "holiday.part-1").write_text("nobody's business")
+    assert list(record.results_below(runs)) == ["good"]
+    assert cli.main(["check", str(runs)]) == 0
+    assert "left by a kill" in capsys.readouterr().out
+    result.save(runs / "next")
+    assert sorted(path.name for path in runs.iterdir()) == ["good", "holiday.part-1", "next"]
+
+
+def stopped(folder, times):
+    """A run that was stopped some times, so that it has a checkpoint and the one before."""
+    for k in range(1, times + 1):
+
+        def stop(tick, k=k):
+            if tick.step >= 1000 * k:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            tc.solve(**RUN, checkpoint=folder, checkpoint_every=0.0, progress=stop)
+
+
+@pytest.mark.parametrize("harm", [flip, cut, lose])
+def test_a_damaged_checkpoint_costs_the_time_since_the_one_before(whole, tmp_path, harm):
+    rng = np.random.default_rng(1)
+    stopped(tmp_path / "kept", 1)
+    older, newer = sorted((tmp_path / "kept").iterdir(), key=lambda path: int(path.name))
+    for name in ("spec.json", "arrays.npz"):
+        for trial in range(4 if harm is flip else 1):
+            folder = tmp_path / f"{name}-{trial}"
+            shutil.copytree(tmp_path / "kept", folder)
+            harm(folder / newer.name / name, rng)
+            seen = []
+            again = tc.solve(**RUN, checkpoint=folder, progress=lambda tick, seen=seen: seen.append(tick.step))
+            assert int(older.name) <= seen[0] <= int(newer.name)
+            assert again.history.equals(whole.history)
+            assert np.array_equal(again.theta, whole.theta)
+
+
+def test_no_good_checkpoint_is_one_line(tmp_path):
+    stopped(tmp_path, 1)
+    for path in tmp_path.glob("*/arrays.npz"):
+        flip(path, np.random.default_rng(2))
+    with pytest.raises(tc.InputError, match=r"cannot be used: .*; remove the folder to start again") as error:
+        tc.solve(**RUN, checkpoint=tmp_path)
+    one_line(error)
+
+
+def test_two_runs_into_one_checkpoint(tmp_path):
+    def again(tick):
+        tc.solve(**RUN, checkpoint=tmp_path)
+
+    with pytest.raises(
+        tc.InputError, match=rf"another run writes to .* \(process {os.getpid()} on .*\); wait"
+    ) as error:
+        tc.solve(**RUN, checkpoint=tmp_path, progress=again)
+    one_line(error)
+    tc.solve(**RUN, checkpoint=tmp_path)
+
+
+def test_the_dead_hold_no_lock(tmp_path):
+    code = "import os, sys, pathlib, twoclock.record as r\nwith r.lock(pathlib.Path(sys.argv[1])): os._exit(9)"
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
+    assert (tmp_path / locks.NAME).exists()
+    with record.lock(tmp_path):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+def files(out):
+    return {path.relative_to(out): hashlib.sha256(path.read_bytes()).hexdigest() for path in out.glob("history/*/*/*")}
+
+
+@pytest.mark.parametrize("harm", [flip, cut, lose])
+def test_a_damaged_shard_is_computed_again(tmp_path, harm):
+    tc.sweep(**SWEEP, out=tmp_path)
+    good, rng = files(tmp_path), np.random.default_rng(3)
+    for pattern in ("shards/*.json", "history/*/*/*.parquet"):
+        victim = sorted(tmp_path.glob(pattern))[0]
+        others = {path: path.stat().st_mtime_ns for path in tmp_path.glob("shards/*.json") if path.stem != victim.stem}
+        harm(victim, rng)
+        if harm is not lose or pattern.startswith("history"):
+            with pytest.raises(tc.InputError, match=r"is damaged: shards/.*computes that shard again") as error:
+                tc.Sweep.load(tmp_path)
+            one_line(error)
+        tc.sweep(**SWEEP, out=tmp_path)
+        assert files(tmp_path) == good
+        assert {path: path.stat().st_mtime_ns for path in others} == others
+
+
+def test_a_method_deleted_from_a_sweep_is_noticed(tmp_path, capsys):
+    found = tc.sweep(**SWEEP, out=tmp_path)
+    shutil.rmtree(tmp_path / "history" / "problem=bowl" / "method=b")
+    assert (status(tmp_path).done, status(tmp_path).shards) == (1, 2)
+    assert cli.main(["check", str(tmp_path)]) == 1
+    with pytest.raises(tc.InputError, match="is missing"):
+        tc.Sweep.load(tmp_path)
+    assert tc.sweep(**SWEEP, out=tmp_path).history.equals(found.history)
+    assert cli.main(["check", str(tmp_path)]) == 0
+
+
+def test_a_damaged_specification_of_a_sweep(tmp_path):
+    tc.sweep(**SWEEP, out=tmp_path)
+    flip(tmp_path / "sweep.json", np.random.default_rng(4))
+    with pytest.raises(tc.InputError, match=r"sweep\.json.*the same sweep into this folder mends it"):
+        status(tmp_path)
+    with pytest.raises(tc.InputError, match="holds another sweep"):
+        tc.sweep(**{**SWEEP, "steps": 70}, out=tmp_path)
+    kept = {path: path.stat().st_mtime_ns for path in tmp_path.glob("shards/*.json")}
+    tc.sweep(**SWEEP, out=tmp_path)
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+    assert status(tmp_path).done == 2
+
+
+def test_a_stop_while_the_specification_is_written_does_not_block(tmp_path):
+    (tmp_path / f".part-{'a' * 32}").write_text('{"identity"')
+    (tmp_path / locks.NAME).write_text("{}")
+    tc.sweep(**SWEEP, out=tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["history", "progress.json", "shards", "sweep.json"]
+
+
+def test_two_sweeps_into_one_folder(tmp_path):
+    def again(watch):
+        tc.sweep(**SWEEP, out=tmp_path)
+
+    with pytest.raises(tc.InputError, match="another run writes to"):
+        tc.sweep(**SWEEP, out=tmp_path, progress=again)
+    tc.sweep(**SWEEP, out=tmp_path)
+
+
+def test_damaged_progress_says_nothing(tmp_path):
+    tc.sweep(**SWEEP, out=tmp_path)
+    for content in ("", "[]", "{}", '{"ended": 3}', "[" * 100_000, "\x00"):
+        (tmp_path / "progress.json").write_text(content)
+        assert status(tmp_path).done == 2
+    assert Shards(tmp_path).noted() == {}
+
+
+def test_check_any_folder(result, tmp_path, capsys):
+    result.save(tmp_path / "runs" / "one")
+    stopped(tmp_path / "runs" / "two" / "checkpoint", 1)
+    tc.sweep(**SWEEP, out=tmp_path / "swept")
+    assert cli.main(["check", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert all(word in said for word in ("result", "checkpoint", "sweep, 2 of 2", "shard", "as it was written"))
+    flip(tmp_path / "runs" / "one" / "arrays.npz", np.random.default_rng(5))
+    assert cli.main(["check", str(tmp_path)]) == 1
+    assert "1 of 6 damaged" in capsys.readouterr().out
+    assert cli.main(["check", str(tmp_path / "nowhere")]) == 2
+    (tmp_path / "empty").mkdir()
+    assert cli.main(["check", str(tmp_path / "empty")]) == 2
