@@ -359,8 +359,8 @@ CASES = {
         "`by='area'` needs a metric that is never negative, and 'value' is; use by='end'",
     ),
     "a projection": (
-        lambda: tune(method=tc.Fast(project_slow=lambda t: t), metric="residual"),
-        "the residual says nothing here: `project_slow` keeps a variable in a set",
+        lambda: tune(method=tc.Fast(project_theta=lambda t: t), metric="residual"),
+        "the residual says nothing here: `project_theta` keeps a variable in a set",
     ),
     "bound": (lambda: tune(bound=-1.0), "`bound` must be positive"),
 }  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeGuard
 import numpy as np
 
 from twoclock.core import InputError, Method
-from twoclock.paths import paths, setting, with_settings
+from twoclock.paths import check_field, paths, setting, with_settings
 
 Box = dict[str, tuple[float, float]]
 Point = dict[str, float]
@@ -36,7 +36,7 @@ def check_box(method: Method, space: Any) -> Box:
         if not (0 < low < high < math.inf):
             raise InputError(f"`{path}` must have 0 < low < high, both finite, got ({low:g}, {high:g})")
         for limit in (low, high):  # each field has its own rules
-            with_settings(method, {path: limit})
+            check_field(method, path, limit)
         box[path] = (low, high)
     return box
 
