@@ -11,7 +11,7 @@ import pytest
 
 import twoclock as tc
 from twoclock import catalogue, cli, plot
-from twoclock.study.frame import Case, Claim
+from twoclock.study.experiment import Case, Claim
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync")
@@ -39,7 +39,7 @@ def experiment():
     module.panel = lambda ax, records: plot.curves(ax, records["one"], "error")
     module.claims = claims
     module.advice = lambda records: ["Use something better."]
-    module.limits = lambda records: {"quadratic": {"Fast": 1.5}}
+    module.relative_errors = lambda records: {"quadratic": {"Fast": 1.5}}
     return module
 
 

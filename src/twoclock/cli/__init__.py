@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import errno
-import importlib
 import os
-import pkgutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from twoclock import inputs
-from twoclock.cli import commands
 from twoclock.cli.console import ERR, OUT
+from twoclock.cli.found import command, command_names, summary
 from twoclock.core import InputError
 from twoclock.version import __version__
 
@@ -24,15 +22,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             OUT.print(
                 "Two-time-scale stochastic optimisation: two noisy operators in, a solution and its record out.\n"
             )
-            for name in _names():
-                usage, _, words = (_command(name).__doc__ or "").partition(": ")
+            for name in command_names():
+                usage, words = summary(name)
                 OUT.print(f"  {usage}\n      {words}", markup=False, highlight=False)
             return 0
         if args[0] == "--version":
             OUT.print(__version__, highlight=False)
             return 0
-        name = inputs.pick({name: name for name in _names()}, args[0], "twoclock")
-        return _command(name)(args[1:])
+        name = inputs.pick({name: name for name in command_names()}, args[0], "twoclock")
+        return command(name)(args[1:])
     except InputError as error:
         return _fail(str(error), 2)
     except KeyboardInterrupt as stop:
@@ -53,14 +51,6 @@ def program() -> None:
             status
         )  # stopped inside a compilation, the compiler's threads may crash the interpreter's own farewell
     sys.exit(status)
-
-
-def _names() -> list[str]:
-    return sorted(module.name for module in pkgutil.iter_modules(commands.__path__))
-
-
-def _command(name: str) -> Callable[[Sequence[str]], int]:
-    return importlib.import_module(f"twoclock.cli.commands.{name}").command
 
 
 def _fail(message: str, status: int) -> int:
