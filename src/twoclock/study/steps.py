@@ -8,8 +8,8 @@ from twoclock.schedules import Power
 def decaying(c: float, first: float, p: float = 1.0) -> Power:
     """c/(k + shift)^p with the first step ``first``.
 
-    >>> float(decaying(2.0, 0.1)(0))
-    0.1
+    >>> print(decaying(2.0, 0.1))
+    2/(k+20)
     """
     return Power(c, p=p, shift=(c / first) ** (1 / p))
 

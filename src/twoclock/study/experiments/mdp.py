@@ -162,7 +162,7 @@ def _rate(records: Records, name: str) -> Claim:
     larger = ", with c_α four times what is best at 10⁵ samples" if name == BOLD else ""
     return Claim(
         "mdp-rate-larger-steps" if name == BOLD else "mdp-rate",
-        f"The fast actor-critic reduces J* − J like 1/k, up to logarithms{larger}",
+        f"In entropy-regularised MDPs the fast actor-critic reduces J* − J like 1/k, up to logarithms{larger}",
         "Section 4.3; the theory wants c_α ≥ 2/μ_h" if name == BOLD else "Section 4.3",
         "the slope of log mean gap against log k has a 95 % interval that reaches −0.95, over the last two decades, "
         "which may hold some of the descent before the rate, and over the last one, which holds none",
@@ -181,7 +181,7 @@ def _beats(records: Records, name: str) -> Claim:
     found = ratios(records, name)
     return Claim(
         f"mdp-fast-beats-{'same' if name == SAME else 'two-thirds'}",
-        f"The fast actor-critic reaches a smaller gap than {name[0].lower()}{name[1:]}",
+        f"In entropy-regularised MDPs the fast actor-critic reaches a smaller gap than {name[0].lower()}{name[1:]}",
         "Section 4.3, against the rate k^-2/3 of the standard method",
         f"the mean gap of {name} over Fast's at the last step, both tuned, has its 95 % interval above 1.1",
         {words(where): ratio for where, ratio in found.items()},
@@ -195,7 +195,7 @@ def _slower(records: Records) -> Claim:
     found = slopes(records, 1.0)
     return Claim(
         "mdp-standard-is-slower",
-        "The standard method with its exponents 1 and 2/3 falls only like k^-2/3",
+        "In entropy-regularised MDPs the standard method with its exponents 1 and 2/3 falls only like k^-2/3",
         "Section 4.3; an upper bound in the paper, read as a rate",
         "the 95 % interval of its slope over the last decade lies above −0.8, and above that of Fast",
         {words(where): f"{slope[TWO]}, Fast {slope[FAST]}" for where, slope in found.items()},

@@ -121,7 +121,7 @@ def draw(records: Records) -> dict[str, plot.Figure]:
     axes[0, 0].set_title("F = 0.2θ + (ω−θ), G = 0.1(ω−θ)", fontsize="medium")
     plot.curves(axes[0, 1], {"Fast, steps ∝ k^-½": records["nonlinear"]["Fast"]}, "gradient")
     k, mean = lowest(records["nonlinear"]["Fast"])
-    plot.slope(axes[0, 1], -0.5, (k[-1] / 100, 3 * mean[np.searchsorted(k, k[-1] / 100)]), "k^-½")
+    plot.slope(axes[0, 1], -0.5, (k[-1] / 100, 8 * mean[np.searchsorted(k, k[-1] / 100)]), "k^-½")
     axes[0, 1].set_title("nonlinear policy evaluation, V = a·tanh(bx+c)", fontsize="medium")
     plot.caption(second, f"mean of {len(run['seeds'])} seeds (left 40); bands: 95 % bootstrap interval of the mean")
     return {"theorems": fig, "conditions": second}

@@ -80,9 +80,15 @@ def _draw_panel(draw: Panel, records: Records, ax: plot.Axes) -> None:
 
 
 def prose(text: str) -> Markup:
-    """A sentence as HTML: what stands in backticks is code.
+    """A sentence as HTML: what stands in backticks is code; elsewhere c_α has a subscript and k^-2/3 an exponent.
 
-    >>> str(prose("use `a<b>`"))
-    'use <code>a&lt;b&gt;</code>'
+    >>> str(prose("use `a<b>`, c_α and k^-2/3."))
+    'use <code>a&lt;b&gt;</code>, c<sub>α</sub> and k<sup>-2/3</sup>.'
     """
-    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
+    words, code = [], False
+    for part in str(escape(text)).split("`"):
+        plain = re.sub(r"\^([-−]?[\d/½⅔⅖]+)", r"<sup>\1</sup>", part)
+        plain = re.sub(r"(?<=\b\w)_(\w)\b", r"<sub>\1</sub>", plain)
+        words.append(f"<code>{part}</code>" if code else plain)
+        code = not code
+    return Markup("".join(words))
