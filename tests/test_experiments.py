@@ -2,6 +2,7 @@
 
 import functools
 import json
+import re
 import string
 
 import jax
@@ -11,6 +12,7 @@ from twoclock import catalogue, plot
 from twoclock.core import InputError, Method, Problem
 from twoclock.study import frame
 from twoclock.study.experiment import Case, Claim, Experiment, require
+from twoclock.study.report import gather
 from twoclock.study.verdicts import kind
 
 from . import made_up
@@ -88,6 +90,28 @@ def test_claims(name):
         assert len(set(said)) == len(said), f"two claims have the same {part}"
     ours = [claim.ours for claim in found]
     assert not hasattr(module, "panel") or all(ours) or not ours[0], "the paper's claim comes first"
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_a_reader_meets_words_and_no_labels(name, tmp_path):
+    module, found = EXPERIMENTS[name], cases(name, False)
+    records = made_up.records(found)
+    outcome = frame.Outcome(
+        name, module.TITLE, tmp_path, records, {}, {label: case.title or label for label, case in found.items()},
+        [label for label, case in found.items() if case.role == "compare"], frame.hook(module, "claims", records, []),
+        frame.hook(module, "advice", records, []),
+    )  # fmt: skip
+    picture = frame.Picture("", {}, b"")
+    (section,) = gather([outcome], picture, tmp_path, {}, quick=False).sections
+    rows = [
+        (row.claim.statement, row.claim.place, row.claim.rule, row.claim.verdict, row.numbers, [r[0] for r in row.runs])
+        for row in section.rows
+    ]
+    text = str([rows, section.advice, section.table])
+    labels = [label for label in found if re.search(r"\d", label) and "," not in label]
+    assert not [label for label in labels if label in text]
+    assert not re.search(r"\b(\S+) to \1 times", text)
+    assert section.table
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)

@@ -32,13 +32,16 @@ def experiment():
         )
         verdict = "reproduced" if ratio > 1e-3 else "not reproduced"
         numbers = {"ratio": float(ratio), "an interval": [0.1, 0.25], "count": 12345}
-        return [Claim("a", "Fast <b>beats</b> & standard", "Section 1", "ratio > 0.001", numbers, verdict, ("one",))]
+        return [
+            Claim("tiny-id", "Fast <b>beats</b> & standard", "Section 1", "ratio > 0.001", numbers, verdict, ("one",)),
+            Claim("tiny-ours", "It <i>runs</i>", "ours", "it ends", {"steps": 300}, "reproduced", ("one",), ours=True),
+        ]
 
-    module.cases = lambda quick: {"one": Case(tc.problems.quadratic(dim=2), methods, 300, 5)}
+    module.cases = lambda quick: {"one": Case(tc.problems.quadratic(dim=2), methods, 300, 5, title="two dimensions")}
     module.draw = lambda records: {"tiny": plot.compare(records["one"], "error")}
     module.panel = lambda ax, records: plot.curves(ax, records["one"], "error")
     module.claims = claims
-    module.advice = lambda records: ["Use something better."]
+    module.advice = lambda records: ["Use something better.", "Use `tc.Polyak(…)`."]
     module.relative_errors = lambda records: {"quadratic": {"Fast": 1.5}}
     return module
 
@@ -78,6 +81,25 @@ def test_the_page_needs_nothing_else_and_escapes_what_it_prints(reproduced):
     for word in ("Quick run", "jax", "cores", "twoclock reproduce tiny --quick", "Use something better."):
         assert word in page
         assert word in (reproduced / "report.md").read_text() or word == "Quick run"
+
+
+def test_the_page_says_first_what_was_found_then_what_to_use_then_the_details(reproduced):
+    page = (reproduced / "report.html").read_text()
+    order = [
+        "of the paper's 1 claim, 1 is reproduced.", '<nav aria-label="Contents">', 'id="instead"',
+        "Use something better.", 'id="claims"', 'id="ours"', 'id="tiny"', "<b>Rule.</b>", 'id="provenance"',
+    ]  # fmt: skip
+    page = page.replace("&#39;", "'")
+    places = [page.index(part) for part in order]
+    assert places == sorted(places)
+    assert set(re.findall(r'href="#([^"]+)"', page)) <= set(re.findall(r'id="([^"]+)"', page))
+    papers, ours = page[places[4] : places[5]], page[places[5] : places[6]]
+    assert "beats" in papers and "runs" not in papers  # noqa: PT018
+    assert "runs" in ours and "beats" not in ours  # noqa: PT018
+    text = re.sub(r"<style>.*?</style>|<script>.*?</script>|<[^>]+>", "", page, flags=re.DOTALL)
+    assert "two dimensions" in text
+    assert not re.search(r"`|tiny-id|tiny-ours|\bone\b", text)
+    assert "<code>tc.Polyak(…)</code>" in page
 
 
 def test_a_second_run_computes_nothing_and_writes_the_same(reproduced, tiny, monkeypatch):
@@ -146,7 +168,7 @@ def test_in_a_browser(reproduced, width, scheme):
             assert figures.nth(i).evaluate("img => img.complete && img.naturalWidth > 0")
             assert figures.nth(i).get_attribute("alt")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-        page.locator("summary").click()
+        page.locator("summary", has_text="Every method").click()
         head = page.locator("details th", has_text="mean")
         column = page.locator("details td:nth-child(4)")
         orders = []

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from twoclock.stats import Estimate
 
 
-def span(values: Iterable[float], form: str = ".3g") -> str:
+def span(values: Iterable[float | int], form: str = ".3g") -> str:
     """The range of some numbers; one number where both ends read the same.
 
     >>> span([1.0, 1.301, 1.1]), span([1.0, 1.0004])

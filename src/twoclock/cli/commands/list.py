@@ -21,11 +21,11 @@ def command(args: Sequence[str]) -> int:
     options.parse(make_dataclass("List", []), args, "twoclock list")
     plain = catalogue.problems()
     settings = {name: function for name, function in _functions(methods).items() if name not in catalogue.methods()}
-    own = {_call(f): _first_line(f) for name, f in _functions(problems).items() if name not in plain}
+    from_python = {_call(f): _first_line(f) for name, f in _functions(problems).items() if name not in plain}
     lists = {
         "commands": {name: summary(name)[1] for name in command_names()},
         "problems": _lines(plain),
-        "problems that take functions, data or another problem, from Python: tc.problems.…": own,
+        "problems that take functions, data or another problem, from Python: tc.problems.…": from_python,
         "methods": _lines(catalogue.methods()),
         "known methods as settings of these, from Python: tc.methods.…": {
             _call(f): _first_line(f) for f in settings.values()

@@ -132,13 +132,13 @@ def _shares(claims: Iterable[Claim]) -> str:
     counts = count(kind(claim.verdict) for claim in claims)
 
     yes, partly, no, undecided = (counts[each] for each in SIGNS)
-    said = [
+    parts = [
         f"{yes} {'is' if yes == 1 else 'are'} reproduced" if yes else "none is reproduced",
         f"{partly} hold{'s' if partly == 1 else ''} only in part" if partly else "",
         f"{no} fail{'s' if no == 1 else ''}" if no else "",
         f"{undecided} cannot be decided" if undecided else "",
     ]
-    return listed([part for part in said if part])
+    return listed([part for part in parts if part])
 
 
 def count(kinds: Iterable[Kind]) -> dict[Kind, int]:
