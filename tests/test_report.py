@@ -3,10 +3,15 @@
 import json
 import re
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from types import ModuleType
 
 import pandas as pd
+import psutil
 import pytest
 
 import twoclock as tc
@@ -98,7 +103,8 @@ def test_the_page_says_first_what_was_found_then_what_to_use_then_the_details(re
     assert "runs" in ours and "beats" not in ours  # noqa: PT018
     text = re.sub(r"<style>.*?</style>|<script>.*?</script>|<[^>]+>", "", page, flags=re.DOTALL)
     assert "two dimensions" in text
-    assert not re.search(r"`|tiny-id|tiny-ours|\bone\b", text)
+    assert not re.search(r"`|tiny-id|tiny-ours", text)
+    assert ">one<" not in page
     assert "<code>tc.Polyak(…)</code>" in page
 
 
@@ -139,6 +145,26 @@ def test_trouble_is_one_line(reproduced, tiny, capsys, tmp_path):
     (reproduced / "reproduction.json").write_text(json.dumps({"twoclock": tc.__version__}))
     shutil.rmtree(reproduced / "tiny" / "one" / "Fast")
     assert "lacks records of tiny, one" in line("report", str(reproduced))
+
+
+def test_ctrl_c_stops_every_process_and_says_how_to_go_on(tmp_path):
+    """The signal goes to the parent alone, as from a supervisor; at a terminal all of them get it."""
+    args = ["reproduce", "quadratic", "table1", "--out", str(tmp_path)]
+    parent = subprocess.Popen(
+        [sys.executable, "-m", "twoclock", *args], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 120
+    while len(list(tmp_path.glob("full/*/*/checkpoint"))) < 2 and parent.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.1)
+    workers = psutil.Process(parent.pid).children(recursive=True)
+    assert parent.poll() is None
+    assert len(workers) >= 3  # two experiments and the messenger
+    parent.send_signal(signal.SIGINT)
+    _, said = parent.communicate(timeout=120)
+    assert parent.returncode == 130, said
+    assert said.strip().endswith(f"to go on: twoclock reproduce quadratic table1 --out {tmp_path} --resume")
+    assert "Traceback" not in said
+    assert not [worker for worker in workers if worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE]
 
 
 def test_a_checkpoint_of_other_settings_is_not_in_the_way(tiny, tmp_path):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import twoclock as tc
-from twoclock.core import Key, Method, Problem
+from twoclock.core import Method
+from twoclock.engine.instances import ProblemSource
 from twoclock.study.steps import decaying
 
 FAST, SAME, TWO, RIVAL = "Fast", "Standard, exponents 1 and 1", "Standard, exponents 1 and 2/3", "model-based"
@@ -62,7 +62,7 @@ def tuning(where: str) -> dict[str, Method]:
     }
 
 
-def problem(kind: str, temp: float) -> Problem | Callable[[Key], Problem]:
+def problem(kind: str, temp: float) -> ProblemSource:
     if kind == "lake":
         return tc.problems.frozen_lake(temp=temp)
     return partial(tc.problems.random_entropy_mdp, temp=temp)
