@@ -116,6 +116,18 @@ def test_a_second_run_computes_nothing_and_writes_the_same(reproduced, tiny, mon
     assert cli.main(["report", str(reproduced)]) == 0
 
 
+def test_records_of_another_patch_version_are_taken(reproduced, tiny, monkeypatch):
+    note = json.loads((reproduced / "reproduction.json").read_text())
+    (reproduced / "reproduction.json").write_text(json.dumps({**note, "twoclock": "0.2.99"}))
+    for path in reproduced.glob("tiny/one/*/spec.json"):
+        spec = json.loads(path.read_text())
+        spec["versions"]["twoclock"] = "0.2.99"
+        path.write_text(json.dumps(spec))
+    monkeypatch.setattr("twoclock.study.frame.solve", None)
+    assert cli.main(["reproduce", "tiny", "--quick", "--out", str(reproduced.parent)]) == 0
+    assert "twoclock 0.2.99" in (reproduced / "report.md").read_text()
+
+
 def test_other_data_another_verdict(reproduced, tiny):
     fast = tc.load(reproduced / "tiny" / "one" / "Fast")
     worse = fast.history.assign(error=fast.history["error"] * 1e6)
