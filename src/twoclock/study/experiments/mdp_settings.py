@@ -1,12 +1,16 @@
-"""Entropy-regularised MDPs: what is compared, and the grids that it was tuned on."""
+"""Entropy-regularised MDPs: what is compared, the grids that it was tuned on, and what its files read off records."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 import twoclock as tc
 from twoclock.core import Method
 from twoclock.engine.instances import ProblemSource
+from twoclock.result import Result
+from twoclock.stats import Estimate, log_slope
+from twoclock.study.experiment import Records
 from twoclock.study.steps import decaying
 
 FAST, SAME, TWO, RIVAL = "Fast", "Standard, exponents 1 and 1", "Standard, exponents 1 and 2/3", "model-based"
@@ -66,3 +70,16 @@ def problem(kind: str, temp: float) -> ProblemSource:
     if kind == "lake":
         return tc.problems.frozen_lake(temp=temp)
     return partial(tc.problems.random_entropy_mdp, temp=temp)
+
+
+def measured(records: Records) -> dict[str, Mapping[str, Result]]:
+    """The cases that compare, without those that tune."""
+    return {where: results for where, results in records.items() if not where.startswith("tuning")}
+
+
+def slopes(records: Records, decades: float) -> dict[str, dict[str, Estimate]]:
+    """The slope of log mean gap against log k over the last decades, with its 95 % interval, by case and method."""
+    return {
+        where: {name: log_slope(result.history, "gap", decades) for name, result in results.items()}
+        for where, results in measured(records).items()
+    }
