@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
@@ -17,10 +18,11 @@ from threading import Event
 
 from twoclock import catalogue
 from twoclock.cli.overview import Overview
+from twoclock.core import InputError
 from twoclock.engine.drive import Tick
 from twoclock.engine.interrupt import Interrupted, deferred_interrupt
 from twoclock.study.experiment import Case
-from twoclock.study.frame import Outcome, missing, run_experiment
+from twoclock.study.frame import Outcome, on_disk, run_experiment, work_left
 
 # What a process reports to the terminal: a method of the overview and its arguments; None at the end.
 Message = tuple[str, tuple[str | int, ...]]
@@ -85,7 +87,8 @@ def _run(name: str, out: Path, quick: bool, messages: Queue[Message | None], sto
         raise Interrupted("stopped")
     module = catalogue.experiments()[name]
     cases = module.cases(quick)
-    messages.put(("begin", (name, module.TITLE, sum(case.work for case in missing(name, cases, out).values()))))
+    done = on_disk(name, cases, out)
+    messages.put(("begin", (name, module.TITLE, work_left(cases, done))))
 
     def progress(label: str, case: Case) -> Callable[[Tick], None]:
         messages.put(("start", (name, label, case.steps, case.lanes)))
@@ -98,4 +101,9 @@ def _run(name: str, out: Path, quick: bool, messages: Queue[Message | None], sto
 
         return on_tick
 
-    return run_experiment(name, module, out, quick=quick, progress=progress, cases=cases)
+    try:
+        return run_experiment(name, module, out, quick=quick, progress=progress, cases=cases, done=done)
+    except (InputError, OSError):
+        raise
+    except Exception:  # an error of JAX's may hold what cannot be sent between processes, and would then hide itself
+        raise RuntimeError(f"the experiment {name} failed:\n{traceback.format_exc()}") from None

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, TypeVar, runtime_checkable
 
 from twoclock import plot
-from twoclock.core import InputError, Method
-from twoclock.engine.instances import ProblemSource
+from twoclock.core import InputError, Method, ProblemSource
 from twoclock.record.identity import Identity, RunSpec, identify
 from twoclock.result import Result
 from twoclock.stats import Estimate

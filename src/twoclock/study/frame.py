@@ -62,6 +62,7 @@ def run_experiment(
     progress: CaseProgress | None = None,
     run: bool = True,
     cases: Mapping[str, Case] | None = None,
+    done: Records | None = None,
 ) -> Outcome:
     """Run the cases of an experiment that are not on disk yet, draw its figures and judge its claims.
 
@@ -72,19 +73,17 @@ def run_experiment(
         progress: given a case's name and the case, returns what to call with each tick of its run.
         run: if false, a case that is not on disk is an error.
         cases: ``module.cases(quick)``, if the caller has it already.
+        done: what :func:`on_disk` found for these cases, if the caller has it already.
     """
     experiment = require(name, module)
     folder = record.writable(Path(out) / name)
     cases = experiment.cases(quick) if cases is None else cases
-    records = {}
+    records = dict(on_disk(name, cases, out) if done is None else done)
     for label, case in cases.items():
-        home = folder / _slug(label)
-        done = _finished(home, case)
-        if len(done) < len(case.methods):
+        if len(records[label]) < len(case.methods):
             if not run:
                 raise InputError(f"`DIR` lacks records of {name}, {label}; run `twoclock reproduce {name}` on it first")
-            done = _run(home, case, done, progress and progress(label, case))
-        records[label] = done
+            records[label] = _run(folder / _slug(label), case, records[label], progress and progress(label, case))
     return Outcome(
         name=name,
         title=experiment.TITLE,
@@ -113,10 +112,14 @@ def _draw(experiment: Experiment, records: Records, folder: Path, quick: bool) -
     return pictures
 
 
-def missing(name: str, cases: Mapping[str, Case], out: str | Path) -> dict[str, Case]:
-    """The cases of an experiment that would have to run."""
-    folder = Path(out) / name
-    return {label: c for label, c in cases.items() if len(_finished(folder / _slug(label), c)) < len(c.methods)}
+def on_disk(name: str, cases: Mapping[str, Case], out: str | Path) -> dict[str, dict[str, Result]]:
+    """The results of an experiment that need not run again: case → method → result."""
+    return {label: _finished(Path(out) / name / _slug(label), case) for label, case in cases.items()}
+
+
+def work_left(cases: Mapping[str, Case], done: Records) -> int:
+    """The seed-steps of the cases that are not finished."""
+    return sum(case.work for label, case in cases.items() if len(done[label]) < len(case.methods))
 
 
 def _run(

@@ -21,14 +21,14 @@ def command(args: Sequence[str]) -> int:
     options.parse(make_dataclass("List", []), args, "twoclock list")
     plain = catalogue.problems()
     settings = {name: function for name, function in _functions(methods).items() if name not in catalogue.methods()}
-    from_python = {_call(f): _first_line(f) for name, f in _functions(problems).items() if name not in plain}
+    from_python = {_call(f): _summary(f) for name, f in _functions(problems).items() if name not in plain}
     lists = {
         "commands": {name: summary(name)[1] for name in command_names()},
         "problems": _lines(plain),
         "problems that take functions, data or another problem, from Python: tc.problems.…": from_python,
         "methods": _lines(catalogue.methods()),
         "known methods as settings of these, from Python: tc.methods.…": {
-            _call(f): _first_line(f) for f in settings.values()
+            _call(f): _summary(f) for f in settings.values()
         },
         "schedules": _lines(catalogue.schedules()),
         "experiments": _lines(catalogue.experiments()),
@@ -42,11 +42,12 @@ def command(args: Sequence[str]) -> int:
 
 
 def _lines(found: dict[str, Callable[..., object]] | dict[str, ModuleType]) -> dict[str, str]:
-    return {name: _first_line(thing) for name, thing in found.items()}
+    return {name: _summary(thing) for name, thing in found.items()}
 
 
-def _first_line(thing: object) -> str:
-    return (inspect.getdoc(thing) or "").split("\n")[0].replace("``", "")
+def _summary(thing: object) -> str:
+    """The first paragraph of a docstring."""
+    return " ".join((inspect.getdoc(thing) or "").split("\n\n")[0].replace("``", "").split())
 
 
 def _functions(package: ModuleType) -> dict[str, Callable[..., object]]:

@@ -61,11 +61,12 @@ def command(args: Sequence[str]) -> int:
 
 def _run_here(name: str, module: ModuleType, out: Path, quick: bool, overview: Overview) -> Outcome:
     """One experiment, in this process."""
-    from twoclock.study.frame import missing, run_experiment
+    from twoclock.study.frame import on_disk, run_experiment, work_left
 
     cases = module.cases(quick)
-    overview.begin(name, module.TITLE, sum(case.work for case in missing(name, cases, out).values()))
-    return run_experiment(name, module, out, quick=quick, progress=overview.progress(name), cases=cases)
+    done = on_disk(name, cases, out)
+    overview.begin(name, module.TITLE, work_left(cases, done))
+    return run_experiment(name, module, out, quick=quick, progress=overview.progress(name), cases=cases, done=done)
 
 
 def _folder(chosen: ReproduceOptions) -> Path:

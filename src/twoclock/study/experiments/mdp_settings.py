@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 
 import twoclock as tc
-from twoclock.core import Method
-from twoclock.engine.instances import ProblemSource
+from twoclock.core import Method, ProblemSource
 from twoclock.result import Result
 from twoclock.stats import Estimate, log_slope
 from twoclock.study.experiment import Records
