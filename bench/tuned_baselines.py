@@ -16,7 +16,8 @@ from tune import held_out, ratio
 
 import twoclock as tc
 from twoclock.paths import setting
-from twoclock.study.experiments import fig1, fig2
+from twoclock.study.experiments import fig1
+from twoclock.study.experiments import lqr_settings as fig2
 
 HELD_OUT = 100
 SQUARE = float(fig1.SIZES["50"]["features"])

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import twoclock as tc
 from twoclock.result import Result
 from twoclock.study.experiments import bilevel
 
@@ -29,7 +30,7 @@ def records(fast):
 
 @pytest.fixture(autouse=True)
 def _no_problem_needed(monkeypatch):
-    monkeypatch.setattr(bilevel, "problem", lambda kind, batch: None)
+    monkeypatch.setattr(bilevel, "problem", lambda kind, batch: tc.problems.quadratic(dim=2))
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,9 @@ def test_list_shows_what_there_is(capsys):
     assert cli.main(["list"]) == 0
     out = capsys.readouterr().out
     assert all(name in out for name in ("quadratic", "fast", "standard", "polyak", "Power"))
+    assert all(f"  {name} " in out for name in ("reproduce", "sweep", "certify", "table1", "fig1"))  # commands, figures
+    assert all(f"  {call}" in out for call in ("bilevel(outer, inner", "custom(F, G", "soba(", "averaged("))
+    assert "``" not in out
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from twoclock.engine import fingerprint
 from twoclock.record import put_note
 from twoclock.record.identity import FORMAT, Identity, RunSpec, identify
 from twoclock.record.shards import Shards
-from twoclock.study.frame import Case, missing, run_experiment
+from twoclock.study.frame import Case, on_disk, run_experiment
 
 TABLE = np.random.default_rng(0).standard_normal((40, 5))
 OTHER = TABLE.copy()
@@ -136,8 +136,8 @@ def reproduced(tmp_path_factory):
 )
 def test_an_experiment_does_not_take_the_record_of_another_run(reproduced, changed):
     other = replace(CASE, **changed)
-    assert not missing("test", {"one": CASE}, reproduced)
-    assert set(missing("test", {"one": other}, reproduced)) == {"one"}
+    assert set(on_disk("test", {"one": CASE}, reproduced)["one"]) == set(CASE.methods)
+    assert not on_disk("test", {"one": other}, reproduced)["one"]
     with pytest.raises(tc.InputError, match="lacks records"):
         run(other, reproduced, run=False)
 
@@ -201,5 +201,5 @@ def test_an_old_record_in_an_experiment_runs_again(tmp_path):
         old = json.loads((home / "spec.json").read_text())
         del old["identity"], old["sha256"]
         put_note(home, "spec", {**old, "format": 1})
-    assert set(missing("test", {"one": CASE}, tmp_path)) == {"one"}
+    assert not on_disk("test", {"one": CASE}, tmp_path)["one"]
     assert set(run(CASE, tmp_path)) == set(METHODS)

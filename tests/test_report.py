@@ -3,15 +3,20 @@
 import json
 import re
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from types import ModuleType
 
 import pandas as pd
+import psutil
 import pytest
 
 import twoclock as tc
 from twoclock import catalogue, cli, plot
-from twoclock.study.frame import Case, Claim
+from twoclock.study.experiment import Case, Claim
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync")
@@ -32,14 +37,17 @@ def experiment():
         )
         verdict = "reproduced" if ratio > 1e-3 else "not reproduced"
         numbers = {"ratio": float(ratio), "an interval": [0.1, 0.25], "count": 12345}
-        return [Claim("a", "Fast <b>beats</b> & standard", "Section 1", "ratio > 0.001", numbers, verdict, ("one",))]
+        return [
+            Claim("tiny-id", "Fast <b>beats</b> & standard", "Section 1", "ratio > 0.001", numbers, verdict, ("one",)),
+            Claim("tiny-ours", "It <i>runs</i>", "ours", "it ends", {"steps": 300}, "reproduced", ("one",), ours=True),
+        ]
 
-    module.cases = lambda quick: {"one": Case(tc.problems.quadratic(dim=2), methods, 300, 5)}
+    module.cases = lambda quick: {"one": Case(tc.problems.quadratic(dim=2), methods, 300, 5, title="two dimensions")}
     module.draw = lambda records: {"tiny": plot.compare(records["one"], "error")}
     module.panel = lambda ax, records: plot.curves(ax, records["one"], "error")
     module.claims = claims
-    module.advice = lambda records: ["Use something better."]
-    module.limits = lambda records: {"quadratic": {"Fast": 1.5}}
+    module.advice = lambda records: ["Use something better.", "Use `tc.Polyak(…)`."]
+    module.relative_errors = lambda records: {"quadratic": {"Fast": 1.5}}
     return module
 
 
@@ -80,12 +88,44 @@ def test_the_page_needs_nothing_else_and_escapes_what_it_prints(reproduced):
         assert word in (reproduced / "report.md").read_text() or word == "Quick run"
 
 
+def test_the_page_says_first_what_was_found_then_what_to_use_then_the_details(reproduced):
+    page = (reproduced / "report.html").read_text()
+    order = [
+        "of the paper's 1 claim, 1 is reproduced.", '<nav aria-label="Contents">', 'id="instead"',
+        "Use something better.", 'id="claims"', 'id="ours"', 'id="tiny"', "<b>Rule.</b>", 'id="provenance"',
+    ]  # fmt: skip
+    page = page.replace("&#39;", "'")
+    places = [page.index(part) for part in order]
+    assert places == sorted(places)
+    assert set(re.findall(r'href="#([^"]+)"', page)) <= set(re.findall(r'id="([^"]+)"', page))
+    papers, ours = page[places[4] : places[5]], page[places[5] : places[6]]
+    assert "beats" in papers and "runs" not in papers  # noqa: PT018
+    assert "runs" in ours and "beats" not in ours  # noqa: PT018
+    text = re.sub(r"<style>.*?</style>|<script>.*?</script>|<[^>]+>", "", page, flags=re.DOTALL)
+    assert "two dimensions" in text
+    assert not re.search(r"`|tiny-id|tiny-ours", text)
+    assert ">one<" not in page
+    assert "<code>tc.Polyak(…)</code>" in page
+
+
 def test_a_second_run_computes_nothing_and_writes_the_same(reproduced, tiny, monkeypatch):
     before = {path: path.read_bytes() for path in reproduced.rglob("*.*") if path.is_file()}
     monkeypatch.setattr("twoclock.study.frame.solve", None)
     assert cli.main(["reproduce", "tiny", "--quick", "--out", str(reproduced.parent)]) == 0
     assert {path: path.read_bytes() for path in before} == before
     assert cli.main(["report", str(reproduced)]) == 0
+
+
+def test_records_of_another_patch_version_are_taken(reproduced, tiny, monkeypatch):
+    note = json.loads((reproduced / "reproduction.json").read_text())
+    (reproduced / "reproduction.json").write_text(json.dumps({**note, "twoclock": "0.2.99"}))
+    for path in reproduced.glob("tiny/one/*/spec.json"):
+        spec = json.loads(path.read_text())
+        spec["versions"]["twoclock"] = "0.2.99"
+        path.write_text(json.dumps(spec))
+    monkeypatch.setattr("twoclock.study.frame.solve", None)
+    assert cli.main(["reproduce", "tiny", "--quick", "--out", str(reproduced.parent)]) == 0
+    assert "twoclock 0.2.99" in (reproduced / "report.md").read_text()
 
 
 def test_other_data_another_verdict(reproduced, tiny):
@@ -119,6 +159,26 @@ def test_trouble_is_one_line(reproduced, tiny, capsys, tmp_path):
     assert "lacks records of tiny, one" in line("report", str(reproduced))
 
 
+def test_ctrl_c_stops_every_process_and_says_how_to_go_on(tmp_path):
+    """The signal goes to the parent alone, as from a supervisor; at a terminal all of them get it."""
+    args = ["reproduce", "quadratic", "table1", "--out", str(tmp_path)]
+    parent = subprocess.Popen(
+        [sys.executable, "-m", "twoclock", *args], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 120
+    while len(list(tmp_path.glob("full/*/*/checkpoint"))) < 2 and parent.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.1)
+    workers = psutil.Process(parent.pid).children(recursive=True)
+    assert parent.poll() is None
+    assert len(workers) >= 3  # two experiments and the messenger
+    parent.send_signal(signal.SIGINT)
+    _, said = parent.communicate(timeout=120)
+    assert parent.returncode == 130, said
+    assert said.strip().endswith(f"to go on: twoclock reproduce quadratic table1 --out {tmp_path} --resume")
+    assert "Traceback" not in said
+    assert not [worker for worker in workers if worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE]
+
+
 def test_a_checkpoint_of_other_settings_is_not_in_the_way(tiny, tmp_path):
     stale = tmp_path / "quick" / "tiny" / "one" / "checkpoint" / "0"
     tc.solve(tc.problems.quadratic(dim=3), tc.Fast(), 50, 2, checkpoint=stale)
@@ -146,7 +206,7 @@ def test_in_a_browser(reproduced, width, scheme):
             assert figures.nth(i).evaluate("img => img.complete && img.naturalWidth > 0")
             assert figures.nth(i).get_attribute("alt")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-        page.locator("summary").click()
+        page.locator("summary", has_text="Every method").click()
         head = page.locator("details th", has_text="mean")
         column = page.locator("details td:nth-child(4)")
         orders = []

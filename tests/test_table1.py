@@ -40,7 +40,7 @@ def records(kinked, smooth):
 def test_a_slope_is_found_with_its_interval():
     for metric, exponent in (("error", 1.0), ("gradient", 0.5)):
         row = next(row for row in table1.ROWS.values() if row.metric == metric)
-        slope, samples = table1.Curve.of(made(exponent), row).slopes()
+        slope, samples = table1.curve(made(exponent), row).slopes()
         low, high = table1.interval(samples)
         assert low < -exponent < high
         assert low < slope < high
@@ -50,7 +50,7 @@ def test_a_slope_is_found_with_its_interval():
 def test_the_least_mean_so_far_is_what_counts_for_non_convex_h():
     result = made(0.5)
     result.history.loc[result.history["step"] == 10**6, "gradient"] = 5.0
-    curve = table1.Curve.of(result, table1.ROWS["non-convex"])
+    curve = table1.curve(result, table1.ROWS["non-convex"])
     assert np.all(np.diff(curve.mean) <= 0)
     assert np.all(np.diff(curve.resampled, axis=1) <= 0)
 
@@ -77,8 +77,8 @@ def test_all_methods_start_from_the_same_steps_in_the_theorys_order():
         alphas = {round(float(method.alpha(0)), 6) for method in methods.values()}
         betas = {round(float(method.beta(0)), 6) for method in methods.values()}
         assert len(alphas) == len(betas) == 1
-        report = tc.theory.check(methods[table1.FAST], "non-convex", L=1.45, mu_g=1.0)
-        assert report.leaves_order is None
+        checked = tc.theory.check(methods[table1.FAST], "non-convex", L=1.45, mu_g=1.0)
+        assert checked.leaves_order is None
 
 
 def test_sizes_and_figures():

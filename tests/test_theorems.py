@@ -50,7 +50,7 @@ def test_the_printed_conditions_stand_or_fall_with_the_gradient(records):
 @pytest.mark.parametrize(("power", "verdict"), [(-0.3, "not reproduced"), (-0.5, "reproduced"), (-0.8, "reproduced")])
 def test_the_rate_is_read_off_the_slope(records, power, verdict):
     shaped = changed(records, "nonlinear", "Fast", "gradient", lambda h: (1.0 + h["step"]) ** power * (1 + h["seed"]))
-    slope, (low, high) = log_slope(shaped["nonlinear"]["Fast"].history, "gradient", decades=1.0)
+    slope, low, high = log_slope(shaped["nonlinear"]["Fast"].history, "gradient", decades=1.0)
     assert slope == pytest.approx(power, abs=0.02)
     assert low - 1e-9 <= slope <= high + 1e-9
     assert verdicts(shaped)["nonlinear-policy-evaluation-rate"] == verdict

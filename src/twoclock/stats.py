@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -21,6 +22,17 @@ _COUNTS_AT_ONCE = 1 << 23
 # Poisson(1) by 16 random bits: entry i is the count at the quantile i / 2¹⁶.
 _UP_TO = np.cumsum([math.exp(-1) / math.factorial(count) for count in range(10)])
 _POISSON = np.searchsorted(_UP_TO, np.arange(0.5, 2**16) / 2**16).astype(float)
+
+
+class Estimate(NamedTuple):
+    """A number and the interval that it is known to."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.3g} [{self.low:.3g}, {self.high:.3g}]"
 
 
 def summarise(
@@ -121,29 +133,53 @@ def _poisson_means(values: np.ndarray, resamples: int) -> np.ndarray:
     return np.moveaxis(means.reshape(resamples, *values.shape[:-1]), 0, -1)
 
 
-def ratio_of_means(values: np.ndarray, base: np.ndarray) -> tuple[float, float, float]:
+def ratio_of_means(values: np.ndarray, base: np.ndarray) -> Estimate:
     """The mean of some values over that of others on the same seeds, with a 95 % bootstrap interval over the seeds."""
     low, high = np.quantile(resampled_means(values) / resampled_means(base), (0.025, 0.975))
-    return float(values.mean() / base.mean()), float(low), float(high)
+    return Estimate(float(values.mean() / base.mean()), float(low), float(high))
 
 
-def log_slope(
-    history: pd.DataFrame, metric: str, decades: float = 2.0, lowest: bool = False
-) -> tuple[float, list[float]]:
-    """The slope of log mean against log step over the last decades, with a 95 % bootstrap interval over seeds.
+@dataclass(frozen=True)
+class MeanCurve:
+    """A metric's mean over seeds at the marks, and the same for bootstrap samples of the seeds.
 
-    Args:
-        history: columns seed, step and the metrics.
-        metric: which of them.
-        decades: how much of the run, from its end.
-        lowest: take the smallest mean so far at each mark, as rates for non-convex problems are stated.
+    The samples draw the same seeds in every call, so curves of methods that ran on the same samples are compared in
+    pairs.
+
+    Attributes:
+        k: the marks after 0.
+        mean: [mark].
+        resampled: [sample, mark].
     """
-    table = history[history["step"] > 0].pivot(index="step", columns="seed", values=metric)
-    k, values = table.index.to_numpy(float), table.to_numpy(float)
-    means = np.column_stack([values.mean(axis=1), resampled_means(values)])
-    if lowest:
-        means = np.minimum.accumulate(means, axis=0)
-    fit = k >= k[-1] / 10**decades
-    x = np.log(k[fit])
-    slopes = (x - x.mean()) / np.sum((x - x.mean()) ** 2) @ np.log(means[fit])
-    return float(slopes[0]), [float(end) for end in np.quantile(slopes[1:], (0.025, 0.975))]
+
+    k: np.ndarray
+    mean: np.ndarray
+    resampled: np.ndarray
+
+    @classmethod
+    def of(cls, history: pd.DataFrame, metric: str, lowest: bool = False) -> MeanCurve:
+        """From columns seed, step and the metrics.
+
+        Args:
+            lowest: take the smallest mean so far at each mark, as rates for non-convex problems are stated.
+        """
+        table = history[history["step"] > 0].pivot(index="step", columns="seed", values=metric)
+        values = table.to_numpy(float)
+        mean, resampled = values.mean(axis=1), resampled_means(values).T
+        if lowest:
+            mean, resampled = np.minimum.accumulate(mean), np.minimum.accumulate(resampled, axis=1)
+        return cls(table.index.to_numpy(), mean, resampled)
+
+    def slopes(self, decades: float = 2.0) -> tuple[float, np.ndarray]:
+        """The least-squares slope of log mean against log k over the last decades, and its bootstrap samples."""
+        fit = self.k >= self.k[-1] / 10**decades
+        x = np.log(self.k[fit])
+        weights = (x - x.mean()) / np.sum((x - x.mean()) ** 2)
+        return float(np.log(self.mean[fit]) @ weights), np.log(self.resampled[:, fit]) @ weights
+
+
+def log_slope(history: pd.DataFrame, metric: str, decades: float = 2.0, lowest: bool = False) -> Estimate:
+    """The slope of log mean against log step over the last decades, with a 95 % bootstrap interval over seeds."""
+    slope, samples = MeanCurve.of(history, metric, lowest).slopes(decades)
+    low, high = np.quantile(samples, (0.025, 0.975))
+    return Estimate(slope, float(low), float(high))

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import os
-import pkgutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 from twoclock import inputs, startup
-from twoclock.cli import commands
 from twoclock.cli.console import ERR, OUT, say
+from twoclock.cli.found import command, command_names, summary
 from twoclock.cli.trouble import explained
 from twoclock.version import __version__
 
@@ -27,15 +25,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             OUT.print(
                 "Two-time-scale stochastic optimisation: two noisy operators in, a solution and its record out.\n"
             )
-            for name in _names():
-                usage, _, words = (_command(name).__doc__ or "").partition(": ")
+            for name in command_names():
+                usage, words = summary(name)
                 OUT.print(f"  {usage}\n      {words}", markup=False, highlight=False)
             return 0
         if args[0] == "--version":
             OUT.print(__version__, highlight=False)
             return 0
-        name = inputs.pick({name: name for name in _names()}, args[0], "twoclock")
-        return _command(name)(args[1:])
+        name = inputs.pick({name: name for name in command_names()}, args[0], "twoclock")
+        return command(name)(args[1:])
     except BrokenPipeError:  # whoever read the output has gone
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
         return 141
@@ -58,14 +56,6 @@ def program() -> None:
         # Stopped inside a compilation, the compiler's threads may crash the interpreter's own farewell.
         os._exit(status)
     sys.exit(status)
-
-
-def _names() -> list[str]:
-    return sorted(module.name for module in pkgutil.iter_modules(commands.__path__))
-
-
-def _command(name: str) -> Callable[[Sequence[str]], int]:
-    return importlib.import_module(f"twoclock.cli.commands.{name}").command
 
 
 def _fail(message: str, status: int) -> int:

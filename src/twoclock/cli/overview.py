@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
+
+from rich.progress import Progress, TaskID
 
 from twoclock.progress import bar
+
+if TYPE_CHECKING:  # matplotlib and all that draws is not loaded for the help
+    from twoclock.engine.drive import Tick
+    from twoclock.study.experiment import Case
 
 
 class Overview:
     """A bar for everything and one for each experiment's case that is running."""
 
     def __init__(self) -> None:
-        self.columns, self.work = bar(), 0
+        self.columns: Progress = bar()
+        self.work = 0
         self.whole = self.columns.add_task("everything", total=0, lanes=1, of=0, diverged=0, visible=False)
         self.done: dict[tuple[str, str], int] = {}
-        self.tasks: dict[str, Any] = {}
+        self.tasks: dict[str, TaskID] = {}
 
     def __enter__(self) -> Overview:
         self.columns.start()
         return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         self.columns.stop()
 
     def expect(self, work: int) -> None:
@@ -33,10 +40,10 @@ class Overview:
         self.columns.console.print(f"[bold]{name}[/]: {title}")
         self.expect(work)
 
-    def look(self, name: str) -> Callable[[str, Any], Callable[[Any], None]]:
+    def progress(self, name: str) -> Callable[[str, Case], Callable[[Tick], None]]:
         """For ``run_experiment``: what to call with each tick of a case of this experiment."""
 
-        def of_case(label: str, case: Any) -> Callable[[Any], None]:
+        def of_case(label: str, case: Case) -> Callable[[Tick], None]:
             self.start(name, label, case.steps, case.lanes)
             return lambda tick: self.tick(name, label, tick.step, tick.diverged, case.lanes)
 

@@ -1,5 +1,8 @@
 """Figures. The only part that knows matplotlib; what is drawn comes from records alone."""
 
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
 from twoclock.plot.against import against
 from twoclock.plot.figures import COLOURS, LABELS, MARKERS, caption, figure, render, stamp
 from twoclock.plot.grids import LEFT_DOWN_RIGHT_UP, UP_RIGHT_DOWN_LEFT, grid_world
@@ -15,6 +18,8 @@ __all__ = [
     "LEFT_DOWN_RIGHT_UP",
     "MARKERS",
     "UP_RIGHT_DOWN_LEFT",
+    "Axes",
+    "Figure",
     "against",
     "best_curves",
     "caption",

@@ -5,87 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 from twoclock import plot, record
-from twoclock.core import InputError, Method, ProblemSource
+from twoclock.core import InputError
 from twoclock.engine.drive import Tick
-from twoclock.record.identity import Identity, RunSpec, identify
 from twoclock.result import Result, load
 from twoclock.solve import solve
+from twoclock.study.experiment import Case, Claim, Experiment, Records, hook, require
 
-Records = Mapping[str, Mapping[str, Result]]
-Look = Callable[[str, "Case"], Callable[[Tick], None]]
-
-
-@dataclass(frozen=True)
-class Case:
-    """One problem and the methods compared on it; settings as data.
-
-    Args:
-        problem: a problem, or a function of a key that makes one for each seed.
-        methods: label → method. Those that differ only in numbers run as one program.
-        steps: how many.
-        seeds: how many, or which.
-        marks: where to record; log-spaced if None.
-        bound: what counts as diverged, beyond not being finite.
-        note: a line for the reader.
-    """
-
-    problem: ProblemSource
-    methods: Mapping[str, Method]
-    steps: int
-    seeds: int | Sequence[int]
-    marks: Sequence[int] | None = None
-    bound: float | None = None
-    note: str = ""
-
-    @property
-    def lanes(self) -> int:
-        """How many trajectories the case runs."""
-        return len(self.methods) * (self.seeds if isinstance(self.seeds, int) else len(self.seeds))
-
-    @property
-    def work(self) -> int:
-        """Seed-steps."""
-        return self.steps * self.lanes
-
-    @cached_property
-    def identities(self) -> dict[str, Identity]:
-        """What the record of each method must be of."""
-        spec = RunSpec.checked(self.steps, self.seeds, self.marks, bound=self.bound)
-        return identify(self.problem, self.methods, spec)
-
-
-@dataclass(frozen=True)
-class Claim:
-    """Something that was claimed, the rule that decides it, what was measured, and the verdict that follows.
-
-    Args:
-        name: a short name, unique in its experiment.
-        statement: the claim in one line.
-        place: where the paper makes it.
-        rule: the test that decides it.
-        numbers: what was measured, with intervals where there are any.
-        verdict: begins with "reproduced", "reproduced only where", "not reproduced" or "not decidable".
-        cases: the cases that the numbers come from; all of the experiment's if empty.
-    """
-
-    name: str
-    statement: str
-    place: str
-    rule: str
-    numbers: Mapping[str, Any]
-    verdict: str
-    cases: Sequence[str] = ()
+# Given a case's name and the case, returns what to call with each tick of its run.
+CaseProgress = Callable[[str, Case], Callable[[Tick], None]]
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure on disk: what it shows in a sentence, its files by kind, and the SVG itself."""
+    """A figure on disk: what it plots and what these records show in it, its files by kind, and the SVG itself."""
 
     alt: str
     files: Mapping[str, Path]
@@ -94,16 +29,24 @@ class Picture:
 
 @dataclass(frozen=True)
 class Outcome:
-    """An experiment that has run: its records, drawn and judged."""
+    """An experiment that has run: its records, drawn and judged.
+
+    Attributes:
+        titles: what the report calls each case.
+        compared: the cases that compare methods; the others tune or warm up.
+        relative_errors: for each task the final error of each method over that of the best estimator known.
+    """
 
     name: str
     title: str
     folder: Path
     records: Records
     pictures: Mapping[str, Picture]
-    claims: Sequence[Claim] = field(default=())
-    advice: Sequence[str] = field(default=())
-    limits: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    titles: Mapping[str, str]
+    compared: Sequence[str]
+    claims: Sequence[Claim] = ()
+    advice: Sequence[str] = ()
+    relative_errors: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def home(self, case: str, method: str | None = None) -> Path:
         """The folder of a case, or of one method's run in it."""
@@ -112,59 +55,75 @@ class Outcome:
 
 def run_experiment(
     name: str,
-    module: ModuleType,
+    module: object,
     out: str | Path,
     *,
     quick: bool = False,
-    look: Look | None = None,
+    progress: CaseProgress | None = None,
     run: bool = True,
     cases: Mapping[str, Case] | None = None,
+    done: Records | None = None,
 ) -> Outcome:
     """Run the cases of an experiment that are not on disk yet, draw its figures and judge its claims.
 
     Args:
         name: its folder under ``out``.
-        module: has ``TITLE``, ``cases(quick)`` and ``draw(records)``; where there is something to say also ``ALT`` (a
-            sentence for each figure), ``claims(records)``, ``advice(records)`` and ``limits(records)``: for each task
-            the final error of each method as a multiple of the statistical yardstick's.
+        module: an :class:`Experiment`.
         quick: fewer seeds and steps, as the experiment says; every figure is marked as such.
-        look: given a case's name and the case, returns what to call with each tick of its run.
+        progress: given a case's name and the case, returns what to call with each tick of its run.
         run: if false, a case that is not on disk is an error.
-        cases: what ``module.cases(quick)`` gave, for who has called it already.
+        cases: ``module.cases(quick)``, if the caller has it already.
+        done: what :func:`on_disk` found for these cases, if the caller has it already.
     """
+    experiment = require(name, module)
     folder = record.writable(Path(out) / name)
-    records = {}
-    for label, case in (module.cases(quick) if cases is None else cases).items():
-        home = folder / _slug(label)
-        done = _finished(home, case)
-        if not run and len(done) < len(case.methods):
-            raise InputError(f"`DIR` lacks records of {name}, {label}; run `twoclock reproduce {name}` on it first")
-        records[label] = done if len(done) == len(case.methods) else _run(home, case, done, look and look(label, case))
-    alts = getattr(module, "ALT", {})
-    pictures = {}
-    for title, fig in module.draw(records).items():
-        if quick:
-            plot.stamp(fig, "quick run: fewer seeds and steps")
-        drawn = plot.render(fig)
-        files = {kind: record.put(folder / f"{title}.{kind}", content) for kind, content in drawn.items()}
-        pictures[title] = Picture(alts.get(title, module.TITLE), files, drawn["svg"])
-
-    def said(what: str, nothing: Any) -> Any:
-        return getattr(module, what)(records) if hasattr(module, what) else nothing
-
+    cases = experiment.cases(quick) if cases is None else cases
+    records = dict(on_disk(name, cases, out) if done is None else done)
+    for label, case in cases.items():
+        if len(records[label]) < len(case.methods):
+            if not run:
+                raise InputError(f"`DIR` lacks records of {name}, {label}; run `twoclock reproduce {name}` on it first")
+            records[label] = _run(folder / _slug(label), case, records[label], progress and progress(label, case))
     return Outcome(
-        name, module.TITLE, folder, records, pictures, said("claims", ()), said("advice", ()), said("limits", {})
+        name=name,
+        title=experiment.TITLE,
+        folder=folder,
+        records=records,
+        pictures=_draw(experiment, records, folder, quick),
+        titles={label: case.title or label for label, case in cases.items()},
+        compared=[label for label, case in cases.items() if case.role == "compare"],
+        claims=hook(experiment, "claims", records, []),
+        advice=hook(experiment, "advice", records, []),
+        relative_errors=hook(experiment, "relative_errors", records, {}),
     )
 
 
-def missing(name: str, cases: Mapping[str, Case], out: str | Path) -> dict[str, Case]:
-    """The cases of an experiment that would have to run."""
-    folder = Path(out) / name
-    return {label: c for label, c in cases.items() if len(_finished(folder / _slug(label), c)) < len(c.methods)}
+def _draw(experiment: Experiment, records: Records, folder: Path, quick: bool) -> dict[str, Picture]:
+    plotted: Mapping[str, str] = getattr(experiment, "ALT", {})
+    shown: Mapping[str, str] = hook(experiment, "captions", records, {})
+    pictures = {}
+    for name, fig in experiment.draw(records).items():
+        if quick:
+            plot.stamp(fig, "quick run: fewer seeds and steps")
+        drawn = plot.render(fig)
+        files = {kind: record.put(folder / f"{name}.{kind}", content) for kind, content in drawn.items()}
+        words = f"{plotted.get(name, experiment.TITLE)} {shown.get(name, '')}".strip()
+        pictures[name] = Picture(words, files, drawn["svg"])
+    return pictures
+
+
+def on_disk(name: str, cases: Mapping[str, Case], out: str | Path) -> dict[str, dict[str, Result]]:
+    """The results of an experiment that need not run again: case → method → result."""
+    return {label: _finished(Path(out) / name / _slug(label), case) for label, case in cases.items()}
+
+
+def work_left(cases: Mapping[str, Case], done: Records) -> int:
+    """The seed-steps of the cases that are not finished."""
+    return sum(case.work for label, case in cases.items() if len(done[label]) < len(case.methods))
 
 
 def _run(
-    folder: Path, case: Case, done: Mapping[str, Result], look: Callable[[Tick], None] | None
+    folder: Path, case: Case, done: Mapping[str, Result], progress: Callable[[Tick], None] | None
 ) -> dict[str, Result]:
     todo = {method: case.methods[method] for method in case.methods if method not in done}
     checkpoint = folder / "checkpoint"
@@ -172,7 +131,7 @@ def _run(
     def go() -> dict[str, Result]:
         return solve(
             case.problem, todo, case.steps, case.seeds, case.marks, bound=case.bound, checkpoint=checkpoint,
-            progress=look or False,
+            progress=progress or False,
         )  # fmt: skip
 
     try:

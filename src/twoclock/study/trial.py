@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from twoclock import theory
+from twoclock.core import Problem
+from twoclock.engine.drive import Tick
 from twoclock.problems.quadratic import quadratic
 from twoclock.solve import solve
 from twoclock.theory import Certificate
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def example(certificate: Certificate, dim: int = 2) -> Any:
+def example(certificate: Certificate, dim: int = 2) -> Problem:
     """A quadratic problem with the certificate's μ_h, μ_G and noise level, and with no slope above its L."""
     L, mu_g = certificate.L, certificate.mu_g
     mu_h = mu_g if certificate.mu_h is None else certificate.mu_h
@@ -26,7 +29,12 @@ def example(certificate: Certificate, dim: int = 2) -> Any:
     return quadratic(dim, mu_h, mu_g, top=top, rotation=0.0, coupling=coupling, sigma=sigma)
 
 
-def trial(certificate: Certificate, steps: int = 100_000, seeds: int = 100, progress: Any = False) -> pd.DataFrame:
+def trial(
+    certificate: Certificate,
+    steps: int = 100_000,
+    seeds: int = 100,
+    progress: bool | Callable[[Tick], None] = False,
+) -> pd.DataFrame:
     """Run the certified method on its example: step, the metric's mean, its 95 % interval, and the bound.
 
     For non-convex h all of them are smallest values over the marks up to that step, as in the theorem.

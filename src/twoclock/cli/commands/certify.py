@@ -55,10 +55,10 @@ def command(args: Sequence[str]) -> int:
     known = {"L": chosen.L, "mu_h": chosen.mu_h, "mu_g": chosen.mu_g}
     if chosen.check:
         own = {name: getattr(chosen, name) for name in ("alpha", "beta", "lam") if getattr(chosen, name) is not None}
-        report = theory.check(Fast(**own), chosen.structure, **known)
-        print_table("", ("proof", "inequality", "verdict"), [(f.group, f.name, str(f)) for f in report.findings])
-        left = "kept at every step" if report.leaves_order is None else f"left at step {report.leaves_order}"
-        OUT.print(f"The order α ≤ β ≤ λ ≤ ¼ is {left}; proofs that cover it: {', '.join(report.covered) or 'none'}.")
+        checked = theory.check(Fast(**own), chosen.structure, **known)
+        print_table("", ("proof", "inequality", "verdict"), [(f.group, f.name, str(f)) for f in checked.findings])
+        left = "kept at every step" if checked.leaves_order is None else f"left at step {checked.leaves_order}"
+        OUT.print(f"The order α ≤ β ≤ λ ≤ ¼ is {left}; proofs that cover it: {', '.join(checked.covered) or 'none'}.")
         return 0
     found = theory.certify(
         chosen.structure, **known, noise=chosen.noise, proof=chosen.proof, horizon=inputs.check_steps(chosen.steps)

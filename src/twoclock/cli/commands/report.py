@@ -23,7 +23,7 @@ class ReportOptions:
 
 def command(args: Sequence[str]) -> int:
     """twoclock report DIR: draw, judge and write the report again, from the records of a reproduction alone."""
-    from twoclock.cli.reporting import report
+    from twoclock.cli.publish import publish
     from twoclock.study.frame import run_experiment
 
     chosen = options.parse(ReportOptions, args, "twoclock report")
@@ -37,5 +37,5 @@ def command(args: Sequence[str]) -> int:
             "make one with `twoclock reproduce`"
         )
     outcomes = {name: run_experiment(name, module, folder, quick=quick, run=False) for name, module in found.items()}
-    report(outcomes, found, folder, quick=quick, command=shlex.join(["twoclock", "report", *args]))
+    publish(outcomes, found, folder, quick=quick, command=shlex.join(["twoclock", "report", *args]))
     return 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -37,7 +37,7 @@ class ReproduceOptions:
 
 def command(args: Sequence[str]) -> int:
     """twoclock reproduce [EXPERIMENT …] [--quick] [--out DIR] [--resume]: run the experiments, judge them, report."""
-    from twoclock.cli.reporting import report
+    from twoclock.cli.publish import publish
     from twoclock.cli.side_by_side import run_side_by_side
 
     chosen = options.parse(ReproduceOptions, args, "twoclock reproduce")
@@ -47,26 +47,23 @@ def command(args: Sequence[str]) -> int:
     out = _folder(chosen)
     again = shlex.join(["twoclock", "reproduce", *(word for word in args if word != "--resume"), "--resume"])
     with record.lock(out), resumable(again), Overview() as overview:
-        if chosen.quick and len(picked) > 1:
+        if len(picked) > 1:
             outcomes = run_side_by_side(list(picked), out, chosen.quick, overview)
         else:
-            outcomes = _one_after_the_other(picked, out, chosen.quick, overview)
-    report(outcomes, picked, out, quick=chosen.quick, command=shlex.join(["twoclock", "reproduce", *args]))
+            ((name, module),) = picked.items()
+            outcomes = {name: _run_here(name, module, out, chosen.quick, overview)}
+    publish(outcomes, picked, out, quick=chosen.quick, command=shlex.join(["twoclock", "reproduce", *args]))
     return 0
 
 
-def _one_after_the_other(
-    picked: Mapping[str, ModuleType], out: Path, quick: bool, overview: Overview
-) -> dict[str, Outcome]:
-    from twoclock.study.frame import missing, run_experiment
+def _run_here(name: str, module: ModuleType, out: Path, quick: bool, overview: Overview) -> Outcome:
+    """One experiment, in this process."""
+    from twoclock.study.frame import on_disk, run_experiment, work_left
 
-    cases = {name: module.cases(quick) for name, module in picked.items()}
-    overview.expect(sum(c.work for name, of in cases.items() for c in missing(name, of, out).values()))
-    outcomes = {}
-    for name, module in picked.items():
-        overview.begin(name, module.TITLE)
-        outcomes[name] = run_experiment(name, module, out, quick=quick, look=overview.look(name), cases=cases[name])
-    return outcomes
+    cases = module.cases(quick)
+    done = on_disk(name, cases, out)
+    overview.begin(name, module.TITLE, work_left(cases, done))
+    return run_experiment(name, module, out, quick=quick, progress=overview.progress(name), cases=cases, done=done)
 
 
 def _folder(chosen: ReproduceOptions) -> Path:

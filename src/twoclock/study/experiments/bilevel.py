@@ -4,19 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
-
-import pandas as pd
+from typing import TypedDict
 
 import twoclock as tc
 from twoclock import plot
+from twoclock.core import Method, Problem
 from twoclock.result import Result
-from twoclock.stats import bootstrap_mean
-from twoclock.study.frame import Case, Claim, Records
+from twoclock.study.experiment import Case, Claim, Records
+from twoclock.study.steps import decaying, holding
+from twoclock.study.verdicts import Paired, decide, last_mean, only_where, tuned_alike
+from twoclock.study.words import listed
 
 TITLE = "Bilevel and minimax least squares, 100/100 dimensions"
+TIMED = True
 
-SETTING: dict[str, Any] = {"dim_x": 100, "dim_y": 100, "samples": 1024}
+
+class Size(TypedDict):
+    """The size of the data, as the problems' factories take it."""
+
+    dim_x: int
+    dim_y: int
+    samples: int
+
+
+SETTING: Size = {"dim_x": 100, "dim_y": 100, "samples": 1024}
 # Items drawn from each level in a whole run; a run of batch B has as many steps as that takes.
 ITEMS = {True: 32_000, False: 640_000}
 SOBA, MA_SOBA, TTSA, FAST, FAST_MEAN, SGDA = "SOBA", "MA-SOBA", "TTSA steps", "Fast", "Fast, averaged", "SGDA"
@@ -58,24 +69,14 @@ CHOSEN: dict[tuple[str, int], dict[str, tuple[float, float]]] = {
     ("minimax", 16): {FAST: (8.0, 2.0), SGDA: (8.0, 2.0), FAST_MEAN: (16.0, 400.0)},
 }
 ALT = {
-    "bilevel": "Mean squared distance to the solution against items drawn and against seconds, for batches of 1 and of "
-    "16 items, without and with replacement; one line a method. Without replacement all end far lower than with it.",
+    "bilevel": "Mean squared distance to the solution against items drawn and against seconds, one row for each batch "
+    "size and way of drawing, one line a method.",
     "bilevel-minimax": "Mean squared distance to the solution of the saddle problem against items drawn and against "
     "seconds, for stochastic gradient descent-ascent, Fast and averaged Fast.",
 }
 
 
-def decaying(c: float, first: float) -> tc.Power:
-    """c/(k + shift) with the first step ``first``."""
-    return tc.Power(c, p=1.0, shift=c / first)
-
-
-def holding(first: float, hold: float, power: float) -> tc.Power:
-    """first·(1 + k/hold)^−power."""
-    return tc.Power(first * hold**power, p=power, shift=hold)
-
-
-def make(name: str, c: float, second: float, batch: int) -> Any:
+def make(name: str, c: float, second: float, batch: int) -> Method:
     """A method with two numbers to tune: c, of α = c/(k + shift), and one of its own.
 
     SOBA, SGDA, MA-SOBA, Fast: β/α at the end; the averages have λ/β = 4 there. TTSA: for how many items β
@@ -96,13 +97,13 @@ def make(name: str, c: float, second: float, batch: int) -> Any:
     return tc.Polyak(tc.Fast(step, step, 0.25), power=2.0)
 
 
-def tuning(name: str, batch: int) -> dict[str, Any]:
+def tuning(name: str, batch: int) -> dict[str, Method]:
     """The twelve settings that each method is tried with."""
     return {f"{name} {c:g} {second:g}": make(name, c, second, batch) for c in TRIED for second in SECONDS[name]}
 
 
 @cache
-def problem(kind: str, batch: int) -> Any:
+def problem(kind: str, batch: int) -> Problem:
     """The data are one draw, the same for all batches, methods and seeds; seeds draw the batches."""
     if kind == "minimax":
         return tc.problems.quadratic_minimax(**SETTING, batch=batch)
@@ -115,13 +116,18 @@ def cases(quick: bool) -> dict[str, Case]:
         steps, made = ITEMS[quick] // batch, problem(kind, batch)
         if not quick:
             tried = {label: m for name in COMPARED[kind] for label, m in tuning(name, batch).items()}
-            found[f"tuning-{kind}-{batch}"] = Case(made, tried, steps // 4, range(1000, 1004), marks=[steps // 4])
+            found[f"tuning-{kind}-{batch}"] = Case(
+                made, tried, steps // 4, range(1000, 1004), marks=[steps // 4], title=f"tuning, {where(kind, batch)}",
+                role="tune",
+            )  # fmt: skip
         for name in COMPARED[kind][: -1 if quick else None]:  # averaging is a program more to compile
             method = make(name, *CHOSEN[kind, batch][name], batch)
             seeds = 5 if quick else 20
             # Once for a few steps, so that the run that is timed compiles nothing.
-            found[f"warm-{kind}-{batch}-{name}"] = Case(made, {name: method}, 10, seeds)
-            found[f"{kind}-{batch}-{name}"] = Case(made, {name: method}, steps, seeds)
+            found[f"warm-{kind}-{batch}-{name}"] = Case(made, {name: method}, 10, seeds, role="warm up")
+            found[f"{kind}-{batch}-{name}"] = Case(
+                made, {name: method}, steps, seeds, title=f"{where(kind, batch)}: {name}"
+            )
     return found
 
 
@@ -134,7 +140,7 @@ def panels(records: Records) -> dict[tuple[str, int], dict[str, Result]]:
     return found
 
 
-def draw(records: Records) -> dict[str, Any]:
+def draw(records: Records) -> dict[str, plot.Figure]:
     shown = panels(records)
     figures = {}
     for name, kinds in {"bilevel": ("bilevel", "replaced"), "bilevel-minimax": ("minimax",)}.items():
@@ -167,7 +173,7 @@ def where(kind: str, batch: int) -> str:
     return f"{WORDS[kind]}, batches of {batch}"
 
 
-def panel(ax: Any, records: Records) -> None:
+def panel(ax: plot.Axes, records: Records) -> None:
     """The methods that the first claim compares, and the others on the same batches."""
     (_, batch), results = next(iter(panels(records).items()))
     plot.against(ax, results, "error", dict.fromkeys(results, float(batch)), "items drawn from each level")
@@ -180,37 +186,53 @@ def claims(records: Records) -> list[Claim]:
         found += [_beats(results[FAST], results[rival], rival, kind, batch) for rival in results if rival != FAST]
     for name, tried in records.items():
         if name.startswith("tuning"):
-            found.append(_fairly_tuned(tried, *name.split("-")[1:]))
+            found.append(_fairly_tuned(tried, name))
     return found
 
 
+def captions(records: Records) -> dict[str, str]:
+    shown = panels(records)
+    found = {}
+    for name, kinds in {"bilevel": ("bilevel", "replaced"), "bilevel-minimax": ("minimax",)}.items():
+        ends = [f"{where(*key)}: {_ranking(results)}" for key, results in shown.items() if key[0] in kinds]
+        if ends:
+            found[name] = f"Errors at the end, in multiples of the lowest: {'; '.join(ends)}."
+    return found
+
+
+def _ranking(results: Mapping[str, Result]) -> str:
+    last = {label: last_mean(result, "error") for label, result in results.items()}
+    ranked = sorted(last, key=last.__getitem__)
+    return ", ".join(f"{label} {last[label] / last[ranked[0]]:.2f}" for label in ranked)
+
+
 def advice(records: Records) -> list[str]:
-    said = []
-    for (kind, batch), results in panels(records).items():
-        errors = {label: float(r.summary("error")["mean"].iloc[-1]) for label, r in results.items()}
-        best = min(errors, key=errors.__getitem__)
-        others = ", ".join(f"{label} {v / errors[best]:.2f}" for label, v in errors.items() if label != best)
-        said.append(
-            f"{kind} with batches of {batch}: {best} ends lowest, at a mean squared error of {errors[best]:.2g}; "
-            f"in multiples of that, {others}."
+    found = []
+    for key, results in panels(records).items():
+        last = {label: last_mean(result, "error") for label, result in results.items()}
+        best = min(last, key=last.__getitem__)
+        level = [
+            label
+            for label in results
+            if label != best and Paired.of(results[best], results[label], "error").at_the_end != "better"
+        ]
+        ties = f", level with {listed(level)}" if level else ""
+        found.append(
+            f"Bilevel least squares, {where(*key)}: {best} ends lowest{ties}, at a mean squared error of "
+            f"{last[best]:.2g}; in multiples of that: {_ranking(results)}."
         )
-    return said
+    return found
 
 
 def _beats(fast: Result, rival: Result, name: str, kind: str, batch: int) -> Claim:
-    ours, theirs = (
-        r.history.query("step > 0").pivot(index="step", columns="seed", values="error") for r in (fast, rival)
-    )
-    # Both saw the same batches, so it is the difference seed by seed that counts.
-    low, high = bootstrap_mean((ours - theirs).to_numpy(), confidence=0.99)
-    half = len(ours) // 2
-    if (high[half:] < 0).all():
-        verdict = "reproduced"
-    elif high[-1] < 0:
-        verdict = f"reproduced only where k ≥ {ours.index[len(ours) - _last_run(high < 0)]:,}"
+    pair = Paired.of(fast, rival, "error")
+    half = len(pair.steps) // 2
+    if pair.ahead[half:].all():
+        verdict = decide(True)
+    elif pair.ahead[-1]:
+        verdict = only_where(f"k ≥ {pair.final_lead()[0]:,}")
     else:
-        verdict = "not reproduced"
-    time = _seconds_a_step(fast) / _seconds_a_step(rival)
+        verdict = decide(False)
     return Claim(
         name=f"Fast beats {name}, {kind}, batches of {batch}",
         statement=f"Fast has a smaller error than {name} after the same oracle calls ({where(kind, batch)})",
@@ -218,40 +240,25 @@ def _beats(fast: Result, rival: Result, name: str, kind: str, batch: int) -> Cla
         rule="the 99 % interval of the mean difference of ‖x−x*‖² lies below 0 at every mark of the later half; only "
         "where: from some mark to the end",
         numbers={
-            "error ratio at the end": round(float(ours.mean(axis=1).iloc[-1] / theirs.mean(axis=1).iloc[-1]), 3),
-            "error ratio at half the marks": round(
-                float(ours.mean(axis=1).iloc[half] / theirs.mean(axis=1).iloc[half]), 3
-            ),
-            "at the end": "better" if high[-1] < 0 else "worse" if low[-1] > 0 else "a tie",
-            "time a step / the rival's": round(time, 2),
+            "error ratio at the end": round(float(pair.ratio[-1]), 3),
+            "error ratio at half the marks": round(float(pair.ratio[half]), 3),
+            "at the end": pair.at_the_end,
+            "time a step / the rival's": round(_seconds_a_step(fast) / _seconds_a_step(rival), 2),
         },
         verdict=verdict,
         cases=(f"{kind}-{batch}-{FAST}", f"{kind}-{batch}-{name}"),
+        ours=True,
+        speed=True,
     )
 
 
-def _last_run(flags: Any) -> int:
-    """How many flags in a row are true at the end."""
-    return next((i for i, flag in enumerate(reversed(flags)) if not flag), len(flags))
-
-
-def _fairly_tuned(tried: Mapping[str, Result], kind: str, batch: str) -> Claim:
-    errors = pd.Series({label: r.summary("error")["mean"].iloc[-1] for label, r in tried.items()})
-    numbers = {}
-    for name in COMPARED[kind]:
-        own = errors[[label for label in errors.index if label.rsplit(" ", 2)[0] == name]]
-        c, second = CHOSEN[kind, int(batch)][name]
-        numbers[f"{name}: chosen / best of {len(own)}"] = round(float(own[f"{name} {c:g} {second:g}"] / own.min()), 3)
-    steps = next(iter(tried.values())).spec["steps"]
-    return Claim(
-        name=f"All methods are tuned alike, {kind}, batches of {batch}",
-        statement=f"Each method runs with the best of its twelve settings ({where(kind, int(batch))})",
-        place="ours, not the paper's",
-        rule=f"the chosen setting's mean error after {steps:,} steps on other seeds is within 5 % of its grid's best",
-        numbers=numbers,
-        verdict="reproduced" if all(v <= 1.05 for v in numbers.values()) else "not reproduced",
-        cases=(f"tuning-{kind}-{batch}",),
-    )
+def _fairly_tuned(tried: Mapping[str, Result], case: str) -> Claim:
+    _, kind, batch = case.split("-")
+    chosen = {name: "{} {:g} {:g}".format(name, *CHOSEN[kind, int(batch)][name]) for name in COMPARED[kind]}
+    return tuned_alike(
+        tried, chosen, lambda label: label.rsplit(" ", 2)[0], "error",
+        name=f"All methods are tuned alike, {kind}, batches of {batch}", where=where(kind, int(batch)), cases=(case,),
+    )  # fmt: skip
 
 
 def _seconds_a_step(result: Result) -> float:

@@ -1,11 +1,16 @@
-"""Entropy-regularised MDPs: what is compared, and the grids that it was tuned on."""
+"""Entropy-regularised MDPs: what is compared, the grids that it was tuned on, and what its files read off records."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 import twoclock as tc
+from twoclock.core import Method, ProblemSource
+from twoclock.result import Result
+from twoclock.stats import Estimate, log_slope
+from twoclock.study.experiment import Records
+from twoclock.study.steps import decaying
 
 FAST, SAME, TWO, RIVAL = "Fast", "Standard, exponents 1 and 1", "Standard, exponents 1 and 2/3", "model-based"
 BOLD = "Fast, c_α four times larger"
@@ -31,12 +36,17 @@ CHOSEN = {
 }
 
 
-def decaying(c: float, first: float, p: float = 1.0) -> tc.Power:
-    """c/(k + shift)^p with the first step ``first``."""
-    return tc.Power(c, p=p, shift=(c / first) ** (1 / p))
+def words(where: str) -> str:
+    """The case in words.
+
+    >>> words("lake 0.03")
+    'FrozenLake 4×4, τ = 0.03'
+    """
+    kind, temp = where.split()
+    return f"{WORDS[kind].split(',')[0]}, τ = {temp}"
 
 
-def method(name: str, actor: float, first: float, critic: float) -> Any:
+def method(name: str, actor: float, first: float, critic: float) -> Method:
     """α = c_α/(k + s) with α₀ = first, β = c_β/(k + s)^p with β₀ = ¼, λ = 8c_β/(k + s) with λ₀ = ¼, so that β ≤ λ."""
     alpha = decaying(actor, first)
     if name == FAST:
@@ -44,7 +54,7 @@ def method(name: str, actor: float, first: float, critic: float) -> Any:
     return tc.Standard(alpha, decaying(critic, 0.25, 1.0 if name == SAME else 2 / 3))
 
 
-def tuning(where: str) -> dict[str, Any]:
+def tuning(where: str) -> dict[str, Method]:
     """The settings that each method is tried with."""
     return {
         f"{name}: {factor * CENTRE[where]:g} {first:g} {critic:g}": method(name, factor * CENTRE[where], first, critic)
@@ -55,7 +65,20 @@ def tuning(where: str) -> dict[str, Any]:
     }
 
 
-def problem(kind: str, temp: float) -> Any:
+def problem(kind: str, temp: float) -> ProblemSource:
     if kind == "lake":
         return tc.problems.frozen_lake(temp=temp)
     return partial(tc.problems.random_entropy_mdp, temp=temp)
+
+
+def measured(records: Records) -> dict[str, Mapping[str, Result]]:
+    """The cases that compare, without those that tune."""
+    return {where: results for where, results in records.items() if not where.startswith("tuning")}
+
+
+def slopes(records: Records, decades: float) -> dict[str, dict[str, Estimate]]:
+    """The slope of log mean gap against log k over the last decades, with its 95 % interval, by case and method."""
+    return {
+        where: {name: log_slope(result.history, "gap", decades) for name, result in results.items()}
+        for where, results in measured(records).items()
+    }

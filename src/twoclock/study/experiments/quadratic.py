@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import twoclock as tc
 from twoclock import plot
 from twoclock.core import Method
-from twoclock.study.frame import Case, Records
+from twoclock.study.experiment import Case, Records
+from twoclock.study.verdicts import last_mean
+from twoclock.study.words import listed
 
 TITLE = "A quadratic with a rotating inner operator"
 
-ALT = {
-    "quadratic": "Error and tracking error of Fast, standard and averaged methods against steps; all fall like 1/k, "
-    "and averaging the iterates is ahead.",
-}
+ALT = {"quadratic": "Error and tracking error of Fast, standard and averaged methods against steps."}
 
 
 def cases(quick: bool) -> dict[str, Case]:
@@ -27,10 +24,10 @@ def cases(quick: bool) -> dict[str, Case]:
         "Fast, iterates averaged": tc.Polyak(fast, power=2.0),
     }
     count, seeds = (30_000, 40) if quick else (300_000, 100)
-    return {"dim10": Case(tc.problems.quadratic(dim=10, sigma=1.0), methods, count, seeds)}
+    return {"dim10": Case(tc.problems.quadratic(dim=10, sigma=1.0), methods, count, seeds, title="ten dimensions")}
 
 
-def draw(records: Records) -> dict[str, Any]:
+def draw(records: Records) -> dict[str, plot.Figure]:
     results = records["dim10"]
     run = next(iter(results.values())).spec
     fig, axes = plot.figure(1, 2)
@@ -43,3 +40,10 @@ def draw(records: Records) -> dict[str, Any]:
         fig, f"mean over {len(run['seeds'])} seeds; bands: 95 % bootstrap interval of the mean; {run['precision']}"
     )
     return {"quadratic": fig}
+
+
+def captions(records: Records) -> dict[str, str]:
+    last = {label: last_mean(result, "error") for label, result in records["dim10"].items()}
+    best = min(last, key=last.__getitem__)
+    others = [f"{label} at {error / last[best]:.2f}" for label, error in last.items() if label != best]
+    return {"quadratic": f"{best} has the smallest error at the end; in multiples of it, {listed(others)}."}

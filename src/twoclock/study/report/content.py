@@ -4,40 +4,59 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from twoclock.study.frame import Claim, Outcome, Picture
+from twoclock import plot
+from twoclock.study.experiment import Claim
+from twoclock.study.frame import Outcome, Picture
 from twoclock.study.report.tables import final_numbers
+from twoclock.study.verdicts import Kind, kind
+from twoclock.study.words import listed, number
 
-# A verdict's kind decides its colour and its sign, so that neither alone has to be seen.
-KINDS = {"reproduced only where": ("partly", "◐"), "reproduced": ("yes", "✓"), "not reproduced": ("no", "✗")}
+# A verdict has a sign beside its colour, so that neither alone has to be seen.
+SIGNS: dict[Kind, str] = {"yes": "✓", "partly": "◐", "no": "✗", "open": "?"}
+# The most methods of one case that the page lists; a longer list is in the CSV file alone.
+_LISTED = 16
 
 
 @dataclass(frozen=True)
 class Row:
     """A claim as it is printed, with links to the runs behind it."""
 
-    experiment: str
+    anchor: str
     claim: Claim
-    kind: str
-    sign: str
+    kind: Kind
     numbers: list[tuple[str, str]]
     runs: list[tuple[str, str]]
-    ours: bool
+
+    @property
+    def sign(self) -> str:
+        return SIGNS[self.kind]
+
+
+@dataclass(frozen=True)
+class Image:
+    """A picture inside the page, ``width`` CSS pixels wide at its natural size."""
+
+    name: str
+    words: str
+    data: str
+    width: int
 
 
 @dataclass(frozen=True)
 class Section:
-    """One experiment: its figures, its claims, and its numbers at the last step."""
+    """One experiment: its figures, its claims, its advice, and its numbers at the last step."""
 
     name: str
     title: str
     folder: str
-    pictures: list[tuple[str, str, str]]
+    images: list[Image]
     rows: list[Row]
+    advice: Sequence[str]
     columns: list[str]
     table: list[list[str]]
     links: list[str]
@@ -45,98 +64,122 @@ class Section:
 
 @dataclass(frozen=True)
 class Report:
-    """All of it: ``verdicts`` counts the paper's claims by kind; ``limits`` has a row for each task and method."""
+    """All of it: ``counts`` has the paper's claims by kind; ``relative_errors`` a row for each task and method."""
 
     quick: bool
-    summary: str
+    headline: str
+    summary: Image
     sections: list[Section]
-    verdicts: Mapping[str, int]
-    advice: list[str]
-    limits: list[tuple[str, str, str]]
+    relative_errors: list[tuple[str, str, str]]
     provenance: list[tuple[str, str]]
 
     @property
-    def rows(self) -> list[Row]:
-        return [row for section in self.sections for row in section.rows]
+    def papers(self) -> list[Row]:
+        """The paper's claims."""
+        return [row for section in self.sections for row in section.rows if not row.claim.ours]
+
+    @property
+    def ours(self) -> list[Row]:
+        """Those of this project."""
+        return [row for section in self.sections for row in section.rows if row.claim.ours]
+
+    @property
+    def counts(self) -> dict[Kind, int]:
+        return count(row.kind for row in self.papers)
 
 
 def gather(
-    outcomes: Sequence[Outcome], summary: Picture, root: Path, provenance: Mapping[str, Any], *, quick: bool
+    outcomes: Sequence[Outcome], summary: Picture, root: Path, provenance: Mapping[str, object], *, quick: bool
 ) -> Report:
     """Everything that the pages show, with links relative to ``root``."""
-    sections = [_section(outcome, root) for outcome in outcomes]
-    rows = [row for section in sections for row in section.rows if not row.ours]
-    limits = [
-        (task, method, f"{ratio:.3g}")
-        for outcome in outcomes
-        for task, methods in outcome.limits.items()
-        for method, ratio in methods.items()
-    ]
     return Report(
         quick=quick,
-        summary=_inline(summary),
-        sections=sections,
-        verdicts={kind: sum(row.kind == kind for row in rows) for kind in ("yes", "partly", "no", "open")},
-        advice=[sentence for outcome in outcomes for sentence in outcome.advice],
-        limits=limits,
-        provenance=[(name, _text(value)) for name, value in provenance.items()],
+        headline=headline([claim for outcome in outcomes for claim in outcome.claims], quick=quick),
+        summary=_image("summary", summary),
+        sections=[_section(outcome, root) for outcome in outcomes],
+        relative_errors=[
+            (task, method, f"{ratio:.3g}")
+            for outcome in outcomes
+            for task, methods in outcome.relative_errors.items()
+            for method, ratio in methods.items()
+        ],
+        provenance=[(name, number(value)) for name, value in provenance.items()],
     )
 
 
-def kind_of(verdict: str) -> tuple[str, str]:
-    """The kind and the sign of a verdict."""
-    return next((found for start, found in KINDS.items() if verdict.startswith(start)), ("open", "?"))
+def headline(claims: Iterable[Claim], *, quick: bool = False) -> str:
+    """What was found, in one sentence.
+
+    >>> verdicts = ("reproduced", "not reproduced")
+    >>> headline([Claim("name", "statement", "Section 1", "rule", {}, verdict) for verdict in verdicts])
+    "Of the paper's 2 claims, 1 is reproduced and 1 fails."
+    """
+    papers = [claim for claim in claims if not claim.ours]
+    speed = [claim for claim in papers if claim.speed]
+    if not papers:
+        return "No claim of the paper was tested."
+    found = f"{'In this quick run, of' if quick else 'Of'} the paper's {_claims(papers)}, {_shares(papers)}"
+    if speed:
+        found += f"; of the {len(speed)} that Fast is faster than methods without averaged operators, {_shares(speed)}"
+    return f"{found}."
 
 
-def is_ours(claim: Claim) -> bool:
-    """Whether the claim is not the paper's."""
-    return claim.place.startswith(("ours", "not in the paper"))
+def _claims(claims: Sequence[Claim]) -> str:
+    return f"{len(claims)} claim{'s' if len(claims) > 1 else ''}"
+
+
+def _shares(claims: Iterable[Claim]) -> str:
+    counts = count(kind(claim.verdict) for claim in claims)
+
+    yes, partly, no, undecided = (counts[each] for each in SIGNS)
+    parts = [
+        f"{yes} {'is' if yes == 1 else 'are'} reproduced" if yes else "none is reproduced",
+        f"{partly} hold{'s' if partly == 1 else ''} only in part" if partly else "",
+        f"{no} fail{'s' if no == 1 else ''}" if no else "",
+        f"{undecided} cannot be decided" if undecided else "",
+    ]
+    return listed([part for part in parts if part])
+
+
+def count(kinds: Iterable[Kind]) -> dict[Kind, int]:
+    """How many there are of each kind."""
+    found = list(kinds)
+    return {each: found.count(each) for each in SIGNS}
 
 
 def _section(outcome: Outcome, root: Path) -> Section:
     table = final_numbers(outcome, root)
+    sizes = table.groupby("case")["method"].transform("size")
+    table = table[table["case"].isin(list(outcome.compared)) & (sizes <= _LISTED)]
+    table = table.assign(case=table["case"].map(dict(outcome.titles)), metric=table["metric"].replace(plot.LABELS))
     return Section(
         name=outcome.name,
         title=outcome.title,
         folder=_link(outcome.folder, root),
-        pictures=[(title, picture.alt, _inline(picture)) for title, picture in outcome.pictures.items()],
-        rows=[_row(claim, outcome, root) for claim in outcome.claims],
+        images=[_image(name, picture) for name, picture in outcome.pictures.items()],
+        rows=[_row(i, claim, outcome, root) for i, claim in enumerate(outcome.claims, 1)],
+        advice=outcome.advice,
         columns=[str(column) for column in table.columns[:-1]],
-        table=[[_text(value) for value in row[:-1]] for row in table.itertuples(index=False)],
+        table=[[number(value) for value in row[:-1]] for row in table.itertuples(index=False)],
         links=[str(link) for link in table["folder"]],
     )
 
 
-def _row(claim: Claim, outcome: Outcome, root: Path) -> Row:
-    kind, sign = kind_of(claim.verdict)
+def _row(i: int, claim: Claim, outcome: Outcome, root: Path) -> Row:
     return Row(
-        experiment=outcome.name,
+        anchor=f"{outcome.name}-{i}",
         claim=claim,
-        kind=kind,
-        sign=sign,
-        numbers=[(name, _text(value)) for name, value in claim.numbers.items()],
-        runs=[(case, _link(outcome.home(case), root)) for case in claim.cases or outcome.records],
-        ours=is_ours(claim),
+        kind=kind(claim.verdict),
+        numbers=[(name, number(value)) for name, value in claim.numbers.items()],
+        runs=[(outcome.titles[case], _link(outcome.home(case), root)) for case in claim.cases or outcome.compared],
     )
 
 
-def _inline(picture: Picture) -> str:
-    return "data:image/svg+xml;base64," + base64.b64encode(picture.svg).decode()
+def _image(name: str, picture: Picture) -> Image:
+    points = re.search(rb'<svg[^>]*? width="([\d.]+)pt"', picture.svg)
+    width = round(float(points[1]) * 96 / 72) if points else 960
+    return Image(name, picture.alt, "data:image/svg+xml;base64," + base64.b64encode(picture.svg).decode(), width)
 
 
 def _link(path: Path, root: Path) -> str:
     return Path(os.path.relpath(path, root)).as_posix() + "/"
-
-
-def _text(value: Any) -> str:
-    """Numbers to four figures, intervals in brackets."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, list, tuple, dict)):
-        return str(value)
-    if isinstance(value, dict):
-        inside = {key: _text(item) for key, item in value.items()}
-        if set(inside) == {"slope", "interval"}:
-            return f"{inside['slope']} {inside['interval']}"
-        return ", ".join(item if key == "interval" else f"{key} {item}" for key, item in inside.items())
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(_text(item) for item in value)}]"
-    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"

@@ -2,54 +2,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import jinja2
+from markupsafe import Markup, escape
 
 from twoclock import plot, record
+from twoclock.study.experiment import Records
 from twoclock.study.frame import Outcome, Picture
-from twoclock.study.report.content import gather, is_ours, kind_of
+from twoclock.study.report.content import SIGNS, gather
 from twoclock.study.report.tables import claims_table, final_numbers
+from twoclock.study.verdicts import kind
 
 SUMMARY = "What was claimed and what was measured, one panel an experiment; the line under each title is the verdict."
+Panel = Callable[[plot.Axes, Records], None]
 
 
 def write(
-    outcomes: Sequence[Outcome], panels: Mapping[str, Any], out: Path, provenance: Mapping[str, Any], *, quick: bool
+    outcomes: Sequence[Outcome],
+    panels: Mapping[str, Panel],
+    out: Path,
+    provenance: Mapping[str, object],
+    *,
+    quick: bool,
 ) -> dict[str, Path]:
     """Write report.html, report.md, the summary picture and the tables; returns their paths by name.
 
     Args:
         panels: for each experiment that has one, a function ``panel(ax, records)`` that draws what its first
             claim is about.
-        provenance: what made the numbers, for the last page.
+        provenance: what made the numbers, for the end of the report.
         quick: mark every page as a quick run.
     """
-    outcomes = sorted(outcomes, key=lambda o: all(is_ours(claim) for claim in o.claims))  # the paper's come first
-    shown = [(o.claims[0], partial(panels[o.name], records=o.records)) for o in outcomes if o.name in panels]
-    fig = plot.summary([(c.statement, f"{kind_of(c.verdict)[1]} {c.verdict}", draw) for c, draw in shown])
-    if quick:
-        plot.stamp(fig, "quick run: fewer seeds and steps")
-    drawn = plot.render(fig)
-    files = {kind: record.put(out / f"summary.{kind}", content) for kind, content in drawn.items()}
-    report = gather(outcomes, Picture(SUMMARY, files, drawn["svg"]), out, provenance, quick=quick)
-    room = jinja2.Environment(
+    outcomes = sorted(outcomes, key=lambda o: all(claim.ours for claim in o.claims))  # the paper's come first
+    report = gather(outcomes, _summary(outcomes, panels, out, quick=quick), out, provenance, quick=quick)
+    templates = jinja2.Environment(
         loader=jinja2.PackageLoader("twoclock.study.report", "templates"),
         autoescape=lambda name: name is not None and ".html" in name,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    templates.filters["prose"] = prose
     written = {
-        f"report.{kind}": record.put(
-            out / f"report.{kind}", room.get_template(f"report.{kind}.j2").render(report=report)
+        f"report.{form}": record.put(
+            out / f"report.{form}", templates.get_template(f"report.{form}.j2").render(report=report)
         )
-        for kind in ("html", "md")
+        for form in ("html", "md")
     }
     tables = {"claims": claims_table(outcomes), **{o.name: final_numbers(o, out) for o in outcomes}}
     for name, table in tables.items():
         written[f"{name}.csv"] = record.put(out / "tables" / f"{name}.csv", table.to_csv(index=False))
     return written
+
+
+def _summary(outcomes: Sequence[Outcome], panels: Mapping[str, Panel], out: Path, *, quick: bool) -> Picture:
+    """The picture of the first claim of each experiment that has a panel."""
+    shown = []
+    for outcome in outcomes:
+        if outcome.name in panels:
+            first, draw = outcome.claims[0], panels[outcome.name]
+            verdict = f"{SIGNS[kind(first.verdict)]} {first.verdict}"
+            shown.append((first.statement, verdict, partial(_draw_panel, draw, outcome.records)))
+    fig = plot.summary(shown)
+    if quick:
+        plot.stamp(fig, "quick run: fewer seeds and steps")
+    drawn = plot.render(fig)
+    files = {form: record.put(out / f"summary.{form}", content) for form, content in drawn.items()}
+    return Picture(SUMMARY, files, drawn["svg"])
+
+
+def _draw_panel(draw: Panel, records: Records, ax: plot.Axes) -> None:
+    draw(ax, records)
+
+
+def prose(text: str) -> Markup:
+    """A sentence as HTML: what stands in backticks is code; elsewhere c_α has a subscript and k^-2/3 an exponent.
+
+    >>> str(prose("use `a<b>`, c_α and k^-2/3."))
+    'use <code>a&lt;b&gt;</code>, c<sub>α</sub> and k<sup>-2/3</sup>.'
+    """
+    words, code = [], False
+    for part in str(escape(text)).split("`"):
+        plain = re.sub(r"\^([-−]?[\d/½⅔⅖]+)", r"<sup>\1</sup>", part)
+        plain = re.sub(r"(?<=\b\w)_(\w)\b", r"<sub>\1</sub>", plain)
+        words.append(f"<code>{part}</code>" if code else plain)
+        code = not code
+    return Markup("".join(words))

@@ -45,7 +45,7 @@ def final_numbers(outcome: Outcome, root: Path) -> pd.DataFrame:
 
 
 def claims_table(outcomes: Iterable[Outcome]) -> pd.DataFrame:
-    """One row a claim, its numbers as JSON."""
+    """One row a claim, its numbers as JSON; a number with its interval is a list [value, low, high]."""
     return pd.DataFrame(
         [
             {
@@ -57,9 +57,10 @@ def claims_table(outcomes: Iterable[Outcome]) -> pd.DataFrame:
                 "numbers": json.dumps(dict(claim.numbers), ensure_ascii=False),
                 "verdict": claim.verdict,
                 "cases": " ".join(claim.cases or outcome.records),
+                "ours": claim.ours,
             }
             for outcome in outcomes
             for claim in outcome.claims
         ],
-        columns=["experiment", "claim", "statement", "place", "rule", "numbers", "verdict", "cases"],
+        columns=["experiment", "claim", "statement", "place", "rule", "numbers", "verdict", "cases", "ours"],
     )
