@@ -16,6 +16,7 @@ import pytest
 
 import twoclock as tc
 from twoclock import catalogue, cli, plot
+from twoclock.record import digests
 from twoclock.study.experiment import Case, Claim
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -120,9 +121,9 @@ def test_records_of_another_patch_version_are_taken(reproduced, tiny, monkeypatc
     note = json.loads((reproduced / "reproduction.json").read_text())
     (reproduced / "reproduction.json").write_text(json.dumps({**note, "twoclock": "0.2.99"}))
     for path in reproduced.glob("tiny/one/*/spec.json"):
-        spec = json.loads(path.read_text())
+        spec = digests.unseal(path.read_bytes())
         spec["versions"]["twoclock"] = "0.2.99"
-        path.write_text(json.dumps(spec))
+        path.write_text(digests.seal(spec))
     monkeypatch.setattr("twoclock.study.frame.solve", None)
     assert cli.main(["reproduce", "tiny", "--quick", "--out", str(reproduced.parent)]) == 0
     assert "twoclock 0.2.99" in (reproduced / "report.md").read_text()
