@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from twoclock.core import InputError
+from twoclock.inputs import shown
 
 
 @contextmanager
@@ -18,9 +19,9 @@ def one_line(path: str | Path, verb: str) -> Iterator[None]:
     except InputError:
         raise
     except OSError as error:
-        raise InputError(f"the {kind} {path!s:.200} cannot be {verb} ({error.strerror}); choose another") from None
-    except (ValueError, RuntimeError) as error:  # a null byte, bytes that are no text, a `~` of nobody
-        raise InputError(f"the {kind} {path!s:.200} cannot be {verb} ({first_line(error)}); choose another") from None
+        raise InputError(f"the {kind} {shown(path)} cannot be {verb} ({error.strerror}); choose another") from None
+    except (TypeError, ValueError, RuntimeError) as error:  # no path at all, a null byte, a `~` of nobody
+        raise InputError(f"the {kind} {shown(path)} cannot be {verb} ({first_line(error)}); choose another") from None
 
 
 def first_line(error: BaseException) -> str:

@@ -1,0 +1,61 @@
+"""Running campaigns, and the table of what came of them."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from types import ModuleType
+
+import faults
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One fault: what it was tried on, and what was wrong with the answer, if anything."""
+
+    what: str
+    trouble: str | None = None
+
+
+@dataclass
+class Outcome:
+    """A campaign that has run: its trials by what they were tried on, and its failures."""
+
+    name: str
+    counts: Counter[str] = field(default_factory=Counter)
+    failures: list[Trial] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def run(self, trials: Iterable[Trial]) -> Outcome:
+        began = time.monotonic()
+        for trial in trials:
+            self.counts[trial.what] += 1
+            if trial.trouble is not None:
+                self.failures.append(trial)
+                print(f"  {trial.what}: {trial.trouble}", flush=True)
+        self.seconds = time.monotonic() - began
+        return self
+
+
+def campaigns() -> dict[str, ModuleType]:
+    """Every file here that has ``trials``, by its name, in the order of the alphabet."""
+    names = (info.name for info in pkgutil.iter_modules(faults.__path__) if not info.name.startswith("_"))
+    modules = {name: importlib.import_module(f"faults.{name}") for name in sorted(names)}
+    return {name: module for name, module in modules.items() if hasattr(module, "trials")}
+
+
+def table(outcomes: Iterable[Outcome]) -> Iterator[str]:
+    """Campaign × trials × failures, in Markdown."""
+    yield "| campaign | tried on | trials | failures |"
+    yield "|---|---|---:|---:|"
+    trials = failures = 0
+    for outcome in outcomes:
+        bad = Counter(trial.what for trial in outcome.failures)
+        for i, (what, count) in enumerate(outcome.counts.items()):
+            yield f"| {outcome.name if i == 0 else ''} | {what} | {count:,} | {bad[what]} |"
+        trials, failures = trials + sum(outcome.counts.values()), failures + len(outcome.failures)
+    yield f"| **all** | | **{trials:,}** | **{failures}** |"
