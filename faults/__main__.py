@@ -27,7 +27,9 @@ def main() -> int:
         print(f"{found[name].NAME} …", flush=True)
         outcomes.append(Outcome(found[name].NAME).run(found[name].trials(chosen.scale)))
         done = outcomes[-1]
-        print(f"  {sum(done.counts.values()):,} trials, {len(done.failures)} failures, {done.seconds:.0f} s", flush=True)
+        print(
+            f"  {sum(done.counts.values()):,} trials, {len(done.failures)} failures, {done.seconds:.0f} s", flush=True
+        )
     lines = list(table(outcomes))
     print("\n".join(("", *lines)))
     if chosen.write:
@@ -42,7 +44,9 @@ def _write(lines: list[str], seconds: float, outcomes: list[Outcome]) -> None:
         f"{len(os.sched_getaffinity(0))} cores, {seconds / 60:.0f} minutes."
     )
     failed = [f"* {trial.what}: {trial.trouble}" for outcome in outcomes for trial in outcome.failures]
-    PAGE.write_text("\n".join((f"{head}<!-- the table -->", "", *lines, "", made, *(("", *failed) if failed else ()), "")))
+    PAGE.write_text(
+        "\n".join((f"{head}<!-- the table -->", "", *lines, "", made, *(("", *failed) if failed else ()), ""))
+    )
 
 
 if __name__ == "__main__":

@@ -22,20 +22,66 @@ _INSIDE = {"samplers.shuffled", "samplers.epoch", "samplers.common_length", "pro
 
 def right_values() -> dict[str, Any]:
     """A value for each required parameter, by name; small, so that a call that is right is quick."""
+    result = tc.solve(tc.problems.quadratic(dim=2), tc.Fast(), 5, 2)
     model = tc.models.Mdp(np.full((3, 2, 3), 1 / 3), np.ones((3, 2)), 0.9)
     loss = lambda x, y, z: jnp.sum((x - y) ** 2) + jnp.sum(y * z)  # noqa: E731
     return {
-        "problem": tc.problems.quadratic(dim=2), "problems": {"a": tc.problems.quadratic(dim=2)}, "method": tc.Fast(),
-        "methods": {"b": tc.Fast()}, "steps": 5, "seeds": 2, "structure": "pl", "L": 1.0, "mu_g": 0.9, "mu_h": 0.9,
-        "c": 1.0, "key": jax.random.key(0), "mdp": model, "lqr": tc.models.Lqr(np.eye(2) * 0.5, np.eye(2), np.eye(2), np.eye(2)),
-        "features": np.eye(3), "target": np.full((3, 2), 0.5), "F": lambda t, w, x: t - w, "G": lambda t, w, x: w - x,
-        "noise": jax.random.normal, "theta": 0.0, "omega": 0.0, "outer": loss, "inner": loss, "loss": loss,
-        "sampler": lambda key: jax.random.normal(key, (2,)), "x": np.zeros(2), "y": np.zeros(2), "value": lambda p, s: p @ s,
-        "params": np.zeros(3), "Q": np.eye(2), "R": np.eye(2), "A": np.eye(2) * 0.5, "B": np.eye(2), "P": np.full((3, 2, 3), 1 / 3),
-        "r": np.ones((3, 2)), "gamma": 0.9, "temp": 0.1, "start": np.full(3, 1 / 3), "states": 3, "actions": 2, "data": np.zeros(8),
-        "size": 2, "function": jax.random.normal, "alpha": "1/(k+1)", "beta": "1/(k+1)", "lam": "1/(k+1)", "square": 1.0,
-        "mean_sq_feature_norm": 1.0, "space": {"alpha.c": (0.1, 1.0)}, "budget": 400, "path": "/nowhere", "env": None,
-    }  # fmt: skip
+        "problem": tc.problems.quadratic(dim=2),
+        "problems": {"a": tc.problems.quadratic(dim=2)},
+        "method": tc.Fast(),
+        "methods": {"b": tc.Fast()},
+        "steps": 5,
+        "seeds": 2,
+        "structure": "pl",
+        "L": 1.0,
+        "mu_g": 0.9,
+        "mu_h": 0.9,
+        "c": 1.0,
+        "key": jax.random.key(0),
+        "mdp": model,
+        "lqr": tc.models.Lqr(np.eye(2) * 0.5, np.eye(2), np.eye(2), np.eye(2)),
+        "features": np.eye(3),
+        "target": np.full((3, 2), 0.5),
+        "F": lambda t, w, x: t - w,
+        "G": lambda t, w, x: w - x,
+        "noise": jax.random.normal,
+        "theta": 0.0,
+        "omega": 0.0,
+        "outer": loss,
+        "inner": loss,
+        "loss": loss,
+        "sampler": lambda key: jax.random.normal(key, (2,)),
+        "x": np.zeros(2),
+        "y": np.zeros(2),
+        "value": lambda p, s: p @ s,
+        "params": np.zeros(3),
+        "Q": np.eye(2),
+        "R": np.eye(2),
+        "A": np.eye(2) * 0.5,
+        "B": np.eye(2),
+        "P": np.full((3, 2, 3), 1 / 3),
+        "r": np.ones((3, 2)),
+        "gamma": 0.9,
+        "temp": 0.1,
+        "start": np.full(3, 1 / 3),
+        "states": 3,
+        "actions": 2,
+        "data": np.zeros(8),
+        "size": 2,
+        "function": jax.random.normal,
+        "alpha": "1/(k+1)",
+        "beta": "1/(k+1)",
+        "lam": "1/(k+1)",
+        "square": 1.0,
+        "mean_sq_feature_norm": 1.0,
+        "space": {"alpha.c": (0.1, 1.0)},
+        "budget": 400,
+        "path": "/nowhere",
+        "env": None,
+        "result": result,
+        "results": {"a": result, "b": result},
+        "metric": "error",
+    }
 
 
 def callables() -> dict[str, Callable[..., Any]]:
@@ -59,16 +105,27 @@ def callables() -> dict[str, Callable[..., Any]]:
 def arguments(name: str, function: Callable[..., Any], known: dict[str, Any]) -> dict[str, Any]:
     """Right arguments for a callable: its own defaults, and values by name where it has none."""
     special: dict[str, dict[str, Any]] = {
-        "grid": {"method": tc.Fast(), "alpha.c": [0.5]}, "Result.summary": {"metric": "error", "confidence": 0.95},
-        "Result.plot": {"metric": "error", "statistic": "mean"}, "Sweep.final": {"metric": "error", "confidence": 0.95},
-        "Sweep.best": {"metric": "error"}, "Sweep.result": {"problem": "a", "method": "b alpha.c=0.5 lam.c=20"},
-        "Sweep.plot_best": {"metric": "error", "statistic": "mean"}, "Sweep.plot_map": {"metric": "error", "x": None, "y": None},
-        "Sweep.plot_sensitivity": {"metric": "error", "setting": None}, "Sweep.load": {"folder": "/nowhere"},
-        "Result.save": {"path": Path(tempfile.gettempdir()) / "faults-saved"}, "models.from_gymnasium": {"env": "FrozenLake-v1"},
+        "grid": {"method": tc.Fast(), "alpha.c": [0.5]},
+        "Result.summary": {"metric": "error", "confidence": 0.95},
+        "Result.plot": {"metric": "error", "statistic": "mean"},
+        "Sweep.final": {"metric": "error", "confidence": 0.95},
+        "Sweep.best": {"metric": "error"},
+        "Sweep.result": {"problem": "a", "method": "b alpha.c=0.5 lam.c=20"},
+        "Sweep.plot_best": {"metric": "error", "statistic": "mean"},
+        "Sweep.plot_map": {"metric": "error", "x": None, "y": None},
+        "Sweep.plot_sensitivity": {"metric": "error", "setting": None},
+        "Sweep.load": {"folder": "/nowhere"},
+        "Result.save": {"path": Path(tempfile.gettempdir()) / "faults-saved"},
+        "models.from_gymnasium": {"env": "FrozenLake-v1"},
         "samplers.Separate": {"inner": jax.random.normal, "outer": jax.random.normal},
         "problems.exact": {"problem": tc.problems.baird()},
-        "problems.composite": {"outer": lambda y, x: jnp.sum(y**2), "inner": lambda x, z: x + z, "sampler": jax.random.normal, "x": np.zeros(2)},
-    }  # fmt: skip
+        "problems.composite": {
+            "outer": lambda y, x: jnp.sum(y**2),
+            "inner": lambda x, z: x + z,
+            "sampler": jax.random.normal,
+            "x": np.zeros(2),
+        },
+    }
     if name in special:
         return dict(special[name])
     given = {}

@@ -10,7 +10,6 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -21,9 +20,33 @@ from twoclock import cli
 
 # Words for the command line: what the values above are there, and what only a shell can say.
 WORDS = (
-    "", "0", "-1", "1.7", "nan", "inf", "1e308", "10", str(10**400), "true", "None", "nonsense", "a\x1b[31m", "x" * 300,
-    "\udcff", "[/bold]", "$\\frac{$", "1/(k", "/proc/nowhere", "/dev/zero", "..", "~nobody/x", "--", "-h", "--help", "%s",
-)  # fmt: skip
+    "",
+    "0",
+    "-1",
+    "1.7",
+    "nan",
+    "inf",
+    "1e308",
+    "10",
+    str(10**400),
+    "true",
+    "None",
+    "nonsense",
+    "a\x1b[31m",
+    "x" * 300,
+    "\udcff",
+    "[/bold]",
+    "$\\frac{$",
+    "1/(k",
+    "/proc/nowhere",
+    "/dev/zero",
+    "..",
+    "~nobody/x",
+    "--",
+    "-h",
+    "--help",
+    "%s",
+)
 
 
 def python(seed: int) -> Callable[[int], tuple[str, str | None]]:
@@ -70,9 +93,15 @@ def command_line(seed: int) -> Callable[[int], tuple[str, str | None]]:
         ["sweep", "spec.toml", "--out", "swept", "--metric", "error"],
         ["certify", "pl", "--L", "1", "--mu-h", "0.9", "--mu-g", "0.9", "--noise", "1", *small],
         ["certify", "pl", "--L", "1", "--mu-h", "0.9", "--mu-g", "0.9", "--check", "--alpha", "1/(k+9)"],
-        ["status", "swept"], ["check", "."], ["plot", "run", "--metric", "gap"], ["report", "run"], ["list"],
-        ["reproduce", "fig9", "--quick", "--out", "x"], ["--version"], [],
-    ]  # fmt: skip
+        ["status", "swept"],
+        ["check", "."],
+        ["plot", "run", "--metric", "gap"],
+        ["report", "run"],
+        ["list"],
+        ["reproduce", "fig9", "--quick", "--out", "x"],
+        ["--version"],
+        [],
+    ]
 
     def call(i: int) -> tuple[str, str | None]:
         rng = np.random.default_rng([seed, i])

@@ -42,7 +42,14 @@ else:
 
 
 class InputError(ValueError):
-    """A wrong argument. The message is one line: the argument, the rule, the remedy."""
+    """A wrong argument. The message is one line: the argument, the rule, the remedy.
+
+    A name in it may hold anything; what would break the line or steer a terminal is written out.
+    """
+
+    def __init__(self, message: object = "") -> None:
+        line = " ".join(str(message).split())
+        super().__init__("".join(c if c.isprintable() else ascii(c)[1:-1] for c in line))
 
 
 @runtime_checkable

@@ -129,22 +129,38 @@ def log_marks(steps: int, per_decade: int = 10) -> list[int]:
 def check_numbers(precision: Any, bound: Any) -> None:
     if not isinstance(precision, str) or precision not in ("float64", "float32"):
         raise InputError(f"`precision` must be 'float64' or 'float32', got {shown(precision)}")
-    if bound is not None and (
-        isinstance(bound, bool)
-        or not isinstance(bound, (int, float, np.number))
-        or np.iscomplexobj(bound)
-        or not bound > 0
-    ):
+    if bound is not None and not is_positive(bound):
         raise InputError(f"`bound` must be positive, got {shown(bound)}; leave it out for none")
 
 
-def pick(found: Mapping[str, T], name: str, what: str) -> T:
+def check_pace(block: Any, checkpoint_every: Any, progress: Any) -> None:
+    """How a run goes about it; none of these changes what it computes."""
+    if block is not None and (_whole(block) or 0) < 1:
+        raise InputError(f"`block` must be at least 1, got {shown(block)}; leave it out to have it chosen")
+    if not is_positive(checkpoint_every, or_zero=True):
+        raise InputError(f"`checkpoint_every` must be a number of seconds, got {shown(checkpoint_every)}; try 10.0")
+    check_progress(progress)
+
+
+def check_progress(progress: Any) -> None:
+    if not isinstance(progress, bool) and not callable(progress):
+        raise InputError(f"`progress` must be True, False or a function, got {shown(progress)}")
+
+
+def is_positive(value: Any, *, or_zero: bool = False) -> bool:
+    """Whether it is one number above 0 that a float can hold."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        return False
+    return bool(value > 0 or (or_zero and value == 0)) and (isinstance(value, float) or value < 10**308)
+
+
+def pick(found: Mapping[str, T], name: Any, what: str) -> T:
     """The entry of that name, or a complaint that suggests the nearest."""
-    if name in found:
+    if isinstance(name, str) and name in found:
         return found[name]
-    near = difflib.get_close_matches(name, found, n=1, cutoff=0.4)
+    near = difflib.get_close_matches(name, found, n=1, cutoff=0.4) if isinstance(name, str) else None
     hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(found)}"
-    raise InputError(f"`{what}` has no {name!r}; {hint}")
+    raise InputError(f"`{what}` has no {shown(name)}; {hint}")
 
 
 def number(name: str, value: Any, least: int, *, above: bool = False) -> float:
@@ -152,7 +168,7 @@ def number(name: str, value: Any, least: int, *, above: bool = False) -> float:
     try:
         new = float(value)
     except (TypeError, ValueError):
-        raise InputError(f"`{name}` must be one number, got {value!r}") from None
+        raise InputError(f"`{name}` must be one number, got {shown(value)}") from None
     if not np.isfinite(new) or new < least or (above and new == least):
         raise InputError(
             f"`{name}` must be a finite number {'above' if above else 'of at least'} {least:g}, got {new:g}"
@@ -171,7 +187,7 @@ def check_number(what: str, value: Any, rule: Callable[[float], bool], words: st
         return
     real = isinstance(value, numbers.Real) or (hasattr(value, "dtype") and np.issubdtype(value.dtype, np.number))
     if not real or isinstance(value, (bool, np.bool)) or np.iscomplexobj(value):
-        raise InputError(f"`{what}` must be a number, got {value!r}")
+        raise InputError(f"`{what}` must be a number, got {shown(value)}")
     if not (math.isfinite(value) and rule(float(value))):
         raise InputError(f"`{what}` must {words}, got {float(value):g}" + (f"; {remedy}" if remedy else ""))
 

@@ -11,6 +11,9 @@ from typing import Any
 import numpy as np
 
 from twoclock.core import InputError, Method
+from twoclock.inputs import shown
+
+_MOST_VALUES = 100_000
 
 
 def grid(method: Method, **values: Any) -> dict[str, Method]:
@@ -104,8 +107,12 @@ def text(value: Any) -> str:
 
 
 def _values(path: str, tried: Any) -> list[Any]:
-    if isinstance(tried, str) or not isinstance(tried, Iterable):
-        raise InputError(f"`{path}` must be given a list of values, got {tried!r}; write [{tried!r}]")
+    if isinstance(tried, (str, bytes)) or not isinstance(tried, Iterable) or getattr(tried, "ndim", 1) == 0:
+        raise InputError(f"`{path}` must be given a list of values, got {shown(tried)}; write [value, …]")
+    if not hasattr(tried, "__len__"):
+        tried = list(itertools.islice(tried, _MOST_VALUES + 1))
+    if len(tried) > _MOST_VALUES:
+        raise InputError(f"`{path}` must be given at most {_MOST_VALUES:,} values, got more")
     values = [value.item() if isinstance(value, np.generic) else value for value in tried]
     if not values:
         raise InputError(f"`{path}` must be given at least one value, got an empty list")

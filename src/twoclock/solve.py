@@ -21,7 +21,7 @@ from twoclock.engine.interrupt import deferred_interrupt
 from twoclock.engine.lanes import Lanes, by_program
 from twoclock.engine.xla import Xla
 from twoclock.progress import watch
-from twoclock.record import Checkpoints
+from twoclock.record import Checkpoints, absolute
 from twoclock.record.describe import Provenance, describe
 from twoclock.record.identity import Precision, RunSpec, identify, together
 from twoclock.result import Result
@@ -96,14 +96,13 @@ def solve(
     """
     source = inputs.check_problem(problem)
     spec = RunSpec.checked(steps, seeds, marks, precision, bound)
-    if block is not None and block < 1:
-        raise InputError(f"`block` must be at least 1, got {block}; leave it out to have it chosen")
+    inputs.check_pace(block, checkpoint_every, progress)
     one = not isinstance(method, Mapping)
     given = method if isinstance(method, Mapping) else {"": method}
     labelled = {label: inputs.check_method(entry) for label, entry in given.items()}
     if not labelled:
         raise InputError("`method` must name at least one method, got an empty mapping")
-    folder = None if checkpoint is None else Path(checkpoint)
+    folder = None if checkpoint is None else absolute(checkpoint)
     results: dict[str, Result] = {}
     with jax.enable_x64(spec.x64), deferred_interrupt() as interrupted:
         check_memory(source, labelled, len(spec.seeds), len(spec.marks))

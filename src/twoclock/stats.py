@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from twoclock.core import InputError
+from twoclock.inputs import shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,9 +51,8 @@ def summarise(
     """
     import pandas as pd
 
-    if metric not in history.columns or metric in ("seed", "step"):
-        known = ", ".join(c for c in history.columns if c not in ("seed", "step")) or "none"
-        raise InputError(f"`metric` must be one that was recorded ({known}), got {metric!r}")
+    check_metric(metric, [name for name in history.columns if name not in ("seed", "step")])
+    check_confidence(confidence)
     steps, seeds, values = by_step_and_seed(history, metric)
     low, high = bootstrap_mean(values, confidence)
     ended = np.asarray([last_step[seed] for seed in seeds.tolist()])
@@ -68,6 +68,18 @@ def summarise(
             "diverged": (ended[None, :] < steps[:, None]).sum(axis=1),
         }
     )
+
+
+def check_metric(metric: Any, recorded: Sequence[str]) -> None:
+    if not isinstance(metric, str) or metric not in recorded:
+        raise InputError(
+            f"`metric` must be one that was recorded ({', '.join(recorded) or 'none'}), got {shown(metric)}"
+        )
+
+
+def check_confidence(confidence: Any) -> None:
+    if isinstance(confidence, bool) or not isinstance(confidence, (int, float)) or not 0 < confidence < 1:
+        raise InputError(f"`confidence` must lie between 0 and 1, got {shown(confidence)}; try 0.95")
 
 
 def by_step_and_seed(history: pd.DataFrame, metric: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

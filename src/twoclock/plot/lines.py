@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from twoclock.core import InputError
+from twoclock.inputs import shown
 from twoclock.plot.figures import COLOURS, LABELS, MARKERS, caption, figure, plain
 from twoclock.plot.records import Summarised
 
@@ -23,8 +24,8 @@ def curves(
     colours: Mapping[str, str] | None = None,
 ) -> None:
     """A line for each result, log-log, with the 95 % bootstrap band of the mean and the count of diverged seeds."""
-    if statistic not in _STATISTICS:
-        raise InputError(f"`statistic` must be one of {', '.join(_STATISTICS)}, got {statistic!r}")
+    if not isinstance(statistic, str) or statistic not in _STATISTICS:
+        raise InputError(f"`statistic` must be one of {', '.join(_STATISTICS)}, got {shown(statistic)}")
     for i, (label, result) in enumerate(results.items()):
         table = result.summary(metric)
         table = table[table["step"] > 0]

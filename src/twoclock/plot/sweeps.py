@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from twoclock.core import InputError
+from twoclock.inputs import shown
 from twoclock.plot.figures import COLOURS, LABELS, MARKERS, caption, figure, plain
 from twoclock.plot.lines import curves
 from twoclock.plot.records import Swept
@@ -67,6 +68,9 @@ def setting_map(sweep: Swept, metric: str, x: str | None = None, y: str | None =
     """The metric at the last step over two settings; a panel a problem and family that varies both."""
     table = sweep.final(metric)
     pairs = varied_together(sweep, metric)
+    for setting in (x, y):
+        if setting is not None:
+            _known(table, setting)
     wanted = [pair for pair in pairs if x in (None, *pair) and y in (None, *pair) and (x is None or x != y)]
     if not wanted:
         known = ", ".join(" and ".join(pair) for pair in pairs) or "none do"
@@ -154,8 +158,8 @@ def _known(table: pd.DataFrame, setting: str | None) -> str:
     known = _varied(table)
     if not known:
         raise InputError("this sweep varies no setting; make one with `tc.grid`")
-    if setting is not None and setting not in known:
-        raise InputError(f"`{setting}` does not vary in this sweep; what does: {', '.join(known)}")
+    if setting is not None and (not isinstance(setting, str) or setting not in known):
+        raise InputError(f"`setting` {shown(setting)} does not vary in this sweep; what does: {', '.join(known)}")
     return setting or known[0]
 
 

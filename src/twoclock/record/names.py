@@ -14,14 +14,15 @@ from twoclock.inputs import shown
 def one_line(path: str | Path, verb: str) -> Iterator[None]:
     """A name that the system does not take is the user's to change."""
     kind = "file" if verb == "read" else "folder"
+    name = f"{path!s:.200}" if isinstance(path, (str, Path)) else shown(path)
     try:
         yield
     except InputError:
         raise
     except OSError as error:
-        raise InputError(f"the {kind} {shown(path)} cannot be {verb} ({error.strerror}); choose another") from None
+        raise InputError(f"the {kind} {name} cannot be {verb} ({error.strerror}); choose another") from None
     except (TypeError, ValueError, RuntimeError) as error:  # no path at all, a null byte, a `~` of nobody
-        raise InputError(f"the {kind} {shown(path)} cannot be {verb} ({first_line(error)}); choose another") from None
+        raise InputError(f"the {kind} {name} cannot be {verb} ({first_line(error)}); choose another") from None
 
 
 def first_line(error: BaseException) -> str:

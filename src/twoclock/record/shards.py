@@ -44,7 +44,7 @@ class Shards:
             raise Damaged(
                 f"`DIR` {self.folder} is damaged: {_SPEC}: {error}; the same sweep into this folder mends it"
             ) from None
-        except OSError:
+        except (OSError, ValueError):
             raise InputError(f"`DIR` must be the folder of a sweep, {self.folder} has no {_SPEC}") from None
         if spec["identity"].get("format") != FORMAT:
             raise self._of_another_version()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from twoclock import stats
+from twoclock import inputs, stats
 from twoclock.core import InputError
 from twoclock.record.shards import Shards
 from twoclock.result import Result
@@ -57,8 +57,8 @@ class Sweep:
         """
         import pandas as pd
 
-        if metric not in self.metrics:
-            raise InputError(f"`metric` must be one that was recorded ({', '.join(self.metrics)}), got {metric!r}")
+        stats.check_metric(metric, self.metrics)
+        stats.check_confidence(confidence)
         last = self.history[self.history["step"] == self.spec["identity"]["steps"]]
         last = last.dropna(subset=[metric])
         rows = []
@@ -92,9 +92,11 @@ class Sweep:
 
     def result(self, problem: str, method: str) -> Result:
         """The record of one method on one problem, as a result without iterates."""
+        inputs.pick(self.spec["problems"], problem, "problem")
+        inputs.pick(self.spec["methods"], method, "method")
         rows = self.history[(self.history["problem"] == problem) & (self.history["method"] == method)]
         if rows.empty:
-            raise InputError(f"this sweep has no {method!r} on {problem!r}; `.history` has what there is")
+            raise InputError(f"this sweep has no {method!r} on {problem!r} yet; `.history` has what there is")
         recorded = [name for name in self.metrics if rows[name].notna().any()]
         fine = rows[~rows["diverged"]].groupby("seed")["step"].max()
         seeds = rows["seed"].drop_duplicates().tolist()

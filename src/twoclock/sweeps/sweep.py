@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from twoclock import record
+from twoclock import inputs, record
 from twoclock.core import InputError
 from twoclock.engine.drive import Tick
 from twoclock.engine.interrupt import Interrupted, deferred_interrupt
@@ -68,6 +68,7 @@ def sweep(
     ['fast', 'standard']
     """
     check_choices(on, out, address, shared, tries)
+    inputs.check_progress(progress)
     cut = plan(
         *job(problems, methods, steps, seeds, marks, precision, bound),
         lanes=check_lanes(lanes),
