@@ -16,7 +16,7 @@ import numpy as np
 from twoclock.core import InputError, pytree
 from twoclock.inputs import definite, matrix, stabilisable
 from twoclock.models.equations import lyapunov, riccati
-from twoclock.models.precision import exact
+from twoclock.models.precision import in_float64
 
 Matrix = Any
 
@@ -95,55 +95,55 @@ class Lqr:
         """The optimal value P*, the solution of the Riccati equation."""
         return _riccati(self)[1]
 
-    @exact
+    @in_float64
     def closed_loop(self, K: Matrix) -> Any:
         """A − BK."""
         return jnp.asarray(self.A) - jnp.asarray(self.B) @ K
 
-    @exact
+    @in_float64
     def spectral_radius(self, K: Matrix) -> Any:
         """The largest modulus of an eigenvalue of A − BK; K stabilises where it is below 1."""
         return jnp.max(jnp.abs(jnp.linalg.eigvals(self.closed_loop(K))))
 
-    @exact
+    @in_float64
     def P(self, K: Matrix) -> Any:
         """The value of the gain K: xᵀP_Kx is its cost from x without noise; infinite where K does not stabilise."""
         K = jnp.asarray(K)
         return lyapunov(self.closed_loop(K), self.Q + K.T @ self.R @ K)
 
-    @exact
+    @in_float64
     def J(self, K: Matrix, sigma: Any = 0.0) -> Any:
         """The mean cost a step of u ~ N(−Kx, σ²I); infinite where K does not stabilise."""
         B, R = jnp.asarray(self.B), jnp.asarray(self.R)
         cost = jnp.sum(self.P(K) * (self.noise + sigma**2 * B @ B.T)) + sigma**2 * jnp.trace(R)
         return jnp.where(jnp.isnan(cost), jnp.inf, cost)
 
-    @exact
+    @in_float64
     def Omega(self, K: Matrix) -> Any:
         """Ω_K: zᵀΩ_Kz is, up to a constant, the relative value of z = (x, u) with u = −Kx from then on."""
         ab = self._ab()
         return self._cost() + ab.T @ self.P(K) @ ab
 
-    @exact
+    @in_float64
     def natural_gradient(self, K: Matrix) -> Any:
         """2(R + BᵀP_KB)K − 2BᵀP_KA, which is ∇J(K) times the inverse of the state covariance."""
         n = self.shape[0]
         Omega = self.Omega(K)
         return 2 * (Omega[n:, n:] @ K - Omega[n:, :n])
 
-    @exact
+    @in_float64
     def state_covariance(self, K: Matrix, sigma: Any = 0.0) -> Any:
         """The stationary covariance of x under u ~ N(−Kx, σ²I)."""
         B = jnp.asarray(self.B)
         return lyapunov(self.closed_loop(K).T, self.noise + sigma**2 * B @ B.T)
 
-    @exact
+    @in_float64
     def covariance(self, K: Matrix, sigma: Any = 0.0) -> Any:
         """The stationary covariance Σ of z = (x, u)."""
         ik = self._feedback(K)
         return ik @ self.state_covariance(K, sigma) @ ik.T + self._exploration(sigma)
 
-    @exact
+    @in_float64
     def critic_mean(self, K: Matrix, sigma: Any, J: Any, Omega: Matrix) -> Any:
         """E[zzᵀ(zᵀΩz − z'ᵀΩz' + J − c)] over the stationary law of K, by Gaussian moments.
 
@@ -154,7 +154,7 @@ class Lqr:
         L = self._feedback(K) @ self._ab()
         return 2 * Sigma @ (Omega - L.T @ Omega @ L - C) @ Sigma + (J - jnp.sum(C * Sigma)) * Sigma
 
-    @exact
+    @in_float64
     def critic(self, K: Matrix, sigma: Any, kappa: Any = 1.0) -> Any:
         """The exact critic operator E[M] and E[c] of eq. (lqr_Goperator) on (J, svec Ω), with κ on the first row."""
         d = sum(self.shape)
@@ -171,7 +171,7 @@ class Lqr:
         c = jnp.concatenate([jnp.reshape(kappa * mean_cost, (1,)), svec(2 * Sigma @ C @ Sigma + mean_cost * Sigma)])
         return M, c
 
-    @exact
+    @in_float64
     def monotonicity(self, K: Matrix, sigma: Any, kappa: Any = 1.0) -> Any:
         """The smallest eigenvalue of the critic operator's symmetric part; strongly monotone where positive."""
         M = self.critic(K, sigma, kappa)[0]
@@ -207,7 +207,7 @@ class Lqr:
         return sigma**2 * jnp.diag(jnp.concatenate([jnp.zeros(n, A.dtype), jnp.ones(m, A.dtype)]))
 
 
-@exact
+@in_float64
 def _riccati(lqr: Lqr) -> Any:
     return riccati(lqr.A, lqr.B, lqr.Q, lqr.R)
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from twoclock.core import pytree
-from twoclock.models.precision import exact
+from twoclock.models.precision import in_float64
 
 Array = Any
 
@@ -51,13 +51,13 @@ class SoftMdp:
     temp: Array
     start: Array
 
-    @exact
+    @in_float64
     @jax.jit
     def q(self, V: Array) -> Any:
         """r + (γP)V."""
         return jnp.asarray(self.r) + jnp.tensordot(jnp.asarray(self.P), V, axes=1)
 
-    @exact
+    @in_float64
     @jax.jit
     def improve(self, Q: Array) -> Any:
         """One soft Bellman step: log π of the best response to Q, and τ log Σ_a exp(Q/τ).
@@ -72,7 +72,7 @@ class SoftMdp:
         log_sum = jnp.log(jnp.sum(jnp.exp(z), axis=1))
         return z - log_sum[:, None], best + temp * log_sum
 
-    @exact
+    @in_float64
     @jax.jit
     def evaluate(self, logits: Array) -> Any:
         """Soft policy evaluation of softmax(logits), one factorisation for V, Q and the visits."""
@@ -84,7 +84,7 @@ class SoftMdp:
         V = jax.scipy.linalg.lu_solve(factors, reward)
         return Evaluation(V, self.q(V), jax.scipy.linalg.lu_solve(factors, jnp.asarray(self.start), trans=1))
 
-    @exact
+    @in_float64
     @jax.jit
     def solve(self) -> Any:
         """log π* and V*: soft value iteration in Newton's form, each step evaluating the best response exactly.
@@ -105,13 +105,13 @@ class SoftMdp:
         V, _, _ = jax.lax.while_loop(more, newton, (zero, zero + jnp.inf, 0))
         return self.improve(self.q(V))
 
-    @exact
+    @in_float64
     @jax.jit
     def J(self, logits: Array) -> Any:
         """The return Σ_s ρ(s)V(s) of softmax(logits)."""
         return jnp.sum(self.start * self.evaluate(logits).V)
 
-    @exact
+    @in_float64
     @jax.jit
     def gradient(self, logits: Array) -> Any:
         """∂J/∂θ at θ = logits."""

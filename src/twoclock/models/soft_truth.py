@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from twoclock.core import pytree
-from twoclock.models.precision import exact
+from twoclock.models.precision import in_float64
 from twoclock.models.soft import SoftMdp
 from twoclock.trees import pinv
 
@@ -90,7 +90,7 @@ class SoftTruth:
         return pinv(weighted @ step) @ (weighted @ reward)
 
 
-@exact
+@in_float64
 @jax.jit
 def soft_truth(soft: SoftMdp, P: Array) -> SoftTruth:
     """The truth of an MDP whose transition probabilities without the discount are P."""

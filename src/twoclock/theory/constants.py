@@ -85,7 +85,13 @@ def constants(problem: Any, *, samples: int = 2048, points: int = 8, radius: flo
         rng = np.random.default_rng(seed)
         near = [[v + radius * rng.normal(size=v.shape) for v in (flat.theta0, flat.omega0)] for _ in range(points)]
         cloud = [[flat.theta0, flat.omega0], *near]
-        return _affine(flat, cloud) or _estimated(flat, cloud)
+        found = _affine(flat, cloud) or _estimated(flat, cloud)
+        if found is None or not np.isfinite(list(found.values())).all():
+            raise InputError(
+                f"F, G and ω* must be finite where `constants` looks, and within radius={radius:g} of the start they "
+                "are not; lower `radius`"
+            )
+        return found
 
 
 def start(problem: Any, structure: str, *, seed: int = 0, samples: int = 2048) -> Start:
@@ -108,6 +114,8 @@ def _affine(flat: Flat, cloud: list[Any]) -> Constants | None:
         return None
     jacobian = jax.jit(jax.jacfwd(flat.means, argnums=(0, 1)))
     first, *others = [jax.tree.map(np.asarray, jacobian(*point)) for point in cloud]
+    if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(first)):
+        return None
     for other in others:
         for a, b in zip(jax.tree.leaves(first), jax.tree.leaves(other), strict=True):
             if a.size and not np.allclose(a, b, rtol=1e-9, atol=1e-9 * (1 + np.abs(a).max())):
@@ -123,8 +131,11 @@ def _affine(flat: Flat, cloud: list[Any]) -> Constants | None:
     return Constants(found["L"], found["mu_h"], found["mu_g"], noise, exact=exact, spread=errors)
 
 
-def _estimated(flat: Flat, cloud: list[Any]) -> Constants:
-    """Constants at points; ∇h has its slope where ω = ω*(θ), so μ_h is looked for there if ω* is known."""
+def _estimated(flat: Flat, cloud: list[Any]) -> Constants | None:
+    """Constants at points, or None where some derivative is not finite there.
+
+    ∇h has its slope where ω = ω*(θ), so μ_h is looked for there if ω* is known.
+    """
     root = flat.omega_star()
     at_root = [] if root is None else [(theta, root(theta)) for theta, _ in cloud]
 
@@ -135,6 +146,8 @@ def _estimated(flat: Flat, cloud: list[Any]) -> Constants:
 
     jacobian = jax.jit(jax.jacfwd(batches, argnums=(0, 1)))
     seen = [[jax.tree.map(np.asarray, jacobian(*point)) for point in points] for points in (cloud, at_root)]
+    if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(seen)):
+        return None
 
     def worst(pick: Any) -> Numbers:
         free, tied = ([_linear(*jax.tree.map(pick, one)) for one in group] for group in seen)
