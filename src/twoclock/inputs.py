@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import itertools
 import math
 import numbers
@@ -20,6 +21,7 @@ T = TypeVar("T")
 _HORIZON = 2**31 - 1
 _INTEGER = 80  # bytes of one in a list, and of its row in a table
 _LONGEST_STREAM = 10_000_000  # an iterator that gives more may never end
+_SUM_TOLERANCE = 1e-6  # a table kept in float32 passes
 
 
 def check_problem(problem: object) -> ProblemSource:
@@ -147,16 +149,25 @@ def pick(found: Mapping[str, T], name: str, what: str) -> T:
     raise InputError(f"`{what}` has no {name!r}; {hint}")
 
 
-def number(name: str, value: Any, least: int, *, above: bool = False) -> float:
-    """The value as a float that is at least ``least``, or above it."""
-    try:
-        new = float(value)
-    except (TypeError, ValueError):
-        raise InputError(f"`{name}` must be one number, got {value!r}") from None
-    if not np.isfinite(new) or new < least or (above and new == least):
-        raise InputError(
-            f"`{name}` must be a finite number {'above' if above else 'of at least'} {least:g}, got {new:g}"
-        )
+def number(
+    name: str,
+    value: Any,
+    least: float | int = -math.inf,
+    most: float | int = math.inf,
+    *,
+    above: bool = False,
+    below: bool = False,
+    remedy: str = "",
+) -> float:
+    """The value as a float from ``least`` to ``most``, ``above`` the one and ``below`` the other if so wished."""
+    new = _real(name, value)
+    if not least <= new <= most or (above and new == least) or (below and new == most) or not math.isfinite(new):
+        if math.isfinite(most):
+            rule = f"lie in {'(' if above else '['}{least:g}, {most:g}{')' if below else ']'}"
+        else:
+            bound = "" if least == -math.inf else f" {'above' if above else 'of at least'} {least:g}"
+            rule = f"be a finite number{bound}"
+        raise InputError(f"`{name}` must {rule}, got {new:g}" + (f"; {remedy}" if remedy else ""))
     return new
 
 
@@ -176,17 +187,115 @@ def check_number(what: str, value: Any, rule: Callable[[float], bool], words: st
         raise InputError(f"`{what}` must {words}, got {float(value):g}" + (f"; {remedy}" if remedy else ""))
 
 
-def matrix(name: str, value: Any) -> np.ndarray:
-    """The value as a float64 matrix, or a complaint about ``name``."""
+def _real(name: str, value: Any) -> float:
+    """One number. Text is none, though Python would read it, nor are truth values and arrays."""
+    kind = getattr(value, "dtype", None)
+    if isinstance(value, jax.core.Tracer):
+        raise InputError(
+            f"`{name}` must be one number, got a traced value; a problem is made, as in `forest()`, before it is solved"
+        )
+    plain = isinstance(value, numbers.Real) if kind is None else np.ndim(value) == 0 and np.dtype(kind).kind in "iuf"
+    if not plain or isinstance(value, bool):
+        raise InputError(f"`{name}` must be one number, got {value!r:.60}")
+    return float(value)
+
+
+def whole(name: str, value: Any, least: int = 1, most: int | None = None) -> int:
+    """The value as an integer from ``least`` to ``most``."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        got = "a traced value" if isinstance(value, jax.core.Tracer) else f"{value!r:.60}"
+        raise InputError(f"`{name}` must be a whole number, got {got}; try {least}")
+    if value < least or (most is not None and value > most):
+        raise InputError(
+            f"`{name}` must be at least {least}, got {value}"
+            if most is None
+            else f"`{name}` must be a whole number from {least} to {most:,}, got {value}"
+        )
+    return int(value)
+
+
+def choice(name: str, value: Any, options: Iterable[str]) -> str:
+    """The value, which must be one of the words."""
+    words = list(options)
+    if not isinstance(value, str) or value not in words:
+        listed = " or ".join(filter(None, (", ".join(map(repr, words[:-1])), repr(words[-1]))))
+        raise InputError(f"`{name}` must be {listed}, got {value!r:.60}")
+    return value
+
+
+def function(name: str, value: Any, *arguments: str) -> None:
+    """Complain unless the value is a function that can be called with these positional arguments."""
+    if not callable(value):
+        raise InputError(f"`{name}` must be a function, got {type(value).__name__}")
     try:
-        matrix = np.array(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError(f"`{name}` must be a matrix of numbers, got {type(value).__name__}") from None
-    if matrix.ndim != 2 or not matrix.size:
-        raise InputError(f"`{name}` must be a matrix, got shape {matrix.shape}; write a column as [[a], [b]]")
-    if not np.isfinite(matrix).all():
-        raise InputError(f"`{name}` must be finite, got an entry that is not")
-    return matrix
+        signature = inspect.signature(value)
+    except (TypeError, ValueError):  # some built-in functions do not say what they take
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError:
+        raise InputError(f"`{name}` must be a function of ({', '.join(arguments)}), got one of {signature}") from None
+
+
+def array(name: str, value: Any, what: str = "an array of numbers") -> np.ndarray:
+    """The value as a finite float64 array. Text is no number, though NumPy would read it."""
+    try:
+        given = np.asarray(value)
+        text = given.dtype == object and any(isinstance(entry, (str, bytes)) for entry in given.flat)
+        if value is None or text or given.dtype.kind not in "biufO":
+            raise TypeError
+        new = given.astype(np.float64)
+    except (TypeError, ValueError):  # what JAX raises for a tracer is a TypeError too
+        raise InputError(f"`{name}` must be {what}, got {type(value).__name__}") from None
+    if not np.isfinite(new).all():
+        raise InputError(f"`{name}` must be finite, got {new[~np.isfinite(new)].flat[0]}")
+    return new
+
+
+def laws(name: str, table: np.ndarray, row: str) -> np.ndarray:
+    """The table with rows, along the last axis, that are probability laws; scaled to sum to 1 in double precision."""
+    if (table < 0).any():
+        where = tuple(map(int, np.argwhere(table < 0)[0]))
+        raise InputError(f"`{name}` must hold probabilities, got {table[where]:g} at {list(where)}")
+    sums = table.sum(axis=-1)
+    wrong = np.abs(sums - 1) > _SUM_TOLERANCE
+    if wrong.any():
+        at = tuple(map(int, np.argwhere(wrong)[0]))
+        index = ", ".join(map(str, at))
+        raise InputError(f"`{name}[{index}]` must sum to 1, got {sums[at]:.6g}; each row {row} is a probability law")
+    return table / sums[..., None]
+
+
+def law(name: str, value: Any, states: int, remedy: str) -> np.ndarray:
+    """The value as a probability law over the states."""
+    new = array(name, value)
+    fits = new.shape == (states,)
+    if not fits or (new < 0).any() or abs(new.sum() - 1) > _SUM_TOLERANCE:
+        negative = "a negative entry" if (new < 0).any() else f"a sum of {new.sum():.6g}"
+        got = negative if fits else f"the shape {new.shape}"
+        raise InputError(
+            f"`{name}` must be a law over the {states} states, not negative and with sum 1, got {got}; {remedy}"
+        )
+    return new / new.sum()
+
+
+def start_of(name: str, tree: Any, *, may_be_empty: bool = False) -> None:
+    """Complain unless the start of a variable is a pytree of numbers."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    if not leaves and not may_be_empty:
+        raise InputError(f"`{name}` must hold at least one number, got {tree!r:.60}; try np.zeros(1)")
+    for path, leaf in leaves:
+        if not (hasattr(leaf, "dtype") or isinstance(leaf, numbers.Real)) or isinstance(leaf, bool):
+            where, hint = name + jax.tree_util.keystr(path), "call it first" if callable(leaf) else "write 0.0 or so"
+            raise InputError(f"`{where}` must be a number or an array, got {type(leaf).__name__}; {hint}")
+
+
+def matrix(name: str, value: Any) -> np.ndarray:
+    """The value as a finite float64 matrix."""
+    new = array(name, value, "a matrix of numbers")
+    if new.ndim != 2 or not new.size:
+        raise InputError(f"`{name}` must be a matrix, got shape {new.shape}; write a column as [[a], [b]]")
+    return new
 
 
 def definite(name: str, value: np.ndarray, floor: float) -> None:
@@ -200,10 +309,26 @@ def definite(name: str, value: np.ndarray, floor: float) -> None:
 
 
 def stabilisable(A: np.ndarray, B: np.ndarray) -> None:
-    """Complain unless some gain stabilises. Hautus: B must move every eigenvalue that is not inside the circle."""
+    """Complain unless some gain stabilises."""
+    if (mode := _lasting_mode_without(A, B)) is not None:
+        raise InputError(f"`(A, B)` must be stabilisable: no gain moves the mode {mode:.4g} of `A`")
+
+
+def detectable(A: np.ndarray, Q: np.ndarray) -> None:
+    """Complain unless what does not decay by itself costs something."""
+    if (mode := _lasting_mode_without(A.T, Q)) is not None:
+        raise InputError(
+            f"`(A, Q)` must be detectable: the mode {mode:.4g} of `A` does not decay and costs nothing; give it some "
+            "weight in `Q`"
+        )
+
+
+def _lasting_mode_without(A: np.ndarray, B: np.ndarray) -> complex | float | None:
+    """An eigenvalue of A on or outside the unit circle that B does not reach, by Hautus's test, or None."""
     n = len(A)
     for mode in np.linalg.eigvals(A):
         if abs(mode) >= 1 - 1e-12:
             singular = np.linalg.svd(np.hstack([A - mode * np.eye(n), B]), compute_uv=False)
             if singular[n - 1] <= 1e-10 * singular[0]:
-                raise InputError(f"`(A, B)` must be stabilisable: no gain moves the mode {mode:.4g} of `A`")
+                return complex(mode) if np.imag(mode) else float(np.real(mode))
+    return None

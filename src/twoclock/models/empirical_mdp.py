@@ -8,8 +8,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from twoclock.core import InputError, PyTree, pytree, static
-from twoclock.inputs import number
+from twoclock.core import PyTree, pytree, static
+from twoclock.inputs import number, whole
 from twoclock.models.soft import SoftMdp
 
 Array = Any
@@ -41,12 +41,8 @@ class EmpiricalMdp:
 
     def __post_init__(self) -> None:
         for name in ("states", "actions"):
-            if getattr(self, name) < 1:
-                raise InputError(f"`{name}` must be at least 1, got {getattr(self, name)}")
-        gamma = number("gamma", self.gamma, 0)
-        if gamma >= 1:
-            raise InputError(f"`gamma` must lie in [0, 1), got {gamma:g}")
-        object.__setattr__(self, "gamma", np.float64(gamma))
+            whole(name, getattr(self, name))
+        object.__setattr__(self, "gamma", np.float64(number("gamma", self.gamma, 0, 1, below=True)))
         object.__setattr__(self, "temp", np.float64(number("temp", self.temp, 0)))
 
     @property
@@ -60,7 +56,7 @@ class EmpiricalMdp:
         gamma = jnp.asarray(self.gamma) if x.gamma is None else x.gamma
         pair = x.s * self.actions + x.a
         visits = _one_at(pair, jnp.ones_like(gamma), (self.states, self.actions))
-        following = _one_at(pair * self.states + x.t, gamma, (self.states, self.actions, self.states))
+        following = _one_at(pair * self.states + x.next_state, gamma, (self.states, self.actions, self.states))
         return {"visits": visits, "reward": x.r * visits, "next": following}
 
     def solve(self, mean: PyTree) -> tuple[Array, Array]:

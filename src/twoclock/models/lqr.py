@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from twoclock.core import InputError, pytree
-from twoclock.inputs import definite, matrix, stabilisable
+from twoclock.inputs import definite, detectable, matrix, stabilisable
 from twoclock.models.equations import lyapunov, riccati
 from twoclock.models.precision import in_float64
 
@@ -31,7 +31,8 @@ class Lqr:
 
     Args:
         A, B: the plant, n×n and n×m; the pair must be stabilisable.
-        Q, R: the cost, symmetric positive definite.
+        Q: the cost of states, symmetric positive semidefinite; (A, Q) must be detectable: what does not decay costs.
+        R: the cost of actions, symmetric positive definite.
         noise: the covariance Ψ of w, symmetric positive semidefinite; the identity by default.
 
     >>> import twoclock as tc
@@ -65,9 +66,10 @@ class Lqr:
         ):
             if value.shape != want:
                 raise InputError(f"`{name}` has shape {value.shape} and `{other}` {shape}: `{name}` must be {want}")
-        for name, value, floor in (("Q", Q, 0.0), ("R", R, 0.0), ("noise", noise, -1e-12)):
+        for name, value, floor in (("Q", Q, -1e-12), ("R", R, 0.0), ("noise", noise, -1e-12)):
             definite(name, value, floor)
         stabilisable(A, B)
+        detectable(A, Q)
         for name, value in (("A", A), ("B", B), ("Q", Q), ("R", R), ("noise", noise)):
             object.__setattr__(self, name, value)
 

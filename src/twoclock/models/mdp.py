@@ -7,12 +7,10 @@ from typing import Any
 import numpy as np
 
 from twoclock.core import InputError, pytree
-from twoclock.inputs import number
+from twoclock.inputs import array, law, laws, number
 from twoclock.models.soft import LEAST, SoftMdp
 
 Array = Any  # a NumPy array; a tracer where a problem is drawn per seed
-
-_SUM_TOLERANCE = 1e-6  # a table kept in float32 passes; its rows are then scaled to sum to 1
 
 
 @pytree
@@ -37,10 +35,10 @@ class Mdp:
     gamma: Array
 
     def __post_init__(self) -> None:
-        P, r, gamma = (as_floats(getattr(self, name), name) for name in ("P", "r", "gamma"))
+        P, r, gamma = (array(name, getattr(self, name)) for name in ("P", "r", "gamma"))
         if P.ndim != 3 or P.shape[0] != P.shape[2] or 0 in P.shape:
             raise InputError(f"`P` must have the shape (states, actions, states), got {P.shape}; index it P[s, a, s']")
-        P = _laws(P, "P", "P[s, a]")
+        P = laws("P", P, "P[s, a]")
         if r.shape not in (P.shape[:2], P.shape):
             raise InputError(f"`r` must have the shape {P.shape[:2]} or {P.shape} to go with `P`, got {r.shape}")
         try:
@@ -66,12 +64,12 @@ class Mdp:
 
     def policy(self, policy: Any, name: str = "policy") -> Array:
         """The policy as an array π[s, a], or a complaint that names the row."""
-        pi = as_floats(policy, name)
+        pi = array(name, policy)
         if pi.shape != (self.states, self.actions):
             raise InputError(
                 f"`{name}` must have the shape {(self.states, self.actions)} (states, actions), got {pi.shape}"
             )
-        return _laws(pi, name, f"{name}[s]")
+        return laws(name, pi, f"{name}[s]")
 
     def chain(self, policy: Array) -> Array:
         """The state chain under a policy, P_π[s, s'] = Σ_a π(a|s) P(s'|s, a)."""
@@ -120,15 +118,7 @@ class Mdp:
             if not 0 <= start < self.states:
                 raise InputError(f"`start` must be a state from 0 to {self.states - 1} or a law over them, got {start}")
             return np.eye(self.states)[start]
-        rho = as_floats(start, "start")
-        if rho.shape != (self.states,) or not (rho >= 0).all() or abs(rho.sum() - 1) > _SUM_TOLERANCE:
-            got = f"the shape {rho.shape}" if rho.shape != (self.states,) else f"a sum of {rho.sum():.6g}"
-            got = "a negative entry" if rho.shape == (self.states,) and (rho < 0).any() else got
-            raise InputError(
-                f"`start` must be a law over the {self.states} states, not negative and with sum 1, got {got}; "
-                "leave it out for the uniform law"
-            )
-        return rho / rho.sum()
+        return law("start", start, self.states, "leave it out for the uniform law")
 
     @property
     def over(self) -> Array:
@@ -168,7 +158,7 @@ class Mdp:
 
     def soft_gradient(self, logits: Any, temp: Any, start: Any = None) -> Array:
         """∂J_τ/∂θ(s, a) of π = softmax θ at θ = logits."""
-        theta = as_floats(logits, "logits")
+        theta = array("logits", logits)
         if theta.shape != (self.states, self.actions):
             raise InputError(
                 f"`logits` must have the shape {(self.states, self.actions)} (states, actions), got {theta.shape}"
@@ -221,27 +211,3 @@ def _eliminate(chain: Array) -> Array:
     for k in range(1, n):
         law[k] = law[:k] @ P[:k, k]
     return law / law.sum()
-
-
-def as_floats(value: Any, name: str) -> Array:
-    """The value as a finite float64 array, or a complaint."""
-    try:
-        array = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError(f"`{name}` must be an array of numbers, got {type(value).__name__}") from None
-    if not np.isfinite(array).all():
-        raise InputError(f"`{name}` must be finite, got {array[~np.isfinite(array)].flat[0]}")
-    return array
-
-
-def _laws(table: Array, name: str, row: str) -> Array:
-    if (table < 0).any():
-        where = tuple(map(int, np.argwhere(table < 0)[0]))
-        raise InputError(f"`{name}` must hold probabilities, got {table[where]:g} at {list(where)}")
-    sums = table.sum(axis=-1)
-    wrong = np.abs(sums - 1) > _SUM_TOLERANCE
-    if wrong.any():
-        at = tuple(map(int, np.argwhere(wrong)[0]))
-        index = ", ".join(map(str, at))
-        raise InputError(f"`{name}[{index}]` must sum to 1, got {sums[at]:.6g}; each row {row} is a probability law")
-    return table / sums[..., None]

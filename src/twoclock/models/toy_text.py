@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from twoclock.core import InputError
-from twoclock.models.mdp import Mdp, as_floats
+from twoclock.inputs import array, number
+from twoclock.models.mdp import Mdp
 
 Array = Any
 
@@ -39,9 +40,8 @@ def from_gymnasium(env: Any, gamma: float = 0.95, **options: Any) -> tuple[Mdp, 
             f"`env` must have a table `unwrapped.P` and an `initial_state_distrib`, as Gymnasium's toy-text "
             f"environments have, got {type(env).__name__}; for others give `Mdp(P, r, gamma)`"
         )
-    if not 0 <= gamma <= 1:
-        raise InputError(f"`gamma` must lie in [0, 1], got {gamma:g}")
-    rho = as_floats(start, "env.initial_state_distrib")
+    gamma = number("gamma", gamma, 0, 1)
+    rho = array("env.initial_state_distrib", start)
     states, actions = len(table), len(table[0])
     P, earned, ended = (np.zeros((states, actions, states)) for _ in range(3))
     for s, row in table.items():

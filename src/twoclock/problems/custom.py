@@ -8,7 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from twoclock.core import InputError, Key, Operator, PyTree, pytree, static
+from twoclock.core import Key, Operator, PyTree, pytree, static
+from twoclock.inputs import function, start_of
 
 __all__ = ["custom"]
 
@@ -73,7 +74,13 @@ def custom(
     >>> bool(result.summary("error")["mean"].iloc[-1] < 0.1)
     True
     """
-    for name, value in {"F": F, "G": G, "noise": noise}.items():
-        if not callable(value):
-            raise InputError(f"`custom({name}=…)` must be a function, got {type(value).__name__}")
+    function("custom(F=…)", F, "theta", "omega", "x")
+    function("custom(G=…)", G, "theta", "omega", "x")
+    function("custom(noise=…)", noise, "key")
+    if draw is not None:
+        function("custom(draw=…)", draw, "u", "theta", "env")
+    if measure is not None:
+        function("custom(measure=…)", measure, "theta", "omega")
+    start_of("theta", theta)
+    start_of("omega", omega, may_be_empty=True)
     return Custom(theta, omega, env, F, G, noise, draw, measure)

@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from twoclock.core import InputError, Key, pytree
+from twoclock.core import Key, pytree
+from twoclock.inputs import number, whole
 from twoclock.trees import sqnorm
 
 __all__ = ["quadratic"]
@@ -105,15 +106,13 @@ def quadratic(
     >>> round(quadratic(dim=3, mu_h=0.25).constants()["mu_h"], 12)
     0.25
     """
-    if dim < 1:
-        raise InputError(f"`dim` must be at least 1, got {dim}")
+    whole("dim", dim)
+    number("top", top, 0, above=True)
     for name, value in {"mu_h": mu_h, "mu_g": mu_g}.items():
-        if not 0 < value <= top:
-            raise InputError(f"`{name}` must lie in (0, top={top:g}], got {value:g}")
+        number(name, value, 0, top, above=True, remedy=f"top={top:g} is the largest eigenvalue")
     for name, value in {"rotation": rotation, "coupling": coupling, "sigma": sigma}.items():
-        if not 0 <= value < np.inf:
-            raise InputError(f"`{name}` must be a finite number that is not negative, got {value:g}")
-    rng = np.random.default_rng(seed)
+        number(name, value, 0)
+    rng = np.random.default_rng(whole("seed", seed, 0))
 
     def spectrum(low: float) -> np.ndarray:
         basis, _ = np.linalg.qr(rng.standard_normal((dim, dim)))

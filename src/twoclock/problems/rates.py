@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from twoclock.core import InputError, Key, pytree, static
+from twoclock.core import Key, pytree, static
+from twoclock.inputs import choice, number, whole
 
 __all__ = ["Rates", "rates"]
 
@@ -116,14 +117,9 @@ def rates(
 
     Reference: Zeng & Doan, Table 1; the PL function is that of Karimi, Nutini & Schmidt 2016.
     """
-    if h not in _SHAPES:
-        raise InputError(f"`rates(h=…)` must be one of {', '.join(_SHAPES)}, got {h!r}")
-    if coupling not in ("smooth", "kinked"):
-        raise InputError(f"`rates(coupling=…)` must be 'smooth' or 'kinked', got {coupling!r}")
-    if not (isinstance(dim, int) and dim >= 1):
-        raise InputError(f"`rates(dim=…)` must be a whole number from 1 on, got {dim}")
-    if not (np.isfinite(noise) and noise >= 0):
-        raise InputError(f"`rates(noise=…)` must be finite and not negative, got {noise}; it is a standard deviation")
-    if not np.isfinite(start):
-        raise InputError(f"`rates(start=…)` must be finite, got {start}")
+    choice("rates(h=…)", h, _SHAPES)
+    choice("rates(coupling=…)", coupling, ("smooth", "kinked"))
+    whole("rates(dim=…)", dim)
+    number("rates(noise=…)", noise, 0, remedy="it is a standard deviation")
+    number("rates(start=…)", start)
     return Rates(np.full(dim, start / np.sqrt(dim)), np.float64(noise), h, coupling)

@@ -12,11 +12,8 @@ Hübschle-Schneider & Sanders, *Parallel weighted random sampling*, 2022.
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from twoclock.core import InputError
 
@@ -43,17 +40,6 @@ def lookup(table: jax.Array, row: tuple[jax.Array, ...], bits: jax.Array) -> jax
     word = table[(*row, column.astype(jnp.int32))]
     threshold, alias = word >> shift, word & ((jnp.uint32(1) << shift) - jnp.uint32(1))
     return jnp.where(height < threshold, column, alias).astype(jnp.int32)
-
-
-def sampled_law(table: Any) -> np.ndarray:
-    """The law that each row of a table samples, exactly: its columns added up."""
-    n = table.shape[-1]
-    shift = _alias_bits(n)
-    words = np.asarray(table).astype(np.int64).reshape(-1, n)
-    own = (words >> shift) / 2.0 ** (31 - shift)
-    law = own.copy()
-    np.add.at(law, (np.arange(len(law))[:, None], words & (2**shift - 1)), 1 - own)
-    return (law / n).reshape(table.shape)
 
 
 def _one_table(law: jax.Array) -> jax.Array:

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from twoclock.core import InputError, Key, PyTree, pytree, static
+from twoclock.inputs import whole
 
 _ROUNDS = 16
 _SALTS = np.asarray([(0x9E3779B9 * (2 * r + 1)) & 0xFFFFFFFF for r in range(_ROUNDS)], np.uint32)
@@ -73,10 +74,7 @@ class Minibatches:
     def __post_init__(self) -> None:
         object.__setattr__(self, "data", jax.tree.map(np.asarray, self.data))
         items = common_length(self.data, "data")
-        if not isinstance(self.size, int) or not 1 <= self.size <= items:
-            raise InputError(
-                f"`size` must be a whole number from 1 to the {items} items of the data, got {self.size!r}"
-            )
+        whole("size", self.size, 1, items)
 
     @property
     def items(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -16,13 +17,46 @@ Array = Any
 
 
 class Transition(NamedTuple):
-    """One sample: states s and s', the importance ratio ρ = π(a|s)/b(a|s), the reward and the discount."""
+    """One sample: the states s and s', the importance ratio ρ = π(a|s)/b(a|s), the reward and the discount."""
 
     s: Array
-    t: Array
+    next_state: Array
     rho: Array
     r: Array
     gamma: Array  # None where the discount is one number for all
+
+    @property
+    def t(self) -> Array:
+        """The old name of ``next_state``."""
+        return self.next_state
+
+    @classmethod
+    def read(cls, sample: Any) -> Transition:
+        """The transition that a dict, or any object, with these names holds; s' may also be called ``t``."""
+        if isinstance(sample, cls):
+            return sample
+        known = sample if isinstance(sample, Mapping) else _Attributes(sample)
+        found = {name: known[name] for name in cls._fields if name in known}
+        if "next_state" not in found and "t" in known:
+            found["next_state"] = known["t"]
+        if missing := [name for name in cls._fields if name not in found]:
+            raise InputError(
+                f"`x` must be a sample with {', '.join(cls._fields)}, by name or as a dict; it has no {missing[0]}"
+            )
+        return cls(**found)
+
+
+class _Attributes:
+    """The attributes of an object, looked up like the entries of a dict."""
+
+    def __init__(self, of: object) -> None:
+        self.of = of
+
+    def __contains__(self, name: str) -> bool:
+        return hasattr(self.of, name)
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self.of, name)
 
 
 @pytree

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from twoclock.core import InputError
+from twoclock.inputs import choice
 from twoclock.theory import paper, tight
 from twoclock.theory.certificate import Certificate
-from twoclock.theory.inputs import Given, checked, whole
+from twoclock.theory.inputs import Given, checked, whole_steps
 
 PROOFS = {"tight": tight.certificate, "paper": paper.certificate}
 
@@ -53,8 +54,7 @@ def certify(
     Reference: Zeng & Doan, Theorems 1–3, with the repairs and the tight proof of docs/certificates.md.
     """
     known, notes = checked(structure, L, mu_h, mu_g, noise)
-    if proof not in PROOFS:
-        raise InputError(f"`certify(proof=…)` must be one of {', '.join(PROOFS)}, got {proof!r}")
+    choice("certify(proof=…)", proof, PROOFS)
     certificate = _prove(PROOFS[proof], structure, known)
     for condition in certificate.conditions:
         if not condition.holds:
@@ -63,7 +63,7 @@ def certify(
                 "the constants are too far apart for double precision"
             )
     if horizon is not None:
-        notes += _seen_from(certificate, whole("horizon", horizon))
+        notes += _seen_from(certificate, whole_steps("horizon", horizon))
     return dataclasses.replace(certificate, notes=notes)
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from twoclock.core import InputError, Schedule
 from twoclock.methods import Fast
 from twoclock.theory import paper, rate, tight
-from twoclock.theory.inputs import checked, whole
+from twoclock.theory.inputs import checked, whole_steps
 
 Array = NDArray[np.float64]
 Steps = tuple[Array, Array, Array]
@@ -131,7 +131,7 @@ def check(
         raise InputError(f"`check(method=…)` must have order='paper', got {method.order!r}; the proofs know no other")
     known = (structure, *given.scaled()[:3])
     lams = [lam for lam in (method.lam, method.lam_g) if lam is not None]
-    grid = np.unique(np.r_[0, np.geomspace(1, whole("horizon", horizon), _POINTS).round()])
+    grid = np.unique(np.r_[0, np.geomspace(1, whole_steps("horizon", horizon), _POINTS).round()])
     n0 = rate.first_n(lams, structure, _values)
 
     def given_steps(k: Array, lam: np.ufunc = np.minimum) -> Steps:
@@ -157,12 +157,15 @@ def check(
             lam = given_steps(k, np.maximum)[2]
             return rate.conditions(structure, name, fall(k), promised, lam, lam0, k + n0, n0)
 
-        return [(text, lambda k, i=i: sides(k)[i][1:]) for i, (text, *_) in enumerate(sides(grid[:1]))]
+        def side(i: int) -> Side:
+            return lambda k: sides(k)[i][1:]
+
+        return [(text, side(i)) for i, (text, *_) in enumerate(sides(grid[:1]))]
 
     def margin(k: Array) -> tuple[Any, Any]:
         positive = np.finfo(float).tiny  # so that ≤ means <
         return positive, np.array(
-            [tight.margin(*known[:1], s, *known[1:])[0] for s in zip(*scaled_steps(k), strict=True)]
+            [tight.margin(structure, s, *known[1:])[0] for s in zip(*scaled_steps(k), strict=True)]
         )
 
     some = grid[:: _POINTS // 20]

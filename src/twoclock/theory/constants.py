@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from twoclock.core import InputError
+from twoclock.inputs import choice, number, whole
 from twoclock.theory.certificate import METRICS, Start
 from twoclock.theory.flat import Flat
 
@@ -56,9 +57,9 @@ def constants(problem: Any, *, samples: int = 2048, points: int = 8, radius: flo
     """L, μ_h, μ_G and the noise level of a problem.
 
     A problem that offers ``constants()`` is believed. One whose exact means ``mean_F`` and ``mean_G`` are affine has L,
-    μ_h and μ_G from their matrices, exactly; its noise level, the larger of those at the start and at the solution, is
-    exact if it offers ``outcomes() -> (probabilities, samples)`` and else sampled. For any other problem all four come
-    from Jacobians and variances of sample means at random points around the start, and are marked as estimates.
+    μ_h and μ_G from their matrices, exactly; its noise level is sampled, the larger of those at the start and at the
+    solution. For any other problem all four come from Jacobians and variances of sample means at random points around
+    the start, and are marked as estimates.
 
     Args:
         problem: a problem, or a function of a key that makes one.
@@ -71,8 +72,9 @@ def constants(problem: Any, *, samples: int = 2048, points: int = 8, radius: flo
     >>> print(tc.theory.constants(tc.problems.rates("strongly-convex", noise=0.5)))
     L=1.45, mu_h=1, mu_g=1, noise=0.25
     """
-    if samples < 2 * _BATCHES or points < 1 or not radius > 0:
-        raise InputError(f"`constants` must have samples ≥ {2 * _BATCHES}, points ≥ 1 and radius > 0")
+    whole("samples", samples, 2 * _BATCHES)
+    whole("points", points)
+    number("radius", radius, 0, above=True)
     with jax.enable_x64(True):
         flat = Flat(problem, seed, samples)
         if hasattr(flat.problem, "constants"):
@@ -96,12 +98,13 @@ def constants(problem: Any, *, samples: int = 2048, points: int = 8, radius: flo
 
 def start(problem: Any, structure: str, *, seed: int = 0, samples: int = 2048) -> Start:
     """Where ``Fast`` starts on a problem whose truth is known: the argument that ``Certificate.bound`` asks for."""
+    choice("structure", structure, METRICS)
     with jax.enable_x64(True):
         flat = Flat(problem, seed, samples)
         metric = "error" if structure == "strongly-convex" else "gap"
         measure = getattr(flat.problem, "measure", None)
         found = measure(flat.theta_of(flat.theta0), flat.omega_of(flat.omega0)) if measure else {}
-        if structure not in METRICS or metric not in found or "tracking" not in found:
+        if metric not in found or "tracking" not in found:
             raise InputError(
                 f"`start` needs a problem that measures `{metric}` and `tracking`; give four numbers instead"
             )
@@ -125,10 +128,8 @@ def _affine(flat: Flat, cloud: list[Any]) -> Constants | None:
     move = np.linalg.lstsq(np.block([[A, B], [C, M]]), -shift, rcond=None)[0]
     solution = cloud[0][0] + move[: len(A)], cloud[0][1] + move[len(A) :]
     noise, spread = _noise(flat, [cloud[0], solution])
-    exact = _NAMES if flat.finite else _NAMES[:3]
     found = _linear(*first)
-    errors = {} if flat.finite else {"noise": spread}
-    return Constants(found["L"], found["mu_h"], found["mu_g"], noise, exact=exact, spread=errors)
+    return Constants(found["L"], found["mu_h"], found["mu_g"], noise, exact=_NAMES[:3], spread={"noise": spread})
 
 
 def _estimated(flat: Flat, cloud: list[Any]) -> Constants | None:

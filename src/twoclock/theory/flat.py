@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
+from twoclock.core import InputError, Problem
 from twoclock.engine.keys import instance_key, start_key, step_key
 
 Pair = tuple[Any, Any]
@@ -18,14 +19,18 @@ class Flat:
     """θ and ω as vectors; the start, the means (exact where the problem offers them) and the samples of F and G."""
 
     def __init__(self, problem: Any, seed: int, samples: int) -> None:
-        self.problem = problem if hasattr(problem, "init") else problem(instance_key(seed))
+        if not isinstance(problem, Problem) and not callable(problem):
+            raise InputError(
+                "`problem` must have init, noise, draw, F and G, or be a function of a key that makes one; "
+                f"got {type(problem).__name__}"
+            )
+        self.problem: Any = problem if isinstance(problem, Problem) else problem(instance_key(seed))
         theta, omega, self.env = self.problem.init(start_key(seed))
         theta, omega = jax.tree.map(lambda leaf: jnp.asarray(leaf, float), (theta, omega))
         self.theta0, self.theta_of = ravel_pytree(theta)
         self.omega0, self.omega_of = ravel_pytree(omega)
         self.noise = jax.vmap(lambda k: self.problem.noise(step_key(seed, k)))(jnp.arange(samples))
         self.exact = hasattr(self.problem, "mean_F") and hasattr(self.problem, "mean_G")
-        self.finite = hasattr(self.problem, "outcomes")
 
     def samples(self, theta: Any, omega: Any) -> Pair:
         """F and G on each sample along the problem's own chain, from the same randomness at every point."""
@@ -45,13 +50,7 @@ class Flat:
         return F.mean(0), G.mean(0)
 
     def variances(self, theta: Any, omega: Any) -> tuple[Pair, Pair]:
-        """E‖F−mean‖² and E‖G−mean‖² with their standard errors, zero where all outcomes can be summed."""
-        if self.finite:
-            weights, x = self.problem.outcomes()
-            a, b = self.theta_of(theta), self.omega_of(omega)
-            values = jax.vmap(lambda one: self._both(a, b, one))(x)
-            exact = [weights @ jnp.sum((v - (weights @ v)[None]) ** 2, axis=1) for v in values]
-            return (exact[0], exact[1]), (jnp.zeros(()), jnp.zeros(()))
+        """E‖F−mean‖² and E‖G−mean‖² with their standard errors."""
         values = self.samples(theta, omega)
         n = len(values[0])
         squares = [jnp.sum((v - v.mean(0, keepdims=True)) ** 2, axis=1) * (n / (n - 1)) for v in values]

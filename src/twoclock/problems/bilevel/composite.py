@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from twoclock import sampling
-from twoclock.core import InputError, Key, PyTree, pytree, static
+from twoclock.core import Key, PyTree, pytree, static
+from twoclock.inputs import function
 from twoclock.problems.bilevel import losses
 from twoclock.trees import difference
 
@@ -130,8 +131,7 @@ def composite(
     Reference: Wang, Fang & Liu, *Stochastic compositional gradient descent*, 2017; Ghadimi, Ruszczyński & Wang, 2020.
     """
     x, sampler = losses.floats(x, "x"), sampling.as_sampler(sampler)
-    if not callable(inner):
-        raise InputError(f"`inner` must be a function, got {type(inner).__name__}")
+    function("inner", inner, "x", "batch")
     with jax.enable_x64(True):
         of_inner, of_outer = losses.first_batch(sampler, ("inner_batch", "outer_batch"))
         value = jax.eval_shape(inner, losses.arrays(x), of_inner)

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from twoclock import sampling
-from twoclock.core import InputError, Key, PyTree, pytree, static
+from twoclock.core import Key, PyTree, pytree, static
+from twoclock.inputs import number
 from twoclock.problems.bilevel import curvature, losses
 from twoclock.trees import difference
 
@@ -106,6 +107,8 @@ def bilevel(
     v_scale: float | None = None,
     measure: Callable[[PyTree, PyTree], dict[str, Any]] | None = None,
     truth: Any = None,
+    *,
+    check: bool = True,
 ) -> Bilevel:
     """Minimise one loss at the minimiser of another, without a Hessian and without a loop inside the loop.
 
@@ -120,7 +123,8 @@ def bilevel(
 
     Args:
         outer: f, a function ``(x, y, outer_batch) -> scalar``, the mean over the batch.
-        inner: g, a function ``(x, y, inner_batch) -> scalar``, strongly convex in y.
+        inner: g, a function ``(x, y, inner_batch) -> scalar``, strongly convex in y. Where it is not, as a network's
+            loss, a warning says what was measured: y then finds a local minimum, and v follows where G allows it.
         sampler: ``key -> (inner_batch, outer_batch)``, or a pair of samplers (inner, outer) such as
             ``sampling.Minibatches(data, size)``.
         x: the start of the outer variable, any pytree of floats.
@@ -129,6 +133,7 @@ def bilevel(
             if None. It slows v down by the same factor. With 1 the standard method is SOBA.
         measure: ``measure(x, (y, v)) -> {name: scalar}``, recorded at the marks.
         truth: an object with ``h``, ``omega_star`` and ``measure``, where the answer is known.
+        check: measure whether ``inner`` is strongly convex; False spares the time and the warning.
 
     Ridge regression whose penalty is fitted to other data:
 
@@ -158,18 +163,24 @@ def bilevel(
         start = losses.arrays((x, y))
         losses.check_scalar(outer, "outer", *start, of_outer)
         losses.check_scalar(inner, "inner", *start, of_inner)
-        inner_probes, outer_probes = losses.probes(sampler, sum(np.size(leaf) for leaf in jax.tree.leaves(y)))
-        f, g = losses.mean_loss(outer, outer_probes), losses.mean_loss(inner, inner_probes)
-
-        def row(y: PyTree, v: PyTree) -> PyTree:
-            return difference(along(g, start[0], y, v)[1][1], jax.grad(f, 1)(start[0], y))
-
-        level = curvature.Inner(lambda y: g(start[0], y), row, start[1])
-        curvature.check_curved(*level.curvature(level.start), "inner", "add a term such as 1e-3·‖y‖² to it")
+        if v_scale is not None:
+            number("v_scale", v_scale, 0, above=True, remedy="leave it out to have it chosen")
+        level = _level(outer, inner, sampler, *start)
+        if check:
+            curvature.warn_of_flatness(level)
         if v_scale is None:
             v_scale = curvature.choose_v_scale(level)
-    if isinstance(v_scale, bool) or not np.ndim(v_scale) == 0 or not 0 < float(v_scale) < np.inf:
-        raise InputError(f"`v_scale` must be a positive number, got {v_scale!r}; leave it out to have it chosen")
     if truth is None and measure is not None:
         truth = losses.Truth(measure)
     return Bilevel(x, y, sampler, np.float64(v_scale), truth, outer, inner)
+
+
+def _level(outer: Loss, inner: Loss, sampler: Any, x: PyTree, y: PyTree) -> curvature.Inner:
+    """The mean inner problem at x, to be measured."""
+    inner_probes, outer_probes = losses.probes(sampler, sum(np.size(leaf) for leaf in jax.tree.leaves(y)))
+    f, g = losses.mean_loss(outer, outer_probes), losses.mean_loss(inner, inner_probes)
+
+    def row(y: PyTree, v: PyTree) -> PyTree:
+        return difference(along(g, x, y, v)[1][1], jax.grad(f, 1)(x, y))
+
+    return curvature.Inner(lambda y: g(x, y), row, y)

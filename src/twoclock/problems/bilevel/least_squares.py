@@ -7,7 +7,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from twoclock.core import InputError, pytree
+from twoclock.core import pytree
+from twoclock.inputs import number, whole
 from twoclock.problems.bilevel.hypergradient import Bilevel, bilevel
 from twoclock.problems.bilevel.minimax import Minimax, minimax
 from twoclock.sampling.minibatches import Minibatches
@@ -172,11 +173,7 @@ def _unit(rng: np.random.Generator, dim: int) -> np.ndarray:
 
 def _check(dim_x: int, dim_y: int, samples: int, batch: int, condition: float, noise: float) -> None:
     for name, value in {"dim_x": dim_x, "dim_y": dim_y, "samples": samples}.items():
-        if value < 1:
-            raise InputError(f"`{name}` must be at least 1, got {value}")
-    if not 1 <= batch <= samples:
-        raise InputError(f"`batch` must lie in 1 … samples={samples}, got {batch}")
-    if not 1 <= condition < np.inf:
-        raise InputError(f"`condition` must be at least 1, got {condition:g}")
-    if not 0 <= noise < np.inf:
-        raise InputError(f"`noise` must be a finite number that is not negative, got {noise:g}")
+        whole(name, value)
+    whole("batch", batch, 1, samples)
+    number("condition", condition, 1)
+    number("noise", noise, 0)

@@ -11,6 +11,7 @@ import numpy as np
 
 from twoclock import sampling
 from twoclock.core import InputError, Key, PyTree, pytree, static
+from twoclock.inputs import function
 
 # Numbers in the batches that a curvature is measured on, at most.
 _PROBE_NUMBERS = 1 << 22
@@ -29,8 +30,9 @@ def floats(tree: PyTree, name: str) -> PyTree:
 
     def one(leaf: Any) -> np.ndarray:
         array = np.asarray(leaf)
-        if not np.issubdtype(array.dtype, np.number) or not np.isfinite(array).all():
-            raise InputError(f"`{name}` must start from finite numbers, got {array.dtype} or NaN in it")
+        if array.dtype.kind not in "iuf" or not np.isfinite(array).all():
+            got = {"U": "text", "f": "NaN or infinity", "O": type(leaf).__name__}.get(array.dtype.kind, array.dtype)
+            raise InputError(f"`{name}` must start from finite numbers, got {got} in it")
         return array.astype(float) if not np.issubdtype(array.dtype, np.floating) else array
 
     found = jax.tree.map(one, tree)
@@ -62,9 +64,8 @@ def first_batch(sampler: Any, names: tuple[str, ...]) -> Any:
 
 
 def check_scalar(loss: Any, name: str, *args: PyTree) -> None:
-    """A loss is one number a batch."""
-    if not callable(loss):
-        raise InputError(f"`{name}` must be a function, got {type(loss).__name__}")
+    """A loss is one number a batch; its arguments are one or two variables and the batch."""
+    function(name, loss, *(("x", "y", "batch") if len(args) == 3 else ("omega", "batch")))
     out = jax.eval_shape(loss, *args)
     shape = getattr(out, "shape", None)
     if shape != ():

@@ -114,7 +114,7 @@ def minimax(
         losses.check_scalar(loss, "loss", *start, losses.first_batch(sampler, ("batch",)))
         mean = losses.mean_loss(loss, losses.probes(sampler, sum(np.size(leaf) for leaf in jax.tree.leaves(y))))
         level = curvature.Inner(lambda y: -mean(start[0], y), lambda y, v: y, start[1])
-        curvature.check_curved(*level.curvature(level.start), "loss", "subtract a term such as 1e-3·‖y‖² from it")
+        curvature.refuse_flat(level.curvature(level.start), "loss", "subtract a term such as 1e-3·‖y‖² from it")
     if truth is None and measure is not None:
         truth = losses.Truth(measure)
     return Minimax(x, y, sampler, truth, loss)

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from twoclock.core import InputError, Key, pytree, static
-from twoclock.models.mdp import Mdp, as_floats
+from twoclock.inputs import array, choice
+from twoclock.models.mdp import Mdp
 from twoclock.models.soft_truth import SoftTruth, soft_truth
 from twoclock.sampling.alias import alias_table, lookup
 from twoclock.sampling.transitions import entry
@@ -27,10 +28,15 @@ class Step(NamedTuple):
 
     s: Array
     a: Array
-    t: Array
+    next_state: Array
     r: Array
     gamma: Array  # None where the discount is one number for all
     horizon: Array  # None where the horizon is one number for all
+
+    @property
+    def t(self) -> Array:
+        """The old name of ``next_state``."""
+        return self.next_state
 
 
 @pytree
@@ -119,10 +125,10 @@ class EntropyMdp:
 
     def _delta(self, theta: Array, omega: Array, x: Step) -> Array:
         if self.features is None:
-            here, there = omega[x.s], omega[x.t]
+            here, there = omega[x.s], omega[x.next_state]
         else:
             Phi = jnp.asarray(self.features)
-            here, there = jnp.sum(Phi[x.s] * omega), jnp.sum(Phi[x.t] * omega)
+            here, there = jnp.sum(Phi[x.s] * omega), jnp.sum(Phi[x.next_state] * omega)
         gamma = jnp.asarray(self.gamma).reshape(()) if x.gamma is None else x.gamma
         bonus = jnp.asarray(self.temp)[x.s] * self._log_pi(theta, x.s)[x.a]
         return x.r - bonus + gamma * there - here
@@ -238,7 +244,7 @@ def entropy_mdp(
         policy_features, "policy_features", (mdp.states, mdp.actions)
     )  # fmt: skip
     shape = (mdp.states, mdp.actions) if Psi is None else Psi.shape[2:]
-    theta = np.zeros(shape) if theta0 is None else as_floats(theta0, "theta0")
+    theta = np.zeros(shape) if theta0 is None else array("theta0", theta0)
     if theta.shape != shape:
         what = "one entry a policy feature" if Psi is not None else "(states, actions)"
         raise InputError(f"`theta0` must have the shape {shape}, {what}, got {theta.shape}")
@@ -263,18 +269,19 @@ def entropy_mdp(
 
 
 def check_sampling(sampling: str) -> None:
-    if sampling not in ("restart", "stationary", "iid"):
-        raise InputError(f"`sampling` must be 'restart', 'stationary' or 'iid', got {sampling!r}")
+    choice("sampling", sampling, ("restart", "stationary", "iid"))
 
 
 def _features(value: Any, name: str, leading: tuple[int, ...]) -> Array:
     if value is None:
         return None
-    array = as_floats(value, name)
-    if array.ndim != len(leading) + 1 or array.shape[:-1] != leading or not array.shape[-1]:
-        what = "state" if len(leading) == 1 else "state and action"
-        raise InputError(f"`{name}` must have one vector a {what}, the shape {(*leading, 'd')}, got {array.shape}")
-    return array
+    table = array(name, value)
+    what = "state" if len(leading) == 1 else "state and action"
+    if table.ndim != len(leading) + 1 or table.shape[:-1] != leading or not table.shape[-1]:
+        raise InputError(f"`{name}` must have one vector a {what}, the shape {(*leading, 'd')}, got {table.shape}")
+    if not table.any():
+        raise InputError(f"`{name}` must not all be zero: they would tell no {what} from another")
+    return table
 
 
 def _choose(pi: Array, bits: Array) -> Array:

@@ -143,7 +143,7 @@ class Guard:
         rms = np.where(rms > 0, rms, 1.0)
         price = float(np.mean(c))
         odd = (rms > self.span) | (rms < 1 / self.span)
-        dear = not 1 / self.span**2 <= price <= self.span**2
+        dear = price > 0 and not 1 / self.span**2 <= price <= self.span**2
         return Bounds(
             K0=K0,
             limit=np.float64(self.limit),

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from twoclock.core import InputError, Key, pytree, static
-from twoclock.models.mdp import Mdp, as_floats
+from twoclock.inputs import array, choice, law, number
+from twoclock.models.mdp import Mdp
 from twoclock.models.projected_bellman import ProjectedBellman, projected_bellman
 from twoclock.sampling.transitions import Transition, Transitions, transitions
 
@@ -75,7 +76,7 @@ class PolicyEvaluation:
 
     def _phi(self, x: Transition) -> tuple[Array, Array]:
         features = jnp.asarray(self.features)
-        return features[x.s], features[x.t]
+        return features[x.s], features[x.next_state]
 
     def _delta(self, theta: Array, x: Transition) -> Array:
         phi, phi_next = self._phi(x)
@@ -162,7 +163,7 @@ def policy_evaluation(
     D = state_weights(mdp, b, weights, sampling)
     truth = projected_bellman(Phi, D, mdp.discounted_chain(pi), mdp.reward(pi), mdp.values(pi))
     sampler = transitions(mdp, pi, b, D, sampling)
-    start = np.zeros(Phi.shape[1]) if theta0 is None else as_floats(theta0, "theta0")
+    start = np.zeros(Phi.shape[1]) if theta0 is None else array("theta0", theta0)
     if start.shape != Phi.shape[1:]:
         raise InputError(f"`theta0` must have one entry a feature, the shape {Phi.shape[1:]}, got {start.shape}")
     return PolicyEvaluation(Phi, start, sampler, truth, truth.inverse(ridge), factor, ridge, operator)
@@ -170,19 +171,14 @@ def policy_evaluation(
 
 def checked(operator: str, sampling: str, ridge: float | None, factor: float) -> float:
     """The ridge to use, once the choices are known to make sense together."""
-    if operator not in ("td", "tdc", "gtd2", "tdrc"):
-        raise InputError(f"`operator` must be 'td', 'tdc', 'gtd2' or 'tdrc', got {operator!r}")
-    if sampling not in ("iid", "markov"):
-        raise InputError(f"`sampling` must be 'iid' or 'markov', got {sampling!r}")
+    choice("operator", operator, ("td", "tdc", "gtd2", "tdrc"))
+    choice("sampling", sampling, ("iid", "markov"))
     if ridge is not None and operator != "tdrc":
         raise InputError(f"`ridge` belongs to operator 'tdrc', got operator {operator!r}; leave it out")
     if ridge is None:
         ridge = 1.0 if operator == "tdrc" else 0.0
-    if not ridge >= 0:
-        raise InputError(f"`ridge` must not be negative, got {ridge:g}")
-    if not factor > 0:
-        raise InputError(f"`factor` must be positive, got {factor:g}")
-    return float(ridge)
+    number("factor", factor, 0, above=True)
+    return number("ridge", ridge, 0)
 
 
 def check_mdp(mdp: Any) -> None:
@@ -192,9 +188,11 @@ def check_mdp(mdp: Any) -> None:
 
 def matrix(features: Any, states: int) -> Array:
     """The features as an array with one row a state."""
-    Phi = as_floats(features, "features")
+    Phi = array("features", features)
     if Phi.ndim != 2 or len(Phi) != states or not Phi.shape[1]:
         raise InputError(f"`features` must have one row for each of the {states} states, got the shape {Phi.shape}")
+    if not Phi.any():
+        raise InputError("`features` must not all be zero: every θ would give the same values; try np.eye(states)")
     return Phi
 
 
@@ -204,7 +202,4 @@ def state_weights(mdp: Mdp, behaviour: Array, weights: Any, sampling: str) -> Ar
         return mdp.stationary(behaviour)
     if sampling == "markov":
         raise InputError("`weights` are for sampling 'iid': a chain has its own stationary law; leave them out")
-    D = as_floats(weights, "weights")
-    if D.shape != (mdp.states,) or not (D >= 0).all() or abs(D.sum() - 1) > 1e-6:
-        raise InputError(f"`weights` must be a law over the {mdp.states} states, not negative and with sum 1")
-    return D / D.sum()
+    return law("weights", weights, mdp.states, "leave them out for the behaviour's stationary law")

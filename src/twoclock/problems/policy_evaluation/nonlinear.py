@@ -11,6 +11,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from twoclock.core import InputError, Key, Operator, PyTree, pytree, static
+from twoclock.inputs import choice, function
 from twoclock.problems.policy_evaluation.linear import check_mdp, checked, state_weights
 from twoclock.sampling.transitions import Transition, Transitions, transitions
 from twoclock.trees import difference, pinv, sqnorm
@@ -22,8 +23,7 @@ Value = Callable[[PyTree, Any], Any]
 
 
 def value_operators(value: Value, operator: str = "tdc", factor: Any = 2.0) -> tuple[Operator, Operator]:
-    """F and G of a value function V_θ, for samples with the fields s, t (= s'), rho, r and gamma, wherever they come
-    from.
+    """F and G of a value function V_θ, for samples from anywhere: dicts or objects with s, next_state, rho, r, gamma.
 
         δ = r + γV_θ(s') − V_θ(s),   φ = ∇V_θ(s),   φ' = ∇V_θ(s')
 
@@ -41,19 +41,20 @@ def value_operators(value: Value, operator: str = "tdc", factor: Any = 2.0) -> t
     Reference: Maei et al., *Convergent temporal-difference learning with arbitrary smooth function approximation*,
     2009.
     """
-    if operator not in ("td", "tdc", "gtd2"):
-        raise InputError(f"`operator` must be 'td', 'tdc' or 'gtd2', got {operator!r}")
+    function("value", value, "params", "state")
+    choice("operator", operator, ("td", "tdc", "gtd2"))
     slope = jax.grad(value)
 
-    def delta(theta: PyTree, x: Any) -> Array:
-        return x.r + x.gamma * value(theta, x.t) - value(theta, x.s)
+    def delta(theta: PyTree, x: Transition) -> Array:
+        return x.r + x.gamma * value(theta, x.next_state) - value(theta, x.s)
 
     def F(theta: PyTree, omega: PyTree, x: Any) -> PyTree:
+        x = Transition.read(x)
         surprise = x.rho * delta(theta, x)
         if operator == "td":
             return jax.tree.map(lambda p: -surprise * p, slope(theta, x.s))
         phi, bend = jax.jvp(lambda params: slope(params, x.s), (theta,), (omega,))
-        phi_next, along = slope(theta, x.t), _dot(phi, omega)
+        phi_next, along = slope(theta, x.next_state), _dot(phi, omega)
         lead = surprise if operator == "tdc" else x.rho * along
         return jax.tree.map(
             lambda p, q, c: -jnp.asarray(factor, p.dtype)
@@ -64,6 +65,7 @@ def value_operators(value: Value, operator: str = "tdc", factor: Any = 2.0) -> t
     def G(theta: PyTree, omega: PyTree, x: Any) -> PyTree:
         if operator == "td":
             return omega
+        x = Transition.read(x)
         phi = slope(theta, x.s)
         pull = _dot(phi, omega) - x.rho * delta(theta, x)
         return jax.tree.map(lambda p: pull * p, phi)
@@ -109,7 +111,7 @@ class NonlinearPolicyEvaluation:
 
     def _seen(self, x: Transition) -> Transition:
         """The sample with observations in place of state numbers."""
-        return Transition(self._state(x.s), self._state(x.t), x.rho, x.r, self.sampler.discount(x))
+        return Transition(self._state(x.s), self._state(x.next_state), x.rho, x.r, self.sampler.discount(x))
 
     def _state(self, s: Array) -> PyTree:
         return jax.tree.map(lambda leaf: jnp.asarray(leaf)[s], self.states)
@@ -147,7 +149,7 @@ class NonlinearPolicyEvaluation:
                 return jnp.asarray(self.chain)[s] @ self._everywhere(params)[0] if ahead else self._at(params, s)
 
             one = jnp.ones_like(jnp.asarray(self.reward)[s])
-            sure = Transition(s=False, t=True, rho=one, r=jnp.asarray(self.reward)[s], gamma=one)
+            sure = Transition(s=False, next_state=True, rho=one, r=jnp.asarray(self.reward)[s], gamma=one)
             return value_operators(value, operator, self.factor)[0](theta, omega, sure)
 
         return self._mean(of_state)

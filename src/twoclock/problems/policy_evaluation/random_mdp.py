@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from twoclock.core import InputError, Key
+from twoclock.inputs import number, whole
 from twoclock.models.projected_bellman import projected_bellman
 from twoclock.problems.policy_evaluation.linear import PolicyEvaluation, checked
 from twoclock.sampling.alias import alias_table
@@ -49,12 +50,10 @@ def random_policy_evaluation(
     Reference: Zeng & Doan, appendix "Simulations Details".
     """
     for name, size in (("states", states), ("actions", actions), ("features", features)):
-        if size < 1:
-            raise InputError(f"`{name}` must be at least 1, got {size}")
+        whole(name, size)
     if features > states:
         raise InputError(f"`features` must not exceed the {states} states, got {features}: they would be dependent")
-    if not 0 <= gamma < 1:
-        raise InputError(f"`gamma` must lie in [0, 1), got {gamma:g}: a random MDP has no end")
+    number("gamma", gamma, 0, 1, below=True, remedy="a random MDP has no end")
     ridge = checked(operator, sampling, ridge, factor)
 
     key_P, key_policy, key_features, key_theta = jax.random.split(key, 4)
