@@ -5,20 +5,20 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from twoclock.core import InputError, Schedule
+from twoclock.core import Given, InputError, Schedule
 from twoclock.methods import Fast
 from twoclock.theory import paper, rate, tight
+from twoclock.theory.certificate import Numbers
 from twoclock.theory.inputs import checked, whole_steps
 
 Array = NDArray[np.float64]
 Steps = tuple[Array, Array, Array]
-Side = Callable[[Array], tuple[Any, Any]]
+Side = Callable[[Array], tuple[Numbers, Numbers]]
 _POINTS = 400  # between two of these a condition is taken to change at most once
 
 
@@ -98,13 +98,13 @@ class Report:
 
 
 def check(
-    method: Any,
-    structure: str,
+    method: Given[Fast],
+    structure: Given[str],
     *,
-    L: Any,
-    mu_h: Any = None,
-    mu_g: Any,
-    horizon: Any = 10**9,
+    L: Given[float],
+    mu_h: Given[float | None] = None,
+    mu_g: Given[float],
+    horizon: Given[float] = 10**9,
 ) -> Report:
     """Follow the theory's inequalities along the schedules of a ``Fast``.
 
@@ -142,7 +142,7 @@ def check(
         alpha, beta, weight = given_steps(k, lam)
         return alpha * min(given.L, 1.0), beta * min(given.L, 1.0), weight
 
-    def along(group: str, name: str, rule: Callable[..., tuple[Any, Any]]) -> Side:
+    def along(group: str, name: str, rule: Callable[..., tuple[Numbers, Numbers]]) -> Side:
         lam, seen = (
             np.maximum if name.startswith("λ ≤") else np.minimum,
             given_steps if group == "order" else scaled_steps,
@@ -153,7 +153,7 @@ def check(
         """The conditions that turn a fall of V into a rate."""
         promised, lam0 = float(fall(grid[:1])[0]), float(given_steps(grid[:1], np.maximum)[2][0])
 
-        def sides(k: Array) -> list[tuple[str, Any, Any]]:
+        def sides(k: Array) -> list[tuple[str, Numbers, Numbers]]:
             lam = given_steps(k, np.maximum)[2]
             return rate.conditions(structure, name, fall(k), promised, lam, lam0, k + n0, n0)
 
@@ -162,7 +162,7 @@ def check(
 
         return [(text, side(i)) for i, (text, *_) in enumerate(sides(grid[:1]))]
 
-    def margin(k: Array) -> tuple[Any, Any]:
+    def margin(k: Array) -> tuple[Numbers, Numbers]:
         positive = np.finfo(float).tiny  # so that ≤ means <
         return positive, np.array(
             [tight.margin(structure, s, *known[1:])[0] for s in zip(*scaled_steps(k), strict=True)]
@@ -197,14 +197,16 @@ def _many(schedule: Schedule, k: Array) -> Array:
         return np.array([float(schedule(i)) for i in k])
 
 
-def _common_weights(known: tuple[Any, ...], triples: list[Any], n: Array) -> Array:
+def _common_weights(
+    known: tuple[str, float, float | None, float], triples: list[tuple[float, float, float]], n: Array
+) -> Array:
     """The weights D with which V falls best for a rate: those whose worst step has the largest fall times n, or √n.
 
     A search from the best of the weights that suit single steps. {D : Q(D) ⪰ rD} is convex, so there is but one hill.
     """
     from scipy.optimize import minimize  # slow to load, and needed here alone
 
-    structure, *rest = known
+    structure, rest = known[0], known[1:]
     units = np.sqrt(n) if structure == "non-convex" else n
 
     def worst(D: Array) -> float:

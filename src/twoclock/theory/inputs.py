@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 from numbers import Real
-from typing import Any
 
-from twoclock.core import InputError
+from twoclock.core import Given, InputError
 from twoclock.inputs import choice, number
 from twoclock.theory.certificate import LAST_STEP, METRICS
 
@@ -15,7 +14,7 @@ STRUCTURES = tuple(METRICS)
 
 
 @dataclasses.dataclass(frozen=True)
-class Given:
+class Known:
     """The constants of a problem, as numbers."""
 
     L: float
@@ -29,7 +28,9 @@ class Given:
         return self.L / s, None if self.mu_h is None else self.mu_h / s, self.mu_g / s, self.noise / s**2
 
 
-def checked(structure: Any, L: Any, mu_h: Any, mu_g: Any, noise: Any) -> tuple[Given, tuple[str, ...]]:
+def checked(
+    structure: Given[str], L: Given[float], mu_h: Given[float | None], mu_g: Given[float], noise: Given[float]
+) -> tuple[Known, tuple[str, ...]]:
     """The constants as numbers, and what the user should know of them; complains of constants that cannot be."""
     choice("structure", structure, STRUCTURES)
     if structure == "non-convex":
@@ -44,12 +45,12 @@ def checked(structure: Any, L: Any, mu_h: Any, mu_g: Any, noise: Any) -> tuple[G
                 f"`{name}` must not exceed L, got {known[name]:g} > {known['L']:g}; an operator is never steeper than "
                 "its Lipschitz constant, so one of the two is wrong"
             )
-    numbers = Given(known["L"], known.get("mu_h"), known["mu_g"], number("noise", noise, 0))
+    numbers = Known(known["L"], known.get("mu_h"), known["mu_g"], number("noise", noise, 0))
     note = f"L = {numbers.L:g} is below 1, which the proofs use: they are applied to F/L, G/L and h/L"
     return numbers, (note,) if numbers.L < 1 else ()
 
 
-def whole_steps(name: str, value: Any) -> int:
+def whole_steps(name: str, value: Given[float]) -> int:
     """A number of steps, as an integer that 32 bits can count."""
     new = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
     if not (0 < new <= LAST_STEP and new.is_integer()):

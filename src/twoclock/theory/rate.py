@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from twoclock.core import Schedule
 from twoclock.schedules import Power
-
-Numbers = float | NDArray[np.float64]
+from twoclock.theory.certificate import Numbers
 
 
 def conditions(
@@ -48,8 +47,8 @@ def first_n(
     p = 0.5 if structure == "non-convex" else 1.0
     found = [1.0]
     for lam in lams:
-        if isinstance(lam, Power) and float(lam.p) == p:
-            found.append(float(lam.shift))
+        if isinstance(lam, Power) and float(np.asarray(lam.p)) == p:
+            found.append(float(np.asarray(lam.shift)))
             continue
         first, second = values(lam, np.arange(2.0)) ** (1 / p)
         if first > second:

@@ -8,7 +8,6 @@ How much it falls is the smallest eigenvalue of that form relative to a diagonal
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +16,8 @@ from twoclock.theory import rate
 from twoclock.theory.certificate import Certificate, Condition, Rule
 
 Array = NDArray[np.float64]
+Steps = Array | tuple[float, float, float]  # (α, β, λ), or their ratios
+Weights = Array | tuple[float, float, float, float]  # D
 
 # What the search weighs against each other: A·√τ for 1/k steps; for 1/√k steps the start against ten units of noise,
 # about what 1+log(k+1) comes to in a real run.
@@ -25,7 +26,7 @@ _TAU_POWER, _NOISE_WEIGHT = 0.5, 10.0
 FALL = "fall of one V for all k"
 
 
-def comparison(structure: str, c: Any, eps: float, L: float, mu_h: float | None, mu_g: float) -> Array:
+def comparison(structure: str, c: Steps, eps: float, L: float, mu_h: float | None, mu_g: float) -> Array:
     """The matrix N at steps (α, β, λ) = eps·c, divided by eps; its first row counts for strongly convex h only."""
     a, b, l = c
     s = L * L if structure == "strongly-convex" else L  # ‖∇h‖ ≤ L‖θ−θ*‖, or e₀ is ‖∇h‖ itself
@@ -39,7 +40,7 @@ def comparison(structure: str, c: Any, eps: float, L: float, mu_h: float | None,
     )
 
 
-def descent(structure: str, c: Any, D: Any, eps: float, L: float, mu_h: float | None, mu_g: float) -> Array:
+def descent(structure: str, c: Steps, D: Weights, eps: float, L: float, mu_h: float | None, mu_g: float) -> Array:
     """The symmetric matrix Q with (V − V₊)/eps ≥ eᵀQe, noise apart, at steps eps·c."""
     N = comparison(structure, c, eps, L, mu_h, mu_g)
     weights = np.array(D, float)
@@ -54,7 +55,7 @@ def descent(structure: str, c: Any, D: Any, eps: float, L: float, mu_h: float | 
     return Q
 
 
-def speed(structure: str, c: Any, D: Any, eps: float, L: float, mu_h: float | None, mu_g: float) -> float:
+def speed(structure: str, c: Steps, D: Weights, eps: float, L: float, mu_h: float | None, mu_g: float) -> float:
     """How fast V falls at steps eps·c: the largest r with V₊ ≤ (1 − r·eps)V, or V₊ ≤ V − r·eps‖∇h‖² (non-convex)."""
     relative = np.array(D, float)
     if structure == "pl":
@@ -73,7 +74,7 @@ def rules(structure: str, L: float, mu_h: float | None) -> list[Rule]:
     return [smooth, ("λ ≤ 1", lambda a, b, c: (c, 1.0))]
 
 
-def margin(structure: str, steps: Any, L: float, mu_h: float | None, mu_g: float) -> tuple[float, Array]:
+def margin(structure: str, steps: Steps, L: float, mu_h: float | None, mu_g: float) -> tuple[float, Array]:
     """1 − ρ of the nonnegative matrix K that bounds a step at (α, β, λ), from below, and weights for which V falls.
 
     Weights exist if and only if the spectral radius ρ is below 1. For PL and non-convex h the first row of K is
@@ -161,7 +162,7 @@ def certificate(structure: str, L: float, mu_h: float | None, mu_g: float, noise
 
 
 def conditions(
-    structure: str, c: Any, D: Any, tau: float, promised: float, L: float, mu_h: float | None, mu_g: float
+    structure: str, c: Steps, D: Weights, tau: float, promised: float, L: float, mu_h: float | None, mu_g: float
 ) -> tuple[Condition, ...]:
     """The inequalities of the tight proof at the first step, where they are hardest."""
     n = tau + 1

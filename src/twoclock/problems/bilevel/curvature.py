@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
+from jaxtyping import Float
 
+from twoclock.arrays import Array, Number
 from twoclock.core import InputError, PyTree
 
 _DENSE = 128  # up to so many unknowns the matrix itself is looked at
 _FLAT = 1e-7
-Product = Callable[[np.ndarray], np.ndarray]
+Product = Callable[[Float[np.ndarray, " n"]], Array]
 
 
 class CurvatureWarning(UserWarning):
@@ -46,7 +47,7 @@ def extremes(product: Product, size: int) -> tuple[float, float]:
 class Inner:
     """The mean inner problem at a fixed x, seen through products: H = ∇²_yy g and T, the slope of v's row in y."""
 
-    def __init__(self, loss: Any, row: Any, y: PyTree) -> None:
+    def __init__(self, loss: Callable[[PyTree], Number], row: Callable[[PyTree, PyTree], PyTree], y: PyTree) -> None:
         self.start, self.back = ravel_pytree(y)
         self.size = self.start.size
         gradient = jax.grad(loss)
@@ -54,10 +55,10 @@ class Inner:
         def flat(tree: PyTree) -> jax.Array:
             return ravel_pytree(tree)[0]
 
-        def grad(y: Any) -> Any:
+        def grad(y: jax.Array) -> jax.Array:
             return flat(gradient(self.back(y)))
 
-        def v_row(y: Any, v: Any) -> Any:
+        def v_row(y: jax.Array, v: jax.Array) -> jax.Array:
             return flat(row(self.back(y), self.back(v)))
 
         self.both = jax.jit(jax.value_and_grad(lambda y: loss(self.back(y))))
@@ -66,11 +67,11 @@ class Inner:
         self.slope = jax.jit(lambda y, v, d: jax.jvp(lambda y: v_row(y, v), (y,), (d,))[1])
         self.slope_back = jax.jit(lambda y, v, d: jax.vjp(lambda y: v_row(y, v), y)[1](d)[0])
 
-    def curvature(self, y: Any) -> tuple[float, float]:
+    def curvature(self, y: Float[Array, " n"]) -> tuple[float, float]:
         """The smallest and the largest eigenvalue of H at y."""
         return extremes(lambda d: np.asarray(self.hessian(y, jnp.asarray(d))), self.size)
 
-    def joint(self, y: Any, v: Any, s: float) -> float:
+    def joint(self, y: Float[Array, " n"], v: Float[Array, " n"], s: float) -> float:
         """The smallest eigenvalue of the symmetric part of [[H, 0], [sT, sH]], the slope of G in (y, v)."""
 
         def product(d: np.ndarray) -> np.ndarray:
@@ -81,7 +82,7 @@ class Inner:
 
         return extremes(product, 2 * self.size)[0]
 
-    def solution(self) -> tuple[Any, Any]:
+    def solution(self) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         """About y* and v*, where a run will spend its time: minimise, then solve Hv = ∇_y f."""
         from scipy.optimize import minimize
         from scipy.sparse.linalg import LinearOperator, cg

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
+from jaxtyping import Float, UInt32
 
+from twoclock.arrays import Array, State
 from twoclock.core import InputError, Key
 from twoclock.inputs import number, whole
 from twoclock.models.projected_bellman import projected_bellman
@@ -61,7 +61,7 @@ def random_policy_evaluation(
     Phi = jax.random.normal(key_features, (states, features))
     theta = jax.random.normal(key_theta, (features,))
 
-    def one_state(s: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def one_state(s: State) -> tuple[UInt32[Array, "a s"], Float[Array, " s"], Float[Array, " s"]]:
         P = jax.random.uniform(jax.random.fold_in(key_P, s), (actions, states))
         P = P / P.sum(axis=-1, keepdims=True)
         return alias_table(P), P.mean(axis=0), pi[s] @ P
@@ -83,7 +83,7 @@ def random_policy_evaluation(
     return PolicyEvaluation(Phi, jnp.zeros(features), sampler, truth, truth.inverse(ridge), factor, ridge, operator)
 
 
-def _stationary(chain: jax.Array) -> jax.Array:
+def _stationary(chain: Float[Array, "s s"]) -> Float[Array, " s"]:
     """μ with μP = μ, Σμ = 1: every entry of this chain is positive, so the system (I − Pᵀ + 11ᵀ)μ = 1 is regular."""
     n = len(chain)
     return jnp.linalg.solve(jnp.eye(n) - chain.T + jnp.ones((n, n)), jnp.ones(n))
