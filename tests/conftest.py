@@ -2,6 +2,7 @@
 
 import jax
 import jaxtyping
+import numpy as np
 import pytest
 
 jaxtyping.install_import_hook("twoclock", "beartype.beartype")
@@ -23,3 +24,19 @@ def compilations():
         lambda event, seconds, **_: counted.append(event) if event.endswith("backend_compile_duration") else None
     )
     return lambda: len(counted)
+
+
+@pytest.fixture(scope="session")
+def sampled_law():
+    """A function from an alias table to the law that each of its rows samples, exactly: its columns added up."""
+
+    def law_of(table):
+        n = table.shape[-1]
+        shift = max(1, (n - 1).bit_length())  # bits of the alias
+        words = np.asarray(table).astype(np.int64).reshape(-1, n)
+        kept = (words >> shift) / 2.0 ** (31 - shift)
+        law = kept.copy()
+        np.add.at(law, (np.arange(len(law))[:, None], words & (2**shift - 1)), 1 - kept)
+        return (law / n).reshape(table.shape)
+
+    return law_of

@@ -69,7 +69,10 @@ CASES = {
         r"`custom\(F=…\)` must be a function, got float",
     ),
     "folder": (lambda: run(checkpoint="/proc/nowhere"), "the folder /proc/nowhere cannot be written"),
-    "quadratic mu": (lambda: tc.problems.quadratic(mu_h=2.0), r"`mu_h` must lie in \(0, top=1\], got 2"),
+    "quadratic mu": (
+        lambda: tc.problems.quadratic(mu_h=2.0),
+        r"`mu_h` must lie in \(0, 1\], got 2; top=1 is the largest",
+    ),
     "quadratic dim": (lambda: tc.problems.quadratic(dim=0), "`dim` must be at least 1"),
     "quadratic sigma": (lambda: tc.problems.quadratic(sigma=-1.0), "`sigma` must be a finite number"),
 }

@@ -48,13 +48,13 @@ def test_the_command_checks_a_schedule(capsys):
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["certify", "convex", *GOOD[2:]], "`structure` must be one of"),
+        (["certify", "convex", *GOOD[2:]], "`structure` must be 'strongly-convex'"),
         (["certify", "pl", "--L", "1", "--mu-h", "2", "--mu-g", "1"], "must not exceed L"),
         (["certify", "pl", "--L", "1", "--mu-g", "1"], "`mu_h` must be given"),
         (["certify", "pl", "--L", "1"], "--mu-g"),
         ([*GOOD, "--steps", "3000000000"], "`steps` must lie in"),
         ([*GOOD, "--check", "--alpha", "a/k"], "is not a schedule"),
-        ([*GOOD, "--proof", "none"], "must be one of tight, paper"),
+        ([*GOOD, "--proof", "none"], "must be 'tight' or 'paper'"),
     ],
 )
 def test_bad_input_is_one_line_and_status_two(args, words, capsys):

@@ -14,6 +14,7 @@ ORDER = [
     "startup",
     "version",
     "core",
+    "arrays",
     "memory",
     "inputs",
     "trees",

@@ -74,7 +74,7 @@ def test_a_guard_keeps_the_roots():
         g = problem.mean_G(K, truth)
         typical = problem.mean_G(K, {"J": truth["J"], "Omega": np.zeros_like(truth["Omega"])})
         assert np.abs(g["Omega"]).max() < 1e-8 * np.abs(typical["Omega"]).max()
-        np.testing.assert_allclose(problem.mean_F(K, truth) * problem.bounds.price, BOEING.natural_gradient(K) / 2)
+        np.testing.assert_allclose(problem.mean_F(K, truth) * problem.bounds.cost_unit, BOEING.natural_gradient(K) / 2)
 
 
 @pytest.mark.parametrize("ahead", [False, True])

@@ -85,7 +85,7 @@ def test_it_never_sees_the_plant():
     for a, b in zip(jax.tree.leaves(bounds), jax.tree.leaves(used), strict=True):
         np.testing.assert_array_equal(a, b)
     np.testing.assert_allclose(bounds.rms, np.sqrt(np.diag(BOEING.state_covariance(K0, 1.0))), rtol=0.15)
-    assert tc.problems.Guard().measure(np.zeros((2, 3)), *PAPER.simulate(np.zeros((2, 3)), 1.0, 1000)).price is None
+    assert tc.problems.Guard().measure(np.zeros((2, 3)), *PAPER.simulate(np.zeros((2, 3)), 1.0, 1000)).cost_unit is None
 
 
 @pytest.mark.parametrize("name", ["limit", "reach", "span", "log"])

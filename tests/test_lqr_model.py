@@ -174,7 +174,9 @@ def test_simulated_logs_have_the_stationary_moments():
     ({"Q": np.eye(2)}, r"`Q` has shape \(2, 2\) and `A` \(3, 3\)"),
     ({"R": np.eye(3)}, r"`R` has shape \(3, 3\) and `B` \(3, 2\)"),
     ({"noise": np.eye(2)}, r"`noise` has shape \(2, 2\) and `A` \(3, 3\)"),
-    ({"Q": np.diag([1.0, 1.0, 0.0])}, "`Q` must be symmetric positive definite, got the smallest eigenvalue 0"),
+    ({"Q": np.diag([1.0, 1.0, -1.0])}, "`Q` must be symmetric positive semidefinite, got the smallest eigenvalue -1"),
+    ({"A": np.diag([1.0, 0.5, 0.5]), "Q": np.diag([0.0, 1.0, 1.0])}, r"`\(A, Q\)` must be detectable: the mode 1 of"),
+    ({"R": np.diag([1.0, 0.0])}, "`R` must be symmetric positive definite, got the smallest eigenvalue 0"),
     ({"R": [[1.0, 2.0], [0.0, 1.0]]}, "`R` must be symmetric positive definite, got one that is not symmetric"),
     ({"noise": -np.eye(3)}, "`noise` must be symmetric positive semidefinite, got the smallest eigenvalue -1"),
     ({"A": 2 * np.eye(3), "B": [[1.0, 0.0], [0.0, 0.0], [0.0, 0.0]]}, r"`\(A, B\)` must be stabilisable.*mode 2"),
@@ -187,6 +189,26 @@ def test_bad_input(change, message):
     with pytest.raises(tc.InputError, match=message) as error:
         Lqr(**arguments)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("Q", [np.diag([1.0, 0.0]), np.outer([1.0, 0.5], [1.0, 0.5])])
+def test_a_semidefinite_cost_will_do(Q):
+    """A mass whose place alone costs: it is detectable, and SciPy's Riccati equation has the same answer."""
+    A, B = DOUBLE_INTEGRATOR.A, DOUBLE_INTEGRATOR.B
+    lqr = Lqr(A, B, Q, [[2.0]])
+    P = scipy.linalg.solve_discrete_are(A, B, Q, np.array([[2.0]]))
+    np.testing.assert_allclose(lqr.value, P, rtol=1e-9)
+    np.testing.assert_allclose(lqr.natural_gradient(lqr.gain), 0, atol=1e-9)
+    assert lqr.J(lqr.gain) < lqr.J(1.1 * lqr.gain)
+    problem = tc.problems.lqr_actor_critic(lqr, K0=[[0.5, 1.0]])
+    result = tc.solve(tc.problems.exact(problem), tc.Standard(alpha=0.1, beta=1.0), steps=1000, seeds=1)
+    assert result.history.gap.iloc[-1] < 1e-9
+
+
+def test_what_decays_may_cost_nothing():
+    lqr = Lqr(A=np.diag([0.5, 0.9]), B=np.eye(2), Q=np.zeros((2, 2)), R=np.eye(2))
+    np.testing.assert_allclose(lqr.gain, 0, atol=1e-12)
+    assert lqr.J(lqr.gain) == 0
 
 
 def test_plain_lists_and_numbers_will_do():

@@ -1,5 +1,7 @@
 """Nonlinear policy evaluation: the mean of F is the exact gradient, with any pytree of parameters."""
 
+import types
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +10,7 @@ import pytest
 from twoclock.core import InputError
 from twoclock.models import Mdp
 from twoclock.problems.policy_evaluation.linear import policy_evaluation
-from twoclock.problems.policy_evaluation.nonlinear import nonlinear_policy_evaluation
+from twoclock.problems.policy_evaluation.nonlinear import nonlinear_policy_evaluation, value_operators
 from twoclock.sampling.transitions import Transition
 
 S, A = 4, 2
@@ -123,3 +125,24 @@ def test_bad_input_gets_one_line(change, message):
     good = {"mdp": mdp, "value": network, "params": WEIGHTS, "target": pi, "behaviour": b, "states": seen}
     with pytest.raises(InputError, match=message):
         nonlinear_policy_evaluation(**(good | change))
+
+
+def test_samples_may_be_dicts_and_own_classes():
+    def value(params, state):
+        return jnp.tanh(params @ state)
+
+    s, after = jnp.asarray([1.0, 0.5]), jnp.asarray([0.0, 1.0])
+    rest = {"rho": 1.5, "r": 2.0, "gamma": 0.9}
+    old = types.SimpleNamespace(s=s, t=after, **rest)
+    samples = [Transition(s, after, **rest), {"s": s, "next_state": after, **rest}, {"s": s, "t": after, **rest}, old]
+    theta, omega = jnp.asarray([0.3, -0.2]), jnp.asarray([0.1, 0.4])
+    for operator in value_operators(value):
+        wanted, *others = (operator(theta, omega, x) for x in samples)
+        for got in others:
+            np.testing.assert_array_equal(got, wanted)
+        with pytest.raises(InputError, match=r"`x` must be a sample with s, next_state, .*; it has no gamma"):
+            operator(theta, omega, {"s": s, "next_state": after, "rho": 1.0, "r": 0.0})
+
+
+def test_the_old_name_of_the_next_state_still_works():
+    assert Transition(1, 2, 1.0, 0.0, 0.9).t == 2

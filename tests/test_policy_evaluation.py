@@ -10,7 +10,6 @@ from twoclock.core import InputError
 from twoclock.models import Mdp
 from twoclock.problems.policy_evaluation.linear import policy_evaluation
 from twoclock.problems.policy_evaluation.random_mdp import random_policy_evaluation
-from twoclock.sampling.alias import sampled_law
 from twoclock.sampling.transitions import Transition
 
 S, A, D = 5, 3, 3
@@ -149,7 +148,7 @@ def test_independent_samples_leave_the_environment_alone():
     assert problem.draw(u, None, env)[1] is env
 
 
-def test_random_instances_are_those_of_the_appendix():
+def test_random_instances_are_those_of_the_appendix(sampled_law):
     key = jax.random.key(3)
     problem = jax.jit(lambda k: random_policy_evaluation(k, states=12, actions=9, features=4))(key)
     P = sampled_law(problem.sampler.next)
@@ -188,13 +187,14 @@ GOOD = parts()
         ({"behaviour": np.tile([1.0, 0, 0], (S, 1))}, r"in state 0 it never takes action 1, which the target takes"),
         ({"features": np.ones((S + 1, 2))}, r"`features` must have one row for each of the 5 states, got .*\(6, 2\)"),
         ({"features": "linear"}, r"`features` must be an array of numbers, got str"),
+        ({"features": np.zeros((S, 2))}, r"`features` must not all be zero: every θ would give the same values"),
         ({"mdp": np.ones(3)}, r"`mdp` must be a `tc.models.Mdp\(P, r, gamma\)`, got ndarray"),
         ({"features": np.full((S, 2), np.nan)}, r"`features` must be finite"),
         ({"operator": "sarsa"}, r"`operator` must be 'td', 'tdc', 'gtd2' or 'tdrc', got 'sarsa'"),
         ({"sampling": "batch"}, r"`sampling` must be 'iid' or 'markov', got 'batch'"),
         ({"ridge": 0.1}, r"`ridge` belongs to operator 'tdrc', got operator 'tdc'"),
-        ({"operator": "tdrc", "ridge": -1.0}, r"`ridge` must not be negative, got -1"),
-        ({"factor": 0.0}, r"`factor` must be positive, got 0"),
+        ({"operator": "tdrc", "ridge": -1.0}, r"`ridge` must be a finite number of at least 0, got -1"),
+        ({"factor": 0.0}, r"`factor` must be a finite number above 0, got 0"),
         ({"theta0": np.zeros(2)}, r"`theta0` must have one entry a feature, the shape \(3,\), got \(2,\)"),
         ({"weights": np.ones(S)}, r"`weights` must be a law over the 5 states"),
         ({"weights": np.ones(S) / S, "sampling": "markov"}, r"`weights` are for sampling 'iid'"),

@@ -78,11 +78,11 @@ def test_pl_constant_is_the_largest():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"h": "linear"}, r"rates\(h=…\)` must be one of"),
+        ({"h": "linear"}, r"rates\(h=…\)` must be 'strongly-convex', 'pl' or 'non-convex'"),
         ({"coupling": "none"}, "must be 'smooth' or 'kinked'"),
-        ({"dim": 0}, "whole number"),
-        ({"noise": -1.0}, "not negative"),
-        ({"start": float("nan")}, "must be finite"),
+        ({"dim": 0}, "must be at least 1, got 0"),
+        ({"noise": -1.0}, "must be a finite number of at least 0, got -1"),
+        ({"start": float("nan")}, "must be a finite number, got nan"),
     ],
 )
 def test_bad_input_gets_one_line(arguments, words):

@@ -105,8 +105,8 @@ def test_an_epoch_holds_every_item_equally_often(items, size):
     ("make", "words"),
     [
         (lambda: sampling.Minibatches((np.zeros((4, 2)), np.zeros(3)), 2), "got 3 and 4"),
-        (lambda: sampling.Minibatches(np.zeros(4), 5), "from 1 to the 4 items"),
-        (lambda: sampling.Minibatches(np.zeros(4), 0), "from 1 to the 4 items"),
+        (lambda: sampling.Minibatches(np.zeros(4), 5), "`size` must be a whole number from 1 to 4"),
+        (lambda: sampling.Minibatches(np.zeros(4), 0), "`size` must be a whole number from 1 to 4"),
         (lambda: sampling.Minibatches(np.zeros((0, 2)), 1), "at least one item"),
         (lambda: sampling.as_sampler(3), "must be a function of a key"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import itertools
 import math
 import numbers
@@ -163,16 +164,25 @@ def pick(found: Mapping[str, T], name: Any, what: str) -> T:
     raise InputError(f"`{what}` has no {shown(name)}; {hint}")
 
 
-def number(name: str, value: Any, least: int, *, above: bool = False) -> float:
-    """The value as a float that is at least ``least``, or above it."""
-    try:
-        new = float(value)
-    except (TypeError, ValueError):
-        raise InputError(f"`{name}` must be one number, got {shown(value)}") from None
-    if not np.isfinite(new) or new < least or (above and new == least):
-        raise InputError(
-            f"`{name}` must be a finite number {'above' if above else 'of at least'} {least:g}, got {new:g}"
-        )
+def number(
+    name: str,
+    value: Any,
+    least: float | int = -math.inf,
+    most: float | int = math.inf,
+    *,
+    above: bool = False,
+    below: bool = False,
+    remedy: str = "",
+) -> float:
+    """The value as a float from ``least`` to ``most``, ``above`` the one and ``below`` the other if so wished."""
+    new = _real(name, value)
+    if not least <= new <= most or (above and new == least) or (below and new == most) or not math.isfinite(new):
+        if math.isfinite(most):
+            rule = f"lie in {'(' if above else '['}{least:g}, {most:g}{')' if below else ']'}"
+        else:
+            bound = "" if least == -math.inf else f" {'above' if above else 'of at least'} {least:g}"
+            rule = f"be a finite number{bound}"
+        raise InputError(f"`{name}` must {rule}, got {new:g}" + (f"; {remedy}" if remedy else ""))
     return new
 
 
@@ -192,34 +202,62 @@ def check_number(what: str, value: Any, rule: Callable[[float], bool], words: st
         raise InputError(f"`{what}` must {words}, got {float(value):g}" + (f"; {remedy}" if remedy else ""))
 
 
-def matrix(name: str, value: Any) -> np.ndarray:
-    """The value as a float64 matrix, or a complaint about ``name``."""
+def _real(name: str, value: Any) -> float:
+    """One number. Text is none, though Python would read it, nor are truth values and arrays."""
+    kind = getattr(value, "dtype", None)
+    if isinstance(value, jax.core.Tracer):
+        raise InputError(
+            f"`{name}` must be one number, got a traced value; a problem is made, as in `forest()`, before it is solved"
+        )
+    plain = isinstance(value, numbers.Real) if kind is None else np.ndim(value) == 0 and np.dtype(kind).kind in "iuf"
+    if not plain or isinstance(value, bool):
+        raise InputError(f"`{name}` must be one number, got {value!r:.60}")
+    return float(value)
+
+
+def whole(name: str, value: Any, least: int = 1, most: int | None = None) -> int:
+    """The value as an integer from ``least`` to ``most``."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        got = "a traced value" if isinstance(value, jax.core.Tracer) else f"{value!r:.60}"
+        raise InputError(f"`{name}` must be a whole number, got {got}; try {least}")
+    if value < least or (most is not None and value > most):
+        raise InputError(
+            f"`{name}` must be at least {least}, got {value}"
+            if most is None
+            else f"`{name}` must be a whole number from {least} to {most:,}, got {value}"
+        )
+    return int(value)
+
+
+def choice(name: str, value: Any, options: Iterable[str]) -> str:
+    """The value, which must be one of the words."""
+    words = list(options)
+    if not isinstance(value, str) or value not in words:
+        listed = " or ".join(filter(None, (", ".join(map(repr, words[:-1])), repr(words[-1]))))
+        raise InputError(f"`{name}` must be {listed}, got {value!r:.60}")
+    return value
+
+
+def function(name: str, value: Any, *arguments: str) -> None:
+    """Complain unless the value is a function that can be called with these positional arguments."""
+    if not callable(value):
+        raise InputError(f"`{name}` must be a function, got {type(value).__name__}")
     try:
-        matrix = np.array(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError(f"`{name}` must be a matrix of numbers, got {type(value).__name__}") from None
-    if matrix.ndim != 2 or not matrix.size:
-        raise InputError(f"`{name}` must be a matrix, got shape {matrix.shape}; write a column as [[a], [b]]")
-    if not np.isfinite(matrix).all():
-        raise InputError(f"`{name}` must be finite, got an entry that is not")
-    return matrix
+        signature = inspect.signature(value)
+    except (TypeError, ValueError):  # some built-in functions do not say what they take
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError:
+        raise InputError(f"`{name}` must be a function of ({', '.join(arguments)}), got one of {signature}") from None
 
 
-def definite(name: str, value: np.ndarray, floor: float) -> None:
-    """Complain unless the matrix is symmetric and its eigenvalues lie above ``floor``, relative to its size."""
-    kind = "definite" if floor == 0 else "semidefinite"
-    if not np.allclose(value, value.T, rtol=0, atol=1e-10 * np.abs(value).max()):
-        raise InputError(f"`{name}` must be symmetric positive {kind}, got one that is not symmetric; try (M + Mᵀ)/2")
-    smallest = np.linalg.eigvalsh(value)[0]
-    if smallest <= floor * max(1.0, np.abs(value).max()):
-        raise InputError(f"`{name}` must be symmetric positive {kind}, got the smallest eigenvalue {smallest:.3g}")
-
-
-def stabilisable(A: np.ndarray, B: np.ndarray) -> None:
-    """Complain unless some gain stabilises. Hautus: B must move every eigenvalue that is not inside the circle."""
-    n = len(A)
-    for mode in np.linalg.eigvals(A):
-        if abs(mode) >= 1 - 1e-12:
-            singular = np.linalg.svd(np.hstack([A - mode * np.eye(n), B]), compute_uv=False)
-            if singular[n - 1] <= 1e-10 * singular[0]:
-                raise InputError(f"`(A, B)` must be stabilisable: no gain moves the mode {mode:.4g} of `A`")
+def start_of(name: str, tree: Any, *, may_be_empty: bool = False) -> None:
+    """Complain unless the start of a variable is a pytree of numbers."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    if not leaves and not may_be_empty:
+        raise InputError(f"`{name}` must hold at least one number, got {tree!r:.60}; try np.zeros(1)")
+    for path, leaf in leaves:
+        if not (hasattr(leaf, "dtype") or isinstance(leaf, numbers.Real)) or isinstance(leaf, bool):
+            where, hint = name + jax.tree_util.keystr(path), "call it first" if callable(leaf) else "write 0.0 or so"
+            raise InputError(f"`{where}` must be a number or an array, got {type(leaf).__name__}; {hint}")

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
-from twoclock.core import InputError, PyTree, pytree
-from twoclock.inputs import matrix, number
+from twoclock.arrays import Array, matrix
+from twoclock.core import Given, InputError, Scalar, pytree
+from twoclock.inputs import number
 from twoclock.models.equations import riccati
 
-Array = Any
+Moments = Float[Array, "p p"]
+"""The mean of (x, u, x')(x, u, x')ᵀ, p = 2n + m."""
 
 
 @pytree
@@ -33,10 +37,10 @@ class CertaintyEquivalence:
     Reference: Mania, Tu & Recht, *Certainty equivalence is efficient for linear quadratic control*, 2019.
     """
 
-    Q: Array
-    R: Array
-    sigma: Any = 1.0
-    ridge: Any = 1e-6
+    Q: Annotated[Any, Float[np.ndarray, "n n"]]
+    R: Annotated[Any, Float[np.ndarray, "m m"]]
+    sigma: Given[Scalar] = 1.0
+    ridge: Given[Scalar] = 1e-6
 
     def __post_init__(self) -> None:
         Q, R = matrix("Q", self.Q), matrix("R", self.R)
@@ -48,16 +52,16 @@ class CertaintyEquivalence:
         object.__setattr__(self, "ridge", np.float64(number("ridge", self.ridge, 0, above=True)))
 
     @property
-    def prior(self) -> jax.Array:
+    def prior(self) -> Moments:
         Q = jnp.asarray(self.Q)
         return self.ridge * jnp.eye(2 * len(Q) + len(self.R), dtype=Q.dtype)
 
-    def statistic(self, x: PyTree) -> jax.Array:
+    def statistic(self, x: Mapping[str, jax.Array]) -> Moments:
         """The outer product of (z, x') with itself."""
         v = jnp.concatenate([x["z"], x["next"][: len(self.Q)]])
         return v[:, None] * v[None, :]
 
-    def solve(self, mean: Array) -> tuple[jax.Array, PyTree]:
+    def solve(self, mean: Moments) -> tuple[Float[Array, "m n"], dict[str, jax.Array]]:
         n, m = len(self.Q), len(self.R)
         d = n + m
         AB = jnp.linalg.solve(mean[:d, :d], mean[:d, d:]).T

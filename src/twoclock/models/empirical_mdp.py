@@ -7,12 +7,15 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
-from twoclock.core import InputError, PyTree, pytree, static
-from twoclock.inputs import number
+from twoclock.arrays import Array, Number, State
+from twoclock.core import Given, Scalar, pytree, static
+from twoclock.inputs import number, whole
 from twoclock.models.soft import SoftMdp
 
-Array = Any
+Counts = dict[str, Float[Array, "s a"] | Float[Array, "s a s"]]
+"""Means over the samples: ``visits`` and ``reward`` of each pair, ``next`` states with their discount."""
 
 
 @pytree
@@ -34,36 +37,32 @@ class EmpiricalMdp:
     >>> rival = tc.PlugIn(tc.Fast(), tc.models.EmpiricalMdp(states=10, actions=4, gamma=0.9, temp=0.1))
     """
 
-    states: int = static()
-    actions: int = static()
-    gamma: Any = 0.9
-    temp: Any = 0.1
+    states: Given[int] = static()
+    actions: Given[int] = static()
+    gamma: Given[Scalar] = 0.9
+    temp: Given[Scalar] = 0.1
 
     def __post_init__(self) -> None:
         for name in ("states", "actions"):
-            if getattr(self, name) < 1:
-                raise InputError(f"`{name}` must be at least 1, got {getattr(self, name)}")
-        gamma = number("gamma", self.gamma, 0)
-        if gamma >= 1:
-            raise InputError(f"`gamma` must lie in [0, 1), got {gamma:g}")
-        object.__setattr__(self, "gamma", np.float64(gamma))
+            whole(name, getattr(self, name))
+        object.__setattr__(self, "gamma", np.float64(number("gamma", self.gamma, 0, 1, below=True)))
         object.__setattr__(self, "temp", np.float64(number("temp", self.temp, 0)))
 
     @property
-    def prior(self) -> PyTree:
+    def prior(self) -> Counts:
         gamma = jnp.asarray(self.gamma)
         pairs = jnp.full((self.states, self.actions), 1 / (self.states * self.actions), gamma.dtype)
         following = jnp.broadcast_to(gamma * pairs[:, :, None] / self.states, (*pairs.shape, self.states))
         return {"visits": pairs, "reward": jnp.zeros_like(pairs), "next": following}
 
-    def statistic(self, x: Any) -> PyTree:
+    def statistic(self, x: Any) -> Counts:
         gamma = jnp.asarray(self.gamma) if x.gamma is None else x.gamma
         pair = x.s * self.actions + x.a
         visits = _one_at(pair, jnp.ones_like(gamma), (self.states, self.actions))
-        following = _one_at(pair * self.states + x.t, gamma, (self.states, self.actions, self.states))
+        following = _one_at(pair * self.states + x.next_state, gamma, (self.states, self.actions, self.states))
         return {"visits": visits, "reward": x.r * visits, "next": following}
 
-    def solve(self, mean: PyTree) -> tuple[Array, Array]:
+    def solve(self, mean: Counts) -> tuple[Float[Array, "s a"], Float[Array, " s"]]:
         visits = mean["visits"]
         temp = jnp.full(self.states, self.temp, visits.dtype)
         start = jnp.full(self.states, 1 / self.states, visits.dtype)
@@ -71,7 +70,7 @@ class EmpiricalMdp:
         return log_pi, V
 
 
-def _one_at(place: Array, value: Array, shape: tuple[int, ...]) -> Array:
+def _one_at(place: State, value: Number, shape: tuple[int, ...]) -> Array:
     """Zeros but for one value: by one comparison an entry, since this is done with every sample."""
     entries = jnp.arange(math.prod(shape), dtype=jnp.int32)
     return jnp.where(entries == place, value, jnp.zeros_like(value)).reshape(shape)

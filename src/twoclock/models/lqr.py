@@ -7,18 +7,22 @@ answers in float64 whatever JAX's default, given tracers it is part of the progr
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
+from numpy.typing import ArrayLike
 
-from twoclock.core import InputError, pytree
-from twoclock.inputs import definite, matrix, stabilisable
+from twoclock.arrays import Array, Number, definite, detectable, matrix, stabilisable
+from twoclock.core import Given, InputError, Scalar, pytree
 from twoclock.models.equations import lyapunov, riccati
-from twoclock.models.precision import exact
+from twoclock.models.precision import in_float64
 
-Matrix = Any
+Gain = Float[Array, "m n"]
+States = Float[Array, "n n"]  # a matrix on states
+Both = Float[Array, "d d"]  # a matrix on z = (x, u), d = n + m
 
 
 @pytree
@@ -31,7 +35,8 @@ class Lqr:
 
     Args:
         A, B: the plant, n×n and n×m; the pair must be stabilisable.
-        Q, R: the cost, symmetric positive definite.
+        Q: the cost of states, symmetric positive semidefinite; (A, Q) must be detectable: what does not decay costs.
+        R: the cost of actions, symmetric positive definite.
         noise: the covariance Ψ of w, symmetric positive semidefinite; the identity by default.
 
     >>> import twoclock as tc
@@ -43,11 +48,11 @@ class Lqr:
     methods for the linear quadratic regulator*, 2018.
     """
 
-    A: Matrix
-    B: Matrix
-    Q: Matrix
-    R: Matrix
-    noise: Matrix = None
+    A: Annotated[Any, Float[np.ndarray, "n n"]]
+    B: Annotated[Any, Float[np.ndarray, "n m"]]
+    Q: Annotated[Any, Float[np.ndarray, "n n"]]
+    R: Annotated[Any, Float[np.ndarray, "m m"]]
+    noise: Annotated[Any, Float[np.ndarray, "n n"]] = None
 
     def __post_init__(self) -> None:
         A = matrix("A", self.A)
@@ -65,14 +70,17 @@ class Lqr:
         ):
             if value.shape != want:
                 raise InputError(f"`{name}` has shape {value.shape} and `{other}` {shape}: `{name}` must be {want}")
-        for name, value, floor in (("Q", Q, 0.0), ("R", R, 0.0), ("noise", noise, -1e-12)):
+        for name, value, floor in (("Q", Q, -1e-12), ("R", R, 0.0), ("noise", noise, -1e-12)):
             definite(name, value, floor)
         stabilisable(A, B)
+        detectable(A, Q)
         for name, value in (("A", A), ("B", B), ("Q", Q), ("R", R), ("noise", noise)):
             object.__setattr__(self, name, value)
 
     @classmethod
-    def from_system(cls, system: Any, Q: Matrix, R: Matrix, noise: Matrix = None) -> Lqr:
+    def from_system(
+        cls, system: Any, Q: Given[ArrayLike], R: Given[ArrayLike], noise: Given[ArrayLike | None] = None
+    ) -> Lqr:
         """The plant of a discrete ``control.StateSpace`` (or of anything with ``A``, ``B`` and ``dt``)."""
         if not all(hasattr(system, name) for name in ("A", "B", "dt")):
             raise InputError(f"`system` must be a state space with A, B and dt, got {type(system).__name__}")
@@ -83,68 +91,69 @@ class Lqr:
     @property
     def shape(self) -> tuple[int, int]:
         """The sizes (n, m) of state and action."""
-        return self.B.shape
+        n, m = self.B.shape
+        return n, m
 
     @property
-    def gain(self) -> np.ndarray:
+    def gain(self) -> Gain:
         """The optimal gain K*."""
         return _riccati(self)[0]
 
     @property
-    def value(self) -> np.ndarray:
+    def value(self) -> States:
         """The optimal value P*, the solution of the Riccati equation."""
         return _riccati(self)[1]
 
-    @exact
-    def closed_loop(self, K: Matrix) -> Any:
+    @in_float64
+    def closed_loop(self, K: Gain) -> States:
         """A − BK."""
         return jnp.asarray(self.A) - jnp.asarray(self.B) @ K
 
-    @exact
-    def spectral_radius(self, K: Matrix) -> Any:
+    @in_float64
+    def spectral_radius(self, K: Gain) -> Number:
         """The largest modulus of an eigenvalue of A − BK; K stabilises where it is below 1."""
         return jnp.max(jnp.abs(jnp.linalg.eigvals(self.closed_loop(K))))
 
-    @exact
-    def P(self, K: Matrix) -> Any:
+    @in_float64
+    def P(self, K: Gain) -> States:
         """The value of the gain K: xᵀP_Kx is its cost from x without noise; infinite where K does not stabilise."""
         K = jnp.asarray(K)
         return lyapunov(self.closed_loop(K), self.Q + K.T @ self.R @ K)
 
-    @exact
-    def J(self, K: Matrix, sigma: Any = 0.0) -> Any:
+    @in_float64
+    def J(self, K: Gain, sigma: Scalar = 0.0) -> Number:
         """The mean cost a step of u ~ N(−Kx, σ²I); infinite where K does not stabilise."""
         B, R = jnp.asarray(self.B), jnp.asarray(self.R)
         cost = jnp.sum(self.P(K) * (self.noise + sigma**2 * B @ B.T)) + sigma**2 * jnp.trace(R)
         return jnp.where(jnp.isnan(cost), jnp.inf, cost)
 
-    @exact
-    def Omega(self, K: Matrix) -> Any:
+    @in_float64
+    def Omega(self, K: Gain) -> Both:
         """Ω_K: zᵀΩ_Kz is, up to a constant, the relative value of z = (x, u) with u = −Kx from then on."""
         ab = self._ab()
         return self._cost() + ab.T @ self.P(K) @ ab
 
-    @exact
-    def natural_gradient(self, K: Matrix) -> Any:
+    @in_float64
+    def natural_gradient(self, K: Gain) -> Gain:
         """2(R + BᵀP_KB)K − 2BᵀP_KA, which is ∇J(K) times the inverse of the state covariance."""
         n = self.shape[0]
         Omega = self.Omega(K)
         return 2 * (Omega[n:, n:] @ K - Omega[n:, :n])
 
-    @exact
-    def state_covariance(self, K: Matrix, sigma: Any = 0.0) -> Any:
+    @in_float64
+    def state_covariance(self, K: Gain, sigma: Scalar = 0.0) -> States:
         """The stationary covariance of x under u ~ N(−Kx, σ²I)."""
         B = jnp.asarray(self.B)
         return lyapunov(self.closed_loop(K).T, self.noise + sigma**2 * B @ B.T)
 
-    @exact
-    def covariance(self, K: Matrix, sigma: Any = 0.0) -> Any:
+    @in_float64
+    def covariance(self, K: Gain, sigma: Scalar = 0.0) -> Both:
         """The stationary covariance Σ of z = (x, u)."""
         ik = self._feedback(K)
         return ik @ self.state_covariance(K, sigma) @ ik.T + self._exploration(sigma)
 
-    @exact
-    def critic_mean(self, K: Matrix, sigma: Any, J: Any, Omega: Matrix) -> Any:
+    @in_float64
+    def critic_mean(self, K: Gain, sigma: Scalar, J: Scalar, Omega: Both) -> Both:
         """E[zzᵀ(zᵀΩz − z'ᵀΩz' + J − c)] over the stationary law of K, by Gaussian moments.
 
         With z' = Lz + η the constant terms of the fourth moments cancel by stationarity and what is left is
@@ -154,8 +163,10 @@ class Lqr:
         L = self._feedback(K) @ self._ab()
         return 2 * Sigma @ (Omega - L.T @ Omega @ L - C) @ Sigma + (J - jnp.sum(C * Sigma)) * Sigma
 
-    @exact
-    def critic(self, K: Matrix, sigma: Any, kappa: Any = 1.0) -> Any:
+    @in_float64
+    def critic(
+        self, K: Gain, sigma: Scalar, kappa: Scalar = 1.0
+    ) -> tuple[Float[Array, "svec svec"], Float[Array, " svec"]]:
         """The exact critic operator E[M] and E[c] of eq. (lqr_Goperator) on (J, svec Ω), with κ on the first row."""
         d = sum(self.shape)
         Sigma = self.covariance(K, sigma)
@@ -171,24 +182,26 @@ class Lqr:
         c = jnp.concatenate([jnp.reshape(kappa * mean_cost, (1,)), svec(2 * Sigma @ C @ Sigma + mean_cost * Sigma)])
         return M, c
 
-    @exact
-    def monotonicity(self, K: Matrix, sigma: Any, kappa: Any = 1.0) -> Any:
+    @in_float64
+    def monotonicity(self, K: Gain, sigma: Scalar, kappa: Scalar = 1.0) -> Number:
         """The smallest eigenvalue of the critic operator's symmetric part; strongly monotone where positive."""
         M = self.critic(K, sigma, kappa)[0]
         return jnp.linalg.eigvalsh((M + M.T) / 2)[0]
 
-    def simulate(self, K: Matrix, sigma: float, steps: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def simulate(
+        self, K: Given[ArrayLike], sigma: float, steps: int, seed: int = 0
+    ) -> tuple[Float[np.ndarray, "steps n"], Float[np.ndarray, "steps m"], Float[np.ndarray, " steps"]]:
         """A log of the plant from x = 0 under u ~ N(−Kx, σ²I): states, actions and costs, a row a step."""
         n, m = self.shape
-        K = np.asarray(K, np.float64)
+        gain = np.asarray(K, np.float64)
         rng = np.random.default_rng(seed)
-        shake = rng.multivariate_normal(np.zeros(n), self.noise, size=steps, method="eigh")
+        disturbance = rng.multivariate_normal(np.zeros(n), self.noise, size=steps, method="eigh")
         u = sigma * rng.standard_normal((steps, m))
         x = np.zeros((steps, n))
         for k in range(steps):
-            u[k] -= K @ x[k]
+            u[k] -= gain @ x[k]
             if k + 1 < steps:
-                x[k + 1] = self.A @ x[k] + self.B @ u[k] + shake[k]
+                x[k + 1] = self.A @ x[k] + self.B @ u[k] + disturbance[k]
         return x, u, np.sum(x @ self.Q * x, axis=1) + np.sum(u @ self.R * u, axis=1)
 
     def _ab(self) -> jax.Array:
@@ -197,18 +210,18 @@ class Lqr:
     def _cost(self) -> jax.Array:
         return jax.scipy.linalg.block_diag(self.Q, self.R)
 
-    def _feedback(self, K: Matrix) -> jax.Array:
+    def _feedback(self, K: Gain) -> jax.Array:
         K = jnp.asarray(K)
         return jnp.concatenate([jnp.eye(self.shape[0], dtype=K.dtype), -K])
 
-    def _exploration(self, sigma: Any) -> jax.Array:
+    def _exploration(self, sigma: Scalar) -> Both:
         n, m = self.shape
         A = jnp.asarray(self.A)
         return sigma**2 * jnp.diag(jnp.concatenate([jnp.zeros(n, A.dtype), jnp.ones(m, A.dtype)]))
 
 
-@exact
-def _riccati(lqr: Lqr) -> Any:
+@in_float64
+def _riccati(lqr: Lqr) -> tuple[Gain, States]:
     return riccati(lqr.A, lqr.B, lqr.Q, lqr.R)
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from jaxtyping import Bool, Float, Int
+from numpy.typing import ArrayLike
 
-from twoclock.core import InputError, pytree
+from twoclock.arrays import as_array, law, laws
+from twoclock.core import Given, InputError, Scalar, pytree
 from twoclock.inputs import number
 from twoclock.models.soft import LEAST, SoftMdp
 
-Array = Any  # a NumPy array; a tracer where a problem is drawn per seed
-
-_SUM_TOLERANCE = 1e-6  # a table kept in float32 passes; its rows are then scaled to sum to 1
+Policy = Float[np.ndarray, "s a"]
+States = Float[np.ndarray, " s"]
+Chain = Float[np.ndarray, "s s"]
 
 
 @pytree
@@ -32,15 +35,15 @@ class Mdp:
     [1.3333, 0.6667]
     """
 
-    P: Array
-    r: Array
-    gamma: Array
+    P: Annotated[Any, Float[np.ndarray, "s a s"]]
+    r: Annotated[Any, Float[np.ndarray, "s a"] | Float[np.ndarray, "s a s"]]
+    gamma: Annotated[Any, Float[np.ndarray, "*shape"]]
 
     def __post_init__(self) -> None:
-        P, r, gamma = (as_floats(getattr(self, name), name) for name in ("P", "r", "gamma"))
+        P, r, gamma = (as_array(name, getattr(self, name)) for name in ("P", "r", "gamma"))
         if P.ndim != 3 or P.shape[0] != P.shape[2] or 0 in P.shape:
             raise InputError(f"`P` must have the shape (states, actions, states), got {P.shape}; index it P[s, a, s']")
-        P = _laws(P, "P", "P[s, a]")
+        P = laws("P", P, "P[s, a]")
         if r.shape not in (P.shape[:2], P.shape):
             raise InputError(f"`r` must have the shape {P.shape[:2]} or {P.shape} to go with `P`, got {r.shape}")
         try:
@@ -64,29 +67,29 @@ class Mdp:
     def actions(self) -> int:
         return int(self.P.shape[1])
 
-    def policy(self, policy: Any, name: str = "policy") -> Array:
+    def policy(self, policy: Given[ArrayLike], name: str = "policy") -> Policy:
         """The policy as an array π[s, a], or a complaint that names the row."""
-        pi = as_floats(policy, name)
+        pi = as_array(name, policy)
         if pi.shape != (self.states, self.actions):
             raise InputError(
                 f"`{name}` must have the shape {(self.states, self.actions)} (states, actions), got {pi.shape}"
             )
-        return _laws(pi, name, f"{name}[s]")
+        return laws(name, pi, f"{name}[s]")
 
-    def chain(self, policy: Array) -> Array:
+    def chain(self, policy: Policy) -> Chain:
         """The state chain under a policy, P_π[s, s'] = Σ_a π(a|s) P(s'|s, a)."""
         return np.einsum("sa,sat->st", policy, self.P)
 
-    def discounted_chain(self, policy: Array) -> Array:
+    def discounted_chain(self, policy: Policy) -> Chain:
         """The chain with the discount in it, Σ_a π(a|s) P(s'|s, a) γ(s, a, s')."""
         return np.einsum("sa,sat->st", policy, self.P * self.gamma)
 
-    def reward(self, policy: Array) -> Array:
+    def reward(self, policy: Policy) -> States:
         """The expected reward of a step, r_π[s]."""
         r = self.r if self.r.ndim == 2 else np.einsum("sat,sat->sa", self.P, self.r)
         return np.einsum("sa,sa->s", policy, r)
 
-    def stationary(self, policy: Array) -> Array:
+    def stationary(self, policy: Given[ArrayLike]) -> States:
         """The stationary law of the state chain under a policy: the share of time that the chain spends in each state.
 
         By elimination without subtraction, so that periodic and nearly decomposable chains come out to full precision.
@@ -106,13 +109,13 @@ class Mdp:
         law[classes[0]] = _eliminate(chain[np.ix_(classes[0], classes[0])])
         return law
 
-    def values(self, policy: Array) -> Array:
+    def values(self, policy: Given[ArrayLike]) -> States:
         """The value of a policy, V = (I − (γP)_π)⁻¹ r_π."""
         pi = self.policy(policy)
         self._check_end(pi, " under `policy`")
         return np.linalg.solve(np.eye(self.states) - self.discounted_chain(pi), self.reward(pi))
 
-    def start_law(self, start: Any = None) -> Array:
+    def start_law(self, start: Given[ArrayLike | None] = None) -> States:
         """The law ρ of the first state as an array: uniform where none is given, all on one state for its number."""
         if start is None:
             return np.full(self.states, 1 / self.states)
@@ -120,18 +123,10 @@ class Mdp:
             if not 0 <= start < self.states:
                 raise InputError(f"`start` must be a state from 0 to {self.states - 1} or a law over them, got {start}")
             return np.eye(self.states)[start]
-        rho = as_floats(start, "start")
-        if rho.shape != (self.states,) or not (rho >= 0).all() or abs(rho.sum() - 1) > _SUM_TOLERANCE:
-            got = f"the shape {rho.shape}" if rho.shape != (self.states,) else f"a sum of {rho.sum():.6g}"
-            got = "a negative entry" if rho.shape == (self.states,) and (rho < 0).any() else got
-            raise InputError(
-                f"`start` must be a law over the {self.states} states, not negative and with sum 1, got {got}; "
-                "leave it out for the uniform law"
-            )
-        return rho / rho.sum()
+        return law("start", start, self.states, "leave it out for the uniform law")
 
     @property
-    def over(self) -> Array:
+    def over(self) -> Bool[np.ndarray, " s"]:
         """The states where an episode is over: no action earns anything, there or later."""
         seen = self.P > 0
         earns = (seen & (self.r != 0) if self.r.ndim == 3 else (self.r != 0)[:, :, None]).any(axis=(1, 2))
@@ -139,7 +134,7 @@ class Mdp:
         goes_on = (seen & ~stays & (self.gamma > 0)).any(axis=(1, 2))
         return ~(earns | goes_on)
 
-    def soft(self, temp: Any, start: Any = None) -> SoftMdp:
+    def soft(self, temp: Given[Scalar], start: Given[ArrayLike | None] = None) -> SoftMdp:
         """This MDP with the bonus −temp·log π(a|s) on every reward, for its exact answers in jnp.
 
         A state where the episode is over offers no choice and earns no bonus.
@@ -148,7 +143,7 @@ class Mdp:
         r = self.r if self.r.ndim == 2 else np.einsum("sat,sat->sa", self.P, self.r)
         return SoftMdp(self.P * self.gamma, r, tau, self.start_law(start))
 
-    def soft_values(self, temp: Any, policy: Any = None) -> Array:
+    def soft_values(self, temp: Given[Scalar], policy: Given[ArrayLike | None] = None) -> States:
         """V_τ of a policy or, where none is given, the best there is: V*(s) = τ log Σ_a exp(Q*(s, a)/τ).
 
         >>> import numpy as np
@@ -158,34 +153,38 @@ class Mdp:
         """
         return self.soft(temp).solve()[1] if policy is None else self.soft(temp).evaluate(self._logits(policy)).V
 
-    def soft_policy(self, temp: Any) -> Array:
+    def soft_policy(self, temp: Given[Scalar]) -> Policy:
         """The optimal soft policy π*(a|s) = exp((Q* − V*)/τ); at temperature 0 even among the best actions."""
         return np.exp(self.soft(temp).solve()[0])
 
-    def soft_return(self, policy: Any, temp: Any, start: Any = None) -> float:
+    def soft_return(
+        self, policy: Given[ArrayLike], temp: Given[Scalar], start: Given[ArrayLike | None] = None
+    ) -> float:
         """J_τ = Σ_s ρ(s)V_τ(s) of a policy."""
         return float(self.soft(temp, start).J(self._logits(policy)))
 
-    def soft_gradient(self, logits: Any, temp: Any, start: Any = None) -> Array:
+    def soft_gradient(
+        self, logits: Given[ArrayLike], temp: Given[Scalar], start: Given[ArrayLike | None] = None
+    ) -> Policy:
         """∂J_τ/∂θ(s, a) of π = softmax θ at θ = logits."""
-        theta = as_floats(logits, "logits")
+        theta = as_array("logits", logits)
         if theta.shape != (self.states, self.actions):
             raise InputError(
                 f"`logits` must have the shape {(self.states, self.actions)} (states, actions), got {theta.shape}"
             )
         return self.soft(temp, start).gradient(theta)
 
-    def visitation(self, policy: Any, start: Any = None) -> Array:
+    def visitation(self, policy: Given[ArrayLike], start: Given[ArrayLike | None] = None) -> States:
         """The discounted visitation law d = η/Ση, η = ρ(I − (γP)_π)⁻¹: where episodes are that go on with chance γ."""
         visits = self.soft(0.0, start).evaluate(self._logits(policy)).visits
         return visits / visits.sum()
 
-    def _logits(self, policy: Any) -> Array:
+    def _logits(self, policy: Given[ArrayLike]) -> Policy:
         pi = self.policy(policy)
         self._check_end(pi, " under `policy`")
         return np.log(pi, out=np.full_like(pi, LEAST), where=pi > 0)
 
-    def _check_end(self, policy: Array, where: str) -> None:
+    def _check_end(self, policy: Policy, where: str) -> None:
         """Every state must reach some transition that is discounted, or returns add up for ever."""
         mass = policy[:, :, None] * self.P
         ends = ((mass > 0) & (self.gamma < 1)).any(axis=(1, 2))
@@ -200,18 +199,18 @@ class Mdp:
             )
 
 
-def recurrent_classes(chain: Array) -> list[Array]:
+def recurrent_classes(chain: Chain) -> list[Int[np.ndarray, " states"]]:
     """The closed communicating classes of a chain, each as an array of states."""
     from scipy.sparse import csr_matrix  # slow to load, and seldom needed
     from scipy.sparse.csgraph import connected_components
 
-    count, label = connected_components(csr_matrix(chain > 0), directed=True, connection="strong")
+    count, label = connected_components(csr_matrix(chain > 0, dtype=np.int8), directed=True, connection="strong")
     s, t = np.nonzero(chain)
     left = set(label[s][label[s] != label[t]].tolist())
     return [np.flatnonzero(label == c) for c in range(count) if c not in left]
 
 
-def _eliminate(chain: Array) -> Array:
+def _eliminate(chain: Chain) -> States:
     P = chain.copy()
     n = len(P)
     for k in range(n - 1, 0, -1):
@@ -221,27 +220,3 @@ def _eliminate(chain: Array) -> Array:
     for k in range(1, n):
         law[k] = law[:k] @ P[:k, k]
     return law / law.sum()
-
-
-def as_floats(value: Any, name: str) -> Array:
-    """The value as a finite float64 array, or a complaint."""
-    try:
-        array = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError(f"`{name}` must be an array of numbers, got {type(value).__name__}") from None
-    if not np.isfinite(array).all():
-        raise InputError(f"`{name}` must be finite, got {array[~np.isfinite(array)].flat[0]}")
-    return array
-
-
-def _laws(table: Array, name: str, row: str) -> Array:
-    if (table < 0).any():
-        where = tuple(map(int, np.argwhere(table < 0)[0]))
-        raise InputError(f"`{name}` must hold probabilities, got {table[where]:g} at {list(where)}")
-    sums = table.sum(axis=-1)
-    wrong = np.abs(sums - 1) > _SUM_TOLERANCE
-    if wrong.any():
-        at = tuple(map(int, np.argwhere(wrong)[0]))
-        index = ", ".join(map(str, at))
-        raise InputError(f"`{name}[{index}]` must sum to 1, got {sums[at]:.6g}; each row {row} is a probability law")
-    return table / sums[..., None]

@@ -7,17 +7,18 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 Fn = TypeVar("Fn", bound=Callable[..., Any])
 
 
-def exact(function: Fn) -> Fn:
-    """Outside a trace, compute in float64 and give back NumPy arrays."""
+def in_float64(function: Fn) -> Fn:
+    """Outside a trace, compute in float64 and give back NumPy arrays; inside one, be part of the program."""
 
     @functools.wraps(function)
     def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((self, args, kwargs))):
+        if _is_traced((self, args, kwargs)):
             return function(self, *args, **kwargs)
         with jax.enable_x64(True):
             self = jax.tree.map(float64, self)
@@ -29,3 +30,12 @@ def exact(function: Fn) -> Fn:
 
 def float64(value: Any) -> np.ndarray:
     return np.asarray(value, np.float64)
+
+
+def _is_traced(values: Any) -> bool:
+    """Whether what is computed from these values now is recorded rather than computed.
+
+    Tracers among the values are one sign of it. But inside a ``jit`` an operation on constants is recorded too, so one
+    such operation is tried.
+    """
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in (*jax.tree.leaves(values), jnp.zeros(())))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax.numpy as jnp
+from jaxtyping import Float
 
+from twoclock.arrays import Array, Number, Vector
 from twoclock.core import pytree
 
-Array = Any
+Matrix = Float[Array, "d d"]
 
 
 @pytree
@@ -24,45 +24,53 @@ class ProjectedBellman:
     Reference: Sutton et al., *Fast gradient-descent methods for temporal-difference learning*, 2009.
     """
 
-    features: Array
-    weights: Array
-    values: Array
-    A: Array
-    b: Array
-    C: Array
-    whiten: Array
-    theta_star: Array
-    nearest: Array
+    features: Float[Array, "s d"]
+    weights: Float[Array, " s"]
+    values: Float[Array, " s"]
+    A: Float[Array, "d d"]
+    b: Float[Array, " d"]
+    C: Float[Array, "d d"]
+    whiten: Float[Array, "d d"]  # W with WWᵀ = C⁺
+    theta_star: Float[Array, " d"]
+    nearest: Float[Array, "d d"]
 
-    def inverse(self, ridge: float = 0.0) -> Array:
+    def inverse(self, ridge: float = 0.0) -> Matrix:
         """(C + ridge·I)⁺, which takes b − Aθ to ω*(θ)."""
         xp = self.C.__array_namespace__()
         return self.whiten @ self.whiten.T if ridge == 0 else xp.linalg.inv(self.C + ridge * xp.eye(len(self.C)))
 
-    def residual(self, theta: Array) -> Array:
+    def residual(self, theta: Vector) -> Vector:
         """b − Aθ, the mean of ρδφ."""
         return jnp.asarray(self.b) - jnp.asarray(self.A) @ theta
 
-    def mspbe(self, theta: Array) -> Array:
+    def mspbe(self, theta: Vector) -> Number:
         return jnp.sum(jnp.square(jnp.asarray(self.whiten).T @ self.residual(theta)))
 
-    def half_gradient(self, theta: Array) -> Array:
+    def half_gradient(self, theta: Vector) -> Vector:
         """−AᵀC⁺(b − Aθ), half the gradient of the MSPBE."""
         W = jnp.asarray(self.whiten)
         return -(jnp.asarray(self.A).T @ (W @ (W.T @ self.residual(theta))))
 
-    def rmsve(self, theta: Array) -> Array:
+    def rmsve(self, theta: Vector) -> Number:
         wrong = jnp.asarray(self.features) @ theta - jnp.asarray(self.values)
         return jnp.sqrt(jnp.sum(jnp.asarray(self.weights) * jnp.square(wrong)))
 
-    def distance(self, theta: Array) -> Array:
+    def distance(self, theta: Vector) -> Number:
         """The squared distance to the nearest minimiser of the MSPBE."""
         return jnp.sum(jnp.square(jnp.asarray(self.nearest) @ (theta - jnp.asarray(self.theta_star))))
 
 
-def projected_bellman(features: Array, weights: Array, chain: Array, reward: Array, values: Array) -> ProjectedBellman:
-    """The equation for features Φ, state weights D, the discounted chain (γP)_π, r_π and V_π, of NumPy or of JAX
-    arrays."""
+def projected_bellman(
+    features: Float[Array, "s d"],
+    weights: Float[Array, " s"],
+    chain: Float[Array, "s s"],
+    reward: Float[Array, " s"],
+    values: Float[Array, " s"],
+) -> ProjectedBellman:
+    """The equation for features Φ, state weights D, the discounted chain (γP)_π, r_π and V_π.
+
+    In NumPy or in JAX, whichever the arrays are of.
+    """
     xp = features.__array_namespace__()
     weighted = features.T * weights[None, :]
     A, b, C = weighted @ (features - chain @ features), weighted @ reward, weighted @ features

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Float
 
+from twoclock.arrays import Array, Number
 from twoclock.core import pytree
-from twoclock.models.precision import exact
+from twoclock.models.precision import in_float64
 
-Array = Any
+States = Float[Array, " s"]
+Pairs = Float[Array, "s a"]
+Newton = tuple[jax.Array, jax.Array, jax.Array]  # V, the V before it, and how many steps were made
 
 # A logit so low stands for −∞: its probability is 0 in float64, and it can be computed with.
 LEAST = -1e3
@@ -20,9 +24,9 @@ _ITERATIONS = 200
 class Evaluation(NamedTuple):
     """What is known of a policy: V and Q, and how often each state is visited, discounted: η = ρ(I − (γP)_π)⁻¹."""
 
-    V: Array
-    Q: Array
-    visits: Array
+    V: States
+    Q: Pairs
+    visits: States
 
 
 @pytree
@@ -46,20 +50,20 @@ class SoftMdp:
     the global convergence rates of softmax policy gradient methods*, 2020.
     """
 
-    P: Array
-    r: Array
-    temp: Array
-    start: Array
+    P: Float[Array, "s a s"]
+    r: Float[Array, "s a"]
+    temp: Float[Array, " s"]
+    start: Float[Array, " s"]
 
-    @exact
+    @in_float64
     @jax.jit
-    def q(self, V: Array) -> Any:
+    def q(self, V: States) -> Pairs:
         """r + (γP)V."""
         return jnp.asarray(self.r) + jnp.tensordot(jnp.asarray(self.P), V, axes=1)
 
-    @exact
+    @in_float64
     @jax.jit
-    def improve(self, Q: Array) -> Any:
+    def improve(self, Q: Pairs) -> tuple[Pairs, States]:
         """One soft Bellman step: log π of the best response to Q, and τ log Σ_a exp(Q/τ).
 
         The largest exponent is 0 and none is below `LEAST`, so nothing over- or underflows at any temperature.
@@ -72,9 +76,9 @@ class SoftMdp:
         log_sum = jnp.log(jnp.sum(jnp.exp(z), axis=1))
         return z - log_sum[:, None], best + temp * log_sum
 
-    @exact
+    @in_float64
     @jax.jit
-    def evaluate(self, logits: Array) -> Any:
+    def evaluate(self, logits: Pairs) -> Evaluation:
         """Soft policy evaluation of softmax(logits), one factorisation for V, Q and the visits."""
         log_pi = jax.nn.log_softmax(logits)
         pi = jnp.exp(log_pi)
@@ -84,44 +88,44 @@ class SoftMdp:
         V = jax.scipy.linalg.lu_solve(factors, reward)
         return Evaluation(V, self.q(V), jax.scipy.linalg.lu_solve(factors, jnp.asarray(self.start), trans=1))
 
-    @exact
+    @in_float64
     @jax.jit
-    def solve(self) -> Any:
+    def solve(self) -> tuple[Pairs, States]:
         """log π* and V*: soft value iteration in Newton's form, each step evaluating the best response exactly.
 
         Newton's steps are those of policy iteration: every one improves, and near V* the error squares.
         """
 
-        def more(carry: Any) -> Any:
+        def more(carry: Newton) -> jax.Array:
             V, old, i = carry
             scale = 1 + jnp.max(jnp.abs(V))
             return (i < _ITERATIONS) & (jnp.max(jnp.abs(V - old)) > 8 * jnp.finfo(V.dtype).eps * scale)
 
-        def newton(carry: Any) -> Any:
+        def newton(carry: Newton) -> Newton:
             V, _, i = carry
-            return self.evaluate(self.improve(self.q(V))[0]).V, V, i + 1
+            return jnp.asarray(self.evaluate(self.improve(self.q(V))[0]).V), V, i + 1
 
         zero = jnp.zeros_like(jnp.asarray(self.start))
-        V, _, _ = jax.lax.while_loop(more, newton, (zero, zero + jnp.inf, 0))
+        V, _, _ = jax.lax.while_loop(more, newton, (zero, zero + jnp.inf, jnp.zeros((), jnp.int32)))
         return self.improve(self.q(V))
 
-    @exact
+    @in_float64
     @jax.jit
-    def J(self, logits: Array) -> Any:
+    def J(self, logits: Pairs) -> Number:
         """The return Σ_s ρ(s)V(s) of softmax(logits)."""
         return jnp.sum(self.start * self.evaluate(logits).V)
 
-    @exact
+    @in_float64
     @jax.jit
-    def gradient(self, logits: Array) -> Any:
+    def gradient(self, logits: Pairs) -> Pairs:
         """∂J/∂θ at θ = logits."""
         return self.slope(logits, self.evaluate(logits))
 
-    def slope(self, logits: Array, known: Evaluation) -> Any:
+    def slope(self, logits: Pairs, known: Evaluation) -> Pairs:
         """∂J/∂θ where the evaluation is known already."""
         return known.visits[:, None] * self.advantage(logits, known.Q, known.V)
 
-    def advantage(self, logits: Array, Q: Array, V: Array) -> Any:
+    def advantage(self, logits: Pairs, Q: Pairs, V: States) -> Pairs:
         """π(a|s)(Q(s, a) − τ log π(a|s) − V(s)), its mean over actions taken out, so that any V will do."""
         log_pi = jax.nn.log_softmax(logits)
         pi = jnp.exp(log_pi)

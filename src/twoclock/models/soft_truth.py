@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
+from jaxtyping import Bool, Float
 
+from twoclock.arrays import Array, Number, Vector
 from twoclock.core import pytree
-from twoclock.models.precision import exact
-from twoclock.models.soft import SoftMdp
+from twoclock.models.precision import in_float64
+from twoclock.models.soft import Pairs, SoftMdp, States
 from twoclock.trees import pinv
-
-Array = Any
 
 _TIE = 1e-9  # actions whose value is this close to the best, against its size, are best too at temperature 0
 
@@ -30,12 +28,12 @@ class SoftTruth:
     """
 
     soft: SoftMdp
-    P: Array
-    J_star: Array
-    pi_star: Array
-    d_star: Array
+    P: Float[Array, "s a s"]
+    J_star: Number
+    pi_star: Float[Array, "s a"]
+    d_star: Float[Array, " s"]
 
-    def measure(self, logits: Array) -> tuple[dict[str, Array], Array]:
+    def measure(self, logits: Pairs) -> tuple[dict[str, Number], Pairs]:
         """gap, error and the least probability of a policy, and ∂J/∂logits."""
         known = self.soft.evaluate(logits)
         pi = jax.nn.softmax(logits)
@@ -47,7 +45,7 @@ class SoftTruth:
         }
         return metrics, self.soft.slope(logits, known)
 
-    def _distance(self, pi: Array, hot: Array) -> Array:
+    def _distance(self, pi: Pairs, hot: Bool[Array, " s"]) -> States:
         """‖π(·|s) − π*(·|s)‖² to the nearest optimal policy: at temperature 0 any law over the best actions is one."""
         best = (jnp.asarray(self.pi_star) > 0).astype(pi.dtype)
         off = pi * (1 - best)
@@ -55,11 +53,11 @@ class SoftTruth:
         return jnp.where(hot, jnp.sum(jnp.square(pi - self.pi_star), axis=1), cold)
 
     @property
-    def _matters(self) -> Array:
+    def _matters(self) -> Bool[Array, " s"]:
         """States from which something follows; where an episode is over any action will do."""
         return jnp.any(jnp.asarray(self.soft.P) > 0, axis=(1, 2)) | jnp.any(jnp.asarray(self.soft.r) != 0, axis=1)
 
-    def weights(self, logits: Array, visits: Array, sampling: str) -> Array:
+    def weights(self, logits: Pairs, visits: States, sampling: str) -> States:
         """How samples weigh the states: by the discounted visits, their stationary law, or the start law."""
         if sampling == "restart":
             return visits
@@ -70,7 +68,7 @@ class SoftTruth:
         one = jnp.ones(n, chain.dtype)
         return jnp.linalg.solve(jnp.eye(n, dtype=chain.dtype) - chain.T + jnp.ones((n, n), chain.dtype), one)
 
-    def means(self, logits: Array, V: Array, sampling: str) -> tuple[Array, Array, Array]:
+    def means(self, logits: Pairs, V: States, sampling: str) -> tuple[States, States, Pairs]:
         """The weights of the states, the mean of δ in each, and that of δ·∇log π, where V is any critic's."""
         weights = self.weights(logits, self.soft.evaluate(logits).visits, sampling)
         log_pi = jax.nn.log_softmax(logits)
@@ -78,7 +76,7 @@ class SoftTruth:
         delta = jnp.sum(jnp.exp(log_pi) * (Q - jnp.asarray(self.soft.temp)[:, None] * log_pi), axis=1) - V
         return weights, delta, self.soft.advantage(logits, Q, V)
 
-    def critic(self, logits: Array, features: Array, sampling: str) -> Array:
+    def critic(self, logits: Pairs, features: Float[Array, "s d"] | None, sampling: str) -> Vector:
         """V of the policy or, with features Φ and state weights D, the ω with ΦᵀD(r + (γP)Φω − Φω) = 0."""
         known = self.soft.evaluate(logits)
         if features is None:
@@ -90,9 +88,9 @@ class SoftTruth:
         return pinv(weighted @ step) @ (weighted @ reward)
 
 
-@exact
+@in_float64
 @jax.jit
-def soft_truth(soft: SoftMdp, P: Array) -> SoftTruth:
+def soft_truth(soft: SoftMdp, P: Float[Array, "s a s"]) -> SoftTruth:
     """The truth of an MDP whose transition probabilities without the discount are P."""
     log_pi, V = soft.solve()
     Q, temp = soft.q(V), jnp.asarray(soft.temp)

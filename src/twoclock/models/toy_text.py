@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from jaxtyping import Bool, Float
 
-from twoclock.core import InputError
-from twoclock.models.mdp import Mdp, as_floats
+from twoclock.arrays import as_array
+from twoclock.core import Given, InputError
+from twoclock.inputs import number
+from twoclock.models.mdp import Mdp
 
-Array = Any
 
-
-def from_gymnasium(env: Any, gamma: float = 0.95, **options: Any) -> tuple[Mdp, Array]:
+def from_gymnasium(env: Any, gamma: Given[float] = 0.95, **options: Any) -> tuple[Mdp, Float[np.ndarray, " s"]]:
     """The MDP of an environment that publishes its table ``env.unwrapped.P``, and the law of its first state.
 
     FrozenLake, Taxi and CliffWalking do. A transition that ends an episode has discount 0, and the state it leads to
@@ -39,9 +40,8 @@ def from_gymnasium(env: Any, gamma: float = 0.95, **options: Any) -> tuple[Mdp, 
             f"`env` must have a table `unwrapped.P` and an `initial_state_distrib`, as Gymnasium's toy-text "
             f"environments have, got {type(env).__name__}; for others give `Mdp(P, r, gamma)`"
         )
-    if not 0 <= gamma <= 1:
-        raise InputError(f"`gamma` must lie in [0, 1], got {gamma:g}")
-    rho = as_floats(start, "env.initial_state_distrib")
+    gamma = number("gamma", gamma, 0, 1)
+    rho = as_array("env.initial_state_distrib", start)
     states, actions = len(table), len(table[0])
     P, earned, ended = (np.zeros((states, actions, states)) for _ in range(3))
     for s, row in table.items():
@@ -50,7 +50,7 @@ def from_gymnasium(env: Any, gamma: float = 0.95, **options: Any) -> tuple[Mdp, 
                 P[s, a, t] += p
                 earned[s, a, t] += p * reward
                 ended[s, a, t] += p * done
-    ends = (ended > 0).any(axis=(0, 1))
+    ends = np.any(ended > 0, axis=(0, 1))
     _check_ends(P, ended, ends, rho)
     r = np.divide(earned, P, out=np.zeros_like(P), where=P > 0)
     discount = np.where(ended > 0, 0.0, gamma)
@@ -58,7 +58,12 @@ def from_gymnasium(env: Any, gamma: float = 0.95, **options: Any) -> tuple[Mdp, 
     return Mdp(P, r, discount), rho
 
 
-def _check_ends(P: Array, ended: Array, ends: Array, start: Array) -> None:
+def _check_ends(
+    P: Float[np.ndarray, "s a s"],
+    ended: Float[np.ndarray, "s a s"],
+    ends: Bool[np.ndarray, " s"],
+    start: Float[np.ndarray, " s"],
+) -> None:
     """Whether entering a state ends the episode must not depend on where one comes from, among what can be reached."""
     reach = start > 0
     going_on = ((P - ended) > 1e-12).any(axis=1)

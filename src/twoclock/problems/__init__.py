@@ -1,6 +1,7 @@
 """Ready-made problems, one file each."""
 
 from twoclock.problems.bilevel.composite import composite
+from twoclock.problems.bilevel.curvature import CurvatureWarning
 from twoclock.problems.bilevel.hypergradient import bilevel
 from twoclock.problems.bilevel.least_squares import quadratic_bilevel, quadratic_minimax
 from twoclock.problems.bilevel.minimax import minimax
@@ -30,6 +31,7 @@ from twoclock.problems.rates import rates
 __all__ = [
     "ActorCritic",
     "BlindCriticWarning",
+    "CurvatureWarning",
     "Guard",
     "baird",
     "bilevel",

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
 
-from twoclock.core import InputError, Key, Operator, PyTree, pytree, static
+from twoclock.core import Given, Key, Operator, PyTree, Scalar, pytree, static
+from twoclock.inputs import function, start_of
 
 __all__ = ["custom"]
+
+Draw = Callable[[PyTree, PyTree, PyTree], tuple[PyTree, PyTree]]
+Measure = Callable[[PyTree, PyTree], Mapping[str, Scalar]]
 
 
 @pytree
@@ -21,8 +24,8 @@ class Custom:
     F: Operator = static()
     G: Operator = static()
     noise: Callable[[Key], PyTree] = static()
-    sampler: Callable[..., Any] | None = static(default=None)
-    metrics: Callable[[PyTree, PyTree], dict[str, Any]] | None = static(default=None)
+    sampler: Draw | None = static(default=None)
+    metrics: Measure | None = static(default=None)
 
     def init(self, key: Key) -> tuple[PyTree, PyTree, PyTree]:
         return jax.tree.map(jnp.asarray, (self.theta, self.omega, self.env))
@@ -30,19 +33,19 @@ class Custom:
     def draw(self, u: PyTree, theta: PyTree, env: PyTree) -> tuple[PyTree, PyTree]:
         return (u, env) if self.sampler is None else self.sampler(u, theta, env)
 
-    def measure(self, theta: PyTree, omega: PyTree) -> dict[str, Any]:
+    def measure(self, theta: PyTree, omega: PyTree) -> Mapping[str, Scalar]:
         return {} if self.metrics is None else self.metrics(theta, omega)
 
 
 def custom(
-    F: Operator,
-    G: Operator,
-    noise: Callable[[Key], PyTree],
+    F: Given[Operator],
+    G: Given[Operator],
+    noise: Given[Callable[[Key], PyTree]],
     theta: PyTree,
     omega: PyTree,
-    draw: Callable[[PyTree, PyTree, PyTree], tuple[PyTree, PyTree]] | None = None,
+    draw: Given[Draw | None] = None,
     env: PyTree = None,
-    measure: Callable[[PyTree, PyTree], dict[str, Any]] | None = None,
+    measure: Given[Measure | None] = None,
 ) -> Custom:
     """A problem from two functions.
 
@@ -73,7 +76,13 @@ def custom(
     >>> bool(result.summary("error")["mean"].iloc[-1] < 0.1)
     True
     """
-    for name, value in {"F": F, "G": G, "noise": noise}.items():
-        if not callable(value):
-            raise InputError(f"`custom({name}=…)` must be a function, got {type(value).__name__}")
+    function("custom(F=…)", F, "theta", "omega", "x")
+    function("custom(G=…)", G, "theta", "omega", "x")
+    function("custom(noise=…)", noise, "key")
+    if draw is not None:
+        function("custom(draw=…)", draw, "u", "theta", "env")
+    if measure is not None:
+        function("custom(measure=…)", measure, "theta", "omega")
+    start_of("theta", theta)
+    start_of("omega", omega, may_be_empty=True)
     return Custom(theta, omega, env, F, G, noise, draw, measure)

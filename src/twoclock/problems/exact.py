@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
 
-from twoclock.core import InputError, Key, PyTree, pytree
+from twoclock.core import Given, InputError, Key, Problem, PyTree, Scalar, Truth, pytree
 from twoclock.trees import difference
 
 __all__ = ["exact"]
+
+
+class Known(Problem, Truth, Protocol):
+    """A problem whose answer is known."""
 
 
 @pytree
 class Exact:
     """See `exact`."""
 
-    problem: Any
+    problem: Known
 
     def init(self, key: Key) -> tuple[PyTree, PyTree, PyTree]:
         theta, omega, _ = self.problem.init(key)
@@ -35,7 +40,7 @@ class Exact:
     def G(self, theta: PyTree, omega: PyTree, x: PyTree) -> PyTree:
         return difference(omega, self.problem.omega_star(theta))
 
-    def h(self, theta: PyTree) -> Any:
+    def h(self, theta: PyTree) -> Scalar:
         return self.problem.h(theta)
 
     def field(self, theta: PyTree) -> PyTree:
@@ -45,11 +50,11 @@ class Exact:
     def omega_star(self, theta: PyTree) -> PyTree:
         return self.problem.omega_star(theta)
 
-    def measure(self, theta: PyTree, omega: PyTree) -> dict[str, Any]:
+    def measure(self, theta: PyTree, omega: PyTree) -> Mapping[str, Scalar]:
         return self.problem.measure(theta, omega)
 
 
-def exact(problem: Any) -> Exact:
+def exact(problem: Given[Known]) -> Exact:
     """The same problem with its answers in place of its samples: what a method would do if nothing were random.
 
         F = the mean of F at ω*(θ),        G = ω − ω*(θ)

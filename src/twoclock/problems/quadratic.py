@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
-from twoclock.core import InputError, Key, pytree
+from twoclock.arrays import Array, Number, Vector
+from twoclock.core import Key, Scalar, pytree
+from twoclock.inputs import number, whole
 from twoclock.trees import sqnorm
 
 __all__ = ["quadratic"]
@@ -16,43 +17,43 @@ __all__ = ["quadratic"]
 
 @pytree
 class Quadratic:
-    H: Any
-    C: Any
-    M: Any
-    W: Any
-    theta_star: Any
-    start: Any
-    sigma: Any
+    H: Float[Array, "d d"]
+    C: Float[Array, "d d"]
+    M: Float[Array, "d d"]
+    W: Float[Array, "d d"]
+    theta_star: Float[Array, " d"]
+    start: Float[Array, " d"]
+    sigma: Scalar
 
-    def init(self, key: Key) -> tuple[Any, Any, None]:
+    def init(self, key: Key) -> tuple[Vector, Vector, None]:
         return self.start, jnp.zeros_like(self.start), None
 
-    def noise(self, key: Key) -> Any:
+    def noise(self, key: Key) -> Vector:
         return jax.random.normal(key, self.start.shape)
 
-    def draw(self, u: Any, theta: Any, env: None) -> tuple[Any, None]:
+    def draw(self, u: Vector, theta: Vector, env: None) -> tuple[Vector, None]:
         return self.sigma * u, env
 
-    def F(self, theta: Any, omega: Any, x: Any) -> Any:
+    def F(self, theta: Vector, omega: Vector, x: Vector) -> Vector:
         return self.mean_F(theta, omega) + x
 
-    def G(self, theta: Any, omega: Any, x: Any) -> Any:
+    def G(self, theta: Vector, omega: Vector, x: Vector) -> Vector:
         return self.mean_G(theta, omega) + x
 
-    def mean_F(self, theta: Any, omega: Any) -> Any:
+    def mean_F(self, theta: Vector, omega: Vector) -> Vector:
         return self.H @ (theta - self.theta_star) + self.C @ (omega - self.omega_star(theta))
 
-    def mean_G(self, theta: Any, omega: Any) -> Any:
+    def mean_G(self, theta: Vector, omega: Vector) -> Vector:
         return self.M @ (omega - self.omega_star(theta))
 
-    def omega_star(self, theta: Any) -> Any:
+    def omega_star(self, theta: Vector) -> Vector:
         return self.W @ theta
 
-    def h(self, theta: Any) -> Any:
+    def h(self, theta: Vector) -> Number:
         d = theta - self.theta_star
         return d @ self.H @ d / 2
 
-    def measure(self, theta: Any, omega: Any) -> dict[str, Any]:
+    def measure(self, theta: Vector, omega: Vector) -> dict[str, Number]:
         return {
             "error": sqnorm(theta - self.theta_star),
             "gap": self.h(theta),
@@ -105,15 +106,13 @@ def quadratic(
     >>> round(quadratic(dim=3, mu_h=0.25).constants()["mu_h"], 12)
     0.25
     """
-    if dim < 1:
-        raise InputError(f"`dim` must be at least 1, got {dim}")
+    whole("dim", dim)
+    number("top", top, 0, above=True)
     for name, value in {"mu_h": mu_h, "mu_g": mu_g}.items():
-        if not 0 < value <= top:
-            raise InputError(f"`{name}` must lie in (0, top={top:g}], got {value:g}")
+        number(name, value, 0, top, above=True, remedy=f"top={top:g} is the largest eigenvalue")
     for name, value in {"rotation": rotation, "coupling": coupling, "sigma": sigma}.items():
-        if not 0 <= value < np.inf:
-            raise InputError(f"`{name}` must be a finite number that is not negative, got {value:g}")
-    rng = np.random.default_rng(seed)
+        number(name, value, 0)
+    rng = np.random.default_rng(whole("seed", seed, 0))
 
     def spectrum(low: float) -> np.ndarray:
         basis, _ = np.linalg.qr(rng.standard_normal((dim, dim)))

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
-from twoclock.core import InputError, Key, pytree, static
+from twoclock.arrays import Array, Number, Vector
+from twoclock.core import Key, Scalar, pytree, static
+from twoclock.inputs import choice, number, whole
 
 __all__ = ["Rates", "rates"]
-
-Array = Any
 
 _PULL = 0.9
 
@@ -41,45 +40,45 @@ class Rates:
     Metrics: ``error``, ``gap``, ``gradient``, ``tracking``.
     """
 
-    theta0: Array
-    sigma: Any
+    theta0: Float[Array, " d"]
+    sigma: Scalar
     shape: str = static("strongly-convex")
     coupling: str = static("smooth")
 
-    def init(self, key: Key) -> tuple[Array, Array, None]:
+    def init(self, key: Key) -> tuple[Vector, Vector, None]:
         theta = jnp.asarray(self.theta0)
         return theta, jnp.zeros_like(theta), None
 
-    def noise(self, key: Key) -> Array:
+    def noise(self, key: Key) -> Vector:
         return jax.random.normal(key, jnp.shape(self.theta0))
 
-    def draw(self, u: Array, theta: Array, env: None) -> tuple[Array, None]:
+    def draw(self, u: Vector, theta: Vector, env: None) -> tuple[Vector, None]:
         return jnp.asarray(self.sigma, u.dtype) * u, env
 
-    def F(self, theta: Array, omega: Array, x: Array) -> Array:
+    def F(self, theta: Vector, omega: Vector, x: Vector) -> Vector:
         return self.mean_F(theta, omega) + x
 
-    def G(self, theta: Array, omega: Array, x: Array) -> Array:
+    def G(self, theta: Vector, omega: Vector, x: Vector) -> Vector:
         return self.mean_G(theta, omega) + x
 
-    def mean_F(self, theta: Array, omega: Array) -> Array:
+    def mean_F(self, theta: Vector, omega: Vector) -> Vector:
         off = omega - self.omega_star(theta)
         return self.gradient(theta) + _PULL * (jnp.abs(off) if self.coupling == "kinked" else off)
 
-    def mean_G(self, theta: Array, omega: Array) -> Array:
+    def mean_G(self, theta: Vector, omega: Vector) -> Vector:
         return omega - self.omega_star(theta)
 
-    def h(self, theta: Array) -> Array:
+    def h(self, theta: Vector) -> Number:
         return jnp.sum(_SHAPES[self.shape][0](theta))
 
-    def gradient(self, theta: Array) -> Array:
+    def gradient(self, theta: Vector) -> Vector:
         return _SHAPES[self.shape][1](theta)
 
-    def omega_star(self, theta: Array) -> Array:
+    def omega_star(self, theta: Vector) -> Vector:
         wave = jnp.sin(jnp.roll(theta, 1)) / 2
         return jnp.abs(wave) if self.coupling == "kinked" else wave
 
-    def measure(self, theta: Array, omega: Array) -> dict[str, Array]:
+    def measure(self, theta: Vector, omega: Vector) -> dict[str, Number]:
         return {
             "error": jnp.sum(theta**2),
             "gap": self.h(theta),
@@ -91,12 +90,16 @@ class Rates:
         """For ``tc.theory``: |∂F/∂θ| ≤ |h″| + 0.45, and the bound is reached but for one case."""
         dim = len(self.theta0)
         gentle = self.shape == "non-convex" and self.coupling == "smooth" and dim == 1
-        noise = dim * float(self.sigma) ** 2
+        noise = dim * float(np.asarray(self.sigma)) ** 2
         return {"L": 1.0 if gentle else 1.0 + _PULL / 2, "mu_h": _MU[self.shape], "mu_g": 1.0, "noise": noise}
 
 
 def rates(
-    h: str = "strongly-convex", coupling: str = "smooth", dim: int = 1, noise: float = 1.0, start: float = 1.0
+    h: str = "strongly-convex",
+    coupling: str = "smooth",
+    dim: int = 1,
+    noise: float = 1.0,
+    start: float = 1.0,
 ) -> Rates:
     """One of the six problems behind Table 1, in any dimension.
 
@@ -116,14 +119,9 @@ def rates(
 
     Reference: Zeng & Doan, Table 1; the PL function is that of Karimi, Nutini & Schmidt 2016.
     """
-    if h not in _SHAPES:
-        raise InputError(f"`rates(h=…)` must be one of {', '.join(_SHAPES)}, got {h!r}")
-    if coupling not in ("smooth", "kinked"):
-        raise InputError(f"`rates(coupling=…)` must be 'smooth' or 'kinked', got {coupling!r}")
-    if not (isinstance(dim, int) and dim >= 1):
-        raise InputError(f"`rates(dim=…)` must be a whole number from 1 on, got {dim}")
-    if not (np.isfinite(noise) and noise >= 0):
-        raise InputError(f"`rates(noise=…)` must be finite and not negative, got {noise}; it is a standard deviation")
-    if not np.isfinite(start):
-        raise InputError(f"`rates(start=…)` must be finite, got {start}")
+    choice("rates(h=…)", h, _SHAPES)
+    choice("rates(coupling=…)", coupling, ("smooth", "kinked"))
+    whole("rates(dim=…)", dim)
+    number("rates(noise=…)", noise, 0, remedy="it is a standard deviation")
+    number("rates(start=…)", start)
     return Rates(np.full(dim, start / np.sqrt(dim)), np.float64(noise), h, coupling)

@@ -12,27 +12,26 @@ Hübschle-Schneider & Sanders, *Parallel weighted random sampling*, 2022.
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
-import numpy as np
+from jaxtyping import Float, Int, Int32, UInt32
 
+from twoclock.arrays import Array, State
 from twoclock.core import InputError
 
 _MOST = 2**16 - 1  # the column number below is a product of 16-bit halves
 
 
-def alias_table(law: jax.Array) -> jax.Array:
+def alias_table(law: Float[Array, "*rows n"]) -> UInt32[jax.Array, "*rows n"]:
     """The table of each law along the last axis, as uint32 of the same shape."""
     n = law.shape[-1]
     if n > _MOST:
         raise InputError(f"a law must have at most {_MOST} outcomes to be sampled, got {n}; split it in two stages")
-    rows = law.reshape(-1, n)
+    rows = jnp.asarray(law).reshape(-1, n)
     return jax.vmap(_one_table)(rows).reshape(law.shape)
 
 
-def lookup(table: jax.Array, row: tuple[jax.Array, ...], bits: jax.Array) -> jax.Array:
+def lookup(table: UInt32[Array, "*rows n"], row: tuple[State, ...], bits: UInt32[Array, ""]) -> Int32[jax.Array, ""]:
     """The outcome that 32 random bits draw from the given row of a table."""
     n = table.shape[-1]
     shift = jnp.uint32(_alias_bits(n))
@@ -45,18 +44,7 @@ def lookup(table: jax.Array, row: tuple[jax.Array, ...], bits: jax.Array) -> jax
     return jnp.where(height < threshold, column, alias).astype(jnp.int32)
 
 
-def sampled_law(table: Any) -> np.ndarray:
-    """The law that each row of a table samples, exactly: its columns added up."""
-    n = table.shape[-1]
-    shift = _alias_bits(n)
-    words = np.asarray(table).astype(np.int64).reshape(-1, n)
-    own = (words >> shift) / 2.0 ** (31 - shift)
-    law = own.copy()
-    np.add.at(law, (np.arange(len(law))[:, None], words & (2**shift - 1)), 1 - own)
-    return (law / n).reshape(table.shape)
-
-
-def _one_table(law: jax.Array) -> jax.Array:
+def _one_table(law: Float[jax.Array, " n"]) -> UInt32[jax.Array, " n"]:
     n = law.shape[-1]
     shift = _alias_bits(n)
     unit = jnp.uint32(2 ** (31 - shift))
@@ -76,7 +64,7 @@ def _one_table(law: jax.Array) -> jax.Array:
     return (threshold << jnp.uint32(shift)) | jnp.minimum(filler, n - 1).astype(jnp.uint32)
 
 
-def _first(ascending: jax.Array, bound: jax.Array, side: str) -> jax.Array:
+def _first(ascending: UInt32[jax.Array, " n"], bound: UInt32[jax.Array, " n"], side: str) -> Int[jax.Array, " n"]:
     """For each bound the first index whose entry exceeds it (side right) or reaches it (left)."""
     return jnp.searchsorted(ascending, bound, side=side)
 

@@ -8,16 +8,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Bool, Int, Int32, UInt32
 
-from twoclock.core import InputError, Key, PyTree, pytree, static
+from twoclock.arrays import Array, State
+from twoclock.core import Given, InputError, Key, PyTree, pytree, static
+from twoclock.inputs import whole
 
 _ROUNDS = 16
 _SALTS = np.asarray([(0x9E3779B9 * (2 * r + 1)) & 0xFFFFFFFF for r in range(_ROUNDS)], np.uint32)
+
+Word = UInt32[Array, ""]
+Epoch = tuple[Word, Word, State, Int32[Array, " size"]]
+"""The word that orders this epoch, that of the next, where this epoch is, and which items come next."""
+
+
+@runtime_checkable
+class Sampler(Protocol):
+    """Where batches come from, with a state of its own and randomness that is independent of the iterates."""
+
+    def init(self, key: Key) -> PyTree: ...
+    def noise(self, key: Key) -> PyTree: ...
+    def draw(self, u: PyTree, env: PyTree) -> tuple[PyTree, PyTree]: ...
+
+
+Source = Sampler | Callable[[Key], PyTree] | tuple["Source", "Source"]
+"""A sampler, a function of a key, or a pair (inner, outer) of these."""
 
 
 @pytree
@@ -67,25 +87,23 @@ class Minibatches:
     """
 
     data: PyTree
-    size: int = static()
+    size: Given[int] = static()
     replace: bool = static(default=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "data", jax.tree.map(np.asarray, self.data))
         items = common_length(self.data, "data")
-        if not isinstance(self.size, int) or not 1 <= self.size <= items:
-            raise InputError(
-                f"`size` must be a whole number from 1 to the {items} items of the data, got {self.size!r}"
-            )
+        whole("size", self.size, 1, items)
 
     @property
     def items(self) -> int:
         return len(jax.tree.leaves(self.data)[0])
 
-    def init(self, key: Key) -> Any:
-        """The word that orders this epoch, that of the next, where this epoch is, and which items come next.
+    def init(self, key: Key) -> Epoch | None:
+        """Where the first epoch begins; None where there are no epochs.
 
-        The items wait here for their step: worked out in the step itself, XLA would do so for every number fetched.
+        The items of the next batch are part of it: worked out in the step itself, XLA would do so for every number
+        fetched.
         """
         if self.replace:
             return None
@@ -98,18 +116,19 @@ class Minibatches:
             return jax.random.randint(key, (self.size,), 0, self.items, jnp.int32)
         return jax.random.bits(key, (), jnp.uint32)
 
-    def draw(self, u: Any, env: Any) -> tuple[PyTree, Any]:
-        indices = u if self.replace else env[-1]
-        batch = jax.tree.map(lambda column: jnp.asarray(column)[indices], self.data)
-        if self.replace:
-            return batch, env
-        now, then, at, _ = env
+    def draw(self, u: UInt32[Array, ""] | Int32[Array, " size"], env: Epoch | None) -> tuple[PyTree, Epoch | None]:
+        if env is None:
+            return self._items(u), None
+        now, then, at, indices = env
         end = at + self.size
         done = end >= self.items
         now, then, at = jnp.where(done, then, now), jnp.where(done, u, then), jnp.where(done, end - self.items, end)
-        return batch, (now, then, at, self._indices(now, then, at))
+        return self._items(indices), (now, then, at, self._indices(now, then, at))
 
-    def _indices(self, now: Any, then: Any, at: Any) -> jax.Array:
+    def _items(self, indices: Array) -> PyTree:
+        return jax.tree.map(lambda column: jnp.asarray(column)[indices], self.data)
+
+    def _indices(self, now: Word, then: Word, at: State) -> Int32[jax.Array, " size"]:
         place = at + jnp.arange(self.size, dtype=jnp.int32)
         if self.items % self.size == 0:
             return shuffled(now, place, self.items)
@@ -126,28 +145,28 @@ class Minibatches:
 class Separate:
     """Two samplers side by side, with randomness of their own: the inner batch and the outer one."""
 
-    inner: Any
-    outer: Any
+    inner: Sampler
+    outer: Sampler
 
-    def init(self, key: Key) -> tuple[Any, Any]:
+    def init(self, key: Key) -> tuple[PyTree, PyTree]:
         inner, outer = jax.random.split(key)
         return self.inner.init(inner), self.outer.init(outer)
 
-    def noise(self, key: Key) -> tuple[Any, Any]:
+    def noise(self, key: Key) -> tuple[PyTree, PyTree]:
         inner, outer = jax.random.split(key)
         return self.inner.noise(inner), self.outer.noise(outer)
 
-    def draw(self, u: Any, env: Any) -> tuple[tuple[PyTree, PyTree], Any]:
+    def draw(self, u: tuple[PyTree, PyTree], env: tuple[PyTree, PyTree]) -> tuple[tuple[PyTree, PyTree], PyTree]:
         inner, env_inner = self.inner.draw(u[0], env[0])
         outer, env_outer = self.outer.draw(u[1], env[1])
         return (inner, outer), (env_inner, env_outer)
 
 
-def as_sampler(sampler: Any) -> Any:
+def as_sampler(sampler: Given[Source]) -> Sampler:
     """The sampler that a user means by a sampler, a function of a key, or a pair (inner, outer) of these."""
     if isinstance(sampler, tuple) and len(sampler) == 2:
         return Separate(as_sampler(sampler[0]), as_sampler(sampler[1]))
-    if all(hasattr(sampler, name) for name in ("init", "noise", "draw")):
+    if isinstance(sampler, Sampler):
         return sampler
     if not callable(sampler):
         raise InputError(
@@ -157,7 +176,7 @@ def as_sampler(sampler: Any) -> Any:
     return Stream(sampler)
 
 
-def epoch(sampler: Any) -> PyTree | None:
+def epoch(sampler: Sampler) -> PyTree | None:
     """All of finite data as stacked batches, (inner, outer) for a pair of samplers; None where there is a stream."""
     if isinstance(sampler, Separate):
         both = epoch(sampler.inner), epoch(sampler.outer)
@@ -178,12 +197,14 @@ def common_length(batch: PyTree, name: str) -> int:
     return lengths[0] if lengths else 1
 
 
-def shuffled(word: Any, place: Any, items: int, then: Any = None, over: Any = None) -> jax.Array:
+def shuffled(
+    word: Word, place: Int[Array, " n"], items: int, then: Word | None = None, over: Bool[Array, " n"] | None = None
+) -> Int32[jax.Array, " n"]:
     """Which item stands at each place, in the order of 0 … items−1 that the 32-bit word picks, or ``then`` where over.
 
     A round pairs i with K−i modulo n and swaps the two if a hash of the larger one says so: a bijection for any n.
     """
-    n, i = jnp.uint32(items), place.astype(jnp.uint32)
+    n, i = jnp.uint32(items), jnp.asarray(place, jnp.uint32)
     rounds = [_round_keys(w, n) for w in (word, then) if w is not None]
     for r in range(_ROUNDS):
         K, mask = (
@@ -196,12 +217,12 @@ def shuffled(word: Any, place: Any, items: int, then: Any = None, over: Any = No
     return i.astype(jnp.int32)
 
 
-def _round_keys(word: Any, n: Any) -> tuple[Any, Any]:
-    keys = _mix(word + _SALTS)
+def _round_keys(word: Word, n: Word) -> tuple[UInt32[jax.Array, " rounds"], UInt32[jax.Array, " rounds"]]:
+    keys = _mix(jnp.asarray(word) + _SALTS)
     return keys % n, _mix(keys)
 
 
-def _mix(x: Any) -> Any:
+def _mix(x: UInt32[jax.Array, "*shape"]) -> UInt32[jax.Array, "*shape"]:
     """A hash of 32 bits to 32 bits in which each bit depends on all (the finaliser of MurmurHash3)."""
     x = (x ^ (x >> jnp.uint32(16))) * jnp.uint32(0x85EBCA6B)
     x = (x ^ (x >> jnp.uint32(13))) * jnp.uint32(0xC2B2AE35)

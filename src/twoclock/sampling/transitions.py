@@ -2,27 +2,61 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float, UInt32
 
-from twoclock.core import InputError, Key, pytree, static
+from twoclock.arrays import Array, Number, State, Words
+from twoclock.core import InputError, Key, PyTree, Scalar, pytree, static
 from twoclock.models.mdp import Mdp
 from twoclock.sampling.alias import alias_table, lookup
 
-Array = Any
-
 
 class Transition(NamedTuple):
-    """One sample: states s and s', the importance ratio ρ = π(a|s)/b(a|s), the reward and the discount."""
+    """One sample: the states s and s', the importance ratio ρ = π(a|s)/b(a|s), the reward and the discount."""
 
-    s: Array
-    t: Array
-    rho: Array
-    r: Array
-    gamma: Array  # None where the discount is one number for all
+    s: PyTree  # the number of a state, or what a value function sees of it
+    next_state: PyTree
+    rho: Scalar
+    r: Scalar
+    gamma: PyTree  # one number, or None where it is the same for all and the sampler knows it
+
+    @property
+    def t(self) -> PyTree:
+        """The old name of ``next_state``."""
+        return self.next_state
+
+    @classmethod
+    def read(cls, sample: object) -> Transition:
+        """The transition that a dict, or any object, with these names holds; s' may also be called ``t``."""
+        if isinstance(sample, cls):
+            return sample
+        known = sample if isinstance(sample, Mapping) else _Attributes(sample)
+        found = {name: known[name] for name in cls._fields if name in known}
+        if "next_state" not in found and "t" in known:
+            found["next_state"] = known["t"]
+        if missing := [name for name in cls._fields if name not in found]:
+            raise InputError(
+                f"`x` must be a sample with {', '.join(cls._fields)}, by name or as a dict; it has no {missing[0]}"
+            )
+        return cls(**found)
+
+
+class _Attributes:
+    """The attributes of an object, looked up like the entries of a dict."""
+
+    def __init__(self, of: object) -> None:
+        self.of = of
+
+    def __contains__(self, name: str) -> bool:
+        return hasattr(self.of, name)
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self.of, name)
 
 
 @pytree
@@ -32,23 +66,23 @@ class Transitions:
     ``r`` and ``gamma`` have the axes (s, a, s'), each of length 1 where they do not depend on it.
     """
 
-    start: Array
-    action: Array
-    next: Array
-    rho: Array
-    r: Array
-    gamma: Array
+    start: UInt32[Array, " s"]
+    action: UInt32[Array, "s a"]
+    next: UInt32[Array, "s a s"]
+    rho: Float[Array, "s a"]
+    r: Float[Array, "#s #a #s"]
+    gamma: Float[Array, "#s #a #s"]
     markov: bool = static(default=False)
 
-    def noise(self, key: Key) -> Array:
+    def noise(self, key: Key) -> Words:
         """One word of random bits a choice: s (unless a chain says it), a and s'."""
         return jax.random.bits(key, (2 if self.markov else 3,), jnp.uint32)
 
-    def first(self, key: Key) -> Array:
+    def first(self, key: Key) -> State | None:
         """The chain's first state, or None where samples are independent."""
         return lookup(jnp.asarray(self.start), (), jax.random.bits(key, (), jnp.uint32)) if self.markov else None
 
-    def draw(self, u: Array, env: Array) -> tuple[Transition, Array]:
+    def draw(self, u: Words, env: PyTree) -> tuple[Transition, PyTree]:
         """The transition that the random words make, and the next state of the chain."""
         s = env if self.markov else lookup(jnp.asarray(self.start), (), u[2])
         a = lookup(jnp.asarray(self.action), (s,), u[0])
@@ -56,11 +90,17 @@ class Transitions:
         gamma = None if self.gamma.size == 1 else entry(self.gamma, s, a, t)
         return Transition(s, t, jnp.asarray(self.rho)[s, a], entry(self.r, s, a, t), gamma), t if self.markov else env
 
-    def discount(self, x: Transition) -> Array:
+    def discount(self, x: Transition) -> Scalar:
         return jnp.asarray(self.gamma).reshape(()) if x.gamma is None else x.gamma
 
 
-def transitions(mdp: Mdp, target: Array, behaviour: Array, weights: Array, sampling: str) -> Transitions:
+def transitions(
+    mdp: Mdp,
+    target: Float[np.ndarray, "s a"],
+    behaviour: Float[np.ndarray, "s a"],
+    weights: Float[np.ndarray, " s"],
+    sampling: str,
+) -> Transitions:
     """The sampler of an MDP: independent draws with s from the given state weights, or one chain under the
     behaviour."""
     uncovered = np.argwhere((target > 0) & (behaviour == 0))
@@ -78,7 +118,7 @@ def transitions(mdp: Mdp, target: Array, behaviour: Array, weights: Array, sampl
     return Transitions(start, action, next_state, rho, r, gamma, sampling == "markov")
 
 
-def entry(table: Array, s: Array, a: Array, t: Array) -> Array:
+def entry(table: Float[Array, "#s #a #s"], s: State, a: State, t: State) -> Number:
     """What a table with the axes (s, a, s'), some of them of length 1, holds for a transition."""
     index = tuple(i if n > 1 else 0 for n, i in zip(table.shape, (s, a, t), strict=True))
     return jnp.asarray(table)[index]

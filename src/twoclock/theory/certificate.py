@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Union, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from twoclock.core import InputError
+from twoclock.core import Given, InputError
 from twoclock.methods import Fast
 from twoclock.schedules import Power
 
 METRICS = {"strongly-convex": "error", "pl": "gap", "non-convex": "gradient"}
+Numbers = float | NDArray[np.float64]
 # An inequality by name, with its two sides as functions of (α, β, λ).
-Rule = tuple[str, Callable[[Any, Any, Any], tuple[Any, Any]]]
+Rule = tuple[str, Callable[[Numbers, Numbers, Numbers], tuple[Numbers, Numbers]]]
+StartLike = Union["Start", Mapping[str, float], Sequence[float], float]
 
 LAST_STEP = 2**31  # steps are counted in 32 bits
 
@@ -61,7 +63,7 @@ class Start:
     g: float
 
     @classmethod
-    def read(cls, value: Any) -> Start:
+    def read(cls, value: Given[StartLike]) -> Start:
         """A start from a start, a mapping, four numbers, or one number for all four."""
         if isinstance(value, Start):
             return value
@@ -130,7 +132,11 @@ class Certificate:
         """Algorithm 1 with the certified step sizes."""
         return Fast(self.alpha, self.beta, self.lam, order="paper")
 
-    def bound(self, k: Any, start: Any) -> Any:
+    @overload
+    def bound(self, k: float, start: Given[StartLike]) -> float: ...
+    @overload
+    def bound(self, k: NDArray[np.float64], start: Given[StartLike]) -> NDArray[np.float64]: ...
+    def bound(self, k: Given[Numbers], start: Given[StartLike]) -> Numbers:
         """What the metric's mean cannot exceed after k steps from ``start`` (see ``Start``); k a number or an array."""
         steps: NDArray[np.float64] = np.asarray(k, float)
         if not np.all((steps >= 0) & (steps <= LAST_STEP)):

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
-from twoclock.core import InputError
+from twoclock.core import Given, InputError
+from twoclock.inputs import choice
 from twoclock.theory import paper, tight
 from twoclock.theory.certificate import Certificate
-from twoclock.theory.inputs import Given, checked, whole
+from twoclock.theory.inputs import Known, checked, whole_steps
 
 PROOFS = {"tight": tight.certificate, "paper": paper.certificate}
 
 
 def certify(
-    structure: str,
+    structure: Given[str],
     *,
-    L: Any,
-    mu_h: Any = None,
-    mu_g: Any,
-    noise: Any = 1.0,
-    proof: str = "tight",
-    horizon: Any = None,
+    L: Given[float],
+    mu_h: Given[float | None] = None,
+    mu_g: Given[float],
+    noise: Given[float] = 1.0,
+    proof: Given[str] = "tight",
+    horizon: Given[float | None] = None,
 ) -> Certificate:
     """Step sizes with a proof, for a problem of which only four constants are known.
 
@@ -53,8 +53,7 @@ def certify(
     Reference: Zeng & Doan, Theorems 1–3, with the repairs and the tight proof of docs/certificates.md.
     """
     known, notes = checked(structure, L, mu_h, mu_g, noise)
-    if proof not in PROOFS:
-        raise InputError(f"`certify(proof=…)` must be one of {', '.join(PROOFS)}, got {proof!r}")
+    choice("certify(proof=…)", proof, PROOFS)
     certificate = _prove(PROOFS[proof], structure, known)
     for condition in certificate.conditions:
         if not condition.holds:
@@ -63,11 +62,11 @@ def certify(
                 "the constants are too far apart for double precision"
             )
     if horizon is not None:
-        notes += _seen_from(certificate, whole("horizon", horizon))
+        notes += _seen_from(certificate, whole_steps("horizon", horizon))
     return dataclasses.replace(certificate, notes=notes)
 
 
-def _prove(proof: Callable[..., Certificate], structure: str, known: Given) -> Certificate:
+def _prove(proof: Callable[..., Certificate], structure: str, known: Known) -> Certificate:
     try:
         with np.errstate(all="ignore"):
             certificate = proof(structure, *known.scaled())
@@ -76,7 +75,7 @@ def _prove(proof: Callable[..., Certificate], structure: str, known: Given) -> C
     return certificate if known.L >= 1 else _unscaled(certificate, known)
 
 
-def _unscaled(certificate: Certificate, known: Given) -> Certificate:
+def _unscaled(certificate: Certificate, known: Known) -> Certificate:
     """Back from F/L, G/L and h/L to F, G and h: steps grow by 1/L, squares of Δf and Δg by L², h by L."""
     s, (a, b, lam), (_, y, f, g) = known.L, certificate.c, certificate.weights
     if certificate.structure == "strongly-convex":

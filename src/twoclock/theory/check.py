@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from twoclock.core import InputError, Schedule
+from twoclock.core import Given, InputError, Schedule
 from twoclock.methods import Fast
-from twoclock.theory import paper, tight
-from twoclock.theory.inputs import checked, whole
+from twoclock.theory import paper, rate, tight
+from twoclock.theory.certificate import Numbers
+from twoclock.theory.inputs import checked, whole_steps
 
 Array = NDArray[np.float64]
-Side = Callable[[Array], tuple[Any, Any]]
+Steps = tuple[Array, Array, Array]
+Side = Callable[[Array], tuple[Numbers, Numbers]]
 _POINTS = 400  # between two of these a condition is taken to change at most once
 
 
@@ -96,19 +98,20 @@ class Report:
 
 
 def check(
-    method: Any,
-    structure: str,
+    method: Given[Fast],
+    structure: Given[str],
     *,
-    L: Any,
-    mu_h: Any = None,
-    mu_g: Any,
-    horizon: Any = 10**9,
+    L: Given[float],
+    mu_h: Given[float | None] = None,
+    mu_g: Given[float],
+    horizon: Given[float] = 10**9,
 ) -> Report:
     """Follow the theory's inequalities along the schedules of a ``Fast``.
 
     Listed are the plain order α ≤ β ≤ λ ≤ ¼, the conditions of the paper's proof (put right), and those of the tight
     proof: whether some weighted V falls at that step (spectral radius below 1), and whether one and the same V falls at
-    all of them.
+    all of them. As in ``certify``, both proofs also ask for what makes a rate of it: that V falls by 2/n or more, and λ
+    is at most λ₀n₀/n, with n = k + n₀. Constant steps fail the second, steps that are too small the first.
 
     Args:
         method: a ``Fast`` with any schedules. Of two averaging weights, λ and ``lam_g``, the one that fares worse.
@@ -127,42 +130,59 @@ def check(
     if method.order != "paper":
         raise InputError(f"`check(method=…)` must have order='paper', got {method.order!r}; the proofs know no other")
     known = (structure, *given.scaled()[:3])
-    tiny = np.finfo(float).tiny  # so that ≤ means <
     lams = [lam for lam in (method.lam, method.lam_g) if lam is not None]
+    grid = np.unique(np.r_[0, np.geomspace(1, whole_steps("horizon", horizon), _POINTS).round()])
+    n0 = rate.first_n(lams, structure, _values)
 
-    def own(k: Array, lam: np.ufunc = np.minimum) -> tuple[Array, Array, Array]:
+    def given_steps(k: Array, lam: np.ufunc = np.minimum) -> Steps:
         return _values(method.alpha, k), _values(method.beta, k), lam.reduce([_values(one, k) for one in lams])
 
-    def steps(k: Array, lam: np.ufunc = np.minimum) -> tuple[Array, Array, Array]:
+    def scaled_steps(k: Array, lam: np.ufunc = np.minimum) -> Steps:
         """What the proofs see: where L < 1 they are about F/L and G/L."""
-        alpha, beta, weight = own(k, lam)
+        alpha, beta, weight = given_steps(k, lam)
         return alpha * min(given.L, 1.0), beta * min(given.L, 1.0), weight
 
-    grid = np.unique(np.r_[0, np.geomspace(1, whole("horizon", horizon), _POINTS).round()])
-
-    def along(group: str, name: str, rule: Callable[..., tuple[Any, Any]]) -> Side:
-        lam, seen = np.maximum if name.startswith("λ ≤") else np.minimum, own if group == "order" else steps
+    def along(group: str, name: str, rule: Callable[..., tuple[Numbers, Numbers]]) -> Side:
+        lam, seen = (
+            np.maximum if name.startswith("λ ≤") else np.minimum,
+            given_steps if group == "order" else scaled_steps,
+        )
         return lambda k: rule(*seen(k, lam))
 
-    sides: list[tuple[str, str, Side]] = []
-    for group, rules in (("order", paper.ORDER), ("paper", paper.rules(*known)), ("tight", tight.rules(*known[:3]))):
-        sides += [(group, name, along(group, name, rule)) for name, rule in rules]
-    if structure != "non-convex":
-        name, rate = paper.decay(structure, *known[2:])
-        n0 = 2 / (rate * float(steps(grid[:1])[0][0]) + 1e-300)  # τ+1 is free: take it so that the first step just does
-        sides.append(("paper", name, lambda k: (2 / (k + n0), rate * steps(k)[0])))
+    def to_a_rate(name: str, fall: Callable[[Array], Array]) -> list[tuple[str, Side]]:
+        """The conditions that turn a fall of V into a rate."""
+        promised, lam0 = float(fall(grid[:1])[0]), float(given_steps(grid[:1], np.maximum)[2][0])
 
-    def room(k: Array) -> tuple[Any, Any]:
-        return tiny, np.array([tight.room(structure, s, *known[1:])[0] for s in zip(*steps(k), strict=True)])
+        def sides(k: Array) -> list[tuple[str, Numbers, Numbers]]:
+            lam = given_steps(k, np.maximum)[2]
+            return rate.conditions(structure, name, fall(k), promised, lam, lam0, k + n0, n0)
 
-    D = _common_weights(known, list(zip(*steps(grid[:: _POINTS // 20]), strict=True)))
+        def side(i: int) -> Side:
+            return lambda k: sides(k)[i][1:]
 
-    def fall(k: Array) -> tuple[Any, Any]:
-        return tiny, np.array([tight.speed(structure, s, D, 1.0, *known[1:]) for s in zip(*steps(k), strict=True)])
+        return [(text, side(i)) for i, (text, *_) in enumerate(sides(grid[:1]))]
 
-    sides += [("tight", "0 < 1 − ρ(K)", room), ("tight", "0 < fall of one V for all k", fall)]
-    sides.sort(key=lambda side: ("order", "paper", "tight").index(side[0]))
-    return Report(tuple(_follow(group, name, side, grid) for group, name, side in sides))
+    def margin(k: Array) -> tuple[Numbers, Numbers]:
+        positive = np.finfo(float).tiny  # so that ≤ means <
+        return positive, np.array(
+            [tight.margin(structure, s, *known[1:])[0] for s in zip(*scaled_steps(k), strict=True)]
+        )
+
+    some = grid[:: _POINTS // 20]
+    D = _common_weights(known, list(zip(*scaled_steps(some), strict=True)), some + n0)
+
+    def tight_fall(k: Array) -> Array:
+        return np.array([tight.speed(structure, s, D, 1.0, *known[1:]) for s in zip(*scaled_steps(k), strict=True)])
+
+    name, speed = paper.decay(structure, *known[2:])
+    groups = {
+        "order": [(name, along("order", name, rule)) for name, rule in paper.ORDER],
+        "paper": [(name, along("paper", name, rule)) for name, rule in paper.rules(*known)]
+        + to_a_rate(name, lambda k: speed * scaled_steps(k)[0]),
+        "tight": [(name, along("tight", name, rule)) for name, rule in tight.rules(*known[:3])]
+        + [("0 < 1 − ρ(K)", margin), *to_a_rate(tight.FALL, tight_fall)],
+    }
+    return Report(tuple(_follow(group, *side, grid) for group, sides in groups.items() for side in sides))
 
 
 def _values(schedule: Schedule, k: Array) -> Array:
@@ -177,12 +197,37 @@ def _many(schedule: Schedule, k: Array) -> Array:
         return np.array([float(schedule(i)) for i in k])
 
 
-def _common_weights(known: tuple[Any, ...], triples: list[Any]) -> Array:
-    """Of the weights that suit single steps, those whose worst step is best."""
-    structure, *rest = known
-    choices = [D for room, D in (tight.room(structure, t, *rest) for t in triples) if room > 0]
-    worst = [min(tight.speed(structure, t, D, 1.0, *rest) for t in triples) for D in choices]
-    return choices[int(np.argmax(worst))] if choices else np.ones(4)
+def _common_weights(
+    known: tuple[str, float, float | None, float], triples: list[tuple[float, float, float]], n: Array
+) -> Array:
+    """The weights D with which V falls best for a rate: those whose worst step has the largest fall times n, or √n.
+
+    A search from the best of the weights that suit single steps. {D : Q(D) ⪰ rD} is convex, so there is but one hill.
+    """
+    from scipy.optimize import minimize  # slow to load, and needed here alone
+
+    structure, rest = known[0], known[1:]
+    units = np.sqrt(n) if structure == "non-convex" else n
+
+    def worst(D: Array) -> float:
+        falls = (tight.speed(structure, t, D, 1.0, *rest) * unit for t, unit in zip(triples, units, strict=True))
+        return min(falls)
+
+    choices = [D for fits, D in (tight.margin(structure, t, *rest) for t in triples) if fits > 0]
+    if not choices:
+        return np.ones(4)
+    best = max(choices, key=worst)
+    if structure == "non-convex" or not 0 < worst(best) < 2:
+        return best
+
+    def cost(x: Array) -> float:
+        value = worst(np.exp([0.0, *x]))
+        return -math.log(value) if value > 0 else math.inf
+
+    start = np.log(best[1:] / best[0])
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = minimize(cost, start, method="Nelder-Mead", options={"maxfev": 600, "xatol": 1e-4, "fatol": 1e-7}).x
+    return np.exp([0.0, *found])
 
 
 def _follow(group: str, name: str, side: Side, grid: Array) -> Finding:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from operator import itemgetter
 
 import jax
 import numpy as np
+from jaxtyping import Float
 
-from twoclock.core import InputError
+from twoclock.core import Given, InputError, ProblemSource
+from twoclock.inputs import choice, number, whole
 from twoclock.theory.certificate import METRICS, Start
-from twoclock.theory.flat import Flat
+from twoclock.theory.flat import Flat, Omega, Theta
 
 _BATCHES = 8
 _NAMES = ("L", "mu_h", "mu_g", "noise")
 Numbers = dict[str, float]
+Point = tuple[Theta, Omega]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,13 +55,20 @@ class Constants(Mapping[str, float]):
         return ", ".join(f"{name}={self[name]:.6g}{marks.get(name, '')}" for name in _NAMES)
 
 
-def constants(problem: Any, *, samples: int = 2048, points: int = 8, radius: float = 1.0, seed: int = 0) -> Constants:
+def constants(
+    problem: Given[ProblemSource],
+    *,
+    samples: Given[int] = 2048,
+    points: Given[int] = 8,
+    radius: Given[float] = 1.0,
+    seed: int = 0,
+) -> Constants:
     """L, μ_h, μ_G and the noise level of a problem.
 
     A problem that offers ``constants()`` is believed. One whose exact means ``mean_F`` and ``mean_G`` are affine has L,
-    μ_h and μ_G from their matrices, exactly; its noise level, the larger of those at the start and at the solution, is
-    exact if it offers ``outcomes() -> (probabilities, samples)`` and else sampled. For any other problem all four come
-    from Jacobians and variances of sample means at random points around the start, and are marked as estimates.
+    μ_h and μ_G from their matrices, exactly; its noise level is sampled, the larger of those at the start and at the
+    solution. For any other problem all four come from Jacobians and variances of sample means at random points around
+    the start, and are marked as estimates.
 
     Args:
         problem: a problem, or a function of a key that makes one.
@@ -71,8 +81,9 @@ def constants(problem: Any, *, samples: int = 2048, points: int = 8, radius: flo
     >>> print(tc.theory.constants(tc.problems.rates("strongly-convex", noise=0.5)))
     L=1.45, mu_h=1, mu_g=1, noise=0.25
     """
-    if samples < 2 * _BATCHES or points < 1 or not radius > 0:
-        raise InputError(f"`constants` must have samples ≥ {2 * _BATCHES}, points ≥ 1 and radius > 0")
+    whole("samples", samples, 2 * _BATCHES)
+    whole("points", points)
+    number("radius", radius, 0, above=True)
     with jax.enable_x64(True):
         flat = Flat(problem, seed, samples)
         if hasattr(flat.problem, "constants"):
@@ -83,19 +94,29 @@ def constants(problem: Any, *, samples: int = 2048, points: int = 8, radius: flo
                 )
             return Constants(known["L"], known["mu_h"], known["mu_g"], known["noise"], exact=_NAMES)
         rng = np.random.default_rng(seed)
-        near = [[v + radius * rng.normal(size=v.shape) for v in (flat.theta0, flat.omega0)] for _ in range(points)]
-        cloud = [[flat.theta0, flat.omega0], *near]
-        return _affine(flat, cloud) or _estimated(flat, cloud)
+
+        def near(v: jax.Array) -> jax.Array:
+            return v + radius * rng.normal(size=v.shape)
+
+        cloud = [(flat.theta0, flat.omega0)] + [(near(flat.theta0), near(flat.omega0)) for _ in range(points)]
+        found = _affine(flat, cloud) or _estimated(flat, cloud)
+        if found is None or not np.isfinite(list(found.values())).all():
+            raise InputError(
+                f"F, G and ω* must be finite where `constants` looks, and within radius={radius:g} of the start they "
+                "are not; lower `radius`"
+            )
+        return found
 
 
-def start(problem: Any, structure: str, *, seed: int = 0, samples: int = 2048) -> Start:
+def start(problem: Given[ProblemSource], structure: Given[str], *, seed: int = 0, samples: int = 2048) -> Start:
     """Where ``Fast`` starts on a problem whose truth is known: the argument that ``Certificate.bound`` asks for."""
+    choice("structure", structure, METRICS)
     with jax.enable_x64(True):
         flat = Flat(problem, seed, samples)
         metric = "error" if structure == "strongly-convex" else "gap"
         measure = getattr(flat.problem, "measure", None)
         found = measure(flat.theta_of(flat.theta0), flat.omega_of(flat.omega0)) if measure else {}
-        if structure not in METRICS or metric not in found or "tracking" not in found:
+        if metric not in found or "tracking" not in found:
             raise InputError(
                 f"`start` needs a problem that measures `{metric}` and `tracking`; give four numbers instead"
             )
@@ -103,11 +124,13 @@ def start(problem: Any, structure: str, *, seed: int = 0, samples: int = 2048) -
         return Start(float(found[metric]), float(found["tracking"]), float(f @ f), float(g @ g))
 
 
-def _affine(flat: Flat, cloud: list[Any]) -> Constants | None:
+def _affine(flat: Flat, cloud: list[Point]) -> Constants | None:
     if not flat.exact:
         return None
     jacobian = jax.jit(jax.jacfwd(flat.means, argnums=(0, 1)))
     first, *others = [jax.tree.map(np.asarray, jacobian(*point)) for point in cloud]
+    if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(first)):
+        return None
     for other in others:
         for a, b in zip(jax.tree.leaves(first), jax.tree.leaves(other), strict=True):
             if a.size and not np.allclose(a, b, rtol=1e-9, atol=1e-9 * (1 + np.abs(a).max())):
@@ -117,26 +140,30 @@ def _affine(flat: Flat, cloud: list[Any]) -> Constants | None:
     move = np.linalg.lstsq(np.block([[A, B], [C, M]]), -shift, rcond=None)[0]
     solution = cloud[0][0] + move[: len(A)], cloud[0][1] + move[len(A) :]
     noise, spread = _noise(flat, [cloud[0], solution])
-    exact = _NAMES if flat.finite else _NAMES[:3]
     found = _linear(*first)
-    errors = {} if flat.finite else {"noise": spread}
-    return Constants(found["L"], found["mu_h"], found["mu_g"], noise, exact=exact, spread=errors)
+    return Constants(found["L"], found["mu_h"], found["mu_g"], noise, exact=_NAMES[:3], spread={"noise": spread})
 
 
-def _estimated(flat: Flat, cloud: list[Any]) -> Constants:
-    """Constants at points; ∇h has its slope where ω = ω*(θ), so μ_h is looked for there if ω* is known."""
+def _estimated(flat: Flat, cloud: list[Point]) -> Constants | None:
+    """Constants at points, or None where some derivative is not finite there.
+
+    ∇h has its slope where ω = ω*(θ), so μ_h is looked for there if ω* is known.
+    """
     root = flat.omega_star()
     at_root = [] if root is None else [(theta, root(theta)) for theta, _ in cloud]
 
-    def batches(theta: Any, omega: Any) -> Any:
-        values = flat.samples(theta, omega)
-        size = len(values[0]) // _BATCHES
-        return tuple(v[: size * _BATCHES].reshape(_BATCHES, size, -1).mean(1) for v in values)
+    def batches(theta: Theta, omega: Omega) -> tuple[jax.Array, jax.Array]:
+        F, G = flat.samples(theta, omega)
+        size = len(F) // _BATCHES
+        first, second = (v[: size * _BATCHES].reshape(_BATCHES, size, -1).mean(1) for v in (F, G))
+        return first, second
 
     jacobian = jax.jit(jax.jacfwd(batches, argnums=(0, 1)))
     seen = [[jax.tree.map(np.asarray, jacobian(*point)) for point in points] for points in (cloud, at_root)]
+    if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(seen)):
+        return None
 
-    def worst(pick: Any) -> Numbers:
+    def worst(pick: Callable[[np.ndarray], np.ndarray]) -> Numbers:
         free, tied = ([_linear(*jax.tree.map(pick, one)) for one in group] for group in seen)
         everywhere = free + tied
         return {
@@ -145,14 +172,17 @@ def _estimated(flat: Flat, cloud: list[Any]) -> Constants:
             "mu_g": min(one["mu_g"] for one in everywhere),
         }
 
-    parts = [worst(lambda leaf, i=i: leaf[i]) for i in range(_BATCHES)]
+    parts = [worst(itemgetter(i)) for i in range(_BATCHES)]
     spread = {name: float(np.std([p[name] for p in parts], ddof=1) / np.sqrt(_BATCHES)) for name in _NAMES[:3]}
     noise, spread["noise"] = _noise(flat, cloud)
     total = worst(lambda leaf: leaf.mean(0))
     return Constants(total["L"], total["mu_h"], total["mu_g"], noise, spread=spread)
 
 
-def _linear(dF: tuple[Any, Any], dG: tuple[Any, Any]) -> Numbers:
+def _linear(
+    dF: tuple[Float[np.ndarray, "d d"], Float[np.ndarray, "d e"]],
+    dG: tuple[Float[np.ndarray, "e d"], Float[np.ndarray, "e e"]],
+) -> Numbers:
     """The constants of F = Aθ + Bω, G = Cθ + Mω: ω* has the slope W = −M⁺C, and ∇h the slope A + BW."""
     (A, B), (C, M) = dF, dG
     W = -np.linalg.pinv(M) @ C
@@ -162,7 +192,7 @@ def _linear(dF: tuple[Any, Any], dG: tuple[Any, Any]) -> Numbers:
     return {"L": L, "mu_h": slowest[0], "mu_g": slowest[1]}
 
 
-def _noise(flat: Flat, points: list[Any]) -> tuple[float, float]:
+def _noise(flat: Flat, points: list[Point]) -> tuple[float, float]:
     """The largest noise level over the points, of F or of G, and its standard error."""
     found = [jax.tree.map(float, jax.jit(flat.variances)(*point)) for point in points]
     return max(pair for levels, errors in found for pair in zip(levels, errors, strict=True))

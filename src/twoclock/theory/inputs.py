@@ -5,16 +5,16 @@ from __future__ import annotations
 import dataclasses
 import math
 from numbers import Real
-from typing import Any
 
-from twoclock.core import InputError
+from twoclock.core import Given, InputError
+from twoclock.inputs import choice, number
 from twoclock.theory.certificate import LAST_STEP, METRICS
 
 STRUCTURES = tuple(METRICS)
 
 
 @dataclasses.dataclass(frozen=True)
-class Given:
+class Known:
     """The constants of a problem, as numbers."""
 
     L: float
@@ -28,39 +28,31 @@ class Given:
         return self.L / s, None if self.mu_h is None else self.mu_h / s, self.mu_g / s, self.noise / s**2
 
 
-def checked(structure: Any, L: Any, mu_h: Any, mu_g: Any, noise: Any) -> tuple[Given, tuple[str, ...]]:
+def checked(
+    structure: Given[str], L: Given[float], mu_h: Given[float | None], mu_g: Given[float], noise: Given[float]
+) -> tuple[Known, tuple[str, ...]]:
     """The constants as numbers, and what the user should know of them; complains of constants that cannot be."""
-    if structure not in STRUCTURES:
-        raise InputError(f"`structure` must be one of {', '.join(STRUCTURES)}, got {structure!r}")
+    choice("structure", structure, STRUCTURES)
     if structure == "non-convex":
         mu_h = None
     elif mu_h is None:
         raise InputError(f"`mu_h` must be given for a {structure} h; without one use structure='non-convex'")
-    given = {"L": L, "mu_h": mu_h, "mu_g": mu_g, "noise": noise}
-    for name, value in given.items():
-        if value is None and name == "mu_h":
-            continue
-        try:
-            number = float(value)
-        except (TypeError, ValueError):
-            raise InputError(f"`{name}` must be a number, got {value!r}") from None
-        if not math.isfinite(number) or number < 0 or (number == 0 and name != "noise"):
-            words = "not negative" if name == "noise" else "positive"
-            raise InputError(f"`{name}` must be finite and {words}, got {number:g}")
+    positive = {"L": L, "mu_g": mu_g} | ({} if mu_h is None else {"mu_h": mu_h})
+    known = {name: number(name, value, 0, above=True) for name, value in positive.items()}
     for name in ("mu_h", "mu_g"):
-        if given[name] is not None and float(given[name]) > float(L):
+        if known.get(name, 0.0) > known["L"]:
             raise InputError(
-                f"`{name}` must not exceed L, got {float(given[name]):g} > {float(L):g}; an operator is never steeper "
-                "than its Lipschitz constant, so one of the two is wrong"
+                f"`{name}` must not exceed L, got {known[name]:g} > {known['L']:g}; an operator is never steeper than "
+                "its Lipschitz constant, so one of the two is wrong"
             )
-    numbers = Given(float(L), None if mu_h is None else float(mu_h), float(mu_g), float(noise))
+    numbers = Known(known["L"], known.get("mu_h"), known["mu_g"], number("noise", noise, 0))
     note = f"L = {numbers.L:g} is below 1, which the proofs use: they are applied to F/L, G/L and h/L"
     return numbers, (note,) if numbers.L < 1 else ()
 
 
-def whole(name: str, value: Any) -> int:
+def whole_steps(name: str, value: Given[float]) -> int:
     """A number of steps, as an integer that 32 bits can count."""
-    number = float(value) if isinstance(value, Real) else math.nan
-    if not (0 < number <= LAST_STEP and number.is_integer()):
+    new = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+    if not (0 < new <= LAST_STEP and new.is_integer()):
         raise InputError(f"`{name}` must be a whole number in [1, 2³¹], got {value}; steps are counted in 32 bits")
-    return int(number)
+    return int(new)

@@ -6,10 +6,11 @@ it is hardest, and ``check`` follows it along a user's own schedules. The deriva
 
 from __future__ import annotations
 
+from twoclock.theory import rate
 from twoclock.theory.certificate import Certificate, Condition, Rule
 
-# Closed forms meet some of their conditions with equality; this much room keeps rounding out of the comparison.
-ROOM = 1 + 1e-9
+# Closed forms meet some of their conditions with equality; this margin keeps rounding out of the comparison.
+MARGIN = 1 + 1e-9
 
 ORDER: list[Rule] = [
     ("α ≤ β", lambda a, b, c: (a, b)),
@@ -62,23 +63,24 @@ def rules(structure: str, L: float, mu_h: float | None, mu_g: float) -> list[Rul
 
 
 def decay(structure: str, mu_h: float | None, mu_g: float) -> tuple[str, float]:
-    """By how many α_k the unweighted V shrinks in step k: V₊ ≤ (1 − rate·α)V. O(1/k) needs rate·c_α ≥ 2."""
+    """By how many α_k the unweighted V falls in step k, and how the proof writes it."""
     if structure == "strongly-convex":
-        return "2/n ≤ μ_h α/8", (mu_h or 0.0) / 8
-    return "2/n ≤ min(μ_h, μ_G) α", min(mu_h or 0.0, 2.0, mu_g)
+        return "μ_h α/8", (mu_h or 0.0) / 8
+    if structure == "pl":
+        return "min(μ_h, μ_G) α", min(mu_h or 0.0, 2.0, mu_g)
+    return "α/16", 1 / 16
 
 
 def certificate(structure: str, L: float, mu_h: float | None, mu_g: float, noise: float) -> Certificate:
     c, tau = _steps(structure, L, mu_h, mu_g)
-    first = tuple(v / (tau + 1) for v in c)
-    found = [Condition(name, *map(float, rule(*first))) for name, rule in ORDER + rules(structure, L, mu_h, mu_g)]
-    rate = c[0] / 16
-    if structure != "non-convex":
-        name, speed = decay(structure, mu_h, mu_g)
-        found.append(Condition(name, 2 / (tau + 1), speed * first[0]))
-        rate = speed * c[0]
+    n = tau + 1
+    alpha, beta, lam = (v / n for v in c)
+    name, speed = decay(structure, mu_h, mu_g)
+    sides = [(text, *rule(alpha, beta, lam)) for text, rule in ORDER + rules(structure, L, mu_h, mu_g)]
+    sides += rate.conditions(structure, name, speed * alpha, speed * alpha, lam, lam, n, n)
+    found = tuple(Condition(text, float(left), float(right)) for text, left, right in sides)
     ones = (1.0, 1.0, 1.0, 1.0)
-    return Certificate(structure, "paper", L, mu_h, mu_g, noise, c, tau, ones, 4 * c[2] ** 2, rate, tuple(found))
+    return Certificate(structure, "paper", L, mu_h, mu_g, noise, c, tau, ones, 4 * c[2] ** 2, speed * c[0], found)
 
 
 def _steps(structure: str, L: float, mu_h: float | None, g: float) -> tuple[tuple[float, float, float], float]:
@@ -92,21 +94,21 @@ def _steps(structure: str, L: float, mu_h: float | None, g: float) -> tuple[tupl
             g * lam / (320 * L**4),
             g / (8 * L**2),
         )
-        beta /= ROOM
-        alpha = min(beta, 1 / (72 * L**2), lam / (768 * L**2), g * beta / (880 * L**4)) / ROOM
+        beta /= MARGIN
+        alpha = min(beta, 1 / (72 * L**2), lam / (768 * L**2), g * beta / (880 * L**4)) / MARGIN
         return (alpha, beta, lam), 0.0
     m = mu_h or 0.0
     if structure == "strongly-convex":
         r1 = min(1, 8 * g / m, m * g / (304 * M), g / (8 * (8 * L**4 + 9 * L**2 / m)))
         r2 = min(1, 1 / (4 * (56 * L**2 + 4.5 / m)), 1 / (4 * (48 * L**2 + 10 * L / g)), g / (642 * L**4))
-        alpha = 16 / m * ROOM
-        beta = alpha / r1 * ROOM
-        lam = max(beta / r2, m * alpha, 1536 * M * alpha / m) * ROOM
+        alpha = 16 / m * MARGIN
+        beta = alpha / r1 * MARGIN
+        lam = max(beta / r2, m * alpha, 1536 * M * alpha / m) * MARGIN
         largest = min(1 / (72 * M), m / (96 * M), 1 / g, 1 / L)
-        return (alpha, beta, lam), max(1, 4 * lam, beta / largest, 6 * (L + 1) ** 4 * alpha / m) * ROOM
+        return (alpha, beta, lam), max(1, 4 * lam, beta / largest, 6 * (L + 1) ** 4 * alpha / m) * MARGIN
     m = min(m, 2.0)
-    alpha = 2 / min(m, g) * ROOM
-    beta = alpha * max(1, 8 * (14 * L**3 + 132 * M / m**3) / g) * ROOM
+    alpha = 2 / min(m, g) * MARGIN
+    beta = alpha * max(1, 8 * (14 * L**3 + 132 * M / m**3) / g) * MARGIN
     most = max(1, 4 * (2 * L**2 / m**3 + 58 * L**2), 4 * (50 * L**2 + 8 / g), 320 * L**4 / g)
-    lam = max(beta * most, 3072 * M * alpha / m**2) * ROOM
-    return (alpha, beta, lam), max(1, 4 * lam, beta / min(1 / L, m**3 / (480 * M), g / (8 * L**2))) * ROOM
+    lam = max(beta * most, 3072 * M * alpha / m**2) * MARGIN
+    return (alpha, beta, lam), max(1, 4 * lam, beta / min(1 / L, m**3 / (480 * M), g / (8 * L**2))) * MARGIN

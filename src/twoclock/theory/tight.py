@@ -8,21 +8,25 @@ How much it falls is the smallest eigenvalue of that form relative to a diagonal
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from twoclock.theory import rate
 from twoclock.theory.certificate import Certificate, Condition, Rule
 
 Array = NDArray[np.float64]
+Steps = Array | tuple[float, float, float]  # (α, β, λ), or their ratios
+Weights = Array | tuple[float, float, float, float]  # D
 
 # What the search weighs against each other: A·√τ for 1/k steps; for 1/√k steps the start against ten units of noise,
 # about what 1+log(k+1) comes to in a real run.
 _TAU_POWER, _NOISE_WEIGHT = 0.5, 10.0
 
+FALL = "fall of one V for all k"
 
-def comparison(structure: str, c: Any, eps: float, L: float, mu_h: float | None, mu_g: float) -> Array:
+
+def comparison(structure: str, c: Steps, eps: float, L: float, mu_h: float | None, mu_g: float) -> Array:
     """The matrix N at steps (α, β, λ) = eps·c, divided by eps; its first row counts for strongly convex h only."""
     a, b, l = c
     s = L * L if structure == "strongly-convex" else L  # ‖∇h‖ ≤ L‖θ−θ*‖, or e₀ is ‖∇h‖ itself
@@ -36,7 +40,7 @@ def comparison(structure: str, c: Any, eps: float, L: float, mu_h: float | None,
     )
 
 
-def descent(structure: str, c: Any, D: Any, eps: float, L: float, mu_h: float | None, mu_g: float) -> Array:
+def descent(structure: str, c: Steps, D: Weights, eps: float, L: float, mu_h: float | None, mu_g: float) -> Array:
     """The symmetric matrix Q with (V − V₊)/eps ≥ eᵀQe, noise apart, at steps eps·c."""
     N = comparison(structure, c, eps, L, mu_h, mu_g)
     weights = np.array(D, float)
@@ -51,7 +55,7 @@ def descent(structure: str, c: Any, D: Any, eps: float, L: float, mu_h: float | 
     return Q
 
 
-def speed(structure: str, c: Any, D: Any, eps: float, L: float, mu_h: float | None, mu_g: float) -> float:
+def speed(structure: str, c: Steps, D: Weights, eps: float, L: float, mu_h: float | None, mu_g: float) -> float:
     """How fast V falls at steps eps·c: the largest r with V₊ ≤ (1 − r·eps)V, or V₊ ≤ V − r·eps‖∇h‖² (non-convex)."""
     relative = np.array(D, float)
     if structure == "pl":
@@ -70,7 +74,7 @@ def rules(structure: str, L: float, mu_h: float | None) -> list[Rule]:
     return [smooth, ("λ ≤ 1", lambda a, b, c: (c, 1.0))]
 
 
-def room(structure: str, steps: Any, L: float, mu_h: float | None, mu_g: float) -> tuple[float, Array]:
+def margin(structure: str, steps: Steps, L: float, mu_h: float | None, mu_g: float) -> tuple[float, Array]:
     """1 − ρ of the nonnegative matrix K that bounds a step at (α, β, λ), from below, and weights for which V falls.
 
     Weights exist if and only if the spectral radius ρ is below 1. For PL and non-convex h the first row of K is
@@ -151,22 +155,19 @@ def certificate(structure: str, L: float, mu_h: float | None, mu_g: float, noise
     tau = 0.0 if structure == "non-convex" else scale / e - 1
     c = (float(scale * ratios[0]), float(scale), float(scale * ratios[2]))
     A = float(c[2] ** 2 * (D[2] + D[3]))
-    rate = 2.0 if structure != "non-convex" else r * e * (1 - 1e-6)
+    promised = 2.0 if structure != "non-convex" else r * e * (1 - 1e-6)
     weights = (1.0, float(D[1]), float(D[2]), float(D[3]))
-    found = conditions(structure, c, weights, tau, rate, *known)
-    return Certificate(structure, "tight", L, mu_h, mu_g, noise, c, tau, weights, A, rate, found)
+    found = conditions(structure, c, weights, tau, promised, *known)
+    return Certificate(structure, "tight", L, mu_h, mu_g, noise, c, tau, weights, A, promised, found)
 
 
 def conditions(
-    structure: str, c: Any, D: Any, tau: float, rate: float, L: float, mu_h: float | None, mu_g: float
+    structure: str, c: Steps, D: Weights, tau: float, promised: float, L: float, mu_h: float | None, mu_g: float
 ) -> tuple[Condition, ...]:
     """The inequalities of the tight proof at the first step, where they are hardest."""
-    eps = 1 / (tau + 1)
-    first = [v * eps for v in c]
-    simple = [Condition(name, *map(float, rule(*first))) for name, rule in rules(structure, L, mu_h)]
-    fall = "r ≤ (V − V₊)/‖∇h‖²" if structure == "non-convex" else "2 ≤ n(V − V₊)/V"
-    return (
-        *simple,
-        Condition("0 ≤ smallest weight", 0.0, min(D)),
-        Condition(fall, rate, speed(structure, c, D, eps, L, mu_h, mu_g)),
-    )
+    n = tau + 1
+    alpha, beta, lam = (v / n for v in c)
+    sides = [(name, *rule(alpha, beta, lam)) for name, rule in rules(structure, L, mu_h)]
+    fall = speed(structure, c, D, 1 / n, L, mu_h, mu_g) / n
+    sides += [("0 ≤ smallest weight", 0.0, min(D)), *rate.conditions(structure, FALL, fall, promised, lam, lam, n, n)]
+    return tuple(Condition(name, float(left), float(right)) for name, left, right in sides)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from twoclock import sampling
-from twoclock.core import InputError, Key, PyTree, pytree, static
+from twoclock.core import Given, Key, PyTree, Scalar, pytree, static
+from twoclock.inputs import function
 from twoclock.problems.bilevel import losses
+from twoclock.problems.bilevel.losses import Loss, Measure
+from twoclock.sampling.minibatches import Sampler, Source
 from twoclock.trees import difference
 
 __all__ = ["composite"]
@@ -23,9 +25,9 @@ class Composite:
     """See `composite`. The truth half is there where it is known."""
 
     x: PyTree
-    sampler: Any
-    truth: Any
-    outer: Map = static()
+    sampler: Sampler
+    truth: PyTree  # what is known of the answer: h, omega_star, measure, or some of them
+    outer: Loss = static()
     inner: Map = static()
 
     def init(self, key: Key) -> tuple[PyTree, PyTree, PyTree]:
@@ -61,7 +63,7 @@ class Composite:
         return lambda theta, omega: difference(omega, mean(theta))
 
     @property
-    def h(self) -> Callable[[PyTree], Any]:
+    def h(self) -> Callable[[PyTree], Scalar]:
         if hasattr(self.truth, "h"):
             return self.truth.h
         of_inner, of_outer = self._batches()
@@ -74,7 +76,7 @@ class Composite:
         return self._mean_inner(self._batches()[0]) if known is None else known
 
     @property
-    def measure(self) -> Callable[[PyTree, PyTree], dict[str, Any]]:
+    def measure(self) -> Measure:
         return self.truth.measure
 
     def _batches(self) -> tuple[PyTree, PyTree]:
@@ -92,12 +94,12 @@ class Composite:
 
 
 def composite(
-    outer: Map,
-    inner: Map,
-    sampler: Any,
+    outer: Given[Loss],
+    inner: Given[Map],
+    sampler: Given[Source],
     x: PyTree,
-    measure: Callable[[PyTree, PyTree], dict[str, Any]] | None = None,
-    truth: Any = None,
+    measure: Given[Measure | None] = None,
+    truth: PyTree = None,
 ) -> Composite:
     """Minimise a loss of an expectation.
 
@@ -129,13 +131,12 @@ def composite(
 
     Reference: Wang, Fang & Liu, *Stochastic compositional gradient descent*, 2017; Ghadimi, Ruszczyński & Wang, 2020.
     """
-    x, sampler = losses.floats(x, "x"), sampling.as_sampler(sampler)
-    if not callable(inner):
-        raise InputError(f"`inner` must be a function, got {type(inner).__name__}")
+    x, batches = losses.floats(x, "x"), sampling.as_sampler(sampler)
+    function("inner", inner, "x", "batch")
     with jax.enable_x64(True):
-        of_inner, of_outer = losses.first_batch(sampler, ("inner_batch", "outer_batch"))
+        of_inner, of_outer = losses.first_batch(batches, ("inner_batch", "outer_batch"))
         value = jax.eval_shape(inner, losses.arrays(x), of_inner)
         losses.check_scalar(outer, "outer", value, of_outer)
     if truth is None and measure is not None:
-        truth = losses.Truth(measure)
-    return Composite(x, sampler, truth, outer, inner)
+        truth = losses.MeasureOnly(measure)
+    return Composite(x, batches, truth, outer, inner)

@@ -2,47 +2,52 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
+from jaxtyping import Float
 
+from twoclock.arrays import Array, Number
 from twoclock.core import InputError, PyTree
 
-_LANCZOS = 128
+_DENSE = 128  # up to so many unknowns the matrix itself is looked at
 _FLAT = 1e-7
-Product = Callable[[np.ndarray], np.ndarray]
+Product = Callable[[Float[np.ndarray, " n"]], Array]
+
+
+class CurvatureWarning(UserWarning):
+    """An inner loss is not strongly convex where it was measured."""
 
 
 def extremes(product: Product, size: int) -> tuple[float, float]:
-    """The smallest and the largest eigenvalue of a symmetric operator, by Lanczos; beyond 128 unknowns an estimate."""
-    from scipy.linalg import eigvalsh_tridiagonal
+    """The smallest and the largest eigenvalue of a symmetric operator; NaN where they cannot be had."""
+    from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
-    q = np.random.default_rng(0).standard_normal(size)
-    basis, diagonal, beside = [q / np.linalg.norm(q)], [], []
-    for _ in range(min(size, _LANCZOS)):
-        w = np.asarray(product(basis[-1]))
-        diagonal.append(float(basis[-1] @ w))
-        for _ in range(2):  # once is not enough for the basis to stay orthogonal
-            w = w - np.stack(basis).T @ (np.stack(basis) @ w)
-        length = float(np.linalg.norm(w))
-        if not length > 1e-12 * max(map(abs, diagonal)):
-            break
-        beside.append(length)
-        basis.append(w / length)
-    if not np.isfinite(diagonal).all():
+    if size <= _DENSE:
+        matrix = np.stack([np.asarray(product(row)) for row in np.eye(size)])
+        values = np.linalg.eigvalsh((matrix + matrix.T) / 2) if np.isfinite(matrix).all() else np.full(size, np.nan)
+        return float(values[0]), float(values[-1])
+
+    def top(product: Product) -> float:
+        operator = LinearOperator((size, size), matvec=product, dtype=np.float64)
+        v0 = np.random.default_rng(0).standard_normal(size)
+        return float(eigsh(operator, 1, which="LA", v0=v0, ncv=_DENSE, maxiter=20, tol=1e-8)[0][0])
+
+    try:
+        largest = top(product)
+        return largest - top(lambda v: largest * v - product(v)), largest
+    except ArpackError:
         return float("nan"), float("nan")
-    values = eigvalsh_tridiagonal(diagonal, beside[: len(diagonal) - 1])
-    return float(values[0]), float(values[-1])
 
 
 class Inner:
     """The mean inner problem at a fixed x, seen through products: H = ∇²_yy g and T, the slope of v's row in y."""
 
-    def __init__(self, loss: Any, row: Any, y: PyTree) -> None:
+    def __init__(self, loss: Callable[[PyTree], Number], row: Callable[[PyTree, PyTree], PyTree], y: PyTree) -> None:
         self.start, self.back = ravel_pytree(y)
         self.size = self.start.size
         gradient = jax.grad(loss)
@@ -50,10 +55,10 @@ class Inner:
         def flat(tree: PyTree) -> jax.Array:
             return ravel_pytree(tree)[0]
 
-        def grad(y: Any) -> Any:
+        def grad(y: jax.Array) -> jax.Array:
             return flat(gradient(self.back(y)))
 
-        def v_row(y: Any, v: Any) -> Any:
+        def v_row(y: jax.Array, v: jax.Array) -> jax.Array:
             return flat(row(self.back(y), self.back(v)))
 
         self.both = jax.jit(jax.value_and_grad(lambda y: loss(self.back(y))))
@@ -62,11 +67,11 @@ class Inner:
         self.slope = jax.jit(lambda y, v, d: jax.jvp(lambda y: v_row(y, v), (y,), (d,))[1])
         self.slope_back = jax.jit(lambda y, v, d: jax.vjp(lambda y: v_row(y, v), y)[1](d)[0])
 
-    def curvature(self, y: Any) -> tuple[float, float]:
+    def curvature(self, y: Float[Array, " n"]) -> tuple[float, float]:
         """The smallest and the largest eigenvalue of H at y."""
         return extremes(lambda d: np.asarray(self.hessian(y, jnp.asarray(d))), self.size)
 
-    def joint(self, y: Any, v: Any, s: float) -> float:
+    def joint(self, y: Float[Array, " n"], v: Float[Array, " n"], s: float) -> float:
         """The smallest eigenvalue of the symmetric part of [[H, 0], [sT, sH]], the slope of G in (y, v)."""
 
         def product(d: np.ndarray) -> np.ndarray:
@@ -77,7 +82,7 @@ class Inner:
 
         return extremes(product, 2 * self.size)[0]
 
-    def solution(self) -> tuple[Any, Any]:
+    def solution(self) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         """About y* and v*, where a run will spend its time: minimise, then solve Hv = ∇_y f."""
         from scipy.optimize import minimize
         from scipy.sparse.linalg import LinearOperator, cg
@@ -88,19 +93,42 @@ class Inner:
 
         found = minimize(both, np.asarray(self.start), jac=True, method="L-BFGS-B", options={"maxiter": 200})
         y = jnp.asarray(found.x)
-        operator: Any = LinearOperator(
+        operator = LinearOperator(
             (self.size, self.size), matvec=lambda d: np.asarray(self.hessian(y, jnp.asarray(d))), dtype=float
         )
         v, _ = cg(operator, -np.asarray(self.v_row(y, jnp.zeros_like(y))), rtol=1e-3, maxiter=200)
         return y, jnp.asarray(v)
 
 
-def check_curved(smallest: float, largest: float, loss: str, remedy: str) -> None:
-    if not smallest > _FLAT * max(largest, 0.0):
+def is_curved(curvature: tuple[float, float]) -> bool:
+    """Whether the smallest eigenvalue is positive, against the largest."""
+    smallest, largest = curvature
+    return smallest > _FLAT * max(largest, 0.0)
+
+
+def refuse_flat(curvature: tuple[float, float], loss: str, remedy: str) -> None:
+    if not is_curved(curvature):
         raise InputError(
-            f"`{loss}`, and so G, is not strongly monotone as measured: its curvature in y goes from {smallest:.3g} to "
-            f"{largest:.3g} near the start; {remedy}"
+            f"`{loss}`, and so G, is not strongly monotone as measured: its curvature in y goes from "
+            f"{curvature[0]:.3g} to {curvature[1]:.3g} near the start; {remedy}"
         )
+
+
+def warn_of_flatness(inner: Inner) -> None:
+    """Say what was measured of an inner loss that is not strongly convex in y, and refuse one that has no minimum."""
+    here = inner.curvature(inner.start)
+    if is_curved(here):
+        return
+    if not here[1] > 0:
+        refuse_flat(here, "inner", "a minimum needs positive curvature: add a term such as 1e-3·‖y‖² to it")
+    there = inner.curvature(inner.solution()[0])
+    warnings.warn(
+        f"`inner`, and so G, is not strongly monotone as measured: its curvature in y goes from {here[0]:.3g} to "
+        f"{here[1]:.3g} at the start and from {there[0]:.3g} to {there[1]:.3g} where it was minimised, so v may not "
+        "settle; add a term such as 1e-3·‖y‖² to it, or pass check=False to hear no more of it",
+        CurvatureWarning,
+        stacklevel=3,
+    )
 
 
 def choose_v_scale(inner: Inner) -> float:
@@ -108,14 +136,13 @@ def choose_v_scale(inner: Inner) -> float:
 
     The symmetric part of [[H, 0], [sT, sH]] is positive definite for s < 4/‖H^−½ T H^−½‖² and its smallest eigenvalue
     is at most sμ. So s must be small where the outer loss curves much more than the inner one, and need not be smaller.
+    It is measured at the start and at the inner solution, where H is positive definite; 1 where it is at neither.
     """
     points = [(inner.start, jnp.zeros_like(inner.start)), inner.solution()]
-    mus = [inner.curvature(y)[0] for y, _ in points]
-    s = 1.0
-    for _ in range(40):
-        if all(inner.joint(y, v, s) >= s * mu / 2 for (y, v), mu in zip(points, mus, strict=True)):
-            return s
-        s /= 2
+    curved = [(y, v, low) for y, v in points for low, high in [inner.curvature(y)] if is_curved((low, high))]
+    for s in 0.5 ** np.arange(40):
+        if all(inner.joint(y, v, s) >= s * low / 2 for y, v, low in curved):
+            return float(s)
     raise InputError(
         "`v_scale` cannot be chosen: no scale makes G strongly monotone as measured; give a number, say 0.1"
     )

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from twoclock import sampling
-from twoclock.core import InputError, Key, PyTree, pytree, static
+from twoclock.core import Given, Key, PyTree, Scalar, pytree, static
+from twoclock.inputs import number
 from twoclock.problems.bilevel import curvature, losses
+from twoclock.problems.bilevel.losses import Loss, Measure
+from twoclock.sampling.minibatches import Sampler, Source
 from twoclock.trees import difference
 
 __all__ = ["bilevel"]
-
-Loss = Callable[[PyTree, PyTree, PyTree], Any]
 
 
 @pytree
@@ -25,9 +25,9 @@ class Bilevel:
 
     x: PyTree
     y: PyTree
-    sampler: Any
-    v_scale: Any
-    truth: Any
+    sampler: Sampler
+    v_scale: Scalar
+    truth: PyTree  # what is known of the answer: h, omega_star, measure, or some of them
     outer: Loss = static()
     inner: Loss = static()
 
@@ -61,7 +61,7 @@ class Bilevel:
         return lambda theta, omega: self._G(f, g, theta, omega)
 
     @property
-    def h(self) -> Callable[[PyTree], Any]:
+    def h(self) -> Callable[[PyTree], Scalar]:
         return self.truth.h
 
     @property
@@ -69,43 +69,45 @@ class Bilevel:
         return self.truth.omega_star
 
     @property
-    def measure(self) -> Callable[[PyTree, PyTree], dict[str, Any]]:
+    def measure(self) -> Measure:
         return self.truth.measure
 
-    def _with(self, loss: Loss, batch: PyTree) -> Callable[[PyTree, PyTree], Any]:
+    def _with(self, loss: Loss, batch: PyTree) -> Loss:
         return lambda x, y: loss(x, y, batch)
 
-    def _means(self) -> tuple[Any, Any]:
+    def _means(self) -> tuple[Loss, Loss]:
         batches = sampling.epoch(self.sampler)
         if batches is None:
             raise AttributeError("a stream has no exact mean")
         return losses.mean_loss(self.outer, batches[1]), losses.mean_loss(self.inner, batches[0])
 
-    def _F(self, f: Any, g: Any, x: PyTree, omega: PyTree) -> PyTree:
+    def _F(self, f: Loss, g: Loss, x: PyTree, omega: PyTree) -> PyTree:
         _, (xy_v, _) = along(g, x, *omega)
         return difference(jax.grad(f, 0)(x, omega[0]), xy_v)
 
-    def _G(self, f: Any, g: Any, x: PyTree, omega: PyTree) -> PyTree:
+    def _G(self, f: Loss, g: Loss, x: PyTree, omega: PyTree) -> PyTree:
         g_y, (_, yy_v) = along(g, x, *omega)
         row = difference(yy_v, jax.grad(f, 1)(x, omega[0]))
         return g_y, jax.tree.map(lambda leaf: jnp.asarray(self.v_scale, leaf.dtype) * leaf, row)
 
 
-def along(g: Any, x: PyTree, y: PyTree, v: PyTree) -> tuple[PyTree, tuple[PyTree, PyTree]]:
+def along(g: Loss, x: PyTree, y: PyTree, v: PyTree) -> tuple[PyTree, tuple[PyTree, PyTree]]:
     """∇_y g, and (∇²_xy g·v, ∇²_yy g·v) as the derivative of ∇g along v: one forward pass over one backward pass."""
     (_, g_y), products = jax.jvp(lambda y: jax.grad(g, (0, 1))(x, y), (y,), (v,))
     return g_y, products
 
 
 def bilevel(
-    outer: Loss,
-    inner: Loss,
-    sampler: Any,
+    outer: Given[Loss],
+    inner: Given[Loss],
+    sampler: Given[Source],
     x: PyTree,
     y: PyTree,
-    v_scale: float | None = None,
-    measure: Callable[[PyTree, PyTree], dict[str, Any]] | None = None,
-    truth: Any = None,
+    v_scale: Given[float | None] = None,
+    measure: Given[Measure | None] = None,
+    truth: PyTree = None,
+    *,
+    check: bool = True,
 ) -> Bilevel:
     """Minimise one loss at the minimiser of another, without a Hessian and without a loop inside the loop.
 
@@ -120,7 +122,8 @@ def bilevel(
 
     Args:
         outer: f, a function ``(x, y, outer_batch) -> scalar``, the mean over the batch.
-        inner: g, a function ``(x, y, inner_batch) -> scalar``, strongly convex in y.
+        inner: g, a function ``(x, y, inner_batch) -> scalar``, strongly convex in y. Where it is not, as a network's
+            loss, a warning says what was measured: y then finds a local minimum, and v follows where G allows it.
         sampler: ``key -> (inner_batch, outer_batch)``, or a pair of samplers (inner, outer) such as
             ``sampling.Minibatches(data, size)``.
         x: the start of the outer variable, any pytree of floats.
@@ -129,6 +132,7 @@ def bilevel(
             if None. It slows v down by the same factor. With 1 the standard method is SOBA.
         measure: ``measure(x, (y, v)) -> {name: scalar}``, recorded at the marks.
         truth: an object with ``h``, ``omega_star`` and ``measure``, where the answer is known.
+        check: measure whether ``inner`` is strongly convex; False spares the time and the warning.
 
     Ridge regression whose penalty is fitted to other data:
 
@@ -152,24 +156,30 @@ def bilevel(
     Reference: Dagréou, Ablin, Vaiter & Moreau, *A framework for bilevel optimization that enables stochastic and global
     variance reduction algorithms*, 2022.
     """
-    x, y, sampler = losses.floats(x, "x"), losses.floats(y, "y"), sampling.as_sampler(sampler)
+    x, y, batches = losses.floats(x, "x"), losses.floats(y, "y"), sampling.as_sampler(sampler)
     with jax.enable_x64(True):
-        of_inner, of_outer = losses.first_batch(sampler, ("inner_batch", "outer_batch"))
+        of_inner, of_outer = losses.first_batch(batches, ("inner_batch", "outer_batch"))
         start = losses.arrays((x, y))
         losses.check_scalar(outer, "outer", *start, of_outer)
         losses.check_scalar(inner, "inner", *start, of_inner)
-        inner_probes, outer_probes = losses.probes(sampler, sum(np.size(leaf) for leaf in jax.tree.leaves(y)))
-        f, g = losses.mean_loss(outer, outer_probes), losses.mean_loss(inner, inner_probes)
-
-        def row(y: PyTree, v: PyTree) -> PyTree:
-            return difference(along(g, start[0], y, v)[1][1], jax.grad(f, 1)(start[0], y))
-
-        level = curvature.Inner(lambda y: g(start[0], y), row, start[1])
-        curvature.check_curved(*level.curvature(level.start), "inner", "add a term such as 1e-3·‖y‖² to it")
+        if v_scale is not None:
+            number("v_scale", v_scale, 0, above=True, remedy="leave it out to have it chosen")
+        level = _level(outer, inner, batches, *start)
+        if check:
+            curvature.warn_of_flatness(level)
         if v_scale is None:
             v_scale = curvature.choose_v_scale(level)
-    if isinstance(v_scale, bool) or not np.ndim(v_scale) == 0 or not 0 < float(v_scale) < np.inf:
-        raise InputError(f"`v_scale` must be a positive number, got {v_scale!r}; leave it out to have it chosen")
     if truth is None and measure is not None:
-        truth = losses.Truth(measure)
-    return Bilevel(x, y, sampler, np.float64(v_scale), truth, outer, inner)
+        truth = losses.MeasureOnly(measure)
+    return Bilevel(x, y, batches, np.float64(v_scale), truth, outer, inner)
+
+
+def _level(outer: Loss, inner: Loss, sampler: Sampler, x: PyTree, y: PyTree) -> curvature.Inner:
+    """The mean inner problem at x, to be measured."""
+    inner_probes, outer_probes = losses.probes(sampler, sum(np.size(leaf) for leaf in jax.tree.leaves(y)))
+    f, g = losses.mean_loss(outer, outer_probes), losses.mean_loss(inner, inner_probes)
+
+    def row(y: PyTree, v: PyTree) -> PyTree:
+        return difference(along(g, x, y, v)[1][1], jax.grad(f, 1)(x, y))
+
+    return curvature.Inner(lambda y: g(x, y), row, y)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
-from twoclock.core import InputError, pytree
+from twoclock.arrays import Array, Number, Vector
+from twoclock.core import PyTree, pytree
+from twoclock.inputs import number, whole
 from twoclock.problems.bilevel.hypergradient import Bilevel, bilevel
 from twoclock.problems.bilevel.minimax import Minimax, minimax
 from twoclock.sampling.minibatches import Minibatches
@@ -16,26 +17,27 @@ from twoclock.trees import sqnorm
 __all__ = ["quadratic_bilevel", "quadratic_minimax"]
 
 _RIDGE = 0.1
+Inner = Float[Array, " e"]
 
 
 @pytree
 class AffineTruth:
     """h = ½(x−x*)ᵀS(x−x*), and an ω* of one or two blocks, each slope·x + offset."""
 
-    S: Any
-    x_star: Any
-    slopes: tuple[Any, ...]
-    offsets: tuple[Any, ...]
+    S: Float[Array, "d d"]
+    x_star: Float[Array, " d"]
+    slopes: tuple[Float[Array, "e d"], ...]
+    offsets: tuple[Float[Array, " e"], ...]
 
-    def h(self, x: Any) -> Any:
+    def h(self, x: Vector) -> Number:
         d = x - self.x_star
         return d @ (self.S @ d) / 2
 
-    def omega_star(self, x: Any) -> Any:
+    def omega_star(self, x: Vector) -> PyTree:
         blocks = tuple(slope @ x + offset for slope, offset in zip(self.slopes, self.offsets, strict=True))
         return blocks if len(blocks) > 1 else blocks[0]
 
-    def measure(self, x: Any, omega: Any) -> dict[str, Any]:
+    def measure(self, x: Vector, omega: PyTree) -> dict[str, Number]:
         blocks, known = (w if isinstance(w, tuple) else (w,) for w in (omega, self.omega_star(x)))
         return {
             "error": sqnorm(x - self.x_star),
@@ -45,17 +47,17 @@ class AffineTruth:
         }
 
 
-def inner_loss(x: Any, y: Any, batch: Any) -> Any:
+def inner_loss(x: Vector, y: Inner, batch: tuple[Array, ...]) -> Number:
     a, b, c = batch
     return jnp.mean(jnp.square(a @ y - b @ x - c)) / 2 + _RIDGE / 2 * jnp.sum(jnp.square(y))
 
 
-def outer_loss(x: Any, y: Any, batch: Any) -> Any:
+def outer_loss(x: Vector, y: Inner, batch: tuple[Array, ...]) -> Number:
     p, r = batch
     return jnp.mean(jnp.square(p @ y - r)) / 2 + _RIDGE / 2 * jnp.sum(jnp.square(x))
 
 
-def saddle_loss(x: Any, y: Any, batch: Any) -> Any:
+def saddle_loss(x: Vector, y: Inner, batch: tuple[Array, ...]) -> Number:
     a, b, c = batch
     along = a @ y
     fit = jnp.mean((b @ x - c) * along - jnp.square(along) / 2)
@@ -152,31 +154,27 @@ def quadratic_minimax(
 
 def _inner_data(
     rng: np.random.Generator, dim_x: int, dim_y: int, samples: int, condition: float, noise: float
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+) -> tuple[Float[np.ndarray, "i e"], Float[np.ndarray, "i d"], Float[np.ndarray, " i"]]:
     a = _rows(rng, samples, dim_y, condition)
     larger = max(dim_x, dim_y)
     W = np.linalg.qr(rng.standard_normal((larger, larger)))[0][:dim_y, :dim_x]
     return a, a @ W, a @ _unit(rng, dim_y) + noise * rng.standard_normal(samples)
 
 
-def _rows(rng: np.random.Generator, samples: int, dim: int, condition: float) -> np.ndarray:
+def _rows(rng: np.random.Generator, samples: int, dim: int, condition: float) -> Float[np.ndarray, "i dim"]:
     basis, _ = np.linalg.qr(rng.standard_normal((dim, dim)))
     scale = np.geomspace(1.0, condition**-0.5, dim)
     return rng.standard_normal((samples, dim)) * scale @ basis.T
 
 
-def _unit(rng: np.random.Generator, dim: int) -> np.ndarray:
+def _unit(rng: np.random.Generator, dim: int) -> Float[np.ndarray, " dim"]:
     direction = rng.standard_normal(dim)
     return direction / np.linalg.norm(direction)
 
 
 def _check(dim_x: int, dim_y: int, samples: int, batch: int, condition: float, noise: float) -> None:
     for name, value in {"dim_x": dim_x, "dim_y": dim_y, "samples": samples}.items():
-        if value < 1:
-            raise InputError(f"`{name}` must be at least 1, got {value}")
-    if not 1 <= batch <= samples:
-        raise InputError(f"`batch` must lie in 1 … samples={samples}, got {batch}")
-    if not 1 <= condition < np.inf:
-        raise InputError(f"`condition` must be at least 1, got {condition:g}")
-    if not 0 <= noise < np.inf:
-        raise InputError(f"`noise` must be a finite number that is not negative, got {noise:g}")
+        whole(name, value)
+    whole("batch", batch, 1, samples)
+    number("condition", condition, 1)
+    number("noise", noise, 0)

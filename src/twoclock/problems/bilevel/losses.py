@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from twoclock import sampling
-from twoclock.core import InputError, Key, PyTree, pytree, static
+from twoclock.arrays import Number
+from twoclock.core import Given, InputError, Key, PyTree, Scalar, pytree, static
+from twoclock.inputs import function
+from twoclock.sampling.minibatches import Sampler
+
+Loss = Callable[..., Number]
+Measure = Callable[[PyTree, PyTree], Mapping[str, Scalar]]
 
 # Numbers in the batches that a curvature is measured on, at most.
 _PROBE_NUMBERS = 1 << 22
@@ -18,19 +23,20 @@ _PROBES = 256
 
 
 @pytree
-class Truth:
-    """A user's own ``measure(theta, omega) -> {name: scalar}``."""
+class MeasureOnly:
+    """A truth of which a user gives no more than ``measure(theta, omega) -> {name: scalar}``."""
 
-    measure: Callable[[PyTree, PyTree], dict[str, Any]] = static()
+    measure: Measure = static()
 
 
 def floats(tree: PyTree, name: str) -> PyTree:
     """The start of a variable as NumPy arrays of floats, which a run casts to its precision."""
 
-    def one(leaf: Any) -> np.ndarray:
+    def one(leaf: object) -> np.ndarray:
         array = np.asarray(leaf)
-        if not np.issubdtype(array.dtype, np.number) or not np.isfinite(array).all():
-            raise InputError(f"`{name}` must start from finite numbers, got {array.dtype} or NaN in it")
+        if array.dtype.kind not in "iuf" or not np.isfinite(array).all():
+            got = {"U": "text", "f": "NaN or infinity", "O": type(leaf).__name__}.get(array.dtype.kind, array.dtype)
+            raise InputError(f"`{name}` must start from finite numbers, got {got} in it")
         return array.astype(float) if not np.issubdtype(array.dtype, np.floating) else array
 
     found = jax.tree.map(one, tree)
@@ -46,7 +52,7 @@ def arrays(tree: PyTree) -> PyTree:
     )
 
 
-def first_batch(sampler: Any, names: tuple[str, ...]) -> Any:
+def first_batch(sampler: Sampler, names: tuple[str, ...]) -> PyTree:
     """The shapes of a batch, or of a pair of them, whose arrays must have one length each."""
     key = jax.random.key(0)
     batch, _ = jax.eval_shape(lambda: sampler.draw(sampler.noise(key), sampler.init(key)))
@@ -61,10 +67,9 @@ def first_batch(sampler: Any, names: tuple[str, ...]) -> Any:
     return batch
 
 
-def check_scalar(loss: Any, name: str, *args: PyTree) -> None:
-    """A loss is one number a batch."""
-    if not callable(loss):
-        raise InputError(f"`{name}` must be a function, got {type(loss).__name__}")
+def check_scalar(loss: Given[Loss], name: str, *args: PyTree) -> None:
+    """A loss is one number a batch; its arguments are one or two variables and the batch."""
+    function(name, loss, *(("x", "y", "batch") if len(args) == 3 else ("omega", "batch")))
     out = jax.eval_shape(loss, *args)
     shape = getattr(out, "shape", None)
     if shape != ():
@@ -74,13 +79,13 @@ def check_scalar(loss: Any, name: str, *args: PyTree) -> None:
         raise InputError(f"`{name}` must return a floating-point number, got {out.dtype}")
 
 
-def probes(sampler: Any, unknowns: int) -> PyTree:
+def probes(sampler: Sampler, unknowns: int) -> PyTree:
     """Batches to measure curvature on, stacked: all of finite data, else enough draws that curvature can show."""
     whole = sampling.epoch(sampler)
     if whole is not None:
         return whole
 
-    def draw(key: Key) -> Any:
+    def draw(key: Key) -> PyTree:
         start, step = jax.random.split(key)
         return sampler.draw(sampler.noise(step), sampler.init(start))[0]
 
@@ -89,7 +94,7 @@ def probes(sampler: Any, unknowns: int) -> PyTree:
     return jax.vmap(draw)(jax.random.split(jax.random.key(0), count))
 
 
-def mean_loss(loss: Any, batches: PyTree) -> Callable[..., Any]:
+def mean_loss(loss: Loss, batches: PyTree) -> Loss:
     """The loss averaged over stacked batches."""
     if not jax.tree.leaves(batches):
         return lambda *point: loss(*point, batches)

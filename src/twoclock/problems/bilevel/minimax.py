@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from twoclock import sampling
-from twoclock.core import Key, PyTree, pytree, static
+from twoclock.core import Given, Key, PyTree, Scalar, pytree, static
 from twoclock.problems.bilevel import curvature, losses
+from twoclock.problems.bilevel.losses import Loss, Measure
+from twoclock.sampling.minibatches import Sampler, Source
 
 __all__ = ["minimax"]
-
-Loss = Callable[[PyTree, PyTree, PyTree], Any]
 
 
 @pytree
@@ -24,8 +23,8 @@ class Minimax:
 
     x: PyTree
     y: PyTree
-    sampler: Any
-    truth: Any
+    sampler: Sampler
+    truth: PyTree  # what is known of the answer: h, omega_star, measure, or some of them
     loss: Loss = static()
 
     def init(self, key: Key) -> tuple[PyTree, PyTree, PyTree]:
@@ -54,7 +53,7 @@ class Minimax:
         return lambda theta, omega: jax.tree.map(jnp.negative, mean(theta, omega))
 
     @property
-    def h(self) -> Callable[[PyTree], Any]:
+    def h(self) -> Callable[[PyTree], Scalar]:
         return self.truth.h
 
     @property
@@ -62,10 +61,10 @@ class Minimax:
         return self.truth.omega_star
 
     @property
-    def measure(self) -> Callable[[PyTree, PyTree], dict[str, Any]]:
+    def measure(self) -> Measure:
         return self.truth.measure
 
-    def _mean(self) -> Callable[[PyTree, PyTree], Any]:
+    def _mean(self) -> Loss:
         batches = sampling.epoch(self.sampler)
         if batches is None:
             raise AttributeError("a stream has no exact mean")
@@ -73,12 +72,12 @@ class Minimax:
 
 
 def minimax(
-    loss: Loss,
-    sampler: Any,
+    loss: Given[Loss],
+    sampler: Given[Source],
     x: PyTree,
     y: PyTree,
-    measure: Callable[[PyTree, PyTree], dict[str, Any]] | None = None,
-    truth: Any = None,
+    measure: Given[Measure | None] = None,
+    truth: PyTree = None,
 ) -> Minimax:
     """Minimise over x what y maximises.
 
@@ -108,13 +107,13 @@ def minimax(
 
     Reference: Lin, Jin & Jordan, *On gradient descent ascent for nonconvex-concave minimax problems*, 2020.
     """
-    x, y, sampler = losses.floats(x, "x"), losses.floats(y, "y"), sampling.as_sampler(sampler)
+    x, y, batches = losses.floats(x, "x"), losses.floats(y, "y"), sampling.as_sampler(sampler)
     with jax.enable_x64(True):
         start = losses.arrays((x, y))
-        losses.check_scalar(loss, "loss", *start, losses.first_batch(sampler, ("batch",)))
-        mean = losses.mean_loss(loss, losses.probes(sampler, sum(np.size(leaf) for leaf in jax.tree.leaves(y))))
+        losses.check_scalar(loss, "loss", *start, losses.first_batch(batches, ("batch",)))
+        mean = losses.mean_loss(loss, losses.probes(batches, sum(np.size(leaf) for leaf in jax.tree.leaves(y))))
         level = curvature.Inner(lambda y: -mean(start[0], y), lambda y, v: y, start[1])
-        curvature.check_curved(*level.curvature(level.start), "loss", "subtract a term such as 1e-3·‖y‖² from it")
+        curvature.refuse_flat(level.curvature(level.start), "loss", "subtract a term such as 1e-3·‖y‖² from it")
     if truth is None and measure is not None:
-        truth = losses.Truth(measure)
-    return Minimax(x, y, sampler, truth, loss)
+        truth = losses.MeasureOnly(measure)
+    return Minimax(x, y, batches, truth, loss)

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float, UInt32
+from numpy.typing import ArrayLike
 
-from twoclock.core import InputError, Key, pytree, static
-from twoclock.models.mdp import Mdp, as_floats
+from twoclock.arrays import Array, Number, State, Words, as_array
+from twoclock.core import Given, InputError, Key, Scalar, pytree, static
+from twoclock.inputs import choice
+from twoclock.models.mdp import Mdp
+from twoclock.models.soft import Pairs, States
 from twoclock.models.soft_truth import SoftTruth, soft_truth
 from twoclock.sampling.alias import alias_table, lookup
 from twoclock.sampling.transitions import entry
 
 __all__ = ["EntropyMdp", "entropy_mdp"]
 
-Array = Any
+Theta = Float[Array, "s a"] | Float[Array, " d"]  # logits, or the weights of policy features
+Critic = Float[Array, " c"]  # values of the states, or the weights of features
+Env = tuple[State, tuple[State, Number] | None] | None
+"""The state of the chain, with the length of this episode and the mean length so far; None where there is no chain."""
 
 # The mean length of an episode is kept over about this many of the last ones.
 _EPISODES = 8
@@ -25,12 +33,17 @@ _EPISODES = 8
 class Step(NamedTuple):
     """One sample: the state, action and next state, the reward, and the discount and horizon where they vary."""
 
-    s: Array
-    a: Array
-    t: Array
-    r: Array
-    gamma: Array  # None where the discount is one number for all
-    horizon: Array  # None where the horizon is one number for all
+    s: State
+    a: State
+    next_state: State
+    r: Number
+    gamma: Number | None  # None where the discount is one number for all
+    horizon: Number | None  # None where the horizon is one number for all
+
+    @property
+    def t(self) -> State:
+        """The old name of ``next_state``."""
+        return self.next_state
 
 
 @pytree
@@ -56,19 +69,19 @@ class EntropyMdp:
     Reference: Zeng & Doan, Section 4.3, which leaves the algorithm out; Mei et al. 2020.
     """
 
-    theta0: Array
-    temp: Array
-    start: Array
-    next: Array
-    r: Array
-    gamma: Array
-    scale: Array
+    theta0: Theta
+    temp: Float[Array, " s"]
+    start: UInt32[Array, " s"]
+    next: UInt32[Array, "s a s"]
+    r: Float[Array, "#s #a #s"]
+    gamma: Float[Array, "#s #a #s"]
+    scale: Scalar
     truth: SoftTruth
-    features: Array = None
-    policy_features: Array = None
+    features: Float[Array, "s c"] | None = None
+    policy_features: Float[Array, "s a d"] | None = None
     sampling: str = static(default="restart")
 
-    def init(self, key: Key) -> tuple[Array, Array, Array]:
+    def init(self, key: Key) -> tuple[Theta, Critic, Env]:
         theta = jnp.asarray(self.theta0)
         size = len(self.temp) if self.features is None else self.features.shape[1]
         if self.sampling == "iid":
@@ -77,23 +90,20 @@ class EntropyMdp:
         episode = (jnp.zeros((), jnp.int32), jnp.asarray(self.scale)) if self._episodic else None
         return theta, jnp.zeros(size, theta.dtype), (s, episode)
 
-    def noise(self, key: Key) -> Array:
+    def noise(self, key: Key) -> Words:
         """A word of random bits for each choice: the action, s', and a start or whether to start anew or both."""
         words = {"restart": 4, "stationary": 2, "iid": 3}[self.sampling]
         return jax.random.bits(key, (words,), jnp.uint32)
 
-    def draw(self, u: Array, theta: Array, env: Array) -> tuple[Step, Array]:
-        if self.sampling == "iid":
-            s, episode = lookup(jnp.asarray(self.start), (), u[2]), None
-        else:
-            s, episode = env
+    def draw(self, u: Words, theta: Theta, env: Env) -> tuple[Step, Env]:
+        s, episode = (lookup(jnp.asarray(self.start), (), u[2]), None) if env is None else env
         a = _choose(jnp.exp(self._log_pi(theta, s)), u[0])
         t = lookup(jnp.asarray(self.next), (s, a), u[1])
         gamma = entry(self.gamma, s, a, t)
         horizon = None if episode is None else episode[1]
         x = Step(s, a, t, entry(self.r, s, a, t), None if self.gamma.size == 1 else gamma, horizon)
-        if self.sampling == "iid":
-            return x, env
+        if env is None:
+            return x, None
         if self.sampling == "stationary":
             return x, (t, None)
         over = _unit(u[2], gamma.dtype) >= gamma
@@ -103,7 +113,7 @@ class EntropyMdp:
             episode = jnp.where(over, 0, length), mean
         return x, (jnp.where(over, lookup(jnp.asarray(self.start), (), u[3]), t), episode)
 
-    def F(self, theta: Array, omega: Array, x: Step) -> Array:
+    def F(self, theta: Theta, omega: Critic, x: Step) -> Theta:
         log_pi = self._log_pi(theta, x.s)
         actions = jnp.arange(log_pi.shape[0], dtype=jnp.int32)
         score = (actions == x.a).astype(log_pi.dtype) - jnp.exp(log_pi)
@@ -113,21 +123,21 @@ class EntropyMdp:
             return jnp.sum(row[:, None] * jnp.asarray(self.policy_features)[x.s], axis=0)
         return _one_hot(x.s, theta.shape[0], row.dtype)[:, None] * row[None, :]
 
-    def G(self, theta: Array, omega: Array, x: Step) -> Array:
+    def G(self, theta: Theta, omega: Critic, x: Step) -> Critic:
         phi = _one_hot(x.s, len(omega), omega.dtype) if self.features is None else jnp.asarray(self.features)[x.s]
         return -self._delta(theta, omega, x) * phi
 
-    def _delta(self, theta: Array, omega: Array, x: Step) -> Array:
+    def _delta(self, theta: Theta, omega: Critic, x: Step) -> Number:
         if self.features is None:
-            here, there = omega[x.s], omega[x.t]
+            here, there = omega[x.s], omega[x.next_state]
         else:
             Phi = jnp.asarray(self.features)
-            here, there = jnp.sum(Phi[x.s] * omega), jnp.sum(Phi[x.t] * omega)
+            here, there = jnp.sum(Phi[x.s] * omega), jnp.sum(Phi[x.next_state] * omega)
         gamma = jnp.asarray(self.gamma).reshape(()) if x.gamma is None else x.gamma
         bonus = jnp.asarray(self.temp)[x.s] * self._log_pi(theta, x.s)[x.a]
         return x.r - bonus + gamma * there - here
 
-    def _log_pi(self, theta: Array, s: Array) -> Array:
+    def _log_pi(self, theta: Theta, s: State) -> Float[Array, " actions"]:
         if self.policy_features is None:
             return jax.nn.log_softmax(theta[s])
         return jax.nn.log_softmax(jnp.sum(jnp.asarray(self.policy_features)[s] * theta[None, :], axis=1))
@@ -137,45 +147,45 @@ class EntropyMdp:
         """Whether the horizon depends on the policy and has to be measured."""
         return self.sampling == "restart" and self.gamma.size > 1
 
-    def policy(self, theta: Array) -> Array:
+    def policy(self, theta: Theta) -> Pairs:
         """π_θ[s, a]."""
         return jax.nn.softmax(self._logits(theta))
 
-    def _logits(self, theta: Array) -> Array:
+    def _logits(self, theta: Theta) -> Pairs:
         return (
             theta if self.policy_features is None else jnp.tensordot(jnp.asarray(self.policy_features), theta, axes=1)
         )
 
-    def h(self, theta: Array) -> Array:
+    def h(self, theta: Theta) -> Number:
         """−J_τ(π_θ)."""
         return -self.truth.soft.J(self._logits(theta))
 
-    def field(self, theta: Array) -> Array:
+    def field(self, theta: Theta) -> Theta:
         """What F averages to at ω*(θ): ∇h itself for a tabular critic and restarts."""
         if self.sampling == "restart" and self.features is None:
             return jax.grad(self.h)(theta)
         return self.mean_F(theta, self.omega_star(theta))
 
-    def omega_star(self, theta: Array) -> Array:
+    def omega_star(self, theta: Theta) -> Critic:
         """V_θ or, with features, the fixed point of TD under the law of the samples."""
         return self.truth.critic(self._logits(theta), self.features, self.sampling)
 
-    def mean_F(self, theta: Array, omega: Array) -> Array:
+    def mean_F(self, theta: Theta, omega: Critic) -> Theta:
         visits, _, advantage = self.truth.means(self._logits(theta), self._values(omega), self.sampling)
         if self.sampling != "restart":
             visits = visits * jnp.asarray(self.scale)
         rows = -visits[:, None] * advantage
         return rows if self.policy_features is None else jnp.tensordot(rows, jnp.asarray(self.policy_features), axes=2)
 
-    def mean_G(self, theta: Array, omega: Array) -> Array:
+    def mean_G(self, theta: Theta, omega: Critic) -> Critic:
         visits, delta, _ = self.truth.means(self._logits(theta), self._values(omega), self.sampling)
         pull = -visits / jnp.sum(visits) * delta
         return pull if self.features is None else pull @ jnp.asarray(self.features)
 
-    def _values(self, omega: Array) -> Array:
+    def _values(self, omega: Critic) -> States:
         return omega if self.features is None else jnp.asarray(self.features) @ omega
 
-    def measure(self, theta: Array, omega: Array) -> dict[str, Array]:
+    def measure(self, theta: Theta, omega: Critic) -> dict[str, Number]:
         metrics, slope = self.truth.measure(self._logits(theta))
         if self.policy_features is not None:
             slope = jnp.tensordot(slope, jnp.asarray(self.policy_features), axes=2)
@@ -187,14 +197,14 @@ class EntropyMdp:
 
 
 def entropy_mdp(
-    mdp: Any,
-    temp: Any = 0.1,
-    start: Any = None,
-    sampling: str = "restart",
+    mdp: Given[Mdp],
+    temp: Given[float] = 0.1,
+    start: Given[ArrayLike | None] = None,
+    sampling: Given[str] = "restart",
     *,
-    features: Any = None,
-    policy_features: Any = None,
-    theta0: Any = None,
+    features: Given[ArrayLike | None] = None,
+    policy_features: Given[ArrayLike | None] = None,
+    theta0: Given[ArrayLike | None] = None,
 ) -> EntropyMdp:
     """Learn the optimal policy of a finite MDP whose return has an entropy bonus, as an actor and a critic.
 
@@ -238,7 +248,7 @@ def entropy_mdp(
         policy_features, "policy_features", (mdp.states, mdp.actions)
     )  # fmt: skip
     shape = (mdp.states, mdp.actions) if Psi is None else Psi.shape[2:]
-    theta = np.zeros(shape) if theta0 is None else as_floats(theta0, "theta0")
+    theta = np.zeros(shape) if theta0 is None else as_array("theta0", theta0)
     if theta.shape != shape:
         what = "one entry a policy feature" if Psi is not None else "(states, actions)"
         raise InputError(f"`theta0` must have the shape {shape}, {what}, got {theta.shape}")
@@ -262,22 +272,25 @@ def entropy_mdp(
     )
 
 
-def check_sampling(sampling: str) -> None:
-    if sampling not in ("restart", "stationary", "iid"):
-        raise InputError(f"`sampling` must be 'restart', 'stationary' or 'iid', got {sampling!r}")
+def check_sampling(sampling: Given[str]) -> None:
+    choice("sampling", sampling, ("restart", "stationary", "iid"))
 
 
-def _features(value: Any, name: str, leading: tuple[int, ...]) -> Array:
+def _features(
+    value: Given[ArrayLike | None], name: str, leading: tuple[int, ...]
+) -> Float[np.ndarray, "*leading d"] | None:
     if value is None:
         return None
-    array = as_floats(value, name)
-    if array.ndim != len(leading) + 1 or array.shape[:-1] != leading or not array.shape[-1]:
-        what = "state" if len(leading) == 1 else "state and action"
-        raise InputError(f"`{name}` must have one vector a {what}, the shape {(*leading, 'd')}, got {array.shape}")
-    return array
+    table = as_array(name, value)
+    what = "state" if len(leading) == 1 else "state and action"
+    if table.ndim != len(leading) + 1 or table.shape[:-1] != leading or not table.shape[-1]:
+        raise InputError(f"`{name}` must have one vector a {what}, the shape {(*leading, 'd')}, got {table.shape}")
+    if not table.any():
+        raise InputError(f"`{name}` must not all be zero: they would tell no {what} from another")
+    return table
 
 
-def _choose(pi: Array, bits: Array) -> Array:
+def _choose(pi: Float[jax.Array, " actions"], bits: UInt32[Array, ""]) -> State:
     """The action that 32 random bits draw from a law: how many of its running sums lie at or below the point."""
     total, shift = pi, 1
     while shift < len(pi):  # sums by doubling, since a prefix sum of its own would not fuse with the step
@@ -286,11 +299,11 @@ def _choose(pi: Array, bits: Array) -> Array:
     return jnp.sum(total[:-1] <= _unit(bits, pi.dtype) * total[-1], dtype=jnp.int32)
 
 
-def _unit(bits: Array, dtype: Any) -> Array:
+def _unit(bits: UInt32[Array, ""], dtype: jnp.dtype) -> Number:
     """A point of [0, 1): exact in float64, 24 bits of it in float32, where 32 would round up to 1."""
     drop = 0 if jnp.finfo(dtype).bits == 64 else 8
     return (bits >> jnp.uint32(drop)).astype(dtype) * jnp.asarray(2.0 ** (drop - 32), dtype)
 
 
-def _one_hot(i: Array, size: int, dtype: Any) -> Array:
+def _one_hot(i: State, size: int, dtype: jnp.dtype) -> Float[jax.Array, " size"]:
     return (jnp.arange(size, dtype=jnp.int32) == i).astype(dtype)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from twoclock.core import InputError, Key
-from twoclock.inputs import number
+from twoclock.inputs import number, whole
 from twoclock.models.mdp import Mdp
 from twoclock.models.soft import SoftMdp
 from twoclock.models.soft_truth import soft_truth
@@ -78,10 +78,8 @@ def random_entropy_mdp(
     (5, 3)
     """
     for name, size in (("states", states), ("actions", actions)):
-        if size < 1:
-            raise InputError(f"`{name}` must be at least 1, got {size}")
-    if not 0 <= gamma < 1:
-        raise InputError(f"`gamma` must lie in [0, 1), got {gamma:g}: a random MDP has no end")
+        whole(name, size)
+    number("gamma", gamma, 0, 1, below=True, remedy="a random MDP has no end")
     check_sampling(sampling)
     key_P, key_r = jax.random.split(key)
     P = jax.random.uniform(key_P, (states, actions, states))

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
+from numpy.typing import ArrayLike
 
-from twoclock.core import InputError, Key, PyTree, pytree
-from twoclock.inputs import matrix, number
+from twoclock.arrays import Array, Number, matrix
+from twoclock.core import Given, InputError, Key, PyTree, Scalar, pytree
+from twoclock.inputs import number
 from twoclock.models.lqr import Lqr
 from twoclock.problems.lqr.guard import Bounds, Guard
-from twoclock.problems.lqr.operators import ActorCritic, product, quadratic
+from twoclock.problems.lqr.operators import ActorCritic, Critic, Gain, Sample, product, quadratic
 from twoclock.trees import difference, sqnorm
 
 __all__ = ["BlindCriticWarning", "LqrActorCritic", "lqr_actor_critic"]
 
-Array = Any
+Env = tuple[Float[Array, " here"], PyTree]
+"""z = (x, u), or the bare state x where the next action is averaged over; and the guard's memory."""
 
 
 class BlindCriticWarning(UserWarning):
@@ -31,78 +34,77 @@ class LqrActorCritic:
 
     lqr: Lqr
     operators: ActorCritic
-    K0: Array
-    sigma: Array
-    root: Array  # a square root of Ψ, or None for the identity
-    K_star: Array
-    J_star: Array
+    K0: Float[Array, "m n"]
+    sigma: Scalar
+    root: Float[Array, "n n"] | None  # a square root of Ψ, None for the identity
+    K_star: Float[Array, "m n"]
+    J_star: Scalar
     bounds: Bounds | None
 
-    def init(self, key: Key) -> tuple[Array, PyTree, PyTree]:
+    def init(self, key: Key) -> tuple[Gain, Critic, Env]:
         n = self.K0.shape[1]
         theta, omega = self.operators.start(self.K0)
         u = jax.random.normal(key, (sum(self.K0.shape),), theta.dtype)
-        x = self._shake(u[:n])
-        env = x if self.operators.expected_action else self._act(theta, x, u)
-        return theta, omega, (env, None if self.bounds is None else self.bounds.start())
+        x = self._disturbance(u[:n])
+        first = x if self.operators.expected_action else self._act(theta, x, u)
+        return theta, omega, (first, None if self.bounds is None else self.bounds.start())
 
-    def noise(self, key: Key) -> Array:
+    def noise(self, key: Key) -> Float[Array, " z"]:
         return jax.random.normal(key, (sum(self.K0.shape),), jnp.asarray(self.K0).dtype)
 
-    def draw(self, u: Array, theta: Array, env: PyTree) -> tuple[PyTree, PyTree]:
+    def draw(self, u: Float[Array, " z"], theta: Gain, env: Env) -> tuple[Sample, Env]:
         """One step of the plant. z' is acted on now and is the z of the next step: only the J row sees a stale action.
 
         With ``expected_action`` the environment is the bare state: z is acted on now, and z' takes the mean action.
         """
         (here, watch), n = env, theta.shape[1]
         if self.operators.expected_action:
-            gain, watch = (theta, None) if self.bounds is None else self.bounds.supervise(theta, here, watch)
+            gain, watch = self._supervised(theta, here, watch)
             z = self._act(gain, here, u)
-            x = self._move(z, u)
-            following = jnp.concatenate([x, -product(gain, x)])
-            env = x
+            after = self._move(z, u)
+            following: Array = jnp.concatenate([after, -product(gain, after)])
         else:
             z, x = here, self._move(here, u)
-            gain, watch = (theta, None) if self.bounds is None else self.bounds.supervise(theta, x, watch)
-            following = env = self._act(gain, x, u)
-        sample = {"z": z, "next": following, "c": quadratic(self.lqr.Q, z[:n]) + quadratic(self.lqr.R, z[n:])}
+            gain, watch = self._supervised(theta, x, watch)
+            after = following = self._act(gain, x, u)
+        sample: Sample = {"z": z, "next": following, "c": quadratic(self.lqr.Q, z[:n]) + quadratic(self.lqr.R, z[n:])}
         if self.bounds is not None:
             sample, watch = self.bounds.judge(sample, watch)
-        return sample, (env, watch)
+        return sample, (after, watch)
 
-    def F(self, theta: Array, omega: PyTree, x: PyTree) -> Array:
+    def F(self, theta: Gain, omega: Critic, x: Sample) -> Gain:
         f = self.operators.F(theta, omega, x)
         return f if self.bounds is None else self.bounds.F(f, theta, x)
 
-    def G(self, theta: Array, omega: PyTree, x: PyTree) -> PyTree:
+    def G(self, theta: Gain, omega: Critic, x: Sample) -> Critic:
         g = self.operators.G(theta, omega, x)
         return g if self.bounds is None else self.bounds.G(g, omega, x)
 
-    def report(self, env: PyTree) -> dict[str, Array]:
+    def report(self, env: Env) -> dict[str, Array]:
         """How often the guard has stepped in; nothing without one."""
         return {} if self.bounds is None else self.bounds.report(env[1])
 
-    def h(self, theta: Array) -> Array:
+    def h(self, theta: Gain) -> Number:
         return self.lqr.J(theta, self.sigma)
 
-    def field(self, theta: Array) -> Array:
+    def field(self, theta: Gain) -> Gain:
         """What F averages to at ω*(θ): half the natural gradient, which is not ∇h but ∇h in another metric."""
         return self.mean_F(theta, self.omega_star(theta))
 
-    def omega_star(self, theta: Array) -> PyTree:
+    def omega_star(self, theta: Gain) -> Critic:
         return {"J": self.lqr.J(theta, self.sigma), "Omega": self.lqr.Omega(theta)}
 
-    def mean_F(self, theta: Array, omega: PyTree) -> Array:
+    def mean_F(self, theta: Gain, omega: Critic) -> Gain:
         f = self.operators.F(theta, omega, None)
         return f if self.bounds is None else self.bounds.scale_F(f)
 
-    def mean_G(self, theta: Array, omega: PyTree) -> PyTree:
+    def mean_G(self, theta: Gain, omega: Critic) -> Critic:
         """The exact mean of G over the stationary law of θ, by Gaussian moments."""
         mean = self.lqr.critic_mean(theta, self.sigma, omega["J"], omega["Omega"])
         g = {"J": self.operators.kappa * (omega["J"] - self.lqr.J(theta, self.sigma)), "Omega": mean}
         return g if self.bounds is None else self.bounds.scale_G(g)
 
-    def measure(self, theta: Array, omega: PyTree) -> dict[str, Array]:
+    def measure(self, theta: Gain, omega: Critic) -> dict[str, Number]:
         truth = self.omega_star(theta)
         tracking = sqnorm(difference(omega, truth))
         return {
@@ -112,25 +114,29 @@ class LqrActorCritic:
             "spectral_radius": self.lqr.spectral_radius(theta),
         }
 
-    def _shake(self, u: Array) -> Array:
+    def _supervised(self, K: Gain, x: Float[Array, " n"], watch: PyTree) -> tuple[Gain, PyTree]:
+        """The gain that acts in state x: K's own unless a guard steps in."""
+        return (K, None) if self.bounds is None else self.bounds.supervise(K, x, watch)
+
+    def _disturbance(self, u: Float[Array, " n"]) -> Float[Array, " n"]:
         return u if self.root is None else product(jnp.asarray(self.root), u)
 
-    def _move(self, z: Array, u: Array) -> Array:
+    def _move(self, z: Float[Array, " z"], u: Float[Array, " z"]) -> Float[Array, " n"]:
         n = self.K0.shape[1]
         A, B = jnp.asarray(self.lqr.A), jnp.asarray(self.lqr.B)
-        return product(A, z[:n]) + product(B, z[n:]) + self._shake(u[:n])
+        return product(A, z[:n]) + product(B, z[n:]) + self._disturbance(u[:n])
 
-    def _act(self, K: Array, x: Array, u: Array) -> Array:
+    def _act(self, K: Gain, x: Float[Array, " n"], u: Float[Array, " z"]) -> Float[Array, " z"]:
         return jnp.concatenate([x, self.sigma * u[x.shape[0] :] - product(K, x)])
 
 
 def lqr_actor_critic(
-    lqr: Any,
-    sigma: Any = 1.0,
-    K0: Any = None,
-    kappa: Any = 2.0,
+    lqr: Given[Lqr],
+    sigma: Given[float] = 1.0,
+    K0: Given[ArrayLike | None] = None,
+    kappa: Given[float] = 2.0,
     expected_action: bool = False,
-    guard: Any = None,
+    guard: Given[Guard | bool | None] = None,
 ) -> LqrActorCritic:
     """Learn the optimal gain of a linear plant from one trajectory of it.
 
@@ -174,7 +180,7 @@ def lqr_actor_critic(
     )
 
 
-def _stabilising(lqr: Lqr, K0: Any) -> np.ndarray:
+def _stabilising(lqr: Lqr, K0: Given[ArrayLike | None]) -> Float[np.ndarray, "m n"]:
     n, m = lqr.shape
     gain = np.zeros((m, n)) if K0 is None else matrix("K0", K0)
     if gain.shape != (m, n):
@@ -189,7 +195,7 @@ def _stabilising(lqr: Lqr, K0: Any) -> np.ndarray:
     return gain
 
 
-def _check_exploration(lqr: Lqr, K: np.ndarray, sigma: float, kappa: float) -> None:
+def _check_exploration(lqr: Lqr, K: Float[np.ndarray, "m n"], sigma: float, kappa: float) -> None:
     """Warn where the critic's conditioning still grows like σ⁴: there actions drown in the noise."""
 
     def conditioning(s: float) -> float:
@@ -207,7 +213,7 @@ def _check_exploration(lqr: Lqr, K: np.ndarray, sigma: float, kappa: float) -> N
         )
 
 
-def _bounds(guard: Any, lqr: Lqr, K0: np.ndarray, sigma: float) -> Bounds | None:
+def _bounds(guard: Given[Guard | bool | None], lqr: Lqr, K0: Float[np.ndarray, "m n"], sigma: float) -> Bounds | None:
     if guard is None or guard is False:
         return None
     guard = Guard() if guard is True else guard

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
-from twoclock.core import PyTree, pytree
+from twoclock.arrays import Array, Number
+from twoclock.core import Given, Scalar, pytree
 from twoclock.inputs import number
+from twoclock.problems.lqr.operators import Critic, Gain, Sample
 
 __all__ = ["Guard"]
 
-Array = Any
+Watch = dict[str, Array]
+"""The supervisor's memory: ``held`` (is K0 in charge?), ``goal`` (how near must K come back?), and the counts."""
 
 # How hard F pulls K back to K0, in units of α. The theory keeps α well below λ, so this much more is still stable.
 _PULL = 10.0
@@ -22,20 +24,19 @@ _PULL = 10.0
 class Bounds:
     """What a `Guard` measured on its log, and what it does with it inside the loop."""
 
-    K0: Array
-    limit: Array
-    reach: Array
-    rms: Array  # of each state in the log
-    weight: Array  # of each entry of z in the critic's update; None where all are 1
-    price: Array  # the unit of cost that the actor's update is divided by; None where it is 1
+    K0: Float[Array, "m n"]
+    limit: Scalar
+    reach: Scalar
+    rms: Float[Array, " n"]  # of each state in the log
+    weight: Float[Array, " z"] | None  # of each entry of z in the critic's update; None where all are 1
+    cost_unit: Scalar | None  # that the actor's update is divided by; None where it is 1
 
-    def start(self) -> PyTree:
-        """The supervisor's memory: is K0 in charge, how near must K come back, and the counts."""
+    def start(self) -> Watch:
         none = jnp.zeros((), jnp.int32)
         goal = jnp.zeros((), jnp.asarray(self.K0).dtype)
         return {"held": none > 0, "goal": goal, "trips": none, "steps": none, "clipped": none}
 
-    def supervise(self, K: Array, x: Array, watch: PyTree) -> tuple[Array, PyTree]:
+    def supervise(self, K: Gain, x: Float[Array, " n"], watch: Watch) -> tuple[Gain, Watch]:
         """The gain that acts in state x, and the new memory.
 
         The supervisor steps in where x leaves normal operation, and out again when x is well inside it and K
@@ -53,7 +54,7 @@ class Bounds:
         }
         return jnp.where(held, self.K0, K), new
 
-    def judge(self, sample: PyTree, watch: PyTree) -> tuple[PyTree, PyTree]:
+    def judge(self, sample: Sample, watch: Watch) -> tuple[Sample, Watch]:
         """The sample with how much of it the critic may learn, and the new memory.
 
         The share depends on states and actions, never on the critic, so what it weighs keeps its root.
@@ -67,28 +68,28 @@ class Bounds:
         clipped = watch["clipped"] + (share < 1).astype(jnp.int32)
         return sample | {"held": watch["held"], "share": share}, watch | {"clipped": clipped}
 
-    def F(self, f: Array, K: Array, x: PyTree) -> Array:
+    def F(self, f: Gain, K: Gain, x: Sample) -> Gain:
         return jnp.where(x["held"], _PULL * (K - self.K0), self.scale_F(f))
 
-    def G(self, g: PyTree, omega: PyTree, x: PyTree) -> PyTree:
+    def G(self, g: Critic, omega: Critic, x: Sample) -> Critic:
         g = self.scale_G(g)
         # The J row is a plain average of costs: it cannot run away, and a held plant has costs worth averaging.
         J = jnp.where(x["share"] > 0, g["J"], jnp.zeros_like(g["J"]))
         return {"J": J, "Omega": jnp.where(x["held"], _PULL * omega["Omega"], x["share"] * g["Omega"])}
 
-    def scale_F(self, f: Array) -> Array:
-        return f if self.price is None else f / self.price
+    def scale_F(self, f: Gain) -> Gain:
+        return f if self.cost_unit is None else f / self.cost_unit
 
-    def scale_G(self, g: PyTree) -> PyTree:
+    def scale_G(self, g: Critic) -> Critic:
         if self.weight is None:
             return g
         weight = jnp.asarray(self.weight)
         return {"J": g["J"], "Omega": g["Omega"] * weight[:, None] * weight[None, :]}
 
-    def report(self, watch: PyTree) -> dict[str, Array]:
+    def report(self, watch: Watch) -> dict[str, Array]:
         return {"guard_trips": watch["trips"], "guard_held": watch["steps"], "guard_clipped": watch["clipped"]}
 
-    def _size(self, x: Array) -> Array:
+    def _size(self, x: Float[Array, " n"]) -> Number:
         return jnp.max(jnp.abs(x) / self.rms)
 
 
@@ -127,28 +128,34 @@ class Guard:
     True
     """
 
-    limit: Any = 8.0
-    reach: Any = 10.0
-    span: Any = 4.0
-    log: Any = 10_000
+    limit: Given[float] = 8.0
+    reach: Given[float] = 10.0
+    span: Given[float] = 4.0
+    log: Given[int] = 10_000
 
     def __post_init__(self) -> None:
         for name, least in (("limit", 1), ("reach", 1), ("span", 1), ("log", 100)):
             number(f"Guard({name}=…)", getattr(self, name), least)
 
-    def measure(self, K0: np.ndarray, x: np.ndarray, u: np.ndarray, c: np.ndarray) -> Bounds:
+    def measure(
+        self,
+        K0: Float[np.ndarray, "m n"],
+        x: Float[np.ndarray, "log n"],
+        u: Float[np.ndarray, "log m"],
+        c: Float[np.ndarray, " log"],
+    ) -> Bounds:
         """The bounds that a log of states x, actions u and costs c under K0 gives."""
         z = np.concatenate([x, u], axis=1)
         rms = np.sqrt(np.mean(z**2, axis=0))
         rms = np.where(rms > 0, rms, 1.0)
-        price = float(np.mean(c))
-        odd = (rms > self.span) | (rms < 1 / self.span)
-        dear = not 1 / self.span**2 <= price <= self.span**2
+        mean_cost = float(np.mean(c))
+        rescaled = (rms > self.span) | (rms < 1 / self.span)
+        rescaled_cost = mean_cost > 0 and not 1 / self.span**2 <= mean_cost <= self.span**2
         return Bounds(
             K0=K0,
             limit=np.float64(self.limit),
             reach=np.float64(self.reach),
             rms=rms[: x.shape[1]],
-            weight=np.where(odd, rms**-2.0, 1.0) if odd.any() else None,
-            price=np.float64(price) if dear else None,
+            weight=np.where(rescaled, rms**-2.0, 1.0) if rescaled.any() else None,
+            cost_unit=np.float64(mean_cost) if rescaled_cost else None,
         )

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax.numpy as jnp
+from jaxtyping import Float
 
-from twoclock.core import PyTree, pytree, static
+from twoclock.arrays import Array, Number
+from twoclock.core import Scalar, pytree, static
 
 __all__ = ["ActorCritic"]
 
-Array = Any
+Gain = Float[Array, "m n"]
+Critic = dict[str, Array]
+"""``J``, the mean cost, and ``Omega``[z, z]."""
+Sample = dict[str, Array]
+"""``z``, ``next`` and ``c``; a guard adds ``held`` and ``share``."""
 
 
 @pytree
@@ -35,42 +39,42 @@ class ActorCritic:
     Reference: Zeng & Doan, Algorithm 2, with the sign and the missing z' of its critic put right.
     """
 
-    kappa: Any = 2.0
-    sigma: Any = 1.0
+    kappa: Scalar = 2.0
+    sigma: Scalar = 1.0
     expected_action: bool = static(default=False)
 
-    def start(self, K: Array) -> tuple[Array, PyTree]:
+    def start(self, K: Gain) -> tuple[Gain, Critic]:
         """θ₀ = K and the ignorant critic, all zero."""
         K = jnp.asarray(K)
         d = sum(K.shape)
         return K, {"J": jnp.zeros((), K.dtype), "Omega": jnp.zeros((d, d), K.dtype)}
 
-    def F(self, theta: Array, omega: PyTree, x: PyTree) -> Array:
+    def F(self, theta: Gain, omega: Critic, x: Sample | None) -> Gain:
         n = theta.shape[1]
         rows = omega["Omega"][n:]
         # A broadcast sum rather than `@`: with a seed axis in front, tiny products fuse and batched ones do not.
         return jnp.sum(rows[:, n:, None] * theta[None, :, :], axis=1) - rows[:, :n]
 
-    def G(self, theta: Array, omega: PyTree, x: PyTree) -> PyTree:
+    def G(self, theta: Gain, omega: Critic, x: Sample) -> Critic:
         Omega, zz = omega["Omega"], outer(x["z"])
-        surprise = omega["J"] - x["c"]
-        delta = jnp.sum(Omega * (zz - outer(x["next"]))) + surprise
+        excess = omega["J"] - x["c"]
+        delta = jnp.sum(Omega * (zz - outer(x["next"]))) + excess
         if self.expected_action:
             n = theta.shape[1]
             delta = delta - self.sigma**2 * jnp.trace(Omega[n:, n:])
-        return {"J": self.kappa * surprise, "Omega": delta * zz}
+        return {"J": self.kappa * excess, "Omega": delta * zz}
 
 
-def outer(v: Array) -> Array:
+def outer(v: Float[Array, " z"]) -> Float[Array, "z z"]:
     """vvᵀ."""
     return v[:, None] * v[None, :]
 
 
-def product(M: Array, v: Array) -> Array:
+def product(M: Float[Array, "p q"], v: Float[Array, " q"]) -> Float[Array, " p"]:
     """Mv as a broadcast sum, which fuses under vmap."""
     return jnp.sum(M * v[None, :], axis=1)
 
 
-def quadratic(M: Array, v: Array) -> Array:
+def quadratic(M: Float[Array, "p p"], v: Float[Array, " p"]) -> Number:
     """vᵀMv."""
     return jnp.sum(product(jnp.asarray(M), v) * v)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
+from twoclock.arrays import Number
 from twoclock.models.mdp import Mdp
 from twoclock.problems.policy_evaluation.linear import PolicyEvaluation, policy_evaluation
 from twoclock.problems.policy_evaluation.nonlinear import NonlinearPolicyEvaluation, nonlinear_policy_evaluation
@@ -120,12 +120,12 @@ def spiral(operator: str = "tdc", sampling: str = "iid") -> NonlinearPolicyEvalu
     )
 
 
-def _spiral_value(theta: Any, state: Any) -> Any:
+def _spiral_value(theta: Number, state: dict[str, Number]) -> Number:
     turn = 0.75**0.5 * theta
     return jnp.exp(0.05 * theta) * (state["a"] * jnp.cos(turn) + state["b"] * jnp.sin(turn))
 
 
-def _walk(features: Any, operator: str, sampling: str, ridge: float | None) -> PolicyEvaluation:
+def _walk(features: Float[np.ndarray, "s d"], operator: str, sampling: str, ridge: float | None) -> PolicyEvaluation:
     P, r, gamma = np.zeros((5, 2, 5)), np.zeros((5, 2)), np.ones((5, 2, 1))
     for s in range(5):
         P[s, 0, s - 1 if s > 0 else 2] = 1

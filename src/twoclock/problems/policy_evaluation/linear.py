@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
+from numpy.typing import ArrayLike
 
-from twoclock.core import InputError, Key, pytree, static
-from twoclock.models.mdp import Mdp, as_floats
+from twoclock.arrays import Array, Number, State, Vector, Words, as_array, law
+from twoclock.core import Given, InputError, Key, PyTree, Scalar, pytree, static
+from twoclock.inputs import choice, number
+from twoclock.models.mdp import Mdp
 from twoclock.models.projected_bellman import ProjectedBellman, projected_bellman
 from twoclock.sampling.transitions import Transition, Transitions, transitions
 
 __all__ = ["PolicyEvaluation", "policy_evaluation"]
 
-Array = Any
+Omega = Vector | tuple[()]  # empty for TD(0)
 
 
 @pytree
@@ -38,72 +40,75 @@ class PolicyEvaluation:
     Reference: Sutton et al. 2009 (TDC, GTD2); Ghiassian et al. 2020 (TDRC); Zeng & Doan, Section 4.1.
     """
 
-    features: Array
-    theta0: Array
+    features: Float[Array, "s d"]
+    theta0: Float[Array, " d"]
     sampler: Transitions
     truth: ProjectedBellman
-    inverse: Array
-    factor: Any = 2.0
-    ridge: Any = 0.0
+    inverse: Float[Array, "d d"]
+    factor: Scalar = 2.0
+    ridge: Scalar = 0.0
     operator: str = static(default="tdc")
 
-    def init(self, key: Key) -> tuple[Array, Array, Array]:
+    def init(self, key: Key) -> tuple[Vector, Omega, State | None]:
         theta = jnp.asarray(self.theta0)
         return theta, () if self.operator == "td" else jnp.zeros_like(theta), self.sampler.first(key)
 
-    def noise(self, key: Key) -> Array:
+    def noise(self, key: Key) -> Words:
         return self.sampler.noise(key)
 
-    def draw(self, u: Array, theta: Array, env: Array) -> tuple[Transition, Array]:
+    def draw(self, u: Words, theta: Vector | None, env: PyTree) -> tuple[Transition, PyTree]:
         return self.sampler.draw(u, env)
 
-    def F(self, theta: Array, omega: Array, x: Transition) -> Array:
+    def F(self, theta: Vector, omega: Omega, x: Transition) -> Vector:
         gamma, factor = self.sampler.discount(x), jnp.asarray(self.factor, theta.dtype)
         phi, phi_next = self._phi(x)
-        if self.operator == "td":
+        if isinstance(omega, tuple):
             return -(x.rho * self._delta(theta, x)) * phi
         if self.operator == "gtd2":
             return -(factor * x.rho * (phi @ omega)) * (phi - gamma * phi_next)
         return -(factor * x.rho) * (self._delta(theta, x) * phi - (gamma * (phi @ omega)) * phi_next)
 
-    def G(self, theta: Array, omega: Array, x: Transition) -> Array:
-        if self.operator == "td":
+    def G(self, theta: Vector, omega: Omega, x: Transition) -> Omega:
+        if isinstance(omega, tuple):
             return omega
         phi, _ = self._phi(x)
         step = (phi @ omega - x.rho * self._delta(theta, x)) * phi
         return step + jnp.asarray(self.ridge, theta.dtype) * omega if self.operator == "tdrc" else step
 
-    def _phi(self, x: Transition) -> tuple[Array, Array]:
+    def _phi(self, x: Transition) -> tuple[Vector, Vector]:
         features = jnp.asarray(self.features)
-        return features[x.s], features[x.t]
+        return features[x.s], features[x.next_state]
 
-    def _delta(self, theta: Array, x: Transition) -> Array:
+    def _delta(self, theta: Vector, x: Transition) -> Number:
         phi, phi_next = self._phi(x)
         return x.r + self.sampler.discount(x) * (phi_next @ theta) - phi @ theta
 
-    def h(self, theta: Array) -> Array:
+    def h(self, theta: Vector) -> Number:
         return jnp.asarray(self.factor, theta.dtype) / 2 * self.truth.mspbe(theta)
 
-    def omega_star(self, theta: Array) -> Array:
+    def omega_star(self, theta: Vector) -> Omega:
         """(C + ridge·I)⁺(b − Aθ)."""
-        return () if self.operator == "td" else jnp.asarray(self.inverse) @ self.truth.residual(theta)
+        return () if self.operator == "td" else self._tracked(theta)
 
-    def mean_F(self, theta: Array, omega: Array) -> Array:
+    def _tracked(self, theta: Vector) -> Vector:
+        return jnp.asarray(self.inverse) @ self.truth.residual(theta)
+
+    def mean_F(self, theta: Vector, omega: Omega) -> Vector:
         residual, factor = self.truth.residual(theta), jnp.asarray(self.factor, theta.dtype)
         A, C = jnp.asarray(self.truth.A), jnp.asarray(self.truth.C)
-        if self.operator == "td":
+        if isinstance(omega, tuple):
             return -residual
         if self.operator == "gtd2":
             return -factor * (A.T @ omega)
         return -factor * (residual - (C - A.T) @ omega)
 
-    def mean_G(self, theta: Array, omega: Array) -> Array:
-        if self.operator == "td":
+    def mean_G(self, theta: Vector, omega: Omega) -> Omega:
+        if isinstance(omega, tuple):
             return omega
         pull = jnp.asarray(self.truth.C) @ omega + jnp.asarray(self.ridge, theta.dtype) * omega
         return pull - self.truth.residual(theta)
 
-    def measure(self, theta: Array, omega: Array) -> dict[str, Array]:
+    def measure(self, theta: Vector, omega: Omega) -> dict[str, Number]:
         truth, half = self.truth, jnp.asarray(self.factor, theta.dtype) / 2
         mspbe, least = truth.mspbe(theta), truth.mspbe(jnp.asarray(truth.theta_star))
         gradient = 2 * half * truth.half_gradient(theta)
@@ -114,23 +119,23 @@ class PolicyEvaluation:
             "rmspbe": jnp.sqrt(mspbe),
             "rmsve": truth.rmsve(theta),
         }
-        if self.operator != "td":
-            metrics["tracking"] = jnp.sum(jnp.square(omega - self.omega_star(theta)))
+        if not isinstance(omega, tuple):
+            metrics["tracking"] = jnp.sum(jnp.square(omega - self._tracked(theta)))
         return metrics
 
 
 def policy_evaluation(
-    mdp: Any,
-    features: Any,
-    target: Any,
-    behaviour: Any = None,
-    operator: str = "tdc",
-    sampling: str = "iid",
+    mdp: Given[Mdp],
+    features: Given[ArrayLike],
+    target: Given[ArrayLike],
+    behaviour: Given[ArrayLike | None] = None,
+    operator: Given[str] = "tdc",
+    sampling: Given[str] = "iid",
     *,
-    ridge: float | None = None,
-    factor: float = 2.0,
-    weights: Any = None,
-    theta0: Any = None,
+    ridge: Given[float | None] = None,
+    factor: Given[float] = 2.0,
+    weights: Given[ArrayLike | None] = None,
+    theta0: Given[ArrayLike | None] = None,
 ) -> PolicyEvaluation:
     """Linear policy evaluation on a finite MDP.
 
@@ -158,53 +163,49 @@ def policy_evaluation(
     check_mdp(mdp)
     pi = mdp.policy(target, "target")
     b = pi if behaviour is None else mdp.policy(behaviour, "behaviour")
-    Phi = matrix(features, mdp.states)
+    Phi = feature_table(features, mdp.states)
     D = state_weights(mdp, b, weights, sampling)
     truth = projected_bellman(Phi, D, mdp.discounted_chain(pi), mdp.reward(pi), mdp.values(pi))
     sampler = transitions(mdp, pi, b, D, sampling)
-    start = np.zeros(Phi.shape[1]) if theta0 is None else as_floats(theta0, "theta0")
+    start = np.zeros(Phi.shape[1]) if theta0 is None else as_array("theta0", theta0)
     if start.shape != Phi.shape[1:]:
         raise InputError(f"`theta0` must have one entry a feature, the shape {Phi.shape[1:]}, got {start.shape}")
     return PolicyEvaluation(Phi, start, sampler, truth, truth.inverse(ridge), factor, ridge, operator)
 
 
-def checked(operator: str, sampling: str, ridge: float | None, factor: float) -> float:
+def checked(operator: Given[str], sampling: Given[str], ridge: Given[float | None], factor: Given[float]) -> float:
     """The ridge to use, once the choices are known to make sense together."""
-    if operator not in ("td", "tdc", "gtd2", "tdrc"):
-        raise InputError(f"`operator` must be 'td', 'tdc', 'gtd2' or 'tdrc', got {operator!r}")
-    if sampling not in ("iid", "markov"):
-        raise InputError(f"`sampling` must be 'iid' or 'markov', got {sampling!r}")
+    choice("operator", operator, ("td", "tdc", "gtd2", "tdrc"))
+    choice("sampling", sampling, ("iid", "markov"))
     if ridge is not None and operator != "tdrc":
         raise InputError(f"`ridge` belongs to operator 'tdrc', got operator {operator!r}; leave it out")
     if ridge is None:
         ridge = 1.0 if operator == "tdrc" else 0.0
-    if not ridge >= 0:
-        raise InputError(f"`ridge` must not be negative, got {ridge:g}")
-    if not factor > 0:
-        raise InputError(f"`factor` must be positive, got {factor:g}")
-    return float(ridge)
+    number("factor", factor, 0, above=True)
+    return number("ridge", ridge, 0)
 
 
-def check_mdp(mdp: Any) -> None:
+def check_mdp(mdp: object) -> None:
     if not isinstance(mdp, Mdp):
         raise InputError(f"`mdp` must be a `tc.models.Mdp(P, r, gamma)`, got {type(mdp).__name__}")
 
 
-def matrix(features: Any, states: int) -> Array:
+def feature_table(features: Given[ArrayLike], states: int) -> Float[np.ndarray, "s d"]:
     """The features as an array with one row a state."""
-    Phi = as_floats(features, "features")
+    Phi = as_array("features", features)
     if Phi.ndim != 2 or len(Phi) != states or not Phi.shape[1]:
         raise InputError(f"`features` must have one row for each of the {states} states, got the shape {Phi.shape}")
+    if not Phi.any():
+        raise InputError("`features` must not all be zero: every θ would give the same values; try np.eye(states)")
     return Phi
 
 
-def state_weights(mdp: Mdp, behaviour: Array, weights: Any, sampling: str) -> Array:
+def state_weights(
+    mdp: Mdp, behaviour: Float[np.ndarray, "s a"], weights: Given[ArrayLike | None], sampling: str
+) -> Float[np.ndarray, " s"]:
     """The state weights D: those given, or the behaviour's stationary law."""
     if weights is None:
         return mdp.stationary(behaviour)
     if sampling == "markov":
         raise InputError("`weights` are for sampling 'iid': a chain has its own stationary law; leave them out")
-    D = as_floats(weights, "weights")
-    if D.shape != (mdp.states,) or not (D >= 0).all() or abs(D.sum() - 1) > 1e-6:
-        raise InputError(f"`weights` must be a law over the {mdp.states} states, not negative and with sum 1")
-    return D / D.sum()
+    return law("weights", weights, mdp.states, "leave them out for the behaviour's stationary law")

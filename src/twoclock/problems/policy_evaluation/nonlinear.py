@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
+from jaxtyping import Float
+from numpy.typing import ArrayLike
 
-from twoclock.core import InputError, Key, Operator, PyTree, pytree, static
+from twoclock.arrays import Array, Number, State, Words
+from twoclock.core import Given, InputError, Key, Operator, PyTree, Scalar, pytree, static
+from twoclock.inputs import choice, function
+from twoclock.models.mdp import Mdp
 from twoclock.problems.policy_evaluation.linear import check_mdp, checked, state_weights
 from twoclock.sampling.transitions import Transition, Transitions, transitions
 from twoclock.trees import difference, pinv, sqnorm
 
 __all__ = ["NonlinearPolicyEvaluation", "nonlinear_policy_evaluation", "value_operators"]
 
-Array = Any
-Value = Callable[[PyTree, Any], Any]
+Value = Callable[[PyTree, PyTree], Number]
+States = Float[Array, " s"]
 
 
-def value_operators(value: Value, operator: str = "tdc", factor: Any = 2.0) -> tuple[Operator, Operator]:
-    """F and G of a value function V_θ, for samples with the fields s, t (= s'), rho, r and gamma, wherever they come
-    from.
+def value_operators(
+    value: Given[Value], operator: Given[str] = "tdc", factor: Scalar = 2.0
+) -> tuple[Operator, Operator]:
+    """F and G of a value function V_θ, for samples from anywhere: dicts or objects with s, next_state, rho, r, gamma.
 
         δ = r + γV_θ(s') − V_θ(s),   φ = ∇V_θ(s),   φ' = ∇V_θ(s')
 
@@ -41,29 +46,31 @@ def value_operators(value: Value, operator: str = "tdc", factor: Any = 2.0) -> t
     Reference: Maei et al., *Convergent temporal-difference learning with arbitrary smooth function approximation*,
     2009.
     """
-    if operator not in ("td", "tdc", "gtd2"):
-        raise InputError(f"`operator` must be 'td', 'tdc' or 'gtd2', got {operator!r}")
+    function("value", value, "params", "state")
+    choice("operator", operator, ("td", "tdc", "gtd2"))
     slope = jax.grad(value)
 
-    def delta(theta: PyTree, x: Any) -> Array:
-        return x.r + x.gamma * value(theta, x.t) - value(theta, x.s)
+    def delta(theta: PyTree, x: Transition) -> Number:
+        return x.r + x.gamma * value(theta, x.next_state) - value(theta, x.s)
 
-    def F(theta: PyTree, omega: PyTree, x: Any) -> PyTree:
-        surprise = x.rho * delta(theta, x)
+    def F(theta: PyTree, omega: PyTree, sample: object) -> PyTree:
+        x = Transition.read(sample)
+        rho_delta = x.rho * delta(theta, x)
         if operator == "td":
-            return jax.tree.map(lambda p: -surprise * p, slope(theta, x.s))
-        phi, bend = jax.jvp(lambda params: slope(params, x.s), (theta,), (omega,))
-        phi_next, along = slope(theta, x.t), _dot(phi, omega)
-        lead = surprise if operator == "tdc" else x.rho * along
+            return jax.tree.map(lambda p: -rho_delta * p, slope(theta, x.s))
+        phi, hessian_omega = jax.jvp(lambda params: slope(params, x.s), (theta,), (omega,))
+        phi_next, along = slope(theta, x.next_state), _dot(phi, omega)
+        lead = rho_delta if operator == "tdc" else x.rho * along
         return jax.tree.map(
             lambda p, q, c: -jnp.asarray(factor, p.dtype)
-            * (lead * p - (x.gamma * x.rho * along) * q - (surprise - along) * c),
-            phi, phi_next, bend,
+            * (lead * p - (x.gamma * x.rho * along) * q - (rho_delta - along) * c),
+            phi, phi_next, hessian_omega,
         )  # fmt: skip
 
-    def G(theta: PyTree, omega: PyTree, x: Any) -> PyTree:
+    def G(theta: PyTree, omega: PyTree, sample: object) -> PyTree:
         if operator == "td":
             return omega
+        x = Transition.read(sample)
         phi = slope(theta, x.s)
         pull = _dot(phi, omega) - x.rho * delta(theta, x)
         return jax.tree.map(lambda p: pull * p, phi)
@@ -83,22 +90,22 @@ class NonlinearPolicyEvaluation:
     params: PyTree
     states: PyTree
     sampler: Transitions
-    weights: Array
-    chain: Array
-    reward: Array
-    values: Array
-    factor: Any = 2.0
-    value: Value = static(default=None)
+    weights: Float[Array, " s"]
+    chain: Float[Array, "s s"]
+    reward: Float[Array, " s"]
+    values: Float[Array, " s"]
+    factor: Scalar
+    value: Value = static()
     operator: str = static(default="tdc")
 
-    def init(self, key: Key) -> tuple[PyTree, PyTree, Array]:
+    def init(self, key: Key) -> tuple[PyTree, PyTree, State | None]:
         theta = jax.tree.map(jnp.asarray, self.params)
         return theta, () if self.operator == "td" else jax.tree.map(jnp.zeros_like, theta), self.sampler.first(key)
 
-    def noise(self, key: Key) -> Array:
+    def noise(self, key: Key) -> Words:
         return self.sampler.noise(key)
 
-    def draw(self, u: Array, theta: PyTree, env: Array) -> tuple[Transition, Array]:
+    def draw(self, u: Words, theta: PyTree, env: PyTree) -> tuple[Transition, PyTree]:
         return self.sampler.draw(u, env)
 
     def F(self, theta: PyTree, omega: PyTree, x: Transition) -> PyTree:
@@ -109,27 +116,27 @@ class NonlinearPolicyEvaluation:
 
     def _seen(self, x: Transition) -> Transition:
         """The sample with observations in place of state numbers."""
-        return Transition(self._state(x.s), self._state(x.t), x.rho, x.r, self.sampler.discount(x))
+        return Transition(self._state(x.s), self._state(x.next_state), x.rho, x.r, self.sampler.discount(x))
 
-    def _state(self, s: Array) -> PyTree:
+    def _state(self, s: State) -> PyTree:
         return jax.tree.map(lambda leaf: jnp.asarray(leaf)[s], self.states)
 
-    def _at(self, theta: PyTree, s: Array) -> Array:
+    def _at(self, theta: PyTree, s: State) -> Number:
         return self.value(theta, self._state(s))
 
-    def _everywhere(self, theta: PyTree) -> tuple[Array, Array]:
+    def _everywhere(self, theta: PyTree) -> tuple[States, States]:
         """V_θ in every state, and the mean temporal difference δ̄ = r_π + (γP)_πV_θ − V_θ."""
         V = jax.vmap(lambda s: self._at(theta, s))(jnp.arange(len(self.weights)))
         return V, jnp.asarray(self.reward) + jnp.asarray(self.chain) @ V - V
 
-    def _projection(self, theta: PyTree) -> tuple[Array, Array, Callable[[Array], PyTree]]:
+    def _projection(self, theta: PyTree) -> tuple[Float[jax.Array, "s d"], States, Callable[[jax.Array], PyTree]]:
         """√D∇V_θ, √D δ̄ and the way back to a pytree: the MSPBE is a least-squares problem in ω."""
         flat, back = ravel_pytree(theta)
         slopes = jax.jacobian(lambda params: self._everywhere(back(params))[0])(flat)
         root = jnp.sqrt(jnp.asarray(self.weights))
         return root[:, None] * slopes, root * self._everywhere(theta)[1], back
 
-    def h(self, theta: PyTree) -> Array:
+    def h(self, theta: PyTree) -> Number:
         slopes, delta, _ = self._projection(theta)
         return jnp.asarray(self.factor, delta.dtype) / 2 * (delta @ (slopes @ (jnp.linalg.pinv(slopes) @ delta)))
 
@@ -142,12 +149,12 @@ class NonlinearPolicyEvaluation:
 
     def _mean_F(self, theta: PyTree, omega: PyTree, operator: str) -> PyTree:
         # Given s, the mean of F is F of one sure transition whose value ahead is Σ_s' (γP)_π(s, s')V_θ(s').
-        def of_state(s: Array) -> PyTree:
-            def value(params: PyTree, ahead: bool) -> Array:
+        def of_state(s: State) -> PyTree:
+            def value(params: PyTree, ahead: bool) -> Number:
                 return jnp.asarray(self.chain)[s] @ self._everywhere(params)[0] if ahead else self._at(params, s)
 
             one = jnp.ones_like(jnp.asarray(self.reward)[s])
-            sure = Transition(s=False, t=True, rho=one, r=jnp.asarray(self.reward)[s], gamma=one)
+            sure = Transition(s=False, next_state=True, rho=one, r=jnp.asarray(self.reward)[s], gamma=one)
             return value_operators(value, operator, self.factor)[0](theta, omega, sure)
 
         return self._mean(of_state)
@@ -157,21 +164,21 @@ class NonlinearPolicyEvaluation:
             return omega
         _, delta = self._everywhere(theta)
 
-        def of_state(s: Array) -> PyTree:
+        def of_state(s: State) -> PyTree:
             phi = jax.grad(self._at)(theta, s)
             return jax.tree.map(lambda p: (_dot(phi, omega) - delta[s]) * p, phi)
 
         return self._mean(of_state)
 
-    def _mean(self, of_state: Callable[[Array], PyTree]) -> PyTree:
+    def _mean(self, of_state: Callable[[State], PyTree]) -> PyTree:
         each = jax.vmap(of_state)(jnp.arange(len(self.weights)))
         return jax.tree.map(lambda leaf: jnp.tensordot(jnp.asarray(self.weights), leaf, 1), each)
 
-    def measure(self, theta: PyTree, omega: PyTree) -> dict[str, Array]:
+    def measure(self, theta: PyTree, omega: PyTree) -> dict[str, Number]:
         slopes, delta, back = self._projection(theta)
         best = pinv(slopes) @ delta
         wrong = self._everywhere(theta)[0] - jnp.asarray(self.values)
-        metrics = {
+        metrics: dict[str, Number] = {
             "gradient": sqnorm(self._mean_F(theta, back(best), "tdc")),  # ∇h(θ), whichever operator is in use
             "rmspbe": jnp.sqrt(jnp.maximum(delta @ (slopes @ best), 0)),
             "rmsve": jnp.sqrt(jnp.sum(jnp.asarray(self.weights) * jnp.square(wrong))),
@@ -182,17 +189,17 @@ class NonlinearPolicyEvaluation:
 
 
 def nonlinear_policy_evaluation(
-    mdp: Any,
-    value: Value,
+    mdp: Given[Mdp],
+    value: Given[Value],
     params: PyTree,
-    target: Any,
-    behaviour: Any = None,
-    operator: str = "tdc",
-    sampling: str = "iid",
+    target: Given[ArrayLike],
+    behaviour: Given[ArrayLike | None] = None,
+    operator: Given[str] = "tdc",
+    sampling: Given[str] = "iid",
     *,
     states: PyTree = None,
-    factor: float = 2.0,
-    weights: Any = None,
+    factor: Given[float] = 2.0,
+    weights: Given[ArrayLike | None] = None,
 ) -> NonlinearPolicyEvaluation:
     """Policy evaluation on a finite MDP with any differentiable value function.
 
@@ -235,5 +242,6 @@ def nonlinear_policy_evaluation(
     return NonlinearPolicyEvaluation(start, seen, sampler, D, chain, reward, values, factor, value, operator)
 
 
-def _dot(a: PyTree, b: PyTree) -> Array:
-    return sum(jnp.vdot(x, y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
+def _dot(a: PyTree, b: PyTree) -> Number:
+    products = jax.tree.map(jnp.vdot, a, b)
+    return sum(jax.tree.leaves(products), jnp.zeros(()))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
+from jaxtyping import Float, UInt32
 
+from twoclock.arrays import Array, State
 from twoclock.core import InputError, Key
+from twoclock.inputs import number, whole
 from twoclock.models.projected_bellman import projected_bellman
 from twoclock.problems.policy_evaluation.linear import PolicyEvaluation, checked
 from twoclock.sampling.alias import alias_table
@@ -49,12 +50,10 @@ def random_policy_evaluation(
     Reference: Zeng & Doan, appendix "Simulations Details".
     """
     for name, size in (("states", states), ("actions", actions), ("features", features)):
-        if size < 1:
-            raise InputError(f"`{name}` must be at least 1, got {size}")
+        whole(name, size)
     if features > states:
         raise InputError(f"`features` must not exceed the {states} states, got {features}: they would be dependent")
-    if not 0 <= gamma < 1:
-        raise InputError(f"`gamma` must lie in [0, 1), got {gamma:g}: a random MDP has no end")
+    number("gamma", gamma, 0, 1, below=True, remedy="a random MDP has no end")
     ridge = checked(operator, sampling, ridge, factor)
 
     key_P, key_policy, key_features, key_theta = jax.random.split(key, 4)
@@ -62,7 +61,7 @@ def random_policy_evaluation(
     Phi = jax.random.normal(key_features, (states, features))
     theta = jax.random.normal(key_theta, (features,))
 
-    def one_state(s: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def one_state(s: State) -> tuple[UInt32[Array, "a s"], Float[Array, " s"], Float[Array, " s"]]:
         P = jax.random.uniform(jax.random.fold_in(key_P, s), (actions, states))
         P = P / P.sum(axis=-1, keepdims=True)
         return alias_table(P), P.mean(axis=0), pi[s] @ P
@@ -84,7 +83,7 @@ def random_policy_evaluation(
     return PolicyEvaluation(Phi, jnp.zeros(features), sampler, truth, truth.inverse(ridge), factor, ridge, operator)
 
 
-def _stationary(chain: jax.Array) -> jax.Array:
+def _stationary(chain: Float[Array, "s s"]) -> Float[Array, " s"]:
     """μ with μP = μ, Σμ = 1: every entry of this chain is positive, so the system (I − Pᵀ + 11ᵀ)μ = 1 is regular."""
     n = len(chain)
     return jnp.linalg.solve(jnp.eye(n) - chain.T + jnp.ones((n, n)), jnp.ones(n))

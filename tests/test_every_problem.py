@@ -1,0 +1,83 @@
+"""Every problem of the catalogue through the whole house: solve, save, load, resume, sweep, tune, constants.
+
+Eight settings on eight seeds throughout, the shape in which ``tune`` runs, so that all of it shares one compiled loop.
+"""
+
+import jax
+import numpy as np
+import pandas as pd
+import pytest
+
+import twoclock as tc
+from twoclock import catalogue, theory
+
+PROBLEMS = catalogue.problems()
+METHOD = tc.Fast(1e-5, 1e-3, 1e-2)
+SETTINGS = tc.grid(METHOD, **{"alpha.c": np.geomspace(1e-6, 1e-5, 8).tolist()})
+SMALL = {
+    "quadratic": {"dim": 2},
+    "quadratic_bilevel": {"dim_x": 2, "dim_y": 2, "samples": 8, "batch": 4},
+    "quadratic_minimax": {"dim_x": 2, "dim_y": 2, "samples": 8, "batch": 4},
+    "random_entropy_mdp": {"states": 3, "actions": 2},
+    "random_policy_evaluation": {"states": 5, "actions": 3, "features": 2},
+}
+FIRST = next(iter(SETTINGS))
+RUN = {"steps": 4, "seeds": 8, "marks": [0, 2, 4]}
+
+
+class Stopped(Exception):
+    """The power goes."""
+
+
+def stop_at_the_end(tick):
+    if tick.step == RUN["steps"]:
+        raise Stopped
+
+
+def same(a, b):
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+    jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_a_problem_goes_everywhere(name, tmp_path):
+    problem = PROBLEMS[name](**SMALL.get(name, {}))
+    results = tc.solve(problem, SETTINGS, **RUN)
+    result = results[FIRST]
+    assert not result.diverged.any()
+
+    again = tc.load(result.save(tmp_path / "record"))
+    same((again.theta, again.omega), (result.theta, result.omega))
+    pd.testing.assert_frame_equal(again.history, result.history)
+
+    folder = {"checkpoint": tmp_path / "checkpoint", "checkpoint_every": 0.0}
+    with pytest.raises(Stopped):
+        tc.solve(problem, SETTINGS, **RUN, **folder, progress=stop_at_the_end)
+    steps = []
+    resumed = tc.solve(problem, SETTINGS, **RUN, **folder, progress=lambda tick: steps.append(tick.step))
+    assert 0 not in steps
+    same((resumed[FIRST].theta, resumed[FIRST].omega), (result.theta, result.omega))
+    pd.testing.assert_frame_equal(resumed[FIRST].history, result.history)
+
+    swept = tc.sweep({"p": problem}, {"m": SETTINGS}, **RUN).result("p", f"m {FIRST}")
+    pd.testing.assert_frame_equal(swept.history[result.history.columns], result.history, check_dtype=False)
+
+    tuned = tc.tune(problem, METHOD, {"alpha.c": (1e-6, 1e-5)}, steps=4, rungs=1)
+    assert 1e-6 <= tuned.settings["alpha.c"] <= 1e-5
+
+
+KINDS = ("quadratic_bilevel", "quadratic_minimax", "forest", "boyan", "paper_lqr", "quadratic", "rates", "spiral")
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_constants_of_every_kind_of_problem(name):
+    found = theory.constants(PROBLEMS[name](**SMALL.get(name, {})), samples=16, points=1)
+    assert np.isfinite(list(found.values())).all()
+    assert found.L > 0
+    assert found.noise >= 0
+
+
+def test_constants_say_where_a_problem_is_not_finite():
+    """A step of one in any direction leaves the stabilising gains of this plant."""
+    with pytest.raises(tc.InputError, match=r"must be finite .* within radius=1 of the start they are not; lower"):
+        theory.constants(tc.problems.boeing_747(), samples=16, points=1)
