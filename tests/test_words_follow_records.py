@@ -62,9 +62,21 @@ def test_table_1_advice(standard, adds):
     records = made_up.records(cases("table1", True), value)
     (advice,) = table1.advice(records)
     assert adds in advice
+    assert ("two time scales where the coupling is smooth and kinked." in advice) or standard == 1
     assert verdict(table1.claims(records), "averaging") == ("no" if standard == 1 else "yes")
     assert "shows in 0" in table1.captions(records)["table1-1d"]
     assert {verdict(table1.claims(records), f"table1-{h}") for h in table1.ROWS} == {"no"}
+
+
+def test_table_1_advises_steps_by_what_ends_lower():
+    def value(case, method, k):
+        return (0.5 if method == (table1.ONE if "kinked" in case else table1.TWO) else 1.0) / (1 + k)
+
+    (advice,) = table1.advice(made_up.records(cases("table1", True), value))
+    give = (
+        "1/k for both variables where the coupling is kinked and the usual two time scales where the coupling is smooth"
+    )
+    assert advice.startswith(f"Steps: give the standard method {give}.")
 
 
 @pytest.mark.parametrize("stable", [True, False])

@@ -15,6 +15,7 @@ from twoclock.result import Result
 from twoclock.stats import Estimate, MeanCurve
 from twoclock.study.experiment import Case, Claim, Measured, Records
 from twoclock.study.verdicts import decide_each, kind, last_mean
+from twoclock.study.words import listed
 
 TITLE = "Table 1: measured rates, smooth and kinked coupling"
 
@@ -178,10 +179,13 @@ def advice(records: Records) -> list[str]:
         "partly": "In some cases the averaging of F and G adds to the rate",
         "yes": "The averaging of F and G adds to the rate",
     }[kind(_averaging_claim(slopes(records)).verdict)]
-    both = "Steps: give the standard method 1/k for both variables" if kinked[ONE] < kinked[TWO] else "Steps"
+    one = [coupling for coupling in COUPLINGS if last[coupling][ONE] < last[coupling][TWO]]
+    two = [coupling for coupling in COUPLINGS if coupling not in one]
+    choices = {"1/k for both variables": one, "the usual two time scales": two}
+    give = [f"{steps} where the coupling is {listed(where)}" for steps, where in choices.items() if where]
     return [
-        f"{both}. Where the coupling has a kink, standard with 1/k for both ends at "
-        f"{kinked[ONE] / kinked[FAST]:.2f} of Fast's error, with the usual two time scales at "
+        f"Steps: give the standard method {listed(give)}. Where the coupling has a kink, standard with 1/k for both "
+        f"ends at {kinked[ONE] / kinked[FAST]:.2f} of Fast's error, with the usual two time scales at "
         f"{kinked[TWO] / kinked[FAST]:.3g} of it; on the smooth problem at {smooth[ONE] / smooth[FAST]:.2f} and "
         f"{smooth[TWO] / smooth[FAST]:.2f}. {adds}.",
     ]

@@ -239,7 +239,7 @@ def captions(records: Records) -> dict[str, str]:
         _, _, mean, _, bound = measured(records[name]["tight"], certificate(name, "tight"), name)
         stays = "stays below both bounds" if _bounds_hold(records, name) else "does not stay below its bounds"
         ends.append(
-            f"for {WORDS[name]} what is measured {stays} (ours ends {bound[-1] / mean[-1]:,.3g} times above it)"
+            f"for {WORDS[name]} what is measured {stays} (our bound ends at {bound[-1] / mean[-1]:,.3g} times it)"
         )
     table = records["printed"]["Fast"].summary("gradient").query("step > 0")["mean"]
     slope = log_slope(records["nonlinear"]["Fast"].history, "gradient", lowest=True)
