@@ -1,5 +1,7 @@
 """A harsh room: run-time type checks, float64, no silent promotion of types or ranks; warnings are errors."""
 
+import signal
+
 import jax
 import jaxtyping
 import numpy as np
@@ -40,3 +42,15 @@ def sampled_law():
         return (law / n).reshape(table.shape)
 
     return law_of
+
+
+@pytest.fixture
+def kill():
+    """``kill(process)`` kills a process that is at work; one that has ended by itself before would show nothing."""
+
+    def killed(process):
+        process.kill()
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL, "it had ended before it was killed"
+
+    return killed

@@ -11,12 +11,13 @@ import pytest
 
 import twoclock as tc
 
+# It dawdles at every tick, so that it is at work for two seconds at least.
 SCRIPT = """
-import sys
+import sys, time
 import twoclock as tc
 problem = tc.problems.quadratic(dim=2)
 result = tc.solve(problem, tc.Polyak(tc.Fast()), steps=60_000, seeds=3, checkpoint=sys.argv[1], checkpoint_every=0.0,
-                  progress=lambda tick: print(tick.step, flush=True), block=512)
+                  progress=lambda tick: (print(tick.step, flush=True), time.sleep(0.02)), block=512)
 """
 OPTIONS = {"steps": 60_000, "seeds": 3}
 
@@ -40,25 +41,23 @@ def started(folder):
 
 
 @pytest.mark.parametrize("moment", np.random.default_rng(0).uniform(0, 1.0, 4).tolist())
-def test_killed_at_a_random_moment(whole, tmp_path, moment):
+def test_killed_at_a_random_moment(whole, tmp_path, moment, kill):
     child = started(tmp_path)
     time.sleep(moment)
-    child.kill()
-    child.communicate()
+    kill(child)
     again = tc.solve(problem(), tc.Polyak(tc.Fast()), **OPTIONS, checkpoint=tmp_path)
     assert np.array_equal(again.theta, whole.theta)
     assert np.array_equal(again.omega, whole.omega)
     assert again.history.equals(whole.history)
 
 
-def test_killed_again_and_again(whole, tmp_path):
+def test_killed_again_and_again(whole, tmp_path, kill):
     """Progress is kept from one life to the next."""
     reached = []
     for _ in range(2):
         child = started(tmp_path)
         reached.append([int(child.stdout.readline()) for _ in range(3)][-1])
-        child.send_signal(signal.SIGKILL)
-        child.communicate()
+        kill(child)
     assert reached == sorted(set(reached))
     again = tc.solve(problem(), tc.Polyak(tc.Fast()), **OPTIONS, checkpoint=tmp_path)
     assert np.array_equal(again.theta, whole.theta)

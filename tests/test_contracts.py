@@ -110,11 +110,37 @@ def test_problem_keeps_its_shapes(name):
 def points(problem, count=3):
     """Points about the start, as near to it as it takes for h to be finite: not every gain stabilises."""
     theta, _, _ = problem.init(keys.start_key(2))
+    height = jax.jit(lambda problem, theta: problem.h(theta) if hasattr(problem, "h") else 0.0)
     for i in range(count):
         rng = np.random.default_rng(i)
         move = jax.tree.map(lambda leaf, rng=rng: rng.standard_normal(leaf.shape), theta)
         near = (jax.tree.map(lambda a, b, s=s: a + s * b, theta, move) for s in 0.05 * 0.5 ** np.arange(20))
-        yield next(point for point in near if not hasattr(problem, "h") or np.isfinite(problem.h(point)))
+        yield next(point for point in near if np.isfinite(height(problem, point)))
+
+
+def exact_means(problem):
+    """The exact means that the problem has, by the operator that they are of: what is optional may be missing."""
+    return {name: getattr(problem, f"mean_{name}") for name in ("F", "G") if hasattr(problem, f"mean_{name}")}
+
+
+@jax.jit
+def known_at(problem, theta):
+    """All that a problem knows of its answer at ω*(θ), or its first ω where it knows none: one program a problem."""
+    omega = problem.omega_star(theta) if hasattr(problem, "omega_star") else problem.init(keys.start_key(2))[1]
+    known = {"omega": omega, "metrics": problem.measure(theta, omega)}
+    known["means"] = {operator: mean(theta, omega) for operator, mean in exact_means(problem).items()}
+    if hasattr(problem, "h"):
+        known["slope"] = jax.grad(problem.h)(theta)
+    if hasattr(problem, "field"):
+        known["field"] = problem.field(theta)
+    return known
+
+
+@functools.cache
+def known(name):
+    """What the problem of that name knows at three points."""
+    problem = problem_of(name)
+    return [known_at(problem, theta) for theta in points(problem)]
 
 
 def close(got, want, tolerance, like=None):
@@ -125,51 +151,46 @@ def close(got, want, tolerance, like=None):
         np.testing.assert_allclose(a, b, atol=tolerance * scale, rtol=0)
 
 
-def exact_means(problem):
-    """The exact means that the problem has, by the operator that they are of: what is optional may be missing."""
-    return {name: getattr(problem, f"mean_{name}") for name in ("F", "G") if hasattr(problem, f"mean_{name}")}
-
-
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_an_oracle_is_what_it_says(name):
     """The mean of F at ω*(θ) is ∇h(θ) (or the field that the problem declares), and the mean of G there is zero."""
     problem = problem_of(name)
-    means = exact_means(problem)
-    if not (means and hasattr(problem, "omega_star")):
+    if not (exact_means(problem) and hasattr(problem, "omega_star")):
         pytest.skip("no exact means, or no known ω*")
-    for theta in points(problem):
-        omega = problem.omega_star(theta)
-        if "F" in means and (hasattr(problem, "field") or hasattr(problem, "h")):
-            field = problem.field(theta) if hasattr(problem, "field") else jax.grad(problem.h)(theta)
-            close(means["F"](theta, omega), field, 1e-8)
-        if "G" in means:
-            close(means["G"](theta, omega), jax.tree.map(jnp.zeros_like, omega), 1e-8, like=omega)
+    for at in known(name):
+        if "F" in at["means"] and (at.keys() & {"field", "slope"}):
+            close(at["means"]["F"], at.get("field", at.get("slope")), 1e-8)
+        if "G" in at["means"]:
+            close(at["means"]["G"], jax.tree.map(jnp.zeros_like, at["omega"]), 1e-8, like=at["omega"])
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_samples_average_to_the_means(name):
     """At a fixed point, 64 independent runs of the sampler average to the exact means, within six standard errors."""
     problem = problem_of(name)
-    means = exact_means(problem)
-    if not means:
+    if not exact_means(problem):
         pytest.skip("no exact means")
 
-    @jax.jit
-    def average(seed, burn=2_000, steps=4_000):
+    def average(problem, seed, burn=2_000, steps=4_000):
         theta, omega, env = problem.init(keys.start_key(seed))
+        operators = list(exact_means(problem))
 
         def step(carry, k):
             env, total = carry
             x, env = problem.draw(problem.noise(keys.step_key(seed, k)), theta, env)
-            sample = [getattr(problem, operator)(theta, omega, x) for operator in means]
+            sample = [getattr(problem, operator)(theta, omega, x) for operator in operators]
             return (env, jax.tree.map(lambda t, s: t + jnp.where(k < burn, 0.0, s) / steps, total, sample)), None
 
-        zero = [jax.tree.map(jnp.zeros_like, {"F": theta, "G": omega}[operator]) for operator in means]
+        zero = [jax.tree.map(jnp.zeros_like, {"F": theta, "G": omega}[operator]) for operator in operators]
         return jax.lax.scan(step, (env, zero), jnp.arange(burn + steps))[0][1]
 
-    averages = jax.vmap(average)(jnp.arange(64, dtype=jnp.uint32))
-    theta, omega, _ = problem.init(keys.start_key(0))
-    exact = [mean(theta, omega) for mean in means.values()]
+    @jax.jit
+    def both(problem, seeds):
+        theta, omega, _ = problem.init(keys.start_key(0))
+        exact = [mean(theta, omega) for mean in exact_means(problem).values()]
+        return jax.vmap(average, (None, 0))(problem, seeds), exact
+
+    averages, exact = both(problem, jnp.arange(64, dtype=jnp.uint32))
     for values, mean in zip(jax.tree.leaves(averages), jax.tree.leaves(exact), strict=True):
         error = np.std(values, axis=0) / np.sqrt(64)
         assert (np.abs(np.mean(values, axis=0) - mean) <= 6 * error + 1e-10 * (1 + np.abs(mean))).all()
@@ -178,14 +199,11 @@ def test_samples_average_to_the_means(name):
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_metrics_mean_what_they_are_called(name):
     problem = problem_of(name)
-    theta, omega, _ = problem.init(keys.start_key(2))
-    assert KNOWN & set(problem.measure(theta, omega))
-    theta = next(points(problem))
-    if hasattr(problem, "omega_star"):
-        omega = problem.omega_star(theta)
-    metrics = problem.measure(theta, omega)
+    at = known(name)[0]
+    metrics = at["metrics"]
+    assert KNOWN & set(metrics)
     if "tracking" in metrics and hasattr(problem, "omega_star"):
         assert float(metrics["tracking"]) < 1e-16
-    if "gradient" in metrics and hasattr(problem, "h"):
-        slope = jax.grad(problem.h)(theta)
-        np.testing.assert_allclose(metrics["gradient"], sum(jnp.sum(g**2) for g in jax.tree.leaves(slope)), rtol=1e-8)
+    if "gradient" in metrics and "slope" in at:
+        square = sum(np.sum(np.square(g)) for g in jax.tree.leaves(at["slope"]))
+        np.testing.assert_allclose(metrics["gradient"], square, rtol=1e-8)

@@ -1,6 +1,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from twoclock.engine import keys
 
@@ -9,8 +10,10 @@ def plain(seed, stream, k):
     return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), stream), k)
 
 
-def test_bits_are_those_of_jax():
-    ours, theirs = keys.step_key(11, 123_456), plain(11, 2, 123_456)
+@pytest.mark.parametrize(("ours", "stream"), [(keys.instance_key, 0), (keys.step_stream, 2)])
+def test_bits_are_those_of_jax(ours, stream):
+    """Of the rounds in a loop, and of the rounds written out."""
+    ours, theirs = jax.random.fold_in(ours(11), 123_456), plain(11, stream, 123_456)
     for draw in (
         lambda key: jax.random.uniform(key, (3, 2)),
         lambda key: jax.random.normal(key, (5,), jnp.float32),

@@ -26,12 +26,13 @@ NAN = tc.problems.custom(
     F=lambda t, w, x: t, G=lambda t, w, x: w, noise=lambda key: jax.random.normal(key), theta=np.nan, omega=0.0
 )
 
+# It dawdles at every tick, so that it is at work when it is killed.
 SCRIPT = """
-import sys
+import sys, time
 import twoclock as tc
 grid = tc.grid(tc.Fast(), **{"alpha.c": [0.5, 1.0, 2.0], "lam.c": [20.0, 40.0]})
 tc.sweep({"bowl": tc.problems.quadratic(dim=2), "walk": tc.problems.walk_tabular()}, {"fast": grid}, 4000, 8,
-         out=sys.argv[1], lanes=8, progress=lambda watch: print(watch.done, flush=True))
+         out=sys.argv[1], lanes=8, progress=lambda watch: (print(watch.done, flush=True), time.sleep(0.05)))
 """
 
 
@@ -91,14 +92,13 @@ def test_no_metric_is_lost_where_problems_measure_different_things(whole):
 
 
 @pytest.mark.parametrize("moment", [0, 1, 4])
-def test_killed_and_started_again_ends_in_the_same_files(whole, tmp_path, moment):
+def test_killed_and_started_again_ends_in_the_same_files(whole, tmp_path, moment, kill):
     _, out = whole
     child = subprocess.Popen([sys.executable, "-c", SCRIPT, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     while int(child.stdout.readline()) < moment:
         pass
     time.sleep(0.01 * moment)
-    child.kill()
-    child.communicate()
+    kill(child)
     kept = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "shards").glob("*.json")}
     assert len(kept) >= moment
     small(tmp_path)

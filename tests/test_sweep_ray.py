@@ -126,8 +126,9 @@ def test_a_killed_worker_and_a_lost_node_lose_nothing(cluster, local, tmp_path):
 
     def disturb(watch):
         if watch.done >= 1 and not events and (found := workers()):
-            events.append("killed")
+            assert found[0].is_running()
             found[0].send_signal(signal.SIGKILL)
+            events.append("killed")
         elif watch.done >= 2 and events == ["killed"]:
             events.append("removed")
             made.remove_node(nodes.pop())

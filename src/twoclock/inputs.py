@@ -152,7 +152,7 @@ def is_positive(value: Any, *, or_zero: bool = False) -> bool:
     """Whether it is one number above 0 that a float can hold."""
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         return False
-    return bool(value > 0 or (or_zero and value == 0)) and (isinstance(value, float) or value < 10**308)
+    return bool((value > 0 or (or_zero and value == 0)) and (isinstance(value, float) or value < 10**308))
 
 
 def pick(found: Mapping[str, T], name: Any, what: str) -> T:
