@@ -177,7 +177,7 @@ def test_the_search_begins_where_v_falls():
         L = 10 ** rng.uniform(0, 3)
         mu_h, mu_g = L * 10 ** rng.uniform(-4, 0, size=2)
         for structure in STRUCTURES:
-            r1, r2, D = tight.beginning(structure, L, mu_h, mu_g)
+            r1, r2, D = tight.initial_guess(structure, L, mu_h, mu_g)
             assert np.all(D > 0)
             assert tight.speed(structure, (r1, 1.0, r2), D, 0.0, L, mu_h, mu_g) > 0
 

@@ -24,9 +24,9 @@ class EmpiricalMdp:
 
         r̂(s, a) = Σ r / n(s, a),     (γP)^(s'|s, a) = Σ γ1{s'} / n(s, a),     π̂, V̂ = soft value iteration
 
-    with the sums over the visits of (s, a). `PlugIn` keeps them, sample by sample; their prior counts as one sample
-    that was spread over all pairs, earned nothing and went anywhere. It knows γ and τ, and neither P nor r. The sums
-    are S·A·S numbers for every sample to update.
+    with the sums over the visits of (s, a). `PlugIn` keeps them, sample by sample, from a prior that counts as one
+    sample: spread evenly over all pairs, with reward 0 and a uniform next state. The model is told γ and τ, and
+    estimates P and r. Every sample updates S·A·S numbers.
 
     Args:
         states, actions: the sizes |S| and |A|.

@@ -16,7 +16,7 @@ States = Float[Array, " s"]
 Pairs = Float[Array, "s a"]
 Newton = tuple[jax.Array, jax.Array, jax.Array]  # V, the V before it, and how many steps were made
 
-# A logit so low stands for −∞: its probability is 0 in float64, and it can be computed with.
+# A logit this low stands for −∞: exp makes it 0 in float64, and unlike −∞ it makes no NaN.
 LEAST = -1e3
 _ITERATIONS = 200
 

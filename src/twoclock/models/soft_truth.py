@@ -54,7 +54,7 @@ class SoftTruth:
 
     @property
     def _matters(self) -> Bool[Array, " s"]:
-        """States from which something follows; where an episode is over any action will do."""
+        """The states where the choice of action matters: those where an episode is not over."""
         return jnp.any(jnp.asarray(self.soft.P) > 0, axis=(1, 2)) | jnp.any(jnp.asarray(self.soft.r) != 0, axis=1)
 
     def weights(self, logits: Pairs, visits: States, sampling: str) -> States:
@@ -94,8 +94,8 @@ def soft_truth(soft: SoftMdp, P: Float[Array, "s a s"]) -> SoftTruth:
     """The truth of an MDP whose transition probabilities without the discount are P."""
     log_pi, V = soft.solve()
     Q, temp = soft.q(V), jnp.asarray(soft.temp)
-    enough = jnp.max(Q, axis=1, keepdims=True) - _TIE * (1 + jnp.max(jnp.abs(V)))
-    best = (enough <= Q).astype(V.dtype)
+    tied = jnp.max(Q, axis=1, keepdims=True) - _TIE * (1 + jnp.max(jnp.abs(V)))
+    best = (tied <= Q).astype(V.dtype)
     pi = jnp.where(temp[:, None] > 0, jnp.exp(log_pi), best / jnp.sum(best, axis=1, keepdims=True))
     visits = soft.evaluate(log_pi).visits
     return SoftTruth(soft, P, jnp.sum(soft.start * V), pi, visits / jnp.sum(visits))

@@ -91,6 +91,7 @@ class Transitions:
         return Transition(s, t, jnp.asarray(self.rho)[s, a], entry(self.r, s, a, t), gamma), t if self.markov else env
 
     def discount(self, x: Transition) -> Scalar:
+        """The discount of a sample."""
         return jnp.asarray(self.gamma).reshape(()) if x.gamma is None else x.gamma
 
 
@@ -101,8 +102,7 @@ def transitions(
     weights: Float[np.ndarray, " s"],
     sampling: str,
 ) -> Transitions:
-    """The sampler of an MDP: independent draws with s from the given state weights, or one chain under the
-    behaviour."""
+    """The sampler of an MDP: independent draws with s from the state weights, or one chain under the behaviour."""
     uncovered = np.argwhere((target > 0) & (behaviour == 0))
     if len(uncovered):
         s, a = map(int, uncovered[0])

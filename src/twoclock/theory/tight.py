@@ -111,7 +111,7 @@ def _smallest(Q: Array, relative: Array) -> float:
     return float(1 / np.linalg.eigvalsh(root.T @ root)[-1])
 
 
-def beginning(structure: str, L: float, mu_h: float | None, mu_g: float) -> tuple[float, float, Array]:
+def initial_guess(structure: str, L: float, mu_h: float | None, mu_g: float) -> tuple[float, float, Array]:
     """Ratios c_α/c_β and c_λ/c_β and weights D at which V falls for all L ≥ 1 and μ ≤ L: where the search begins."""
     if structure != "strongly-convex":
         return mu_g / (40 * L**2), 40 * L**2 / mu_g, np.array([1.0, 1.0, L**-2, L**-2])
@@ -140,10 +140,10 @@ def certificate(structure: str, L: float, mu_h: float | None, mu_g: float, noise
             return math.log((1 + _NOISE_WEIGHT * (e * ratios[2]) ** 2 * (D[2] + D[3])) / (r * e))
         return math.log((ratios[2] / r) ** 2 * (D[2] + D[3])) + _TAU_POWER * math.log(1 / (r * e))
 
-    r1, r2, D = beginning(structure, *known)
+    r1, r2, D = initial_guess(structure, *known)
     x = np.log([r1, r2, *D[1:], 1e-2 / r2])
     before = cost(x)
-    for _ in range(8):  # a simplex that has gone flat is built anew
+    for _ in range(8):  # started again from where it stalled, with a simplex of full size
         with np.errstate(over="ignore", invalid="ignore"):
             x = minimize(cost, x, method="Nelder-Mead", options={"maxfev": 600, "xatol": 1e-3, "fatol": 1e-4}).x
         if before - (before := cost(x)) < 1e-3:

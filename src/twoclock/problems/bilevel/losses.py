@@ -46,7 +46,7 @@ def floats(tree: PyTree, name: str) -> PyTree:
 
 
 def arrays(tree: PyTree) -> PyTree:
-    """Arrays in the precision of the moment."""
+    """The leaves as JAX arrays, floats in JAX's present default precision."""
     return jax.tree.map(
         lambda leaf: jnp.asarray(leaf, float if jnp.issubdtype(jnp.asarray(leaf).dtype, jnp.floating) else None), tree
     )

@@ -17,6 +17,7 @@ from twoclock.models.mdp import Mdp
 from twoclock.models.soft import Pairs, States
 from twoclock.models.soft_truth import SoftTruth, soft_truth
 from twoclock.sampling.alias import alias_table, lookup
+from twoclock.sampling.choice import choose, unit_point
 from twoclock.sampling.transitions import entry
 
 __all__ = ["EntropyMdp", "entropy_mdp"]
@@ -97,7 +98,7 @@ class EntropyMdp:
 
     def draw(self, u: Words, theta: Theta, env: Env) -> tuple[Step, Env]:
         s, episode = (lookup(jnp.asarray(self.start), (), u[2]), None) if env is None else env
-        a = _choose(jnp.exp(self._log_pi(theta, s)), u[0])
+        a = choose(jnp.exp(self._log_pi(theta, s)), u[0])
         t = lookup(jnp.asarray(self.next), (s, a), u[1])
         gamma = entry(self.gamma, s, a, t)
         horizon = None if episode is None else episode[1]
@@ -106,7 +107,7 @@ class EntropyMdp:
             return x, None
         if self.sampling == "stationary":
             return x, (t, None)
-        over = _unit(u[2], gamma.dtype) >= gamma
+        over = unit_point(u[2], gamma.dtype) >= gamma
         if episode is not None:
             length, mean = episode[0] + 1, episode[1]
             mean = jnp.where(over, mean + (length.astype(mean.dtype) - mean) / _EPISODES, mean)
@@ -288,21 +289,6 @@ def _features(
     if not table.any():
         raise InputError(f"`{name}` must not all be zero: they would tell no {what} from another")
     return table
-
-
-def _choose(pi: Float[jax.Array, " actions"], bits: UInt32[Array, ""]) -> State:
-    """The action that 32 random bits draw from a law: how many of its running sums lie at or below the point."""
-    total, shift = pi, 1
-    while shift < len(pi):  # sums by doubling, since a prefix sum of its own would not fuse with the step
-        total = total + jnp.pad(total[:-shift], (shift, 0))
-        shift *= 2
-    return jnp.sum(total[:-1] <= _unit(bits, pi.dtype) * total[-1], dtype=jnp.int32)
-
-
-def _unit(bits: UInt32[Array, ""], dtype: jnp.dtype) -> Number:
-    """A point of [0, 1): exact in float64, 24 bits of it in float32, where 32 would round up to 1."""
-    drop = 0 if jnp.finfo(dtype).bits == 64 else 8
-    return (bits >> jnp.uint32(drop)).astype(dtype) * jnp.asarray(2.0 ** (drop - 32), dtype)
 
 
 def _one_hot(i: State, size: int, dtype: jnp.dtype) -> Float[jax.Array, " size"]:

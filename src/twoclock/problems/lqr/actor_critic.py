@@ -53,9 +53,10 @@ class LqrActorCritic:
         return jax.random.normal(key, (sum(self.K0.shape),), jnp.asarray(self.K0).dtype)
 
     def draw(self, u: Float[Array, " z"], theta: Gain, env: Env) -> tuple[Sample, Env]:
-        """One step of the plant. z' is acted on now and is the z of the next step: only the J row sees a stale action.
+        """One step of the plant. The action in z' is drawn now, from the present gain, and z' is the next step's z.
 
-        With ``expected_action`` the environment is the bare state: z is acted on now, and z' takes the mean action.
+        So the cost in the J row is of an action that the gain before this one took. With ``expected_action`` the
+        environment is the bare state: the action in z is drawn now, and z' has the mean action.
         """
         (here, watch), n = env, theta.shape[1]
         if self.operators.expected_action:

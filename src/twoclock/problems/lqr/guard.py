@@ -113,8 +113,9 @@ class Guard:
     The record counts every intervention: ``guard_trips``, how often K0 took over; ``guard_held``, for how many steps;
     ``guard_clipped``, the samples that the critic learnt from only in part or not at all.
 
-    Where none is needed no number of the run changes. It assumes that K0 stabilises the plant, that the log shows
-    normal operation, and that good gains do not need states beyond ``limit``; if they do, the trips say so.
+    A run that needs no intervention is the same to the last bit as without a guard. It assumes that K0 stabilises the
+    plant, that the log shows normal operation, and that good gains do not need states beyond ``limit``; if they do, the
+    trips say so.
 
     Args:
         limit: how many root mean squares a state may reach.

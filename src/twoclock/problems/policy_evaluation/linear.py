@@ -159,7 +159,7 @@ def policy_evaluation(
 
     Reference: Zeng & Doan, Section 4.1, with every mean over the behaviour's stationary law.
     """
-    ridge = checked(operator, sampling, ridge, factor)
+    ridge = check_settings(operator, sampling, ridge, factor)
     check_mdp(mdp)
     pi = mdp.policy(target, "target")
     b = pi if behaviour is None else mdp.policy(behaviour, "behaviour")
@@ -173,7 +173,9 @@ def policy_evaluation(
     return PolicyEvaluation(Phi, start, sampler, truth, truth.inverse(ridge), factor, ridge, operator)
 
 
-def checked(operator: Given[str], sampling: Given[str], ridge: Given[float | None], factor: Given[float]) -> float:
+def check_settings(
+    operator: Given[str], sampling: Given[str], ridge: Given[float | None], factor: Given[float]
+) -> float:
     """The ridge to use, once the choices are known to make sense together."""
     choice("operator", operator, ("td", "tdc", "gtd2", "tdrc"))
     choice("sampling", sampling, ("iid", "markov"))

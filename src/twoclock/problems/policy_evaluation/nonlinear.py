@@ -15,7 +15,7 @@ from twoclock.arrays import Array, Number, State, Words
 from twoclock.core import Given, InputError, Key, Operator, PyTree, Scalar, pytree, static
 from twoclock.inputs import choice, function
 from twoclock.models.mdp import Mdp
-from twoclock.problems.policy_evaluation.linear import check_mdp, checked, state_weights
+from twoclock.problems.policy_evaluation.linear import check_mdp, check_settings, state_weights
 from twoclock.sampling.transitions import Transition, Transitions, transitions
 from twoclock.trees import difference, pinv, sqnorm
 
@@ -224,7 +224,7 @@ def nonlinear_policy_evaluation(
 
     Reference: Maei et al. 2009; Zeng & Doan, Section 4.1.
     """
-    checked(operator, sampling, None, factor)
+    check_settings(operator, sampling, None, factor)
     check_mdp(mdp)
     pi = mdp.policy(target, "target")
     b = pi if behaviour is None else mdp.policy(behaviour, "behaviour")

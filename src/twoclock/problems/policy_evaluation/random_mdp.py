@@ -10,7 +10,7 @@ from twoclock.arrays import Array, State
 from twoclock.core import InputError, Key
 from twoclock.inputs import number, whole
 from twoclock.models.projected_bellman import projected_bellman
-from twoclock.problems.policy_evaluation.linear import PolicyEvaluation, checked
+from twoclock.problems.policy_evaluation.linear import PolicyEvaluation, check_settings
 from twoclock.sampling.alias import alias_table
 from twoclock.sampling.transitions import Transitions
 
@@ -54,7 +54,7 @@ def random_policy_evaluation(
     if features > states:
         raise InputError(f"`features` must not exceed the {states} states, got {features}: they would be dependent")
     number("gamma", gamma, 0, 1, below=True, remedy="a random MDP has no end")
-    ridge = checked(operator, sampling, ridge, factor)
+    ridge = check_settings(operator, sampling, ridge, factor)
 
     key_P, key_policy, key_features, key_theta = jax.random.split(key, 4)
     pi = jax.nn.softmax(jax.random.normal(key_policy, (states, actions)))
