@@ -1,4 +1,4 @@
-"""The engine for CPUs: C made of one lane's step, compiled by the machine's own compiler, lanes side by side in vectors.
+"""The engine for CPUs: C made of one lane's step, compiled by the machine's own compiler, lanes abreast in vectors.
 
 The compiler is a process of its own and works while the first row is measured. What it made is kept on disk, so that
 the next run of the same program starts at once.

@@ -1,7 +1,7 @@
 """The engine for NVIDIA GPUs: the same C as for the CPU, a lane a thread, compiled by NVRTC through cupy.
 
-Nothing is copied between JAX and the kernel: both look at the same memory of the device, through DLPack. Several devices
-share the seeds.
+Nothing is copied between JAX and the kernel: both look at the same memory of the device, through DLPack. Several
+devices share the seeds.
 """
 
 from __future__ import annotations

@@ -31,6 +31,9 @@ def source(work: Lanes, target: Target) -> Source:
             found = generate(_lane, _example(work), target)
         except Unsupported as reason:
             found = reason
+        except (KeyError, IndexError, AttributeError, AssertionError, NotImplementedError) as fault:
+            # A fault of the generator must not end a run that XLA can take; one of the user's comes again there.
+            found = Unsupported(f"the generator failed ({type(fault).__name__}: {str(fault)[:100]})")
         if kind is not None:
             with _lock:
                 if len(_known) >= _MOST_KNOWN:
@@ -76,7 +79,7 @@ def _without_axis(tree: PyTree) -> PyTree:
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), tree)
 
 
-def _shape(leaf: jax.Array) -> jax.ShapeDtypeStruct:
+def _shape(leaf: jax.Array | jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
 
 

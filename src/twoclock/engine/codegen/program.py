@@ -257,7 +257,7 @@ class _Writer:
             opening = f"void walk(int64_t lo,int64_t hi,int64_t first,int64_t last,{arguments}){{"
             which = "for(int64_t group=first;group<last;group++){" + ("int64_t lane=group;" if width == 1 else "")
         lines = [
-            _head(),
+            head(),
             "#define RESTRICT " + ("__restrict__" if cuda else "restrict"),
             opening,
             *self.outside,
@@ -276,7 +276,7 @@ class _Writer:
 
 
 @cache
-def _head() -> str:
+def head() -> str:
     return resources.files("twoclock.engine.codegen").joinpath("special.h").read_text()
 
 

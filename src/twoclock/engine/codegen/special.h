@@ -92,13 +92,19 @@ FN double tc_exp(double x) {
   return (y * two_to(half)) * two_to(k - half);
 }
 
+/* exp(x) - 1 = 2^k (exp(r) - 1) + (2^k - 1) with |r| < 0.35, and for larger |x| as it stands. */
 FN double tc_expm1(double x) {
-  double in = fabs(x) < 0.35 ? x : 0.1, half = 0.5 * in, square = in * half;
-  double r = 1.0 + square * (-3.33333333333331316428e-02 + square * (1.58730158725481460165e-03 + square
+  double in = fabs(x) < 1.0 ? x : 0.1, k = rint(in * 1.44269504088896338700), scale = two_to(k);
+  double high = in - k * 6.93147180369123816490e-01, low = k * 1.90821492927058770002e-10, r = high - low;
+  double lost = (high - r) - low, half = 0.5 * r, square = r * half;
+  double p = 1.0 + square * (-3.33333333333331316428e-02 + square * (1.58730158725481460165e-03 + square
              * (-7.93650757867487942473e-05 + square * (4.00821782732936239552e-06 + square
              * -2.01099218183624371326e-07))));
-  double t = 3.0 - r * half, e = square * ((r - t) / (6.0 - in * t));
-  return fabs(x) < 0.35 ? x - (x * e - square) : tc_exp(x) - 1.0;
+  double t = 3.0 - p * half, e = square * ((p - t) / (6.0 - r * t));
+  e = (r * (e - lost) - lost) - square;
+  double y = scale * (r - e) + (scale - 1.0);
+  y = fabs(x) < 1.0 ? y : tc_exp(x) - 1.0;
+  return x == 0.0 ? x : y;
 }
 
 /* log(x) = k log 2 + log(1 + f) with 1 + f between sqrt(1/2) and sqrt(2). */

@@ -118,7 +118,7 @@ class Shaper:
 
     def combined(self, index: Sequence[Index], strides: Sequence[int], offset: int) -> Index:
         """offset + index · strides."""
-        known = offset + sum(i * s for i, s in zip(index, strides, strict=True) if isinstance(i, int))
+        known = int(offset + sum(i * s for i, s in zip(index, strides, strict=True) if isinstance(i, int)))
         terms = [(i, s) for i, s in zip(index, strides, strict=True) if isinstance(i, Var) and s]
         if not terms:
             return known
