@@ -67,7 +67,7 @@ STEPS = {
     "mixed types": lambda t, x: (t.astype(jnp.float32) / 2).astype(t.dtype) + x,
     "functions": lambda t, x: sum(f(t / 3 + x) for f in (jnp.sin, jnp.cos, jnp.tanh, jnp.expm1, jnp.arctan)) / 9,
     "more functions": lambda t, x: jnp.log1p(t**2) + jnp.abs(x) ** 1.3 + jnp.sqrt(jnp.abs(t)) + jax.lax.erf(x) + x**3,
-    "large angles": lambda t, x: jnp.sin(1e10 * x) + jnp.round(x) / 2 + jnp.sign(x) * jnp.floor(9 * x) / 3,
+    "large angles": lambda t, x: jnp.sin(1e10 * jnp.round(9 * x)) + jnp.round(x) / 2 + jnp.sign(x) * jnp.floor(9 * x) / 3,
     "not a number": lambda t, x: jnp.nan_to_num(jnp.log(x)) / 9 + jnp.where(jnp.isnan(jnp.sqrt(x)), 0.0, t / 2),
 }
 PARTS = [list(STEPS)[i::4] for i in range(4)]
