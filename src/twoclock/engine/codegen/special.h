@@ -5,9 +5,14 @@
    (Sun Microsystems, 1993) for exp, expm1, log, pow, sin and cos, and Giles (Approximating the erfinv function, GPU
    Computing Gems, 2011) for the inverse of the error function. */
 #ifdef __CUDACC_RTC__
-typedef signed char int8_t; typedef short int16_t; typedef int int32_t; typedef long long int64_t;
-typedef unsigned char uint8_t; typedef unsigned short uint16_t; typedef unsigned int uint32_t;
-typedef unsigned long long uint64_t;
+#define int8_t signed char
+#define int16_t short
+#define int32_t int
+#define int64_t long long
+#define uint8_t unsigned char
+#define uint16_t unsigned short
+#define uint32_t unsigned int
+#define uint64_t unsigned long long
 #define FN static __device__ __forceinline__
 #define INFINITY __longlong_as_double(0x7ff0000000000000LL)
 #define NAN __longlong_as_double(0x7ff8000000000000LL)
@@ -68,10 +73,10 @@ FN int64_t div_int64(int64_t a, int64_t b) { return b == 0 ? -1 : (b == -1 ? (in
 FN int64_t rem_int64(int64_t a, int64_t b) { return b == 0 ? a : (b == -1 ? 0 : a % b); }
 FN uint64_t div_uint64(uint64_t a, uint64_t b) { return b == 0 ? ~0ull : a / b; }
 FN uint64_t rem_uint64(uint64_t a, uint64_t b) { return b == 0 ? a : a % b; }
-#define SMALL(T, W) \
-  FN T##_t div_##T(T##_t a, T##_t b) { return (T##_t)(b == 0 ? -1 : div_##W(a, b)); } \
-  FN T##_t rem_##T(T##_t a, T##_t b) { return (T##_t)rem_##W(a, b); }
-SMALL(int8, int32) SMALL(int16, int32) SMALL(uint8, uint32) SMALL(uint16, uint32)
+#define SMALL(NAME, T, W) \
+  FN T div_##NAME(T a, T b) { return (T)(b == 0 ? -1 : div_##W(a, b)); } \
+  FN T rem_##NAME(T a, T b) { return (T)rem_##W(a, b); }
+SMALL(int8, int8_t, int32) SMALL(int16, int16_t, int32) SMALL(uint8, uint8_t, uint32) SMALL(uint16, uint16_t, uint32)
 
 FN double round_away(double x) {
   double t = trunc(x), rest = fabs(x - t);
