@@ -27,7 +27,7 @@ from twoclock.engine.step import Carry
 THREADS = 64
 FIRST_STRIDE = 1 << 10
 # As on the CPU: no fused sums, so that compensated ones survive and the bits are those of the engine "c".
-OPTIONS = ("--fmad=false", "--std=c++14")
+OPTIONS = ("--fmad=false",)
 
 _modules: dict[tuple[str, int], Any] = {}
 
@@ -85,7 +85,9 @@ class Kernel:
         except EngineError:
             raise
         except Exception as error:  # cupy's errors have no common parent short of this one
-            raise EngineError(f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"[:300]) from None
+            lines = str(error).strip().splitlines() or [""]
+            words = next((line for line in lines if "error" in line), lines[0])
+            raise EngineError(f"{type(error).__name__}: {words}"[:300]) from None
 
     def measure(self, carry: Carry) -> Row:
         return rows.measure(self.work.instances, self.work.methods, carry)

@@ -64,6 +64,17 @@ Atom: TypeAlias = Var | Lit
 Index: TypeAlias = int | Var
 
 
+@dataclass(frozen=True)
+class Beside:
+    """A place in memory a known distance from another: neighbours share the one number that has to be computed."""
+
+    index: Var
+    offset: int
+
+
+Place: TypeAlias = Index | Beside
+
+
 def literal(value: object, dtype: np.dtype) -> Lit:
     """The number in C, to the last bit."""
     dtype = np.dtype(dtype)
@@ -122,13 +133,13 @@ class Let:
 class Load:
     var: Var
     memory: Memory
-    index: Index
+    index: Place
 
 
 @dataclass(frozen=True)
 class Store:
     memory: Memory
-    index: Index
+    index: Place
     value: Atom
 
 
@@ -187,17 +198,15 @@ class Builder:
         """A number computed from others: ``form`` is C with the arguments as {0}, {1}, …"""
         key = (c, form, *(id(a) if isinstance(a, Var) else a.text for a in args))
         return self._seen(key) or self._add(
-            key, Let(Var(self.name("v"), c, any(_varies(a) for a in args)), form, args, call)
+            key, Let(Var(self.name("v"), c, any(varies(a) for a in args)), form, args, call)
         )
 
-    def load(self, memory: Memory, index: Index) -> Var:
-        key = (memory.name, index if isinstance(index, int) else id(index))
+    def load(self, memory: Memory, index: Place) -> Var:
+        key = (memory.name, index)
         var = None if memory.mutable else self._seen(key)
-        return var or self._add(
-            key, Load(Var(self.name("v"), memory.c, memory.varies or _varies(index)), memory, index)
-        )
+        return var or self._add(key, Load(Var(self.name("v"), memory.c, memory.varies or varies(index)), memory, index))
 
-    def store(self, memory: Memory, index: Index, value: Atom) -> None:
+    def store(self, memory: Memory, index: Place, value: Atom) -> None:
         self._count()
         self.statements.append(Store(memory, index, value))
 
@@ -216,7 +225,7 @@ class Builder:
 
     def rarely(self, c: str, asked: Atom, usual: Atom, other: Callable[[], Atom]) -> Atom:
         """The usual number, or the other where it is asked for."""
-        varying = any(_varies(a) for a in (asked, usual))
+        varying = any(varies(a) for a in (asked, usual))
         chosen = self.memory(c, 1, varying, mutable=True)
         self.store(chosen, 0, usual)
         rarely = Rarely(asked)
@@ -263,5 +272,7 @@ class TooLong(Unsupported):
     """Too many statements; with more loops and fewer scalars there may be fewer."""
 
 
-def _varies(thing: Atom | Index) -> bool:
+def varies(thing: Atom | Place) -> bool:
+    """Whether it differs from lane to lane."""
+    thing = thing.index if isinstance(thing, Beside) else thing
     return isinstance(thing, Var) and thing.varies

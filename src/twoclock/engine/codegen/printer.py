@@ -12,18 +12,20 @@ from dataclasses import dataclass, field
 
 from twoclock.engine.codegen.ir import (
     Atom,
+    Beside,
     Branch,
-    Index,
     Let,
     Lit,
     Load,
     Loop,
     Memory,
+    Place,
     Rarely,
     Statement,
     Store,
     Var,
     While,
+    varies,
 )
 
 
@@ -114,13 +116,13 @@ class Printer:
 
     def _rarely(self, statement: Rarely, block: Sequence[_Part | Statement]) -> Iterator[str]:
         test = self._atom(statement.test)
-        if self.inside or not _varies(statement.test):
+        if self.inside or not varies(statement.test):
             yield f"if({test}){{"
         else:
             yield f"{{int any=0;for(int l=0;l<{self.width};l++)any|={test};"
             yield "if(any){"
         yield from self._lines(block)
-        yield "}" if self.inside or not _varies(statement.test) else "}}"
+        yield "}" if self.inside or not varies(statement.test) else "}}"
 
     def _plain(self, statement: Let | Load | Store) -> str:
         if isinstance(statement, Store):
@@ -132,14 +134,16 @@ class Printer:
             return f"{left}={self._cell(statement.memory, statement.index)};"
         return f"{left}={statement.form.format(*(self._atom(a) for a in statement.args))};"
 
-    def _atom(self, atom: Atom | Index) -> str:
+    def _atom(self, atom: Atom | Place) -> str:
         if isinstance(atom, Lit):
             return atom.text
         if isinstance(atom, int):
             return str(atom)
+        if isinstance(atom, Beside):
+            return f"({self._atom(atom.index)}{atom.offset:+})"
         return f"{atom.name}[l]" if atom in self.shared else atom.name
 
-    def _cell(self, memory: Memory, index: Index) -> str:
+    def _cell(self, memory: Memory, index: Place) -> str:
         place = self._atom(index)
         if memory.base is not None:
             return f"{memory.name}[{memory.base.name}{'[l]' if self.width > 1 else ''}+{place}]"
@@ -147,10 +151,6 @@ class Printer:
             return f"{memory.name}[{place}]"
         # In one dimension: a compiler knows how to fetch from this, lane by lane, at once.
         return f"{memory.name}[{index * self.width if isinstance(index, int) else f'{place}*{self.width}'}+l]"
-
-
-def _varies(thing: Atom | Index) -> bool:
-    return isinstance(thing, Var) and thing.varies
 
 
 def _blocks(statement: Loop | Branch | While | Rarely) -> list[list[Statement]]:
@@ -171,8 +171,8 @@ def _touches_lanes(statement: Statement) -> bool:
 def _steered_by_lanes(statement: Loop | Branch | While | Rarely) -> bool:
     """Whether lanes may take different ways through it."""
     if isinstance(statement, Branch):
-        return _varies(statement.selector)
-    return isinstance(statement, While) and _varies(statement.outcome)
+        return varies(statement.selector)
+    return isinstance(statement, While) and varies(statement.outcome)
 
 
 def _parts(statements: Sequence[Statement]) -> list[_Part]:
@@ -202,10 +202,8 @@ def _parts(statements: Sequence[Statement]) -> list[_Part]:
 
 
 def _one_by_one(statement: Let | Load | Store) -> bool:
-    """What would keep the compiler from taking lanes together: library calls, and stores wherever a lane likes."""
-    if isinstance(statement, Store):
-        return _varies(statement.index)
-    return isinstance(statement, Let) and statement.call
+    """Library calls, and memory wherever a lane likes: vectors have slow instructions for it, or none."""
+    return statement.call if isinstance(statement, Let) else varies(statement.index)
 
 
 def _uniform(statement: Statement) -> _Part:
@@ -221,7 +219,7 @@ def _shared(parts: Sequence[_Part]) -> set[Var]:
 
     def visit(part: _Part | Statement, where: int) -> None:
         for atom in _atoms(part):
-            if _varies(atom) and home.get(atom, where) != where:  # type: ignore[arg-type]
+            if varies(atom) and home.get(atom, where) != where:  # type: ignore[arg-type]
                 shared.add(atom)  # type: ignore[arg-type]
         if isinstance(part, (Let, Load)) and part.var.varies:
             home[part.var] = where
@@ -242,16 +240,15 @@ def _shared(parts: Sequence[_Part]) -> set[Var]:
     return shared
 
 
-def _atoms(part: _Part | Statement) -> list[Atom | Index]:
+def _atoms(part: _Part | Statement) -> list[Atom | Place]:
     """What a statement reads itself, its blocks not counted."""
     if isinstance(part, _Nested):
         return _atoms(part.statement)
     if isinstance(part, Let):
         return list(part.args)
-    if isinstance(part, Load):
-        return [part.index]
-    if isinstance(part, Store):
-        return [part.index, part.value]
+    if isinstance(part, (Load, Store)):
+        index = part.index.index if isinstance(part.index, Beside) else part.index
+        return [index] if isinstance(part, Load) else [index, part.value]
     if isinstance(part, Branch):
         return [part.selector]
     if isinstance(part, Rarely):

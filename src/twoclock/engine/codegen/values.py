@@ -9,7 +9,19 @@ from typing import TypeAlias
 
 import numpy as np
 
-from twoclock.engine.codegen.ir import Atom, Builder, Index, Lit, Memory, Unsupported, Var, c_type, literal
+from twoclock.engine.codegen.ir import (
+    Atom,
+    Beside,
+    Builder,
+    Index,
+    Lit,
+    Memory,
+    Place,
+    Unsupported,
+    Var,
+    c_type,
+    literal,
+)
 
 # Copies of a loop's body side by side: enough to hide what a pass of the loop costs.
 UNROLL = 4
@@ -112,9 +124,13 @@ class Shaper:
             raise Unsupported("an array without entries is read")
         return self.build.load(array.memory, self.place(array, index))
 
-    def place(self, array: Strided, index: Sequence[Index]) -> Index:
+    def place(self, array: Strided, index: Sequence[Index]) -> Place:
         """Where an entry is, counted from the start of its memory."""
-        return self.combined(index, array.strides, array.offset)
+        known = int(array.offset + sum(i * s for i, s in zip(index, array.strides, strict=True) if isinstance(i, int)))
+        rest = self.combined([0 if isinstance(i, int) else i for i in index], array.strides, 0)
+        if isinstance(rest, int):
+            return known
+        return Beside(rest, known) if known else rest
 
     def combined(self, index: Sequence[Index], strides: Sequence[int], offset: int) -> Index:
         """offset + index · strides."""
