@@ -1,30 +1,73 @@
-"""The same loop on whatever device JAX finds: cost per seed-step from a thousand to a hundred thousand seeds."""
+"""How fast are the engines on a GPU? The engine cuda beside XLA and CUDA written by hand, in one run, in float64."""
 
 from __future__ import annotations
 
+import json
+import os
+import time
+from pathlib import Path
+
 import jax
-import jax.numpy as jnp
-from tabular import METHOD, TabularTdc, best_of, random_tables
+import numpy as np
+from tabular import NUMBERS, best_of, random_tables
+from workloads import Timed, entropy_mdp, figure_1, lqr, streams
 
-from twoclock.engine.drive import drive
-from twoclock.engine.instances import Instances
-from twoclock.engine.lanes import Lanes
+from twoclock.engine.cuda import Cuda
+from twoclock.engine.xla import Xla
+
+SEEDS = ((1_000, 20_000), (10_000, 10_000), (100_000, 4_000), (1_000_000, 500))
 
 
-def walk(problem: TabularTdc, seeds: int, steps: int) -> float:
-    lanes = Lanes.of(Instances(problem, per_seed=False), [METHOD], range(seeds), None)
-    return float(drive(lanes, [steps]).rows[-1]["error"].mean())
+class Yardstick:
+    def __init__(self, seeds: int) -> None:
+        import cupy
+
+        self.seeds = seeds
+        self.kernel = cupy.RawKernel(Path(__file__).with_name("yardstick.cu").read_text(), "run", backend="nvrtc")
+        tables = random_tables()
+        tables.pop("theta_star")
+        self.arrays = [cupy.asarray(table) for table in (*tables.values(), streams(seeds))]
+        self.theta = cupy.empty((seeds, 10))
+
+    def walk(self, steps: int) -> None:
+        import cupy
+
+        numbers = [np.float64(n) for n in NUMBERS]
+        shape = [np.int32(n) for n in (steps, self.seeds, 50, 50)]
+        blocks = -(-self.seeds // 64)
+        self.kernel((blocks,), (64,), (*shape, *self.arrays, *numbers, self.theta))
+        cupy.cuda.get_current_stream().synchronize()
 
 
 def main() -> None:
-    print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}")
-    for precision in ("float64", "float32"):
-        with jax.enable_x64(precision == "float64"):
-            problem = jax.tree.map(jnp.asarray, TabularTdc(**random_tables()))
-            for seeds, steps in ((1_000, 4_000), (10_000, 4_000), (100_000, 2_000)):
-                error = walk(problem, seeds, steps)
-                cost = best_of(3, lambda p=problem, n=seeds, k=steps: walk(p, n, k)) / seeds / steps
-                print(f"{seeds:>7,} seeds, {precision}: {cost * 1e9:8.2f} ns a seed-step; mean error {error:.4g}")
+    jax.config.update("jax_enable_x64", True)
+    print(f"{len(jax.devices())} × {jax.devices()[0].device_kind}, jax {jax.__version__}", flush=True)
+    rows = []
+    for name, workload in (("Figure 1", figure_1), ("LQR", lqr), ("entropy MDP", entropy_mdp)):
+        for seeds, steps in SEEDS:
+            began = time.perf_counter()
+            runs = {"cuda": Timed(workload, seeds, Cuda())}
+            runs["cuda"].walk(10)
+            ready = time.perf_counter() - began
+            if seeds <= 100_000:
+                runs["xla"] = Timed(workload, seeds, Xla())
+            if workload is figure_1:
+                runs["by hand"] = Yardstick(seeds)
+            row: dict[str, object] = {"work": name, "seeds": seeds, "ready_s": round(ready, 2)}
+            for key, run in runs.items():
+                n = steps if key != "xla" else max(min(2_000, 20_000_000 // seeds), 20)
+                run.walk(n)
+                row[key] = best_of(2 if key == "xla" else 3, lambda run=run, n=n: run.walk(n)) / n / seeds * 1e9
+            if seeds == 1_000:
+                ours = runs["cuda"].theta(2_000).reshape(seeds, -1)
+                row["difference from xla"] = float(np.max(np.abs(ours - runs["xla"].theta(2_000).reshape(seeds, -1))))
+                if workload is figure_1:
+                    runs["by hand"].walk(2_000)
+                    row["difference from by hand"] = float(np.max(np.abs(ours - runs["by hand"].theta.get())))
+            rows.append(row)
+            print(json.dumps(row), flush=True)
+    if "OUT" in os.environ:
+        (Path(os.environ["OUT"]) / "device.json").write_text(json.dumps(rows, indent=1))
 
 
 if __name__ == "__main__":

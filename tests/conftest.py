@@ -1,6 +1,10 @@
 """A harsh room: run-time type checks, float64, no silent promotion of types or ranks; warnings are errors."""
 
+import atexit
+import os
+import shutil
 import signal
+import tempfile
 
 import jax
 import jaxtyping
@@ -10,6 +14,10 @@ import pytest
 jaxtyping.install_import_hook("twoclock", "beartype.beartype")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+# What tests compile is kept apart from the user's own programs.
+os.environ["TWOCLOCK_CACHE"] = tempfile.mkdtemp(prefix="twoclock-tests-")
+atexit.register(shutil.rmtree, os.environ["TWOCLOCK_CACHE"], ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)

@@ -22,6 +22,7 @@ def lanes_on(problem, bound=None):
 class OneByOne:
     """Another engine, as plain as can be: one lane after the other, nothing drawn ahead."""
 
+    name = "one by one"
     stride = 7
 
     def compile(self, lanes):

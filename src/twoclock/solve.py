@@ -6,20 +6,19 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
-from typing import overload
+from typing import Literal, overload
 
 import jax
 import numpy as np
 
 from twoclock import inputs
 from twoclock.core import InputError, Method, ProblemSource
-from twoclock.engine import fit, rows
+from twoclock.engine import choice, fit, rows
 from twoclock.engine.drive import Tick, Walked, drive
 from twoclock.engine.footprint import check_memory
 from twoclock.engine.instances import Instances, instances
 from twoclock.engine.interrupt import deferred_interrupt
 from twoclock.engine.lanes import Lanes, by_program
-from twoclock.engine.xla import Xla
 from twoclock.progress import watch
 from twoclock.record import Checkpoints, absolute
 from twoclock.record.describe import Provenance, describe
@@ -27,6 +26,7 @@ from twoclock.record.identity import Precision, RunSpec, identify, together
 from twoclock.result import Result
 
 Progress = bool | Callable[[Tick], None]
+EngineName = Literal["auto", "c", "cuda", "xla"]
 
 
 @overload
@@ -43,6 +43,7 @@ def solve(
     bound: float | None = None,
     block: int | None = None,
     checkpoint_every: float = 10.0,
+    engine: EngineName = "auto",
 ) -> Result: ...
 @overload
 def solve(
@@ -58,6 +59,7 @@ def solve(
     bound: float | None = None,
     block: int | None = None,
     checkpoint_every: float = 10.0,
+    engine: EngineName = "auto",
 ) -> dict[str, Result]: ...
 def solve(
     problem: object,
@@ -72,6 +74,7 @@ def solve(
     bound: float | None = None,
     block: int | None = None,
     checkpoint_every: float = 10.0,
+    engine: EngineName = "auto",
 ) -> Result | dict[str, Result]:
     """Run a method on a problem for many seeds at once.
 
@@ -88,6 +91,10 @@ def solve(
         bound: count a seed as diverged when an entry of θ or ω leaves [−bound, bound].
         block: draw the noise of at most so many steps at once; changes the speed and nothing else.
         checkpoint_every: seconds between checkpoints.
+        engine: "xla" always works; "c" and "cuda" make a program of the step and compile it, with the machine's C
+            compiler or for an NVIDIA GPU, and are several times faster. "auto" takes what is likely done first, or what
+            the variable TWOCLOCK_ENGINE says. What an engine cannot take goes to XLA; ``spec["engine"]`` tells which
+            one ran and ``spec["engine_reason"]`` why it was not another.
 
     >>> import twoclock as tc
     >>> result = tc.solve(tc.problems.quadratic(dim=3), tc.Fast(), steps=1000, seeds=5)
@@ -97,6 +104,7 @@ def solve(
     source = inputs.check_problem(problem)
     spec = RunSpec.checked(steps, seeds, marks, precision, bound)
     inputs.check_pace(block, checkpoint_every, progress)
+    choice.resolve(engine)
     one = not isinstance(method, Mapping)
     given = method if isinstance(method, Mapping) else {"": method}
     labelled = {label: inputs.check_method(entry) for label, entry in given.items()}
@@ -119,7 +127,8 @@ def solve(
                 walked = drive(
                     lanes,
                     spec.marks,
-                    engine=Xla(block),
+                    engine=engine,
+                    block=block,
                     look=look,
                     keeper=keeper,
                     keep_every=checkpoint_every,
@@ -128,7 +137,7 @@ def solve(
             made = Provenance.here(time.perf_counter() - began)
             for i, (label, of_label) in enumerate(alike.items()):
                 what = {"problem": describe(problem), "method": describe(of_label)}
-                record = {**what, **spec.as_dict(), **made.as_dict()}
+                record = {**what, **spec.as_dict(), **_engine(walked), **made.as_dict()}
                 results[label] = _result(of_label, i, walked, spec, record)
     return results[""] if one else {label: results[label] for label in labelled}
 
@@ -144,6 +153,11 @@ def _keeper(
     if folder is None:
         return nullcontext()
     return closing(Checkpoints(folder, together(identify(problem, methods, spec))))
+
+
+def _engine(walked: Walked) -> dict[str, object]:
+    reason = {} if walked.engine_reason is None else {"engine_reason": walked.engine_reason}
+    return {"engine": walked.engine, **reason}
 
 
 def _result(method: Method, i: int, walked: Walked, spec: RunSpec, record: dict[str, object]) -> Result:

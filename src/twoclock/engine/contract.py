@@ -14,6 +14,10 @@ from twoclock.engine.rows import Row
 from twoclock.engine.step import Carry
 
 
+class EngineError(RuntimeError):
+    """A program cannot go on, in one line; from where it stood the walk goes on with XLA."""
+
+
 @runtime_checkable
 class Program(Protocol):
     """Some of the lanes, compiled. The carry passes through, so that a walk can be cut short anywhere.
@@ -38,5 +42,14 @@ class Program(Protocol):
 
 @runtime_checkable
 class Engine(Protocol):
+    """A way to walk lanes.
+
+    Attributes:
+        name: "xla", "c" or "cuda".
+    """
+
+    @property
+    def name(self) -> str: ...
+
     def compile(self, lanes: Lanes) -> Sequence[Program] | str:
         """Programs that together walk all lanes, or the reason why this engine cannot take them."""

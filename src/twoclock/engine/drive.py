@@ -15,7 +15,8 @@ import numpy as np
 
 from twoclock.core import PyTree
 from twoclock.engine import fit, lanes, xla
-from twoclock.engine.contract import Engine, Program
+from twoclock.engine.choice import NAMES, Chosen, choose, fallen_back
+from twoclock.engine.contract import Engine, EngineError, Program
 from twoclock.engine.interrupt import Interrupted
 from twoclock.engine.lanes import Lanes
 from twoclock.engine.rows import Row
@@ -24,20 +25,33 @@ from twoclock.engine.step import Carry
 
 @dataclass(frozen=True)
 class Tick:
-    """A place where the run may be looked at: a mark has a row of metrics, each methods × seeds; a pause has none."""
+    """A place where the run may be looked at: a mark has a row of metrics, each methods × seeds; a pause has none.
+
+    ``engine`` says which walks, and why it is not another.
+    """
 
     step: int
     row: Row | None
     diverged: int
     carry: Callable[[], Carry]
+    engine: str = "xla"
 
 
 @dataclass(frozen=True)
 class Walked:
-    """A row for each mark, and the carry of all lanes at the last, NumPy arrays methods × seeds."""
+    """What a walk came to.
+
+    Attributes:
+        rows: one for each mark.
+        carry: of all lanes at the last, NumPy arrays methods × seeds.
+        engine: the one that walked.
+        engine_reason: why it was not another; None where it is the one asked for.
+    """
 
     rows: list[Row]
     carry: Carry
+    engine: str = "xla"
+    engine_reason: str | None = None
 
 
 @runtime_checkable
@@ -56,7 +70,8 @@ def drive(
     carry: Carry | None = None,
     step: int = 0,
     *,
-    engine: Engine | None = None,
+    engine: str | Engine = "auto",
+    block: int | None = None,
     look: Callable[[Tick], None] = lambda tick: None,
     keeper: Keeper | None = None,
     keep_every: float = 10.0,
@@ -69,7 +84,8 @@ def drive(
         marks: increasing step numbers at which to record; the last one ends the run.
         carry: where to go on from; None for the start.
         step: the step that the carry is at; earlier marks are passed over.
-        engine: XLA if None.
+        engine: by name, or itself; see ``choice``. A checkpoint is gone on from with the engine that it was made with.
+        block: draw the noise of at most so many steps at once, on XLA.
         look: called with every tick: at each mark, and about four times a second between.
         keeper: goes on from its latest checkpoint, and gets a new one every ``keep_every`` seconds and at the end.
         interrupted: asked at every tick; once it says yes, a checkpoint is kept and ``Interrupted`` raised.
@@ -81,50 +97,61 @@ def drive(
     if keeper is not None and (kept := keeper.latest()) is not None:
         step, (carry, rows) = kept[0], _thaw(kept[1], carry)
         del rows[bisect_left(marks, step) :]  # a mark at this very step is measured again
-    saved = time.monotonic()
-    for tick in _ticks(_compiled(engine or xla.Xla(), work), marks, carry, step):
+        engine = _engine_of(kept[1]) if engine == "auto" else engine
+    saved, walk = time.monotonic(), _Walk(work, choose(engine, work, marks[-1], block), block)
+    for tick in walk.ticks(marks, carry, step):
         if tick.row is not None:
             rows.append(tick.row)
         look(tick)
         stop = interrupted()
         if keeper is not None and (stop or time.monotonic() - saved > keep_every or tick.step == marks[-1]):
-            keeper.save(tick.step, _freeze(tick.carry(), rows))
+            keeper.save(tick.step, _freeze(tick.carry(), rows, walk.chosen.name))
             saved = time.monotonic()
         if stop:
             how = "; the same call with the same checkpoint goes on from there" if keeper else ""
             raise Interrupted(f"stopped at step {tick.step:,} of {marks[-1]:,}{how}")
-    return Walked(rows, tick.carry())
+    return Walked(rows, tick.carry(), walk.chosen.name, walk.chosen.reason)
 
 
-def _compiled(engine: Engine, work: Lanes) -> Sequence[Program]:
-    """The programs; what an engine cannot take goes the ordinary way."""
-    programs = engine.compile(work)
-    return xla.Xla().compile(work) if isinstance(programs, str) else programs
+class _Walk:
+    """Programs on their way; where an engine gives up, XLA takes over from the last carry."""
 
+    def __init__(self, work: Lanes, chosen: Chosen, block: int | None) -> None:
+        self.work, self.chosen, self.block = work, chosen, block
 
-def _ticks(
-    programs: Sequence[Program], marks: Sequence[int], carry: Carry, step: int, pause: float = 0.25
-) -> Iterator[Tick]:
-    """A tick at each mark from ``step`` on, and about every ``pause`` seconds between."""
-    carries = [program.place(carry) for program in programs]
-    stride = programs[0].stride
-    with ThreadPoolExecutor(min(len(programs), lanes.threads())) as pool:
-        for mark in marks[bisect_left(marks, step) :]:
-            while step < mark:
-                stop = min(step + stride, mark)
-                began = time.perf_counter()
-                carries = _advance(pool, programs, carries, step, stop)
-                took, step = time.perf_counter() - began, stop
-                if took > 2 * pause:
-                    stride = max(stride // 2, 1)
-                elif took < pause / 2 and stop < mark:
-                    stride *= 2
-                if step < mark:
-                    yield Tick(step, None, _diverged(carries), partial(_join, programs, carries))
-            # One group after the other: JAX may hand the factorisations of two programs to the pool they both wait on.
-            rows = [program.measure(carry) for program, carry in zip(programs, carries, strict=True)]
-            row = {name: _whole(programs, [r[name] for r in rows]) for name in rows[0]}
-            yield Tick(step, row, _diverged(carries), partial(_join, programs, carries))
+    def ticks(self, marks: Sequence[int], carry: Carry, step: int, pause: float = 0.25) -> Iterator[Tick]:
+        """A tick at each mark from ``step`` on, and about every ``pause`` seconds between."""
+        carries = [program.place(carry) for program in self.chosen.programs]
+        stride = self.chosen.programs[0].stride
+        with ThreadPoolExecutor(lanes.threads()) as pool:
+            for mark in marks[bisect_left(marks, step) :]:
+                while step < mark:
+                    stop = min(step + stride, mark)
+                    began = time.perf_counter()
+                    carries = self._advance(pool, carries, step, stop)
+                    took, step = time.perf_counter() - began, stop
+                    if took > 2 * pause:
+                        stride = max(stride // 2, 1)
+                    elif took < pause / 2 and stop < mark:
+                        stride *= 2
+                    if step < mark:
+                        yield self._tick(step, None, carries)
+                # One after the other: JAX may hand the factorisations of two programs to the pool they both wait on.
+                programs = self.chosen.programs
+                rows = [program.measure(carry) for program, carry in zip(programs, carries, strict=True)]
+                yield self._tick(step, {name: _whole(programs, [r[name] for r in rows]) for name in rows[0]}, carries)
+
+    def _tick(self, step: int, row: Row | None, carries: list[Carry]) -> Tick:
+        return Tick(step, row, _diverged(carries), partial(_join, self.chosen.programs, carries), self.chosen.words)
+
+    def _advance(self, pool: ThreadPoolExecutor, carries: list[Carry], lo: int, hi: int) -> list[Carry]:
+        try:
+            return _advance(pool, self.chosen.programs, carries, lo, hi)
+        except EngineError as error:
+            carry = _join(self.chosen.programs, carries)
+            self.chosen = fallen_back(self.work, self.block, self.chosen.name, str(error))
+            again = [program.place(carry) for program in self.chosen.programs]
+            return _advance(pool, self.chosen.programs, again, lo, hi)
 
 
 def _advance(
@@ -153,11 +180,17 @@ def _diverged(carries: list[Carry]) -> int:
     return sum(int(np.count_nonzero(~np.asarray(carry.alive))) for carry in carries)
 
 
-def _freeze(carry: Carry, rows: list[Row]) -> dict[str, PyTree]:
+def _freeze(carry: Carry, rows: list[Row], engine: str) -> dict[str, PyTree]:
     """A run as named arrays."""
     leaves = {f"{i:04d}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(carry))}
     metrics = {name: np.stack([row[name] for row in rows]) for name in (rows[0] if rows else ())}
-    return {"carry": leaves, "rows": metrics} if metrics else {"carry": leaves}
+    frozen = {"carry": leaves, "engine": np.asarray(NAMES.index(engine), np.int32)}
+    return {**frozen, "rows": metrics} if metrics else frozen
+
+
+def _engine_of(tree: dict[str, PyTree]) -> str:
+    """The engine that a checkpoint was made with; those of older versions do not say."""
+    return NAMES[int(tree["engine"])] if "engine" in tree else "auto"
 
 
 def _thaw(tree: dict[str, PyTree], like: Carry) -> tuple[Carry, list[Row]]:

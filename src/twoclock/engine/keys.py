@@ -45,6 +45,16 @@ def step_key(seed: Scalar, k: Scalar) -> Key:
     return jax.random.fold_in(step_stream(seed), k)
 
 
+def stream_words(seeds: jax.Array) -> jax.Array:
+    """The streams of many seeds as two words of 32 bits each: what a generated program is handed."""
+    return jax.random.key_data(jax.vmap(step_stream)(seeds))
+
+
+def stream_of(words: jax.Array) -> Key:
+    """The stream that two such words stand for."""
+    return jax.random.wrap_key_data(words, impl=_IMPLEMENTATION)
+
+
 Block = Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
 
 

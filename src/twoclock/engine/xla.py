@@ -19,7 +19,6 @@ from twoclock.core import Key, Method, Problem, PyTree, Scalar
 from twoclock.engine import keys, rows
 from twoclock.engine.instances import Instances
 from twoclock.engine.lanes import Lanes, cut
-from twoclock.engine.native import jit_loop
 from twoclock.engine.rows import Row
 from twoclock.engine.step import Carry, lane_noise, lane_start, step_on
 
@@ -38,6 +37,7 @@ class Xla:
     """
 
     block: int | None = None
+    name: str = "xla"
 
     def compile(self, lanes: Lanes) -> list[Group]:
         """The lanes in groups of one shape that take turns on the devices."""
@@ -121,7 +121,7 @@ def _noise(instances: Instances, streams: Key, first: Scalar, *, size: int, capa
     return jax.tree.map(lambda leaf: jnp.pad(leaf, [(0, capacity - size)] + [(0, 0)] * (leaf.ndim - 1)), noise)
 
 
-@jit_loop
+@jax.jit
 def _advance(
     instances: Instances,
     methods: Method,

@@ -1,0 +1,142 @@
+"""How fast are the engines? The engine c beside XLA and beside C written by hand, in turns in one run, float64.
+
+Figure 1's workload is TDC with operator averaging on 50 states, 50 actions and 10 features, with a Threefry key for
+every seed and step on all sides; the others are the paper's regulator, a small entropy-regularised MDP and the README's
+problem.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import itertools
+import os
+import subprocess
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from tabular import NUMBERS, best_of, random_tables
+from workloads import Timed, entropy_mdp, figure_1, large_mdp, lqr, quadratic_20, readme, streams
+
+from twoclock.engine import compiler, lanes
+from twoclock.engine.cpu import C
+from twoclock.engine.xla import Xla
+
+FLAGS = ("-O3", "-march=native", "-ffast-math", "-mprefer-vector-width=512", "-shared", "-fPIC")
+
+
+class Yardstick:
+    """The loop by hand, W seeds side by side, groups of seeds shared out over threads."""
+
+    def __init__(self, width: int, seeds: int) -> None:
+        found = compiler.find()
+        if isinstance(found, str):
+            raise SystemExit(found)
+        self.width, self.groups = width, -(-seeds // width)
+        self.tables = random_tables()
+        self.tables.pop("theta_star")
+        self.streams = streams(self.groups * width)
+        self.theta = np.empty((self.groups * width, 10))
+        with tempfile.TemporaryDirectory() as folder:
+            made = Path(folder) / "yardstick.so"
+            source = Path(__file__).with_name("yardstick.c")
+            subprocess.run([*found.command, *FLAGS, f"-DW={width}", "-o", made, source], check=True)
+            self.run = ctypes.CDLL(os.fspath(made)).run
+
+    def walk(self, steps: int) -> np.ndarray:
+        pointer = [ctypes.c_void_p(table.ctypes.data) for table in (*self.tables.values(), self.streams)]
+        numbers = [ctypes.c_double(n) for n in NUMBERS]
+        workers = min(lanes.threads(), self.groups)
+        cuts = [self.groups * i // workers for i in range(workers + 1)]
+        threads = [
+            threading.Thread(
+                target=self.run,
+                args=(steps, a, b, 50, 50, *pointer, *numbers, ctypes.c_void_p(self.theta.ctypes.data)),
+            )
+            for a, b in itertools.pairwise(cuts)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return self.theta
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--repeats", type=int, default=5)
+    repeats = options.parse_args().repeats
+    jax.config.update("jax_enable_x64", True)
+    console = Console()
+    compare(console, repeats)
+    begin(console)
+    console.print(f"{lanes.threads()} threads, {compiler.find().version}, {time.strftime('%Y-%m-%d')}")
+
+
+def compare(console: Console, repeats: int) -> None:
+    hand = {seeds: Yardstick(width, seeds) for seeds, width in ((992, 16), (1, 1))}
+    works = [
+        ("Figure 1, 992 seeds", figure_1, 992, 20_000),
+        ("Figure 1, 1 seed", figure_1, 1, 500_000),
+        ("LQR", lqr, 992, 4_000),
+        ("entropy MDP", entropy_mdp, 992, 8_000),
+        ("README", readme, 992, 20_000),
+        ("quadratic, 20 dimensions", quadratic_20, 992, 500),
+        ("100/100/30", large_mdp, 992, 4_000),
+    ]
+    table = Table(title="ns a seed-step", title_justify="left")
+    for column in ("", "by hand", "c", "xla", "c / by hand", "xla / c"):
+        table.add_column(column, justify="left" if not column else "right")
+    for name, workload, seeds, steps in works:
+        runs = {"c": Timed(workload, seeds, C()), "xla": Timed(workload, seeds, Xla())}
+        if workload is figure_1:
+            runs["by hand"] = hand[seeds]
+            difference = np.max(np.abs(runs["c"].theta(2_000) - hand[seeds].walk(2_000)[:seeds]))
+            assert difference < 1e-9, difference
+        for run in runs.values():
+            run.walk(100)
+        best = dict.fromkeys(runs, np.inf)
+        for _ in range(repeats):  # in turns, so that a disturbance of the machine falls on all alike
+            for key, run in runs.items():
+                n = steps if key != "xla" else max(steps // 4, 100)
+                best[key] = min(best[key], best_of(1, lambda run=run, n=n: run.walk(n)) / n / seeds * 1e9)
+        by_hand = best.get("by hand")
+        table.add_row(
+            name, f"{by_hand:.1f}" if by_hand else "", f"{best['c']:.1f}", f"{best['xla']:.1f}",
+            f"{best['c'] / by_hand:.2f}" if by_hand else "", f"{best['xla'] / best['c']:.1f}",
+        )  # fmt: skip
+    console.print(table)
+
+
+def begin(console: Console) -> None:
+    """What comes before the first step: generating the text, compiling it, and starting again with what was kept."""
+    from twoclock.engine import traced
+    from twoclock.engine.cpu import _build, _target
+
+    table = Table(title="before the first step, s", title_justify="left")
+    for column in ("", "lines", "generate", "compile", "from the cache"):
+        table.add_column(column, justify="left" if not column else "right")
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["TWOCLOCK_CACHE"] = folder
+        for name, workload in (("Figure 1", figure_1), ("LQR", lqr), ("entropy MDP", entropy_mdp), ("README", readme)):
+            work = Timed(workload, 992, C()).lanes
+            traced._known.clear()
+            seconds = [best_of(1, lambda w=work: traced.source(w, _target(w, None)))]
+            source = traced.source(work, _target(work, None))
+            for _ in range(2):
+                from twoclock.engine import cpu
+
+                cpu._builds.clear()
+                seconds.append(best_of(1, lambda s=source: _build(s, compiler.find()).function()))
+            table.add_row(name, f"{source.lines:,}", *(f"{s:.2f}" for s in seconds))
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()

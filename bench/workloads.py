@@ -1,0 +1,84 @@
+"""What the engines are timed on, and how: lanes walked from step 0, nothing recorded on the way."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from tabular import METHOD, TabularTdc, random_tables
+
+import twoclock as tc
+from twoclock.engine.contract import Engine, Program
+from twoclock.engine.drive import _advance
+from twoclock.engine.instances import instances
+from twoclock.engine.lanes import Lanes
+from twoclock.engine.xla import start
+
+
+def figure_1():
+    return TabularTdc(**random_tables()), METHOD
+
+
+def lqr():
+    A = np.array([[0.5, 0.01, 0], [0.01, 0.5, 0.01], [0, 0.01, 0.5]])
+    B = np.array([[1, 0.1], [0, 0.1], [0, 0.1]])
+    model = tc.models.Lqr(A, B, np.eye(3), np.eye(2))
+    return tc.problems.lqr_actor_critic(model, sigma=1.0), tc.Fast("0.02/(k+100)", "0.2/(k+100)", "20/(k+100)")
+
+
+def entropy_mdp():
+    rng = np.random.default_rng(0)
+    P = rng.random((5, 3, 5))
+    model = tc.models.Mdp(P / P.sum(-1, keepdims=True), rng.random((5, 3)), 0.8)
+    return tc.problems.entropy_mdp(model, temp=0.1), tc.Fast("1/(k+100)", "10/(k+100)", "20/(k+100)")
+
+
+def readme():
+    problem = tc.problems.custom(
+        F=lambda theta, omega, x: omega - 1,
+        G=lambda theta, omega, x: omega - theta + x,
+        noise=lambda key: jax.random.normal(key),
+        theta=0.0,
+        omega=0.0,
+    )
+    return problem, tc.Fast(alpha="2/(k+20)", beta="8/(k+40)", lam="40/(k+160)")
+
+
+def quadratic_20():
+    return tc.problems.quadratic(dim=20), tc.Fast()
+
+
+def large_mdp():
+    return TabularTdc(**random_tables(100, 100, 30)), METHOD
+
+
+class Timed:
+    """Lanes of one workload on one engine, compiled; ``walk(steps)`` walks them from the start."""
+
+    def __init__(self, workload, seeds: int, engine: Engine) -> None:
+        problem, method = workload()
+        numbers = tuple(range(seeds))
+        self.lanes = Lanes.of(instances(problem, numbers), [method], numbers, None)
+        programs = engine.compile(self.lanes)
+        if isinstance(programs, str):
+            raise RuntimeError(programs)
+        self.programs: list[Program] = list(programs)
+        carry = start(self.lanes)
+        self.begin = [program.place(carry) for program in self.programs]
+
+    def walk(self, steps: int):
+        """The carries after so many steps, one a program, each on a thread of its own."""
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(max(len(self.programs), 1)) as pool:
+            return _advance(pool, self.programs, self.begin, 0, steps)
+
+    def theta(self, steps: int) -> np.ndarray:
+        parts = [np.asarray(jax.tree.leaves(carry.state.theta)[0])[0] for carry in self.walk(steps)]
+        return np.concatenate(parts)
+
+
+def streams(seeds: int) -> np.ndarray:
+    from twoclock.engine import keys
+
+    return np.asarray(jax.jit(keys.stream_words)(jnp.arange(seeds, dtype=jnp.uint32)))

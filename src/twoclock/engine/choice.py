@@ -1,0 +1,103 @@
+"""Which engine walks a run: the one asked for, or the one that is likely done first; XLA wherever another cannot.
+
+The choice depends on the size of a run and on the machine, never on what ran before: the same call gives the same bits.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import jax
+
+from twoclock import inputs
+from twoclock.engine import lanes
+from twoclock.engine.contract import Engine, Program
+from twoclock.engine.cpu import C
+from twoclock.engine.cuda import Cuda
+from twoclock.engine.lanes import Lanes
+from twoclock.engine.xla import Xla
+
+NAMES = ("auto", "c", "cuda", "xla")
+VARIABLE = "TWOCLOCK_ENGINE"
+
+# What a step costs on XLA, in seconds: for each group of lanes, and for each lane; and the seconds from which a run is
+# worth a program of its own, whose making takes about as long.
+_CPU_COST = (1.5e-6, 8e-8)
+_GPU_COST = (4e-5, 1e-9)
+WORTH_COMPILING = 1.5
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """An engine's programs.
+
+    Attributes:
+        name: the engine's.
+        programs: they walk all lanes together.
+        reason: why it is not another engine; None where it is the one asked for.
+    """
+
+    name: str
+    programs: Sequence[Program]
+    reason: str | None = None
+
+    @property
+    def words(self) -> str:
+        return self.name if self.reason is None else f"{self.name}, because {self.reason}"
+
+
+def choose(asked: str | Engine, work: Lanes, steps: int, block: int | None = None) -> Chosen:
+    """The programs that walk these lanes.
+
+    Args:
+        asked: a name, or an engine itself; "auto" leaves it to ``TWOCLOCK_ENGINE`` and to the size of the run.
+        steps: of the whole run, so that one that is resumed goes on as it began.
+        block: for XLA.
+    """
+    if not isinstance(asked, str):
+        return _taken(asked, work, block, insisted=True)
+    name = resolve(asked)
+    if name != "auto":
+        return _taken({"c": C(), "cuda": Cuda(), "xla": Xla(block)}[name], work, block, insisted=True)
+    on_gpu = jax.default_backend() == "gpu"
+    if predicted(work, steps, on_gpu) < WORTH_COMPILING:
+        return _with_xla(work, block, "the run is too short to be worth compiling for")
+    return _taken(Cuda() if on_gpu else C(), work, block, insisted=False)
+
+
+def resolve(asked: str) -> str:
+    """The engine that a name stands for, the one of the environment where that is "auto"."""
+    inputs.pick({name: name for name in NAMES}, asked, "engine")
+    return (
+        inputs.pick({name: name for name in NAMES}, os.environ.get(VARIABLE) or "auto", VARIABLE)
+        if asked == "auto"
+        else asked
+    )
+
+
+def predicted(work: Lanes, steps: int, on_gpu: bool) -> float:
+    """Seconds that XLA would take for the steps, roughly."""
+    per_group, per_lane = _GPU_COST if on_gpu else _CPU_COST
+    count, seeds = work.shape
+    methods, parts = lanes.cut(count, seeds, len(jax.devices()) if on_gpu else None)
+    return steps * (len(methods) * len(parts) * per_group + count * seeds * per_lane)
+
+
+def fallen_back(work: Lanes, block: int | None, name: str, reason: str) -> Chosen:
+    """XLA in place of an engine that gave up; whoever waits for it is told, once."""
+    warnings.warn(f"engine {name!r}: {reason}; the run goes on with 'xla'", stacklevel=2)
+    return _with_xla(work, block, reason)
+
+
+def _taken(engine: Engine, work: Lanes, block: int | None, insisted: bool) -> Chosen:
+    programs = engine.compile(work)
+    if not isinstance(programs, str):
+        return Chosen(engine.name, programs)
+    return fallen_back(work, block, engine.name, programs) if insisted else _with_xla(work, block, programs)
+
+
+def _with_xla(work: Lanes, block: int | None, reason: str) -> Chosen:
+    return Chosen("xla", Xla(block).compile(work), reason)

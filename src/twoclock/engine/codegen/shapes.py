@@ -1,0 +1,373 @@
+"""What JAX does to shapes: views, slices, pieces put together, and entries fetched or stored by index."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jax.lax import GatherScatterMode
+
+from twoclock.engine.codegen.ir import Atom, Index, Lit, Unsupported, Var, c_type, literal
+from twoclock.engine.codegen.values import Array, Rule, Scalars, Strided, row_strides, varies
+
+if TYPE_CHECKING:
+    from twoclock.engine.codegen.generate import Generator
+
+# Comparisons up to which entries are stored by selection, so that the array stays in registers.
+_COMPARISONS = 64
+
+
+def broadcast_in_dim(g: Generator, eqn: Any, array: Array, *_: Array) -> Array:
+    shape, dims = tuple(eqn.params["shape"]), tuple(eqn.params["broadcast_dimensions"])
+    if g.shape.is_small(shape) or (isinstance(array, Scalars) and array.entries.size == 1):
+        spread = [array.shape[dims.index(d)] if d in dims else 1 for d in range(len(shape))]
+        small = g.shape.every(array)
+        if g.shape.is_small(shape):
+            return Scalars(np.broadcast_to(small.entries.reshape(spread), shape), array.dtype)
+        atom = small.entries.ravel()[0]
+        return Rule(shape, array.dtype, lambda index: atom, varies(array), frozenset())
+    kept = g.shape.in_memory(array)
+    strides = [0] * len(shape)
+    for d, to in enumerate(dims):
+        strides[to] = kept.strides[d] if kept.shape[d] != 1 else 0
+    return Strided(kept.memory, shape, tuple(strides), kept.offset, array.dtype)
+
+
+def reshape(g: Generator, eqn: Any, array: Array, *_: Array) -> Array:
+    shape = eqn.outvars[0].aval.shape
+    if eqn.primitive.name == "reshape" and eqn.params.get("dimensions") is not None:
+        raise Unsupported("an array is given another shape in another order")
+    if isinstance(array, Rule) and not g.shape.is_small(shape):
+        old, new = ([d for d, n in enumerate(s) if n != 1] for s in (array.shape, shape))
+        if [array.shape[d] for d in old] == [shape[d] for d in new]:
+            return _moved(array, shape, lambda index: _spread(index, new, old, len(array.shape)), array.reads)
+    packed = g.shape.packed(array)
+    if isinstance(packed, Scalars):
+        return Scalars(packed.entries.reshape(shape), packed.dtype)
+    assert isinstance(packed, Strided)
+    return Strided(packed.memory, shape, row_strides(shape), packed.offset, packed.dtype)
+
+
+def transpose(g: Generator, eqn: Any, array: Array) -> Array:
+    order = tuple(eqn.params["permutation"])
+    shape = tuple(array.shape[d] for d in order)
+    if isinstance(array, Scalars):
+        return Scalars(array.entries.transpose(order), array.dtype)
+    if isinstance(array, Strided):
+        return Strided(array.memory, shape, tuple(array.strides[d] for d in order), array.offset, array.dtype)
+    return _moved(array, shape, lambda index: tuple(index[order.index(d)] for d in range(len(order))))
+
+
+def slice_(g: Generator, eqn: Any, array: Array) -> Array:
+    starts, stops = eqn.params["start_indices"], eqn.params["limit_indices"]
+    return sliced(g, array, starts, stops, eqn.params["strides"] or (1,) * len(starts))
+
+
+def sliced(g: Generator, array: Array, starts: Sequence[int], stops: Sequence[int], steps: Sequence[int]) -> Array:
+    """Entries start, start+step, … below stop along each axis."""
+    if isinstance(array, Scalars):
+        cut = tuple(slice(a, b, c) for a, b, c in zip(starts, stops, steps, strict=True))
+        return Scalars(array.entries[cut], array.dtype)
+    shape = tuple(max(0, -(-(b - a) // c)) for a, b, c in zip(starts, stops, steps, strict=True))
+    if isinstance(array, Strided):
+        offset = array.offset + sum(a * s for a, s in zip(starts, array.strides, strict=True))
+        strides = tuple(c * s for c, s in zip(steps, array.strides, strict=True))
+        return Strided(array.memory, shape, strides, offset, array.dtype)
+    return _moved(
+        array, shape, lambda index: tuple(_affine(g, i, c, a) for i, a, c in zip(index, starts, steps, strict=True))
+    )
+
+
+def rev(g: Generator, eqn: Any, array: Array) -> Array:
+    dims = eqn.params["dimensions"]
+    if isinstance(array, Scalars):
+        return Scalars(np.flip(array.entries, dims), array.dtype)
+    kept = g.shape.in_memory(array)
+    offset = kept.offset + sum((kept.shape[d] - 1) * kept.strides[d] for d in dims)
+    strides = tuple(-s if d in dims else s for d, s in enumerate(kept.strides))
+    return Strided(kept.memory, kept.shape, strides, offset, kept.dtype)
+
+
+def split(g: Generator, eqn: Any, array: Array) -> list[Array]:
+    axis, parts, begin = eqn.params["axis"], [], 0
+    for size in eqn.params["sizes"]:
+        starts = [begin if d == axis else 0 for d in range(len(array.shape))]
+        stops = [begin + size if d == axis else n for d, n in enumerate(array.shape)]
+        parts.append(sliced(g, array, starts, stops, [1] * len(starts)))
+        begin += size
+    return parts
+
+
+def concatenate(g: Generator, eqn: Any, *arrays: Array) -> Array:
+    axis, out = eqn.params["dimension"], eqn.outvars[0].aval
+    if g.shape.is_small(out.shape):
+        return Scalars(np.concatenate([g.shape.every(a).entries for a in arrays], axis), out.dtype)
+    memory = g.build.memory(c_type(out.dtype), math.prod(out.shape), any(varies(a) for a in arrays))
+    strides, begin = row_strides(out.shape), 0
+    for array in arrays:
+        part = Strided(memory, array.shape, strides, begin * strides[axis], out.dtype)
+        _fill(g, part, array)
+        begin += array.shape[axis]
+    return Strided(memory, out.shape, strides, 0, out.dtype)
+
+
+def pad(g: Generator, eqn: Any, array: Array, value: Array) -> Array:
+    out, config = eqn.outvars[0].aval, eqn.params["padding_config"]
+    filler = g.shape.at(value, ())
+    if any(low < 0 or high < 0 for low, high, _ in config):
+        if any(gap for *_, gap in config):
+            raise Unsupported("an array is padded inside and cut at its ends")
+        starts = [max(-low, 0) for low, *_ in config]
+        stops = [n - max(-high, 0) for n, (_, high, _) in zip(array.shape, config, strict=True)]
+        array = sliced(g, array, starts, stops, [1] * len(starts))
+        config = [(max(low, 0), max(high, 0), 0) for low, high, _ in config]
+    if g.shape.is_small(out.shape):
+        entries = np.full(out.shape, filler, object)
+        small = g.shape.every(array).entries
+        for i in np.ndindex(*small.shape):
+            entries[tuple(low + n * (gap + 1) for n, (low, _, gap) in zip(i, config, strict=True))] = small[i]
+        return Scalars(entries, out.dtype)
+    both = varies(array) or (isinstance(filler, Var) and filler.varies)
+    memory = g.build.memory(c_type(out.dtype), math.prod(out.shape), both)
+    strides = row_strides(out.shape)
+    array = g.shape.settled(array)
+    g.shape.write(memory, Rule(out.shape, out.dtype, lambda index: filler, both))
+    inner = tuple((gap + 1) * s for (_, _, gap), s in zip(config, strides, strict=True))
+    offset = sum(low * s for (low, _, _), s in zip(config, strides, strict=True))
+    _fill(g, Strided(memory, array.shape, inner, offset, out.dtype), array)
+    return Strided(memory, out.shape, strides, 0, out.dtype)
+
+
+def iota(g: Generator, eqn: Any, *_: Array) -> Array:
+    shape, axis, dtype = tuple(eqn.params["shape"]), eqn.params["dimension"], np.dtype(eqn.params["dtype"])
+    if g.shape.is_small(shape):
+        along = np.arange(shape[axis]).reshape([-1 if d == axis else 1 for d in range(len(shape))])
+        return g.shape.constant(np.broadcast_to(along, shape).astype(dtype))
+
+    def entry(index: tuple[Index, ...]) -> Atom:
+        i = index[axis]
+        return literal(i, dtype) if isinstance(i, int) else g.build.let(c_type(dtype), f"({c_type(dtype)}){{0}}", i)
+
+    return Rule(shape, dtype, entry, False, frozenset())
+
+
+def dynamic_slice(g: Generator, eqn: Any, array: Array, *starts: Array) -> Array:
+    sizes = tuple(eqn.params["slice_sizes"])
+    first = [clipped(g, g.shape.at(s, ()), n - size) for s, n, size in zip(starts, array.shape, sizes, strict=True)]
+    array = _ready(g, array, not g.shape.is_small(sizes))
+    shifted = Rule(
+        sizes,
+        array.dtype,
+        lambda index: g.shape.at(array, [_plus(g, a, i) for a, i in zip(first, index, strict=True)]),
+        varies(array) or any(isinstance(i, Var) and i.varies for i in first),
+    )
+    return g.shape.every(shifted) if g.shape.is_small(sizes) else shifted
+
+
+def dynamic_update_slice(g: Generator, eqn: Any, array: Array, update: Array, *starts: Array) -> Array:
+    first = [clipped(g, g.shape.at(s, ()), n - m) for s, n, m in zip(starts, array.shape, update.shape, strict=True)]
+    if g.shape.is_small(array.shape) and all(isinstance(i, int) for i in first):
+        entries = g.shape.every(array).entries.copy()
+        entries[tuple(slice(a, a + m) for a, m in zip(first, update.shape, strict=True))] = g.shape.every(
+            update
+        ).entries
+        return Scalars(entries, array.dtype)
+    update = _ready(g, update, True)
+    target = _copied(g, array, varies(update) or any(isinstance(i, Var) and i.varies for i in first))
+
+    def put(index: tuple[Index, ...]) -> None:
+        place = g.shape.place(target, [_plus(g, a, i) for a, i in zip(first, index, strict=True)])
+        g.build.store(target.memory, place, g.shape.at(update, index))
+
+    g.shape.each(update.shape, put)
+    target.memory.mutable = False
+    return target
+
+
+def gather(g: Generator, eqn: Any, array: Array, indices: Array) -> Array:
+    p, out = eqn.params, eqn.outvars[0].aval
+    d, sizes, mode = p["dimension_numbers"], p["slice_sizes"], GatherScatterMode.from_any(p["mode"])
+    fill = literal(_fill_value(p["fill_value"], out.dtype), out.dtype)
+    looped = not g.shape.is_small(out.shape)
+    array, indices = _ready(g, array, looped), _ready(g, indices, looped)
+    batch = [i for i in range(len(out.shape)) if i not in d.offset_dims]
+    kept = [i for i in range(len(array.shape)) if i not in (*d.collapsed_slice_dims, *d.operand_batching_dims)]
+
+    def entry(index: tuple[Index, ...]) -> Atom:
+        of_batch = [index[i] for i in batch]
+        place: list[Index] = [0] * len(array.shape)
+        for i, dim in zip(d.offset_dims, kept, strict=True):
+            place[dim] = index[i]
+        for dim, from_ in zip(d.operand_batching_dims, d.start_indices_batching_dims, strict=True):
+            place[dim] = of_batch[from_]
+        inside: Atom | None = None
+        for j, dim in enumerate(d.start_index_map):
+            start, most = g.shape.at(indices, (*of_batch, j)), array.shape[dim] - sizes[dim]
+            if mode is GatherScatterMode.FILL_OR_DROP:
+                inside = _both(g, inside, within(g, start, most))
+            place[dim] = _plus(g, clipped(g, start, most), place[dim])
+        value = g.shape.at(array, place)
+        return value if inside is None else g.build.let(c_type(out.dtype), "{0}?{1}:{2}", inside, value, fill)
+
+    rule = Rule(out.shape, out.dtype, entry, varies(array) or varies(indices))
+    return g.shape.every(rule) if g.shape.is_small(out.shape) else rule
+
+
+def scatter(g: Generator, eqn: Any, array: Array, indices: Array, updates: Array) -> Array:
+    """Entries put, or added, where the indices say; those out of bounds are dropped unless clipping is asked for."""
+    combine = {"scatter": "{1}", "scatter-add": "{0}+{1}", "scatter_add": "{0}+{1}", "scatter_mul": "{0}*{1}"}
+    if eqn.primitive.name not in combine:
+        raise Unsupported(f"the operation {eqn.primitive.name} is not generated")
+    form, p = combine[eqn.primitive.name], eqn.params
+    d, mode = p["dimension_numbers"], GatherScatterMode.from_any(p["mode"])
+    size, count, c = math.prod(array.shape), math.prod(updates.shape), c_type(array.dtype)
+    selects = g.shape.is_small(array.shape) and size * count <= _COMPARISONS
+    indices, updates = _ready(g, indices, not selects), _ready(g, updates, not selects)
+    batch = [i for i in range(len(updates.shape)) if i not in d.update_window_dims]
+    kept = [i for i in range(len(array.shape)) if i not in (*d.inserted_window_dims, *d.operand_batching_dims)]
+    window = {dim: updates.shape[i] for i, dim in zip(d.update_window_dims, kept, strict=True)}
+
+    def place_of(index: tuple[Index, ...]) -> tuple[list[Index], Atom | None]:
+        of_batch = [index[i] for i in batch]
+        place: list[Index] = [0] * len(array.shape)
+        for i, dim in zip(d.update_window_dims, kept, strict=True):
+            place[dim] = index[i]
+        for dim, from_ in zip(d.operand_batching_dims, d.scatter_indices_batching_dims, strict=True):
+            place[dim] = of_batch[from_]
+        inside: Atom | None = None
+        for j, dim in enumerate(d.scatter_dims_to_operand_dims):
+            start, most = g.shape.at(indices, (*of_batch, j)), array.shape[dim] - window.get(dim, 1)
+            if mode is not GatherScatterMode.CLIP:
+                inside = _both(g, inside, within(g, start, most))
+            place[dim] = _plus(g, clipped(g, start, most), place[dim])
+        return place, inside
+
+    if selects:
+        entries = g.shape.every(array).entries.copy()
+        for index in np.ndindex(*updates.shape):
+            place, inside = place_of(index)
+            new = g.shape.at(updates, index)
+            for i in np.ndindex(*array.shape):
+                here = inside
+                for known, at in zip(i, place, strict=True):
+                    if isinstance(at, int) and at != known:
+                        break
+                    if isinstance(at, Var):
+                        here = _both(g, here, g.build.let("int", f"{{0}}=={known}", at))
+                else:
+                    value = g.build.let(c, form, entries[i], new)
+                    entries[i] = value if here is None else g.build.let(c, "{0}?{1}:{2}", here, value, entries[i])
+        return Scalars(entries, array.dtype)
+
+    target = _copied(g, array, varies(indices) or varies(updates))
+
+    def put(index: tuple[Index, ...]) -> None:
+        place, inside = place_of(index)
+        where = g.shape.place(target, place)
+        old = g.build.load(target.memory, where)
+        new = g.build.let(c, form, old, g.shape.at(updates, index))
+        g.build.store(target.memory, where, new if inside is None else g.build.let(c, "{0}?{1}:{2}", inside, new, old))
+
+    g.shape.each(updates.shape, put, unroll=1)
+    target.memory.mutable = False
+    return target
+
+
+def clipped(g: Generator, start: Atom, most: int) -> Index:
+    """An index held between 0 and the last at which a slice fits."""
+    if isinstance(start, Lit):
+        return max(min(int(start.value), most), 0)
+    if start.c.startswith("u"):
+        return g.build.let("int32_t", f"(int32_t)({{0}}>{most}u?{most}u:{{0}})", start)
+    return g.build.let("int32_t", f"(int32_t)({{0}}<0?0:({{0}}>{most}?{most}:{{0}}))", start)
+
+
+def within(g: Generator, start: Atom, most: int) -> Atom:
+    if isinstance(start, Lit):
+        return Lit(str(int(0 <= start.value <= most)), 0 <= start.value <= most)
+    return g.build.let("int", f"({{0}}>=0)&({{0}}<={most})", start)
+
+
+def _both(g: Generator, a: Atom | None, b: Atom) -> Atom:
+    return b if a is None else g.build.let("int", "{0}&{1}", a, b)
+
+
+def _plus(g: Generator, a: Index, b: Index) -> Index:
+    if isinstance(a, int) and isinstance(b, int):
+        return a + b
+    if isinstance(a, int):
+        a, b = b, a
+    if isinstance(b, int):
+        assert isinstance(a, Var)
+        return a if b == 0 else g.build.let("int32_t", f"{{0}}+{b}", a)
+    assert isinstance(a, Var)
+    return g.build.let("int32_t", "{0}+{1}", a, b)
+
+
+def _affine(g: Generator, i: Index, step: int, start: int) -> Index:
+    if isinstance(i, int):
+        return start + step * i
+    return i if (step, start) == (1, 0) else g.build.let("int32_t", f"{{0}}*{step}+{start}", i)
+
+
+def _moved(array: Rule, shape: Sequence[int], back: Any, reads: Any = None) -> Rule:
+    """The same entries at other places: ``back`` says where an entry was."""
+    return Rule(tuple(shape), array.dtype, lambda index: array.entry(back(index)), array.varies, reads)
+
+
+def _spread(index: tuple[Index, ...], new: list[int], old: list[int], rank: int) -> tuple[Index, ...]:
+    place: list[Index] = [0] * rank
+    for n, o in zip(new, old, strict=True):
+        place[o] = index[n]
+    return tuple(place)
+
+
+def _ready(g: Generator, array: Array, looped: bool) -> Array:
+    """An array whose entries may be read more than once, and in a loop by an index that only the loop knows."""
+    array = g.shape.settled(array)
+    return g.shape.in_memory(array) if looped and isinstance(array, Scalars) and array.entries.size > 1 else array
+
+
+def _copied(g: Generator, array: Array, more: bool) -> Strided:
+    """A copy in memory of its own, to be written to."""
+    memory = g.build.memory(c_type(array.dtype), math.prod(array.shape), varies(array) or more, mutable=True)
+    g.shape.write(memory, array)
+    return Strided(memory, array.shape, row_strides(array.shape), 0, array.dtype)
+
+
+def _fill(g: Generator, target: Strided, array: Array) -> None:
+    def put(index: tuple[Index, ...]) -> None:
+        g.build.store(target.memory, g.shape.place(target, index), g.shape.at(array, index))
+
+    if isinstance(array, Scalars):
+        for index in np.ndindex(*array.shape):
+            put(index)
+    else:
+        g.shape.each(array.shape, put)
+
+
+def _fill_value(given: Any, dtype: np.dtype) -> Any:
+    if given is not None:
+        return given
+    if dtype.kind == "f":
+        return np.nan
+    return True if dtype.kind == "b" else np.iinfo(dtype).min if dtype.kind == "i" else np.iinfo(dtype).max
+
+
+RULES = {
+    "broadcast_in_dim": broadcast_in_dim,
+    **dict.fromkeys(("reshape", "squeeze", "expand_dims"), reshape),
+    "transpose": transpose,
+    "slice": slice_,
+    "rev": rev,
+    "split": split,
+    "concatenate": concatenate,
+    "pad": pad,
+    "iota": iota,
+    "dynamic_slice": dynamic_slice,
+    "dynamic_update_slice": dynamic_update_slice,
+    "gather": gather,
+    **dict.fromkeys(("scatter", "scatter-add", "scatter_add", "scatter_mul"), scatter),
+}

@@ -1,0 +1,213 @@
+"""The engine for CPUs: C made of one lane's step, compiled by the machine's own compiler, lanes abreast in vectors.
+
+The compiler is a process of its own and works while the first row is measured. What it made is kept on disk, so that
+the next run of the same program starts at once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import tempfile
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from subprocess import Popen
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from twoclock.engine import cache, compiler, lanes, rows, traced
+from twoclock.engine.codegen.ir import Unsupported
+from twoclock.engine.codegen.program import Source, Target
+from twoclock.engine.compiler import Compiler, CompilerError
+from twoclock.engine.contract import EngineError
+from twoclock.engine.lanes import Lanes
+from twoclock.engine.rows import Row
+from twoclock.engine.selfcheck import Reference
+from twoclock.engine.step import Carry
+
+# Lane-steps that a program is asked for at first: some milliseconds.
+FIRST_STRIDE = 1 << 18
+
+
+@dataclass(frozen=True)
+class C:
+    """The engine.
+
+    Args:
+        width: lanes side by side; chosen from the machine and the number of lanes if None.
+    """
+
+    width: int | None = None
+    name: str = "c"
+
+    def compile(self, work: Lanes) -> list[Walk] | str:
+        found = compiler.find()
+        if isinstance(found, str):
+            return found
+        try:
+            source = traced.source(work, _target(work, self.width))
+        except Unsupported as reason:
+            return str(reason)
+        return [Walk(work, source, _build(source, found))]
+
+    def knows(self, work: Lanes) -> bool:
+        """Whether the program of these lanes is loaded in this process already."""
+        return traced.known(work, _target(work, self.width))
+
+
+class Walk:
+    """The program of all lanes; groups of them are shared out over threads."""
+
+    def __init__(self, work: Lanes, source: Source, build: Build) -> None:
+        self.where = slice(0, work.count), slice(0, len(work.seeds))
+        self.work, self.source, self.build = work, source, build
+        self.stride = max(FIRST_STRIDE // (work.count * len(work.seeds)), 16)
+        self.tables = [np.ascontiguousarray(table) for table in traced.tables(work, source)]
+        self.streams = np.ascontiguousarray(traced.streams(work))
+        width, (count, seeds) = source.target.width, work.shape
+        self.groups = count * -(-seeds // width) if not source.target.mixed else -(-count * seeds // width)
+        self._walk: Callable[..., None] | None = None
+
+    def place(self, carry: Carry) -> Carry:
+        return jax.tree.map(lambda leaf: np.array(leaf, order="C"), carry)
+
+    def advance(self, carry: Carry, lo: int, hi: int) -> Carry:
+        if self._walk is None:
+            self._walk = self._ready(carry, lo)
+        return self._run(self._walk, carry, lo, hi)
+
+    def measure(self, carry: Carry) -> Row:
+        return rows.measure(self.work.instances, self.work.methods, carry)
+
+    def _ready(self, carry: Carry, lo: int) -> Callable[..., None]:
+        """The compiled program, once it has shown that it computes what XLA computes."""
+        try:
+            walk = self.build.function()
+        except (CompilerError, OSError) as error:
+            raise EngineError(str(error)) from None
+        if not self.build.checked():
+            differs = Reference(self.work).difference(lambda *span: self._run(walk, *span), carry, lo)
+            if differs is not None:
+                self.build.reject()
+                raise EngineError(f"the compiled program fails its self-check: {differs}")
+            self.build.accept()
+        return walk
+
+    def _run(self, walk: Callable[..., None], carry: Carry, lo: int, hi: int) -> Carry:
+        leaves, structure = jax.tree.flatten(jax.tree.map(np.array, carry))
+        span, shape = (ctypes.c_int64(lo), ctypes.c_int64(hi)), tuple(map(ctypes.c_int64, self.work.shape))
+        rest = (*shape, _pointers(self.tables), _pointers(leaves), ctypes.c_void_p(self.streams.ctypes.data))
+        workers = min(lanes.threads(), self.groups)
+        # Rather more shares than threads, so that one that is held up does not hold up all.
+        shares = min(4 * workers, self.groups) if workers > 1 else 1
+        cuts = [self.groups * i // shares for i in range(shares + 1)]
+
+        def some(first: int, last: int) -> None:
+            walk(*span, ctypes.c_int64(first), ctypes.c_int64(last), *rest)
+
+        if workers == 1:
+            some(0, self.groups)
+        else:
+            with ThreadPoolExecutor(workers) as pool:
+                list(pool.map(some, cuts[:-1], cuts[1:]))
+        return jax.tree.unflatten(structure, leaves)
+
+
+@dataclass
+class Build:
+    """A program being compiled, or compiled already."""
+
+    source: Source
+    compiler: Compiler
+    store: cache.Cache
+    key: str
+    process: Popen[str] | None = None
+    folder: tempfile.TemporaryDirectory[str] | None = None
+    error: str | None = None
+    loaded: Callable[..., None] | None = None
+    accepted: bool = False
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def start(self) -> None:
+        if self.store.holds(self.key):
+            return
+        self.folder = tempfile.TemporaryDirectory(prefix="making-", dir=self.store.folder)
+        text = Path(self.folder.name) / "program.c"
+        text.write_text(self.source.text)
+        try:
+            self.process = self.compiler.start(text, text.with_suffix(".so"))
+        except OSError as error:
+            self.error = f"the C compiler cannot be started ({error.strerror})"
+
+    def function(self) -> Callable[..., None]:
+        """The compiled function; waits for the compiler."""
+        with self.lock:
+            if self.error is not None:
+                raise CompilerError(self.error)
+            if self.loaded is None:
+                try:
+                    self.loaded = self._load()
+                except (CompilerError, OSError, AttributeError) as error:
+                    self.error = str(error)
+                    raise CompilerError(self.error) from None
+            return self.loaded
+
+    def checked(self) -> bool:
+        return self.accepted or self.store.checked(self.key)
+
+    def accept(self) -> None:
+        self.accepted = True
+        self.store.mark_checked(self.key)
+
+    def reject(self) -> None:
+        self.error = "the compiled program failed its self-check before"
+        self.store.forget(self.key)
+
+    def _load(self) -> Callable[..., None]:
+        path = self.store.path(self.key)
+        if self.process is not None and self.folder is not None:
+            compiler.finish(self.process)
+            path = self.store.keep(self.key, Path(self.folder.name) / "program.so")
+            self.folder.cleanup()
+        walk = ctypes.CDLL(os.fspath(path)).walk
+        walk.restype = None
+        return walk
+
+
+_builds: dict[str, Build] = {}
+_lock = threading.Lock()
+
+
+def _build(source: Source, by: Compiler) -> Build:
+    """The program of a text: loaded in this process, kept on disk, or begun to be compiled."""
+    key = hashlib.sha256(f"{by.identity}\n{source.text}".encode()).hexdigest()[:40]
+    with _lock:
+        build = _builds.get(key)
+        if build is None or build.error is not None:
+            build = _builds[key] = Build(source, by, cache.users(), key)
+            build.start()
+    return build
+
+
+def _target(work: Lanes, width: int | None) -> Target:
+    """As many lanes side by side as fill two vectors, fewer where there are fewer or where threads would stand idle."""
+    count, seeds = work.shape
+    if width is None:
+        vector = compiler.vector_bits() // (8 * jnp.result_type(float).itemsize)
+        width = 2 * vector
+        while width > 1 and (
+            width // 2 >= count * seeds or (width > vector and count * seeds < width * lanes.threads())
+        ):
+            width //= 2
+    filled = seeds / (width * -(-seeds // width))
+    return Target(width, mixed=width > 1 and count > 1 and filled < 0.75)
+
+
+def _pointers(arrays: list[np.ndarray]) -> ctypes.Array[ctypes.c_void_p]:
+    return (ctypes.c_void_p * max(len(arrays), 1))(*(array.ctypes.data for array in arrays))

@@ -1,0 +1,86 @@
+"""A short self-check: a few steps of a few lanes, by a program and by XLA from the same carry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from twoclock.core import Method, Problem, Scalar
+from twoclock.engine import keys
+from twoclock.engine.lanes import Lanes
+from twoclock.engine.step import Carry, lane_step
+
+STEPS = 3
+# Differences that rounding may make in so few steps, relative to the size of an array's numbers.
+_ROUNDING = {"float64": 1e-9, "float32": 1e-3}
+
+
+class Reference:
+    """What XLA makes of some lanes: the first and last method on the first and last seed."""
+
+    def __init__(self, lanes: Lanes) -> None:
+        methods, seeds = sorted({0, lanes.count - 1}), sorted({0, len(lanes.seeds) - 1})
+        self.where = np.ix_(methods, seeds)
+        self.bound = lanes.bound
+        self.words = keys.stream_words(jnp.asarray(np.asarray(lanes.seeds, np.uint32)[seeds]))
+        self.methods = jax.tree.map(lambda leaf: leaf[np.asarray(methods)], lanes.methods)
+        per_seed = lanes.instances.per_seed
+        chosen = np.asarray(seeds)
+        self.problem = (
+            jax.tree.map(lambda leaf: leaf[chosen], lanes.instances.batched) if per_seed else lanes.instances.batched
+        )
+        self.axis, self.count = lanes.instances.seed_axis, len(methods)
+
+    def after(self, carry: Carry, lo: int) -> Carry:
+        """The chosen lanes of a carry, a few steps on."""
+        some = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)[self.where]), carry)
+        for k in range(lo, lo + STEPS):
+            some = _step(
+                self.problem, self.methods, self.words, some, np.int32(k), self.bound, axis=self.axis, count=self.count
+            )
+        return some
+
+    def difference(self, advance: Callable[[Carry, int, int], Carry], carry: Carry, lo: int) -> str | None:
+        """How a program differs from XLA beyond rounding; None if it does not."""
+        expected = self.after(carry, lo)
+        found = jax.tree.map(lambda leaf: np.asarray(leaf)[self.where], advance(carry, lo, lo + STEPS))
+        for a, b in zip(jax.tree.leaves(found), map(np.asarray, jax.tree.leaves(expected)), strict=True):
+            if a.dtype != b.dtype or a.shape != b.shape:
+                return f"it gives {a.dtype}{list(a.shape)} where XLA gives {b.dtype}{list(b.shape)}"
+            if b.dtype.kind != "f":
+                if not np.array_equal(a, b):
+                    return "its whole numbers differ from XLA's"
+            elif not np.array_equal(np.isfinite(a), np.isfinite(b)):
+                return "its numbers overflow where XLA's do not, or the reverse"
+            elif b.size:
+                size = np.max(np.abs(b), where=np.isfinite(b), initial=0.0)
+                worst = np.max(np.abs(a - b), where=np.isfinite(b), initial=0.0)
+                if worst > _ROUNDING.get(b.dtype.name, 1e-2) * max(size, 1.0):
+                    return f"it differs from XLA by {worst:.1e} after {STEPS} steps"
+        return None
+
+
+def _lane(problem: Problem, method: Method, words: jax.Array, carry: Carry, k: Scalar, bound: Scalar | None) -> Carry:
+    return lane_step(problem, method, keys.stream_of(words), carry, k, bound)
+
+
+def _steps(
+    problem: Problem,
+    methods: Method,
+    words: jax.Array,
+    carry: Carry,
+    k: Scalar,
+    bound: Scalar | None,
+    *,
+    axis: int | None,
+    count: int,
+) -> Carry:
+    by_seed = jax.vmap(_lane, in_axes=(axis, None, 0, 0, None, None))
+    by_method = jax.vmap(by_seed, in_axes=(None, 0, None, 0, None, None), axis_size=count)
+    return by_method(problem, methods, words, carry, k, bound)
+
+
+_step = jax.jit(_steps, static_argnames=("axis", "count"))
