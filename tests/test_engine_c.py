@@ -55,7 +55,9 @@ STEPS = {
     "running sum": lambda t, x: jnp.cumsum(t + x) / 99 + jnp.cumsum(x[::-1])[::-1] / 99,
     "network": lambda t, x: jax.grad(network)(t, x) / t.size,
     "curvature": lambda t, x: jax.jvp(jax.grad(lambda p: jnp.sum(jnp.exp(-(p**2)))), (t,), (x,))[1],
-    "matrices": lambda t, x: jnp.outer(t, x) @ jnp.outer(x, t[:3]) @ jnp.ones(3) / t.size**2 + jnp.outer(x, t).T @ x / 99,
+    "matrices": lambda t, x: (
+        jnp.outer(t, x) @ jnp.outer(x, t[:3]) @ jnp.ones(3) / t.size**2 + jnp.outer(x, t).T @ x / 99
+    ),
     "pieces": lambda t, x: jnp.concatenate([t[2:], x[:2]]) / 2 + jnp.pad(t[1:-1], (1, 1)) / 3 + jnp.roll(x, 1),
     "drawn inside": lambda t, x: t / 2 + jax.random.normal(fold(x), t.shape) + jax.random.uniform(fold(x)),
     "chosen inside": lambda t, x: (
@@ -63,11 +65,15 @@ STEPS = {
     ),
     "split keys": lambda t, x: t / 2 + sum(jax.random.normal(k) for k in jax.random.split(fold(x), 3)),
     "whole numbers": lambda t, x: ((100 * x).astype(jnp.int32) // 7 + (100 * x).astype(jnp.int32) % 5) * 0.01 + t / 2,
-    "small types": lambda t, x: ((9 * x).astype(jnp.int8) + (30 * x**2).astype(jnp.uint16).astype(jnp.int8)) / 200.0 + t / 2,
+    "small types": lambda t, x: (
+        ((9 * x).astype(jnp.int8) + (30 * x**2).astype(jnp.uint16).astype(jnp.int8)) / 200.0 + t / 2
+    ),
     "mixed types": lambda t, x: (t.astype(jnp.float32) / 2).astype(t.dtype) + x,
     "functions": lambda t, x: sum(f(t / 3 + x) for f in (jnp.sin, jnp.cos, jnp.tanh, jnp.expm1, jnp.arctan)) / 9,
     "more functions": lambda t, x: jnp.log1p(t**2) + jnp.abs(x) ** 1.3 + jnp.sqrt(jnp.abs(t)) + jax.lax.erf(x) + x**3,
-    "large angles": lambda t, x: jnp.sin(1e10 * jnp.round(9 * x)) + jnp.round(x) / 2 + jnp.sign(x) * jnp.floor(9 * x) / 3,
+    "large angles": lambda t, x: (
+        jnp.sin(1e10 * jnp.round(9 * x)) + jnp.round(x) / 2 + jnp.sign(x) * jnp.floor(9 * x) / 3
+    ),
     "not a number": lambda t, x: jnp.nan_to_num(jnp.log(x)) / 9 + jnp.where(jnp.isnan(jnp.sqrt(x)), 0.0, t / 2),
 }
 PARTS = [list(STEPS)[i::4] for i in range(4)]

@@ -14,6 +14,7 @@ from twoclock import catalogue, inputs, record
 from twoclock.cli import options
 from twoclock.cli.commands import list as catalogue_list
 from twoclock.cli.console import OUT, draw_comparison, main_metric, say_figures
+from twoclock.cli.options import EngineOption
 from twoclock.core import InputError
 from twoclock.engine.interrupt import Interrupted
 from twoclock.record.identity import RunSpec, identify
@@ -29,6 +30,8 @@ class RunOptions:
     """How many seeds."""
     precision: Literal["float64", "float32"] = "float64"
     """float32 runs with compensated sums."""
+    engine: EngineOption = "auto"
+    """What walks the steps: XLA always can, "c" and "cuda" compile a program for them."""
     bound: float | None = None
     """Count a seed as diverged when an entry of θ or ω leaves [−bound, bound]."""
     out: Path | None = None
@@ -85,7 +88,7 @@ def _solve(problem: Any, method: Any, chosen: RunOptions, out: Path, resume: str
     try:
         return solve(
             problem, method, chosen.steps, chosen.seeds, precision=chosen.precision, bound=chosen.bound, progress=True,
-            checkpoint=out / "checkpoint",
+            checkpoint=out / "checkpoint", engine=chosen.engine,
         )  # fmt: skip
     except Interrupted as stop:
         raise Interrupted(f"{str(stop).split(';')[0]}; to go on: {resume}") from None

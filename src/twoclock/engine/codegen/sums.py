@@ -168,10 +168,10 @@ def arg_extreme(g: Generator, eqn: Any, array: Array) -> Array:
     def entry(index: tuple[Index, ...]) -> Atom:
         best, place = g.shape.at(array, (*index[:axis], 0, *index[axis:])), literal(0, out.dtype)
         if length <= max(_TERMS, g.shape.small):
-            for n in range(1, length):
-                value = g.shape.at(array, (*index[:axis], n, *index[axis:]))
+            for known in range(1, length):
+                value = g.shape.at(array, (*index[:axis], known, *index[axis:]))
                 wins = g.build.let("int", better, value, best)
-                place = g.build.let(c_place, f"{{0}}?{n}:{{1}}", wins, place)  # type: ignore[assignment]
+                place = g.build.let(c_place, f"{{0}}?{known}:{{1}}", wins, place)  # type: ignore[assignment]
                 best = g.build.let(c, "{0}?{1}:{2}", wins, value, best)
             return place
         top, where = (g.build.memory(t, 1, varies(array), mutable=True) for t in (c, c_place))
