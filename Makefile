@@ -19,7 +19,7 @@ types: setup
 	$(BIN)/mypy
 
 bench: setup
-	for bench in core policy_evaluation lqr entropy_mdp bilevel sweep tune; do $(BIN)/python bench/$$bench.py || exit 1; done
+	for bench in engine core policy_evaluation lqr entropy_mdp bilevel sweep tune; do $(BIN)/python bench/$$bench.py || exit 1; done
 
 setup: .venv/ready
 

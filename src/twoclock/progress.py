@@ -19,7 +19,9 @@ def watch(progress: bool | Callable[[Tick], None], steps: int, lanes: int) -> It
     else:
         with bar() as columns:
             task = columns.add_task("steps", total=steps, lanes=lanes, diverged=0)
-            yield lambda tick: columns.update(task, completed=tick.step, diverged=tick.diverged)
+            yield lambda tick: columns.update(
+                task, completed=tick.step, diverged=tick.diverged, description=f"steps on {tick.engine}"
+            )
 
 
 @contextmanager

@@ -6,15 +6,18 @@ import contextlib
 import dataclasses
 import inspect
 import io
+import os
 import re
 import typing
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 
 from twoclock.core import InputError
+from twoclock.engine.choice import VARIABLE as ENGINE_VARIABLE
 
+EngineOption = Literal["auto", "c", "cuda", "xla"]
 _BOX = re.compile("[─-╿]+")
 
 
@@ -33,6 +36,12 @@ def parse(options: Any, args: Sequence[str], prog: str) -> Any:
         body = re.sub(r" Argument helptext:.*", "", body)
         body = re.sub(r" Perhaps you meant: (--[\w.-]+).*", r"; did you mean \1?", body)
         raise InputError(f"{body.rstrip('. ')}; see `{prog} --help`") from None
+
+
+def use_engine(name: EngineOption) -> None:
+    """Have all that runs from here on, in processes of its own too, use an engine; "auto" leaves it as it is."""
+    if name != "auto":
+        os.environ[ENGINE_VARIABLE] = name
 
 
 def of_factory(factory: Callable[..., Any]) -> type:

@@ -61,7 +61,8 @@ def choose(asked: str | Engine, work: Lanes, steps: int, block: int | None = Non
         return _taken(asked, work, block, insisted=True)
     name = resolve(asked)
     if name != "auto":
-        return _taken({"c": C(), "cuda": Cuda(), "xla": Xla(block)}[name], work, block, insisted=True)
+        engines: dict[str, Engine] = {"c": C(), "cuda": Cuda(), "xla": Xla(block)}
+        return _taken(engines[name], work, block, insisted=True)
     on_gpu = jax.default_backend() == "gpu"
     if predicted(work, steps, on_gpu) < WORTH_COMPILING:
         return _with_xla(work, block, "the run is too short to be worth compiling for")

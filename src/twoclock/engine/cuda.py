@@ -70,7 +70,8 @@ class Kernel:
     def __init__(self, work: Lanes, where: tuple[slice, slice], source: Source, device: Any) -> None:
         self.work, self.where, self.source, self.device = work, where, source, device
         self.stride = FIRST_STRIDE
-        self.tables: list[Any] = [jax.device_put(jnp.asarray(t), device) for t in traced.tables(work, source)]
+        # Held here as the kernel sees them: it looks at their memory long after it was handed the address.
+        self.tables = [_bytes(jax.device_put(jnp.asarray(table), device)) for table in traced.tables(work, source)]
         self.streams = jax.device_put(traced.streams(work), device)
         self._kernel: Any = None
 
@@ -113,12 +114,12 @@ class Kernel:
 
         leaves, structure = jax.tree.flatten(carry)
         # Truth values travel as bytes. The kernel writes over its arrays, so it gets copies.
-        new = jax.block_until_ready([_fresh(leaf.view(jnp.uint8) if leaf.dtype == bool else leaf) for leaf in leaves])
+        new = jax.block_until_ready([_fresh(_bytes(leaf)) for leaf in leaves])
         with cupy.cuda.Device(self.device.local_hardware_id):
             arrays = [cupy.from_dlpack(leaf) for leaf in new]
             pointers = [
                 cupy.asarray(np.array([a.data.ptr for a in part] or [0], np.uint64))
-                for part in ([cupy.from_dlpack(table) for table in self.flat_tables], arrays)
+                for part in ([cupy.from_dlpack(table) for table in self.tables], arrays)
             ]
             count, seeds = self.work.shape
             numbers = [np.int64(n) for n in (lo, hi, count, seeds)]
@@ -128,9 +129,10 @@ class Kernel:
         done = [leaf.view(jnp.bool_) if old.dtype == bool else leaf for leaf, old in zip(new, leaves, strict=True)]
         return jax.tree.unflatten(structure, done)
 
-    @property
-    def flat_tables(self) -> list[Any]:
-        return [table.view(jnp.uint8) if table.dtype == bool else table for table in self.tables]
+
+def _bytes(array: jax.Array) -> jax.Array:
+    """Truth values as bytes."""
+    return array.view(jnp.uint8) if array.dtype == bool else array
 
 
 _fresh = jax.jit(jnp.copy)

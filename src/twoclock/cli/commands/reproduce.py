@@ -13,6 +13,7 @@ import tyro
 
 from twoclock import catalogue, inputs, record
 from twoclock.cli import options
+from twoclock.cli.options import EngineOption, use_engine
 from twoclock.cli.overview import Overview
 from twoclock.cli.resume import resumable
 from twoclock.core import InputError
@@ -33,6 +34,8 @@ class ReproduceOptions:
     """Folder for records, figures and the report. What is there already is not run again."""
     resume: bool = False
     """Go on with an interrupted reproduction: the same, but an empty folder is a mistake."""
+    engine: EngineOption = "auto"
+    """What walks the steps: XLA always can, "c" and "cuda" compile a program for them."""
 
 
 def command(args: Sequence[str]) -> int:
@@ -41,6 +44,7 @@ def command(args: Sequence[str]) -> int:
     from twoclock.cli.side_by_side import run_side_by_side
 
     chosen = options.parse(ReproduceOptions, args, "twoclock reproduce")
+    use_engine(chosen.engine)
     known = catalogue.experiments()
     asked = [inputs.pick({name: name for name in (*known, "all")}, name, "EXPERIMENT") for name in chosen.experiments]
     picked = {name: module for name, module in known.items() if name in asked or "all" in asked}

@@ -15,6 +15,7 @@ from twoclock import catalogue, inputs, record
 from twoclock.cli import options
 from twoclock.cli.commands import list as catalogue_list
 from twoclock.cli.console import OUT, draw_comparison, main_metric, say_figures
+from twoclock.cli.options import EngineOption
 from twoclock.cli.resume import resumable
 from twoclock.core import InputError
 from twoclock.record.identity import RunSpec, identify
@@ -30,6 +31,8 @@ class RunOptions:
     """How many seeds."""
     precision: Literal["float64", "float32"] = "float64"
     """float32 runs with compensated sums."""
+    engine: EngineOption = "auto"
+    """What walks the steps: XLA always can, "c" and "cuda" compile a program for them."""
     bound: float | None = None
     """Count a seed as diverged when an entry of θ or ω leaves [−bound, bound]."""
     out: Path | None = None
@@ -81,7 +84,7 @@ def _result(problem: Any, method: Any, chosen: RunOptions, out: Path, command: s
     with resumable(resume + ("" if chosen.out else f" --out {shlex.quote(str(out))}")):
         result = solve(
             problem, method, chosen.steps, chosen.seeds, precision=chosen.precision, bound=chosen.bound, progress=True,
-            checkpoint=out / "checkpoint",
+            checkpoint=out / "checkpoint", engine=chosen.engine,
         )  # fmt: skip
         result = replace(result, spec={**result.spec, "command": _plain(command), "identity": identity.kept()})
         result.save(out)

@@ -13,6 +13,7 @@ import tyro
 from twoclock import record
 from twoclock.cli import options
 from twoclock.cli.console import ERR, main_metric, print_table, say, say_figures
+from twoclock.cli.options import EngineOption, use_engine
 from twoclock.cli.resume import resumable
 
 
@@ -30,6 +31,8 @@ class SweepOptions:
     """Ray workers write to --out themselves, a folder that they all see."""
     metric: str | None = None
     """What to draw; the first recorded metric that measures progress if left out."""
+    engine: EngineOption = "auto"
+    """What walks the steps: XLA always can, "c" and "cuda" compile a program for them."""
     yes: bool = False
     """Do not ask back when the grid is very large."""
 
@@ -40,6 +43,7 @@ def command(args: Sequence[str]) -> int:
     from twoclock.sweeps import ShardsFailed, spec, sweep
 
     chosen = options.parse(SweepOptions, args, "twoclock sweep")
+    use_engine(chosen.engine)
     wanted = spec.read(chosen.spec, however_many=chosen.yes)
     out = chosen.out or Path("runs") / chosen.spec.stem
     try:

@@ -33,8 +33,8 @@ def scan(g: Generator, eqn: Any, given: list[Value]) -> list[Value]:
     step = _Body(g, body.jaxpr, body.consts, constants)
     if length * _equations(body.jaxpr) <= _WRITTEN_OUT:
         rows: list[list[Value]] = []
-        for t in range(length - 1, -1, -1) if p["reverse"] else range(length):
-            out = [_settled(g, value) for value in step(carry, [_row(g, column, t) for column in columns])]
+        for at in range(length - 1, -1, -1) if p["reverse"] else range(length):
+            out = [_settled(g, value) for value in step(carry, [_row(g, column, at) for column in columns])]
             carry, row = out[: len(carry)], out[len(carry) :]
             rows.append(row)
         if p["reverse"]:

@@ -18,6 +18,8 @@ from twoclock.engine.codegen.values import Array, Rule, Scalars, Shaper, Strided
 
 Value: TypeAlias = Array | Keys
 
+RULES: dict[str, Callable[..., Any]] = {**shapes.RULES, **sums.RULES}  # type: ignore[dict-item]
+
 # Multiplications in one product of matrices from which a library of matrices is faster.
 LARGE_PRODUCT = 1 << 15
 
@@ -41,7 +43,10 @@ class Generator:
         known: dict[Any, Value] = {}
 
         def read(v: Any) -> Value:
-            return self.shape.constant(np.asarray(v.val, v.aval.dtype)) if isinstance(v, Literal) else known[v]
+            if not isinstance(v, Literal):
+                return known[v]
+            dtype: np.dtype = v.aval.dtype  # type: ignore[attr-defined]
+            return self.shape.constant(np.asarray(v.val, dtype))
 
         def write(v: Any, value: Value) -> None:
             known[v] = self.shape.settled(value) if isinstance(value, Rule) and uses[v] > 1 else value
@@ -68,10 +73,11 @@ class Generator:
         if name in control.RULES:
             return control.RULES[name](self, eqn, given)
         if name in randomness.RULES:
-            return [randomness.RULES[name](self, eqn, *given)]
+            draw: Any = randomness.RULES[name]
+            return [draw(self, eqn, *given)]
         if any(isinstance(value, Keys) for value in given):
             return self._on_keys(eqn, given)
-        rule: Callable[..., Any] | None = shapes.RULES.get(name) or sums.RULES.get(name)
+        rule = RULES.get(name)
         made = rule(self, eqn, *given) if rule else self._entrywise(eqn, given)  # type: ignore[arg-type]
         return made if isinstance(made, list) else [made]
 

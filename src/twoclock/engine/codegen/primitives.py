@@ -167,7 +167,8 @@ def _remainder(op: Operation) -> str:
 
 def _round(op: Operation) -> str:
     to_even = int(op.params["rounding_method"]) == 1
-    return _function("rint" if to_even else "round_away")(op)
+    name = "rint" if to_even else "round_away"
+    return f"{name}({{0}})" if op.bits == 64 else f"(float){name}((double){{0}})"
 
 
 TABLE: dict[str, Form] = {

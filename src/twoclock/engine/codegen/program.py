@@ -133,7 +133,7 @@ class _Writer:
         self.before: list[str] = []  # C that makes ready what a group of lanes needs
         self.outside: list[str] = []  # C that stands before all groups
         self.count = len(jax.tree.leaves((example.problem, example.method))) + example.bounded
-        shaper = Shaper(self.build, small, target.cuda, self.constant)
+        shaper = Shaper(self.build, small, self.constant)
         self.generator = Generator(self.build, shaper, target.width > 1)
 
     def source(self) -> Source:

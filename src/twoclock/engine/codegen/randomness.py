@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from twoclock.engine.codegen.ir import Atom, Index, Lit, Unsupported, c_type, literal
@@ -31,7 +32,7 @@ class Keys:
 
 
 def is_keys(value: Any) -> bool:
-    return hasattr(value, "dtype") and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)
+    return hasattr(value, "dtype") and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
 
 
 def as_words(eqn: Any) -> Any:

@@ -168,11 +168,11 @@ def dynamic_slice(g: Generator, eqn: Any, array: Array, *starts: Array) -> Array
 
 def dynamic_update_slice(g: Generator, eqn: Any, array: Array, update: Array, *starts: Array) -> Array:
     first = [clipped(g, g.shape.at(s, ()), n - m) for s, n, m in zip(starts, array.shape, update.shape, strict=True)]
-    if g.shape.is_small(array.shape) and all(isinstance(i, int) for i in first):
+    known = [i for i in first if isinstance(i, int)]
+    if g.shape.is_small(array.shape) and len(known) == len(first):
         entries = g.shape.every(array).entries.copy()
-        entries[tuple(slice(a, a + m) for a, m in zip(first, update.shape, strict=True))] = g.shape.every(
-            update
-        ).entries
+        window = tuple(slice(a, a + m) for a, m in zip(known, update.shape, strict=True))
+        entries[window] = g.shape.every(update).entries
         return Scalars(entries, array.dtype)
     update = _ready(g, update, True)
     target = _copied(g, array, varies(update) or any(isinstance(i, Var) and i.varies for i in first))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -66,9 +65,13 @@ def total(
     varying: bool,
     start: tuple[np.dtype, int | None],
 ) -> Atom:
-    """All terms combined, from the first to the last: written out where they are few, otherwise in a loop."""
+    """All terms combined, always in the same order: written out where they are few, otherwise in a loop."""
     if math.prod(along) <= max(_TERMS, g.shape.small):
-        return functools.reduce(lambda a, b: g.build.let(c, form, a, b), [term(i) for i in np.ndindex(*along)])
+        terms = [term(i) for i in np.ndindex(*along)]
+        while len(terms) > 1:  # by pairs, so that few have to wait for others
+            pairs = [g.build.let(c, form, a, b) for a, b in zip(terms[::2], terms[1::2], strict=False)]
+            terms = [*pairs, terms[-1]] if len(terms) % 2 else pairs
+        return terms[0]
     so_far = g.build.memory(c, 1, varying, mutable=True)
     g.build.store(so_far, 0, term((0,) * len(along)) if start[1] is None else literal(start[1], start[0]))
 
@@ -165,10 +168,10 @@ def arg_extreme(g: Generator, eqn: Any, array: Array) -> Array:
     def entry(index: tuple[Index, ...]) -> Atom:
         best, place = g.shape.at(array, (*index[:axis], 0, *index[axis:])), literal(0, out.dtype)
         if length <= max(_TERMS, g.shape.small):
-            for n in range(1, length):
-                value = g.shape.at(array, (*index[:axis], n, *index[axis:]))
+            for known in range(1, length):
+                value = g.shape.at(array, (*index[:axis], known, *index[axis:]))
                 wins = g.build.let("int", better, value, best)
-                place = g.build.let(c_place, f"{{0}}?{n}:{{1}}", wins, place)  # type: ignore[assignment]
+                place = g.build.let(c_place, f"{{0}}?{known}:{{1}}", wins, place)  # type: ignore[assignment]
                 best = g.build.let(c, "{0}?{1}:{2}", wins, value, best)
             return place
         top, where = (g.build.memory(t, 1, varies(array), mutable=True) for t in (c, c_place))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -25,15 +25,13 @@ from twoclock.engine.codegen.ir import (
 
 # Copies of a loop's body side by side: enough to hide what a pass of the loop costs.
 UNROLL = 4
-# Entries of an array up to which a choice by an unknown index is a chain of selections rather than memory.
-CHAIN = 32
 
 
 @dataclass(eq=False)
 class Scalars:
     """A small array, a number each; ``entries`` is an array of atoms."""
 
-    entries: np.ndarray
+    entries: Any
     dtype: np.dtype
 
     @property
@@ -84,12 +82,11 @@ class Shaper:
     Args:
         build: where the statements go.
         small: entries up to which an array is kept as scalars.
-        chain: whether small arrays are searched by selection: on a GPU they then stay in registers.
         constant: hands large constants over to the program as tables.
     """
 
-    def __init__(self, build: Builder, small: int, chain: bool, constant: Callable[[np.ndarray], Memory]) -> None:
-        self.build, self.small, self.chain, self._constant = build, small, chain, constant
+    def __init__(self, build: Builder, small: int, constant: Callable[[np.ndarray], Memory]) -> None:
+        self.build, self.small, self._constant = build, small, constant
 
     def is_small(self, shape: Sequence[int]) -> bool:
         return math.prod(shape) <= self.small
@@ -115,11 +112,7 @@ class Shaper:
         if isinstance(array, Scalars):
             if all(isinstance(i, int) for i in index):
                 return array.entries[tuple(index)]
-            if self._worth_a_chain(array.entries.size, index):
-                return self._choose(array, index)
             array = self.in_memory(array)
-        elif self.chain and array.memory.varies and self._worth_a_chain(math.prod(array.shape), index):
-            return self._choose(array, index)
         if math.prod(array.shape) == 0:
             raise Unsupported("an array without entries is read")
         return self.build.load(array.memory, self.place(array, index))
@@ -200,8 +193,7 @@ class Shaper:
                 return
             with self.build.loop(last // unroll) as block:
                 for u in range(unroll):
-                    i = self.build.let("int32_t", f"{{0}}*{unroll}+{u}", block)
-                    body((*index, i))
+                    body((*index, self.build.let("int32_t", f"{{0}}*{unroll}+{u}", block)))
             for i in range(last - last % unroll, last):
                 body((*index, i))
 
@@ -226,27 +218,6 @@ class Shaper:
             for n, atom in enumerate(atoms):
                 self.build.store(memory, n, atom)
         return Strided(memory, array.shape, row_strides(array.shape), 0, array.dtype)
-
-    def _worth_a_chain(self, size: int, index: Sequence[Index]) -> bool:
-        return self.chain and size <= CHAIN and any(isinstance(i, Var) and i.varies for i in index)
-
-    def _choose(self, array: Scalars | Strided, index: Sequence[Index]) -> Atom:
-        """The entry at an index that varies, by comparing with each that is possible."""
-        unknown = [d for d, i in enumerate(index) if isinstance(i, Var)]
-        chosen: Atom | None = None
-        for guess in np.ndindex(*(array.shape[d] for d in unknown)):
-            known = list(index)
-            for d, g in zip(unknown, guess, strict=True):
-                known[d] = int(g)
-            atom = self.at(array, known)
-            if chosen is None:
-                chosen = atom
-                continue
-            test = "&".join(f"({{{2 + n}}}=={g})" for n, g in enumerate(guess))
-            places = [index[d] for d in unknown]
-            chosen = self.build.let(c_type(array.dtype), f"({test})?{{0}}:{{1}}", atom, chosen, *places)  # type: ignore[arg-type]
-        assert chosen is not None
-        return chosen
 
 
 def varies(array: Array) -> bool:

@@ -1,0 +1,86 @@
+"""What this machine offers the engines, and whether they agree."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from twoclock.cli import options
+from twoclock.cli.console import OUT, print_table
+
+_SEEDS, _STEPS, _SHORT = 256, 20_000, 100
+
+
+@dataclass
+class DoctorOptions:
+    pass
+
+
+def command(args: Sequence[str]) -> int:
+    """twoclock doctor: show compilers, devices and engines, and check and time each engine."""
+    options.parse(DoctorOptions, args, "twoclock doctor")
+    import jax
+
+    from twoclock.engine import cache, choice, compiler, cuda, lanes
+
+    found, kept = compiler.find(), cache.users()
+    devices = jax.devices()
+    programs = list(kept.folder.glob("*.so"))
+    megabytes = sum(path.stat().st_size for path in programs) / 2**20
+    rows = [
+        ("C compiler", found if isinstance(found, str) else f"{' '.join(found.command)}: {found.version}"),
+        ("vectors", f"{compiler.vector_bits()} bits, {lanes.threads()} threads"),
+        ("kept programs", kept.trouble or f"{kept.folder}: {len(programs)}, {megabytes:.1f} MiB"),
+        ("devices", f"{len(devices)} × {devices[0].device_kind}, jax {jax.__version__}"),
+        ("cuda", cuda.unavailable() or "cupy is here"),
+        (choice.VARIABLE, choice.resolve("auto")),
+    ]
+    print_table("this machine", ("", ""), rows)
+    return 1 if _check() else 0
+
+
+def _check() -> int:
+    """Time each engine on one problem beside XLA; how many of those that can run disagree with it."""
+    import jax
+    import numpy as np
+
+    from twoclock.engine import choice
+    from twoclock.engine.contract import Engine
+    from twoclock.engine.cpu import C
+    from twoclock.engine.cuda import Cuda
+    from twoclock.engine.drive import drive
+    from twoclock.engine.instances import instances
+    from twoclock.engine.lanes import Lanes
+    from twoclock.engine.xla import Xla
+    from twoclock.methods import Fast
+    from twoclock.problems import quadratic
+
+    engines: list[Engine] = [Xla(), C(), Cuda()]
+    rows, wrong, reference = [], 0, None
+    with jax.enable_x64(True):
+        seeds = tuple(range(_SEEDS))
+        work = Lanes.of(instances(quadratic(dim=4), seeds), [Fast()], seeds, None)
+        for engine in engines:
+            programs = engine.compile(work)
+            if isinstance(programs, str):
+                rows.append((engine.name, "", "", programs))
+                continue
+            began = time.perf_counter()
+            drive(work, [_SHORT], engine=engine)
+            ready, began = time.perf_counter() - began, time.perf_counter()
+            walked = drive(work, [_STEPS], engine=engine)
+            nanoseconds = (time.perf_counter() - began) / _STEPS / _SEEDS * 1e9
+            theta = np.asarray(walked.carry.state.theta)
+            reference = theta if reference is None else reference
+            difference = float(np.max(np.abs(theta - reference)))
+            agrees = difference < 1e-9 and walked.engine == engine.name
+            wrong += not agrees
+            verdict = (
+                f"agrees to {difference:.0e}" if agrees else walked.engine_reason or f"DIFFERS by {difference:.0e}"
+            )
+            rows.append((engine.name, f"{ready:.1f}", f"{nanoseconds:.1f}", verdict))
+        taken = choice.choose("auto", work, 10**7)
+    print_table("engines", ("engine", "s to the first steps", "ns a seed-step", "self-check"), rows)
+    OUT.print(f"a long run would take {taken.words}", highlight=False)
+    return wrong
