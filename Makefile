@@ -9,7 +9,7 @@ reproduce: setup
 	@echo "That was the quick run. The full one: $(BIN)/twoclock reproduce"
 
 test: setup lint types
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: setup
 	$(BIN)/ruff format --check .
