@@ -41,7 +41,8 @@ def _below(folder: Path) -> Iterator[Finding]:
     if (folder / "sweep.json").is_file():
         yield from _sweep(folder)
         return
-    if (folder / SPEC).is_file():
+    # Files without their specification were part of something.
+    if any((folder / name).is_file() for name in (SPEC, "arrays.npz", "history.parquet")):
         yield _sealed(folder)
     for path in sorted(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()):
         if is_part(path):

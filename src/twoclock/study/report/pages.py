@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import jinja2
 from markupsafe import Markup, escape
@@ -39,17 +40,9 @@ def write(
     """
     outcomes = sorted(outcomes, key=lambda o: all(claim.ours for claim in o.claims))  # the paper's come first
     report = gather(outcomes, _summary(outcomes, panels, out, quick=quick), out, provenance, quick=quick)
-    templates = jinja2.Environment(
-        loader=jinja2.PackageLoader("twoclock.study.report", "templates"),
-        autoescape=lambda name: name is not None and ".html" in name,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    templates.filters["prose"] = prose
     written = {
         f"report.{form}": record.put(
-            out / f"report.{form}", templates.get_template(f"report.{form}.j2").render(report=report)
+            out / f"report.{form}", _templates(form).get_template(f"report.{form}.j2").render(report=report)
         )
         for form in ("html", "md")
     }
@@ -57,6 +50,20 @@ def write(
     for name, table in tables.items():
         written[f"{name}.csv"] = record.put(out / "tables" / f"{name}.csv", table.to_csv(index=False))
     return written
+
+
+def _templates(form: str) -> jinja2.Environment:
+    """Templates in which a label cannot become markup, of the page or of the Markdown."""
+    templates = jinja2.Environment(
+        loader=jinja2.PackageLoader("twoclock.study.report", "templates"),
+        autoescape=form == "html",
+        finalize=markdown if form == "md" else None,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    templates.filters["prose"] = prose
+    return templates
 
 
 def _summary(outcomes: Sequence[Outcome], panels: Mapping[str, Panel], out: Path, *, quick: bool) -> Picture:
@@ -77,6 +84,23 @@ def _summary(outcomes: Sequence[Outcome], panels: Mapping[str, Panel], out: Path
 
 def _draw_panel(draw: Panel, records: Records, ax: plot.Axes) -> None:
     draw(ax, records)
+
+
+def markdown(value: Any) -> Any:
+    """A label or a sentence inside Markdown: it stays on its line and in its cell, and makes no link and no tag.
+
+    >>> markdown("a|b\\n# [x](y) <b> `k<2`")
+    'a\\\\|b # \\\\[x\\\\](y) \\\\<b> `k<2`'
+    """
+    if not isinstance(value, str):
+        return value
+    parts = " ".join(value.split()).split("`")
+    if len(parts) % 2 == 0:  # a backtick without its partner is only itself
+        parts[-2:] = [f"{parts[-2]}&#96;{parts[-1]}"]
+    escaped = [
+        part.replace("|", r"\|") if i % 2 else re.sub(r"([\\\[\]<|])", r"\\\1", part) for i, part in enumerate(parts)
+    ]
+    return "`".join(escaped)
 
 
 def prose(text: str) -> Markup:

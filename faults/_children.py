@@ -1,0 +1,69 @@
+"""Other processes: started, struck, and read."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+
+def twoclock(*args: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
+    """The command line to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "twoclock", *map(str, args)], capture_output=True, text=True, check=False, timeout=600,
+        errors="replace", **options,  # type: ignore[call-overload]
+    )  # fmt: skip
+
+
+def python(code: str, *args: str | Path) -> subprocess.CompletedProcess[str]:
+    """A program of a few lines to its end."""
+    command = [sys.executable, "-c", code, *map(str, args)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+
+
+@contextlib.contextmanager
+def started(*command: str | Path) -> Iterator[subprocess.Popen[str]]:
+    """A process in a group of its own, which ends with the block."""
+    with subprocess.Popen(
+        [sys.executable, *map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    ) as child:  # fmt: skip
+        try:
+            yield child
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.communicate()
+
+
+def wait_for(ready: Callable[[], bool], child: subprocess.Popen[str], seconds: float = 120.0) -> bool:
+    """Whether it came true before the child ended or the time was over."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and child.poll() is None:
+        if ready():
+            return True
+        time.sleep(0.01)
+    return ready()
+
+
+def digests(folder: Path, pattern: str = "**/*.parquet") -> dict[str, str]:
+    """Each file of a folder by what is in it."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.glob(pattern)
+    }
+
+
+def complaint(child: subprocess.CompletedProcess[str], statuses: tuple[int, ...] = (0, 1, 2)) -> str | None:
+    """What is wrong with how a command ended: a traceback, or not one line."""
+    if "Traceback" in child.stderr:
+        return "a traceback: " + child.stderr.strip().splitlines()[-1][:150]
+    if child.returncode not in statuses:
+        return f"exit status {child.returncode}: {child.stderr.strip()[-150:]!r}"
+    said = [line for line in child.stderr.splitlines() if line.startswith("twoclock:")]
+    return f"{len(said)} lines said" if child.returncode in (1, 2) and len(said) != 1 else None

@@ -1,0 +1,65 @@
+"""Ctrl-C, SIGTERM and SIGHUP at random moments, the first second too: one line, and the command in it goes on."""
+
+from __future__ import annotations
+
+import random
+import shlex
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from faults._children import complaint, digests, started, twoclock
+from faults.campaign import Trial
+
+NAME = "signals"
+
+RUN = ("run", "quadratic", "fast", "--steps", "300000", "--seeds", "4", "--problem.dim", "2")
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def trials(scale: float) -> Iterator[Trial]:
+    rng = random.Random(4)
+    with tempfile.TemporaryDirectory(prefix="faults-") as name:
+        root = Path(name)
+        twoclock(*RUN, "--out", root / "whole")
+        good = digests(root / "whole")
+        for _ in range(max(int(15 * scale), 2)):
+            yield _while_loading(rng)
+        for i in range(max(int(15 * scale), 3)):
+            yield _while_running(root / f"run-{i}", _SIGNALS[i % 3], good, rng)
+
+
+def _while_loading(rng: random.Random) -> Trial:
+    """The interpreter itself takes a moment before any line of ours runs."""
+    with started("-m", "twoclock", "list") as child:
+        time.sleep(rng.uniform(0.15, 1.2))
+        child.send_signal(signal.SIGINT)
+        _, said = child.communicate(timeout=60)
+    ours = "twoclock" in said or not said
+    return Trial("Ctrl-C while loading", "a traceback" if "Traceback" in said and ours else None)
+
+
+def _while_running(out: Path, number: signal.Signals, good: dict[str, str], rng: random.Random) -> Trial:
+    twice = rng.random() < 0.4
+    with started("-m", "twoclock", *RUN, "--out", out) as child:
+        deadline = time.monotonic() + 60
+        while not (out / "checkpoint").exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        time.sleep(rng.uniform(0, 3))
+        child.send_signal(number)
+        if twice and number == signal.SIGINT:
+            time.sleep(rng.uniform(0, 0.2))
+            child.send_signal(number)
+        _, said = child.communicate(timeout=120)
+    what = f"{number.name} while running"
+    if child.returncode == 0:  # it was quicker
+        return Trial(what, None if digests(out) == good else "another end")
+    if "Traceback" in said or child.returncode != 128 + number:
+        return Trial(what, f"exit status {child.returncode}: {said.strip()[-150:]!r}")
+    command = said.strip().splitlines()[-1].partition("to go on: twoclock ")[2]
+    if not command:
+        return Trial(what, f"no way on: {said.strip()[-150:]!r}")
+    end = twoclock(*shlex.split(command))
+    return Trial(what, complaint(end, (0,)) or (None if digests(out) == good else "another end"))
