@@ -60,7 +60,7 @@ def main(steps: int = 2000, tunings: int = 4, *names: str) -> None:
             ends = {
                 order: np.array([
                     reached(problem, tc.tune(
-                        problem, method, None, steps, metric=kind, rungs=3, order=order, widen=False, seed=seed
+                        problem, method, None, steps, metric=kind, order=order, seed=seed
                     ).method, metric, steps)
                     for seed in range(tunings)
                 ])

@@ -111,17 +111,20 @@ def test_a_problem_that_knows_nothing_is_tuned_by_its_residuals():
 SHIFTS = "alpha.shift,beta.shift,lam.shift"
 WIDE = {"alpha.c": (0.1, 30.0), "beta.c": (0.1, 100.0)}
 TRUTH_FREE = {
-    "policy evaluation": (tc.problems.walk_dependent(), "error", WIDE, 3000),
-    "regulator": (tc.problems.paper_lqr(), "gap", {"alpha.c": (0.1, 10.0), SHIFTS: (300.0, 10_000.0)}, 2000),
-    "quadratic": (tc.problems.quadratic(dim=3), "error", WIDE, 2000),
+    "policy evaluation": (tc.problems.walk_dependent(), "error", WIDE, 3000, False),
+    # Its samples follow θ, which the curvature leaves out: without truth the order is a help here.
+    "regulator": (tc.problems.paper_lqr(), "gap", {"alpha.c": (0.1, 10.0), SHIFTS: (300.0, 10_000.0)}, 2000, True),
+    "quadratic": (tc.problems.quadratic(dim=3), "error", WIDE, 2000, False),
 }
 
 
 @pytest.mark.parametrize("name", TRUTH_FREE)
 def test_the_choice_without_truth_is_within_half_again_of_the_choice_with_it(name):
-    problem, metric, space, steps = TRUTH_FREE[name]
+    problem, metric, space, steps, order = TRUTH_FREE[name]
     method = tc.Fast(tc.Power(1.0, shift=300.0), tc.Power(4.0, shift=300.0), tc.Power(100.0, shift=300.0))
-    found = {kind: tc.tune(problem, method, space, steps, metric=kind, rungs=3) for kind in (metric, "residual")}
+    found = {
+        kind: tc.tune(problem, method, space, steps, metric=kind, rungs=3, order=order) for kind in (metric, "residual")
+    }
     ends = at_end(problem, {kind: f.method for kind, f in found.items()}, metric, steps, seeds=100)
     assert ends["residual"] <= 1.5 * ends[metric]
 

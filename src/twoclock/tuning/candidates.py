@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -50,15 +50,9 @@ class Candidates:
         return [point for (point, _), ok in zip(accepted, fine, strict=True) if ok]
 
     def spread(self, box: Box, count: int) -> list[Point]:
-        """So many points of the box, the method's own first if it is one of them.
-
-        The order is a good guess even where it is no rule: half of the points keep it, as far as there are such.
-        """
+        """So many points of the box, the method's own first if it is one of them."""
         own = {path: float(setting(self.method, path)) for path in box}
         found = self.allowed([own] if inside(own, box) else [])
-        if not self.order:
-            guess = replace(self, order=True)
-            found += guess._sobol(box, (count - len(found)) // 2, [self.seed, 0], lambda point: True)
         found += self._sobol(box, count - len(found), [self.seed], lambda point: True)
         if len(found) < count:
             rule = "α ≤ β ≤ λ ≤ 1" if self.order else "λ ≤ 1"
