@@ -148,8 +148,8 @@ CASES = {
         "`result` has no seed that did not diverge",
     ),
     "a projection": (
-        lambda early: tc.residual(PROBLEM, tc.solve(PROBLEM, tc.Fast(project_slow=jnp.abs), 5, 2)),
-        "the residual says nothing here: `project_slow` keeps a variable in a set",
+        lambda early: tc.residual(PROBLEM, tc.solve(PROBLEM, tc.Fast(project_theta=jnp.abs), 5, 2)),
+        "the residual says nothing here: `project_theta` keeps a variable in a set",
     ),
     "no derivative": (lambda early: blocked(), "the residual needs derivatives of F and G that JAX can take"),
 }  # fmt: skip

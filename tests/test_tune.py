@@ -347,7 +347,7 @@ CASES = {
     "by": (lambda: tune(by="mean"), "`by` must be 'end' or 'area', got 'mean'"),
     "widen": (lambda: tune(widen=3), "`widen` must be None or False or True, got 3"),
     "no methods": (lambda: tune(method={}), "`method` must name at least one method"),
-    "a class": (lambda: tune(method=tc.Fast), r"`method` must be a method, got the class Fast; try Fast\(…\)"),
+    "a class": (lambda: tune(method=tc.Fast), "`method` must be a method, got the class Fast; call it"),
     "a label": (lambda: tune(method={1: FAST}), "`method` must map text labels to methods, got the label 1"),
     "another label": (
         lambda: tune(method={"a": FAST, "b": FAST}, space={"a": SPACE}), "`space` must have an entry for each method"
