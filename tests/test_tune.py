@@ -302,7 +302,7 @@ def test_scores_of_curves():
 
 
 def test_an_estimate_that_is_all_noise_does_not_win():
-    """Without truth a setting far away may be estimated at −1000 give or take 10,000; one at 1 give or take 0.1 wins."""
+    """Without truth a setting far away may be estimated at −1000, give or take 10,000; one at 1 ± 0.1 wins."""
     values, noise = np.array([[-2000.0, 0.0], [1.1, 0.9]]), np.array([[1e4, 1e4], [0.1, 0.1]])
     scores = Scores(values[..., None], np.zeros((2, 2), bool), noise=noise)
     assert scores.best_first().tolist() == [1, 0]

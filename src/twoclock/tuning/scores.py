@@ -51,12 +51,15 @@ class Scores:
     def best_first(self) -> Int[np.ndarray, " settings"]:
         """The settings in order: fewer diverged seeds first, then the smaller score.
 
-        An estimate without truth may be negative, and far from any solution, where noise is all it is, hugely so. It is
-        therefore taken at three of its standard errors above: near a solution they are the same for all rivals.
+        An estimate without truth may be negative, and far from any solution, where noise is all it is, hugely so. One
+        that is further below zero than three standard errors of the quieter settings therefore counts as its own
+        standard error.
         """
         key = self.scores()
         if self.noise is not None:
-            key = key + 3 * np.hypot.reduce(self.noise, axis=1) / self.noise.shape[1]
+            noise = np.hypot.reduce(self.noise, axis=1) / self.noise.shape[1]
+            usual = np.quantile(noise, 0.25, method="lower")
+            key = np.where(key < -3 * usual, noise, key)
         return np.lexsort((key, self.diverged.mean(axis=1)))
 
     def scores(self) -> Float[np.ndarray, " settings"]:
