@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -27,12 +27,12 @@ _LEVEL = 0.05
 
 
 def table(
-    results: Mapping[str, Result],
-    metric: str = "error",
-    step: int | None = None,
+    results: Mapping[str, Result] | object,
+    metric: str | object = "error",
+    step: int | object = None,
     *,
     largest: bool = False,
-    allow: Differing | Iterable[Differing] = (),
+    allow: Differing | Iterable[Differing] | object = (),
 ) -> Table:
     """Compare results on the seeds that they share.
 
@@ -65,12 +65,12 @@ def table(
 
     from twoclock.table.frame import Table
 
-    _check(results, metric, allow)
-    columns = {label: _values(label, result, metric, step) for label, result in results.items()}
+    found, name = _checked(results, metric, allow)
+    columns = {label: _values(label, result, name, step) for label, result in found.items()}
     sign = -1.0 if largest else 1.0
-    lost = {label: int(result.diverged.sum()) for label, result in results.items()}
+    lost = {label: int(result.diverged.sum()) for label, result in found.items()}
     ranked = sorted(columns, key=lambda label: (lost[label] / len(columns[label][0]), sign * columns[label][1].mean()))
-    tests = _tests({label: _judged(columns[label], results[label], sign) for label in ranked})
+    tests = _tests({label: _judged(columns[label], found[label], sign) for label in ranked})
     rows = []
     for rank, label in enumerate(ranked, 1):
         seeds, values = columns[label]
@@ -78,29 +78,26 @@ def table(
         against = tests[(tests["first"] == ranked[0]) & (tests["second"] == label)]["p"]
         row = {"rank": rank, "mean": values.mean(), "low": float(low), "high": float(high)}
         row |= _ratio(columns[label], columns[ranked[0]])
-        rows.append(
-            {
-                **row,
-                "p": float(against.iloc[0]) if len(against) else np.nan,
-                "seeds": len(seeds),
-                "diverged": lost[label],
-            }
-        )
+        p = float(against.iloc[0]) if len(against) else np.nan
+        rows.append({**row, "p": p, "seeds": len(seeds), "diverged": lost[label]})
     frame = pd.DataFrame(rows, index=pd.Index(ranked, name="method"))
-    last = {int(result.spec["steps"]) for result in results.values()}
-    where = (
-        f"at step {step:,}" if step is not None else f"after {last.pop():,} steps" if len(last) == 1 else "at the end"
-    )
-    return Table(frame, tests, f"{metric} {where}", _notes(tests, frame))
+    return Table(frame, tests, f"{name} {_when(found, step)}", _notes(tests, frame))
 
 
-def _check(results: Any, metric: Any, allow: Any) -> None:
+def _when(results: Mapping[str, Result], step: object) -> str:
+    if step is not None:
+        return f"at step {step:,}"
+    ends = {int(result.spec["steps"]) for result in results.values()}
+    return f"after {ends.pop():,} steps" if len(ends) == 1 else "at the end"
+
+
+def _checked(results: object, metric: object, allow: object) -> tuple[Mapping[str, Result], str]:
     """Only what was measured alike can be compared."""
     if not isinstance(results, Mapping) or not results or not all(isinstance(r, Result) for r in results.values()):
         raise InputError("`results` must map labels to results, one or more; try `{'Fast': result, …}`")
-    allowed = {allow} if isinstance(allow, str) else set(allow)
+    allowed = {allow} if isinstance(allow, str) else set(allow) if isinstance(allow, Iterable) else {allow}
     if not allowed <= set(_DIFFERING):
-        raise InputError(f"`allow` may name seeds, steps and problems, got {', '.join(map(repr, sorted(allowed)))}")
+        raise InputError(f"`allow` may name seeds, steps and problems, got {allow!r}")
     first = next(iter(results))
     for label, result in results.items():
         for what, key in (("seeds", "seeds"), ("steps", "steps"), ("problems", "problem")):
@@ -113,16 +110,16 @@ def _check(results: Any, metric: Any, allow: Any) -> None:
                     f"run them alike, or pass allow={what!r}"
                 )
     known = [name for name in results[first].metrics if all(name in r.metrics for r in results.values())]
-    if metric not in known:
-        raise InputError(
-            f"`metric` must be one that all results have ({', '.join(known) or 'there is none'}), got {metric!r}"
-        )
+    if not isinstance(metric, str) or metric not in known:
+        have = ", ".join(known) or "there is none"
+        raise InputError(f"`metric` must be one that all results have ({have}), got {metric!r}")
+    return results, metric
 
 
-Column = tuple[Int[np.ndarray, " seeds"], Float[np.ndarray, " seeds"]]
+Column = tuple[Int[np.ndarray, " _"], Float[np.ndarray, " _"]]  # the seeds, and the metric of each
 
 
-def _values(label: str, result: Result, metric: str, step: Any) -> Column:
+def _values(label: str, result: Result, metric: str, step: object) -> Column:
     """The seeds in order, and the metric of each."""
     at = result.spec["steps"] if step is None else step
     rows = result.history[result.history["step"] == at].sort_values("seed")
@@ -165,7 +162,7 @@ def _ratio(column: Column, best: Column) -> dict[str, float]:
     return dict(zip(("ratio", "ratio_low", "ratio_high"), found, strict=True))
 
 
-def _shared(one: Column, other: Column) -> tuple[Float[np.ndarray, " seeds"], Float[np.ndarray, " seeds"]]:
+def _shared(one: Column, other: Column) -> tuple[Float[np.ndarray, " shared"], Float[np.ndarray, " shared"]]:
     """The values of both on the seeds that both have."""
     _, here, there = np.intersect1d(one[0], other[0], return_indices=True)
     return one[1][here], other[1][there]

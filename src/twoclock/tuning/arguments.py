@@ -62,8 +62,6 @@ def entries(method: Any, space: Any, order: Any, widen: bool | None, fast: bool)
     for label, each in methods.items():
         if not isinstance(label, str):
             raise InputError(f"`method` must map text labels to methods, got the label {label!r}")
-        if isinstance(each, type):
-            raise InputError(f"`method` must be a method, got the class {each.__name__}; try {each.__name__}(…)")
         each = inputs.check_method(each)
         limits = space[label] if by_label else space
         grows = limits is None if widen is None else widen

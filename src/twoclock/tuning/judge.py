@@ -70,9 +70,12 @@ class Judge:
         found = Residuals(*values)
         if self.unit is None:
             self.unit = _median(found.unit)
-        score = found.slow + self.unit * found.rest if np.isnan(found.distance).any() else found.distance
-        lost = ~np.isfinite(score)
-        return Scores(np.where(lost, np.inf, score)[..., None], lost, found.F, found.G)
+        score, noise = found.distance, found.distance_se
+        if np.isnan(score).any():
+            score, noise = found.slow + self.unit * found.rest, found.slow_se + self.unit * found.rest_se
+        lost = ~np.isfinite(score) | ~np.isfinite(noise)
+        score, noise = (np.where(lost, np.inf, part) for part in (score, noise))
+        return Scores(score[..., None], lost, found.F, found.G, noise)
 
     def _instances(self, seeds: list[int]) -> Instances:
         """As ``solve`` makes them. Drawing them can take longer than a run, so the last ones are kept."""

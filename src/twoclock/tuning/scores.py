@@ -32,7 +32,8 @@ def marks_of(by: By, steps: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Scores:
-    """Settings × seeds × marks: the metric; whether the seed diverged; the squared residuals where there is no truth.
+    """Settings × seeds × marks: the metric; whether the seed diverged; without truth also the squared residuals and the
+    standard error of the metric from the fresh samples.
 
         score = m(n)   or   exp(mean of log m(k) over marks k)        m(k) = the metric's mean over seeds at step k
 
@@ -45,13 +46,25 @@ class Scores:
     diverged: Bool[np.ndarray, "settings seeds"]
     F: Float[np.ndarray, "settings seeds"] | None = None
     G: Float[np.ndarray, "settings seeds"] | None = None
+    noise: Float[np.ndarray, "settings seeds"] | None = None
 
     def best_first(self) -> Int[np.ndarray, " settings"]:
-        """The settings in order: fewer diverged seeds first, then the smaller score."""
-        return np.lexsort((self.scores(), self.diverged.mean(axis=1)))
+        """The settings in order: fewer diverged seeds first, then the smaller score.
+
+        An estimate without truth may be negative, and far from any solution, where noise is all it is, hugely so. One
+        that is further below zero than three standard errors of the quieter settings therefore counts as its own
+        standard error.
+        """
+        key = self.scores()
+        if self.noise is not None:
+            noise = np.hypot.reduce(self.noise, axis=1) / self.noise.shape[1]
+            usual = np.quantile(noise, 0.25, method="lower")
+            key = np.where(key < -3 * usual, noise, key)
+        return np.lexsort((key, self.diverged.mean(axis=1)))
 
     def scores(self) -> Float[np.ndarray, " settings"]:
-        return self._under(self.values.mean(axis=1))
+        with np.errstate(over="ignore"):
+            return self._under(self.values.mean(axis=1))
 
     def rows(self, best: int | None = None) -> list[dict[str, float]]:
         """One for each setting; ``best`` is the one that ratios are taken to, seed by seed."""
@@ -73,17 +86,17 @@ class Scores:
 
     def only(self, i: int) -> Scores:
         """One of the settings."""
-        F, G = (None if part is None else part[i : i + 1] for part in (self.F, self.G))
-        return Scores(self.values[i : i + 1], self.diverged[i : i + 1], F, G)
+        parts = (None if part is None else part[i : i + 1] for part in (self.F, self.G, self.noise))
+        return Scores(self.values[i : i + 1], self.diverged[i : i + 1], *parts)
 
     def joined(self, others: Scores) -> Scores:
         """These settings and others, on the same seeds."""
-        F, G = (
+        parts = (
             None if mine is None or theirs is None else np.concatenate([mine, theirs])
-            for mine, theirs in ((self.F, others.F), (self.G, others.G))
+            for mine, theirs in ((self.F, others.F), (self.G, others.G), (self.noise, others.noise))
         )
         values = np.concatenate([self.values, others.values])
-        return Scores(values, np.concatenate([self.diverged, others.diverged]), F, G)
+        return Scores(values, np.concatenate([self.diverged, others.diverged]), *parts)
 
     def check(self, metric: str) -> Scores:
         """Complain of a metric that has no area in a log-log picture."""
@@ -113,5 +126,5 @@ def _interval(drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _standard_error(part: np.ndarray) -> np.ndarray:
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         return part.std(axis=1, ddof=1) / np.sqrt(part.shape[1])

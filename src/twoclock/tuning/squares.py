@@ -83,7 +83,15 @@ def _times(rows: np.ndarray, matrix: np.ndarray) -> np.ndarray:
 
 
 def _squared_mean(means: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """From batch means: over all pairs, less each with itself and with the next; and its jackknife standard error."""
+    """From batch means: over all pairs, less each with itself and with the next; and its jackknife standard error.
+
+    What overflows comes out infinite: a lane about to diverge.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        return _pairs(means)
+
+
+def _pairs(means: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     count = len(means)
     at = np.arange(count)
     pairs = (np.abs(at[:, None] - at) > 1).astype(float)

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from twoclock import inputs
-from twoclock.core import InputError, PyTree
+from twoclock.core import InputError, ProblemSource, PyTree
 from twoclock.engine import xla
 from twoclock.engine.instances import instances
 from twoclock.engine.lanes import Lanes
@@ -97,7 +97,9 @@ class Residual:
         return f"Residual({self.verdict}; {'; '.join((of, *self.notes))})"
 
 
-def residual(problem: object, result: object, samples: object = None, *, check: bool = True) -> Residual:
+def residual(
+    problem: ProblemSource | object, result: Result | object, samples: int | object = None, *, check: bool = True
+) -> Residual:
     """Say how far a result is from a solution of E F = 0, E G = 0, from fresh samples and nothing else.
 
         ‖S⁺(E F − B·E G)‖²,    B = F_ω G_ω⁺,    S = F_θ − B·G_θ        (F_θ = E ∂F/∂θ and so on)
@@ -158,7 +160,7 @@ def _verdict(found: Residuals, seeds: list[int], samples: int, way: np.ndarray, 
     value, se, lost = value[0], se[0], ~np.isfinite(value[0])
     if lost.all():
         raise InputError("`result` has no seed whose residual is finite, so there is nothing to judge")
-    reach = t.ppf(0.975, _FREEDOM) * se
+    reach = t.ppf(0.975, _FREEDOM) * np.where(lost, 0.0, se)
     table = pd.DataFrame(
         {"seed": seeds, "value": value, "se": se, "low": value - reach, "high": value + reach}
         | {"gradient": found.slow[0], "gradient_se": found.slow_se[0]}
