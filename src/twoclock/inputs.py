@@ -249,7 +249,8 @@ def function(name: str, value: Any, *arguments: str) -> None:
     try:
         signature.bind(*arguments)
     except TypeError:
-        raise InputError(f"`{name}` must be a function of ({', '.join(arguments)}), got one of {signature}") from None
+        given = ", ".join(signature.parameters)
+        raise InputError(f"`{name}` must be a function of ({', '.join(arguments)}), got one of ({given:.60})") from None
 
 
 def start_of(name: str, tree: Any, *, may_be_empty: bool = False) -> None:

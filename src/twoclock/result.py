@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from twoclock import record, stats
-from twoclock.core import PyTree
+from twoclock.core import InputError, PyTree
+from twoclock.engine.rows import preferred_metric
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,11 +47,17 @@ class Result:
         ended = dict(zip(self.spec["seeds"], self.last_step.tolist(), strict=True))
         return stats.summarise(self.history, metric, ended, confidence)
 
-    def plot(self, metric: str = "error", statistic: str = "mean") -> Figure:
-        """A log-log figure of the metric against steps, with its band and the number of diverged seeds."""
+    def plot(self, metric: str | None = None, statistic: str = "mean") -> Figure:
+        """A log-log figure of the metric against steps, with its band and the number of diverged seeds.
+
+        Without a metric it draws the error, or another measure of progress, or the first that was recorded.
+        """
         from twoclock import plot
 
-        return plot.compare({self.spec["method"]["name"]: self}, metric, statistic)
+        chosen = preferred_metric(self.metrics) if metric is None else metric
+        if chosen is None:
+            raise InputError("`metric`: this run recorded none, so there is nothing to draw; give it a `measure`")
+        return plot.compare({self.spec["method"]["name"]: self}, chosen, statistic)
 
     def save(self, path: str | Path) -> Path:
         """Write ``spec.json``, ``history.parquet`` and ``arrays.npz`` to a folder."""

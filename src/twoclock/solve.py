@@ -113,6 +113,7 @@ def solve(
     folder = None if checkpoint is None else absolute(checkpoint)
     results: dict[str, Result] = {}
     with jax.enable_x64(spec.x64), deferred_interrupt() as interrupted:
+        fit.check_source(source)
         check_memory(source, labelled, len(spec.seeds), len(spec.marks))
         ready = instances(source, spec.seeds)
         for number, labels in enumerate(by_program(labelled)):

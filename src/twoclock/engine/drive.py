@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from twoclock.core import PyTree
-from twoclock.engine import fit, lanes, xla
+from twoclock.engine import fit, lanes, purity, xla
 from twoclock.engine.choice import NAMES, Chosen, choose, fallen_back
 from twoclock.engine.contract import Engine, EngineError, Program
 from twoclock.engine.interrupt import Interrupted
@@ -90,27 +90,28 @@ def drive(
         keeper: goes on from its latest checkpoint, and gets a new one every ``keep_every`` seconds and at the end.
         interrupted: asked at every tick; once it says yes, a checkpoint is kept and ``Interrupted`` raised.
     """
-    rows: list[Row] = []
-    if carry is None:
-        carry = xla.start(work)
-        fit.check_start(carry.state.theta, carry.state.omega)
-    if keeper is not None and (kept := keeper.latest()) is not None:
-        step, (carry, rows) = kept[0], _thaw(kept[1], carry)
-        del rows[bisect_left(marks, step) :]  # a mark at this very step is measured again
-        engine = _engine_of(kept[1]) if engine == "auto" else engine
-    saved, walk = time.monotonic(), _Walk(work, choose(engine, work, marks[-1], block), block)
-    for tick in walk.ticks(marks, carry, step):
-        if tick.row is not None:
-            rows.append(tick.row)
-        look(tick)
-        stop = interrupted()
-        if keeper is not None and (stop or time.monotonic() - saved > keep_every or tick.step == marks[-1]):
-            keeper.save(tick.step, _freeze(tick.carry(), rows, walk.chosen.name))
-            saved = time.monotonic()
-        if stop:
-            how = "; the same call with the same checkpoint goes on from there" if keeper else ""
-            raise Interrupted(f"stopped at step {tick.step:,} of {marks[-1]:,}{how}")
-    return Walked(rows, tick.carry(), walk.chosen.name, walk.chosen.reason)
+    with purity.callbacks(work):
+        rows: list[Row] = []
+        if carry is None:
+            carry = xla.start(work)
+            fit.check_start(carry.state.theta, carry.state.omega)
+        if keeper is not None and (kept := keeper.latest()) is not None:
+            step, (carry, rows) = kept[0], _thaw(kept[1], carry)
+            del rows[bisect_left(marks, step) :]  # a mark at this very step is measured again
+            engine = _engine_of(kept[1]) if engine == "auto" else engine
+        saved, walk = time.monotonic(), _Walk(work, choose(engine, work, marks[-1], block), block)
+        for tick in walk.ticks(marks, carry, step):
+            if tick.row is not None:
+                rows.append(tick.row)
+            look(tick)
+            stop = interrupted()
+            if keeper is not None and (stop or time.monotonic() - saved > keep_every or tick.step == marks[-1]):
+                keeper.save(tick.step, _freeze(tick.carry(), rows, walk.chosen.name))
+                saved = time.monotonic()
+            if stop:
+                how = "; the same call with the same checkpoint goes on from there" if keeper else ""
+                raise Interrupted(f"stopped at step {tick.step:,} of {marks[-1]:,}{how}")
+        return Walked(rows, tick.carry(), walk.chosen.name, walk.chosen.reason)
 
 
 class _Walk:

@@ -56,7 +56,7 @@ def _of_problem(problem: ProblemSource) -> str:
     key = keys.start_key(0)
     theta, omega, env = jax.eval_shape(lambda key: made(key).init(key), key)
     u = jax.eval_shape(lambda key: made(key).noise(key), key)
-    return _digest(jax.make_jaxpr(everything)(key, u, theta, omega, env))
+    return digest(jax.make_jaxpr(everything)(key, u, theta, omega, env))
 
 
 def _of_methods(methods: list[Method], problem: Problem) -> list[str]:
@@ -72,30 +72,31 @@ def _of_methods(methods: list[Method], problem: Problem) -> list[str]:
     carry = jax.eval_shape(lambda method: lane_start(problem, method, seed), like)
     program = jax.make_jaxpr(everything)(like, seed, carry, k)
     numbers = [[np.asarray(leaf, float) for leaf in jax.tree.leaves(method)] for method in methods]
-    return [_digest(program, *leaves) for leaves in numbers]
+    return [digest(program, *leaves) for leaves in numbers]
 
 
-def _digest(program: ClosedJaxpr, *numbers: np.ndarray) -> str:
-    digest = hashlib.sha256(_ADDRESS.sub("", str(program)).encode())
-    for array in (*_constants(program), *numbers):
-        digest.update(f"{array.dtype}{array.shape}".encode() + np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()[:16]
+def digest(program: ClosedJaxpr, *numbers: np.ndarray) -> str:
+    """Of the text of a program, without addresses of objects, and of every number in it and beside it."""
+    found = hashlib.sha256(_ADDRESS.sub("", str(program)).encode())
+    for array in (*map(_numbers, constants(program)), *numbers):
+        found.update(f"{array.dtype}{array.shape}".encode() + np.ascontiguousarray(array).tobytes())
+    return found.hexdigest()[:16]
 
 
-def _constants(program: object) -> Iterator[np.ndarray]:
+def constants(program: object) -> Iterator[np.ndarray | jax.Array]:
     """Every array in a program, those of the programs inside it too; its text names them without their numbers."""
     if isinstance(program, ClosedJaxpr):
-        yield from (_numbers(const) for const in program.consts)
-        yield from _constants(program.jaxpr)
+        yield from program.consts
+        yield from constants(program.jaxpr)
     elif isinstance(program, Jaxpr):
         for equation in program.eqns:
             for parameter in equation.params.values():
-                yield from _constants(parameter)
+                yield from constants(parameter)
     elif isinstance(program, (tuple, list)):
         for part in program:
-            yield from _constants(part)
+            yield from constants(part)
     elif isinstance(program, (np.ndarray, jax.Array)):
-        yield _numbers(program)
+        yield program
 
 
 def _numbers(array: object) -> np.ndarray:

@@ -21,6 +21,10 @@ Columns = dict[str, np.ndarray]
 PREFERRED_METRICS = ("error", "gap", "gradient")
 
 
+# Columns of every history; no metric may have their names.
+RESERVED = ("seed", "step")
+
+
 def preferred_metric(recorded: Iterable[str]) -> str | None:
     """The metric to judge by where none is named: one of the preferred, else the first; None where there is none."""
     names = list(recorded)

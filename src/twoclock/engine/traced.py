@@ -49,6 +49,12 @@ def known(work: Lanes, target: Target) -> bool:
     return isinstance(_known.get(_kind(work, target)), Source)
 
 
+def forget() -> None:
+    """What was generated may no longer be what the functions compute."""
+    with _lock:
+        _known.clear()
+
+
 def tables(work: Lanes, source: Source) -> list[np.ndarray | jax.Array]:
     """The arrays that the program reads, in its order."""
     bound = [] if work.bound is None else [np.asarray(work.bound, jnp.result_type(float))]

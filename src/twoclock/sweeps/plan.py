@@ -84,6 +84,7 @@ def plan(job: Job, families: Mapping[str, str], lanes: int, memory: float | int)
     metrics: dict[str, None] = {}
     with jax.enable_x64(run.x64):
         for label, problem in job.problems.items():
+            fit.check_source(problem)
             example = stand_in(problem)
             groups = by_program(job.methods)
             for labels in groups:

@@ -144,6 +144,7 @@ def tune(
     grows = one_of("widen", widen, (None, False, True))
     joint = isinstance(method, Mapping) or kept == "both"
     with jax.enable_x64(True), tally(progress, "seed-steps") as look:
+        fit.check_source(source)
         example = stand_in(source).example
         _, omega, _ = jax.eval_shape(lambda problem: problem.init(keys.start_key(0)), example)
         fast = any(leaf.size for leaf in jax.tree.leaves(omega))

@@ -1,0 +1,199 @@
+"""What a run traces, looked at before it is compiled.
+
+JAX calls a user's function once and keeps what it saw. So a function that draws, counts or reads a clock by itself is
+frozen, one that changed since it was compiled is not called again, and one that asks a number for its value fails in
+JAX's own words. Here each of these is found by tracing alone, and said in one line or mended.
+"""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental.xla_metadata import set_xla_metadata
+from jax.extend.core import ClosedJaxpr, Jaxpr, jaxprs_in_params
+
+from twoclock.core import InputError, Method, Problem, PyTree, Scalar
+from twoclock.engine import keys, traced
+from twoclock.engine.fingerprint import constants, digest
+from twoclock.engine.lanes import Lanes
+from twoclock.engine.rows import metrics_of
+from twoclock.engine.step import Carry, lane_start, lane_step
+
+T = TypeVar("T")
+Trace = Callable[[], ClosedJaxpr]
+
+
+@contextmanager
+def in_words(name: str) -> Iterator[None]:
+    """What a user's function called ``name`` does wrong while it is traced, in one line."""
+    try:
+        yield
+    except InputError:
+        raise
+    except jax.errors.TracerBoolConversionError as error:
+        raise InputError(
+            f"`{name}` must not branch on a value that is only known in the run; write `jnp.where(condition, a, b)`, "
+            "or `jax.lax.cond`"
+        ) from error
+    except jax.errors.TracerArrayConversionError as error:
+        raise InputError(
+            f"`{name}` must compute with jax.numpy, it makes a NumPy array of a value that is only known in the run; "
+            "write `jnp.` for `np.`"
+        ) from error
+    except (jax.errors.ConcretizationTypeError, jax.errors.TracerIntegerConversionError) as error:
+        raise InputError(
+            f"`{name}` must not ask for the number in an array that is only known in the run (by float, int or range); "
+            "keep it an array"
+        ) from error
+    except Exception as error:
+        why = " ".join(str(error).split("\n")[0].split())
+        raise InputError(f"`{name}` fails when it is traced, with {type(error).__name__}: {why:.200}") from error
+
+
+def shape_of(name: str, function: Callable[..., Any], *args: PyTree) -> PyTree:
+    """The shapes that a user's function returns."""
+    with in_words(name):
+        return _mended(lambda: jax.eval_shape(function, *args))
+
+
+def check_pure(name: str, function: Callable[..., Any], *args: PyTree) -> None:
+    """Refuse a function that is another program each time: the run would keep the first for all seeds and steps."""
+    with in_words(name):
+        if _pure(lambda: jax.make_jaxpr(lambda *a: function(*a))(*args)) is None:
+            raise InputError(
+                f"`{name}` must depend on its arguments alone: each time it is traced it gives other numbers, and a "
+                "run would freeze the first; draw with `jax.random` from the key, carry what changes in `env`, run a "
+                "simulator in your own loop (see the README)"
+            )
+
+
+def check_lane(problem: Problem, method: Method) -> bool:
+    """Whether a lane is pure. What was compiled of it with other constants than it has now is forgotten."""
+    args = _arguments(problem, method)
+    now = _pure(lambda: jax.make_jaxpr(lambda *a: _everything(*a))(*args))
+    if now is not None and now != _seen.setdefault(_lane.trace(*args).jaxpr, now):
+        _forget()
+        _seen[_lane.trace(*args).jaxpr] = now
+    return now is not None
+
+
+def _everything(problem: Problem, method: Method, seed: jax.Array, carry: Carry, k: Scalar) -> PyTree:
+    """All that a lane computes."""
+    after = lane_step(problem, method, keys.step_stream(seed), carry, k)
+    metrics = metrics_of(problem, method, carry.state, carry.env)
+    return lane_start(problem, method, seed), after, metrics, method.estimate(carry.state)
+
+
+_lane = jax.jit(_everything)  # traced once for the same functions, as a run is
+_seen: weakref.WeakKeyDictionary[ClosedJaxpr, str] = weakref.WeakKeyDictionary()
+
+
+def _arguments(problem: Problem, method: Method) -> tuple[PyTree, ...]:
+    like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(np.shape(leaf), jnp.result_type(float)), method)
+    seed = jnp.uint32(0)
+    carry = jax.eval_shape(lambda problem, method: lane_start(problem, method, seed), problem, like)
+    return problem, like, seed, carry, jnp.int32(0)
+
+
+def _pure(trace: Trace) -> str | None:
+    """The digest of what a function traces to, None if that is another program each time.
+
+    A tag on the operations makes JAX trace anew what is jitted inside too. A first time that differs from the later
+    ones is no fault: something was made once and kept.
+    """
+    last = ""
+    for tag in ("1", "2", "3"):
+        with set_xla_metadata(twoclock_trace=tag):
+            last, before = _in_precision(trace), last
+        if last == before:
+            return last
+    return None
+
+
+def begin() -> None:
+    """Before anything is traced: forget what was compiled with NumPy arrays in the other precision.
+
+    JAX converts a NumPy array once and hands the same out again after the precision has changed, for as long as
+    something compiled with it is kept: an error deep inside, or single precision without a word.
+    """
+    if _converted and _converted != {jnp.result_type(float).name}:
+        _forget()
+
+
+# The precisions in which programs with NumPy arrays in them were traced.
+_converted: set[str] = set()
+# Programs with arrays that a user made in single precision.
+_made_so: set[str] = set()
+
+
+def _in_precision(trace: Trace) -> str:
+    """The digest of a program; what a user compiled with its arrays in the other precision is forgotten."""
+    found, mixed = _mended(lambda: _digest_and_mixed(trace))
+    if mixed and found not in _made_so:
+        _forget()
+        found, mixed = _digest_and_mixed(trace)
+        if mixed:
+            _made_so.add(found)
+    return found
+
+
+def _digest_and_mixed(trace: Trace) -> tuple[str, bool]:
+    """Of a program, and whether NumPy arrays in it have the other precision. It must not outlive this, nor they."""
+    single, double = ("float32", "int32", "complex64"), ("float64", "int64", "complex128")
+    here = jnp.result_type(float).name
+    found = trace()
+    kinds = {array.dtype.name for array in constants(found) if isinstance(array, np.ndarray)}
+    if kinds & {*single, *double}:
+        _converted.add(here)
+    return digest(found), bool(kinds & set(single if here == "float64" else double))
+
+
+def _mended(look: Callable[[], T]) -> T:
+    """What ``look`` finds by tracing; arrays of the other precision may keep it from tracing at all."""
+    try:
+        return look()
+    except (TypeError, ValueError) as error:
+        if "dtypes" not in str(error):
+            raise
+    _forget()
+    return look()
+
+
+def _forget() -> None:
+    jax.clear_caches()
+    traced.forget()
+    gc.collect()
+    _converted.clear()
+
+
+@contextmanager
+def callbacks(lanes: Lanes) -> Iterator[None]:
+    """While a run lasts that calls Python (``jax.pure_callback``), the whole process has its precision.
+
+    JAX calls Python on threads of its own, which know only the global setting, and rounds what it hands over to that.
+    """
+    method = jax.tree.map(lambda leaf: leaf[0], lanes.methods)
+    if not _calls_python(_lane.trace(*_arguments(lanes.instances.example, method)).jaxpr.jaxpr):
+        yield
+        return
+    here = jax.config.jax_enable_x64  # type: ignore[attr-defined]
+    with ThreadPoolExecutor(1) as thread:
+        everywhere = thread.submit(lambda: jax.config.jax_enable_x64).result()  # type: ignore[attr-defined]
+    jax.config.update("jax_enable_x64", here)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_enable_x64", everywhere)
+
+
+def _calls_python(jaxpr: Jaxpr) -> bool:
+    inner = (getattr(part, "jaxpr", part) for equation in jaxpr.eqns for part in jaxprs_in_params(equation.params))
+    return any(e.primitive.name.endswith("callback") for e in jaxpr.eqns) or any(map(_calls_python, inner))
