@@ -74,7 +74,7 @@ def solve(
     bound: float | None = None,
     block: int | None = None,
     checkpoint_every: float = 10.0,
-    engine: EngineName = "auto",
+    engine: object = "auto",
 ) -> Result | dict[str, Result]:
     """Run a method on a problem for many seeds at once.
 
@@ -104,7 +104,7 @@ def solve(
     source = inputs.check_problem(problem)
     spec = RunSpec.checked(steps, seeds, marks, precision, bound)
     inputs.check_pace(block, checkpoint_every, progress)
-    choice.resolve(engine)
+    walker = choice.resolve(engine)
     one = not isinstance(method, Mapping)
     given = method if isinstance(method, Mapping) else {"": method}
     labelled = {label: inputs.check_method(entry) for label, entry in given.items()}
@@ -128,7 +128,7 @@ def solve(
                 walked = drive(
                     lanes,
                     spec.marks,
-                    engine=engine,
+                    engine=walker,
                     block=block,
                     look=look,
                     keeper=keeper,

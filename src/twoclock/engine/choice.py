@@ -69,14 +69,11 @@ def choose(asked: str | Engine, work: Lanes, steps: int, block: int | None = Non
     return _taken(Cuda() if on_gpu else C(), work, block, insisted=False)
 
 
-def resolve(asked: str) -> str:
+def resolve(asked: object) -> str:
     """The engine that a name stands for, the one of the environment where that is "auto"."""
-    inputs.pick({name: name for name in NAMES}, asked, "engine")
-    return (
-        inputs.pick({name: name for name in NAMES}, os.environ.get(VARIABLE) or "auto", VARIABLE)
-        if asked == "auto"
-        else asked
-    )
+    names = {name: name for name in NAMES}
+    name = inputs.pick(names, str(asked), "engine")
+    return inputs.pick(names, os.environ.get(VARIABLE) or "auto", VARIABLE) if name == "auto" else name
 
 
 def predicted(work: Lanes, steps: int, on_gpu: bool) -> float:

@@ -6,6 +6,7 @@ the next run of the same program starts at once.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import hashlib
 import os
@@ -144,6 +145,7 @@ class Build:
             self.process = self.compiler.start(text, text.with_suffix(".so"))
         except OSError as error:
             self.error = f"the C compiler cannot be started ({error.strerror})"
+            self.close()
 
     def function(self) -> Callable[..., None]:
         """The compiled function; waits for the compiler."""
@@ -169,12 +171,22 @@ class Build:
         self.error = "the compiled program failed its self-check before"
         self.store.forget(self.key)
 
+    def close(self) -> None:
+        """End a compiler that nobody waits for any more, and leave nothing behind."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.communicate()
+        if self.folder is not None:
+            self.folder.cleanup()
+
     def _load(self) -> Callable[..., None]:
         path = self.store.path(self.key)
         if self.process is not None and self.folder is not None:
-            compiler.finish(self.process)
-            path = self.store.keep(self.key, Path(self.folder.name) / "program.so")
-            self.folder.cleanup()
+            try:
+                compiler.finish(self.process)
+                path = self.store.keep(self.key, Path(self.folder.name) / "program.so")
+            finally:
+                self.close()
         walk = ctypes.CDLL(os.fspath(path)).walk
         walk.restype = None
         return walk
@@ -182,6 +194,12 @@ class Build:
 
 _builds: dict[str, Build] = {}
 _lock = threading.Lock()
+
+
+@atexit.register
+def _close() -> None:
+    for build in _builds.values():
+        build.close()
 
 
 def _build(source: Source, by: Compiler) -> Build:
