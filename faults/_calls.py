@@ -17,7 +17,7 @@ import twoclock as tc
 # Made by the library alone: what it is given there has been checked before.
 _CONTAINERS = {"Result", "Sweep", "InputError", "Certificate", "Condition", "Constants", "Finding", "Report", "Start"}
 # Parts that only work inside a step, on numbers that a trace has checked.
-_INSIDE = {"samplers.shuffled", "samplers.epoch", "samplers.common_length", "problems.BlindCriticWarning"}
+_INSIDE = {"samplers.shuffled", "samplers.epoch", "samplers.common_length"}
 
 
 def right_values() -> dict[str, Any]:
@@ -99,7 +99,11 @@ def callables() -> dict[str, Callable[..., Any]]:
         found[f"Result.{name}"] = getattr(result, name)
     for name in ("final", "best", "result", "plot_best", "plot_sensitivity", "plot_map", "load"):
         found[f"Sweep.{name}"] = getattr(swept, name)
-    return {name: f for name, f in found.items() if callable(f) and name not in _INSIDE and not inspect.ismodule(f)}
+    return {name: f for name, f in found.items() if callable(f) and name not in _INSIDE and not _is_warning(f)}
+
+
+def _is_warning(thing: Any) -> bool:
+    return isinstance(thing, type) and issubclass(thing, Exception)
 
 
 def arguments(name: str, function: Callable[..., Any], known: dict[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sized
 from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from twoclock import memory
@@ -106,7 +107,7 @@ def _whole(value: Any) -> int | None:
 
 def _wholes(values: Any, name: str, most: int) -> list[int] | None:
     """Whole numbers one after the other, or None; never more of them than there can be, nor than the memory holds."""
-    if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
+    if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable) or getattr(values, "ndim", 1) == 0:
         return None
     count = len(values) if isinstance(values, Sized) else 0
     most = most if isinstance(values, Sized) else min(most, _LONGEST_STREAM)
@@ -198,8 +199,9 @@ def check_number(what: str, value: Any, rule: Callable[[float], bool], words: st
     real = isinstance(value, numbers.Real) or (hasattr(value, "dtype") and np.issubdtype(value.dtype, np.number))
     if not real or isinstance(value, (bool, np.bool)) or np.iscomplexobj(value):
         raise InputError(f"`{what}` must be a number, got {shown(value)}")
-    if not (math.isfinite(value) and rule(float(value))):
-        raise InputError(f"`{what}` must {words}, got {float(value):g}" + (f"; {remedy}" if remedy else ""))
+    new = _as_float(value)
+    if not (math.isfinite(new) and rule(new)):
+        raise InputError(f"`{what}` must {words}, got {new:g}" + (f"; {remedy}" if remedy else ""))
 
 
 def _real(name: str, value: Any) -> float:
@@ -211,22 +213,50 @@ def _real(name: str, value: Any) -> float:
         )
     plain = isinstance(value, numbers.Real) if kind is None else np.ndim(value) == 0 and np.dtype(kind).kind in "iuf"
     if not plain or isinstance(value, bool):
-        raise InputError(f"`{name}` must be one number, got {value!r:.60}")
-    return float(value)
+        raise InputError(f"`{name}` must be one number, got {shown(value)}")
+    return _as_float(value)
+
+
+def _as_float(value: Any) -> float:
+    """The number; an integer beyond all floats is infinite."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.copysign(math.inf, value > 0 or -1)
 
 
 def whole(name: str, value: Any, least: int = 1, most: int | None = None) -> int:
     """The value as an integer from ``least`` to ``most``."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        got = "a traced value" if isinstance(value, jax.core.Tracer) else f"{value!r:.60}"
+        got = "a traced value" if isinstance(value, jax.core.Tracer) else shown(value)
         raise InputError(f"`{name}` must be a whole number, got {got}; try {least}")
     if value < least or (most is not None and value > most):
         raise InputError(
-            f"`{name}` must be at least {least}, got {value}"
+            f"`{name}` must be at least {least}, got {shown(value)}"
             if most is None
-            else f"`{name}` must be a whole number from {least} to {most:,}, got {value}"
+            else f"`{name}` must be a whole number from {least} to {most:,}, got {shown(value)}"
         )
     return int(value)
+
+
+def seed_number(name: str, value: Any) -> int:
+    """The value as a seed."""
+    return whole(name, value, 0, 2**32 - 1)
+
+
+def flag(name: str, value: Any) -> bool:
+    """The value, which must be True or False."""
+    if not isinstance(value, (bool, np.bool)):
+        raise InputError(f"`{name}` must be True or False, got {shown(value)}")
+    return bool(value)
+
+
+def check_key(value: Any) -> None:
+    """Complain unless it is a key of JAX, a typed one or a pair of 32-bit words."""
+    kind = getattr(value, "dtype", None)
+    typed = kind is not None and jnp.issubdtype(kind, jax.dtypes.prng_key)
+    if not typed and not (kind == np.uint32 and getattr(value, "shape", None) == (2,)):
+        raise InputError(f"`key` must be a key of JAX, got {shown(value)}; try jax.random.key(0)")
 
 
 def choice(name: str, value: Any, options: Iterable[str]) -> str:
@@ -234,7 +264,7 @@ def choice(name: str, value: Any, options: Iterable[str]) -> str:
     words = list(options)
     if not isinstance(value, str) or value not in words:
         listed = " or ".join(filter(None, (", ".join(map(repr, words[:-1])), repr(words[-1]))))
-        raise InputError(f"`{name}` must be {listed}, got {value!r:.60}")
+        raise InputError(f"`{name}` must be {listed}, got {shown(value)}")
     return value
 
 
@@ -257,7 +287,7 @@ def start_of(name: str, tree: Any, *, may_be_empty: bool = False) -> None:
     """Complain unless the start of a variable is a pytree of numbers."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     if not leaves and not may_be_empty:
-        raise InputError(f"`{name}` must hold at least one number, got {tree!r:.60}; try np.zeros(1)")
+        raise InputError(f"`{name}` must hold at least one number, got {shown(tree)}; try np.zeros(1)")
     for path, leaf in leaves:
         if not (hasattr(leaf, "dtype") or isinstance(leaf, numbers.Real)) or isinstance(leaf, bool):
             where, hint = name + jax.tree_util.keystr(path), "call it first" if callable(leaf) else "write 0.0 or so"

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from twoclock.core import Key, Problem, ProblemSource, PyTree, pytree, static
+from twoclock.core import InputError, Key, Problem, ProblemSource, PyTree, pytree, static
 from twoclock.engine import keys
 from twoclock.engine.forked import refuse_fork
+from twoclock.inputs import shown
 
 
 @pytree
@@ -48,7 +50,8 @@ def instances(problem: ProblemSource, seeds: Sequence[int]) -> Instances:
     refuse_fork()
     if isinstance(problem, Problem):
         return Instances(_cast(problem), per_seed=False)
-    return Instances(_cast(_draw(problem, jnp.asarray(seeds, jnp.uint32))), per_seed=True)
+    with _making(problem):
+        return Instances(_cast(_draw(problem, jnp.asarray(seeds, jnp.uint32))), per_seed=True)
 
 
 def stand_in(problem: ProblemSource) -> Instances:
@@ -56,13 +59,29 @@ def stand_in(problem: ProblemSource) -> Instances:
     refuse_fork()
     if isinstance(problem, Problem):
         return instances(problem, [])
-    shapes = jax.eval_shape(problem, keys.instance_key(0))
+    with _making(problem):
+        shapes = jax.eval_shape(problem, keys.instance_key(0))
     return Instances(jax.tree.map(lambda leaf: jnp.zeros((1, *leaf.shape), leaf.dtype), shapes), per_seed=True)
 
 
 @partial(jax.jit, static_argnums=0)
 def _draw(make: Callable[[Key], Problem], seeds: jax.Array) -> Problem:
     return jax.vmap(lambda seed: make(keys.instance_key(seed)))(seeds)
+
+
+@contextmanager
+def _making(problem: Callable[[Key], Problem]) -> Iterator[None]:
+    """A function that cannot be called with a key was not meant to make problems."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (TypeError, ValueError, AttributeError) as error:
+        why = (str(error).splitlines() or [type(error).__name__])[0]
+        raise InputError(
+            f"`problem` must be a problem or a function of a key that makes one; {shown(problem)} called with a key "
+            f"fails: {why:.120}"
+        ) from error
 
 
 def _cast(tree: PyTree) -> PyTree:

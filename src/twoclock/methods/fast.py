@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from twoclock import trees
 from twoclock.core import Given, InputError, Operator, PyTree, Scalar, pytree, renamed, static
+from twoclock.inputs import shown
 from twoclock.methods import moves
 from twoclock.methods.moves import Projection, Transformation, Variable, move
 from twoclock.schedules import OptionalStepSize, StepSize, read_step_sizes, step_size
@@ -86,7 +87,7 @@ class Fast:
 
     def __post_init__(self) -> None:
         if self.order not in ("paper", "fresh", "fresh-g"):
-            raise InputError(f"`Fast(order=…)` must be 'paper', 'fresh' or 'fresh-g', got {self.order!r}")
+            raise InputError(f"`Fast(order=…)` must be 'paper', 'fresh' or 'fresh-g', got {shown(self.order)}")
         read_step_sizes(self)
         moves.check(self)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from twoclock.core import InputError
+from twoclock.inputs import shown
 from twoclock.record import locks
 from twoclock.record.digests import Damaged, Unsealed, digest, seal, unseal, verified
 from twoclock.record.files import absolute, clean, note, put, put_note, remove, unused, writable
@@ -180,7 +181,7 @@ def hive(column: str, label: Any) -> str:
     try:
         name = f"{column}={urllib.parse.quote(label, safe=' ,')}"
     except (TypeError, UnicodeEncodeError):
-        raise InputError(f"the label of a {column} must be text, got {label!r:.60}") from None
+        raise InputError(f"the label of a {column} must be text, got {shown(label)}") from None
     if not label or len(name) > _LONGEST_NAME:
         raise InputError(f"the label of a {column} must have 1 to about {_LONGEST_NAME} letters, got {label[:60]!r}")
     return name

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from twoclock.core import InputError
+from twoclock.inputs import shown
 from twoclock.result import Result
 from twoclock.stats import bootstrap_mean, ratio_of_means
 from twoclock.table.pairs import compare, holm, least_p
@@ -95,9 +96,9 @@ def _checked(results: object, metric: object, allow: object) -> tuple[Mapping[st
     """Only what was measured alike can be compared."""
     if not isinstance(results, Mapping) or not results or not all(isinstance(r, Result) for r in results.values()):
         raise InputError("`results` must map labels to results, one or more; try `{'Fast': result, …}`")
-    allowed = {allow} if isinstance(allow, str) else set(allow) if isinstance(allow, Iterable) else {allow}
-    if not allowed <= set(_DIFFERING):
-        raise InputError(f"`allow` may name seeds, steps and problems, got {allow!r}")
+    allowed = [allow] if isinstance(allow, str) else list(allow) if isinstance(allow, (list, tuple, set)) else [allow]
+    if any(not isinstance(what, str) or what not in _DIFFERING for what in allowed):
+        raise InputError(f"`allow` may name seeds, steps and problems, got {shown(allow)}")
     first = next(iter(results))
     for label, result in results.items():
         for what, key in (("seeds", "seeds"), ("steps", "steps"), ("problems", "problem")):
@@ -112,7 +113,7 @@ def _checked(results: object, metric: object, allow: object) -> tuple[Mapping[st
     known = [name for name in results[first].metrics if all(name in r.metrics for r in results.values())]
     if not isinstance(metric, str) or metric not in known:
         have = ", ".join(known) or "there is none"
-        raise InputError(f"`metric` must be one that all results have ({have}), got {metric!r}")
+        raise InputError(f"`metric` must be one that all results have ({have}), got {shown(metric)}")
     return results, metric
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twoclock.core import Given, InputError, Schedule
+from twoclock.inputs import shown
 from twoclock.methods import Fast
 from twoclock.theory import paper, rate, tight
 from twoclock.theory.certificate import Numbers
@@ -128,7 +129,9 @@ def check(
     if not isinstance(method, Fast):
         raise InputError(f"`check(method=…)` must be a `Fast`, got {type(method).__name__}; the theory knows no other")
     if method.order != "paper":
-        raise InputError(f"`check(method=…)` must have order='paper', got {method.order!r}; the proofs know no other")
+        raise InputError(
+            f"`check(method=…)` must have order='paper', got {shown(method.order)}; the proofs know no other"
+        )
     known = (structure, *given.scaled()[:3])
     lams = [lam for lam in (method.lam, method.lam_g) if lam is not None]
     grid = np.unique(np.r_[0, np.geomspace(1, whole_steps("horizon", horizon), _POINTS).round()])

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from twoclock.core import Given, InputError, ProblemSource
-from twoclock.inputs import choice, number, whole
+from twoclock.inputs import choice, number, seed_number, whole
 from twoclock.theory.certificate import METRICS, Start
 from twoclock.theory.flat import Flat, Omega, Theta
 
@@ -93,7 +93,7 @@ def constants(
                     f"`constants()` of {type(flat.problem).__name__} must give {', '.join(_NAMES)}; no {missing[0]}"
                 )
             return Constants(known["L"], known["mu_h"], known["mu_g"], known["noise"], exact=_NAMES)
-        rng = np.random.default_rng(seed)
+        rng = np.random.default_rng(seed_number("seed", seed))
 
         def near(v: jax.Array) -> jax.Array:
             return v + radius * rng.normal(size=v.shape)

@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from twoclock.core import Given, Problem, ProblemSource, PyTree
 from twoclock.engine.keys import instance_key, start_key, step_key
-from twoclock.inputs import check_problem
+from twoclock.inputs import check_problem, seed_number
 
 Theta = Float[jax.Array, " d"]
 Omega = Float[jax.Array, " e"]
@@ -22,7 +22,8 @@ Pair = tuple[jax.Array, jax.Array]  # of F and of G
 class Flat:
     """θ and ω as vectors; the start, the means (exact where the problem offers them) and the samples of F and G."""
 
-    def __init__(self, problem: Given[ProblemSource], seed: int, samples: int) -> None:
+    def __init__(self, problem: Given[ProblemSource], seed: Any, samples: int) -> None:
+        seed = seed_number("seed", seed)
         source = check_problem(problem)
         self.problem: Any = source if isinstance(source, Problem) else source(instance_key(seed))
         theta, omega, self.env = self.problem.init(start_key(seed))

@@ -89,7 +89,7 @@ def metric_of(example: Problem, metric: Any, by: str) -> str:
     if metric is None:
         metric = next((name for name in PREFERRED_METRICS if name in known), RESIDUAL)
     elif metric != RESIDUAL and metric not in known:
-        raise InputError(f"`metric` must be one of {', '.join((*known, RESIDUAL))}, got {metric!r}")
+        raise InputError(f"`metric` must be one of {', '.join((*known, RESIDUAL))}, got {inputs.shown(metric)}")
     if metric == RESIDUAL and by == "area":
         others = f"name one of {', '.join(known)}" if known else "use by='end'"
         raise InputError(f"`by='area'` needs a metric with known truth, and the residual is of the end alone; {others}")
@@ -105,7 +105,7 @@ def seeds_for(budget: Any, plans: Mapping[str, Plan]) -> tuple[int, dict[str, in
     if isinstance(budget, bool) or not isinstance(budget, (int, float)) or not least <= budget < np.inf:
         raise InputError(
             f"`budget` must be at least {least:,} seed-steps for rungs={dearest.rungs} at steps={dearest.steps:,}, "
-            f"got {budget!r}; raise it, or lower `steps` or `rungs`"
+            f"got {inputs.shown(budget)}; raise it, or lower `steps` or `rungs`"
         )
     counts = {label: int(budget // plan.price()) for label, plan in plans.items()}
     return int(budget), {
@@ -115,13 +115,15 @@ def seeds_for(budget: Any, plans: Mapping[str, Plan]) -> tuple[int, dict[str, in
 
 def whole(name: str, value: Any, low: int, high: int) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not low <= value <= high:
-        raise InputError(f"`{name}` must be a whole number from {low} to {high:,}, got {value!r}")
+        raise InputError(f"`{name}` must be a whole number from {low} to {high:,}, got {inputs.shown(value)}")
     return int(value)
 
 
 def one_of(name: str, value: Any, choices: tuple[Any, ...]) -> Any:
     if not any(type(value) is type(choice) and value == choice for choice in choices):
-        raise InputError(f"`{name}` must be {' or '.join(repr(choice) for choice in choices)}, got {value!r}")
+        raise InputError(
+            f"`{name}` must be {' or '.join(repr(choice) for choice in choices)}, got {inputs.shown(value)}"
+        )
     return value
 
 

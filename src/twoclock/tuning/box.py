@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeGuard
 import numpy as np
 
 from twoclock.core import InputError, Method
+from twoclock.inputs import shown
 from twoclock.paths import check_field, paths, setting, with_settings
 
 Box = dict[str, tuple[float, float]]
@@ -32,7 +33,7 @@ def check_box(method: Method, space: Any) -> Box:
         try:
             low, high = (float(limit) for limit in limits)
         except (TypeError, ValueError):
-            raise InputError(f"`{path}` must be given as (low, high), got {limits!r}") from None
+            raise InputError(f"`{path}` must be given as (low, high), got {shown(limits)}") from None
         if not (0 < low < high < math.inf):
             raise InputError(f"`{path}` must have 0 < low < high, both finite, got ({low:g}, {high:g})")
         for limit in (low, high):  # each field has its own rules

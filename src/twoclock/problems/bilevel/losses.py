@@ -11,7 +11,7 @@ import numpy as np
 from twoclock import sampling
 from twoclock.arrays import Number
 from twoclock.core import Given, InputError, Key, PyTree, Scalar, pytree, static
-from twoclock.inputs import function
+from twoclock.inputs import function, shown
 from twoclock.sampling.minibatches import Sampler
 
 Loss = Callable[..., Number]
@@ -41,7 +41,7 @@ def floats(tree: PyTree, name: str) -> PyTree:
 
     found = jax.tree.map(one, tree)
     if not jax.tree.leaves(found):
-        raise InputError(f"`{name}` must hold at least one number, got {tree!r}")
+        raise InputError(f"`{name}` must hold at least one number, got {shown(tree)}")
     return found
 
 

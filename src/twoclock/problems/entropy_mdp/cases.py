@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from twoclock.core import InputError, Key
-from twoclock.inputs import number, whole
+from twoclock.inputs import check_key, number, whole
 from twoclock.models.mdp import Mdp
 from twoclock.models.soft import SoftMdp
 from twoclock.models.soft_truth import soft_truth
@@ -81,6 +81,7 @@ def random_entropy_mdp(
         whole(name, size)
     number("gamma", gamma, 0, 1, below=True, remedy="a random MDP has no end")
     check_sampling(sampling)
+    check_key(key)
     key_P, key_r = jax.random.split(key)
     P = jax.random.uniform(key_P, (states, actions, states))
     P = P / P.sum(axis=-1, keepdims=True)

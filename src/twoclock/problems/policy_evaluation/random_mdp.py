@@ -8,7 +8,7 @@ from jaxtyping import Float, UInt32
 
 from twoclock.arrays import Array, State
 from twoclock.core import InputError, Key
-from twoclock.inputs import number, whole
+from twoclock.inputs import check_key, number, whole
 from twoclock.models.projected_bellman import projected_bellman
 from twoclock.problems.policy_evaluation.linear import PolicyEvaluation, check_settings
 from twoclock.sampling.alias import alias_table
@@ -56,6 +56,7 @@ def random_policy_evaluation(
     number("gamma", gamma, 0, 1, below=True, remedy="a random MDP has no end")
     ridge = check_settings(operator, sampling, ridge, factor)
 
+    check_key(key)
     key_P, key_policy, key_features, key_theta = jax.random.split(key, 4)
     pi = jax.nn.softmax(jax.random.normal(key_policy, (states, actions)))
     Phi = jax.random.normal(key_features, (states, features))

@@ -100,7 +100,7 @@ def markdown(value: Any) -> Any:
     escaped = [
         part.replace("|", r"\|") if i % 2 else re.sub(r"([\\\[\]<|])", r"\\\1", part) for i, part in enumerate(parts)
     ]
-    return "`".join(escaped)
+    return re.sub("^([#>])", r"\\\1", "`".join(escaped))  # at the start of a line it would be a heading, or a quotation
 
 
 def prose(text: str) -> Markup:
