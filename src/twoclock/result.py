@@ -174,10 +174,10 @@ def so_far(path: str | Path) -> dict[str, Result]:
     for kept in record.interrupted(path):
         leaves, seen = thawed(kept.tree)
         known: dict[str, Any] = dict(kept.identity)
-        marks = known["marks"][: len(seen)]
+        marks, seen = known["marks"][: len(seen)], seen or [{}]
         for i, (label, method) in enumerate(dict(kept.what["method"]).items()):  # type: ignore[call-overload]
             alive, last = (leaf[i] for leaf in leaves[-2:])
-            history = pd.DataFrame(rows.columns(seen, i, known["seeds"], marks) if seen else {"seed": [], "step": []})
+            history = pd.DataFrame(rows.columns(seen, i, known["seeds"], marks))
             spec = {
                 "problem": kept.what["problem"], "method": method, "steps": kept.step, "of": known["steps"],
                 "seeds": known["seeds"], "marks": marks, "precision": known["precision"], "bound": known["bound"],
@@ -193,7 +193,8 @@ def _said(spec: Mapping[str, Any]) -> str:
 
 def _same_numbers(one: Result, other: Result) -> bool:
     mine, theirs = ((r.theta, r.omega, r.diverged, r.last_step) for r in (one, other))
-    if jax.tree.structure(mine) != jax.tree.structure(theirs) or not one.history.equals(other.history):
+    alike = jax.tree.structure(mine) == jax.tree.structure(theirs)  # type: ignore[operator]
+    if not (alike and one.history.equals(other.history)):
         return False
     pairs = zip(jax.tree.leaves(mine), jax.tree.leaves(theirs), strict=True)
     return all(np.asarray(a).dtype == np.asarray(b).dtype and np.array_equal(a, b) for a, b in pairs)

@@ -89,7 +89,7 @@ def shaped_like(name: str, saved: PyTree, like: PyTree, seeds: int) -> PyTree:
 def _at(saved: PyTree, path: tuple[Any, ...]) -> PyTree:
     """What was saved at a place, None if there is nothing."""
     for key in path:
-        step = next((getattr(key, part) for part in ("name", "key", "idx") if hasattr(key, part)), None)
+        step: Any = next((getattr(key, part) for part in ("name", "key", "idx") if hasattr(key, part)), None)
         try:
             saved = saved[step] if isinstance(saved, (list, tuple)) else saved[str(step)]
         except (KeyError, IndexError, TypeError):
