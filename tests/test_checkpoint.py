@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 import twoclock as tc
+from twoclock import cli, record
+from twoclock.result import so_far
 
 # It dawdles at every tick, so that it is at work for two seconds at least.
 SCRIPT = """
@@ -89,20 +91,21 @@ def test_a_finished_run_is_not_run_again(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("what", "changed"),
+    ("says", "changed"),
     [
-        ("problem", {"problem": tc.problems.quadratic(dim=2, sigma=0.2)}),
-        ("method", {"method": tc.Fast(alpha=0.01)}),
-        ("method", {"method": tc.Fast(order="fresh")}),
-        ("steps", {"steps": 600}),
-        ("seeds", {"seeds": 3}),
-        ("precision", {"precision": "float32"}),
+        ("its problem differs: sigma is 0.1 there and 0.2 here", {"problem": tc.problems.quadratic(dim=2, sigma=0.2)}),
+        (r"its method differs: alpha is 2/\(k\+20\) there and 0.01 here", {"method": tc.Fast(alpha=0.01)}),
+        ("its method differs: order is paper there and fresh here", {"method": tc.Fast(order="fresh")}),
+        ("its steps differ: 500 there, 1,600 here; write `steps=500` to go on", {"steps": 1600}),
+        (r"its seeds differ: \[0, 1\] there, \[0, 1, 2\] here; write `seeds=\[0, 1\]`", {"seeds": 3}),
+        ("its precision differs: float64 there, float32 here", {"precision": "float32"}),
+        ("its bound differs: None there, 10.0 here", {"bound": 10.0}),
     ],
 )
-def test_another_run_is_refused(tmp_path, what, changed):
+def test_another_run_is_refused(tmp_path, says, changed):
     run = {"problem": problem(), "method": tc.Fast(), "steps": 500, "seeds": 2, "marks": [100], "checkpoint": tmp_path}
     tc.solve(**run)
-    with pytest.raises(tc.InputError, match=f"belongs to another run: its {what} differs") as error:
+    with pytest.raises(tc.InputError, match=f"belongs to another run: {says}") as error:
         tc.solve(**{**run, **changed})
     assert "\n" not in str(error.value)
 
@@ -125,3 +128,45 @@ def test_several_methods_at_once(tmp_path):
     first = tc.solve(problem(), methods, steps=300, seeds=2, checkpoint=tmp_path)
     again = tc.solve(problem(), methods, steps=300, seeds=2, checkpoint=tmp_path)
     assert all(again[label].history.equals(first[label].history) for label in methods)
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory):
+    """The folder of a run of two methods that Ctrl-C stopped at step 100 of 300, as ``twoclock run`` keeps one."""
+    folder = tmp_path_factory.mktemp("stopped")
+    methods = {"first": tc.Fast(), "second": tc.Fast(alpha="1/(k+20)")}
+
+    def stop(tick):
+        if tick.step >= 100:
+            signal.raise_signal(signal.SIGINT)
+
+    with jax.enable_x64(True), pytest.raises(KeyboardInterrupt):
+        tc.solve(
+            problem(), methods, steps=300, seeds=2, marks=[0, 10, 100], checkpoint=folder / "checkpoint", progress=stop
+        )
+    return folder
+
+
+def test_status_of_an_interrupted_run(stopped, capsys):
+    assert cli.main(["status", str(stopped)]) == 0
+    said = capsys.readouterr().out
+    assert said.count("100 of 300 (33%)") == 2
+    assert "second" in said
+    assert "nobody is working on it" in said
+    with record.lock(stopped / "checkpoint"):
+        cli.main(["status", str(stopped)])
+    assert "it is going on" in capsys.readouterr().out
+
+
+def test_plot_of_an_interrupted_run(stopped, capsys):
+    """What is drawn are the marks so far, to the numbers of the finished run."""
+    assert cli.main(["plot", str(stopped)]) == 0
+    said = capsys.readouterr().out
+    assert "interrupted at step 100 of 300" in said
+    assert (stopped / "error.png").stat().st_size > 5_000
+    seen = so_far(stopped)["second"]
+    whole = tc.solve(problem(), tc.Fast(alpha="1/(k+20)"), steps=100, seeds=2, marks=[0, 10, 100])
+    np.testing.assert_allclose(seen.history["error"], whole.history["error"], rtol=1e-12)
+    assert seen.summary("error")["seeds"].tolist() == [2, 2, 2]
+    with pytest.raises(tc.InputError, match="has no state to go on from"):
+        tc.solve(problem(), tc.Fast(), steps=300, seeds=2, start=seen)

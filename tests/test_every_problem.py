@@ -42,11 +42,13 @@ def same(a, b):
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_a_problem_goes_everywhere(name, tmp_path):
     problem = PROBLEMS[name](**SMALL.get(name, {}))
+    assert len(repr(problem)) < 400
     results = tc.solve(problem, SETTINGS, **RUN)
     result = results[FIRST]
     assert not result.diverged.any()
 
     again = tc.load(result.save(tmp_path / "record"))
+    assert again == result
     same((again.theta, again.omega), (result.theta, result.omega))
     pd.testing.assert_frame_equal(again.history, result.history)
 

@@ -1,6 +1,7 @@
 """The examples do what they say."""
 
 import importlib.util
+import struct
 from pathlib import Path
 
 import jax
@@ -21,6 +22,28 @@ def _as_a_user():
     """Outside the harsh room: JAX as it comes."""
     with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         yield
+
+
+def test_tensorboard_logger(tmp_path):
+    """What TensorBoard reads back is the mean of the history, at every mark."""
+    results = load("tensorboard_logger").main(steps=100, seeds=2, out=tmp_path)
+    logged = {(name, step): value for name, step, value in scalars(tmp_path)}
+    for label, result in results.items():
+        for step, mean in result.history.groupby("step")["error"].mean().items():
+            assert logged[f"{label}/error", step] == pytest.approx(mean, rel=1e-6)
+
+
+def scalars(folder):
+    """Name, step and value of all that an event file holds, in TensorFlow's framing of records."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    (file,) = folder.glob("events.out.tfevents.*")
+    content, at = file.read_bytes(), 0
+    while at < len(content):
+        (length,) = struct.unpack_from("<Q", content, at)
+        event = Event.FromString(content[at + 12 : at + 12 + length])
+        yield from ((value.tag, event.step, value.simple_value) for value in event.summary.value)
+        at += 16 + length
 
 
 def test_own_loop_gymnasium():

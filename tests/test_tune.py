@@ -72,6 +72,8 @@ def test_sensitivity_moves_one_setting_at_a_time(found):
 def test_repr_and_picture(found):
     assert repr(found).startswith(f"Tuned(alpha.c={found.settings['alpha.c']:g}; error ")
     assert "\n" not in repr(found)
+    assert len(repr(found)) < 400
+    assert found._repr_html_().count("<tr>") == 1 + 8
     assert found.plot().axes[0].get_xlabel() == "alpha.c"
 
 
@@ -271,6 +273,7 @@ def test_several_methods_have_equal_budgets_and_meet_on_fresh_seeds(found):
     ends = [fresh[label].history["error"].mean() for label in both.ranking["label"]]
     np.testing.assert_allclose(both.ranking["score"], ends, rtol=1e-9)
     assert both.ranking["ratio"].iloc[1] == pytest.approx(ends[1] / ends[0])
+    assert both._repr_html_().count("<tr>") == 1 + len(both)
     lines = repr(both).splitlines()
     assert lines[1].startswith("  1. fast: ")
     assert "alpha.c at the upper edge of its box" in lines[2]

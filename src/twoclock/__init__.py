@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from twoclock import methods, models, problems, theory
 from twoclock import sampling as samplers
 from twoclock.core import InputError
+from twoclock.engine.drive import Tick
 from twoclock.methods import Fast, PlugIn, Polyak, Standard
 from twoclock.paths import grid
 from twoclock.result import Result, load
@@ -31,6 +32,7 @@ __all__ = [
     "Result",
     "Standard",
     "Sweep",
+    "Tick",
     "__version__",
     "certify",
     "grid",
@@ -55,3 +57,7 @@ def __getattr__(name: str) -> Any:
 
         return importlib.import_module("twoclock.plot")
     raise AttributeError(f"module 'twoclock' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import warnings
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, dataclass_transform, runtime_checkable
 
 import jax
@@ -171,6 +172,7 @@ def pytree(cls: type[C]) -> type[C]:
     return new
 
 
+_FEW, _LONGEST = 6, 60
 _LETTERS = {"alpha": "α", "beta": "β", "lam": "λ", "lam_g": "λ_g"}
 
 
@@ -192,16 +194,22 @@ def brief(value: Any) -> str:
         return f"{value.item():g}" if concrete else f"{value.dtype}{list(value.shape)}"
     if isinstance(value, float):
         return f"{value:g}"
+    if isinstance(value, str):
+        return repr(value) if len(value) <= _LONGEST else repr(value[:_LONGEST] + "…")
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}: {brief(item)}" for key, item in value.items()) + "}"
+        return "{" + _few([f"{key!s:.40}: {brief(item)}" for key, item in islice(value.items(), _FEW + 1)]) + "}"
     if hasattr(value, "init") and hasattr(value, "update"):  # an optax transformation, named by what made it
         return getattr(value.init, "__qualname__", type(value).__name__).split(".")[0]
     if isinstance(value, (tuple, list)):
-        return f"({', '.join(map(brief, value))})"
-    if dataclasses.is_dataclass(value):
-        return str(value)
+        return f"({_few([brief(item) for item in value[: _FEW + 1]])})"
+    if dataclasses.is_dataclass(value):  # methods and schedules are what matters; of the rest the name
+        return str(value) if hasattr(value, "step") or callable(value) else f"{type(value).__name__}(…)"
     value = getattr(value, "func", value)  # of a partial
-    return getattr(value, "__qualname__", None) or repr(value)
+    return getattr(value, "__qualname__", None) or f"{value!r:.{_LONGEST}}"
+
+
+def _few(shown: list[str]) -> str:
+    return ", ".join(shown[:_FEW] + ["…"] * (len(shown) > _FEW))
 
 
 def renamed(**new_names: str) -> Callable[[type[C]], type[C]]:

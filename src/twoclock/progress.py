@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from twoclock.engine.drive import Tick
 
 
 @contextmanager
-def watch(progress: bool | Callable[[Tick], None], steps: int, lanes: int) -> Iterator[Callable[[Tick], None]]:
+def watch(
+    progress: bool | Callable[[Tick], None], steps: int, lanes: int, labels: Sequence[str] = ("",)
+) -> Iterator[Callable[[Tick], None]]:
     """What to call with each tick: nothing, the user's own function, or a bar on the terminal."""
     if callable(progress):
-        yield progress
+        yield lambda tick: progress(replace(tick, labels=tuple(labels)))
     elif not progress:
         yield lambda tick: None
     else:

@@ -2,24 +2,60 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+import jax
 import numpy as np
 
-from twoclock import record, stats
-from twoclock.core import InputError, PyTree
-from twoclock.engine.rows import preferred_metric
+from twoclock import record, shown, stats
+from twoclock.core import Given, InputError, Problem, PyTree
+from twoclock.engine import keys, rows
+from twoclock.engine.drive import thawed
+from twoclock.record import layout
+from twoclock.record.identity import Json
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+# Of a specification: where and how it was made, and no part of what.
+_PROVENANCE = ("versions", "device", "wall_seconds", "command", "identity", "engine", "engine_reason")
 
-@dataclass(frozen=True)
+
+class End:
+    """Where a run stopped, so that ``solve(…, start=result)`` can go on.
+
+    Args:
+        carry: the leaves of what its lanes carry, each with a leading seed axis.
+        identity: of the run, or what makes it: it is traced when it is first asked for.
+    """
+
+    def __init__(
+        self, carry: tuple[np.ndarray, ...], identity: Mapping[str, Json] | Callable[[], Mapping[str, Json]]
+    ) -> None:
+        self.carry = carry
+        self._identity = identity
+
+    def identity(self) -> Mapping[str, Json]:
+        if not isinstance(self._identity, Mapping):
+            self._identity = self._identity()
+        return self._identity
+
+    def __reduce__(self) -> tuple[type[End], tuple[Any, ...]]:
+        return End, (self.carry, self.identity())
+
+
+@dataclass(frozen=True, eq=False)
 class Result:
     """The solution for every seed, and how it got there.
+
+    Two results are equal if the same was run, by its description, and every number is the same; when and where it ran
+    plays no part.
 
     Attributes:
         theta: the final estimates of θ, NumPy arrays with a leading seed axis.
@@ -28,6 +64,7 @@ class Result:
         diverged: for each seed, whether it left the finite numbers (or the bound).
         last_step: for each seed, the step of its last finite state; the whole run where it did not diverge.
         spec: what was run: problem, method, steps, seeds, marks, precision, versions, wall time.
+        end: where it stopped, for ``solve(…, start=result)``; None where that was not kept.
     """
 
     theta: PyTree
@@ -36,6 +73,7 @@ class Result:
     diverged: np.ndarray
     last_step: np.ndarray
     spec: dict[str, Any]
+    end: End | None = field(default=None, repr=False)
 
     @property
     def metrics(self) -> list[str]:
@@ -47,33 +85,116 @@ class Result:
         ended = dict(zip(self.spec["seeds"], self.last_step.tolist(), strict=True))
         return stats.summarise(self.history, metric, ended, confidence)
 
-    def plot(self, metric: str | None = None, statistic: str = "mean") -> Figure:
-        """A log-log figure of the metric against steps, with its band and the number of diverged seeds.
+    def plot(
+        self,
+        metric: str | None = None,
+        statistic: str = "mean",
+        *,
+        ax: Axes | None = None,
+        scale: Given[Literal["log", "linear"]] = "log",
+        size: Given[tuple[float, float]] = (6.4, 4.6),
+    ) -> Figure:
+        """The metric against steps, with its band and the number of diverged seeds; options as for ``plot.compare``.
 
         Without a metric it draws the error, or another measure of progress, or the first that was recorded.
         """
         from twoclock import plot
 
-        chosen = preferred_metric(self.metrics) if metric is None else metric
+        chosen = rows.preferred_metric(self.metrics) if metric is None else metric
         if chosen is None:
             raise InputError("`metric`: this run recorded none, so there is nothing to draw; give it a `measure`")
-        return plot.compare({self.spec["method"]["name"]: self}, chosen, statistic)
+        return plot.compare({self.spec["method"]["name"]: self}, chosen, statistic, ax=ax, scale=scale, size=size)
 
     def save(self, path: str | Path) -> Path:
         """Write ``spec.json``, ``history.parquet`` and ``arrays.npz`` to a folder."""
         trees = {"theta": self.theta, "omega": self.omega, "diverged": self.diverged, "last_step": self.last_step}
-        return record.save(path, self.spec, self.history, trees)
+        spec = self.spec
+        if self.end is not None:
+            trees["carry"] = self.end.carry
+            spec = {**spec, "ended": None if "identity" in spec else self.end.identity()}
+        return record.save(path, spec, self.history, trees)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Result):
+            return NotImplemented
+        return _said(self.spec) == _said(other.spec) and _same_numbers(self, other)
+
+    def __hash__(self) -> int:
+        return hash(_said(self.spec))
 
     def __repr__(self) -> str:
+        return f"Result({self._words()}; metrics: {shown.listed(self.metrics)})"
+
+    def _words(self) -> str:
         run = self.spec
         return (
-            f"Result({run['problem']['name']}, {run['method']['name']}, {run['steps']:,} steps, "
-            f"{len(run['seeds'])} seeds, {int(self.diverged.sum())} diverged; metrics: {', '.join(self.metrics)})"
+            f"{run['problem']['name']}, {run['method']['name']}, {run['steps']:,} steps, "
+            f"{len(run['seeds'])} seeds, {int(self.diverged.sum())} diverged"
         )
 
+    def _repr_html_(self) -> str:
+        last = {metric: self.summary(metric).iloc[-1] for metric in self.metrics}
+        cells = [
+            (metric, f"{row['mean']:.4g}", f"{row['low']:.3g} … {row['high']:.3g}", f"{row['median']:.4g}")
+            for metric, row in last.items()
+        ]
+        columns = ("metric at the last step", "mean over seeds", "95 % interval", "median")
+        return shown.table(f"Result: {self._words()}", columns, cells)
 
-def load(path: str | Path) -> Result:
-    """The result that ``result.save(path)`` wrote. Dicts, lists and tuples come back as they were; other nodes of a
-    pytree (a network's modules) come back as dicts of their fields."""
+
+def load(path: str | Path, like: object = None) -> Result:
+    """The result that ``result.save(path)`` wrote.
+
+    Dicts, lists and tuples come back as they were; other nodes of a pytree, such as a network's modules, come back as
+    dicts of their fields, or as they were with ``like``.
+
+    Args:
+        path: the folder.
+        like: what θ looked like at the start (an Equinox module, say, whose functions are then taken from it), or the
+            problem, for θ and ω both.
+    """
     spec, history, trees = record.load(path)
-    return Result(trees["theta"], trees["omega"], history, trees["diverged"], trees["last_step"], spec)
+    ended = spec.pop("ended", None)
+    end = End(tuple(trees["carry"]), ended or spec["identity"]) if "carry" in trees else None
+    theta, omega = trees["theta"], trees["omega"]
+    if isinstance(like, Problem):
+        of_theta, of_omega, _ = jax.eval_shape(like.init, keys.start_key(0))
+        omega = layout.shaped_like("omega", omega, of_omega, len(spec["seeds"]))
+        like = of_theta
+    if like is not None:
+        theta = layout.shaped_like("theta", theta, like, len(spec["seeds"]))
+    return Result(theta, omega, history, trees["diverged"], trees["last_step"], spec, end)
+
+
+def so_far(path: str | Path) -> dict[str, Result]:
+    """What an interrupted run has recorded up to its checkpoint in a folder, by label, without iterates; or nothing."""
+    import pandas as pd
+
+    found: dict[str, Result] = {}
+    for kept in record.interrupted(path):
+        leaves, seen = thawed(kept.tree)
+        known: dict[str, Any] = dict(kept.identity)
+        marks, seen = known["marks"][: len(seen)], seen or [{}]
+        for i, (label, method) in enumerate(dict(kept.what["method"]).items()):  # type: ignore[call-overload]
+            alive, last = (leaf[i] for leaf in leaves[-2:])
+            history = pd.DataFrame(rows.columns(seen, i, known["seeds"], marks))
+            spec = {
+                "problem": kept.what["problem"], "method": method, "steps": kept.step, "of": known["steps"],
+                "seeds": known["seeds"], "marks": marks, "precision": known["precision"], "bound": known["bound"],
+            }  # fmt: skip
+            found[label] = Result(None, None, history, ~alive, np.asarray(last, int), spec)
+    return found
+
+
+def _said(spec: Mapping[str, Any]) -> str:
+    """What was run, as JSON writes it: a result and the same one from disk agree."""
+    return json.dumps({name: value for name, value in spec.items() if name not in _PROVENANCE}, sort_keys=True)
+
+
+def _same_numbers(one: Result, other: Result) -> bool:
+    mine, theirs = ((r.theta, r.omega, r.diverged, r.last_step) for r in (one, other))
+    alike = jax.tree.structure(mine) == jax.tree.structure(theirs)  # type: ignore[operator]
+    if not (alike and one.history.equals(other.history)):
+        return False
+    pairs = zip(jax.tree.leaves(mine), jax.tree.leaves(theirs), strict=True)
+    return all(np.asarray(a).dtype == np.asarray(b).dtype and np.array_equal(a, b) for a, b in pairs)

@@ -13,17 +13,18 @@ import numpy as np
 
 from twoclock import inputs
 from twoclock.core import InputError, Method, ProblemSource
-from twoclock.engine import choice, fit, rows
+from twoclock.engine import choice, fit, rows, xla
 from twoclock.engine.drive import Tick, Walked, drive
 from twoclock.engine.footprint import check_memory
 from twoclock.engine.instances import Instances, instances
 from twoclock.engine.interrupt import deferred_interrupt
 from twoclock.engine.lanes import Lanes, by_program
+from twoclock.going_on import Start, begin
 from twoclock.progress import watch
 from twoclock.record import Checkpoints, absolute
 from twoclock.record.describe import Provenance, describe
 from twoclock.record.identity import Precision, RunSpec, identify, together
-from twoclock.result import Result
+from twoclock.result import End, Result
 
 Progress = bool | Callable[[Tick], None]
 EngineName = Literal["auto", "c", "cuda", "xla"]
@@ -44,6 +45,7 @@ def solve(
     block: int | None = None,
     checkpoint_every: float = 10.0,
     engine: EngineName = "auto",
+    start: Result | None = None,
 ) -> Result: ...
 @overload
 def solve(
@@ -60,6 +62,7 @@ def solve(
     block: int | None = None,
     checkpoint_every: float = 10.0,
     engine: EngineName = "auto",
+    start: Mapping[str, Result] | None = None,
 ) -> dict[str, Result]: ...
 def solve(
     problem: object,
@@ -75,6 +78,7 @@ def solve(
     block: int | None = None,
     checkpoint_every: float = 10.0,
     engine: object = "auto",
+    start: object = None,
 ) -> Result | dict[str, Result]:
     """Run a method on a problem for many seeds at once.
 
@@ -95,6 +99,9 @@ def solve(
             compiler or for an NVIDIA GPU, and are several times faster. "auto" takes what is likely done first, or what
             the variable TWOCLOCK_ENGINE says. What an engine cannot take goes to XLA; ``spec["engine"]`` tells which
             one ran and ``spec["engine_reason"]`` why it was not another.
+        start: a result of the same call with fewer steps (for several methods the mapping of them), to go on from: the
+            bits are those of one long run, ``steps`` is the new total, and the history begins with that of the result.
+            It goes on with the engine that it ran on; another, if you name one, agrees up to rounding.
 
     >>> import twoclock as tc
     >>> result = tc.solve(tc.problems.quadratic(dim=3), tc.Fast(), steps=1000, seeds=5)
@@ -110,6 +117,9 @@ def solve(
     labelled = {label: inputs.check_method(entry) for label, entry in given.items()}
     if not labelled:
         raise InputError("`method` must name at least one method, got an empty mapping")
+    origin: Start | None = None
+    if start is not None:
+        origin, spec = begin({"": start} if one else start, source, labelled, spec, marks)
     folder = None if checkpoint is None else absolute(checkpoint)
     results: dict[str, Result] = {}
     with jax.enable_x64(spec.x64), deferred_interrupt() as interrupted:
@@ -123,23 +133,27 @@ def solve(
             began = time.perf_counter()
             with (
                 _keeper(home, source, alike, spec) as keeper,
-                watch(progress, spec.steps, len(spec.seeds) * len(alike)) as look,
+                watch(progress, spec.steps, len(spec.seeds) * len(alike), labels) as look,
             ):
                 walked = drive(
                     lanes,
                     spec.marks,
-                    engine=walker,
+                    origin.carry(labels, xla.start(lanes)) if origin else None,
+                    origin.step if origin else 0,
+                    rows=origin.rows(labels) if origin else (),
+                    engine=origin.engine(labels[0]) if origin and engine == "auto" else walker,
                     block=block,
                     look=look,
                     keeper=keeper,
                     keep_every=checkpoint_every,
                     interrupted=interrupted,
                 )
-            made = Provenance.here(time.perf_counter() - began)
+            took = time.perf_counter() - began + (origin.seconds(labels[0]) if origin else 0.0)
+            made = Provenance.here(took)
             for i, (label, of_label) in enumerate(alike.items()):
                 what = {"problem": describe(problem), "method": describe(of_label)}
                 record = {**what, **spec.as_dict(), **_engine(walked), **made.as_dict()}
-                results[label] = _result(of_label, i, walked, spec, record)
+                results[label] = _result(source, of_label, i, walked, spec, record)
     return results[""] if one else {label: results[label] for label in labelled}
 
 
@@ -153,7 +167,8 @@ def _keeper(
 ) -> AbstractContextManager[Checkpoints | None]:
     if folder is None:
         return nullcontext()
-    return closing(Checkpoints(folder, together(identify(problem, methods, spec))))
+    what = {"problem": describe(problem), "method": {label: describe(method) for label, method in methods.items()}}
+    return closing(Checkpoints(folder, together(identify(problem, methods, spec)), what))
 
 
 def _engine(walked: Walked) -> dict[str, object]:
@@ -161,10 +176,13 @@ def _engine(walked: Walked) -> dict[str, object]:
     return {"engine": walked.engine, **reason}
 
 
-def _result(method: Method, i: int, walked: Walked, spec: RunSpec, record: dict[str, object]) -> Result:
+def _result(
+    problem: ProblemSource, method: Method, i: int, walked: Walked, spec: RunSpec, record: dict[str, object]
+) -> Result:
     import pandas as pd
 
     carry = jax.tree.map(lambda leaf: leaf[i], walked.carry)
     theta, omega = jax.tree.map(np.asarray, jax.vmap(method.estimate)(carry.state))
     history = pd.DataFrame(rows.columns(walked.rows, i, spec.seeds, spec.marks))
-    return Result(theta, omega, history, ~np.asarray(carry.alive), np.asarray(carry.last, int), record)
+    end = End(tuple(jax.tree.leaves(carry)), lambda: identify(problem, {"": method}, spec)[""].kept())
+    return Result(theta, omega, history, ~np.asarray(carry.alive), np.asarray(carry.last, int), record, end)

@@ -52,8 +52,10 @@ def main_metric(result: Result | Sweep) -> str:
     return metric
 
 
-def draw_comparison(results: dict[str, Result], folder: Path, metric: str, statistic: str) -> list[Path]:
+def draw_comparison(
+    results: dict[str, Result], folder: Path, metric: str, statistic: str, title: str | None = None
+) -> list[Path]:
     from twoclock import plot as drawing
 
-    fig = drawing.compare(results, metric, statistic)
+    fig = drawing.compare(results, metric, statistic, title)
     return [record.put(folder / f"{metric}.{kind}", content) for kind, content in drawing.render(fig).items()]

@@ -23,11 +23,17 @@ from twoclock.engine.rows import Row
 from twoclock.engine.step import Carry
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Tick:
-    """A place where the run may be looked at: a mark has a row of metrics, each methods × seeds; a pause has none.
+    """A place where the run may be looked at: a mark or, between marks, a pause.
 
-    ``engine`` says which walks, and why it is not another.
+    Attributes:
+        step: the steps taken so far.
+        row: at a mark its metrics, each methods × seeds; None at a pause.
+        diverged: how many lanes have diverged.
+        carry: makes the carry of all lanes.
+        labels: of the methods; "" for one that has none.
+        engine: which walks, and why it is not another.
     """
 
     step: int
@@ -35,6 +41,20 @@ class Tick:
     diverged: int
     carry: Callable[[], Carry]
     engine: str = "xla"
+    labels: tuple[str, ...] = ("",)
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The mean over seeds of each metric, as "metric" or "label/metric", ready for a logger; empty at a pause."""
+        return {
+            f"{label}/{name}" if label else name: float(np.mean(values[i]))
+            for i, label in enumerate(self.labels)
+            for name, values in (self.row or {}).items()
+        }
+
+    def __repr__(self) -> str:
+        means = "".join(f", {name} {value:.4g}" for name, value in self.metrics.items())
+        return f"Tick(step {self.step:,}{means}, {self.diverged} diverged)"
 
 
 @dataclass(frozen=True)
@@ -70,6 +90,7 @@ def drive(
     carry: Carry | None = None,
     step: int = 0,
     *,
+    rows: Sequence[Row] = (),
     engine: str | Engine = "auto",
     block: int | None = None,
     look: Callable[[Tick], None] = lambda tick: None,
@@ -84,6 +105,7 @@ def drive(
         marks: increasing step numbers at which to record; the last one ends the run.
         carry: where to go on from; None for the start.
         step: the step that the carry is at; earlier marks are passed over.
+        rows: those of the marks before ``step``, from the walk that led there.
         engine: by name, or itself; see ``choice``. A checkpoint is gone on from with the engine that it was made with.
         block: draw the noise of at most so many steps at once, on XLA.
         look: called with every tick: at each mark, and about four times a second between.
@@ -91,7 +113,7 @@ def drive(
         interrupted: asked at every tick; once it says yes, a checkpoint is kept and ``Interrupted`` raised.
     """
     with purity.callbacks(work):
-        rows: list[Row] = []
+        rows = list(rows)
         if carry is None:
             carry = xla.start(work)
             fit.check_start(carry.state.theta, carry.state.omega)
@@ -195,7 +217,13 @@ def _engine_of(tree: dict[str, PyTree]) -> str:
 
 
 def _thaw(tree: dict[str, PyTree], like: Carry) -> tuple[Carry, list[Row]]:
-    carry = jax.tree.unflatten(jax.tree.structure(like), [tree["carry"][name] for name in sorted(tree["carry"])])
+    leaves, rows = thawed(tree)
+    return jax.tree.unflatten(jax.tree.structure(like), leaves), rows
+
+
+def thawed(tree: dict[str, PyTree]) -> tuple[list[np.ndarray], list[Row]]:
+    """The leaves of a kept carry, its ``alive`` and ``last`` at the end, and the rows of the marks so far."""
     metrics = tree.get("rows", {})
     count = len(next(iter(metrics.values()), ()))
-    return carry, [{name: values[i] for name, values in metrics.items()} for i in range(count)]
+    rows = [{name: values[i] for name, values in metrics.items()} for i in range(count)]
+    return [tree["carry"][name] for name in sorted(tree["carry"])], rows

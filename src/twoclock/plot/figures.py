@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import io
+import os
+import sys
+import tempfile
 import warnings
+import webbrowser
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +20,8 @@ from matplotlib.figure import Figure
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C8C8C")
 MARKERS = "osD^vPX*"
 
+_NO_GLYPH = "Glyph .* missing"
+
 LABELS = {
     "error": "‖θ − θ*‖²",
     "gap": "|h(θ) − h*|",
@@ -25,9 +32,40 @@ LABELS = {
 }
 
 
+class ShownFigure(Figure):
+    """A matplotlib figure that needs no pyplot to be seen: a notebook shows it as a cell's last line."""
+
+    def _repr_png_(self) -> bytes:
+        buffer = io.BytesIO()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=_NO_GLYPH)
+            self.savefig(buffer, format="png")
+        return buffer.getvalue()
+
+    def show(self, warn: bool = True) -> None:
+        """In a notebook the figure; elsewhere it goes to a file, which is named, and opened where there is a screen."""
+        if "IPython" in sys.modules and _in_notebook():
+            from IPython.display import display
+
+            display(self)
+            return
+        handle, name = tempfile.mkstemp(prefix="twoclock-", suffix=".png")
+        with os.fdopen(handle, "wb") as file:
+            file.write(self._repr_png_())
+        sys.stdout.write(f"figure saved to {name}\n")
+        if os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY") or sys.platform in ("darwin", "win32"):
+            webbrowser.open(Path(name).as_uri())
+
+
+def _in_notebook() -> bool:
+    from IPython import get_ipython
+
+    return hasattr(get_ipython(), "kernel")
+
+
 def figure(rows: int = 1, cols: int = 1, width: float = 5.2, height: float = 3.8) -> tuple[Figure, np.ndarray]:
     """A figure and its axes, rows × cols; width and height are those of one panel, in inches."""
-    fig = Figure(figsize=(width * cols, height * rows), layout="constrained", dpi=150)
+    fig = ShownFigure(figsize=(width * cols, height * rows), layout="constrained", dpi=150)
     FigureCanvasAgg(fig)
     axes = fig.subplots(rows, cols, squeeze=False)
     for ax in axes.flat:
@@ -59,7 +97,7 @@ def stamp(fig: Figure, text: str) -> None:
 def render(fig: Figure) -> dict[str, bytes]:
     """The figure as PNG and as SVG. The SVG has no date and no random names: the same figure is the same file."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing")  # a label in a script that the font has not
+        warnings.filterwarnings("ignore", message=_NO_GLYPH)  # a label in a script that the font has not
         return _rendered(fig)
 
 

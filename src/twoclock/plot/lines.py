@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from twoclock.core import InputError
+from twoclock.core import Given, InputError
 from twoclock.inputs import shown
 from twoclock.plot.figures import COLOURS, LABELS, MARKERS, caption, figure, plain
 from twoclock.plot.records import Summarised
@@ -77,18 +78,55 @@ def slope(ax: Axes, exponent: float, anchor: tuple[float, float], label: str) ->
 
 
 def compare(
-    results: Mapping[str, Summarised], metric: str, statistic: str = "mean", title: str | None = None
+    results: Mapping[str, Summarised],
+    metric: str,
+    statistic: str = "mean",
+    title: str | None = None,
+    *,
+    ax: Axes | None = None,
+    scale: Given[Literal["log", "linear"]] = "log",
+    size: Given[tuple[float, float]] = (6.4, 4.6),
 ) -> Figure:
-    """One panel with a line for each result, its settings underneath."""
+    """One panel with a line for each result, its settings underneath.
+
+    Args:
+        results: what to compare, by label.
+        metric: which of the recorded metrics.
+        statistic: "mean", "median" or "iqm", over seeds.
+        title: above the panel; the problem's name if None.
+        ax: an axes to draw in, in place of a new figure; its own figure comes back, and gets no caption.
+        scale: "log", or "linear" for plain axes.
+        size: width and height of a new figure, in inches.
+    """
     if not results:
         raise InputError("`results` must hold at least one result")
-    fig, axes = figure(width=6.4, height=4.6)
-    curves(axes[0, 0], results, metric, statistic)
+    if scale not in ("log", "linear"):
+        raise InputError(f"`scale` must be 'log' or 'linear', got {scale!r}")
+    panel = figure(width=_length(size, 0), height=_length(size, 1))[1][0, 0] if ax is None else ax
+    fig = panel.get_figure(root=True)
+    if fig is None:
+        raise InputError("`ax` must belong to a figure; make it with `fig.subplots()`")
+    curves(panel, results, metric, statistic)
+    if scale == "linear":
+        panel.set(xscale="linear", yscale="linear")
     one = next(iter(results.values())).spec
-    axes[0, 0].set_title(plain(title or one["problem"]["name"]), fontsize="medium")
-    band = "; band: 95 % bootstrap interval of the mean" if statistic == "mean" and len(one["seeds"]) > 1 else ""
-    caption(
-        fig,
-        f"{_STATISTICS[statistic]} over {len(one['seeds'])} seeds, {one['steps']:,} steps, {one['precision']}{band}",
-    )
+    panel.set_title(plain(title or one["problem"]["name"]), fontsize="medium")
+    if ax is None:
+        seeds = len(one["seeds"])
+        band = "; band: 95 % bootstrap interval of the mean" if statistic == "mean" and seeds > 1 else ""
+        how = f"{_STATISTICS[statistic]} over {seeds} seeds, {one['steps']:,} steps, {one['precision']}{band}"
+        caption(fig, how)
     return fig
+
+
+def _length(size: Given[tuple[float, float]], i: int) -> float:
+    """Width or height, if it is one."""
+    try:
+        sides = tuple(float(side) for side in size)
+    except (TypeError, ValueError):
+        sides = ()
+    if len(sides) != 2 or not all(0 < side <= 100 for side in sides):
+        raise InputError(
+            f"`size` must be a width and a height in inches, up to 100, such as (6.4, 4.6), got {size!r:.60}"
+        )
+    return sides[i]

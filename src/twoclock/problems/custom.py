@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from twoclock.core import Given, Key, Operator, PyTree, Scalar, pytree, static
 from twoclock.inputs import function, start_of
+from twoclock.problems.modules import is_module, joining, numbers
 
 __all__ = ["custom"]
 
@@ -55,8 +56,9 @@ def custom(
         F: ``F(theta, omega, x)``, of the structure of theta.
         G: ``G(theta, omega, x)``, of the structure of omega.
         noise: ``noise(key) -> u``, the randomness of one step.
-        theta: the start of the slow variable, any pytree of floats.
-        omega: the start of the fast variable, any pytree of floats.
+        theta: the start of the slow variable, any pytree of floats; of a network (an Equinox module) with functions in
+            it the arrays are learned, and F, G, draw and measure see the whole.
+        omega: the start of the fast variable, likewise.
         draw: ``draw(u, theta, env) -> (x, env)`` makes the sample; without it x is u itself.
         env: the start of the environment that ``draw`` carries along (the state of a Markov chain, say).
         measure: ``measure(theta, omega) -> {name: scalar}``, recorded at the marks.
@@ -83,6 +85,35 @@ def custom(
         function("custom(draw=…)", draw, "u", "theta", "env")
     if measure is not None:
         function("custom(measure=…)", measure, "theta", "omega")
+    if is_module(theta) or is_module(omega):
+        return _of_modules(F, G, noise, theta, omega, draw, env, measure)
     start_of("theta", theta)
     start_of("omega", omega, may_be_empty=True)
     return Custom(theta, omega, env, F, G, noise, draw, measure)
+
+
+def _of_modules(
+    F: Operator,
+    G: Operator,
+    noise: Callable[[Key], PyTree],
+    theta: PyTree,
+    omega: PyTree,
+    draw: Draw | None,
+    env: PyTree,
+    measure: Measure | None,
+) -> Custom:
+    """The problem in the numbers of θ and ω alone."""
+    slow, fast = (joining(tree) if is_module(tree) else (lambda tree: tree) for tree in (theta, omega))
+    theta, omega = (numbers(tree) if is_module(tree) else tree for tree in (theta, omega))
+    start_of("theta", theta)
+    start_of("omega", omega, may_be_empty=True)
+    return Custom(
+        theta,
+        omega,
+        env,
+        lambda theta, omega, x: numbers(F(slow(theta), fast(omega), x)),
+        lambda theta, omega, x: numbers(G(slow(theta), fast(omega), x)),
+        noise,
+        None if draw is None else lambda u, theta, env: draw(u, slow(theta), env),
+        None if measure is None else lambda theta, omega: measure(slow(theta), fast(omega)),
+    )

@@ -1,6 +1,6 @@
 """Everything on disk: results that people can open, checkpoints that a run can go on from, the data set of a sweep."""
 
-from twoclock.record.checkpoints import Checkpoints, StaleCheckpoint
+from twoclock.record.checkpoints import Checkpoint, Checkpoints, StaleCheckpoint, interrupted
 from twoclock.record.digests import Damaged
 from twoclock.record.files import (
     absolute,
@@ -14,16 +14,19 @@ from twoclock.record.files import (
     unused,
     writable,
 )
-from twoclock.record.locks import Taken, lock
+from twoclock.record.locks import Taken, is_held, lock
 from twoclock.record.results import is_complete, load, results_below, save, spec
 
 __all__ = [
+    "Checkpoint",
     "Checkpoints",
     "Damaged",
     "StaleCheckpoint",
     "Taken",
     "absolute",
+    "interrupted",
     "is_complete",
+    "is_held",
     "load",
     "lock",
     "note",

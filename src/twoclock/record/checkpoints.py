@@ -3,22 +3,42 @@
 from __future__ import annotations
 
 import io
+import json
+from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from twoclock.core import InputError, PyTree
-from twoclock.record import layout, locks
-from twoclock.record.digests import Damaged, read_folder, write_spec
+from twoclock.record import differences, layout, locks
+from twoclock.record.digests import SPEC, Damaged, read_folder, write_spec
 from twoclock.record.files import absolute, clean, remove
 from twoclock.record.folders import whole_folder
-from twoclock.record.identity import Identity
+from twoclock.record.identity import Identity, Json
 
 
 class StaleCheckpoint(InputError):
     """A checkpoint that this run cannot go on from."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One state of a run.
+
+    Attributes:
+        step: the step that it is at.
+        identity: of the run, as it was kept.
+        what: what is run, for people: ``problem``, and ``method`` with a description for each label.
+        tree: the named arrays.
+    """
+
+    step: int
+    identity: Mapping[str, Json]
+    what: Mapping[str, Json]
+    tree: dict[str, PyTree]
 
 
 class Checkpoints:
@@ -27,11 +47,12 @@ class Checkpoints:
     Args:
         folder: where to keep them; this process alone writes there until ``close``.
         identity: what the run is; a checkpoint with another identity is refused, by the name of what differs.
+        what: the same for people: descriptions of ``problem`` and of ``method``, by label.
     """
 
-    def __init__(self, folder: str | Path, identity: Identity) -> None:
+    def __init__(self, folder: str | Path, identity: Identity, what: Mapping[str, Json]) -> None:
         self.folder = absolute(folder)
-        self.identity = identity
+        self.identity, self.what = identity, what
         self._held = ExitStack()
         self._held.enter_context(locks.lock(self.folder))
         clean(self.folder)
@@ -42,28 +63,36 @@ class Checkpoints:
         trouble: list[str] = []
         for step in reversed(steps(self.folder)):
             try:
-                identity, tree = read(self.folder / str(step))
+                found = read(self.folder / str(step))
             except Damaged as error:
                 trouble.append(str(error))
                 continue
-            differs = self.identity.difference(identity)
-            if differs == "format":
-                raise StaleCheckpoint(
-                    f"the checkpoint in {self.folder} was written by another version of twoclock, in its format; "
-                    "remove the folder to start again"
-                )
-            if differs is not None:
-                raise StaleCheckpoint(
-                    f"the checkpoint in {self.folder} belongs to another run: its {differs} differs; "
-                    "use the same arguments or another folder"
-                )
+            self._check_same(found)
             self._good = step
-            return step, tree
+            return step, found.tree
         if trouble:
             raise StaleCheckpoint(
                 f"the checkpoint in {self.folder} cannot be used: {trouble[0]}; remove the folder to start again"
             )
         return None
+
+    def _check_same(self, found: Checkpoint) -> None:
+        differs = self.identity.difference(found.identity)
+        if differs == "format":
+            raise StaleCheckpoint(
+                f"the checkpoint in {self.folder} was written by another version of twoclock, in its format; "
+                "remove the folder to start again"
+            )
+        if differs is not None:
+            there, here = ({**of.identity, **of.what}.get(differs) for of in (found, self._here(found.step)))
+            raise StaleCheckpoint(
+                f"the checkpoint in {self.folder} belongs to another run: {differences.told(differs, there, here)}; "
+                f"{differences.remedy(differs, there)} to go on from it, or use another folder"
+            )
+
+    def _here(self, step: int) -> Checkpoint:
+        """This run as a checkpoint of it is read."""
+        return Checkpoint(step, self.identity.kept(), json.loads(json.dumps(self.what)), {})
 
     def save(self, step: int, tree: dict[str, Any]) -> None:
         """Keep this state and the one before it."""
@@ -73,7 +102,8 @@ class Checkpoints:
         with whole_folder(self.folder / str(step)) as part:
             shape = layout.encode(tree, arrays)
             np.savez(part / "arrays.npz", **arrays)  # type: ignore[arg-type]
-            write_spec(part, {"step": step, "identity": self.identity.kept(), "layout": shape})
+            here = self._here(step)
+            write_spec(part, {"step": step, "identity": here.identity, "what": here.what, "layout": shape})
         for old in steps(self.folder):
             if old not in (step, self._good):
                 remove(self.folder / str(old))
@@ -83,16 +113,35 @@ class Checkpoints:
         self._held.close()
 
 
+def interrupted(folder: str | Path) -> list[Checkpoint]:
+    """The latest sound checkpoint of each run that keeps them in a folder, or in ``checkpoint`` below it."""
+    root = absolute(folder)
+    homes = [home for home in (root, root / "checkpoint") if home.is_dir()]
+    groups = [home / str(number) for home in homes for number in steps(home)]  # of several methods: a folder each
+    inside = [group for group in groups if not (group / SPEC).exists()]
+    return [found for home in (*homes, *inside) if (found := _latest(home)) is not None]
+
+
+def _latest(home: Path) -> Checkpoint | None:
+    for step in reversed(steps(home)):
+        try:
+            return read(home / str(step))
+        except Damaged:
+            continue
+    return None
+
+
 def steps(folder: Path) -> list[int]:
     """The steps that there are checkpoints of, whole or damaged."""
     return sorted(int(path.name) for path in folder.iterdir() if path.name.isdecimal() and path.is_dir())
 
 
-def read(folder: Path) -> tuple[dict[str, Any], PyTree]:
-    """The identity and the arrays of one checkpoint."""
+def read(folder: Path) -> Checkpoint:
+    """One checkpoint."""
     spec, files = read_folder(folder)
     try:
         with np.load(io.BytesIO(files["arrays.npz"]), allow_pickle=False) as arrays:
-            return spec["identity"], layout.decode(spec["layout"], arrays)
+            tree = layout.decode(spec["layout"], arrays)
+        return Checkpoint(spec["step"], spec["identity"], spec.get("what", {}), tree)
     except (KeyError, ValueError, TypeError) as error:  # the digests fit: another program wrote it
         raise Damaged(f"{folder.name} is no checkpoint of this version ({error!s:.80})") from None

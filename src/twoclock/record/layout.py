@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import jax
 import numpy as np
 
-from twoclock.core import PyTree
+from twoclock.core import InputError, PyTree
 
 
 def encode(tree: PyTree, arrays: dict[str, np.ndarray]) -> Any:
@@ -47,3 +48,50 @@ def decode(layout: Any, arrays: Mapping[str, np.ndarray]) -> PyTree:
         return arrays[value].view(np.dtype(kind))
     items = [decode(item, arrays) for item in value]
     return tuple(items) if kind == "tuple" else items
+
+
+def shaped_like(name: str, saved: PyTree, like: PyTree, seeds: int) -> PyTree:
+    """A tree as it was before ``encode``, by the example of one without the seed axis.
+
+    Leaves of the example that are no numbers (the activation of a network) are taken from it.
+
+    Args:
+        name: of the variable, for the complaint where the example does not fit.
+        saved: what ``decode`` gave.
+        like: the example; its numbers may be arrays or just shapes.
+        seeds: the length of the leading axis of what was saved.
+    """
+    used: set[int] = set()
+
+    def fill(path: tuple[Any, ...], leaf: Any) -> Any:
+        if not (hasattr(leaf, "shape") or isinstance(leaf, (int, float))):
+            return leaf
+        where, found = name + jax.tree_util.keystr(path), _at(saved, path)
+        shape = found.shape if isinstance(found, np.ndarray) else None
+        if shape != (seeds, *np.shape(leaf)):
+            if shape is None and not hasattr(leaf, "shape"):
+                return leaf  # a plain number inside a module, which was no part of the variable
+            has = "nothing" if shape is None else f"shape {shape[1:]}"
+            raise InputError(
+                f"`like` must have the structure of {name}: `{where}` has shape {np.shape(leaf)}, saved is {has}"
+            )
+        used.add(id(found))
+        return found
+
+    whole = jax.tree_util.tree_map_with_path(fill, like)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(saved):
+        # What is static in a module was saved too, without seeds.
+        if id(leaf) not in used and leaf.dtype.kind in "fV" and leaf.shape[:1] == (seeds,):
+            raise InputError(f"`like` must have the structure of {name}: it lacks `{name}{jax.tree_util.keystr(path)}`")
+    return whole
+
+
+def _at(saved: PyTree, path: tuple[Any, ...]) -> PyTree:
+    """What was saved at a place, None if there is nothing."""
+    for key in path:
+        step: Any = next((getattr(key, part) for part in ("name", "key", "idx") if hasattr(key, part)), None)
+        try:
+            saved = saved[step] if isinstance(saved, (list, tuple)) else saved[str(step)]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return saved

@@ -67,6 +67,12 @@ def is_free(path: Path) -> bool:
         os.close(handle)
 
 
+def is_held(folder: str | Path) -> bool:
+    """Whether somebody writes to a folder, or to ``checkpoint`` and the numbered ones below it."""
+    places = (place for depth in ("", "*/", "*/*/") for place in Path(folder).glob(f"{depth}{NAME}"))
+    return any(path.is_file() and not is_free(path) for path in places)
+
+
 def _acquired(path: Path) -> int:
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)

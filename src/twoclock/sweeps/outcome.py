@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from twoclock import inputs, stats
+from twoclock import inputs, shown, stats
 from twoclock.core import InputError
+from twoclock.engine.rows import preferred_metric
 from twoclock.record.shards import Shards
 from twoclock.result import Result
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 _LABELS = ("problem", "method", "seed", "step", "diverged")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Sweep:
     """Every run of a sweep.
 
@@ -128,8 +129,22 @@ class Sweep:
         return plot.setting_map(self, metric, x, y)
 
     def __repr__(self) -> str:
+        return f"Sweep({self._words()}; metrics: {shown.listed(self.metrics)})"
+
+    def _words(self) -> str:
         known = self.spec["identity"]
         return (
-            f"Sweep({len(self.spec['problems'])} problems × {len(self.spec['methods'])} methods × "
-            f"{len(known['seeds'])} seeds, {known['steps']:,} steps; metrics: {', '.join(self.metrics)})"
+            f"{len(self.spec['problems'])} problems × {len(self.spec['methods'])} methods × "
+            f"{len(known['seeds'])} seeds, {known['steps']:,} steps"
         )
+
+    def _repr_html_(self) -> str:
+        metric = preferred_metric(self.metrics)
+        best = [] if metric is None else self.best(metric).to_dict("records")
+        rows = [
+            (str(row["problem"]), str(row["family"]), str(row["method"]), f"{row['mean']:.3g}",
+             f"{row['low']:.3g} … {row['high']:.3g}", f"{row['diverged']} of {row['seeds']}")
+            for row in best
+        ]  # fmt: skip
+        columns = ("problem", "family", "best setting", f"mean {metric or ''} at the end", "95 % interval", "diverged")
+        return shown.table(f"Sweep: {self._words()}", columns, rows)

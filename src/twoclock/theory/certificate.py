@@ -9,6 +9,7 @@ from typing import Union, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from twoclock import shown
 from twoclock.core import Given, InputError
 from twoclock.methods import Fast
 from twoclock.schedules import Power
@@ -84,7 +85,7 @@ class Start:
         return cls(*(float(v) for v in numbers))
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Certificate:
     """Step sizes for ``Fast`` with a proof that they work, and how well.
 
@@ -153,3 +154,11 @@ class Certificate:
     def __str__(self) -> str:
         a, b, c = self.alpha, self.beta, self.lam
         return f"{self.structure} ({self.proof} proof): alpha={a}, beta={b}, lam={c}; A={self.A:.3g}"
+
+    def __repr__(self) -> str:
+        kept = sum(condition.holds for condition in self.conditions)
+        return f"Certificate({self}; {kept} of {len(self.conditions)} conditions hold)"
+
+    def _repr_html_(self) -> str:
+        rows = [(c.name, f"{c.left:.4g}", f"{c.right:.4g}", "holds" if c.holds else "fails") for c in self.conditions]
+        return shown.table(f"Certificate: {self}", ("condition", "left", "right", ""), rows, "; ".join(self.notes))

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from twoclock import shown
 from twoclock.core import Given, InputError, Schedule
 from twoclock.inputs import shown
 from twoclock.methods import Fast
@@ -23,7 +24,7 @@ Side = Callable[[Array], tuple[Numbers, Numbers]]
 _POINTS = 400  # between two of these a condition is taken to change at most once
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Finding:
     """Where one inequality holds.
 
@@ -69,8 +70,11 @@ class Finding:
             return f"holds up to k = {self.leaves - 1}, fails from k = {self.leaves} on"
         return "holds for k in " + ", ".join(f"[{a}, {b}]" for a, b in self.holds)
 
+    def __repr__(self) -> str:
+        return f"Finding({self.group}: {self.name} {self!s:.200})"
 
-@dataclasses.dataclass(frozen=True)
+
+@dataclasses.dataclass(frozen=True, repr=False)
 class Report:
     """All findings on one method."""
 
@@ -96,6 +100,14 @@ class Report:
 
     def __str__(self) -> str:
         return "\n".join(f"{f.group:6} {f.name}: {f}" for f in self.findings)
+
+    def __repr__(self) -> str:
+        kept = sum(f.always for f in self.findings)
+        proofs = " and ".join(self.covered) or "neither proof"
+        return f"Report({kept} of {len(self.findings)} inequalities hold at every step; covered by {proofs})"
+
+    def _repr_html_(self) -> str:
+        return shown.table(repr(self), ("proof", "inequality", ""), [(f.group, f.name, str(f)) for f in self.findings])
 
 
 def check(

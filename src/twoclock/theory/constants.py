@@ -21,7 +21,7 @@ Numbers = dict[str, float]
 Point = tuple[Theta, Omega]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Constants(Mapping[str, float]):
     """L, μ_h, μ_G and the noise level B of a problem; ``certify(structure, **constants)`` takes them as they are.
 
@@ -53,6 +53,9 @@ class Constants(Mapping[str, float]):
     def __str__(self) -> str:
         marks = {name: f" (estimate, ±{self.spread.get(name, 0.0):.2g})" for name in _NAMES if name not in self.exact}
         return ", ".join(f"{name}={self[name]:.6g}{marks.get(name, '')}" for name in _NAMES)
+
+    def __repr__(self) -> str:
+        return f"Constants({self})"
 
 
 def constants(

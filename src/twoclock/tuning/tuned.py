@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from twoclock import shown
 from twoclock.core import Method
 from twoclock.paths import text
 from twoclock.tuning.box import Side
@@ -14,10 +15,11 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+_SHOWN = 8  # rows of a ranking in a notebook
 _SIDES = {"low": "lower", "high": "upper"}
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Tuned:
     """The best settings of a method.
 
@@ -59,8 +61,17 @@ class Tuned:
             f"of the {len(last) - 1} others in the last rung {tied} may be as good{_edge_note(self)})"
         )
 
+    def _repr_html_(self) -> str:
+        rows = [
+            (_settings({path: row[path] for path in self.settings}), _interval(row, "score"), _interval(row, "ratio"),
+             f"{row['diverged']:.0%}", f"{row['steps']:,.0f} × {row['seeds']:.0f}")
+            for row in self.ranking.head(_SHOWN).to_dict("records")
+        ]  # fmt: skip
+        columns = ("settings", self.metric, "ratio to the best", "diverged", "steps × seeds")
+        return shown.table(f"Tuned: {_score(self)}{_edge_note(self)}", columns, rows)
 
-@dataclass(frozen=True, repr=False)
+
+@dataclass(frozen=True, repr=False, eq=False)
 class TunedMethods(Mapping[str, Tuned]):
     """Several methods, each at its best settings; a mapping from labels to ``Tuned``.
 
@@ -121,6 +132,22 @@ class TunedMethods(Mapping[str, Tuned]):
                 f"{_settings(found.settings)}{_edge_note(found)}"
             )
         return "\n".join(lines) + ")"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (str(rank), str(row["label"]), _interval(row, "score"), _interval(row, "ratio"),
+             _settings(self.tuned[str(row["label"])].settings))
+            for rank, row in enumerate(self.ranking.to_dict("records"), 1)
+        ]  # fmt: skip
+        columns = ("", "method", self.metric, "ratio to the best", "settings")
+        seeds = int(self.ranking["seeds"].iloc[0])
+        return shown.table(f"Tuned {_words(self.spec)}, on {seeds} seeds that no tuning had seen", columns, rows)
+
+
+def _interval(row: Mapping[Any, Any], name: str) -> str:
+    """A number with its interval; empty where there is none."""
+    low, high = (row[end if name == "score" else f"{name}_{end}"] for end in ("low", "high"))
+    return "" if row[name] != row[name] else f"{row[name]:.3g} [{low:.3g}, {high:.3g}]"
 
 
 def _settings(settings: Mapping[str, float]) -> str:

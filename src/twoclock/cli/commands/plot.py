@@ -11,15 +11,15 @@ import tyro
 
 from twoclock import record
 from twoclock.cli import options
-from twoclock.cli.console import draw_comparison, main_metric, say_figures
+from twoclock.cli.console import draw_comparison, main_metric, say, say_figures
 from twoclock.core import InputError
-from twoclock.result import load
+from twoclock.result import Result, load, so_far
 
 
 @dataclass
 class PlotOptions:
     folder: Annotated[Path, tyro.conf.Positional]
-    """A run folder, or a folder of run folders to compare."""
+    """A run folder, also of an interrupted run, or a folder of run folders to compare."""
     metric: str | None = None
     """What to draw; the first recorded metric that measures progress if left out."""
     statistic: Literal["mean", "median", "iqm"] = "mean"
@@ -33,6 +33,8 @@ def command(args: Sequence[str]) -> int:
         results = {chosen.folder.resolve().name: load(chosen.folder)}
     else:
         found = record.results_below(chosen.folder)
+        if not found and (started := so_far(chosen.folder)):
+            return _draw_so_far(started, chosen)
         if not found:
             raise InputError(
                 f"`DIR` must hold a run, {chosen.folder} has none; make one with `twoclock run … --out DIR`"
@@ -40,4 +42,17 @@ def command(args: Sequence[str]) -> int:
         results = {name: load(path) for name, path in found.items()}
     metric = chosen.metric or main_metric(next(iter(results.values())))
     say_figures(draw_comparison(results, record.writable(chosen.folder), metric, chosen.statistic))
+    return 0
+
+
+def _draw_so_far(started: dict[str, Result], chosen: PlotOptions) -> int:
+    """The marks up to the checkpoint; what recorded no metric yet has nothing to draw."""
+    results = {label or result.spec["method"]["name"]: result for label, result in started.items() if result.metrics}
+    if not results:
+        raise InputError(f"`DIR` {chosen.folder} holds a run that has recorded nothing yet; wait, or go on with it")
+    one = next(iter(results.values()))
+    title = f"{one.spec['problem']['name']}, interrupted at step {one.spec['steps']:,} of {one.spec['of']:,}"
+    metric = chosen.metric or main_metric(one)
+    say(title)
+    say_figures(draw_comparison(results, record.writable(chosen.folder), metric, chosen.statistic, title))
     return 0

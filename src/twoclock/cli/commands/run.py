@@ -18,6 +18,8 @@ from twoclock.cli.console import OUT, draw_comparison, main_metric, say_figures
 from twoclock.cli.options import EngineOption
 from twoclock.cli.resume import resumable
 from twoclock.core import InputError
+from twoclock.record import differences
+from twoclock.record.describe import describe
 from twoclock.record.identity import RunSpec, identify
 from twoclock.result import Result, load
 from twoclock.solve import solve
@@ -74,10 +76,11 @@ def _result(problem: Any, method: Any, chosen: RunOptions, out: Path, command: s
     identity = identify(problem, {"": method}, spec)[""]
     if record.is_complete(out):
         result = load(out)
+        here = {**spec.as_dict(), "problem": describe(problem), "method": describe(method)}
         if differs := identity.difference(result.spec.get("identity", {})):
             raise InputError(
-                f"`--out` {out} holds another run ({result.spec.get('command')}): its {differs} differs; "
-                "choose another folder"
+                f"`--out` {out} holds another run ({result.spec.get('command')}): "
+                f"{differences.told(differs, result.spec.get(differs), here.get(differs))}; choose another folder"
             )
         return result
     resume = command if chosen.resume else f"{command} --resume"

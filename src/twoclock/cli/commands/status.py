@@ -1,4 +1,4 @@
-"""Where a sweep stands."""
+"""Where a sweep or a run stands."""
 
 from __future__ import annotations
 
@@ -10,21 +10,29 @@ from typing import Annotated
 
 import tyro
 
+from twoclock import record
 from twoclock.cli import options
 from twoclock.cli.console import print_table, say
+from twoclock.result import Result, load, so_far
 
 
 @dataclass
 class StatusOptions:
     folder: Annotated[Path, tyro.conf.Positional]
-    """The folder of a sweep."""
+    """The folder of a sweep or of a run."""
 
 
 def command(args: Sequence[str]) -> int:
-    """twoclock status DIR: what of a sweep is done, running, failed and diverged, and the time left."""
+    """twoclock status DIR: how far a sweep or a run is, what failed or diverged, and the time left."""
     from twoclock.sweeps.status import status
 
-    now = status(options.parse(StatusOptions, args, "twoclock status").folder)
+    folder = options.parse(StatusOptions, args, "twoclock status").folder
+    if record.is_complete(folder):
+        say(f"finished: {load(folder)!r}")
+        return 0
+    if started := so_far(folder):
+        return _of_run(started, folder)
+    now = status(folder)
     left = "unknown yet" if now.seconds_left is None else str(timedelta(seconds=round(now.seconds_left)))
     if now.done == now.shards:
         left = "none, it is finished"
@@ -43,4 +51,18 @@ def command(args: Sequence[str]) -> int:
     )
     for name, why in now.failed.items():
         say(f"  {name}: {why}")
+    return 0
+
+
+def _of_run(started: dict[str, Result], folder: Path) -> int:
+    """How far each method of a run came by its last checkpoint."""
+    rows = []
+    for label, result in started.items():
+        run = result.spec
+        at = f"{run['steps']:,} of {run['of']:,} ({run['steps'] / max(run['of'], 1):.0%})"
+        diverged = f"{int(result.diverged.sum())} of {len(run['seeds'])}"
+        rows.append((run["problem"]["name"], label or run["method"]["name"], at, diverged))
+    print_table("", ("problem", "method", "step", "diverged"), rows)
+    going = record.is_held(folder)
+    say("it is going on" if going else "nobody is working on it; the same run with the same folder goes on")
     return 0

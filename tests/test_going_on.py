@@ -1,0 +1,98 @@
+"""Running on for more steps, to the bits of one long run."""
+
+import pickle
+
+import jax
+import numpy as np
+import pytest
+
+import twoclock as tc
+
+METHOD = tc.Polyak(tc.Fast())
+MARKS = [0, 50, 100, 160, 250]
+
+
+def problem():
+    """A Markov chain: its environment goes on too."""
+    return tc.problems.custom(
+        F=lambda theta, omega, x: omega - 1,
+        G=lambda theta, omega, x: omega - theta + x,
+        noise=lambda key: jax.random.normal(key),
+        draw=lambda u, theta, env: (0.9 * env + u, 0.9 * env + u),
+        theta=0.0, omega=0.0, env=0.0, measure=lambda theta, omega: {"error": (theta - 1) ** 2},
+    )  # fmt: skip
+
+
+P = problem()
+
+
+@pytest.fixture(scope="module")
+def whole():
+    with jax.enable_x64(True):
+        return tc.solve(P, METHOD, steps=250, seeds=[4, 7], marks=MARKS)
+
+
+@pytest.fixture(scope="module")
+def first():
+    with jax.enable_x64(True):
+        return tc.solve(P, METHOD, steps=100, seeds=[4, 7], marks=MARKS[:3])
+
+
+def test_to_the_bits_of_one_long_run(whole, first, tmp_path):
+    """From memory, from disk, and in two legs."""
+    first.save(tmp_path)
+    for start in (first, tc.load(tmp_path), pickle.loads(pickle.dumps(first))):
+        assert tc.solve(P, METHOD, steps=250, seeds=[4, 7], marks=MARKS, start=start) == whole
+    second = tc.solve(P, METHOD, steps=160, seeds=[4, 7], start=first, marks=[160])
+    again = tc.solve(P, METHOD, steps=250, seeds=[4, 7], start=second, marks=[250])
+    assert again == whole
+    assert all(map(np.array_equal, again.end.carry, whole.end.carry))
+
+
+def test_marks_are_joined(first):
+    """Ten a decade from the step on; those before are what was recorded."""
+    steps = []
+    result = tc.solve(P, METHOD, 250, [4, 7], start=first, progress=lambda tick: steps.append(tick.step))
+    assert result.history["step"].unique().tolist() == [0, 50, 100, 126, 158, 200, 250]
+    assert min(steps) == 100
+
+
+def test_several_methods_and_a_checkpoint(tmp_path):
+    methods = {"fast": tc.Fast(), "slower": tc.Fast(alpha=0.01), "standard": tc.Standard()}
+    run = {"problem": P, "method": methods, "seeds": 2}
+    first = tc.solve(**run, steps=100, marks=[100])
+    on = tc.solve(**run, steps=200, marks=[100, 200], start=first, checkpoint=tmp_path)
+    assert on == tc.solve(**run, steps=200, marks=[100, 200])
+    assert on == tc.solve(**run, steps=200, marks=[100, 200], start=first, checkpoint=tmp_path)
+    with pytest.raises(tc.InputError, match=r"`start` must be a mapping with a result for each of 'fast', 'slower'"):
+        tc.solve(**run, steps=200, start={"fast": first["fast"]})
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        (
+            {"problem": tc.problems.quadratic(dim=2)},
+            "its problem differs: Custom there, Quadratic here; use the same arg",
+        ),
+        ({"problem": problem()}, None),
+        (
+            {"method": tc.Polyak(tc.Fast(alpha=0.01))},
+            r"its method differs: method\.alpha is 2/\(k\+20\) there and 0\.01 h",
+        ),
+        ({"seeds": 2}, r"its seeds differ: \[4, 7\] there, \[0, 1\] here; write `seeds=\[4, 7\]` to go on from it"),
+        ({"precision": "float32"}, "its precision differs: float64 there, float32 here; write `precision='float64'`"),
+        ({"bound": 9.0}, "its bound differs: None there, 9.0 here"),
+        ({"steps": 60}, "`steps` must be the new total, at least the 100 where `start` stopped, got 60"),
+        ({"marks": [70, 110]}, "`marks` up to 100 must be those of `start`, which has none at 70; leave them out"),
+        ({"start": 3}, "`start` must be a result of `solve`, got 3"),
+    ],
+)
+def test_another_run_is_refused(first, changed, says):
+    run = {"problem": P, "method": METHOD, "steps": 250, "seeds": [4, 7], "start": first, **changed}
+    if says is None:  # the same computation, written anew
+        assert tc.solve(**run).last_step.tolist() == [250, 250]
+        return
+    with pytest.raises(tc.InputError, match=says) as error:
+        tc.solve(**run)
+    assert "\n" not in str(error.value)
