@@ -30,7 +30,7 @@ def as_array(name: str, value: Any, what: str = "an array of numbers") -> Float[
         if value is None or text or given.dtype.kind not in "biufO":
             raise TypeError
         new = given.astype(np.float64)
-    except (TypeError, ValueError):  # what JAX raises for a tracer is a TypeError too
+    except (TypeError, ValueError, OverflowError):  # what JAX raises for a tracer is a TypeError too
         raise InputError(f"`{name}` must be {what}, got {type(value).__name__}") from None
     if not np.isfinite(new).all():
         raise InputError(f"`{name}` must be finite, got {new[~np.isfinite(new)].flat[0]}")

@@ -283,9 +283,19 @@ def function(name: str, value: Any, *arguments: str) -> None:
         raise InputError(f"`{name}` must be a function of ({', '.join(arguments)}), got one of ({given:.60})") from None
 
 
+def _leaves(name: str, tree: Any) -> list[tuple[Any, Any]]:
+    """The leaves of a tree with their paths, if JAX can take it apart."""
+    try:
+        return jax.tree_util.tree_leaves_with_path(tree)
+    except (ValueError, TypeError, RecursionError, SystemError):
+        raise InputError(
+            f"`{name}` must be an array or a dict, list or tuple of them, not too deep and with keys of one kind"
+        ) from None
+
+
 def start_of(name: str, tree: Any, *, may_be_empty: bool = False) -> None:
     """Complain unless the start of a variable is a pytree of numbers."""
-    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    leaves = _leaves(name, tree)
     if not leaves and not may_be_empty:
         raise InputError(f"`{name}` must hold at least one number, got {shown(tree)}; try np.zeros(1)")
     for path, leaf in leaves:

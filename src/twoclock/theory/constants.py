@@ -88,7 +88,7 @@ def constants(
     whole("points", points)
     number("radius", radius, 0, above=True)
     with jax.enable_x64(True):
-        flat = Flat(problem, seed, samples)
+        flat = Flat(problem, seed, whole("samples", samples))
         if hasattr(flat.problem, "constants"):
             known = {name: float(value) for name, value in flat.problem.constants().items()}
             if missing := [name for name in _NAMES if name not in known]:
@@ -115,7 +115,7 @@ def start(problem: Given[ProblemSource], structure: Given[str], *, seed: int = 0
     """Where ``Fast`` starts on a problem whose truth is known: the argument that ``Certificate.bound`` asks for."""
     choice("structure", structure, METRICS)
     with jax.enable_x64(True):
-        flat = Flat(problem, seed, samples)
+        flat = Flat(problem, seed, whole("samples", samples))
         metric = "error" if structure == "strongly-convex" else "gap"
         measure = getattr(flat.problem, "measure", None)
         found = measure(flat.theta_of(flat.theta0), flat.omega_of(flat.omega0)) if measure else {}

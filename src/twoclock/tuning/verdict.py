@@ -220,7 +220,7 @@ def _check_same(here: Mapping[str, Any], there: Mapping[str, Any]) -> None:
 
 
 def _many(name: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 1 <= value < 2**31:
         raise InputError(
             f"`{name}` must be a whole number above 0, got {inputs.shown(value)}; leave it out for as many as steps"
         )

@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from twoclock.arrays import Array, Number, Vector
 from twoclock.core import PyTree, pytree
-from twoclock.inputs import number, whole
+from twoclock.inputs import number, seed_number, whole
 from twoclock.problems.bilevel.hypergradient import Bilevel, bilevel
 from twoclock.problems.bilevel.minimax import Minimax, minimax
 from twoclock.sampling.minibatches import Minibatches
@@ -101,7 +101,7 @@ def quadratic_bilevel(
     ('L', 'mu_h', 'mu_g')
     """
     _check(dim_x, dim_y, samples, batch, condition, noise)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed_number("seed", seed))
     a, b, c = _inner_data(rng, dim_x, dim_y, samples, condition, noise)
     p = _rows(rng, samples, dim_y, condition)
     r = p @ _unit(rng, dim_y) + noise * rng.standard_normal(samples)
@@ -144,7 +144,7 @@ def quadratic_minimax(
     (3,)
     """
     _check(dim_x, dim_y, samples, batch, condition, noise)
-    a, b, c = _inner_data(np.random.default_rng(seed), dim_x, dim_y, samples, condition, noise)
+    a, b, c = _inner_data(np.random.default_rng(seed_number("seed", seed)), dim_x, dim_y, samples, condition, noise)
     H, C, e = a.T @ a / samples + _RIDGE * np.eye(dim_y), a.T @ b / samples, a.T @ c / samples
     Y, y0 = np.linalg.solve(H, C), np.linalg.solve(H, -e)
     S = C.T @ Y + _RIDGE * np.eye(dim_x)

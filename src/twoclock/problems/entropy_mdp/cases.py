@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from twoclock.core import InputError, Key
-from twoclock.inputs import check_key, number, whole
+from twoclock.inputs import check_key, flag, number, shown, whole
 from twoclock.models.mdp import Mdp
 from twoclock.models.soft import SoftMdp
 from twoclock.models.soft_truth import soft_truth
@@ -45,8 +45,9 @@ def frozen_lake(
 
     Reference: Towers et al., *Gymnasium*, 2024; the table is the same as ``from_gymnasium`` reads there.
     """
-    if size not in _LAKES:
-        raise InputError(f"`size` must be 4 or 8, the maps that Gymnasium names, got {size}")
+    if not isinstance(size, int) or size not in _LAKES:
+        raise InputError(f"`size` must be 4 or 8, the maps that Gymnasium names, got {shown(size)}")
+    gamma, slippery = number("gamma", gamma, 0, 1), flag("slippery", slippery)
     letters = "".join(_LAKES[size])
     P, r = np.zeros((size**2, 4, size**2)), np.zeros((size**2, 4, size**2))
     discount = np.full(P.shape, gamma)

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from twoclock.arrays import Array, Number, matrix
 from twoclock.core import Given, InputError, Key, PyTree, Scalar, pytree
-from twoclock.inputs import number
+from twoclock.inputs import flag, number
 from twoclock.models.lqr import Lqr
 from twoclock.problems.lqr.guard import Bounds, Guard
 from twoclock.problems.lqr.operators import ActorCritic, Critic, Gain, Sample, product, quadratic
@@ -162,7 +162,7 @@ def lqr_actor_critic(
     """
     if not isinstance(lqr, Lqr):
         raise InputError(f"`lqr` must be a tc.models.Lqr, got {type(lqr).__name__}; build one with `Lqr(A, B, Q, R)`")
-    sigma, kappa = number("sigma", sigma, 0), number("kappa", kappa, 0, above=True)
+    sigma, kappa = number("sigma", sigma, 0, 1e50), number("kappa", kappa, 0, above=True)
     gain = _stabilising(lqr, K0)
     _check_exploration(lqr, gain, sigma, kappa)
     root = None
@@ -171,7 +171,7 @@ def lqr_actor_critic(
         root = vectors * np.sqrt(np.maximum(values, 0)) @ vectors.T
     return LqrActorCritic(
         lqr=lqr,
-        operators=ActorCritic(np.float64(kappa), np.float64(sigma), bool(expected_action)),
+        operators=ActorCritic(np.float64(kappa), np.float64(sigma), flag("expected_action", expected_action)),
         K0=gain,
         sigma=np.float64(sigma),
         root=root,

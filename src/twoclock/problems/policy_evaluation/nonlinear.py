@@ -11,9 +11,9 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from twoclock.arrays import Array, Number, State, Words
+from twoclock.arrays import Array, Number, State, Words, as_array
 from twoclock.core import Given, InputError, Key, Operator, PyTree, Scalar, pytree, static
-from twoclock.inputs import choice, function
+from twoclock.inputs import choice, function, start_of
 from twoclock.models.mdp import Mdp
 from twoclock.problems.policy_evaluation.linear import check_mdp, check_settings, state_weights
 from twoclock.sampling.transitions import Transition, Transitions, transitions
@@ -230,9 +230,11 @@ def nonlinear_policy_evaluation(
     b = pi if behaviour is None else mdp.policy(behaviour, "behaviour")
     D = state_weights(mdp, b, weights, sampling)
     seen = np.arange(mdp.states) if states is None else jax.tree.map(np.asarray, states)
-    if any(np.ndim(leaf) == 0 or len(leaf) != mdp.states for leaf in jax.tree.leaves(seen)):
+    rows = jax.tree.leaves(seen)
+    if not rows or any(np.ndim(leaf) == 0 or len(leaf) != mdp.states for leaf in rows):
         raise InputError(f"`states` must have one row for each of the {mdp.states} states")
-    start = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64), params)
+    start_of("params", params)
+    start = jax.tree.map(lambda leaf: as_array("params", leaf), params)
     shape = jax.eval_shape(value, start, jax.tree.map(lambda leaf: leaf[0], seen))
     if getattr(shape, "shape", None) != ():
         raise InputError(f"`value` must return one number, got the shape {getattr(shape, 'shape', shape)}")
