@@ -14,7 +14,7 @@ ORDER = [
     "startup",
     "version",
     "core",
-    "shown",
+    "display",
     "arrays",
     "memory",
     "inputs",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import jax
 import numpy as np
 
-from twoclock import record, shown, stats
+from twoclock import display, record, stats
 from twoclock.core import Given, InputError, Problem, PyTree
 from twoclock.engine import keys, rows
 from twoclock.engine.drive import thawed
@@ -123,7 +123,7 @@ class Result:
         return hash(_said(self.spec))
 
     def __repr__(self) -> str:
-        return f"Result({self._words()}; metrics: {shown.listed(self.metrics)})"
+        return f"Result({self._words()}; metrics: {display.listed(self.metrics)})"
 
     def _words(self) -> str:
         run = self.spec
@@ -139,7 +139,7 @@ class Result:
             for metric, row in last.items()
         ]
         columns = ("metric at the last step", "mean over seeds", "95 % interval", "median")
-        return shown.table(f"Result: {self._words()}", columns, cells)
+        return display.table(f"Result: {self._words()}", columns, cells)
 
 
 def load(path: str | Path, like: object = None) -> Result:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from twoclock import inputs, shown, stats
+from twoclock import display, inputs, stats
 from twoclock.core import InputError
 from twoclock.engine.rows import preferred_metric
 from twoclock.record.shards import Shards
@@ -129,7 +129,7 @@ class Sweep:
         return plot.setting_map(self, metric, x, y)
 
     def __repr__(self) -> str:
-        return f"Sweep({self._words()}; metrics: {shown.listed(self.metrics)})"
+        return f"Sweep({self._words()}; metrics: {display.listed(self.metrics)})"
 
     def _words(self) -> str:
         known = self.spec["identity"]
@@ -147,4 +147,4 @@ class Sweep:
             for row in best
         ]  # fmt: skip
         columns = ("problem", "family", "best setting", f"mean {metric or ''} at the end", "95 % interval", "diverged")
-        return shown.table(f"Sweep: {self._words()}", columns, rows)
+        return display.table(f"Sweep: {self._words()}", columns, rows)

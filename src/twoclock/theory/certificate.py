@@ -9,7 +9,7 @@ from typing import Union, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from twoclock import shown
+from twoclock import display
 from twoclock.core import Given, InputError
 from twoclock.methods import Fast
 from twoclock.schedules import Power
@@ -161,4 +161,4 @@ class Certificate:
 
     def _repr_html_(self) -> str:
         rows = [(c.name, f"{c.left:.4g}", f"{c.right:.4g}", "holds" if c.holds else "fails") for c in self.conditions]
-        return shown.table(f"Certificate: {self}", ("condition", "left", "right", ""), rows, "; ".join(self.notes))
+        return display.table(f"Certificate: {self}", ("condition", "left", "right", ""), rows, "; ".join(self.notes))

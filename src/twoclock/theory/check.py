@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from twoclock import shown
+from twoclock import display
 from twoclock.core import Given, InputError, Schedule
 from twoclock.inputs import shown
 from twoclock.methods import Fast
@@ -107,7 +107,9 @@ class Report:
         return f"Report({kept} of {len(self.findings)} inequalities hold at every step; covered by {proofs})"
 
     def _repr_html_(self) -> str:
-        return shown.table(repr(self), ("proof", "inequality", ""), [(f.group, f.name, str(f)) for f in self.findings])
+        return display.table(
+            repr(self), ("proof", "inequality", ""), [(f.group, f.name, str(f)) for f in self.findings]
+        )
 
 
 def check(

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from twoclock import shown
+from twoclock import display
 from twoclock.core import Method
 from twoclock.paths import text
 from twoclock.tuning.box import Side
@@ -68,7 +68,7 @@ class Tuned:
             for row in self.ranking.head(_SHOWN).to_dict("records")
         ]  # fmt: skip
         columns = ("settings", self.metric, "ratio to the best", "diverged", "steps × seeds")
-        return shown.table(f"Tuned: {_score(self)}{_edge_note(self)}", columns, rows)
+        return display.table(f"Tuned: {_score(self)}{_edge_note(self)}", columns, rows)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -141,7 +141,7 @@ class TunedMethods(Mapping[str, Tuned]):
         ]  # fmt: skip
         columns = ("", "method", self.metric, "ratio to the best", "settings")
         seeds = int(self.ranking["seeds"].iloc[0])
-        return shown.table(f"Tuned {_words(self.spec)}, on {seeds} seeds that no tuning had seen", columns, rows)
+        return display.table(f"Tuned {_words(self.spec)}, on {seeds} seeds that no tuning had seen", columns, rows)
 
 
 def _interval(row: Mapping[Any, Any], name: str) -> str:
