@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from twoclock.core import InputError
-from twoclock.inputs import shown
+from twoclock.inputs import shown, whole
 from twoclock.result import Result
 from twoclock.stats import bootstrap_mean, ratio_of_means
 from twoclock.table.pairs import compare, holm, least_p
@@ -67,6 +67,8 @@ def table(
     from twoclock.table.frame import Table
 
     _check(results, metric, allow)
+    if step is not None:
+        whole("step", step, 0)
     columns = {label: _values(label, result, metric, step) for label, result in results.items()}
     sign = -1.0 if largest else 1.0
     lost = {label: int(result.diverged.sum()) for label, result in results.items()}
@@ -114,7 +116,7 @@ def _check(results: Any, metric: Any, allow: Any) -> None:
                     f"run them alike, or pass allow={what!r}"
                 )
     known = [name for name in results[first].metrics if all(name in r.metrics for r in results.values())]
-    if metric not in known:
+    if not isinstance(metric, str) or metric not in known:
         raise InputError(
             f"`metric` must be one that all results have ({', '.join(known) or 'there is none'}), got {shown(metric)}"
         )
