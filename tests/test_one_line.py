@@ -101,7 +101,7 @@ def test_memory_is_asked_before_the_run(monkeypatch):
     words = r"`seeds`: 50,000 seeds at 19 marks takes about .* MiB of memory and there are 40 MiB; take seeds=range"
     with pytest.raises(tc.InputError, match=words):
         tc.solve(BOWL, tc.Fast(), 100, 50_000)
-    with pytest.raises(tc.InputError, match=r"there are 40 MiB; take a smaller problem"):
+    with pytest.raises(tc.InputError, match=r"there are 40 MiB; take a smaller one"):
         tc.solve(lambda key: tc.problems.random_policy_evaluation(key, states=3000, actions=2), tc.Fast(), 100, 2)
     with pytest.raises(tc.InputError, match=r"`seeds`: 10,000,000 seeds takes about"):
         sweep(seeds=10**7)

@@ -239,6 +239,11 @@ def whole(name: str, value: Any, least: int = 1, most: int | None = None) -> int
     return int(value)
 
 
+def check_size(what: str, numbers: int) -> None:
+    """Complain if a problem with so many numbers cannot be held."""
+    memory.check(8 * numbers, f"{what}: a problem of that size", "take a smaller one")
+
+
 def seed_number(name: str, value: Any) -> int:
     """The value as a seed."""
     return whole(name, value, 0, 2**32 - 1)

@@ -31,6 +31,8 @@ def available() -> int | None:
 
 def text(size: float | int) -> str:
     """A size in words: 3.2 GiB."""
+    if size >= 2**70:
+        return "more than 1,000 EiB"
     for unit in ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB"):
         if size < 1024 or unit == "PiB":
             return f"{size:,.3g} {unit}" if size < 1e6 else f"{float(size):.1e} {unit}"

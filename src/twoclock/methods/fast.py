@@ -86,7 +86,7 @@ class Fast:
     project_omega: Given[Projection | None] = static(default=None)
 
     def __post_init__(self) -> None:
-        if self.order not in ("paper", "fresh", "fresh-g"):
+        if not isinstance(self.order, str) or self.order not in ("paper", "fresh", "fresh-g"):
             raise InputError(f"`Fast(order=…)` must be 'paper', 'fresh' or 'fresh-g', got {shown(self.order)}")
         read_step_sizes(self)
         moves.check(self)

@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from twoclock.arrays import Array, Number, State
 from twoclock.core import Given, Scalar, pytree, static
-from twoclock.inputs import number, whole
+from twoclock.inputs import check_size, number, whole
 from twoclock.models.soft import SoftMdp
 
 Counts = dict[str, Float[Array, "s a"] | Float[Array, "s a s"]]
@@ -45,6 +45,7 @@ class EmpiricalMdp:
     def __post_init__(self) -> None:
         for name in ("states", "actions"):
             whole(name, getattr(self, name))
+        check_size("`states`, `actions`", self.states * self.states * self.actions)
         object.__setattr__(self, "gamma", np.float64(number("gamma", self.gamma, 0, 1, below=True)))
         object.__setattr__(self, "temp", np.float64(number("temp", self.temp, 0)))
 

@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from twoclock.arrays import Array, Number, Vector
 from twoclock.core import Key, Scalar, pytree
-from twoclock.inputs import number, whole
+from twoclock.inputs import check_size, number, shown, whole
 from twoclock.trees import sqnorm
 
 __all__ = ["quadratic"]
@@ -107,6 +107,7 @@ def quadratic(
     0.25
     """
     whole("dim", dim)
+    check_size(f"`dim` = {shown(dim)}", 6 * dim**2)
     number("top", top, 0, above=True)
     for name, value in {"mu_h": mu_h, "mu_g": mu_g}.items():
         number(name, value, 0, top, above=True, remedy=f"top={top:g} is the largest eigenvalue")

@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from twoclock.arrays import Array, Number, Vector
 from twoclock.core import Key, Scalar, pytree, static
-from twoclock.inputs import choice, number, whole
+from twoclock.inputs import check_size, choice, number, shown, whole
 
 __all__ = ["Rates", "rates"]
 
@@ -122,6 +122,7 @@ def rates(
     choice("rates(h=…)", h, _SHAPES)
     choice("rates(coupling=…)", coupling, ("smooth", "kinked"))
     whole("rates(dim=…)", dim)
+    check_size(f"`rates(dim=…)` = {shown(dim)}", 10 * dim)
     number("rates(noise=…)", noise, 0, remedy="it is a standard deviation")
     number("rates(start=…)", start)
     return Rates(np.full(dim, start / np.sqrt(dim)), np.float64(noise), h, coupling)

@@ -67,7 +67,7 @@ def check_bytes(memory: Any) -> float | int:
 
 def check_choices(on: Any, out: Any, address: Any, shared: Any, tries: Any) -> None:
     """Where to run, and what only a cluster has."""
-    if on not in ("local", "ray"):
+    if not isinstance(on, str) or on not in ("local", "ray"):
         raise InputError(f"`on` must be 'local' or 'ray', got {shown(on)}")
     if shared and (out is None or on != "ray"):
         raise InputError('`shared` needs on="ray" and `out`, a folder that every worker sees')

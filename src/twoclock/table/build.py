@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from twoclock.core import InputError
-from twoclock.inputs import shown
+from twoclock.inputs import shown, whole
 from twoclock.result import Result
 from twoclock.stats import bootstrap_mean, ratio_of_means
 from twoclock.table.pairs import compare, holm, least_p
@@ -67,6 +67,8 @@ def table(
     from twoclock.table.frame import Table
 
     found, name = _checked(results, metric, allow)
+    if step is not None:
+        whole("step", step, 0)
     columns = {label: _values(label, result, name, step) for label, result in found.items()}
     sign = -1.0 if largest else 1.0
     lost = {label: int(result.diverged.sum()) for label, result in found.items()}

@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from twoclock.arrays import Array, Number, Vector
 from twoclock.core import PyTree, pytree
-from twoclock.inputs import number, seed_number, whole
+from twoclock.inputs import check_size, number, seed_number, whole
 from twoclock.problems.bilevel.hypergradient import Bilevel, bilevel
 from twoclock.problems.bilevel.minimax import Minimax, minimax
 from twoclock.sampling.minibatches import Minibatches
@@ -176,5 +176,7 @@ def _check(dim_x: int, dim_y: int, samples: int, batch: int, condition: float, n
     for name, value in {"dim_x": dim_x, "dim_y": dim_y, "samples": samples}.items():
         whole(name, value)
     whole("batch", batch, 1, samples)
+    size = (samples + 2 * dim_x + 2 * dim_y) * (dim_x + dim_y)
+    check_size("`samples`, `dim_x`, `dim_y`", size)
     number("condition", condition, 1)
     number("noise", noise, 0)

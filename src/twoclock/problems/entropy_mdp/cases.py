@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from twoclock.core import InputError, Key
-from twoclock.inputs import check_key, flag, number, shown, whole
+from twoclock.inputs import check_key, check_size, flag, number, shown, whole
 from twoclock.models.mdp import Mdp
 from twoclock.models.soft import SoftMdp
 from twoclock.models.soft_truth import soft_truth
@@ -80,6 +80,7 @@ def random_entropy_mdp(
     """
     for name, size in (("states", states), ("actions", actions)):
         whole(name, size)
+    check_size("`states`, `actions`", 3 * states * states * actions)
     number("gamma", gamma, 0, 1, below=True, remedy="a random MDP has no end")
     check_sampling(sampling)
     check_key(key)

@@ -8,7 +8,7 @@ from jaxtyping import Float, UInt32
 
 from twoclock.arrays import Array, State
 from twoclock.core import InputError, Key
-from twoclock.inputs import check_key, number, whole
+from twoclock.inputs import check_key, check_size, number, whole
 from twoclock.models.projected_bellman import projected_bellman
 from twoclock.problems.policy_evaluation.linear import PolicyEvaluation, check_settings
 from twoclock.sampling.alias import alias_table
@@ -51,6 +51,7 @@ def random_policy_evaluation(
     """
     for name, size in (("states", states), ("actions", actions), ("features", features)):
         whole(name, size)
+    check_size("`states`, `actions`", states * states * actions)
     if features > states:
         raise InputError(f"`features` must not exceed the {states} states, got {features}: they would be dependent")
     number("gamma", gamma, 0, 1, below=True, remedy="a random MDP has no end")
