@@ -77,6 +77,8 @@ def test_another_engine_walks_the_same_lanes(name):
 
 def test_what_an_engine_cannot_take_goes_the_ordinary_way():
     class Choosy:
+        name = "none"
+
         def compile(self, lanes):
             return "it has a loop inside"
 

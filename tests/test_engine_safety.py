@@ -13,6 +13,7 @@ import pytest
 import twoclock as tc
 from twoclock.core import InputError
 from twoclock.engine import cache, choice, compiler, cpu, cuda, traced
+from twoclock.engine.codegen import program
 from twoclock.engine.instances import instances
 from twoclock.engine.lanes import Lanes
 
@@ -94,11 +95,11 @@ def test_what_is_kept_is_checked(monkeypatch, tmp_path):
     assert first.spec["engine"] == "c"
     folder = tmp_path / "programs"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    (program,) = folder.glob("*.so")
+    (kept,) = folder.glob("*.so")
     store = cache.users()
     assert store.trouble is None
-    assert store.holds(program.stem)
-    assert store.checked(program.stem)
+    assert store.holds(kept.stem)
+    assert store.checked(kept.stem)
 
     started = []
     start = compiler.Compiler.start
@@ -107,10 +108,10 @@ def test_what_is_kept_is_checked(monkeypatch, tmp_path):
     np.testing.assert_array_equal(solve().theta, first.theta)
     assert not started
 
-    program.chmod(0o600)
-    torn = program.read_bytes()[:-100]  # as after a power cut; written anew, for the old file is still mapped
-    program.unlink()
-    program.write_bytes(torn)
+    kept.chmod(0o600)
+    torn = kept.read_bytes()[:-100]  # as after a power cut; written anew, for the old file is still mapped
+    kept.unlink()
+    kept.write_bytes(torn)
     monkeypatch.setattr(cpu, "_builds", {})
     np.testing.assert_array_equal(solve().theta, first.theta)
     assert started == [1]
@@ -163,17 +164,10 @@ def test_what_cannot_be_generated_goes_to_xla_by_itself(monkeypatch, step, words
     assert words in result.spec["engine_reason"]
 
 
-def test_a_step_of_too_many_lines():
-    def endless(t):
-        for i in range(6_000):
-            t = jnp.cos(t + i)
-        return t
-
-    problem = tc.problems.custom(
-        F=lambda t, w, x: endless(t), G=lambda t, w, x: w, noise=lambda key: 0.0, theta=1.0, omega=0.0
-    )
-    lanes = Lanes.of(instances(problem, (0,)), [tc.Standard()], (0,), None)
-    assert "lines of C" in cpu.C().compile(lanes)
+def test_a_step_of_too_many_lines(monkeypatch):
+    monkeypatch.setattr(program, "_TRIES", ((64, 20), (8, 50)))
+    lanes = Lanes.of(instances(PROBLEM, (0,)), [METHOD], (0,), None)
+    assert cpu.C().compile(lanes) == "one step takes more than 50 lines of C"
 
 
 def test_short_runs_stay_with_xla():

@@ -58,7 +58,7 @@ def choose(asked: str | Engine, work: Lanes, steps: int, block: int | None = Non
         block: for XLA.
     """
     if not isinstance(asked, str):
-        return _taken(asked, work, block, insisted=True)
+        return _taken(asked, work, block, insisted=False)
     name = resolve(asked)
     if name != "auto":
         engines: dict[str, Engine] = {"c": C(), "cuda": Cuda(), "xla": Xla(block)}

@@ -85,10 +85,8 @@ def digest(program: ClosedJaxpr, *numbers: np.ndarray) -> str:
 
 def constants(program: object) -> Iterator[np.ndarray | jax.Array]:
     """Every array in a program, those of the programs inside it too; its text names them without their numbers."""
-    if isinstance(program, ClosedJaxpr):
-        yield from program.consts
-        yield from constants(program.jaxpr)
-    elif isinstance(program, Jaxpr):
+    if isinstance(program, (ClosedJaxpr, Jaxpr)):  # one and the same from JAX 0.11 on
+        yield from getattr(program, "consts", ())
         for equation in program.eqns:
             for parameter in equation.params.values():
                 yield from constants(parameter)

@@ -27,6 +27,8 @@ def call(g: Generator, eqn: Any, given: list[Value]) -> list[Value]:
 
 def scan(g: Generator, eqn: Any, given: list[Value]) -> list[Value]:
     p = eqn.params
+    if "num_consts" not in p:
+        raise Unsupported("this version of JAX describes loops in another way")
     length, body, cut = p["length"], p["jaxpr"], p["num_consts"] + p["num_carry"]
     given = [_settled(g, value) for value in given]
     constants, carry, columns = given[: p["num_consts"]], given[p["num_consts"] : cut], given[cut:]

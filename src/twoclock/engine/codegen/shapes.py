@@ -43,11 +43,7 @@ def reshape(g: Generator, eqn: Any, array: Array, *_: Array) -> Array:
         old, new = ([d for d, n in enumerate(s) if n != 1] for s in (array.shape, shape))
         if [array.shape[d] for d in old] == [shape[d] for d in new]:
             return _moved(array, shape, lambda index: _spread(index, new, old, len(array.shape)), array.reads)
-    packed = g.shape.packed(array)
-    if isinstance(packed, Scalars):
-        return Scalars(packed.entries.reshape(shape), packed.dtype)
-    assert isinstance(packed, Strided)
-    return Strided(packed.memory, shape, row_strides(shape), packed.offset, packed.dtype)
+    return _reshaped(g, array, shape)
 
 
 def transpose(g: Generator, eqn: Any, array: Array) -> Array:
@@ -100,6 +96,25 @@ def split(g: Generator, eqn: Any, array: Array) -> list[Array]:
     return parts
 
 
+def unstack(g: Generator, eqn: Any, array: Array) -> list[Array]:
+    axis, parts = eqn.params["axis"], []
+    for n in range(array.shape[axis]):
+        starts = [n if d == axis else 0 for d in range(len(array.shape))]
+        stops = [n + 1 if d == axis else size for d, size in enumerate(array.shape)]
+        part = sliced(g, array, starts, stops, [1] * len(starts))
+        shape = tuple(size for d, size in enumerate(array.shape) if d != axis)
+        parts.append(_reshaped(g, part, shape))
+    return parts
+
+
+def _reshaped(g: Generator, array: Array, shape: tuple[int, ...]) -> Array:
+    packed = g.shape.packed(array)
+    if isinstance(packed, Scalars):
+        return Scalars(packed.entries.reshape(shape), packed.dtype)
+    assert isinstance(packed, Strided)
+    return Strided(packed.memory, shape, row_strides(shape), packed.offset, packed.dtype)
+
+
 def concatenate(g: Generator, eqn: Any, *arrays: Array) -> Array:
     axis, out = eqn.params["dimension"], eqn.outvars[0].aval
     if g.shape.is_small(out.shape):
@@ -114,7 +129,8 @@ def concatenate(g: Generator, eqn: Any, *arrays: Array) -> Array:
 
 
 def pad(g: Generator, eqn: Any, array: Array, value: Array) -> Array:
-    out, config = eqn.outvars[0].aval, eqn.params["padding_config"]
+    out = eqn.outvars[0].aval
+    config = [tuple(int(n) for n in entry) for entry in eqn.params["padding_config"]]
     filler = g.shape.at(value, ())
     if any(low < 0 or high < 0 for low, high, _ in config):
         if any(gap for *_, gap in config):
@@ -122,7 +138,7 @@ def pad(g: Generator, eqn: Any, array: Array, value: Array) -> Array:
         starts = [max(-low, 0) for low, *_ in config]
         stops = [n - max(-high, 0) for n, (_, high, _) in zip(array.shape, config, strict=True)]
         array = sliced(g, array, starts, stops, [1] * len(starts))
-        config = [(max(low, 0), max(high, 0), 0) for low, high, _ in config]
+        config = [(max(low, 0), max(high, 0), 0) for low, high, *_ in config]
     if g.shape.is_small(out.shape):
         entries = np.full(out.shape, filler, object)
         small = g.shape.every(array).entries
@@ -363,6 +379,7 @@ RULES = {
     "slice": slice_,
     "rev": rev,
     "split": split,
+    "unstack": unstack,
     "concatenate": concatenate,
     "pad": pad,
     "iota": iota,
