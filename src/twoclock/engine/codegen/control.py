@@ -27,11 +27,11 @@ def call(g: Generator, eqn: Any, given: list[Value]) -> list[Value]:
 
 def scan(g: Generator, eqn: Any, given: list[Value]) -> list[Value]:
     p = eqn.params
-    if "num_consts" not in p:
-        raise Unsupported("this version of JAX describes loops in another way")
-    length, body, cut = p["length"], p["jaxpr"], p["num_consts"] + p["num_carry"]
+    length, body = p["length"], p["jaxpr"]
+    fixed, carried = _counts(eqn, body.jaxpr)
+    cut = fixed + carried
     given = [_settled(g, value) for value in given]
-    constants, carry, columns = given[: p["num_consts"]], given[p["num_consts"] : cut], given[cut:]
+    constants, carry, columns = given[:fixed], given[fixed:cut], given[cut:]
     step = _Body(g, body.jaxpr, body.consts, constants)
     if length * _equations(body.jaxpr) <= _WRITTEN_OUT:
         rows: list[list[Value]] = []
@@ -60,6 +60,16 @@ def scan(g: Generator, eqn: Any, given: list[Value]) -> list[Value]:
         Strided(m, a.shape, row_strides(a.shape), 0, np.dtype(a.dtype)) for m, a in zip(columns_out, made, strict=True)
     ]
     return [*slots.done(), *rows_out]
+
+
+def _counts(eqn: Any, body: Any) -> tuple[int, int]:
+    """How many inputs of a loop are constants, and how many are carried.
+
+    Read from the shapes, for what JAX calls it changes: only columns have an axis more outside of the loop than inside.
+    """
+    columns = sum(outer.aval.shape != inner.aval.shape for outer, inner in zip(eqn.invars, body.invars, strict=True))
+    carried = sum(outer.aval.shape == inner.aval.shape for outer, inner in zip(eqn.outvars, body.outvars, strict=True))
+    return len(eqn.invars) - carried - columns, carried
 
 
 def while_(g: Generator, eqn: Any, given: list[Value]) -> list[Value]:
