@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import twoclock as tc
+from twoclock.engine import compiler
 
 METHOD = tc.Polyak(tc.Fast())
 MARKS = [0, 50, 100, 160, 250]
@@ -96,3 +97,12 @@ def test_another_run_is_refused(first, changed, says):
     with pytest.raises(tc.InputError, match=says) as error:
         tc.solve(**run)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.skipif(isinstance(compiler.find(), str), reason="there is no C compiler")
+def test_it_goes_on_with_the_engine_that_it_ran_on():
+    run = {"problem": P, "method": tc.Fast(), "seeds": 2}
+    first = tc.solve(**run, steps=100, marks=[100], engine="c")
+    on = tc.solve(**run, steps=200, marks=[100, 200], start=first)
+    assert on.spec["engine"] == "c"
+    assert on == tc.solve(**run, steps=200, marks=[100, 200], engine="c")
