@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 
 import twoclock as tc
@@ -114,3 +115,38 @@ def test_help_is_quick_and_plain():
         [sys.executable, "-m", "twoclock", "--help"], capture_output=True, text=True, check=True, env=os.environ
     ).stdout
     assert "twoclock run PROBLEM METHOD" in out
+
+
+OWN = """
+import jax, numpy as np, twoclock as tc
+from beside import TARGET
+
+def bowl(dim: int = 2, tilt=1.0):
+    return tc.problems.custom(
+        lambda theta, omega, x: omega - tilt, lambda theta, omega, x: omega - theta + x,
+        lambda key: jax.random.normal(key, (dim,)), np.zeros(dim), np.zeros(dim),
+        measure=lambda theta, omega: {"error": ((theta - TARGET) ** 2).sum()},
+    )
+
+ready = bowl()
+
+def drawn(key, dim: int = 2):
+    return tc.problems.custom(
+        lambda theta, omega, x: omega - 1, lambda theta, omega, x: omega - theta + x,
+        lambda key: jax.random.normal(key, (dim,)), jax.random.normal(key, (dim,)), np.zeros(dim),
+        measure=lambda theta, omega: {"error": ((theta - 1) ** 2).sum()},
+    )
+"""
+
+
+def test_a_problem_of_ones_own_and_counts_as_floats(tmp_path):
+    (tmp_path / "own.py").write_text(OWN)
+    (tmp_path / "beside.py").write_text("TARGET = 1.0")
+    settings = ["--steps", "1e2", "--seeds", "3e0"]
+    assert cli.main(["run", "own.py:bowl", "fast", *settings, "--problem.dim", "3e0", "--out", "made"]) == 0
+    assert cli.main(["run", "own.py:ready", "fast", *settings]) == 0
+    assert cli.main(["run", "./own.py:drawn", "fast", *settings, "--out", "drawn"]) == 0
+    made, drawn = tc.load("made"), tc.load("drawn")
+    assert (made.spec["steps"], made.spec["seeds"], made.theta.shape) == (100, [0, 1, 2], (3, 3))
+    assert len(np.unique(drawn.history.query("step == 0")["error"])) == 3  # each seed has its own
+    assert (tmp_path / "runs" / "ready-fast-001" / "spec.json").exists()

@@ -34,10 +34,15 @@ def problems() -> dict[str, Callable[..., Any]]:
     found = {}
     for module in _modules("problems"):
         for name in getattr(module, "__all__", ()):
-            factory = getattr(module, name)
-            if inspect.isfunction(factory) and _is_plain(factory):
-                found[name] = _drawn(factory) if "key" in inspect.signature(factory).parameters else factory
+            thing = getattr(module, name)
+            if inspect.isfunction(thing) and is_plain(thing):
+                found[name] = factory(thing)
     return found
+
+
+def factory(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that makes problems as one that takes settings alone; one of a key becomes a factory of draws."""
+    return _drawn(function) if "key" in inspect.signature(function).parameters else function
 
 
 def experiments() -> dict[str, ModuleType]:
@@ -61,7 +66,8 @@ def _public_classes(module: ModuleType) -> list[type]:
     return [thing for name, thing in members if thing.__module__ == module.__name__ and not name.startswith("_")]
 
 
-def _is_plain(factory: Callable[..., Any]) -> bool:
+def is_plain(factory: Callable[..., Any]) -> bool:
+    """Whether all parameters but a key have defaults that a word on a command line can stand for."""
     parameters = list(inspect.signature(factory).parameters.values())
     rest = parameters[1:] if parameters and parameters[0].name == "key" else parameters
     return all(p.default is None or isinstance(p.default, (bool, int, float, str)) for p in rest)

@@ -16,7 +16,7 @@ from twoclock.core import InputError, Method, ProblemSource
 from twoclock.engine import choice, fit, rows, xla
 from twoclock.engine.drive import Tick, Walked, drive
 from twoclock.engine.footprint import check_memory
-from twoclock.engine.instances import Instances, instances
+from twoclock.engine.instances import Instances, instances, stand_in
 from twoclock.engine.interrupt import deferred_interrupt
 from twoclock.engine.lanes import Lanes, by_program
 from twoclock.going_on import Start, begin
@@ -114,9 +114,14 @@ def solve(
     walker = choice.resolve(engine)
     one = not isinstance(method, Mapping)
     given = method if isinstance(method, Mapping) else {"": method}
+    for label in given:
+        if not isinstance(label, str):
+            raise InputError(f"`method` must map text labels to methods, got the label {inputs.shown(label)}")
     labelled = {label: inputs.check_method(entry) for label, entry in given.items()}
     if not labelled:
         raise InputError("`method` must name at least one method, got an empty mapping")
+    if checkpoint is not None:
+        inputs.check_path("checkpoint", checkpoint)
     origin: Start | None = None
     if start is not None:
         origin, spec = begin({"": start} if one else start, source, labelled, spec, marks)
@@ -155,6 +160,14 @@ def solve(
                 record = {**what, **spec.as_dict(), **_engine(walked), **made.as_dict()}
                 results[label] = _result(source, of_label, i, walked, spec, record)
     return results[""] if one else {label: results[label] for label in labelled}
+
+
+def check_fit(problem: object, method: object, spec: RunSpec) -> None:
+    """Complain unless this problem can be run with this method; nothing is computed."""
+    source, checked = inputs.check_problem(problem), inputs.check_method(method)
+    with jax.enable_x64(spec.x64):
+        fit.check_source(source)
+        fit.check_fit(stand_in(source).example, checked)
 
 
 def _lanes(ready: Instances, methods: list[Method], spec: RunSpec) -> Lanes:

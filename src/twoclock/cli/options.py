@@ -21,6 +21,29 @@ EngineOption = Literal["auto", "c", "cuda", "xla"]
 _BOX = re.compile("[─-╿]+")
 
 
+def _whole(words: list[str]) -> int:
+    try:
+        return int(words[0])
+    except ValueError:
+        with contextlib.suppress(ValueError):
+            if (number := float(words[0])).is_integer():
+                return int(number)
+    raise ValueError(f"{words[0]!r} is not a whole number")
+
+
+# A whole number, also written 1e5.
+Whole = Annotated[
+    int,
+    tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="INT",
+        instance_from_str=_whole,
+        is_instance=lambda value: isinstance(value, int),
+        str_from_instance=lambda value: [str(value)],
+    ),
+]
+
+
 def parse(options: Any, args: Sequence[str], prog: str) -> Any:
     """Read the arguments; a wrong one is one line, not tyro's box."""
     said = io.StringIO()
@@ -49,7 +72,8 @@ def of_factory(factory: Callable[..., Any]) -> type:
     hints = typing.get_type_hints(getattr(factory, "__wrapped__", factory))
     words = argument_help(factory.__doc__)
     parameters = inspect.signature(factory).parameters.values()
-    fields = [(p.name, _with_help(hints[p.name], words.get(p.name)), p.default) for p in parameters]
+    kinds = {p.name: hints.get(p.name, str | None if p.default is None else type(p.default)) for p in parameters}
+    fields = [(p.name, _with_help(kinds[p.name], words.get(p.name)), p.default) for p in parameters]
     return dataclasses.make_dataclass("ProblemOptions", fields)
 
 
@@ -104,4 +128,5 @@ def argument_help(docstring: str | None) -> dict[str, str]:
 
 
 def _with_help(kind: Any, words: str | None) -> Any:
+    kind = Whole if kind is int else kind
     return Annotated[kind, tyro.conf.arg(help=words)] if words else kind

@@ -38,9 +38,9 @@ class CertifyOptions:
     """Schedules to judge, Fast's own if left out."""
     beta: str | None = None
     lam: str | None = None
-    steps: int = 100_000
+    steps: options.Whole = 100_000
     """Steps of the run that the bound is drawn against."""
-    seeds: int = 100
+    seeds: options.Whole = 100
     out: Path | None = None
     """Folder for the picture; by default a new one under runs/."""
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from rich.table import Table
 
 from twoclock import catalogue, inputs, record
-from twoclock.cli import options
+from twoclock.cli import options, own
 from twoclock.cli.commands import list as catalogue_list
 from twoclock.cli.console import OUT, draw_comparison, main_metric, say_figures
 from twoclock.cli.options import EngineOption
@@ -22,14 +22,14 @@ from twoclock.record import differences
 from twoclock.record.describe import describe
 from twoclock.record.identity import RunSpec, identify
 from twoclock.result import Result, load
-from twoclock.solve import solve
+from twoclock.solve import check_fit, solve
 
 
 @dataclass
 class RunOptions:
-    steps: int = 100_000
+    steps: options.Whole = 100_000
     """How many steps; one sample each."""
-    seeds: int = 20
+    seeds: options.Whole = 20
     """How many seeds."""
     precision: Literal["float64", "float32"] = "float64"
     """float32 runs with compensated sums."""
@@ -44,7 +44,7 @@ class RunOptions:
 
 
 def command(args: Sequence[str]) -> int:
-    """twoclock run PROBLEM METHOD [OPTIONS]: run a method on a problem and keep the record."""
+    """twoclock run PROBLEM METHOD [OPTIONS]: run a method on a problem, or on file.py:name, and keep the record."""
     if len(args) < 2 or args[0].startswith("-") or args[1].startswith("-"):
         if "-h" in args or "--help" in args:
             OUT.print(f"{command.__doc__}\n")
@@ -52,7 +52,8 @@ def command(args: Sequence[str]) -> int:
         raise InputError(
             "`run` takes a PROBLEM and a METHOD, as in `twoclock run quadratic fast`; `twoclock list` shows them"
         )
-    factory = inputs.pick(catalogue.problems(), args[0], "PROBLEM")
+    _, of_file, name = args[0].rpartition(".py:")
+    factory = own.problem(args[0]) if of_file else inputs.pick(catalogue.problems(), args[0], "PROBLEM")
     kind = inputs.pick(catalogue.methods(), args[1], "METHOD")
     problem_options, method_options = options.of_factory(factory), options.of_method(kind)
     nested = [
@@ -63,7 +64,7 @@ def command(args: Sequence[str]) -> int:
     chosen = options.parse(chosen_options, args[2:], f"twoclock run {args[0]} {args[1]}")
     problem = factory(**vars(chosen.problem))
     method = options.build_method(kind, chosen.method)
-    with _out_folder(chosen.out, chosen.resume, f"{args[0]}-{args[1]}") as out:
+    with _out_folder(chosen.out, chosen.resume, f"{name}-{args[1]}") as out:
         result = _result(problem, method, chosen, out, shlex.join(["twoclock", "run", *args]))
         _summary(result)
         say_figures(draw_comparison({args[1]: result}, out, main_metric(result), "mean"))
@@ -73,6 +74,7 @@ def command(args: Sequence[str]) -> int:
 def _result(problem: Any, method: Any, chosen: RunOptions, out: Path, command: str) -> Result:
     """The record in the folder, made if it is not there yet."""
     spec = RunSpec.checked(chosen.steps, chosen.seeds, precision=chosen.precision, bound=chosen.bound)
+    check_fit(problem, method, spec)
     identity = identify(problem, {"": method}, spec)[""]
     if record.is_complete(out):
         result = load(out)
