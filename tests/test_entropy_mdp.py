@@ -2,7 +2,6 @@
 
 import itertools
 import sys
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -37,8 +36,24 @@ def enumerated(problem, mdp, law, theta, omega, horizon=None):
     if horizon is not None:
         x = x._replace(horizon=np.full(len(s), horizon))
     weight = law[s] * pi[s, a] * mdp.P[s, a, t]
-    both = jax.jit(jax.vmap(lambda x: (problem.F(theta, omega, x), problem.G(theta, omega, x))))(x)
-    return [jnp.tensordot(weight, jnp.asarray(part), axes=1) for part in both]
+    return [np.tensordot(weight, part, axes=1) for part in each_sample(problem, theta, omega, x)]
+
+
+@jax.jit
+def each_sample(problem, theta, omega, x):
+    """F and G at every sample; the problem is an argument, so that another temperature compiles nothing."""
+    return jax.vmap(lambda x: (problem.F(theta, omega, x), problem.G(theta, omega, x)))(x)
+
+
+@jax.jit
+def means(problem, theta, omega):
+    return problem.mean_F(theta, omega), problem.mean_G(theta, omega)
+
+
+@jax.jit
+def drawn(problem, seed, theta, env, steps):
+    """The sample that each step would draw in the same environment, and the environment after it."""
+    return jax.vmap(lambda k: problem.draw(problem.noise(keys.step_key(seed, k)), theta, env))(steps)
 
 
 @pytest.mark.parametrize("temp", [0.0, 0.3])
@@ -50,14 +65,14 @@ def test_under_restarts_f_averages_to_the_gradient_and_g_to_zero(where, temp):
     pi = np.asarray(problem.policy(theta))
     V, d = jnp.asarray(mdp.soft_values(temp, pi)), mdp.visitation(pi, rho)
     length = mdp.soft(0.0, rho).evaluate(theta).visits.sum()
-    f, g = enumerated(problem, mdp, d, jnp.asarray(theta), V, None if where == "forest" else length)
+    horizon = None if where == "forest" else length
+    f, g = enumerated(problem, mdp, d, jnp.asarray(theta), V, horizon)
     np.testing.assert_allclose(f, -mdp.soft_gradient(theta, temp, rho), atol=1e-10)
     np.testing.assert_allclose(g, 0, atol=1e-10)
-    np.testing.assert_allclose(problem.mean_F(theta, V), f, atol=1e-10)
+    np.testing.assert_allclose(means(problem, theta, V)[0], f, atol=1e-10)
     other = V + 1.0
-    np.testing.assert_allclose(
-        problem.mean_G(theta, other), enumerated(problem, mdp, d, jnp.asarray(theta), other, length)[1], atol=1e-10
-    )
+    _, g = enumerated(problem, mdp, d, jnp.asarray(theta), other, horizon)
+    np.testing.assert_allclose(means(problem, theta, other)[1], g, atol=1e-10)
 
 
 @pytest.mark.parametrize("sampling", ["stationary", "iid"])
@@ -104,8 +119,10 @@ def test_features_of_every_state_are_the_table():
     wide = tc.problems.entropy_mdp(
         mdp, 0.3, rho, features=np.eye(6), policy_features=np.eye(18).reshape(6, 3, 18), theta0=theta.ravel()
     )
-    np.testing.assert_allclose(wide.omega_star(theta.ravel()), plain.omega_star(theta), rtol=1e-9)
-    np.testing.assert_allclose(jax.grad(wide.h)(theta.ravel()), jax.grad(plain.h)(theta).ravel(), atol=1e-12)
+    known = jax.jit(lambda problem, theta: (problem.omega_star(theta), jax.grad(problem.h)(theta)))
+    (omega, slope), (same, gradient) = known(wide, theta.ravel()), known(plain, theta)
+    np.testing.assert_allclose(omega, same, rtol=1e-9)
+    np.testing.assert_allclose(slope, gradient.ravel(), atol=1e-12)
 
 
 def test_delta_sees_the_next_state_and_never_the_fresh_start():
@@ -113,9 +130,8 @@ def test_delta_sees_the_next_state_and_never_the_fresh_start():
     mdp = tc.models.Mdp(np.tile([0.0, 1.0], (2, 2, 1)), np.zeros((2, 2)), 0.6)
     problem = tc.problems.entropy_mdp(mdp, 0.1, start=0)
     theta, _, env = problem.init(keys.start_key(0))
-    draw = jax.vmap(lambda key: problem.draw(problem.noise(key), theta, env))
-    x, (s, _) = draw(jax.vmap(partial(keys.step_key, 0))(jnp.arange(4000)))
-    assert (x.t == 1).all()
+    x, (s, _) = drawn(problem, 0, theta, env, np.arange(4000))
+    assert (np.asarray(x.next_state) == 1).all()
     assert set(np.asarray(s).tolist()) == {0, 1}
     assert np.mean(np.asarray(s) == 1) == pytest.approx(0.6, abs=0.04)
 
@@ -135,8 +151,8 @@ def test_a_draw_costs_the_same_for_any_number_of_states():
 def test_actions_are_drawn_from_the_policy():
     problem = tc.problems.entropy_mdp(random_mdp(0, states=2, actions=7)[0])
     theta = jnp.asarray(np.random.default_rng(0).standard_normal((2, 7)))
-    draw = jax.vmap(lambda key: problem.draw(problem.noise(key), theta, (jnp.int32(1), None))[0].a)
-    seen = np.bincount(np.asarray(draw(jax.vmap(partial(keys.step_key, 1))(jnp.arange(40_000)))), minlength=7) / 40_000
+    x, _ = drawn(problem, 1, theta, (np.int32(1), None), np.arange(40_000))
+    seen = np.bincount(x.a, minlength=7) / 40_000
     np.testing.assert_allclose(seen, problem.policy(theta)[1], atol=0.012)  # five standard deviations
 
 

@@ -96,9 +96,9 @@ def quadratic_bilevel(
         v_scale: see `bilevel`; chosen from the curvature if None, which gives this 0.25 at the default settings.
         seed: draws the data.
 
-    >>> import twoclock as tc
-    >>> print(tc.theory.constants(quadratic_bilevel()).exact[:3])
-    ('L', 'mu_h', 'mu_g')
+    >>> problem = quadratic_bilevel(dim_x=3)
+    >>> problem.x.shape
+    (3,)
     """
     _check(dim_x, dim_y, samples, batch, condition, noise)
     rng = np.random.default_rng(seed_number("seed", seed))

@@ -75,7 +75,9 @@ def random_entropy_mdp(
         temp, sampling: as for ``entropy_mdp``.
 
     >>> import jax
-    >>> random_entropy_mdp(jax.random.key(0), states=5, actions=3).truth.pi_star.shape
+    >>> from functools import partial
+    >>> draw = partial(random_entropy_mdp, states=5, actions=3)
+    >>> jax.eval_shape(draw, jax.random.key(0)).truth.pi_star.shape  # to have numbers, call jax.jit(draw)
     (5, 3)
     """
     for name, size in (("states", states), ("actions", actions)):

@@ -43,8 +43,9 @@ def random_policy_evaluation(
         operator, sampling, ridge, factor: as for ``policy_evaluation``.
 
     >>> import jax
-    >>> problem = random_policy_evaluation(jax.random.key(0), states=5, actions=3, features=2)
-    >>> problem.truth.A.shape
+    >>> from functools import partial
+    >>> draw = partial(random_policy_evaluation, states=5, actions=3, features=2)
+    >>> jax.eval_shape(draw, jax.random.key(0)).truth.A.shape  # to have numbers, call jax.jit(draw)
     (2, 2)
 
     Reference: Zeng & Doan, appendix "Simulations Details".
