@@ -141,8 +141,8 @@ CASES = {
     "another shape": (
         lambda early: tc.residual(tc.problems.quadratic(dim=2), early, check=False), "`result` does not fit the problem"
     ),
-    "samples": (lambda early: tc.residual(PROBLEM, early, samples=0), "`samples` must be a whole number above 0"),
-    "too many": (lambda early: tc.residual(PROBLEM, early, samples=2**31), r"`samples` must leave steps \+ samples"),
+    "samples": (lambda early: tc.residual(PROBLEM, early, samples=0), "`samples` must be a whole number from 1"),
+    "too many": (lambda early: tc.residual(PROBLEM, early, samples=2**31 - 1), r"`samples` must leave steps"),
     "all diverged": (
         lambda early: tc.residual(PROBLEM, dataclasses.replace(early, diverged=np.ones(20, bool))),
         "`result` has no seed that did not diverge",

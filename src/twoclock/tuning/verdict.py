@@ -125,7 +125,7 @@ def residual(
         name = type(result).__name__
         raise InputError(f"`result` must be a Result of tc.solve, got {name}; for several call it on each")
     steps, seeds = int(result.spec["steps"]), list(result.spec["seeds"])
-    fresh = samples_used(max(steps, _LEAST) if samples is None else _many("samples", samples))
+    fresh = samples_used(max(steps, _LEAST) if samples is None else inputs.whole("samples", samples, 1, _HORIZON))
     if steps + fresh > _HORIZON:
         raise InputError(f"`samples` must leave steps + samples below 2³¹, got {fresh:,} after {steps:,} steps")
     if result.diverged.all():
@@ -217,11 +217,3 @@ def _check_same(here: Mapping[str, Any], there: Mapping[str, Any]) -> None:
             f"`result` is of another problem ({there.get('name')}, which differs in `{odd}`); pass the problem that it "
             "was solved on, or check=False"
         )
-
-
-def _many(name: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 1 <= value < 2**31:
-        raise InputError(
-            f"`{name}` must be a whole number above 0, got {inputs.shown(value)}; leave it out for as many as steps"
-        )
-    return int(value)
