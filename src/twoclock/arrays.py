@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -12,7 +12,10 @@ from twoclock.core import InputError
 
 Array = jax.Array | np.ndarray
 """NumPy's outside a trace, JAX's inside one."""
-Number = Float[Array, ""]
+if TYPE_CHECKING:
+    Number = Float[Array, ""]
+else:  # a plain number is as good as an array without axes
+    Number = Float[Array, ""] | np.floating | float
 Vector = Float[Array, " d"]
 State = Int[Array, ""]
 """The number of a state or of an action."""

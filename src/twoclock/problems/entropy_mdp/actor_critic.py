@@ -42,7 +42,7 @@ class Step(NamedTuple):
     horizon: Number | None  # None where the horizon is one number for all
 
     @property
-    def t(self) -> State:
+    def t(self) -> Array:
         """The old name of ``next_state``."""
         return self.next_state
 

@@ -11,7 +11,7 @@ from twoclock.core import Scalar, pytree, static
 __all__ = ["ActorCritic"]
 
 Gain = Float[Array, "m n"]
-Critic = dict[str, Array]
+Critic = dict[str, Number | Array]
 """``J``, the mean cost, and ``Omega``[z, z]."""
 Sample = dict[str, Array]
 """``z``, ``next`` and ``c``; a guard adds ``held`` and ``share``."""
