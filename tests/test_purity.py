@@ -65,7 +65,7 @@ def test_what_would_be_frozen_is_refused(case):
 
 
 def test_a_frozen_schedule_is_refused():
-    with pytest.raises(tc.InputError, match=r"^`method` must depend on its arguments alone.* functions of k"):
+    with pytest.raises(tc.InputError, match=r"^`alpha` must depend on its arguments alone.*; make it a function of k"):
         solve(bowl(), tc.Standard(alpha=lambda k: 0.1 * RNG.random() + 0.0 * k.astype(float)))
 
 

@@ -7,6 +7,7 @@ import inspect
 import itertools
 import math
 import numbers
+import os
 from collections.abc import Callable, Iterable, Mapping, Sized
 from typing import Any, TypeVar
 
@@ -30,6 +31,13 @@ def check_problem(problem: object) -> ProblemSource:
             "`problem` must have init, noise, draw, F and G, or be a function of a key that makes one; "
             f"got {type(problem).__name__}"
         )
+    if isinstance(problem, Problem):
+        for leaf in jax.tree.leaves(problem):
+            if not (hasattr(leaf, "dtype") or isinstance(leaf, numbers.Number)):
+                raise InputError(
+                    f"`problem` must be made of numbers, got {type(leaf).__name__} in it; write "
+                    "`@twoclock.core.pytree` over its class, with `static()` for a field that is no number"
+                )
     return problem
 
 
@@ -142,6 +150,11 @@ def check_pace(block: Any, checkpoint_every: Any, progress: Any) -> None:
     if not is_positive(checkpoint_every, or_zero=True):
         raise InputError(f"`checkpoint_every` must be a number of seconds, got {shown(checkpoint_every)}; try 10.0")
     check_progress(progress)
+
+
+def check_path(name: str, value: Any) -> None:
+    if not isinstance(value, (str, os.PathLike)):
+        raise InputError(f"`{name}` must be the path of a folder, got {shown(value)}")
 
 
 def check_progress(progress: Any) -> None:

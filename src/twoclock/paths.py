@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from twoclock.core import InputError, Method
-from twoclock.inputs import shown
+from twoclock.inputs import check_method, shown
 
 _MOST_VALUES = 100_000
 
@@ -33,6 +33,7 @@ def grid(method: Method, **values: Any) -> dict[str, Method]:
     """
     if not values:
         raise InputError("`grid` needs a setting to vary, got none; try `grid(method, **{'alpha.c': [0.5, 1.0]})`")
+    check_method(method)
     lists = {path: _values(path, tried) for path, tried in values.items()}
     for path in lists:
         setting(method, path)

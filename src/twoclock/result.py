@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import jax
 import numpy as np
 
-from twoclock import display, record, stats
+from twoclock import display, inputs, record, stats
 from twoclock.core import Given, InputError, Problem, PyTree
 from twoclock.engine import keys, rows
 from twoclock.engine.drive import thawed
@@ -107,6 +107,7 @@ class Result:
 
     def save(self, path: str | Path) -> Path:
         """Write ``spec.json``, ``history.parquet`` and ``arrays.npz`` to a folder."""
+        inputs.check_path("path", path)
         trees = {"theta": self.theta, "omega": self.omega, "diverged": self.diverged, "last_step": self.last_step}
         spec = self.spec
         if self.end is not None:

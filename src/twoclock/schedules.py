@@ -190,8 +190,10 @@ def parse(text: str, name: str = "schedule") -> Schedule:
             shifted = f"{unshifted[1]}/(k+1){unshifted[2] or ''}"
             raise InputError(f"`{name}` must be finite at k=0, where {text!r} is not; write `{shifted}`")
         return Constant(float(bare))
-    except InputError:
-        raise
+    except InputError as error:
+        if f"`{name}`" in str(error):
+            raise
+        raise InputError(f"`{name}` is {text!r}, and {error}") from None
     except ValueError:
         raise InputError(
             f"`{name}` is not a schedule: {text!r}; write a number, `c/(k+shift)^p` or `max(c/(k+shift)^p, floor)`"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -83,6 +84,7 @@ def check_fit(problem: Problem, method: Method) -> None:
         check_pure("measure", problem.measure, theta, omega)
     if hasattr(problem, "report"):
         check_pure("report", problem.report, env)
+    _check_schedules(method, partial(check_pure, remedy="make it a function of k"))
     raise InputError(
         "`method` must depend on its arguments alone: each time it is traced it gives other numbers, and a run would "
         "freeze the first; make its schedules functions of k, and carry what changes in its state"
@@ -155,13 +157,18 @@ def _check_method(problem: Problem, method: Method, theta: PyTree, omega: PyTree
         _check_metrics(f"{name}.report", shape_of(f"{name}.report", lambda m, state: m.report(state), like, state))
 
 
-def _check_schedules(method: object) -> None:
+def _check_schedules(method: object, check: Callable[..., object] | None = None) -> None:
+    """Schedules give one number a step; or whatever else ``check(name, schedule, k)`` asks of them."""
+    k = jax.ShapeDtypeStruct((), jnp.int32)
     for field in dataclasses.fields(method) if dataclasses.is_dataclass(method) else ():
         value = getattr(method, field.name)
         if hasattr(value, "step"):
-            _check_schedules(value)
+            _check_schedules(value, check)
         elif callable(value) and "static" not in field.metadata:
-            shape = shape_of(field.name, value, jax.ShapeDtypeStruct((), jnp.int32)).shape
+            if check is not None:
+                check(field.name, value, k)
+                continue
+            shape = shape_of(field.name, value, k).shape
             if shape != ():
                 raise InputError(
                     f"`{field.name}` must give one number a step, got shape {shape} at k=0; return a scalar"

@@ -31,6 +31,12 @@ T = TypeVar("T")
 Trace = Callable[[], ClosedJaxpr]
 
 
+_FROM_THE_KEY = (
+    "draw with `jax.random` from the key, carry what changes in `env`, "
+    "run a simulator in your own loop (see the README)"
+)
+
+
 @contextmanager
 def in_words(name: str) -> Iterator[None]:
     """What a user's function called ``name`` does wrong while it is traced, in one line."""
@@ -64,14 +70,13 @@ def shape_of(name: str, function: Callable[..., Any], *args: PyTree) -> PyTree:
         return _mended(lambda: jax.eval_shape(function, *args))
 
 
-def check_pure(name: str, function: Callable[..., Any], *args: PyTree) -> None:
+def check_pure(name: str, function: Callable[..., Any], *args: PyTree, remedy: str = _FROM_THE_KEY) -> None:
     """Refuse a function that is another program each time: the run would keep the first for all seeds and steps."""
     with in_words(name):
         if _pure(lambda: jax.make_jaxpr(lambda *a: function(*a))(*args)) is None:
             raise InputError(
                 f"`{name}` must depend on its arguments alone: each time it is traced it gives other numbers, and a "
-                "run would freeze the first; draw with `jax.random` from the key, carry what changes in `env`, run a "
-                "simulator in your own loop (see the README)"
+                f"run would freeze the first; {remedy}"
             )
 
 

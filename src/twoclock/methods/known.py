@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from twoclock.core import Given
-from twoclock.inputs import flag
+from twoclock.inputs import flag, number
 from twoclock.methods.fast import Fast
 from twoclock.methods.standard import Standard
 from twoclock.schedules import Power, ScheduleLike
@@ -41,6 +41,9 @@ def ttsa(
     Reference: Hong, Wai, Wang & Yang, *A two-timescale stochastic algorithm framework for bilevel optimization*, 2023,
     Theorems 1 (strongly convex h) and 2 (otherwise).
     """
+    number("alpha", alpha, 0)
+    number("beta", beta, 0)
+    number("shift", shift, 0, above=True)
     slow, fast = (1.0, 2 / 3) if flag("strongly_convex", strongly_convex) else (3 / 5, 2 / 5)
     return Standard(Power(alpha, slow, shift), Power(beta, fast, shift))
 

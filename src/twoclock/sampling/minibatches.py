@@ -17,7 +17,7 @@ from jaxtyping import Bool, Int, Int32, UInt32
 
 from twoclock.arrays import Array, State
 from twoclock.core import Given, InputError, Key, PyTree, pytree, static
-from twoclock.inputs import whole
+from twoclock.inputs import function, whole
 
 _ROUNDS = 16
 _SALTS = np.asarray([(0x9E3779B9 * (2 * r + 1)) & 0xFFFFFFFF for r in range(_ROUNDS)], np.uint32)
@@ -92,6 +92,8 @@ class Minibatches:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "data", jax.tree.map(np.asarray, self.data))
+        if jax.tree.leaves(self.data) and not any(leaf.ndim for leaf in jax.tree.leaves(self.data)):
+            raise InputError("`data` must have arrays whose first axis runs over the items, got scalars alone")
         items = common_length(self.data, "data")
         whole("size", self.size, 1, items)
 
@@ -168,7 +170,9 @@ def as_sampler(sampler: Given[Source]) -> Sampler:
         return Separate(as_sampler(sampler[0]), as_sampler(sampler[1]))
     if isinstance(sampler, Sampler):
         return sampler
-    if not callable(sampler):
+    if callable(sampler):
+        function("sampler", sampler, "key")
+    else:
         raise InputError(
             f"`sampler` must be a function of a key or a pair (inner, outer), got {type(sampler).__name__}; "
             "for finite data try `(samplers.Minibatches(train, 32), samplers.Minibatches(valid, 32))`"

@@ -69,6 +69,8 @@ def check_choices(on: Any, out: Any, address: Any, shared: Any, tries: Any) -> N
     """Where to run, and what only a cluster has."""
     if not isinstance(on, str) or on not in ("local", "ray"):
         raise InputError(f"`on` must be 'local' or 'ray', got {shown(on)}")
+    if out is not None:
+        inputs.check_path("out", out)
     if shared and (out is None or on != "ray"):
         raise InputError('`shared` needs on="ray" and `out`, a folder that every worker sees')
     if address is not None and (not isinstance(address, str) or on != "ray"):

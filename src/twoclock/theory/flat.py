@@ -11,6 +11,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Float
 
 from twoclock.core import Given, Problem, ProblemSource, PyTree
+from twoclock.engine import fit
 from twoclock.engine.keys import instance_key, start_key, step_key
 from twoclock.inputs import check_problem, seed_number
 
@@ -25,6 +26,7 @@ class Flat:
     def __init__(self, problem: Given[ProblemSource], seed: Any, samples: int) -> None:
         seed = seed_number("seed", seed)
         source = check_problem(problem)
+        fit.check_source(source)
         self.problem: Any = source if isinstance(source, Problem) else source(instance_key(seed))
         theta, omega, self.env = self.problem.init(start_key(seed))
         theta, omega = jax.tree.map(lambda leaf: jnp.asarray(leaf, float), (theta, omega))

@@ -139,6 +139,7 @@ def tune(
     source = inputs.check_problem(problem)
     horizon, halvings, drawn = inputs.check_steps(steps), whole("rungs", rungs, 1, 10), whole("seed", seed, 0, 4000)
     inputs.check_numbers("float64", bound)
+    inputs.flag("progress", progress)
     goal: By = one_of("by", by, ("end", "area"))
     kept = one_of("order", order, (False, True, "both"))
     grows = one_of("widen", widen, (None, False, True))

@@ -131,12 +131,11 @@ def composite(
 
     Reference: Wang, Fang & Liu, *Stochastic compositional gradient descent*, 2017; Ghadimi, Ruszczyński & Wang, 2020.
     """
-    x, batches = losses.floats(x, "x"), sampling.as_sampler(sampler)
     function("inner", inner, "x", "batch")
+    x, batches = losses.floats(x, "x"), sampling.as_sampler(sampler)
     with jax.enable_x64(True):
         of_inner, of_outer = losses.first_batch(batches, ("inner_batch", "outer_batch"))
         value = jax.eval_shape(inner, losses.arrays(x), of_inner)
         losses.check_scalar(outer, "outer", value, of_outer)
-    if truth is None and measure is not None:
-        truth = losses.MeasureOnly(measure)
+    truth = losses.truth_of(truth, measure)
     return Composite(x, batches, truth, outer, inner)

@@ -169,8 +169,7 @@ def bilevel(
             curvature.warn_of_flatness(level)
         if v_scale is None:
             v_scale = curvature.choose_v_scale(level)
-    if truth is None and measure is not None:
-        truth = losses.MeasureOnly(measure)
+    truth = losses.truth_of(truth, measure)
     return Bilevel(x, y, batches, np.float64(v_scale), truth, outer, inner)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ from twoclock.core import Given, InputError, Key, PyTree, Scalar, pytree, static
 from twoclock.inputs import function, shown
 from twoclock.sampling.minibatches import Sampler
 
+T = TypeVar("T")
 Loss = Callable[..., Number]
 Measure = Callable[[PyTree, PyTree], Mapping[str, Scalar]]
 
@@ -27,6 +29,14 @@ class MeasureOnly:
     """A truth of which a user gives no more than ``measure(theta, omega) -> {name: scalar}``."""
 
     measure: Measure = static()
+
+
+def truth_of(truth: T | None, measure: Given[Measure | None]) -> T | MeasureOnly | None:
+    """The truth that a user gives, or else what is measured."""
+    if truth is not None or measure is None:
+        return truth
+    function("measure", measure, "theta", "omega")
+    return MeasureOnly(measure)
 
 
 def floats(tree: PyTree, name: str) -> PyTree:

@@ -114,6 +114,5 @@ def minimax(
         mean = losses.mean_loss(loss, losses.probes(batches, sum(np.size(leaf) for leaf in jax.tree.leaves(y))))
         level = curvature.Inner(lambda y: -mean(start[0], y), lambda y, v: y, start[1])
         curvature.refuse_flat(level.curvature(level.start), "loss", "subtract a term such as 1e-3·‖y‖² from it")
-    if truth is None and measure is not None:
-        truth = losses.MeasureOnly(measure)
+    truth = losses.truth_of(truth, measure)
     return Minimax(x, y, batches, truth, loss)

@@ -233,6 +233,7 @@ def nonlinear_policy_evaluation(
     rows = jax.tree.leaves(seen)
     if not rows or any(np.ndim(leaf) == 0 or len(leaf) != mdp.states for leaf in rows):
         raise InputError(f"`states` must have one row for each of the {mdp.states} states")
+    function("value", value, "params", "state")
     start_of("params", params)
     start = jax.tree.map(lambda leaf: as_array("params", leaf), params)
     shape = jax.eval_shape(value, start, jax.tree.map(lambda leaf: leaf[0], seen))
