@@ -85,7 +85,7 @@ CALLS = [
         "checkpoint": ("`checkpoint`|cannot be written", [3, True, ["a"], "a\0b", "x" * 300, "/proc/nowhere"]),
         "checkpoint_every": ("`checkpoint_every` must", [-1.0, "10", NAN, None, True, [1]]),
         "progress": ("`progress` must", ["yes", 3, None, [1]]),
-        "engine": ("`engine` must", ["gpu", 3, None, ["c"]]), "start": ("`start`", [3, "runs", {"a": 1}, BOWL]),
+        "engine": ("`engine` has no", ["gpu", 3, None, ["c"]]), "start": ("`start`", [3, "runs", {"a": 1}, BOWL]),
     }),
     (problems.custom, CUSTOM, {
         "F": (r"`custom\(F=…\)` must be a function", [1.0, None, "F", lambda: 0.0, lambda theta: theta, np.zeros(2)]),

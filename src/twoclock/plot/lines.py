@@ -102,6 +102,8 @@ def compare(
         raise InputError("`results` must map labels to results, one or more; try `{'Fast': result, …}`")
     if scale not in ("log", "linear"):
         raise InputError(f"`scale` must be 'log' or 'linear', got {scale!r}")
+    if not (ax is None or hasattr(ax, "get_figure")):
+        raise InputError(f"`ax` must be a Matplotlib axes, got {shown(ax)}; leave it out for a figure of its own")
     panel = figure(width=_length(size, 0), height=_length(size, 1))[1][0, 0] if ax is None else ax
     fig = panel.get_figure(root=True)
     if fig is None:
