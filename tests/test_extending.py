@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 RECIPE = re.compile(r"^## (?P<title>[^\n]*)`(?P<place>src/[^`]+)`\n(?P<body>.*?)(?=^## |\Z)", re.M | re.S)
 CODE = re.compile(r"^```python\n(.*?)^```", re.M | re.S)
@@ -50,6 +52,7 @@ def recipes():
     return [match.groupdict() for match in RECIPE.finditer((ROOT / "docs" / "extending.md").read_text())]
 
 
+@pytest.mark.slow
 def test_every_recipe_works_as_it_is_written(tmp_path):
     """One process for all of them: most of its time goes into imports and compilation."""
     shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
@@ -73,9 +76,9 @@ def test_every_recipe_works_as_it_is_written(tmp_path):
     (tmp_path / "tests" / "test_driver.py").write_text(f"COMMANDS = {commands!r}\n{DRIVER}")
 
     chosen = "momentum or portfolio or Halving or driver or arrows or every_part"
-    pytest = [sys.executable, "-m", "pytest", "-vv", "-p", "no:cacheprovider", "-k", chosen]
+    command = [sys.executable, "-m", "pytest", "-vv", "-p", "no:cacheprovider", "-k", chosen]
     ran = subprocess.run(
-        [*pytest, "tests", "src/twoclock/schedules.py"], capture_output=True, text=True,
+        [*command, "tests", "src/twoclock/schedules.py"], capture_output=True, text=True,
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path / "src")},
     )  # fmt: skip
     assert ran.returncode == 0, ran.stdout[-5000:]

@@ -15,6 +15,7 @@ import twoclock as tc
 
 ray = pytest.importorskip("ray")
 psutil = pytest.importorskip("psutil")
+pytestmark = pytest.mark.slow
 
 PROBLEMS = {"bowl": tc.problems.quadratic(dim=2)}
 METHODS = {

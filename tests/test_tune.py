@@ -120,6 +120,7 @@ TRUTH_FREE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TRUTH_FREE)
 def test_the_choice_without_truth_is_within_half_again_of_the_choice_with_it(name):
     problem, metric, space, steps, order = TRUTH_FREE[name]
