@@ -117,8 +117,8 @@ def command_line(seed: int) -> Callable[[int], tuple[str, str | None]]:
                 del args[at % len(args)]
             else:
                 args.insert(at, args[at % len(args)])
-        if "reproduce" in args[:1] and len(args) < 3:
-            args = ["reproduce", "nothing"]  # a whole reproduction is no trial of an argument
+        if args[:1] == ["reproduce"] and "fig9" not in args:
+            args.insert(1, "fig9")  # a whole reproduction is no trial of an argument
         said = io.StringIO()
         try:
             with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
