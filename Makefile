@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: reproduce test lint types bench setup clean
+.PHONY: reproduce test lint types bench faults setup clean
 
 reproduce: setup
 	$(BIN)/twoclock reproduce --quick
@@ -20,6 +20,9 @@ types: setup
 
 bench: setup
 	for bench in engine core policy_evaluation lqr entropy_mdp bilevel sweep tune; do $(BIN)/python bench/$$bench.py || exit 1; done
+
+faults: setup
+	$(BIN)/python -m faults
 
 setup: .venv/ready
 
