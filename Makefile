@@ -21,8 +21,10 @@ types: setup
 bench: setup
 	for bench in engine core policy_evaluation lqr entropy_mdp bilevel sweep tune; do $(BIN)/python bench/$$bench.py || exit 1; done
 
+# Faults tried on purpose, docs/faults.md. `make faults SCALE=0.1` tries a tenth of them.
+SCALE ?= 1
 faults: setup
-	$(BIN)/python -m faults
+	$(BIN)/python -m faults --scale $(SCALE) $(if $(filter 1,$(SCALE)),--write)
 
 setup: .venv/ready
 

@@ -48,6 +48,12 @@ def campaigns() -> dict[str, ModuleType]:
     return {name: module for name, module in modules.items() if hasattr(module, "trials")}
 
 
+def run(name: str, scale: float) -> Outcome:
+    """One campaign to its end."""
+    module = campaigns()[name]
+    return Outcome(module.NAME).run(module.trials(scale))
+
+
 def table(outcomes: Iterable[Outcome]) -> Iterator[str]:
     """Campaign × trials × failures, in Markdown."""
     yield "| campaign | tried on | trials | failures |"

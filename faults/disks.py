@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import resource
 import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from faults._children import complaint, digests, twoclock
@@ -60,7 +61,8 @@ def _full(root: Path, rng: random.Random, many: int) -> Iterator[Trial]:
         kind = ("run", "sweep")[i % 2]
         with disk(root / f"disk-{i}", "size=4m") as mounted:
             if not mounted:
-                return
+                yield from _limited(root, kind, good[kind], rng.randrange(1000, 12_000))
+                continue
             place, ballast = root / f"disk-{i}", root / f"disk-{i}" / "ballast"
             free = rng.randrange(8, 60) * 4096 if kind == "run" else rng.randrange(4, 40) * 4096
             with contextlib.suppress(OSError), ballast.open("wb") as file:
@@ -71,12 +73,25 @@ def _full(root: Path, rng: random.Random, many: int) -> Iterator[Trial]:
             fault = complaint(first)
             ballast.unlink()
             if fault is None and first.returncode != 0:
-                way = first.stderr.rpartition("go on: twoclock ")[2] or first.stderr.rpartition("the same")[0]
-                again = shlex.split(way) if "go on: " in first.stderr else [str(word) for word in args]
-                end = twoclock(*again)
-                fault = complaint(end, (0,))
+                fault = complaint(twoclock(*_way_on(first.stderr, args)), (0,))
             fault = fault or (None if digests(out) == good[kind] else "another end")
             yield Trial(f"a full disk, twoclock {kind}", fault)
+
+
+def _limited(root: Path, kind: str, good: dict[str, str], most: int) -> Iterator[Trial]:
+    """Where no disk can be mounted, a limit on the size of every file is the next thing."""
+    out = root / f"limited-{kind}-{most}"
+    args = [*RUN, "--out", out] if kind == "run" else ["sweep", root / "spec.toml", "--out", out]
+    first = twoclock(*args, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most, most)))
+    fault = complaint(first)
+    if fault is None and first.returncode != 0:
+        fault = complaint(twoclock(*_way_on(first.stderr, args)), (0,))
+    yield Trial(f"a full disk, twoclock {kind}", fault or (None if digests(out) == good else "another end"))
+
+
+def _way_on(said: str, args: Sequence[str | Path]) -> list[str]:
+    """The command that a message ends in; where it names none, the same again."""
+    return shlex.split(said.rpartition("go on: twoclock ")[2]) if "go on: " in said else [str(word) for word in args]
 
 
 def _read_only(root: Path) -> Iterator[Trial]:
