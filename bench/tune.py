@@ -45,7 +45,7 @@ def settings(found):
     return " ".join(f"{value:g}" for value in found.settings.values())
 
 
-def main(steps: int = STEPS) -> None:
+def main(steps: int = STEPS, order: bool = False) -> None:
     console, budget = Console(width=150), 1280 * steps
     table = Table(
         "", "metric", "with truth", "without", "ratio of the metric", "s", "s",
@@ -56,7 +56,7 @@ def main(steps: int = STEPS) -> None:
         found, took = {}, {}
         for kind in (metric, "residual"):
             began = time.perf_counter()
-            found[kind] = tc.tune(problem, SHIFTED, SPACE, steps, budget, kind)
+            found[kind] = tc.tune(problem, SHIFTED, SPACE, steps, budget, kind, order=order)
             took[kind] = time.perf_counter() - began
         ends = held_out(problem, {kind: f.method for kind, f in found.items()}, metric, steps, HELD_OUT)
         mean, low, high = ratio(ends["residual"], ends[metric])
