@@ -10,6 +10,7 @@ import atexit
 import ctypes
 import hashlib
 import os
+import shutil
 import tempfile
 import threading
 from collections.abc import Callable
@@ -129,7 +130,7 @@ class Build:
     store: cache.Cache
     key: str
     process: Popen[str] | None = None
-    folder: tempfile.TemporaryDirectory[str] | None = None
+    folder: Path | None = None
     error: str | None = None
     loaded: Callable[..., None] | None = None
     accepted: bool = False
@@ -138,8 +139,8 @@ class Build:
     def start(self) -> None:
         if self.store.holds(self.key):
             return
-        self.folder = tempfile.TemporaryDirectory(prefix="making-", dir=self.store.folder)
-        text = Path(self.folder.name) / "program.c"
+        self.folder = Path(tempfile.mkdtemp(prefix="making-", dir=self.store.folder))
+        text = self.folder / "program.c"
         text.write_text(self.source.text)
         try:
             self.process = self.compiler.start(text, text.with_suffix(".so"))
@@ -177,14 +178,14 @@ class Build:
             self.process.kill()
             self.process.communicate()
         if self.folder is not None:
-            self.folder.cleanup()
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def _load(self) -> Callable[..., None]:
         path = self.store.path(self.key)
         if self.process is not None and self.folder is not None:
             try:
                 compiler.finish(self.process)
-                path = self.store.keep(self.key, Path(self.folder.name) / "program.so")
+                path = self.store.keep(self.key, self.folder / "program.so")
             finally:
                 self.close()
         walk = ctypes.CDLL(os.fspath(path)).walk
