@@ -28,6 +28,8 @@ def _fresh(monkeypatch, tmp_path):
     monkeypatch.setattr(cpu, "_builds", {})
     monkeypatch.setattr(traced, "_known", {})
     monkeypatch.delenv("TWOCLOCK_ENGINE", raising=False)
+    yield
+    cpu._close()
 
 
 def solve(engine="c", **options):
