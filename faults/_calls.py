@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -119,7 +117,7 @@ def arguments(name: str, function: Callable[..., Any], known: dict[str, Any]) ->
         "Sweep.plot_map": {"metric": "error", "x": None, "y": None},
         "Sweep.plot_sensitivity": {"metric": "error", "setting": None},
         "Sweep.load": {"folder": "/nowhere"},
-        "Result.save": {"path": Path(tempfile.gettempdir()) / "faults-saved"},
+        "Result.save": {"path": "saved"},
         "models.from_gymnasium": {"env": "FrozenLake-v1"},
         "samplers.Separate": {"inner": jax.random.normal, "outer": jax.random.normal},
         "problems.exact": {"problem": tc.problems.baird()},

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 
@@ -80,8 +81,6 @@ def python(seed: int) -> Callable[[int], tuple[str, str | None]]:
 
 def command_line(seed: int) -> Callable[[int], tuple[str, str | None]]:
     """Command lines with words changed, lost, doubled or put in."""
-    home = tempfile.mkdtemp(prefix="faults-")
-    os.chdir(home)
     with open("spec.toml", "w") as file:
         file.write('steps=5\nseeds=2\n[problems.a]\nname="quadratic"\ndim=2\n[methods.b]\nname="fast"\n')
     tc.solve(tc.problems.quadratic(dim=2), tc.Fast(), 5, 2).save("run")
@@ -141,11 +140,15 @@ def main() -> None:
     kind, seed, first, last = sys.argv[1], *map(int, sys.argv[2:5])
     warnings.simplefilter("ignore")
     out = os.fdopen(os.dup(1), "w")
-    call = {"python": python, "command_line": command_line}[kind](seed)
-    for i in range(first, last):
-        print(json.dumps({"begins": i}), file=out, flush=True)
-        what, fault = call(i)
-        print(json.dumps({"call": i, "what": what, "fault": fault}), file=out, flush=True)
+    with tempfile.TemporaryDirectory(prefix="faults-") as name:
+        home = Path(name) / "a" / "b"  # what goes to "..", or to a wrong name taken as a path, goes there too
+        home.mkdir(parents=True)
+        os.chdir(home)
+        call = {"python": python, "command_line": command_line}[kind](seed)
+        for i in range(first, last):
+            print(json.dumps({"begins": i}), file=out, flush=True)
+            what, fault = call(i)
+            print(json.dumps({"call": i, "what": what, "fault": fault}), file=out, flush=True)
 
 
 if __name__ == "__main__":

@@ -121,6 +121,20 @@ def test_where_one_stands_the_folder_stays(result, tmp_path, monkeypatch):
     assert tc.load(".").history.equals(result.history)
 
 
+def test_a_folder_full_of_other_things_stays_where_it_is(result, tmp_path):
+    home = tmp_path / "home"
+    (home / "photos").mkdir(parents=True)
+    for i in range(1100):
+        (home / "photos" / f"{i}.jpg").touch()
+    before = home.stat().st_ino, (home / "photos").stat().st_ino
+    result.save(home)
+    (tmp_path / "link").symlink_to(home)
+    result.save(tmp_path / "link")
+    assert (home.stat().st_ino, (home / "photos").stat().st_ino) == before
+    assert len(list((home / "photos").iterdir())) == 1100
+    assert tc.load(home).history.equals(result.history)
+
+
 def test_debris_is_cleaned_and_never_counted(result, tmp_path, capsys):
     runs = tmp_path / "runs"
     result.save(runs / "good")

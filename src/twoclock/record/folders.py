@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import itertools
 import os
 import shutil
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from twoclock.record.files import absolute, clean, is_part, new_part, remove
 from twoclock.record.names import one_line
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # Linux
+_MANY = 1000
 
 
 @contextmanager
@@ -27,6 +29,8 @@ def whole_folder(folder: str | Path) -> Iterator[Path]:
     stay. A kill leaves the old folder or the new one, and debris that the next writer cleans.
     """
     target = recovered(folder)
+    if target.is_symlink():
+        target = target.resolve()
     with one_line(target, "written"):
         target.parent.mkdir(parents=True, exist_ok=True)
         if target.exists() and not target.is_dir():
@@ -61,10 +65,10 @@ def _new_folder(target: Path) -> tuple[Path, bool]:
     """A folder to fill, and whether its files must be moved in one by one.
 
     That is so where a folder cannot be renamed without harm: a mount point, a folder in a parent that cannot be
-    written, or the one that this process and the user's shell stand in. The specification then comes last, and its
-    digests tell.
+    written, the one that this process and the user's shell stand in, and one that holds a great many other things, a
+    home folder perhaps. The specification then comes last, and its digests tell.
     """
-    if not (os.path.ismount(target) or _is_here(target)):
+    if not (os.path.ismount(target) or _is_here(target) or _is_large(target)):
         with suppress(PermissionError):
             part = new_part(target.parent)
             part.mkdir()
@@ -82,6 +86,12 @@ def _is_here(target: Path) -> bool:
         return False
 
 
+def _is_large(target: Path) -> bool:
+    """Whether there are too many things in a folder to link each of them into a new one."""
+    entries = (name for _, folders, files in os.walk(target) for name in (*folders, *files))
+    return next(itertools.islice(entries, _MANY, None), None) is not None
+
+
 def _move_in(part: Path, target: Path) -> None:
     for path in sorted(part.iterdir(), key=lambda path: path.name == SPEC):
         os.replace(path, target / path.name)
@@ -96,6 +106,7 @@ def _swap(part: Path, target: Path) -> None:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
     _keep_others(target, part)
+    shutil.copymode(target, part)
     if not _exchange(part, target):
         remove(_aside(target))
         os.rename(target, _aside(target))
