@@ -177,7 +177,7 @@ def test_ctrl_c_stops_every_process_and_says_how_to_go_on(tmp_path):
     assert parent.returncode == 130, said
     assert said.strip().endswith(f"to go on: twoclock reproduce quadratic table1 --out {tmp_path} --resume")
     assert "Traceback" not in said
-    assert not [worker for worker in workers if worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE]
+    assert not psutil.wait_procs(workers, timeout=20)[1]
 
 
 def test_a_checkpoint_of_other_settings_is_not_in_the_way(tiny, tmp_path):

@@ -101,7 +101,7 @@ BAD = {
     "norm in words": (lambda: tc.methods.averaged_tdc("5"), "`mean_sq_feature_norm` must be a number, got '5'"),
     "norm nan": (lambda: tc.methods.averaged_tdc(float("nan")), "`mean_sq_feature_norm` must be positive, got nan"),
     "norms": (lambda: tc.methods.averaged_tdc(np.ones(2)), r"`mean_sq_feature_norm` must be one number, got an array"),
-    "ttsa": (lambda: tc.methods.ttsa(-1.0, 1.0), rf"`Power\(c=…\)` {NUMBER} -1"),
+    "ttsa": (lambda: tc.methods.ttsa(-1.0, 1.0), "`alpha` must be a finite number of at least 0, got -1"),
     "soba": (lambda: tc.methods.soba("1/k", 1.0), "`alpha` must be finite at k=0"),
     "ma-soba": (lambda: tc.methods.ma_soba(0.1, 0.1, 1.1), "`lam` must not exceed 1"),
     "sgda": (lambda: tc.methods.sgda(0.1, None), "`beta` must be a number, a schedule or a function"),

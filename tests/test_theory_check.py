@@ -129,6 +129,7 @@ def test_check_refuses_what_it_cannot_judge():
         theory.check(tc.Fast(), "concave", **KNOWN)
 
 
+@jax.tree_util.register_static
 class Bare:
     """A quadratic that keeps its constants to itself."""
 

@@ -29,9 +29,9 @@ def whole_folder(folder: str | Path) -> Iterator[Path]:
     stay. A kill leaves the old folder or the new one, and debris that the next writer cleans.
     """
     target = recovered(folder)
-    if target.is_symlink():
-        target = target.resolve()
     with one_line(target, "written"):
+        if target.is_symlink():
+            target = target.resolve()
         target.parent.mkdir(parents=True, exist_ok=True)
         if target.exists() and not target.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, "it is a file")

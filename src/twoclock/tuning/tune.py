@@ -30,6 +30,7 @@ from twoclock.tuning.candidates import Candidates
 from twoclock.tuning.halving import WIDTH, Halving, Plan
 from twoclock.tuning.judge import RESIDUAL, Judge
 from twoclock.tuning.meaning import check_meaning
+from twoclock.tuning.residuals import Oracle
 from twoclock.tuning.scores import By, Scores
 from twoclock.tuning.tuned import Tuned, TunedMethods
 
@@ -158,9 +159,10 @@ def tune(
         first = _FIRST_SEED * (drawn + 1)
         judges = {n: Judge(source, name, goal, range(first, first + n), WIDTH, bound, add) for n in seeds.values()}
         for label, entry in asked.items():
-            fit.check_fit(judges[seeds[label]].example, entry.method)
+            seen = judges[seeds[label]].example
+            fit.check_fit(Oracle(seen) if name == RESIDUAL else seen, entry.method)
             if name == RESIDUAL:
-                check_meaning(judges[seeds[label]].example, entry.method)
+                check_meaning(seen, entry.method)
         spec = {"problem": describe(source), "steps": horizon, "budget": purse, "by": goal, "seed": drawn}
         found: dict[str, Tuned] = {}
         for label, entry in asked.items():
