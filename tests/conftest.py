@@ -11,7 +11,8 @@ import jaxtyping
 import numpy as np
 import pytest
 
-jaxtyping.install_import_hook("twoclock", "beartype.beartype")
+ROOMS = ["methods", "models", "problems", "sampling", "schedules", "theory", "trees"]
+jaxtyping.install_import_hook([f"twoclock.{room}" for room in ROOMS], "beartype.beartype")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 

@@ -15,8 +15,6 @@ ORDER = [
     "version",
     "core",
     "display",
-    "arrays",
-    "memory",
     "inputs",
     "trees",
     "schedules",

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 import twoclock as tc
-from twoclock import cli, memory
+from twoclock import cli
 from twoclock.cli.resume import resumable
 from twoclock.engine.interrupt import deferred_interrupt
+from twoclock.inputs import memory
 
 BOWL = tc.problems.quadratic(dim=2)
 HUGE = 10**5000
@@ -151,6 +152,7 @@ def test_labels_are_shown_and_not_obeyed(tmp_path, capsys):
 LIMITED = """
 import resource, sys
 from twoclock import cli
+from twoclock.inputs import memory
 resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
 sys.exit(cli.main(sys.argv[1:]))
 """

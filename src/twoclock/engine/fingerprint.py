@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +22,9 @@ from twoclock.engine.instances import stand_in
 from twoclock.engine.lanes import by_program
 from twoclock.engine.rows import metrics_of
 from twoclock.engine.step import Carry, lane_start, lane_step
+
+if TYPE_CHECKING:
+    from hashlib import _Hash as Hash
 
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
 
@@ -71,15 +75,32 @@ def _of_methods(methods: list[Method], problem: Problem) -> list[str]:
     seed, k = jnp.uint32(0), jnp.int32(0)
     carry = jax.eval_shape(lambda method: lane_start(problem, method, seed), like)
     program = jax.make_jaxpr(everything)(like, seed, carry, k)
-    numbers = [[np.asarray(leaf, float) for leaf in jax.tree.leaves(method)] for method in methods]
-    return [digest(program, *leaves) for leaves in numbers]
+    of_program = _hash(program)
+    found = []
+    for method in methods:
+        with_numbers = of_program.copy()
+        _add(with_numbers, [np.asarray(leaf, float) for leaf in jax.tree.leaves(method)])
+        found.append(_short(with_numbers))
+    return found
 
 
-def digest(program: ClosedJaxpr, *numbers: np.ndarray) -> str:
-    """Of the text of a program, without addresses of objects, and of every number in it and beside it."""
+def digest(program: ClosedJaxpr) -> str:
+    """Of the text of a program, without addresses of objects, and of every number in it."""
+    return _short(_hash(program))
+
+
+def _hash(program: ClosedJaxpr) -> Hash:
     found = hashlib.sha256(_ADDRESS.sub("", str(program)).encode())
-    for array in (*map(_numbers, constants(program)), *numbers):
+    _add(found, map(_numbers, constants(program)))
+    return found
+
+
+def _add(found: Hash, numbers: Iterable[np.ndarray]) -> None:
+    for array in numbers:
         found.update(f"{array.dtype}{array.shape}".encode() + np.ascontiguousarray(array).tobytes())
+
+
+def _short(found: Hash) -> str:
     return found.hexdigest()[:16]
 
 

@@ -9,12 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from twoclock import memory
 from twoclock.core import Method, Problem, ProblemSource, PyTree
 from twoclock.engine.instances import Instances, stand_in
 from twoclock.engine.lanes import by_program
 from twoclock.engine.rows import metrics_of
 from twoclock.engine.step import lane_start
+from twoclock.inputs import memory
 
 # Below this nobody runs out, and the shapes need not be traced.
 _LITTLE = 256 << 20

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from twoclock.arrays import Array, matrix
 from twoclock.core import Given, InputError, Scalar, pytree
 from twoclock.inputs import number
+from twoclock.inputs.arrays import Array, matrix
 from twoclock.models.equations import riccati
 
 Moments = Float[Array, "p p"]

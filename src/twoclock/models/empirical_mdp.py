@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from twoclock.arrays import Array, Number, State
 from twoclock.core import Given, Scalar, pytree, static
 from twoclock.inputs import check_size, number, whole
+from twoclock.inputs.arrays import Array, Number, State
 from twoclock.models.soft import SoftMdp
 
 Counts = dict[str, Float[Array, "s a"] | Float[Array, "s a s"]]

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from twoclock.arrays import Array
+from twoclock.inputs.arrays import Array
 
 Matrix = jax.Array
 Series = tuple[Matrix, Matrix, jax.Array]

@@ -15,8 +15,8 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from twoclock.arrays import Array, Number, definite, detectable, matrix, stabilisable
 from twoclock.core import Given, InputError, Scalar, pytree
+from twoclock.inputs.arrays import Array, Number, definite, detectable, matrix, stabilisable
 from twoclock.models.equations import lyapunov, riccati
 from twoclock.models.precision import in_float64
 

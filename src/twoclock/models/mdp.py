@@ -8,9 +8,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy.typing import ArrayLike
 
-from twoclock.arrays import as_array, law, laws
 from twoclock.core import Given, InputError, Scalar, pytree
 from twoclock.inputs import number
+from twoclock.inputs.arrays import as_array, law, laws
 from twoclock.models.soft import LEAST, SoftMdp
 
 Policy = Float[np.ndarray, "s a"]

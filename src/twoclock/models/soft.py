@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from twoclock.arrays import Array, Number
 from twoclock.core import pytree
+from twoclock.inputs.arrays import Array, Number
 from twoclock.models.precision import in_float64
 
 States = Float[Array, " s"]

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float
 
-from twoclock.arrays import Array, Number, Vector
 from twoclock.core import pytree
+from twoclock.inputs.arrays import Array, Number, Vector
 from twoclock.models.precision import in_float64
 from twoclock.models.soft import Pairs, SoftMdp, States
 from twoclock.trees import pinv

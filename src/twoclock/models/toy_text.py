@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from twoclock.arrays import as_array
 from twoclock.core import Given, InputError
 from twoclock.inputs import number
+from twoclock.inputs.arrays import as_array
 from twoclock.models.mdp import Mdp
 
 

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from twoclock.arrays import Array, Number, Vector
 from twoclock.core import Key, Scalar, pytree
 from twoclock.inputs import check_size, number, shown, whole
+from twoclock.inputs.arrays import Array, Number, Vector
 from twoclock.trees import sqnorm
 
 __all__ = ["quadratic"]

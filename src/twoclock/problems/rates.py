@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from twoclock.arrays import Array, Number, Vector
 from twoclock.core import Key, Scalar, pytree, static
 from twoclock.inputs import check_size, choice, number, shown, whole
+from twoclock.inputs.arrays import Array, Number, Vector
 
 __all__ = ["Rates", "rates"]
 

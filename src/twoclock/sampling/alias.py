@@ -16,8 +16,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Int, Int32, UInt32
 
-from twoclock.arrays import Array, State
 from twoclock.core import InputError
+from twoclock.inputs.arrays import Array, State
 
 _MOST = 2**16 - 1  # the column number below is a product of 16-bit halves
 

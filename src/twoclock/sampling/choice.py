@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, UInt32
 
-from twoclock.arrays import Array, Number, State
+from twoclock.inputs.arrays import Array, Number, State
 
 
 def choose(pi: Float[jax.Array, " actions"], bits: UInt32[Array, ""]) -> State:

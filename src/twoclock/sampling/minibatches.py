@@ -15,9 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Int, Int32, UInt32
 
-from twoclock.arrays import Array, State
 from twoclock.core import Given, InputError, Key, PyTree, pytree, static
 from twoclock.inputs import function, whole
+from twoclock.inputs.arrays import Array, State
 
 _ROUNDS = 16
 _SALTS = np.asarray([(0x9E3779B9 * (2 * r + 1)) & 0xFFFFFFFF for r in range(_ROUNDS)], np.uint32)

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, UInt32
 
-from twoclock.arrays import Array, Number, State, Words
 from twoclock.core import InputError, Key, PyTree, Scalar, pytree, static
+from twoclock.inputs.arrays import Array, Number, State, Words
 from twoclock.models.mdp import Mdp
 from twoclock.sampling.alias import alias_table, lookup
 

@@ -6,9 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from twoclock.arrays import Array, Number, Vector
 from twoclock.core import PyTree, pytree
 from twoclock.inputs import check_size, number, seed_number, whole
+from twoclock.inputs.arrays import Array, Number, Vector
 from twoclock.problems.bilevel.hypergradient import Bilevel, bilevel
 from twoclock.problems.bilevel.minimax import Minimax, minimax
 from twoclock.sampling.minibatches import Minibatches

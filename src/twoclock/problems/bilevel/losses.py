@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from twoclock import sampling
-from twoclock.arrays import Number
 from twoclock.core import Given, InputError, Key, PyTree, Scalar, pytree, static
 from twoclock.inputs import function, shown
+from twoclock.inputs.arrays import Number
 from twoclock.sampling.minibatches import Sampler
 
 T = TypeVar("T")

@@ -10,9 +10,9 @@ import numpy as np
 from jaxtyping import Float, UInt32
 from numpy.typing import ArrayLike
 
-from twoclock.arrays import Array, Number, State, Words, as_array
 from twoclock.core import Given, InputError, Key, Scalar, pytree, static
 from twoclock.inputs import choice
+from twoclock.inputs.arrays import Array, Number, State, Words, as_array
 from twoclock.models.mdp import Mdp
 from twoclock.models.soft import Pairs, States
 from twoclock.models.soft_truth import SoftTruth, soft_truth

@@ -10,9 +10,9 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from twoclock.arrays import Array, Number, matrix
 from twoclock.core import Given, InputError, Key, PyTree, Scalar, pytree
 from twoclock.inputs import flag, number
+from twoclock.inputs.arrays import Array, Number, matrix
 from twoclock.models.lqr import Lqr
 from twoclock.problems.lqr.guard import Bounds, Guard
 from twoclock.problems.lqr.operators import ActorCritic, Critic, Gain, Sample, product, quadratic

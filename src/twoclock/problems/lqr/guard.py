@@ -6,9 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from twoclock.arrays import Array, Number
 from twoclock.core import Given, Scalar, pytree
 from twoclock.inputs import number
+from twoclock.inputs.arrays import Array, Number
 from twoclock.problems.lqr.operators import Critic, Gain, Sample
 
 __all__ = ["Guard"]

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from twoclock.arrays import Number
+from twoclock.inputs.arrays import Number
 from twoclock.models.mdp import Mdp
 from twoclock.problems.policy_evaluation.linear import PolicyEvaluation, policy_evaluation
 from twoclock.problems.policy_evaluation.nonlinear import NonlinearPolicyEvaluation, nonlinear_policy_evaluation

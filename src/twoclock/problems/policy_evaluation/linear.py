@@ -7,9 +7,9 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from twoclock.arrays import Array, Number, State, Vector, Words, as_array, law
 from twoclock.core import Given, InputError, Key, PyTree, Scalar, pytree, static
 from twoclock.inputs import choice, number
+from twoclock.inputs.arrays import Array, Number, State, Vector, Words, as_array, law
 from twoclock.models.mdp import Mdp
 from twoclock.models.projected_bellman import ProjectedBellman, projected_bellman
 from twoclock.sampling.transitions import Transition, Transitions, transitions

@@ -11,9 +11,9 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from twoclock.arrays import Array, Number, State, Words, as_array
 from twoclock.core import Given, InputError, Key, Operator, PyTree, Scalar, pytree, static
 from twoclock.inputs import choice, function, start_of
+from twoclock.inputs.arrays import Array, Number, State, Words, as_array
 from twoclock.models.mdp import Mdp
 from twoclock.problems.policy_evaluation.linear import check_mdp, check_settings, state_weights
 from twoclock.sampling.transitions import Transition, Transitions, transitions

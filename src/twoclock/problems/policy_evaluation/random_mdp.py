@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, UInt32
 
-from twoclock.arrays import Array, State
 from twoclock.core import InputError, Key
 from twoclock.inputs import check_key, check_size, number, whole
+from twoclock.inputs.arrays import Array, State
 from twoclock.models.projected_bellman import projected_bellman
 from twoclock.problems.policy_evaluation.linear import PolicyEvaluation, check_settings
 from twoclock.sampling.alias import alias_table
