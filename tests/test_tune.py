@@ -128,6 +128,7 @@ def test_the_choice_without_truth_is_within_half_again_of_the_choice_with_it(nam
     found = {
         kind: tc.tune(problem, method, space, steps, metric=kind, rungs=3, order=order) for kind in (metric, "residual")
     }
+    assert ("the residual is a rough guide" in repr(found["residual"])) == (name == "regulator")  # its samples follow θ
     ends = at_end(problem, {kind: f.method for kind, f in found.items()}, metric, steps, seeds=100)
     assert ends["residual"] <= 1.5 * ends[metric]
 

@@ -128,7 +128,7 @@ def _check_metrics(name: str, metrics: PyTree) -> None:
         if not isinstance(metric, str):
             raise InputError(f"`{name}` must name its metrics by text, got {shown(metric)}")
         if metric in RESERVED:
-            raise InputError(f"`{name}` must not call a metric {metric!r}, a column of every history; rename it")
+            raise InputError(f"`{name}` must not call a metric {metric!r}, a column of histories; rename it")
         if getattr(value, "shape", None) != () or not _is_real(value.dtype):
             kind = f"{value.dtype} of shape {value.shape}" if hasattr(value, "shape") else _layout(value)
             raise InputError(f"`{name}` must return one real number for {metric!r}, got {kind}; sum it, or take a norm")

@@ -20,9 +20,8 @@ Columns = dict[str, np.ndarray]
 # Where nobody says which metric matters: the first of these that was recorded.
 PREFERRED_METRICS = ("error", "gap", "gradient")
 
-
-# Columns of every history; no metric may have their names.
-RESERVED = ("seed", "step")
+# Columns of a run's history or a sweep's; no metric may have their names.
+RESERVED = ("seed", "step", "problem", "method", "diverged")
 
 
 def preferred_metric(recorded: Iterable[str]) -> str | None:

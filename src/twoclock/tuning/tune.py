@@ -29,7 +29,7 @@ from twoclock.tuning.box import at_edge
 from twoclock.tuning.candidates import Candidates
 from twoclock.tuning.halving import WIDTH, Halving, Plan
 from twoclock.tuning.judge import RESIDUAL, Judge
-from twoclock.tuning.meaning import check_meaning
+from twoclock.tuning.meaning import check_meaning, follows_theta
 from twoclock.tuning.residuals import Oracle
 from twoclock.tuning.scores import By, Scores
 from twoclock.tuning.tuned import Tuned, TunedMethods
@@ -163,6 +163,7 @@ def tune(
             fit.check_fit(Oracle(seen) if name == RESIDUAL else seen, entry.method)
             if name == RESIDUAL:
                 check_meaning(seen, entry.method)
+        rough = name == RESIDUAL and follows_theta(seen)
         spec = {"problem": describe(source), "steps": horizon, "budget": purse, "by": goal, "seed": drawn}
         found: dict[str, Tuned] = {}
         for label, entry in asked.items():
@@ -170,7 +171,7 @@ def tune(
             halving = Halving(candidates, judges[seeds[label]], plans[label], entry.box)
             halving.search(first, seeds[label])
             how = {"given": entry.box, "order": entry.order, "widen": entry.widen}
-            found[label] = _tuned(halving, name, {**spec, **how})
+            found[label] = _tuned(halving, name, {**spec, **how, "rough": rough})
         if not joint:
             return found[""]
         fresh, few = first + (halvings + 1) * max(seeds.values()), min(seeds.values())  # after those of every rung

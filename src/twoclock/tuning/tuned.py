@@ -36,7 +36,8 @@ class Tuned:
             ``value`` and the columns of the ranking, the best one's row included; on the seeds of the last rung.
         edge: the settings whose best value lies at a limit of the box, path → "low" or "high". A better one may lie
             beyond; ``widen=True`` looks there.
-        spec: what was spent and how; ``space`` is the box as searched in the end, ``given`` as it was at first.
+        spec: what was spent and how; ``space`` is the box as searched in the end, ``given`` as at first; ``rough``
+            says that it was judged by residuals whose samples follow θ, which the curvature leaves out.
     """
 
     method: Method
@@ -58,7 +59,7 @@ class Tuned:
         tied = int((last["ratio_low"].iloc[1:] <= 1).sum())
         return (
             f"Tuned({_settings(self.settings)}; {_score(self)}; "
-            f"of the {len(last) - 1} others in the last rung {tied} may be as good{_edge_note(self)})"
+            f"of the {len(last) - 1} others in the last rung {tied} may be as good{_notes(self)})"
         )
 
     def _repr_html_(self) -> str:
@@ -68,7 +69,7 @@ class Tuned:
             for row in self.ranking.head(_SHOWN).to_dict("records")
         ]  # fmt: skip
         columns = ("settings", self.metric, "ratio to the best", "diverged", "steps × seeds")
-        return display.table(f"Tuned: {_score(self)}{_edge_note(self)}", columns, rows)
+        return display.table(f"Tuned: {_score(self)}{_notes(self)}", columns, rows)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -129,7 +130,7 @@ class TunedMethods(Mapping[str, Tuned]):
             tied = ", may be as good as the best" if rank > 1 and row["ratio_low"] <= 1 else ""
             lines.append(
                 f"  {rank}. {row['label']}: {row['score']:.3g} [{row['low']:.3g}, {row['high']:.3g}]{tied}; "
-                f"{_settings(found.settings)}{_edge_note(found)}"
+                f"{_settings(found.settings)}{_notes(found)}"
             )
         return "\n".join(lines) + ")"
 
@@ -166,9 +167,10 @@ def _words(spec: Mapping[str, Any]) -> str:
     )
 
 
-def _edge_note(found: Tuned) -> str:
-    """What is at the edge, and what to do about it; nothing where nothing is."""
+def _notes(found: Tuned) -> str:
+    """What is at the edge, and what to do about it, and where the score is rough; nothing where nothing is."""
+    rough = "; the samples follow θ, so the residual is a rough guide" if found.spec["rough"] else ""
     if not found.edge:
-        return ""
+        return rough
     where = ", ".join(f"{path} at the {_SIDES[side]} edge of its box" for path, side in found.edge.items())
-    return f"; {where}" + (", widened as it is" if found.spec["widen"] else ": try widen=True")
+    return f"; {where}{', widened as it is' if found.spec['widen'] else ': try widen=True'}{rough}"
