@@ -51,7 +51,7 @@ STEPS = {
     "scatter many": lambda t, x: t.at[place(x, t.size)].set(x) / 2,
     "slice": lambda t, x: jax.lax.dynamic_update_slice(t, x[1:3] / 2, (place(x[:1], t.size)[0],)) * 0.9,
     "softmax": lambda t, x: jax.nn.softmax(t + x),
-    "extremes": lambda t, x: (t + jnp.max(x) - jnp.min(t) + jnp.argmax(x) - jnp.argmin(t)) / t.size,
+    "extremes": lambda t, x: (t + jnp.max(x) - jnp.min(t) + jnp.argmax(x) - jnp.argmin(t + x)) / t.size,
     "running sum": lambda t, x: jnp.cumsum(t + x) / 99 + jnp.cumsum(x[::-1])[::-1] / 99,
     "network": lambda t, x: jax.grad(network)(t, x) / t.size,
     "curvature": lambda t, x: jax.jvp(jax.grad(lambda p: jnp.sum(jnp.exp(-(p**2)))), (t,), (x,))[1],
