@@ -209,8 +209,8 @@ def _values(schedule: Schedule, k: Array) -> Array:
 
 def _many(schedule: Schedule, k: Array) -> Array:
     try:
-        return np.broadcast_to(np.asarray(schedule(k), float), k.shape)
-    except Exception:  # a user's own function may want one step at a time
+        return np.asarray(jax.vmap(schedule)(k), float)
+    except Exception:  # a user's own function may want plain numbers
         return np.array([float(schedule(i)) for i in k])
 
 
