@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import twoclock as tc
+from small import SMALL
 from twoclock import catalogue
 from twoclock.core import Method, Problem, Schedule
 from twoclock.engine import keys
@@ -20,9 +21,9 @@ KNOWN = {"error", "gap", "gradient", "tracking"}
 
 @functools.cache
 def problem_of(name):
-    """The problem with its default settings; the first draw of one that is drawn."""
+    """The problem, small; the first draw of one that is drawn."""
     with jax.enable_x64(True):
-        made = PROBLEMS[name]()
+        made = PROBLEMS[name](**SMALL.get(name, {}))
         made = made if hasattr(made, "F") else jax.jit(made)(keys.instance_key(0))
         return jax.tree.map(jnp.asarray, made)
 
@@ -78,7 +79,7 @@ def test_method_traces_once_for_many_numbers(name):
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_problem_runs_in_single_precision(name):
     """Double precision is what each problem's own tests run in."""
-    problem = PROBLEMS[name]()
+    problem = PROBLEMS[name](**SMALL.get(name, {}))
     result = tc.solve(problem, tc.Fast(1e-4, 1e-3, 1e-2), steps=20, seeds=2, precision="float32")
     assert dtypes((result.theta, result.omega)) == {np.dtype("float32")}
     assert result.metrics

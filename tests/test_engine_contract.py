@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from small import SMALL
 from twoclock import catalogue
 from twoclock.engine import compiler, keys
 from twoclock.engine.cpu import C
@@ -21,20 +22,12 @@ pytestmark = pytest.mark.skipif(isinstance(compiler.find(), str), reason="there 
 METHODS = catalogue.methods()
 PROBLEMS = catalogue.problems()
 STEPS, SEEDS, BOUND = 10_000, (0, 7), 1e3
-# Smaller than by default, so that the test is short: what is generated is the same, only less of it.
-SETTINGS = {
-    "random_policy_evaluation": {"states": 5, "actions": 2, "features": 3},
-    "random_entropy_mdp": {"states": 3, "actions": 2},
-    "quadratic": {"dim": 2},
-    "quadratic_bilevel": {"dim_x": 2, "dim_y": 2, "samples": 8, "batch": 2},
-    "quadratic_minimax": {"dim_x": 2, "dim_y": 2, "samples": 8, "batch": 2},
-}
 
 
 @functools.cache
 def instance(name):
     with jax.enable_x64(True):
-        return instances(PROBLEMS[name](**SETTINGS.get(name, {})), SEEDS)
+        return instances(PROBLEMS[name](**SMALL.get(name, {})), SEEDS)
 
 
 # Compiled in haste: the arithmetic is the same.

@@ -9,18 +9,12 @@ import pandas as pd
 import pytest
 
 import twoclock as tc
+from small import SMALL
 from twoclock import catalogue, theory
 
 PROBLEMS = catalogue.problems()
 METHOD = tc.Fast(1e-5, 1e-3, 1e-2)
 SETTINGS = tc.grid(METHOD, **{"alpha.c": np.geomspace(1e-6, 1e-5, 8).tolist()})
-SMALL = {
-    "quadratic": {"dim": 2},
-    "quadratic_bilevel": {"dim_x": 2, "dim_y": 2, "samples": 8, "batch": 4},
-    "quadratic_minimax": {"dim_x": 2, "dim_y": 2, "samples": 8, "batch": 4},
-    "random_entropy_mdp": {"states": 3, "actions": 2},
-    "random_policy_evaluation": {"states": 5, "actions": 3, "features": 2},
-}
 FIRST = next(iter(SETTINGS))
 RUN = {"steps": 4, "seeds": 8, "marks": [0, 2, 4]}
 

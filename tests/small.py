@@ -1,0 +1,9 @@
+"""Settings that make the catalogue's larger problems small: what is traced and compiled is the same, only less of it."""
+
+SMALL = {
+    "quadratic": {"dim": 2},
+    "quadratic_bilevel": {"dim_x": 2, "dim_y": 2, "samples": 8, "batch": 4},
+    "quadratic_minimax": {"dim_x": 2, "dim_y": 2, "samples": 8, "batch": 4},
+    "random_entropy_mdp": {"states": 3, "actions": 2},
+    "random_policy_evaluation": {"states": 5, "actions": 3, "features": 2},
+}
