@@ -1,4 +1,4 @@
-"""Settings that make the catalogue's larger problems small: what is traced and compiled is the same, only less of it."""
+"""Settings that make the larger problems of the catalogue small: the same is traced and compiled, only less of it."""
 
 SMALL = {
     "quadratic": {"dim": 2},
