@@ -15,6 +15,7 @@ from twoclock import display, inputs, record, stats
 from twoclock.core import Given, InputError, Problem, PyTree
 from twoclock.engine import keys, rows
 from twoclock.engine.drive import thawed
+from twoclock.inference import frame as inference
 from twoclock.record import layout
 from twoclock.record.identity import Json
 
@@ -78,7 +79,7 @@ class Result:
     @property
     def metrics(self) -> list[str]:
         """The names of the recorded metrics."""
-        return [name for name in self.history.columns if name not in ("seed", "step")]
+        return stats.metric_names(self.history.columns)
 
     def summary(self, metric: str, confidence: float = 0.95) -> pd.DataFrame:
         """Per step: mean, median, interquartile mean, bootstrap interval of the mean, seeds, diverged seeds."""
@@ -104,6 +105,31 @@ class Result:
         if chosen is None:
             raise InputError("`metric`: this run recorded none, so there is nothing to draw; give it a `measure`")
         return plot.compare({self.spec["method"]["name"]: self}, chosen, statistic, ax=ax, scale=scale, size=size)
+
+    def interval(
+        self,
+        level: Given[float] = 0.95,
+        how: Given[Literal["random-scaling"]] = "random-scaling",
+        *,
+        step: Given[int | None] = None,
+    ) -> pd.DataFrame:
+        """Confidence intervals from each single run: seed, output, estimate, low, high, note.
+
+        Each covers the true output, not the spread over seeds: with probability ``level`` in the long run, by the
+        samples of its own seed alone. ``note`` says what speaks against it; "" where nothing does. The run must have
+        kept what it takes: ``tc.Polyak(method, intervals=True)`` or ``tc.RichardsonRomberg(method, intervals=True)``.
+
+        Args:
+            level: the coverage, between 0 and 1.
+            how: "random-scaling".
+            step: the mark to take them at; the last by default.
+        """
+        return inference.interval(self.history, self._lost(), level, how, step)
+
+    def _lost(self) -> dict[int, int]:
+        """The last finite step of each seed that diverged."""
+        ended = zip(self.spec["seeds"], self.last_step.tolist(), self.diverged.tolist(), strict=True)
+        return {seed: last for seed, last, lost in ended if lost}
 
     def save(self, path: str | Path) -> Path:
         """Write ``spec.json``, ``history.parquet`` and ``arrays.npz`` to a folder."""
