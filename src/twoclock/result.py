@@ -91,16 +91,32 @@ class Result:
         metric: str | None = None,
         statistic: str = "mean",
         *,
+        intervals: Given[bool | float] = False,
+        seed: Given[int | None] = None,
         ax: Axes | None = None,
         scale: Given[Literal["log", "linear"]] = "log",
         size: Given[tuple[float, float]] = (6.4, 4.6),
     ) -> Figure:
         """The metric against steps, with its band and the number of diverged seeds; options as for ``plot.compare``.
 
-        Without a metric it draws the error, or another measure of progress, or the first that was recorded.
+        Without a metric it draws the error, or another measure of progress, or the first that was recorded. With
+        ``intervals`` it draws the estimates of one run as its samples come in, in the band of their confidence
+        intervals, with what speaks against them.
+
+        Args:
+            metric: which metric; with ``intervals`` which output, the first few by default.
+            statistic: over seeds: "mean", "median" or "iqm".
+            intervals: True, or the level of the intervals where it is not 0.95.
+            seed: whose intervals; the first by default.
         """
         from twoclock import plot
 
+        if intervals is not False:
+            level = 0.95 if intervals is True else intervals
+            path = inference.by_step(self.history, self._lost(), level, seed)
+            return plot.intervals(path, self._named(), level, metric, ax=ax, scale=scale, size=size)
+        if seed is not None:
+            raise InputError("`seed` is for `plot(intervals=True)`; a metric is drawn over all seeds")
         chosen = rows.preferred_metric(self.metrics) if metric is None else metric
         if chosen is None:
             raise InputError("`metric`: this run recorded none, so there is nothing to draw; give it a `measure`")
@@ -150,12 +166,16 @@ class Result:
         return hash(_said(self.spec))
 
     def __repr__(self) -> str:
-        return f"Result({self._words()}; metrics: {display.listed(self.metrics)})"
+        kept = inference.summary(self.history, self._lost())
+        return f"Result({self._words()}; metrics: {display.listed(self.metrics)}{'; ' * bool(kept)}{kept})"
+
+    def _named(self) -> str:
+        return f"{self.spec['problem']['name']}, {self.spec['method']['name']}"
 
     def _words(self) -> str:
         run = self.spec
         return (
-            f"{run['problem']['name']}, {run['method']['name']}, {run['steps']:,} steps, "
+            f"{self._named()}, {run['steps']:,} steps, "
             f"{len(run['seeds'])} seeds, {int(self.diverged.sum())} diverged"
         )
 
@@ -166,7 +186,7 @@ class Result:
             for metric, row in last.items()
         ]
         columns = ("metric at the last step", "mean over seeds", "95 % interval", "median")
-        return display.table(f"Result: {self._words()}", columns, cells)
+        return display.table(f"Result: {self._words()}", columns, cells, inference.summary(self.history, self._lost()))
 
 
 def load(path: str | Path, like: object = None) -> Result:

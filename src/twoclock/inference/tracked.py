@@ -25,6 +25,7 @@ class Tracked:
         n: how many iterates the mean was of.
         estimate: y_n of each output.
         scale: √(V/n) of each output.
+        effective: how many independent iterates the mean was worth.
         exponents: of each step size at the marks, p̂ in k^−p̂; NaN where it cannot be told.
         memory: the same for the averaging weights.
         extrapolated: whether the bias of constant steps was extrapolated away.
@@ -36,6 +37,7 @@ class Tracked:
     n: Float[np.ndarray, "marks seeds"]
     estimate: Float[np.ndarray, "outputs marks seeds"]
     scale: Float[np.ndarray, "outputs marks seeds"]
+    effective: Float[np.ndarray, "outputs marks seeds"]
     exponents: dict[str, Float[np.ndarray, "marks"]]
     memory: dict[str, Float[np.ndarray, "marks"]]
     extrapolated: bool
@@ -62,7 +64,7 @@ def read(history: pd.DataFrame) -> Tracked | None:
         return {name: values[np.arange(len(steps)), longest] for name, values in found.items()}
 
     return Tracked(
-        steps, seeds, names, n, every("estimate"), every("scale"), of_schedules("exponent"), of_schedules("memory"),
+        steps, seeds, names, n, every("estimate"), every("scale"), every("effective"), of_schedules("exponent"), of_schedules("memory"),
         f"{TRACKED}extrapolated" in history.columns,
     )  # fmt: skip
 

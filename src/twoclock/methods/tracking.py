@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from twoclock.core import Floats, Given, InputError, Method, PyTree, Scalar
-from twoclock.inference.random_scaling import Path, scale
+from twoclock.inference.random_scaling import Path, effective, scale
 from twoclock.inputs import check_number, function, shown
 from twoclock.methods.clocks import exponents
 from twoclock.trees import as_floats
@@ -50,12 +50,13 @@ def outputs(intervals: Intervals, theta: Floats, omega: Floats) -> Outputs:
 def track(method: Method, path: Path, n: Scalar, skip: Scalar, omega: PyTree) -> dict[str, PyTree]:
     """What an interval needs, and what tells whether to trust it, at a mark.
 
-    n: the iterates in the mean · estimate: y_n · scale: √(V/n) · exponent, memory: how fast the step sizes and the
+    n: the iterates in the mean · estimate: y_n · scale: √(V/n) · effective: how many independent iterates it
+    is worth · exponent, memory: how fast the step sizes and the
     averaging weights fall; of β only where ω has an entry.
     """
     k = jnp.asarray(n, float) + skip - 1
     falling = exponents(method, k, weights=False)
     moves = any(jnp.size(leaf) for leaf in jax.tree.leaves(omega))
     steps = {path: p for path, p in falling.items() if moves or path.rpartition(".")[2] != "beta"}
-    told = {"n": n, "estimate": path.value, "scale": scale(path, n), "exponent": steps}
-    return {**told, "memory": exponents(method, k, weights=True)}
+    told = {"n": n, "estimate": path.value, "scale": scale(path, n), "effective": effective(path, n)}
+    return {**told, "exponent": steps, "memory": exponents(method, k, weights=True)}
