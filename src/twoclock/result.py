@@ -175,8 +175,7 @@ class Result:
     def _words(self) -> str:
         run = self.spec
         return (
-            f"{self._named()}, {run['steps']:,} steps, "
-            f"{len(run['seeds'])} seeds, {int(self.diverged.sum())} diverged"
+            f"{self._named()}, {run['steps']:,} steps, {len(run['seeds'])} seeds, {int(self.diverged.sum())} diverged"
         )
 
     def _repr_html_(self) -> str:

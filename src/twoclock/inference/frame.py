@@ -44,7 +44,8 @@ def _kept(history: pd.DataFrame) -> Tracked:
     tracked = read(history)
     if tracked is None:
         raise InputError(
-            "`interval` needs what a run keeps for it, and this one kept nothing; run `tc.Polyak(method, intervals=True)`"
+            "`interval` needs what a run keeps for it, and this one kept nothing; "
+            "run `tc.Polyak(method, intervals=True)`"
         )
     return tracked
 
@@ -101,7 +102,7 @@ def _notes(tracked: Tracked, mark: int, lost: np.ndarray, diverged: Mapping[int,
 
 
 def summary(history: pd.DataFrame, diverged: Mapping[int, int]) -> str:
-    """In a line how many intervals there are at the last mark and what speaks against how many; "" if there are none."""
+    """In a line how many intervals there are at the last mark, and what speaks against them; "" if there are none."""
     tracked = read(history)
     if tracked is None or tracked.n[-1].max() < 2:
         return ""
@@ -116,7 +117,7 @@ def summary(history: pd.DataFrame, diverged: Mapping[int, int]) -> str:
 def by_step(
     history: pd.DataFrame, diverged: Mapping[int, int], level: Given[float] = 0.95, seed: Given[int | None] = None
 ) -> pd.DataFrame:
-    """The intervals of one seed, the first by default, at every mark that has them: step, and the columns of the others.
+    """The intervals of one seed, the first by default, at every mark that has them; with a column ``step``.
 
     The note is of the whole run, that of the last mark.
     """

@@ -10,8 +10,8 @@ from twoclock.inference.tracked import Tracked
 # Steps k^−a: the mean has its limit law for ½ < a < 1. A measured exponent is a little below a while the shift matters.
 _ALMOST_CONSTANT, _SLOWEST, _FASTEST = 0.02, 0.5, 0.95
 _SAME = 0.02  # exponents of α and β nearer than this have a constant ratio
-# Worth fewer independent iterates than this, 95 % intervals cover less than 93 %: .75 at 6, .85 at 15, .91 at 30, .93 at
-# 60, .945 at 120 (steps c k^−a on one linear problem, a from .55 to .8, c from .2 to 2, 2,000 seeds each).
+# Worth fewer independent iterates than this, 95 % intervals cover less than 93 %: .75 at 6, .85 at 15, .91 at 30, .93
+# at 60, .945 at 120 (steps c k^−a on one linear problem, a from .55 to .8, c from .2 to 2, 2,000 seeds each).
 _FEWEST_EFFECTIVE = 60
 # The parts of a mean are compared over blocks of at least this share of it, of which there must be so many, where the
 # mean of its first share differs from the rest as chance makes it once in a thousand intervals.
@@ -30,7 +30,9 @@ def of_steps(tracked: Tracked, mark: int) -> list[str]:
     if ones := [name for name, a in (p | weights).items() if a >= _FASTEST]:
         notes.append(f"steps ~ 1/k ({_names(ones)}): too short for the law of the mean; take k^-0.6")
     if constant and not tracked.extrapolated:
-        notes.append(f"constant steps ({_names(constant)}) leave a bias of their size; take RichardsonRomberg or k^-0.6")
+        notes.append(
+            f"constant steps ({_names(constant)}) leave a bias of their size; take RichardsonRomberg or k^-0.6"
+        )
     if slow:
         notes.append(f"steps fall as k^-1/2 or slower ({_names(slow)}) and may leave a bias; take k^-0.6")
     for beta, b in p.items():
@@ -40,7 +42,7 @@ def of_steps(tracked: Tracked, mark: int) -> list[str]:
     return notes
 
 
-def of_outputs(tracked: Tracked, mark: int, lost: Bool[np.ndarray, "seeds"]) -> list[str]:
+def of_outputs(tracked: Tracked, mark: int, lost: Bool[np.ndarray, " seeds"]) -> list[str]:
     """For each output "", or that its iterates are too correlated, by the median over the seeds that have not diverged.
 
     One path tells its effective number up to a factor of three, and where V is small by chance, where the interval
@@ -53,7 +55,7 @@ def of_outputs(tracked: Tracked, mark: int, lost: Bool[np.ndarray, "seeds"]) -> 
 
 
 def moved(tracked: Tracked, mark: int) -> Bool[np.ndarray, "outputs seeds"]:
-    """Where the first tenth, or the first half, of the mean disagrees with the rest; nowhere with too few marks to tell.
+    """Where the first tenth or half of the mean disagrees with the rest; nowhere where too few marks can tell.
 
     Both are judged by the noise between neighbouring blocks (von Neumann's successive differences), which a slow drift
     hardly enters. Against the interval itself it would be no test: what drifts widens V as well, and a straight line
@@ -81,13 +83,13 @@ def moved(tracked: Tracked, mark: int) -> Bool[np.ndarray, "outputs seeds"]:
     return len(first) * chance < _CHANCE
 
 
-def _freedom(size: Float[np.ndarray, "blocks"]) -> float:
+def _freedom(size: Float[np.ndarray, " blocks"]) -> float:
     """Degrees of freedom of a mean of squared successive differences, which overlap (Satterthwaite)."""
     shared = 1 / size[1:-1] / np.sqrt((1 / size[:-2] + 1 / size[1:-1]) * (1 / size[1:-1] + 1 / size[2:]))
     return float((len(size) - 1) ** 2 / (len(size) - 1 + 2 * np.sum(shared**2)))
 
 
-def _blocks(n: Float[np.ndarray, "marks"]) -> Int[np.ndarray, "blocks"]:
+def _blocks(n: Float[np.ndarray, " marks"]) -> Int[np.ndarray, " blocks"]:
     """The marks that end blocks of a share of the run or more, the last among them."""
     ends: list[int] = []
     for i, count in enumerate(n):

@@ -59,7 +59,7 @@ def begin(value: Floats) -> Path:
 def advance(path: Path, value: Floats, n: Scalar) -> Path:
     """The path with its n-th value. While n = 1 the value is just replaced.
 
-        D = y_n − y_{n−1},   C = Σ_{s<n} s²:        S ← S + D (D C − 2B),   B ← B − D C,   Q ← Q + (n D)²
+    D = y_n − y_{n−1},   C = Σ_{s<n} s²:        S ← S + D (D C − 2B),   B ← B − D C,   Q ← Q + (n D)²
     """
     C = (n - 1) * n * (2 * n - 1) / 6
     D = jax.tree.map(jnp.subtract, value, path.value)

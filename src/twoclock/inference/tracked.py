@@ -31,15 +31,15 @@ class Tracked:
         extrapolated: whether the bias of constant steps was extrapolated away.
     """
 
-    steps: Int[np.ndarray, "marks"]
-    seeds: Int[np.ndarray, "seeds"]
+    steps: Int[np.ndarray, " marks"]
+    seeds: Int[np.ndarray, " seeds"]
     outputs: list[str]
     n: Float[np.ndarray, "marks seeds"]
     estimate: Float[np.ndarray, "outputs marks seeds"]
     scale: Float[np.ndarray, "outputs marks seeds"]
     effective: Float[np.ndarray, "outputs marks seeds"]
-    exponents: dict[str, Float[np.ndarray, "marks"]]
-    memory: dict[str, Float[np.ndarray, "marks"]]
+    exponents: dict[str, Float[np.ndarray, " marks"]]
+    memory: dict[str, Float[np.ndarray, " marks"]]
     extrapolated: bool
 
 
@@ -59,13 +59,13 @@ def read(history: pd.DataFrame) -> Tracked | None:
     def every(kind: str) -> Float[np.ndarray, "outputs marks seeds"]:
         return np.stack([by_step_and_seed(history, f"{TRACKED}{kind}:{name}")[2] for name in names])
 
-    def of_schedules(kind: str) -> dict[str, Float[np.ndarray, "marks"]]:
+    def of_schedules(kind: str) -> dict[str, Float[np.ndarray, " marks"]]:
         found = {name: by_step_and_seed(history, column)[2] for name, column in _named(history.columns, kind).items()}
         return {name: values[np.arange(len(steps)), longest] for name, values in found.items()}
 
     return Tracked(
-        steps, seeds, names, n, every("estimate"), every("scale"), every("effective"), of_schedules("exponent"), of_schedules("memory"),
-        f"{TRACKED}extrapolated" in history.columns,
+        steps, seeds, names, n, every("estimate"), every("scale"), every("effective"), of_schedules("exponent"),
+        of_schedules("memory"), f"{TRACKED}extrapolated" in history.columns,
     )  # fmt: skip
 
 

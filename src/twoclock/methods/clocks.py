@@ -1,4 +1,4 @@
-"""The clocks of a method: each of its step sizes by name, how fast it falls, and the same method with all of them scaled."""
+"""The clocks of a method: how fast each of its step sizes falls, and the same method with all of them scaled."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class _Scaled:
     factor: Scalar
 
     def __call__(self, k: Scalar) -> Array:
-        return self.factor * self.schedule(k)
+        return jnp.asarray(self.factor, float) * self.schedule(k)
 
 
 def _schedules(method: object, prefix: str = "") -> Iterator[tuple[str, Schedule, bool]]:

@@ -7,6 +7,7 @@ from typing import Generic, cast
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from twoclock import trees
 from twoclock.core import Given, Method, Operator, PyTree, S, Scalar, pytree, static
@@ -109,8 +110,8 @@ class Polyak(Generic[S]):
         path = None if state.path is None else advance(state.path, self._outputs(mean_theta, mean_omega), n)
         return PolyakState(inner, mean_theta, mean_omega, weights, path)
 
-    def _weights(self, older: Sum, n: Scalar) -> Sum:
-        """The weights up to the n-th, in units of the newest: Σ_{k≤n} (k/n)^power lies in [1, n], no power overflows."""
+    def _weights(self, older: Sum, n: Float[Array, ""]) -> Sum:
+        """Σ_{k≤n} (k/n)^power: in units of the newest weight they lie in [1, n], and no power overflows."""
         if self.intervals:  # all are 1
             return Sum(n, older.residue)
         # From n−1 to n all older weights shrink by a share 1 − (1 − 1/n)^power; at n = 1 there are none.

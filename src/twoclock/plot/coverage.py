@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.figure import Figure
 
-from twoclock.core import InputError
+from twoclock.core import Given, InputError
 from twoclock.inputs import shown
 from twoclock.plot.figures import COLOURS, MARKERS, caption, figure, plain
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _COLUMNS = ("step", "level", "coverage", "runs")
 
 
-def coverage(frame: pd.DataFrame, title: str | None = None) -> Figure:
+def coverage(frame: Given[pd.DataFrame], title: str | None = None) -> Figure:
     """Coverage against samples: a line for each nominal level with its 95 % binomial error, the level dashed.
 
     Args:
@@ -33,7 +33,9 @@ def coverage(frame: pd.DataFrame, title: str | None = None) -> Figure:
     >>> figure = tc.plot.coverage(frame)
     """
     check_coverage(frame)
-    by_label = dict(list(frame.groupby("label", sort=False))) if "label" in frame else {"": frame}
+    by_label = (
+        {str(label): part for label, part in frame.groupby("label", sort=False)} if "label" in frame else {"": frame}
+    )
     cols = min(3, len(by_label))
     rows = math.ceil(len(by_label) / cols)
     fig, axes = figure(rows, cols, width=4.6 if cols > 1 else 5.8, height=3.9)
@@ -71,13 +73,13 @@ def binomial(share: np.ndarray, runs: np.ndarray, z: float = 1.959964) -> tuple[
     return np.minimum(middle - half, share), np.maximum(middle + half, share)
 
 
-def check_coverage(frame: object) -> None:
+def check_coverage(frame: Given[pd.DataFrame]) -> None:
     columns = list(getattr(frame, "columns", ()))
     if missing := [name for name in _COLUMNS if name not in columns]:
         raise InputError(f"`frame` must have the columns {', '.join(_COLUMNS)}; it lacks {', '.join(missing)}")
     rules = {"step": (0, math.inf), "level": (0, 1), "coverage": (0, 1), "runs": (1, math.inf)}
     for name, (low, high) in rules.items():
-        values = np.asarray(frame[name], float)  # type: ignore[index]
+        values = frame[name].to_numpy(float)
         if not len(values) or not np.all((values >= low) & (values <= high) & np.isfinite(values)):
             raise InputError(
                 f"`frame` must have `{name}` in [{low}, {high}], in one row or more, got {shown(values.tolist())}"

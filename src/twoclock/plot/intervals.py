@@ -44,7 +44,7 @@ def intervals(
         size: width and height of a new figure, in inches.
     """
     check_panel(ax, scale)
-    of_output = dict(list(frame.groupby("output", sort=False)))
+    of_output = {str(name): part for name, part in frame.groupby("output", sort=False)}
     names = list(of_output)
     if output is not None:
         pick(of_output, output, "metric")
@@ -68,11 +68,15 @@ def intervals(
     for panel, name in zip(panels, chosen, strict=False):
         _draw(panel, of_output[name], name, band)
         panel.set_xscale(scale)
-    panels[0].legend(frameon=False, fontsize="x-small")
     if ax is None:
-        fig.suptitle(plain(title), fontsize="medium")
+        fig.legend(
+            *panels[0].get_legend_handles_labels(), loc="outside upper right", ncols=2, frameon=False, fontsize="small"
+        )
+        fig.suptitle(plain(title), fontsize="medium", x=0.02, ha="left")
         rest = f"; {len(chosen)} of {len(names)} outputs" if len(chosen) < len(names) else ""
         caption(fig, f"mean of the iterates of seed {seed}, {last:,} steps{rest}; no spread over seeds is shown")
+    else:
+        ax.legend(frameon=False, fontsize="x-small")
     return fig
 
 
@@ -89,5 +93,3 @@ def _draw(ax: Axes, path: pd.DataFrame, name: str, band: str) -> None:
     ax.set(xlabel="steps k (one sample each)", ylabel=plain(name))
     if note:
         ax.set_title(textwrap.fill(f"not to be trusted: {note}", 60), fontsize="x-small", color=COLOURS[1], loc="left")
-
-
