@@ -221,7 +221,7 @@ def of_result(result):
         (result.interval, {}, {"level": ("`level` must", [0.0, 1.0, 95, "0.95", NAN, None, True, [0.9]]),
                                "how": ("`how` must", ["bootstrap", None, 3]),
                                "step": ("`interval` needs what a run keeps", [None])}),
-        (kept.interval, {}, {"step": ("`step` must be a mark", [3, "x", 2.5, True, 10**30]),
+        (kept.interval, {}, {"step": ("`step` must be a mark", [7, "x", 2.5, True, 10**30]),
                              "level": ("`level` must", [1.5])}),
         (kept.plot, {"intervals": True}, {"metric": ("`metric` has no", ["nothing", "theta[9]"]),
                                           "seed": ("`seed` must", [9, "0", True]),

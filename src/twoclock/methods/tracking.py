@@ -40,11 +40,22 @@ def averaged(k: Scalar, skip: Scalar) -> Float[Array, ""]:
 
 def outputs(intervals: Intervals, theta: Floats, omega: Floats) -> Outputs:
     """The outputs to have intervals for, by name."""
-    found = {"theta": theta} if isinstance(intervals, bool) else intervals(theta, omega)
+    found = {"theta": theta} if isinstance(intervals, bool) else _called(intervals, theta, omega)
     found = found if isinstance(found, Mapping) else {"f": found}
     if not any(jnp.size(leaf) for leaf in jax.tree.leaves(found)):
         raise InputError(f"`intervals` must give at least one number, got {shown(found)}; return an array")
     return as_floats("intervals", dict(found))
+
+
+def _called(f: Callable[[PyTree, PyTree], PyTree], theta: Floats, omega: Floats) -> PyTree:
+    try:
+        return f(theta, omega)
+    except Exception as error:  # a fault in a user's function can be of any kind
+        why = " ".join(str(error).split("\n")[0].split())
+        raise InputError(
+            f"`intervals` must be a function of (theta, omega) that JAX can trace, it fails with "
+            f"{type(error).__name__}: {why:.150}"
+        ) from error
 
 
 def track(method: Method, path: Path, n: Scalar, skip: Scalar, omega: PyTree) -> dict[str, PyTree]:
