@@ -43,8 +43,8 @@ def walked(values, dtype):
     def path(values):
         def step(carry, value):
             n, mean, path = carry
-            mean = mean + (value - mean) / n
-            return (n + 1, mean, random_scaling.advance(path, mean, n)), None
+            after = mean + (value - mean) / n
+            return (n + 1, after, random_scaling.advance(path, mean, after, n)), None
 
         zero = jnp.zeros(values.shape[1:], dtype)
         one = jnp.ones((), dtype)
@@ -59,8 +59,8 @@ def by_definition(values):
     s = np.arange(1, n + 1)[:, None]
     means = np.cumsum(values, axis=0) / s
     V = np.sum(s**2 * (means - means[-1]) ** 2, axis=0) / n**2
-    Q = np.sum((values[1:] - means[:-1]) ** 2, axis=0)
-    return np.sqrt(V / n), Q / (6 * V)
+    q = np.mean((values[1:] - means[:-1]) ** 2, axis=0)
+    return np.sqrt(V / n), n * q / (6 * V)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(jnp.float64, 1e-11), (jnp.float32, 2e-4)])

@@ -30,45 +30,48 @@ _LINEAR = 1e-8  # a level below which the critical value is proportional to it
 
 @pytree
 class Path:
-    """How an output has come to its value: the value, and three sums for each of its entries.
+    """How an output has come to its value y_n: three numbers for each of its entries.
 
-        B = Σ_{s<n} s² (y_s − y_n),        S = Σ_{s<n} s² (y_s − y_n)²,        Q = Σ_{1<s≤n} s² (y_s − y_{s−1})²
+        B = Σ_{s<n} s² (y_s − y_n),   S = Σ_{s<n} s² (y_s − y_n)²,   q = (n−1)⁻¹ Σ_{1<s≤n} s² (y_s − y_{s−1})²
 
     B and S make V. The published recursion sums s² y_s and s² y_s² instead and subtracts at the end, which leaves no
-    digit in float32. Q tells how many independent samples the path is worth: s (y_s − y_{s−1}) is how far the s-th
-    iterate was from the mean before it.
+    digit in float32. s (y_s − y_{s−1}) is how far the s-th iterate was from the mean before it, so q is the variance of
+    the iterates, and tells how many independent ones the mean is worth.
 
     Attributes:
-        value: y_n.
-        B, S, Q: the sums, compensated below float64.
+        B, S: the sums, compensated below float64.
+        q: a mean, which needs no compensation.
+        value: y_n, kept where it costs something to compute it again; else None.
     """
 
-    value: Floats
     B: Sum
     S: Sum
-    Q: Sum
+    q: Floats
+    value: Floats | None
 
 
-def begin(value: Floats) -> Path:
-    """The path of an output before the first iterate that counts."""
-    value = trees.as_floats("intervals", value)
-    nothing = trees.start(jax.tree.map(jnp.zeros_like, value))
-    return Path(value, nothing, nothing, nothing)
+def begin(value: Floats, keep: bool = True) -> Path:
+    """The path of an output before the first iterate that counts; ``keep``: its value too."""
+    nothing = jax.tree.map(jnp.zeros_like, value)
+    return Path(trees.start(nothing), trees.start(nothing), nothing, value if keep else None)
 
 
-def advance(path: Path, value: Floats, n: Scalar) -> Path:
-    """The path with its n-th value. While n = 1 the value is just replaced.
+def advance(path: Path, before: Floats, value: Floats, n: Scalar) -> Path:
+    """The path with its n-th value, where the one before it is known. While n = 1 the value is just replaced.
 
-    D = y_n − y_{n−1},   C = Σ_{s<n} s²:        S ← S + D (D C − 2B),   B ← B − D C,   Q ← Q + (n D)²
+    D = y_n − y_{n−1},   C = Σ_{s<n} s²:   S ← S + D (D C − 2B),   B ← B − D C,   q ← q + ((n D)² − q)/(n−1)
     """
     C = (n - 1) * n * (2 * n - 1) / 6
-    D = jax.tree.map(jnp.subtract, value, path.value)
+    share = jnp.where(jnp.asarray(n) > 1, 1 / jnp.maximum(jnp.asarray(n) - 1, 1), 0)
+    D = jax.tree.map(jnp.subtract, value, before)
     DC = jax.tree.map(lambda d: d * jnp.asarray(C, d.dtype), D)
     S = add(path.S, jax.tree.map(lambda d, dc, b: d * (dc - 2 * b), D, DC, path.B.value))
-    # The first value comes from nowhere.
-    step = jnp.where(jnp.asarray(n) > 1, n, 0)
-    Q = add(path.Q, jax.tree.map(lambda d: jnp.square(d * jnp.asarray(step, d.dtype)), D))
-    return Path(value, add(path.B, jax.tree.map(jnp.negative, DC)), S, Q)
+    B = add(path.B, jax.tree.map(jnp.negative, DC))
+
+    def blended(q: Array, d: Array) -> Array:
+        return q + jnp.asarray(share, q.dtype) * (jnp.square(d * jnp.asarray(n, d.dtype)) - q)
+
+    return Path(B, S, jax.tree.map(blended, path.q, D), None if path.value is None else value)
 
 
 def scale(path: Path, n: Scalar) -> Floats:
@@ -85,15 +88,15 @@ def scale(path: Path, n: Scalar) -> Floats:
 def effective(path: Path, n: Scalar) -> Floats:
     """How many independent iterates the mean is worth, n over the time that they stay correlated, told from one path.
 
-    Q/n is the variance of an iterate, σ²/n that of the mean, and V is σ²/6 in the mean. So it is Q / (6V), up to a
+    q is the variance of an iterate, σ²/n that of the mean, and V is σ²/6 in the mean. So it is n q / (6V), up to a
     factor of three or so by chance. What drifts is worth about two, however long.
     """
 
     def one(q: Array, s: Array) -> Array:
         count = jnp.asarray(n, s.dtype)
-        return jnp.where(s > 0, q / jnp.where(s > 0, 6 * s, 1) * count * count, 0)
+        return jnp.where(s > 0, q / jnp.where(s > 0, 6 * s, 1) * count * count * count, 0)
 
-    return jax.tree.map(one, path.Q.value, path.S.value)
+    return jax.tree.map(one, path.q, path.S.value)
 
 
 def exceeds(c: float) -> float:

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from twoclock import trees
 from twoclock.core import Given, Method, Operator, PyTree, S, Scalar, pytree, static
-from twoclock.inference.random_scaling import Path, advance, begin
+from twoclock.inference.random_scaling import Path, begin
 from twoclock.inputs import check_method, check_number
 from twoclock.methods import tracking
 from twoclock.methods.fast import Fast
@@ -96,7 +96,8 @@ class Polyak(Generic[S]):
         theta, omega = self.method.estimate(inner)
         mean_theta, mean_omega = trees.start(theta), trees.start(omega)
         weights = trees.start(jnp.zeros_like(jnp.asarray(self.power, float)))
-        path = begin(self._outputs(mean_theta, mean_omega)) if self.intervals else None
+        keep = not isinstance(self.intervals, bool)
+        path = begin(self._outputs(mean_theta, mean_omega), keep) if self.intervals else None
         return PolyakState(inner, mean_theta, mean_omega, weights, path)
 
     def step(self, F: Operator, G: Operator, state: PolyakState[S], x: PyTree, k: Scalar) -> PolyakState[S]:
@@ -107,7 +108,8 @@ class Polyak(Generic[S]):
         newest = 1 / weights.value
         mean_theta = blend(state.mean_theta, newest, theta)
         mean_omega = blend(state.mean_omega, newest, omega)
-        path = None if state.path is None else advance(state.path, self._outputs(mean_theta, mean_omega), n)
+        before, now = (state.mean_theta, state.mean_omega), (mean_theta, mean_omega)
+        path = tracking.follow(state.path, lambda: self._outputs(*before), lambda: self._outputs(*now), n)
         return PolyakState(inner, mean_theta, mean_omega, weights, path)
 
     def _weights(self, older: Sum, n: Float[Array, ""]) -> Sum:
@@ -132,4 +134,5 @@ class Polyak(Generic[S]):
     def track(self, state: PolyakState[S]) -> dict[str, PyTree]:
         if state.path is None:
             return {}
-        return tracking.track(self.method, state.path, state.weights.value, self.skip, state.omega)
+        outputs = self._outputs(state.mean_theta, state.mean_omega)
+        return tracking.track(self.method, state.path, outputs, state.weights.value, self.skip, state.omega)

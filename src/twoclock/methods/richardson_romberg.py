@@ -9,12 +9,13 @@ import jax
 import jax.numpy as jnp
 
 from twoclock.core import Floats, Given, Method, Operator, PyTree, S, Scalar, pytree, static
-from twoclock.inference.random_scaling import Path, advance, begin
+from twoclock.inference.random_scaling import Path, begin
 from twoclock.inputs import check_method
 from twoclock.methods import tracking
 from twoclock.methods.clocks import scaled
 from twoclock.methods.polyak import Polyak, PolyakState
 from twoclock.methods.standard import Standard
+from twoclock.methods.tracking import Outputs
 
 
 @pytree
@@ -68,7 +69,8 @@ class RichardsonRomberg(Generic[S]):
 
     def init(self, theta: PyTree, omega: PyTree) -> RichardsonRombergState[S]:
         single, double = (method.init(theta, omega) for method in self._means())
-        path = begin(tracking.outputs(self.intervals, *_extrapolated(single, double))) if self.intervals else None
+        keep = not isinstance(self.intervals, bool)
+        path = begin(self._outputs(single, double), keep) if self.intervals else None
         return RichardsonRombergState(single, double, path)
 
     def step(
@@ -76,11 +78,13 @@ class RichardsonRomberg(Generic[S]):
     ) -> RichardsonRombergState[S]:
         one, two = self._means()
         single, double = one.step(F, G, state.single, x, k), two.step(F, G, state.double, x, k)
-        if state.path is None:
-            return RichardsonRombergState(single, double, None)
-        outputs = tracking.outputs(self.intervals, *_extrapolated(single, double))
-        path = advance(state.path, outputs, tracking.averaged(k, self.skip))
+        before, now = (state.single, state.double), (single, double)
+        n = tracking.averaged(k, self.skip)
+        path = tracking.follow(state.path, lambda: self._outputs(*before), lambda: self._outputs(*now), n)
         return RichardsonRombergState(single, double, path)
+
+    def _outputs(self, single: PolyakState[S], double: PolyakState[S]) -> Outputs:
+        return tracking.outputs(self.intervals, *_extrapolated(single, double))
 
     def estimate(self, state: RichardsonRombergState[S]) -> tuple[PyTree, PyTree]:
         return _extrapolated(state.single, state.double)
@@ -92,7 +96,8 @@ class RichardsonRomberg(Generic[S]):
     def track(self, state: RichardsonRombergState[S]) -> dict[str, PyTree]:
         if state.path is None:
             return {}
-        told = tracking.track(self.method, state.path, state.single.weights.value, self.skip, state.omega)
+        outputs, n = self._outputs(state.single, state.double), state.single.weights.value
+        told = tracking.track(self.method, state.path, outputs, n, self.skip, state.omega)
         return {**told, "extrapolated": jnp.ones(())}
 
 

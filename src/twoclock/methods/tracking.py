@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from twoclock.core import Floats, Given, InputError, Method, PyTree, Scalar
-from twoclock.inference.random_scaling import Path, effective, scale
+from twoclock.inference.random_scaling import Path, advance, effective, scale
 from twoclock.inputs import check_number, function, shown
 from twoclock.methods.clocks import exponents
 from twoclock.trees import as_floats
@@ -58,7 +58,14 @@ def _called(f: Callable[[PyTree, PyTree], PyTree], theta: Floats, omega: Floats)
         ) from error
 
 
-def track(method: Method, path: Path, n: Scalar, skip: Scalar, omega: PyTree) -> dict[str, PyTree]:
+def follow(path: Path | None, before: Callable[[], Outputs], now: Callable[[], Outputs], n: Scalar) -> Path | None:
+    """The path after one more iterate; ``before`` is asked only where the path does not keep its value."""
+    if path is None:
+        return None
+    return advance(path, before() if path.value is None else path.value, now(), n)
+
+
+def track(method: Method, path: Path, estimate: Outputs, n: Scalar, skip: Scalar, omega: PyTree) -> dict[str, PyTree]:
     """What an interval needs, and what tells whether to trust it, at a mark.
 
     n: the iterates in the mean · estimate: y_n · scale: √(V/n) · effective: how many independent iterates it
@@ -69,5 +76,5 @@ def track(method: Method, path: Path, n: Scalar, skip: Scalar, omega: PyTree) ->
     falling = exponents(method, k, weights=False)
     moves = any(jnp.size(leaf) for leaf in jax.tree.leaves(omega))
     steps = {path: p for path, p in falling.items() if moves or path.rpartition(".")[2] != "beta"}
-    told = {"n": n, "estimate": path.value, "scale": scale(path, n), "effective": effective(path, n)}
+    told = {"n": n, "estimate": estimate, "scale": scale(path, n), "effective": effective(path, n)}
     return {**told, "exponent": steps, "memory": exponents(method, k, weights=True)}
