@@ -28,9 +28,8 @@ def coverage(frame: Given[pd.DataFrame], title: str | None = None) -> Figure:
         title: above the figure.
 
     >>> import pandas as pd
-    >>> import twoclock as tc
     >>> frame = pd.DataFrame({"step": [1000, 10000], "level": 0.95, "coverage": [0.91, 0.946], "runs": 1000})
-    >>> figure = tc.plot.coverage(frame)
+    >>> fig = coverage(frame)  # tc.plot.coverage
     """
     check_coverage(frame)
     by_label = (
