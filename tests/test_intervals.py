@@ -79,8 +79,13 @@ def test_the_recursion_is_the_definition(dtype, tolerance):
 def test_the_law():
     levels, published = (0.8, 0.9, 0.95, 0.98, 0.99), (3.875, 5.323, 6.747, 8.613, 10.017)
     np.testing.assert_allclose([critical_value(level) for level in levels], published, atol=5e-4)
-    # Its density at 0 is E √V / √(2π); with the law of V from 200,000 bridges that is .302.
-    assert critical_value(1e-12) == pytest.approx(1e-12 / 0.3017, rel=1e-3)
+    # By simulation: given its bridge, V = Σ z²/(πk)² in the law, t is normal with variance 1/V.
+    k, rng = np.arange(1, 101), np.random.default_rng(0)
+    V = np.sum((rng.standard_normal((20_000, 100)) / (np.pi * k)) ** 2, axis=1)
+    density = 2 * np.sqrt(V).mean() / np.sqrt(2 * np.pi)  # of |t| at 0
+    assert critical_value(1e-12) == pytest.approx(1e-12 / density, rel=0.02)
+    beyond = np.abs(rng.standard_normal(20_000) / np.sqrt(V)) > critical_value(0.9)
+    assert beyond.mean() == pytest.approx(0.1, abs=0.008)
     for level in (1e-300, 1e-9, 0.3, 0.5, 1 - 1e-9, np.nextafter(1, 0)):
         assert exceeds(critical_value(level)) == pytest.approx(1 - level, rel=1e-6)
     assert exceeds(0.0) == pytest.approx(1.0)
