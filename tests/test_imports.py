@@ -20,6 +20,7 @@ ORDER = [
     "schedules",
     "paths",
     "stats",
+    "inference",
     "methods",
     "models",
     "sampling",

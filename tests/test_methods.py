@@ -133,7 +133,10 @@ def test_polyak_weights_stay_right_in_float32_over_many_steps():
     np.testing.assert_allclose(got, [n, (n + 1) / 2, (n + 1) * (2 * n + 1) / (6 * n)], rtol=1e-6)
 
 
-EVERY = [tc.Fast(), tc.Standard(), tc.Polyak(tc.Fast()), tc.PlugIn(tc.Standard()), tc.methods.Lstd()]
+EVERY = [
+    tc.Fast(), tc.Standard(), tc.Polyak(tc.Fast()), tc.PlugIn(tc.Standard()), tc.methods.Lstd(),
+    tc.Polyak(tc.Fast(), intervals=True), tc.RichardsonRomberg(intervals=True),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("method", EVERY, ids=lambda m: type(m).__name__)

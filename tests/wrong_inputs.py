@@ -8,6 +8,7 @@ to be wrong; ``COMMANDS`` command lines; ``FILES`` lines of a sweep's file.
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 
 import twoclock as tc
 from twoclock import methods, models, plot, problems, theory
@@ -128,7 +129,15 @@ CALLS = [
     }),
     (tc.Standard, {}, {"alpha": ("`alpha`", ["1/k", -1, None]), "beta": ("`beta`", ["fast", [1]])}),
     (tc.Polyak, {}, {"method": ("method=…|`method`", [3, None, tc.Fast, "fast"]),
-                     "power": ("power", ["1", -1.0, NAN, [1.0], True])}),
+                     "power": ("power", ["1", -1.0, NAN, [1.0], True]),
+                     "skip": ("skip", [-1, 0.5, "1", None, NAN, True, [1]]),
+                     "intervals": ("intervals", [None, 1, "yes", lambda theta: theta, [True]])}),
+    (tc.Polyak, {"intervals": True}, {"power": (r"power=…\)` must be 0 with intervals", [0.5, 2])}),
+    (tc.RichardsonRomberg, {}, {"method": ("method", [3, None, tc.Fast]), "skip": ("skip", [-1, 2.5, "1"]),
+                                "intervals": ("intervals", [None, 0, lambda omega: omega])}),
+    (lambda intervals: tc.solve(BOWL, tc.Polyak(tc.Fast(), intervals=intervals), 4, 2), {}, {
+        "intervals": ("intervals", [lambda t, w: None, lambda t, w: {}, lambda t, w: "a", lambda t, w: t > 0,
+                                    lambda t, w: t.nothing, lambda t, w: float(t)])}),
     (tc.PlugIn, {}, {"method": ("method", [3, tc.Fast]), "model": ("model", [3, "lqr"])}),
     (tc.Power, {"c": 1.0}, {
         "c": (r"`Power\(c=…\)` must", [-1.0, "1", None, NAN, INF, True, [1.0], 1j]),
@@ -186,8 +195,12 @@ CALLS = [
 ]  # fmt: skip
 
 
+COVERED = pd.DataFrame({"step": [10], "level": [0.95], "coverage": [0.9], "runs": [100]})
+
+
 def of_result(result):
     """The same for what takes the result of a run."""
+    kept = tc.solve(BOWL, tc.Polyak(tc.Standard(0.1, 0.1), intervals=True), steps=4, seeds=2)
     return [
         (tc.residual, {"problem": BOWL, "result": result}, {
             "problem": ("`problem`|the problem", [3, None, problems.quadratic(dim=3)]),
@@ -205,6 +218,17 @@ def of_result(result):
         }),
         (result.plot, {}, {"metric": ("`metric` must", ["nothing", 3]),
                            "statistic": ("`statistic` must", ["max", None])}),
+        (result.interval, {}, {"level": ("`level` must", [0.0, 1.0, 95, "0.95", NAN, None, True, [0.9]]),
+                               "how": ("`how` must", ["bootstrap", None, 3]),
+                               "step": ("`interval` needs what a run keeps", [None])}),
+        (kept.interval, {}, {"step": ("`step` must be a mark", [7, "x", 2.5, True, 10**30]),
+                             "level": ("`level` must", [1.5])}),
+        (kept.plot, {"intervals": True}, {"metric": ("`metric` has no", ["nothing", "theta[9]"]),
+                                          "seed": ("`seed` must", [9, "0", True]),
+                                          "intervals": ("`level` must", [1.5, "yes", 0.0])}),
+        (result.plot, {}, {"intervals": ("`interval` needs", [True]), "seed": ("`seed` is for", [0])}),
+        (plot.coverage, {}, {"frame": ("`frame` must", [None, 3, COVERED.drop(columns="runs"), COVERED[:0],
+                                                        COVERED.assign(coverage=95.0), COVERED.assign(level=NAN)])}),
         (result.save, {}, {"path": ("`path`|cannot be written", [3, None, "x" * 300, "/proc/nowhere"])}),
         (plot.compare, {"results": {"a": result}, "metric": "error"}, {
             "results": ("`results` must", [{}, None, result, {"a": 3}]), "metric": ("`metric` must", ["nothing", None]),

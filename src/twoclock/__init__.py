@@ -8,7 +8,7 @@ from twoclock import methods, models, problems, theory
 from twoclock import sampling as samplers
 from twoclock.core import InputError
 from twoclock.engine.drive import Tick
-from twoclock.methods import Fast, PlugIn, Polyak, Standard
+from twoclock.methods import Fast, PlugIn, Polyak, RichardsonRomberg, Standard
 from twoclock.paths import grid
 from twoclock.result import Result, load
 from twoclock.schedules import Constant, Power
@@ -30,6 +30,7 @@ __all__ = [
     "Polyak",
     "Power",
     "Result",
+    "RichardsonRomberg",
     "Standard",
     "Sweep",
     "Tick",

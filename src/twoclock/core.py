@@ -123,7 +123,8 @@ class Method(Protocol[S]):
     """One step of an algorithm, as a pure function of its state.
 
     A method may also have ``report(state) -> {name: scalar}``: what it knows of its own progress, recorded beside the
-    problem's metrics.
+    problem's metrics. And ``track(state) -> {kind: pytree}``: what the intervals of its outputs need, recorded too
+    (``inference``).
     """
 
     def init(self, theta: PyTree, omega: PyTree) -> S:

@@ -15,6 +15,7 @@ from twoclock import display, inputs, record, stats
 from twoclock.core import Given, InputError, Problem, PyTree
 from twoclock.engine import keys, rows
 from twoclock.engine.drive import thawed
+from twoclock.inference import frame as inference
 from twoclock.record import layout
 from twoclock.record.identity import Json
 
@@ -78,7 +79,7 @@ class Result:
     @property
     def metrics(self) -> list[str]:
         """The names of the recorded metrics."""
-        return [name for name in self.history.columns if name not in ("seed", "step")]
+        return stats.metric_names(self.history.columns)
 
     def summary(self, metric: str, confidence: float = 0.95) -> pd.DataFrame:
         """Per step: mean, median, interquartile mean, bootstrap interval of the mean, seeds, diverged seeds."""
@@ -90,20 +91,61 @@ class Result:
         metric: str | None = None,
         statistic: str = "mean",
         *,
+        intervals: Given[bool | float] = False,
+        seed: Given[int | None] = None,
         ax: Axes | None = None,
         scale: Given[Literal["log", "linear"]] = "log",
         size: Given[tuple[float, float]] = (6.4, 4.6),
     ) -> Figure:
         """The metric against steps, with its band and the number of diverged seeds; options as for ``plot.compare``.
 
-        Without a metric it draws the error, or another measure of progress, or the first that was recorded.
+        Without a metric it draws the error, or another measure of progress, or the first that was recorded. With
+        ``intervals`` it draws the estimates of one run as its samples come in, in the band of their confidence
+        intervals, with what speaks against them.
+
+        Args:
+            metric: which metric; with ``intervals`` which output, the first few by default.
+            statistic: over seeds: "mean", "median" or "iqm".
+            intervals: True, or the level of the intervals where it is not 0.95.
+            seed: whose intervals; the first by default.
         """
         from twoclock import plot
 
+        if intervals is not False:
+            level = 0.95 if intervals is True else intervals
+            path = inference.by_step(self.history, self._lost(), level, seed)
+            return plot.intervals(path, self._named(), level, metric, ax=ax, scale=scale, size=size)
+        if seed is not None:
+            raise InputError("`seed` is for `plot(intervals=True)`; a metric is drawn over all seeds")
         chosen = rows.preferred_metric(self.metrics) if metric is None else metric
         if chosen is None:
             raise InputError("`metric`: this run recorded none, so there is nothing to draw; give it a `measure`")
         return plot.compare({self.spec["method"]["name"]: self}, chosen, statistic, ax=ax, scale=scale, size=size)
+
+    def interval(
+        self,
+        level: Given[float] = 0.95,
+        how: Given[Literal["random-scaling"]] = "random-scaling",
+        *,
+        step: Given[int | None] = None,
+    ) -> pd.DataFrame:
+        """Confidence intervals from each single run: seed, output, estimate, low, high, note.
+
+        Each covers the true output, not the spread over seeds: with probability ``level`` in the long run, by the
+        samples of its own seed alone. ``note`` says what speaks against it; "" where nothing does. The run must have
+        kept what it takes: ``tc.Polyak(method, intervals=True)`` or ``tc.RichardsonRomberg(method, intervals=True)``.
+
+        Args:
+            level: the coverage, between 0 and 1.
+            how: "random-scaling".
+            step: the mark to take them at; the last by default.
+        """
+        return inference.interval(self.history, self._lost(), level, how, step)
+
+    def _lost(self) -> dict[int, int]:
+        """The last finite step of each seed that diverged."""
+        ended = zip(self.spec["seeds"], self.last_step.tolist(), self.diverged.tolist(), strict=True)
+        return {seed: last for seed, last, lost in ended if lost}
 
     def save(self, path: str | Path) -> Path:
         """Write ``spec.json``, ``history.parquet`` and ``arrays.npz`` to a folder."""
@@ -124,13 +166,16 @@ class Result:
         return hash(_said(self.spec))
 
     def __repr__(self) -> str:
-        return f"Result({self._words()}; metrics: {display.listed(self.metrics)})"
+        kept = inference.summary(self.history, self._lost())
+        return f"Result({self._words()}; metrics: {display.listed(self.metrics)}{'; ' * bool(kept)}{kept})"
+
+    def _named(self) -> str:
+        return f"{self.spec['problem']['name']}, {self.spec['method']['name']}"
 
     def _words(self) -> str:
         run = self.spec
         return (
-            f"{run['problem']['name']}, {run['method']['name']}, {run['steps']:,} steps, "
-            f"{len(run['seeds'])} seeds, {int(self.diverged.sum())} diverged"
+            f"{self._named()}, {run['steps']:,} steps, {len(run['seeds'])} seeds, {int(self.diverged.sum())} diverged"
         )
 
     def _repr_html_(self) -> str:
@@ -140,7 +185,7 @@ class Result:
             for metric, row in last.items()
         ]
         columns = ("metric at the last step", "mean over seeds", "95 % interval", "median")
-        return display.table(f"Result: {self._words()}", columns, cells)
+        return display.table(f"Result: {self._words()}", columns, cells, inference.summary(self.history, self._lost()))
 
 
 def load(path: str | Path, like: object = None) -> Result:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,6 +15,8 @@ from twoclock.inputs import shown
 if TYPE_CHECKING:
     import pandas as pd
 
+# How the names of columns begin that are no metrics: what a run keeps for its intervals (see ``inference``).
+TRACKED = "interval:"
 # Beyond this a mean over seeds is no number any more; squares of it would overflow.
 _HUGE = 1e150
 # Up to so many columns a bootstrap is one product of matrices; beyond, its counts come 64 MiB at a time.
@@ -51,7 +53,7 @@ def summarise(
     """
     import pandas as pd
 
-    check_metric(metric, [name for name in history.columns if name not in ("seed", "step")])
+    check_metric(metric, metric_names(history.columns))
     check_confidence(confidence)
     steps, seeds, values = by_step_and_seed(history, metric)
     low, high = bootstrap_mean(values, confidence)
@@ -68,6 +70,11 @@ def summarise(
             "diverged": (ended[None, :] < steps[:, None]).sum(axis=1),
         }
     )
+
+
+def metric_names(columns: Iterable[str]) -> list[str]:
+    """The columns of a history that are metrics."""
+    return [name for name in columns if name not in ("seed", "step") and not name.startswith(TRACKED)]
 
 
 def check_metric(metric: Any, recorded: Sequence[str]) -> None:

@@ -93,9 +93,16 @@ def of_method(method: Any) -> type:
         if typing.get_origin(kind) is Annotated:  # core.Given, which holds the real type
             kind = kind.__metadata__[0]
         if kind not in (bool, int, float, str) and typing.get_origin(kind) is not typing.Literal:
-            kind = float if isinstance(f.default, float) else str if isinstance(f.default, str) else str | None
+            kind = _plain_kind(kind, f.default)
         fields.append((f.name, _with_help(kind, words.get(f.name)), f.default))
     return dataclasses.make_dataclass("MethodOptions", fields)
+
+
+def _plain_kind(kind: Any, default: Any) -> Any:
+    """What a word on the command line is read as, for a field that takes more than such words."""
+    if isinstance(default, (bool, int, float, str)):
+        return type(default)
+    return kind if kind == (float | None) else str | None
 
 
 def build_method(method: Any, options: Any) -> Any:

@@ -21,6 +21,7 @@ from twoclock.engine.interrupt import Interrupted
 from twoclock.engine.lanes import Lanes
 from twoclock.engine.rows import Row
 from twoclock.engine.step import Carry
+from twoclock.stats import TRACKED
 
 
 @dataclass(frozen=True, repr=False)
@@ -50,6 +51,7 @@ class Tick:
             f"{label}/{name}" if label else name: float(np.mean(values[i]))
             for i, label in enumerate(self.labels)
             for name, values in (self.row or {}).items()
+            if not name.startswith(TRACKED)
         }
 
     def __repr__(self) -> str:

@@ -15,6 +15,7 @@ from twoclock.engine import keys, purity
 from twoclock.engine.purity import check_pure, shape_of
 from twoclock.engine.rows import RESERVED
 from twoclock.inputs import function, shown
+from twoclock.stats import TRACKED
 
 # What each function of a problem takes.
 _ARGUMENTS = {
@@ -127,7 +128,7 @@ def _check_metrics(name: str, metrics: PyTree) -> None:
     for metric, value in metrics.items():
         if not isinstance(metric, str):
             raise InputError(f"`{name}` must name its metrics by text, got {shown(metric)}")
-        if metric in RESERVED:
+        if metric in RESERVED or metric.startswith(TRACKED):
             raise InputError(f"`{name}` must not call a metric {metric!r}, a column of histories; rename it")
         if getattr(value, "shape", None) != () or not _is_real(value.dtype):
             kind = f"{value.dtype} of shape {value.shape}" if hasattr(value, "shape") else _layout(value)

@@ -12,7 +12,7 @@ import numpy as np
 from twoclock.core import Method, Problem, ProblemSource, PyTree
 from twoclock.engine.instances import Instances, stand_in
 from twoclock.engine.lanes import by_program
-from twoclock.engine.rows import metrics_of
+from twoclock.engine.rows import flat, metrics_of
 from twoclock.engine.step import lane_start
 from twoclock.inputs import memory
 
@@ -24,7 +24,7 @@ _SMALL_LANE, _SMALL_ROW = 4096, 256
 
 @dataclass(frozen=True)
 class Footprint:
-    """The metrics of a run, the bytes that one lane carries, and those of its own instance of the problem."""
+    """The columns of a run, the bytes that one lane carries, and those of its own instance of the problem."""
 
     metrics: list[str]
     lane: int
@@ -42,7 +42,9 @@ def footprint(instances: Instances, method: Method) -> Footprint:
     carry = jax.eval_shape(lambda problem, method: lane_start(problem, method, 0), problem, numbers)
     row = jax.eval_shape(metrics_of, problem, numbers, carry.state, carry.env)
     # An instance is there twice: among those of all seeds, and in its group.
-    return Footprint(list(row), _bytes((carry.state, carry.env)), 2 * _bytes(problem) if instances.per_seed else 0)
+    return Footprint(
+        list(flat(row)), _bytes((carry.state, carry.env)), 2 * _bytes(problem) if instances.per_seed else 0
+    )
 
 
 def check_memory(problem: ProblemSource, methods: Mapping[str, Method], seeds: int, marks: int) -> None:

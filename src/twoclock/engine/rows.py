@@ -5,7 +5,8 @@ Metrics are measured methods × seeds at each mark; a history has, for each meth
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from twoclock.core import Method, Problem, PyTree
 from twoclock.engine.instances import Instances
 from twoclock.engine.step import Carry
+from twoclock.stats import TRACKED
 
 Row = dict[str, np.ndarray]
 Columns = dict[str, np.ndarray]
@@ -30,22 +32,40 @@ def preferred_metric(recorded: Iterable[str]) -> str | None:
     return next((name for name in (*PREFERRED_METRICS, *names) if name in names), None)
 
 
-def metrics_of(problem: Problem, method: Method, state: PyTree, env: PyTree) -> dict[str, jax.Array]:
-    """The metrics of one lane."""
+def metrics_of(problem: Problem, method: Method, state: PyTree, env: PyTree) -> dict[str, PyTree]:
+    """The metrics of one lane, and what its method tracks for intervals: pytrees of arrays, named as ``TRACKED``."""
     known = problem.measure(*method.estimate(state)) if hasattr(problem, "measure") else {}
     of_method = method.report(state) if hasattr(method, "report") else {}
     of_problem = problem.report(env) if hasattr(problem, "report") else {}
-    return {**known, **of_method, **of_problem}
+    tracked = method.track(state) if hasattr(method, "track") else {}
+    return {**known, **of_method, **of_problem, **{TRACKED + kind: tree for kind, tree in tracked.items()}}
+
+
+def flat(row: Mapping[str, PyTree], lanes: int = 0) -> dict[str, Any]:
+    """One entry for each number of a lane: ``interval:estimate`` of θ ∈ R² is ``interval:estimate:theta[0]``, ``…[1]``.
+
+    Args:
+        row: arrays, or just their shapes.
+        lanes: how many leading axes are those of the lanes.
+    """
+    found: dict[str, Any] = {}
+    for name, tree in row.items():
+        for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+            place = f":{jax.tree_util.keystr(path, simple=True, separator='.')}" if path else ""
+            for index in np.ndindex(leaf.shape[lanes:]):
+                entry = f"[{', '.join(map(str, index))}]" if index else ""
+                found[name + place + entry] = leaf[(..., *index)] if isinstance(leaf, np.ndarray) else leaf
+    return found
 
 
 def measure(instances: Instances, methods: Method, carry: Carry) -> Row:
     """The metrics of all lanes, each methods × seeds."""
-    return {name: np.asarray(value) for name, value in _measure(instances, methods, carry).items()}
+    return flat(jax.tree.map(np.asarray, _measure(instances, methods, carry)), lanes=2)
 
 
 @jax.jit
-def _measure(instances: Instances, methods: Method, carry: Carry) -> dict[str, jax.Array]:
-    def lane(problem: Problem, method: Method, carry: Carry) -> dict[str, jax.Array]:
+def _measure(instances: Instances, methods: Method, carry: Carry) -> dict[str, PyTree]:
+    def lane(problem: Problem, method: Method, carry: Carry) -> dict[str, PyTree]:
         return metrics_of(problem, method, carry.state, carry.env)
 
     by_seed = jax.vmap(lane, in_axes=(instances.seed_axis, None, 0))

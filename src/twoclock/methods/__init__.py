@@ -6,6 +6,7 @@ from twoclock.methods.known import ma_soba, sgda, soba, ttsa
 from twoclock.methods.lstd import Lstd
 from twoclock.methods.plug_in import PlugIn
 from twoclock.methods.polyak import Polyak
+from twoclock.methods.richardson_romberg import RichardsonRomberg
 from twoclock.methods.standard import Standard
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "Lstd",
     "PlugIn",
     "Polyak",
+    "RichardsonRomberg",
     "Standard",
     "averaged",
     "averaged_tdc",

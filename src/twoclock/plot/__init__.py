@@ -4,8 +4,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from twoclock.plot.against import against
+from twoclock.plot.coverage import coverage
 from twoclock.plot.figures import COLOURS, LABELS, MARKERS, caption, figure, render, stamp
 from twoclock.plot.grids import LEFT_DOWN_RIGHT_UP, UP_RIGHT_DOWN_LEFT, grid_world
+from twoclock.plot.intervals import intervals
 from twoclock.plot.lines import compare, curves, ratios, slope
 from twoclock.plot.sensitivity import sensitivity, tuned_scores
 from twoclock.plot.summary import summary
@@ -24,9 +26,11 @@ __all__ = [
     "best_curves",
     "caption",
     "compare",
+    "coverage",
     "curves",
     "figure",
     "grid_world",
+    "intervals",
     "ratios",
     "render",
     "sensitivity",

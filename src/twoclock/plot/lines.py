@@ -100,11 +100,8 @@ def compare(
     """
     if not isinstance(results, Mapping) or not results or not all(hasattr(r, "summary") for r in results.values()):
         raise InputError("`results` must map labels to results, one or more; try `{'Fast': result, …}`")
-    if scale not in ("log", "linear"):
-        raise InputError(f"`scale` must be 'log' or 'linear', got {scale!r}")
-    if not (ax is None or hasattr(ax, "get_figure")):
-        raise InputError(f"`ax` must be a Matplotlib axes, got {shown(ax)}; leave it out for a figure of its own")
-    panel = figure(width=_length(size, 0), height=_length(size, 1))[1][0, 0] if ax is None else ax
+    check_panel(ax, scale)
+    panel = figure(width=length(size, 0), height=length(size, 1))[1][0, 0] if ax is None else ax
     fig = panel.get_figure(root=True)
     if fig is None:
         raise InputError("`ax` must belong to a figure; make it with `fig.subplots()`")
@@ -115,13 +112,20 @@ def compare(
     panel.set_title(plain(title or one["problem"]["name"]), fontsize="medium")
     if ax is None:
         seeds = len(one["seeds"])
-        band = "; band: 95 % bootstrap interval of the mean" if statistic == "mean" and seeds > 1 else ""
+        band = "; band: 95 % bootstrap interval of the mean over seeds" if statistic == "mean" and seeds > 1 else ""
         how = f"{_STATISTICS[statistic]} over {seeds} seeds, {one['steps']:,} steps, {one['precision']}{band}"
         caption(fig, how)
     return fig
 
 
-def _length(size: Given[tuple[float, float]], i: int) -> float:
+def check_panel(ax: Axes | None, scale: Given[Literal["log", "linear"]]) -> None:
+    if scale not in ("log", "linear"):
+        raise InputError(f"`scale` must be 'log' or 'linear', got {scale!r}")
+    if not (ax is None or hasattr(ax, "get_figure")):
+        raise InputError(f"`ax` must be a Matplotlib axes, got {shown(ax)}; leave it out for a figure of its own")
+
+
+def length(size: Given[tuple[float, float]], i: int) -> float:
     """Width or height, if it is one."""
     try:
         sides = tuple(float(side) for side in size)

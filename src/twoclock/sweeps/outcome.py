@@ -48,7 +48,7 @@ class Sweep:
 
     @property
     def metrics(self) -> list[str]:
-        return [name for name in self.history.columns if name not in _LABELS]
+        return [name for name in stats.metric_names(self.history.columns) if name not in _LABELS]
 
     def final(self, metric: str, confidence: float = 0.95) -> pd.DataFrame:
         """One row a problem and method at the last step: mean with its bootstrap interval, median, seeds, diverged.
@@ -98,7 +98,7 @@ class Sweep:
         rows = self.history[(self.history["problem"] == problem) & (self.history["method"] == method)]
         if rows.empty:
             raise InputError(f"this sweep has no {method!r} on {problem!r} yet; `.history` has what there is")
-        recorded = [name for name in self.metrics if rows[name].notna().any()]
+        recorded = [name for name in self.history.columns if name not in _LABELS and rows[name].notna().any()]
         fine = rows[~rows["diverged"]].groupby("seed")["step"].max()
         seeds = rows["seed"].drop_duplicates().tolist()
         ended = rows.groupby("seed")["diverged"].any()
