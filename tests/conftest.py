@@ -11,7 +11,11 @@ import jaxtyping
 import numpy as np
 import pytest
 
-ROOMS = ["methods", "models", "problems", "sampling", "schedules", "theory", "trees"]
+# Where arrays are handed on. What handles text (generated code, files, the command line) only gets slower by it.
+ROOMS = (
+    "core engine.instances engine.keys engine.rows engine.step inference methods models problems sampling schedules "
+    "theory trees"
+).split()
 jaxtyping.install_import_hook([f"twoclock.{room}" for room in ROOMS], "beartype.beartype")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
