@@ -1,85 +1,92 @@
 """A stream cut into blocks of one length as it comes in, without knowing how long it will be.
 
-There are ``SLOTS`` sums at most. When all are taken, blocks become twice as long: neighbours are added up in pairs, one
-pair whenever a new block begins, and the new block takes the slot that becomes free. So between half and all of the
-slots are in use, every step costs the same, and nothing is ever moved.
+There are 32 sums at most. When all are taken, blocks become twice as long: neighbours are added up in pairs, one pair
+whenever a new block begins, and the new block takes the slot that becomes free. So between 16 and 32 are in use once
+there are so many samples, every step costs the same, and nothing is ever moved.
 
-With SLOTS = 2ᵇ and blocks of 2ʳ samples, step k lies in block i = ⌊k/2ʳ⌋, and block i in the slot whose number is i
-with its b bits turned left r times: pair (2j, 2j+1) of length 2ʳ⁻¹ is block j of length 2ʳ, and leaves its second slot
-to block SLOTS/2 + j.
+With 2ᵇ slots and blocks of 2ʳ samples, step k lies in block i = ⌊k/2ʳ⌋, and block i in the slot whose number is i with
+its b bits turned left r times: the pair (2j, 2j+1) of length 2ʳ⁻¹ is block j of length 2ʳ, in the slot of its first,
+and its second leaves its slot to block 2ᵇ⁻¹ + j.
 """
 
 from __future__ import annotations
 
-from typing import TypeVar
-
+import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Int
 
 from twoclock import trees
-from twoclock.core import Scalar, pytree
+from twoclock.core import pytree
+from twoclock.inference.blocks import BLOCKS
 from twoclock.trees import Sum, add
 
-Numbers = TypeVar("Numbers", Int[Array, ""], Int[np.ndarray, " i"])
+_BITS = BLOCKS.bit_length() - 1
+_HALF = BLOCKS >> 1
 
-_BITS = 5
-SLOTS = 1 << _BITS
+Whole = Int[Array, "..."]
 
 
 @pytree
 class BlockSums:
-    """The sum of the block that is being filled, and those of all blocks, this one included, in their slots."""
+    """Sums of rows over blocks.
+
+    Attributes:
+        current: of the block that is being filled.
+        slots: of every block, this one included.
+        count: the rows so far.
+    """
 
     current: Sum
     slots: Float[Array, "slots n"]
+    count: Int[Array, ""]
 
 
 def begin(row: Float[Array, " n"]) -> BlockSums:
-    """No block yet, for rows like this one."""
+    """No rows yet, of the size of this one."""
     nothing = jnp.zeros_like(row)
-    return BlockSums(trees.start(nothing), jnp.broadcast_to(nothing[None, :], (SLOTS, nothing.size)))
+    return BlockSums(trees.start(nothing), jnp.zeros((BLOCKS, nothing.size), nothing.dtype), jnp.zeros((), jnp.int32))
 
 
-def advance(sums: BlockSums, row: Float[Array, " n"], k: Scalar) -> BlockSums:
-    """The sums with the row of step k = 0, 1, …"""
-    k = jnp.asarray(k, jnp.int32)
-    r = _bit_length(k >> _BITS)
+def advance(sums: BlockSums, row: Float[Array, " n"]) -> BlockSums:
+    """The sums with one more row."""
+    k = sums.count
+    r = _doublings(k)
     i = k >> r
     first = k == i << r
-    newest, partner = _turned(i, r), _turned(i ^ (SLOTS >> 1), r)
-    slots = sums.slots.at[partner].add(jnp.where(first, sums.slots[newest], 0))
-    empty = trees.start(jnp.zeros_like(row))
-    current = add(_where(first, empty, sums.current), row)
-    return BlockSums(current, slots.at[newest].set(current.value))
+    newest, partner = _turned(i, r), _turned(i ^ _HALF, r)
+    slots = sums.slots.at[partner].add(jnp.where(first, sums.slots[newest], jnp.zeros_like(row)))
+    current = add(_unless(first, sums.current), row)
+    return BlockSums(current, slots.at[newest].set(current.value), k + 1)
 
 
-def in_order(slots: Float[np.ndarray, "slots n"], steps: int) -> Float[np.ndarray, "b n"]:
-    """The sums of all blocks after so many steps, in the order of time."""
-    if steps == 0:
-        return slots[:0]
-    r = ((steps - 1) >> _BITS).bit_length()
-    last, half = (steps - 1) >> r, SLOTS >> 1
-    sums = slots[_turned(np.arange(last + 1), r)]
-    if r:  # pairs that no new block has asked for yet
-        later = np.arange(last - half + 1, half)
-        sums[later] += slots[_turned(later + half, r)]
-    return sums
+def in_order(sums: BlockSums) -> tuple[Float[Array, "slots n"], Float[Array, " slots"]]:
+    """The sums of all blocks in the order of time, and how many rows each is of: 0 where there is no block yet."""
+    last = jnp.maximum(sums.count - 1, 0)
+    r = _doublings(last)
+    i = jnp.arange(BLOCKS, dtype=jnp.int32)
+    sizes = jnp.clip(sums.count - (i << r), 0, 1 << r)
+    # A pair that no new block has asked for yet has its second half in the slot of block i + _HALF.
+    later = (r > 0) & (i < _HALF) & (i + _HALF > last >> r)
+    own, second = sums.slots[_turned(i, r)], sums.slots[_turned(i ^ _HALF, r)]
+    full = own + jnp.where(later[:, None], second, jnp.zeros_like(second))
+    return jnp.where((sizes > 0)[:, None], full, jnp.zeros_like(full)), sizes.astype(full.dtype)
 
 
-def _turned(i: Numbers, r: Numbers | int) -> Numbers:
-    """The numbers with their bits turned left r times."""
-    turn = r % _BITS
-    return ((i << turn) | (i >> (_BITS - turn))) & (SLOTS - 1)
-
-
-def _bit_length(k: Int[Array, ""]) -> Int[Array, ""]:
-    """The number of binary digits of k ≥ 0: every digit below the first one set, then counted."""
+def _doublings(k: Whole) -> Whole:
+    """How often blocks have doubled when row k comes: the binary digits of k/BLOCKS, counted after filling them up."""
+    k = k >> _BITS
     for shift in (1, 2, 4, 8, 16):
         k = k | k >> shift
-    return jnp.bitwise_count(k)
+    return jax.lax.population_count(k)
 
 
-def _where(which: Array, a: Sum, b: Sum) -> Sum:
-    residue = None if a.residue is None or b.residue is None else jnp.where(which, a.residue, b.residue)
-    return Sum(jnp.where(which, a.value, b.value), residue)
+def _turned(i: Whole, r: Whole) -> Whole:
+    """The numbers with their bits turned left r times."""
+    turn = r % _BITS
+    return ((i << turn) | (i >> (_BITS - turn))) & (BLOCKS - 1)
+
+
+def _unless(first: Array, total: Sum) -> Sum:
+    """The sum, or nothing where a block begins."""
+    residue = None if total.residue is None else jnp.where(first, jnp.zeros_like(total.residue), total.residue)
+    return Sum(jnp.where(first, jnp.zeros_like(total.value), total.value), residue)
