@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
+from jaxtyping import Float
 
 from twoclock.core import Given, InputError
 from twoclock.inference.blocks import Told, intervals
@@ -36,26 +37,27 @@ def interval(
         some = ", ".join(map(str, steps[-3:]))
         raise InputError(f"`step` must be a mark of the run ({some} are the last), got {shown(step)}; see `marks`")
     rows = history[history["step"] == at]
-    found = []
-    for _, row in rows.iterrows():
-        seed = int(row["seed"])
-        estimate = _every(row, "estimate", outputs)
-        if seed in diverged and diverged[seed] < at:
-            low = high = np.full(len(outputs), np.nan)
-            note = [f"diverged after step {diverged[seed]:,}: no interval"] * len(outputs)
-        else:
-            told = Told(
-                *(_every(row, kind, outputs) for kind in ("error", "correlation", "shift")),
-                *(np.asarray(row[f"{TRACKED}block-{kind}"]) for kind in ("freedom", "count")),
-            )
-            estimate, low, high, note = intervals(estimate, told, level)
-        found.append(
-            pd.DataFrame(
-                {"seed": seed, "output": outputs, "estimate": estimate, "low": low, "high": high, "note": note}
-            )
-        )
-    return pd.concat(found, ignore_index=True)
+    seeds = rows["seed"].tolist()
 
+    def every(kind: str) -> Float[np.ndarray, "seeds outputs"]:
+        return rows[[f"{TRACKED}block-{kind}:{name}" for name in outputs]].to_numpy(float)
 
-def _every(row: pd.Series, kind: str, outputs: list[str]) -> np.ndarray:
-    return row[[f"{TRACKED}block-{kind}:{name}" for name in outputs]].to_numpy(float)
+    of_run = (rows[f"{TRACKED}block-{kind}"].to_numpy(float) for kind in ("freedom", "count"))
+    told = Told(every("error"), every("correlation"), every("shift"), *of_run)
+    estimate, low, high, note = intervals(every("estimate"), told, level)
+    frame = pd.DataFrame(
+        {
+            "seed": np.repeat(seeds, len(outputs)),
+            "output": np.tile(np.asarray(outputs, object), len(seeds)),
+            "estimate": estimate.ravel(),
+            "low": low.ravel(),
+            "high": high.ravel(),
+            "note": note,
+        }
+    )
+    for seed, last in diverged.items():
+        if last < at:
+            lost = frame["seed"] == seed
+            frame.loc[lost, ["low", "high"]] = np.nan
+            frame.loc[lost, "note"] = f"diverged after step {last:,}: no interval"
+    return frame

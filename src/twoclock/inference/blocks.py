@@ -37,7 +37,7 @@ UNDETERMINED = "the samples do not determine the solution yet"
 
 
 class Told(NamedTuple):
-    """What blocks say of each of some outputs.
+    """What blocks say of each of some outputs, of one run or of several.
 
     Attributes:
         error: its standard error; inf where the samples do not determine the solution.
@@ -47,19 +47,19 @@ class Told(NamedTuple):
         blocks: how many there are.
     """
 
-    error: Float[Array, " m"]
-    correlation: Float[Array, " m"]
-    shift: Float[Array, " m"]
-    freedom: Float[Array, ""]
-    blocks: Float[Array, ""]
+    error: Float[Array, "*runs m"]
+    correlation: Float[Array, "*runs m"]
+    shift: Float[Array, "*runs m"]
+    freedom: Float[Array, "*runs"]
+    blocks: Float[Array, "*runs"]
 
 
 class Intervals(NamedTuple):
-    """An interval for each output, and what speaks against it: "" where nothing does."""
+    """An interval for each output, and what speaks against it, one after the other: "" where nothing does."""
 
-    estimate: Float[np.ndarray, " m"]
-    low: Float[np.ndarray, " m"]
-    high: Float[np.ndarray, " m"]
+    estimate: Float[np.ndarray, "*runs m"]
+    low: Float[np.ndarray, "*runs m"]
+    high: Float[np.ndarray, "*runs m"]
     note: list[str]
 
 
@@ -90,7 +90,7 @@ def tell(
 
 
 def intervals(
-    estimate: Float[np.ndarray, " m"], told: Told, level: Given[float] = 0.95, *, ordered: bool = True
+    estimate: Float[np.ndarray, "*runs m"], told: Told, level: Given[float] = 0.95, *, ordered: bool = True
 ) -> Intervals:
     """The intervals that blocks make of the estimates of the outputs.
 
@@ -100,21 +100,19 @@ def intervals(
     from scipy.special import stdtrit
 
     number("level", level, 0, 1, above=True, below=True, remedy="try 0.95")
-    known = float(told.freedom) > 0
-    half = stdtrit(told.freedom, (1 + level) / 2) * told.error if known else np.full(len(estimate), np.inf)
-    notes = [
-        _note(*of_output, int(told.blocks), ordered)
-        for of_output in zip(half, told.correlation, told.shift, strict=True)
-    ]
-    return Intervals(estimate, estimate - half, estimate + half, notes)
+    freedom = np.asarray(told.freedom, float)[..., None]
+    half = np.where(freedom > 0, stdtrit(np.maximum(freedom, 1e-9), (1 + level) / 2) * told.error, np.inf)
+    blocks = np.broadcast_to(np.asarray(told.blocks)[..., None], half.shape)
+    each = zip(*map(np.ravel, (half, told.correlation, told.shift, blocks)), strict=True)
+    return Intervals(estimate, estimate - half, estimate + half, [_note(*of_output, ordered) for of_output in each])
 
 
-def _note(half: float, correlation: float, shift: float, blocks: int, ordered: bool) -> str:
+def _note(half: float, correlation: float, shift: float, blocks: float, ordered: bool) -> str:
     if not np.isfinite(half):
         return UNDETERMINED if blocks > 1 else "one block says nothing of its own error"
     said = []
     if blocks < _FEWEST:
-        said.append(f"only {blocks} blocks")
+        said.append(f"only {blocks:.0f} blocks")
     elif ordered and correlation > _ALIKE / np.sqrt(blocks):
         said.append(
             f"neighbouring blocks are alike (correlation {correlation:.2f}): too few samples for so slow a chain"
