@@ -23,7 +23,7 @@ def test_blocks_of_a_stream_are_its_sums_at_every_length():
     rows = np.arange(1.0, 700.0)
 
     def one(sums, row):
-        sums = block_sums.advance(sums, row)
+        sums = block_sums.advance(sums, row, sums.count)
         return sums, block_sums.in_order(sums)
 
     _, every = jax.jit(lambda: jax.lax.scan(one, block_sums.begin(jnp.zeros(1)), jnp.asarray(rows)[:, None]))()

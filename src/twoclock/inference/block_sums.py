@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from twoclock import trees
-from twoclock.core import pytree
+from twoclock.core import Scalar, pytree
 from twoclock.inference.blocks import BLOCKS
 from twoclock.trees import Sum, add
 
@@ -47,9 +47,9 @@ def begin(row: Float[Array, " n"]) -> BlockSums:
     return BlockSums(trees.start(nothing), jnp.zeros((BLOCKS, nothing.size), nothing.dtype), jnp.zeros((), jnp.int32))
 
 
-def advance(sums: BlockSums, row: Float[Array, " n"]) -> BlockSums:
-    """The sums with one more row."""
-    k = sums.count
+def advance(sums: BlockSums, row: Float[Array, " n"], k: Scalar) -> BlockSums:
+    """The sums with row k, the count so far: given, for it is the same for all lanes that run side by side."""
+    k = jnp.asarray(k, jnp.int32)
     r = _doublings(k)
     i = k >> r
     first = k == i << r

@@ -86,7 +86,7 @@ class BlockScores(Generic[S]):
             )
         c, J_times = jax.linearize(both, jnp.zeros_like(z))
         J = jax.vmap(J_times, out_axes=1)(jnp.eye(z.size, dtype=z.dtype))
-        sums = block_sums.advance(state.sums, jnp.concatenate([J.reshape(-1), c]))
+        sums = block_sums.advance(state.sums, jnp.concatenate([J.reshape(-1), c]), k)
         return BlockScoresState(self.method.step(F, G, state.inner, x, k), sums)
 
     def estimate(self, state: BlockScoresState[S]) -> tuple[PyTree, PyTree]:

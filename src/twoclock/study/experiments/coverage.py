@@ -74,7 +74,8 @@ def _dots(found: pd.DataFrame) -> plot.Figure:
                     share, [y], xerr=[share - low, high - share], color=plot.COLOURS["abcd".index(row["part"])],
                     marker="o", markersize=5, markerfacecolor=None if quiet else "white", capsize=2, linewidth=1.2,
                 )  # fmt: skip
-        ax.set(title=f"{step:,} samples", xlabel="share of 95 % intervals that cover", ylim=(len(runs) - 0.5, -0.5))
+        ax.set(title=f"{step:,} samples", ylim=(len(runs) - 0.5, -0.5))
+        ax.set_xlabel("95 % intervals that cover", fontsize="small")
         ax.set_xlim(max(0.0, float(rows["coverage"].min()) - 0.08), 1.01)
         ax.set_yticks(
             range(len(runs)), [run_name(*run) for run in runs] if i == 0 else [""] * len(runs), fontsize="x-small"

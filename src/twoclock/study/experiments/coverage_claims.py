@@ -110,7 +110,7 @@ def _published(found: pd.DataFrame) -> list[Claim]:
 def _independent(found: pd.DataFrame) -> Claim | None:
     """What taking the steps of the slow walk for independent would do, by the exact law, against what was measured."""
     rows = late(found[(found["case"].isin(["walk-td-markov", "walk-blocks-markov"]))])
-    rows = rows[rows["step"] == rows["step"].max()]
+    rows = rows[(rows["step"] == rows["step"].max()) & (rows["step"] >= settings.MARKED[1])]
     if not len(rows):
         return None
     given = settings.parts("walk")
@@ -161,9 +161,9 @@ def _blocks(found: pd.DataFrame) -> Claim | None:
 
 def _same_limit(found: pd.DataFrame) -> Claim | None:
     rows = late(found[found["method"].isin([TD, TDC, FAST_TDC, GTD2]) & (found["part"] == "b")])
+    rows = rows[(rows["step"] == rows["step"].max()) & (rows["step"] >= settings.MARKED[1])]
     if not len(rows):
         return None
-    rows = rows[rows["step"] == rows["step"].max()]
     names = [run_name(row.case, row.method) for row in rows.itertuples()]
     bar = {name: 4 / np.sqrt(2 * runs) for name, runs in zip(names, rows["runs"], strict=True)}
     spread = dict(zip(names, rows["spread"].round(4), strict=True))

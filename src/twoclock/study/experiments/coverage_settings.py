@@ -224,7 +224,7 @@ _MAKERS: dict[str, Callable[[], Task]] = {
         for operator in OPERATORS
     },
     "walk-blocks-markov": partial(_blocks, "walk", 200, MARKED[-1]),
-    "mdp-blocks-markov": partial(_blocks, "mdp", 200, MARKED[1]),
+    "mdp-blocks-markov": partial(_blocks, "mdp", 100, MARKED[1]),
     "bilevel": _bilevel,
     "lqr": _regulator,
 }
