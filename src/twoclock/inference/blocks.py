@@ -24,9 +24,9 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from twoclock.arrays import Array, as_array
 from twoclock.core import Given, InputError
 from twoclock.inputs import number, whole
+from twoclock.inputs.arrays import Array, as_array
 
 BLOCKS = 32
 _FEWEST = 10
@@ -104,10 +104,11 @@ def intervals(
     half = np.where(freedom > 0, stdtrit(np.maximum(freedom, 1e-9), (1 + level) / 2) * told.error, np.inf)
     blocks = np.broadcast_to(np.asarray(told.blocks)[..., None], half.shape)
     each = zip(*map(np.ravel, (half, told.correlation, told.shift, blocks)), strict=True)
-    return Intervals(estimate, estimate - half, estimate + half, [_note(*of_output, ordered) for of_output in each])
+    notes = [_note(*map(float, of_output), ordered=ordered) for of_output in each]
+    return Intervals(estimate, estimate - half, estimate + half, notes)
 
 
-def _note(half: float, correlation: float, shift: float, blocks: float, ordered: bool) -> str:
+def _note(half: float, correlation: float, shift: float, blocks: float, *, ordered: bool) -> str:
     if not np.isfinite(half):
         return UNDETERMINED if blocks > 1 else "one block says nothing of its own error"
     said = []

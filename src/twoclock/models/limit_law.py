@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from twoclock.arrays import as_array, law
+from twoclock.inputs.arrays import as_array, law
 from twoclock.core import Given, InputError
 from twoclock.inputs import choice, number, whole
 from twoclock.models.mdp import Chain, Mdp, Policy, States

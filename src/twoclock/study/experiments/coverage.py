@@ -10,7 +10,17 @@ from twoclock.plot.coverage import binomial
 from twoclock.study.experiment import Case, Records
 from twoclock.study.experiments import coverage_settings as settings
 from twoclock.study.experiments.coverage_claims import claims as claims
-from twoclock.study.experiments.coverage_reading import HIGH, LOW, at_95, failures, judged, of_run, run_name, table
+from twoclock.study.experiments.coverage_reading import (
+    HIGH,
+    LOW,
+    at_95,
+    failures,
+    judged,
+    of_run,
+    run_name,
+    run_names,
+    table,
+)
 from twoclock.study.experiments.coverage_settings import CONSTANT, FALLING, FAST_TDC, LSTD, TD
 
 TITLE = "Error bars from one run: how often they cover"
@@ -60,26 +70,24 @@ def draw(records: Records) -> dict[str, plot.Figure]:
 def _dots(found: pd.DataFrame) -> plot.Figure:
     rows = at_95(found)
     rows = rows[rows["step"].isin(settings.MARKED)]
-    steps, runs = sorted(rows["step"].unique()), list(rows.groupby(["case", "method"], sort=False).groups)
+    steps, runs = sorted(rows["step"].unique()), list(dict.fromkeys(run_names(rows)))
     fig, axes = plot.figure(1, len(steps), width=3.6 if len(steps) > 1 else 7.0, height=1.2 + 0.24 * len(runs))
     for i, (ax, step) in enumerate(zip(axes[0], steps, strict=True)):
         ax.axvspan(LOW, HIGH, color="0.9", zorder=0)
         ax.axvline(0.95, color="0.5", linewidth=0.8, zorder=1)
-        for y, run in enumerate(runs):
-            for _, row in of_run(rows[rows["step"] == step], *run).iterrows():
-                share = np.array([row["coverage"]])
-                low, high = binomial(share, np.array([row["runs"]], float))
-                quiet = row["quiet"] > 0.5
-                ax.errorbar(
-                    share, [y], xerr=[share - low, high - share], color=plot.COLOURS["abcd".index(row["part"])],
-                    marker="o", markersize=5, markerfacecolor=None if quiet else "white", capsize=2, linewidth=1.2,
-                )  # fmt: skip
+        at_step = rows[rows["step"] == step]
+        for name, (_, row) in zip(run_names(at_step), at_step.iterrows(), strict=True):
+            share = np.array([row["coverage"]])
+            low, high = binomial(share, np.array([row["runs"]], float))
+            ax.errorbar(
+                share, [runs.index(name)], xerr=[share - low, high - share], capsize=2, linewidth=1.2, marker="o",
+                color=plot.COLOURS["abcd".index(row["part"])], markersize=5,
+                markerfacecolor=None if row["quiet"] > 0.5 else "white",
+            )  # fmt: skip
         ax.set(title=f"{step:,} samples", ylim=(len(runs) - 0.5, -0.5))
         ax.set_xlabel("95 % intervals that cover", fontsize="small")
         ax.set_xlim(max(0.0, float(rows["coverage"].min()) - 0.08), 1.01)
-        ax.set_yticks(
-            range(len(runs)), [run_name(*run) for run in runs] if i == 0 else [""] * len(runs), fontsize="x-small"
-        )
+        ax.set_yticks(range(len(runs)), runs if i == 0 else [""] * len(runs), fontsize="x-small")
     plot.caption(
         fig,
         "over all outputs; full: most intervals carry no note, hollow: most carry one; bars: 95 % binomial error of as "

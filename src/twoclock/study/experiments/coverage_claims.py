@@ -16,7 +16,7 @@ from twoclock.study.experiments.coverage_reading import (
     judged,
     late,
     of_run,
-    run_name,
+    run_names,
     table,
 )
 from twoclock.study.experiments.coverage_settings import CONSTANT, FAST_TDC, GTD2, LSTD, TD, TDC
@@ -32,7 +32,7 @@ def claims(records: Records) -> list[Claim]:
 
 def _cover(found: pd.DataFrame) -> Claim:
     rows = judged(found)
-    names = [f"{run_name(row.case, row.method)}, {row.step:,} samples" for row in rows.itertuples()]
+    names = [f"{run}, {step:,} samples" for run, step in zip(run_names(rows), rows["step"], strict=True)]
     failed = [name for name, held in zip(names, rows["held"], strict=True) if not held]
     verdict = (
         decide(not failed) if not failed or len(failed) == len(names) else only_where(f"it is not {listed(failed)}")
@@ -75,7 +75,8 @@ def _rounded(value: float) -> float | str:
 
 def _published(found: pd.DataFrame) -> list[Claim]:
     """Only their first coefficient was looked at in what was published."""
-    held, numbers = {}, {}
+    held: dict[str, bool] = {}
+    numbers: dict[str, Measured] = {}
     for case, (cover, length, batch_cover, batch_length) in settings.PUBLISHED.items():
         rows = at_95(of_run(found, case, CONSTANT))
         rows = rows[rows["step"] == settings.PUBLISHED_AT[case]]
@@ -84,8 +85,8 @@ def _published(found: pd.DataFrame) -> list[Claim]:
         row = rows.iloc[0]
         what = row["title"]
         numbers |= {
-            f"{what}: coverage, ours and published": [round(row["first"], 3), cover],
-            f"{what}: length, ours and published": [round(row["first_length"], 4), length],
+            f"{what}: coverage, ours and published": [round(float(row["first"]), 3), cover],
+            f"{what}: length, ours and published": [round(float(row["first_length"]), 4), length],
             f"{what}: published of batch means, coverage and length": [batch_cover, batch_length],
         }
         error = np.sqrt(cover * (1 - cover) / 1000 + row["first"] * (1 - row["first"]) / row["runs"])
@@ -115,7 +116,7 @@ def _independent(found: pd.DataFrame) -> Claim | None:
         return None
     given = settings.parts("walk")
     predicted = limit_law(**given, sampling="markov").coverage(np.eye(given["features"].shape[1]))
-    ours = {run_name(row.case, row.method): round(row.coverage, 4) for row in rows.itertuples()}
+    ours = dict(zip(run_names(rows), rows["coverage"].round(4).tolist(), strict=True))
     return Claim(
         name="Steps of a chain are not independent",
         statement="On a slow chain whose values are out of the features' reach, intervals that take steps for "
@@ -131,7 +132,9 @@ def _independent(found: pd.DataFrame) -> Claim | None:
 
 def _blocks(found: pd.DataFrame) -> Claim | None:
     pairs = {"walk": ("walk-blocks-markov", "walk-td-markov"), "mdp": ("mdp-blocks-markov", "mdp-td-markov")}
-    held, numbers, used = {}, {}, []
+    held: dict[str, bool] = {}
+    numbers: dict[str, Measured] = {}
+    used: list[str] = []
     for chain, (ours, theirs) in pairs.items():
         one, two = at_95(of_run(found, ours, LSTD)), at_95(of_run(found, theirs, TD))
         both = one.merge(two, on="step", suffixes=("", "_scaled"))
@@ -140,8 +143,8 @@ def _blocks(found: pd.DataFrame) -> Claim | None:
             last = both.iloc[-1]
             name = settings.CHAINS[chain]
             numbers |= {
-                f"{name}: length / oracle's, block scores": round(last["ratio"], 3),
-                f"{name}: length / oracle's, random scaling": round(last["ratio_scaled"], 3),
+                f"{name}: length / oracle's, block scores": round(float(last["ratio"]), 3),
+                f"{name}: length / oracle's, random scaling": round(float(last["ratio_scaled"]), 3),
             }
             held[name] = bool(last["ratio"] < last["ratio_scaled"])
     if not held:
@@ -164,9 +167,9 @@ def _same_limit(found: pd.DataFrame) -> Claim | None:
     rows = rows[(rows["step"] == rows["step"].max()) & (rows["step"] >= settings.MARKED[1])]
     if not len(rows):
         return None
-    names = [run_name(row.case, row.method) for row in rows.itertuples()]
+    names = run_names(rows)
     bar = {name: 4 / np.sqrt(2 * runs) for name, runs in zip(names, rows["runs"], strict=True)}
-    spread = dict(zip(names, rows["spread"].round(4), strict=True))
+    spread = dict(zip(names, rows["spread"].round(4).tolist(), strict=True))
     return Claim(
         name="One limit law",
         statement="TD, TDC, Fast TDC and GTD2, averaged, all have the spread of the exact limit law",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import lru_cache
 
 import numpy as np
@@ -31,12 +30,12 @@ def table(records: Records) -> pd.DataFrame:
     are none · quiet: the share without · ratio: the mean length over the oracle's · first, first_length: of the first
     output alone · spread: the standard deviation of the estimates over seeds, over the oracle's · runs: the seeds
     """
-    return pd.concat([rows for case, results in records.items() for rows in _of_case(case, results)], ignore_index=True)
-
-
-def _of_case(case: str, results: dict[str, Result]) -> Iterator[pd.DataFrame]:
-    for method, result in results.items():
-        yield _read(_One(result), case).assign(method=method)
+    every = [
+        _read(_One(result), case).assign(method=method)
+        for case, results in records.items()
+        for method, result in results.items()
+    ]
+    return pd.concat(every, ignore_index=True)
 
 
 class _One:
@@ -111,6 +110,11 @@ def run_name(case: str, method: str) -> str:
         return f"{where}, {SAMPLINGS[rest[-1]]}: {method}"
     what = {"bilevel": "bilevel least squares", "lqr": "the regulator's gain"}
     return f"{what[kind]}: {method}" if kind in what else f"{kind} regression, {rest[0]} coefficients: {method}"
+
+
+def run_names(found: pd.DataFrame) -> list[str]:
+    """The run of each row."""
+    return [run_name(str(case), str(method)) for case, method in zip(found["case"], found["method"], strict=True)]
 
 
 def at_95(found: pd.DataFrame) -> pd.DataFrame:
