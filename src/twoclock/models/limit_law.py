@@ -8,9 +8,9 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from twoclock.inputs.arrays import as_array, law
 from twoclock.core import Given, InputError
 from twoclock.inputs import choice, number, whole
+from twoclock.inputs.arrays import as_array, law
 from twoclock.models.mdp import Chain, Mdp, Policy, States
 
 Matrix = Float[np.ndarray, "d d"]
