@@ -8,6 +8,8 @@ import pandas as pd
 from twoclock.result import Result
 
 METRICS = ("error", "gap", "gradient", "tracking", "least_probability", "guard_trips", "guard_held", "guard_clipped")
+# What intervals need, of one output.
+INTERVALS = ("estimate", "scale", "effective", "block-estimate", "block-error", "block-correlation", "block-shift")
 SEEDS = 12
 
 
@@ -17,7 +19,9 @@ def result(value, steps, diverged=0.0, wall=2.0):
     factor = np.random.default_rng(0).lognormal(sigma=0.3, size=SEEDS)
     values = np.outer(factor, [value(k) for k in marks]).ravel()
     frame = pd.DataFrame({"seed": np.repeat(np.arange(SEEDS), len(marks)), "step": np.tile(marks, SEEDS)})
-    frame = frame.assign(**dict.fromkeys(METRICS, values))
+    tracked = {f"interval:{kind}:theta[0]": values for kind in INTERVALS}
+    counts = {"interval:n": frame["step"].to_numpy(float), "interval:block-freedom": 31.0, "interval:block-count": 32.0}
+    frame = frame.assign(**dict.fromkeys(METRICS, values), **tracked, **counts)
     spec = {
         "seeds": list(range(SEEDS)), "steps": steps, "wall_seconds": wall, "precision": "float64",
         "problem": {"name": "made up"}, "method": {"name": "made up"},

@@ -125,7 +125,7 @@ class Result:
     def interval(
         self,
         level: Given[float] = 0.95,
-        how: Given[Literal["random-scaling"]] = "random-scaling",
+        how: Given[Literal["random-scaling", "blocks"]] = "random-scaling",
         *,
         step: Given[int | None] = None,
     ) -> pd.DataFrame:
@@ -137,7 +137,7 @@ class Result:
 
         Args:
             level: the coverage, between 0 and 1.
-            how: "random-scaling".
+            how: "random-scaling"; or "blocks", shorter, for linear problems: ``tc.methods.BlockScores(method)``.
             step: the mark to take them at; the last by default.
         """
         return inference.interval(self.history, self._lost(), level, how, step)

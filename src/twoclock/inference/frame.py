@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from twoclock.core import Given, InputError
-from twoclock.inference import notes
+from twoclock.inference import block_frame, notes
 from twoclock.inference.random_scaling import critical_value
 from twoclock.inference.tracked import Tracked, read
 from twoclock.inputs import choice, shown
@@ -16,7 +16,7 @@ from twoclock.inputs import choice, shown
 if TYPE_CHECKING:
     import pandas as pd
 
-HOW = ("random-scaling",)
+HOW = ("random-scaling", "blocks")
 
 
 def interval(
@@ -32,10 +32,11 @@ def interval(
         history: of the run, with what it tracked.
         diverged: the last finite step of each seed that diverged.
         level: their coverage.
-        how: "random-scaling".
+        how: "random-scaling", or "blocks" for linear problems.
         step: the mark; the last by default.
     """
-    choice("how", how, HOW)
+    if choice("how", how, HOW) == "blocks":
+        return block_frame.interval(history, diverged, level, step)
     c, tracked = critical_value(level), _kept(history)
     return at_mark(tracked, mark_of(tracked, step), c, diverged)
 

@@ -1,6 +1,7 @@
 """One method, one file."""
 
 from twoclock.methods.averaged_tdc import averaged, averaged_tdc
+from twoclock.methods.block_scores import BlockScores
 from twoclock.methods.fast import Fast
 from twoclock.methods.known import ma_soba, sgda, soba, ttsa
 from twoclock.methods.lstd import Lstd
@@ -10,6 +11,7 @@ from twoclock.methods.richardson_romberg import RichardsonRomberg
 from twoclock.methods.standard import Standard
 
 __all__ = [
+    "BlockScores",
     "Fast",
     "Lstd",
     "PlugIn",

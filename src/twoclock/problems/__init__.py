@@ -25,6 +25,7 @@ from twoclock.problems.policy_evaluation.cases import (
 from twoclock.problems.policy_evaluation.linear import policy_evaluation
 from twoclock.problems.policy_evaluation.nonlinear import nonlinear_policy_evaluation, value_operators
 from twoclock.problems.policy_evaluation.random_mdp import random_policy_evaluation
+from twoclock.problems.policy_evaluation.slow_walk import slow_walk
 from twoclock.problems.quadratic import quadratic
 from twoclock.problems.rates import rates
 
@@ -55,6 +56,7 @@ __all__ = [
     "random_entropy_mdp",
     "random_policy_evaluation",
     "rates",
+    "slow_walk",
     "spiral",
     "tsitsiklis_van_roy",
     "value_operators",
