@@ -11,6 +11,9 @@ import jaxtyping
 import numpy as np
 import pytest
 
+# Most of the time goes into compilation: XLA's optimiser is left out, for the same arithmetic in two thirds of it.
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0")
+
 # Where arrays are handed on. What handles text (generated code, files, the command line) only gets slower by it.
 ROOMS = (
     "core engine.instances engine.keys engine.rows engine.step inference methods models problems sampling schedules "
