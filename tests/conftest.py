@@ -15,7 +15,11 @@ import pytest
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0")
 
 # Where arrays are handed on. What handles text (generated code, files, the command line) only gets slower by it.
-ROOMS = ["core", "engine.instances", "engine.keys", "engine.rows", "engine.step", "inference", "methods", "models", "problems", "sampling", "schedules", "theory", "trees"]
+ROOMS = [
+    "core",
+    *("engine.instances", "engine.keys", "engine.rows", "engine.step"),
+    *("inference", "methods", "models", "problems", "sampling", "schedules", "theory", "trees"),
+]
 jaxtyping.install_import_hook([f"twoclock.{room}" for room in ROOMS], "beartype.beartype")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")

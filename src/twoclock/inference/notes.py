@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from twoclock.inference.random_scaling import critical_value
 from twoclock.inference.tracked import Tracked
 
 # Steps k^−a: the mean has its limit law for ½ < a < 1. A measured exponent is a little below a while the shift matters.
@@ -16,7 +17,9 @@ _FEWEST_EFFECTIVE = 60
 # The parts of a mean are compared over blocks of at least this share of it, of which there must be so many, where the
 # mean of its first share differs from the rest as chance makes it once in a thousand intervals.
 _SHORTEST_BLOCK, _FEWEST_BLOCKS, _FIRST_SHARES, _CHANCE = 1 / 40, 5, (0.1, 0.5), 1e-3
+_LARGEST_CORRECTION = 1.0  # of half a length
 
+CORRECTION = "the bias taken away is {:.2g} half-lengths, and what is left is unknown; take smaller steps"
 HALVES = "the halves of the mean disagree: not settled; take more steps, larger ones or a larger skip"
 
 
@@ -29,7 +32,7 @@ def of_steps(tracked: Tracked, mark: int) -> list[str]:
     notes = []
     if ones := [name for name, a in (p | weights).items() if a >= _FASTEST]:
         notes.append(f"steps ~ 1/k ({_names(ones)}): too short for the law of the mean; take k^-0.6")
-    if constant and not tracked.extrapolated:
+    if constant and tracked.correction is None:
         notes.append(
             f"constant steps ({_names(constant)}) leave a bias of their size; take RichardsonRomberg or k^-0.6"
         )
@@ -81,6 +84,19 @@ def moved(tracked: Tracked, mark: int) -> Bool[np.ndarray, "outputs seeds"]:
             t = (after - before) / np.sqrt(variance * (1 / count[cut - 1] + 1 / size[cut:].sum()))
         chance = np.minimum(chance, 2 * stdtr(free, -np.abs(np.nan_to_num(t))))
     return len(first) * chance < _CHANCE
+
+
+def corrected(tracked: Tracked, mark: int) -> Float[np.ndarray, "outputs seeds"]:
+    """How much an extrapolation moved each output, in half-lengths of its 95 % interval; 0 where that says nothing.
+
+    2θ̄^(α) − θ̄^(2α) takes away a bias bα and leaves one of order α². What is left is unknown, and small beside what was
+    taken away only where the steps are; where even that is small beside the interval, so is the rest.
+    """
+    if tracked.correction is None:
+        return np.zeros((len(tracked.outputs), len(tracked.seeds)))
+    half = critical_value(0.95) * tracked.scale[:, mark]
+    share = np.abs(tracked.correction[:, mark]) / np.where(half > 0, half, np.inf)
+    return np.where(share > _LARGEST_CORRECTION, share, 0.0)
 
 
 def _freedom(size: Float[np.ndarray, " blocks"]) -> float:

@@ -28,7 +28,7 @@ class Tracked:
         effective: how many independent iterates the mean was worth.
         exponents: of each step size at the marks, p̂ in k^−p̂; NaN where it cannot be told.
         memory: the same for the averaging weights.
-        extrapolated: whether the bias of constant steps was extrapolated away.
+        correction: what an extrapolation added to each output; None where there was none.
     """
 
     steps: Int[np.ndarray, " marks"]
@@ -40,7 +40,7 @@ class Tracked:
     effective: Float[np.ndarray, "outputs marks seeds"]
     exponents: dict[str, Float[np.ndarray, " marks"]]
     memory: dict[str, Float[np.ndarray, " marks"]]
-    extrapolated: bool
+    correction: Float[np.ndarray, "outputs marks seeds"] | None
 
 
 def outputs(columns: pd.Index) -> list[str]:
@@ -65,7 +65,7 @@ def read(history: pd.DataFrame) -> Tracked | None:
 
     return Tracked(
         steps, seeds, names, n, every("estimate"), every("scale"), every("effective"), of_schedules("exponent"),
-        of_schedules("memory"), f"{TRACKED}extrapolated" in history.columns,
+        of_schedules("memory"), every("correction") if _named(history.columns, "correction") else None,
     )  # fmt: skip
 
 

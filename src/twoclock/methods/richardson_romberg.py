@@ -98,7 +98,8 @@ class RichardsonRomberg(Generic[S]):
             return {}
         outputs, n = self._outputs(state.single, state.double), state.single.weights.value
         told = tracking.track(self.method, state.path, outputs, n, self.skip, state.omega)
-        return {**told, "extrapolated": jnp.ones(())}
+        plain = tracking.outputs(self.intervals, state.single.mean_theta.value, state.single.mean_omega.value)
+        return {**told, "correction": jax.tree.map(jnp.subtract, outputs, plain)}
 
 
 def _extrapolated(single: PolyakState[S], double: PolyakState[S]) -> tuple[Floats, Floats]:
