@@ -252,7 +252,7 @@ def test_richardson_romberg_takes_away_the_bias_of_constant_steps():
         extrapolated = tc.RichardsonRomberg(inner, skip=1000, intervals=True)
         return {f"mean {a}": tc.Polyak(inner, 0.0, 1000, intervals=True), f"both {a}": extrapolated}
 
-    results = tc.solve(bent(), methods(0.2) | methods(0.1), steps=100_000, seeds=64)
+    results = tc.solve(bent(), methods(0.2) | methods(0.1) | methods(0.01), steps=100_000, seeds=64)
     bias = {label: float(result.theta.mean()) for label, result in results.items()}
     assert bias["mean 0.1"] == pytest.approx(-0.025, abs=0.004)
     assert 1.8 < bias["mean 0.2"] / bias["mean 0.1"] < 2.4  # O(α)
@@ -262,7 +262,9 @@ def test_richardson_romberg_takes_away_the_bias_of_constant_steps():
     covered = {label: ((f["low"] < 0) & (f["high"] > 0)).mean() for label, f in frame.items()}
     assert covered["mean 0.1"] < 0.2
     assert covered["both 0.1"] > 0.8
-    assert (frame["both 0.1"]["note"] == "").all()
+    assert covered["both 0.01"] > 0.85
+    assert frame["both 0.1"]["note"].str.startswith("the bias taken away is").all()
+    assert (frame["both 0.01"]["note"] == "").all()
 
 
 def test_richardson_romberg_is_two_runs_on_the_same_samples():
