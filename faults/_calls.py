@@ -13,7 +13,10 @@ import numpy as np
 import twoclock as tc
 
 # Made by the library alone: what it is given there has been checked before.
-_CONTAINERS = {"Result", "Sweep", "InputError", "Certificate", "Condition", "Constants", "Finding", "Report", "Start"}
+_CONTAINERS = {
+    *("Result", "Sweep", "Tick", "InputError", "Certificate", "Condition", "Constants", "Finding", "Report", "Start"),
+    "LimitLaw",
+}
 # Parts that only work inside a step, on numbers that a trace has checked.
 _INSIDE = {"samplers.shuffled", "samplers.epoch", "samplers.common_length"}
 
@@ -95,6 +98,7 @@ def callables() -> dict[str, Callable[..., Any]]:
     swept = tc.sweep({"a": tc.problems.quadratic(dim=2)}, {"b": grid}, 5, 2)
     for name in ("summary", "plot", "save"):
         found[f"Result.{name}"] = getattr(result, name)
+    found["Result.interval"] = tc.solve(tc.problems.quadratic(dim=2), tc.Polyak(intervals=True), 50, 2).interval
     for name in ("final", "best", "result", "plot_best", "plot_sensitivity", "plot_map", "load"):
         found[f"Sweep.{name}"] = getattr(swept, name)
     return {name: f for name, f in found.items() if callable(f) and name not in _INSIDE and not _is_warning(f)}
@@ -118,6 +122,7 @@ def arguments(name: str, function: Callable[..., Any], known: dict[str, Any]) ->
         "Sweep.plot_sensitivity": {"metric": "error", "setting": None},
         "Sweep.load": {"folder": "/nowhere"},
         "Result.save": {"path": "saved"},
+        "Result.interval": {"level": 0.95, "how": "random-scaling", "step": None},
         "models.from_gymnasium": {"env": "FrozenLake-v1"},
         "samplers.Separate": {"inner": jax.random.normal, "outer": jax.random.normal},
         "problems.exact": {"problem": tc.problems.baird()},

@@ -44,7 +44,7 @@ class EmpiricalMdp:
 
     def __post_init__(self) -> None:
         for name in ("states", "actions"):
-            whole(name, getattr(self, name))
+            object.__setattr__(self, name, whole(name, getattr(self, name)))
         check_size("`states`, `actions`", self.states * self.states * self.actions)
         object.__setattr__(self, "gamma", np.float64(number("gamma", self.gamma, 0, 1, below=True)))
         object.__setattr__(self, "temp", np.float64(number("temp", self.temp, 0)))

@@ -106,7 +106,7 @@ def quadratic(
     >>> round(quadratic(dim=3, mu_h=0.25).constants()["mu_h"], 12)
     0.25
     """
-    whole("dim", dim)
+    dim = whole("dim", dim)
     check_size(f"`dim` = {shown(dim)}", 6 * dim**2)
     number("top", top, 0, above=True)
     for name, value in {"mu_h": mu_h, "mu_g": mu_g}.items():

@@ -121,7 +121,7 @@ def rates(
     """
     choice("rates(h=…)", h, _SHAPES)
     choice("rates(coupling=…)", coupling, ("smooth", "kinked"))
-    whole("rates(dim=…)", dim)
+    dim = whole("rates(dim=…)", dim)
     check_size(f"`rates(dim=…)` = {shown(dim)}", 10 * dim)
     number("rates(noise=…)", noise, 0, remedy="it is a standard deviation")
     number("rates(start=…)", start)

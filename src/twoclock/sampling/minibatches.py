@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Int, Int32, UInt32
 
 from twoclock.core import Given, InputError, Key, PyTree, pytree, static
-from twoclock.inputs import function, whole
+from twoclock.inputs import flag, function, whole
 from twoclock.inputs.arrays import Array, State
 
 _ROUNDS = 16
@@ -95,7 +95,8 @@ class Minibatches:
         if jax.tree.leaves(self.data) and not any(leaf.ndim for leaf in jax.tree.leaves(self.data)):
             raise InputError("`data` must have arrays whose first axis runs over the items, got scalars alone")
         items = common_length(self.data, "data")
-        whole("size", self.size, 1, items)
+        object.__setattr__(self, "size", whole("size", self.size, 1, items))
+        flag("replace", self.replace)
 
     @property
     def items(self) -> int:

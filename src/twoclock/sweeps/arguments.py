@@ -71,7 +71,7 @@ def check_choices(on: Any, out: Any, address: Any, shared: Any, tries: Any) -> N
         raise InputError(f"`on` must be 'local' or 'ray', got {shown(on)}")
     if out is not None:
         inputs.check_path("out", out)
-    if shared and (out is None or on != "ray"):
+    if inputs.flag("shared", shared) and (out is None or on != "ray"):
         raise InputError('`shared` needs on="ray" and `out`, a folder that every worker sees')
     if address is not None and (not isinstance(address, str) or on != "ray"):
         raise InputError(f'`address` must be "host:port" of a Ray cluster, with on="ray", got {shown(address)}')

@@ -84,11 +84,10 @@ def constants(
     >>> print(tc.theory.constants(tc.problems.rates("strongly-convex", noise=0.5)))
     L=1.45, mu_h=1, mu_g=1, noise=0.25
     """
-    whole("samples", samples, 2 * _BATCHES)
-    whole("points", points)
+    samples, points = whole("samples", samples, 2 * _BATCHES), whole("points", points)
     number("radius", radius, 0, above=True)
     with jax.enable_x64(True):
-        flat = Flat(problem, seed, whole("samples", samples))
+        flat = Flat(problem, seed, samples)
         if hasattr(flat.problem, "constants"):
             known = {name: float(value) for name, value in flat.problem.constants().items()}
             if missing := [name for name in _NAMES if name not in known]:

@@ -100,7 +100,7 @@ def quadratic_bilevel(
     >>> problem.x.shape
     (3,)
     """
-    _check(dim_x, dim_y, samples, batch, condition, noise)
+    dim_x, dim_y, samples, batch = _checked(dim_x, dim_y, samples, batch, condition, noise)
     rng = np.random.default_rng(seed_number("seed", seed))
     a, b, c = _inner_data(rng, dim_x, dim_y, samples, condition, noise)
     p = _rows(rng, samples, dim_y, condition)
@@ -143,7 +143,7 @@ def quadratic_minimax(
     >>> problem.x.shape
     (3,)
     """
-    _check(dim_x, dim_y, samples, batch, condition, noise)
+    dim_x, dim_y, samples, batch = _checked(dim_x, dim_y, samples, batch, condition, noise)
     a, b, c = _inner_data(np.random.default_rng(seed_number("seed", seed)), dim_x, dim_y, samples, condition, noise)
     H, C, e = a.T @ a / samples + _RIDGE * np.eye(dim_y), a.T @ b / samples, a.T @ c / samples
     Y, y0 = np.linalg.solve(H, C), np.linalg.solve(H, -e)
@@ -172,11 +172,14 @@ def _unit(rng: np.random.Generator, dim: int) -> Float[np.ndarray, " dim"]:
     return direction / np.linalg.norm(direction)
 
 
-def _check(dim_x: int, dim_y: int, samples: int, batch: int, condition: float, noise: float) -> None:
-    for name, value in {"dim_x": dim_x, "dim_y": dim_y, "samples": samples}.items():
-        whole(name, value)
-    whole("batch", batch, 1, samples)
+def _checked(
+    dim_x: int, dim_y: int, samples: int, batch: int, condition: float, noise: float
+) -> tuple[int, int, int, int]:
+    """The sizes, as plain integers."""
+    dim_x, dim_y, samples = whole("dim_x", dim_x), whole("dim_y", dim_y), whole("samples", samples)
+    batch = whole("batch", batch, 1, samples)
     size = (samples + 2 * dim_x + 2 * dim_y) * (dim_x + dim_y)
     check_size("`samples`, `dim_x`, `dim_y`", size)
     number("condition", condition, 1)
     number("noise", noise, 0)
+    return dim_x, dim_y, samples, batch

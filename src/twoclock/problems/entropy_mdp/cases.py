@@ -80,8 +80,7 @@ def random_entropy_mdp(
     >>> jax.eval_shape(draw, jax.random.key(0)).truth.pi_star.shape  # to have numbers, call jax.jit(draw)
     (5, 3)
     """
-    for name, size in (("states", states), ("actions", actions)):
-        whole(name, size)
+    states, actions = whole("states", states), whole("actions", actions)
     check_size("`states`, `actions`", 3 * states * states * actions)
     number("gamma", gamma, 0, 1, below=True, remedy="a random MDP has no end")
     check_sampling(sampling)

@@ -50,8 +50,7 @@ def random_policy_evaluation(
 
     Reference: Zeng & Doan, appendix "Simulations Details".
     """
-    for name, size in (("states", states), ("actions", actions), ("features", features)):
-        whole(name, size)
+    states, actions, features = whole("states", states), whole("actions", actions), whole("features", features)
     check_size("`states`, `actions`", states * states * actions)
     if features > states:
         raise InputError(f"`features` must not exceed the {states} states, got {features}: they would be dependent")
