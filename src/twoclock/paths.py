@@ -40,10 +40,11 @@ def grid(method: Method, **values: Any) -> dict[str, Method]:
     out: dict[str, Method] = {}
     for chosen in itertools.product(*lists.values()):
         picked = dict(zip(lists, chosen, strict=True))
+        made = with_settings(method, picked)
         label = " ".join(f"{path}={text(value)}" for path, value in picked.items())
         if label in out:
             raise InputError(f"`grid` has the setting {label} twice; name each value once")
-        out[label] = with_settings(method, picked)
+        out[label] = made
     return out
 
 

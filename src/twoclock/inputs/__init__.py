@@ -12,6 +12,7 @@ from twoclock.inputs.runs import (
     log_marks,
 )
 from twoclock.inputs.values import (
+    as_numpy,
     check_key,
     check_number,
     check_path,
@@ -23,12 +24,14 @@ from twoclock.inputs.values import (
     number,
     pick,
     seed_number,
+    shape_from,
     shown,
     start_of,
     whole,
 )
 
 __all__ = [
+    "as_numpy",
     "check_key",
     "check_marks",
     "check_method",
@@ -49,6 +52,7 @@ __all__ = [
     "number",
     "pick",
     "seed_number",
+    "shape_from",
     "shown",
     "start_of",
     "whole",

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Int, Int32, UInt32
 
 from twoclock.core import Given, InputError, Key, PyTree, pytree, static
-from twoclock.inputs import flag, function, whole
+from twoclock.inputs import as_numpy, flag, function, whole
 from twoclock.inputs.arrays import Array, State
 
 _ROUNDS = 16
@@ -91,7 +91,7 @@ class Minibatches:
     replace: bool = static(default=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "data", jax.tree.map(np.asarray, self.data))
+        object.__setattr__(self, "data", as_numpy("data", self.data))
         if jax.tree.leaves(self.data) and not any(leaf.ndim for leaf in jax.tree.leaves(self.data)):
             raise InputError("`data` must have arrays whose first axis runs over the items, got scalars alone")
         items = common_length(self.data, "data")

@@ -68,7 +68,7 @@ def table(
 
     found, name = _checked(results, metric, allow)
     if step is not None:
-        whole("step", step, 0)
+        whole("step", step, 0, 2**31 - 1)
     columns = {label: _values(label, result, name, step) for label, result in found.items()}
     sign = -1.0 if largest else 1.0
     lost = {label: int(result.diverged.sum()) for label, result in found.items()}

@@ -83,6 +83,8 @@ def entries(method: Any, space: Any, order: Any, widen: bool | None, fast: bool)
 
 def metric_of(example: Problem, metric: Any, by: str) -> str:
     """What to compare: what was asked for, or an error that the problem knows, or the residual; never a guess."""
+    if metric is not None and not isinstance(metric, str):
+        raise InputError(f"`metric` must be text, got {inputs.shown(metric)}; leave it out to have it chosen")
     known: list[str] = []
     if metric != RESIDUAL and hasattr(example, "measure"):
         known = list(jax.eval_shape(lambda problem: problem.measure(*problem.init(keys.start_key(0))[:2]), example))

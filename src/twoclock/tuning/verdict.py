@@ -133,7 +133,7 @@ def residual(
     check_free(_fields(result.spec["method"]))
     with jax.enable_x64(True):
         ready = instances(source, seeds)
-        if check:
+        if inputs.flag("check", check):
             _check_same(describe(source), result.spec["problem"])
         check_slopes(ready.example)
         lanes = blind(Lanes(ready, Probe(), 1, seeds))

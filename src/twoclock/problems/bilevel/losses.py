@@ -11,7 +11,7 @@ import numpy as np
 
 from twoclock import sampling
 from twoclock.core import Given, InputError, Key, PyTree, Scalar, pytree, static
-from twoclock.inputs import function, shown
+from twoclock.inputs import function, shape_from, shown
 from twoclock.inputs.arrays import Number
 from twoclock.sampling.minibatches import Sampler
 
@@ -65,7 +65,7 @@ def arrays(tree: PyTree) -> PyTree:
 def first_batch(sampler: Sampler, names: tuple[str, ...]) -> PyTree:
     """The shapes of a batch, or of a pair of them, whose arrays must have one length each."""
     key = jax.random.key(0)
-    drawn = _traced("sampler", lambda: sampler.draw(sampler.noise(key), sampler.init(key)))
+    drawn = shape_from("sampler", lambda: sampler.draw(sampler.noise(key), sampler.init(key)))
     if not isinstance(drawn, tuple) or len(drawn) != 2:
         raise InputError(f"`sampler.draw` must return the pair (batch, env), got {type(drawn).__name__}")
     batch, _ = drawn
@@ -80,21 +80,10 @@ def first_batch(sampler: Sampler, names: tuple[str, ...]) -> PyTree:
     return batch
 
 
-def _traced(name: str, f: Callable[..., T], *args: PyTree) -> T:
-    """The shapes that a user's function gives for these arguments; what it raises is told in a line."""
-    try:
-        return jax.eval_shape(f, *args)
-    except InputError:
-        raise
-    except Exception as error:
-        why = " ".join(str(error).split("\n")[0].split())
-        raise InputError(f"`{name}` fails when it is traced, with {type(error).__name__}: {why:.200}") from error
-
-
 def check_scalar(loss: Given[Loss], name: str, *args: PyTree) -> None:
     """A loss is one number a batch; its arguments are one or two variables and the batch."""
     function(name, loss, *(("x", "y", "batch") if len(args) == 3 else ("omega", "batch")))
-    out = _traced(name, loss, *args)
+    out = shape_from(name, loss, *args)
     shape = getattr(out, "shape", None)
     if shape != ():
         got = f"shape {shape}" if shape is not None else type(out).__name__

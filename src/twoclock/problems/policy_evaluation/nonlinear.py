@@ -12,7 +12,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from twoclock.core import Given, InputError, Key, Operator, PyTree, Scalar, pytree, static
-from twoclock.inputs import choice, function, start_of
+from twoclock.inputs import as_numpy, choice, function, shape_from, start_of
 from twoclock.inputs.arrays import Array, Number, State, Words, as_array
 from twoclock.models.mdp import Mdp
 from twoclock.problems.policy_evaluation.linear import check_mdp, check_settings, state_weights
@@ -229,14 +229,14 @@ def nonlinear_policy_evaluation(
     pi = mdp.policy(target, "target")
     b = pi if behaviour is None else mdp.policy(behaviour, "behaviour")
     D = state_weights(mdp, b, weights, sampling)
-    seen = np.arange(mdp.states) if states is None else jax.tree.map(np.asarray, states)
+    seen = np.arange(mdp.states) if states is None else as_numpy("states", states)
     rows = jax.tree.leaves(seen)
     if not rows or any(np.ndim(leaf) == 0 or len(leaf) != mdp.states for leaf in rows):
         raise InputError(f"`states` must have one row for each of the {mdp.states} states")
     function("value", value, "params", "state")
     start_of("params", params)
     start = jax.tree.map(lambda leaf: as_array("params", leaf), params)
-    shape = jax.eval_shape(value, start, jax.tree.map(lambda leaf: leaf[0], seen))
+    shape = shape_from("value", value, start, jax.tree.map(lambda leaf: leaf[0], seen))
     if getattr(shape, "shape", None) != ():
         raise InputError(f"`value` must return one number, got the shape {getattr(shape, 'shape', shape)}")
     value_operators(value, operator, factor)  # complains of "tdrc"
