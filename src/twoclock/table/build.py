@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from twoclock.core import InputError
-from twoclock.inputs import shown, whole
+from twoclock.inputs import flag, shown, whole
 from twoclock.result import Result
 from twoclock.stats import bootstrap_mean, ratio_of_means
 from twoclock.table.pairs import compare, holm, least_p
@@ -70,7 +70,7 @@ def table(
     if step is not None:
         whole("step", step, 0, 2**31 - 1)
     columns = {label: _values(label, result, name, step) for label, result in found.items()}
-    sign = -1.0 if largest else 1.0
+    sign = -1.0 if flag("largest", largest) else 1.0
     lost = {label: int(result.diverged.sum()) for label, result in found.items()}
     ranked = sorted(columns, key=lambda label: (lost[label] / len(columns[label][0]), sign * columns[label][1].mean()))
     tests = _tests({label: _judged(columns[label], found[label], sign) for label in ranked})

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from twoclock.core import Given, InputError, ProblemSource
-from twoclock.inputs import check_size, choice, number, seed_number, whole
+from twoclock.inputs import choice, number, seed_number, whole
 from twoclock.theory.certificate import METRICS, Start
 from twoclock.theory.flat import Flat, Omega, Theta
 
@@ -85,7 +85,6 @@ def constants(
     L=1.45, mu_h=1, mu_g=1, noise=0.25
     """
     samples, points = whole("samples", samples, 2 * _BATCHES), whole("points", points)
-    check_size("`samples`", 16 * samples * points)
     number("radius", radius, 0, above=True)
     with jax.enable_x64(True):
         flat = Flat(problem, seed, samples)

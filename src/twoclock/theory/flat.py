@@ -13,7 +13,7 @@ from jaxtyping import Float
 from twoclock.core import Given, Problem, ProblemSource, PyTree
 from twoclock.engine import fit
 from twoclock.engine.keys import instance_key, start_key, step_key
-from twoclock.inputs import check_problem, seed_number
+from twoclock.inputs import check_problem, check_size, seed_number
 
 Theta = Float[jax.Array, " d"]
 Omega = Float[jax.Array, " e"]
@@ -24,6 +24,7 @@ class Flat:
     """θ and ω as vectors; the start, the means (exact where the problem offers them) and the samples of F and G."""
 
     def __init__(self, problem: Given[ProblemSource], seed: Any, samples: int) -> None:
+        check_size("`samples`", 16 * samples)  # all of them are there at once, with what is made of them
         seed = seed_number("seed", seed)
         source = check_problem(problem)
         fit.check_source(source)

@@ -11,7 +11,7 @@ import numpy as np
 
 from twoclock import sampling
 from twoclock.core import Given, InputError, Key, PyTree, Scalar, pytree, static
-from twoclock.inputs import function, shape_from, shown
+from twoclock.inputs import as_numpy, function, shape_from, shown
 from twoclock.inputs.arrays import Number
 from twoclock.sampling.minibatches import Sampler
 
@@ -49,6 +49,7 @@ def floats(tree: PyTree, name: str) -> PyTree:
             raise InputError(f"`{name}` must start from finite numbers, got {got} in it")
         return array.astype(float) if not np.issubdtype(array.dtype, np.floating) else array
 
+    as_numpy(name, tree)  # complains of what JAX cannot take apart
     found = jax.tree.map(one, tree)
     if not jax.tree.leaves(found):
         raise InputError(f"`{name}` must hold at least one number, got {shown(tree)}")
