@@ -10,7 +10,7 @@ import numpy as np
 
 from twoclock.logs.features.contract import Crossed
 from twoclock.logs.features.onehot import OneHot
-from twoclock.logs.intervals import Interval, interval
+from twoclock.logs.intervals import Interval, interval, joined_blocks, lag_one
 from twoclock.logs.linear import solve
 from twoclock.logs.work import FOLDS, Estimated, Work
 
@@ -37,6 +37,9 @@ RULES = {
     "effective_clusters": Rule(30, 5, _MORE, True),
     "overlap": Rule(100, _NEVER, _MORE),
     "negative_weights": Rule(0.1, 0.4, "take richer features, or fewer where episodes are few"),
+    "memory": Rule(
+        0.41, _NEVER, "log a longer stream: its blocks are shorter than its memory, the interval too narrow"
+    ),
     "outside": Rule(0.01, 0.1, "evaluate a policy that stays closer to the log, or log what this one does"),
     "blind": Rule(1.0, _NEVER, "log what the policy does there; until then the interval may miss by that much"),
     "radius": Rule(1.0, _NEVER, "do not iterate Q on this log; LSTD-Q has the same fixed point without iterating"),
@@ -86,6 +89,7 @@ def diagnose(
     return [
         *_outside(work, band),
         clusters,
+        *_memory(work, main),
         *_weights(work, unit),
         *_system(work),
         *_drift(work, band),
@@ -93,6 +97,13 @@ def diagnose(
         *_ratios(work, aside=name not in ("pdis", "wis")),
         *_possible(work, main, band),
     ]
+
+
+def _memory(work: Work, main: Estimated) -> Iterator[Finding]:
+    """Of one stream: 2.33/√32 is exceeded once in a hundred streams whose blocks are independent."""
+    if work.target.stream and main.influence is not None:
+        correlation = lag_one(joined_blocks(main.influence))
+        yield Finding("memory", correlation, f"neighbouring blocks of the stream are correlated by {correlation:.2f}")
 
 
 def _weights(work: Work, unit: str) -> Iterator[Finding]:

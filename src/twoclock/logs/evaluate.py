@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from twoclock import record
 from twoclock.arrays import law
 from twoclock.core import Given, InputError
 from twoclock.inputs import choice, number, pick, whole
@@ -21,6 +23,7 @@ from twoclock.logs.features.contract import Features
 from twoclock.logs.features.onehot import OneHot
 from twoclock.logs.features.stacked import Stacked
 from twoclock.logs.intervals import interval
+from twoclock.logs.keeping import Keeper
 from twoclock.logs.log import Log
 from twoclock.logs.mapping import mapper
 from twoclock.logs.pairs import Single
@@ -50,6 +53,7 @@ def evaluate(
     on: Given[str] = "local",
     address: Given[str | None] = None,
     progress: Callable[[int, int], None] | None = None,
+    checkpoint: str | Path | None = None,
 ) -> Value:
     """The value v = E[Σγᵗr] of a policy that the log is not of, with an interval and a verdict.
 
@@ -72,6 +76,7 @@ def evaluate(
         on: "local" threads, or "ray" tasks over the parts of the log.
         address: of the Ray cluster; one is started here if None.
         progress: called with the parts of the log done and there are, for each pass.
+        checkpoint: a folder. A pass over the log that was killed goes on from what it finds there.
 
     Returns:
         A :class:`twoclock.logs.Value`. Where the log cannot speak about the policy its ``value`` is NaN, its interval
@@ -98,7 +103,7 @@ def evaluate(
     began = time.perf_counter()
     with mapper(on, address, progress) as mapped:
         singles = {
-            name: _one(log, one, built, gamma, names, level, starts, start, bootstrap, compare, mapped)
+            name: _one(log, one, built, gamma, names, level, starts, start, bootstrap, compare, mapped, checkpoint)
             for name, one in named.items()
         }
     settings = {
@@ -111,7 +116,7 @@ def evaluate(
 
 def _one(
     log: Log, policy: Policy, features: Features, gamma: float, names: list[str], level: float, starts: Any, start: Any,
-    bootstrap: int, compare: bool, mapped: Mapper,
+    bootstrap: int, compare: bool, mapped: Mapper, checkpoint: str | Path | None,
 ) -> Single:  # fmt: skip
     stream = log.episodes < _FEW_EPISODES
     target = Target(
@@ -125,7 +130,9 @@ def _one(
         isinstance(start, str),
     )
     fixed = _fixed_start(target, starts, isinstance(start, str))
-    work = Work(dataclasses.replace(target, start=fixed), mapped, bootstrap)
+    target = dataclasses.replace(target, start=fixed)
+    keeper = None if checkpoint is None else Keeper.of(record.writable(checkpoint), target, level)
+    work = Work(target, mapped, bootstrap, keeper=keeper)
     found = estimators()
     estimates, refused = {}, {}
     wanted = list(dict.fromkeys([*names, *(_compared(log, features) if compare else ())]))

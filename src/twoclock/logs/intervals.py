@@ -1,7 +1,6 @@
 """From the influence of each cluster of data to an interval.
 
-Clusters are episodes. In one long stream they are blocks of rows, joined until neighbours no longer go together; a
-block must exceed the mixing time only.
+Clusters are episodes. In one long stream they are at most 32 blocks of rows; a block must exceed the mixing time only.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-FEW_BLOCKS = 10
+BLOCKS = 32
 
 Influence = Float[np.ndarray, " k"]
 
@@ -49,32 +48,20 @@ def interval(value: float, influence: Influence, level: float, *, stream: bool =
     return Interval(se, k, value - half, value + half)
 
 
-def joined_blocks(scores: Influence, most: int = 400) -> Float[np.ndarray, " blocks"]:
-    """Neighbouring blocks joined until their sums are hardly correlated; at least ``FEW_BLOCKS`` stay.
+def joined_blocks(scores: Influence, most: int = BLOCKS) -> Float[np.ndarray, " blocks"]:
+    """Neighbouring blocks joined to at most so many of one length.
 
-    The size is ten times the integrated autocorrelation time of the blocks' scores, by Geyer's initial positive
-    sequence.
+    A bounded number of blocks lets their length grow as fast as the stream, so that no chain is too slow in the end;
+    that the variance is then known from few of them is what Student's t accounts for.
     """
-    n = len(scores)
-    size = max(1, int(np.ceil(10 * (correlation_time(scores) - 1))), n // most)
-    size = min(size, max(n // FEW_BLOCKS, 1))
-    count = n // size
-    return np.add.reduceat(scores, np.arange(count) * size) if count else scores
+    size = -(-len(scores) // most)
+    return np.add.reduceat(scores, np.arange(0, len(scores), size)) if len(scores) else scores
 
 
-def correlation_time(scores: Influence) -> float:
-    """1 + 2Σρ_l, summed over pairs of lags as long as they are positive; 1 where there is no memory."""
-    x = scores - scores.mean()
-    n = len(x)
-    power = np.abs(np.fft.rfft(x, 2 * n)) ** 2
-    gamma = np.fft.irfft(power)[:n] / n
-    if n < 4 or gamma[0] <= 0:
-        return 1.0
-    rho = gamma / gamma[0]
-    pairs = rho[1 : n // 2 * 2 - 1 : 2] + rho[2 : n // 2 * 2 : 2]
-    noise = 2 / np.sqrt(n)  # of a pair of lags without correlation, about √2/√n
-    stop = np.argmax(pairs < noise) if (pairs < noise).any() else len(pairs)
-    return float(max(1.0, 1 + 2 * pairs[:stop].sum()))
+def lag_one(blocks: Float[np.ndarray, " blocks"]) -> float:
+    """The correlation of each block with the next: where it is large, blocks are shorter than the memory."""
+    x = blocks - blocks.mean()
+    return float(x[1:] @ x[:-1] / max(x @ x, 1e-300))
 
 
 def multinomial_weights(groups: int, resamples: int, seed: int = 0) -> Float[np.ndarray, "b g"]:

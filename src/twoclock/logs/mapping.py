@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
 from twoclock import cluster
+from twoclock.core import InputError
 from twoclock.logs.target import Mapper
 
 _TRIES = 4
@@ -27,47 +28,56 @@ def mapper(on: str, address: str | None = None, progress: Callable[[int, int], N
 
 
 def _on_threads(
-    function: Callable[..., Any], arguments: tuple[Any, ...], parts: int, look: Callable[[int, int], None]
+    function: Callable[..., Any], arguments: tuple[Any, ...], parts: range, look: Callable[[int, int], None]
 ) -> Iterator[Any]:
     """NumPy leaves other threads free to run; a few parts are ahead of the one that is asked for."""
-    workers = min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, parts)
-    if workers == 1:
-        for part in range(parts):
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if min(cores, len(parts)) <= 1:
+        for part in parts:
             yield function(*arguments, part)
-            look(part + 1, parts)
+            look(part + 1, parts.stop)
         return
-    with ThreadPoolExecutor(workers) as pool:
-        flying = deque(pool.submit(function, *arguments, part) for part in range(min(workers + 1, parts)))
-        try:
-            for part in range(parts):
-                found = flying.popleft().result()
-                if part + workers + 1 < parts:
-                    flying.append(pool.submit(function, *arguments, part + workers + 1))
-                yield found
-                look(part + 1, parts)
-        finally:
-            for waiting in flying:
-                waiting.cancel()
+    with ThreadPoolExecutor(cores) as pool:
+        yield from _in_order(
+            parts, cores + 1, lambda part: pool.submit(function, *arguments, part), Future.result, Future.cancel, look
+        )
 
 
 def _on_ray(
-    ray: Any, function: Callable[..., Any], arguments: tuple[Any, ...], parts: int, look: Callable[[int, int], None]
+    ray: Any, function: Callable[..., Any], arguments: tuple[Any, ...], parts: range, look: Callable[[int, int], None]
 ) -> Iterator[Any]:
     """A task a part; a worker that dies is tried again elsewhere."""
     task = ray.remote(num_cpus=1, max_retries=_TRIES - 1, runtime_env={"env_vars": cluster.ONE_THREAD})(_part)
-    home = ray.put((function, arguments))
-    at_once = max(int(ray.cluster_resources().get("CPU", 1)), 1) + 1
-    flying = deque(task.remote([home], part) for part in range(min(at_once, parts)))
     try:
-        for part in range(parts):
-            found = ray.get(flying.popleft())
-            if part + at_once < parts:
-                flying.append(task.remote([home], part + at_once))
+        home = ray.put((function, arguments))
+    except (TypeError, AttributeError) as error:
+        why = cluster.first_line(error.__cause__ or error)
+        raise InputError(f"`policy` or `features` cannot travel to the workers: {why}") from None
+    at_once = max(int(ray.cluster_resources().get("CPU", 1)), 1) + 1
+    yield from _in_order(
+        parts, at_once, lambda part: task.remote([home], part), ray.get, lambda one: ray.cancel(one, force=True), look
+    )
+
+
+def _in_order(
+    parts: range,
+    at_once: int,
+    send: Callable[[int], Any],
+    fetch: Callable[[Any], Any],
+    cancel: Callable[[Any], object],
+    look: Callable[[int, int], None],
+) -> Iterator[Any]:
+    """Keep so many parts in flight, and hand them over in their order."""
+    flying = deque(send(part) for part in parts[:at_once])
+    try:
+        for i, part in enumerate(parts):
+            found = fetch(flying.popleft())
+            flying.extend(send(later) for later in parts[i + at_once : i + at_once + 1])
             yield found
-            look(part + 1, parts)
+            look(part + 1, parts.stop)
     finally:
         for waiting in flying:
-            ray.cancel(waiting, force=True)
+            cancel(waiting)
 
 
 def _part(home: list[Any], part: int) -> Any:

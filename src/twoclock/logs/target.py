@@ -14,8 +14,8 @@ from twoclock.logs.log import Batch, Log
 from twoclock.logs.policies import Policy
 
 T = TypeVar("T")
-Mapper = Callable[[Callable[..., Any], tuple[Any, ...], int], Iterator[Any]]
-"""``mapper(function, arguments, parts)`` gives ``function(*arguments, part)`` for each part, in their order."""
+Mapper = Callable[[Callable[..., Any], tuple[Any, ...], range], Iterator[Any]]
+"""``mapper(function, arguments, parts)`` gives ``function(*arguments, part)`` for each of the parts, in their order."""
 
 
 @dataclass(frozen=True)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from jaxtyping import Float
 
 from twoclock.core import InputError
+from twoclock.logs.keeping import Keeper
 from twoclock.logs.linear import Basis, Solved, radius, solve
 from twoclock.logs.moments import Moments, part_moments, sums_are_sparse
 from twoclock.logs.scores import Scores, part_scores
 from twoclock.logs.target import Mapper, Target
 
 FOLDS = 5
+T = TypeVar("T", Moments, Scores)
 
 
 class DoesNotApply(InputError):
@@ -49,17 +52,25 @@ class Work:
     mapped: Mapper
     resamples: int = 0
     settings: dict[str, Any] = field(default_factory=dict)
+    keeper: Keeper | None = None
 
     @property
-    def parts(self) -> int:
-        return len(self.target.log.parts)
+    def parts(self) -> range:
+        return range(len(self.target.log.parts))
+
+    def summed(self, name: str, state: T, function: Callable[..., Any], *arguments: Any) -> T:
+        """The state with what the function makes of each part added to it; kept on the way if there is a keeper."""
+        first = self.keeper.restore(name, state) if self.keeper else 0
+        parts = self.parts[first:]
+        for part, found in zip(parts, self.mapped(function, (self.target, *arguments), parts), strict=True):
+            state.add(found)
+            if self.keeper:
+                self.keeper.keep(name, state, part + 1, part + 1 == len(self.parts))
+        return state
 
     @cached_property
     def moments(self) -> Moments:
-        found, sparse = Moments.empty(self.target), sums_are_sparse(self.target)
-        for part in self.mapped(part_moments, (self.target, sparse), self.parts):
-            found.add(part)
-        return found
+        return self.summed("moments", Moments.empty(self.target), part_moments, sums_are_sparse(self.target))
 
     @cached_property
     def basis(self) -> Basis:
@@ -87,10 +98,7 @@ class Work:
         """Of the main solution, then of each that lacks a fold."""
         solved = [self.main, *self.without]
         theta, x = (np.column_stack([getattr(s, name) for s in solved]) for name in ("theta", "x"))
-        found = Scores.empty(self.target, len(solved))
-        for part in self.mapped(part_scores, (self.target, theta, x), self.parts):
-            found.add(part)
-        return found
+        return self.summed("scores", Scores.empty(self.target, len(solved)), part_scores, theta, x)
 
     @cached_property
     def radius(self) -> float:

@@ -41,6 +41,11 @@ class OneHot:
     def size(self) -> int:
         return len(self.states)
 
+    def rows(self) -> np.ndarray:
+        """The states as the log has them."""
+        fields = self.states.dtype.names
+        return self.states if fields is None else np.column_stack([self.states[name] for name in fields])
+
     def __call__(self, x: np.ndarray) -> Matrix:
         from scipy.sparse import csr_array  # slow to load
 
