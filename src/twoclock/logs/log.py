@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -130,14 +131,21 @@ class Log:
 
     def sample(self, rows: int = 2_000) -> tuple[np.ndarray, np.ndarray]:
         """Some states and their actions, from parts spread over the log."""
+        state, action = self._sample
+        at = np.unique(np.linspace(0, len(state) - 1, min(rows, len(state))).astype(int))
+        return state[at], action[at]
+
+    @cached_property
+    def _sample(self) -> tuple[np.ndarray, np.ndarray]:
         parts = np.unique(np.linspace(0, len(self.parts) - 1, min(len(self.parts), 8)).astype(int))
-        share = -(-rows // len(parts))
         found = []
-        for part in parts:
-            batch = next(batch for batch in self.batches(int(part)))
-            at = np.unique(np.linspace(0, max(len(batch) - 1, 0), min(share, len(batch))).astype(int))
-            found.append((batch.state[at], batch.action[at]))
-        return np.concatenate([s for s, _ in found]), np.concatenate([a for _, a in found])
+        for part in parts.tolist():
+            for batch in self.batches(part):
+                if len(batch):
+                    at = np.unique(np.linspace(0, len(batch) - 1, min(2_000 // len(parts), len(batch))).astype(int))
+                    found.append((batch.state[at], batch.action[at]))
+                    break
+        return np.concatenate([state for state, _ in found]), np.concatenate([action for _, action in found])
 
     def fingerprint(self) -> str:
         """Differs where the log differs in its size, its columns, or a row at the seam of two parts."""

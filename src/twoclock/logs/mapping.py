@@ -37,7 +37,10 @@ def _on_threads(
             yield function(*arguments, part)
             look(part + 1, parts.stop)
         return
-    with ThreadPoolExecutor(cores) as pool:
+    from threadpoolctl import threadpool_limits
+
+    # A core each: BLAS's own threads beside these would wait for cores by spinning, and take ten times as long.
+    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(cores) as pool:
         yield from _in_order(
             parts, cores + 1, lambda part: pool.submit(function, *arguments, part), Future.result, Future.cancel, look
         )

@@ -11,6 +11,8 @@ import numpy as np
 from twoclock.core import InputError
 from twoclock.record.names import first_line, one_line
 
+_AT_ONCE = 1 << 24  # numbers; a larger row group is decoded a piece at a time
+
 
 class RowGroup(NamedTuple):
     """A part of a Parquet data set: the file, the number of the row group in it, and its rows."""
@@ -43,14 +45,20 @@ def row_groups(path: str | Path) -> tuple[list[str], list[RowGroup]]:
 
 
 def batches(part: RowGroup, names: Sequence[str], rows: int) -> Iterator[dict[str, np.ndarray]]:
-    """The named columns of a row group, so many rows at a time."""
-    for batch in _open(Path(part.path)).iter_batches(rows, row_groups=[part.number], columns=list(names)):
+    """The named columns of a row group, so many rows at a time.
+
+    Without Arrow's own threads: who reads several parts at once has threads already, and those that wait for each other
+    can wait for ever.
+    """
+    opened = _open(Path(part.path))
+    if part.rows * len(names) <= _AT_ONCE:
+        table = opened.read_row_group(part.number, columns=list(names), use_threads=False)
+        whole = {name: array(table[name]) for name in names}
+        for first in range(0, part.rows, rows):
+            yield {name: column[first : first + rows] for name, column in whole.items()}
+        return
+    for batch in opened.iter_batches(rows, row_groups=[part.number], columns=list(names), use_threads=False):
         yield {name: array(batch.column(batch.schema.get_field_index(name))) for name in names}
-
-
-def head(part: RowGroup, names: Sequence[str]) -> dict[str, np.ndarray]:
-    """The first row of a row group."""
-    return next(batches(part, names, 1))
 
 
 def array(column: Any) -> np.ndarray:
