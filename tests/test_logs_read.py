@@ -56,12 +56,13 @@ def test_episodes_of_gymnasium_are_read():
                 "rewards": rows["reward"].to_numpy(),
                 "terminations": rows["terminated"].to_numpy(),
                 "truncations": ~rows["terminated"].to_numpy() & (rows["step"].to_numpy() == 29),
-                "infos": {"action_log_prob": np.log(np.append(rows["propensity"].to_numpy(), 1.0))},
+                "infos": {"action_log_prob": np.log(np.append(1.0, rows["propensity"].to_numpy()))},
             }
         )
     log = tc.logs.read(episodes)
     same(transitions(log), wanted)
     assert log.propensities == log.rows
+    np.testing.assert_allclose(np.concatenate([batch.propensity for batch in log]), COLUMNS["propensity"])
     names = ("state", "action", "reward", "next_state", "terminated")
     steps = [
         [(*row, False) for row in rows[list(names)].itertuples(index=False)]

@@ -36,8 +36,8 @@ def columns(source: Any) -> Columns:
     """The columns of a Minari dataset, of its id, or of a list of episodes.
 
     An episode has ``observations`` (T + 1), ``actions``, ``rewards``, ``terminations``, ``truncations`` and perhaps
-    ``infos`` with ``action_log_prob``, as attributes or keys; or it is a list of steps (state, action, reward,
-    next_state, terminated, truncated).
+    ``infos`` with ``action_log_prob`` as each step returned it, as attributes or keys; or it is a list of steps (state,
+    action, reward, next_state, terminated, truncated).
     """
     if isinstance(source, str):
         source = _minari(source)
@@ -88,8 +88,13 @@ def _episode(number: int, episode: Any) -> Columns:
         "episode": np.full(steps, number),
     }  # fmt: skip
     infos = episode.get("infos") if isinstance(episode, Mapping) else getattr(episode, "infos", None)
-    if infos and "action_log_prob" in infos:  # one a state, so the last goes with no action
-        found["propensity"] = np.exp(np.asarray(infos["action_log_prob"], float)[:steps])
+    if infos and "action_log_prob" in infos:  # what reset and each step returned: the first goes with no action
+        logs = np.asarray(infos["action_log_prob"], float)
+        if logs.shape != (steps + 1,):
+            raise InputError(
+                f"`source[{number}].infos['action_log_prob']` must have {steps + 1} entries, got {logs.shape}"
+            )
+        found["propensity"] = np.exp(logs[1:])
     return found
 
 

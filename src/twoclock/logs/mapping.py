@@ -24,7 +24,11 @@ def mapper(on: str, address: str | None = None, progress: Callable[[int, int], N
         with cluster.connected(address) as ray:
             yield lambda function, arguments, parts: _on_ray(ray, function, arguments, parts, look)
     else:
-        yield lambda function, arguments, parts: _on_threads(function, arguments, parts, look)
+        from threadpoolctl import threadpool_limits
+
+        # A core each: BLAS's own threads beside ours would wait for cores by spinning, and take ten times as long.
+        with threadpool_limits(1, user_api="blas"):
+            yield lambda function, arguments, parts: _on_threads(function, arguments, parts, look)
 
 
 def _on_threads(
@@ -37,10 +41,7 @@ def _on_threads(
             yield function(*arguments, part)
             look(part + 1, parts.stop)
         return
-    from threadpoolctl import threadpool_limits
-
-    # A core each: BLAS's own threads beside these would wait for cores by spinning, and take ten times as long.
-    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(cores) as pool:
+    with ThreadPoolExecutor(cores) as pool:
         yield from _in_order(
             parts, cores + 1, lambda part: pool.submit(function, *arguments, part), Future.result, Future.cancel, look
         )

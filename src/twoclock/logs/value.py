@@ -216,7 +216,8 @@ def _verdict(one: Value) -> str:
     name = "The policy" if main["policy"] == "policy" else f"The policy {main['policy']!r}"
     fatal = one.diagnostics[one.diagnostics["grade"] == "fatal"]
     if len(fatal):
-        return f"{name}'s value cannot be told from this log: {fatal.iloc[0]['sentence']}."
+        whose = "The policy's value" if main["policy"] == "policy" else f"The value of the policy {main['policy']!r}"
+        return f"{whose} cannot be told from this log: {fatal.iloc[0]['sentence']}."
     told = f"{name} is worth {main['value']:.5g}, {level} interval [{main['low']:.5g}, {main['high']:.5g}]"
     warned = int((one.diagnostics["grade"] == "warning").sum())
     if not len(one.diagnostics):
