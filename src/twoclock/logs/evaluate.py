@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from twoclock import record
-from twoclock.arrays import law
 from twoclock.core import Given, InputError
 from twoclock.inputs import choice, number, pick, whole
+from twoclock.inputs.arrays import law
 from twoclock.logs import diagnostics
 from twoclock.logs.estimators import estimators
 from twoclock.logs.estimators.lstdq import MOST_FEATURES

@@ -9,9 +9,9 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float
 
-from twoclock.arrays import as_array, laws, matrix
 from twoclock.core import InputError
 from twoclock.inputs import choice, shown, whole
+from twoclock.inputs.arrays import as_array, laws, matrix
 from twoclock.logs.log import Log, codes
 
 _NODES, _SAMPLES = 9, 16
