@@ -17,7 +17,7 @@ _CALIBRATION = 0.05
 _PENALTY = 1e-3
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Given:
     """Those of the log."""
 
@@ -26,7 +26,7 @@ class Given:
         return batch.propensity
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Fitted:
     """Multinomial logit of the features of the state, one for each half of the episodes, used on the other."""
 

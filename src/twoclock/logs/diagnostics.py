@@ -54,7 +54,7 @@ RULES = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Finding:
     """A number that was looked at, and what it says."""
 

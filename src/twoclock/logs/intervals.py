@@ -34,7 +34,7 @@ def interval(value: float, influence: Influence, level: float, *, stream: bool =
     >>> import numpy as np
     >>> found = interval(1.0, np.array([0.1, -0.1, 0.1, -0.1]), 0.95)
     >>> round(found.se, 4), round(found.high, 4)
-    (0.2309, 1.7348)
+    (0.2309, 1.735)
     """
     from scipy.stats import t  # slow to load
 

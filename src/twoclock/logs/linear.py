@@ -21,7 +21,7 @@ _DENSE_SPECTRUM = 400
 Vector = Float[np.ndarray, " d"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Basis:
     """Directions with data: ``white`` [d, rank] with whiteᵀ C white = I, or the numbers of the features seen."""
 
@@ -61,7 +61,7 @@ class Basis:
         return found
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Solved:
     """θ = A⁻¹b and x = A⁻ᵀφ̄₀, so that φ̄₀ᵀθ = xᵀb = Σwr with the weights w = xᵀφ.
 

@@ -14,7 +14,7 @@ from twoclock.logs.rules import Checked, Raw, Roles, check, in_roles
 from twoclock.logs.sources import Source
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Batch:
     """Some transitions (s, a, r, s').
 
@@ -54,7 +54,7 @@ class Batch:
         return np.concatenate([self.state, self.next_state[apart]]), there
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Part:
     """Where a part of the source stands among the others."""
 
@@ -64,7 +64,7 @@ class Part:
     row: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Log:
     """Logged transitions, as :func:`read` checked them.
 

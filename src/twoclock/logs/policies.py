@@ -17,7 +17,7 @@ from twoclock.logs.log import Log, codes
 _NODES, _SAMPLES = 9, 16
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Actions:
     """What a policy would do in each of n states.
 
@@ -44,7 +44,7 @@ class Policy(Protocol):
         """π(a|s) of the actions of a log."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Discrete:
     """Probabilities of discrete actions, by a function of a batch of states."""
 
@@ -95,7 +95,7 @@ class Discrete:
         return np.take_along_axis(self.law(state), action[:, None], axis=1)[:, 0]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Gaussian:
     """A Gaussian policy of continuous actions, a ~ N(mean(s), covariance).
 

@@ -24,7 +24,7 @@ _NOUGHT = -1e4  # stands for log 0: its exponential is 0, and sums of it can be 
 Propensities = Callable[[Batch], np.ndarray]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Returns:
     """One entry an episode.
 

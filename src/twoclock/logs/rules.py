@@ -10,7 +10,7 @@ import numpy as np
 from twoclock.logs.sources import Columns
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Roles:
     """Which columns are what; ``state`` and ``next_state`` may be several."""
 
@@ -32,7 +32,7 @@ class Roles:
         return list(dict.fromkeys([*self.state, *self.action, *self.next_state, *filter(None, named)]))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Raw:
     """Some consecutive rows, by role, as they were written."""
 
@@ -103,7 +103,7 @@ def _flags(column: np.ndarray) -> np.ndarray:
     return np.array([entry is not None and bool(entry) for entry in column])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Checked:
     """Rows with what follows from their neighbours.
 

@@ -33,7 +33,7 @@ class Source(Protocol):
         """The named columns of a part, ``ROWS`` or fewer rows at a time."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class InMemory:
     """Arrays side by side."""
 
@@ -53,7 +53,7 @@ class InMemory:
         yield {name: self.columns[name][rows] for name in names}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class OnDisk:
     """A Parquet data set; a part is a row group."""
 

@@ -18,7 +18,7 @@ Mapper = Callable[[Callable[..., Any], tuple[Any, ...], range], Iterator[Any]]
 """``mapper(function, arguments, parts)`` gives ``function(*arguments, part)`` for each of the parts, in their order."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Target:
     """A policy to evaluate.
 

@@ -26,7 +26,7 @@ _TABLE = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Value:
     """The value of one policy or several on a log.
 

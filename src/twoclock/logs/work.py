@@ -25,7 +25,7 @@ class DoesNotApply(InputError):
     """An estimator that cannot be used on this log; the message says why."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Estimated:
     """An estimate of a policy's value.
 

@@ -25,7 +25,7 @@ from twoclock.version import __version__
 Policy = Float[np.ndarray, "s a"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Logged:
     """A finite MDP with a behaviour that is logged and a target to evaluate; discount 0 ends an episode."""
 
@@ -72,7 +72,7 @@ def _pick(cumulative: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return (cumulative < rng.random(len(cumulative))[:, None]).sum(axis=1).clip(max=cumulative.shape[1] - 1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LogCase:
     """Estimators compared on the same logs of one MDP.
 

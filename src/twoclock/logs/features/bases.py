@@ -16,7 +16,7 @@ X = Float[np.ndarray, "n k"]
 _MOST = 20_000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Rbf:
     """exp(−‖x − c_j‖²/2w²) around states c_j of the log, with the columns scaled alike, and a constant.
 
@@ -67,7 +67,7 @@ class Rbf:
         return found
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Fourier:
     """cos(π c·x) for every vector of whole numbers c ≥ 0 with Σc ≤ order, x scaled to [0, 1].
 
@@ -95,7 +95,7 @@ class Fourier:
         return np.cos(np.pi * (np.clip((x - self.scale[0]) / self.scale[1], 0, 1) @ self.waves.T))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Tiles:
     """Tile coding: grids of ``bins`` cells a column, each shifted by a share of a cell; sparse.
 

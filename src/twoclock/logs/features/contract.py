@@ -48,7 +48,7 @@ def vectors(state: np.ndarray) -> np.ndarray:
     return state.astype(float).reshape(len(state), -1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Crossed:
     """φ(s, a) = ψ(s) ⊗ e_a: a copy of the state's features for each discrete action."""
 
@@ -81,7 +81,7 @@ class Crossed:
         return _csr((encoded.data[:, None] * actions.law[row]).ravel(), index, encoded.indptr * A, (n, self.size))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Joint:
     """φ(s, a) of a function of both, which is asked once for each of the policy's actions."""
 

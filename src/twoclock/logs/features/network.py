@@ -16,7 +16,7 @@ from twoclock.logs.features.contract import Matrix
 from twoclock.problems.modules import is_module, joining, numbers
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Network:
     """Features of a network that was trained before, such as an ``equinox.nn.MLP``.
 

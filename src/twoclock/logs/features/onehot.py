@@ -14,7 +14,7 @@ from twoclock.logs.log import Log, codes
 _MOST = 200_000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class OneHot:
     """ψ(s) = e_s for the states of a log, whole numbers or text; in sparse form."""
 

@@ -11,7 +11,7 @@ from twoclock.logs.features.contract import Features, Matrix
 from twoclock.logs.policies import Actions
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Stacked:
     """φ(s, a) = (φ₁(s, a), φ₂(s, a), …), dense."""
 
