@@ -7,6 +7,7 @@ import pytest
 
 import twoclock as tc
 from twoclock.logs.intervals import interval, joined_blocks, lag_one
+from twoclock.logs.linear import with_ones
 from twoclock.logs.moments import Moments, part_moments
 from twoclock.logs.policies import one_policy
 from twoclock.logs.target import Target
@@ -68,7 +69,7 @@ def of_many(finite, logs, episodes, steps, features=None):
     sums = Moments.empty(target)
     for part in range(len(log.parts)):
         sums.add(part_moments(target, False, part))
-    A = tc.logs.linear.with_ones(sums.A)
+    A = with_ones(sums.A)
     phi0 = sums.phi0 / sums.starts[:, None]
     theta, x = (
         np.linalg.solve(A, sums.b[..., None])[..., 0],

@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import twoclock as tc
+from twoclock.logs.reading import NO_NEXT
 
 from . import logged
 
@@ -76,7 +77,7 @@ def test_a_next_state_is_taken_from_the_following_row(monkeypatch):
     log = logged.read(COLUMNS, next_state=None)
     cut = sum(1 for _, rows in pd.DataFrame(COLUMNS).groupby("episode") if not rows["terminated"].iloc[-1])
     assert cut > 0
-    assert log.dropped == {tc.logs.reading.NO_NEXT: cut}
+    assert log.dropped == {NO_NEXT: cut}
     assert log.rows == len(COLUMNS["state"]) - cut
     found, wanted = transitions(log), pd.DataFrame(COLUMNS)
     last = (wanted["episode"] != wanted["episode"].shift(-1)) & ~wanted["terminated"]
