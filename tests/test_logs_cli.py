@@ -8,6 +8,7 @@ import pytest
 
 import twoclock as tc
 from twoclock import cli
+from twoclock.logs import keeping
 
 from . import logged
 
@@ -60,7 +61,7 @@ def test_a_killed_pass_goes_on(files, tmp_path, monkeypatch):
     log = logged.read("log.parquet")
     assert len(log.parts) > 3
     whole = tc.evaluate(log, MDP.pi, 0.9, bootstrap=0)
-    monkeypatch.setattr("twoclock.logs.keeping.EVERY", 0.0)
+    monkeypatch.setattr(keeping, "EVERY", 0.0)
     done = []
 
     def stop(part, parts):

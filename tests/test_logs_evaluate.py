@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import twoclock as tc
+from twoclock.logs import sources
 from twoclock.logs.intervals import interval, joined_blocks, lag_one
 from twoclock.logs.linear import with_ones
 from twoclock.logs.moments import Moments, part_moments
@@ -48,7 +49,7 @@ def test_numbers_do_not_depend_on_how_the_log_is_cut(tmp_path, monkeypatch):
     whole = tc.evaluate(LOG, MDP.pi, MDP.gamma)
     path = tmp_path / "log.parquet"
     pd.DataFrame(MDP.draw(episodes=300, steps=50)).to_parquet(path, row_group_size=97, index=False)
-    monkeypatch.setattr("twoclock.logs.sources.ROWS", 41)
+    monkeypatch.setattr(sources, "ROWS", 41)
     parts = tc.evaluate(logged.read(path), MDP.pi, MDP.gamma)
     for column in ("value", "se", "low", "high", "bootstrap_low", "bootstrap_high"):
         np.testing.assert_allclose(parts.table[column], whole.table[column], rtol=1e-10, err_msg=column)
