@@ -32,7 +32,7 @@ setup: .venv/ready
 	$(PYTHON) -c 'import sys; sys.exit("twoclock needs Python 3.11 or newer, this is " + sys.version) if sys.version_info < (3, 11) else 0'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[examples,ray]' --group dev
+	$(BIN)/python -m pip install --quiet --editable '.[examples,minari,ray]' --group dev
 	touch $@
 
 clean:

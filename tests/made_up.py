@@ -7,7 +7,10 @@ import pandas as pd
 
 from twoclock.result import Result
 
-METRICS = ("error", "gap", "gradient", "tracking", "least_probability", "guard_trips", "guard_held", "guard_clipped")
+METRICS = (
+    "error", "gap", "gradient", "tracking", "least_probability", "guard_trips", "guard_held", "guard_clipped",
+    "covered", "length", "seconds",
+)  # fmt: skip
 # What intervals need, of one output.
 INTERVALS = ("estimate", "scale", "effective", "block-estimate", "block-error", "block-correlation", "block-shift")
 SEEDS = 12

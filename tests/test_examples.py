@@ -57,6 +57,14 @@ def test_nonlinear_gymnasium(tmp_path):
     assert picture.stat().st_size > 10_000
 
 
+@pytest.mark.filterwarnings("ignore::Warning")  # Minari's own
+def test_minari_cartpole():
+    pytest.importorskip("minari")
+    v, truth, error = load("minari_cartpole").main(episodes=60, rollouts=30, centres=20)
+    assert abs(v["steadier"].table["value"].iloc[0] - truth) < 1.0 + 3 * error
+    assert set(v.table["estimator"]) == {"lstdq", "dr", "naive", "pdis", "wis"}
+
+
 def test_frozen_lake(tmp_path):
     picture = tmp_path / "lake.png"
     assert load("frozen_lake").main(steps=20_000, seeds=2, size=4, out=picture) < 0.25

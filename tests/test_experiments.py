@@ -12,6 +12,7 @@ from twoclock import catalogue, plot
 from twoclock.core import InputError, Method, Problem
 from twoclock.study import frame
 from twoclock.study.experiment import Case, Claim, Experiment, require
+from twoclock.study.logged import LogCase
 from twoclock.study.report import gather
 from twoclock.study.verdicts import kind
 
@@ -49,10 +50,11 @@ def test_cases_are_well_formed(name, quick):
     found = cases(name, quick)
     assert found
     for case in found.values():
-        assert isinstance(case, Case)
-        assert isinstance(case.problem, Problem) or callable(case.problem)
+        assert isinstance(case, Case | LogCase)
         assert case.methods
-        assert all(isinstance(method, Method) for method in case.methods.values())
+        if isinstance(case, Case):
+            assert isinstance(case.problem, Problem) or callable(case.problem)
+            assert all(isinstance(method, Method) for method in case.methods.values())
         assert case.steps > 0
         assert case.lanes >= len(case.methods)
         assert case.role in ("compare", "tune", "warm up")

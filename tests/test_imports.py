@@ -28,11 +28,13 @@ ORDER = [
     "engine",
     "theory",
     "record",
+    "cluster",
     "progress",
     "plot",
     "result",
     "going_on",
     "solve",
+    "logs",
     "table",
     "catalogue",
     "sweeps",
@@ -44,7 +46,7 @@ ORDER = [
 ]
 # They meet at the front door: a method that knew of a problem, or an engine of either, could peek at answers.
 STRANGERS = {"methods", "problems", "engine"}
-ONLY_IN = {"matplotlib": {"plot"}, "pyarrow": {"record"}, "tyro": {"cli"}, "jinja2": {"study"}}
+ONLY_IN = {"matplotlib": {"plot"}, "pyarrow": {"record"}, "tyro": {"cli"}, "jinja2": {"study", "logs"}}
 
 
 def parts():

@@ -4,10 +4,11 @@ from twoclock import startup as _startup  # noqa: F401  # isort: skip  (first: i
 
 from typing import TYPE_CHECKING, Any
 
-from twoclock import methods, models, problems, theory
+from twoclock import logs, methods, models, problems, theory
 from twoclock import sampling as samplers
 from twoclock.core import InputError
 from twoclock.engine.drive import Tick
+from twoclock.logs import evaluate
 from twoclock.methods import Fast, PlugIn, Polyak, RichardsonRomberg, Standard
 from twoclock.paths import grid
 from twoclock.result import Result, load
@@ -36,8 +37,10 @@ __all__ = [
     "Tick",
     "__version__",
     "certify",
+    "evaluate",
     "grid",
     "load",
+    "logs",
     "methods",
     "models",
     "plot",

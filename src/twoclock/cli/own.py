@@ -30,16 +30,25 @@ def problem(text: str) -> Callable[..., Any]:
     return catalogue.factory(found)
 
 
+def named(text: str, option: str) -> Any:
+    """The object of that name that a file defines: ``file.py:name``."""
+    path, _, name = text.rpartition(":")
+    if not path:
+        raise InputError(f"`{option}` must be written file.py:name, got {inputs.shown(text)}")
+    module = _loaded(Path(path).expanduser(), option)
+    return inputs.pick({n: thing for n, thing in vars(module).items() if not n.startswith("_")}, name, path)
+
+
 def _may_be(thing: Any) -> bool:
     return isinstance(thing, Problem) or inspect.isfunction(thing)
 
 
-def _loaded(path: Path) -> ModuleType:
+def _loaded(path: Path, option: str = "PROBLEM") -> ModuleType:
     if not path.is_file():
-        raise InputError(f"`PROBLEM` names the file {path}, which is not there; write path/to/file.py:name")
+        raise InputError(f"`{option}` names the file {path}, which is not there; write path/to/file.py:name")
     spec = importlib.util.spec_from_file_location(f"_twoclock_own_{path.stem}", path)
     if spec is None or spec.loader is None:
-        raise InputError(f"`PROBLEM` names the file {path}, which Python cannot load")
+        raise InputError(f"`{option}` names the file {path}, which Python cannot load")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     sys.path.insert(0, str(path.parent.absolute()))  # its neighbours can be imported, as for a script
@@ -50,7 +59,7 @@ def _loaded(path: Path) -> ModuleType:
     except Exception as error:
         why = " ".join(str(error).split())
         raise InputError(
-            f"`PROBLEM` {path} fails when it is loaded, with {type(error).__name__}: {why:.200}"
+            f"`{option}` {path} fails when it is loaded, with {type(error).__name__}: {why:.200}"
         ) from error
     finally:
         sys.path.pop(0)

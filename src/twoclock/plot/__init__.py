@@ -13,6 +13,7 @@ from twoclock.plot.sensitivity import sensitivity, tuned_scores
 from twoclock.plot.summary import summary
 from twoclock.plot.sweeps import best_curves, setting_curves, setting_map, varied, varied_together
 from twoclock.plot.tables import table
+from twoclock.plot.values import values
 
 __all__ = [
     "COLOURS",
@@ -41,6 +42,7 @@ __all__ = [
     "summary",
     "table",
     "tuned_scores",
+    "values",
     "varied",
     "varied_together",
 ]

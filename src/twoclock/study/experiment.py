@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Literal, Protocol, TypeVar, runtime_checkable
 
 from twoclock import plot
 from twoclock.core import InputError, Method, ProblemSource
+from twoclock.engine.drive import Tick
 from twoclock.record.identity import Identity, RunSpec, identify
 from twoclock.result import Result
+from twoclock.solve import solve
 from twoclock.stats import Estimate
 
 # The results of an experiment: case → method → result.
@@ -55,6 +58,15 @@ class Case:
     def work(self) -> int:
         """Seed-steps."""
         return self.steps * self.lanes
+
+    def run(
+        self, todo: Mapping[str, Method], checkpoint: Path, progress: Callable[[Tick], None] | None
+    ) -> dict[str, Result]:
+        """The results of some of the methods; what was killed goes on from the checkpoint."""
+        return solve(
+            self.problem, todo, self.steps, self.seeds, self.marks, bound=self.bound, checkpoint=checkpoint,
+            progress=progress or False,
+        )  # fmt: skip
 
     @cached_property
     def identities(self) -> dict[str, Identity]:

@@ -11,7 +11,6 @@ from twoclock import plot, record
 from twoclock.core import InputError
 from twoclock.engine.drive import Tick
 from twoclock.result import Result, load
-from twoclock.solve import solve
 from twoclock.study.experiment import Case, Claim, Experiment, Records, hook, require
 
 # Given a case's name and the case, returns what to call with each tick of its run.
@@ -128,17 +127,11 @@ def _run(
     todo = {method: case.methods[method] for method in case.methods if method not in done}
     checkpoint = folder / "checkpoint"
 
-    def go() -> dict[str, Result]:
-        return solve(
-            case.problem, todo, case.steps, case.seeds, case.marks, bound=case.bound, checkpoint=checkpoint,
-            progress=progress or False,
-        )  # fmt: skip
-
     try:
-        fresh = go()
+        fresh = case.run(todo, checkpoint, progress)
     except record.StaleCheckpoint:  # of other settings, or torn: what it would save is less than what it costs to ask
         record.remove(checkpoint)
-        fresh = go()
+        fresh = case.run(todo, checkpoint, progress)
     for method, result in fresh.items():
         replace(result, spec={**result.spec, "identity": case.identities[method].kept()}).save(folder / _slug(method))
     record.remove(checkpoint)

@@ -1,0 +1,113 @@
+"""Fitted Q-evaluation with a network, cross-fitted, and corrected by the weights of the linear features."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from twoclock.logs.estimators.lstdq import check
+from twoclock.logs.features.contract import vectors
+from twoclock.logs.work import DoesNotApply, Estimated, Work
+
+TITLE = "fitted Q-evaluation with an Equinox network, corrected"
+WIDTH, DEPTH, TARGETS, STEPS, BATCH, RATE = 64, 2, 80, 100, 256, 1e-3
+_MOST_ROWS = 500_000
+
+
+def estimate(work: Work) -> Estimated:
+    """Regress r + γΣ_aπ(a|s')Q(s', a) on (s, a) with a network, again and again; two networks, one for each half.
+
+    v̂ = mean Q(s₀, π) + Σw(r + γQ(s', π) − Q(s, a)), each half of the episodes with the network of the other. The
+    correction takes out the first-order error of the networks, which have no interval of their own; the weights w are
+    those of the linear features.
+    """
+    check(work)
+    try:
+        import equinox  # noqa: F401
+        import optax  # noqa: F401
+    except ImportError:
+        raise DoesNotApply("it needs Equinox and Optax; install them with `pip install 'twoclock[examples]'`") from None
+    target = work.target
+    log = target.log
+    if log.actions is None or target.start is not None or target.visited or log.rows > _MOST_ROWS:
+        raise DoesNotApply(f"it is for discrete actions, the starts of the log, and up to {_MOST_ROWS:,} rows")
+    batches = [batch for batch in log if len(batch)]
+    both = [np.concatenate([getattr(b, name) for b in batches]) for name in ("state", "next_state")]
+    state, after = np.split(_inputs(np.concatenate(both)), 2)
+    law = np.concatenate([target.policy.acts(b.next_state, (*b.number, 0)).law for b in batches])
+    names = ("action", "reward", "terminated", "episode", "first")
+    action, reward, ended, episode, first = (np.concatenate([getattr(b, name) for b in batches]) for name in names)
+    shift, scale = state.mean(axis=0), np.where(state.std(axis=0) > 0, state.std(axis=0), 1.0)
+    state, after = (state - shift) / scale, (after - shift) / scale
+    first_law = np.concatenate([target.policy.acts(b.state[b.first], (*b.number, 1)).law for b in batches])
+    w = np.concatenate([np.asarray(target.rows(b)[0] @ work.main.x) for b in batches])
+    delta, start = np.empty(len(reward)), np.empty(int(first.sum()))
+    for half in (0, 1):
+        mine = episode % 2 == half
+        rows = (state[~mine], action[~mine], reward[~mine], after[~mine], law[~mine] * ~ended[~mine, None])
+        q = _fit(rows, len(log.actions), target.gamma, half)
+        ahead = (q(after[mine]) * law[mine]).sum(axis=1) * ~ended[mine]
+        delta[mine] = reward[mine] + target.gamma * ahead - q(state[mine])[np.arange(mine.sum()), action[mine]]
+        begin = mine[first]
+        start[begin] = (q(state[first][begin]) * first_law[begin]).sum(axis=1)
+    plain, score = float(start.mean()), w * delta
+    value = plain + float(score.sum())
+    cluster = np.concatenate([target.cluster(b) for b in batches])
+    by_start = np.bincount(cluster[first], (start - plain) / len(start), minlength=target.clusters)
+    by_score = np.bincount(cluster, score, minlength=target.clusters)
+    return Estimated(value, by_start + by_score - by_score.mean(), None, (f"the networks alone say {plain:.5g}",))
+
+
+def _inputs(state: np.ndarray) -> np.ndarray:
+    """States as a network sees them: vectors, or one-hot where they are single whole numbers or text."""
+    if state.ndim == 1 and state.dtype.kind in "iuU":
+        return np.eye(len(labels := np.unique(state)))[np.searchsorted(labels, state)]
+    return vectors(state)
+
+
+def _fit(rows: tuple[np.ndarray, ...], actions: int, gamma: float, seed: int) -> Any:
+    """A function from states to the values of all actions."""
+    import equinox as eqx
+    import optax
+
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        state, action, reward, after, law = (jnp.asarray(column) for column in rows)
+        key = jax.random.key(seed)
+        model = eqx.nn.MLP(state.shape[1], actions, WIDTH, DEPTH, key=key)
+        learned, rest = eqx.partition(model, eqx.is_inexact_array)
+        adam = optax.adam(RATE)
+        size = jnp.maximum(
+            jnp.abs(reward).max() / max(1 - gamma, 0.01), 1e-6
+        )  # so that the network's outputs are near 1
+
+        def values(learned: Any, x: Any) -> Any:
+            return size * jax.vmap(eqx.combine(learned, rest))(x)
+
+        def target_round(carry: Any, key: Any) -> tuple[Any, None]:
+            learned, memory = carry
+            goal = reward + gamma * (values(learned, after) * law).sum(axis=1)
+
+            def step(inner: Any, key: Any) -> tuple[Any, None]:
+                learned, memory = inner
+                at = jax.random.randint(key, (BATCH,), 0, len(reward))
+
+                def loss(learned: Any) -> Any:
+                    found = jnp.take_along_axis(values(learned, state[at]), action[at][:, None], axis=1)[:, 0]
+                    return jnp.mean(jnp.square((found - goal[at]) / size))
+
+                change, memory = adam.update(jax.grad(loss)(learned), memory, learned)
+                return (optax.apply_updates(learned, change), memory), None
+
+            return jax.lax.scan(step, (learned, memory), jax.random.split(key, STEPS))[0], None
+
+        fitted = jax.jit(lambda start: jax.lax.scan(target_round, start, jax.random.split(key, TARGETS))[0][0])
+        learned = fitted((learned, adam.init(learned)))
+
+    def q(x: np.ndarray) -> np.ndarray:
+        with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+            return np.asarray(values(learned, jnp.asarray(x)), float)
+
+    return q

@@ -1,0 +1,174 @@
+"""The sums that linear estimators need, by groups of episodes: one pass over the log.
+
+    A = Σφ(φ − γφ̄')ᵀ        b = Σφr        C = Σφφᵀ        φ̄₀ = Σ_starts φ̄(s₀)
+
+They are additive, so parts of the log can be summed anywhere and in any number of places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from twoclock.logs.features.contract import Matrix
+from twoclock.logs.target import Target, runs
+
+SPARSE_FROM = 300  # features; below, the sums of a table are dense, which is faster
+OVERLAPPING_FROM = 2_000  # of features that overlap, such as tiles, whose C is no diagonal
+
+
+@dataclass
+class Moments:
+    """Sums over transitions: A and b by group (A [group, d, d], or a list of sparse matrices), C in all.
+
+    Attributes:
+        phi0: the sum of φ̄₀ over the starts, by group.
+        starts: how many there are.
+        rows: transitions, by group.
+        reward: least and largest.
+    """
+
+    A: Any
+    b: Float[np.ndarray, "g d"]
+    C: Matrix
+    phi0: Float[np.ndarray, "g d"]
+    starts: Float[np.ndarray, " g"]
+    rows: Float[np.ndarray, " g"]
+    reward: tuple[float, float]
+    start: np.ndarray | None = None
+
+    @property
+    def is_sparse(self) -> bool:
+        return isinstance(self.A, list)
+
+    @classmethod
+    def empty(cls, target: Target) -> Moments:
+        d, g = target.features.size, target.groups
+        A: Any = [_nothing(d) for _ in range(g)] if sums_are_sparse(target) else np.zeros((g, d, d))
+        C: Any = _nothing(d) if sums_are_sparse(target) else np.zeros((d, d))
+        b, phi0, starts, rows = np.zeros((g, d)), np.zeros((g, d)), np.zeros(g), np.zeros(g)
+        return cls(A, b, C, phi0, starts, rows, (np.inf, -np.inf), target.start)
+
+    def add(self, part: Part) -> None:
+        for i, group in enumerate(part.groups):
+            self.A[group] = self.A[group] + part.A[i]
+        at = part.groups
+        self.b[at] += part.b
+        self.phi0[at] += part.phi0
+        self.starts[at] += part.starts
+        self.rows[at] += part.rows
+        self.C = self.C + part.C
+        self.reward = min(self.reward[0], part.reward[0]), max(self.reward[1], part.reward[1])
+
+    def total(self, weights: np.ndarray | None = None) -> tuple[Matrix, np.ndarray, np.ndarray]:
+        """A, b and the mean φ̄₀ of all groups, each counted as often as its weight says."""
+        weights = np.ones(len(self.rows)) if weights is None else weights
+        starts = weights @ self.starts
+        phi0 = self.start if self.start is not None else weights @ self.phi0 / max(starts, 1.0)
+        if self.is_sparse:
+            A = sum((w * A for w, A in zip(weights, self.A, strict=True) if w), start=_nothing(self.b.shape[1]))
+            return A, weights @ self.b, phi0
+        return np.tensordot(weights, self.A, 1), weights @ self.b, phi0
+
+
+@dataclass
+class Part:
+    """The sums of one part of a log, for the groups that occur in it."""
+
+    groups: np.ndarray
+    A: Any
+    b: np.ndarray
+    C: Matrix
+    phi0: np.ndarray
+    starts: np.ndarray
+    rows: np.ndarray
+    reward: tuple[float, float]
+
+
+def sums_are_sparse(target: Target) -> bool:
+    encoded = target.features.encode(target.log.sample(2)[0][:1])
+    if not hasattr(encoded, "indptr"):
+        return False
+    return target.features.size > (SPARSE_FROM if encoded.nnz <= 1 else OVERLAPPING_FROM)
+
+
+def part_moments(target: Target, sparse: bool, part: int) -> Part:
+    """The sums of one part."""
+    d = target.features.size
+    none = np.zeros((0, d))
+    found = Part(np.zeros(0, int), [], none, 0.0, none, np.zeros(0), np.zeros(0), (np.inf, -np.inf))
+    for batch in target.log.batches(part):
+        if not len(batch):
+            continue
+        phi, after = target.rows(batch)
+        group = target.group(batch)
+        begins = runs(group)
+        new = np.setdiff1d(group[begins], found.groups)
+        if len(new):
+            _grow(found, new, d, sparse)
+        at = np.searchsorted(found.groups, group)
+        for i, A in zip(at[begins], _by_run(phi, after, target.gamma, begins, at, sparse), strict=True):
+            found.A[i] = found.A[i] + A
+        C = phi.T @ phi
+        found.C = found.C + (C if sparse or isinstance(C, np.ndarray) else C.toarray())
+        found.b += _summed(phi, at, len(found.groups), batch.reward)
+        begin = target.begins(batch)
+        if begin.any():
+            starts = at[begin]
+            found.phi0 += _summed(target.starts(batch), starts, len(found.groups), np.ones(len(starts)))
+            found.starts += np.bincount(starts, minlength=len(found.groups))
+        found.rows += np.bincount(at, minlength=len(found.groups))
+        low, high = found.reward
+        found.reward = min(low, float(batch.reward.min())), max(high, float(batch.reward.max()))
+    return found
+
+
+def _by_run(
+    phi: Matrix, after: Matrix, gamma: float, begins: np.ndarray, at: np.ndarray, sparse: bool
+) -> Iterable[Matrix]:
+    """Σφ(φ − γφ̄')ᵀ of each run of rows of one group."""
+    if isinstance(phi, np.ndarray):
+        ahead = after
+        ahead *= -gamma
+        ahead += phi
+        ends = np.append(begins[1:], len(phi))
+        return [phi[i:j].T @ ahead[i:j] for i, j in zip(begins, ends, strict=True)]
+    from scipy.sparse import csr_array  # slow to load
+
+    d, order = phi.shape[1], np.cumsum(np.concatenate([[0], at[1:] != at[:-1]]))
+    wide = csr_array(
+        (phi.data, phi.indices.astype(np.int64) + np.repeat(order, np.diff(phi.indptr)) * d, phi.indptr),
+        shape=(phi.shape[0], d * len(begins)),
+    )
+    stacked = (wide.T @ (phi - gamma * after)).tocsr()
+    found = [stacked[i * d : (i + 1) * d] for i in range(len(begins))]
+    return found if sparse else list(stacked.toarray().reshape(len(begins), d, d))
+
+
+def _summed(rows: Matrix, at: np.ndarray, groups: int, weights: np.ndarray) -> np.ndarray:
+    """Σ weight·row of each group."""
+    from scipy.sparse import csr_array  # slow to load
+
+    n = len(at)
+    gather = csr_array((weights, (at, np.arange(n))), shape=(groups, n))
+    found = gather @ rows
+    return found if isinstance(found, np.ndarray) else found.toarray()
+
+
+def _grow(found: Part, new: np.ndarray, d: int, sparse: bool) -> None:
+    groups = np.concatenate([found.groups, new])  # episodes are in order, so new groups come after the old
+    more = len(new)
+    found.groups = groups
+    found.A = [*found.A, *([_nothing(d)] * more if sparse else np.zeros((more, d, d)))]
+    found.b, found.phi0 = (np.vstack([old, np.zeros((more, d))]) for old in (found.b, found.phi0))
+    found.starts, found.rows = (np.append(old, np.zeros(more)) for old in (found.starts, found.rows))
+
+
+def _nothing(d: int) -> Matrix:
+    from scipy.sparse import csr_array  # slow to load
+
+    return csr_array((d, d))

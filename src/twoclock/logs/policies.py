@@ -1,0 +1,233 @@
+"""The policy to evaluate: a table, a function, a Gaussian; what it would do in a batch of states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Float
+
+from twoclock.core import InputError
+from twoclock.inputs import choice, shown, whole
+from twoclock.inputs.arrays import as_array, laws, matrix
+from twoclock.logs.log import Log, codes
+
+_NODES, _SAMPLES = 9, 16
+
+
+@dataclass(frozen=True, eq=False)
+class Actions:
+    """What a policy would do in each of n states.
+
+    Attributes:
+        law: the probability of each discrete action [n, actions], or the weight of each node [n, nodes].
+        nodes: continuous actions [n, nodes, k] that stand for the policy; None where actions are discrete.
+    """
+
+    law: Float[np.ndarray, "n m"]
+    nodes: Float[np.ndarray, "n m k"] | None = None
+
+    def at(self, rows: np.ndarray) -> Actions:
+        return Actions(self.law[rows], None if self.nodes is None else self.nodes[rows])
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """A policy of a log: what it does in a batch of states, and how likely it is to do what was done."""
+
+    def acts(self, state: np.ndarray, number: tuple[int, ...]) -> Actions:
+        """``number`` says which batch it is, so that what is drawn at random is the same each time."""
+
+    def density(self, state: np.ndarray, action: np.ndarray) -> Float[np.ndarray, " n"]:
+        """π(a|s) of the actions of a log."""
+
+
+@dataclass(frozen=True, eq=False)
+class Discrete:
+    """Probabilities of discrete actions, by a function of a batch of states."""
+
+    name: str
+    actions: tuple[Any, ...]
+    function: Callable[[np.ndarray], Any]
+
+    def acts(self, state: np.ndarray, number: tuple[int, ...]) -> Actions:
+        return Actions(self.law(state))
+
+    def law(self, state: np.ndarray) -> Float[np.ndarray, "n a"]:
+        try:
+            given = np.asarray(self.function(state))
+        except InputError:
+            raise
+        except Exception as error:
+            why = " ".join(f"{type(error).__name__}: {error}".split())
+            raise InputError(
+                f"`{self.name}` fails on a batch of states of shape {state.shape}, {why:.150}; it must take a whole "
+                "batch and give one row of probabilities, or one action, for each"
+            ) from error
+        n, k = len(state), len(self.actions)
+        if given.shape == (n, k) and given.dtype.kind in "iufb" and not (k == 1 and n == 1 and given.dtype.kind == "i"):
+            rows = as_array(self.name, given)
+            wrong = (rows < -1e-9).any(axis=1) | (np.abs(rows.sum(axis=1) - 1) > 1e-4)
+            if wrong.any():
+                at = int(np.argmax(wrong))
+                raise InputError(
+                    f"`{self.name}` must give probabilities that sum to 1, got {shown(rows[at].tolist())} for the "
+                    f"state {shown(np.asarray(state[at]).tolist())}"
+                )
+            clipped = np.maximum(rows, 0.0)
+            return clipped / clipped.sum(axis=1, keepdims=True)
+        if given.shape == (n,):
+            chosen = codes(given, self.actions)
+            if (chosen < 0).any():
+                raise InputError(
+                    f"`{self.name}` must choose among the actions {shown(list(self.actions))}, got "
+                    f"{shown(given[int(np.argmax(chosen < 0))].item())}; name all actions with `read(…, actions=[…])`"
+                )
+            return np.eye(k)[chosen]
+        raise InputError(
+            f"`{self.name}` must give {k} probabilities a state, the shape {(n, k)}, or one action a state, the shape "
+            f"{(n,)}; got the shape {given.shape}"
+        )
+
+    def density(self, state: np.ndarray, action: np.ndarray) -> Float[np.ndarray, " n"]:
+        return np.take_along_axis(self.law(state), action[:, None], axis=1)[:, 0]
+
+
+@dataclass(frozen=True, eq=False)
+class Gaussian:
+    """A Gaussian policy of continuous actions, a ~ N(mean(s), covariance).
+
+    Means over its actions are by Gauss–Hermite quadrature for one or two actions, else by samples; the error of the
+    samples is part of the interval, because each transition draws its own.
+
+    Args:
+        mean: a function of a batch of states that gives one action (or one row of actions) each.
+        covariance: a number for one action, or a matrix.
+        method: "auto", "quadrature" or "samples".
+        samples: how many a state.
+        seed: of the samples.
+    """
+
+    mean: Callable[[np.ndarray], Any]
+    covariance: Any
+    method: str = "auto"
+    samples: int = _SAMPLES
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        choice("method", self.method, ("auto", "quadrature", "samples"))
+        whole("samples", self.samples)
+        Sigma = matrix("covariance", np.atleast_2d(np.asarray(self.covariance, float)))
+        if Sigma.shape[0] != Sigma.shape[1] or not np.allclose(Sigma, Sigma.T) or np.linalg.eigvalsh(Sigma)[0] <= 0:
+            raise InputError(
+                "`covariance` must be symmetric and positive definite; for no noise take a small one, 1e-6"
+            )
+        object.__setattr__(self, "covariance", Sigma)
+
+    def acts(self, state: np.ndarray, number: tuple[int, ...]) -> Actions:
+        centre, root = self._mean(state), np.linalg.cholesky(self.covariance)
+        k = len(root)
+        if self.method == "quadrature" or (self.method == "auto" and k <= 2):
+            z, weight = np.polynomial.hermite_e.hermegauss(_NODES)
+            grid = np.stack(np.meshgrid(*[z] * k, indexing="ij"), -1).reshape(-1, k)
+            weights = np.prod(np.stack(np.meshgrid(*[weight / weight.sum()] * k, indexing="ij"), -1).reshape(-1, k), 1)
+            steps = np.broadcast_to(grid @ root.T, (len(centre), len(grid), k))
+            law = np.broadcast_to(weights, (len(centre), len(grid)))
+        else:
+            rng = np.random.default_rng([self.seed, *number])
+            steps = rng.standard_normal((len(centre), self.samples, k)) @ root.T
+            law = np.full(steps.shape[:2], 1 / self.samples)
+        return Actions(law, centre[:, None, :] + steps)
+
+    def density(self, state: np.ndarray, action: np.ndarray) -> Float[np.ndarray, " n"]:
+        off = np.linalg.solve(
+            np.linalg.cholesky(self.covariance), (action.reshape(len(state), -1) - self._mean(state)).T
+        )
+        k = len(off)
+        return np.exp(-0.5 * (off**2).sum(axis=0)) / np.sqrt((2 * np.pi) ** k * np.linalg.det(self.covariance))
+
+    def _mean(self, state: np.ndarray) -> Float[np.ndarray, "n k"]:
+        given = as_array("policy.mean", self.mean(state)).reshape(len(state), -1)
+        if given.shape[1] != len(self.covariance):
+            raise InputError(
+                f"`mean` must give {len(self.covariance)} actions a state to go with `covariance`, got {given.shape[1]}"
+            )
+        return given
+
+
+def policies(given: Any, log: Log) -> dict[str, Policy]:
+    """The policies by name; one alone is called "policy"."""
+    if isinstance(given, Mapping):
+        if not given:
+            raise InputError("`policy` must name at least one policy, got an empty mapping")
+        return {str(name): one_policy(str(name), entry, log) for name, entry in given.items()}
+    return {"policy": one_policy("policy", given, log)}
+
+
+def one_policy(name: str, given: Any, log: Log) -> Policy:
+    if hasattr(given, "acts") and hasattr(given, "density"):
+        if (log.actions is None) != isinstance(given, Gaussian):
+            raise InputError(
+                f"`{name}` is for {'discrete' if log.actions is None else 'continuous'} actions, the log's are not"
+            )
+        return given
+    if log.actions is None:
+        raise InputError(
+            f"`{name}` must be a `tc.logs.Gaussian(mean, covariance)` where actions are continuous; if the floats "
+            "stand for discrete actions, name them with `read(…, actions=[…])`"
+        )
+    if type(given).__module__.split(".")[0] == "pandas":
+        return _framed(name, given, log)
+    if callable(given):
+        return Discrete(name, log.actions, given)
+    return _table(name, given, log)
+
+
+def _table(name: str, given: Any, log: Log) -> Policy:
+    pi = as_array(name, given, "an array [state, action], or a function of a batch of states")
+    actions = log.actions or ()
+    if pi.ndim != 2:
+        raise InputError(f"`{name}` must be an array [state, action], got the shape {pi.shape}")
+    whole_numbers = actions == tuple(range(len(actions)))
+    if pi.shape[1] < len(actions) or (pi.shape[1] > len(actions) and not whole_numbers):
+        raise InputError(f"`{name}` must have a column for each of the {len(actions)} actions, got {pi.shape[1]}")
+    pi = laws(name, pi, f"{name}[s]")
+
+    def rows(state: np.ndarray) -> np.ndarray:
+        labels = np.asarray(state)
+        if labels.ndim == 2 and labels.shape[1] == 1:
+            labels = labels[:, 0]
+        if labels.ndim != 1 or labels.dtype.kind not in "iufb" or (labels != np.floor(labels)).any():
+            raise InputError(
+                f"`{name}` is an array, so states must be whole numbers from 0; for others give a function of a batch "
+                "of states, or a DataFrame with the states as its index"
+            )
+        found = labels.astype(int)
+        if found.size and (found.min() < 0 or found.max() >= len(pi)):
+            raise InputError(f"`{name}` has {len(pi)} rows and the log has the state {found.max()}; add rows")
+        return pi[found]
+
+    return Discrete(name, actions if not whole_numbers else tuple(range(pi.shape[1])), rows)
+
+
+def _framed(name: str, given: Any, log: Log) -> Policy:
+    actions = tuple(given.columns)
+    if lacking := set(log.actions or ()) - set(actions):
+        raise InputError(f"`{name}` must have a column for each action of the log, it lacks {shown(lacking)}")
+    if actions != log.actions:
+        raise InputError(
+            f"`{name}` must have its columns in the order of the actions, {shown(list(log.actions or ()))}"
+        )
+    pi, labels = laws(name, as_array(name, given.to_numpy(float)), f"{name}[s]"), np.asarray(given.index)
+
+    def rows(state: np.ndarray) -> np.ndarray:
+        found = codes(np.asarray(state).ravel(), labels)
+        if (found < 0).any():
+            raise InputError(
+                f"`{name}` has no row for the state {shown(np.asarray(state)[int(np.argmax(found < 0))].item())}"
+            )
+        return pi[found]
+
+    return Discrete(name, actions, rows)

@@ -1,0 +1,94 @@
+"""The report of an evaluation: one HTML file in the style of the reproduction's, and its tables as CSV."""
+
+from __future__ import annotations
+
+import base64
+import re
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jinja2
+from markupsafe import Markup
+
+from twoclock import plot, record
+from twoclock.version import __version__
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from twoclock.logs.value import Value
+
+_WORDS = {
+    "table": ("Estimates", "The first row of a policy is the one that counts; the others speak for or against it."),
+    "differences": ("Differences", "Policies against each other on the same episodes."),
+    "diagnostics": (
+        "Checks",
+        "Each number with the thresholds from which it warns, or from which nothing can be told.",
+    ),
+}
+_PICTURE = (
+    "Left: every estimator with its interval. Middle: the weights that turn the log's transitions into the policy's. "
+    "Right, for tables: how often the log is in each state and how often the policy would be."
+)
+_SIGNS = {"fine": ("yes", "✓"), "warning": ("partly", "◐"), "fatal": ("no", "✗")}
+
+
+def write(value: Value, folder: Path) -> Path:
+    """Write the report; returns the path of its page."""
+    tables = {"table": value.table, "differences": value.differences, "diagnostics": value.diagnostics}
+    for name, frame in tables.items():
+        record.put(folder / f"{name}.csv", frame.to_csv(index=False))
+    drawn = plot.render(value.plot())
+    for kind, content in drawn.items():
+        record.put(folder / f"value.{kind}", content)
+    asked = value.settings
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("twoclock.logs", "templates"), autoescape=True, undefined=jinja2.StrictUndefined
+    )
+    page = environment.get_template("value.html.j2").render(
+        style=_shared("report.css"),
+        script=_shared("report.js"),
+        policies=[_headline(value[name]) for name in value.policies],
+        lead=f"{asked['rows']:,} transitions in {asked['episodes']:,} episodes, discount {asked['gamma']:g}, "
+        f"{asked['size']:,} features ({asked['features']}).",
+        warnings=value.warnings,
+        picture=_picture(drawn["svg"]),
+        tables=[_table(name, frame) for name, frame in tables.items()],
+        settings=[*((name, _cell(entry)) for name, entry in asked.items()), ("twoclock", __version__)],
+    )
+    return record.put(folder / "report.html", page)
+
+
+def _shared(name: str) -> Markup:
+    """The reproduction's own style sheet and sorting of tables."""
+    return Markup((files("twoclock") / "study" / "report" / "templates" / name).read_text())
+
+
+def _headline(one: Value) -> dict[str, str]:
+    grades = set(one.diagnostics["grade"])
+    worst = next((grade for grade in ("fatal", "warning") if grade in grades), "fine")
+    kind, sign = _SIGNS[worst]
+    return {"verdict": one.verdict, "kind": kind, "sign": sign}
+
+
+def _picture(svg: bytes) -> dict[str, Any]:
+    points = re.search(rb'<svg[^>]*? width="([\d.]+)pt"', svg)
+    width = round(float(points[1]) * 96 / 72) if points else 960
+    return {"width": width, "data": "data:image/svg+xml;base64," + base64.b64encode(svg).decode(), "words": _PICTURE}
+
+
+def _table(name: str, frame: pd.DataFrame) -> dict[str, Any]:
+    title, words = _WORDS[name]
+    return {
+        "title": title, "words": words, "file": f"{name}.csv", "columns": [str(column) for column in frame.columns],
+        "rows": [[_cell(entry) for entry in row] for row in frame.itertuples(index=False)],
+    }  # fmt: skip
+
+
+def _cell(entry: object) -> str:
+    if isinstance(entry, dict):
+        return "; ".join(f"{key}: {_cell(item)}" for key, item in entry.items()) or "none"
+    if isinstance(entry, float):
+        return "" if entry != entry else f"{entry:.5g}"
+    return str(entry)
