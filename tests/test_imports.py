@@ -33,6 +33,8 @@ ORDER = [
     "result",
     "going_on",
     "solve",
+    "learning",
+    "learner",
     "table",
     "catalogue",
     "sweeps",

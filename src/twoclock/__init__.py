@@ -8,6 +8,8 @@ from twoclock import methods, models, problems, theory
 from twoclock import sampling as samplers
 from twoclock.core import InputError
 from twoclock.engine.drive import Tick
+from twoclock.learner import Learner
+from twoclock.learning.course import DivergedWarning
 from twoclock.methods import Fast, PlugIn, Polyak, RichardsonRomberg, Standard
 from twoclock.paths import grid
 from twoclock.result import Result, load
@@ -24,8 +26,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Constant",
+    "DivergedWarning",
     "Fast",
     "InputError",
+    "Learner",
     "PlugIn",
     "Polyak",
     "Power",
