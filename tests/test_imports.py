@@ -35,6 +35,7 @@ ORDER = [
     "solve",
     "learning",
     "learner",
+    "agents",
     "table",
     "catalogue",
     "sweeps",

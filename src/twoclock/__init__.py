@@ -4,7 +4,7 @@ from twoclock import startup as _startup  # noqa: F401  # isort: skip  (first: i
 
 from typing import TYPE_CHECKING, Any
 
-from twoclock import methods, models, problems, theory
+from twoclock import agents, methods, models, problems, theory
 from twoclock import sampling as samplers
 from twoclock.core import InputError
 from twoclock.engine.drive import Tick
@@ -39,6 +39,7 @@ __all__ = [
     "Sweep",
     "Tick",
     "__version__",
+    "agents",
     "certify",
     "grid",
     "load",

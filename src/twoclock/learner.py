@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -170,6 +171,10 @@ class Learner:
 
         It goes on from there with ``Learner.load``; ``tc.load`` reads the same folder as a ``Result``.
         """
+        return self._save(path)
+
+    def _save(self, path: str | Path, also: Mapping[str, Any] | None = None, **trees: PyTree) -> Path:
+        """With what else is to be kept, in the same instant."""
         inputs.check_path("path", path)
         course, now = self._course, self._course.now()
         result = self._result(now)
@@ -177,11 +182,11 @@ class Learner:
             "method": spelled.spell(course.lesson.method), "identity": course.identity,
             "engine": course.live.engine if course.live else course.asked,
         }  # fmt: skip
-        trees = {
+        trees |= {
             "theta": result.theta, "omega": result.omega, "diverged": result.diverged, "last_step": result.last_step,
             "state": tuple(jax.tree.leaves(now)),
         }  # fmt: skip
-        return record.save(path, {**result.spec, "learner": about}, result.history, trees)
+        return record.save(path, {**result.spec, "learner": about, **(also or {})}, result.history, trees)
 
     @classmethod
     def load(
