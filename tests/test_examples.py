@@ -63,6 +63,12 @@ def test_drifting_plant():
     assert found["forgets"] < found["static"] / 2
 
 
+def test_cart_pole():
+    found = load("cart_pole").main(steps=4000, trial=4000)
+    assert found["learnt"] < 1.1 * found["optimum"] < found["first"] / 3
+    assert found["angle"] < 0.6
+
+
 def test_nonlinear_gymnasium(tmp_path):
     picture = tmp_path / "value.png"
     errors = load("nonlinear_gymnasium").main(steps=10_000, seeds=2, transitions=5_000, episodes=10, out=picture)

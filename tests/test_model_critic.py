@@ -72,6 +72,10 @@ def test_held_goes_back_to_the_first_gain():
     np.testing.assert_allclose(theta["K"] - problem.F(theta, omega, sample)["K"], 0.1 * PAPER.gain)
 
 
-def test_running_means_refuses():
+def test_one_line():
     with pytest.raises(tc.InputError, match="forgetting"):
         tc.methods.running_means(1.5)
+    with pytest.raises(tc.InputError, match="`Q` must be square"):
+        tc.problems.ModelCritic(np.ones((2, 3)), np.eye(1))
+    with pytest.raises(tc.InputError, match="`ridge`"):
+        tc.problems.lqr_model(PAPER, ridge=0.0)

@@ -13,7 +13,7 @@ def test_the_same_as_the_compiled_path():
     mean, path = RunningMean(), begin(jnp.asarray(0.0))
     for n, value in enumerate(x, 1):
         mean.add(value)
-        path = advance(path, jnp.asarray(x[:n].mean()), n)
+        path = advance(path, jnp.asarray(x[: n - 1].mean() if n > 1 else 0.0), jnp.asarray(x[:n].mean()), n)
     value, low, high = mean.estimate(0.9)
     assert value == pytest.approx(x.mean())
     assert (high - low) / 2 == pytest.approx(critical_value(0.9) * float(scale(path, 150)), rel=1e-9)

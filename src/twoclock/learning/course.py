@@ -140,7 +140,7 @@ class Course:
             f"the learner diverged at sample {int(self.carry.last) + 1:,} and stays at its last finite state; "
             "take smaller steps",
             DivergedWarning,
-            stacklevel=4,
+            stacklevel=5,  # where the user's loop is
         )
 
     def now(self) -> Carry:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Any
+
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from twoclock.core import Given, Key, Scalar, pytree
+from twoclock.core import Given, InputError, Key, Scalar, pytree
 from twoclock.inputs import number
-from twoclock.inputs.arrays import Array, Number
+from twoclock.inputs.arrays import Array, Number, matrix
 from twoclock.models.lqr import Lqr
 from twoclock.problems.lqr.actor_critic import Env, LqrActorCritic, simulated
 from twoclock.problems.lqr.guard import Bounds, Guard
@@ -50,9 +52,17 @@ class ModelCritic:
     Reference: Wang & Janson, *Exact asymptotics for linear quadratic adaptive control*, 2021.
     """
 
-    Q: Float[Array, "n n"]
-    R: Float[Array, "m m"]
-    ridge: Scalar = 1e-6
+    Q: Annotated[Any, Float[np.ndarray, "n n"]]
+    R: Annotated[Any, Float[np.ndarray, "m m"]]
+    ridge: Given[Scalar] = 1e-6
+
+    def __post_init__(self) -> None:
+        for name in ("Q", "R"):
+            value = matrix(name, getattr(self, name))
+            if value.shape[0] != value.shape[1]:
+                raise InputError(f"`{name}` must be square, got shape {value.shape}")
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "ridge", np.float64(number("ridge", self.ridge, 0, above=True)))
 
     def start(self, K: Float[Array, "m n"]) -> tuple[Policy, Moments]:
         """The gain K, the value Q of standing still, and the prior."""
@@ -200,4 +210,4 @@ def lqr_model(
     True
     """
     plant = simulated(lqr, sigma, K0, kappa=1.0, expected_action=True, guard=guard)
-    return LqrModel(plant, ModelCritic(lqr.Q, lqr.R, np.float64(number("ridge", ridge, 0, above=True))))
+    return LqrModel(plant, ModelCritic(lqr.Q, lqr.R, ridge))
