@@ -105,13 +105,14 @@ def test_diverged_stays_at_its_last_finite_state():
     again.update_many(X[:steps])
     assert not again.diverged
     assert again.theta == theta
-    bounded = learner(tc.Standard(10.0, 10.0), bound=1e3, intervals=True)
+    bounded = tc.Learner(F, G, tc.Standard(10.0, 10.0), np.float32(0), 0.0, bound=1e3, intervals=True)
     with pytest.warns(tc.DivergedWarning):
         bounded.update_many(X)
     (row,) = bounded.interval().itertuples()
     assert np.isnan(row.low)
     assert row.note.startswith("diverged after step")
     assert abs(bounded.theta) <= 1e3
+    assert bounded.theta.dtype == np.float64
     assert bounded.steps < 20
 
 
@@ -166,7 +167,7 @@ def _of_pairs(made=[]):  # noqa: B006
         (lambda: tc.Learner(F, G, STANDARD, 0.0, 0.0, engine="cuda"), "`engine` of a learner"),
         (lambda: tc.Learner(F, G, STANDARD, np.nan, 0.0), "finite"),
         (lambda: tc.Learner(F, G, tc.Polyak(STANDARD), 0.0, 0.0, intervals=True), "`intervals` is for a plain method"),
-        (lambda: tc.Learner(tc.problems.quadratic(dim=2), STANDARD, STANDARD), "leave out the rest"),
+        (lambda: tc.Learner(tc.problems.quadratic(dim=2), STANDARD, theta=1.0), "leave out the rest"),
         (lambda: tc.Learner(tc.problems.quadratic(dim=2), STANDARD, example=1.0), "as the problem draws it"),
         (lambda: learner().update("a"), "`x` must be a number"),
         (lambda: learner().update_many(1.0), "leading axis"),

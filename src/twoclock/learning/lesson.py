@@ -60,7 +60,7 @@ class Lesson:
     def of(cls, F: Any, G: Any, method: Any, theta: PyTree, omega: PyTree, intervals: Any, measure: Any) -> Lesson:
         """From what a user gave to ``Learner``."""
         draws = isinstance(F, Problem)
-        if draws and method is not None:
+        if draws and not (method is theta is omega is measure is None):
             raise InputError("`Learner(problem, method)` takes F, G and the start from the problem; leave out the rest")
         if isinstance(F, Problem):
             source: Problem = instances(inputs.check_problem(F), []).batched
@@ -68,7 +68,7 @@ class Lesson:
             method = G
         else:
             own = custom(F, G, lambda key: None, theta, omega, measure=measure)
-            source, operators = own, Functions(own.F, own.G, own.metrics)
+            source, operators = instances(own, []).batched, Functions(own.F, own.G, own.metrics)
         method = _averaged(inputs.check_method(method), intervals)
         purity.begin()
         theta, omega, _ = source.init(keys.start_key(0))
