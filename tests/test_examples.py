@@ -50,6 +50,25 @@ def test_own_loop_gymnasium():
     assert load("own_loop_gymnasium").main(steps=10_000, seed=0) < 0.02
 
 
+def test_sensor_stream():
+    module = load("sensor_stream")
+    found = module.main(samples=3000)
+    assert found["output"].tolist() == ["theta[0]", "theta[1]"]
+    assert (found["high"] - found["low"]).max() < 0.2
+    assert abs(found["estimate"].to_numpy() - module.TRUE).max() < 0.1
+
+
+def test_drifting_plant():
+    found = load("drifting_plant").main(steps=3000)
+    assert found["forgets"] < found["static"] / 2
+
+
+def test_cart_pole():
+    found = load("cart_pole").main(steps=4000, trial=4000)
+    assert found["learnt"] < 1.1 * found["optimum"] < found["first"] / 3
+    assert found["angle"] < 0.6
+
+
 def test_nonlinear_gymnasium(tmp_path):
     picture = tmp_path / "value.png"
     errors = load("nonlinear_gymnasium").main(steps=10_000, seeds=2, transitions=5_000, episodes=10, out=picture)

@@ -4,10 +4,12 @@ from twoclock import startup as _startup  # noqa: F401  # isort: skip  (first: i
 
 from typing import TYPE_CHECKING, Any
 
-from twoclock import logs, methods, models, problems, theory
+from twoclock import agents, logs, methods, models, problems, theory
 from twoclock import sampling as samplers
 from twoclock.core import InputError
 from twoclock.engine.drive import Tick
+from twoclock.learner import Learner
+from twoclock.learning.course import DivergedWarning
 from twoclock.logs import evaluate
 from twoclock.methods import Fast, PlugIn, Polyak, RichardsonRomberg, Standard
 from twoclock.paths import grid
@@ -25,8 +27,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Constant",
+    "DivergedWarning",
     "Fast",
     "InputError",
+    "Learner",
     "PlugIn",
     "Polyak",
     "Power",
@@ -36,6 +40,7 @@ __all__ = [
     "Sweep",
     "Tick",
     "__version__",
+    "agents",
     "certify",
     "evaluate",
     "grid",

@@ -56,7 +56,7 @@ class C:
             source = traced.source(work, _target(work, self.width))
         except Unsupported as reason:
             return str(reason)
-        return [Walk(work, source, _build(source, found))]
+        return [Walk(work, source, build(source, found))]
 
     def knows(self, work: Lanes) -> bool:
         """Whether the program of these lanes is loaded in this process already."""
@@ -104,7 +104,7 @@ class Walk:
     def _run(self, walk: Callable[..., None], carry: Carry, lo: int, hi: int) -> Carry:
         leaves, structure = jax.tree.flatten(jax.tree.map(np.array, carry))
         span, shape = (ctypes.c_int64(lo), ctypes.c_int64(hi)), tuple(map(ctypes.c_int64, self.work.shape))
-        rest = (*shape, _pointers(self.tables), _pointers(leaves), ctypes.c_void_p(self.streams.ctypes.data))
+        rest = (*shape, pointers(self.tables), pointers(leaves), ctypes.c_void_p(self.streams.ctypes.data))
         workers = min(lanes.threads(), self.groups)
         # Rather more shares than threads, so that one that is held up does not hold up all.
         shares = min(4 * workers, self.groups) if workers > 1 else 1
@@ -203,7 +203,7 @@ def _close() -> None:
         build.close()
 
 
-def _build(source: Source, by: Compiler) -> Build:
+def build(source: Source, by: Compiler) -> Build:
     """The program of a text: loaded in this process, kept on disk, or begun to be compiled."""
     key = hashlib.sha256(f"{by.identity}\n{source.text}".encode()).hexdigest()[:40]
     with _lock:
@@ -228,5 +228,5 @@ def _target(work: Lanes, width: int | None) -> Target:
     return Target(width, mixed=width > 1 and count > 1 and filled < 0.75)
 
 
-def _pointers(arrays: list[np.ndarray]) -> ctypes.Array[ctypes.c_void_p]:
+def pointers(arrays: list[np.ndarray]) -> ctypes.Array[ctypes.c_void_p]:
     return (ctypes.c_void_p * max(len(arrays), 1))(*(array.ctypes.data for array in arrays))

@@ -89,6 +89,13 @@ def digest(program: ClosedJaxpr) -> str:
     return _short(_hash(program))
 
 
+def with_numbers(program: ClosedJaxpr, arguments: PyTree) -> str:
+    """Of a program and of the numbers that some of its arguments have."""
+    found = _hash(program)
+    _add(found, map(_numbers, jax.tree.leaves(arguments)))
+    return _short(found)
+
+
 def _hash(program: ClosedJaxpr) -> Hash:
     found = hashlib.sha256(_ADDRESS.sub("", str(program)).encode())
     _add(found, map(_numbers, constants(program)))

@@ -186,7 +186,7 @@ def callbacks(lanes: Lanes) -> Iterator[None]:
     JAX calls Python on threads of its own, which know only the global setting, and rounds what it hands over to that.
     """
     method = jax.tree.map(lambda leaf: leaf[0], lanes.methods)
-    if not _calls_python(_lane.trace(*_arguments(lanes.instances.example, method)).jaxpr.jaxpr):
+    if not calls_python(_lane.trace(*_arguments(lanes.instances.example, method)).jaxpr.jaxpr):
         yield
         return
     here = jax.config.jax_enable_x64  # type: ignore[attr-defined]
@@ -199,6 +199,6 @@ def callbacks(lanes: Lanes) -> Iterator[None]:
         jax.config.update("jax_enable_x64", everywhere)
 
 
-def _calls_python(jaxpr: Jaxpr) -> bool:
+def calls_python(jaxpr: Jaxpr) -> bool:
     inner = (getattr(part, "jaxpr", part) for equation in jaxpr.eqns for part in jaxprs_in_params(equation.params))
-    return any(e.primitive.name.endswith("callback") for e in jaxpr.eqns) or any(map(_calls_python, inner))
+    return any(e.primitive.name.endswith("callback") for e in jaxpr.eqns) or any(map(calls_python, inner))

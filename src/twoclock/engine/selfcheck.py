@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from twoclock.core import Method, Problem, Scalar
+from twoclock.core import Method, Problem, PyTree, Scalar
 from twoclock.engine import keys
 from twoclock.engine.lanes import Lanes
 from twoclock.engine.step import Carry, lane_step
@@ -49,20 +49,25 @@ class Reference:
         """How a program differs from XLA beyond rounding; None if it does not."""
         expected = self.after(carry, lo)
         found = jax.tree.map(lambda leaf: np.asarray(leaf)[self.where], advance(carry, lo, lo + STEPS))
-        for a, b in zip(jax.tree.leaves(found), map(np.asarray, jax.tree.leaves(expected)), strict=True):
-            if a.dtype != b.dtype or a.shape != b.shape:
-                return f"it gives {a.dtype}{list(a.shape)} where XLA gives {b.dtype}{list(b.shape)}"
-            if b.dtype.kind != "f":
-                if not np.array_equal(a, b):
-                    return "its whole numbers differ from XLA's"
-            elif not np.array_equal(np.isfinite(a), np.isfinite(b)):
-                return "its numbers overflow where XLA's do not, or the reverse"
-            elif b.size:
-                size = np.max(np.abs(b), where=np.isfinite(b), initial=0.0)
-                worst = np.max(np.abs(a - b), where=np.isfinite(b), initial=0.0)
-                if worst > _ROUNDING.get(b.dtype.name, 1e-2) * max(size, 1.0):
-                    return f"it differs from XLA by {worst:.1e} after {STEPS} steps"
-        return None
+        return compare(found, expected)
+
+
+def compare(found: PyTree, expected: PyTree) -> str | None:
+    """How carries differ, a few steps from the same one on, beyond rounding; None if they do not."""
+    for a, b in zip(jax.tree.leaves(found), map(np.asarray, jax.tree.leaves(expected)), strict=True):
+        if a.dtype != b.dtype or a.shape != b.shape:
+            return f"it gives {a.dtype}{list(a.shape)} where XLA gives {b.dtype}{list(b.shape)}"
+        if b.dtype.kind != "f":
+            if not np.array_equal(a, b):
+                return "its whole numbers differ from XLA's"
+        elif not np.array_equal(np.isfinite(a), np.isfinite(b)):
+            return "its numbers overflow where XLA's do not, or the reverse"
+        elif b.size:
+            size = np.max(np.abs(b), where=np.isfinite(b), initial=0.0)
+            worst = np.max(np.abs(a - b), where=np.isfinite(b), initial=0.0)
+            if worst > _ROUNDING.get(b.dtype.name, 1e-2) * max(size, 1.0):
+                return f"it differs from XLA by {worst:.1e} after {STEPS} steps"
+    return None
 
 
 def _spread(count: int, most: int) -> list[int]:

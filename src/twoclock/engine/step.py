@@ -6,11 +6,21 @@ it hands back for a lane is what ``lane_step`` says, step after step.
 
 from __future__ import annotations
 
+from typing import Protocol, runtime_checkable
+
 import jax
 import jax.numpy as jnp
 
 from twoclock.core import Key, Method, Problem, PyTree, Scalar, pytree
 from twoclock.engine import keys
+
+
+@runtime_checkable
+class Operators(Protocol):
+    """What a step sees of a problem once the sample is there."""
+
+    def F(self, theta: PyTree, omega: PyTree, x: PyTree) -> PyTree: ...
+    def G(self, theta: PyTree, omega: PyTree, x: PyTree) -> PyTree: ...
 
 
 @pytree
@@ -55,14 +65,22 @@ def lane_noise(problem: Problem, stream: Key, k: Scalar) -> PyTree:
 
 def step_on(problem: Problem, method: Method, u: PyTree, carry: Carry, k: Scalar, bound: Scalar | None = None) -> Carry:
     """Step k on noise that is already drawn. A lane whose next state is not finite, or out of bounds, stays put."""
+    x, env = problem.draw(u, carry.state.theta, carry.env)
+    new = learn(problem, method, x, carry, k, bound)
+    return Carry(new.state, env, new.alive, new.last)
+
+
+def learn(
+    operators: Operators, method: Method, x: PyTree, carry: Carry, k: Scalar, bound: Scalar | None = None
+) -> Carry:
+    """Step k on a sample, wherever that comes from."""
     old = carry.state
-    x, env = problem.draw(u, old.theta, carry.env)
-    new = method.step(problem.F, problem.G, old, x, k)
+    new = method.step(operators.F, operators.G, old, x, k)
     alive = carry.alive & _within(new, jnp.inf)
     if bound is not None:
         alive = alive & _within((new.theta, new.omega), bound)
     state = jax.tree.map(lambda n, o: jnp.where(alive, n.astype(o.dtype), o), new, old)
-    return Carry(state, env, alive, jnp.where(alive, k + 1, carry.last))
+    return Carry(state, carry.env, alive, jnp.where(alive, k + 1, carry.last))
 
 
 def _within(tree: PyTree, bound: Scalar) -> jax.Array:

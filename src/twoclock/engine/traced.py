@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from functools import partial
 
 import jax
@@ -15,7 +15,7 @@ from twoclock.engine import keys
 from twoclock.engine.codegen.ir import Unsupported
 from twoclock.engine.codegen.program import Example, Source, Target, generate
 from twoclock.engine.lanes import Lanes
-from twoclock.engine.step import Carry, lane_start, lane_step
+from twoclock.engine.step import Carry, Operators, lane_start, lane_step, learn
 
 _known: dict[Hashable, Source | Unsupported] = {}
 _MOST_KNOWN = 256
@@ -24,11 +24,29 @@ _lock = threading.Lock()
 
 def source(work: Lanes, target: Target) -> Source:
     """The program; raises ``Unsupported`` where it cannot be generated."""
-    kind = _kind(work, target)
+    return _once(_kind(work, target), lambda: generate(_lane, _example(work), target))
+
+
+def live(operators: Operators, method: Method, carry: Carry, x: PyTree, bounded: bool, program: str) -> Source:
+    """The program of one lane that learns from samples it is handed; raises ``Unsupported`` where there is none.
+
+    Args:
+        carry, x: arrays, or shapes.
+        bounded: whether there is a bound on the iterates.
+        program: a digest of the step; functions may have changed since it was last generated.
+    """
+    leaves, structure = jax.tree.flatten((operators, method, carry, x))
+    shapes = tuple((leaf.shape, str(leaf.dtype)) for leaf in leaves)
+    kind = _hashable((program, structure, shapes, bounded, _x64()))
+    return _once(kind, lambda: generate(_live, _example_of(operators, method, carry, x, bounded), Target()))
+
+
+def _once(kind: Hashable, make: Callable[[], Source]) -> Source:
+    """What is made for a kind, remembered; None stands for a kind that cannot be remembered."""
     found = _known.get(kind) if kind is not None else None
     if found is None:
         try:
-            found = generate(_lane, _example(work), target)
+            found = make()
         except Unsupported as reason:
             found = reason
         except (KeyError, IndexError, AttributeError, AssertionError, NotImplementedError) as fault:
@@ -73,12 +91,21 @@ def _lane(problem: Problem, method: Method, carry: Carry, words: jax.Array, k: S
     return lane_step(problem, method, keys.stream_of(words), carry, k, bound)
 
 
+def _live(operators: Operators, method: Method, carry: Carry, x: PyTree, k: Scalar, bound: Scalar | None) -> Carry:
+    return learn(operators, method, x, carry, k, bound)
+
+
+def _example_of(operators: Operators, method: Method, carry: Carry, x: PyTree, bounded: bool) -> Example:
+    operators, method, carry, x = (jax.tree.map(_shape, tree) for tree in (operators, method, carry, x))
+    return Example(operators, method, carry, x, bounded=bounded)
+
+
 def _example(work: Lanes) -> Example:
     """What one lane sees, without computing any of it."""
     problem = _without_axis(work.instances.batched) if work.instances.per_seed else work.instances.batched
     problem, method = jax.tree.map(_shape, problem), _without_axis(work.methods)
     carry = jax.eval_shape(partial(lane_start), problem, method, jax.ShapeDtypeStruct((), np.uint32))
-    return Example(problem, method, carry, work.instances.per_seed, work.bound is not None)
+    return Example(problem, method, carry, per_seed=work.instances.per_seed, bounded=work.bound is not None)
 
 
 def _without_axis(tree: PyTree) -> PyTree:
@@ -97,8 +124,14 @@ def _kind(work: Lanes, target: Target) -> Hashable:
     shapes = tuple(
         (leaf.shape[1:] if per_seed or i >= count else leaf.shape, str(leaf.dtype)) for i, leaf in enumerate(leaves)
     )
-    x64 = jax.config.jax_enable_x64  # type: ignore[attr-defined]
-    kind = (structure, shapes, per_seed, work.bound is not None, target, x64)
+    return _hashable((structure, shapes, per_seed, work.bound is not None, target, _x64()))
+
+
+def _x64() -> bool:
+    return bool(jax.config.jax_enable_x64)  # type: ignore[attr-defined]
+
+
+def _hashable(kind: Hashable) -> Hashable:
     try:
         hash(kind)
     except TypeError:

@@ -3,7 +3,7 @@
 from twoclock.methods.averaged_tdc import averaged, averaged_tdc
 from twoclock.methods.block_scores import BlockScores
 from twoclock.methods.fast import Fast
-from twoclock.methods.known import ma_soba, sgda, soba, ttsa
+from twoclock.methods.known import ma_soba, running_means, sgda, soba, ttsa
 from twoclock.methods.lstd import Lstd
 from twoclock.methods.plug_in import PlugIn
 from twoclock.methods.polyak import Polyak
@@ -21,6 +21,7 @@ __all__ = [
     "averaged",
     "averaged_tdc",
     "ma_soba",
+    "running_means",
     "sgda",
     "soba",
     "ttsa",

@@ -55,3 +55,18 @@ def sgda(alpha: ScheduleLike, beta: ScheduleLike) -> Standard:
     Algorithm 2.
     """
     return Standard(alpha, beta)
+
+
+def running_means(forgetting: Given[float] = 0.0) -> Standard:
+    """ω the plain mean of what G shows, the start counting as one sample; θ moves all the way at every step.
+
+        θ ← θ − F(θ, ω, X),        ω ← ω − G(θ, ω, X)/(k+2)
+
+    For operators of the form F = θ − T(θ, ω) and G = ω − s(X), where ω is a statistic and T a step towards what it
+    tells: the clocks are swapped, θ is the fast one (``problems.lqr_model``).
+
+    Args:
+        forgetting: the least weight of the newest sample: with 0.01 it forgets all but the last hundred or so.
+    """
+    number("running_means(forgetting=…)", forgetting, 0, 1, below=True)
+    return Standard(1.0, Power(1.0, shift=2.0, floor=forgetting))

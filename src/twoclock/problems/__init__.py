@@ -12,6 +12,7 @@ from twoclock.problems.exact import exact
 from twoclock.problems.lqr.actor_critic import BlindCriticWarning, lqr_actor_critic
 from twoclock.problems.lqr.cases import boeing_747, double_integrator, paper_lqr
 from twoclock.problems.lqr.guard import Guard
+from twoclock.problems.lqr.model import ModelCritic, lqr_model
 from twoclock.problems.lqr.operators import ActorCritic
 from twoclock.problems.policy_evaluation.cases import (
     baird,
@@ -34,6 +35,7 @@ __all__ = [
     "BlindCriticWarning",
     "CurvatureWarning",
     "Guard",
+    "ModelCritic",
     "baird",
     "bilevel",
     "boeing_747",
@@ -46,6 +48,7 @@ __all__ = [
     "forest",
     "frozen_lake",
     "lqr_actor_critic",
+    "lqr_model",
     "minimax",
     "nonlinear_policy_evaluation",
     "paper_lqr",

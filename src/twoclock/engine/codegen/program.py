@@ -52,11 +52,16 @@ class Target:
     cuda: bool = False
 
 
+# A lane's random stream: two words.
+STREAM = jax.ShapeDtypeStruct((2,), np.uint32)
+
+
 @dataclass(frozen=True)
 class Example:
     """What one lane sees, as shapes and types; the trees of ``jax.ShapeDtypeStruct`` or arrays like them.
 
     Args:
+        source: what makes a step's sample: the lane's random stream, or the sample itself, handed over step by step.
         per_seed: whether each seed has a problem of its own.
         bounded: whether there is a bound on the iterates.
     """
@@ -64,6 +69,7 @@ class Example:
     problem: Any
     method: Any
     carry: Any
+    source: Any = STREAM
     per_seed: bool = False
     bounded: bool = False
 
@@ -82,7 +88,7 @@ def generate(lane: Callable[..., Any], example: Example, target: Target) -> Sour
     """The program of a lane; raises ``Unsupported`` with the reason where there is none.
 
     Args:
-        lane: ``lane(problem, method, carry, stream, k, bound) -> carry``, with the stream as two words of 32 bits.
+        lane: ``lane(problem, method, carry, source, k, bound) -> carry``, with a stream as two words of 32 bits.
     """
     traced = trace(lane, example)
     while True:
@@ -95,20 +101,20 @@ def generate(lane: Callable[..., Any], example: Example, target: Target) -> Sour
 
 
 def trace(lane: Callable[..., Any], example: Example) -> Any:
-    """The jaxpr of a lane, its arguments flat: problem, method, carry, stream, k and, if there is one, the bound."""
-    given = (example.problem, example.method, example.carry)
+    """The jaxpr of a lane, its arguments flat: problem, method, carry, source, k and, if there is one, the bound."""
+    given = (example.problem, example.method, example.carry, example.source)
     leaves, structure = jax.tree.flatten(given)
     real = jax.dtypes.canonicalize_dtype(np.float64)
 
     def flat(*values: Any) -> list[Any]:
-        *body, stream, k = values[:-1] if example.bounded else values
-        problem, method, carry = jax.tree.unflatten(structure, body)
-        return jax.tree.leaves(lane(problem, method, carry, stream, k, values[-1] if example.bounded else None))
+        *body, k = values[:-1] if example.bounded else values
+        problem, method, carry, source = jax.tree.unflatten(structure, body)
+        return jax.tree.leaves(lane(problem, method, carry, source, k, values[-1] if example.bounded else None))
 
-    stream, k = jax.ShapeDtypeStruct((2,), np.uint32), jax.ShapeDtypeStruct((), np.int32)
+    k = jax.ShapeDtypeStruct((), np.int32)
     bound = [jax.ShapeDtypeStruct((), real)] if example.bounded else []
     shapes = [jax.ShapeDtypeStruct(np.shape(leaf), leaf.dtype) for leaf in leaves]
-    return jax.make_jaxpr(flat)(*shapes, stream, k, *bound)
+    return jax.make_jaxpr(flat)(*shapes, k, *bound)
 
 
 class _TooWide(Exception):
@@ -132,7 +138,10 @@ class _Writer:
         self.constant_tables: list[Memory] = []
         self.before: list[str] = []  # C that makes ready what a group of lanes needs
         self.outside: list[str] = []  # C that stands before all groups
-        self.count = len(jax.tree.leaves((example.problem, example.method))) + example.bounded
+        self.each_step: list[str] = []  # C that stands at the beginning of a step
+        self.samples = [] if example.source is STREAM else jax.tree.leaves(example.source)
+        self.first_sample = len(jax.tree.leaves((example.problem, example.method))) + example.bounded
+        self.count = self.first_sample + len(self.samples)
         shaper = Shaper(self.build, small, self.constant)
         self.generator = Generator(self.build, shaper, target.width > 1)
 
@@ -142,11 +151,11 @@ class _Writer:
             *self._tables(self.example.problem, 0, "seed" if self.example.per_seed else "all"),
             *self._tables(self.example.method, len(jax.tree.leaves(self.example.problem)), "method"),
             *states,
-            self._stream(),
+            *([self._stream()] if self.example.source is STREAM else map(self._sample, range(len(self.samples)))),
             self.generator.shape.scalar(Var("k", "int32_t", False), np.dtype(np.int32)),
         ]
         if self.example.bounded:
-            given.append(self._table(self.count - 1, self.traced.jaxpr.invars[-1].aval, "all"))
+            given.append(self._table(self.first_sample - 1, self.traced.jaxpr.invars[-1].aval, "all"))
         made = self.generator.walk(self.traced.jaxpr, self.traced.consts, given)
         self._keep(states, made)
         printer = Printer(self.target.width, self.build.statements)
@@ -178,6 +187,16 @@ class _Writer:
         self.build.memories.append(memory)
         self.before.append(self._each_lane("stream", "uint32_t", 2, "streams", "seed"))
         return Strided(memory, (2,), (1,), 0, np.dtype(np.uint32))
+
+    def _sample(self, i: int) -> Strided:
+        """An array of the sample: the table has one for each step that is walked."""
+        leaf, number = self.samples[i], self.first_sample + i
+        shape, dtype = tuple(leaf.shape), np.dtype(leaf.dtype)
+        c, stored = c_type(dtype), STORED_TYPES[dtype.name]
+        size = math.prod(shape)
+        self.each_step.append(f"const {stored}*t{number}=(const {stored}*)tables[{number}]+(step-lo)*{size};")
+        memory = Memory(f"t{number}", c, max(size, 1), False, table=True, stored=stored)
+        return Strided(memory, shape, row_strides(shape), 0, dtype)
 
     def _tables(self, tree: Any, first: int, of: str) -> list[Strided]:
         return [self._table(first + i, leaf, of) for i, leaf in enumerate(jax.tree.leaves(tree))]
@@ -267,6 +286,7 @@ class _Writer:
             *self.before,
             *load,
             "for(int64_t step=lo;step<hi;step++){int32_t k=(int32_t)step;",
+            *self.each_step,
             printer.text(),
             "}",
             *store,

@@ -14,7 +14,7 @@ from twoclock.core import Given, InputError, Key, PyTree, Scalar, pytree
 from twoclock.inputs import flag, number
 from twoclock.inputs.arrays import Array, Number, matrix
 from twoclock.models.lqr import Lqr
-from twoclock.problems.lqr.guard import Bounds, Guard
+from twoclock.problems.lqr.guard import Bounds, Guard, Guarded
 from twoclock.problems.lqr.operators import ActorCritic, Critic, Gain, Sample, product, quadratic
 from twoclock.trees import difference, sqnorm
 
@@ -74,12 +74,10 @@ class LqrActorCritic:
         return sample, (after, watch)
 
     def F(self, theta: Gain, omega: Critic, x: Sample) -> Gain:
-        f = self.operators.F(theta, omega, x)
-        return f if self.bounds is None else self.bounds.F(f, theta, x)
+        return Guarded(self.operators, self.bounds).F(theta, omega, x)
 
     def G(self, theta: Gain, omega: Critic, x: Sample) -> Critic:
-        g = self.operators.G(theta, omega, x)
-        return g if self.bounds is None else self.bounds.G(g, omega, x)
+        return Guarded(self.operators, self.bounds).G(theta, omega, x)
 
     def report(self, env: Env) -> dict[str, Array]:
         """How often the guard has stepped in; nothing without one."""
@@ -160,11 +158,25 @@ def lqr_actor_critic(
     Reference: Zeng & Doan, Algorithm 2; Yang et al., *Provably global convergence of actor-critic: a case for linear
     quadratic regulator with ergodic cost*, 2019.
     """
+    kappa = number("kappa", kappa, 0, above=True)
+    problem = simulated(lqr, sigma, K0, kappa, expected_action, guard)
+    _check_exploration(lqr, np.asarray(problem.K0), number("sigma", sigma), kappa)
+    return problem
+
+
+def simulated(
+    lqr: Given[Lqr],
+    sigma: Given[float],
+    K0: Given[ArrayLike | None],
+    kappa: float,
+    expected_action: bool,
+    guard: Given[Guard | bool | None],
+) -> LqrActorCritic:
+    """The problem, whether or not its critic sees enough."""
     if not isinstance(lqr, Lqr):
         raise InputError(f"`lqr` must be a tc.models.Lqr, got {type(lqr).__name__}; build one with `Lqr(A, B, Q, R)`")
-    sigma, kappa = number("sigma", sigma, 0, 1e50), number("kappa", kappa, 0, above=True)
+    sigma = number("sigma", sigma, 0, 1e50)
     gain = _stabilising(lqr, K0)
-    _check_exploration(lqr, gain, sigma, kappa)
     root = None
     if not np.array_equal(lqr.noise, np.eye(len(lqr.noise))):
         values, vectors = np.linalg.eigh(lqr.noise)

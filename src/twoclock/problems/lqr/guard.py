@@ -9,7 +9,7 @@ from jaxtyping import Float
 from twoclock.core import Given, Scalar, pytree
 from twoclock.inputs import number
 from twoclock.inputs.arrays import Array, Number
-from twoclock.problems.lqr.operators import Critic, Gain, Sample
+from twoclock.problems.lqr.operators import ActorCritic, Critic, Gain, Sample
 
 __all__ = ["Guard"]
 
@@ -91,6 +91,22 @@ class Bounds:
 
     def _size(self, x: Float[Array, " n"]) -> Number:
         return jnp.max(jnp.abs(x) / self.rms)
+
+
+@pytree
+class Guarded:
+    """The operators of the actor-critic under a guard, if there is one. Their samples have been judged by it."""
+
+    operators: ActorCritic
+    bounds: Bounds | None
+
+    def F(self, theta: Gain, omega: Critic, x: Sample) -> Gain:
+        f = self.operators.F(theta, omega, x)
+        return f if self.bounds is None else self.bounds.F(f, theta, x)
+
+    def G(self, theta: Gain, omega: Critic, x: Sample) -> Critic:
+        g = self.operators.G(theta, omega, x)
+        return g if self.bounds is None else self.bounds.G(g, omega, x)
 
 
 @pytree

@@ -1,0 +1,5 @@
+"""Agents: ``act`` and ``observe`` around the library's own operators, for any simulator, robot or environment."""
+
+from twoclock.agents.regulator import Regulator
+
+__all__ = ["Regulator"]

@@ -1,0 +1,287 @@
+"""A regulator that learns its gain on the plant itself, from what it sees."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike
+
+from twoclock import inputs, record
+from twoclock.core import Given, InputError, Method, PyTree
+from twoclock.inference.running import RecentMean
+from twoclock.inputs.arrays import definite, matrix
+from twoclock.learner import Learner
+from twoclock.methods import Polyak, Standard, running_means, spelled
+from twoclock.problems.lqr.guard import Bounds, Guard, Guarded
+from twoclock.problems.lqr.model import GuardedModel, ModelCritic
+from twoclock.problems.lqr.operators import ActorCritic
+from twoclock.schedules import Power
+from twoclock.stats import Estimate
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Steps of the actor-critic in units in which states, actions and costs are near 1, as a guard makes them.
+_ACTOR, _CRITIC = (Power(first * 2000**0.6, p=0.6, shift=2000.0) for first in (5e-4, 1e-3))
+
+
+class Regulator:
+    """Learns to regulate x' = Ax + Bu + w at the cost xᵀQx + uᵀRu, with A and B unknown, while it acts.
+
+        u = agent.act(x)                    # u ~ N(−Kx, σ²I), with the K that it has learnt so far
+        agent.observe(x, u, x_next)
+
+    ``critic="model"``: least squares for [A B] and one step of the Riccati recursion a sample (`problems.ModelCritic`);
+    it is as good as solving the Riccati equation anew at each sample, and what to take where the plant is nearly
+    linear. ``critic="q"``: the paper's actor-critic, the next action integrated out (`problems.ActorCritic`); it has no
+    model of the plant, needs seven times as many samples on the paper's, and steps that suit the units.
+
+    Args:
+        Q: the cost of states, positive semidefinite, n×n.
+        R: the cost of actions, positive definite, m×m.
+        K0: the first gain, m×n, which should stabilise; zero by default.
+        sigma: the exploration σ. Without any nothing can be learnt of B.
+        critic: "model" or "q".
+        guard: a `problems.Guard`, or True for one with a log of 1,000 samples: the plant is first driven by K0 for so
+            long, and from then on K0 takes over wherever a state leaves what it saw there.
+        method: other steps than the critic's own.
+        forgetting: of the model critic, for a plant that drifts: 0.01 forgets all but the last hundred samples or so.
+        kappa: of the q critic, the weight of its J row.
+        seed: of the exploration.
+
+    >>> import numpy as np, twoclock as tc
+    >>> agent, rng = tc.agents.Regulator(Q=[[1.0]], R=[[1.0]]), np.random.default_rng(0)
+    >>> x = np.zeros(1)
+    >>> for _ in range(1000):
+    ...     u = agent.act(x)
+    ...     x_next = 0.9 * x + 0.5 * u + rng.normal(size=1)
+    ...     agent.observe(x, u, x_next)
+    ...     x = x_next
+    >>> bool(abs(agent.gain - tc.models.Lqr([[0.9]], [[0.5]], [[1.0]], [[1.0]]).gain) < 0.1)
+    True
+    """
+
+    def __init__(
+        self,
+        Q: Given[ArrayLike],
+        R: Given[ArrayLike],
+        K0: Given[ArrayLike | None] = None,
+        sigma: Given[float] = 1.0,
+        critic: Given[Literal["model", "q"]] = "model",
+        *,
+        guard: Given[Guard | bool] = False,
+        method: Given[Method | None] = None,
+        forgetting: Given[float] = 0.0,
+        kappa: Given[float] = 2.0,
+        seed: Given[int] = 0,
+    ) -> None:
+        self.Q, self.R = matrix("Q", Q), matrix("R", R)
+        for name, value, floor in (("Q", self.Q, -1e-12), ("R", self.R, 0.0)):
+            if value.shape[0] != value.shape[1]:
+                raise InputError(f"`{name}` must be square, got shape {value.shape}")
+            definite(name, value, floor)
+        n, m = len(self.Q), len(self.R)
+        self.K0 = np.zeros((m, n)) if K0 is None else matrix("K0", K0)
+        if self.K0.shape != (m, n):
+            raise InputError(f"`K0` must have a row an action and a column a state, {(m, n)}, got {self.K0.shape}")
+        self.sigma = inputs.number("sigma", sigma, 0, above=True, remedy="without exploration nothing is learnt of B")
+        self.critic = inputs.choice("critic", critic, ("model", "q"))
+        if method is None:
+            method = running_means(forgetting) if critic == "model" else Polyak(Standard(_ACTOR, _CRITIC), power=0.5)
+        elif forgetting:
+            raise InputError("`forgetting` is for the model critic's own method; with `method` put it into that one")
+        self.method = inputs.check_method(method)
+        self.kappa = inputs.number("kappa", kappa, 0, above=True)
+        self.guard = Guard(log=1000) if guard is True else None if guard is False or guard is None else guard
+        if self.guard is not None and not isinstance(self.guard, Guard):
+            raise InputError(f"`guard` must be a Guard, True or False, got {type(guard).__name__}; try `guard=True`")
+        self._rng = np.random.default_rng(inputs.seed_number("seed", seed))
+        self._log: list[np.ndarray] = []
+        self._costs = RecentMean()
+        self._watch: Any = None
+        self._bounds: Bounds | None = None
+        self._learner: Learner | None = None if self.guard else self._begin(None)
+
+    def act(self, x: Given[ArrayLike]) -> np.ndarray:
+        """The action in state x."""
+        state = self._vector("x", x, len(self.Q))
+        K = self._iterate()
+        if self._bounds is not None:
+            with jax.enable_x64(True):
+                held, self._watch = _supervise(self._bounds, K, state, self._watch)
+            K = np.asarray(held)
+        return self.sigma * self._rng.standard_normal(len(self.R)) - K @ state
+
+    def observe(self, x: Given[ArrayLike], u: Given[ArrayLike], x_next: Given[ArrayLike]) -> None:
+        """Learn from what an action u in state x led to."""
+        n, m = len(self.Q), len(self.R)
+        here, action, after = self._vector("x", x, n), self._vector("u", u, m), self._vector("x_next", x_next, n)
+        cost = float(here @ self.Q @ here + action @ self.R @ action)
+        z = np.concatenate([here, action])
+        if self._learner is None:
+            self._log.append(np.append(z, cost))
+            self._costs.add(cost)
+            if self.guard is not None and len(self._log) >= self.guard.log:
+                self._learner = self._begin(self._measured(self.guard))
+            return
+        K = self._iterate()
+        if self._bounds is not None and bool(self._watch["held"]):
+            K = self.K0
+        sample: dict[str, Any] = {"z": z, "next": np.concatenate([after, -K @ after]), "c": cost}
+        watch = self._watch
+        if self._bounds is not None:
+            with jax.enable_x64(True):
+                sample, watch = jax.tree.map(np.asarray, _judge(self._bounds, sample, watch))
+        self._learner.update(sample)
+        self._watch = watch
+        self._costs.add(cost)
+
+    @property
+    def gain(self) -> np.ndarray:
+        """The K of u = −Kx that it has learnt; K0 while a guard still takes its log."""
+        if self._learner is None:
+            return self.K0.copy()
+        theta = self._learner.theta
+        return np.asarray(theta["K"] if self.critic == "model" else theta)
+
+    def cost(self, level: Given[float] = 0.95) -> Estimate:
+        """The mean cost a step over the later half of the samples or more, exploration included, with its interval.
+
+        The interval is by random scaling, which holds for samples that depend on each other; NaN while they are few.
+        """
+        return self._costs.estimate(level)
+
+    @property
+    def steps(self) -> int:
+        """How many samples it has learnt from; those of a guard's log do not count."""
+        return 0 if self._learner is None else self._learner.steps
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the learner left the finite numbers; the gain then stays as it was before."""
+        return self._learner is not None and self._learner.diverged
+
+    @property
+    def interventions(self) -> dict[str, int]:
+        """What the guard has done: how often K0 took over, for how many steps, and samples learnt from in part."""
+        if self._bounds is None:
+            return {}
+        return {name: int(count) for name, count in self._bounds.report(self._watch).items()}
+
+    @property
+    def history(self) -> pd.DataFrame:
+        """``step`` and ``cost``, the mean cost as the critic has it, at ten marks a decade and now."""
+        if self._learner is None:
+            raise InputError(
+                f"there is no history yet: the guard's log has {len(self._log)} of {self._wanted()} samples"
+            )
+        return self._learner.history
+
+    def save(self, path: str | Path) -> Path:
+        """Write all of it to a folder, which changes from the last save to this one in an instant."""
+        method = spelled.spell(self.method)
+        about = {
+            "Q": self.Q.tolist(), "R": self.R.tolist(), "K0": self.K0.tolist(), "sigma": self.sigma,
+            "critic": self.critic, "kappa": self.kappa, "method": method, "rng": self._rng.bit_generator.state,
+            "guard": None if self.guard is None else vars(self.guard), "costs": self._costs.kept,
+        }  # fmt: skip
+        log = np.asarray(self._log).reshape(len(self._log), len(self.Q) + len(self.R) + 1)
+        trees: dict[str, PyTree] = {"log": log, "watch": jax.tree.map(np.asarray, self._watch)}
+        if self._learner is not None:
+            return self._learner._save(path, {"regulator": about}, **trees)
+        import pandas as pd
+
+        inputs.check_path("path", path)
+        return record.save(path, {"regulator": about}, pd.DataFrame({"seed": [], "step": []}), trees)
+
+    @classmethod
+    def load(cls, path: str | Path, method: Given[Method | None] = None) -> Regulator:
+        """The regulator that was saved, to go on from there; a method is needed where it held a function."""
+        inputs.check_path("path", path)
+        spec, history, trees = record.load(path)
+        if "regulator" not in spec:
+            raise InputError(f"`path` must be a folder that `Regulator.save` wrote, {path} is none")
+        about = spec["regulator"]
+        if method is None:
+            if about["method"] is None:
+                raise InputError("`method` must be given: it holds a function, which no record can; pass it as it was")
+            method = spelled.read(about["method"])
+        guard = False if about["guard"] is None else Guard(**about["guard"])
+        known = {name: about[name] for name in ("Q", "R", "K0", "sigma", "critic", "kappa")}
+        agent = cls(**known, guard=guard, method=method)
+        agent._rng.bit_generator.state = about["rng"]
+        agent._costs, agent._log = RecentMean(about["costs"]), list(trees["log"])
+        if "state" in trees:
+            if agent.guard is not None:
+                agent._learner = agent._begin(agent._measured(agent.guard))
+            agent._watch = trees["watch"]
+            cast("Learner", agent._learner)._restore(trees["state"], history, spec["learner"])
+        return agent
+
+    def __repr__(self) -> str:
+        how = "diverged" if self.diverged else f"cost {self.cost()}" if self._costs.count else "not begun"
+        return f"Regulator({self.critic}, {self.steps:,} samples, {how})"
+
+    def _begin(self, bounds: Bounds | None) -> Learner:
+        self._bounds = bounds
+        with jax.enable_x64(True):
+            self._watch = None if bounds is None else jax.tree.map(np.asarray, bounds.start())
+            if self.critic == "model":
+                model = ModelCritic(self.Q, self.R)
+                operators: GuardedModel | Guarded = GuardedModel(model, bounds)
+                theta, omega = jax.tree.map(np.asarray, model.start(self.K0))
+            else:
+                critic = ActorCritic(np.float64(self.kappa), np.float64(self.sigma), expected_action=True)
+                operators = Guarded(critic, bounds)
+                theta, omega = jax.tree.map(np.asarray, critic.start(self.K0))
+        return Learner(operators.F, operators.G, self.method, theta, omega, measure=self._told)
+
+    def _told(self, theta: PyTree, omega: PyTree) -> dict[str, jax.Array]:
+        if self.critic == "q":
+            return {"cost": omega["J"]}
+        ab = ModelCritic(self.Q, self.R).plant(omega)
+        d, B = ab.shape[1], ab[:, len(self.Q) :]
+        noise = omega["M"][d:, d:] - ab @ omega["M"][:d, d:]
+        explored = jnp.asarray(self.sigma**2, ab.dtype)
+        return {"cost": jnp.sum(theta["P"] * (noise + explored * B @ B.T)) + explored * jnp.trace(jnp.asarray(self.R))}
+
+    def _iterate(self) -> np.ndarray:
+        """The gain that acts, before any averaging."""
+        if self._learner is None:
+            return self.K0
+        theta = self._learner.state.theta
+        return np.asarray(theta["K"] if self.critic == "model" else theta)
+
+    def _measured(self, guard: Guard) -> Bounds:
+        log, n, m = np.asarray(self._log), len(self.Q), len(self.R)
+        return guard.measure(self.K0, log[:, :n], log[:, n : n + m], log[:, -1])
+
+    def _wanted(self) -> int:
+        return 0 if self.guard is None else int(self.guard.log)
+
+    def _vector(self, name: str, value: Given[ArrayLike], size: int) -> np.ndarray:
+        try:
+            new = np.asarray(value, np.float64)
+        except (TypeError, ValueError):
+            raise InputError(f"`{name}` must be a vector of {size} numbers, got {inputs.shown(value)}") from None
+        if new.shape != (size,):
+            raise InputError(f"`{name}` must have shape {(size,)}, got {new.shape}")
+        if not np.isfinite(new).all():
+            raise InputError(
+                f"`{name}` must be finite, got {inputs.shown(new.tolist())}; the plant has left all bounds"
+            )
+        return new
+
+
+@jax.jit
+def _supervise(bounds: Bounds, K: PyTree, x: PyTree, watch: PyTree) -> tuple[PyTree, PyTree]:
+    return bounds.supervise(K, x, watch)
+
+
+@jax.jit
+def _judge(bounds: Bounds, sample: PyTree, watch: PyTree) -> tuple[PyTree, PyTree]:
+    return bounds.judge(sample, watch)
