@@ -111,7 +111,7 @@ def test_the_page_says_first_what_was_found_then_what_to_use_then_the_details(re
 
 def test_a_second_run_computes_nothing_and_writes_the_same(reproduced, tiny, monkeypatch):
     before = {path: path.read_bytes() for path in reproduced.rglob("*.*") if path.is_file()}
-    monkeypatch.setattr("twoclock.study.frame.solve", None)
+    monkeypatch.setattr("twoclock.study.experiment.solve", None)
     assert cli.main(["reproduce", "tiny", "--quick", "--out", str(reproduced.parent)]) == 0
     assert {path: path.read_bytes() for path in before} == before
     assert cli.main(["report", str(reproduced)]) == 0
@@ -124,7 +124,7 @@ def test_records_of_another_patch_version_are_taken(reproduced, tiny, monkeypatc
         spec = digests.unseal(path.read_bytes())
         spec["versions"]["twoclock"] = "0.2.99"
         path.write_text(digests.seal(spec))
-    monkeypatch.setattr("twoclock.study.frame.solve", None)
+    monkeypatch.setattr("twoclock.study.experiment.solve", None)
     assert cli.main(["reproduce", "tiny", "--quick", "--out", str(reproduced.parent)]) == 0
     assert "twoclock 0.2.99" in (reproduced / "report.md").read_text()
 
