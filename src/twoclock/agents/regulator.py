@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 # Steps of the actor-critic in units in which states, actions and costs are near 1, as a guard makes them.
 _ACTOR, _CRITIC = (Power(first * 2000**0.6, p=0.6, shift=2000.0) for first in (5e-4, 1e-3))
 
+# A simulator that is seeded with the same number must not draw the same numbers: exploration that is the plant's own
+# noise makes a wrong model, without a word.
+_EXPLORATION = 0x74776F
+
 
 class Regulator:
     """Learns to regulate x' = Ax + Bu + w at the cost xᵀQx + uᵀRu, with A and B unknown, while it acts.
@@ -99,7 +103,7 @@ class Regulator:
         self.guard = Guard(log=1000) if guard is True else None if guard is False or guard is None else guard
         if self.guard is not None and not isinstance(self.guard, Guard):
             raise InputError(f"`guard` must be a Guard, True or False, got {type(guard).__name__}; try `guard=True`")
-        self._rng = np.random.default_rng(inputs.seed_number("seed", seed))
+        self._rng = np.random.default_rng([_EXPLORATION, inputs.seed_number("seed", seed)])
         self._log: list[np.ndarray] = []
         self._costs = RecentMean()
         self._watch: Any = None

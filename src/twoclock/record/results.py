@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_TRIES = 50  # of reading a folder that others write to at the same time
+
 
 def save(folder: str | Path, spec: dict[str, Any], history: pd.DataFrame, trees: dict[str, PyTree]) -> Path:
     """Write a result folder: ``spec.json``, ``history.parquet``, ``arrays.npz``. It appears whole or not at all."""
@@ -78,12 +80,25 @@ def _read(folder: str | Path, read: Callable[[Path], T]) -> T:
     with one_line(root, "read"):
         if not is_complete(root):
             raise InputError(f"`path` must be a folder that `result.save` wrote; {root!s:.200} has no spec.json")
-    try:
-        return read(root)
-    except Unsealed:
-        raise Unsealed(f"`path` {root}") from None
-    except Damaged as error:
-        why = str(error)
-    except Exception as error:  # its digests fit, so another program wrote it; the readers raise many kinds
-        why = first_line(error)
+    for _ in range(_TRIES):
+        found = _version(root)
+        try:
+            return read(root)
+        except Unsealed:
+            raise Unsealed(f"`path` {root}") from None
+        except Damaged as error:
+            why = str(error)
+        except Exception as error:  # its digests fit, so another program wrote it; the readers raise many kinds
+            why = first_line(error)
+        if _version(root) == found:
+            break
     raise InputError(f"`path` {root} is damaged: {why}; remove it and run it again")
+
+
+def _version(folder: Path) -> tuple[int, int] | None:
+    """Another one where a writer has put a new folder in the place of the old: files of both do not fit together."""
+    try:
+        found = folder.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
