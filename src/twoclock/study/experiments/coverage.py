@@ -122,11 +122,14 @@ def panel(ax: plot.Axes, records: Records) -> None:
     """Coverage of 95 % intervals against samples, a line for each of some runs."""
     rows = at_95(table(records))
     ax.axhspan(LOW, HIGH, color="0.9", zorder=0)
-    for i, (case, method) in enumerate(SHOWN):
-        run = of_run(rows, case, method)
-        if len(run):
-            ax.plot(run["step"], run["coverage"], color=plot.COLOURS[i], marker="o", label=run_name(case, method))
-    ax.set(xscale="log", xlabel="samples", ylabel="coverage of 95 % intervals")
+    there = list(dict.fromkeys(zip(rows["case"], rows["method"], strict=True)))
+    chosen = [pair for pair in SHOWN if pair in there] if len(there) > len(QUICK) else there
+    for i, (case, method) in enumerate(chosen):
+        run, colour = of_run(rows, case, method), plot.COLOURS[i]
+        ax.plot(run["step"], run["coverage"], color=colour, label=run_name(case, method))
+        for step, share, quiet in run[["step", "coverage", "quiet"]].itertuples(index=False):
+            ax.plot([step], [share], color=colour, marker="o", markerfacecolor=colour if quiet > 0.5 else "white")
+    ax.set(xscale="log", xlabel="samples (hollow: most carry a note)", ylabel="coverage of 95 % intervals")
     ax.legend(frameon=False, fontsize="xx-small")
 
 

@@ -98,6 +98,7 @@ def _panel(ax: plot.Axes, results: Mapping[str, Result]) -> None:
         ax.annotate(f"{share:.0%}", (error, i), (4, 0), textcoords="offset points", va="center", fontsize="small")
     ax.set_yticks(range(len(results)), list(results))
     ax.set_xscale("symlog", linthresh=1e-3)
+    ax.set_xlim(left=0)
     ax.invert_yaxis()
     ax.set(xlabel="root mean squared error")
 
