@@ -82,6 +82,15 @@ def right_values() -> dict[str, Any]:
         "result": result,
         "results": {"a": result, "b": result},
         "metric": "error",
+        "log": tc.logs.read(
+            {
+                "state": np.arange(40) % 3,
+                "action": np.arange(40) // 3 % 2,
+                "reward": np.ones(40),
+                "terminated": np.arange(40) % 10 == 9,
+            }
+        ),
+        "policy": np.full((3, 2), 0.5),
     }
 
 

@@ -32,8 +32,7 @@ Trace = Callable[[], ClosedJaxpr]
 
 
 _FROM_THE_KEY = (
-    "draw with `jax.random` from the key, carry what changes in `env`, "
-    "run a simulator in your own loop (see the README)"
+    "draw with `jax.random` from the key, carry what changes in `env`, hand a simulator's samples to `tc.Learner`"
 )
 
 

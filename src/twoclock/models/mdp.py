@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import ArrayLike
 
 from twoclock.core import Given, InputError, Scalar, pytree
-from twoclock.inputs import number
+from twoclock.inputs import number, shown
 from twoclock.inputs.arrays import as_array, law, laws
 from twoclock.models.soft import LEAST, SoftMdp
 
@@ -121,7 +121,9 @@ class Mdp:
             return np.full(self.states, 1 / self.states)
         if isinstance(start, (int, np.integer)) and not isinstance(start, bool):
             if not 0 <= start < self.states:
-                raise InputError(f"`start` must be a state from 0 to {self.states - 1} or a law over them, got {start}")
+                raise InputError(
+                    f"`start` must be a state from 0 to {self.states - 1} or a law over them, got {shown(start)}"
+                )
             return np.eye(self.states)[start]
         return law("start", start, self.states, "leave it out for the uniform law")
 
