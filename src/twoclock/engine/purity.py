@@ -26,6 +26,7 @@ from twoclock.engine.fingerprint import constants, digest
 from twoclock.engine.lanes import Lanes
 from twoclock.engine.rows import metrics_of
 from twoclock.engine.step import Carry, lane_start, lane_step
+from twoclock.inputs.tracing import in_words
 
 T = TypeVar("T")
 Trace = Callable[[], ClosedJaxpr]
@@ -34,33 +35,6 @@ Trace = Callable[[], ClosedJaxpr]
 _FROM_THE_KEY = (
     "draw with `jax.random` from the key, carry what changes in `env`, hand a simulator's samples to `tc.Learner`"
 )
-
-
-@contextmanager
-def in_words(name: str) -> Iterator[None]:
-    """What a user's function called ``name`` does wrong while it is traced, in one line."""
-    try:
-        yield
-    except InputError:
-        raise
-    except jax.errors.TracerBoolConversionError as error:
-        raise InputError(
-            f"`{name}` must not branch on a value that is only known in the run; write `jnp.where(condition, a, b)`, "
-            "or `jax.lax.cond`"
-        ) from error
-    except jax.errors.TracerArrayConversionError as error:
-        raise InputError(
-            f"`{name}` must compute with jax.numpy, it makes a NumPy array of a value that is only known in the run; "
-            "write `jnp.` for `np.`"
-        ) from error
-    except (jax.errors.ConcretizationTypeError, jax.errors.TracerIntegerConversionError) as error:
-        raise InputError(
-            f"`{name}` must not ask for the number in an array that is only known in the run (by float, int or range); "
-            "keep it an array"
-        ) from error
-    except Exception as error:
-        why = " ".join(str(error).split("\n")[0].split())
-        raise InputError(f"`{name}` fails when it is traced, with {type(error).__name__}: {why:.200}") from error
 
 
 def shape_of(name: str, function: Callable[..., Any], *args: PyTree) -> PyTree:

@@ -11,6 +11,7 @@ from twoclock.inputs.runs import (
     check_steps,
     log_marks,
 )
+from twoclock.inputs.tracing import in_words, shape_from
 from twoclock.inputs.values import (
     as_numpy,
     check_key,
@@ -24,7 +25,6 @@ from twoclock.inputs.values import (
     number,
     pick,
     seed_number,
-    shape_from,
     shown,
     start_of,
     whole,
@@ -47,6 +47,7 @@ __all__ = [
     "choice",
     "flag",
     "function",
+    "in_words",
     "is_positive",
     "log_marks",
     "number",

@@ -196,17 +196,6 @@ def _leaves(name: str, tree: Any) -> list[tuple[Any, Any]]:
         ) from None
 
 
-def shape_from(name: str, f: Callable[..., Any], *args: Any) -> Any:
-    """The shapes that a user's function gives for these arguments; what it raises is told in a line."""
-    try:
-        return jax.eval_shape(f, *args)
-    except InputError:
-        raise
-    except Exception as error:
-        why = " ".join(str(error).split("\n")[0].split())
-        raise InputError(f"`{name}` fails when it is traced, with {type(error).__name__}: {why:.200}") from error
-
-
 def as_numpy(name: str, tree: Any) -> Any:
     """The leaves of a tree as NumPy arrays."""
     _leaves(name, tree)

@@ -18,23 +18,16 @@ from twoclock.inference.block_sums import BlockSums
 from twoclock.inference.blocks import tell
 from twoclock.inputs import check_method
 from twoclock.methods import tracking
+from twoclock.methods.around import Around, reported
 from twoclock.methods.lstd import Lstd
 
 Vector = Float[Array, " n"]
 
 
 @pytree
-class BlockScoresState(Generic[S]):
+class BlockScoresState(Around[S]):
     inner: S
     sums: BlockSums
-
-    @property
-    def theta(self) -> PyTree:
-        return self.inner.theta
-
-    @property
-    def omega(self) -> PyTree:
-        return self.inner.omega
 
 
 @pytree
@@ -93,8 +86,7 @@ class BlockScores(Generic[S]):
         return self.method.estimate(state.inner)
 
     def report(self, state: BlockScoresState[S]) -> dict[str, Scalar]:
-        report = getattr(self.method, "report", None)
-        return report(state.inner) if report else {}
+        return reported(self.method, state.inner)
 
     def track(self, state: BlockScoresState[S]) -> dict[str, PyTree]:
         track = getattr(self.method, "track", None)

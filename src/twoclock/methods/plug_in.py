@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from twoclock import trees
 from twoclock.core import Given, InputError, Method, Operator, PyTree, S, Scalar, pytree
 from twoclock.inputs import check_method
+from twoclock.methods.around import Around, reported
 from twoclock.methods.fast import Fast
 from twoclock.trees import Sum, blend
 
@@ -29,17 +30,9 @@ class Model(Protocol):
 
 
 @pytree
-class PlugInState(Generic[S]):
+class PlugInState(Around[S]):
     inner: S
     mean: Sum | None
-
-    @property
-    def theta(self) -> PyTree:
-        return self.inner.theta
-
-    @property
-    def omega(self) -> PyTree:
-        return self.inner.omega
 
 
 @pytree
@@ -90,5 +83,4 @@ class PlugIn(Generic[S]):
         return self.model.solve(state.mean.value)
 
     def report(self, state: PlugInState[S]) -> dict[str, Scalar]:
-        report = getattr(self.method, "report", None)
-        return report(state.inner) if report else {}
+        return reported(self.method, state.inner)

@@ -14,6 +14,7 @@ from twoclock.core import Given, Method, Operator, PyTree, S, Scalar, pytree, st
 from twoclock.inference.random_scaling import Path, begin
 from twoclock.inputs import check_method, check_number
 from twoclock.methods import tracking
+from twoclock.methods.around import Around, reported
 from twoclock.methods.fast import Fast
 from twoclock.methods.tracking import Outputs
 from twoclock.trees import Sum, add, blend
@@ -22,20 +23,12 @@ _POWER = 0.5
 
 
 @pytree
-class PolyakState(Generic[S]):
+class PolyakState(Around[S]):
     inner: S
     mean_theta: Sum
     mean_omega: Sum
     weights: Sum
     path: Path | None
-
-    @property
-    def theta(self) -> PyTree:
-        return self.inner.theta
-
-    @property
-    def omega(self) -> PyTree:
-        return self.inner.omega
 
 
 @pytree
@@ -128,8 +121,7 @@ class Polyak(Generic[S]):
         return state.mean_theta.value, state.mean_omega.value
 
     def report(self, state: PolyakState[S]) -> dict[str, Scalar]:
-        report = getattr(self.method, "report", None)
-        return report(state.inner) if report else {}
+        return reported(self.method, state.inner)
 
     def track(self, state: PolyakState[S]) -> dict[str, PyTree]:
         if state.path is None:

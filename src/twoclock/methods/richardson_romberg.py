@@ -12,6 +12,7 @@ from twoclock.core import Floats, Given, Method, Operator, PyTree, S, Scalar, py
 from twoclock.inference.random_scaling import Path, begin
 from twoclock.inputs import check_method
 from twoclock.methods import tracking
+from twoclock.methods.around import reported
 from twoclock.methods.clocks import scaled
 from twoclock.methods.polyak import Polyak, PolyakState
 from twoclock.methods.standard import Standard
@@ -90,8 +91,7 @@ class RichardsonRomberg(Generic[S]):
         return _extrapolated(state.single, state.double)
 
     def report(self, state: RichardsonRombergState[S]) -> dict[str, Scalar]:
-        report = getattr(self.method, "report", None)
-        return report(state.single.inner) if report else {}
+        return reported(self.method, state.single.inner)
 
     def track(self, state: RichardsonRombergState[S]) -> dict[str, PyTree]:
         if state.path is None:

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from twoclock.core import Floats, Given, InputError, Method, PyTree, Scalar
 from twoclock.inference.random_scaling import Path, advance, effective, scale
-from twoclock.inputs import check_number, function, shown
+from twoclock.inputs import check_number, function, in_words, shown
 from twoclock.methods.clocks import exponents
 from twoclock.trees import as_floats
 
@@ -48,14 +48,8 @@ def outputs(intervals: Intervals, theta: Floats, omega: Floats) -> Outputs:
 
 
 def _called(f: Callable[[PyTree, PyTree], PyTree], theta: Floats, omega: Floats) -> PyTree:
-    try:
+    with in_words("intervals"):
         return f(theta, omega)
-    except Exception as error:  # a fault in a user's function can be of any kind
-        why = " ".join(str(error).split("\n")[0].split())
-        raise InputError(
-            f"`intervals` must be a function of (theta, omega) that JAX can trace, it fails with "
-            f"{type(error).__name__}: {why:.150}"
-        ) from error
 
 
 def follow(path: Path | None, before: Callable[[], Outputs], now: Callable[[], Outputs], n: Scalar) -> Path | None:

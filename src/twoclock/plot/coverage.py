@@ -54,6 +54,11 @@ def coverage(frame: Given[pd.DataFrame], title: str | None = None) -> Figure:
             )  # fmt: skip
             ax.axhline(level, color=colour, linestyle="--", linewidth=0.9, alpha=0.8, zorder=1)
         ax.set(xscale="log", xlabel="samples", ylabel="share of intervals that cover", title=plain(label))
+        # The points stand beside their step, so that only steps are written on the axis.
+        steps = sorted(of_label["step"].unique())
+        ax.set_xticks(steps, [f"{step:,}" for step in steps])
+        ax.set_xticks([], minor=True)
+        ax.set_xlim(steps[0] / 1.5, steps[-1] * 1.5)
         bottom = min(frame["coverage"].min(), frame["level"].min())
         ax.set_ylim(max(0.0, bottom - 0.08), 1.01)
     axes[0, 0].legend(frameon=False, fontsize="small", title="nominal", title_fontsize="small", loc="lower right")

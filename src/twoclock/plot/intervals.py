@@ -92,4 +92,4 @@ def _draw(ax: Axes, path: pd.DataFrame, name: str, band: str) -> None:
         ax.set_ylim(bottom - margin, top + margin)
     ax.set(xlabel="steps k (one sample each)", ylabel=plain(name))
     if note:
-        ax.set_title(textwrap.fill(f"not to be trusted: {note}", 60), fontsize="x-small", color=COLOURS[1], loc="left")
+        ax.set_title(textwrap.fill(f"not to be trusted: {note}", 50), fontsize="x-small", color=COLOURS[1], loc="left")

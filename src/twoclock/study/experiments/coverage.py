@@ -58,13 +58,19 @@ def cases(quick: bool) -> dict[str, Case]:
 
 def draw(records: Records) -> dict[str, plot.Figure]:
     found = table(records)
-    shown = [of_run(found, case, method).assign(label=run_name(case, method)) for case, method in SHOWN]
-    levels = pd.concat([rows for rows in shown if len(rows)])
+    shown = [of_run(found, *run).assign(label=run_name(*run)) for run in _shown(found)]
+    levels = pd.concat(shown)
     return {
         "coverage": _dots(found),
         "coverage-levels": plot.coverage(levels[levels["step"].isin(settings.MARKED)]),
         "coverage-lengths": _lengths(found),
     }
+
+
+def _shown(found: pd.DataFrame) -> list[tuple[str, str]]:
+    """The runs that are drawn by themselves: some of them, or all where there are few."""
+    there = list(dict.fromkeys(zip(found["case"], found["method"], strict=True)))
+    return [run for run in SHOWN if run in there] if len(there) > len(QUICK) else there
 
 
 def _dots(found: pd.DataFrame) -> plot.Figure:
@@ -122,9 +128,7 @@ def panel(ax: plot.Axes, records: Records) -> None:
     """Coverage of 95 % intervals against samples, a line for each of some runs."""
     rows = at_95(table(records))
     ax.axhspan(LOW, HIGH, color="0.9", zorder=0)
-    there = list(dict.fromkeys(zip(rows["case"], rows["method"], strict=True)))
-    chosen = [pair for pair in SHOWN if pair in there] if len(there) > len(QUICK) else there
-    for i, (case, method) in enumerate(chosen):
+    for i, (case, method) in enumerate(_shown(rows)):
         run, colour = of_run(rows, case, method), plot.COLOURS[i]
         ax.plot(run["step"], run["coverage"], color=colour, label=run_name(case, method))
         for step, share, quiet in run[["step", "coverage", "quiet"]].itertuples(index=False):
