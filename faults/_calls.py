@@ -97,7 +97,7 @@ def right_values() -> dict[str, Any]:
 def callables() -> dict[str, Callable[..., Any]]:
     """Every public function and class, and the methods of what they hand back, by name."""
     found = {name: getattr(tc, name) for name in tc.__all__ if name not in _CONTAINERS}
-    for part in ("methods", "models", "problems", "samplers", "theory"):
+    for part in ("agents", "methods", "models", "problems", "samplers", "theory"):
         module = found.pop(part)
         names = getattr(module, "__all__", [name for name in dir(module) if not name.startswith("_")])
         found.update({f"{part}.{name}": getattr(module, name) for name in names if name not in _CONTAINERS})
@@ -108,9 +108,24 @@ def callables() -> dict[str, Callable[..., Any]]:
     for name in ("summary", "plot", "save"):
         found[f"Result.{name}"] = getattr(result, name)
     found["Result.interval"] = tc.solve(tc.problems.quadratic(dim=2), tc.Polyak(intervals=True), 50, 2).interval
+    learner, regulator = _live()
+    for name in ("update", "update_many", "interval", "save", "load"):
+        found[f"Learner.{name}"] = getattr(learner, name)
+    for name in ("act", "observe", "cost", "save", "load"):
+        found[f"Regulator.{name}"] = getattr(regulator, name)
     for name in ("final", "best", "result", "plot_best", "plot_sensitivity", "plot_map", "load"):
         found[f"Sweep.{name}"] = getattr(swept, name)
     return {name: f for name, f in found.items() if callable(f) and name not in _INSIDE and not _is_warning(f)}
+
+
+def _live() -> tuple[tc.Learner, tc.agents.Regulator]:
+    """A learner and a regulator that know already what their samples look like."""
+    learner = tc.Learner(lambda t, w, x: t - w, lambda t, w, x: w - x, tc.Fast(), 0.0, 0.0, intervals=True)
+    learner.update_many(np.linspace(0.0, 1.0, 20))
+    regulator = tc.agents.Regulator(np.eye(2), np.eye(1))
+    for x in np.random.default_rng(0).normal(size=(20, 2)):
+        regulator.observe(x, regulator.act(x), 0.5 * x)
+    return learner, regulator
 
 
 def _is_warning(thing: Any) -> bool:
@@ -132,6 +147,24 @@ def arguments(name: str, function: Callable[..., Any], known: dict[str, Any]) ->
         "Sweep.load": {"folder": "/nowhere"},
         "Result.save": {"path": "saved"},
         "Result.interval": {"level": 0.95, "how": "random-scaling", "step": None},
+        "Learner": {
+            "F": lambda t, w, x: t - w,
+            "G": lambda t, w, x: w - x,
+            "method": tc.Fast(),
+            "theta": 0.0,
+            "omega": 0.0,
+            "intervals": True,
+            "measure": None,
+            "precision": "float64",
+            "bound": None,
+            "engine": "auto",
+            "example": 0.5,
+        },
+        "Learner.update": {"x": 0.5},
+        "Learner.update_many": {"xs": np.zeros(3)},
+        "Learner.save": {"path": "learnt"},
+        "Regulator.observe": {"x": np.zeros(2), "u": np.zeros(1), "x_next": np.zeros(2)},
+        "Regulator.save": {"path": "regulated"},
         "models.from_gymnasium": {"env": "FrozenLake-v1"},
         "samplers.Separate": {"inner": jax.random.normal, "outer": jax.random.normal},
         "problems.exact": {"problem": tc.problems.baird()},

@@ -85,9 +85,9 @@ class Learner:
         example: PyTree = None,
     ) -> None:
         inputs.check_numbers(precision, bound)
-        if engine == "cuda":
-            raise InputError("`engine` of a learner must be 'auto', 'c' or 'xla': single samples are no work for a GPU")
         asked = choice.resolve(engine)
+        if asked == engine == "cuda":
+            raise InputError("`engine` of a learner must be 'auto', 'c' or 'xla': single samples are no work for a GPU")
         asked = "auto" if asked == "cuda" else asked  # what the environment says is meant for runs
         refuse_fork()
         with jax.enable_x64(precision == "float64"):

@@ -270,7 +270,7 @@ class Regulator:
     def _vector(self, name: str, value: Given[ArrayLike], size: int) -> np.ndarray:
         try:
             new = np.asarray(value, np.float64)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise InputError(f"`{name}` must be a vector of {size} numbers, got {inputs.shown(value)}") from None
         if new.shape != (size,):
             raise InputError(f"`{name}` must have shape {(size,)}, got {new.shape}")

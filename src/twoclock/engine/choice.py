@@ -72,7 +72,7 @@ def choose(asked: str | Engine, work: Lanes, steps: int, block: int | None = Non
 def resolve(asked: object) -> str:
     """The engine that a name stands for, the one of the environment where that is "auto"."""
     names = {name: name for name in NAMES}
-    name = inputs.pick(names, str(asked), "engine")
+    name = inputs.pick(names, asked, "engine")
     return inputs.pick(names, os.environ.get(VARIABLE) or "auto", VARIABLE) if name == "auto" else name
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from twoclock.core import InputError, PyTree
-from twoclock.inputs import shown
+from twoclock.inputs import flattened, shown
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +25,7 @@ class Layout:
     @classmethod
     def of(cls, x: PyTree) -> Layout:
         """Of an example, or of the shapes of one."""
-        found, structure = jax.tree_util.tree_flatten_with_path(x)
+        found, structure = flattened("x", x)
         names = tuple("x" + jax.tree_util.keystr(path) for path, _ in found)
         dtypes = tuple(_dtype(name, leaf) for name, (_, leaf) in zip(names, found, strict=True))
         return cls(structure, names, tuple(np.shape(leaf) for _, leaf in found), dtypes)
@@ -47,7 +48,7 @@ class Layout:
 
     def put(self, x: PyTree, places: list[np.ndarray]) -> None:
         """Copy a sample into arrays of its shapes."""
-        leaves, structure = jax.tree.flatten(x)
+        leaves, structure = _flat("x", x)
         if structure != self.structure:
             raise InputError(f"`x` must have the structure of the first sample, {self.structure}, got {structure}")
         for i, leaf in enumerate(leaves):
@@ -56,7 +57,7 @@ class Layout:
                 raise InputError(f"`{self.names[i]}` must have shape {place.shape}, as first, got {np.shape(leaf)}")
             try:
                 np.copyto(place, leaf, casting="same_kind")
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, OverflowError):
                 raise self._other_type(i, leaf) from None
 
     def batch(self, x: PyTree) -> list[np.ndarray]:
@@ -67,7 +68,7 @@ class Layout:
 
     def many(self, xs: PyTree) -> tuple[int, list[np.ndarray]]:
         """How many samples a batch has, and its arrays in one piece each, copied only where need be."""
-        leaves, structure = jax.tree.flatten(xs)
+        leaves, structure = _flat("xs", xs)
         if structure != self.structure and isinstance(xs, list):
             together = self.buffers(len(xs))
             for i, x in enumerate(xs):
@@ -105,6 +106,15 @@ class Layout:
             f"`{self.names[i]}` must be {self.dtypes[i]}, as in the first sample, got {kind}; write 0.0 for 0 in the "
             "first where floats are meant"
         )
+
+
+def _flat(name: str, x: PyTree) -> tuple[list[Any], jax.tree_util.PyTreeDef]:
+    """The leaves and the structure, at the speed of a live loop; what JAX cannot take apart gets the slower words."""
+    try:
+        return jax.tree.flatten(x)
+    except Exception:
+        flattened(name, x)
+        raise
 
 
 def _dtype(name: str, leaf: object) -> np.dtype:

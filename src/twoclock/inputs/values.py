@@ -18,6 +18,7 @@ from twoclock.core import InputError
 from twoclock.inputs import memory
 
 T = TypeVar("T")
+_DEEPEST = 100  # JAX gives up on deeper trees with an error that names no argument
 
 
 def shown(value: Any) -> str:
@@ -186,28 +187,35 @@ def function(name: str, value: Any, *arguments: str) -> None:
         raise InputError(f"`{name}` must be a function of ({', '.join(arguments)}), got one of ({given:.60})") from None
 
 
-def _leaves(name: str, tree: Any) -> list[tuple[Any, Any]]:
-    """The leaves of a tree with their paths, if JAX can take it apart."""
+def flattened(name: str, tree: Any) -> tuple[list[tuple[Any, Any]], jax.tree_util.PyTreeDef]:
+    """The leaves of a tree with their paths, and its structure, if JAX can take it apart."""
     try:
-        return jax.tree_util.tree_leaves_with_path(tree)
+        leaves, structure = jax.tree_util.tree_flatten_with_path(tree)
     except (ValueError, TypeError, RecursionError, SystemError):
+        leaves, structure = [], None
+    if structure is None or any(len(path) > _DEEPEST for path, _ in leaves):
         raise InputError(
             f"`{name}` must be an array or a dict, list or tuple of them, not too deep and with keys of one kind"
-        ) from None
+        )
+    return leaves, structure
 
 
 def as_numpy(name: str, tree: Any) -> Any:
     """The leaves of a tree as NumPy arrays."""
-    _leaves(name, tree)
+    flattened(name, tree)
     return jax.tree.map(np.asarray, tree)
 
 
 def start_of(name: str, tree: Any, *, may_be_empty: bool = False) -> None:
     """Complain unless the start of a variable is a pytree of numbers."""
-    leaves = _leaves(name, tree)
+    leaves, _ = flattened(name, tree)
     if not leaves and not may_be_empty:
         raise InputError(f"`{name}` must hold at least one number, got {shown(tree)}; try np.zeros(1)")
     for path, leaf in leaves:
+        where, hint = name + jax.tree_util.keystr(path), "call it first" if callable(leaf) else "write 0.0 or so"
+        if getattr(getattr(leaf, "dtype", None), "kind", "f") in "OSUmM":
+            raise InputError(f"`{where}` must be an array of numbers, got one of {leaf.dtype}; {hint}")
         if not (hasattr(leaf, "dtype") or isinstance(leaf, numbers.Real)) or isinstance(leaf, bool):
-            where, hint = name + jax.tree_util.keystr(path), "call it first" if callable(leaf) else "write 0.0 or so"
             raise InputError(f"`{where}` must be a number or an array, got {type(leaf).__name__}; {hint}")
+        if isinstance(leaf, int) and abs(leaf) >= 10**308:
+            raise InputError(f"`{where}` must be a number that a float can hold, got {shown(leaf)}")

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from twoclock.core import Given, Key, Operator, PyTree, Scalar, pytree, static
-from twoclock.inputs import function, start_of
+from twoclock.inputs import flattened, function, start_of
 from twoclock.problems.modules import is_module, joining, numbers
 
 __all__ = ["custom"]
@@ -85,6 +85,7 @@ def custom(
         function("custom(draw=…)", draw, "u", "theta", "env")
     if measure is not None:
         function("custom(measure=…)", measure, "theta", "omega")
+    flattened("theta", theta), flattened("omega", omega)
     if is_module(theta) or is_module(omega):
         return _of_modules(F, G, noise, theta, omega, draw, env, measure)
     start_of("theta", theta)
