@@ -7,7 +7,7 @@ import pytest
 import scipy.special
 
 from twoclock.engine import compiler
-from twoclock.engine.codegen.program import head
+from twoclock.engine.codegen.frame import head
 
 ULP = np.finfo(float).eps
 EDGES = np.array(

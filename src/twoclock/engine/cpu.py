@@ -24,8 +24,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from twoclock.engine import cache, compiler, lanes, rows, traced
+from twoclock.engine.codegen.frame import Source, Target
 from twoclock.engine.codegen.ir import Unsupported
-from twoclock.engine.codegen.program import Source, Target
 from twoclock.engine.compiler import Compiler, CompilerError
 from twoclock.engine.contract import EngineError
 from twoclock.engine.lanes import Lanes
@@ -70,7 +70,7 @@ class Walk:
         self.where = slice(0, work.count), slice(0, len(work.seeds))
         self.work, self.source, self.build = work, source, build
         self.stride = max(FIRST_STRIDE // (work.count * len(work.seeds)), 16)
-        self.tables = [np.ascontiguousarray(table) for table in traced.tables(work, source)]
+        self.tables = [np.ascontiguousarray(table) for table in (*traced.tables(work), *source.constants)]
         self.streams = np.ascontiguousarray(traced.streams(work))
         width, (count, seeds) = source.target.width, work.shape
         self.groups = count * -(-seeds // width) if not source.target.mixed else -(-count * seeds // width)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass, replace
 from functools import partial
 
 import jax
@@ -12,10 +13,11 @@ import numpy as np
 
 from twoclock.core import Method, Problem, PyTree, Scalar
 from twoclock.engine import keys
+from twoclock.engine.codegen.frame import STREAM, Example, Source, Target
 from twoclock.engine.codegen.ir import Unsupported
-from twoclock.engine.codegen.program import Example, Source, Target, generate
+from twoclock.engine.codegen.program import generate
 from twoclock.engine.lanes import Lanes
-from twoclock.engine.step import Carry, Operators, lane_start, lane_step, learn
+from twoclock.engine.step import Carry, Operators, lane_noise, lane_start, lane_step, learn, step_on
 
 _known: dict[Hashable, Source | Unsupported] = {}
 _MOST_KNOWN = 256
@@ -25,6 +27,34 @@ _lock = threading.Lock()
 def source(work: Lanes, target: Target) -> Source:
     """The program; raises ``Unsupported`` where it cannot be generated."""
     return _once(_kind(work, target), lambda: generate(_lane, _example(work), target))
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """A program in two: the first draws the noise of many steps at once, the second walks on it.
+
+    Attributes:
+        noise, steps: the two.
+        drawn: the shapes of one step's noise.
+    """
+
+    noise: Source
+    steps: Source
+    drawn: tuple[jax.ShapeDtypeStruct, ...]
+
+
+def ahead(work: Lanes) -> Ahead:
+    """The program in two, for a GPU; raises ``Unsupported`` where it cannot be, or where no noise is drawn."""
+    kind, example = _kind(work, Target(cuda=True)), _example(work)
+    u = jax.eval_shape(_noise, example.problem, (), None, STREAM, jax.ShapeDtypeStruct((), np.int32), None)
+    drawn = tuple(jax.tree.leaves(u))
+    if any(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) for leaf in drawn) or not any(leaf.size for leaf in drawn):
+        raise Unsupported("there are no numbers to draw ahead")
+    alone = replace(example, method=(), carry=u, bounded=False)
+    one, two = (None, None) if kind is None else ((kind, "noise"), (kind, "steps"))
+    noise = _once(one, lambda: generate(_noise, alone, Target(cuda=True, scattered=True)))
+    steps = _once(two, lambda: generate(_on_noise, replace(example, source=u), Target(cuda=True)))
+    return Ahead(noise, steps, drawn)
 
 
 def live(operators: Operators, method: Method, carry: Carry, x: PyTree, bounded: bool, program: str) -> Source:
@@ -73,10 +103,10 @@ def forget() -> None:
         _known.clear()
 
 
-def tables(work: Lanes, source: Source) -> list[np.ndarray | jax.Array]:
-    """The arrays that the program reads, in its order."""
+def tables(work: Lanes) -> list[np.ndarray | jax.Array]:
+    """The arrays that the program reads, in its order, before its constants."""
     bound = [] if work.bound is None else [np.asarray(work.bound, jnp.result_type(float))]
-    return [*jax.tree.leaves(work.instances.batched), *jax.tree.leaves(work.methods), *bound, *source.constants]
+    return [*jax.tree.leaves(work.instances.batched), *jax.tree.leaves(work.methods), *bound]
 
 
 def streams(work: Lanes) -> jax.Array:
@@ -89,6 +119,14 @@ _streams = jax.jit(keys.stream_words)
 
 def _lane(problem: Problem, method: Method, carry: Carry, words: jax.Array, k: Scalar, bound: Scalar | None) -> Carry:
     return lane_step(problem, method, keys.stream_of(words), carry, k, bound)
+
+
+def _noise(problem: Problem, method: PyTree, carry: PyTree, words: jax.Array, k: Scalar, bound: None) -> PyTree:
+    return lane_noise(problem, keys.stream_of(words), k)
+
+
+def _on_noise(problem: Problem, method: Method, carry: Carry, u: PyTree, k: Scalar, bound: Scalar | None) -> Carry:
+    return step_on(problem, method, u, carry, k, bound)
 
 
 def _live(operators: Operators, method: Method, carry: Carry, x: PyTree, k: Scalar, bound: Scalar | None) -> Carry:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cache
-from importlib import resources
+from dataclasses import replace
 from typing import Any
 
 import jax
 import numpy as np
 
+from twoclock.engine.codegen.frame import STREAM, Example, Parts, Source, Target, each_lane, text
 from twoclock.engine.codegen.generate import Generator, Value
 from twoclock.engine.codegen.ir import (
     STORED_TYPES,
@@ -37,53 +36,6 @@ _STACK = 256 * 1024
 _AT_HAND = 64
 
 
-@dataclass(frozen=True)
-class Target:
-    """What the text is for.
-
-    Args:
-        width: lanes side by side; on a GPU one.
-        mixed: whether lanes side by side may belong to different methods.
-        cuda: whether it is for a GPU.
-    """
-
-    width: int = 1
-    mixed: bool = False
-    cuda: bool = False
-
-
-# A lane's random stream: two words.
-STREAM = jax.ShapeDtypeStruct((2,), np.uint32)
-
-
-@dataclass(frozen=True)
-class Example:
-    """What one lane sees, as shapes and types; the trees of ``jax.ShapeDtypeStruct`` or arrays like them.
-
-    Args:
-        source: what makes a step's sample: the lane's random stream, or the sample itself, handed over step by step.
-        per_seed: whether each seed has a problem of its own.
-        bounded: whether there is a bound on the iterates.
-    """
-
-    problem: Any
-    method: Any
-    carry: Any
-    source: Any = STREAM
-    per_seed: bool = False
-    bounded: bool = False
-
-
-@dataclass(frozen=True)
-class Source:
-    """A program as text, and what to hand it beside the arrays of the example: its constants, as tables."""
-
-    text: str
-    target: Target
-    constants: tuple[np.ndarray, ...]
-    lines: int
-
-
 def generate(lane: Callable[..., Any], example: Example, target: Target) -> Source:
     """The program of a lane; raises ``Unsupported`` with the reason where there is none.
 
@@ -97,7 +49,7 @@ def generate(lane: Callable[..., Any], example: Example, target: Target) -> Sour
         except _TooWide:
             if target.width == 1:
                 raise Unsupported("a lane's state is too large to keep at hand") from None
-            target = Target(target.width // 2, target.mixed, target.cuda)
+            target = replace(target, width=target.width // 2)
 
 
 def trace(lane: Callable[..., Any], example: Example) -> Any:
@@ -161,7 +113,9 @@ class _Writer:
         printer = Printer(self.target.width, self.build.statements)
         if printer.bytes_on_stack(self.build.memories) > (_STACK if not self.target.cuda else _STACK // 16):
             raise _TooWide
-        return Source(self._text(printer, states), self.target, tuple(self.constants), self.build.written)
+        kept, lines = printer.declarations(self.build.memories), self.build.written
+        parts = Parts(self.outside, self.before, self.each_step, kept, printer.text(), lines)
+        return Source(text(self.target, self.example.carry, parts), self.target, tuple(self.constants), lines)
 
     def constant(self, value: np.ndarray) -> Memory:
         """A large constant, handed over as a table."""
@@ -185,16 +139,16 @@ class _Writer:
     def _stream(self) -> Strided:
         memory = Memory("stream", "uint32_t", 2, True)
         self.build.memories.append(memory)
-        self.before.append(self._each_lane("stream", "uint32_t", 2, "streams", "seed"))
+        self.before.append(each_lane(self.target.width, "stream", "uint32_t", 2, "streams", "seed"))
         return Strided(memory, (2,), (1,), 0, np.dtype(np.uint32))
 
     def _sample(self, i: int) -> Strided:
-        """An array of the sample: the table has one for each step that is walked."""
+        """An array of the sample: the table has one for each step that is walked and each seed."""
         leaf, number = self.samples[i], self.first_sample + i
         shape, dtype = tuple(leaf.shape), np.dtype(leaf.dtype)
         c, stored = c_type(dtype), STORED_TYPES[dtype.name]
-        size = math.prod(shape)
-        self.each_step.append(f"const {stored}*t{number}=(const {stored}*)tables[{number}]+(step-lo)*{size};")
+        size, where = math.prod(shape), "((step-lo)*seeds+seed)"
+        self.each_step.append(f"const {stored}*t{number}=(const {stored}*)tables[{number}]+{where}*{size};")
         memory = Memory(f"t{number}", c, max(size, 1), False, table=True, stored=stored)
         return Strided(memory, shape, row_strides(shape), 0, dtype)
 
@@ -215,7 +169,7 @@ class _Writer:
         elif size <= _AT_HAND:
             memory = Memory(name, c_type(dtype), size, True)
             self.build.memories.append(memory)
-            self.before.append(self._each_lane(name, stored, size, f"tables[{number}]", of))
+            self.before.append(each_lane(self.target.width, name, stored, size, f"tables[{number}]", of))
         else:
             base = Var(f"b{number}", "int64_t", True)
             memory = Memory(name, c_type(dtype), size, True, table=True, base=base, stored=stored)
@@ -230,12 +184,6 @@ class _Writer:
         c, stored = c_type(dtype), STORED_TYPES[np.dtype(dtype).name]
         self.outside.append(f"const {stored}*RESTRICT t{number}=(const {stored}*)tables[{number}];")
         return Memory(f"t{number}", c, size, False, table=True, stored=stored)
-
-    def _each_lane(self, name: str, stored: str, size: int, source: str, of: str) -> str:
-        """C that copies a lane's part of an array into the program's own."""
-        part, to = (of, "j") if self.target.width == 1 else (f"{of}[l]", f"j*{self.target.width}+l")
-        copy = f"for(int j=0;j<{size};j++){name}[{to}]=((const {stored}*){source})[(int64_t){part}*{size}+j];"
-        return copy if self.target.width == 1 else f"for(int l=0;l<{self.target.width};l++){copy}"
 
     def _keep(self, states: list[Strided], made: list[Value]) -> None:
         """Write the new state over the old; what is still to be read of the old is read first."""
@@ -258,54 +206,3 @@ class _Writer:
         for state, value in zip(states, ready, strict=True):
             if value is not None:
                 shape.write(state.memory, value)
-
-    def _text(self, printer: Printer, states: list[Strided]) -> str:
-        width, cuda = self.target.width, self.target.cuda
-        load, store = [], []
-        for i, (state, leaf) in enumerate(zip(states, jax.tree.leaves(self.example.carry), strict=True)):
-            size, stored = math.prod(state.shape), STORED_TYPES[np.dtype(leaf.dtype).name]
-            load.append(self._each_lane(f"s{i}", stored, size, f"leaves[{i}]", "lane"))
-            lane, own = ("lane", "j") if width == 1 else ("lane[l]", f"j*{width}+l")
-            copy = f"for(int j=0;j<{size};j++)(({stored}*)leaves[{i}])[(int64_t){lane}*{size}+j]=({stored})s{i}[{own}];"
-            store.append(copy if width == 1 else f"for(int l=0;l<{width};l++)if(used[l]){copy}")
-        arguments = "int64_t methods,int64_t seeds,const void*const*tables,void*const*leaves,const uint32_t*streams"
-        if cuda:
-            opening = f'extern "C" __global__ void walk(int64_t lo,int64_t hi,{arguments}){{'
-            which = "int64_t lane=(int64_t)blockIdx.x*blockDim.x+threadIdx.x;if(lane<methods*seeds){"
-        else:
-            opening = f"void walk(int64_t lo,int64_t hi,int64_t first,int64_t last,{arguments}){{"
-            which = "for(int64_t group=first;group<last;group++){" + ("int64_t lane=group;" if width == 1 else "")
-        lines = [
-            head(),
-            "#define RESTRICT " + ("__restrict__" if cuda else "restrict"),
-            opening,
-            *self.outside,
-            which,
-            _LANE if width == 1 else (_MIXED if self.target.mixed else _ALIKE).replace("WIDTH", str(width)),
-            printer.declarations(self.build.memories),
-            *self.before,
-            *load,
-            "for(int64_t step=lo;step<hi;step++){int32_t k=(int32_t)step;",
-            *self.each_step,
-            printer.text(),
-            "}",
-            *store,
-            "}}",
-        ]
-        return "\n".join(lines) + "\n"
-
-
-@cache
-def head() -> str:
-    return resources.files("twoclock.engine.codegen").joinpath("special.h").read_text()
-
-
-# Which lanes a group holds. At the end of the seeds the last one is walked again, and kept once.
-_LANE = "int64_t method=lane/seeds,seed=lane%seeds;(void)method;(void)seed;"
-_ALIKE = """int64_t per=(seeds+WIDTH-1)/WIDTH,method=group/per,begin=group%per*WIDTH;
-int64_t lane[WIDTH],seed[WIDTH];int used[WIDTH];
-(void)method;
-for(int l=0;l<WIDTH;l++){used[l]=begin+l<seeds;seed[l]=used[l]?begin+l:seeds-1;lane[l]=method*seeds+seed[l];}"""
-_MIXED = """int64_t lane[WIDTH],seed[WIDTH],method[WIDTH];int used[WIDTH];
-for(int l=0;l<WIDTH;l++){int64_t i=group*WIDTH+l;used[l]=i<methods*seeds;lane[l]=used[l]?i:methods*seeds-1;
-method[l]=lane[l]/seeds;seed[l]=lane[l]%seeds;}"""
