@@ -28,6 +28,9 @@ class Known:
         return self.L / s, None if self.mu_h is None else self.mu_h / s, self.mu_g / s, self.noise / s**2
 
 
+_FLATTEST = 1e-30
+
+
 def checked(
     structure: Given[str], L: Given[float], mu_h: Given[float | None], mu_g: Given[float], noise: Given[float]
 ) -> tuple[Known, tuple[str, ...]]:
@@ -44,6 +47,11 @@ def checked(
             raise InputError(
                 f"`{name}` must not exceed L, got {known[name]:g} > {known['L']:g}; an operator is never steeper than "
                 "its Lipschitz constant, so one of the two is wrong"
+            )
+        if name in known and known[name] < _FLATTEST * known["L"]:
+            raise InputError(
+                f"`{name}` must be at least {_FLATTEST:g} L, got {known[name]:g} with L = {known['L']:g}; they are "
+                "too far apart for double precision"
             )
     numbers = Known(known["L"], known.get("mu_h"), known["mu_g"], number("noise", noise, 0))
     note = f"L = {numbers.L:g} is below 1, which the proofs use: they are applied to F/L, G/L and h/L"

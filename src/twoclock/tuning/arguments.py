@@ -21,6 +21,7 @@ from twoclock.tuning.scores import By
 Limits = Mapping[str, tuple[float, float]]
 ORDERED = "α ≤ β ≤ λ"
 _SEEDS = 8
+_MOST = 10**18
 
 
 class Options(TypedDict, total=False):
@@ -104,10 +105,10 @@ def seeds_for(budget: Any, plans: Mapping[str, Plan]) -> tuple[int, dict[str, in
     if budget is None:
         budget = _SEEDS * dearest.price()
     least = 2 * dearest.price()
-    if isinstance(budget, bool) or not isinstance(budget, (int, float)) or not least <= budget < np.inf:
+    if isinstance(budget, bool) or not isinstance(budget, (int, float)) or not least <= budget <= _MOST:
         raise InputError(
-            f"`budget` must be at least {least:,} seed-steps for rungs={dearest.rungs} at steps={dearest.steps:,}, "
-            f"got {inputs.shown(budget)}; raise it, or lower `steps` or `rungs`"
+            f"`budget` must be at least {least:,} seed-steps for rungs={dearest.rungs} at steps={dearest.steps:,}, and "
+            f"at most 10¹⁸, got {inputs.shown(budget)}; raise it, or lower `steps` or `rungs`"
         )
     counts = {label: int(budget // plan.price()) for label, plan in plans.items()}
     return int(budget), {
