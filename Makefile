@@ -4,7 +4,7 @@ BIN := .venv/bin
 
 .PHONY: reproduce test lint types bench faults setup clean
 
-reproduce: setup
+reproduce: .venv/usable
 	$(BIN)/twoclock reproduce --quick
 	@echo "That was the quick run. The full one: $(BIN)/twoclock reproduce"
 
@@ -28,10 +28,15 @@ faults: setup
 
 setup: .venv/ready
 
-.venv/ready: pyproject.toml
+# What the experiments need comes first and is enough for `make reproduce`; the rest is for tests, benches and tools.
+.venv/usable: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("twoclock needs Python 3.11 or newer, this is " + sys.version) if sys.version_info < (3, 11) else 0'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[examples]'
+	touch $@
+
+.venv/ready: .venv/usable
 	$(BIN)/python -m pip install --quiet --editable '.[examples,minari,ray]' --group dev
 	touch $@
 
