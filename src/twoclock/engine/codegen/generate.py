@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from jax.extend.core import Jaxpr, Literal
 
-from twoclock.engine.codegen import control, primitives, randomness, shapes, sums
+from twoclock.engine.codegen import control, indexing, primitives, randomness, shapes, sums
 from twoclock.engine.codegen.ir import Atom, Builder, Index, Lit, Memory, Unsupported, c_type, literal
 from twoclock.engine.codegen.primitives import RARE, Operation
 from twoclock.engine.codegen.randomness import Keys
@@ -18,7 +18,8 @@ from twoclock.engine.codegen.values import Array, Rule, Scalars, Shaper, Strided
 
 Value: TypeAlias = Array | Keys
 
-RULES: dict[str, Callable[..., Any]] = {**shapes.RULES, **sums.RULES}  # type: ignore[dict-item]
+_PLACES = {**shapes.RULES, **indexing.RULES}
+RULES: dict[str, Callable[..., Any]] = {**_PLACES, **sums.RULES}  # type: ignore[dict-item]
 
 # Multiplications in one product of matrices from which a library of matrices is faster.
 LARGE_PRODUCT = 1 << 15
@@ -87,12 +88,12 @@ class Generator:
 
     def _on_keys(self, eqn: Any, given: list[Value]) -> list[Value]:
         """What only moves entries moves both halves of a key alike."""
-        if eqn.primitive.name not in shapes.RULES:
+        if eqn.primitive.name not in _PLACES:
             raise Unsupported(f"the operation {eqn.primitive.name} on random keys is not generated")
         halves = []
         for half in (0, 1):
             parts = [value.halves[half] if isinstance(value, Keys) else value for value in given]
-            made = shapes.RULES[eqn.primitive.name](self, randomness.as_words(eqn), *parts)  # type: ignore[operator]
+            made = _PLACES[eqn.primitive.name](self, randomness.as_words(eqn), *parts)  # type: ignore[operator]
             halves.append(made if isinstance(made, list) else [made])
         return [Keys((high, low)) for high, low in zip(*halves, strict=True)]
 
