@@ -231,6 +231,18 @@ def test_few_effective_iterates_are_noted_with_any_marks():
     assert frame["note"].str.match("worth about [0-9]+ independent iterates").all()
 
 
+def test_the_slowest_output_speaks_for_all():
+    """One coordinate forgets within a step, the other within a hundred: neither's interval goes without a note."""
+    rates = jnp.asarray([1.0, 0.01])
+    two = tc.problems.custom(
+        lambda t, w, x: rates * t + x, lambda t, w, x: w, lambda key: jax.random.normal(key, (2,)), np.zeros(2), 0.0
+    )
+    result = tc.solve(two, tc.Polyak(tc.Standard(STEP, STEP), intervals=True), 3000, 20)
+    assert result.interval()["note"].str.contains("the slowest output is worth about").all()
+    alone = tc.Polyak(tc.Standard(STEP, STEP), intervals=lambda theta, omega: theta[:1])
+    assert (tc.solve(two, alone, 3000, 20).interval()["note"] == "").all()
+
+
 def test_a_diverged_seed_has_no_interval():
     frame = notes(tc.Polyak(SETTLED, intervals=True), bound=2.0)
     lost = frame["note"].str.startswith("diverged after step ")

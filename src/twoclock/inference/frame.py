@@ -90,15 +90,15 @@ def at_mark(tracked: Tracked, mark: int, c: float, diverged: Mapping[int, int]) 
 
 def _notes(tracked: Tracked, mark: int, lost: np.ndarray, diverged: Mapping[int, int]) -> list[str]:
     """The note of each row; "" where nothing speaks against its interval."""
-    shared, correlated = notes.of_steps(tracked, mark), notes.of_outputs(tracked, mark, lost)
+    shared = [notes.of_memory(tracked, mark, lost), *notes.of_steps(tracked, mark)]
     moved, corrected = notes.moved(tracked, mark), notes.corrected(tracked, mark, lost)
     rows = []
     for s, seed in enumerate(tracked.seeds.tolist()):
         if lost[s]:
             rows += [f"diverged after step {diverged[seed]:,}: no interval"] * len(tracked.outputs)
             continue
-        for of_output, large, moves in zip(correlated, corrected, moved[:, s], strict=True):
-            rows.append("; ".join(filter(None, [notes.HALVES if moves else "", large, of_output, *shared])))
+        for large, moves in zip(corrected, moved[:, s], strict=True):
+            rows.append("; ".join(filter(None, [notes.HALVES if moves else "", large, *shared])))
     return rows
 
 
