@@ -231,6 +231,20 @@ def test_few_effective_iterates_are_noted_with_any_marks():
     assert frame["note"].str.match("worth about [0-9]+ independent iterates").all()
 
 
+def test_seeds_that_move_together_show_a_bias():
+    """The mean settles near −0.45 E θ², which falls like the steps; a single run sees only noise."""
+    curved = tc.problems.custom(
+        lambda t, w, x: t + 0.9 * (1 - jnp.cos(t)) + x, lambda t, w, x: w, jax.random.normal, 0.0, 0.0
+    )
+    step = tc.Power(8.0, p=0.6, shift=200.0)
+    method = tc.Polyak(tc.Standard(step, step), skip=200, intervals=True)
+    frame = tc.solve(curved, method, 20_000, 60).interval()
+    assert frame["note"].str.contains("the seeds move together, by 0.5").all()
+    assert np.mean((frame["low"] < 0) & (frame["high"] > 0)) < 0.9
+    assert not tc.solve(curved, method, 20_000, 5).interval()["note"].str.contains("together").any()
+    assert not notes(tc.Polyak(SETTLED, intervals=True))["note"].str.contains("together").any()
+
+
 def test_the_slowest_output_speaks_for_all():
     """One coordinate forgets within a step, the other within a hundred: neither's interval goes without a note."""
     rates = jnp.asarray([1.0, 0.01])

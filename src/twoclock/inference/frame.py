@@ -92,13 +92,14 @@ def _notes(tracked: Tracked, mark: int, lost: np.ndarray, diverged: Mapping[int,
     """The note of each row; "" where nothing speaks against its interval."""
     shared = [notes.of_memory(tracked, mark, lost), *notes.of_steps(tracked, mark)]
     moved, corrected = notes.moved(tracked, mark), notes.corrected(tracked, mark, lost)
+    drifting = notes.drifting(tracked, mark, lost)
     rows = []
     for s, seed in enumerate(tracked.seeds.tolist()):
         if lost[s]:
             rows += [f"diverged after step {diverged[seed]:,}: no interval"] * len(tracked.outputs)
             continue
-        for large, moves in zip(corrected, moved[:, s], strict=True):
-            rows.append("; ".join(filter(None, [notes.HALVES if moves else "", large, *shared])))
+        for large, biased, moves in zip(corrected, drifting, moved[:, s], strict=True):
+            rows.append("; ".join(filter(None, [notes.HALVES if moves else "", large, biased, *shared])))
     return rows
 
 
