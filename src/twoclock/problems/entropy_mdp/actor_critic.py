@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,35 +14,18 @@ from twoclock.inputs.arrays import Array, Number, State, Words, as_array
 from twoclock.models.mdp import Mdp
 from twoclock.models.soft import Pairs, States
 from twoclock.models.soft_truth import SoftTruth, soft_truth
+from twoclock.problems.entropy_mdp.operators import Critic, SoftOperators, Step, Theta, feature_table
 from twoclock.sampling.alias import alias_table, lookup
 from twoclock.sampling.choice import choose, unit_point
 from twoclock.sampling.transitions import entry
 
 __all__ = ["EntropyMdp", "entropy_mdp"]
 
-Theta = Float[Array, "s a"] | Float[Array, " d"]  # logits, or the weights of policy features
-Critic = Float[Array, " c"]  # values of the states, or the weights of features
 Env = tuple[State, tuple[State, Number] | None] | None
 """The state of the chain, with the length of this episode and the mean length so far; None where there is no chain."""
 
 # The mean length of an episode is kept over about this many of the last ones.
 _EPISODES = 8
-
-
-class Step(NamedTuple):
-    """One sample: the state, action and next state, the reward, and the discount and horizon where they vary."""
-
-    s: State
-    a: State
-    next_state: State
-    r: Number
-    gamma: Number | None  # None where the discount is one number for all
-    horizon: Number | None  # None where the horizon is one number for all
-
-    @property
-    def t(self) -> Array:
-        """The old name of ``next_state``."""
-        return self.next_state
 
 
 @pytree
@@ -98,7 +79,7 @@ class EntropyMdp:
 
     def draw(self, u: Words, theta: Theta, env: Env) -> tuple[Step, Env]:
         s, episode = (lookup(jnp.asarray(self.start), (), u[2]), None) if env is None else env
-        a = choose(jnp.exp(self._log_pi(theta, s)), u[0])
+        a = choose(jnp.exp(self.operators.log_pi(theta, s)), u[0])
         t = lookup(jnp.asarray(self.next), (s, a), u[1])
         gamma = entry(self.gamma, s, a, t)
         horizon = None if episode is None else episode[1]
@@ -115,33 +96,15 @@ class EntropyMdp:
         return x, (jnp.where(over, lookup(jnp.asarray(self.start), (), u[3]), t), episode)
 
     def F(self, theta: Theta, omega: Critic, x: Step) -> Theta:
-        log_pi = self._log_pi(theta, x.s)
-        actions = jnp.arange(log_pi.shape[0], dtype=jnp.int32)
-        score = (actions == x.a).astype(log_pi.dtype) - jnp.exp(log_pi)
-        scale = jnp.asarray(self.scale) if x.horizon is None else x.horizon
-        row = -(scale * self._delta(theta, omega, x)) * score
-        if self.policy_features is not None:
-            return jnp.sum(row[:, None] * jnp.asarray(self.policy_features)[x.s], axis=0)
-        return _one_hot(x.s, theta.shape[0], row.dtype)[:, None] * row[None, :]
+        return self.operators.F(theta, omega, x)
 
     def G(self, theta: Theta, omega: Critic, x: Step) -> Critic:
-        phi = _one_hot(x.s, len(omega), omega.dtype) if self.features is None else jnp.asarray(self.features)[x.s]
-        return -self._delta(theta, omega, x) * phi
+        return self.operators.G(theta, omega, x)
 
-    def _delta(self, theta: Theta, omega: Critic, x: Step) -> Number:
-        if self.features is None:
-            here, there = omega[x.s], omega[x.next_state]
-        else:
-            Phi = jnp.asarray(self.features)
-            here, there = jnp.sum(Phi[x.s] * omega), jnp.sum(Phi[x.next_state] * omega)
-        gamma = jnp.asarray(self.gamma).reshape(()) if x.gamma is None else x.gamma
-        bonus = jnp.asarray(self.temp)[x.s] * self._log_pi(theta, x.s)[x.a]
-        return x.r - bonus + gamma * there - here
-
-    def _log_pi(self, theta: Theta, s: State) -> Float[Array, " actions"]:
-        if self.policy_features is None:
-            return jax.nn.log_softmax(theta[s])
-        return jax.nn.log_softmax(jnp.sum(jnp.asarray(self.policy_features)[s] * theta[None, :], axis=1))
+    @property
+    def operators(self) -> SoftOperators:
+        """F and G, which see samples and no tables."""
+        return SoftOperators(self.temp, self.gamma, self.scale, self.features, self.policy_features)
 
     @property
     def _episodic(self) -> bool:
@@ -153,9 +116,7 @@ class EntropyMdp:
         return jax.nn.softmax(self._logits(theta))
 
     def _logits(self, theta: Theta) -> Pairs:
-        return (
-            theta if self.policy_features is None else jnp.tensordot(jnp.asarray(self.policy_features), theta, axes=1)
-        )
+        return self.operators.logits(theta)
 
     def h(self, theta: Theta) -> Number:
         """−J_τ(π_θ)."""
@@ -184,7 +145,7 @@ class EntropyMdp:
         return pull if self.features is None else pull @ jnp.asarray(self.features)
 
     def _values(self, omega: Critic) -> States:
-        return omega if self.features is None else jnp.asarray(self.features) @ omega
+        return self.operators.values(omega)
 
     def measure(self, theta: Theta, omega: Critic) -> dict[str, Number]:
         metrics, slope = self.truth.measure(self._logits(theta))
@@ -245,7 +206,7 @@ def entropy_mdp(
         )
     if sampling == "stationary":
         mdp.stationary(np.full((mdp.states, mdp.actions), 1 / mdp.actions))  # or a complaint that there is no such law
-    Phi, Psi = _features(features, "features", (mdp.states,)), _features(
+    Phi, Psi = feature_table(features, "features", (mdp.states,)), feature_table(
         policy_features, "policy_features", (mdp.states, mdp.actions)
     )  # fmt: skip
     shape = (mdp.states, mdp.actions) if Psi is None else Psi.shape[2:]
@@ -275,21 +236,3 @@ def entropy_mdp(
 
 def check_sampling(sampling: Given[str]) -> None:
     choice("sampling", sampling, ("restart", "stationary", "iid"))
-
-
-def _features(
-    value: Given[ArrayLike | None], name: str, leading: tuple[int, ...]
-) -> Float[np.ndarray, "*leading d"] | None:
-    if value is None:
-        return None
-    table = as_array(name, value)
-    what = "state" if len(leading) == 1 else "state and action"
-    if table.ndim != len(leading) + 1 or table.shape[:-1] != leading or not table.shape[-1]:
-        raise InputError(f"`{name}` must have one vector a {what}, the shape {(*leading, 'd')}, got {table.shape}")
-    if not table.any():
-        raise InputError(f"`{name}` must not all be zero: they would tell no {what} from another")
-    return table
-
-
-def _one_hot(i: State, size: int, dtype: jnp.dtype) -> Float[jax.Array, " size"]:
-    return (jnp.arange(size, dtype=jnp.int32) == i).astype(dtype)
