@@ -83,6 +83,11 @@ def sqnorm(tree: PyTree) -> Float[Array, ""]:
     return sum((jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(tree)), jnp.zeros(()))
 
 
+def absolute(tree: PyTree) -> Float[Array, ""]:
+    """The sum of all entries' absolute values, ‖·‖₁."""
+    return sum((jnp.sum(jnp.abs(leaf)) for leaf in jax.tree.leaves(tree)), jnp.zeros(()))
+
+
 def difference(a: PyTree, b: PyTree) -> PyTree:
     return jax.tree.map(jnp.subtract, a, b)
 

@@ -3,8 +3,10 @@
 from twoclock.methods.averaged_tdc import averaged, averaged_tdc
 from twoclock.methods.block_scores import BlockScores
 from twoclock.methods.fast import Fast
+from twoclock.methods.intentional import Intentional
 from twoclock.methods.known import ma_soba, running_means, sgda, soba, ttsa
 from twoclock.methods.lstd import Lstd
+from twoclock.methods.obgd import ObGD
 from twoclock.methods.plug_in import PlugIn
 from twoclock.methods.polyak import Polyak
 from twoclock.methods.richardson_romberg import RichardsonRomberg
@@ -13,7 +15,9 @@ from twoclock.methods.standard import Standard
 __all__ = [
     "BlockScores",
     "Fast",
+    "Intentional",
     "Lstd",
+    "ObGD",
     "PlugIn",
     "Polyak",
     "RichardsonRomberg",

@@ -10,12 +10,16 @@ import numpy as np
 
 from twoclock.core import InputError, Method
 from twoclock.methods.fast import Fast
+from twoclock.methods.intentional import Intentional
+from twoclock.methods.obgd import ObGD
 from twoclock.methods.polyak import Polyak
 from twoclock.methods.richardson_romberg import RichardsonRomberg
 from twoclock.methods.standard import Standard
 from twoclock.schedules import Constant, Power
 
-_KNOWN = {kind.__name__: kind for kind in (Constant, Fast, Polyak, Power, RichardsonRomberg, Standard)}
+_KNOWN = {
+    kind.__name__: kind for kind in (Constant, Fast, Intentional, ObGD, Polyak, Power, RichardsonRomberg, Standard)
+}
 
 
 def spell(method: object) -> dict[str, Any] | None:

@@ -8,6 +8,7 @@ from twoclock.problems.bilevel.minimax import minimax
 from twoclock.problems.custom import custom
 from twoclock.problems.entropy_mdp.actor_critic import entropy_mdp
 from twoclock.problems.entropy_mdp.cases import forest, frozen_lake, random_entropy_mdp
+from twoclock.problems.entropy_mdp.operators import SoftOperators
 from twoclock.problems.exact import exact
 from twoclock.problems.lqr.actor_critic import BlindCriticWarning, lqr_actor_critic
 from twoclock.problems.lqr.cases import boeing_747, double_integrator, paper_lqr
@@ -27,6 +28,7 @@ from twoclock.problems.policy_evaluation.linear import policy_evaluation
 from twoclock.problems.policy_evaluation.nonlinear import nonlinear_policy_evaluation, value_operators
 from twoclock.problems.policy_evaluation.random_mdp import random_policy_evaluation
 from twoclock.problems.policy_evaluation.slow_walk import slow_walk
+from twoclock.problems.policy_evaluation.traces import trace_operators
 from twoclock.problems.quadratic import quadratic
 from twoclock.problems.rates import rates
 
@@ -36,6 +38,7 @@ __all__ = [
     "CurvatureWarning",
     "Guard",
     "ModelCritic",
+    "SoftOperators",
     "baird",
     "bilevel",
     "boeing_747",
@@ -61,6 +64,7 @@ __all__ = [
     "rates",
     "slow_walk",
     "spiral",
+    "trace_operators",
     "tsitsiklis_van_roy",
     "value_operators",
     "walk_dependent",

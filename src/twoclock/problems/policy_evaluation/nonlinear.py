@@ -26,7 +26,7 @@ States = Float[Array, " s"]
 
 
 def value_operators(
-    value: Given[Value], operator: Given[str] = "tdc", factor: Scalar = 2.0
+    value: Given[Value], operator: Given[str] = "tdc", factor: Scalar = 2.0, ridge: Scalar = 1.0
 ) -> tuple[Operator, Operator]:
     """F and G of a value function V_θ, for samples from anywhere: dicts or objects with s, next_state, rho, r, gamma.
 
@@ -34,33 +34,32 @@ def value_operators(
 
         tdc    F = −2[ρδφ − γρφ'(φᵀω) − (ρδ − φᵀω)∇²V_θ(s)ω]        G = (φᵀω − ρδ)φ
         gtd2   F = −2[ρ(φ − γφ')(φᵀω) − (ρδ − φᵀω)∇²V_θ(s)ω]        G as above
+        tdrc   F of tdc                                             G of tdc + ridge·ω
         td     F = −ρδφ                                             none: ω is left alone
 
     ∇²V_θ(s)ω is one forward derivative of the gradient; no Hessian is ever made.
 
     Args:
         value: V(params, state) -> scalar, with params any pytree.
-        operator: "tdc", "gtd2" or "td".
+        operator: "tdc", "gtd2", "tdrc" or "td".
         factor: the factor of F, 2 in the paper.
+        ridge: of "tdrc".
 
     Reference: Maei et al., *Convergent temporal-difference learning with arbitrary smooth function approximation*,
-    2009.
+    2009; Ghiassian et al. 2020 (TDRC).
     """
     function("value", value, "params", "state")
-    choice("operator", operator, ("td", "tdc", "gtd2"))
+    choice("operator", operator, ("td", "tdc", "gtd2", "tdrc"))
     slope = jax.grad(value)
-
-    def delta(theta: PyTree, x: Transition) -> Number:
-        return x.r + x.gamma * value(theta, x.next_state) - value(theta, x.s)
 
     def F(theta: PyTree, omega: PyTree, sample: object) -> PyTree:
         x = Transition.read(sample)
-        rho_delta = x.rho * delta(theta, x)
+        rho_delta = x.rho * td_error(value, theta, x)
         if operator == "td":
             return jax.tree.map(lambda p: -rho_delta * p, slope(theta, x.s))
         phi, hessian_omega = jax.jvp(lambda params: slope(params, x.s), (theta,), (omega,))
         phi_next, along = slope(theta, x.next_state), _dot(phi, omega)
-        lead = rho_delta if operator == "tdc" else x.rho * along
+        lead = x.rho * along if operator == "gtd2" else rho_delta
         return jax.tree.map(
             lambda p, q, c: -jnp.asarray(factor, p.dtype)
             * (lead * p - (x.gamma * x.rho * along) * q - (rho_delta - along) * c),
@@ -72,10 +71,17 @@ def value_operators(
             return omega
         x = Transition.read(sample)
         phi = slope(theta, x.s)
-        pull = _dot(phi, omega) - x.rho * delta(theta, x)
+        pull = _dot(phi, omega) - x.rho * td_error(value, theta, x)
+        if operator == "tdrc":
+            return jax.tree.map(lambda p, w: pull * p + jnp.asarray(ridge, w.dtype) * w, phi, omega)
         return jax.tree.map(lambda p: pull * p, phi)
 
     return F, G
+
+
+def td_error(value: Value, theta: PyTree, x: Transition) -> Number:
+    """r + γV_θ(s') − V_θ(s)."""
+    return x.r + x.gamma * value(theta, x.next_state) - value(theta, x.s)
 
 
 @pytree
@@ -239,7 +245,7 @@ def nonlinear_policy_evaluation(
     shape = shape_from("value", value, start, jax.tree.map(lambda leaf: leaf[0], seen))
     if getattr(shape, "shape", None) != ():
         raise InputError(f"`value` must return one number, got the shape {getattr(shape, 'shape', shape)}")
-    value_operators(value, operator, factor)  # complains of "tdrc"
+    choice("operator", operator, ("td", "tdc", "gtd2"))
     sampler = transitions(mdp, pi, b, D, sampling)
     chain, reward, values = mdp.discounted_chain(pi), mdp.reward(pi), mdp.values(pi)
     return NonlinearPolicyEvaluation(start, seen, sampler, D, chain, reward, values, factor, value, operator)
