@@ -100,6 +100,17 @@ def test_a_linear_value_function_is_linear_policy_evaluation(operator):
         assert float(value) == pytest.approx(float(expected[name]), rel=1e-9)
 
 
+def test_tdrc_of_a_linear_value_function_is_the_linear_one():
+    mdp, pi, b, seen = parts(2)
+    linear = policy_evaluation(mdp, seen, pi, b, "tdrc", ridge=0.7)
+    F, G = value_operators(lambda p, s: p @ s, "tdrc", ridge=0.7)
+    theta, omega = jnp.asarray([0.4, -1.1]), jnp.asarray([0.2, 0.6])
+    x, _ = linear.draw(linear.noise(jax.random.key(5)), theta, None)
+    seen_x = x._replace(s=seen[x.s], next_state=seen[x.next_state], gamma=linear.sampler.discount(x))
+    assert_close(linear.F(theta, omega, x), F(theta, omega, seen_x), 1e-14)
+    assert_close(linear.G(theta, omega, x), G(theta, omega, seen_x), 1e-14)
+
+
 def test_no_hessian_is_made():
     """With n parameters no array of the step has n² entries."""
     mdp, pi, b, seen = parts()

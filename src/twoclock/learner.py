@@ -273,6 +273,7 @@ class Learner:
                 "were given to it"
             )
         self._course.carry, self._course.identity = jax.tree.unflatten(structure, leaves), about["identity"]
+        self._course.live = None  # what has begun holds the state it began with
         names = history.columns[2:]
         for i, step in enumerate(history["step"].tolist()):
             if step in MARKS:

@@ -1,5 +1,7 @@
 """Agents: ``act`` and ``observe`` around the library's own operators, for any simulator, robot or environment."""
 
+from twoclock.agents.evaluator import Evaluator
 from twoclock.agents.regulator import Regulator
+from twoclock.agents.soft_actor_critic import SoftActorCritic
 
-__all__ = ["Regulator"]
+__all__ = ["Evaluator", "Regulator", "SoftActorCritic"]

@@ -89,7 +89,8 @@ class Intentional:
 
         squares = jax.tree.map(lambda v, g: decay * v + (1 - decay) * jnp.square(g), state.squares, g)
         scale = jax.tree.map(lambda v: jnp.sqrt(v / (1 - decay**count)) + _TINY, squares)
-        alike: bool = jax.tree.structure(scale) == jax.tree.structure(f)
+        form: object = jax.tree.structure(f)
+        alike = form == jax.tree.structure(scale)
         scale = scale if alike else jax.tree.map(jnp.ones_like, trace)
         direction = _over(f, scale) if alike else f
         kept = jnp.clip(_ratio(_product(_minus(trace, g), omega), sqnorm(omega)), 0, 1)

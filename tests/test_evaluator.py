@@ -1,0 +1,157 @@
+"""An evaluator on a small chain that it sees only through samples: against least squares and the exact answer."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import twoclock as tc
+
+GAMMA, STEPS = 0.8, 12_000
+TARGET, BEHAVIOUR = np.tile([0.3, 0.7], (4, 1)), np.full((4, 2), 0.5)
+FEATURES = np.array([[1.0, 0.0], [0.6, 0.5], [0.2, 0.8], [0.0, 1.0]])
+
+
+def chain():
+    """Four states; action 1 tends to go up, and state 3 ends the episode with a reward."""
+    P, r, gamma = np.zeros((4, 2, 4)), np.zeros((4, 2, 4)), np.full((4, 2, 4), GAMMA)
+    for s in range(4):
+        for a, up in enumerate((0.3, 0.8)):
+            P[s, a, min(s + 1, 3)] += up
+            P[s, a, max(s - 1, 0)] += 1 - up
+    P[3], r[3], gamma[3] = np.eye(4)[0], 1.0, 0.0
+    r[0] = -0.2
+    return tc.models.Mdp(P, r, gamma)
+
+
+MDP = chain()
+
+
+def stream(steps=STEPS, seed=0):
+    """s, a, s', r, terminated."""
+    rng, s = np.random.default_rng(seed), 0
+    for _ in range(steps):
+        a = int(rng.random() >= BEHAVIOUR[s, 0])
+        t = int(rng.choice(4, p=MDP.P[s, a]))
+        yield s, a, t, float(MDP.r[s, a, t]), MDP.gamma[s, a, t] == 0
+        s = t
+
+
+SAMPLES = list(stream())
+
+
+def ratio(x, u):
+    return TARGET[x, u] / BEHAVIOUR[x, u]
+
+
+def lstd(samples):
+    A, b = np.zeros((2, 2)), np.zeros(2)
+    for s, a, t, r, over in samples:
+        phi, ahead = FEATURES[s], 0.0 if over else GAMMA * FEATURES[t]
+        A += ratio(s, a) * np.outer(phi, phi - ahead)
+        b += ratio(s, a) * r * phi
+    return np.linalg.solve(A, b)
+
+
+def watched(agent, samples):
+    for s, a, t, r, over in samples:
+        agent.observe(s, a, t, r, over)
+    return agent
+
+
+EXACT = tc.problems.policy_evaluation(MDP, FEATURES, TARGET, BEHAVIOUR, sampling="markov").truth.theta_star
+
+
+@pytest.mark.parametrize("operator", ["td", "tdc", "tdrc"])
+def test_near_least_squares_on_the_same_samples(operator, tmp_path):
+    """The mean of the iterates is near LSTD, the exact values are in the intervals, and a saved one goes on."""
+    agent = tc.agents.Evaluator(ratio, FEATURES, GAMMA, operator=operator, skip=1000)
+    watched(agent, SAMPLES[:-500])
+    agent.save(tmp_path / "a")
+    again = tc.agents.Evaluator.load(tmp_path / "a", ratio)
+    for one in (agent, again):
+        watched(one, SAMPLES[-500:])
+    assert np.array_equal(again.theta, agent.theta)
+    assert again.interval().equals(agent.interval())
+    assert agent.theta == pytest.approx(lstd(SAMPLES), abs=0.03)
+    found = agent.interval(0.99)
+    assert found["output"].tolist() == [f"value[{s}]" for s in range(4)]
+    want = FEATURES @ EXACT
+    assert ((found["low"] < want) & (want < found["high"])).all()
+    assert (found["high"] - found["low"]).max() < 0.3
+    assert agent.value(2) == pytest.approx(found["estimate"][2])
+    assert agent.history["value"].iloc[-1] == pytest.approx(found["estimate"].mean())
+    assert (agent.steps, agent.diverged) == (STEPS, False)
+
+
+def test_a_cut_is_no_end():
+    """One state, reward 1, γ = ½: worth 1 where each step ends the episode, 2 where it only cuts it."""
+    worth = {}
+    for how in ("terminated", "truncated"):
+        agent = tc.agents.Evaluator(1.0, [[1.0]], 0.5, operator="td", lam=0.5, method=tc.Standard(0.3, 1.0))
+        for _ in range(2000):
+            agent.observe(0, None, 0, 1.0, **{how: True})
+        worth[how] = agent.value(0)
+    assert worth == pytest.approx({"terminated": 1.0, "truncated": 2.0}, abs=0.02)
+
+
+def test_trace_runs_through_an_episode_and_ends_with_it():
+    """TD(λ) by hand over two episodes, with falling steps."""
+    agent = tc.agents.Evaluator(
+        1.0, FEATURES, GAMMA, operator="td", lam=0.7, method=tc.Standard(0.1, 1.0), intervals=False
+    )
+    theta, e, first = np.zeros(2), np.zeros(2), True
+    for s, a, t, r, over in SAMPLES[:60]:
+        agent.observe(s, a, t, r, over)
+        e = (0 if first else GAMMA * 0.7) * e + FEATURES[s]
+        theta = theta + 0.1 * (r + (0 if over else GAMMA) * FEATURES[t] @ theta - FEATURES[s] @ theta) * e
+        first = over
+    assert agent.theta == pytest.approx(theta, rel=1e-9)
+
+
+def network(params, phi):
+    return params["v"] @ jnp.tanh(params["W"] @ phi)
+
+
+def test_a_network_needs_no_step_size(tmp_path):
+    rng = np.random.default_rng(1)
+    params = {"W": rng.normal(size=(6, 2)), "v": np.zeros(6)}
+    options = {"value": network, "params": params}
+    agent = tc.agents.Evaluator(1.0, lambda x: FEATURES[x], GAMMA, at=[0, 1, 2, 3], operator="td", lam=0.5, **options)
+    on_policy = tc.problems.policy_evaluation(MDP, np.eye(4), BEHAVIOUR).truth.theta_star
+    watched(agent, SAMPLES[:3000])
+    agent.save(tmp_path / "a")
+    again = tc.agents.Evaluator.load(tmp_path / "a", features=lambda x: FEATURES[x], **options)
+    for one in (agent, again):
+        watched(one, SAMPLES[3000:6000])
+    values = [agent.value(s) for s in range(4)]
+    assert [again.value(s) for s in range(4)] == values
+    assert np.abs(values - on_policy).max() < 0.15 < np.abs(on_policy).max() / 4
+    assert agent.interval()["note"].str.contains("constant steps").all()
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: tc.agents.Evaluator(1.0, lambda x: x, 0.9), "`at` must be given"),
+        (lambda: tc.agents.Evaluator(1.0, np.zeros((2, 2)), 0.9), "`features` must not all be zero"),
+        (lambda: tc.agents.Evaluator(1.0, np.eye(2), 0.9, operator="sarsa"), "`operator` must be"),
+        (lambda: tc.agents.Evaluator(1.0, np.eye(2), 0.9, lam=0.5), "`operator` must be 'td' with `lam`"),
+        (
+            lambda: tc.agents.Evaluator(1.0, np.eye(2), 0.9, operator="td", lam=0.5, method=tc.Standard(0.1, 0.1)),
+            "`method` must move the trace whole",
+        ),
+        (lambda: tc.agents.Evaluator(1.0, None, 0.9, at=[[0.0]], value=network), "`value` and `params` go together"),
+        (
+            lambda: tc.agents.Evaluator(1.0, None, 0.9, at=[[0.0, 0.0]], value=network, params={"v": np.ones(2)}),
+            "`method` must be given for a network with operator 'tdc'",
+        ),
+        (lambda: tc.agents.Evaluator(-1.0, np.eye(2), 0.9), "`policy_ratio` must be"),
+        (lambda: tc.agents.Evaluator(1.0, np.eye(2), 0.9).act(0), "give `behaviour=`"),
+        (lambda: tc.agents.Evaluator(1.0, np.eye(2), 0.9).observe(2, 0, 0, 1.0), "`x` must lie between 0 and 1, got 2"),
+        (lambda: tc.agents.Evaluator(1.0, np.eye(2), 0.9).observe(0, 0, 0), "`reward` must be a number"),
+        (lambda: tc.agents.Evaluator(1.0, np.eye(2), 0.9).observe(0, 0, 0, np.nan), "`reward` must be finite"),
+    ],
+)
+def test_one_line(call, words):
+    with pytest.raises(tc.InputError, match=words):
+        call()
