@@ -90,6 +90,12 @@ def test_frozen_lake(tmp_path):
     assert picture.stat().st_size > 10_000
 
 
+def test_frozen_lake_live():
+    found = load("frozen_lake_live").main(samples=40_000)
+    assert found["gap"] < 0.4 < 0.7 < found["ignorant"]
+    assert found["goal"] > 0.02  # one in a thousand at first
+
+
 def test_bilevel_regularisation(tmp_path):
     picture = tmp_path / "regularisation.png"
     losses = load("bilevel_regularisation").main(steps=2_000, seeds=1, exact_steps=25, out=picture)
