@@ -1,14 +1,18 @@
 """Step rules for networks that need no step size against Adam with a tuned one: predicting a fixed policy's value.
 
-    python bench/step_rules.py [--steps 20000] [--seeds 8] [--tuning-seeds 4] [--episodes 100]
+    python bench/step_rules.py [--steps 60000] [--seeds 8] [--tuning-seeds 4] [--episodes 100]
 
 The rule, fixed before any number was seen. Two Gymnasium tasks, a stochastic policy each, TD(λ) with λ = 0.8 from one
-stream of transitions, a network with two tanh layers of 32, observations in fixed units, rewards times 1 − γ so that
-values are of order 1 (γ = 0.98). Judged by the root mean squared error of V at the last sample, at 100 held-out states
-from other episodes, against Monte-Carlo truth, over the truth's standard deviation there. The step size of Adam is the
-best in the mean of a grid on the tuning seeds (100, 101, …); all are then compared on other seeds (0, 1, …), each
-with its own stream and network, the same for all rules. The new rules run as published, nothing tuned. Intervals are
-95 %, by Student's t over the seeds; the ratio to tuned Adam is a geometric mean, paired by seed.
+stream of transitions, a network with two tanh layers of 16, observations in fixed units, rewards times 1 − γ so that
+values are of order 1 (γ = 0.98). Judged by the root mean squared error of V at 100 held-out states from other episodes,
+against Monte-Carlo truth, over the truth's standard deviation there, averaged over ten moments in the second half of
+the stream. The step size of Adam is the best in the mean of a grid on the tuning seeds (100, 101, …); all are then
+compared on other seeds (0, 1, …), each with its own stream and network, the same for all rules. The new rules run as
+published, nothing tuned. Intervals are 95 %, by Student's t over the seeds; the ratio to tuned Adam is a geometric
+mean, paired by seed.
+
+A first rule, 20,000 samples, layers of 32 and the last moment alone, was given up on the tuning seeds, before any
+comparison: on CartPole no step size of Adam did better there than the mean of the truth.
 """
 
 from __future__ import annotations
@@ -111,23 +115,25 @@ class Contest:
 
     def network(self, seed: int) -> eqx.nn.MLP:
         size = len(self.task.scale)
-        return eqx.nn.MLP(size, "scalar", 32, depth=2, activation=jnp.tanh, key=jax.random.key(seed))
+        return eqx.nn.MLP(size, "scalar", 16, depth=2, activation=jnp.tanh, key=jax.random.key(seed))
 
     def value(self, params: Any, x: Any) -> Any:
         return eqx.combine(params, self.static)(x)
 
     def error(self, method: Any, seed: int) -> float:
-        """The relative error of one run; infinite where it diverged."""
+        """The relative error of one run, in its second half; infinite where it diverged."""
         if seed not in self.streams:
             self.streams[seed] = stream(self.task, self.steps, seed)[0]
         params = jax.tree.map(np.asarray, eqx.filter(self.network(seed), eqx.is_array))
         learner = tc.Learner(*self.operators, method, params, jax.tree.map(np.zeros_like, params))
-        learner.update_many(self.streams[seed])
-        if learner.diverged:
-            return float("inf")
-        with jax.enable_x64(True):
-            wrong = np.asarray(self.predict(learner.theta, self.shown)) - self.values
-        return float(np.sqrt(np.mean(wrong**2)) / self.values.std())
+        errors, done = [], 0
+        for moment in np.linspace(self.steps // 2, self.steps, 10, dtype=int):
+            learner.update_many({name: column[done:moment] for name, column in self.streams[seed].items()})
+            done = moment
+            with jax.enable_x64(True):
+                wrong = np.asarray(self.predict(learner.theta, self.shown)) - self.values
+            errors.append(np.sqrt(np.mean(wrong**2)) / self.values.std())
+        return float("inf") if learner.diverged else float(np.mean(errors))
 
 
 _ADAM = optax.scale_by_adam()
@@ -149,7 +155,7 @@ def ratio(values: np.ndarray, to: np.ndarray) -> str:
     return f"{np.exp(logs.mean()):.2f} [{low:.2f}, {high:.2f}]"
 
 
-def main(steps: int = 20_000, seeds: int = 8, tuning_seeds: int = 4, episodes: int = 100) -> dict[str, dict[str, Any]]:
+def main(steps: int = 60_000, seeds: int = 8, tuning_seeds: int = 4, episodes: int = 100) -> dict[str, dict[str, Any]]:
     """Tune, compare and print; the errors by task and rule."""
     began = time.process_time()
     contests = {task.name: Contest(task, steps, episodes) for task in TASKS}
@@ -187,6 +193,6 @@ def main(steps: int = 20_000, seeds: int = 8, tuning_seeds: int = 4, episodes: i
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for option, default in (("--steps", 20_000), ("--seeds", 8), ("--tuning-seeds", 4), ("--episodes", 100)):
+    for option, default in (("--steps", 60_000), ("--seeds", 8), ("--tuning-seeds", 4), ("--episodes", 100)):
         parser.add_argument(option, type=int, default=default)
     main(**vars(parser.parse_args()))
