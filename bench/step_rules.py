@@ -7,12 +7,12 @@ stream of transitions, a network with two tanh layers of 16, observations in fix
 values are of order 1 (γ = 0.98). Judged by the root mean squared error of V at 100 held-out states from other episodes,
 against Monte-Carlo truth, over the truth's standard deviation there, averaged over ten moments in the second half of
 the stream. The step size of Adam is the best in the mean of a grid on the tuning seeds (100, 101, …); all are then
-compared on other seeds (0, 1, …), each with its own stream and network, the same for all rules. The new rules run as
+compared on other seeds (200, 201, …), each with its own stream and network, the same for all rules. The new rules run as
 published, nothing tuned. Intervals are 95 %, by Student's t over the seeds; the ratio to tuned Adam is a geometric
 mean, paired by seed.
 
-A first rule, 20,000 samples, layers of 32 and the last moment alone, was given up on the tuning seeds, before any
-comparison: on CartPole no step size of Adam did better there than the mean of the truth.
+A first rule, 20,000 samples, layers of 32 and the last moment alone, was given up for what the tuning seeds and seed 0
+showed: on CartPole no rule did much better than the mean of the truth. The seeds compared here were not looked at then.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ import twoclock as tc
 
 GAMMA, LAM = 0.98, 0.8
 GRID = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
-HELD_OUT, TRUTH_SEED, TUNING_SEED = 100, 10_000, 100
+HELD_OUT, TRUTH_SEED, TUNING_SEED, SEED = 100, 10_000, 100, 200
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ def main(steps: int = 60_000, seeds: int = 8, tuning_seeds: int = 4, episodes: i
             "Intentional": tc.methods.Intentional(),
         }
         found[name] = {
-            label: np.asarray([contest.error(rule, seed) for seed in range(seeds)]) for label, rule in rules.items()
+            label: np.asarray([contest.error(rule, SEED + i) for i in range(seeds)]) for label, rule in rules.items()
         }
         print(f"\n| {name} | error | to tuned Adam |\n|---|---|---|")
         tuned = next(iter(found[name].values()))
