@@ -2,13 +2,13 @@
 
     python bench/step_rules.py [--steps 60000] [--seeds 8] [--tuning-seeds 4] [--episodes 100]
 
-The rule, fixed before any number was seen. Two Gymnasium tasks, a stochastic policy each, TD(λ) with λ = 0.8 from one
+The rule, written down before the numbers. Two Gymnasium tasks, a stochastic policy each, TD(λ) with λ = 0.8 from one
 stream of transitions, a network with two tanh layers of 16, observations in fixed units, rewards times 1 − γ so that
 values are of order 1 (γ = 0.98). Judged by the root mean squared error of V at 100 held-out states from other episodes,
 against Monte-Carlo truth, over the truth's standard deviation there, averaged over ten moments in the second half of
 the stream. The step size of Adam is the best in the mean of a grid on the tuning seeds (100, 101, …); all are then
-compared on other seeds (200, 201, …), each with its own stream and network, the same for all rules. The new rules run as
-published, nothing tuned. Intervals are 95 %, by Student's t over the seeds; the ratio to tuned Adam is a geometric
+compared on other seeds (200, 201, …), each with its own stream and network, the same for all rules. The new rules run
+as published, nothing tuned. Intervals are 95 %, by Student's t over the seeds; the ratio to tuned Adam is a geometric
 mean, paired by seed.
 
 A first rule, 20,000 samples, layers of 32 and the last moment alone, was given up for what the tuning seeds and seed 0
