@@ -84,8 +84,8 @@ def sqnorm(tree: PyTree) -> Float[Array, ""]:
 
 
 def absolute(tree: PyTree) -> Float[Array, ""]:
-    """The sum of all entries' absolute values, ‖·‖₁."""
-    return sum((jnp.sum(jnp.abs(leaf)) for leaf in jax.tree.leaves(tree)), jnp.zeros(()))
+    """The sum of all entries' absolute values, ‖·‖₁, in their own precision."""
+    return jnp.asarray(sum(jnp.sum(jnp.abs(leaf)) for leaf in jax.tree.leaves(tree)))
 
 
 def difference(a: PyTree, b: PyTree) -> PyTree:

@@ -10,7 +10,7 @@ from twoclock import trees
 from twoclock.core import Given, Operator, PyTree, Scalar, pytree
 from twoclock.inputs import check_number
 from twoclock.schedules import StepSize, as_schedule, step_size
-from twoclock.trees import Sum, sqnorm
+from twoclock.trees import Sum
 
 _TINY = 1e-8
 
@@ -93,12 +93,12 @@ class Intentional:
         alike = form == jax.tree.structure(scale)
         scale = scale if alike else jax.tree.map(jnp.ones_like, trace)
         direction = _over(f, scale) if alike else f
-        kept = jnp.clip(_ratio(_product(_minus(trace, g), omega), sqnorm(omega)), 0, 1)
+        kept = jnp.clip(_ratio(_product(_minus(trace, g), omega), _product(omega, omega)), 0, 1)
         energy = kept * state.energy + _product(_over(g, scale), g)
         weight = kept * state.weight + 1
         size = jnp.sqrt(energy / weight * _product(_over(trace, scale), trace))
 
-        square = _ratio(sqnorm(f), sqnorm(trace))  # δ², for f = −δz
+        square = _ratio(_product(f, f).astype(dtype), _product(trace, trace))  # δ², for f = −δz
         error = clip_decay * state.error + (1 - clip_decay) * square
         most = clip * jnp.sqrt(error / (1 - clip_decay**count))
         share = jnp.where(square > 0, jnp.minimum(1, _ratio(most, jnp.sqrt(square))), 1)
@@ -122,7 +122,8 @@ def _over(a: PyTree, b: PyTree) -> PyTree:
 
 
 def _product(a: PyTree, b: PyTree) -> Float[Array, ""]:
-    return sum((jnp.sum(x * y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)), jnp.zeros(()))
+    found = sum(jnp.sum(x * y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
+    return jnp.asarray(found, _dtype(a))
 
 
 def _ratio(a: Float[Array, ""], b: Float[Array, ""]) -> Float[Array, ""]:

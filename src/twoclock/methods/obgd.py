@@ -59,7 +59,8 @@ class ObGD:
         f, g = F(state.theta, state.omega, x), G(state.theta, state.omega, x)
         trace = jax.tree.map(lambda w, g: w - g, state.omega, g)
         # ‖f‖₁ = |δ|‖e‖₁, so δ itself need not be known.
-        size = jnp.maximum(absolute(f), absolute(trace))
+        size = absolute(f)
+        size = jnp.maximum(size, absolute(trace).astype(size.dtype))
         alpha = jnp.asarray(self.alpha(k), size.dtype)
         bounded = alpha / jnp.maximum(1, alpha * jnp.asarray(self.kappa, size.dtype) * size)
         return ObGDState(trees.descend(state.slow, bounded, f), trace)
