@@ -57,8 +57,8 @@ class Evaluator:
         operator: "td", "tdc", "gtd2" or "tdrc".
         lam: of TD's eligibility trace.
         method: the steps. By default `Fast` with steps for features as large as those at ``at`` (`ObGD` with such
-            steps for a trace). A network's steps are not known beforehand: with "td" they are `Intentional`, which
-            needs none, and with others you give them.
+            steps for a trace). A network's steps are not known beforehand: with "td" they are those of `ObGD`, which
+            needs none (and is no match for tuned ones, see docs/live.md); with others you give them.
         intervals: average the iterates, to have intervals (False for a method that averages by itself).
         skip: how many samples to learn from before the average begins.
         behaviour: ``behaviour(x, rng) -> u``, for ``act``.

@@ -29,7 +29,7 @@ def steps(operator: str, decay: float, shown: Float[np.ndarray, "at d"] | None) 
                 f"`method` must be given for a network with operator '{operator}': its steps are not known beforehand; "
                 "with operator='td' none are needed"
             )
-        return Intentional()
+        return ObGD()
     size = float(np.max(np.sum(shown**2, axis=1)))
     if size == 0:
         raise InputError("`features` must not be zero at all of `at`: their size sets the steps; give `method`")

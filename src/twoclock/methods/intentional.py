@@ -89,8 +89,7 @@ class Intentional:
 
         squares = jax.tree.map(lambda v, g: decay * v + (1 - decay) * jnp.square(g), state.squares, g)
         scale = jax.tree.map(lambda v: jnp.sqrt(v / (1 - decay**count)) + _TINY, squares)
-        form: object = jax.tree.structure(f)
-        alike = form == jax.tree.structure(scale)
+        alike = _form(f) == _form(scale)
         scale = scale if alike else jax.tree.map(jnp.ones_like, trace)
         direction = _over(f, scale) if alike else f
         kept = jnp.clip(_ratio(_product(_minus(trace, g), omega), _product(omega, omega)), 0, 1)
@@ -111,6 +110,10 @@ class Intentional:
 
 def _dtype(tree: PyTree) -> jnp.dtype:
     return jnp.result_type(*jax.tree.leaves(tree)) if jax.tree.leaves(tree) else jnp.result_type(float)
+
+
+def _form(tree: PyTree) -> tuple[object, list[tuple[int, ...]]]:
+    return jax.tree.structure(tree), [jnp.shape(leaf) for leaf in jax.tree.leaves(tree)]
 
 
 def _minus(a: PyTree, b: PyTree) -> PyTree:
