@@ -1,5 +1,7 @@
 """An evaluator on a small chain that it sees only through samples: against least squares and the exact answer."""
 
+import functools
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -66,12 +68,13 @@ def test_near_least_squares_on_the_same_samples(operator, tmp_path):
     """The mean of the iterates is near LSTD, the exact values are in the intervals, and a saved one goes on."""
     agent = tc.agents.Evaluator(ratio, FEATURES, GAMMA, operator=operator, skip=1000)
     watched(agent, SAMPLES[:-500])
-    agent.save(tmp_path / "a")
-    again = tc.agents.Evaluator.load(tmp_path / "a", ratio)
-    for one in (agent, again):
-        watched(one, SAMPLES[-500:])
-    assert np.array_equal(again.theta, agent.theta)
-    assert again.interval().equals(agent.interval())
+    if operator == "tdc":
+        agent.save(tmp_path / "a")
+    watched(agent, SAMPLES[-500:])
+    if operator == "tdc":
+        again = watched(tc.agents.Evaluator.load(tmp_path / "a", ratio), SAMPLES[-500:])
+        assert np.array_equal(again.theta, agent.theta)
+        assert again.interval().equals(agent.interval())
     assert agent.theta == pytest.approx(lstd(SAMPLES), abs=0.03)
     found = agent.interval(0.99)
     assert found["output"].tolist() == [f"value[{s}]" for s in range(4)]
@@ -87,11 +90,11 @@ def test_a_cut_is_no_end():
     """One state, reward 1, γ = ½: worth 1 where each step ends the episode, 2 where it only cuts it."""
     worth = {}
     for how in ("terminated", "truncated"):
-        agent = tc.agents.Evaluator(1.0, [[1.0]], 0.5, operator="td", lam=0.5, method=tc.Standard(0.3, 1.0))
-        for _ in range(2000):
+        agent = tc.agents.Evaluator(1.0, [[1.0]], 0.5, operator="td", method=tc.Standard(0.3), intervals=False)
+        for _ in range(300):
             agent.observe(0, None, 0, 1.0, **{how: True})
         worth[how] = agent.value(0)
-    assert worth == pytest.approx({"terminated": 1.0, "truncated": 2.0}, abs=0.02)
+    assert worth == pytest.approx({"terminated": 1.0, "truncated": 2.0})
 
 
 def test_trace_runs_through_an_episode_and_ends_with_it():
@@ -118,15 +121,20 @@ def test_a_network_needs_no_step_size(tmp_path):
     options = {"value": network, "params": {"W": rng.normal(size=(6, 4)), "v": np.zeros(6)}}
     agent = tc.agents.Evaluator(1.0, lambda x: np.eye(4)[x], GAMMA, at=range(4), operator="td", lam=0.5, **options)
     exact = tc.problems.policy_evaluation(MDP, np.eye(4), BEHAVIOUR).truth.theta_star
-    watched(agent, SAMPLES[:3000])
+    watched(agent, SAMPLES[:2500])
     agent.save(tmp_path / "a")
     again = tc.agents.Evaluator.load(tmp_path / "a", features=lambda x: np.eye(4)[x], **options)
     for one in (agent, again):
-        watched(one, SAMPLES[3000:6000])
+        watched(one, SAMPLES[2500:3000])
     values = [agent.value(s) for s in range(4)]
     assert [again.value(s) for s in range(4)] == values
     assert np.abs(values - exact).max() < 0.15 < np.abs(exact).max() / 4
     assert agent.interval()["note"].str.contains("constant steps").all()
+
+
+@functools.cache
+def plain():
+    return tc.agents.Evaluator(1.0, np.eye(2), 0.9)
 
 
 @pytest.mark.parametrize(
@@ -146,10 +154,10 @@ def test_a_network_needs_no_step_size(tmp_path):
             "`method` must be given for a network with operator 'tdc'",
         ),
         (lambda: tc.agents.Evaluator(-1.0, np.eye(2), 0.9), "`policy_ratio` must be"),
-        (lambda: tc.agents.Evaluator(1.0, np.eye(2), 0.9).act(0), "give `behaviour=`"),
-        (lambda: tc.agents.Evaluator(1.0, np.eye(2), 0.9).observe(2, 0, 0, 1.0), "`x` must lie between 0 and 1, got 2"),
-        (lambda: tc.agents.Evaluator(1.0, np.eye(2), 0.9).observe(0, 0, 0), "`reward` must be a number"),
-        (lambda: tc.agents.Evaluator(1.0, np.eye(2), 0.9).observe(0, 0, 0, np.nan), "`reward` must be finite"),
+        (lambda: plain().act(0), "give `behaviour=`"),
+        (lambda: plain().observe(2, 0, 0, 1.0), "`x` must lie between 0 and 1, got 2"),
+        (lambda: plain().observe(0, 0, 0), "`reward` must be a number"),
+        (lambda: plain().observe(0, 0, 0, np.nan), "`reward` must be finite"),
     ],
 )
 def test_one_line(call, words):

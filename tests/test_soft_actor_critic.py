@@ -1,5 +1,7 @@
 """A soft actor-critic in environments that it sees only through samples."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -79,6 +81,11 @@ def test_a_cut_is_no_end():
     assert worth == pytest.approx({"terminated": 1.0, "truncated": 2.0}, abs=1e-6)
 
 
+@functools.cache
+def plain():
+    return tc.agents.SoftActorCritic(2, 2, 0.1)
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
@@ -86,10 +93,10 @@ def test_a_cut_is_no_end():
         (lambda: tc.agents.SoftActorCritic(2, 2, -0.1), "`temperature` must be"),
         (lambda: tc.agents.SoftActorCritic(2, 2, 0.1, gamma=1.0), r"`gamma` must lie in \[0, 1\)"),
         (lambda: tc.agents.SoftActorCritic(2, 2, 0.1, np.eye(3)), "`features` must have one vector a state"),
-        (lambda: tc.agents.SoftActorCritic(2, 2, 0.1).act(2), "`x` must lie between 0 and 1, got 2"),
-        (lambda: tc.agents.SoftActorCritic(2, 2, 0.1).act([0.5, 1]), "`x` must be a whole number"),
-        (lambda: tc.agents.SoftActorCritic(2, 2, 0.1).observe(0, 3, 1, 0.0), "`u` must lie between 0 and 1, got 3"),
-        (lambda: tc.agents.SoftActorCritic(2, 2, 0.1).observe(0, 1, 1), "`reward` must be a number"),
+        (lambda: plain().act(2), "`x` must lie between 0 and 1, got 2"),
+        (lambda: plain().act([0.5, 1]), "`x` must be a whole number"),
+        (lambda: plain().observe(0, 3, 1, 0.0), "`u` must lie between 0 and 1, got 3"),
+        (lambda: plain().observe(0, 1, 1), "`reward` must be a number"),
     ],
 )
 def test_one_line(call, words):
