@@ -2,6 +2,7 @@
 
 import functools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -112,13 +113,14 @@ def test_trace_runs_through_an_episode_and_ends_with_it():
 
 
 def network(params, phi):
-    return params["v"] @ jnp.tanh(params["W"] @ phi)
+    return jnp.tanh(params @ phi)
 
 
 def test_a_network_needs_no_step_size(tmp_path):
-    """On-policy, from a table of observations; saved and loaded it goes on. It ends near, not at, the exact values."""
-    rng = np.random.default_rng(1)
-    options = {"value": network, "params": {"W": rng.normal(size=(6, 4)), "v": np.zeros(6)}}
+    """On-policy, with an Equinox module; saved and loaded it goes on. It ends near, not at, the exact values."""
+    eqx = pytest.importorskip("equinox")
+    module = eqx.nn.MLP(4, "scalar", 6, depth=1, activation=jnp.tanh, key=jax.random.key(0))
+    options = {"value": lambda module, x: module(x), "params": module}
     agent = tc.agents.Evaluator(1.0, lambda x: np.eye(4)[x], GAMMA, at=range(4), operator="td", lam=0.5, **options)
     exact = tc.problems.policy_evaluation(MDP, np.eye(4), BEHAVIOUR).truth.theta_star
     watched(agent, SAMPLES[:2500])
@@ -150,8 +152,14 @@ def plain():
         ),
         (lambda: tc.agents.Evaluator(1.0, None, 0.9, at=[[0.0]], value=network), "`value` and `params` go together"),
         (
-            lambda: tc.agents.Evaluator(1.0, None, 0.9, at=[[0.0, 0.0]], value=network, params={"v": np.ones(2)}),
+            lambda: tc.agents.Evaluator(1.0, None, 0.9, at=[[0.0, 0.0]], value=network, params=np.ones(2)),
             "`method` must be given for a network with operator 'tdc'",
+        ),
+        (
+            lambda: tc.agents.Evaluator(
+                1.0, np.eye(4), 0.9, operator="td", value=lambda p, x: p * x, params=np.ones(4)
+            ),
+            r"`value` must return one number, got shape \(4,\)",
         ),
         (lambda: tc.agents.Evaluator(-1.0, np.eye(2), 0.9), "`policy_ratio` must be"),
         (lambda: plain().act(0), "give `behaviour=`"),

@@ -247,10 +247,16 @@ class Evaluator:
                 raise InputError(f"`features` must give a vector, got the shape {self._shown.shape[1:]}")
             return lambda theta, phi: jnp.sum(phi * theta), np.zeros(self._shown.shape[1])
         inputs.function("value", self.network, "params", "x")
-        if not is_module(self.params):
-            return self.network, numbers_of(self.params)
-        whole, network = joining(self.params), self.network
-        return lambda learned, phi: network(whole(learned), phi), numbers_of(numbers(self.params))
+        value, params = self.network, self.params
+        if is_module(params):
+            network, whole = value, joining(params)
+            value, params = lambda learned, phi: network(whole(learned), phi), numbers(params)
+        inputs.start_of("params", params)
+        start = numbers_of(params)
+        shape = getattr(inputs.shape_from("value", value, start, self._shown[0]), "shape", None)
+        if shape != ():
+            raise InputError(f"`value` must return one number, got {'no array' if shape is None else f'shape {shape}'}")
+        return value, start
 
     def _begin(self, start: PyTree) -> Learner:
         value, shown, traced = self._value, self._shown, self._traced

@@ -87,6 +87,7 @@ class SoftActorCritic:
         seed: Given[int] = 0,
     ) -> None:
         self.states, self.actions = inputs.whole("states", states), inputs.whole("actions", actions, least=2)
+        inputs.check_size("`states`, `actions`", 4 * self.states * self.actions)
         self.temperature = inputs.number("temperature", temperature, 0)
         self.gamma = inputs.number("gamma", gamma, 0, 1, below=True)
         self.features = feature_table(features, "features", (self.states,))
