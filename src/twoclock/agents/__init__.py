@@ -1,5 +1,6 @@
 """Agents: ``act`` and ``observe`` around the library's own operators, for any simulator, robot or environment."""
 
+from twoclock.agents.contract import Agent, fresh
 from twoclock.agents.regulator import Regulator
 
-__all__ = ["Regulator"]
+__all__ = ["Agent", "Regulator", "fresh"]
