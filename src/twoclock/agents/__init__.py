@@ -2,5 +2,7 @@
 
 from twoclock.agents.contract import Agent, fresh
 from twoclock.agents.regulator import Regulator
+from twoclock.agents.run import run
+from twoclock.agents.running.faults import EnvironmentFault
 
-__all__ = ["Agent", "Regulator", "fresh"]
+__all__ = ["Agent", "EnvironmentFault", "Regulator", "fresh", "run"]
