@@ -17,16 +17,15 @@ import numpy as np
 
 from twoclock import inputs, record
 from twoclock.agents.contract import Agent
-from twoclock.agents.running.lane import Job, Lane, Outcome, Stopped, walk
+from twoclock.agents.running.lane import Job, Outcome, Stopped
 from twoclock.agents.running.on_ray import on_ray
 from twoclock.agents.running.plants import check_env, is_env, is_vector
-from twoclock.agents.running.processes import in_processes, why_not
+from twoclock.agents.running.processes import walkers
 from twoclock.agents.running.vectorised import together
 from twoclock.core import Given, InputError
 from twoclock.engine import rows
 from twoclock.engine.drive import Tick
 from twoclock.engine.interrupt import Interrupted, deferred_interrupt
-from twoclock.engine.lanes import threads
 from twoclock.progress import watch
 from twoclock.record.describe import Provenance, describe
 from twoclock.record.identity import Identity, RunSpec
@@ -99,6 +98,8 @@ def run(
     where = inputs.choice("on", on, ("local", "ray"))
     if address is not None and (not isinstance(address, str) or where != "ray"):
         raise InputError(f'`address` must be "host:port" of a Ray cluster, with on="ray", got {inputs.shown(address)}')
+    if limit is not None and where == "ray":
+        raise InputError("`limit` is for processes on this machine; leave it out on Ray")
     if limit is not None:
         limit = inputs.number("limit", limit, 0, above=True, remedy="leave it out for none")
     if processes is not None:
@@ -108,7 +109,6 @@ def run(
     job = _job(agent, env, x0, spec, checkpoint, checkpoint_every)
     if vector:
         _check_vector(env, spec, checkpoint, limit, processes, where)
-    count = 0 if vector or where == "ray" else _processes(job, processes, limit)
     lock: AbstractContextManager[None] = nullcontext() if job.folder is None else record.lock(job.folder)
     began = time.perf_counter()
     with lock, deferred_interrupt() as interrupted, watch(progress, spec.steps, len(spec.seeds)) as look:
@@ -118,14 +118,13 @@ def run(
                 found = together(job, spec.seeds, seen, interrupted)
             elif where == "ray":
                 found = on_ray(job, spec.seeds, address, seen, interrupted)
-            elif count:
-                found = in_processes(job, spec.seeds, count, limit, seen, interrupted)
             else:
-                found = {seed: walk(job, seed, seen.lane, interrupted) for seed in spec.seeds}
+                with walkers(job, len(spec.seeds), processes, limit) as walk:
+                    found = walk([(job, seed) for seed in spec.seeds], seen, interrupted)
         except Stopped as stopped:
             how = "; the same call with the same checkpoint goes on from there" if job.folder else ""
             raise Interrupted(f"stopped at step {stopped.args[0]:,} of {spec.steps:,}{how}") from None
-    return _result(job, [found[seed] for seed in spec.seeds], time.perf_counter() - began)
+    return _result(job, found, time.perf_counter() - began)
 
 
 class _Seen:
@@ -140,9 +139,6 @@ class _Seen:
         self.lost |= {seed} if diverged else set()
         mean = sum(self.steps.values()) // len(self.steps)
         self.look(Tick(mean, None, len(self.lost), _no_carry, engine="the environment"))
-
-    def lane(self, lane: Lane) -> None:
-        self(lane.seed, lane.step, lane.diverged)
 
 
 def _no_carry() -> Any:
@@ -175,23 +171,6 @@ def _check_vector(env: Any, spec: RunSpec, checkpoint: Any, limit: Any, processe
                 f"`{name}` is for environments that are made one by one; in place of a vectorised one pass a function "
                 "that makes a single one"
             )
-
-
-def _processes(job: Job, asked: int | None, limit: float | None) -> int:
-    """How many to start; 0 to stay in this one."""
-    many = min(asked or threads(), len(job.spec.seeds))
-    if many == 1 and limit is None:
-        return 0
-    reason = "it is an environment already" if is_env(job.env) else why_not(job)
-    if reason is None:
-        return many
-    if asked in (None, 1) and limit is None:
-        return 0
-    name = "processes" if limit is None else "limit"
-    raise InputError(
-        f"`{name}` needs an environment and an agent that can be made in another process ({reason}); give `env` as an "
-        "id or a function that is defined in a file"
-    )
 
 
 def _job(agent: Agent, env: Any, x0: Any, spec: RunSpec, checkpoint: Any, every: float) -> Job:

@@ -19,7 +19,7 @@ def on_ray(
     address: str | None,
     look: Callable[[int, int, bool], None],
     interrupted: Callable[[], bool],
-) -> dict[int, Outcome]:
+) -> list[Outcome]:
     """What each seed came to. Interrupted, tasks are ended: what they had not kept is lost."""
     found: dict[int, Outcome] = {}
     with connected(address) as ray:
@@ -41,7 +41,7 @@ def on_ray(
         finally:
             for reference in flying:
                 ray.cancel(reference, force=True)
-    return found
+    return [found[seed] for seed in seeds]
 
 
 def _fetch(ray: Any, reference: Any, job: Job, seed: int) -> Outcome:

@@ -19,7 +19,7 @@ from twoclock.core import InputError
 
 def together(
     job: Job, seeds: Sequence[int], look: Callable[[int, int, bool], None], interrupted: Callable[[], bool]
-) -> dict[int, Outcome]:
+) -> list[Outcome]:
     """All seeds side by side, for as long as one of them has steps to take."""
     lanes = [Lane(job, seed) for seed in seeds]
     vector = _Vector(job.env, seeds)
@@ -43,7 +43,7 @@ def together(
         xs, turn = xs_then, turn + 1
         if interrupted():
             raise Stopped(min(lane.step for lane in lanes))
-    return {lane.seed: lane.outcome() for lane in lanes}
+    return [lane.outcome() for lane in lanes]
 
 
 class _Vector:

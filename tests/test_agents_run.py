@@ -1,0 +1,188 @@
+"""`agents.run`: the same seeds whatever walks them, to the same bits after a stop, and every fault in one line."""
+
+import os
+import subprocess
+import sys
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import twoclock as tc
+from an_agent import Averager, Walk, dies, hangs, plant, walk
+from twoclock.engine.interrupt import Interrupted
+
+STEPS = {"steps": 200, "marks": [0, 50, 100, 200]}
+X0 = np.zeros(1)
+
+
+def test_what_is_recorded_by_hand():
+    """A loop of one's own with the same numbers: the agent's and the plant's streams, means over the later half."""
+    result = tc.agents.run(Averager(), plant, seeds=[3, 5], x0=X0, processes=1, **STEPS)
+    for row, seed in enumerate((3, 5)):
+        agent, rng = Averager(seed=seed), np.random.default_rng([0x706C616E74, seed])
+        x, rewards = X0, []
+        for _ in range(200):
+            u = agent.act(x)
+            x_next, reward = plant(x, u, rng)
+            agent.observe(x, u, x_next, reward)
+            x = x_next
+            rewards.append(reward)
+        assert np.array_equal(result.theta[row], agent.mean)
+        mine = result.history[result.history["seed"] == seed]
+        assert mine["mean_reward"].tolist()[1:] == pytest.approx([np.mean(rewards[m // 2 : m]) for m in (50, 100, 200)])
+        known = tc.agents.run(Averager(), plant, seeds=[seed], x0=X0, **STEPS)  # by itself
+        assert known.history["error"].tolist() == mine["error"].tolist()
+    found = result.interval().set_index("seed").loc[5]
+    assert found["estimate"] == pytest.approx(np.mean(rewards[100:]))
+    y = np.cumsum(rewards[100:]) / np.arange(1, 101)  # random scaling, by its definition
+    V = np.sum(np.arange(1, 101) ** 2 * (y - y[-1]) ** 2) / 100**2
+    assert found["high"] - found["estimate"] == pytest.approx(6.747 * np.sqrt(V / 100), rel=1e-3)
+    assert result.plot("mean_reward").axes[0].get_yscale() == "linear"  # no logarithm of what is negative
+
+
+def test_processes_and_ray_change_nothing(tmp_path):
+    one = tc.agents.run(Averager(), walk, seeds=3, processes=1, **STEPS)
+    two = tc.agents.run(Averager(), walk, seeds=3, processes=2, checkpoint=tmp_path / "a", **STEPS)
+    assert one == two
+    one.save(tmp_path / "b")
+    assert tc.load(tmp_path / "b") == one
+    assert tc.agents.run(Averager(), walk, seeds=3, processes=1, checkpoint=tmp_path / "a", **STEPS) == one
+    returns = one.history.set_index(["seed", "step"])["mean_return"]
+    assert returns.loc[0].loc[200] < 0
+
+
+@pytest.mark.parametrize(("env", "x0"), [(plant, X0), (walk, None)])
+def test_stopped_and_gone_on_to_the_same_bits(env, x0, tmp_path, monkeypatch):
+    whole = tc.agents.run(Averager(), env, seeds=2, x0=x0, processes=1, **STEPS)
+    monkeypatch.setattr("twoclock.agents.running.lane._LOOKS", 0.0)
+    looks = iter(range(10_000))
+
+    def stop(tick):
+        if next(looks) in (137, 260):
+            import signal
+
+            signal.raise_signal(signal.SIGINT)
+
+    call = {"seeds": 2, "x0": x0, "processes": 1, "checkpoint": tmp_path / "a", "progress": stop, **STEPS}
+    for _ in range(2):
+        with pytest.raises(Interrupted, match=r"stopped at step .* goes on from there"):
+            tc.agents.run(Averager(), env, **call)
+    assert tc.agents.run(Averager(), env, **call) == whole
+    with pytest.raises(tc.InputError, match=r"another run: its method differs: sigma is 1\.0 there and 2\.0 here"):
+        tc.agents.run(Averager(sigma=2.0), env, **call)
+
+
+def test_regulator_goes_on_with_its_guard(tmp_path, monkeypatch):
+    """An agent of the library: stopped in the middle of its guard's log, and behind it."""
+    agent = tc.agents.Regulator([[1.0]], [[1.0]], guard=tc.problems.Guard(log=100))
+    call = {"steps": 160, "x0": X0, "marks": [30, 120, 160]}
+    whole = tc.agents.run(agent, plant, **call)
+    assert whole.metrics == ["cost", "mean_reward", "mean_cost", "mean_return"]
+    monkeypatch.setattr("twoclock.agents.running.lane._LOOKS", 0.0)
+    for at in (50, 130):
+        with pytest.raises(Interrupted):
+            tc.agents.run(agent, plant, progress=_interrupt_at(at), checkpoint=tmp_path / "a", **call)
+    assert tc.agents.run(agent, plant, checkpoint=tmp_path / "a", **call) == whole
+    again = tc.agents.Regulator.load(tmp_path / "a" / "seed-0")
+    assert np.array_equal(again.gain, whole.theta["K"][0])
+    assert agent.steps == 0
+
+
+def _interrupt_at(step):
+    import signal
+
+    return lambda tick: signal.raise_signal(signal.SIGINT) if tick.step == step else None
+
+
+@pytest.mark.parametrize("mode", [gym.vector.AutoresetMode.NEXT_STEP, gym.vector.AutoresetMode.SAME_STEP])
+def test_vectorised(mode):
+    """Each part serves a seed. Up to the end of its first episode it is the run of that seed alone."""
+    env = gym.vector.SyncVectorEnv([walk] * 3, autoreset_mode=mode)
+    result = tc.agents.run(Averager(), env, **STEPS)
+    assert len(result.spec["seeds"]) == 3
+    assert result.history["mean_return"].iloc[-1] < 0
+    short = {"steps": 3, "seeds": [7, 9, 10]}  # none of these walks ends so soon
+    alone = tc.agents.run(Averager(), walk, processes=1, **short)
+    assert np.array_equal(tc.agents.run(Averager(), env, **short).theta, alone.theta)
+
+
+@pytest.mark.parametrize(
+    ("trouble", "words"),
+    [
+        ("raises", "the environment raised OSError: the cable is loose"),
+        ("nan", "the state must be finite, got .nan"),
+        ("shape", r"the state must have the shape of the first state, \(1,\), got \(2,\)"),
+        ("reward", "the reward must be a number, got 'much'"),
+    ],
+)
+def test_faults_in_one_line(trouble, words, tmp_path):
+    """Seed, step, what came back; nothing is lost, and when the environment is mended the same call goes on."""
+    env = Walk(trouble)
+    with pytest.raises(tc.agents.EnvironmentFault, match=f"seed 0, step 59: {words}.*goes on from there") as caught:
+        tc.agents.run(Averager(), env, checkpoint=tmp_path / "a", **STEPS)
+    assert (caught.value.seed, caught.value.step) == (0, 59)
+    assert "\n" not in str(caught.value)
+    kept = Averager()
+    kept.restore(tmp_path / "a" / "seed-0")
+    assert kept.steps == 59
+    env.trouble = ""
+    assert tc.agents.run(Averager(), env, checkpoint=tmp_path / "a", **STEPS).last_step.tolist() == [200]
+
+
+def test_hung_and_killed_processes(tmp_path):
+    with pytest.raises(
+        tc.agents.EnvironmentFault, match=r"seed 0, step 59: .* more than limit=1 seconds and was ended"
+    ):
+        tc.agents.run(Averager(), hangs, limit=1.0, checkpoint=tmp_path / "a", checkpoint_every=0.0, **STEPS)
+    with pytest.raises(tc.agents.EnvironmentFault, match=r"seed [01], step 59: its process ended with status 7"):
+        tc.agents.run(Averager(), dies, seeds=2, processes=2, **STEPS)
+
+
+def test_a_main_program_without_a_guard(tmp_path):
+    file = tmp_path / "main.py"
+    file.write_text(
+        "import twoclock as tc\nfrom an_agent import Averager, walk\n"
+        "try:\n    tc.agents.run(Averager(), walk, 10, 2, processes=2)\n"
+        "except tc.InputError as error:\n    print(error)\n"
+    )
+    paths = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    said = subprocess.run([sys.executable, file], capture_output=True, text=True, check=False, env=paths)
+    assert "`if __name__ == '__main__':` in a file, or pass processes=1" in said.stdout
+    assert said.stdout.count("\n") == 1
+
+
+def test_an_unstable_plant_is_data():
+    def explodes(x, u, rng):
+        return 1e30 * (x + 1)
+
+    result = tc.agents.run(Averager(), explodes, x0=X0, steps=20)
+    assert result.diverged.tolist() == [True]
+    assert result.last_step.tolist() == [4]
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: tc.agents.run(Averager, plant, x0=X0), "`agent` must be an agent .* got the class Averager; call it"),
+        (lambda: tc.agents.run(3, plant, x0=X0), "`agent` must be an agent .* got 3, which has no `settings`"),
+        (lambda: tc.agents.run(Averager(), plant), "`x0` must be given for a step function"),
+        (lambda: tc.agents.run(Averager(), walk, x0=X0), "`x0` is for a step function"),
+        (lambda: tc.agents.run(Averager(), lambda a, b: a), "`env` must be a Gymnasium environment"),
+        (lambda: tc.agents.run(Averager(), "NoSuch-v0"), "`env` must be the id of a Gymnasium environment"),
+        (lambda: tc.agents.run(Averager(), Walk(), limit=1.0), "`limit` needs an environment .* already"),
+        (lambda: tc.agents.run(Averager(), lambda: Walk(), seeds=2, processes=2), "`processes` needs an environment"),
+        (lambda: tc.agents.run(Averager(), plant, x0=X0, limit=0), "`limit`"),
+        (
+            lambda: tc.agents.run(Averager(), gym.vector.SyncVectorEnv([walk] * 2), seeds=3),
+            "`seeds` must be as many as the vectorised environment has parts, 2, got 3",
+        ),
+        (
+            lambda: tc.agents.run(Averager(), gym.vector.SyncVectorEnv([walk]), checkpoint="x"),
+            "`checkpoint` is for environments that are made one by one",
+        ),
+    ],
+)
+def test_one_line(call, words):
+    with pytest.raises(tc.InputError, match=words):
+        call()
