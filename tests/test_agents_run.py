@@ -1,6 +1,7 @@
 """`agents.run`: the same seeds whatever walks them, to the same bits after a stop, and every fault in one line."""
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -41,7 +42,7 @@ def test_what_is_recorded_by_hand():
     assert result.plot("mean_reward").axes[0].get_yscale() == "linear"  # no logarithm of what is negative
 
 
-def test_processes_and_ray_change_nothing(tmp_path):
+def test_processes_change_nothing(tmp_path):
     one = tc.agents.run(Averager(), walk, seeds=3, processes=1, **STEPS)
     two = tc.agents.run(Averager(), walk, seeds=3, processes=2, checkpoint=tmp_path / "a", **STEPS)
     assert one == two
@@ -60,8 +61,6 @@ def test_stopped_and_gone_on_to_the_same_bits(env, x0, tmp_path, monkeypatch):
 
     def stop(tick):
         if next(looks) in (137, 260):
-            import signal
-
             signal.raise_signal(signal.SIGINT)
 
     call = {"seeds": 2, "x0": x0, "processes": 1, "checkpoint": tmp_path / "a", "progress": stop, **STEPS}
@@ -90,8 +89,6 @@ def test_regulator_goes_on_with_its_guard(tmp_path, monkeypatch):
 
 
 def _interrupt_at(step):
-    import signal
-
     return lambda tick: signal.raise_signal(signal.SIGINT) if tick.step == step else None
 
 
@@ -186,3 +183,50 @@ def test_an_unstable_plant_is_data():
 def test_one_line(call, words):
     with pytest.raises(tc.InputError, match=words):
         call()
+
+
+def test_tune_finds_what_costs_least():
+    """Without exploration this plant earns most: −σ²·4/3 and what the noise takes. Its seeds are not those of a run."""
+    found = tc.tune(plant, Averager(), {"sigma": (0.1, 10.0)}, steps=100, rungs=2, budget=20_000, x0=X0, processes=1)
+    assert found.settings["sigma"] < 0.3
+    assert found.metric == "−mean_reward"
+    assert isinstance(found.method, Averager)
+    assert found.method.settings["sigma"] == found.settings["sigma"]
+    worst = found.ranking["sigma"].idxmax()
+    assert found.ranking["score"][worst] > 10 * found.ranking["score"][0]
+    assert found.plot() is not None
+    with pytest.raises(tc.InputError, match=r"`metric` of an agent must be one of mean_cost, .* got 'error'"):
+        tc.tune(plant, Averager(), {"sigma": (0.1, 10.0)}, metric="error", x0=X0)
+    with pytest.raises(tc.InputError, match="`space` must be given for an agent; it has sigma, rate"):
+        tc.tune(plant, Averager(), x0=X0)
+
+
+def test_killed_during_a_save(tmp_path):
+    """Between any two calls that write: what lies there is whole, and the run ends as if nothing had been."""
+    script = (
+        "import os, sys, signal\nimport numpy as np\nimport twoclock as tc\nfrom an_agent import Averager, plant\n"
+        "from twoclock.agents.running import lane\nlane._LOOKS = 0.0\nreal, left = os.fsync, [int(sys.argv[2])]\n"
+        "def fsync(handle):\n    left[0] -= 1\n    left[0] or os.kill(os.getpid(), signal.SIGKILL)\n    real(handle)\n"
+        "os.fsync = fsync\n"
+        "tc.agents.run(Averager(), plant, 200, x0=np.zeros(1), marks=[0, 50, 100, 200], checkpoint=sys.argv[1],\n"
+        "              checkpoint_every=0.0)\n"
+    )
+    paths = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", script, str(tmp_path / "a"), "101"]  # in the middle of the 34th save
+    assert subprocess.run(command, env=paths, check=False).returncode == -signal.SIGKILL
+    kept = Averager()
+    kept.restore(tmp_path / "a" / "seed-0")
+    assert 30 <= kept.steps <= 34
+    again = tc.agents.run(Averager(), plant, x0=X0, checkpoint=tmp_path / "a", **STEPS)
+    assert again == tc.agents.run(Averager(), plant, x0=X0, **STEPS)
+
+
+@pytest.mark.slow
+def test_on_ray(tmp_path):
+    pytest.importorskip("ray")
+    here = tc.agents.run(Averager(), walk, seeds=2, processes=1, **STEPS)
+    there = tc.agents.run(Averager(), lambda: Walk(), seeds=2, on="ray", checkpoint=tmp_path / "a", **STEPS)
+    assert np.array_equal(there.theta, here.theta)
+    assert there.history.equals(here.history)
+    with pytest.raises(tc.agents.EnvironmentFault, match=r"seed 0, step 59: the environment raised OSError"):
+        tc.agents.run(Averager(), lambda: Walk("raises"), on="ray", **STEPS)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, TypeVar, runtime_checkable
 
 from twoclock.core import PyTree
 from twoclock.result import Result
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+_PARTS = ("settings", "act", "observe", "steps", "diverged", "history", "result", "save", "restore")
 
 
 @runtime_checkable
@@ -86,3 +89,13 @@ def fresh(agent: A, seed: int, **changes: Any) -> A:
     0.5
     """
     return type(agent)(**{**agent.settings, **changes, "seed": seed})
+
+
+def is_agent(thing: object) -> TypeGuard[Agent]:
+    """Whether it has all that is asked of an agent; its properties are not looked at, which may have nothing to say."""
+    return not isinstance(thing, type) and not missing(thing)
+
+
+def missing(thing: object) -> list[str]:
+    """What it lacks to be an agent."""
+    return [name for name in _PARTS if not hasattr(type(thing), name)]

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from twoclock import inputs, record
-from twoclock.agents.contract import Agent
+from twoclock.agents.contract import Agent, missing
 from twoclock.agents.running.lane import Job, Outcome, Stopped
 from twoclock.agents.running.on_ray import on_ray
 from twoclock.agents.running.plants import check_env, is_env, is_vector
@@ -30,8 +30,6 @@ from twoclock.progress import watch
 from twoclock.record.describe import Provenance, describe
 from twoclock.record.identity import Identity, RunSpec
 from twoclock.result import Result
-
-_PARTS = ("settings", "act", "observe", "steps", "diverged", "history", "result", "save", "restore")
 
 
 def run(
@@ -88,7 +86,7 @@ def run(
     >>> result.theta["K"].shape
     (2, 1, 1)
     """
-    _check_agent(agent)
+    check_agent(agent)
     check_env(env, x0)
     vector = is_vector(env)
     if seeds is None:
@@ -106,7 +104,7 @@ def run(
         processes = inputs.whole("processes", processes, 1, 4096)
     if checkpoint is not None:
         inputs.check_path("checkpoint", checkpoint)
-    job = _job(agent, env, x0, spec, checkpoint, checkpoint_every)
+    job = job_of(agent, env, x0, spec, checkpoint, checkpoint_every)
     if vector:
         _check_vector(env, spec, checkpoint, limit, processes, where)
     lock: AbstractContextManager[None] = nullcontext() if job.folder is None else record.lock(job.folder)
@@ -145,11 +143,12 @@ def _no_carry() -> Any:
     raise InputError("`carry` of a tick is for `solve`; what agents have learnt lies in their checkpoints")
 
 
-def _check_agent(agent: Any) -> None:
-    missing = [name for name in _PARTS if not hasattr(type(agent), name)]
-    if isinstance(agent, type) or missing:
+def check_agent(agent: Any) -> None:
+    """Complain of what is no agent, or has learnt already."""
+    lacking = missing(agent)
+    if isinstance(agent, type) or lacking:
         what = f"the class {agent.__name__}; call it" if isinstance(agent, type) else inputs.shown(agent)
-        lacks = f", which has no `{missing[0]}`" if missing and not isinstance(agent, type) else ""
+        lacks = f", which has no `{lacking[0]}`" if lacking and not isinstance(agent, type) else ""
         raise InputError(f"`agent` must be an agent such as tc.agents.Regulator(Q, R), got {what}{lacks}")
     if agent.steps:
         raise InputError(
@@ -173,8 +172,11 @@ def _check_vector(env: Any, spec: RunSpec, checkpoint: Any, limit: Any, processe
             )
 
 
-def _job(agent: Agent, env: Any, x0: Any, spec: RunSpec, checkpoint: Any, every: float) -> Job:
-    settings = {name: value for name, value in agent.settings.items() if name != "seed"}
+def job_of(
+    agent: Agent, env: Any, x0: Any, spec: RunSpec, checkpoint: Any = None, every: float = 10.0, **changes: Any
+) -> Job:
+    """What every seed of a run does, perhaps with some settings of the agent changed."""
+    settings = {name: value for name, value in {**agent.settings, **changes}.items() if name != "seed"}
     what = {"problem": _described(env), "method": describe(functools.partial(type(agent), **settings))}
     numbers = hashlib.sha256(json.dumps(what).encode())
     for leaf in jax.tree.leaves(settings):
