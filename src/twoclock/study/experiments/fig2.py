@@ -116,6 +116,8 @@ def advice(records: Records) -> list[str]:
         f"Without a model, {'take' if expected < 1 else 'do not take'} the expectation over the next action in closed "
         f"form (`expected_action=True`): it ends at {expected:.2f} of Fast's gap.",
     ]
+    if fig2_model.one_riccati_step(records).verdict == decide(True):
+        found.append("With a model, one step of the Riccati recursion a sample is enough (`problems.lqr_model`).")
     standard, best, _ = _largest_safe_steps(records)
     worth = "Fast is worth it for stability" if _stability(records).verdict == decide(True) else "Stability"
     if best > standard:

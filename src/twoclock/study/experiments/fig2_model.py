@@ -8,7 +8,6 @@ import jax.numpy as jnp
 from twoclock.core import Method, pytree
 from twoclock.inputs.arrays import Number
 from twoclock.methods import running_means
-from twoclock.models.equations import riccati
 from twoclock.problems.lqr.cases import PAPER
 from twoclock.problems.lqr.model import LqrModel, Moments, Policy, lqr_model
 from twoclock.result import Result
@@ -20,6 +19,8 @@ MODEL = "two clocks on a model"
 METHODS: dict[str, Method] = {MODEL: running_means()}
 # The most that its mean gap may be of certainty equivalence's, at each of these steps that a run has, and at its end.
 _MOST, _AT = 1.1, (1000, 10_000, 100_000)
+# Steps of the Riccati recursion after which nothing moves any more: on this plant the error falls by 0.5² a step.
+_TO_THE_END = 60
 
 
 @pytree
@@ -27,10 +28,12 @@ class WithRival(LqrModel):
     """Measures beside its gap that of the Riccati solution on the same moments: certainty equivalence."""
 
     def measure(self, theta: Policy, omega: Moments) -> dict[str, Number]:
-        n, lqr, sigma = len(self.operators.Q), self.plant.lqr, self.plant.sigma
-        ab = self.operators.plant(omega)
-        solved, _ = riccati(ab[:, :n], ab[:, n:], self.operators.Q, self.operators.R)
-        gap, rival = jax.vmap(lambda K: lqr.J(K, sigma))(jnp.stack([theta["K"], solved])) - self.plant.J_star
+        def on(_: int, policy: Policy) -> Policy:
+            return jax.tree.map(jnp.subtract, policy, self.operators.F(policy, omega, None))
+
+        solved = jax.lax.fori_loop(0, _TO_THE_END, on, theta)  # compiles in a third of the time of `models.riccati`
+        lqr, sigma = self.plant.lqr, self.plant.sigma
+        gap, rival = jax.vmap(lambda K: lqr.J(K, sigma))(jnp.stack([theta["K"], solved["K"]])) - self.plant.J_star
         return {"gap": gap, "rival": rival}
 
 
@@ -49,8 +52,8 @@ def ratio(result: Result, step: int) -> Estimate:
 def one_riccati_step(records: Records) -> Claim:
     """Not the paper's: what estimating the model buys, and that it takes one step of the Riccati recursion a sample."""
     result, fast = records["model"][MODEL], records["gap"]["Fast"]
-    marks = result.spec["marks"]
-    ratios = {step: ratio(result, step) for step in sorted({*(set(_AT) & set(marks)), marks[-1]})}
+    marks = set(result.history["step"].tolist())
+    ratios = {step: ratio(result, step) for step in sorted({*marks.intersection(_AT), max(marks)})}
     return Claim(
         "one-riccati-step-is-enough",
         "Two clocks on a model, one Riccati step a sample, cost no more than certainty equivalence on the same samples",
