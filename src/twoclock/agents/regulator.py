@@ -6,19 +6,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
 from twoclock import inputs, record
+from twoclock.agents import kept
+from twoclock.agents.regulating import begun, judge, supervise
 from twoclock.core import Given, InputError, Method, PyTree
 from twoclock.inference.running import RecentMean
 from twoclock.inputs.arrays import definite, matrix
 from twoclock.learner import Learner
 from twoclock.methods import Polyak, Standard, running_means, spelled
-from twoclock.problems.lqr.guard import Bounds, Guard, Guarded
-from twoclock.problems.lqr.model import GuardedModel, ModelCritic
-from twoclock.problems.lqr.operators import ActorCritic
+from twoclock.problems.lqr.guard import Bounds, Guard
 from twoclock.result import Result
 from twoclock.schedules import Power
 from twoclock.stats import Estimate
@@ -118,7 +117,7 @@ class Regulator:
         K = self._iterate()
         if self._bounds is not None:
             with jax.enable_x64(True):
-                held, self._watch = _supervise(self._bounds, K, state, self._watch)
+                held, self._watch = supervise(self._bounds, K, state, self._watch)
             K = np.asarray(held)
         return self.sigma * self._rng.standard_normal(len(self.R)) - K @ state
 
@@ -152,7 +151,7 @@ class Regulator:
         watch = self._watch
         if self._bounds is not None:
             with jax.enable_x64(True):
-                sample, watch = jax.tree.map(np.asarray, _judge(self._bounds, sample, watch))
+                sample, watch = jax.tree.map(np.asarray, judge(self._bounds, sample, watch))
         self._learner.update(sample)
         self._watch = watch
         self._costs.add(cost)
@@ -230,20 +229,17 @@ class Regulator:
         log = np.asarray(self._log).reshape(len(self._log), len(self.Q) + len(self.R) + 1)
         trees: dict[str, PyTree] = {"log": log, "watch": jax.tree.map(np.asarray, self._watch), **also}
         if self._learner is not None:
-            return self._learner._save(path, {"regulator": about}, **trees)
+            return self._learner._save(path, {"Regulator": about}, **trees)
         import pandas as pd
 
         inputs.check_path("path", path)
-        return record.save(path, {"regulator": about}, pd.DataFrame({"seed": [], "step": []}), trees)
+        return record.save(path, {"Regulator": about}, pd.DataFrame({"seed": [], "step": []}), trees)
 
     @classmethod
     def load(cls, path: str | Path, method: Given[Method | None] = None) -> Regulator:
         """The regulator that was saved, to go on from there; a method is needed where it held a function."""
-        about = _saved(path)[0]["regulator"]
-        if method is None:
-            if about["method"] is None:
-                raise InputError("`method` must be given: it holds a function, which no record can; pass it as it was")
-            method = spelled.read(about["method"])
+        about = kept.read(path, "Regulator")[0]["Regulator"]
+        method = kept.method_of(about, method)
         guard = False if about["guard"] is None else Guard(**about["guard"])
         known = {name: about[name] for name in ("Q", "R", "K0", "sigma", "critic", "kappa")}
         agent = cls(**known, guard=guard, method=method, seed=about.get("seed", 0))
@@ -252,8 +248,8 @@ class Regulator:
 
     def restore(self, path: str | Path) -> None:
         """Take up what one with the same settings saved, its exploration too."""
-        spec, history, trees = _saved(path)
-        about = spec["regulator"]
+        spec, history, trees = kept.read(path, "Regulator")
+        about = spec["Regulator"]
         self._rng.bit_generator.state = about["rng"]
         self._costs, self._log = RecentMean(about["costs"]), list(trees["log"])
         if "state" in trees:
@@ -270,24 +266,7 @@ class Regulator:
         self._bounds = bounds
         with jax.enable_x64(True):
             self._watch = None if bounds is None else jax.tree.map(np.asarray, bounds.start())
-            if self.critic == "model":
-                model = ModelCritic(self.Q, self.R)
-                operators: GuardedModel | Guarded = GuardedModel(model, bounds)
-                theta, omega = jax.tree.map(np.asarray, model.start(self.K0))
-            else:
-                critic = ActorCritic(np.float64(self.kappa), np.float64(self.sigma), expected_action=True)
-                operators = Guarded(critic, bounds)
-                theta, omega = jax.tree.map(np.asarray, critic.start(self.K0))
-        return Learner(operators.F, operators.G, self.method, theta, omega, measure=self._told)
-
-    def _told(self, theta: PyTree, omega: PyTree) -> dict[str, jax.Array]:
-        if self.critic == "q":
-            return {"cost": omega["J"]}
-        ab = ModelCritic(self.Q, self.R).plant(omega)
-        d, B = ab.shape[1], ab[:, len(self.Q) :]
-        noise = omega["M"][d:, d:] - ab @ omega["M"][:d, d:]
-        explored = jnp.asarray(self.sigma**2, ab.dtype)
-        return {"cost": jnp.sum(theta["P"] * (noise + explored * B @ B.T)) + explored * jnp.trace(jnp.asarray(self.R))}
+        return begun(self.critic, self.Q, self.R, self.K0, self.sigma, self.kappa, self.method, bounds)
 
     def _iterate(self) -> np.ndarray:
         """The gain that acts, before any averaging."""
@@ -315,21 +294,3 @@ class Regulator:
                 f"`{name}` must be finite, got {inputs.shown(new.tolist())}; the plant has left all bounds"
             )
         return new
-
-
-def _saved(path: str | Path) -> tuple[dict[str, Any], pd.DataFrame, dict[str, PyTree]]:
-    inputs.check_path("path", path)
-    spec, history, trees = record.load(path)
-    if "regulator" not in spec:
-        raise InputError(f"`path` must be a folder that `Regulator.save` wrote, {path} is none")
-    return spec, history, trees
-
-
-@jax.jit
-def _supervise(bounds: Bounds, K: PyTree, x: PyTree, watch: PyTree) -> tuple[PyTree, PyTree]:
-    return bounds.supervise(K, x, watch)
-
-
-@jax.jit
-def _judge(bounds: Bounds, sample: PyTree, watch: PyTree) -> tuple[PyTree, PyTree]:
-    return bounds.judge(sample, watch)
