@@ -38,6 +38,7 @@ def sensitivity(
         scores = scores[(scores > 0) & (scores <= _RANGE * np.abs(scores).min())]
         floor, top = 0.5 * scores.min(), 4 * scores.max()
     else:  # what was earned, with a minus
+        scores = np.concatenate([scores, curve["low"], curve["high"]])
         scores = scores[np.isfinite(scores)]
         room = 0.1 * np.ptp(scores) or 1.0
         floor, top = scores.min() - room, scores.max() + 2 * room
@@ -69,7 +70,9 @@ def sensitivity(
         ax.xaxis.set_minor_formatter(NullFormatter())  # a short range would get labels on top of each other
     axes[0, 0].set_ylabel(LABELS.get(metric, metric))
     handles, labels = axes[0, 0].get_legend_handles_labels()
-    fig.legend(handles, labels, loc="outside upper center", ncols=4, frameon=False, fontsize="small")
+    fig.legend(
+        handles, labels, loc="outside upper center", ncols=4 if len(names) > 1 else 2, frameon=False, fontsize="small"
+    )
     last = ranking.iloc[0]
     caption(
         fig,
