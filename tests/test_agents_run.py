@@ -1,5 +1,6 @@
 """`agents.run`: the same seeds whatever walks them, to the same bits after a stop, and every fault in one line."""
 
+import functools
 import os
 import signal
 import subprocess
@@ -49,6 +50,8 @@ def test_processes_change_nothing(tmp_path):
     one.save(tmp_path / "b")
     assert tc.load(tmp_path / "b") == one
     assert tc.agents.run(Averager(), walk, seeds=3, processes=1, checkpoint=tmp_path / "a", **STEPS) == one
+    for env in (Walk, Walk(), functools.partial(Walk, "", 3)):  # a class, one for all seeds, a function with defaults
+        assert np.array_equal(tc.agents.run(Averager(), env, seeds=3, processes=1, **STEPS).theta, one.theta)
     returns = one.history.set_index(["seed", "step"])["mean_return"]
     assert returns.loc[0].loc[200] < 0
 

@@ -71,7 +71,8 @@ def run(
             met a fault goes on from there: a step function, and a Gymnasium environment that repeats itself, to the
             identical result.
         x0: of a step function the first state of every episode, or a function of ``rng`` that draws it.
-        limit: seconds that the environment may take for a step. One that takes longer is ended with its process.
+        limit: seconds that the environment may take for a step or a reset. One that takes longer is ended with its
+            process.
         processes: how many seeds at once, each in a process of its own; one a core by default, where the environment
             can be made there. It changes nothing but the time.
         on: "local", or "ray" for a cluster.

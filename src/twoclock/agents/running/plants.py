@@ -159,7 +159,7 @@ def episode_seed(seed: int, episode: int) -> int:
 
 
 def is_env(env: object) -> bool:
-    return hasattr(env, "reset") and hasattr(env, "step") and hasattr(env, "action_space")
+    return not isinstance(env, type) and hasattr(env, "reset") and hasattr(env, "step") and hasattr(env, "action_space")
 
 
 def is_vector(env: object) -> bool:
@@ -167,11 +167,13 @@ def is_vector(env: object) -> bool:
 
 
 def is_step_function(env: object) -> bool:
-    """Whether it takes (x, u, rng)."""
-    if not callable(env) or isinstance(env, type):
-        return False
+    """Whether it takes (x, u, rng), and cannot do without."""
+    return not is_env(env) and not _takes(env, 0) and _takes(env, 3)
+
+
+def _takes(function: Any, count: int) -> bool:
     try:
-        inspect.signature(env).bind(None, None, None)
+        inspect.signature(function).bind(*[None] * count)
     except (TypeError, ValueError):
         return False
     return True
@@ -186,13 +188,11 @@ def check_env(env: Given[Any], x0: Given[Any]) -> None:
             raise InputError("`x0` must be given for a step function: the first state, or a function of rng")
         return
     else:
-        try:
-            inspect.signature(env).bind()
-        except (TypeError, ValueError):
+        if not _takes(env, 0):
             raise InputError(
                 "`env` must be a Gymnasium environment, the id of one, a function without arguments that makes one, or "
                 f"a step function (x, u, rng) -> x_next; got {shown(env)}"
-            ) from None
+            )
         fits = "what a function makes begins where its `reset` says"
     if x0 is not None:
         raise InputError(f"`x0` is for a step function (x, u, rng) -> x_next; {fits}")
@@ -200,7 +200,7 @@ def check_env(env: Given[Any], x0: Given[Any]) -> None:
 
 def plant(env: Any, x0: Any, seed: int) -> Plant:
     """The environment of one seed."""
-    if is_step_function(env) and not is_env(env):
+    if is_step_function(env):
         return Simulated(env, x0, seed)
     made = made_of(env)
     return Gymnasium(made, seed, own=made is not env)

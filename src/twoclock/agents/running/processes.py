@@ -155,7 +155,7 @@ class _Worker:
     def __init__(self, context: Any) -> None:
         self.pipe, there = context.Pipe()
         self.beat = context.RawArray("d", 2)  # since when it waits for the environment (0: it does not), and its step
-        self.process = context.Process(target=_serve, args=(there, self.beat), daemon=True)
+        self.process = context.Process(target=_serve, args=(there, self.beat))
         self.task: Task | None = None
         self.number, self._ready = -1, False
         self.process.start()
