@@ -69,8 +69,8 @@ class Walk(gym.Env):
     observation_space = gym.spaces.Box(-np.inf, np.inf, (1,))
     action_space = gym.spaces.Box(-1.0, 1.0, (1,))
 
-    def __init__(self, trouble="", at=60):
-        self.trouble, self.at, self.count = trouble, at, 0
+    def __init__(self, trouble="", at=60, pause=0.0):
+        self.trouble, self.at, self.pause, self.count = trouble, at, pause, 0
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -79,6 +79,7 @@ class Walk(gym.Env):
 
     def step(self, u):
         assert self.action_space.contains(u), u
+        time.sleep(self.pause)
         self.t, self.count = self.t + 1, self.count + 1
         self.x = (self.x + u + 0.1 * self.np_random.normal(size=1)).astype(np.float32)
         if self.trouble and self.count == self.at:
@@ -95,6 +96,10 @@ class Walk(gym.Env):
 
 def walk():
     return Walk()
+
+
+def slow():
+    return Walk(pause=2e-3)
 
 
 def hangs():

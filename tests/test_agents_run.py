@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import twoclock as tc
-from an_agent import Averager, Walk, dies, hangs, plant, walk
+from an_agent import Averager, Walk, dies, hangs, plant, slow, walk
 from twoclock.engine.interrupt import Interrupted
 
 STEPS = {"steps": 200, "marks": [0, 50, 100, 200]}
@@ -44,16 +44,22 @@ def test_what_is_recorded_by_hand():
 
 
 def test_processes_change_nothing(tmp_path):
+    """Nor does Ctrl-C while they are at work."""
     one = tc.agents.run(Averager(), walk, seeds=3, processes=1, **STEPS)
-    two = tc.agents.run(Averager(), walk, seeds=3, processes=2, checkpoint=tmp_path / "a", **STEPS)
-    assert one == two
-    one.save(tmp_path / "b")
-    assert tc.load(tmp_path / "b") == one
-    assert tc.agents.run(Averager(), walk, seeds=3, processes=1, checkpoint=tmp_path / "a", **STEPS) == one
+    call, once = {"seeds": 3, "checkpoint": tmp_path / "a", **STEPS}, iter([signal.SIGINT])
+    with pytest.raises(Interrupted, match=r"stopped at step \d+ of 200; the same call"):
+        tc.agents.run(
+            Averager(), slow, processes=2, progress=lambda tick: [signal.raise_signal(n) for n in once], **call
+        )
+    assert not (tmp_path / "a" / "seed-2").exists()
+    two = tc.agents.run(Averager(), slow, processes=2, **call)
+    assert two.history.equals(one.history)
+    assert np.array_equal(two.theta, one.theta)
+    assert tc.agents.run(Averager(), slow, processes=1, **call) == two  # from what lies there
+    two.save(tmp_path / "b")
+    assert tc.load(tmp_path / "b") == two
     for env in (Walk, Walk(), functools.partial(Walk, "", 3)):  # a class, one for all seeds, a function with defaults
         assert np.array_equal(tc.agents.run(Averager(), env, seeds=3, processes=1, **STEPS).theta, one.theta)
-    returns = one.history.set_index(["seed", "step"])["mean_return"]
-    assert returns.loc[0].loc[200] < 0
 
 
 @pytest.mark.parametrize(("env", "x0"), [(plant, X0), (walk, None)])
@@ -135,15 +141,15 @@ def test_hung_and_killed_processes(tmp_path):
         tc.agents.EnvironmentFault, match=r"seed 0, step 59: .* more than limit=1 seconds and was ended"
     ):
         tc.agents.run(Averager(), hangs, limit=1.0, checkpoint=tmp_path / "a", checkpoint_every=0.0, **STEPS)
-    with pytest.raises(tc.agents.EnvironmentFault, match=r"seed [01], step 59: its process ended with status 7"):
-        tc.agents.run(Averager(), dies, seeds=2, processes=2, **STEPS)
+    with pytest.raises(tc.agents.EnvironmentFault, match=r"seed 0, step 59: its process ended with status 7"):
+        tc.agents.run(Averager(), dies, limit=60.0, **STEPS)
 
 
 def test_a_main_program_without_a_guard(tmp_path):
     file = tmp_path / "main.py"
     file.write_text(
         "import twoclock as tc\nfrom an_agent import Averager, walk\n"
-        "try:\n    tc.agents.run(Averager(), walk, 10, 2, processes=2)\n"
+        "try:\n    tc.agents.run(Averager(), walk, 10, limit=60.0)\n"
         "except tc.InputError as error:\n    print(error)\n"
     )
     paths = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
