@@ -51,7 +51,6 @@ def test_processes_change_nothing(tmp_path):
         tc.agents.run(
             Averager(), slow, processes=2, progress=lambda tick: [signal.raise_signal(n) for n in once], **call
         )
-    assert not (tmp_path / "a" / "seed-2").exists()
     two = tc.agents.run(Averager(), slow, processes=2, **call)
     assert two.history.equals(one.history)
     assert np.array_equal(two.theta, one.theta)
@@ -138,9 +137,9 @@ def test_faults_in_one_line(trouble, words, tmp_path):
 
 def test_hung_and_killed_processes(tmp_path):
     with pytest.raises(
-        tc.agents.EnvironmentFault, match=r"seed 0, step 59: .* more than limit=1 seconds and was ended"
+        tc.agents.EnvironmentFault, match=r"seed 0, step 59: .* more than limit=5 seconds and was ended"
     ):
-        tc.agents.run(Averager(), hangs, limit=1.0, checkpoint=tmp_path / "a", checkpoint_every=0.0, **STEPS)
+        tc.agents.run(Averager(), hangs, limit=5.0, checkpoint=tmp_path / "a", checkpoint_every=0.0, **STEPS)
     with pytest.raises(tc.agents.EnvironmentFault, match=r"seed 0, step 59: its process ended with status 7"):
         tc.agents.run(Averager(), dies, limit=60.0, **STEPS)
 
