@@ -213,7 +213,7 @@ def walk(
     lane = Lane(job, seed)
     known = lane.restore()
     if not lane.done:
-        env = plant(job.env, job.x0, seed)
+        env = plant(job.env, job.x0, seed, keep=job.folder is not None)
         try:
             _Walk(lane, env, beat).on(known, look, stop)
         finally:

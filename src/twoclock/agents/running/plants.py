@@ -94,10 +94,11 @@ class Gymnasium:
         env: the environment.
         seed: from which the seeds of its episodes are made.
         own: whether to close it in the end.
+        keep: whether to remember the actions, which take memory in an episode without an end.
     """
 
-    def __init__(self, env: Any, seed: int, own: bool) -> None:
-        self.env, self.seed, self.own = env, seed, own
+    def __init__(self, env: Any, seed: int, own: bool, keep: bool) -> None:
+        self.env, self.seed, self.own, self.keep = env, seed, own, keep
         space = env.action_space
         self._box = (space.low, space.high, space.dtype) if hasattr(space, "low") else None
         self._kind: Kind | None = None
@@ -121,7 +122,8 @@ class Gymnasium:
             low, high, kind = self._box
             u = np.clip(np.reshape(u, low.shape), low, high).astype(kind)
         came = self._read(self.env.step(u))
-        self._actions.append(u)  # after it went well: an environment that failed is brought back to before
+        if self.keep:  # after it went well: an environment that failed is brought back to before
+            self._actions.append(u)
         return u, came
 
     def _read(self, given: Any) -> Came:
@@ -198,12 +200,12 @@ def check_env(env: Given[Any], x0: Given[Any]) -> None:
         raise InputError(f"`x0` is for a step function (x, u, rng) -> x_next; {fits}")
 
 
-def plant(env: Any, x0: Any, seed: int) -> Plant:
-    """The environment of one seed."""
+def plant(env: Any, x0: Any, seed: int, keep: bool = False) -> Plant:
+    """The environment of one seed; ``keep``: it will be asked what it takes to come back."""
     if is_step_function(env):
         return Simulated(env, x0, seed)
     made = made_of(env)
-    return Gymnasium(made, seed, own=made is not env)
+    return Gymnasium(made, seed, made is not env, keep)
 
 
 def made_of(env: Any) -> Any:
