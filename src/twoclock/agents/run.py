@@ -20,7 +20,7 @@ from twoclock.agents.contract import Agent, missing
 from twoclock.agents.running.lane import Job, Outcome, Stopped
 from twoclock.agents.running.on_ray import on_ray
 from twoclock.agents.running.plants import check_env, is_env, is_vector
-from twoclock.agents.running.processes import walkers
+from twoclock.agents.running.processes import check_processes, walkers
 from twoclock.agents.running.vectorised import together
 from twoclock.core import Given, InputError
 from twoclock.engine import rows
@@ -99,10 +99,7 @@ def run(
         raise InputError(f'`address` must be "host:port" of a Ray cluster, with on="ray", got {inputs.shown(address)}')
     if limit is not None and where == "ray":
         raise InputError("`limit` is for processes on this machine; leave it out on Ray")
-    if limit is not None:
-        limit = inputs.number("limit", limit, 0, above=True, remedy="leave it out for none")
-    if processes is not None:
-        processes = inputs.whole("processes", processes, 1, 4096)
+    check_processes(processes, limit)
     if checkpoint is not None:
         inputs.check_path("checkpoint", checkpoint)
     job = job_of(agent, env, x0, spec, checkpoint, checkpoint_every)

@@ -13,14 +13,14 @@ from twoclock.agents.contract import Agent, fresh
 from twoclock.agents.run import check_agent, job_of
 from twoclock.agents.running.lane import Stopped
 from twoclock.agents.running.plants import check_env, is_vector
-from twoclock.agents.running.processes import walkers
+from twoclock.agents.running.processes import check_processes, walkers
 from twoclock.agents.running.tally import COST, RETURN, REWARD
 from twoclock.core import InputError
 from twoclock.engine.interrupt import Interrupted, deferred_interrupt
 from twoclock.paths import paths, with_settings
 from twoclock.progress import tally
 from twoclock.record.identity import RunSpec
-from twoclock.tuning.arguments import counter, seeds_for, whole
+from twoclock.tuning.arguments import counter, one_of, seeds_for, whole
 from twoclock.tuning.box import Box, check_box
 from twoclock.tuning.candidates import Candidates
 from twoclock.tuning.halving import Halving, Plan
@@ -58,6 +58,8 @@ def tune_agent(
     """
     check_agent(agent)
     check_env(env, where.get("x0"))
+    check_processes(where.get("processes"), where.get("limit"))
+    inputs.flag("progress", progress)
     if is_vector(env):
         raise InputError("`problem` must be an environment that is made one by one, got a vectorised one")
     horizon, halvings, drawn = inputs.check_steps(steps), whole("rungs", rungs, 1, 10), whole("seed", seed, 0, 4000)
@@ -67,6 +69,7 @@ def tune_agent(
             f"`metric` of an agent must be one of {', '.join(_METRICS)}, got {inputs.shown(metric)}: what it thinks of "
             "itself is no measure of it"
         )
+    widen = one_of("widen", widen, (None, False, True))
     view = _view(agent)
     if space is None:
         known = ", ".join(path for path, value in _numbers(view).items() if value)

@@ -14,6 +14,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
+from twoclock import inputs
 from twoclock.agents.running.faults import EnvironmentFault
 from twoclock.agents.running.lane import Job, Outcome, Stopped, walk
 from twoclock.agents.running.plants import is_env
@@ -39,6 +40,14 @@ class RemoteError(Exception):
 def here(tasks: Sequence[Task], look: Look, interrupted: Callable[[], bool]) -> list[Outcome]:
     """One seed after the other in this process."""
     return [walk(*task, lambda lane: look(lane.seed, lane.step, lane.diverged), interrupted) for task in tasks]
+
+
+def check_processes(processes: Any, limit: Any) -> None:
+    """Complain of a number of processes, or a limit in seconds, that is none."""
+    if processes is not None:
+        inputs.whole("processes", processes, 1, 4096)
+    if limit is not None:
+        inputs.number("limit", limit, 0, above=True, remedy="leave it out for none")
 
 
 def walkers(
