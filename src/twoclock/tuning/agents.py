@@ -64,7 +64,7 @@ def tune_agent(
         raise InputError("`problem` must be an environment that is made one by one, got a vectorised one")
     horizon, halvings, drawn = inputs.check_steps(steps), whole("rungs", rungs, 1, 10), whole("seed", seed, 0, 4000)
     name = metric if metric is not None else COST if hasattr(agent, "stage_cost") else REWARD
-    if name not in _METRICS:
+    if not isinstance(name, str) or name not in _METRICS:
         raise InputError(
             f"`metric` of an agent must be one of {', '.join(_METRICS)}, got {inputs.shown(metric)}: what it thinks of "
             "itself is no measure of it"
