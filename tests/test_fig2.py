@@ -6,10 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.linalg import solve_discrete_are
 
 import twoclock as tc
 from twoclock.problems.lqr.cases import PAPER
-from twoclock.study.experiments import fig2
+from twoclock.study.experiments import fig2, fig2_model
 
 from .test_lqr_actor_critic import GAIN, exact_mean
 
@@ -48,10 +49,24 @@ def test_the_corrected_reading_is_the_library(name):
         np.testing.assert_allclose(a, b, rtol=1e-12)
 
 
+def test_the_rival_of_the_model_is_certainty_equivalence():
+    """Moments of some samples: the measured rival is SciPy's Riccati solution on the least-squares plant."""
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(5, 500))
+    v = np.vstack([z, np.hstack([PAPER.A, PAPER.B]) @ z + rng.normal(size=(3, 500))])
+    A, B = np.split(np.linalg.lstsq(z.T, v[5:].T)[0].T, [3], axis=1)
+    P = solve_discrete_are(A, B, PAPER.Q, PAPER.R)
+    K = np.linalg.solve(PAPER.R + B.T @ P @ B, B.T @ P @ A)
+    omega = {"M": jnp.asarray(v @ v.T / 500), "seen": jnp.ones(())}
+    found = fig2_model.problem().measure({"K": jnp.zeros((2, 3)), "P": jnp.eye(3)}, omega)
+    assert float(found["rival"]) == pytest.approx(float(PAPER.J(K, 1.0) - PAPER.J(PAPER.gain, 1.0)), rel=1e-8)
+    assert float(found["gap"]) == pytest.approx(float(PAPER.J(np.zeros((2, 3)), 1.0) - PAPER.J(PAPER.gain, 1.0)))
+
+
 def test_cases_cover_what_the_figure_needs():
     cases = fig2.cases(quick=False)
     guards = {"boeing", "boeing guarded", "bold", "bold guarded"}
-    assert set(cases) == {"gap", "expected", "exact", "map"} | guards | set(fig2.READINGS)
+    assert set(cases) == {"gap", "expected", "model", "exact", "map"} | guards | set(fig2.READINGS)
     assert cases["gap"].steps == 1_000_000
     assert cases["gap"].seeds >= 100
     assert len(cases["map"].methods) == len(fig2.BETAS) * (len(fig2.LAMBDAS) + 1)

@@ -57,6 +57,8 @@ def summarise(
     check_confidence(confidence)
     steps, seeds, values = by_step_and_seed(history, metric)
     low, high = bootstrap_mean(values, confidence)
+    nothing = np.isnan(values).all(axis=1)  # such as the mean return before any episode has ended
+    low, high = (np.where(nothing, np.nan, end) for end in (low, high))
     ended = np.asarray([last_step[seed] for seed in seeds.tolist()])
     return pd.DataFrame(
         {

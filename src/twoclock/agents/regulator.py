@@ -6,19 +6,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
 from twoclock import inputs, record
+from twoclock.agents import kept
+from twoclock.agents.regulating import begun, judge, supervise
 from twoclock.core import Given, InputError, Method, PyTree
 from twoclock.inference.running import RecentMean
 from twoclock.inputs.arrays import definite, matrix
 from twoclock.learner import Learner
 from twoclock.methods import Polyak, Standard, running_means, spelled
-from twoclock.problems.lqr.guard import Bounds, Guard, Guarded
-from twoclock.problems.lqr.model import GuardedModel, ModelCritic
-from twoclock.problems.lqr.operators import ActorCritic
+from twoclock.problems.lqr.guard import Bounds, Guard
+from twoclock.result import Result
 from twoclock.schedules import Power
 from twoclock.stats import Estimate
 
@@ -103,7 +103,8 @@ class Regulator:
         self.guard = Guard(log=1000) if guard is True else None if guard is False or guard is None else guard
         if self.guard is not None and not isinstance(self.guard, Guard):
             raise InputError(f"`guard` must be a Guard, True or False, got {type(guard).__name__}; try `guard=True`")
-        self._rng = np.random.default_rng([_EXPLORATION, inputs.seed_number("seed", seed)])
+        self.seed = inputs.seed_number("seed", seed)
+        self._rng = np.random.default_rng([_EXPLORATION, self.seed])
         self._log: list[np.ndarray] = []
         self._costs = RecentMean()
         self._watch: Any = None
@@ -116,15 +117,26 @@ class Regulator:
         K = self._iterate()
         if self._bounds is not None:
             with jax.enable_x64(True):
-                held, self._watch = _supervise(self._bounds, K, state, self._watch)
+                held, self._watch = supervise(self._bounds, K, state, self._watch)
             K = np.asarray(held)
         return self.sigma * self._rng.standard_normal(len(self.R)) - K @ state
 
-    def observe(self, x: Given[ArrayLike], u: Given[ArrayLike], x_next: Given[ArrayLike]) -> None:
-        """Learn from what an action u in state x led to."""
+    def observe(
+        self,
+        x: Given[ArrayLike],
+        u: Given[ArrayLike],
+        x_next: Given[ArrayLike],
+        reward: float | None = None,
+        terminated: bool = False,
+        truncated: bool = False,
+    ) -> None:
+        """Learn from what an action u in state x led to. Its cost is by Q and R; what else a simulator says is let be.
+
+        An episode that ends is none for a regulator: the last step of it led to x_next like any other.
+        """
         n, m = len(self.Q), len(self.R)
         here, action, after = self._vector("x", x, n), self._vector("u", u, m), self._vector("x_next", x_next, n)
-        cost = float(here @ self.Q @ here + action @ self.R @ action)
+        cost = self.stage_cost(here, action)
         z = np.concatenate([here, action])
         if self._learner is None:
             self._log.append(np.append(z, cost))
@@ -139,10 +151,22 @@ class Regulator:
         watch = self._watch
         if self._bounds is not None:
             with jax.enable_x64(True):
-                sample, watch = jax.tree.map(np.asarray, _judge(self._bounds, sample, watch))
+                sample, watch = jax.tree.map(np.asarray, judge(self._bounds, sample, watch))
         self._learner.update(sample)
         self._watch = watch
         self._costs.add(cost)
+
+    def stage_cost(self, x: np.ndarray, u: np.ndarray) -> float:
+        """xᵀQx + uᵀRu."""
+        return float(x @ self.Q @ x + u @ self.R @ u)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The arguments that make another one like it."""
+        return {
+            "Q": self.Q, "R": self.R, "K0": self.K0, "sigma": self.sigma, "critic": self.critic,
+            "guard": self.guard or False, "method": self.method, "kappa": self.kappa, "seed": self.seed,
+        }  # fmt: skip
 
     @property
     def gain(self) -> np.ndarray:
@@ -185,46 +209,54 @@ class Regulator:
             )
         return self._learner.history
 
-    def save(self, path: str | Path) -> Path:
-        """Write all of it to a folder, which changes from the last save to this one in an instant."""
+    def result(self) -> Result:
+        """What it has learnt so far as a `Result` of one seed."""
+        return (self._learner or self._begin(None)).result()
+
+    def save(self, path: str | Path, **also: PyTree) -> Path:
+        """Write all of it to a folder, which changes from the last save to this one in an instant.
+
+        Args:
+            path: the folder.
+            also: more trees of arrays to be kept with it.
+        """
         method = spelled.spell(self.method)
         about = {
             "Q": self.Q.tolist(), "R": self.R.tolist(), "K0": self.K0.tolist(), "sigma": self.sigma,
             "critic": self.critic, "kappa": self.kappa, "method": method, "rng": self._rng.bit_generator.state,
-            "guard": None if self.guard is None else vars(self.guard), "costs": self._costs.kept,
+            "guard": None if self.guard is None else vars(self.guard), "costs": self._costs.kept, "seed": self.seed,
         }  # fmt: skip
         log = np.asarray(self._log).reshape(len(self._log), len(self.Q) + len(self.R) + 1)
-        trees: dict[str, PyTree] = {"log": log, "watch": jax.tree.map(np.asarray, self._watch)}
+        trees: dict[str, PyTree] = {"log": log, "watch": jax.tree.map(np.asarray, self._watch), **also}
         if self._learner is not None:
-            return self._learner._save(path, {"regulator": about}, **trees)
+            return self._learner._save(path, {"Regulator": about}, **trees)
         import pandas as pd
 
         inputs.check_path("path", path)
-        return record.save(path, {"regulator": about}, pd.DataFrame({"seed": [], "step": []}), trees)
+        return record.save(path, {"Regulator": about}, pd.DataFrame({"seed": [], "step": []}), trees)
 
     @classmethod
     def load(cls, path: str | Path, method: Given[Method | None] = None) -> Regulator:
         """The regulator that was saved, to go on from there; a method is needed where it held a function."""
-        inputs.check_path("path", path)
-        spec, history, trees = record.load(path)
-        if "regulator" not in spec:
-            raise InputError(f"`path` must be a folder that `Regulator.save` wrote, {path} is none")
-        about = spec["regulator"]
-        if method is None:
-            if about["method"] is None:
-                raise InputError("`method` must be given: it holds a function, which no record can; pass it as it was")
-            method = spelled.read(about["method"])
+        about = kept.read(path, "Regulator")[0]["Regulator"]
+        method = kept.method_of(about, method)
         guard = False if about["guard"] is None else Guard(**about["guard"])
         known = {name: about[name] for name in ("Q", "R", "K0", "sigma", "critic", "kappa")}
-        agent = cls(**known, guard=guard, method=method)
-        agent._rng.bit_generator.state = about["rng"]
-        agent._costs, agent._log = RecentMean(about["costs"]), list(trees["log"])
-        if "state" in trees:
-            if agent.guard is not None:
-                agent._learner = agent._begin(agent._measured(agent.guard))
-            agent._watch = trees["watch"]
-            cast("Learner", agent._learner)._restore(trees["state"], history, spec["learner"])
+        agent = cls(**known, guard=guard, method=method, seed=about.get("seed", 0))
+        agent.restore(path)
         return agent
+
+    def restore(self, path: str | Path) -> None:
+        """Take up what one with the same settings saved, its exploration too."""
+        spec, history, trees = kept.read(path, "Regulator")
+        about = spec["Regulator"]
+        self._rng.bit_generator.state = about["rng"]
+        self._costs, self._log = RecentMean(about["costs"]), list(trees["log"])
+        if "state" in trees:
+            if self.guard is not None:
+                self._learner = self._begin(self._measured(self.guard))
+            self._watch = trees["watch"]
+            cast("Learner", self._learner)._restore(trees["state"], history, spec["learner"])
 
     def __repr__(self) -> str:
         how = "diverged" if self.diverged else f"cost {self.cost()}" if self._costs.count else "not begun"
@@ -234,24 +266,7 @@ class Regulator:
         self._bounds = bounds
         with jax.enable_x64(True):
             self._watch = None if bounds is None else jax.tree.map(np.asarray, bounds.start())
-            if self.critic == "model":
-                model = ModelCritic(self.Q, self.R)
-                operators: GuardedModel | Guarded = GuardedModel(model, bounds)
-                theta, omega = jax.tree.map(np.asarray, model.start(self.K0))
-            else:
-                critic = ActorCritic(np.float64(self.kappa), np.float64(self.sigma), expected_action=True)
-                operators = Guarded(critic, bounds)
-                theta, omega = jax.tree.map(np.asarray, critic.start(self.K0))
-        return Learner(operators.F, operators.G, self.method, theta, omega, measure=self._told)
-
-    def _told(self, theta: PyTree, omega: PyTree) -> dict[str, jax.Array]:
-        if self.critic == "q":
-            return {"cost": omega["J"]}
-        ab = ModelCritic(self.Q, self.R).plant(omega)
-        d, B = ab.shape[1], ab[:, len(self.Q) :]
-        noise = omega["M"][d:, d:] - ab @ omega["M"][:d, d:]
-        explored = jnp.asarray(self.sigma**2, ab.dtype)
-        return {"cost": jnp.sum(theta["P"] * (noise + explored * B @ B.T)) + explored * jnp.trace(jnp.asarray(self.R))}
+        return begun(self.critic, self.Q, self.R, self.K0, self.sigma, self.kappa, self.method, bounds)
 
     def _iterate(self) -> np.ndarray:
         """The gain that acts, before any averaging."""
@@ -279,13 +294,3 @@ class Regulator:
                 f"`{name}` must be finite, got {inputs.shown(new.tolist())}; the plant has left all bounds"
             )
         return new
-
-
-@jax.jit
-def _supervise(bounds: Bounds, K: PyTree, x: PyTree, watch: PyTree) -> tuple[PyTree, PyTree]:
-    return bounds.supervise(K, x, watch)
-
-
-@jax.jit
-def _judge(bounds: Bounds, sample: PyTree, watch: PyTree) -> tuple[PyTree, PyTree]:
-    return bounds.judge(sample, watch)

@@ -21,6 +21,7 @@ Columns = dict[str, np.ndarray]
 
 # Where nobody says which metric matters: the first of these that was recorded.
 PREFERRED_METRICS = ("error", "gap", "gradient")
+_PAID = ("mean_return", "mean_cost", "mean_reward")  # to an agent, see ``agents.run``
 
 # Columns of a run's history or a sweep's; no metric may have their names.
 RESERVED = ("seed", "step", "problem", "method", "diverged")
@@ -29,7 +30,7 @@ RESERVED = ("seed", "step", "problem", "method", "diverged")
 def preferred_metric(recorded: Iterable[str]) -> str | None:
     """The metric to judge by where none is named: one of the preferred, else the first; None where there is none."""
     names = list(recorded)
-    return next((name for name in (*PREFERRED_METRICS, *names) if name in names), None)
+    return next((name for name in (*PREFERRED_METRICS, *_PAID, *names) if name in names), None)
 
 
 def metrics_of(problem: Problem, method: Method, state: PyTree, env: PyTree) -> dict[str, PyTree]:

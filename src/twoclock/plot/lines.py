@@ -24,12 +24,18 @@ def curves(
     statistic: str = "mean",
     colours: Mapping[str, str] | None = None,
 ) -> None:
-    """A line for each result, log-log, with the 95 % bootstrap band of the mean and the count of diverged seeds."""
+    """A line for each result, log-log, with the 95 % bootstrap band of the mean and the count of diverged seeds.
+
+    Rewards and the like, which may be negative, have a plain axis.
+    """
     if not isinstance(statistic, str) or statistic not in _STATISTICS:
         raise InputError(f"`statistic` must be one of {', '.join(_STATISTICS)}, got {shown(statistic)}")
+    upwards = "log"
     for i, (label, result) in enumerate(results.items()):
         table = result.summary(metric)
         table = table[table["step"] > 0]
+        if (table[statistic] < 0).any():
+            upwards = "linear"
         colour = (colours or {}).get(label, COLOURS[i % len(COLOURS)])
         ended = int(table["diverged"].iloc[-1])
         named = f"{label} ({ended}/{table['seeds'].iloc[-1]} diverged)" if ended else label
@@ -42,7 +48,7 @@ def curves(
             ax.fill_between(
                 table["step"], table["low"], table["high"], where=finite, color=colour, alpha=0.2, linewidth=0
             )
-    ax.set(xscale="log", yscale="log", xlabel="steps k (one sample each)", ylabel=plain(LABELS.get(metric, metric)))
+    ax.set(xscale="log", yscale=upwards, xlabel="steps k (one sample each)", ylabel=plain(LABELS.get(metric, metric)))
     ax.legend(frameon=False, fontsize="small")
 
 

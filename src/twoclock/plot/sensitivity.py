@@ -33,8 +33,15 @@ def sensitivity(
     fig, axes = figure(1, len(names), width=4.2, height=3.6)
     tried = ranking[(ranking["steps"] == spec["steps"]) | (ranking["diverged"] > 0)]
     scores = np.concatenate([tried["score"], curve["score"]])
-    scores = scores[(scores > 0) & (scores <= _RANGE * np.abs(scores).min())]
-    floor, top = 0.5 * scores.min(), 4 * scores.max()
+    upwards = spec.get("scale", "log")
+    if upwards == "log":
+        scores = scores[(scores > 0) & (scores <= _RANGE * np.abs(scores).min())]
+        floor, top = 0.5 * scores.min(), 4 * scores.max()
+    else:  # what was earned, with a minus
+        scores = np.concatenate([scores, curve["low"], curve["high"]])
+        scores = scores[np.isfinite(scores)]
+        room = 0.1 * np.ptp(scores) or 1.0
+        floor, top = scores.min() - room, scores.max() + 2 * room
     for ax, name in zip(axes[0], names, strict=True):
         moved = curve[curve["setting"] == name]
         fine, line = (t[(t["diverged"] == 0) & (t["score"] <= top)] for t in (tried, moved))
@@ -50,18 +57,22 @@ def sensitivity(
         )
         ax.plot(
             lost,
-            np.full(len(lost), top / 1.5),
+            np.full(len(lost), top / 1.5 if upwards == "log" else top - room / 2),
             "x",
             color=COLOURS[6],
             markersize=5,
             label="diverged, or worse than shown",
         )
-        ax.set(xscale="log", yscale="log", xlim=spec["space"][name], ylim=(floor, top), xlabel=name.replace(",", ", "))
+        ax.set(
+            xscale="log", yscale=upwards, xlim=spec["space"][name], ylim=(floor, top), xlabel=name.replace(",", ", ")
+        )
         _mark_edge(ax, spec["space"][name], spec["given"][name], edge.get(name))
         ax.xaxis.set_minor_formatter(NullFormatter())  # a short range would get labels on top of each other
     axes[0, 0].set_ylabel(LABELS.get(metric, metric))
     handles, labels = axes[0, 0].get_legend_handles_labels()
-    fig.legend(handles, labels, loc="outside upper center", ncols=4, frameon=False, fontsize="small")
+    fig.legend(
+        handles, labels, loc="outside upper center", ncols=4 if len(names) > 1 else 2, frameon=False, fontsize="small"
+    )
     last = ranking.iloc[0]
     caption(
         fig,

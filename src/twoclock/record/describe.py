@@ -39,12 +39,16 @@ class Provenance:
 
     @classmethod
     def here(cls, wall_seconds: float | None = None) -> Provenance:
-        packages = {name: version(name) for name in ("jax", "jaxlib", "numpy")}
-        versions = {"python": platform.python_version(), "twoclock": __version__, **packages}
-        return cls(versions, jax.devices()[0].device_kind, wall_seconds and round(wall_seconds, 3))
+        return cls(dict(_versions()), jax.devices()[0].device_kind, wall_seconds and round(wall_seconds, 3))
 
     def as_dict(self) -> dict[str, object]:
         return {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
+
+
+@functools.cache
+def _versions() -> dict[str, str]:
+    packages = {name: version(name) for name in ("jax", "jaxlib", "numpy")}
+    return {"python": platform.python_version(), "twoclock": __version__, **packages}
 
 
 def environment() -> dict[str, Any]:

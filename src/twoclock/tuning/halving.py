@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
-from twoclock.core import InputError
+from twoclock.core import InputError, Method
+from twoclock.paths import with_settings
+from twoclock.record.describe import describe
 from twoclock.tuning.box import Box, Point, at_edge, widened
 from twoclock.tuning.candidates import NEIGHBOURS, Candidates
-from twoclock.tuning.judge import Judge, cost
+from twoclock.tuning.judge import cost
 from twoclock.tuning.scores import Scores
+from twoclock.tuning.tuned import Tuned
 
 WIDTH = 8  # settings side by side in the one program that all rungs share, and settings in the last rung
 _WIDENING = 2  # rungs' worth of work that may go into a wider box
@@ -54,6 +57,14 @@ class Plan:
         return halving + around + _WIDENING * self.rung() * self.widen + at_the_end * self.rivals
 
 
+class Judging(Protocol):
+    """Runs settings and scores them; ``spent`` counts the seed-steps."""
+
+    spent: int
+
+    def __call__(self, methods: Sequence[Method], seeds: Sequence[int], steps: int) -> Scores: ...
+
+
 @dataclass
 class Halving:
     """The search, and what it found.
@@ -67,13 +78,23 @@ class Halving:
     """
 
     candidates: Candidates
-    judge: Judge
+    judge: Judging
     plan: Plan
     box: Box
     best: Point = field(default_factory=dict)
     ranking: list[dict[str, Any]] = field(default_factory=list)
     curve: list[dict[str, Any]] = field(default_factory=list)
     spent: int = 0
+
+    def tuned(self, metric: str, spec: dict[str, Any]) -> Tuned:
+        """What it found, by this metric and with what was asked."""
+        import pandas as pd
+
+        method, best, box = self.candidates.method, self.best, self.box
+        found = {"method": describe(method), "space": box, "best": best, "spent": self.spent}
+        curve = pd.DataFrame(self.curve).sort_values(["setting", "value"], ignore_index=True)
+        ranking, edge = pd.DataFrame(self.ranking), at_edge(method, best, box)
+        return Tuned(with_settings(method, best), best, metric, ranking, curve, edge, {**spec, **found})
 
     def search(self, first: int, seeds: int) -> None:
         """Fill in the answer.

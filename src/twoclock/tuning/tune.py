@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
+from typing import TYPE_CHECKING, Literal, Unpack, overload
 
 import jax
 
 from twoclock import inputs
-from twoclock.core import Method, ProblemSource
+from twoclock.agents.contract import Agent, is_agent
+from twoclock.core import InputError, Method, ProblemSource
 from twoclock.engine import fit, keys
 from twoclock.engine.instances import stand_in
-from twoclock.paths import with_settings
 from twoclock.progress import tally
 from twoclock.record.describe import describe
+from twoclock.tuning.agents import Environment, tune_agent
 from twoclock.tuning.arguments import (
     Limits,
     Options,
@@ -25,7 +26,6 @@ from twoclock.tuning.arguments import (
     seeds_for,
     whole,
 )
-from twoclock.tuning.box import at_edge
 from twoclock.tuning.candidates import Candidates
 from twoclock.tuning.halving import WIDTH, Halving, Plan
 from twoclock.tuning.judge import RESIDUAL, Judge
@@ -76,6 +76,20 @@ def tune(
     order: Literal["both"],
     **options: Unpack[Options],
 ) -> TunedMethods: ...
+@overload
+def tune(
+    problem: Environment,
+    method: Agent,
+    space: Limits,
+    steps: int = 100_000,
+    budget: float | None = None,
+    metric: str | None = None,
+    *,
+    x0: object = None,
+    limit: float | None = None,
+    processes: int | None = None,
+    **options: Unpack[Options],
+) -> Tuned: ...
 def tune(
     problem: object,
     method: object,
@@ -91,6 +105,9 @@ def tune(
     seed: object = 0,
     bound: float | None = None,
     progress: bool = False,
+    x0: object = None,
+    limit: float | None = None,
+    processes: int | None = None,
 ) -> Tuned | TunedMethods:
     """Find the settings of a method that are best at a horizon, by successive halving over seeds and steps.
 
@@ -107,18 +124,25 @@ def tune(
     at the final estimates (θ, ω), from as many fresh samples as the run had steps: ‖θ−θ*‖² to first order, the same
     whatever factor stands before F or G. ``tc.residual`` says the same of any result.
 
+    **An agent** is tuned on its environment, which stands for the problem: by what it is paid while it acts, over the
+    later half of its steps, on seeds of its own.
+
     Args:
-        problem: a problem, or a function of a key that makes one, so that each seed has its own instance.
+        problem: a problem, or a function of a key that makes one, so that each seed has its own instance. For an agent
+            an environment, as for ``agents.run``.
         method: what is tuned; its own settings are tried too if they lie in the space. A mapping of labels to methods
-            tunes each with the same budget, and compares the winners on seeds that no tuning has seen.
+            tunes each with the same budget, and compares the winners on seeds that no tuning has seen. Or an agent:
+            ``Tuned.method`` is then one with the best settings, for ``agents.run``.
         space: path → (low, high), both positive, on a log scale; paths as for ``grid``, also tied ones:
             ``{"alpha.c": (0.1, 10), "alpha.shift,beta.shift": (10, 1000)}``. By default a box around the method's own
-            step sizes. For several methods one space for all, or label → space.
+            step sizes. For several methods one space for all, or label → space. For an agent, which has no default, the
+            paths are those of its arguments: ``{"sigma": (0.1, 3), "method.alpha.c": (0.01, 1)}``.
         steps: the horizon at which the settings are to be good.
         budget: seed-steps to spend on each method, fresh samples included; by default enough for 8 seeds in the first
             rung.
         metric: a metric of the problem, which is minimised, or "residual" to do without truth. By default its error,
-            gap or gradient; a problem that has none of them is tuned by its residual, never by some other metric.
+            gap or gradient; a problem that has none of them is tuned by its residual, never by some other metric. For
+            an agent "mean_cost", or with a minus "mean_reward" or "mean_return"; its costs, where it knows them.
         by: "end", the metric's mean over seeds at the horizon; "area", the geometric mean of those means over the last
             two decades of steps, which is the area under the curve in a log-log picture.
         order: True tries only steps with α ≤ β ≤ λ up to the horizon, as the theory wants; "both" tunes with and
@@ -130,6 +154,7 @@ def tune(
         seed: draws the settings; the runs have the seeds from 1,000,000·(seed + 1) on, apart from those of ``solve``.
         bound: as for ``solve``.
         progress: show a bar of the seed-steps spent.
+        x0, limit, processes: of an agent's environment, as for ``agents.run``.
 
     >>> import twoclock as tc
     >>> found = tc.tune(tc.problems.quadratic(dim=2), tc.Fast(), {"alpha.c": (0.1, 10)}, steps=200, rungs=2)
@@ -137,6 +162,13 @@ def tune(
 
     Reference: Jamieson & Talwalkar, *Non-stochastic best arm identification and hyperparameter optimization*, 2016.
     """
+    if is_agent(method):
+        if (by, order, bound) != ("end", False, None):
+            raise InputError("`by`, `order` and `bound` are for methods; an agent is tuned by what it is paid")
+        given = {"x0": x0, "limit": limit, "processes": processes}
+        return tune_agent(problem, method, space, steps, budget, metric, rungs, seed, widen, progress, **given)
+    if not (x0 is limit is processes is None):
+        raise InputError("`x0`, `limit` and `processes` are for agents on an environment")
     source = inputs.check_problem(problem)
     horizon, halvings, drawn = inputs.check_steps(steps), whole("rungs", rungs, 1, 10), whole("seed", seed, 0, 4000)
     inputs.check_numbers("float64", bound)
@@ -171,23 +203,13 @@ def tune(
             halving = Halving(candidates, judges[seeds[label]], plans[label], entry.box)
             halving.search(first, seeds[label])
             how = {"given": entry.box, "order": entry.order, "widen": entry.widen}
-            found[label] = _tuned(halving, name, {**spec, **how, "rough": rough})
+            found[label] = halving.tuned(name, {**spec, **how, "rough": rough})
         if not joint:
             return found[""]
         fresh, few = first + (halvings + 1) * max(seeds.values()), min(seeds.values())  # after those of every rung
         judge = Judge(source, name, goal, range(fresh, fresh + few), 1, bound, add, judges[few].unit)
         ranking = _compare(judge, found, range(fresh, fresh + 2 * few), horizon)
     return TunedMethods(found, ranking, name, spec)
-
-
-def _tuned(halving: Halving, metric: str, spec: dict[str, Any]) -> Tuned:
-    import pandas as pd
-
-    method, best, box = halving.candidates.method, halving.best, halving.box
-    found = {"method": describe(method), "space": box, "best": best, "spent": halving.spent}
-    curve = pd.DataFrame(halving.curve).sort_values(["setting", "value"], ignore_index=True)
-    ranking, edge = pd.DataFrame(halving.ranking), at_edge(method, best, box)
-    return Tuned(with_settings(method, best), best, metric, ranking, curve, edge, {**spec, **found})
 
 
 def _compare(judge: Judge, found: Mapping[str, Tuned], seeds: Sequence[int], steps: int) -> pd.DataFrame:

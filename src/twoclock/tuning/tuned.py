@@ -24,7 +24,7 @@ class Tuned:
     """The best settings of a method.
 
     Attributes:
-        method: the method with the best settings, ready for ``solve``.
+        method: the method with the best settings, ready for ``solve``; the agent, for ``agents.run``.
         settings: those settings, path → number.
         metric: what was compared: the mean over seeds of this metric, or of the residual.
         ranking: one row for each setting tried, the best first, later rungs before earlier ones: the settings, its
@@ -56,7 +56,9 @@ class Tuned:
 
     def __repr__(self) -> str:
         last = self.ranking[self.ranking["rung"] == self.ranking["rung"].max()]
-        tied = int((last["ratio_low"].iloc[1:] <= 1).sum())
+        # There is no ratio to what is not positive; intervals that overlap tell less, and as little as is known then.
+        unknown = last["ratio"].isna() & (last["low"] <= last["high"].iloc[0])
+        tied = int(((last["ratio_low"] <= 1) | unknown).iloc[1:].sum())
         return (
             f"Tuned({_settings(self.settings)}; {_score(self)}; "
             f"of the {len(last) - 1} others in the last rung {tied} may be as good{_notes(self)})"

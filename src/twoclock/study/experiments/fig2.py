@@ -10,7 +10,9 @@ from twoclock.problems.lqr.cases import PAPER
 from twoclock.result import Result
 from twoclock.stats import Estimate
 from twoclock.study.experiment import Case, Claim, Measured, Records
+from twoclock.study.experiments import fig2_model
 from twoclock.study.experiments.fig2_drawing import draw_comparison, draw_guard
+from twoclock.study.experiments.fig2_model import MODEL
 from twoclock.study.experiments.lqr_readings import READINGS
 from twoclock.study.experiments.lqr_settings import (
     BETAS,
@@ -31,8 +33,8 @@ from twoclock.study.words import listed
 TITLE = "Figure 2: the LQR actor-critic"
 
 ALT = {
-    "fig2": "Left: gap of Fast, standard and certainty equivalence on the paper's regulator. Middle: share of diverged "
-    "seeds by critic step and averaging weight. Right: gap of five readings of Algorithm 2.",
+    "fig2": "Left: gap of Fast, standard, two clocks on a model and certainty equivalence on the paper's regulator. "
+    "Middle: share of diverged seeds by critic step and averaging weight. Right: gap of five readings of Algorithm 2.",
     "fig2_guard": "Gap against steps with and without the guard on two plants.",
 }
 
@@ -44,6 +46,7 @@ def cases(quick: bool) -> dict[str, Case]:
     out = {
         "gap": Case(problem, LABELS, steps, seeds, title="the paper's regulator"),
         "expected": Case(tc.problems.paper_lqr(expected_action=True), {"Fast": FAST}, steps, seeds, title=EXPECTED),
+        "model": Case(fig2_model.problem(), fig2_model.METHODS, steps, seeds, title="two clocks on a model"),
         "exact": Case(
             tc.problems.exact(problem), {"exact": tc.Standard(FAST.alpha, 1.0)}, min(steps, 100_000), 1,
             title="exact natural gradient",
@@ -74,12 +77,13 @@ def draw(records: Records) -> dict[str, plot.Figure]:
 
 
 def panel(ax: plot.Axes, records: Records) -> None:
-    """The gap of the two rivals of Figure 2, and of the one that estimates the model."""
-    plot.curves(ax, {label: r for label, r in records["gap"].items() if "averaged" not in label}, "gap")
+    """The gap of the two rivals of Figure 2, and of the two that estimate the model."""
+    shown = {label: r for label, r in records["gap"].items() if "averaged" not in label}
+    plot.curves(ax, {**shown, **records["model"]}, "gap")
 
 
 def captions(records: Records) -> dict[str, str]:
-    ends = [f"{label} at {_ratio(records, label)}" for label in LABELS if label != "Fast"]
+    ends = [f"{label} at {_ratio(records, label)}" for label in (*LABELS, MODEL) if label != "Fast"]
     works = [name for name in READINGS if _finds_the_optimum(records[name]["Fast"])]
     guards = [
         f"{words}: {records[name]['Fast'].diverged.mean():.0%} of the seeds diverge without the guard, "
@@ -96,7 +100,7 @@ def captions(records: Records) -> dict[str, str]:
 def relative_errors(records: Records) -> dict[str, dict[str, float]]:
     """Final mean gaps over certainty equivalence's."""
     least = last_mean(_result(records, "certainty equivalence"), "gap")
-    labels = [*(label for label in LABELS if label != "certainty equivalence"), EXPECTED]
+    labels = [*(label for label in LABELS if label != "certainty equivalence"), EXPECTED, MODEL]
     return {
         "LQR, the paper's system": {label: last_mean(_result(records, label), "gap") / least for label in labels},
     }
@@ -112,6 +116,8 @@ def advice(records: Records) -> list[str]:
         f"Without a model, {'take' if expected < 1 else 'do not take'} the expectation over the next action in closed "
         f"form (`expected_action=True`): it ends at {expected:.2f} of Fast's gap.",
     ]
+    if fig2_model.one_riccati_step(records).verdict == decide(True):
+        found.append("With a model, one step of the Riccati recursion a sample is enough (`problems.lqr_model`).")
     standard, best, _ = _largest_safe_steps(records)
     worth = "Fast is worth it for stability" if _stability(records).verdict == decide(True) else "Stability"
     if best > standard:
@@ -126,10 +132,13 @@ def claims(records: Records) -> list[Claim]:
         records["gap"]["Fast"], "gap", -0.95, name="lqr-rate", place="Section 4.2, after Theorem 2", case="gap",
         statement="J(K_k) − J* of the fast actor-critic on the paper's regulator falls like 1/k, up to logarithms",
     )  # fmt: skip
-    return [_faster(records), rate, _stability(records), _printed(records), _guard(records)]
+    ours = [_stability(records), _printed(records), _guard(records), fig2_model.one_riccati_step(records)]
+    return [_faster(records), rate, *ours]
 
 
 def _result(records: Records, label: str) -> Result:
+    if label == MODEL:
+        return records["model"][MODEL]
     return records["expected"]["Fast"] if label == EXPECTED else records["gap"][label]
 
 

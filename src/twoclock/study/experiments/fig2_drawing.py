@@ -23,7 +23,7 @@ from twoclock.study.experiments.lqr_settings import (
 def draw_comparison(records: Records) -> plot.Figure:
     fig, axes = plot.figure(1, 3, width=4.1, height=4.2)
     first, second, third = axes[0]
-    plot.curves(first, {**records["gap"], EXPECTED: records["expected"]["Fast"]}, "gap")
+    plot.curves(first, {**records["gap"], EXPECTED: records["expected"]["Fast"], **records["model"]}, "gap")
     exact = records["exact"]["exact"].history
     exact = exact[(exact["step"] > 0) & (exact["gap"] > 1e-7)]
     first.plot(exact["step"], exact["gap"], color="0.3", linestyle=":", label="exact natural gradient, same α")
