@@ -12,7 +12,7 @@ import numpy as np
 
 from twoclock import record
 from twoclock.core import Given, InputError
-from twoclock.inputs import choice, number, pick, whole
+from twoclock.inputs import check_path, choice, flag, function, number, pick, shown, whole
 from twoclock.inputs.arrays import law
 from twoclock.logs import diagnostics
 from twoclock.logs.estimators import estimators
@@ -95,7 +95,14 @@ def evaluate(
         raise InputError(f"`log` must be what `tc.logs.read(…)` returns, got {type(log).__name__}")
     gamma, level = number("gamma", gamma, 0, 1), number("level", level, 0, 1, above=True, below=True)
     whole("bootstrap", bootstrap, 0)
+    flag("compare", compare)
     choice("on", on, ("local", "ray"))
+    if progress is not None:
+        function("progress", progress, "done", "total")
+    if checkpoint is not None:
+        check_path("checkpoint", checkpoint)
+    if address is not None and not isinstance(address, str):
+        raise InputError(f"`address` must be host:port of a Ray cluster, got {shown(address)}")
     log, named = _with_actions(log, policy)
     starts = _start_states(start, log)
     built = build(features, log, None if starts is None else starts[0])
@@ -191,13 +198,13 @@ def _enlarged(work: Work) -> Estimated | None:
 
 def _names(given: Any, features: Features) -> list[str]:
     found = estimators()
-    if given == "auto":
+    if isinstance(given, str) and given == "auto":
         return ["lstdq" if _linear_fits(features) else "dice"]
-    if given == "all":
+    if isinstance(given, str) and given == "all":
         return ["lstdq", *(name for name in found if name != "lstdq")]
-    names = [given] if isinstance(given, str) else list(given)
-    if not names:
-        raise InputError("`estimator` must name at least one; leave it out for 'auto'")
+    if not isinstance(given, (str, list, tuple)) or not given:
+        raise InputError(f"`estimator` must be a name or a list of them, got {shown(given)}; leave it out for 'auto'")
+    names = [given] if isinstance(given, str) else list(dict.fromkeys(given))
     for name in names:
         pick(found, name, "estimator")
     return names
