@@ -42,8 +42,8 @@ def test_dice_with_dense_features_that_cannot_represent_the_value(monkeypatch):
     one, other = (value(LOG, name, features=phi) for name in ("lstdq", "dice"))
     assert other.table["value"][0] == pytest.approx(one.table["value"][0], abs=1e-8)
     assert abs(one.table["value"][0] - MDP.worth()) > 1e-3
-    monkeypatch.setattr(sampled, "NUMBERS", 3 * 400)  # a third of the rows at a time
-    monkeypatch.setattr(tc.logs.estimators()["dice"], "STEPS", 1000)
+    monkeypatch.setattr(sampled, "NUMBERS", 3 * 600)  # half of the rows at a time
+    monkeypatch.setattr(tc.logs.estimators()["dice"], "STEPS", 2000)
     drawn = value(LOG, "dice", features=phi)
     assert int(drawn.table["note"][0].split()[0]) > 2, "one sample alone does not have the log's solution"
     assert drawn.table["value"][0] == pytest.approx(one.table["value"][0], abs=1e-8)

@@ -7,7 +7,8 @@ import pytest
 
 import twoclock as tc
 from twoclock.logs import sources
-from twoclock.logs.intervals import interval, joined_blocks, lag_one
+from twoclock.inference.blocks import ALIKE, BLOCKS
+from twoclock.logs.intervals import interval, told_by
 from twoclock.logs.linear import with_ones
 from twoclock.logs.moments import Moments, part_moments
 from twoclock.logs.policies import one_policy
@@ -168,8 +169,9 @@ def test_one_long_stream_is_cut_into_blocks():
         covered[stream] = np.mean([band.low <= 0 <= band.high for band in bands])
     assert 0.92 <= covered[True] <= 0.975
     assert covered[False] < 0.6
-    assert lag_one(scores[:, 0]) == pytest.approx(rho, abs=0.05)
-    assert np.mean([abs(lag_one(joined_blocks(column))) < 0.41 for column in scores.T]) > 0.95
+    assert told_by(scores[:, 0], stream=False).correlation[0] == pytest.approx(rho, abs=0.05)
+    apart = [abs(told_by(column, stream=True).correlation[0]) < ALIKE / BLOCKS**0.5 for column in scores.T]
+    assert np.mean(apart) > 0.95
 
 
 def test_a_stream_without_episodes():

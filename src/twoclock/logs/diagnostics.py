@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
+from twoclock.inference.blocks import ALIKE, BLOCKS
 from twoclock.logs.features.contract import Crossed
 from twoclock.logs.features.onehot import OneHot
-from twoclock.logs.intervals import Interval, interval, joined_blocks, lag_one
+from twoclock.logs.intervals import Interval, interval, told_by
 from twoclock.logs.linear import solve
 from twoclock.logs.work import FOLDS, Estimated, Work
 
@@ -38,7 +39,7 @@ RULES = {
     "overlap": Rule(100, _NEVER, _MORE),
     "negative_weights": Rule(0.1, 0.4, "take richer features, or fewer where episodes are few"),
     "memory": Rule(
-        0.41, _NEVER, "log a longer stream: its blocks are shorter than its memory, the interval too narrow"
+        ALIKE / BLOCKS**0.5, _NEVER, "log a longer stream: its blocks are shorter than its memory, the interval too narrow"
     ),
     "outside": Rule(0.01, 0.1, "evaluate a policy that stays closer to the log, or log what this one does"),
     "blind": Rule(1.0, _NEVER, "log what the policy does there; until then the interval may miss by that much"),
@@ -100,9 +101,8 @@ def diagnose(
 
 
 def _memory(work: Work, main: Estimated) -> Iterator[Finding]:
-    """Of one stream: 2.33/√32 is exceeded once in a hundred streams whose blocks are independent."""
     if work.target.stream and main.influence is not None:
-        correlation = lag_one(joined_blocks(main.influence))
+        correlation = float(told_by(main.influence, stream=True).correlation[0])
         yield Finding("memory", correlation, f"neighbouring blocks of the stream are correlated by {correlation:.2f}")
 
 
