@@ -55,16 +55,12 @@ class Rbf:
         if self.where is None or self.scale is None or self.width is None:
             raise InputError("`Rbf(…)` has no centres yet; give it to `evaluate(…, features=…)`, or call `fit`")
         z = (x - self.scale[0]) / self.scale[1]
-        found = np.empty((len(z), self.size))
-        found[:, 0] = 1.0
-        near = found[:, 1:]
-        np.matmul(z, self.where.T, out=near)
-        near *= 2.0
-        near -= (z**2).sum(axis=1)[:, None]
-        near -= (self.where**2).sum(axis=1)
-        near *= 0.5 / self.width**2
-        np.exp(near, out=near)
-        return found
+        # −‖z − c‖²/2w² as one product, (z, ‖z‖², 1) with (c, −½, −½‖c‖²)/w²; the constant's column is 0.
+        long = np.column_stack([z, (z**2).sum(axis=1), np.ones(len(z))])
+        ends = np.full(len(self.where), -0.5), -0.5 * (self.where**2).sum(axis=1)
+        of_centres = np.column_stack([self.where, *ends]).T / self.width**2
+        found = long @ np.column_stack([np.zeros(len(of_centres)), of_centres])
+        return np.exp(found, out=found)
 
 
 @dataclass(frozen=True, eq=False)
