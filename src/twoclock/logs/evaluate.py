@@ -35,6 +35,7 @@ from twoclock.logs.work import FOLDS, DoesNotApply, Estimated, Work
 _FEW_EPISODES = 10
 _MOST_GROUPS, _MOST_CLUSTERS, _MOST_BLOCKS = 200, 50_000, 2_000
 _GROUP_BYTES = 1 << 28
+_MOST_RESAMPLES = 100_000
 _ENLARGE_UP_TO = 300_000  # rows
 _START_SAMPLES = 4_096
 
@@ -94,7 +95,7 @@ def evaluate(
     if not isinstance(log, Log):
         raise InputError(f"`log` must be what `tc.logs.read(…)` returns, got {type(log).__name__}")
     gamma, level = number("gamma", gamma, 0, 1), number("level", level, 0, 1, above=True, below=True)
-    whole("bootstrap", bootstrap, 0)
+    bootstrap = whole("bootstrap", bootstrap, 0, _MOST_RESAMPLES)
     flag("compare", compare)
     choice("on", on, ("local", "ray"))
     if progress is not None:
@@ -204,10 +205,10 @@ def _names(given: Any, features: Features) -> list[str]:
         return ["lstdq", *(name for name in found if name != "lstdq")]
     if not isinstance(given, (str, list, tuple)) or not given:
         raise InputError(f"`estimator` must be a name or a list of them, got {shown(given)}; leave it out for 'auto'")
-    names = [given] if isinstance(given, str) else list(dict.fromkeys(given))
+    names = [given] if isinstance(given, str) else list(given)
     for name in names:
         pick(found, name, "estimator")
-    return names
+    return list(dict.fromkeys(names))
 
 
 def _with_actions(log: Log, given: Any) -> tuple[Log, dict[str, Policy]]:
@@ -235,7 +236,11 @@ def _start_states(start: Any, log: Log) -> tuple[np.ndarray, np.ndarray] | None:
         if isinstance(start, str):
             choice("start", start, ("visited",))
         return None
-    states, example = np.asarray(start), log.sample(2)[0][:1]
+    example = log.sample(2)[0][:1]
+    try:
+        states = np.asarray(start)
+    except (ValueError, TypeError):  # lists of different lengths
+        raise InputError(f"`start` must be an array of states, or a law over them, got {shown(start)}") from None
     if states.ndim == 1 and states.dtype.kind == "f" and example.dtype.kind in "iu" and example.ndim == 1:
         weights = law("start", states, len(states), "or give the states themselves as whole numbers")
         return np.flatnonzero(weights), weights[weights > 0]
@@ -269,4 +274,4 @@ def _fixed_start(target: Target, starts: Any, visited: bool) -> np.ndarray | Non
 def _name(features: Any) -> str:
     if isinstance(features, str):
         return features
-    return getattr(features, "__name__", None) or repr(features)[:60]
+    return getattr(features, "__name__", None) or shown(features)

@@ -109,7 +109,7 @@ class Gaussian:
 
     def __post_init__(self) -> None:
         choice("method", self.method, ("auto", "quadrature", "samples"))
-        whole("samples", self.samples)
+        object.__setattr__(self, "samples", whole("samples", self.samples, 1, 100_000))
         function("mean", self.mean, "states")
         Sigma = matrix("covariance", np.atleast_2d(as_array("covariance", self.covariance, "a number or a matrix")))
         if Sigma.shape[0] != Sigma.shape[1] or not np.allclose(Sigma, Sigma.T) or np.linalg.eigvalsh(Sigma)[0] <= 0:
