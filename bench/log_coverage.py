@@ -62,9 +62,7 @@ def main(count, names):
         if episodes is None:
             print(f"{name}: some check warns up to {LARGEST:,} episodes: {why[LARGEST]}", flush=True)
             continue
-        tables = [
-            value(found, longest, episodes, 900_000 + seed, compare=False).table.iloc[0] for seed in range(count)
-        ]
+        tables = [value(found, longest, episodes, 900_000 + seed, compare=False).table.iloc[0] for seed in range(count)]
         low, high, at, se = (np.array([row[key] for row in tables], float) for key in ("low", "high", "value", "se"))
         covered = ((low <= found.truth) & (found.truth <= high)).mean()
         error = 1.96 * np.sqrt(covered * (1 - covered) / count)

@@ -102,7 +102,9 @@ def fitted(frame, target, gamma, seed):
     policy = d3rlpy.algos.DiscreteBCConfig().create()
     policy.build_with_dataset(data)
     chosen = torch.as_tensor(target.argmax(axis=1))
-    policy.impl.inner_predict_best_action = lambda x: chosen[x.argmax(dim=1)]  # the policy itself, not one that imitates it
+    policy.impl.inner_predict_best_action = lambda x: chosen[
+        x.argmax(dim=1)
+    ]  # the policy itself, not one that imitates it
     fqe = d3rlpy.ope.DiscreteFQE(algo=policy, config=d3rlpy.ope.FQEConfig(gamma=gamma, learning_rate=1e-3))
     quiet = d3rlpy.logging.NoopAdapterFactory()
     fqe.fit(data, n_steps=FQE_STEPS, n_steps_per_epoch=FQE_STEPS, show_progress=False, logger_adapter=quiet)

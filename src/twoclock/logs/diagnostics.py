@@ -39,7 +39,9 @@ RULES = {
     "overlap": Rule(100, _NEVER, _MORE),
     "negative_weights": Rule(0.1, 0.4, "take richer features, or fewer where episodes are few"),
     "memory": Rule(
-        ALIKE / BLOCKS**0.5, _NEVER, "log a longer stream: its blocks are shorter than its memory, the interval too narrow"
+        ALIKE / BLOCKS**0.5,
+        _NEVER,
+        "log a longer stream: its blocks are shorter than its memory, the interval too narrow",
     ),
     "outside": Rule(0.01, 0.1, "evaluate a policy that stays closer to the log, or log what this one does"),
     "blind": Rule(1.0, _NEVER, "log what the policy does there; until then the interval may miss by that much"),

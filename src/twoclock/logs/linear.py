@@ -34,7 +34,9 @@ class Basis:
     def of(cls, C: Matrix) -> Basis:
         diagonal = np.maximum(C.diagonal(), 0.0)
         if not np.isfinite(diagonal).all():
-            raise InputError("`features` must be finite, and so must their squares, summed over the log; scale them down")
+            raise InputError(
+                "`features` must be finite, and so must their squares, summed over the log; scale them down"
+            )
         if not diagonal.any():
             raise InputError("`features` are 0 for every pair of the log; take others")
         if not isinstance(C, np.ndarray):

@@ -127,7 +127,7 @@ def part_moments(target: Target, sparse: bool, part: int) -> Part:
 def _copies(found: Part, target: Target, batch: Batch, at: np.ndarray) -> bool:
     """Add a batch where φ(s, a) = ψ(s) ⊗ e_a and ψ is dense, without the zeros of φ; False if it is not so.
 
-        A[a, b] = Σ_{rows of a} ψ(1[a = b]ψ − γπ(b|s')ψ')ᵀ
+    A[a, b] = Σ_{rows of a} ψ(1[a = b]ψ − γπ(b|s')ψ')ᵀ
     """
     features, n = target.features, len(batch)
     if not isinstance(features, Crossed) or not isinstance(features.encode(batch.state[:1]), np.ndarray):
