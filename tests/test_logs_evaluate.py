@@ -4,10 +4,11 @@ import functools
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_limits
 
 import twoclock as tc
-from twoclock.logs import sources
 from twoclock.inference.blocks import ALIKE, BLOCKS
+from twoclock.logs import sources
 from twoclock.logs.intervals import interval, told_by
 from twoclock.logs.linear import with_ones
 from twoclock.logs.moments import Moments, part_moments
@@ -73,10 +74,11 @@ def of_many(finite, logs, episodes, steps, features=None):
         sums.add(part_moments(target, False, part))
     A = with_ones(sums.A)
     phi0 = sums.phi0 / sums.starts[:, None]
-    theta, x = (
-        np.linalg.solve(A, sums.b[..., None])[..., 0],
-        np.linalg.solve(np.swapaxes(A, 1, 2), phi0[..., None])[..., 0],
-    )
+    with threadpool_limits(1, user_api="blas"):  # hundreds of small systems: threads would only wait for each other
+        theta, x = (
+            np.linalg.solve(A, sums.b[..., None])[..., 0],
+            np.linalg.solve(np.swapaxes(A, 1, 2), phi0[..., None])[..., 0],
+        )
     value = (phi0 * theta).sum(axis=1)
     of, code = columns["episode"] // episodes, {s: i for i, s in enumerate(built.base.states)}
     place = np.array([code.get(s, 0) for s in range(finite.states)])

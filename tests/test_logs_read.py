@@ -170,8 +170,8 @@ def test_what_cannot_be_read():
         logged.read({**COLUMNS, "state": np.ones((n, 2, 2))})
     with pytest.raises(tc.InputError, match="`next_state` must have states as `state` has them"):
         logged.read({**COLUMNS, "next_state": COLUMNS["next_state"].astype(str)})
+    frame = pd.DataFrame(COLUMNS)
     with pytest.raises(tc.InputError, match="two columns named 'state'"):
-        frame = pd.DataFrame(COLUMNS)
         logged.read(pd.concat([frame, frame[["state"]]], axis=1))
     with pytest.raises(tc.InputError, match="`state` must be the name of a column, or a list of them"):
         logged.read(COLUMNS, state=[], next_state=None)

@@ -1,7 +1,7 @@
 """Two operators of a log: DICE and TDC as problems for ``solve``.
 
-Both are linear in (θ, ω), so that a run may begin anywhere: f and g are the operators' means over the whole log where it
-begins, and the rows of a sample tell how they change from there.
+Both are linear in (θ, ω), so that a run may begin anywhere: f and g are the operators' means over the whole log where
+it begins, and the rows of a sample tell how they change from there.
 
     DICE:  F = f − (φ − γφ̄')(φᵀω)             G = g + φ(cφᵀω + (φ − γφ̄')ᵀθ)
     TDC:   F = f + φ(φ − γφ̄')ᵀθ + γφ̄'(φᵀω)      G = g + φ(φᵀω + (φ − γφ̄')ᵀθ)

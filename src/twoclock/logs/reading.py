@@ -37,9 +37,9 @@ def read(
     """A log of transitions, checked row by row.
 
     Args:
-        source: a pandas or polars frame, a pyarrow table, a Parquet file or a folder of them (streamed, it may be larger
-            than memory), a Minari dataset or the id of a local one, a dict of arrays, or a list of episodes as
-            Gymnasium and Minari keep them. The last three name their columns themselves.
+        source: a pandas or polars frame, a pyarrow table, a dict of arrays, a Parquet file or a folder of them
+            (streamed, it may be larger than memory), a Minari dataset or the id of a local one, or a list of episodes
+            as Gymnasium and Minari keep them. The last three name their columns themselves.
         state: its column, or several of numbers (or of text) that together are the state.
         action: its column; whole numbers or text are discrete actions, floats continuous ones. Several are a vector.
         reward: its column.

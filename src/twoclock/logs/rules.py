@@ -75,8 +75,8 @@ def in_roles(columns: Columns, roles: Roles) -> Raw:
         for name, column in zip(names, some, strict=True):
             if column.ndim > 2 or (len(some) > 1 and column.ndim > 1):
                 raise InputError(
-                    f"`source` column `{name}` must have a number or a flat list of them a row, alone if a list; got the "
-                    f"shape {column.shape}, so flatten it"
+                    f"`source` column `{name}` must have a number or a flat list of them a row, alone if a list; "
+                    f"got the shape {column.shape}, so flatten it"
                 )
         if len(some) == 1 and not (stacked and some[0].ndim == 1):
             return some[0]

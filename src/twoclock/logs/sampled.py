@@ -43,12 +43,16 @@ class Pass:
     drawn: list[tuple[Matrix, Matrix]]
 
     @classmethod
+    def nothing(cls, d: int) -> Pass:
+        back, fast, left, earned, squares = np.zeros((5, d))
+        return cls(back, fast, left, earned, squares, np.zeros(d + 1), 0, [])
+
+    @classmethod
     def over(cls, work: Work, theta: Vector, omega: Vector, number: int, rows: int) -> Pass:
         """A pass over the log that draws about so many rows; ``number`` makes its draw another one."""
         d, log = work.target.features.size, work.target.log
         share = 1.0 if rows >= log.rows else 0.98 * rows / log.rows  # seldom more than there is room for
-        zero = (np.zeros(d) for _ in range(5))
-        total = cls(*zero, np.zeros(d + 1), 0, [])
+        total = cls.nothing(d)
         for found in work.mapped(part_pass, (work.target, theta, omega, share, number), work.parts):
             for name in ("back", "fast", "left", "earned", "squares", "starts", "rows"):
                 setattr(total, name, getattr(total, name) + getattr(found, name))
@@ -73,7 +77,7 @@ class Pass:
 def part_pass(target: Target, theta: Vector, omega: Vector, share: float, number: int, part: int) -> Pass:
     """The sums over one part, and its rows that were drawn."""
     d = target.features.size
-    found = Pass(*(np.zeros(d) for _ in range(5)), np.zeros(d + 1), 0, [])
+    found = Pass.nothing(d)
     rng = np.random.default_rng([number, part])
     for batch in target.log.batches(part):
         if not len(batch):
@@ -108,7 +112,7 @@ def room(target: Target) -> int:
 
 def _entries_of_a_row(target: Target) -> int:
     """Of φ̄', which has as many as φ, or as many for each action where rows are sparse."""
-    states, actions = target.log.sample(2)
+    states = target.log.sample(2)[0]
     encoded = target.features.encode(states[:1])
     found = target.features.mean(encoded, target.policy.acts(states[:1], (0, 0)))
     return max(int(found.nnz), 1) if hasattr(found, "indptr") else target.features.size

@@ -66,6 +66,7 @@ def estimate(work: Work) -> Estimated:
         theta, omega = theta + step[0], omega + step[1]
         if target.log.rows > rows:
             sample = None
+    assert first is not None
     left, theta, omega, f = best
     if not left < _LOOSE:
         raise DoesNotApply(
