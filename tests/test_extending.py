@@ -36,7 +36,8 @@ def test_the_commands_work(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)  # one state: an action 1 earns 1 more, and an episode is one step
     action = rng.integers(2, size=400)
-    columns = {"state": 0 * action, "action": action, "reward": action + rng.normal(size=400), "terminated": action > -1}
+    earned = action + rng.normal(size=400)
+    columns = {"state": 0 * action, "action": action, "reward": earned, "terminated": action > -1}
     pd.DataFrame(columns).to_parquet("log.parquet")
     Path("mine.py").write_text("import numpy as np\npi = np.array([[0.1, 0.9]])\n")
     printed = {}

@@ -26,6 +26,7 @@ from twoclock.logs.intervals import interval
 from twoclock.logs.keeping import Keeper
 from twoclock.logs.log import Log
 from twoclock.logs.mapping import mapper
+from twoclock.logs.moments import entries_of_a_row
 from twoclock.logs.pairs import Single
 from twoclock.logs.policies import Discrete, Gaussian, Policy, policies
 from twoclock.logs.target import Mapper, Target
@@ -107,7 +108,7 @@ def evaluate(
     log, named = _with_actions(log, policy)
     starts = _start_states(start, log)
     built = build(features, log, None if starts is None else starts[0])
-    names = _names(estimator, built)
+    names = _names(estimator, built, log)
     began = time.perf_counter()
     with mapper(on, address, progress) as mapped:
         singles = {
@@ -154,7 +155,7 @@ def _one(
     main = estimates[names[0]]
     findings: list[diagnostics.Finding] = []
     weights, support = np.zeros(0), None
-    if _linear_fits(features):
+    if _linear_fits(features, log):
         band = interval(main.value, main.influence, level, stream=stream) if main.influence is not None else None
         if band is not None:
             richer = _enlarged(work) if compare else None
@@ -164,12 +165,12 @@ def _one(
 
 
 def _compared(log: Log, features: Features) -> list[str]:
-    cheap = ["dr", "naive"] if _linear_fits(features) else ["naive"]
+    cheap = ["dr", "naive"] if _linear_fits(features, log) else ["naive"]
     return cheap + (["pdis", "wis"] if log.propensities else [])
 
 
-def _linear_fits(features: Features) -> bool:
-    return features.size <= MOST_FEATURES or isinstance(getattr(features, "base", None), OneHot)
+def _linear_fits(features: Features, log: Log) -> bool:
+    return features.size <= MOST_FEATURES or entries_of_a_row(features, log) is not None
 
 
 def _sizes(log: Log, d: int, stream: bool, bootstrap: int) -> tuple[int, int]:
@@ -197,10 +198,10 @@ def _enlarged(work: Work) -> Estimated | None:
     return estimators()["lstdq"].estimate(Work(both, work.mapped))
 
 
-def _names(given: Any, features: Features) -> list[str]:
+def _names(given: Any, features: Features, log: Log) -> list[str]:
     found = estimators()
     if isinstance(given, str) and given == "auto":
-        return ["lstdq" if _linear_fits(features) else "dice"]
+        return ["lstdq" if _linear_fits(features, log) else "dice"]
     if isinstance(given, str) and given == "all":
         return ["lstdq", *(name for name in found if name != "lstdq")]
     if not isinstance(given, (str, list, tuple)) or not given:

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from twoclock.logs.features.contract import Crossed, Matrix
-from twoclock.logs.log import Batch
+from twoclock.logs.features.contract import Crossed, Features, Matrix
+from twoclock.logs.log import Batch, Log
 from twoclock.logs.target import Target, runs
 
 SPARSE_FROM = 300  # features; below, the sums of a table are dense, which is faster
@@ -91,10 +91,15 @@ class Part:
 
 
 def sums_are_sparse(target: Target) -> bool:
-    encoded = target.features.encode(target.log.sample(2)[0][:1])
-    if not hasattr(encoded, "indptr"):
-        return False
-    return target.features.size > (SPARSE_FROM if encoded.nnz <= 1 else OVERLAPPING_FROM)
+    count = entries_of_a_row(target.features, target.log)
+    return count is not None and target.features.size > (SPARSE_FROM if count <= 1 else OVERLAPPING_FROM)
+
+
+def entries_of_a_row(features: Features, log: Log) -> int | None:
+    """How many entries a row of φ has; None where rows are dense."""
+    state, action = log.sample(2)
+    rows = features.pairs(features.encode(state[:1]), action[:1])
+    return int(rows.nnz) if hasattr(rows, "indptr") else None
 
 
 def part_moments(target: Target, sparse: bool, part: int) -> Part:

@@ -127,11 +127,12 @@ def form(rows: Matrix, scale: np.ndarray, size: int, width: int) -> Dense | List
 
 def longest(problem: LogProblem) -> tuple[float, float]:
     """The largest ‖φ‖² of a row, and of ‖φ − γφ̄'‖² a bound: what one sample can do."""
-    phi, after = (np.square(_entries(rows)).sum(axis=1) for rows in (problem.phi, problem.after))
+    phi, after = (np.square(kept(rows)).sum(axis=1) for rows in (problem.phi, problem.after))
     return float(phi.max()), float(np.square(np.sqrt(phi) + np.sqrt(after)).max())
 
 
-def _entries(rows: Dense | Listed) -> Any:
+def kept(rows: Dense | Listed) -> Any:
+    """What is kept of the rows."""
     return rows.rows if isinstance(rows, Dense) else rows.entries
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from twoclock.logs.operators import C, LogProblem, largest, longest
+from twoclock.logs.operators import C, LogProblem, kept, largest, longest
 from twoclock.logs.sampled import Pass, room, scaling
 from twoclock.logs.scores import Scores, part_scores
 from twoclock.logs.work import DoesNotApply, Estimated, Work
@@ -19,7 +19,7 @@ TITLE = "DICE, two operators on two clocks"
 TOLERANCE = 1e-10
 STEPS, ROUNDS = 5_000, 64
 _LOOSE = 1e-3
-_PATIENCE = 12  # rounds in which the residual must halve
+_PATIENCE = 24  # rounds in which the residual must halve
 _WILD = 1e4  # the weights overshoot by 1/c before they settle; beyond that a sample was too small for its steps
 _A_STEP = 1 << 18  # numbers; a larger sample is stepped through by draws from it
 
@@ -52,12 +52,12 @@ def estimate(work: Work) -> Estimated:
         left = float(np.linalg.norm(f) / max(float(np.linalg.norm(scale * phi0)), 1e-300))
         if left < best[0]:
             best = left, theta, omega, f
-        lefts.append(best[0])
+        lefts.append(left)
         if not left < _WILD * best[0]:  # taken back; it is tried again from there, more slowly
             _, theta, omega, _ = best
             pace, sample = pace / 2, None
             continue
-        if left < TOLERANCE or (number >= _PATIENCE and not best[0] < lefts[-1 - _PATIENCE] / 2):
+        if left < TOLERANCE or (number >= _PATIENCE and not left < lefts[-1 - _PATIENCE] / 2):
             break
         if found.drawn:
             sample = found.sample(scale, target)
@@ -87,10 +87,10 @@ def estimate(work: Work) -> Estimated:
 
 def _run(problem: LogProblem, pace: float, number: int) -> tuple[np.ndarray, np.ndarray]:
     """The two clocks on a sample; steps are 1/L of what they step along, from power iteration."""
-    rows, d = problem.count, problem.f.shape[0]
+    rows, width = problem.count, kept(problem.phi).shape[1]
     (top, top_difference), (length, length_difference) = largest(problem), longest(problem)
-    if rows * d > _A_STEP:
-        batch = max(_A_STEP // d, 1)
+    if rows * width > _A_STEP:
+        batch = max(_A_STEP // width, 1)
         problem = dataclasses.replace(problem, batch=batch)
         top, top_difference = top + length / batch, top_difference + length_difference / batch
     method = Standard(alpha=Constant(0.5 * pace * C / top_difference), beta=Constant(pace / (C * top)))
