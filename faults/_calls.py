@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -15,8 +16,13 @@ import twoclock as tc
 # Made by the library alone: what it is given there has been checked before.
 _CONTAINERS = {
     *("Result", "Sweep", "Tick", "InputError", "Certificate", "Condition", "Constants", "Finding", "Report", "Start"),
-    "LimitLaw",
+    *("LimitLaw", "Log", "Value"),
 }
+_BASES = ("Rbf", "Tiles", "Fourier", "Network")
+LOG = {
+    "state": np.arange(40) % 3, "action": np.arange(40) // 3 % 2, "reward": np.ones(40),
+    "terminated": np.arange(40) % 10 == 9, "step": np.arange(40) % 10, "p": np.full(40, 0.5),
+}  # fmt: skip
 # Parts that only work inside a step, on numbers that a trace has checked.
 _INSIDE = {"samplers.shuffled", "samplers.epoch", "samplers.common_length"}
 
@@ -82,25 +88,32 @@ def right_values() -> dict[str, Any]:
         "result": result,
         "results": {"a": result, "b": result},
         "metric": "error",
-        "log": tc.logs.read(
-            {
-                "state": np.arange(40) % 3,
-                "action": np.arange(40) // 3 % 2,
-                "reward": np.ones(40),
-                "terminated": np.arange(40) % 10 == 9,
-            }
-        ),
+        "log": tc.logs.read(LOG),
         "policy": np.full((3, 2), 0.5),
+        "source": LOG,
+        "mean": lambda s: np.zeros(len(s)),
+        "covariance": 1.0,
+        "folder": "/nowhere",
+        "model": lambda x: x,
     }
 
 
 def callables() -> dict[str, Callable[..., Any]]:
     """Every public function and class, and the methods of what they hand back, by name."""
     found = {name: getattr(tc, name) for name in tc.__all__ if name not in _CONTAINERS}
-    for part in ("agents", "methods", "models", "problems", "samplers", "theory"):
+    for part in ("agents", "logs", "methods", "models", "problems", "samplers", "theory"):
         module = found.pop(part)
         names = getattr(module, "__all__", [name for name in dir(module) if not name.startswith("_")])
         found.update({f"{part}.{name}": getattr(module, name) for name in names if name not in _CONTAINERS})
+    found.pop("logs.evaluate")  # it is tc.evaluate
+    found.update({f"logs.features.{name}": _fitted(getattr(tc.logs.features, name)) for name in _BASES})
+    found["evaluate with features"] = lambda log, policy, gamma, features, estimator, start, actions: tc.evaluate(
+        tc.logs.read(LOG, actions=actions) if log is None else log, policy, gamma, features, estimator, start=start,
+        bootstrap=0,
+    )  # fmt: skip
+    valued = tc.evaluate(tc.logs.read(LOG), np.full((3, 2), 0.5), 0.9, bootstrap=0)
+    for name in ("report", "save", "__getitem__"):
+        found[f"Value.{name}"] = getattr(valued, name)
     found.pop("plot", None)
     result = tc.solve(tc.problems.quadratic(dim=2), tc.Fast(), 5, 2)
     grid = tc.grid(tc.Fast(), **{"alpha.c": [0.5, 1.0], "lam.c": [20.0, 40.0]})
@@ -128,6 +141,17 @@ def _live() -> tuple[tc.Learner, tc.agents.Regulator]:
     return learner, regulator
 
 
+def _fitted(kind: Any) -> Callable[..., Any]:
+    """A basis is checked where it meets a log."""
+
+    @functools.wraps(kind, updated=())
+    def use(**settings: Any) -> Any:
+        return tc.evaluate(tc.logs.read(LOG), np.full((3, 2), 0.5), 0.9, kind(**settings), bootstrap=0, compare=False)
+
+    use.__signature__ = inspect.signature(kind)  # type: ignore[attr-defined]
+    return use
+
+
 def _is_warning(thing: Any) -> bool:
     return isinstance(thing, type) and issubclass(thing, Exception)
 
@@ -146,6 +170,32 @@ def arguments(name: str, function: Callable[..., Any], known: dict[str, Any]) ->
         "Sweep.plot_sensitivity": {"metric": "error", "setting": None},
         "Sweep.load": {"folder": "/nowhere"},
         "Result.save": {"path": "saved"},
+        "Value.__getitem__": {"name": "policy"},
+        "Value.report": {"folder": "reported"},
+        "Value.save": {"folder": "kept"},
+        "logs.read": {
+            "source": dict(LOG),
+            "state": "state",
+            "action": "action",
+            "reward": "reward",
+            "next_state": None,
+            "terminated": "terminated",
+            "truncated": None,
+            "episode": None,
+            "step": "step",
+            "propensity": "p",
+            "actions": None,
+            "on_bad": "raise",
+        },
+        "evaluate with features": {
+            "log": None,
+            "policy": np.full((3, 2), 0.5),
+            "gamma": 0.9,
+            "features": "rbf",
+            "estimator": ["lstdq", "model"],
+            "start": None,
+            "actions": [0, 1],
+        },
         "Result.interval": {"level": 0.95, "how": "random-scaling", "step": None},
         "Learner": {
             "F": lambda t, w, x: t - w,

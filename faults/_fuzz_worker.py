@@ -13,9 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 import twoclock as tc
-from faults._calls import arguments, callables, right_values
+from faults._calls import LOG, arguments, callables, right_values
 from faults._values import WRONG
 from twoclock import cli
 
@@ -85,6 +86,9 @@ def command_line(seed: int) -> Callable[[int], tuple[str, str | None]]:
         file.write('steps=5\nseeds=2\n[problems.a]\nname="quadratic"\ndim=2\n[methods.b]\nname="fast"\n')
     tc.solve(tc.problems.quadratic(dim=2), tc.Fast(), 5, 2).save("run")
     tc.sweep({"a": tc.problems.quadratic(dim=2)}, {"b": tc.Fast()}, 5, 2, out="swept")
+    pd.DataFrame(LOG).to_parquet("log.parquet", index=False)
+    Path("mine.py").write_text("import numpy as np\npi = np.full((3, 2), 0.5)\n")
+    asked = ["evaluate", "log.parquet", "--policy", "mine.py:pi", "--gamma", "0.9", "--bootstrap", "0"]
     small = ["--steps", "5", "--seeds", "2"]
     right = [
         ["run", "quadratic", "fast", *small, "--problem.dim", "2", "--method.alpha", "1/(k+1)", "--bound", "9"],
@@ -92,6 +96,8 @@ def command_line(seed: int) -> Callable[[int], tuple[str, str | None]]:
         ["sweep", "spec.toml", "--out", "swept", "--metric", "error"],
         ["certify", "pl", "--L", "1", "--mu-h", "0.9", "--mu-g", "0.9", "--noise", "1", *small],
         ["certify", "pl", "--L", "1", "--mu-h", "0.9", "--mu-g", "0.9", "--check", "--alpha", "1/(k+9)"],
+        [*asked, "--propensity", "p", "--step", "step", "--on-bad", "drop", "--report", "reported"],
+        [*asked, "--state", "state", "--features", "rbf", "--estimator", "dr", "--level", "0.9"],
         ["status", "swept"],
         ["check", "."],
         ["plot", "run", "--metric", "gap"],

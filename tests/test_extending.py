@@ -15,9 +15,11 @@ CODE = re.compile(r"^```python\n(.*?)^```", re.M | re.S)
 COMMANDS = re.compile(r"^```\n(.*?)^```", re.M | re.S)
 
 # Runs in the copy, in the harsh room of the other tests: the commands of the docs, then what the contracts say.
-DRIVER = """
+DRIVER = r"""
 import shlex, sys
 from pathlib import Path
+import numpy as np
+import pandas as pd
 import pytest
 import twoclock
 from twoclock import catalogue, cli
@@ -32,12 +34,22 @@ def test_the_catalogue_has_them():
 
 def test_the_commands_work(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)  # one state: an action 1 earns 1 more, and an episode is one step
+    action = rng.integers(2, size=400)
+    earned = action + rng.normal(size=400)
+    columns = {"state": 0 * action, "action": action, "reward": earned, "terminated": action > -1}
+    pd.DataFrame(columns).to_parquet("log.parquet")
+    Path("mine.py").write_text("import numpy as np\npi = np.array([[0.1, 0.9]])\n")
     printed = {}
     for line in COMMANDS:
         assert cli.main(shlex.split(line)[1:]) == 0, line
         printed[line.split()[1]] = capsys.readouterr().out
     assert all(name in printed["list"] for name in ("momentum", "portfolio", "Halving", "noise"))
     assert sum(row.startswith("│") for row in printed["ends"].splitlines()) == 3
+    v = twoclock.logs.load("evaluated")
+    assert list(v.table["estimator"])[0] == "halved"
+    assert v.low < 0.9 < v.high
+    assert "the halves say" in v.table["note"][0]
     report = (tmp_path / "reproduction" / "quick" / "report.md").read_text()
     assert "Ten times the noise" in report
     assert "More noise, more error" in report
@@ -63,7 +75,7 @@ def test_every_recipe_works_as_it_is_written(tmp_path):
 
     found = recipes()
     kinds = [recipe["title"].split(":")[0] for recipe in found]
-    assert kinds == ["A method", "A problem", "A schedule", "A figure", "A command"]
+    assert kinds == ["A method", "A problem", "A schedule", "A figure", "An estimator for logs", "A command"]
     commands = []
     for recipe in found:
         (code,) = CODE.findall(recipe["body"])

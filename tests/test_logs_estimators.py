@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import twoclock as tc
+from twoclock.logs import sampled
 
 from . import logged
 
@@ -34,13 +35,18 @@ def test_the_same_fixed_point_by_other_ways(lstdq, name, tolerance):
     assert other.se == pytest.approx(lstdq.se, rel=0.01)
 
 
-def test_dice_with_dense_features_that_cannot_represent_the_value():
+def test_dice_with_dense_features_that_cannot_represent_the_value(monkeypatch):
     def phi(state, action):
         return np.column_stack([np.ones(len(state)), np.asarray(state) == 3, np.asarray(action) == 1])
 
     one, other = (value(LOG, name, features=phi) for name in ("lstdq", "dice"))
     assert other.table["value"][0] == pytest.approx(one.table["value"][0], abs=1e-8)
     assert abs(one.table["value"][0] - MDP.worth()) > 1e-3
+    monkeypatch.setattr(sampled, "NUMBERS", 3 * 600)  # half of the rows at a time
+    monkeypatch.setattr(tc.logs.estimators()["dice"], "STEPS", 2000)
+    drawn = value(LOG, "dice", features=phi)
+    assert int(drawn.table["note"][0].split()[0]) > 2, "one sample alone does not have the log's solution"
+    assert drawn.table["value"][0] == pytest.approx(one.table["value"][0], abs=1e-8)
 
 
 def test_fast_tdc_walks_towards_it(lstdq, monkeypatch):

@@ -91,6 +91,14 @@ def test_vectors_by_every_basis():
             "fourier": tc.logs.features.Fourier(8),
         }.items()
     }
+    base = tc.logs.features.Rbf().fit(log.sample()[0][:, None])
+
+    def copies(state, action):  # the same features as a function, which is not summed by actions
+        psi = base(np.asarray(state)[:, None])
+        return (psi[:, :, None] * (np.asarray(action)[:, None] == np.arange(2))[:, None, :]).reshape(len(psi), -1)
+
+    both = [tc.evaluate(log, home, 0.8, features=features, **BARE).table.iloc[0] for features in ("rbf", copies)]
+    assert both[0][["value", "se"]].tolist() == pytest.approx(both[1][["value", "se"]].tolist(), rel=1e-6)
     y = rng.uniform(-1, 1, 4000)
     truth = 0.0
     for t in range(60):

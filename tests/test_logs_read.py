@@ -113,7 +113,7 @@ def test_text_and_several_columns():
 
 
 def bad(name, row, value):
-    floats = ("state", "reward", "step")
+    floats = ("state", "reward", "step") + (() if isinstance(value, bool) else ("terminated",))
     changed = {key: column.astype(float) if key in floats else column.copy() for key, column in COLUMNS.items()}
     changed[name][row] = value
     return changed
@@ -137,6 +137,11 @@ INSIDE = int(np.flatnonzero((COLUMNS["step"][:-1] == 2) & (COLUMNS["episode"][1:
         (bad("step", INSIDE, 1.0), rf"row {INSIDE}, column `step`: is a duplicate"),
         (bad("step", INSIDE, 0.0), rf"row {INSIDE}, column `step`: is smaller"),
         (bad("step", INSIDE + 1, 9.0), rf"row {INSIDE}, column `step`: is not followed"),
+        (
+            bad("terminated", INSIDE, np.nan),
+            rf"row {INSIDE}, column `terminated`: is missing, or neither true nor false",
+        ),
+        (bad("terminated", INSIDE, 2.0), rf"row {INSIDE}, column `terminated`: is missing, or neither true nor false"),
         (bad("terminated", INSIDE, True), rf"row {INSIDE + 1}, column `episode`: goes on after its end"),
     ],
 )
@@ -150,7 +155,28 @@ def test_a_bad_row_is_named_and_can_be_dropped(columns, words):
     assert log.broken == {int(COLUMNS["episode"][INSIDE])}
 
 
+def test_flags_that_are_text_are_no_flags():
+    """bool("False") is True: every step would be an end, and the value one reward."""
+    flags = np.where(COLUMNS["terminated"], "True", "False")
+    with pytest.raises(tc.InputError, match="row 0, column `terminated`: is missing, or neither true nor false"):
+        logged.read({**COLUMNS, "terminated": flags}, episode=None, step=None)
+
+
 def test_what_cannot_be_read():
+    n = len(COLUMNS["state"])
+    with pytest.raises(tc.InputError, match=r"column `reward` must have one entry a row, got the shape"):
+        logged.read({**COLUMNS, "reward": np.ones((n, 2))})
+    with pytest.raises(tc.InputError, match=r"column `state` must have a number or a flat list"):
+        logged.read({**COLUMNS, "state": np.ones((n, 2, 2))})
+    with pytest.raises(tc.InputError, match="`next_state` must have states as `state` has them"):
+        logged.read({**COLUMNS, "next_state": COLUMNS["next_state"].astype(str)})
+    frame = pd.DataFrame(COLUMNS)
+    with pytest.raises(tc.InputError, match="two columns named 'state'"):
+        logged.read(pd.concat([frame, frame[["state"]]], axis=1))
+    with pytest.raises(tc.InputError, match="`state` must be the name of a column, or a list of them"):
+        logged.read(COLUMNS, state=[], next_state=None)
+    with pytest.raises(tc.InputError, match="`actions` must be a list of numbers or one of text, each action once"):
+        logged.read(COLUMNS, actions=[0, 0, 1])
     mixed = {name: np.concatenate([column, column[:3]]) for name, column in COLUMNS.items()}
     with pytest.raises(tc.InputError, match="the episode 0 comes back after others; sort the rows"):
         logged.read(mixed)

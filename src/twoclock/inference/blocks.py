@@ -31,7 +31,7 @@ from twoclock.inputs.arrays import Array, as_array
 BLOCKS = 32
 _FEWEST = 10
 _FAR = 0.25  # of half a length: an average that is so far from the solution of its samples covers .92, not .95
-_ALIKE = 2.33  # of 1/√blocks: the lag-1 correlation of independent blocks is larger once in a hundred intervals
+ALIKE = 2.33  # of 1/√blocks: the lag-1 correlation of independent blocks is larger once in a hundred intervals
 
 UNDETERMINED = "the samples do not determine the solution yet"
 
@@ -114,7 +114,7 @@ def _note(half: float, correlation: float, shift: float, blocks: float, *, order
     said = []
     if blocks < _FEWEST:
         said.append(f"only {blocks:.0f} blocks")
-    elif ordered and correlation > _ALIKE / np.sqrt(blocks):
+    elif ordered and correlation > ALIKE / np.sqrt(blocks):
         said.append(
             f"neighbouring blocks are alike (correlation {correlation:.2f}): too few samples for so slow a chain"
         )

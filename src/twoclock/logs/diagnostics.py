@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
+from twoclock.inference.blocks import ALIKE, BLOCKS
 from twoclock.logs.features.contract import Crossed
 from twoclock.logs.features.onehot import OneHot
-from twoclock.logs.intervals import Interval, interval, joined_blocks, lag_one
+from twoclock.logs.intervals import Interval, interval, told_by
 from twoclock.logs.linear import solve
 from twoclock.logs.work import FOLDS, Estimated, Work
 
@@ -38,7 +39,9 @@ RULES = {
     "overlap": Rule(100, _NEVER, _MORE),
     "negative_weights": Rule(0.1, 0.4, "take richer features, or fewer where episodes are few"),
     "memory": Rule(
-        0.41, _NEVER, "log a longer stream: its blocks are shorter than its memory, the interval too narrow"
+        ALIKE / BLOCKS**0.5,
+        _NEVER,
+        "log a longer stream: its blocks are shorter than its memory, the interval too narrow",
     ),
     "outside": Rule(0.01, 0.1, "evaluate a policy that stays closer to the log, or log what this one does"),
     "blind": Rule(1.0, _NEVER, "log what the policy does there; until then the interval may miss by that much"),
@@ -87,7 +90,7 @@ def diagnose(
     unit = "blocks" if work.target.stream else "episodes"
     clusters = Finding("clusters", float(band.clusters), f"the interval rests on {band.clusters:,} {unit}")
     return [
-        *_outside(work, band),
+        *_outside(work, main, band),
         clusters,
         *_memory(work, main),
         *_weights(work, unit),
@@ -100,9 +103,8 @@ def diagnose(
 
 
 def _memory(work: Work, main: Estimated) -> Iterator[Finding]:
-    """Of one stream: 2.33/√32 is exceeded once in a hundred streams whose blocks are independent."""
     if work.target.stream and main.influence is not None:
-        correlation = lag_one(joined_blocks(main.influence))
+        correlation = float(told_by(main.influence, stream=True).correlation[0])
         yield Finding("memory", correlation, f"neighbouring blocks of the stream are correlated by {correlation:.2f}")
 
 
@@ -112,11 +114,11 @@ def _weights(work: Work, unit: str) -> Iterator[Finding]:
     total, rows = float(scores.weight[:, 0].sum()), float(scores.rows.sum())
     by_cluster = np.abs(scores.weight[:, 0])
     counts = total**2 / max(squares, _TINY)
-    effective = float(by_cluster.sum() ** 2 / max(by_cluster @ by_cluster, _TINY))
+    worth = effective(by_cluster)
     overlap, below = rows / max(counts, _TINY), negative / max(absolute, _TINY)
     seen = "reweighted to the policy the log counts as"
     yield Finding("effective_transitions", counts, f"{seen} {counts:,.0f} of its {rows:,.0f} transitions")
-    yield Finding("effective_clusters", effective, f"{seen} {effective:,.0f} of its {len(by_cluster):,} {unit}")
+    yield Finding("effective_clusters", worth, f"{seen} {worth:,.0f} of its {len(by_cluster):,} {unit}")
     yield Finding(
         "overlap",
         overlap,
@@ -144,7 +146,7 @@ def is_table(work: Work) -> bool:
     return isinstance(features, Crossed) and isinstance(features.base, OneHot)
 
 
-def _outside(work: Work, band: Interval) -> Iterator[Finding]:
+def _outside(work: Work, main: Estimated, band: Interval) -> Iterator[Finding]:
     share = outside(work)
     share = 0.0 if abs(share) < 1e-9 else share
     said = f"{share:.1%} of the policy's discounted path leads to what the log has no data for"
@@ -152,8 +154,8 @@ def _outside(work: Work, band: Interval) -> Iterator[Finding]:
     if is_table(work):
         # There θ is 0 for want of data; it is taken to be as far off as the largest Q of the pairs that were seen.
         missed = share * float(np.abs(work.main.theta).max())
-        z = missed / max(band.se, _TINY)
-        said = f"what the log has no data for may well move the value by {missed:.3g}, {z:.1f} standard errors"
+        z = _errors(missed, band.se, main.value)
+        said = f"what the log has no data for may well move the value by {missed:.3g}, {z:.3g} standard errors"
         yield Finding("blind", z, said)
 
 
@@ -173,9 +175,9 @@ def _drift(work: Work, band: Interval) -> Iterator[Finding]:
     for half in (first, ~first):
         A, b, phi0 = work.moments.total(1.0 * half)
         values.append(float(phi0 @ solve(A, b, phi0, work.basis).theta))
-    z = abs(values[0] - values[1]) / max(2 * band.se, _TINY)
+    z = _errors(values[0] - values[1], 2 * band.se, values[0])
     said = (
-        f"the first half of the log says {values[0]:.4g} and the second {values[1]:.4g}, {z:.1f} standard errors apart"
+        f"the first half of the log says {values[0]:.4g} and the second {values[1]:.4g}, {z:.3g} standard errors apart"
     )
     yield Finding("halves", z, said)
     ratio = mspbe_ratio(work)
@@ -207,29 +209,39 @@ def _disagreement(
     if found:
         name = max(found, key=lambda key: found[key][1])
         gap, z = found[name]
-        said = f"the estimator {name} differs by {gap:.3g}, {z:.1f} standard errors of the difference"
+        said = f"the estimator {name} differs by {gap:.3g}, {z:.3g} standard errors of the difference"
         yield Finding("estimators", z, said)
     if richer is not None:
         gap, z = _apart(work, main, richer, level)
-        yield Finding("features", z, f"with more features the value moves by {gap:.3g}, {z:.1f} standard errors")
+        yield Finding("features", z, f"with more features the value moves by {gap:.3g}, {z:.3g} standard errors")
 
 
 def _apart(work: Work, main: Estimated, other: Estimated, level: float) -> tuple[float, float]:
     """The difference of two estimates, and how many of its own standard errors it is."""
     gap = other.value - main.value
-    if main.influence is None or other.influence is None or abs(gap) < 1e-6 * max(abs(main.value), abs(other.value)):
+    if main.influence is None or other.influence is None:
         return gap, 0.0
     band = interval(gap, other.influence - main.influence, level, stream=work.target.stream)
-    return gap, abs(gap) / max(band.se, _TINY)
+    return gap, _errors(gap, band.se, main.value)
+
+
+def _errors(gap: float, se: float, value: float) -> float:
+    """How many standard errors a gap is; rounding, and what an iteration leaves, is none, however small they are."""
+    return 0.0 if abs(gap) <= 1e-6 * abs(value) else abs(gap) / max(se, _TINY)
 
 
 def _ratios(work: Work, aside: bool) -> Iterator[Finding]:
     """The effective number of episodes of importance sampling, where it was asked for."""
     if "ratios" in work.settings:
         ratio = work.settings["ratios"][1]
-        effective = float(ratio.sum() ** 2 / max(ratio @ ratio, _TINY))
-        said = f"the ratios of whole episodes leave {effective:,.0f} effective episodes of {len(ratio):,}"
-        yield Finding("ratios", effective, said, aside)
+        left = effective(ratio)
+        said = f"the ratios of whole episodes leave {left:,.0f} effective episodes of {len(ratio):,}"
+        yield Finding("ratios", left, said, aside)
+
+
+def effective(weights: np.ndarray) -> float:
+    """How many equal weights these are worth, (Σw)²/Σw²."""
+    return float(weights.sum() ** 2 / max(weights @ weights, _TINY))
 
 
 def _possible(work: Work, main: Estimated, band: Interval) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from twoclock import record
 from twoclock.core import Given, InputError
-from twoclock.inputs import choice, number, pick, whole
+from twoclock.inputs import check_path, choice, flag, function, number, pick, shown, whole
 from twoclock.inputs.arrays import law
 from twoclock.logs import diagnostics
 from twoclock.logs.estimators import estimators
@@ -26,6 +26,7 @@ from twoclock.logs.intervals import interval
 from twoclock.logs.keeping import Keeper
 from twoclock.logs.log import Log
 from twoclock.logs.mapping import mapper
+from twoclock.logs.moments import entries_of_a_row
 from twoclock.logs.pairs import Single
 from twoclock.logs.policies import Discrete, Gaussian, Policy, policies
 from twoclock.logs.target import Mapper, Target
@@ -35,6 +36,7 @@ from twoclock.logs.work import FOLDS, DoesNotApply, Estimated, Work
 _FEW_EPISODES = 10
 _MOST_GROUPS, _MOST_CLUSTERS, _MOST_BLOCKS = 200, 50_000, 2_000
 _GROUP_BYTES = 1 << 28
+_MOST_RESAMPLES = 100_000
 _ENLARGE_UP_TO = 300_000  # rows
 _START_SAMPLES = 4_096
 
@@ -94,12 +96,19 @@ def evaluate(
     if not isinstance(log, Log):
         raise InputError(f"`log` must be what `tc.logs.read(…)` returns, got {type(log).__name__}")
     gamma, level = number("gamma", gamma, 0, 1), number("level", level, 0, 1, above=True, below=True)
-    whole("bootstrap", bootstrap, 0)
+    bootstrap = whole("bootstrap", bootstrap, 0, _MOST_RESAMPLES)
+    flag("compare", compare)
     choice("on", on, ("local", "ray"))
+    if progress is not None:
+        function("progress", progress, "done", "total")
+    if checkpoint is not None:
+        check_path("checkpoint", checkpoint)
+    if address is not None and not isinstance(address, str):
+        raise InputError(f"`address` must be host:port of a Ray cluster, got {shown(address)}")
     log, named = _with_actions(log, policy)
     starts = _start_states(start, log)
     built = build(features, log, None if starts is None else starts[0])
-    names = _names(estimator, built)
+    names = _names(estimator, built, log)
     began = time.perf_counter()
     with mapper(on, address, progress) as mapped:
         singles = {
@@ -146,7 +155,7 @@ def _one(
     main = estimates[names[0]]
     findings: list[diagnostics.Finding] = []
     weights, support = np.zeros(0), None
-    if _linear_fits(features):
+    if _linear_fits(features, log):
         band = interval(main.value, main.influence, level, stream=stream) if main.influence is not None else None
         if band is not None:
             richer = _enlarged(work) if compare else None
@@ -156,12 +165,12 @@ def _one(
 
 
 def _compared(log: Log, features: Features) -> list[str]:
-    cheap = ["dr", "naive"] if _linear_fits(features) else ["naive"]
+    cheap = ["dr", "naive"] if _linear_fits(features, log) else ["naive"]
     return cheap + (["pdis", "wis"] if log.propensities else [])
 
 
-def _linear_fits(features: Features) -> bool:
-    return features.size <= MOST_FEATURES or isinstance(getattr(features, "base", None), OneHot)
+def _linear_fits(features: Features, log: Log) -> bool:
+    return features.size <= MOST_FEATURES or entries_of_a_row(features, log) is not None
 
 
 def _sizes(log: Log, d: int, stream: bool, bootstrap: int) -> tuple[int, int]:
@@ -189,18 +198,18 @@ def _enlarged(work: Work) -> Estimated | None:
     return estimators()["lstdq"].estimate(Work(both, work.mapped))
 
 
-def _names(given: Any, features: Features) -> list[str]:
+def _names(given: Any, features: Features, log: Log) -> list[str]:
     found = estimators()
-    if given == "auto":
-        return ["lstdq" if _linear_fits(features) else "dice"]
-    if given == "all":
+    if isinstance(given, str) and given == "auto":
+        return ["lstdq" if _linear_fits(features, log) else "dice"]
+    if isinstance(given, str) and given == "all":
         return ["lstdq", *(name for name in found if name != "lstdq")]
+    if not isinstance(given, (str, list, tuple)) or not given:
+        raise InputError(f"`estimator` must be a name or a list of them, got {shown(given)}; leave it out for 'auto'")
     names = [given] if isinstance(given, str) else list(given)
-    if not names:
-        raise InputError("`estimator` must name at least one; leave it out for 'auto'")
     for name in names:
         pick(found, name, "estimator")
-    return names
+    return list(dict.fromkeys(names))
 
 
 def _with_actions(log: Log, given: Any) -> tuple[Log, dict[str, Policy]]:
@@ -228,7 +237,11 @@ def _start_states(start: Any, log: Log) -> tuple[np.ndarray, np.ndarray] | None:
         if isinstance(start, str):
             choice("start", start, ("visited",))
         return None
-    states, example = np.asarray(start), log.sample(2)[0][:1]
+    example = log.sample(2)[0][:1]
+    try:
+        states = np.asarray(start)
+    except (ValueError, TypeError):  # lists of different lengths
+        raise InputError(f"`start` must be an array of states, or a law over them, got {shown(start)}") from None
     if states.ndim == 1 and states.dtype.kind == "f" and example.dtype.kind in "iu" and example.ndim == 1:
         weights = law("start", states, len(states), "or give the states themselves as whole numbers")
         return np.flatnonzero(weights), weights[weights > 0]
@@ -262,4 +275,4 @@ def _fixed_start(target: Target, starts: Any, visited: bool) -> np.ndarray | Non
 def _name(features: Any) -> str:
     if isinstance(features, str):
         return features
-    return getattr(features, "__name__", None) or repr(features)[:60]
+    return getattr(features, "__name__", None) or shown(features)

@@ -1,6 +1,6 @@
 """From the influence of each cluster of data to an interval.
 
-Clusters are episodes. In one long stream they are at most 32 blocks of rows; a block must exceed the mixing time only.
+Clusters are episodes; in one long stream they are blocks of rows, as many as ``inference.blocks`` says and no more.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-BLOCKS = 32
+from twoclock.inference.blocks import Told, in_blocks, tell
 
 Influence = Float[np.ndarray, " k"]
 
@@ -36,32 +36,20 @@ def interval(value: float, influence: Influence, level: float, *, stream: bool =
     >>> round(found.se, 4), round(found.high, 4)
     (0.2309, 1.735)
     """
-    from scipy.stats import t  # slow to load
+    from scipy.special import stdtrit  # slow to load
 
-    blocks = joined_blocks(influence) if stream else influence
-    k = len(blocks)
+    told = told_by(influence, stream=stream)
+    se, k = float(told.error[0]), int(told.blocks)
     if k < 2:
         return Interval(float("inf"), k, -float("inf"), float("inf"))
-    centred = blocks - blocks.mean()
-    se = float(np.sqrt(centred @ centred * k / (k - 1)))
-    half = float(t.ppf((1 + level) / 2, k - 1)) * se
+    half = float(stdtrit(float(told.freedom), (1 + level) / 2)) * se
     return Interval(se, k, value - half, value + half)
 
 
-def joined_blocks(scores: Influence, most: int = BLOCKS) -> Float[np.ndarray, " blocks"]:
-    """Neighbouring blocks joined to at most so many of one length.
-
-    A bounded number of blocks lets their length grow as fast as the stream, so that no chain is too slow in the end;
-    that the variance is then known from few of them is what Student's t accounts for.
-    """
-    size = -(-len(scores) // most)
-    return np.add.reduceat(scores, np.arange(0, len(scores), size)) if len(scores) else scores
-
-
-def lag_one(blocks: Float[np.ndarray, " blocks"]) -> float:
-    """The correlation of each block with the next: where it is large, blocks are shorter than the memory."""
-    x = blocks - blocks.mean()
-    return float(x[1:] @ x[:-1] / max(x @ x, 1e-300))
+def told_by(influence: Influence, *, stream: bool) -> Told:
+    """What the clusters say of the estimate; neighbours in a stream are joined to the blocks that it is cut into."""
+    sums, sizes = in_blocks(influence) if stream else (influence, np.ones(len(influence)))
+    return tell(sums[:, None], -np.eye(1), sizes / sizes.sum(), np.eye(1))
 
 
 def multinomial_weights(groups: int, resamples: int, seed: int = 0) -> Float[np.ndarray, "b g"]:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from twoclock.core import InputError
 from twoclock.logs.features.contract import Matrix
 
 _RANK = 1e-11
@@ -31,9 +32,16 @@ class Basis:
 
     @classmethod
     def of(cls, C: Matrix) -> Basis:
+        diagonal = np.maximum(C.diagonal(), 0.0)
+        if not np.isfinite(diagonal).all():
+            raise InputError(
+                "`features` must be finite, and so must their squares, summed over the log; scale them down"
+            )
+        if not diagonal.any():
+            raise InputError("`features` are 0 for every pair of the log; take others")
         if not isinstance(C, np.ndarray):
-            return cls(C.shape[0], None, np.flatnonzero(C.diagonal() > 0))
-        scale = np.sqrt(np.maximum(np.diag(C), 0.0))
+            return cls(C.shape[0], None, np.flatnonzero(diagonal))
+        scale = np.sqrt(diagonal)
         scale[scale == 0] = 1.0
         values, vectors = np.linalg.eigh(C / scale / scale[:, None])
         keep = values > _RANK * max(values[-1], 1e-300)

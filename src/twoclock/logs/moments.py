@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from twoclock.logs.features.contract import Matrix
+from twoclock.logs.features.contract import Crossed, Features, Matrix
+from twoclock.logs.log import Batch, Log
 from twoclock.logs.target import Target, runs
 
 SPARSE_FROM = 300  # features; below, the sums of a table are dense, which is faster
@@ -90,10 +91,15 @@ class Part:
 
 
 def sums_are_sparse(target: Target) -> bool:
-    encoded = target.features.encode(target.log.sample(2)[0][:1])
-    if not hasattr(encoded, "indptr"):
-        return False
-    return target.features.size > (SPARSE_FROM if encoded.nnz <= 1 else OVERLAPPING_FROM)
+    count = entries_of_a_row(target.features, target.log)
+    return count is not None and target.features.size > (SPARSE_FROM if count <= 1 else OVERLAPPING_FROM)
+
+
+def entries_of_a_row(features: Features, log: Log) -> int | None:
+    """How many entries a row of φ has; None where rows are dense."""
+    state, action = log.sample(2)
+    rows = features.pairs(features.encode(state[:1]), action[:1])
+    return int(rows.nnz) if hasattr(rows, "indptr") else None
 
 
 def part_moments(target: Target, sparse: bool, part: int) -> Part:
@@ -104,18 +110,14 @@ def part_moments(target: Target, sparse: bool, part: int) -> Part:
     for batch in target.log.batches(part):
         if not len(batch):
             continue
-        phi, after = target.rows(batch)
         group = target.group(batch)
         begins = runs(group)
         new = np.setdiff1d(group[begins], found.groups)
         if len(new):
             _grow(found, new, d, sparse)
         at = np.searchsorted(found.groups, group)
-        for i, A in zip(at[begins], _by_run(phi, after, target.gamma, begins, at, sparse), strict=True):
-            found.A[i] = found.A[i] + A
-        C = phi.T @ phi
-        found.C = found.C + (C if sparse or isinstance(C, np.ndarray) else C.toarray())
-        found.b += _summed(phi, at, len(found.groups), batch.reward)
+        if not _copies(found, target, batch, at):
+            _rows(found, target, batch, begins, at, sparse)
         begin = target.begins(batch)
         if begin.any():
             starts = at[begin]
@@ -125,6 +127,45 @@ def part_moments(target: Target, sparse: bool, part: int) -> Part:
         low, high = found.reward
         found.reward = min(low, float(batch.reward.min())), max(high, float(batch.reward.max()))
     return found
+
+
+def _copies(found: Part, target: Target, batch: Batch, at: np.ndarray) -> bool:
+    """Add a batch where φ(s, a) = ψ(s) ⊗ e_a and ψ is dense, without the zeros of φ; False if it is not so.
+
+    A[a, b] = Σ_{rows of a} ψ(1[a = b]ψ − γπ(b|s')ψ')ᵀ
+    """
+    features, n = target.features, len(batch)
+    if not isinstance(features, Crossed) or not isinstance(features.encode(batch.state[:1]), np.ndarray):
+        return False
+    nodes, there = batch.nodes()
+    encoded = features.encode(nodes)
+    law = target.policy.acts(batch.next_state, (*batch.number, 0)).law * (1.0 - batch.terminated)[:, None]
+    order = np.lexsort((batch.action, at))
+    psi, after, reward, law = encoded[order], encoded[there[order]], batch.reward[order], law[order]
+    d, A = features.size, features.actions
+    C = np.zeros((features.base.size, A, features.base.size, A))
+    begins = runs(at[order] * A + batch.action[order])
+    for i, j in zip(begins, np.append(begins[1:], n), strict=True):
+        group, a, rows = at[order[i]], batch.action[order[i]], psi[i:j].T
+        square = rows @ psi[i:j]
+        C[:, a, :, a] += square
+        of_group = found.A[group].reshape(C.shape)
+        of_group[:, a, :, a] += square
+        for b in range(A):
+            of_group[:, a, :, b] -= rows @ (after[i:j] * (target.gamma * law[i:j, b : b + 1]))
+        found.b[group].reshape(-1, A)[:, a] += rows @ reward[i:j]
+    found.C = found.C + C.reshape(d, d)
+    return True
+
+
+def _rows(found: Part, target: Target, batch: Batch, begins: np.ndarray, at: np.ndarray, sparse: bool) -> None:
+    """Add a batch, whatever the features are."""
+    phi, after = target.rows(batch)
+    for i, A in zip(at[begins], _by_run(phi, after, target.gamma, begins, at, sparse), strict=True):
+        found.A[i] = found.A[i] + A
+    C = phi.T @ phi
+    found.C = found.C + (C if sparse or isinstance(C, np.ndarray) else C.toarray())
+    found.b += _summed(phi, at, len(found.groups), batch.reward)
 
 
 def _by_run(

@@ -1,9 +1,12 @@
 """Two operators of a log: DICE and TDC as problems for ``solve``.
 
-The log's rows are data; beside them a run keeps two vectors, θ and ω.
+Both are linear in (θ, ω), so that a run may begin anywhere: f and g are the operators' means over the whole log where
+it begins, and the rows of a sample tell how they change from there.
 
-    DICE:  F = φ̄₀ − (φ − γφ̄')(φᵀω)             G = cφ(φᵀω) − φ(r − (φ − γφ̄')ᵀθ)
-    TDC:   F = −(δφ − γφ̄'(φᵀω))               G = φ(φᵀω − δ),        δ = r + γφ̄'ᵀθ − φᵀθ
+    DICE:  F = f − (φ − γφ̄')(φᵀω)             G = g + φ(cφᵀω + (φ − γφ̄')ᵀθ)
+    TDC:   F = f + φ(φ − γφ̄')ᵀθ + γφ̄'(φᵀω)      G = g + φ(φᵀω + (φ − γφ̄')ᵀθ)
+
+At (0, 0) DICE has f = φ̄₀ and g = −E[φr], and TDC f = g = −E[φr].
 """
 
 from __future__ import annotations
@@ -17,7 +20,9 @@ from jaxtyping import Array, Float
 
 from twoclock.core import Key, PyTree, pytree, static
 from twoclock.logs.features.contract import Matrix
-from twoclock.logs.target import Target
+
+C = 1e-3
+"""Of DICE; its dual value does not depend on it."""
 
 Vector = Float[Array, " d"]
 
@@ -57,103 +62,83 @@ class Listed:
 
 @pytree
 class LogProblem:
-    """Operators averaged over the whole log, or over ``batch`` of its rows drawn at each step.
+    """The operators on rows of a log: on all of them at each step, or on ``batch`` drawn from them.
 
     Args:
         phi: φ of each row.
         after: γφ̄' of each row.
-        reward: r of each row.
-        phi0: φ̄₀.
-        c: of DICE; its dual value does not depend on it.
+        f, g: the operators where the run begins, at (0, 0).
+        count: how many rows there are; those after them are 0, so that samples of several sizes make one program.
         kind: "dice" or "tdc".
         batch: rows a step; all of them if 0.
     """
 
     phi: Any
     after: Any
-    reward: Any
-    phi0: Any
-    c: Any = 1e-3
+    f: Any
+    g: Any
+    count: Any
     kind: Literal["dice", "tdc"] = static(default="dice")
     batch: int = static(default=0)
 
     def init(self, key: Key) -> tuple[PyTree, PyTree, PyTree]:
-        nothing = jnp.zeros_like(jnp.asarray(self.phi0))
+        nothing = jnp.zeros_like(jnp.asarray(self.f))
         return nothing, nothing, None
 
     def noise(self, key: Key) -> PyTree:
-        return jax.random.randint(key, (self.batch,), 0, len(self.reward)) if self.batch else ()
+        return jax.random.randint(key, (self.batch,), 0, self.count) if self.batch else ()
 
     def draw(self, u: PyTree, theta: PyTree, env: PyTree) -> tuple[PyTree, PyTree]:
         return u, env
 
     def F(self, theta: Vector, omega: Vector, x: PyTree) -> Vector:
-        phi, after, reward, n = self._rows(x)
-        w = phi.dot(omega)
+        phi, after, n = self._rows(x)
+        w, d = phi.dot(omega), self.f.shape[0]
         if self.kind == "dice":
-            return jnp.asarray(self.phi0) - (phi.back(w, self._size) - after.back(w, self._size)) / n
-        delta = reward + after.dot(theta) - phi.dot(theta)
-        return (after.back(w, self._size) - phi.back(delta, self._size)) / n
+            return jnp.asarray(self.f) - (phi.back(w, d) - after.back(w, d)) / n
+        return jnp.asarray(self.f) + (phi.back(phi.dot(theta) - after.dot(theta), d) + after.back(w, d)) / n
 
     def G(self, theta: Vector, omega: Vector, x: PyTree) -> Vector:
-        phi, after, reward, n = self._rows(x)
-        delta = reward + after.dot(theta) - phi.dot(theta)
-        c = jnp.asarray(self.c, theta.dtype) if self.kind == "dice" else jnp.ones((), theta.dtype)
-        return phi.back(c * phi.dot(omega) - delta, self._size) / n
+        phi, after, n = self._rows(x)
+        c = jnp.asarray(C if self.kind == "dice" else 1.0, theta.dtype)
+        ahead = phi.dot(theta) - after.dot(theta)
+        return jnp.asarray(self.g) + phi.back(c * phi.dot(omega) + ahead, self.f.shape[0]) / n
 
-    @property
-    def _size(self) -> int:
-        return self.phi0.shape[0]
-
-    def _rows(self, x: PyTree) -> tuple[Any, Any, Any, float]:
-        phi, after, reward = jax.tree.map(jnp.asarray, (self.phi, self.after, self.reward))
+    def _rows(self, x: PyTree) -> tuple[Any, Any, Any]:
+        phi, after = jax.tree.map(jnp.asarray, (self.phi, self.after))
         if not self.batch:
-            return phi, after, reward, float(len(self.reward))
-        return phi.at(x), after.at(x), reward[x], float(self.batch)
+            return phi, after, jnp.asarray(self.count, jnp.asarray(self.f).dtype)
+        return phi.at(x), after.at(x), float(self.batch)
 
 
-def rows_of(target: Target, phi0: np.ndarray) -> tuple[LogProblem, np.ndarray]:
-    """DICE of a log, and the scale of its features: each has mean square 1, or is 0 where the log has no data."""
-    parts = [(target.rows(batch), batch.reward) for batch in target.log if len(batch)]
-    phi, after = (_stack([rows[i] for rows, _ in parts]) for i in (0, 1))
-    reward = np.concatenate([earned for _, earned in parts])
-    square = (phi**2 if isinstance(phi, np.ndarray) else phi.power(2)).mean(axis=0)
-    scale = np.divide(1.0, np.sqrt(square), out=np.zeros(len(square)), where=square > 0)
-    return LogProblem(_form(phi, scale), _form(after, target.gamma * scale), reward, phi0 * scale), scale
-
-
-def _stack(parts: list[Matrix]) -> Matrix:
-    if isinstance(parts[0], np.ndarray):
-        return np.concatenate(parts)
-    from scipy.sparse import vstack
-
-    return vstack(parts, format="csr")
-
-
-def _form(rows: Matrix, scale: np.ndarray) -> Dense | Listed:
+def form(rows: Matrix, scale: np.ndarray, size: int, width: int) -> Dense | Listed:
+    """Rows as a problem takes them, each feature scaled; so many, with so many entries each where they are sparse."""
     if isinstance(rows, np.ndarray):
-        return Dense(rows * scale)
-    n, count = rows.shape[0], np.diff(rows.indptr)
-    index, entries = np.zeros((n, max(int(count.max()), 1)), np.int32), np.zeros((n, max(int(count.max()), 1)))
+        found = np.zeros((size, rows.shape[1]))
+        np.multiply(rows, scale, out=found[: len(rows)])
+        return Dense(found)
+    count = np.diff(rows.indptr)
+    index, entries = np.zeros((size, width), np.int32), np.zeros((size, width))
     at = np.arange(rows.nnz) - np.repeat(rows.indptr[:-1], count)
-    row = np.repeat(np.arange(n), count)
+    row = np.repeat(np.arange(rows.shape[0]), count)
     index[row, at], entries[row, at] = rows.indices, rows.data * scale[rows.indices]
     return Listed(index, entries)
 
 
 def longest(problem: LogProblem) -> tuple[float, float]:
     """The largest ‖φ‖² of a row, and of ‖φ − γφ̄'‖² a bound: what one sample can do."""
-    phi, after = (np.square(_entries(rows)).sum(axis=1) for rows in (problem.phi, problem.after))
+    phi, after = (np.square(kept(rows)).sum(axis=1) for rows in (problem.phi, problem.after))
     return float(phi.max()), float(np.square(np.sqrt(phi) + np.sqrt(after)).max())
 
 
-def _entries(rows: Dense | Listed) -> np.ndarray:
+def kept(rows: Dense | Listed) -> Any:
+    """What is kept of the rows."""
     return rows.rows if isinstance(rows, Dense) else rows.entries
 
 
 def largest(problem: LogProblem) -> tuple[float, float]:
     """The largest eigenvalues of E[φφᵀ] and of E[(φ − γφ̄')(φ − γφ̄')ᵀ], by power iteration, a little enlarged."""
-    n, d = len(problem.reward), problem.phi0.shape[0]
+    n, d = float(problem.count), problem.f.shape[0]
 
     def top(step: Any) -> float:
         def once(v: Any, _: Any) -> tuple[Any, Any]:

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from twoclock.core import InputError
-from twoclock.inputs import choice, shown, whole
+from twoclock.inputs import choice, function, seed_number, shown, whole
 from twoclock.inputs.arrays import as_array, laws, matrix
 from twoclock.logs.log import Log, codes
 
@@ -56,16 +56,7 @@ class Discrete:
         return Actions(self.law(state))
 
     def law(self, state: np.ndarray) -> Float[np.ndarray, "n a"]:
-        try:
-            given = np.asarray(self.function(state))
-        except InputError:
-            raise
-        except Exception as error:
-            why = " ".join(f"{type(error).__name__}: {error}".split())
-            raise InputError(
-                f"`{self.name}` fails on a batch of states of shape {state.shape}, {why:.150}; it must take a whole "
-                "batch and give one row of probabilities, or one action, for each"
-            ) from error
+        given = called(self.name, lambda state: np.asarray(self.function(state)), state)
         n, k = len(state), len(self.actions)
         if given.shape == (n, k) and given.dtype.kind in "iufb" and not (k == 1 and n == 1 and given.dtype.kind == "i"):
             rows = as_array(self.name, given)
@@ -118,12 +109,14 @@ class Gaussian:
 
     def __post_init__(self) -> None:
         choice("method", self.method, ("auto", "quadrature", "samples"))
-        whole("samples", self.samples)
-        Sigma = matrix("covariance", np.atleast_2d(np.asarray(self.covariance, float)))
+        object.__setattr__(self, "samples", whole("samples", self.samples, 1, 100_000))
+        function("mean", self.mean, "states")
+        Sigma = matrix("covariance", np.atleast_2d(as_array("covariance", self.covariance, "a number or a matrix")))
         if Sigma.shape[0] != Sigma.shape[1] or not np.allclose(Sigma, Sigma.T) or np.linalg.eigvalsh(Sigma)[0] <= 0:
             raise InputError(
                 "`covariance` must be symmetric and positive definite; for no noise take a small one, 1e-6"
             )
+        seed_number("seed", self.seed)
         object.__setattr__(self, "covariance", Sigma)
 
     def acts(self, state: np.ndarray, number: tuple[int, ...]) -> Actions:
@@ -149,12 +142,27 @@ class Gaussian:
         return np.exp(-0.5 * (off**2).sum(axis=0)) / np.sqrt((2 * np.pi) ** k * np.linalg.det(self.covariance))
 
     def _mean(self, state: np.ndarray) -> Float[np.ndarray, "n k"]:
-        given = as_array("policy.mean", self.mean(state)).reshape(len(state), -1)
-        if given.shape[1] != len(self.covariance):
+        given = as_array("policy.mean", called("policy.mean", self.mean, state))
+        n, k = len(state), len(self.covariance)
+        if given.shape != (n, k) and not (k == 1 and given.shape == (n,)):
             raise InputError(
-                f"`mean` must give {len(self.covariance)} actions a state to go with `covariance`, got {given.shape[1]}"
+                f"`mean` must give {k} numbers a state to go with `covariance`, the shape {(n, k)}, got {given.shape}"
             )
-        return given
+        return given.reshape(n, k)
+
+
+def called(name: str, function: Callable[..., Any], *batch: np.ndarray) -> Any:
+    """What a user's function gives for a batch; what it raises is told in a line."""
+    try:
+        return function(*batch)
+    except InputError:
+        raise
+    except Exception as error:
+        why = " ".join(f"{type(error).__name__}: {error}".split())
+        shapes = " and ".join(str(part.shape) for part in batch)
+        raise InputError(
+            f"`{name}` fails on a batch of shape {shapes}, {why:.150}; it must take a whole batch of states at once"
+        ) from error
 
 
 def policies(given: Any, log: Log) -> dict[str, Policy]:

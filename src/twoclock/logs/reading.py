@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 
 from twoclock.core import Given, InputError
-from twoclock.inputs import choice, shown
+from twoclock.inputs import choice, function, shown
 from twoclock.logs import episodes
 from twoclock.logs.log import Log, Part, neighbours
 from twoclock.logs.rules import Checked, Raw, Roles, check, in_roles
-from twoclock.logs.sources import InMemory, Source, source
+from twoclock.logs.sources import InMemory, Source, columns_of
 
 _LARGEST_INTEGER_ACTION = 10_000
 NO_NEXT = "no next state: the last row of an episode that was cut off"
 
 
 def read(
-    given: Any,
+    source: Any,
     *,
     state: Given[str | Sequence[str]] = "state",
     action: Given[str | Sequence[str]] = "action",
@@ -37,9 +37,9 @@ def read(
     """A log of transitions, checked row by row.
 
     Args:
-        given: a pandas or polars frame, a pyarrow table, a Parquet file or a folder of them (streamed, it may be larger
-            than memory), a Minari dataset or the id of a local one, a dict of arrays, or a list of episodes as
-            Gymnasium and Minari keep them. The last three name their columns themselves.
+        source: a pandas or polars frame, a pyarrow table, a dict of arrays, a Parquet file or a folder of them
+            (streamed, it may be larger than memory), a Minari dataset or the id of a local one, or a list of episodes
+            as Gymnasium and Minari keep them. The last three name their columns themselves.
         state: its column, or several of numbers (or of text) that together are the state.
         action: its column; whole numbers or text are discrete actions, floats continuous ones. Several are a vector.
         reward: its column.
@@ -60,28 +60,53 @@ def read(
     Log(4 transitions, 2 episodes, 2 actions)
     """
     choice("on_bad", on_bad, ("raise", "drop"))
-    if episodes.is_episodes(given):
-        table: Source = InMemory(episodes.columns(given))
+    function("progress", progress, "done", "total")
+    known = None if actions is None else _known(actions)
+    if episodes.is_episodes(source):
+        table: Source = InMemory(episodes.columns(source))
         named = {name: name for name in episodes.NAMES if name in table.names}
-        roles = _roles(table, {**named, "step": None}, actions)
+        roles = _roles(table, {**named, "step": None}, known)
     else:
-        table = source(given)
+        table = columns_of(source)
         named_columns = {
             "state": state, "action": action, "reward": reward, "next_state": next_state, "terminated": terminated,
             "truncated": truncated, "episode": episode, "step": step, "propensity": propensity,
         }  # fmt: skip
-        roles = _roles(table, named_columns, actions)
+        roles = _roles(table, named_columns, known)
     return _scan(table, roles, on_bad == "drop", progress)
 
 
-def _roles(table: Source, named: dict[str, Any], actions: Sequence[Any] | None) -> Roles:
+def _known(actions: Any) -> tuple[Any, ...]:
+    """The actions that were named: numbers or text, each once."""
+    rule = "`actions` must be a list of numbers or one of text, each action once"
+    if isinstance(actions, (str, bytes)) or not isinstance(actions, (Sequence, np.ndarray)):
+        raise InputError(f"{rule}, got {shown(actions)}")
+    known = tuple(action.item() if isinstance(action, np.generic) else action for action in actions)
+    kinds = {"text" if isinstance(a, str) else "number" if isinstance(a, (int, float)) else "other" for a in known}
+    if len(kinds) != 1 or "other" in kinds or len(set(known)) < len(known) or not all(a == a for a in known):
+        raise InputError(f"{rule}, got {shown(list(known))}")
+    return known
+
+
+_SEVERAL, _NEEDED = ("state", "action", "next_state"), ("state", "action", "reward")
+
+
+def _roles(table: Source, named: dict[str, Any], actions: tuple[Any, ...] | None) -> Roles:
     def several(role: str) -> tuple[str, ...]:
         value = named.get(role)
-        return () if value is None else (value,) if isinstance(value, str) else tuple(value)
+        if value is None and role not in _NEEDED:
+            return ()
+        if isinstance(value, (list, tuple)) and value and role in _SEVERAL:
+            if all(isinstance(name, str) for name in value):
+                return tuple(value)
+        elif isinstance(value, str):
+            return (value,)
+        what = "the name of a column, or a list of them" if role in _SEVERAL else "the name of a column"
+        raise InputError(f"`{role}` must be {what}, got {shown(value)}")
 
-    for role, value in named.items():
-        for name in (value,) if isinstance(value, str) or value is None else value:
-            if name is not None and name not in table.names:
+    for role in named:
+        for name in several(role):
+            if name not in table.names:
                 hint = "; write terminated=None if episodes never end by themselves" if role == "terminated" else ""
                 raise InputError(
                     f"`{role}` names the column {shown(name)}, which is not there; there are: "
@@ -100,7 +125,7 @@ def _roles(table: Source, named: dict[str, Any], actions: Sequence[Any] | None) 
         action=several("action"),
         next_state=several("next_state"),
         stacked=not isinstance(named["state"], str),
-        actions=None if actions is None else tuple(actions),
+        actions=actions,
         **alone,
     )
 

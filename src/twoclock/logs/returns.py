@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from twoclock.logs.behaviour import behaviour
+from twoclock.logs.diagnostics import RULES, effective
 from twoclock.logs.intervals import multinomial_weights
 from twoclock.logs.log import Batch
 from twoclock.logs.target import Target, runs
@@ -44,6 +45,11 @@ class Returns:
     resamples: int
     notes: tuple[str, ...]
     whole: bool
+
+    @property
+    def comparable(self) -> bool:
+        """Whether a disagreement with other estimators means anything."""
+        return self.whole and effective(self.ratio) >= RULES["ratios"].warning
 
     def clustered(self, influence: np.ndarray) -> np.ndarray:
         """The influence of episodes summed by cluster."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from twoclock.core import InputError
 from twoclock.logs.sources import Columns
 
 
@@ -42,6 +43,7 @@ class Raw:
     next_state: np.ndarray | None
     terminated: np.ndarray
     ended: np.ndarray
+    unclear: np.ndarray  # whether each of the two flags is missing, or neither true nor false
     episode: np.ndarray | None
     step: np.ndarray | None
     propensity: np.ndarray | None
@@ -58,31 +60,51 @@ class Raw:
 
 def in_roles(columns: Columns, roles: Roles) -> Raw:
     """The columns of a table by what they are."""
-    reward = _numbers(columns[roles.reward])
-    ends = [
-        _flags(columns[name]) if name else np.zeros(len(reward), bool) for name in (roles.terminated, roles.truncated)
-    ]
-    after = _side_by_side([columns[name] for name in roles.next_state], roles.stacked) if roles.next_state else None
+
+    def alone(name: str) -> np.ndarray:
+        column = columns[name]
+        if column.ndim == 2 and column.shape[1] == 1:
+            return column[:, 0]
+        if column.ndim != 1:
+            raise InputError(f"`source` column `{name}` must have one entry a row, got the shape {column.shape}")
+        return column
+
+    def together(names: tuple[str, ...], stacked: bool) -> np.ndarray:
+        """One column as it is; several as a matrix of numbers, or of text where all are text."""
+        some = [columns[name] for name in names]
+        for name, column in zip(names, some, strict=True):
+            if column.ndim > 2 or (len(some) > 1 and column.ndim > 1):
+                raise InputError(
+                    f"`source` column `{name}` must have a number or a flat list of them a row, alone if a list; "
+                    f"got the shape {column.shape}, so flatten it"
+                )
+        if len(some) == 1 and not (stacked and some[0].ndim == 1):
+            return some[0]
+        if not all(column.dtype.kind == "U" for column in some):
+            some = [_numbers(column) for column in some]
+        return np.column_stack(some)
+
+    reward = _numbers(alone(roles.reward))
+    state = together(roles.state, roles.stacked)
+    after = together(roles.next_state, roles.stacked) if roles.next_state else None
+    if after is not None and (after.shape != state.shape or (after.dtype.kind == "U") != (state.dtype.kind == "U")):
+        raise InputError("`next_state` must have states as `state` has them: of the same shape, and text if they are")
+    never = np.zeros(len(reward), bool), np.zeros(len(reward), bool)
+    (terminated, odd), (truncated, odder) = (
+        _flags(alone(name)) if name else never for name in (roles.terminated, roles.truncated)
+    )
     return Raw(
-        state=_side_by_side([columns[name] for name in roles.state], roles.stacked),
-        action=_side_by_side([columns[name] for name in roles.action], len(roles.action) > 1),
+        state=state,
+        action=together(roles.action, len(roles.action) > 1),
         reward=reward,
         next_state=after,
-        terminated=ends[0],
-        ended=ends[0] | ends[1],
-        episode=columns[roles.episode] if roles.episode else None,
-        step=_numbers(columns[roles.step]) if roles.step else None,
-        propensity=_numbers(columns[roles.propensity]) if roles.propensity else None,
+        terminated=terminated,
+        ended=terminated | truncated,
+        unclear=np.column_stack([odd, odder]),
+        episode=alone(roles.episode) if roles.episode else None,
+        step=_numbers(alone(roles.step)) if roles.step else None,
+        propensity=_numbers(alone(roles.propensity)) if roles.propensity else None,
     )
-
-
-def _side_by_side(columns: list[np.ndarray], stacked: bool) -> np.ndarray:
-    """One column as it is; several as a matrix of numbers, or of text where all are text."""
-    if len(columns) == 1 and not (stacked and columns[0].ndim == 1):
-        return columns[0]
-    if not all(column.dtype.kind == "U" for column in columns):
-        columns = [_numbers(column) for column in columns]
-    return np.column_stack(columns)
 
 
 def _numbers(column: np.ndarray) -> np.ndarray:
@@ -91,16 +113,16 @@ def _numbers(column: np.ndarray) -> np.ndarray:
         return column.astype(float)
     found = np.full(len(column), np.nan)
     for i, entry in enumerate(column):
-        if isinstance(entry, (int, float, np.number)):
+        if isinstance(entry, (int, float, np.number, np.bool)):
             found[i] = entry
     return found
 
 
-def _flags(column: np.ndarray) -> np.ndarray:
-    """True or False; a missing flag is False only if the column has no other kind of entry."""
-    if column.dtype.kind in "biuf":
-        return np.nan_to_num(column.astype(float)) != 0
-    return np.array([entry is not None and bool(entry) for entry in column])
+def _flags(column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which are true, and which are neither true (1) nor false (0): missing, another number, text."""
+    number = column if column.dtype.kind in "biuf" else _numbers(column)
+    true = number == 1
+    return true, ~(true | (number == 0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,6 +182,8 @@ def check(raw: Raw, before: Raw | None, after: Raw | None, roles: Roles) -> Chec
         "gives a next state that is missing or not finite",
         _missing(next_state) & known & ~_missing(raw.state),
     )
+    for name, unclear in zip((roles.terminated, roles.truncated), raw.unclear.T, strict=True):
+        rule(name or "", "is missing, or neither true nor false", unclear)
     if raw.episode is not None:
         rule(roles.episode or "", "goes on after its end", ended_before & ~first)
         rule(roles.episode or "", "is missing", _missing(raw.episode))
@@ -201,6 +225,8 @@ def _missing(column: np.ndarray) -> np.ndarray:
     if column.dtype.kind == "f":
         wrong = ~np.isfinite(column)
         return wrong if wrong.ndim == 1 else wrong.any(axis=1)
+    if column.dtype.kind in "mM":
+        return np.isnat(column)
     if column.dtype == object:
         return np.array([entry is None or (isinstance(entry, float) and entry != entry) for entry in column])
     return np.zeros(len(column), bool)

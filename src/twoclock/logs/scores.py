@@ -69,9 +69,8 @@ def part_scores(target: Target, theta: np.ndarray, x: np.ndarray, part: int) -> 
     for batch in target.log.batches(part):
         if not len(batch):
             continue
-        phi, after = target.rows(batch)
-        delta = batch.reward[:, None] + target.gamma * (after @ theta) - phi @ theta
-        w = phi @ x
+        here, ahead, w = target.products(batch, theta, x)
+        delta = batch.reward[:, None] + target.gamma * ahead - here
         score, cluster, begin = w * delta, target.cluster(batch), target.begins(batch)
         begins = runs(cluster)
         starts = np.zeros_like(score)

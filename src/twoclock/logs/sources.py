@@ -68,21 +68,24 @@ class OnDisk:
         return tables.batches(self.parts[part], names, ROWS)
 
 
-def source(given: Any) -> Source:
+def columns_of(given: Any) -> Source:
     """What was given, as columns in parts."""
     kind = type(given).__module__.split(".")[0]
     if isinstance(given, (str, Path)):
         names, parts = tables.row_groups(given)
+        _once(names)
         found: Source = OnDisk(names, parts)
     elif kind == "pandas" and hasattr(given, "columns"):
-        found = InMemory({str(name): _plain(given[name].to_numpy()) for name in given.columns})
-    elif kind == "polars" and hasattr(given, "columns"):
+        _once(names := [str(name) for name in given.columns])
+        found = InMemory({name: _plain(given.iloc[:, i].to_numpy()) for i, name in enumerate(names)})
+    elif kind == "polars" and type(given).__name__ in ("DataFrame", "LazyFrame"):
         eager = given.collect() if hasattr(given, "collect") else given
         found = InMemory({name: tables.array(eager[name].to_arrow()) for name in eager.columns})
     elif kind == "pyarrow" and hasattr(given, "column_names"):
+        _once(given.column_names)
         found = InMemory({name: tables.array(given[name]) for name in given.column_names})
     elif isinstance(given, Mapping):
-        found = InMemory({str(name): _plain(np.asarray(column)) for name, column in given.items()})
+        found = InMemory({str(name): _column(str(name), column) for name, column in given.items()})
     else:
         raise InputError(
             "`source` must be a pandas or polars frame, a pyarrow table, a Parquet file or folder, a Minari dataset or "
@@ -95,6 +98,23 @@ def source(given: Any) -> Source:
     if not sum(found.sizes if found.names else []):
         raise InputError("`source` has no rows")
     return found
+
+
+def _once(names: Sequence[str]) -> None:
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if list(names).count(name) > 1)
+        raise InputError(f"`source` has two columns named {shown(twice)}; rename one")
+
+
+def _column(name: str, given: Any) -> np.ndarray:
+    """A column of a dict."""
+    try:
+        found = np.asarray(given)
+    except Exception as error:  # lists of different lengths, and whatever an object of the user's raises
+        raise InputError(f"`source[{shown(name)}]` is no column: {' '.join(str(error).split()):.100}") from None
+    if not found.ndim:
+        raise InputError(f"`source[{shown(name)}]` must have an entry for each row, got {shown(given)}")
+    return _plain(found)
 
 
 def _plain(column: np.ndarray) -> np.ndarray:

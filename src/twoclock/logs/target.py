@@ -9,11 +9,12 @@ from typing import Any, TypeVar
 import numpy as np
 from jaxtyping import Float
 
-from twoclock.logs.features.contract import Features, Matrix
+from twoclock.logs.features.contract import Crossed, Features, Matrix
 from twoclock.logs.log import Batch, Log
 from twoclock.logs.policies import Policy
 
 T = TypeVar("T")
+_MOST_PRODUCTS = 256  # actions × columns
 Mapper = Callable[[Callable[..., Any], tuple[Any, ...], range], Iterator[Any]]
 """``mapper(function, arguments, parts)`` gives ``function(*arguments, part)`` for each of the parts, in their order."""
 
@@ -69,6 +70,18 @@ class Target:
             after *= goes_on[:, None]
             return phi, after
         return phi, after.multiply(goes_on[:, None]).tocsr()
+
+    def products(self, batch: Batch, theta: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """φᵀθ, φ̄'ᵀθ and φᵀx of each row, for the columns of θ and x."""
+        features, m = self.features, theta.shape[1]
+        if not isinstance(features, Crossed) or features.actions * m > _MOST_PRODUCTS:
+            phi, after = self.rows(batch)
+            return phi @ theta, after @ theta, phi @ x
+        nodes, there = batch.nodes()
+        each = features.dots(features.encode(nodes), np.hstack([theta, x]))
+        here = each[np.arange(len(batch)), batch.action]
+        law = self.policy.acts(batch.next_state, (*batch.number, 0)).law * (1.0 - batch.terminated)[:, None]
+        return here[:, :m], np.einsum("na,nam->nm", law, each[there, :, :m]), here[:, m:]
 
     def starts(self, batch: Batch) -> Matrix:
         """φ̄₀ of the starts in the batch."""

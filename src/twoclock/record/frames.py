@@ -13,7 +13,7 @@ from twoclock.record.digests import Damaged, Unsealed, read_folder, write_spec
 from twoclock.record.files import absolute
 from twoclock.record.folders import recovered, whole_folder
 from twoclock.record.identity import FORMAT
-from twoclock.record.names import first_line
+from twoclock.record.names import first_line, one_line
 from twoclock.record.results import is_complete
 
 if TYPE_CHECKING:
@@ -40,8 +40,10 @@ def load(folder: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, pd.Da
     """Read such a folder back."""
     import pandas as pd
 
-    root = recovered(folder)
-    if not is_complete(root):
+    with one_line(folder, "read"):
+        root = recovered(folder)
+        complete = is_complete(root)
+    if not complete:
         raise InputError(f"`folder` must be one that `save` wrote; {root!s:.200} has no spec.json")
     try:
         spec, files = read_folder(root)

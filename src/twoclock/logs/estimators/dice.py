@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import jax
+import dataclasses
+from typing import Any
+
 import numpy as np
 
-from twoclock.logs.operators import LogProblem, largest, rows_of
+from twoclock.logs.operators import C, LogProblem, kept, largest, longest
+from twoclock.logs.sampled import Pass, room, scaling
 from twoclock.logs.scores import Scores, part_scores
 from twoclock.logs.work import DoesNotApply, Estimated, Work
 from twoclock.methods import Standard
@@ -14,74 +17,82 @@ from twoclock.solve import solve
 
 TITLE = "DICE, two operators on two clocks"
 TOLERANCE = 1e-10
-_STEPS = (5_000, 10_000, 20_000, 40_000, 80_000, 160_000)
+STEPS, ROUNDS = 5_000, 64
 _LOOSE = 1e-3
+_PATIENCE = 24  # rounds in which the residual must halve
+_WILD = 1e4  # the weights overshoot by 1/c before they settle; beyond that a sample was too small for its steps
+_A_STEP = 1 << 18  # numbers; a larger sample is stepped through by draws from it
 
 
 def estimate(work: Work) -> Estimated:
     """The saddle of φ̄₀ᵀθ + E[(φᵀω)(r + (γφ̄' − φ)ᵀθ)] − (c/2)E[(φᵀω)²]; v̂ = E[(φᵀω)r], the dual value.
 
-    It equals LSTD-Q's for every c. Each step takes the operators' means over the whole log, so that the iteration
-    converges geometrically; steps are 1/L of what they step along, from power iteration. ω gives the weights and with θ
-    the influence.
+    It equals LSTD-Q's for every c. A round is a pass over the log, which gives the operators' means where the round
+    begins and draws a sample of rows, and a run of ``solve`` on that sample: it finds what is still missing, and the
+    less that is, the smaller its noise, so that rounds converge geometrically to the solution on the whole log. Beside
+    the log there are vectors and the sample, which has the same size for every log. ω gives the weights and with θ the
+    influence.
 
     Reference: Nachum, Chow, Dai & Li, *DualDICE*, 2019; Yang et al., *Off-policy evaluation via the regularized
-    Lagrangian*, 2020.
+    Lagrangian*, 2020; the rounds: Johnson & Zhang, *Accelerating stochastic gradient descent using predictive variance
+    reduction*, 2013.
     """
-    target = work.target
-    phi0 = start_features(work)
-    problem, scale = rows_of(target, phi0)
-    top, top_difference = largest(problem)
-    method = Standard(alpha=Constant(0.5 * problem.c / top_difference), beta=Constant(1 / (problem.c * top)))
-    result = None
-    for steps in _STEPS:
-        result = solve(problem, method, steps, 1, marks=[steps], engine="xla", start=result)
-        theta, omega = result.theta[0], result.omega[0]
-        left = _residual(problem, omega)
-        if left < TOLERANCE:
+    target, rows = work.target, room(work.target)
+    theta, omega = np.zeros((2, target.features.size))
+    best: tuple[float, Any, Any, Any] = (np.inf, theta, omega, None)
+    lefts: list[float] = []
+    pace, sample, scale, first = 1.0, None, theta, None
+    for number in range(ROUNDS):
+        found = Pass.over(work, scale * theta, scale * omega, number, rows if sample is None else 0)
+        if first is None:
+            first, scale = found, scaling(found.squares, found.rows)
+        n, phi0 = found.rows, first.phi0(target)
+        f = scale * (phi0 - found.back / n)
+        g = scale * (C * found.fast - found.earned + found.left) / n
+        left = float(np.linalg.norm(f) / max(float(np.linalg.norm(scale * phi0)), 1e-300))
+        if left < best[0]:
+            best = left, theta, omega, f
+        lefts.append(left)
+        if not left < _WILD * best[0]:  # taken back; it is tried again from there, more slowly
+            _, theta, omega, _ = best
+            pace, sample = pace / 2, None
+            continue
+        if left < TOLERANCE or (number >= _PATIENCE and not left < lefts[-1 - _PATIENCE] / 2):
             break
+        if found.drawn:
+            sample = found.sample(scale, target)
+        assert sample is not None
+        step = _run(LogProblem(*sample[:2], f, g, sample[2]), pace, number)
+        theta, omega = theta + step[0], omega + step[1]
+        if target.log.rows > rows:
+            sample = None
+    assert first is not None
+    left, theta, omega, f = best
     if not left < _LOOSE:
         raise DoesNotApply(
-            f"it has not converged after {steps:,} steps, residual {left:.1e}: the features are too alike"
+            f"it has not converged after {number + 1} rounds, residual {left:.1e}: the features are too alike"
         )
-    n = len(problem.reward)
-    value = float(weights(problem, omega) @ problem.reward) / n
-    notes = (
-        (f"{steps:,} steps",)
-        if left < TOLERANCE
-        else (f"residual {left:.1e} after {steps:,} steps: fewer digits are right",)
-    )
+    # θᵀf is what the dual value still lacks, up to the product of both errors.
+    value = float(scale * omega @ first.earned / n + theta @ f)
+    said = f"{number + 1} passes over the log"
+    notes = (said,) if left < TOLERANCE else (f"residual {left:.1e} after {said}: fewer digits are right",)
     pair = (theta * scale)[:, None], (omega * scale)[:, None] / n
-    found = work.summed("dice", Scores.empty(target, 1), part_scores, *pair)
-    starts = found.starts.sum()
-    influence = found.score[:, 0] - found.score[:, 0].mean()
+    scored = work.summed("dice", Scores.empty(target, 1), part_scores, *pair)
+    starts = scored.starts.sum()
+    influence = scored.score[:, 0] - scored.score[:, 0].mean()
     if starts:
-        influence = influence + (found.start[:, 0] - found.starts * found.start[:, 0].sum() / starts) / starts
+        influence = influence + (scored.start[:, 0] - scored.starts * scored.start[:, 0].sum() / starts) / starts
     return Estimated(value, influence, None, notes)
 
 
-def _residual(problem: LogProblem, omega: np.ndarray) -> float:
-    """How far ω is from the equation of the weights, relative to φ̄₀."""
-    w, d = weights(problem, omega), len(omega)
-    with jax.enable_x64(True):
-        forward, ahead = (np.asarray(rows.back(w, d)) for rows in (problem.phi, problem.after))
-    left = problem.phi0 - (forward - ahead) / len(problem.reward)
-    return float(np.linalg.norm(left) / max(float(np.linalg.norm(problem.phi0)), 1e-300))
-
-
-def weights(problem: LogProblem, omega: np.ndarray) -> np.ndarray:
-    """φᵀω of each row."""
-    with jax.enable_x64(True):
-        return np.asarray(problem.phi.dot(omega))
-
-
-def start_features(work: Work) -> np.ndarray:
-    """φ̄₀, without the d × d sums."""
-    if work.target.start is not None:
-        return work.target.start
-    total, count = np.zeros(work.target.features.size), 0
-    for batch in work.target.log:
-        found = work.target.starts(batch)
-        total += np.asarray(found.sum(axis=0)).ravel()
-        count += found.shape[0]
-    return total / count
+def _run(problem: LogProblem, pace: float, number: int) -> tuple[np.ndarray, np.ndarray]:
+    """The two clocks on a sample; steps are 1/L of what they step along, from power iteration."""
+    rows, width = problem.count, kept(problem.phi).shape[1]
+    (top, top_difference), (length, length_difference) = largest(problem), longest(problem)
+    if rows * width > _A_STEP:
+        batch = max(_A_STEP // width, 1)
+        problem = dataclasses.replace(problem, batch=batch)
+        top, top_difference = top + length / batch, top_difference + length_difference / batch
+    method = Standard(alpha=Constant(0.5 * pace * C / top_difference), beta=Constant(pace / (C * top)))
+    result = solve(problem, method, STEPS, [number], marks=[STEPS], engine="xla")
+    return result.theta[0], result.omega[0]

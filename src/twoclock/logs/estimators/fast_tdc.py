@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 
-from twoclock.logs.estimators.dice import start_features
 from twoclock.logs.estimators.lstdq import check
-from twoclock.logs.operators import largest, longest, rows_of
+from twoclock.logs.operators import LogProblem, largest, longest
+from twoclock.logs.sampled import Pass, room, scaling
 from twoclock.logs.work import DoesNotApply, Estimated, Work
 from twoclock.methods import Fast, Polyak
 from twoclock.schedules import Constant
@@ -26,15 +24,20 @@ def estimate(work: Work) -> Estimated:
     Reference: Zeng & Doan, Algorithm 1; Sutton et al., *Fast gradient-descent methods for TD learning*, 2009.
     """
     check(work)
-    phi0 = start_features(work)
-    problem, scale = rows_of(work.target, phi0)
+    target, nothing = work.target, np.zeros(work.target.features.size)
+    if (rows := room(target)) < target.log.rows:
+        raise DoesNotApply(f"it keeps all rows at hand, with so many features at most {rows:,}; take LSTD-Q")
+    found = Pass.over(work, nothing, nothing, 0, rows)
+    phi0, scale = found.phi0(target), scaling(found.squares, found.rows)
+    begins = -scale * found.earned / found.rows
+    phi, after, count = found.sample(scale, target)
+    problem = LogProblem(phi, after, begins, begins, count, kind="tdc", batch=BATCH)
     top, top_difference = largest(problem)
     length, length_difference = longest(problem)
     # Stable for means over a batch: a step must not overshoot on the mean, nor on the longest row with its share of it.
     beta = 0.2 / (top + length / BATCH)
     alpha = min(0.1 / (top_difference + length_difference / BATCH), beta)
     method = Polyak(Fast(alpha=Constant(alpha), beta=Constant(beta), lam=Constant(0.25)), power=1.0)
-    problem = dataclasses.replace(problem, kind="tdc", batch=BATCH)
     result = solve(problem, method, STEPS, SEEDS, marks=[STEPS], engine="xla")
     values = np.asarray(result.theta) @ (scale * phi0)
     value = float(values.mean())

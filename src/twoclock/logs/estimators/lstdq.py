@@ -6,6 +6,7 @@ import numpy as np
 
 from twoclock.logs.intervals import multinomial_weights
 from twoclock.logs.linear import solve, with_ones
+from twoclock.logs.moments import entries_of_a_row
 from twoclock.logs.work import DoesNotApply, Estimated, Work
 
 TITLE = "least squares for Q (LSTD-Q)"
@@ -29,7 +30,7 @@ def estimate(work: Work) -> Estimated:
 
 def check(work: Work) -> None:
     size = work.target.features.size
-    if size > MOST_FEATURES and not hasattr(work.target.features.encode(work.target.log.sample(2)[0][:1]), "indptr"):
+    if size > MOST_FEATURES and entries_of_a_row(work.target.features, work.target.log) is None:
         raise DoesNotApply(f"{size:,} dense features make a matrix of {size:,}²; take fewer, or estimator='dice'")
 
 

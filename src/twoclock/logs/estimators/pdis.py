@@ -18,4 +18,4 @@ def estimate(work: Work) -> Estimated:
     found = returns(work)
     value = float(found.per_decision.mean())
     influence = found.clustered((found.per_decision - value) / len(found.per_decision))
-    return Estimated(value, influence, found.resampled_mean(found.per_decision), found.notes, found.whole)
+    return Estimated(value, influence, found.resampled_mean(found.per_decision), found.notes, found.comparable)

@@ -19,4 +19,4 @@ def estimate(work: Work) -> Estimated:
         raise DoesNotApply("no episode of the log is possible under the policy: every ratio is 0")
     value = float(found.ratio @ found.plain / total)
     influence = found.clustered(found.ratio * (found.plain - value) / total)
-    return Estimated(value, influence, found.resampled_mean(found.plain, found.ratio), found.notes, found.whole)
+    return Estimated(value, influence, found.resampled_mean(found.plain, found.ratio), found.notes, found.comparable)

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from twoclock.core import InputError
-from twoclock.inputs import number, whole
+from twoclock.inputs import number, seed_number, whole
 from twoclock.logs.features.contract import Matrix
 
 X = Float[np.ndarray, "n k"]
@@ -33,19 +33,19 @@ class Rbf:
     scale: X | None = field(default=None, repr=False)
 
     def fit(self, sample: X) -> Rbf:
-        whole("centres", self.centres)
+        centres = whole("centres", self.centres, 1, _MOST)
         shift, scale = sample.mean(axis=0), np.where(sample.std(axis=0) > 0, sample.std(axis=0), 1.0)
         z = np.unique((sample - shift) / scale, axis=0)
-        rng = np.random.default_rng(self.seed)
+        rng = np.random.default_rng(seed_number("seed", self.seed))
         z = z[rng.permutation(len(z))]
         some = z[:500]
         apart = np.sqrt(((some[:, None] - some[None]) ** 2).sum(-1))[np.triu_indices(len(some), 1)]
         width = (
             (float(np.median(apart)) if apart.size else 1.0)
             if self.width is None
-            else number("width", self.width, 0, above=True)
+            else number("width", self.width, 1e-100, 1e100)
         )
-        return Rbf(min(self.centres, len(z)), width or 1.0, self.seed, z[: self.centres], np.stack([shift, scale]))
+        return Rbf(min(centres, len(z)), width or 1.0, self.seed, z[:centres], np.stack([shift, scale]))
 
     @property
     def size(self) -> int:
@@ -55,16 +55,12 @@ class Rbf:
         if self.where is None or self.scale is None or self.width is None:
             raise InputError("`Rbf(…)` has no centres yet; give it to `evaluate(…, features=…)`, or call `fit`")
         z = (x - self.scale[0]) / self.scale[1]
-        found = np.empty((len(z), self.size))
-        found[:, 0] = 1.0
-        near = found[:, 1:]
-        np.matmul(z, self.where.T, out=near)
-        near *= 2.0
-        near -= (z**2).sum(axis=1)[:, None]
-        near -= (self.where**2).sum(axis=1)
-        near *= 0.5 / self.width**2
-        np.exp(near, out=near)
-        return found
+        # −‖z − c‖²/2w² as one product, (z, ‖z‖², 1) with (c, −½, −½‖c‖²)/w²; the constant's column is 0.
+        long = np.column_stack([z, (z**2).sum(axis=1), np.ones(len(z))])
+        ends = np.full(len(self.where), -0.5), -0.5 * (self.where**2).sum(axis=1)
+        of_centres = np.column_stack([self.where, *ends]).T / self.width**2
+        found = long @ np.column_stack([np.zeros(len(of_centres)), of_centres])
+        return np.exp(found, out=found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,9 +105,9 @@ class Tiles:
     scale: X | None = field(default=None, repr=False)
 
     def fit(self, sample: X) -> Tiles:
-        whole("tilings", self.tilings), whole("bins", self.bins)
-        _few(self.tilings * (self.bins + 1) ** sample.shape[1], "`Tiles(tilings=…, bins=…)`")
-        return Tiles(self.tilings, self.bins, _ends(sample))
+        tilings, bins = whole("tilings", self.tilings, 1, _MOST), whole("bins", self.bins, 1, _MOST)
+        _few(tilings * (bins + 1) ** sample.shape[1], "`Tiles(tilings=…, bins=…)`")
+        return Tiles(tilings, bins, _ends(sample))
 
     @property
     def size(self) -> int:

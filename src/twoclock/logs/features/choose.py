@@ -10,9 +10,10 @@ import numpy as np
 from twoclock.core import InputError
 from twoclock.inputs import pick, shown
 from twoclock.logs.features.bases import Fourier, Rbf, Tiles
-from twoclock.logs.features.contract import Base, Crossed, Features, Joint, vectors
+from twoclock.logs.features.contract import Base, Crossed, Features, Joint, as_rows, vectors
 from twoclock.logs.features.onehot import OneHot
 from twoclock.logs.log import Log
+from twoclock.logs.policies import called
 
 NAMES: dict[str, Callable[[], Any]] = {"onehot": lambda: None, "rbf": Rbf, "tiles": Tiles, "fourier": Fourier}
 
@@ -37,6 +38,8 @@ def build(given: Any, log: Log, others: np.ndarray | None = None) -> Features:
     else:
         spec = given
     states, actions = log.sample()
+    if isinstance(spec, type):
+        raise InputError(f"`features` must be an object, got the class {spec.__name__}; write {spec.__name__}(…)")
     if hasattr(spec, "fit"):
         if log.actions is not None:
             return Crossed(spec.fit(vectors(states)), len(log.actions))
@@ -44,11 +47,12 @@ def build(given: Any, log: Log, others: np.ndarray | None = None) -> Features:
         return Joint(lambda state, action: base(_joined(state, action)), base.size)
     if callable(spec):
         labels = None if log.actions is None else np.asarray(log.actions)
-        first = spec(states[:2], actions[:2] if labels is None else labels[actions[:2]])
-        if np.ndim(first) != 2 and not hasattr(first, "indptr"):
+        some = actions[:2] if labels is None else labels[actions[:2]]
+        first = as_rows(called("features", spec, states[:2], some))
+        if first.ndim != 2 or not first.shape[1]:
             raise InputError(
                 f"`features` must be a function of a batch of (states, actions) that gives a row of numbers for each, "
-                f"got the shape {np.shape(first)} for 2 pairs"
+                f"got the shape {first.shape} for {len(some)} pairs"
             )
         return Joint(spec, int(first.shape[1]), labels)
     raise InputError(

@@ -9,7 +9,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from twoclock.core import InputError
-from twoclock.logs.policies import Actions
+from twoclock.inputs import shown
+from twoclock.logs.policies import Actions, called
 
 Matrix = Any
 """A NumPy array, or a scipy.sparse CSR array where most entries are 0."""
@@ -72,6 +73,10 @@ class Crossed:
         index = encoded.indices.astype(np.int64) * self.actions + np.repeat(action, np.diff(encoded.indptr))
         return _csr(encoded.data, index, encoded.indptr, (n, self.size))
 
+    def dots(self, encoded: Matrix, columns: np.ndarray) -> np.ndarray:
+        """φ(s, a)ᵀθ for every action a and every column θ [n, actions, columns], without any row of φ."""
+        return (encoded @ columns.reshape(self.base.size, -1)).reshape(encoded.shape[0], self.actions, -1)
+
     def mean(self, encoded: Matrix, actions: Actions) -> Matrix:
         n, A = len(actions.law), self.actions
         if isinstance(encoded, np.ndarray):
@@ -111,16 +116,28 @@ class Joint:
         return total
 
     def _rows(self, state: np.ndarray, action: np.ndarray) -> Matrix:
-        found = self.function(state, action)
-        rows = found if hasattr(found, "indptr") else np.asarray(found, float)
+        rows = as_rows(called("features", self.function, state, action))
         if rows.shape != (len(state), self.size):
             raise InputError(
                 f"`features` must give one row of {self.size} numbers a pair, the shape {(len(state), self.size)}, got "
                 f"{rows.shape}; it is called with a batch of states and one of actions"
             )
-        if isinstance(rows, np.ndarray) and not np.isfinite(rows).all():
+        if not np.isfinite(rows if isinstance(rows, np.ndarray) else rows.data).all():
             raise InputError("`features` must be finite, got NaN or infinity for a pair of the log")
         return rows
+
+
+def as_rows(found: Any) -> Matrix:
+    """What a user's function gave, as a matrix of numbers."""
+    if hasattr(found, "tocsr"):
+        return found.tocsr().astype(float)
+    try:
+        rows = np.asarray(found)
+        if rows.dtype.kind not in "biufO":
+            raise TypeError
+        return rows.astype(float, copy=False)
+    except (TypeError, ValueError):
+        raise InputError(f"`features` must give numbers, got {shown(found)}") from None
 
 
 def _csr(data: np.ndarray, index: np.ndarray, start: np.ndarray, shape: tuple[int, int]) -> Matrix:

@@ -13,6 +13,7 @@ from jax.flatten_util import ravel_pytree
 from twoclock.core import InputError
 from twoclock.inputs import choice
 from twoclock.logs.features.contract import Matrix
+from twoclock.logs.policies import called
 from twoclock.problems.modules import is_module, joining, numbers
 
 
@@ -40,7 +41,7 @@ class Network:
 
     def __call__(self, x: np.ndarray) -> Matrix:
         with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-            rows = np.asarray(_mapped(self.model, self.part)(jnp.asarray(x)), float)
+            rows = called("model", lambda x: np.asarray(_mapped(self.model, self.part)(jnp.asarray(x)), float), x)
         return np.hstack([np.ones((len(x), 1)), rows]) if self.part == "last" else rows
 
 
