@@ -16,13 +16,14 @@ import twoclock as tc
 # Made by the library alone: what it is given there has been checked before.
 _CONTAINERS = {
     *("Result", "Sweep", "Tick", "InputError", "Certificate", "Condition", "Constants", "Finding", "Report", "Start"),
-    *("LimitLaw", "Log", "Value"),
+    *("LimitLaw", "Log", "Value", "Agent"),
 }
 _BASES = ("Rbf", "Tiles", "Fourier", "Network")
 LOG = {
     "state": np.arange(40) % 3, "action": np.arange(40) // 3 % 2, "reward": np.ones(40),
     "terminated": np.arange(40) % 10 == 9, "step": np.arange(40) % 10, "p": np.full(40, 0.5),
 }  # fmt: skip
+TRANSITION = {"x": 0, "u": 1, "x_next": 2, "reward": 1.0, "terminated": False, "truncated": False}
 # Parts that only work inside a step, on numbers that a trace has checked.
 _INSIDE = {"samplers.shuffled", "samplers.epoch", "samplers.common_length"}
 
@@ -90,6 +91,10 @@ def right_values() -> dict[str, Any]:
         "metric": "error",
         "log": tc.logs.read(LOG),
         "policy": np.full((3, 2), 0.5),
+        "temperature": 0.1,
+        "policy_ratio": 1.0,
+        "u": 1,
+        "seed": 0,
         "source": LOG,
         "mean": lambda s: np.zeros(len(s)),
         "covariance": 1.0,
@@ -126,6 +131,12 @@ def callables() -> dict[str, Callable[..., Any]]:
         found[f"Learner.{name}"] = getattr(learner, name)
     for name in ("act", "observe", "cost", "save", "load"):
         found[f"Regulator.{name}"] = getattr(regulator, name)
+    actor = tc.agents.SoftActorCritic(3, 2, 0.1)
+    judge = tc.agents.Evaluator(1.0, np.eye(3), 0.9)
+    for agent in (actor, judge):
+        for name in ("act", "observe"):
+            if hasattr(agent, name):
+                found[f"{type(agent).__name__}.{name}"] = getattr(agent, name)
     for name in ("final", "best", "result", "plot_best", "plot_sensitivity", "plot_map", "load"):
         found[f"Sweep.{name}"] = getattr(swept, name)
     return {name: f for name, f in found.items() if callable(f) and name not in _INSIDE and not _is_warning(f)}
@@ -215,6 +226,30 @@ def arguments(name: str, function: Callable[..., Any], known: dict[str, Any]) ->
         "Learner.save": {"path": "learnt"},
         "Regulator.observe": {"x": np.zeros(2), "u": np.zeros(1), "x_next": np.zeros(2)},
         "Regulator.save": {"path": "regulated"},
+        "SoftActorCritic.observe": {
+            "x": 0,
+            "u": 1,
+            "x_next": 2,
+            "reward": 1.0,
+            "terminated": False,
+            "truncated": False,
+        },
+        "Evaluator.observe": {"x": 0, "u": 1, "x_next": 2, "reward": 1.0, "terminated": False, "truncated": False},
+        # Steps and seeds are left as they are: a thousand million steps of a user's own simulator are no fault.
+        "agents.run": {
+            "agent": tc.agents.Regulator(np.eye(1), np.eye(1)),
+            "env": lambda x, u, rng: 0.5 * x + u + rng.normal(size=1),
+            "marks": None,
+            "progress": False,
+            "checkpoint": None,
+            "x0": np.zeros(1),
+            "limit": None,
+            "processes": 1,
+            "on": "local",
+            "address": None,
+            "checkpoint_every": 10.0,
+        },
+        "agents.fresh": {"agent": tc.agents.Regulator(np.eye(1), np.eye(1)), "seed": 1},
         "models.from_gymnasium": {"env": "FrozenLake-v1"},
         "samplers.Separate": {"inner": jax.random.normal, "outer": jax.random.normal},
         "problems.exact": {"problem": tc.problems.baird()},

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, TypeVar, runtime_checkable
 
-from twoclock.core import PyTree
+from twoclock.core import InputError, PyTree
+from twoclock.inputs import shown
 from twoclock.result import Result
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ def fresh(agent: A, seed: int, **changes: Any) -> A:
     >>> tc.agents.fresh(agent, seed=3, sigma=0.5).sigma
     0.5
     """
+    check_kind(agent)
     return type(agent)(**{**agent.settings, **changes, "seed": seed})
 
 
@@ -99,3 +101,12 @@ def is_agent(thing: object) -> TypeGuard[Agent]:
 def missing(thing: object) -> list[str]:
     """What it lacks to be an agent."""
     return [name for name in _PARTS if not hasattr(type(thing), name)]
+
+
+def check_kind(agent: Any) -> None:
+    """Complain of what is no agent."""
+    lacking = missing(agent)
+    if isinstance(agent, type) or lacking:
+        what = f"the class {agent.__name__}; call it" if isinstance(agent, type) else shown(agent)
+        lacks = f", which has no `{lacking[0]}`" if lacking and not isinstance(agent, type) else ""
+        raise InputError(f"`agent` must be an agent such as tc.agents.Regulator(Q, R), got {what}{lacks}")

@@ -145,8 +145,9 @@ class Evaluator:
         rho = self.policy_ratio(x, u) if callable(self.policy_ratio) else self.policy_ratio
         rho = inputs.number("policy_ratio(x, u)", rho, 0)
         here, after = self._phi("x", x), self._phi("x_next", x_next)
-        self._learner.update(self._sample(here, after, rho, known_reward(reward), bool(terminated)))
-        self._first = bool(terminated or truncated)
+        ended, cut = inputs.flag("terminated", terminated), inputs.flag("truncated", truncated)
+        self._learner.update(self._sample(here, after, rho, known_reward(reward), ended))
+        self._first = ended or cut
 
     def value(self, x: Given[Any]) -> float:
         """V(x) as learnt: that of the mean of the iterates, where they are averaged."""

@@ -61,7 +61,7 @@ def index(name: str, value: Given[int], size: int) -> int:
     except TypeError:
         raise InputError(f"`{name}` must be a whole number, got {inputs.shown(value)}") from None
     if not 0 <= i < size:
-        raise InputError(f"`{name}` must lie between 0 and {size - 1}, got {i}")
+        raise InputError(f"`{name}` must lie between 0 and {size - 1}, got {inputs.shown(i)}")
     return i
 
 
@@ -69,7 +69,7 @@ def known_reward(value: Given[float | None]) -> float:
     """The reward as a finite number."""
     try:
         number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InputError(
             f"`reward` must be a number, got {inputs.shown(value)}; pass what the environment gave"
         ) from None

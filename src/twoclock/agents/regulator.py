@@ -96,7 +96,7 @@ class Regulator:
         self.critic = inputs.choice("critic", critic, ("model", "q"))
         if method is None:
             method = running_means(forgetting) if critic == "model" else Polyak(Standard(_ACTOR, _CRITIC), power=0.5)
-        elif forgetting:
+        elif inputs.number("forgetting", forgetting, 0):
             raise InputError("`forgetting` is for the model critic's own method; with `method` put it into that one")
         self.method = inputs.check_method(method)
         self.kappa = inputs.number("kappa", kappa, 0, above=True)

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from twoclock import inputs, record
-from twoclock.agents.contract import Agent, missing
+from twoclock.agents.contract import Agent, check_kind
 from twoclock.agents.running.lane import Job, Outcome, Stopped
 from twoclock.agents.running.on_ray import on_ray
 from twoclock.agents.running.plants import check_env, is_env, is_vector
@@ -143,11 +143,7 @@ def _no_carry() -> Any:
 
 def check_agent(agent: Any) -> None:
     """Complain of what is no agent, or has learnt already."""
-    lacking = missing(agent)
-    if isinstance(agent, type) or lacking:
-        what = f"the class {agent.__name__}; call it" if isinstance(agent, type) else inputs.shown(agent)
-        lacks = f", which has no `{lacking[0]}`" if lacking and not isinstance(agent, type) else ""
-        raise InputError(f"`agent` must be an agent such as tc.agents.Regulator(Q, R), got {what}{lacks}")
+    check_kind(agent)
     if agent.steps:
         raise InputError(
             f"`agent` must not have learnt yet, and has from {agent.steps:,} samples: every seed begins anew; pass "

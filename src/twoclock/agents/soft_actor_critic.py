@@ -139,9 +139,10 @@ class SoftActorCritic:
         s, t = index("x", x, self.states), index("x_next", x_next, self.states)
         a = index("u", u, self.actions)
         earned = known_reward(reward)
-        self._learner.update(self._sample(s, a, t, earned, bool(terminated)))
+        ended, cut = inputs.flag("terminated", terminated), inputs.flag("truncated", truncated)
+        self._learner.update(self._sample(s, a, t, earned, ended))
         self._earned += earned
-        if terminated or truncated:
+        if ended or cut:
             self._returns.add(self._earned)
             self._earned = 0.0
 
