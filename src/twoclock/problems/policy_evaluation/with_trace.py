@@ -42,6 +42,8 @@ class TracePolicyEvaluation:
     nothing.
     """
 
+    omega_is_trace = True  # so E G = 0 means nothing, and who asks for a residual is told so
+
     problem: PolicyEvaluation
     lam: Scalar
 
@@ -77,7 +79,7 @@ class TracePolicyEvaluation:
 
 def with_trace(problem: Given[PolicyEvaluation]) -> TracePolicyEvaluation:
     """The same TD(λ), its trace the fast variable: for `ObGD`, `Intentional`, `SwiftTD`, `TIDBD`, or `Standard` with
-    β = 1.
+    β = 1. Methods that average G, or solve for where it is 0 in the mean, take the problem itself.
 
     Args:
         problem: on-policy linear policy evaluation with ``operator="td"``, ``sampling="markov"`` and a ``lam``.
