@@ -51,7 +51,11 @@ def test_method_keeps_structure_and_dtype(name, dtype):
     method = METHODS[name]()
     assert isinstance(method, Method)
     theta, omega = {"a": jnp.ones(3, dtype), "b": jnp.zeros((2, 2), dtype)}, (jnp.zeros(4, dtype),)
-    state = method.init(theta, omega)
+    try:
+        state = method.init(theta, omega)
+    except tc.InputError:  # of a method whose ω is a trace of θ
+        omega = jax.tree.map(jnp.zeros_like, theta)
+        state = method.init(theta, omega)
     after = jax.jit(lambda s: method.step(lambda t, w, x: t, lambda t, w, x: w, s, None, jnp.int32(0)))(state)
     assert jax.tree.structure(after) == jax.tree.structure(state)
     assert [leaf.dtype for leaf in jax.tree.leaves(after)] == [leaf.dtype for leaf in jax.tree.leaves(state)]

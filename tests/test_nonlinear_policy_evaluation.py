@@ -73,7 +73,7 @@ def test_the_enumerated_mean_of_F_is_the_gradient_of_the_exact_mspbe(operator):
     assert float(h) == pytest.approx(float(value), rel=1e-10)
 
 
-@pytest.mark.parametrize("operator", ["tdc", "gtd2", "td"])
+@pytest.mark.parametrize("operator", ["tdc", "gtd2", "tdrc", "td"])
 def test_mean_operators_by_enumeration(operator):
     mdp, pi, b, seen = parts(1)
     problem = nonlinear_policy_evaluation(mdp, network, WEIGHTS, pi, b, operator, states=seen, factor=1.5)
@@ -84,7 +84,7 @@ def test_mean_operators_by_enumeration(operator):
     assert_close(enumerated(problem, theta, omega, p, x), exact, 1e-12)
 
 
-@pytest.mark.parametrize("operator", ["tdc", "gtd2", "td"])
+@pytest.mark.parametrize("operator", ["tdc", "gtd2", "tdrc", "td"])
 def test_a_linear_value_function_is_linear_policy_evaluation(operator):
     mdp, pi, b, seen = parts(2)
     linear = policy_evaluation(mdp, seen, pi, b, operator)
@@ -100,15 +100,20 @@ def test_a_linear_value_function_is_linear_policy_evaluation(operator):
         assert float(value) == pytest.approx(float(expected[name]), rel=1e-9)
 
 
-def test_tdrc_of_a_linear_value_function_is_the_linear_one():
-    mdp, pi, b, seen = parts(2)
-    linear = policy_evaluation(mdp, seen, pi, b, "tdrc", ridge=0.7)
-    F, G = value_operators(lambda p, s: p @ s, "tdrc", ridge=0.7)
-    theta, omega = jnp.asarray([0.4, -1.1]), jnp.asarray([0.2, 0.6])
-    x, _ = linear.draw(linear.noise(jax.random.key(5)), theta, None)
-    seen_x = x._replace(s=seen[x.s], next_state=seen[x.next_state], gamma=linear.sampler.discount(x))
-    assert_close(linear.F(theta, omega, x), F(theta, omega, seen_x), 1e-14)
-    assert_close(linear.G(theta, omega, x), G(theta, omega, seen_x), 1e-14)
+def test_tdrc_tracks_the_ridge_solution():
+    """ω*(θ) = (E[φφᵀ] + ridge·I)⁻¹E[δφ] is where the mean of G vanishes, and what ``tracking`` is measured from."""
+    mdp, pi, b, seen = parts()
+    problem = nonlinear_policy_evaluation(mdp, network, WEIGHTS, pi, b, "tdrc", states=seen, ridge=0.7)
+    theta = jax.tree.map(jnp.asarray, WEIGHTS)
+    omega = jax.jit(problem.omega_star)(theta)
+    _, g = enumerated(problem, theta, omega, *every_transition(mdp, pi, b))
+    assert_close(g, jax.tree.map(jnp.zeros_like, theta), 1e-13)
+    assert float(jax.jit(problem.measure)(theta, omega)["tracking"]) < 1e-25
+    plain = nonlinear_policy_evaluation(mdp, network, WEIGHTS, pi, b, "tdc", states=seen)
+    assert (
+        max(abs(x - y).max() for x, y in zip(*map(jax.tree.leaves, (omega, plain.omega_star(theta))), strict=True))
+        > 0.1
+    )
 
 
 def test_no_hessian_is_made():
@@ -128,7 +133,8 @@ def test_no_hessian_is_made():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"operator": "tdrc"}, "`operator` must be 'td', 'tdc' or 'gtd2', got 'tdrc'"),
+        ({"operator": "etd"}, "`operator` must be 'td', 'tdc', 'gtd2' or 'tdrc', got 'etd'"),
+        ({"ridge": 0.5}, "`ridge` belongs to operator 'tdrc', got operator 'tdc'"),
         ({"value": lambda p, s: s}, r"`value` must return one number, got the shape \(2,\)"),
         ({"states": np.ones((3, 2))}, "`states` must have one row for each of the 4 states"),
         ({"sampling": "no"}, "`sampling` must be"),

@@ -190,7 +190,7 @@ GOOD = parts()
         ({"features": np.zeros((S, 2))}, r"`features` must not all be zero: every θ would give the same values"),
         ({"mdp": np.ones(3)}, r"`mdp` must be a `tc.models.Mdp\(P, r, gamma\)`, got ndarray"),
         ({"features": np.full((S, 2), np.nan)}, r"`features` must be finite"),
-        ({"operator": "sarsa"}, r"`operator` must be 'td', 'tdc', 'gtd2' or 'tdrc', got 'sarsa'"),
+        ({"operator": "sarsa"}, r"`operator` must be 'td', 'tdc', 'gtd2', 'tdrc' or 'etd', got 'sarsa'"),
         ({"sampling": "batch"}, r"`sampling` must be 'iid' or 'markov', got 'batch'"),
         ({"ridge": 0.1}, r"`ridge` belongs to operator 'tdrc', got operator 'tdc'"),
         ({"operator": "tdrc", "ridge": -1.0}, r"`ridge` must be a finite number of at least 0, got -1"),

@@ -4,15 +4,20 @@ from twoclock.methods.averaged_tdc import averaged, averaged_tdc
 from twoclock.methods.block_scores import BlockScores
 from twoclock.methods.fast import Fast
 from twoclock.methods.intentional import Intentional
-from twoclock.methods.known import ma_soba, running_means, sgda, soba, ttsa
+from twoclock.methods.known import adam, ma_soba, running_means, sgda, soba, ttsa
 from twoclock.methods.lstd import Lstd
 from twoclock.methods.obgd import ObGD
 from twoclock.methods.plug_in import PlugIn
 from twoclock.methods.polyak import Polyak
 from twoclock.methods.richardson_romberg import RichardsonRomberg
 from twoclock.methods.standard import Standard
+from twoclock.methods.swift_td import SwiftTD
+from twoclock.methods.tidbd import TIDBD
+from twoclock.methods.vrtdc import VRTDC
 
 __all__ = [
+    "TIDBD",
+    "VRTDC",
     "BlockScores",
     "Fast",
     "Intentional",
@@ -22,6 +27,8 @@ __all__ = [
     "Polyak",
     "RichardsonRomberg",
     "Standard",
+    "SwiftTD",
+    "adam",
     "averaged",
     "averaged_tdc",
     "ma_soba",

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from twoclock.core import Given
-from twoclock.inputs import flag, number
+import functools
+
+from twoclock.core import Given, InputError
+from twoclock.inputs import choice, flag, number
 from twoclock.methods.fast import Fast
+from twoclock.methods.moves import Transformation
 from twoclock.methods.standard import Standard
 from twoclock.schedules import Power, ScheduleLike
 
@@ -70,3 +73,43 @@ def running_means(forgetting: Given[float] = 0.0) -> Standard:
     """
     number("running_means(forgetting=…)", forgetting, 0, 1, below=True)
     return Standard(1.0, Power(1.0, shift=2.0, floor=forgetting))
+
+
+def adam(
+    alpha: ScheduleLike,
+    beta: ScheduleLike,
+    levels: Given[str] = "both",
+    *,
+    b1: Given[float] = 0.9,
+    b2: Given[float] = 0.999,
+) -> Standard:
+    """Adam in each level with a step size of its own: the two time-scale update rule.
+
+        m ← b1·m + (1 − b1)F,   v ← b2·v + (1 − b2)F²,   θ ← θ − α_k·m̂/(√v̂ + 1e-8)        and ω alike, with β_k and G
+
+    A step is about as long as its step size, whatever the units of F and G; where α and β do not fall the iterates end
+    in a neighbourhood, and noise that is skewed moves its centre.
+
+    Args:
+        alpha, beta: the step sizes of θ and ω.
+        levels: "both", or the one that has Adam, "theta" or "omega"; the other steps plainly. For TD(λ) whose trace is
+            ω (`problems.with_trace`) take "theta" and β = 1.
+        b1, b2: how much of the mean of directions and of their squares is kept.
+
+    Reference: Heusel, Ramsauer, Unterthiner, Nessler & Hochreiter, *GANs trained by a two time-scale update rule
+    converge to a local Nash equilibrium*, 2017; Kingma & Ba, *Adam: a method for stochastic optimization*, 2015.
+    """
+    choice("levels", levels, ("both", "theta", "omega"))
+    scale = _adam(number("b1", b1, 0, 1, below=True), number("b2", b2, 0, 1, below=True))
+    slow, fast = (scale if levels in ("both", level) else None for level in ("theta", "omega"))
+    return Standard(alpha, beta, transform_theta=slow, transform_omega=fast)
+
+
+@functools.cache  # a transformation is part of the program: the same one compiles nothing anew
+def _adam(b1: float, b2: float) -> Transformation:
+    try:
+        import optax
+    except ImportError as error:
+        raise InputError("`methods.adam` needs optax, which is not installed; `pip install optax`") from error
+    made: Transformation = optax.scale_by_adam(b1=b1, b2=b2)
+    return made

@@ -15,11 +15,17 @@ from twoclock.methods.obgd import ObGD
 from twoclock.methods.polyak import Polyak
 from twoclock.methods.richardson_romberg import RichardsonRomberg
 from twoclock.methods.standard import Standard
+from twoclock.methods.swift_td import SwiftTD
+from twoclock.methods.tidbd import TIDBD
+from twoclock.methods.vrtdc import VRTDC
 from twoclock.schedules import Constant, Power
 
 _KNOWN = {
-    kind.__name__: kind for kind in (Constant, Fast, Intentional, ObGD, Polyak, Power, RichardsonRomberg, Standard)
-}
+    kind.__name__: kind
+    for kind in (
+        Constant, Fast, Intentional, ObGD, Polyak, Power, RichardsonRomberg, Standard, SwiftTD, TIDBD, VRTDC,
+    )
+}  # fmt: skip
 
 
 def spell(method: object) -> dict[str, Any] | None:

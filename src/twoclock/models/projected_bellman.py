@@ -82,3 +82,26 @@ def projected_bellman(
     return ProjectedBellman(
         features, weights, values, A, b, C, whiten, inverse @ (whiten.T @ b), inverse @ (whiten.T @ A)
     )
+
+
+def traced(
+    weights: Float[Array, " s"],
+    chain: Float[Array, "s s"],
+    reward: Float[Array, " s"],
+    lam: float,
+    emphatic: bool = False,
+) -> tuple[Float[Array, " s"], Float[Array, "s s"], Float[Array, " s"]]:
+    """Weights, chain and reward with which ``projected_bellman`` gives the equation of TD(λ), or of emphatic TD(λ).
+
+        T^(λ)V = (I − λP)⁻¹(r + (1 − λ)PV)        P = (γP)_π
+        m = λd + (1 − λ)(I − Pᵀ)⁻¹d                the emphasis, in place of the state weights d
+
+    Reference: Tsitsiklis & Van Roy 1997; Sutton, Mahmood & White, *An emphatic approach to the problem of off-policy
+    temporal-difference learning*, 2016.
+    """
+    xp = chain.__array_namespace__()
+    one = xp.eye(len(chain))
+    resolvent = xp.linalg.inv(one - lam * chain)
+    if emphatic:
+        weights = lam * weights + (1 - lam) * xp.linalg.solve(one - chain.T, weights)
+    return weights, (1 - lam) * (resolvent @ chain), resolvent @ reward

@@ -29,6 +29,7 @@ from twoclock.problems.policy_evaluation.nonlinear import nonlinear_policy_evalu
 from twoclock.problems.policy_evaluation.random_mdp import random_policy_evaluation
 from twoclock.problems.policy_evaluation.slow_walk import slow_walk
 from twoclock.problems.policy_evaluation.traces import trace_operators
+from twoclock.problems.policy_evaluation.with_trace import with_trace
 from twoclock.problems.quadratic import quadratic
 from twoclock.problems.rates import rates
 
@@ -70,4 +71,5 @@ __all__ = [
     "walk_dependent",
     "walk_inverted",
     "walk_tabular",
+    "with_trace",
 ]

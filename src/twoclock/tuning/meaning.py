@@ -30,7 +30,12 @@ def check_free(fields: list[str]) -> None:
 
 
 def check_slopes(problem: Problem) -> None:
-    """The curvature needs derivatives of F and G."""
+    """The residual needs an ω that solves E G = 0, and its curvature derivatives of F and G."""
+    if getattr(problem, "omega_is_trace", False):
+        raise InputError(
+            "the residual says nothing here: ω is a trace, which solves no equation; use a metric of the problem, or "
+            "take the problem that `with_trace` was given"
+        )
 
     def slopes(problem: Problem) -> tuple[PyTree, PyTree]:
         theta, omega, x = _sample(problem)

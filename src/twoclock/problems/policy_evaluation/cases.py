@@ -14,7 +14,9 @@ from twoclock.problems.policy_evaluation.nonlinear import NonlinearPolicyEvaluat
 __all__ = ["baird", "boyan", "spiral", "tsitsiklis_van_roy", "walk_dependent", "walk_inverted", "walk_tabular"]
 
 
-def baird(operator: str = "tdc", sampling: str = "iid", ridge: float | None = None) -> PolicyEvaluation:
+def baird(
+    operator: str = "tdc", sampling: str = "iid", ridge: float | None = None, lam: float | None = None
+) -> PolicyEvaluation:
     """Baird's star: seven states, eight dependent features, and off-policy TD(0) diverges.
 
     The behaviour dashes to one of the six upper states with probability 6/7, the target always goes to the lower one.
@@ -36,10 +38,13 @@ def baird(operator: str = "tdc", sampling: str = "iid", ridge: float | None = No
         sampling=sampling,
         ridge=ridge,
         theta0=[1, 1, 1, 1, 1, 1, 1, 10],
+        lam=lam,
     )
 
 
-def boyan(operator: str = "tdc", sampling: str = "iid", ridge: float | None = None) -> PolicyEvaluation:
+def boyan(
+    operator: str = "tdc", sampling: str = "iid", ridge: float | None = None, lam: float | None = None
+) -> PolicyEvaluation:
     """Boyan's chain: thirteen states counting down, four features that interpolate, V(s) = −2s.
 
     Reference: Boyan, *Technical update: least-squares temporal difference learning*, 2002.
@@ -52,11 +57,13 @@ def boyan(operator: str = "tdc", sampling: str = "iid", ridge: float | None = No
     anchors = np.array([12, 8, 4, 0])
     features = np.maximum(0, 1 - np.abs(np.arange(13)[:, None] - anchors[None, :]) / 4)
     return policy_evaluation(
-        Mdp(P, r, gamma), features, np.ones((13, 1)), operator=operator, sampling=sampling, ridge=ridge
+        Mdp(P, r, gamma), features, np.ones((13, 1)), operator=operator, sampling=sampling, ridge=ridge, lam=lam
     )
 
 
-def walk_tabular(operator: str = "tdc", sampling: str = "iid", ridge: float | None = None) -> PolicyEvaluation:
+def walk_tabular(
+    operator: str = "tdc", sampling: str = "iid", ridge: float | None = None, lam: float | None = None
+) -> PolicyEvaluation:
     """The five-state walk, off-policy, with one feature a state.
 
     Start in the middle; leaving on the left earns −1, on the right +1; γ = 1. The behaviour is a fair coin, the target
@@ -64,18 +71,22 @@ def walk_tabular(operator: str = "tdc", sampling: str = "iid", ridge: float | No
 
     Reference: Sutton et al., *Fast gradient-descent methods for temporal-difference learning*, 2009, Section 7.
     """
-    return _walk(np.eye(5), operator, sampling, ridge)
+    return _walk(np.eye(5), operator, sampling, ridge, lam)
 
 
-def walk_inverted(operator: str = "tdc", sampling: str = "iid", ridge: float | None = None) -> PolicyEvaluation:
+def walk_inverted(
+    operator: str = "tdc", sampling: str = "iid", ridge: float | None = None, lam: float | None = None
+) -> PolicyEvaluation:
     """The five-state walk with features that generalise wrongly: φ_i = (1 − e_i)/2."""
-    return _walk((1 - np.eye(5)) / 2, operator, sampling, ridge)
+    return _walk((1 - np.eye(5)) / 2, operator, sampling, ridge, lam)
 
 
-def walk_dependent(operator: str = "tdc", sampling: str = "iid", ridge: float | None = None) -> PolicyEvaluation:
+def walk_dependent(
+    operator: str = "tdc", sampling: str = "iid", ridge: float | None = None, lam: float | None = None
+) -> PolicyEvaluation:
     """The five-state walk with three features for five states: V is out of their reach."""
     rows = np.array([[1, 0, 0], [1, 1, 0], [1, 1, 1], [0, 1, 1], [0, 0, 1]], float)
-    return _walk(rows / np.linalg.norm(rows, axis=1, keepdims=True), operator, sampling, ridge)
+    return _walk(rows / np.linalg.norm(rows, axis=1, keepdims=True), operator, sampling, ridge, lam)
 
 
 def tsitsiklis_van_roy(gamma: float = 0.9, operator: str = "tdc", ridge: float | None = None) -> PolicyEvaluation:
@@ -98,7 +109,7 @@ def tsitsiklis_van_roy(gamma: float = 0.9, operator: str = "tdc", ridge: float |
     )
 
 
-def spiral(operator: str = "tdc", sampling: str = "iid") -> NonlinearPolicyEvaluation:
+def spiral(operator: str = "tdc", sampling: str = "iid", ridge: float | None = None) -> NonlinearPolicyEvaluation:
     """Three states and one parameter whose values spiral outwards: nonlinear TD(0) diverges, even on-policy.
 
         V_θ(s) = e^{εθ}(a_s cos λθ + b_s sin λθ),   ε = 0.05, λ = √3/2
@@ -117,6 +128,7 @@ def spiral(operator: str = "tdc", sampling: str = "iid") -> NonlinearPolicyEvalu
         operator=operator,
         sampling=sampling,
         states={"a": np.array([100.0, -70.0, -30.0]), "b": np.array([23.094, 75.056, -98.15])},
+        ridge=ridge,
     )
 
 
@@ -125,7 +137,9 @@ def _spiral_value(theta: Number, state: dict[str, Number]) -> Number:
     return jnp.exp(0.05 * theta) * (state["a"] * jnp.cos(turn) + state["b"] * jnp.sin(turn))
 
 
-def _walk(features: Float[np.ndarray, "s d"], operator: str, sampling: str, ridge: float | None) -> PolicyEvaluation:
+def _walk(
+    features: Float[np.ndarray, "s d"], operator: str, sampling: str, ridge: float | None, lam: float | None
+) -> PolicyEvaluation:
     P, r, gamma = np.zeros((5, 2, 5)), np.zeros((5, 2)), np.ones((5, 2, 1))
     for s in range(5):
         P[s, 0, s - 1 if s > 0 else 2] = 1
@@ -140,4 +154,5 @@ def _walk(features: Float[np.ndarray, "s d"], operator: str, sampling: str, ridg
         operator=operator,
         sampling=sampling,
         ridge=ridge,
+        lam=lam,
     )

@@ -1,6 +1,9 @@
-"""Linear policy evaluation: TD(0), TDC, GTD2 and TDRC, on- and off-policy."""
+"""Linear policy evaluation: TD, TDC, GTD2, TDRC and emphatic TD, on- and off-policy, with traces or without."""
 
 from __future__ import annotations
+
+import dataclasses
+from typing import cast
 
 import jax.numpy as jnp
 import numpy as np
@@ -9,19 +12,22 @@ from numpy.typing import ArrayLike
 
 from twoclock.core import Given, InputError, Key, PyTree, Scalar, pytree, static
 from twoclock.inputs import choice, number
-from twoclock.inputs.arrays import Array, Number, State, Vector, Words, as_array, law
+from twoclock.inputs.arrays import Array, Number, Vector, Words, as_array, law
 from twoclock.models.mdp import Mdp
-from twoclock.models.projected_bellman import ProjectedBellman, projected_bellman
+from twoclock.models.projected_bellman import ProjectedBellman, projected_bellman, traced
+from twoclock.problems.policy_evaluation.eligibility import Eligibility, Traced, eligibility
 from twoclock.sampling.transitions import Transition, Transitions, transitions
 
 __all__ = ["PolicyEvaluation", "policy_evaluation"]
 
-Omega = Vector | tuple[()]  # empty for TD(0)
+Sample = Transition | Traced
+Omega = Vector | tuple[()]  # empty for TD
+OPERATORS = ("td", "tdc", "gtd2", "tdrc", "etd")
 
 
 @pytree
 class PolicyEvaluation:
-    """Find θ with Φθ ≈ V_π from transitions of a behaviour policy b, by one of four pairs of operators.
+    """Find θ with Φθ ≈ V_π from transitions of a behaviour policy b, by one of five pairs of operators.
 
         δ = r + γφ'ᵀθ − φᵀθ,   ρ = π(a|s)/b(a|s)
 
@@ -30,14 +36,25 @@ class PolicyEvaluation:
         tdrc   F of tdc                    G of tdc + ridge·ω
         td     F = −ρδφ                    none: ω is empty
 
+    With ``lam``, along a chain, the trace e ← ρ(γλe + φ) stands for ρφ (``Eligibility``):
+
+        tdc    F = −2[δe − γ(1−λ)φ'(eᵀω)]  G = φ(φᵀω) − δe        called TDC(λ), or GTD(λ)
+        gtd2   F = −2(φ − γφ')(eᵀω)        G as above
+        tdrc   F of tdc                    G of tdc + ridge·ω
+        td     F = −δe                     none
+        etd    F = −δe with emphasis in e  none
+
     With the factor 2 the mean of F of ``tdc`` and ``gtd2`` at ω*(θ) is the gradient of the MSPBE, the h of this problem
     (with another factor h is factor/2 times it). The fields of ``td`` and ``tdrc`` are gradients of nothing; h is then
-    only a measure. All means are over the state weights D, by default the behaviour's stationary law.
+    only a measure. All means are over the state weights D, by default the behaviour's stationary law; those in the
+    MSPBE of ``etd`` are over the emphasis, with which TD is stable off-policy. With ``lam`` the MSPBE and θ* are those
+    of T^(λ).
 
     Metrics: ``error`` (to the nearest solution, where features are dependent), ``gap``, ``gradient``, ``tracking``,
     ``rmspbe`` = √MSPBE and ``rmsve`` = ‖Φθ − V_π‖_D.
 
-    Reference: Sutton et al. 2009 (TDC, GTD2); Ghiassian et al. 2020 (TDRC); Zeng & Doan, Section 4.1.
+    Reference: Sutton et al. 2009 (TDC, GTD2); Maei 2011 (with traces); Ghiassian et al. 2020 (TDRC); Sutton, Mahmood &
+    White 2016 (emphatic TD); Zeng & Doan, Section 4.1.
     """
 
     features: Float[Array, "s d"]
@@ -48,18 +65,29 @@ class PolicyEvaluation:
     factor: Scalar = 2.0
     ridge: Scalar = 0.0
     operator: str = static(default="tdc")
+    traces: Eligibility | None = None
 
-    def init(self, key: Key) -> tuple[Vector, Omega, State | None]:
-        theta = jnp.asarray(self.theta0)
-        return theta, () if self.operator == "td" else jnp.zeros_like(theta), self.sampler.first(key)
+    def init(self, key: Key) -> tuple[Vector, Omega, PyTree]:
+        theta, first = jnp.asarray(self.theta0), self.sampler.first(key)
+        omega = () if self._is_td else jnp.zeros_like(theta)
+        return theta, omega, first if self.traces is None or first is None else self.traces.start(first, theta)
+
+    @property
+    def _is_td(self) -> bool:
+        return self.operator in ("td", "etd")
 
     def noise(self, key: Key) -> Words:
         return self.sampler.noise(key)
 
-    def draw(self, u: Words, theta: Vector | None, env: PyTree) -> tuple[Transition, PyTree]:
-        return self.sampler.draw(u, env)
+    def draw(self, u: Words, theta: Vector | None, env: PyTree) -> tuple[Sample, PyTree]:
+        if self.traces is None:
+            return self.sampler.draw(u, env)
+        x, s = self.sampler.draw(u, env.s)
+        return self.traces.follow(x, self.sampler.discount(x), self._phi(x)[0], env, s)
 
-    def F(self, theta: Vector, omega: Omega, x: Transition) -> Vector:
+    def F(self, theta: Vector, omega: Omega, x: Sample) -> Vector:
+        if isinstance(x, Traced):
+            return self._traced_F(theta, omega, x)
         gamma, factor = self.sampler.discount(x), jnp.asarray(self.factor, theta.dtype)
         phi, phi_next = self._phi(x)
         if isinstance(omega, tuple):
@@ -68,12 +96,25 @@ class PolicyEvaluation:
             return -(factor * x.rho * (phi @ omega)) * (phi - gamma * phi_next)
         return -(factor * x.rho) * (self._delta(theta, x) * phi - (gamma * (phi @ omega)) * phi_next)
 
-    def G(self, theta: Vector, omega: Omega, x: Transition) -> Omega:
+    def G(self, theta: Vector, omega: Omega, x: Sample) -> Omega:
         if isinstance(omega, tuple):
             return omega
-        phi, _ = self._phi(x)
-        step = (phi @ omega - x.rho * self._delta(theta, x)) * phi
+        if isinstance(x, Traced):
+            phi, _ = self._phi(x.step)
+            step = (phi @ omega) * phi - self._delta(theta, x.step) * x.trace
+        else:
+            phi, _ = self._phi(x)
+            step = (phi @ omega - x.rho * self._delta(theta, x)) * phi
         return step + jnp.asarray(self.ridge, theta.dtype) * omega if self.operator == "tdrc" else step
+
+    def _traced_F(self, theta: Vector, omega: Omega, x: Traced) -> Vector:
+        gamma, factor = self.sampler.discount(x.step), jnp.asarray(self.factor, theta.dtype)
+        phi, phi_next = self._phi(x.step)
+        if isinstance(omega, tuple):
+            return -self._delta(theta, x.step) * x.trace
+        if self.operator == "gtd2":
+            return -(factor * (x.trace @ omega)) * (phi - gamma * phi_next)
+        return -factor * (self._delta(theta, x.step) * x.trace - (gamma * x.ahead * (x.trace @ omega)) * phi_next)
 
     def _phi(self, x: Transition) -> tuple[Vector, Vector]:
         features = jnp.asarray(self.features)
@@ -88,7 +129,7 @@ class PolicyEvaluation:
 
     def omega_star(self, theta: Vector) -> Omega:
         """(C + ridge·I)⁺(b − Aθ)."""
-        return () if self.operator == "td" else self._tracked(theta)
+        return () if self._is_td else self._tracked(theta)
 
     def _tracked(self, theta: Vector) -> Vector:
         return jnp.asarray(self.inverse) @ self.truth.residual(theta)
@@ -136,6 +177,7 @@ def policy_evaluation(
     factor: Given[float] = 2.0,
     weights: Given[ArrayLike | None] = None,
     theta0: Given[ArrayLike | None] = None,
+    lam: Given[float | None] = None,
 ) -> PolicyEvaluation:
     """Linear policy evaluation on a finite MDP.
 
@@ -144,12 +186,13 @@ def policy_evaluation(
         features: Φ, one row a state.
         target: the policy π[s, a] to evaluate.
         behaviour: the policy b[s, a] that draws the samples; the target itself by default.
-        operator: "td", "tdc", "gtd2" or "tdrc".
+        operator: "td", "tdc", "gtd2", "tdrc" or "etd".
         sampling: "iid" (s from the state weights) or "markov" (along one chain under the behaviour).
         ridge: of "tdrc", 1 by default.
         factor: the factor of F, 2 in the paper.
         weights: state weights D instead of the behaviour's stationary law; for "iid" alone.
         theta0: where θ starts, 0 by default.
+        lam: λ of the eligibility traces, in [0, 1]; for "markov" alone. Without it there are none, but those of "etd".
 
     >>> import numpy as np, twoclock as tc
     >>> mdp = tc.models.Mdp(P=np.full((2, 1, 2), 0.5), r=[[1.0], [0.0]], gamma=0.5)
@@ -164,20 +207,35 @@ def policy_evaluation(
     pi = mdp.policy(target, "target")
     b = pi if behaviour is None else mdp.policy(behaviour, "behaviour")
     Phi = feature_table(features, mdp.states)
-    D = state_weights(mdp, b, weights, sampling)
-    truth = projected_bellman(Phi, D, mdp.discounted_chain(pi), mdp.reward(pi), mdp.values(pi))
+    D, traces = state_weights(mdp, b, weights, sampling), eligibility(operator, lam, sampling)
+    truth = equation(Phi, D, mdp.discounted_chain(pi), mdp.reward(pi), mdp.values(pi), traces)
     sampler = transitions(mdp, pi, b, D, sampling)
     start = np.zeros(Phi.shape[1]) if theta0 is None else as_array("theta0", theta0)
     if start.shape != Phi.shape[1:]:
         raise InputError(f"`theta0` must have one entry a feature, the shape {Phi.shape[1:]}, got {start.shape}")
-    return PolicyEvaluation(Phi, start, sampler, truth, truth.inverse(ridge), factor, ridge, operator)
+    return PolicyEvaluation(Phi, start, sampler, truth, truth.inverse(ridge), factor, ridge, operator, traces)
+
+
+def equation(
+    Phi: Float[Array, "s d"],
+    D: Float[Array, " s"],
+    chain: Float[Array, "s s"],
+    reward: Float[Array, " s"],
+    values: Float[Array, " s"],
+    traces: Eligibility | None,
+) -> ProjectedBellman:
+    """The projected Bellman equation that θ is to solve; values are weighed by the states' law in any case."""
+    if traces is None:
+        return projected_bellman(Phi, D, chain, reward, values)
+    told = projected_bellman(Phi, *traced(D, chain, reward, cast("float", traces.lam), traces.emphatic), values)
+    return dataclasses.replace(told, weights=D)
 
 
 def check_settings(
     operator: Given[str], sampling: Given[str], ridge: Given[float | None], factor: Given[float]
 ) -> float:
     """The ridge to use, once the choices are known to make sense together."""
-    choice("operator", operator, ("td", "tdc", "gtd2", "tdrc"))
+    choice("operator", operator, OPERATORS)
     choice("sampling", sampling, ("iid", "markov"))
     if ridge is not None and operator != "tdrc":
         raise InputError(f"`ridge` belongs to operator 'tdrc', got operator {operator!r}; leave it out")

@@ -23,6 +23,7 @@ __all__ = ["NonlinearPolicyEvaluation", "nonlinear_policy_evaluation", "value_op
 
 Value = Callable[[PyTree, PyTree], Number]
 States = Float[Array, " s"]
+NONLINEAR = ("td", "tdc", "gtd2", "tdrc")
 
 
 def value_operators(
@@ -49,7 +50,7 @@ def value_operators(
     2009; Ghiassian et al. 2020 (TDRC).
     """
     function("value", value, "params", "state")
-    choice("operator", operator, ("td", "tdc", "gtd2", "tdrc"))
+    choice("operator", operator, NONLINEAR)
     slope = jax.grad(value)
 
     def F(theta: PyTree, omega: PyTree, sample: object) -> PyTree:
@@ -101,6 +102,7 @@ class NonlinearPolicyEvaluation:
     reward: Float[Array, " s"]
     values: Float[Array, " s"]
     factor: Scalar
+    ridge: Scalar
     value: Value = static()
     operator: str = static(default="tdc")
 
@@ -115,10 +117,10 @@ class NonlinearPolicyEvaluation:
         return self.sampler.draw(u, env)
 
     def F(self, theta: PyTree, omega: PyTree, x: Transition) -> PyTree:
-        return value_operators(self.value, self.operator, self.factor)[0](theta, omega, self._seen(x))
+        return value_operators(self.value, self.operator, self.factor, self.ridge)[0](theta, omega, self._seen(x))
 
     def G(self, theta: PyTree, omega: PyTree, x: Transition) -> PyTree:
-        return value_operators(self.value, self.operator, self.factor)[1](theta, omega, self._seen(x))
+        return value_operators(self.value, self.operator, self.factor, self.ridge)[1](theta, omega, self._seen(x))
 
     def _seen(self, x: Transition) -> Transition:
         """The sample with observations in place of state numbers."""
@@ -148,7 +150,14 @@ class NonlinearPolicyEvaluation:
 
     def omega_star(self, theta: PyTree) -> PyTree:
         slopes, delta, back = self._projection(theta)
-        return back(pinv(slopes) @ delta)
+        return back(self._tracked(slopes, delta))
+
+    def _tracked(self, slopes: Float[jax.Array, "s d"], delta: States) -> Float[jax.Array, " d"]:
+        """(SᵀS + ridge·I)⁺Sᵀδ̄, with S and δ̄ weighed by √D."""
+        if self.operator != "tdrc":
+            return pinv(slopes) @ delta
+        ridge = jnp.asarray(self.ridge, delta.dtype) * jnp.eye(slopes.shape[1], dtype=delta.dtype)
+        return pinv(slopes.T @ slopes + ridge) @ (slopes.T @ delta)
 
     def mean_F(self, theta: PyTree, omega: PyTree) -> PyTree:
         return self._mean_F(theta, omega, self.operator)
@@ -174,7 +183,10 @@ class NonlinearPolicyEvaluation:
             phi = jax.grad(self._at)(theta, s)
             return jax.tree.map(lambda p: (_dot(phi, omega) - delta[s]) * p, phi)
 
-        return self._mean(of_state)
+        pull = self._mean(of_state)
+        if self.operator != "tdrc":
+            return pull
+        return jax.tree.map(lambda p, w: p + jnp.asarray(self.ridge, w.dtype) * w, pull, omega)
 
     def _mean(self, of_state: Callable[[State], PyTree]) -> PyTree:
         each = jax.vmap(of_state)(jnp.arange(len(self.weights)))
@@ -190,7 +202,7 @@ class NonlinearPolicyEvaluation:
             "rmsve": jnp.sqrt(jnp.sum(jnp.asarray(self.weights) * jnp.square(wrong))),
         }
         if self.operator != "td":
-            metrics["tracking"] = sqnorm(difference(omega, back(best)))
+            metrics["tracking"] = sqnorm(difference(omega, back(self._tracked(slopes, delta))))
         return metrics
 
 
@@ -204,6 +216,7 @@ def nonlinear_policy_evaluation(
     sampling: Given[str] = "iid",
     *,
     states: PyTree = None,
+    ridge: Given[float | None] = None,
     factor: Given[float] = 2.0,
     weights: Given[ArrayLike | None] = None,
 ) -> NonlinearPolicyEvaluation:
@@ -215,10 +228,10 @@ def nonlinear_policy_evaluation(
         params: where the parameters start, any pytree of floating-point arrays.
         target: the policy π[s, a] to evaluate.
         behaviour: the policy b[s, a] that draws the samples; the target itself by default.
-        operator: "tdc", "gtd2" or "td".
+        operator: "tdc", "gtd2", "tdrc" or "td".
         sampling: "iid" or "markov".
         states: what ``value`` sees of each state, a pytree with a leading state axis; the state's number by default.
-        factor, weights: as for ``policy_evaluation``.
+        ridge, factor, weights: as for ``policy_evaluation``.
 
     >>> import jax.numpy as jnp, numpy as np, twoclock as tc
     >>> mdp = tc.models.Mdp(P=np.full((2, 1, 2), 0.5), r=[[1.0], [0.0]], gamma=0.5)
@@ -230,7 +243,8 @@ def nonlinear_policy_evaluation(
 
     Reference: Maei et al. 2009; Zeng & Doan, Section 4.1.
     """
-    check_settings(operator, sampling, None, factor)
+    choice("operator", operator, NONLINEAR)
+    ridge = check_settings(operator, sampling, ridge, factor)
     check_mdp(mdp)
     pi = mdp.policy(target, "target")
     b = pi if behaviour is None else mdp.policy(behaviour, "behaviour")
@@ -245,10 +259,9 @@ def nonlinear_policy_evaluation(
     shape = shape_from("value", value, start, jax.tree.map(lambda leaf: leaf[0], seen))
     if getattr(shape, "shape", None) != ():
         raise InputError(f"`value` must return one number, got the shape {getattr(shape, 'shape', shape)}")
-    choice("operator", operator, ("td", "tdc", "gtd2"))
     sampler = transitions(mdp, pi, b, D, sampling)
     chain, reward, values = mdp.discounted_chain(pi), mdp.reward(pi), mdp.values(pi)
-    return NonlinearPolicyEvaluation(start, seen, sampler, D, chain, reward, values, factor, value, operator)
+    return NonlinearPolicyEvaluation(start, seen, sampler, D, chain, reward, values, factor, ridge, value, operator)
 
 
 def _dot(a: PyTree, b: PyTree) -> Number:

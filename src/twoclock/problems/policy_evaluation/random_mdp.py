@@ -9,8 +9,8 @@ from jaxtyping import Float, UInt32
 from twoclock.core import InputError, Key
 from twoclock.inputs import check_key, check_size, number, whole
 from twoclock.inputs.arrays import Array, State
-from twoclock.models.projected_bellman import projected_bellman
-from twoclock.problems.policy_evaluation.linear import PolicyEvaluation, check_settings
+from twoclock.problems.policy_evaluation.eligibility import eligibility
+from twoclock.problems.policy_evaluation.linear import PolicyEvaluation, check_settings, equation
 from twoclock.sampling.alias import alias_table
 from twoclock.sampling.transitions import Transitions
 
@@ -28,6 +28,7 @@ def random_policy_evaluation(
     *,
     ridge: float | None = None,
     factor: float = 2.0,
+    lam: float | None = None,
 ) -> PolicyEvaluation:
     """Evaluate a random policy in a random MDP whose value lies in the span of the features.
 
@@ -40,7 +41,7 @@ def random_policy_evaluation(
         key: draws the instance; a solver that gets this function hands each seed its own.
         states, actions, features: the sizes |S|, |A| and d ≤ |S|.
         gamma: the discount, in [0, 1).
-        operator, sampling, ridge, factor: as for ``policy_evaluation``.
+        operator, sampling, ridge, factor, lam: as for ``policy_evaluation``.
 
     >>> import jax
     >>> from functools import partial
@@ -55,7 +56,7 @@ def random_policy_evaluation(
     if features > states:
         raise InputError(f"`features` must not exceed the {states} states, got {features}: they would be dependent")
     number("gamma", gamma, 0, 1, below=True, remedy="a random MDP has no end")
-    ridge = check_settings(operator, sampling, ridge, factor)
+    ridge, traces = check_settings(operator, sampling, ridge, factor), eligibility(operator, lam, sampling)
 
     check_key(key)
     key_P, key_policy, key_features, key_theta = jax.random.split(key, 4)
@@ -72,7 +73,7 @@ def random_policy_evaluation(
     D = _stationary(chain_b)
     values = Phi @ theta
     reward = values - gamma * (chain_pi @ values)
-    truth = projected_bellman(Phi, D, gamma * chain_pi, reward, values)
+    truth = equation(Phi, D, gamma * chain_pi, reward, values, traces)
     sampler = Transitions(
         start=alias_table(D),
         action=alias_table(jnp.full((states, actions), 1 / actions)),
@@ -82,7 +83,8 @@ def random_policy_evaluation(
         gamma=jnp.full((1, 1, 1), gamma),
         markov=sampling == "markov",
     )
-    return PolicyEvaluation(Phi, jnp.zeros(features), sampler, truth, truth.inverse(ridge), factor, ridge, operator)
+    inverse = truth.inverse(ridge)
+    return PolicyEvaluation(Phi, jnp.zeros(features), sampler, truth, inverse, factor, ridge, operator, traces)
 
 
 def _stationary(chain: Float[Array, "s s"]) -> Float[Array, " s"]:

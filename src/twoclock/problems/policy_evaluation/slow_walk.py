@@ -39,7 +39,11 @@ def setting(right: float = 0.6) -> Setting:
 
 
 def slow_walk(
-    operator: str = "tdc", sampling: str = "markov", ridge: float | None = None, right: float = 0.6
+    operator: str = "tdc",
+    sampling: str = "markov",
+    ridge: float | None = None,
+    right: float = 0.6,
+    lam: float | None = None,
 ) -> PolicyEvaluation:
     """Twenty states on a line with walls, a fair walk, and three features that each cover a third of the line.
 
@@ -47,4 +51,4 @@ def slow_walk(
     and the walk takes some 80 steps to leave it: an interval of 95 % that takes steps for independent covers .41 at the
     median state (``models.limit_law`` has the exact number). On-policy with ``right=0.5``.
     """
-    return policy_evaluation(**setting(right), operator=operator, sampling=sampling, ridge=ridge)
+    return policy_evaluation(**setting(right), operator=operator, sampling=sampling, ridge=ridge, lam=lam)
