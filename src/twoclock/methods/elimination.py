@@ -1,0 +1,46 @@
+"""Small dense equations by elimination written as loops, which every engine can compile: no library call inside."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+
+def spd_inverse(M: Float[Array, "n n"]) -> tuple[Float[Array, "n n"], Bool[Array, ""]]:
+    """The inverse of a symmetric positive definite matrix, and whether it is one: every pivot was positive.
+
+    Gauss–Jordan in place without exchanges (the sweep operator), one rank-one update a pivot:
+
+        for each j:    M ← M − M_:j M_j: / M_jj    outside row and column j,    the rest ± M_:j / M_jj and 1 / M_jj
+    """
+    n = M.shape[0]
+    if n == 0:
+        return M, jnp.asarray(True)
+    entries = jnp.arange(n)
+
+    def sweep(j: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        M, positive = carry
+        here = entries == j
+        row = jax.lax.dynamic_index_in_dim(M, j, 0, keepdims=False)
+        pivot = jax.lax.dynamic_index_in_dim(row, j, 0, keepdims=False)
+        scaled = jnp.where(here, -1.0, row) / pivot
+        rest = jnp.where(here[:, None] | here[None, :], 0.0, M)
+        column = jnp.where(here, -1.0, row)
+        return rest - column[:, None] * scaled[None, :], positive & (pivot > 0)
+
+    swept, positive = jax.lax.fori_loop(0, n, sweep, (M, jnp.asarray(True)))
+    return -swept, positive
+
+
+def damped_inverse(A: Float[Array, "n n"], ridge: Float[Array, ""]) -> Float[Array, "n n"]:
+    """(AᵀA + ridge·I)⁻¹Aᵀ, the inverse where A is well known and nothing where it is all noise."""
+    scale = jnp.sqrt(jnp.sum(A * A, axis=0) + ridge)  # columns of one length: the squared condition is then the least
+    scaled = A / scale
+    inverse, _ = spd_inverse(scaled.T @ scaled + jnp.diag(ridge / scale**2))
+    return (inverse @ scaled.T) / scale[:, None]
+
+
+def is_positive_definite(M: Float[Array, "n n"]) -> Bool[Array, ""]:
+    """Whether xᵀMx > 0 for every x: all pivots of the symmetric part are positive."""
+    return spd_inverse((M + M.T) / 2)[1]

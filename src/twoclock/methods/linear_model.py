@@ -1,0 +1,138 @@
+"""What samples say of the mean operators near an iterate: a linear model with its noise, and the step to its root.
+
+Each sample is linearised where it was taken, z ↦ f_i + J_i (z − z_i) with z = (θ, ω) and f = (F, G), and the model is
+their weighted mean J z + c. Where F and G are affine that is exact wherever z_i was, and its root is the least-squares
+estimate of the samples (LSTD, in policy evaluation).
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from twoclock.core import Scalar, pytree
+from twoclock.methods.elimination import damped_inverse, is_positive_definite
+from twoclock.trees import Sum, blend, start
+
+
+@pytree
+class LinearModel:
+    """The mean of linearised samples.
+
+    Attributes:
+        J: the mean Jacobian.
+        c: the mean of f_i − J_i z_i.
+        spread: the variance of each entry of a sample's Jacobian.
+        cov: the covariance of a sample's f about the model.
+        count: how many samples the mean is worth.
+    """
+
+    J: Sum
+    c: Sum
+    spread: Float[Array, "n n"]
+    cov: Float[Array, "n n"]
+    count: Float[Array, ""]
+
+    def at(self, z: Float[Array, " n"]) -> Float[Array, " n"]:
+        return self.c.value + self.J.value @ z
+
+
+@pytree
+class Root:
+    """The way to the root of a model, the slow block first.
+
+    Attributes:
+        slow: S⁻¹(f − B g), the Newton step of θ with ω at its best: B = F_ω G_ω⁻¹, S = F_θ − B G_θ.
+        slow_noise: E‖·‖² of its sampling error.
+        fast_noise: that of G_ω⁻¹ g.
+        fast_inverse, g, G_theta: what the step of ω is made of once θ has moved.
+    """
+
+    slow: Float[Array, " slow"]
+    slow_noise: Float[Array, ""]
+    fast_noise: Float[Array, ""]
+    fast_inverse: Float[Array, "fast fast"]
+    g: Float[Array, " fast"]
+    G_theta: Float[Array, "fast slow"]
+
+    def fast(self, moved: Float[Array, " slow"]) -> Float[Array, " fast"]:
+        """The Newton step of ω where θ steps by ``moved``."""
+        return self.fast_inverse @ (self.g - self.G_theta @ moved)
+
+
+def empty(z: Float[Array, " n"]) -> LinearModel:
+    square = jnp.zeros((z.size, z.size), z.dtype)
+    return LinearModel(start(square), start(jnp.zeros_like(z)), square, square, jnp.zeros((), z.dtype))
+
+
+def learn(model: LinearModel, z: Array, f: Array, J: Array, power: Scalar) -> LinearModel:
+    """One more sample, with weights that grow like i^power over the samples counted."""
+    count = model.count + 1
+    weight = (1 + jnp.asarray(power, z.dtype)) / (count + power)
+    off, apart = f - model.at(z), J - model.J.value
+    return LinearModel(
+        blend(model.J, weight, J),
+        blend(model.c, weight, f - J @ z),
+        model.spread + weight * (apart**2 - model.spread),
+        model.cov + weight * (off[:, None] * off[None, :] - model.cov),
+        count.astype(z.dtype),
+    )
+
+
+def root(model: LinearModel, z: Array, origin: Float[Array, " slow"], share: Scalar) -> Root:
+    """Newton's step from z to the root of the model, by blocks.
+
+    Directions of θ in which the samples say less than that the way from the start is no longer than 1 + ‖θ‖, are
+    shrunk towards the start: a ridge of the noise of u over (1 + ‖θ‖²)/d, as a normal prior would have it.
+
+    Args:
+        origin: θ at the start.
+        share: a ridge of each block, in units of the sampling variance that is left in its Jacobian.
+
+    S is shifted where its symmetric part is not positive definite, so that θ goes downhill and not to a saddle.
+    """
+    slow = origin.size
+    J, m = model.J.value, model.at(z)
+    (F_theta, F_omega), (G_theta, G_omega) = ((rows[:, :slow], rows[:, slow:]) for rows in (J[:slow], J[slow:]))
+    left = model.spread / jnp.maximum(model.count, 1)
+    inverse = damped_inverse(G_omega, _ridge(G_omega, share, jnp.sum(left[slow:, slow:])))
+    B = F_omega @ inverse
+    u, S = m[:slow] - B @ m[slow:], F_theta - B @ G_theta
+    noise = jnp.sum(left[:slow, :slow]) + jnp.sum(B**2 @ left[slow:, :slow])
+    S = S + _shift(S) * jnp.eye(slow, dtype=z.dtype)
+    reduce = jnp.concatenate([jnp.eye(slow, dtype=z.dtype), -B], axis=1)
+    cov = model.cov / jnp.maximum(model.count, 1)
+    prior = _noise(reduce, cov) / (1 + jnp.sum(z[:slow] ** 2))
+    S_inverse = damped_inverse(S, _ridge(S, share, noise) + prior)
+    way = z[:slow] - origin
+    return Root(
+        way + S_inverse @ (u - S @ way),
+        _noise(S_inverse @ reduce, cov),
+        _noise(inverse, cov[slow:, slow:]),
+        inverse,
+        m[slow:],
+        G_theta,
+    )
+
+
+def _noise(D: Float[Array, "m n"], cov: Float[Array, "n n"]) -> Float[Array, ""]:
+    """tr(D cov Dᵀ)."""
+    return jnp.sum((D @ cov) * D)
+
+
+def _ridge(A: Float[Array, "n n"], share: Scalar, noise: Float[Array, ""]) -> Float[Array, ""]:
+    """A share of the noise of a column, and what rounding leaves of AᵀA."""
+    least = jnp.finfo(A.dtype)
+    return jnp.asarray(share, A.dtype) * noise / max(len(A), 1) + least.eps * jnp.sum(A**2) + least.tiny
+
+
+def _shift(S: Float[Array, "n n"]) -> Float[Array, ""]:
+    """0 where the symmetric part of S is positive definite, else about twice what makes it so: λ becomes |λ|."""
+    size = jnp.sqrt(jnp.sum(S**2))
+    one = jnp.eye(len(S), dtype=S.dtype)
+
+    def flat(shift: Array) -> Array:
+        return ~is_positive_definite(S + (shift + jnp.finfo(S.dtype).eps * size) * one) & (shift < size)
+
+    return 2 * jax.lax.while_loop(flat, lambda shift: jnp.maximum(2 * shift, 1e-5 * size), jnp.zeros_like(size))
