@@ -16,12 +16,15 @@ from twoclock.methods import linear_model
 from twoclock.methods.linear_model import LinearModel
 from twoclock.trees import sqnorm
 
-# Between two powers of two the iterates move so often; before so many samples an unknown they do not.
-_MOVES, _FIRST = 16, 5
+# Between two powers of two the iterates move so often; with so many samples an entry of θ and ω before the first move,
+# and so many between any two, for a model must have seen where it is before it is believed again.
+_MOVES, _FIRST, _BETWEEN = 16, 10, 4
+# A step counts as far as its square exceeds so many times that of its standard error.
+_SURE = 4.0
 # A model's root is believed up to so many standard errors from the iterate.
 FAR = 5.0
-# How fast a model forgets while the iterates move: all but half of it after a move of about a third of their size.
-_FORGET = 10.0
+# How fast a model forgets while the iterates move: half of it with a move of a sixth of their size.
+_FORGET = 30.0
 
 
 @pytree
@@ -38,7 +41,7 @@ class Zap:
 
         J ← mean of J_i,   c ← mean of f_i − J_i z_i        f = (F, G), J_i = ∂f/∂z at the iterate z_i = (θ, ω) and X_i
         θ ← θ − a·S⁻¹(f − B g)                               at f, g = J z + c;  B = F_ω G_ω⁻¹,  S = F_θ − B G_θ
-        ω ← ω − b·G_ω⁻¹(g − G_θ·(the step of θ))             now and then: 16 times while k doubles
+        ω ← ω − b·G_ω⁻¹(g − G_θ·(the step of θ))             16 times while k doubles
 
     and the estimate is the model's root itself. Where F and G are affine that is the estimate by least squares of all
     samples, LSTD in policy evaluation: no method that sees the same samples has a smaller error in the long run. Where
@@ -81,7 +84,8 @@ class Zap:
         z, back = ravel_pytree((state.theta, state.omega))
 
         def both(z: Float[Array, " n"]) -> Float[Array, " n"]:
-            return ravel_pytree((F(*back(z), x), G(*back(z), x)))[0].astype(z.dtype)
+            at = *back(z), x
+            return ravel_pytree((F(*at), G(*at)))[0].astype(z.dtype)
 
         f, J_times = jax.linearize(both, z)
         J = jax.vmap(J_times, out_axes=1)(jnp.eye(z.size, dtype=z.dtype))
@@ -101,7 +105,7 @@ class Zap:
         by_omega = rate * _signal(omega, to.fast_noise) * omega
         moved = z - jnp.concatenate([by_theta, by_omega])
         far = sqnorm(by_theta) / size_theta**2 + sqnorm(by_omega) / size_omega**2
-        kept = jnp.maximum(model.count / (1 + jnp.minimum(_FORGET * far, 1)), jnp.minimum(model.count, _FIRST * z.size))
+        kept = jnp.maximum(model.count / (1 + _FORGET * far), jnp.minimum(model.count, _FIRST * z.size))
         fine = jnp.all(jnp.isfinite(moved))
         return jnp.where(fine, moved, z), jnp.where(fine, kept, model.count)
 
@@ -130,13 +134,13 @@ def _due(k: Scalar, n: int) -> Bool[Array, ""]:
     top = seen
     for shift in (1, 2, 4, 8, 16):
         top = top | (top >> shift)
-    stride = jnp.maximum((top - (top >> 1)) // _MOVES, 1)
+    stride = jnp.maximum((top - (top >> 1)) // _MOVES, _BETWEEN * n)
     return (seen % stride == 0) & (seen >= _FIRST * n)
 
 
 def _signal(step: Array, noise: Float[Array, ""]) -> Float[Array, ""]:
-    """The share of a step that is not noise."""
-    return jnp.maximum(1 - _over(noise, sqnorm(step)), 0).astype(step.dtype)
+    """The share of a step that is surely not noise."""
+    return jnp.maximum(1 - _SURE * _over(noise, sqnorm(step)), 0).astype(step.dtype)
 
 
 def _part(radius: Float[Array, ""], step: Array) -> Float[Array, ""]:
