@@ -33,12 +33,21 @@ def spd_inverse(M: Float[Array, "n n"]) -> tuple[Float[Array, "n n"], Bool[Array
     return -swept, positive
 
 
-def damped_inverse(A: Float[Array, "n n"], ridge: Float[Array, ""]) -> Float[Array, "n n"]:
-    """(AᵀA + ridge·I)⁻¹Aᵀ, the inverse where A is well known and nothing where it is all noise."""
-    scale = jnp.sqrt(jnp.sum(A * A, axis=0) + ridge)  # columns of one length: the squared condition is then the least
-    scaled = A / scale
-    inverse, _ = spd_inverse(scaled.T @ scaled + jnp.diag(ridge / scale**2))
-    return (inverse @ scaled.T) / scale[:, None]
+def inverse(A: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """A⁻¹ by normal equations, Aᵀ(AAᵀ)⁻¹; where A is singular to rounding, nearly its pseudo-inverse."""
+    return posterior_gain(A, jnp.zeros_like(A))
+
+
+def posterior_gain(A: Float[Array, "n n"], noise: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """Aᵀ(AAᵀ + noise)⁻¹: the mean of x given A x + e = y is this times y, where x ~ N(0, I) and e ~ N(0, noise)."""
+    least = jnp.finfo(A.dtype)
+    M = A @ A.T + noise
+    scale = jax.lax.rsqrt(jnp.diagonal(M) + least.eps * jnp.sum(A**2) + least.tiny)  # unit diagonal, for the pivots
+    # A singular A is common (a softmax has as many flat directions as states): what rounding leaves of them must stay
+    # well below the ridge, or the pivots are made of nothing else.
+    ridge = float(least.eps) ** (2 / 3)
+    scaled, _ = spd_inverse(M * scale[:, None] * scale + ridge * jnp.eye(len(A), dtype=A.dtype))
+    return A.T @ (scaled * scale[:, None] * scale)
 
 
 def is_positive_definite(M: Float[Array, "n n"]) -> Bool[Array, ""]:

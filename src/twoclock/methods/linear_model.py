@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from twoclock.core import Scalar, pytree
-from twoclock.methods.elimination import damped_inverse, is_positive_definite
+from twoclock.methods.elimination import inverse, is_positive_definite, posterior_gain
 from twoclock.trees import Sum, blend, start
 
 
@@ -80,37 +80,36 @@ def learn(model: LinearModel, z: Array, f: Array, J: Array, power: Scalar) -> Li
     )
 
 
-def root(model: LinearModel, z: Array, origin: Float[Array, " slow"], share: Scalar) -> Root:
+def root(model: LinearModel, z: Array, origin: Float[Array, " slow"]) -> Root:
     """Newton's step from z to the root of the model, by blocks.
 
-    Directions of θ in which the samples say less than that the way from the start is no longer than 1 + ‖θ‖, are
-    shrunk towards the start: a ridge of the noise of u over (1 + ‖θ‖²)/d, as a normal prior would have it.
+    The root in θ is that of u + S·(step) = 0 seen through the sampling noise of u, with a normal prior for the way from
+    the start: of a standard deviation of √((1 + ‖θ‖²)/d) in each of its d coordinates. So directions of which the
+    samples say nothing stay where they began. Where S is surely not positive definite it is shifted, so that θ goes
+    downhill and not to a saddle.
 
     Args:
         origin: θ at the start.
-        share: a ridge of each block, in units of the sampling variance that is left in its Jacobian.
-
-    S is shifted where its symmetric part is not positive definite, so that θ goes downhill and not to a saddle.
     """
     slow = origin.size
     J, m = model.J.value, model.at(z)
     (F_theta, F_omega), (G_theta, G_omega) = ((rows[:, :slow], rows[:, slow:]) for rows in (J[:slow], J[slow:]))
-    left = model.spread / jnp.maximum(model.count, 1)
-    inverse = damped_inverse(G_omega, _ridge(G_omega, share, jnp.sum(left[slow:, slow:])))
-    B = F_omega @ inverse
+    count = jnp.maximum(model.count, 1)
+    fast_inverse = inverse(G_omega)
+    B = F_omega @ fast_inverse
     u, S = m[:slow] - B @ m[slow:], F_theta - B @ G_theta
-    noise = jnp.sum(left[:slow, :slow]) + jnp.sum(B**2 @ left[slow:, :slow])
-    S = S + _shift(S) * jnp.eye(slow, dtype=z.dtype)
+    spread = jnp.sum(model.spread[:slow, :slow]) + jnp.sum(B**2 @ model.spread[slow:, :slow])
+    S = S + _shift(S, jnp.sqrt(spread / count)) * jnp.eye(slow, dtype=z.dtype)
     reduce = jnp.concatenate([jnp.eye(slow, dtype=z.dtype), -B], axis=1)
-    cov = model.cov / jnp.maximum(model.count, 1)
-    prior = _noise(reduce, cov) / (1 + jnp.sum(z[:slow] ** 2))
-    S_inverse = damped_inverse(S, _ridge(S, share, noise) + prior)
+    cov = model.cov / count
+    likely = jnp.sqrt((1 + jnp.sum(z[:slow] ** 2)) / max(slow, 1))
+    gain = likely * posterior_gain(likely * S, reduce @ cov @ reduce.T)
     way = z[:slow] - origin
     return Root(
-        way + S_inverse @ (u - S @ way),
-        _noise(S_inverse @ reduce, cov),
-        _noise(inverse, cov[slow:, slow:]),
-        inverse,
+        way + gain @ (u - S @ way),
+        _noise(gain @ reduce, cov),
+        _noise(fast_inverse, cov[slow:, slow:]),
+        fast_inverse,
         m[slow:],
         G_theta,
     )
@@ -121,18 +120,13 @@ def _noise(D: Float[Array, "m n"], cov: Float[Array, "n n"]) -> Float[Array, ""]
     return jnp.sum((D @ cov) * D)
 
 
-def _ridge(A: Float[Array, "n n"], share: Scalar, noise: Float[Array, ""]) -> Float[Array, ""]:
-    """A share of the noise of a column, and what rounding leaves of AᵀA."""
-    least = jnp.finfo(A.dtype)
-    return jnp.asarray(share, A.dtype) * noise / max(len(A), 1) + least.eps * jnp.sum(A**2) + least.tiny
-
-
-def _shift(S: Float[Array, "n n"]) -> Float[Array, ""]:
-    """0 where the symmetric part of S is positive definite, else about twice what makes it so: λ becomes |λ|."""
+def _shift(S: Float[Array, "n n"], unsure: Float[Array, ""]) -> Float[Array, ""]:
+    """0 where sym S + unsure·I is positive definite, else about twice what makes it so: λ becomes |λ|."""
     size = jnp.sqrt(jnp.sum(S**2))
     one = jnp.eye(len(S), dtype=S.dtype)
+    least = unsure + jnp.finfo(S.dtype).eps * size
 
     def flat(shift: Array) -> Array:
-        return ~is_positive_definite(S + (shift + jnp.finfo(S.dtype).eps * size) * one) & (shift < size)
+        return ~is_positive_definite(S + (shift + least) * one) & (shift < size)
 
     return 2 * jax.lax.while_loop(flat, lambda shift: jnp.maximum(2 * shift, 1e-5 * size), jnp.zeros_like(size))

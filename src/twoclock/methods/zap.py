@@ -32,6 +32,7 @@ class ZapState:
     theta: PyTree
     omega: PyTree
     origin: Float[Array, " slow"]
+    aside: Float[Array, ""]
     model: LinearModel
 
 
@@ -50,14 +51,13 @@ class Zap:
     What keeps it from diverging: a and b are ``rate`` times the share of a step that is no sampling noise,
     (1 − noise/‖step‖²)₊, so nothing moves before the samples can tell where to; a step of θ is no longer than 1 + ‖θ‖;
     S is shifted until θ goes downhill, away from saddles; and directions of θ of which the samples say next to nothing
-    are left near the start, by a ridge of the noise of f − B g over the square of 1 + ‖θ‖.
+    are left near the start, by a ridge that is the sampling noise of f − B g against a way of 1 + ‖θ‖.
 
     It takes the Jacobian of each sample, forward, so a step costs as many evaluations of F and G as there are entries
     of θ and ω, and memory is their square: for up to about a hundred. ``ZapVectors`` has the form for more.
 
     Args:
         power: samples weigh i^power; 0 is least squares, more forgets the start sooner.
-        share: the ridge, in units of the sampling variance of the Jacobian.
         rate: the part of a step that is taken.
 
     >>> import twoclock as tc
@@ -68,36 +68,38 @@ class Zap:
     """
 
     power: Given[Scalar] = 0.25
-    share: Given[Scalar] = 1e-8
     rate: Given[Scalar] = 0.3
 
     def __post_init__(self) -> None:
         check_number("Zap(power=…)", self.power, lambda v: v >= 0, "be a finite number that is not negative")
-        check_number("Zap(share=…)", self.share, lambda v: v >= 0, "be a finite number that is not negative")
         check_number("Zap(rate=…)", self.rate, lambda v: 0 < v <= 1, "lie in (0, 1]")
 
     def init(self, theta: PyTree, omega: PyTree) -> ZapState:
         theta, omega = trees.as_floats("theta", theta), trees.as_floats("omega", omega)
-        return ZapState(theta, omega, ravel_pytree(theta)[0], linear_model.empty(ravel_pytree((theta, omega))[0]))
+        z, _ = ravel_pytree((theta, omega))
+        return ZapState(theta, omega, ravel_pytree(theta)[0], jnp.zeros((), z.dtype), linear_model.empty(z))
 
     def step(self, F: Operator, G: Operator, state: ZapState, x: PyTree, k: Scalar) -> ZapState:
         z, back = ravel_pytree((state.theta, state.omega))
 
         def both(z: Float[Array, " n"]) -> Float[Array, " n"]:
-            at = *back(z), x
-            return ravel_pytree((F(*at), G(*at)))[0].astype(z.dtype)
+            here = *back(z), x
+            return ravel_pytree((F(*here), G(*here)))[0].astype(z.dtype)
 
-        f, J_times = jax.linearize(both, z)
+        # To both sides of ω, as far as it is known: samples from one side of a kink would tell the slope there alone.
+        side = jnp.where(jnp.asarray(k, jnp.int32) % 2 == 0, state.aside, -state.aside)
+        at = z.at[state.origin.size :].add(side)
+        f, J_times = jax.linearize(both, at)
         J = jax.vmap(J_times, out_axes=1)(jnp.eye(z.size, dtype=z.dtype))
-        model = linear_model.learn(state.model, z, f, J, self.power)
-        stay = z, model.count
-        z, count = jax.lax.cond(_due(k, z.size), lambda: self._moved(z, state.origin, model), lambda: stay)
+        model = linear_model.learn(state.model, at, f, J, self.power)
+        stay = z, model.count, state.aside
+        z, count, aside = jax.lax.cond(_due(k, z.size), lambda: self._moved(z, state.origin, model), lambda: stay)
         theta, omega = back(z)
-        return ZapState(theta, omega, state.origin, replace(model, count=count))
+        return ZapState(theta, omega, state.origin, aside, replace(model, count=count))
 
-    def _moved(self, z: Array, origin: Array, model: LinearModel) -> tuple[Float[Array, " n"], Float[Array, ""]]:
-        """The next iterate, and what the model counts for there: less, the farther that is against the noise."""
-        to, slow = linear_model.root(model, z, origin, self.share), origin.size
+    def _moved(self, z: Array, origin: Array, model: LinearModel) -> tuple[Array, Array, Array]:
+        """The next iterate, what the model counts for there (less, the farther it is), and how well ω is known."""
+        to, slow = linear_model.root(model, z, origin), origin.size
         rate = jnp.asarray(self.rate, z.dtype)
         size_theta, size_omega = (1 + jnp.sqrt(sqnorm(part)) for part in (z[:slow], z[slow:]))
         by_theta = rate * _signal(to.slow, to.slow_noise) * _part(size_theta, to.slow) * to.slow
@@ -107,11 +109,12 @@ class Zap:
         far = sqnorm(by_theta) / size_theta**2 + sqnorm(by_omega) / size_omega**2
         kept = jnp.maximum(model.count / (1 + _FORGET * far), jnp.minimum(model.count, _FIRST * z.size))
         fine = jnp.all(jnp.isfinite(moved))
-        return jnp.where(fine, moved, z), jnp.where(fine, kept, model.count)
+        aside = jnp.sqrt(to.fast_noise / max(z.size - slow, 1))
+        return jnp.where(fine, moved, z), jnp.where(fine, kept, model.count), jnp.where(fine, aside, 0)
 
     def estimate(self, state: ZapState) -> tuple[PyTree, PyTree]:
         z, back = ravel_pytree((state.theta, state.omega))
-        to = linear_model.root(state.model, z, state.origin, self.share)
+        to = linear_model.root(state.model, z, state.origin)
         size_theta = 1 + jnp.sqrt(sqnorm(state.theta))
         by_theta = _part(jnp.minimum(FAR * jnp.sqrt(to.slow_noise), size_theta), to.slow) * to.slow
         omega = to.fast(by_theta)
@@ -124,7 +127,7 @@ class Zap:
     def report(self, state: ZapState) -> dict[str, Float[Array, ""]]:
         """How far θ is from the root of the model, squared, and how much of that is sampling noise."""
         z, _ = ravel_pytree((state.theta, state.omega))
-        to = linear_model.root(state.model, z, state.origin, self.share)
+        to = linear_model.root(state.model, z, state.origin)
         return {"newton_sq": sqnorm(to.slow), "noise_sq": to.slow_noise}
 
 

@@ -32,6 +32,7 @@ from twoclock.tuning.tune import tune
 
 AUTO, BEST, TUNED, CERTIFIED, LSTD = "Auto", "best of 60", "tune without truth", "certified", "LSTD"
 _HOLD = 100.0
+_RUNS_OF_A_SEARCH = 400  # of two rungs, with their fresh samples
 
 
 def grid() -> dict[str, dict[str, Method]]:
@@ -74,7 +75,7 @@ class Race:
     steps: int
     seeds: int
     kind: str
-    structure: Structure | None = None
+    structure: str | None = None
     td: Callable[[], ProblemSource] | None = None
     title: str = ""
     role: Role = "compare"
@@ -134,8 +135,9 @@ class Race:
 
     def _tune(self, look: Callable[[Tick], None]) -> tuple[str, np.ndarray, np.ndarray]:
         half = self.steps // 2
+        short = max(half * self.seeds // _RUNS_OF_A_SEARCH, 1)  # the horizon that so small a budget affords
         method = Polyak(Standard(_steps(0.03, 0.5), _steps(0.03, 0.5)), power=1.0)
-        found = tune(self.problem, method, steps=half, budget=half * self.seeds, metric="residual", rungs=2)
+        found = tune(self.problem, method, steps=short, budget=half * self.seeds, metric="residual", rungs=2)
         values, lost = self._walk(self.problem, [found.method], half, look)
         return str(found.method), values[0], lost[0]
 

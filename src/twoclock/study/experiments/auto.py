@@ -20,7 +20,7 @@ ALT = {
     "logarithmic axis with lines at 1 and 1.5."
 }
 # The seed of the random problems that count. The design was frozen before they were drawn; others were used till then.
-SEED, EACH, SEEDS = 2026, 4, 8
+SEED, EACH, SEEDS = 22_026, 4, 8
 CATALOGUE = "catalogue"
 _GAP = ("forest", "frozen_lake", "random_entropy_mdp", "paper_lqr", "double_integrator", "boeing_747")
 _METRIC = {**dict.fromkeys(_GAP, "gap"), "baird": "rmspbe", "spiral": "gradient"}
@@ -162,7 +162,7 @@ def _policy_evaluation(records: Records) -> Claim | None:
         name="auto, policy evaluation",
         statement="Auto ends within 1.1 of LSTD on the paper's MDPs and within 1.5 on the chains and walks",
         place="ours: Section 4.1's task",
-        rule="the ratio of mean squared errors on the same samples is 1.1 or less on random MDPs, 1.5 or less elsewhere",
+        rule="the ratio of mean squared errors on the same samples is at most 1.1 on random MDPs and 1.5 elsewhere",
         numbers={label: round(value, 3) for label, value in found.items()},
         verdict=decide(all(value <= (1.1 if label in PAPER else 1.5) for label, value in found.items())),
         cases=list(found),

@@ -105,7 +105,9 @@ def slow_chain(rng: Rng) -> Problem:
     right = rng.uniform(0.4, 0.6)
     mdp = Mdp(P, np.tile(rng.normal(size=(n, 1)), 2), rng.uniform(0.3, 0.9))
     behaviour = np.full((n, 2), 0.5)
-    return policy_evaluation(mdp, np.eye(3)[s * 3 // n], np.tile([1 - right, right], (n, 1)), behaviour, "tdc", "markov")
+    return policy_evaluation(
+        mdp, np.eye(3)[s * 3 // n], np.tile([1 - right, right], (n, 1)), behaviour, "tdc", "markov"
+    )
 
 
 def off_policy(rng: Rng) -> Problem:
