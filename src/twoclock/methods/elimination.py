@@ -46,8 +46,9 @@ def posterior_gain(A: Float[Array, "n n"], noise: Float[Array, "n n"]) -> Float[
     # A singular A is common (a softmax has as many flat directions as states): what rounding leaves of them must stay
     # well below the ridge, or the pivots are made of nothing else.
     ridge = float(least.eps) ** (2 / 3)
-    scaled, _ = spd_inverse(M * scale[:, None] * scale + ridge * jnp.eye(len(A), dtype=A.dtype))
-    return A.T @ (scaled * scale[:, None] * scale)
+    both = scale[:, None] * scale[None, :]
+    scaled, _ = spd_inverse(M * both + ridge * jnp.eye(len(A), dtype=A.dtype))
+    return A.T @ (scaled * both)
 
 
 def is_positive_definite(M: Float[Array, "n n"]) -> Bool[Array, ""]:

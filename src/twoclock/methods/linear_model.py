@@ -7,6 +7,8 @@ estimate of the samples (LSTD, in policy evaluation).
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -14,6 +16,8 @@ from jaxtyping import Array, Float
 from twoclock.core import Scalar, pytree
 from twoclock.methods.elimination import inverse, is_positive_definite, posterior_gain
 from twoclock.trees import Sum, blend, start
+
+_LATE = 30.0
 
 
 @pytree
@@ -26,6 +30,8 @@ class LinearModel:
         spread: the variance of each entry of a sample's Jacobian.
         cov: the covariance of a sample's f about the model.
         count: how many samples the mean is worth.
+        late_J, late_c: running means of J and c over the last thirtieth of their samples. Samples that come in epochs
+            cancel over each, and a mean that ends within one is off by its part; these are not.
     """
 
     J: Sum
@@ -33,6 +39,8 @@ class LinearModel:
     spread: Float[Array, "n n"]
     cov: Float[Array, "n n"]
     count: Float[Array, ""]
+    late_J: Float[Array, "n n"]
+    late_c: Float[Array, " n"]
 
     def at(self, z: Float[Array, " n"]) -> Float[Array, " n"]:
         return self.c.value + self.J.value @ z
@@ -63,7 +71,8 @@ class Root:
 
 def empty(z: Float[Array, " n"]) -> LinearModel:
     square = jnp.zeros((z.size, z.size), z.dtype)
-    return LinearModel(start(square), start(jnp.zeros_like(z)), square, square, jnp.zeros((), z.dtype))
+    zero = jnp.zeros_like(z)
+    return LinearModel(start(square), start(zero), square, square, jnp.zeros((), z.dtype), square, zero)
 
 
 def learn(model: LinearModel, z: Array, f: Array, J: Array, power: Scalar) -> LinearModel:
@@ -71,13 +80,21 @@ def learn(model: LinearModel, z: Array, f: Array, J: Array, power: Scalar) -> Li
     count = model.count + 1
     weight = (1 + jnp.asarray(power, z.dtype)) / (count + power)
     off, apart = f - model.at(z), J - model.J.value
+    mean_J, mean_c, late = blend(model.J, weight, J), blend(model.c, weight, f - J @ z), _LATE / (count - 1 + _LATE)
     return LinearModel(
-        blend(model.J, weight, J),
-        blend(model.c, weight, f - J @ z),
+        mean_J,
+        mean_c,
         model.spread + weight * (apart**2 - model.spread),
         model.cov + weight * (off[:, None] * off[None, :] - model.cov),
         count.astype(z.dtype),
+        model.late_J + late * (mean_J.value - model.late_J),
+        model.late_c + late * (mean_c.value - model.late_c),
     )
+
+
+def lately(model: LinearModel) -> LinearModel:
+    """The model with its running means in place of its means."""
+    return replace(model, J=start(model.late_J), c=start(model.late_c))
 
 
 def root(model: LinearModel, z: Array, origin: Float[Array, " slow"]) -> Root:

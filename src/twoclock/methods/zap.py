@@ -114,7 +114,7 @@ class Zap:
 
     def estimate(self, state: ZapState) -> tuple[PyTree, PyTree]:
         z, back = ravel_pytree((state.theta, state.omega))
-        to = linear_model.root(state.model, z, state.origin)
+        to = linear_model.root(linear_model.lately(state.model), z, state.origin)
         size_theta = 1 + jnp.sqrt(sqnorm(state.theta))
         by_theta = _part(jnp.minimum(FAR * jnp.sqrt(to.slow_noise), size_theta), to.slow) * to.slow
         omega = to.fast(by_theta)

@@ -47,6 +47,7 @@ class ZapVectorsState:
     lead: PyTree
     of_F: Slope
     of_G: Slope
+    of_lead: Slope
     count: Float[Array, ""]
 
     @property
@@ -63,13 +64,13 @@ class ZapVectors:
     """No step size and no matrix: the means of F and G are carried along to where θ and ω go.
 
         f ← (1−w)f + wF(θ, ω, X),   g ← (1−w)g + wG(θ, ω, X)            w = (1+power)/(k+power)
-        v ← v + η_G (G_θ f − G_ω v)                                      v follows G_ω⁻¹ G_θ f, so that ω leads θ
+        v ← v + η_v (G_θ f − G_ω v)                                      v follows G_ω⁻¹ G_θ f, so that ω leads θ
         θ ← θ − η_F f,   ω ← ω − η_G g + η_F v,   (f, g) ← (f, g) + J·(what was moved)
 
     Carrying the means along by the sample's own Jacobian J makes them estimates of the mean operators *here* from all
     samples so far, as in ``Zap``: where they vanish is the root of the averaged linear model. The curvature is
-    measured, η_G = ½(1+k/100)^−½·⟨g, Jg⟩/‖Jg‖² in the mean over samples, and η_F the same of f along (f, −v). A step
-    takes F, G and two Jacobian-vector products; memory is a few copies of θ and ω.
+    measured, η_G = ½(1+k/100)^−½·⟨g, Jg⟩/‖Jg‖² in the mean over samples, η_F the same of f along (f, −v) and η_v along
+    its own residual. A step takes F, G and three Jacobian-vector products; memory is a few copies of θ and ω.
 
     It needs more samples than ``Zap`` where F and G are ill-conditioned, for it goes down gradients.
 
@@ -99,7 +100,7 @@ class ZapVectors:
         f, g = jax.tree.map(jnp.zeros_like, (slow.value, fast.value))
         zero = jnp.zeros((), jax.tree.leaves((slow.value, fast.value))[0].dtype)
         flat = Slope(zero, zero)
-        return ZapVectorsState(slow, fast, trees.start(f), trees.start(g), g, flat, flat, zero)
+        return ZapVectorsState(slow, fast, trees.start(f), trees.start(g), g, flat, flat, flat, zero)
 
     def step(self, F: Operator, G: Operator, state: ZapVectorsState, x: PyTree, k: Scalar) -> ZapVectorsState:
         zero = jax.tree.map(jnp.zeros_like, state.theta)
@@ -109,17 +110,19 @@ class ZapVectors:
         f, g = blend(state.mean_F, weight, F_here), blend(state.mean_G, weight, G_here)
         down, lag = J(f.value, _scaled(-1.0, state.lead))
         across, back = J(zero, g.value)
+        _, lag_back = J(zero, lag)
         recent = jax.lax.rsqrt(count)
         of_F, of_G = state.of_F.seen(recent, f.value, down), state.of_G.seen(recent, g.value, back)
+        of_lead = state.of_lead.seen(recent, lag, lag_back)
         on = jnp.where(count > _FIRST, 1.0, 0.0)
         part = on * self.part * jax.lax.rsqrt(1 + count / self.hold)
-        by_F, by_G = of_F.step(part), of_G.step(part)
-        lead = jax.tree.map(lambda v, r: v + (by_G * r).astype(v.dtype), state.lead, lag)
+        by_F, by_G, by_lead = of_F.step(part), of_G.step(part), of_lead.step(part)
+        lead = jax.tree.map(lambda v, r: v + (by_lead * r).astype(v.dtype), state.lead, lag)
         slow = add(state.slow, _scaled(-by_F, f.value))
         fast = add(add(state.fast, _scaled(-by_G, g.value)), _scaled(by_F, state.lead))
         f = add(f, jax.tree.map(lambda a, b: -by_F * a - by_G * b, down, across))
         g = add(g, jax.tree.map(lambda a, b: -by_F * a - by_G * b, lag, back))
-        return ZapVectorsState(slow, fast, f, g, lead, of_F, of_G, count)
+        return ZapVectorsState(slow, fast, f, g, lead, of_F, of_G, of_lead, count)
 
     def estimate(self, state: ZapVectorsState) -> tuple[PyTree, PyTree]:
         return state.theta, state.omega
