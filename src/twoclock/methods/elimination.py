@@ -42,12 +42,15 @@ def posterior_gain(A: Float[Array, "n n"], noise: Float[Array, "n n"]) -> Float[
     """Aᵀ(AAᵀ + noise)⁻¹: the mean of x given A x + e = y is this times y, where x ~ N(0, I) and e ~ N(0, noise)."""
     least = jnp.finfo(A.dtype)
     M = A @ A.T + noise
-    scale = jax.lax.rsqrt(jnp.diagonal(M) + least.eps * jnp.sum(A**2) + least.tiny)  # unit diagonal, for the pivots
+    one = jnp.eye(len(A), dtype=A.dtype)
+    scale = jax.lax.rsqrt(
+        jnp.sum(M * one, axis=1) + least.eps * jnp.sum(A**2) + least.tiny
+    )  # unit diagonal, for the pivots
     # A singular A is common (a softmax has as many flat directions as states): what rounding leaves of them must stay
     # well below the ridge, or the pivots are made of nothing else.
     ridge = float(least.eps) ** (2 / 3)
     both = scale[:, None] * scale[None, :]
-    scaled, _ = spd_inverse(M * both + ridge * jnp.eye(len(A), dtype=A.dtype))
+    scaled, _ = spd_inverse(M * both + ridge * one)
     return A.T @ (scaled * both)
 
 

@@ -88,7 +88,7 @@ class Zap:
 
         # To both sides of ω, as far as it is known: samples from one side of a kink would tell the slope there alone.
         side = jnp.where(jnp.asarray(k, jnp.int32) % 2 == 0, state.aside, -state.aside)
-        at = z.at[state.origin.size :].add(side)
+        at = z + jnp.where(jnp.arange(z.size) < state.origin.size, 0, side)
         f, J_times = jax.linearize(both, at)
         J = jax.vmap(J_times, out_axes=1)(jnp.eye(z.size, dtype=z.dtype))
         model = linear_model.learn(state.model, at, f, J, self.power)
