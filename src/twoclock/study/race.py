@@ -42,10 +42,10 @@ def grid() -> dict[str, dict[str, Method]]:
         for ratio in (0.1, 1.0, 10.0):
             if (first, ratio) != (1.0, 10.0):
                 label = f"{first:g}, {ratio:g}"
-                one, half = ([_steps(first * r, p) for r in (1.0, ratio)] for p in (1.0, 0.5))
-                found["Standard"][label] = Standard(*one)
-                found["Fast"][label] = Fast(*one, lam="40/(k+160)")
-                found["Polyak"][label] = Polyak(Standard(*half), power=1.0)
+                slow, fast = _steps(first, 1.0), _steps(first * ratio, 1.0)
+                found["Standard"][label] = Standard(slow, fast)
+                found["Fast"][label] = Fast(slow, fast, "40/(k+160)")
+                found["Polyak"][label] = Polyak(Standard(_steps(first, 0.5), _steps(first * ratio, 0.5)), power=1.0)
     return found
 
 
