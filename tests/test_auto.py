@@ -119,6 +119,6 @@ def test_wrong_settings_get_one_line():
 
 
 def test_the_command_line_needs_no_method(tmp_path, capsys):
-    run = "run quadratic --problem.dim 2 --steps 60 --seeds 2 --out".split()
+    run = ["run", "quadratic", "--problem.dim", "2", "--steps", "60", "--seeds", "2", "--out"]
     assert main([*run, str(tmp_path / "a")]) == 0
     assert "chosen: Zap" in capsys.readouterr().out

@@ -83,15 +83,14 @@ def sqnorm(tree: PyTree) -> Float[Array, ""]:
     return sum((jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(tree)), jnp.zeros(()))
 
 
-<<<<<<< HEAD
 def absolute(tree: PyTree) -> Float[Array, ""]:
     """The sum of all entries' absolute values, ‖·‖₁, in their own precision."""
     return jnp.asarray(sum(jnp.sum(jnp.abs(leaf)) for leaf in jax.tree.leaves(tree)))
-=======
+
+
 def size(tree: PyTree) -> int:
     """How many entries all leaves have together."""
     return sum(jnp.size(leaf) for leaf in jax.tree.leaves(tree))
->>>>>>> 01d52a3 (A matrix gain without step sizes (Zap, ZapVectors), and Auto: solve(problem) needs no method)
 
 
 def difference(a: PyTree, b: PyTree) -> PyTree:
