@@ -13,6 +13,7 @@ from twoclock.core import InputError, Method, Problem
 from twoclock.study import frame
 from twoclock.study.experiment import Case, Claim, Experiment, require
 from twoclock.study.logged import LogCase
+from twoclock.study.race import Race
 from twoclock.study.report import gather
 from twoclock.study.verdicts import kind
 
@@ -50,7 +51,7 @@ def test_cases_are_well_formed(name, quick):
     found = cases(name, quick)
     assert found
     for case in found.values():
-        assert isinstance(case, Case | LogCase)
+        assert isinstance(case, Case | LogCase | Race)
         assert case.methods
         if isinstance(case, Case):
             assert isinstance(case.problem, Problem) or callable(case.problem)

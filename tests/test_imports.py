@@ -31,6 +31,7 @@ ORDER = [
     "cluster",
     "progress",
     "plot",
+    "chosen",
     "result",
     "going_on",
     "solve",

@@ -263,8 +263,8 @@ OTHERS = [
 RUN = "run quadratic fast"
 CERTIFY = "certify pl --L 1 --mu-h 0.5 --mu-g 0.5"
 COMMANDS = [
-    ("rnu", "did you mean 'run'"), ("run", "`run` takes a PROBLEM and a METHOD"),
-    ("run quadratic", "`run` takes a PROBLEM and a METHOD"), ("run --steps 10", "`run` takes a PROBLEM"),
+    ("rnu", "did you mean 'run'"), ("run", "`run` takes a PROBLEM"),
+    ("run --steps 10", "`run` takes a PROBLEM"),
     ("run qadratic fast", "`PROBLEM` has no 'qadratic'; did you mean 'quadratic'"),
     ("run quadratic fats", "`METHOD` has no 'fats'; did you mean 'fast'"), ("run custom fast", "`PROBLEM` has no"),
     ("run nowhere.py:p fast", "nowhere.py, which is not there"),

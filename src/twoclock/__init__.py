@@ -11,7 +11,7 @@ from twoclock.engine.drive import Tick
 from twoclock.learner import Learner
 from twoclock.learning.course import DivergedWarning
 from twoclock.logs import evaluate
-from twoclock.methods import Fast, PlugIn, Polyak, RichardsonRomberg, Standard
+from twoclock.methods import Auto, Fast, PlugIn, Polyak, RichardsonRomberg, Standard, Zap, ZapVectors
 from twoclock.paths import grid
 from twoclock.result import Result, load
 from twoclock.schedules import Constant, Power
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from twoclock import plot
 
 __all__ = [
+    "Auto",
     "Constant",
     "DivergedWarning",
     "Fast",
@@ -39,6 +40,8 @@ __all__ = [
     "Standard",
     "Sweep",
     "Tick",
+    "Zap",
+    "ZapVectors",
     "__version__",
     "agents",
     "certify",

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import jax
 import numpy as np
 
-from twoclock import display, inputs, record, stats
+from twoclock import chosen, display, inputs, record, stats
 from twoclock.core import Given, InputError, Problem, PyTree
 from twoclock.engine import keys, rows
 from twoclock.engine.drive import thawed
 from twoclock.inference import frame as inference
+from twoclock.methods.zap import Zap
+from twoclock.methods.zap_vectors import ZapVectors
 from twoclock.record import layout
 from twoclock.record.identity import Json
 
@@ -75,6 +77,16 @@ class Result:
     last_step: np.ndarray
     spec: dict[str, Any]
     end: End | None = field(default=None, repr=False)
+
+    @property
+    def chosen(self) -> str:
+        """Of a run without a method: which one ``Auto`` took, why, what that cost, and whether it arrived."""
+        return chosen.words(self.spec, self.theta, self.omega, self.history)
+
+    @property
+    def method(self) -> Zap | ZapVectors:
+        """Of a run without a method: the one that was chosen; ``solve`` with it gives the same bits."""
+        return chosen.method(self.spec, self.theta, self.omega)
 
     @property
     def metrics(self) -> list[str]:

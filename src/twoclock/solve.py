@@ -20,6 +20,7 @@ from twoclock.engine.instances import Instances, instances, stand_in
 from twoclock.engine.interrupt import deferred_interrupt
 from twoclock.engine.lanes import Lanes, by_program
 from twoclock.going_on import Start, begin
+from twoclock.methods.auto import Auto
 from twoclock.progress import watch
 from twoclock.record import Checkpoints, absolute
 from twoclock.record.describe import Provenance, describe
@@ -33,7 +34,7 @@ EngineName = Literal["auto", "c", "cuda", "xla"]
 @overload
 def solve(
     problem: ProblemSource,
-    method: Method,
+    method: Method | None = None,
     steps: int | float = 100_000,
     seeds: int | Iterable[int] = 20,
     marks: Iterable[int] | None = None,
@@ -66,7 +67,7 @@ def solve(
 ) -> dict[str, Result]: ...
 def solve(
     problem: object,
-    method: object,
+    method: object = None,
     steps: object = 100_000,
     seeds: object = 20,
     marks: object = None,
@@ -80,12 +81,13 @@ def solve(
     engine: object = "auto",
     start: object = None,
 ) -> Result | dict[str, Result]:
-    """Run a method on a problem for many seeds at once.
+    """Solve a problem for many seeds at once, by itself or with a method.
 
     Args:
         problem: a problem, or a function of a key that makes one, so that each seed has its own instance.
         method: a method, or a mapping of labels to methods. Those that differ only in numbers run as one program, and
-            a mapping of results comes back.
+            a mapping of results comes back. None is ``tc.Auto()``: no step size to choose, and ``result.chosen`` says
+            what ran.
         steps: how many; one step takes one sample.
         seeds: a count, or the integers themselves. Step k of seed s depends on (s, k) alone.
         marks: the steps at which to record; by default the start, the end and ten a decade.
@@ -104,7 +106,7 @@ def solve(
             It goes on with the engine that it ran on; another, if you name one, agrees up to rounding.
 
     >>> import twoclock as tc
-    >>> result = tc.solve(tc.problems.quadratic(dim=3), tc.Fast(), steps=1000, seeds=5)
+    >>> result = tc.solve(tc.problems.quadratic(dim=3), steps=1000, seeds=5)
     >>> result.summary("error").columns.tolist()
     ['step', 'mean', 'median', 'iqm', 'low', 'high', 'seeds', 'diverged']
     """
@@ -112,6 +114,7 @@ def solve(
     spec = RunSpec.checked(steps, seeds, marks, precision, bound)
     inputs.check_pace(block, checkpoint_every, progress)
     walker = choice.resolve(engine)
+    method = Auto() if method is None else method
     one = not isinstance(method, Mapping)
     given = method if isinstance(method, Mapping) else {"": method}
     for label in given:

@@ -88,6 +88,11 @@ def absolute(tree: PyTree) -> Float[Array, ""]:
     return jnp.asarray(sum(jnp.sum(jnp.abs(leaf)) for leaf in jax.tree.leaves(tree)))
 
 
+def size(tree: PyTree) -> int:
+    """How many entries all leaves have together."""
+    return sum(jnp.size(leaf) for leaf in jax.tree.leaves(tree))
+
+
 def difference(a: PyTree, b: PyTree) -> PyTree:
     return jax.tree.map(jnp.subtract, a, b)
 

@@ -1,5 +1,6 @@
 """One method, one file."""
 
+from twoclock.methods.auto import Auto
 from twoclock.methods.averaged_tdc import averaged, averaged_tdc
 from twoclock.methods.block_scores import BlockScores
 from twoclock.methods.fast import Fast
@@ -14,10 +15,13 @@ from twoclock.methods.standard import Standard
 from twoclock.methods.swift_td import SwiftTD
 from twoclock.methods.tidbd import TIDBD
 from twoclock.methods.vrtdc import VRTDC
+from twoclock.methods.zap import Zap
+from twoclock.methods.zap_vectors import ZapVectors
 
 __all__ = [
     "TIDBD",
     "VRTDC",
+    "Auto",
     "BlockScores",
     "Fast",
     "Intentional",
@@ -28,6 +32,8 @@ __all__ = [
     "RichardsonRomberg",
     "Standard",
     "SwiftTD",
+    "Zap",
+    "ZapVectors",
     "adam",
     "averaged",
     "averaged_tdc",

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from twoclock.core import InputError, Method
+from twoclock.methods.auto import Auto
 from twoclock.methods.fast import Fast
 from twoclock.methods.intentional import Intentional
 from twoclock.methods.obgd import ObGD
@@ -18,14 +19,15 @@ from twoclock.methods.standard import Standard
 from twoclock.methods.swift_td import SwiftTD
 from twoclock.methods.tidbd import TIDBD
 from twoclock.methods.vrtdc import VRTDC
+from twoclock.methods.zap import Zap
+from twoclock.methods.zap_vectors import ZapVectors
 from twoclock.schedules import Constant, Power
 
-_KNOWN = {
-    kind.__name__: kind
-    for kind in (
-        Constant, Fast, Intentional, ObGD, Polyak, Power, RichardsonRomberg, Standard, SwiftTD, TIDBD, VRTDC,
-    )
-}  # fmt: skip
+_CLASSES = (
+    Auto, Constant, Fast, Intentional, ObGD, Polyak, Power, RichardsonRomberg, Standard, SwiftTD, TIDBD, VRTDC, Zap,
+    ZapVectors,
+)  # fmt: skip
+_KNOWN = {kind.__name__: kind for kind in _CLASSES}
 
 
 def spell(method: object) -> dict[str, Any] | None:

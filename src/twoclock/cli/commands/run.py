@@ -44,13 +44,16 @@ class RunOptions:
 
 
 def command(args: Sequence[str]) -> int:
-    """twoclock run PROBLEM METHOD [OPTIONS]: run a method on a problem, or on file.py:name, and keep the record."""
-    if len(args) < 2 or args[0].startswith("-") or args[1].startswith("-"):
+    """twoclock run PROBLEM [METHOD] [OPTIONS]: run a problem, or file.py:name, and keep the record."""
+    if args and not args[0].startswith("-") and (len(args) < 2 or args[1].startswith("-")):
+        args = [args[0], "auto", *args[1:]]
+    if len(args) < 2 or args[0].startswith("-"):
         if "-h" in args or "--help" in args:
             OUT.print(f"{command.__doc__}\n")
             return catalogue_list.command([])
         raise InputError(
-            "`run` takes a PROBLEM and a METHOD, as in `twoclock run quadratic fast`; `twoclock list` shows them"
+            "`run` takes a PROBLEM, as in `twoclock run quadratic`, and a METHOD if you want another than auto; "
+            "`twoclock list` shows them"
         )
     _, of_file, name = args[0].rpartition(".py:")
     factory = own.problem(args[0]) if of_file else inputs.pick(catalogue.problems(), args[0], "PROBLEM")
@@ -130,3 +133,5 @@ def _summary(result: Result) -> None:
         interval = f"{row['low']:.3g} … {row['high']:.3g}"
         table.add_row(metric, f"{row['mean']:.4g}", interval, f"{row['median']:.4g}", f"{row['iqm']:.4g}")
     OUT.print(table)
+    if run["method"]["name"] == "Auto":
+        OUT.print(f"chosen: {result.chosen}", markup=False, highlight=False)

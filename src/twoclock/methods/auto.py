@@ -1,0 +1,51 @@
+"""No method to choose: what ``solve`` runs where none is given."""
+
+from __future__ import annotations
+
+from jaxtyping import Array
+
+from twoclock import trees
+from twoclock.core import Given, Operator, PyTree, Scalar, pytree, static
+from twoclock.inputs import whole
+from twoclock.methods.zap import Zap, ZapState
+from twoclock.methods.zap_vectors import ZapVectors, ZapVectorsState
+
+
+@pytree
+class Auto:
+    """Needs no step size, no scale and no horizon: ``Zap`` where its matrices are affordable, else ``ZapVectors``.
+
+    What they need to know of a problem (curvature, noise, when to move and how far) they measure on the samples of the
+    run itself, so there is no pilot: every sample counts for the answer. The choice depends on the sizes of θ and ω
+    alone; ``result.chosen`` tells it, and ``result.method`` is the method that was chosen, which runs to the same bits.
+
+    Args:
+        most: ``Zap`` for so many entries of θ and ω together, whose square it keeps.
+
+    >>> import twoclock as tc
+    >>> tc.solve(tc.problems.quadratic(dim=2), steps=500, seeds=3).method
+    Zap()
+    """
+
+    most: Given[int] = static(default=128)
+
+    def __post_init__(self) -> None:
+        whole("Auto(most=…)", self.most, 0)
+
+    def chosen(self, theta: PyTree, omega: PyTree) -> Zap | ZapVectors:
+        """The method for variables of these shapes."""
+        return Zap() if trees.size((theta, omega)) <= self.most else ZapVectors()
+
+    def init(self, theta: PyTree, omega: PyTree) -> ZapState | ZapVectorsState:
+        return self.chosen(theta, omega).init(theta, omega)
+
+    def step(
+        self, F: Operator, G: Operator, state: ZapState | ZapVectorsState, x: PyTree, k: Scalar
+    ) -> ZapState | ZapVectorsState:
+        return self.chosen(state.theta, state.omega).step(F, G, state, x, k)  # type: ignore[arg-type]
+
+    def estimate(self, state: ZapState | ZapVectorsState) -> tuple[PyTree, PyTree]:
+        return self.chosen(state.theta, state.omega).estimate(state)  # type: ignore[arg-type]
+
+    def report(self, state: ZapState | ZapVectorsState) -> dict[str, Array]:
+        return self.chosen(state.theta, state.omega).report(state)  # type: ignore[arg-type]

@@ -1,0 +1,155 @@
+"""A matrix gain in place of step sizes: Newton steps to the root of a linear model of the mean operators."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Bool, Float
+
+from twoclock import trees
+from twoclock.core import Given, Operator, PyTree, Scalar, pytree
+from twoclock.inputs import check_number
+from twoclock.methods import linear_model
+from twoclock.methods.linear_model import LinearModel
+from twoclock.trees import sqnorm
+
+# Between two powers of two the iterates move so often; with so many samples an entry of θ and ω before the first move,
+# and so many between any two, for a model must have seen where it is before it is believed again.
+_MOVES, _FIRST, _BETWEEN = 16, 10, 4
+# A step counts as far as its square exceeds so many times that of its standard error.
+_SURE = 4.0
+# A model's root is believed up to so many standard errors from the iterate.
+FAR = 5.0
+# How fast a model forgets while the iterates move: half of it with a move of a sixth of their size.
+_FORGET = 30.0
+
+
+@pytree
+class ZapState:
+    theta: PyTree
+    omega: PyTree
+    origin: Float[Array, " slow"]
+    aside: Float[Array, ""]
+    model: LinearModel
+
+
+@pytree
+class Zap:
+    """No step size: average linear models of F and G, and move to the root of the average.
+
+        J ← mean of J_i,   c ← mean of f_i − J_i z_i        f = (F, G), J_i = ∂f/∂z at the iterate z_i = (θ, ω) and X_i
+        θ ← θ − a·S⁻¹(f − B g)                               at f, g = J z + c;  B = F_ω G_ω⁻¹,  S = F_θ − B G_θ
+        ω ← ω − b·G_ω⁻¹(g − G_θ·(the step of θ))             16 times while k doubles
+
+    and the estimate is the model's root itself. Where F and G are affine that is the estimate by least squares of all
+    samples, LSTD in policy evaluation: no method that sees the same samples has a smaller error in the long run. Where
+    they are not, a model forgets the samples that were taken far from here.
+
+    What keeps it from diverging: a and b are ``rate`` times the share of a step that is no sampling noise,
+    (1 − noise/‖step‖²)₊, so nothing moves before the samples can tell where to; a step of θ is no longer than 1 + ‖θ‖;
+    S is shifted until θ goes downhill, away from saddles; and directions of θ of which the samples say next to nothing
+    are left near the start, by a ridge that is the sampling noise of f − B g against a way of 1 + ‖θ‖.
+
+    It takes the Jacobian of each sample, forward, so a step costs as many evaluations of F and G as there are entries
+    of θ and ω, and memory is their square: for up to about a hundred. ``ZapVectors`` has the form for more.
+
+    Args:
+        power: samples weigh i^power; 0 is least squares, more forgets the start sooner.
+        rate: the part of a step that is taken.
+
+    >>> import twoclock as tc
+    >>> result = tc.solve(tc.problems.quadratic(dim=2), tc.Zap(), steps=500, seeds=3)
+
+    Reference: Devraj & Meyn, *Zap Q-learning*, 2017, for the matrix gain on a clock of its own; Bradtke & Barto, 1996,
+    for least squares.
+    """
+
+    power: Given[Scalar] = 0.25
+    rate: Given[Scalar] = 0.3
+
+    def __post_init__(self) -> None:
+        check_number("Zap(power=…)", self.power, lambda v: v >= 0, "be a finite number that is not negative")
+        check_number("Zap(rate=…)", self.rate, lambda v: 0 < v <= 1, "lie in (0, 1]")
+
+    def init(self, theta: PyTree, omega: PyTree) -> ZapState:
+        theta, omega = trees.as_floats("theta", theta), trees.as_floats("omega", omega)
+        z, _ = ravel_pytree((theta, omega))
+        return ZapState(theta, omega, ravel_pytree(theta)[0], jnp.zeros((), z.dtype), linear_model.empty(z))
+
+    def step(self, F: Operator, G: Operator, state: ZapState, x: PyTree, k: Scalar) -> ZapState:
+        z, back = ravel_pytree((state.theta, state.omega))
+
+        def both(z: Float[Array, " n"]) -> Float[Array, " n"]:
+            here = *back(z), x
+            return ravel_pytree((F(*here), G(*here)))[0].astype(z.dtype)
+
+        # To both sides of ω, as far as it is known: samples from one side of a kink would tell the slope there alone.
+        side = jnp.where(jnp.asarray(k, jnp.int32) % 2 == 0, state.aside, -state.aside)
+        at = z + jnp.where(jnp.arange(z.size) < state.origin.size, 0, side)
+        f, J_times = jax.linearize(both, at)
+        J = jax.vmap(J_times, out_axes=1)(jnp.eye(z.size, dtype=z.dtype))
+        model = linear_model.learn(state.model, at, f, J, self.power)
+        stay = z, model.count, state.aside
+        z, count, aside = jax.lax.cond(_due(k, z.size), lambda: self._moved(z, state.origin, model), lambda: stay)
+        theta, omega = back(z)
+        return ZapState(theta, omega, state.origin, aside, replace(model, count=count))
+
+    def _moved(self, z: Array, origin: Array, model: LinearModel) -> tuple[Array, Array, Array]:
+        """The next iterate, what the model counts for there (less, the farther it is), and how well ω is known."""
+        to, slow = linear_model.root(model, z, origin), origin.size
+        rate = jnp.asarray(self.rate, z.dtype)
+        size_theta, size_omega = (1 + jnp.sqrt(sqnorm(part)) for part in (z[:slow], z[slow:]))
+        by_theta = rate * _signal(to.slow, to.slow_noise) * _part(size_theta, to.slow) * to.slow
+        omega = to.fast(by_theta)
+        by_omega = rate * _signal(omega, to.fast_noise) * omega
+        moved = z - jnp.concatenate([by_theta, by_omega])
+        far = sqnorm(by_theta) / size_theta**2 + sqnorm(by_omega) / size_omega**2
+        kept = jnp.maximum(model.count / (1 + _FORGET * far), jnp.minimum(model.count, _FIRST * z.size))
+        fine = jnp.all(jnp.isfinite(moved))
+        aside = jnp.sqrt(to.fast_noise / max(z.size - slow, 1))
+        return jnp.where(fine, moved, z), jnp.where(fine, kept, model.count), jnp.where(fine, aside, 0)
+
+    def estimate(self, state: ZapState) -> tuple[PyTree, PyTree]:
+        z, back = ravel_pytree((state.theta, state.omega))
+        to = linear_model.root(linear_model.lately(state.model), z, state.origin)
+        size_theta = 1 + jnp.sqrt(sqnorm(state.theta))
+        by_theta = _part(jnp.minimum(FAR * jnp.sqrt(to.slow_noise), size_theta), to.slow) * to.slow
+        omega = to.fast(by_theta)
+        by_omega = _part(FAR * jnp.sqrt(to.fast_noise), omega) * omega
+        there = z - jnp.concatenate([by_theta, by_omega])
+        known = jnp.all(jnp.isfinite(there)) & (state.model.count >= _FIRST * z.size)
+        theta, omega = back(jnp.where(known, there, z))
+        return theta, omega
+
+    def report(self, state: ZapState) -> dict[str, Float[Array, ""]]:
+        """How far θ is from the root of the model, squared, and how much of that is sampling noise."""
+        z, _ = ravel_pytree((state.theta, state.omega))
+        to = linear_model.root(state.model, z, state.origin)
+        return {"newton_sq": sqnorm(to.slow), "noise_sq": to.slow_noise}
+
+
+def _due(k: Scalar, n: int) -> Bool[Array, ""]:
+    """Whether the iterates move after step k. It depends on k alone, so that all lanes of a run branch alike."""
+    seen = jnp.asarray(k, jnp.int32) + 1
+    top = seen
+    for shift in (1, 2, 4, 8, 16):
+        top = top | (top >> shift)
+    stride = jnp.maximum((top - (top >> 1)) // _MOVES, _BETWEEN * n)
+    return (seen % stride == 0) & (seen >= _FIRST * n)
+
+
+def _signal(step: Array, noise: Float[Array, ""]) -> Float[Array, ""]:
+    """The share of a step that is surely not noise."""
+    return jnp.maximum(1 - _SURE * _over(noise, sqnorm(step)), 0).astype(step.dtype)
+
+
+def _part(radius: Float[Array, ""], step: Array) -> Float[Array, ""]:
+    """The part of a step that stays within a radius."""
+    return jnp.minimum(_over(radius, jnp.sqrt(sqnorm(step))), 1).astype(step.dtype)
+
+
+def _over(a: Array, b: Array) -> Array:
+    return a / (b + jnp.finfo(a.dtype).tiny)

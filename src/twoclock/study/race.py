@@ -1,0 +1,162 @@
+"""``Auto`` against methods tuned with the answer known, on one problem: a case of an experiment."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import jax
+import numpy as np
+import pandas as pd
+
+from twoclock.core import Method, ProblemSource
+from twoclock.engine import fingerprint
+from twoclock.engine.drive import Tick, drive
+from twoclock.engine.instances import instances
+from twoclock.engine.lanes import Lanes
+from twoclock.methods.auto import Auto
+from twoclock.methods.fast import Fast
+from twoclock.methods.lstd import Lstd
+from twoclock.methods.polyak import Polyak
+from twoclock.methods.standard import Standard
+from twoclock.record.describe import Provenance
+from twoclock.record.identity import Identity
+from twoclock.result import Result
+from twoclock.schedules import Power
+from twoclock.study.experiment import Role
+from twoclock.theory.certify import certify
+from twoclock.tuning.tune import tune
+
+AUTO, BEST, TUNED, CERTIFIED, LSTD = "Auto", "best of 60", "tune without truth", "certified", "LSTD"
+_HOLD = 100.0
+_RUNS_OF_A_SEARCH = 400  # of two rungs, with their fresh samples
+
+
+def grid() -> dict[str, dict[str, Method]]:
+    """Twenty settings each of Standard, Fast and Polyak: first steps of .001 to 1 and β/α of .1, 1 and 10."""
+    found: dict[str, dict[str, Method]] = {"Standard": {}, "Fast": {}, "Polyak": {}}
+    for first in (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0):
+        for ratio in (0.1, 1.0, 10.0):
+            if (first, ratio) != (1.0, 10.0):
+                label = f"{first:g}, {ratio:g}"
+                slow, fast = _steps(first, 1.0), _steps(first * ratio, 1.0)
+                found["Standard"][label] = Standard(slow, fast)
+                found["Fast"][label] = Fast(slow, fast, "40/(k+160)")
+                found["Polyak"][label] = Polyak(Standard(_steps(first, 0.5), _steps(first * ratio, 0.5)), power=1.0)
+    return found
+
+
+def _steps(first: float, p: float) -> Power:
+    """first·(1 + k/100)^−p."""
+    return Power(first * _HOLD**p, p=p, shift=_HOLD)
+
+
+@dataclass(frozen=True, eq=False)
+class Race:
+    """Who is nearest to the answer after the same number of samples.
+
+    Args:
+        make: makes the problem, when it is first needed.
+        metric: by which, recorded as "error"; the mean over seeds at the end counts.
+        methods: label → how it is made: "auto", "grid" (the best of 60 settings, chosen on these very seeds), "tune"
+            (half of the samples for the search, without truth, half for the run), "certified" or "lstd".
+        steps, seeds: how many.
+        kind: of the problem, in words.
+        structure: of h, for certified steps; the problem must know its constants.
+        td: makes the problem with TD's operator, from which LSTD reads the same samples.
+    """
+
+    make: Callable[[], ProblemSource]
+    metric: str
+    methods: Mapping[str, str]
+    steps: int
+    seeds: int
+    kind: str
+    structure: str | None = None
+    td: Callable[[], ProblemSource] | None = None
+    title: str = ""
+    role: Role = "compare"
+
+    @cached_property
+    def problem(self) -> ProblemSource:
+        return self.make()
+
+    @property
+    def lanes(self) -> int:
+        return sum({"grid": 60}.get(how, 1) for how in self.methods.values()) * self.seeds
+
+    @property
+    def work(self) -> int:
+        return self.steps * self.lanes
+
+    @cached_property
+    def identities(self) -> dict[str, Identity]:
+        of_problem, of_methods = fingerprint.of_run(self.problem, {"": Auto()}, x64=True)
+        parts = {"steps": self.steps, "seeds": self.seeds, "metric": self.metric, "problem": of_problem}
+        own = {"auto": of_methods[""], "grid": str(grid()), "certified": self.structure}
+        return {label: Identity({**parts, "method": [how, own.get(how)]}) for label, how in self.methods.items()}
+
+    def run(
+        self, todo: Mapping[str, str], checkpoint: Path, progress: Callable[[Tick], None] | None
+    ) -> dict[str, Result]:
+        """Each in its turn; nothing is kept in between, for each takes seconds."""
+        found = {}
+        for label, how in todo.items():
+            began = time.perf_counter()
+            name, values, lost = getattr(self, f"_{how}")(progress or (lambda tick: None))
+            found[label] = self._result(name, values, lost, time.perf_counter() - began)
+        return found
+
+    def _auto(self, look: Callable[[Tick], None]) -> tuple[str, np.ndarray, np.ndarray]:
+        values, lost = self._walk(self.problem, [Auto()], self.steps, look)
+        return "Auto", values[0], lost[0]
+
+    def _lstd(self, look: Callable[[Tick], None]) -> tuple[str, np.ndarray, np.ndarray]:
+        assert self.td is not None
+        values, lost = self._walk(self.td(), [Lstd()], self.steps, look)
+        return "Lstd", values[0], lost[0]
+
+    def _certified(self, look: Callable[[Tick], None]) -> tuple[str, np.ndarray, np.ndarray]:
+        assert self.structure is not None
+        method = certify(self.structure, **self.problem.constants()).method()  # type: ignore[union-attr]
+        values, lost = self._walk(self.problem, [method], self.steps, look)
+        return str(method), values[0], lost[0]
+
+    def _grid(self, look: Callable[[Tick], None]) -> tuple[str, np.ndarray, np.ndarray]:
+        """Of those that lose the fewest seeds the one with the smallest mean."""
+        found = []
+        for family, settings in grid().items():
+            values, lost = self._walk(self.problem, list(settings.values()), self.steps, look)
+            found += [(f"{family} {s}", values[i], lost[i]) for i, s in enumerate(settings)]
+        return min(found, key=lambda one: (one[2].sum(), one[1].mean()))
+
+    def _tune(self, look: Callable[[Tick], None]) -> tuple[str, np.ndarray, np.ndarray]:
+        half = self.steps // 2
+        short = max(half * self.seeds // _RUNS_OF_A_SEARCH, 1)  # the horizon that so small a budget affords
+        method = Polyak(Standard(_steps(0.03, 0.5), _steps(0.03, 0.5)), power=1.0)
+        found = tune(self.problem, method, steps=short, budget=half * self.seeds, metric="residual", rungs=2)
+        values, lost = self._walk(self.problem, [found.method], half, look)
+        return str(found.method), values[0], lost[0]
+
+    def _walk(
+        self, problem: ProblemSource, methods: Sequence[Method], steps: int, look: Callable[[Tick], None]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The metric at the end and which lanes diverged, each methods × seeds."""
+        with jax.enable_x64(True):
+            seeds = range(self.seeds)
+            walked = drive(Lanes.of(instances(problem, seeds), list(methods), seeds, None), [steps], look=look)
+        lost = ~np.asarray(walked.carry.alive)
+        return np.where(lost, np.inf, np.asarray(walked.rows[-1][self.metric], float)), lost
+
+    def _result(self, name: str, values: np.ndarray, lost: np.ndarray, seconds: float) -> Result:
+        seeds = list(range(self.seeds))
+        history = pd.DataFrame({"seed": seeds, "step": self.steps, "error": values})
+        spec = {
+            "problem": {"name": self.title or self.kind}, "method": {"name": name}, "steps": self.steps,
+            "marks": [self.steps], "seeds": seeds, "precision": "float64", **Provenance.here(seconds).as_dict(),
+        }  # fmt: skip
+        nothing = np.zeros((self.seeds, 0))
+        return Result(nothing, nothing, history, lost, np.full(self.seeds, self.steps), spec)

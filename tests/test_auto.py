@@ -1,0 +1,124 @@
+"""No step size to choose: the matrix gain, its form without matrices, and what ``solve`` says of its choice."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import twoclock as tc
+from twoclock.cli import main
+from twoclock.core import InputError
+from twoclock.methods.elimination import is_positive_definite, posterior_gain, spd_inverse
+
+
+def test_elimination_is_the_inverse():
+    rng = np.random.default_rng(0)
+    with jax.enable_x64(True):
+        A, N = rng.normal(size=(2, 5, 5))
+        M, noise = A @ A.T + 0.1 * np.eye(5), N @ N.T
+        inverse, positive = spd_inverse(jnp.asarray(M))
+        np.testing.assert_allclose(inverse, np.linalg.inv(M), rtol=1e-10, atol=1e-10)
+        assert positive
+        assert not is_positive_definite(jnp.asarray(np.diag([1.0, -1e-3])))
+        gain = posterior_gain(jnp.asarray(A), jnp.asarray(noise))
+        np.testing.assert_allclose(gain, A.T @ np.linalg.inv(A @ A.T + noise), rtol=1e-7, atol=1e-8)
+        flat = np.diag([1.0, 0.0])  # where nothing is seen nothing moves
+        np.testing.assert_allclose(posterior_gain(jnp.asarray(flat), jnp.zeros((2, 2))), flat, atol=1e-9)
+
+
+@pytest.fixture(scope="module")
+def bowl():
+    return tc.problems.quadratic(dim=2, mu_h=0.05, rotation=2.0, sigma=0.1)
+
+
+@pytest.fixture(scope="module")
+def solved(bowl):
+    return tc.solve(bowl, steps=2000, seeds=8)
+
+
+def test_the_error_is_the_statistical_limit(bowl, solved):
+    """√n(θ̂ − θ*) → N(0, σ²DDᵀ), D = H⁻¹(I − CM⁻¹): no method that sees the same samples can do better."""
+    D = np.linalg.inv(bowl.H) @ (np.eye(2) - bowl.C @ np.linalg.inv(bowl.M))
+    limit = float(bowl.sigma) ** 2 * np.sum(D**2) / 2000
+    error = solved.summary("error").iloc[-1]["mean"]
+    assert 0.3 * limit < error < 2 * limit
+    told = solved.history.groupby("seed").tail(1)["noise_sq"].mean()  # which it knows by itself
+    assert 0.5 * limit < told < 2 * limit
+
+
+def test_it_says_what_it_chose(bowl, solved, tmp_path):
+    assert "Zap, a matrix gain: θ and ω have 2 + 2 = 4 entries" in solved.chosen
+    assert "every seed arrived" in solved.chosen
+    assert str(solved.method) == "Zap()"
+    again = tc.solve(bowl, solved.method, steps=2000, seeds=8)
+    np.testing.assert_array_equal(again.theta, solved.theta)
+    with pytest.raises(InputError, match="given Zap"):
+        _ = again.chosen
+    first = tc.solve(bowl, steps=700, seeds=8)
+    np.testing.assert_array_equal(tc.solve(bowl, steps=2000, seeds=8, start=first).theta, solved.theta)
+    solved.save(tmp_path / "run")
+    assert tc.load(tmp_path / "run").chosen == solved.chosen
+
+
+def test_a_run_that_has_not_arrived_says_so(solved):
+    far = replace(solved, history=solved.history.assign(newton_sq=1e3))
+    assert "8 of 8 seeds are still on their way: run longer" in far.chosen
+
+
+def test_engines_agree(bowl, solved):
+    c = tc.solve(bowl, steps=2000, seeds=8, engine="c")
+    if c.spec["engine"] != "c":
+        pytest.skip(c.spec["engine_reason"])
+    np.testing.assert_allclose(c.theta, solved.theta, rtol=1e-6)
+
+
+def test_the_form_without_matrices(bowl, solved):
+    """O(n) memory, the same root; here twenty times the matrix form's error is still small against the start's 1."""
+    found = tc.solve(bowl, tc.Auto(most=3), steps=2000, seeds=8)
+    assert "more than the 3 for matrices" in found.chosen
+    assert str(found.method) == "ZapVectors()"
+    ours, matrix = (r.summary("error").iloc[-1]["mean"] for r in (found, solved))
+    assert ours < 20 * matrix
+
+
+def test_downhill_and_not_to_the_maximum():
+    """h = θ⁴/4 − θ²/2 from 0.1: Newton's method goes to the maximum at 0, the minima are ±1."""
+    problem = tc.problems.custom(
+        F=lambda theta, omega, x: theta**3 - theta + x,
+        G=lambda theta, omega, x: omega - theta + x,
+        noise=lambda key: 0.1 * jax.random.normal(key),
+        theta=0.1,
+        omega=0.0,
+        measure=lambda theta, omega: {"error": (jnp.abs(theta) - 1) ** 2},
+    )
+    result = tc.solve(problem, steps=3000, seeds=8)
+    assert (result.history.groupby("seed").tail(1)["error"] < 1e-3).all()
+
+
+def test_no_seed_of_a_plant_diverges():
+    """Every one of 60 step sizes loses seeds on the double integrator, whose first gain barely stabilises."""
+    result = tc.solve(tc.problems.double_integrator(), steps=4000, seeds=16)
+    assert not result.diverged.any()
+    gap = result.summary("gap")["median"]
+    assert gap.iloc[-1] < gap.iloc[0] / 10
+
+
+def test_policy_evaluation_is_near_lstd():
+    ours = tc.solve(tc.problems.walk_tabular(), steps=5000, seeds=16)
+    lstd = tc.solve(tc.problems.walk_tabular(operator="td"), tc.methods.Lstd(), steps=5000, seeds=16)
+    assert ours.summary("error").iloc[-1]["mean"] < 1.5 * lstd.summary("error").iloc[-1]["mean"]
+
+
+def test_wrong_settings_get_one_line():
+    for make, word in ((lambda: tc.Zap(rate=0), "rate"), (lambda: tc.ZapVectors(hold=0), "hold"),
+                       (lambda: tc.Auto(most=-1), "most"), (lambda: tc.Zap(power=-1), "power")):  # fmt: skip
+        with pytest.raises(InputError, match=word):
+            make()
+
+
+def test_the_command_line_needs_no_method(tmp_path, capsys):
+    run = ["run", "quadratic", "--problem.dim", "2", "--steps", "60", "--seeds", "2", "--out"]
+    assert main([*run, str(tmp_path / "a")]) == 0
+    assert "chosen: Zap" in capsys.readouterr().out
