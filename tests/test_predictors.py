@@ -294,6 +294,7 @@ def test_samples_average_to_the_means(operator):
         (lambda: tc.problems.boyan("td", "markov", lam=1.5), r"`lam` must lie in \[0, 1\]"),
         (lambda: tc.problems.with_trace(tc.problems.boyan("td", "markov")), "with operator 'td' and a `lam`"),
         (lambda: tc.problems.with_trace(evaluation("td")), "must be on-policy"),
+        (lambda: tc.solve(chain()[0], steps=5), "`method` Auto looks for the root of E G"),
         (lambda: tc.solve(evaluation("td"), methods.TIDBD(), steps=2), "`TIDBD` needs an ω of the form of θ"),
         (
             lambda: tc.tune(chain()[0], methods.TIDBD(), {"alpha": (0.01, 0.1)}, 100, metric="residual"),

@@ -51,6 +51,11 @@ def check_fit(problem: Problem, method: Method) -> None:
     for name, arguments in _ARGUMENTS.items():
         if hasattr(problem, name):
             function(name, getattr(problem, name), *arguments)
+    if getattr(problem, "omega_is_trace", False) and getattr(method, "finds_roots", False):
+        raise InputError(
+            f"`method` {type(method).__name__} looks for the root of E G, and here ω is a trace, which solves no "
+            "equation; try tc.methods.ObGD(), SwiftTD() or TIDBD(), or the problem that `with_trace` was given"
+        )
     key = keys.start_key(0)
     begin = shape_of("init", problem.init, key)
     if not isinstance(begin, tuple) or len(begin) != 3:

@@ -27,6 +27,8 @@ class Auto:
     Zap()
     """
 
+    finds_roots = True  # so ω must solve E G = 0
+
     most: Given[int] = static(default=128)
 
     def __post_init__(self) -> None:

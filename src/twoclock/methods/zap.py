@@ -67,6 +67,8 @@ class Zap:
     for least squares.
     """
 
+    finds_roots = True  # so ω must solve E G = 0
+
     power: Given[Scalar] = 0.25
     rate: Given[Scalar] = 0.3
 

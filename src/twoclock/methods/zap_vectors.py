@@ -86,6 +86,8 @@ class ZapVectors:
     using second-order momentum*, 2022.
     """
 
+    finds_roots = True  # so ω must solve E G = 0
+
     power: Given[Scalar] = 0.5
     part: Given[Scalar] = 0.5
     hold: Given[Scalar] = 100.0
