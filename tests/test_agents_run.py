@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -230,8 +231,10 @@ def test_killed_during_a_save(tmp_path):
 
 
 @pytest.mark.slow
-def test_on_ray(tmp_path):
+def test_on_ray(tmp_path, monkeypatch):
     pytest.importorskip("ray")
+    paths = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))  # the workers import the agent from this folder
     here = tc.agents.run(Averager(), walk, seeds=2, processes=1, **STEPS)
     there = tc.agents.run(Averager(), lambda: Walk(), seeds=2, on="ray", checkpoint=tmp_path / "a", **STEPS)
     assert np.array_equal(there.theta, here.theta)

@@ -83,7 +83,7 @@ TABLE = [
     (problems.random_policy_evaluation, {"key": KEY, "gamma": "0.9"}, "`gamma` must be one number, got '0.9'"),
     (problems.value_operators, {"value": 3}, "`value` must be a function, got int"),
     (problems.value_operators, {"value": lambda params: 0.0}, r"`value` must be a function of \(params, state\)"),
-    (problems.value_operators, {"value": lambda p, s: 0.0, "operator": "tdrc"}, "`operator` must be .* got 'tdrc'"),
+    (problems.value_operators, {"value": lambda p, s: 0.0, "operator": "etd"}, "`operator` must be .* got 'etd'"),
     (problems.entropy_mdp, {"mdp": MDP, "features": np.zeros((2, 1))}, "`features` must not all be zero"),
     (problems.entropy_mdp, {"mdp": MDP, "temp": "0.1"}, "`temp` must be one number, got '0.1'"),
     (problems.random_entropy_mdp, {"key": KEY, "actions": 0}, "`actions` must be at least 1, got 0"),

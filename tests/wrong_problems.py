@@ -60,11 +60,11 @@ CALLS = [
     }),
     (problems.nonlinear_policy_evaluation, NETWORK, {
         "mdp": ("`mdp` must", [3]), "value": ("`value` must", [3, lambda params: 0.0, lambda p, s: p]),
-        "params": ("`params` must", [None, "zero"]), "operator": ("`operator` must", ["tdrc", 1]),
+        "params": ("`params` must", [None, "zero"]), "operator": ("`operator` must", ["etd", 1]),
         "states": ("`states` must", [np.zeros(3)]), "factor": ("`factor` must", ["2"]),
     }),
     (problems.value_operators, {"value": lambda params, s: 0.0}, {
-        "value": ("`value` must", [3, lambda params: 0.0]), "operator": ("`operator` must", ["tdrc", None]),
+        "value": ("`value` must", [3, lambda params: 0.0]), "operator": ("`operator` must", ["etd", None]),
     }),
     (problems.random_policy_evaluation, {"key": KEY}, {
         "key": ("`key` must", [0, None, "0"]), "states": ("`states` must", [2.5, 0, "3"]),
