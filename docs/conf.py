@@ -6,6 +6,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 import api
+import commands
 
 from twoclock import __version__
 
@@ -15,7 +16,7 @@ copyright = "The twoclock developers, Apache-2.0"
 version = release = __version__
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon"]
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "**/.ipynb_checkpoints"]
 html_theme = "sphinx_book_theme"
 html_title = f"twoclock {__version__}"
 html_static_path = ["_static"]
@@ -45,4 +46,5 @@ napoleon_use_rtype = False
 
 def setup(app):
     api.write(Path(app.srcdir) / "api")
+    commands.write(Path(app.srcdir) / "reference" / "command_line.md")
     app.connect("autodoc-process-docstring", api.as_plain_text)

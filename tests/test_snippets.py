@@ -1,4 +1,4 @@
-"""Every Python block of README and docs runs as it stands, pasted in order; only steps and seeds are cut to size here.
+"""Every Python block of README and docs runs as it stands, pasted in order; only steps, seeds and long loops are cut here.
 
 Blocks that need what is not at hand (a cluster, a GPU) are marked `<!-- not run: why -->`. The files of docs/extending.md
 are run by test_extending, the tutorials' cells in full when the site is built.
@@ -15,9 +15,12 @@ import pytest
 import twoclock as tc
 
 ROOT = Path(__file__).parents[1]
-BLOCK = re.compile(r"(?P<note><!-- not run: .+? -->\n+)?^```(?P<language>[\w+-]*)[^\n]*\n(?P<code>.*?)^```", re.M | re.S)
+BLOCK = re.compile(
+    r"(?P<note><!-- not run: .+? -->\n+)?^```(?P<language>[\w+-]*)[^\n]*\n(?P<code>.*?)^```", re.M | re.S
+)
 ELSEWHERE = {"extending.md": "test_extending"}
-STEPS, SEEDS = 60, 2
+LOOP = re.compile(r"\brange\((\d+_000)\)")
+STEPS, SEEDS, LOOPS = 60, 2, 300
 AS_LONG_AS_SAID = {"docs/intervals.md"}  # it looks at marks far into the run
 
 
@@ -32,21 +35,21 @@ def blocks(text):
     """The Python blocks that are to run, each with the line on which it begins."""
     for found in BLOCK.finditer(text):
         if found["language"] == "python" and not found["note"]:
-            yield text[: found.start("code")].count("\n"), found["code"]
+            yield text[: found.start("code")].count("\n"), LOOP.sub(f"range({LOOPS})", found["code"])
 
 
 def cut(function):
     """The same function on few steps and seeds: what is asked is whether it runs."""
+    known = inspect.signature(function).parameters
 
     @functools.wraps(function)
     def small(*args, **options):
         given = inspect.signature(function).bind(*args, **options)
         asked = given.arguments
         asked["steps"] = min(asked["steps"], STEPS)
-        if "seeds" in inspect.signature(function).parameters:
+        if "seeds" in known:
             asked["seeds"] = min(asked.get("seeds", SEEDS), SEEDS)
-        else:  # tuning
-            asked["rungs"] = 1
+        asked |= {"rungs": 1} if "rungs" in known else {"processes": 1} if "processes" in known else {}
         return function(*given.args, **given.kwargs)
 
     return small
@@ -62,9 +65,10 @@ def pasted(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("page", [page for page in pages() if any(blocks((ROOT / page).read_text()))])
 def test_snippets_run(page, pasted, monkeypatch):
-    for name in ("solve", "sweep", "tune") if page not in AS_LONG_AS_SAID else ():
-        monkeypatch.setattr(tc, name, cut(getattr(tc, name)))
-    names = {"__name__": "pasted"}
+    doors = [(tc, "solve"), (tc, "sweep"), (tc, "tune"), (tc.agents, "run")]
+    for room, name in doors if page not in AS_LONG_AS_SAID else ():
+        monkeypatch.setattr(room, name, cut(getattr(room, name)))
+    names = {"__name__": "__main__"}
     for line, code in blocks((ROOT / page).read_text()):
         pasted("\n" * line + code, page, names)
 
