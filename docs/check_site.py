@@ -1,4 +1,4 @@
-"""Look at the built site in a real browser: every page, on a phone and a screen, light and dark; links; search. Offline.
+"""Look at the built site in a browser, offline: every page, on a phone and a screen, light and dark; links; search.
 
 python docs/check_site.py [docs/_build/html]
 """
@@ -54,28 +54,29 @@ def look(site, address, browser):
     for scheme in SCHEMES:
         for width in WIDTHS:
             context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
-            page, said = context.new_page(), []
-            page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
-            page.on("pageerror", lambda error: said.append(str(error)))
-            page.on(
-                "request",
-                lambda r: (
-                    said.append(f"asks for {r.url}") if not r.url.startswith((address, "data:", "blob:")) else None
-                ),
+            yield from (
+                f"{trouble}, {width} pixels, {scheme}" for trouble in _walk(site, address, context.new_page(), width)
             )
-            for path in sorted(site.rglob("*.html")):
-                where = str(path.relative_to(site))
-                page.goto(f"{address}/{where}", wait_until="load")
-                wide = page.evaluate("document.documentElement.scrollWidth")
-                contrast = page.evaluate(CONTRAST)
-                troubles = [*said, *([f"{wide} pixels wide"] if wide > width else [])]
-                troubles += [f"contrast {contrast:.1f}"] if contrast < 4.5 else []
-                yield from (f"{where}, {width} pixels, {scheme}: {trouble}" for trouble in troubles)
-                said.clear()
             context.close()
     page = browser.new_page()
     page.goto(f"{address}/search.html?q=polyak")
     page.wait_for_selector("#search-results li", timeout=10_000)
+
+
+def _walk(site, address, page, width):
+    said = []
+    page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: said.append(str(error)))
+    ours = (address, "data:", "blob:")
+    page.on("request", lambda asked: None if asked.url.startswith(ours) else said.append(f"asks for {asked.url}"))
+    for path in sorted(site.rglob("*.html")):
+        where = str(path.relative_to(site))
+        page.goto(f"{address}/{where}", wait_until="load")
+        wide, contrast = page.evaluate("document.documentElement.scrollWidth"), page.evaluate(CONTRAST)
+        said += [f"{wide} pixels wide"] if wide > width else []
+        said += [f"contrast {contrast:.1f}"] if contrast < 4.5 else []
+        yield from (f"{where}: {trouble}" for trouble in said)
+        said.clear()
 
 
 def main(site):

@@ -1,7 +1,7 @@
-"""Every Python block of README and docs runs as it stands, pasted in order; only steps, seeds and long loops are cut here.
+"""Every Python block of README and docs runs as it stands, pasted in order; steps, seeds and long loops are cut here.
 
-Blocks that need what is not at hand (a cluster, a GPU) are marked `<!-- not run: why -->`. The files of docs/extending.md
-are run by test_extending, the tutorials' cells in full when the site is built.
+Blocks that need what is not at hand (a cluster, a GPU) are marked `<!-- not run: why -->`. The files of
+docs/extending.md are run by test_extending, the tutorials' cells in full when the site is built.
 """
 
 import functools
@@ -86,7 +86,8 @@ def test_every_block_says_what_it_is():
 
 
 def test_a_broken_snippet_is_noticed(pasted):
-    text = "intro\n\n```python\nimport twoclock as tc\ntc.no_such_thing\n```\n\n<!-- not run: a cluster -->\n```python\n1/0\n```\n"
+    text = "intro\n\n```python\nimport twoclock as tc\ntc.no_such_thing\n```\n\n"
+    text += "<!-- not run: a cluster -->\n```python\n1/0\n```\n"
     ((line, code),) = blocks(text)
     assert line == 3
     with pytest.raises(AttributeError):
