@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: reproduce test lint types bench faults setup clean
+.PHONY: reproduce test lint types bench faults docs check-docs setup clean
 
 reproduce: .venv/usable
 	$(BIN)/twoclock reproduce --quick
@@ -26,6 +26,15 @@ SCALE ?= 1
 faults: setup
 	$(BIN)/python -m faults --scale $(SCALE) $(if $(filter 1,$(SCALE)),--write)
 
+# The site: tutorials and doctests are run, a warning is an error. `make check-docs` then looks at it in a browser.
+docs: .venv/documented
+	$(BIN)/python -m pytest src
+	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
+	@echo "Open docs/_build/html/index.html"
+
+check-docs: docs
+	$(BIN)/python docs/check_site.py docs/_build/html
+
 setup: .venv/ready
 
 # What the experiments need comes first and is enough for `make reproduce`; the rest is for tests, benches and tools.
@@ -40,5 +49,9 @@ setup: .venv/ready
 	$(BIN)/python -m pip install --quiet --editable '.[examples,minari,ray]' --group dev
 	touch $@
 
+.venv/documented: .venv/ready
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	touch $@
+
 clean:
-	rm -rf .venv reproduction runs
+	rm -rf .venv reproduction runs docs/_build docs/api

@@ -49,6 +49,7 @@ class Value:
 
     @classmethod
     def of(cls, singles: Mapping[str, Single], settings: dict[str, Any]) -> Value:
+        """Put the policies' findings into one object."""
         import pandas as pd
 
         level = settings["level"]
@@ -70,6 +71,7 @@ class Value:
 
     @property
     def policies(self) -> list[str]:
+        """The names of the policies."""
         return list(dict.fromkeys(self.table["policy"]))
 
     def __getitem__(self, name: str) -> Value:
@@ -91,14 +93,17 @@ class Value:
 
     @property
     def low(self) -> float:
+        """The lower end of the interval; −inf where the log cannot tell."""
         return float(self._main["low"]) if self._told else float("-inf")
 
     @property
     def high(self) -> float:
+        """The upper end of the interval; inf where the log cannot tell."""
         return float(self._main["high"]) if self._told else float("inf")
 
     @property
     def se(self) -> float:
+        """The standard error, clustered by episode; inf where the log cannot tell."""
         return float(self._main["se"]) if self._told else float("inf")
 
     @property

@@ -53,6 +53,7 @@ class CertaintyEquivalence:
 
     @property
     def prior(self) -> Moments:
+        """The statistic before the first sample."""
         Q = jnp.asarray(self.Q)
         return self.ridge * jnp.eye(2 * len(Q) + len(self.R), dtype=Q.dtype)
 
@@ -62,6 +63,7 @@ class CertaintyEquivalence:
         return v[:, None] * v[None, :]
 
     def solve(self, mean: Moments) -> tuple[Float[Array, "m n"], dict[str, jax.Array]]:
+        """The θ and ω that the mean statistic implies."""
         n, m = len(self.Q), len(self.R)
         d = n + m
         AB = jnp.linalg.solve(mean[:d, :d], mean[:d, d:]).T

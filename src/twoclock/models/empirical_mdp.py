@@ -51,12 +51,14 @@ class EmpiricalMdp:
 
     @property
     def prior(self) -> Counts:
+        """The statistic before the first sample."""
         gamma = jnp.asarray(self.gamma)
         pairs = jnp.full((self.states, self.actions), 1 / (self.states * self.actions), gamma.dtype)
         following = jnp.broadcast_to(gamma * pairs[:, :, None] / self.states, (*pairs.shape, self.states))
         return {"visits": pairs, "reward": jnp.zeros_like(pairs), "next": following}
 
     def statistic(self, x: Any) -> Counts:
+        """What one sample adds to the sums."""
         gamma = jnp.asarray(self.gamma) if x.gamma is None else x.gamma
         pair = x.s * self.actions + x.a
         visits = _one_at(pair, jnp.ones_like(gamma), (self.states, self.actions))
@@ -64,6 +66,7 @@ class EmpiricalMdp:
         return {"visits": visits, "reward": x.r * visits, "next": following}
 
     def solve(self, mean: Counts) -> tuple[Float[Array, "s a"], Float[Array, " s"]]:
+        """The θ and ω that the mean statistic implies."""
         visits = mean["visits"]
         temp = jnp.full(self.states, self.temp, visits.dtype)
         start = jnp.full(self.states, 1 / self.states, visits.dtype)

@@ -61,10 +61,12 @@ class Mdp:
 
     @property
     def states(self) -> int:
+        """How many states there are."""
         return int(self.P.shape[0])
 
     @property
     def actions(self) -> int:
+        """How many actions there are."""
         return int(self.P.shape[1])
 
     def policy(self, policy: Given[ArrayLike], name: str = "policy") -> Policy:

@@ -16,12 +16,14 @@ from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-# Okabe & Ito: distinguishable with any common colour vision, and in grey when printed.
+#: Okabe & Ito: distinguishable with any common colour vision, and in grey when printed.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C8C8C")
+#: A marker a line, so that lines are told apart without colour.
 MARKERS = "osD^vPX*"
 
 _NO_GLYPH = "Glyph .* missing"
 
+#: What axes call a metric.
 LABELS = {
     "error": "‖θ − θ*‖²",
     "gap": "|h(θ) − h*|",

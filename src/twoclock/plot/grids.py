@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 
 from twoclock.core import InputError
 
-# Rows and columns that each action moves, in the order of Gymnasium's FrozenLake: left, down, right, up.
+#: Rows and columns that each action moves, in the order of Gymnasium's FrozenLake: left, down, right, up.
 LEFT_DOWN_RIGHT_UP = ((0, -1), (1, 0), (0, 1), (-1, 0))
-# And in that of CliffWalking.
+#: The same in the order of CliffWalking: up, right, down, left.
 UP_RIGHT_DOWN_LEFT = ((-1, 0), (0, 1), (1, 0), (0, -1))
 
 _MARKS = {"S": "start", "G": "goal", "H": "hole"}

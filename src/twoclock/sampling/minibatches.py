@@ -100,6 +100,7 @@ class Minibatches:
 
     @property
     def items(self) -> int:
+        """How many items the data have."""
         return len(jax.tree.leaves(self.data)[0])
 
     def init(self, key: Key) -> Epoch | None:

@@ -48,6 +48,7 @@ class Sweep:
 
     @property
     def metrics(self) -> list[str]:
+        """The names of the recorded metrics."""
         return [name for name in stats.metric_names(self.history.columns) if name not in _LABELS]
 
     def final(self, metric: str, confidence: float = 0.95) -> pd.DataFrame:

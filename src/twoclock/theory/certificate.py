@@ -40,10 +40,12 @@ class Condition:
 
     @property
     def slack(self) -> float:
+        """How much room the inequality leaves."""
         return self.right - self.left
 
     @property
     def holds(self) -> bool:
+        """Whether the inequality holds."""
         return bool(self.left <= self.right)
 
 
@@ -116,14 +118,17 @@ class Certificate:
 
     @property
     def alpha(self) -> Power:
+        """The certified schedule of θ."""
         return self._schedule(0)
 
     @property
     def beta(self) -> Power:
+        """The certified schedule of ω."""
         return self._schedule(1)
 
     @property
     def lam(self) -> Power:
+        """The certified averaging weight."""
         return self._schedule(2)
 
     def _schedule(self, i: int) -> Power:

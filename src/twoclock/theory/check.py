@@ -45,6 +45,7 @@ class Finding:
 
     @property
     def always(self) -> bool:
+        """Whether the inequality holds at every step."""
         return self.holds == ((0, self.horizon),)
 
     @property
@@ -84,6 +85,7 @@ class Report:
         return iter(self.findings)
 
     def group(self, name: str) -> tuple[Finding, ...]:
+        """The findings of one group: the plain order, or one of the proofs."""
         return tuple(f for f in self.findings if f.group == name)
 
     @property

@@ -10,6 +10,7 @@ from twoclock.core import Given, InputError
 from twoclock.inputs import choice, number
 from twoclock.theory.certificate import LAST_STEP, METRICS
 
+#: The structures that a proof covers.
 STRUCTURES = tuple(METRICS)
 
 

@@ -24,8 +24,12 @@ class Features(Protocol):
     """
 
     @property
-    def size(self) -> int: ...
-    def encode(self, state: np.ndarray) -> Matrix: ...
+    def size(self) -> int:
+        """How many features there are."""
+
+    def encode(self, state: np.ndarray) -> Matrix:
+        """What of a batch of states does not depend on the action."""
+
     def pairs(self, encoded: Matrix, action: np.ndarray) -> Matrix:
         """φ(s, a) [n, size]."""
 

@@ -78,6 +78,7 @@ class ModelCritic:
         return solve_definite(M[:d, :d], M[:d, d:]).T
 
     def F(self, theta: Policy, omega: Moments, x: Sample | None) -> Policy:
+        """The gain and the value, minus one step of the Riccati recursion on the model so far."""
         K, P, Q, R = theta["K"], theta["P"], jnp.asarray(self.Q), jnp.asarray(self.R)
         n = len(Q)
         ab = self.plant(omega)
@@ -96,6 +97,7 @@ class ModelCritic:
         }
 
     def G(self, theta: Policy, omega: Moments, x: Sample) -> Moments:
+        """The moments of (x, u, x'), minus those of this sample."""
         v = jnp.concatenate([x["z"], x["next"][: len(self.Q)]])
         return {"M": omega["M"] - outer(v), "seen": omega["seen"] - 1}
 

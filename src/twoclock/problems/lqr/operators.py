@@ -50,12 +50,14 @@ class ActorCritic:
         return K, {"J": jnp.zeros((), K.dtype), "Omega": jnp.zeros((d, d), K.dtype)}
 
     def F(self, theta: Gain, omega: Critic, x: Sample | None) -> Gain:
+        """Half the natural gradient of J once the critic is right."""
         n = theta.shape[1]
         rows = omega["Omega"][n:]
         # A broadcast sum rather than `@`: with a seed axis in front, tiny products fuse and batched ones do not.
         return jnp.sum(rows[:, n:, None] * theta[None, :, :], axis=1) - rows[:, :n]
 
     def G(self, theta: Gain, omega: Critic, x: Sample) -> Critic:
+        """The critic of Q and of the mean cost."""
         Omega, zz = omega["Omega"], outer(x["z"])
         excess = omega["J"] - x["c"]
         delta = jnp.sum(Omega * (zz - outer(x["next"]))) + excess

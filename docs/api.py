@@ -1,0 +1,142 @@
+"""The API reference: a page a room, an entry for every public name, written before Sphinx reads its sources."""
+
+import importlib
+import inspect
+import re
+from pathlib import Path
+
+# The rooms whose names are public, in the order in which one meets them. `twoclock` itself comes first.
+ROOMS = {
+    "twoclock": "the front door",
+    "twoclock.problems": "problems",
+    "twoclock.methods": "methods",
+    "twoclock.models": "exact models",
+    "twoclock.samplers": "samplers",
+    "twoclock.logs": "logged data",
+    "twoclock.logs.features": "features of logged data",
+    "twoclock.agents": "agents",
+    "twoclock.theory": "theory",
+    "twoclock.plot": "figures",
+    "twoclock.core": "contracts",
+    "twoclock.inference.blocks": "block scores from arrays",
+}
+# Rooms of which only some names are for users.
+CHOSEN = {
+    "twoclock.core": ["Problem", "Truth", "Method", "Schedule", "pytree", "static"],
+    "twoclock.inference.blocks": ["sandwich", "in_blocks"],
+}
+_NOT_OURS = {"Axes", "Figure"}  # matplotlib's own, lent for annotations
+
+
+def room(name):
+    """The module that a user calls `name`; `twoclock.samplers` is only its name at the front door."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError:
+        outer, _, inner = name.rpartition(".")
+        return getattr(importlib.import_module(outer), inner)
+
+
+def public(name):
+    """The public names of a room that are documented on its page: each on the first page that has it."""
+    if name in CHOSEN:
+        return CHOSEN[name]
+    module = room(name)
+    listed = module.__all__
+    first = set() if name == "twoclock" else set(public("twoclock"))
+    return [n for n in listed if n not in first | _NOT_OURS and not inspect.ismodule(getattr(module, n))]
+
+
+def is_constant(value):
+    return not (inspect.isclass(value) or callable(value))
+
+
+def comment(name, module):
+    """What a constant is: the `#:` comments above its definition, wherever in the package that is."""
+    pattern = re.compile(rf"((?:^#: .*\n)+){re.escape(name)}(?:: [^=\n]+)? = ", re.MULTILINE)
+    for path in sorted(Path(inspect.getfile(module)).parent.rglob("*.py")):
+        if found := pattern.search(path.read_text()):
+            return " ".join(line.removeprefix("#: ") for line in found[1].splitlines())
+    return ""
+
+
+def promised():
+    """Methods whose meaning a contract states once for all that have them."""
+    core, logs = room("twoclock.core"), room("twoclock.logs.policies")
+    contracts = (core.Problem, core.Truth, core.Method, logs.Policy, room("twoclock.logs.features.contract").Features)
+    return {name for contract in contracts for name in vars(contract)} | {"report", "track", "fit"}
+
+
+def members(kind):
+    """The public methods and properties that a class of ours defines, each with what is said of it."""
+    by_contract = promised()
+    for owner in kind.__mro__:
+        if owner.__module__.startswith("twoclock"):
+            for name, value in vars(owner).items():
+                value = getattr(value, "__func__", value)
+                own = inspect.isfunction(value) or isinstance(value, property)
+                if own and not name.startswith("_") and name not in by_contract:
+                    yield name, inspect.getdoc(getattr(kind, name))
+
+
+def write(folder):
+    """Write the pages and an index of them; what is right already is left alone, and Sphinx does not read it anew."""
+    folder.mkdir(exist_ok=True)
+    pages = {name.replace(".", "-"): _page(name) for name in ROOMS}
+    links = "\n".join(f"   {page}" for page in pages)
+    pages["index"] = f"API\n===\n\nEvery public name, from its docstring.\n\n.. toctree::\n   :maxdepth: 1\n\n{links}\n"
+    for name, text in pages.items():
+        path = folder / f"{name}.rst"
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)
+
+
+def _page(name):
+    title = f"{name}: {ROOMS[name]}"
+    module, names = room(name), public(name)
+    lines = [title, "=" * len(title), "", (inspect.getdoc(module) or "").splitlines()[0], ""]
+    lines += [f".. currentmodule:: {name}", "", ".. autosummary::", "   :nosignatures:", ""]
+    lines += [f"   {n}" for n in names if not is_constant(getattr(module, n))] + [""]
+    for n in names:
+        value = getattr(module, n)
+        if is_constant(value):
+            text = comment(n, module) if n != "__version__" else "The version of the package."
+            lines += [f".. py:data:: {name}.{n}", "", f"   {text}", ""]
+        elif inspect.isclass(value):
+            lines += [f".. autoclass:: {name}.{n}", "   :members:", ""]
+        else:
+            lines += [f".. autofunction:: {name}.{n}", ""]
+    return "\n".join(lines)
+
+
+_LITERAL = re.compile(r"(``.*?``)")
+_SECTION = re.compile(r"(Args|Returns|Raises|Yields|Attributes):$")
+
+
+def as_plain_text(app, what, name, obj, options, lines):
+    """Docstrings are prose, formulas and examples: letters that reStructuredText would take for markup are escaped.
+
+    An indented block that belongs to no list of arguments is a formula, and is shown as it stands.
+    """
+    shown, formula, section = [], False, False
+    for i, line in enumerate(lines):
+        indented = line.startswith("    ")
+        if line and not indented:
+            section, formula = bool(_SECTION.match(line)), False
+        elif indented and not section and not formula and not (i and lines[i - 1]):
+            formula = True
+            shown += [".. code-block:: none", ""]
+        shown.append(line if formula or line.lstrip().startswith((">>>", "...")) else _escaped(line))
+    lines[:] = shown
+
+
+def _escaped(line):
+    """``literals`` stay; `names` become literals; θ*, x_ and |x| mean themselves; *titles* stay emphasised."""
+    if not re.search(r":\w+:`", line):
+        line = re.sub(r"(?<!`)`([^`]+)`(?!`)", r"``\1``", line)
+    pieces = _LITERAL.split(line)
+    for i in range(0, len(pieces), 2):
+        text = pieces[i].replace("|", r"\|")
+        text = re.sub(r"(\w)_(?!\w)", r"\1\\_", text)
+        pieces[i] = re.sub(r"(?<![\w*])(\w)\*", r"\1\\*", text)
+    return "".join(pieces)

@@ -1,0 +1,50 @@
+"""The site: Sphinx on the Markdown of this folder. `make docs` builds it; nothing here needs the network."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import api
+import commands
+
+from twoclock import __version__
+
+project = "twoclock"
+author = "The twoclock developers"
+copyright = "The twoclock developers, Apache-2.0"
+version = release = __version__
+
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon"]
+exclude_patterns = ["_build", "**/.ipynb_checkpoints"]
+html_theme = "sphinx_book_theme"
+html_title = f"twoclock {__version__}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_theme_options = {"show_toc_level": 2, "home_page_in_toc": True}
+html_show_sourcelink = False
+html_copy_source = False
+
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_heading_anchors = 3
+
+# Each tutorial is run while the site is built, and an error in one stops the build.
+nb_execution_mode = "force"
+nb_execution_raise_on_error = True
+nb_execution_timeout = 180
+nb_execution_in_temp = True
+nb_merge_streams = True
+
+autosummary_generate = False
+autodoc_typehints = "none"
+autodoc_preserve_defaults = True
+autodoc_member_order = "bysource"
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+napoleon_use_rtype = False
+
+
+def setup(app):
+    api.write(Path(app.srcdir) / "api")
+    commands.write(Path(app.srcdir) / "reference" / "command_line.md")
+    app.connect("autodoc-process-docstring", api.as_plain_text)
