@@ -75,7 +75,7 @@ CALLS = [
     (tc.solve, SOLVE, {
         "problem": ("`problem`", [3, None, "quadratic", problems.Guard(), tc.Fast(), problems.custom, problems.boyan,
                                   lambda: BOWL, lambda key: 3, lambda key, more: BOWL, NoPytree(), BOWL.F]),
-        "method": ("`method`", [0.1, None, "fast", tc.Fast, {}, {"a": 1}, {"a": tc.Fast}, [tc.Fast()], BOWL]),
+        "method": ("`method`", [0.1, "fast", tc.Fast, {}, {"a": 1}, {"a": tc.Fast}, [tc.Fast()], BOWL]),
         "steps": ("`steps` must", [0, -1, 2.5, "many", None, True, NAN, INF, 2**31, [1], 1j, HUGE, np.arange(3)]),
         "seeds": ("`seeds` must", [0, -1, [], [1, 1], [1.5], [-1], "12", None, True, {1: 2}, 2.5, [2**32], HUGE,
                                    ["a"], [None], np.zeros((2, 2))]),
