@@ -62,6 +62,7 @@ def _weights(ax: Axes, weights: Mapping[str, np.ndarray]) -> None:
         if len(some):
             ax.hist(some, bins=60, histtype="step", color=COLOURS[i % len(COLOURS)], label=plain(policy), linewidth=1.3)
     ax.set(xlabel="weight of a transition, times their number", ylabel="transitions (a sample)", yscale="log")
+    ax.set_ylim(bottom=0.5)  # one transition is seen, and a bar of a hundred stands as high as it should
     if len(weights) > 1:
         ax.legend(frameon=False, fontsize="small")
 
