@@ -29,6 +29,11 @@ CONTRAST = """() => {
 }"""
 
 
+def pages(site):
+    """The pages of the site; the theme leaves templates of its own in _static."""
+    return sorted(path for path in site.rglob("*.html") if "_static" not in path.parts)
+
+
 class Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *args):
         pass
@@ -36,7 +41,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 def broken_links(site):
     """Links of one page to another, and to a place in it, that lead nowhere."""
-    texts = {path: path.read_text() for path in site.rglob("*.html")}
+    texts = {path: path.read_text() for path in pages(site)}
     places = {path: set(re.findall(r'\bid="([^"]+)"', text)) for path, text in texts.items()}
     for path, text in texts.items():
         for link in set(re.findall(r'(?:href|src)="([^"]+)"', text)):
@@ -69,7 +74,7 @@ def _walk(site, address, page, width):
     page.on("pageerror", lambda error: said.append(str(error)))
     ours = (address, "data:", "blob:")
     page.on("request", lambda asked: None if asked.url.startswith(ours) else said.append(f"asks for {asked.url}"))
-    for path in sorted(site.rglob("*.html")):
+    for path in pages(site):
         where = str(path.relative_to(site))
         page.goto(f"{address}/{where}", wait_until="load")
         wide, contrast = page.evaluate("document.documentElement.scrollWidth"), page.evaluate(CONTRAST)
@@ -89,10 +94,9 @@ def main(site):
         troubles += look(site, f"http://127.0.0.1:{server.server_port}", opened)
         opened.close()
     server.shutdown()
-    pages = len(list(site.rglob("*.html")))
     print(
         "\n".join(troubles)
-        or f"{pages} pages are as they should be at {WIDTHS} pixels, {' and '.join(SCHEMES)}; search finds."
+        or f"{len(pages(site))} pages are as they should be at {WIDTHS} pixels, {' and '.join(SCHEMES)}; search finds."
     )
     return bool(troubles)
 

@@ -22,6 +22,7 @@ html_title = f"twoclock {__version__}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_theme_options = {"show_toc_level": 2, "home_page_in_toc": True}
+html_context = {"default_mode": "auto"}  # light or dark as the reader's system is
 html_show_sourcelink = False
 html_copy_source = False
 
