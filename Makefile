@@ -1,6 +1,8 @@
 # `make reproduce` and `make test` need Python ≥ 3.11 and nothing else: both build .venv from pyproject.toml.
 PYTHON ?= python3
 BIN := .venv/bin
+# Tests start many processes; each would compile every module again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: reproduce test lint types bench faults docs check-docs setup clean
 
@@ -28,7 +30,7 @@ faults: setup
 
 # The site: tutorials and doctests are run, a warning is an error. `make check-docs` then looks at it in a browser.
 docs: .venv/documented
-	$(BIN)/python -m pytest src
+	TWOCLOCK_ALL_SNIPPETS=1 $(BIN)/python -m pytest src tests/test_snippets.py
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 	@echo "Open docs/_build/html/index.html"
 

@@ -6,6 +6,7 @@ docs/extending.md are run by test_extending, the tutorials' cells in full when t
 
 import functools
 import inspect
+import os
 import re
 from pathlib import Path
 
@@ -21,6 +22,8 @@ BLOCK = re.compile(
 ELSEWHERE = {"extending.md": "test_extending"}
 LOOP = re.compile(r"\brange\((\d+_000)\)")
 STEPS, SEEDS, LOOPS = 60, 2, 300
+# A quarter of a minute each: `make docs` runs them too.
+LONG = set() if os.environ.get("TWOCLOCK_ALL_SNIPPETS") else {"docs/tuning.md", "docs/sweeps.md"}
 AS_LONG_AS_SAID = {"docs/intervals.md"}  # it looks at marks far into the run
 
 
@@ -63,7 +66,7 @@ def pasted(monkeypatch, tmp_path):
         yield lambda code, page, names: exec(compile(code, page, "exec"), names)
 
 
-@pytest.mark.parametrize("page", [page for page in pages() if any(blocks((ROOT / page).read_text()))])
+@pytest.mark.parametrize("page", [page for page in sorted({*pages()} - LONG) if any(blocks((ROOT / page).read_text()))])
 def test_snippets_run(page, pasted, monkeypatch):
     doors = [(tc, "solve"), (tc, "sweep"), (tc, "tune"), (tc.agents, "run")]
     for room, name in doors if page not in AS_LONG_AS_SAID else ():

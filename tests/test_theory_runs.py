@@ -19,8 +19,6 @@ PROBLEMS = {
     "small": (lambda: tc.problems.quadratic(dim=2, mu_h=0.15, mu_g=0.15, top=0.2, coupling=0.1), "strongly-convex"),
     "small by gap": (lambda: tc.problems.quadratic(dim=2, mu_h=0.15, mu_g=0.15, top=0.2, coupling=0.1), "pl"),
     "kinked": (lambda: tc.problems.rates("strongly-convex", "kinked", dim=2, noise=2.0), "strongly-convex"),
-    "gentle by gap": (gentle, "pl"),
-    "wavy": (lambda: tc.problems.rates("pl", "smooth", noise=2.0), "pl"),
     "wavy and kinked": (lambda: tc.problems.rates("pl", "kinked", dim=2), "pl"),
     "bounded": (lambda: tc.problems.rates("non-convex", "kinked", noise=2.0), "non-convex"),
 }

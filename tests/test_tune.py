@@ -116,7 +116,6 @@ TRUTH_FREE = {
     "policy evaluation": (tc.problems.walk_dependent(), "error", WIDE, 3000, False),
     # Its samples follow θ, which the curvature leaves out: without truth the order is a help here.
     "regulator": (tc.problems.paper_lqr(), "gap", {"alpha.c": (0.1, 10.0), SHIFTS: (300.0, 10_000.0)}, 2000, True),
-    "quadratic": (tc.problems.quadratic(dim=3), "error", WIDE, 2000, False),
 }
 
 
