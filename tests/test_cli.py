@@ -114,7 +114,7 @@ def test_help_is_quick_and_plain():
     out = subprocess.run(
         [sys.executable, "-m", "twoclock", "--help"], capture_output=True, text=True, check=True, env=os.environ
     ).stdout
-    assert "twoclock run PROBLEM METHOD" in out
+    assert "twoclock run PROBLEM [METHOD]" in out
 
 
 OWN = """

@@ -79,8 +79,9 @@ def as_floats(name: str, tree: PyTree) -> Floats:
 
 
 def sqnorm(tree: PyTree) -> Float[Array, ""]:
-    """Squared Euclidean norm over all leaves."""
-    return sum((jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(tree)), jnp.zeros(()))
+    """Squared Euclidean norm over all leaves, in their own precision."""
+    first, *rest = [jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(tree)] or [jnp.zeros(())]
+    return sum(rest, first)
 
 
 def absolute(tree: PyTree) -> Float[Array, ""]:

@@ -32,7 +32,7 @@ class Slope:
         return Slope(*((old + weight * (new - old)).astype(old.dtype) for old, new in
                        ((self.along, along), (self.square, square))))  # fmt: skip
 
-    def step(self, part: Scalar) -> Float[Array, ""]:
+    def length(self, part: Scalar) -> Float[Array, ""]:
         """The step η that makes E‖m − η J m‖² smallest, or a part of it; a small one downhill where that is none."""
         tiny = jnp.finfo(self.along.dtype).tiny
         return jnp.asarray(part, self.along.dtype) * jnp.maximum(self.along, -0.1 * self.along) / (self.square + tiny)
@@ -116,9 +116,9 @@ class ZapVectors:
         recent = jax.lax.rsqrt(count)
         of_F, of_G = state.of_F.seen(recent, f.value, down), state.of_G.seen(recent, g.value, back)
         of_lead = state.of_lead.seen(recent, lag, lag_back)
-        on = jnp.where(count > _FIRST, 1.0, 0.0)
+        on = (count > _FIRST).astype(count.dtype)
         part = on * self.part * jax.lax.rsqrt(1 + count / self.hold)
-        by_F, by_G, by_lead = of_F.step(part), of_G.step(part), of_lead.step(part)
+        by_F, by_G, by_lead = of_F.length(part), of_G.length(part), of_lead.length(part)
         lead = jax.tree.map(lambda v, r: v + (by_lead * r).astype(v.dtype), state.lead, lag)
         slow = add(state.slow, _scaled(-by_F, f.value))
         fast = add(add(state.fast, _scaled(-by_G, g.value)), _scaled(by_F, state.lead))
@@ -135,8 +135,8 @@ class ZapVectors:
 
 
 def _dot(a: PyTree, b: PyTree) -> Float[Array, ""]:
-    products = jax.tree.map(lambda x, y: jnp.sum(x * y), a, b)
-    return sum(jax.tree.leaves(products), jnp.zeros(()))
+    first, *rest = jax.tree.leaves(jax.tree.map(lambda x, y: jnp.sum(x * y), a, b)) or [jnp.zeros(())]
+    return sum(rest, first)
 
 
 def _scaled(factor: Scalar, tree: PyTree) -> PyTree:
