@@ -135,8 +135,8 @@ class ZapVectors:
 
 
 def _dot(a: PyTree, b: PyTree) -> Float[Array, ""]:
-    first, *rest = jax.tree.leaves(jax.tree.map(lambda x, y: jnp.sum(x * y), a, b)) or [jnp.zeros(())]
-    return sum(rest, first)
+    products: list[Array] = jax.tree.leaves(jax.tree.map(lambda x, y: jnp.sum(x * y), a, b)) or [jnp.zeros(())]
+    return sum(products[1:], products[0])
 
 
 def _scaled(factor: Scalar, tree: PyTree) -> PyTree:
