@@ -16,7 +16,7 @@ import twoclock as tc
 # Made by the library alone: what it is given there has been checked before.
 _CONTAINERS = {
     *("Result", "Sweep", "Tick", "InputError", "Certificate", "Condition", "Constants", "Finding", "Report", "Start"),
-    *("LimitLaw", "Log", "Value", "Agent"),
+    *("LimitLaw", "Log", "Value", "Agent", "SoftOperators"),
 }
 _BASES = ("Rbf", "Tiles", "Fourier", "Network")
 LOG = {
