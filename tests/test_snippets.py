@@ -22,14 +22,16 @@ BLOCK = re.compile(
 ELSEWHERE = {"extending.md": "test_extending"}
 LOOP = re.compile(r"\brange\((\d+_000)\)")
 STEPS, SEEDS, LOOPS = 60, 2, 300
-# A quarter of a minute each: `make docs` runs them too.
-LONG = set() if os.environ.get("TWOCLOCK_ALL_SNIPPETS") else {"docs/tuning.md", "docs/sweeps.md"}
+# A page takes some seconds to compile what it shows: here the first screen and the how-tos, all of them in `make docs`.
+EVERYWHERE = bool(os.environ.get("TWOCLOCK_ALL_SNIPPETS"))
 AS_LONG_AS_SAID = {"docs/intervals.md"}  # it looks at marks far into the run
 
 
 def pages():
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         inner = path.relative_to(ROOT)
+        if not EVERYWHERE and inner.name != "README.md" and "howto" not in inner.parts:
+            continue
         if inner.parts[:2] not in {("docs", "tutorials"), ("docs", "_build")} and path.name not in ELSEWHERE:
             yield str(inner)
 
@@ -66,7 +68,7 @@ def pasted(monkeypatch, tmp_path):
         yield lambda code, page, names: exec(compile(code, page, "exec"), names)
 
 
-@pytest.mark.parametrize("page", [page for page in sorted({*pages()} - LONG) if any(blocks((ROOT / page).read_text()))])
+@pytest.mark.parametrize("page", [page for page in pages() if any(blocks((ROOT / page).read_text()))])
 def test_snippets_run(page, pasted, monkeypatch):
     doors = [(tc, "solve"), (tc, "sweep"), (tc, "tune"), (tc.agents, "run")]
     for room, name in doors if page not in AS_LONG_AS_SAID else ():
