@@ -42,7 +42,7 @@ def started(folder):
     return child
 
 
-@pytest.mark.parametrize("moment", np.random.default_rng(0).uniform(0, 1.0, 2).tolist())
+@pytest.mark.parametrize("moment", np.random.default_rng(0).uniform(0, 1.0, 1).tolist())
 def test_killed_at_a_random_moment(whole, tmp_path, moment, kill):
     child = started(tmp_path)
     time.sleep(moment)
