@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from twoclock import inputs
 from twoclock.agents import kept
 from twoclock.agents.evaluator_steps import has_trace, steps
+from twoclock.agents.learning import Learning
 from twoclock.agents.observed import Seen, known_reward, numbers_of, observations, seeing
 from twoclock.core import Given, InputError, Method, PyTree
 from twoclock.inputs.arrays import Array, Number
@@ -23,7 +24,6 @@ from twoclock.methods import Polyak, spelled
 from twoclock.problems.modules import is_module, joining, numbers
 from twoclock.problems.policy_evaluation.nonlinear import Value, value_operators
 from twoclock.problems.policy_evaluation.traces import trace_operators
-from twoclock.result import Result
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,7 +36,7 @@ _EXPLORATION = 0x65766C
 _NUMBERS = "gamma", "operator", "lam", "intervals", "skip", "seed"
 
 
-class Evaluator:
+class Evaluator(Learning):
     """Learns the value V(x) = E Σ γ^k r_k of a policy π, from transitions under π itself or another policy b.
 
         agent = tc.agents.Evaluator(policy_ratio=lambda x, u: pi(u, x) / b(u, x), features=phi, gamma=0.99, at=[x0])
@@ -172,25 +172,6 @@ class Evaluator:
     def theta(self) -> PyTree:
         """The parameters as learnt."""
         return self._learner.theta
-
-    @property
-    def steps(self) -> int:
-        """How many samples it has learnt from."""
-        return self._learner.steps
-
-    @property
-    def diverged(self) -> bool:
-        """Whether it left the finite numbers; the value then stays as it was before."""
-        return self._learner.diverged
-
-    @property
-    def history(self) -> pd.DataFrame:
-        """``step`` and ``value``, its mean over ``at``, at ten marks a decade and now."""
-        return self._learner.history
-
-    def result(self) -> Result:
-        """What it has learnt so far as a `Result` of one seed, with its intervals."""
-        return self._learner.result()
 
     def save(self, path: str | Path, **also: PyTree) -> Path:
         """Write all of it but functions to a folder, which changes from the last save to this one in an instant.

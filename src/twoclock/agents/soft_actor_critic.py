@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from twoclock import inputs
 from twoclock.agents import kept
+from twoclock.agents.learning import Learning
 from twoclock.agents.observed import index, known_reward
 from twoclock.core import Given, Method, PyTree
 from twoclock.inference.running import RecentMean
@@ -20,12 +21,11 @@ from twoclock.inputs.arrays import Array, Number
 from twoclock.learner import Learner
 from twoclock.methods import Standard, spelled
 from twoclock.problems.entropy_mdp.operators import SoftOperators, Step, feature_table
-from twoclock.result import Result
 from twoclock.schedules import Power
 from twoclock.stats import Estimate
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 # A simulator that is seeded with the same number must not draw the same numbers.
 _EXPLORATION = 0x736163
@@ -34,7 +34,7 @@ _HOLD = 2e4
 _NUMBERS = "states", "actions", "temperature", "gamma", "first_value", "seed"
 
 
-class SoftActorCritic:
+class SoftActorCritic(Learning):
     """Learns a policy for Σ γ^k (r − τ log π(a|s)) while it acts, in any environment with finite states and actions.
 
         s, _ = env.reset()
@@ -169,25 +169,6 @@ class SoftActorCritic:
     def settings(self) -> dict[str, Any]:
         """The arguments that make another one like it."""
         return {name: getattr(self, name) for name in (*_NUMBERS, "features", "policy_features", "method")}
-
-    @property
-    def steps(self) -> int:
-        """How many samples it has learnt from."""
-        return self._learner.steps
-
-    @property
-    def diverged(self) -> bool:
-        """Whether it left the finite numbers; the policy then stays as it was before."""
-        return self._learner.diverged
-
-    @property
-    def history(self) -> pd.DataFrame:
-        """``step``, and means over the states of the policy's ``entropy`` and of ``value``, at marks and now."""
-        return self._learner.history
-
-    def result(self) -> Result:
-        """What it has learnt so far as a `Result` of one seed."""
-        return self._learner.result()
 
     def save(self, path: str | Path, **also: PyTree) -> Path:
         """Write all of it to a folder, which changes from the last save to this one in an instant.

@@ -12,25 +12,17 @@ from twoclock import trees
 from twoclock.core import Given, InputError, Operator, PyTree, Scalar, pytree, renamed, static
 from twoclock.inputs import shown
 from twoclock.methods import moves
-from twoclock.methods.moves import Projection, Transformation, Variable, move
+from twoclock.methods.moves import Both, Projection, Transformation, Variable, move
 from twoclock.schedules import OptionalStepSize, StepSize, read_step_sizes, step_size
 from twoclock.trees import Sum, blend, sqnorm
 
 
 @pytree
-class FastState:
+class FastState(Both):
     slow: Variable
     fast: Variable
     mean_F: Sum
     mean_G: Sum
-
-    @property
-    def theta(self) -> PyTree:
-        return self.slow.value
-
-    @property
-    def omega(self) -> PyTree:
-        return self.fast.value
 
     @property
     def f(self) -> PyTree:

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 from twoclock import trees
 from twoclock.core import Given, Operator, PyTree, Scalar, pytree
 from twoclock.inputs import check_number
+from twoclock.methods.moves import Slow
 from twoclock.schedules import StepSize, as_schedule, step_size
 from twoclock.trees import Sum
 
@@ -16,7 +17,7 @@ _TINY = 1e-8
 
 
 @pytree
-class IntentionalState:
+class IntentionalState(Slow):
     """``squares``: the mean of g² by entry. ``energy``, ``weight``: the sum of ‖g‖²/√v along the trace, and of its
     weights. ``error``: the mean of δ².
     """
@@ -27,10 +28,6 @@ class IntentionalState:
     energy: Float[Array, ""]
     weight: Float[Array, ""]
     error: Float[Array, ""]
-
-    @property
-    def theta(self) -> PyTree:
-        return self.slow.value
 
 
 @pytree

@@ -52,6 +52,26 @@ class Variable:
         return self.sum.value
 
 
+class Slow:
+    """Of a state: θ is the value of its slow variable."""
+
+    slow: Variable | Sum
+
+    @property
+    def theta(self) -> PyTree:
+        return self.slow.value
+
+
+class Both(Slow):
+    """Of a state: θ and ω are the values of its slow and its fast variable."""
+
+    fast: Variable | Sum
+
+    @property
+    def omega(self) -> PyTree:
+        return self.fast.value
+
+
 def start(name: str, x: PyTree, transform: Transformation | None, project: Projection | None) -> Variable:
     """The variable before its first move, inside its set."""
     x = trees.as_floats(name, x)

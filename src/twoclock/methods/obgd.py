@@ -8,18 +8,15 @@ import jax.numpy as jnp
 from twoclock import trees
 from twoclock.core import Given, Operator, PyTree, Scalar, pytree
 from twoclock.inputs import check_number
+from twoclock.methods.moves import Slow
 from twoclock.schedules import StepSize, read_step_sizes, step_size
 from twoclock.trees import Sum, absolute
 
 
 @pytree
-class ObGDState:
+class ObGDState(Slow):
     slow: Sum
     omega: PyTree
-
-    @property
-    def theta(self) -> PyTree:
-        return self.slow.value
 
 
 @pytree

@@ -4,22 +4,14 @@ from __future__ import annotations
 
 from twoclock.core import Given, Operator, PyTree, Scalar, pytree, renamed, static
 from twoclock.methods import moves
-from twoclock.methods.moves import Projection, Transformation, Variable, move
+from twoclock.methods.moves import Both, Projection, Transformation, Variable, move
 from twoclock.schedules import StepSize, read_step_sizes, step_size
 
 
 @pytree
-class StandardState:
+class StandardState(Both):
     slow: Variable
     fast: Variable
-
-    @property
-    def theta(self) -> PyTree:
-        return self.slow.value
-
-    @property
-    def omega(self) -> PyTree:
-        return self.fast.value
 
 
 @renamed(**moves.OLD_NAMES)

@@ -8,6 +8,7 @@ from jax.flatten_util import ravel_pytree
 from twoclock import trees
 from twoclock.core import Given, Operator, PyTree, Scalar, pytree
 from twoclock.inputs import check_number
+from twoclock.methods.moves import Slow
 from twoclock.methods.trace_form import Vector, check_form, read
 from twoclock.trees import Sum
 
@@ -15,7 +16,7 @@ _TINY = 1e-8
 
 
 @pytree
-class SwiftTDState:
+class SwiftTDState(Slow):
     """Vectors of the length of θ: ``log_steps`` β, ``change`` θ − θ_old, ``dutch`` z, ``slope`` z̄ = ∂z/∂β, ``memory``
     h = ∂θ/∂β and its value a step before, and ``credit`` p, the trace of φ·h.
     """
@@ -29,10 +30,6 @@ class SwiftTDState:
     memory: Vector
     memory_before: Vector
     credit: Vector
-
-    @property
-    def theta(self) -> PyTree:
-        return self.slow.value
 
 
 @pytree

@@ -8,20 +8,17 @@ from jax.flatten_util import ravel_pytree
 from twoclock import trees
 from twoclock.core import Given, Operator, PyTree, Scalar, pytree
 from twoclock.inputs import check_number
+from twoclock.methods.moves import Slow
 from twoclock.methods.trace_form import Vector, check_form, read
 from twoclock.trees import Sum
 
 
 @pytree
-class TIDBDState:
+class TIDBDState(Slow):
     slow: Sum
     omega: PyTree
     log_steps: Vector
     memory: Vector  # h, how θ has changed with the logarithms of its step sizes
-
-    @property
-    def theta(self) -> PyTree:
-        return self.slow.value
 
 
 @pytree

@@ -9,12 +9,13 @@ from jaxtyping import Array, Int
 from twoclock import trees
 from twoclock.core import Given, Operator, PyTree, Scalar, pytree
 from twoclock.inputs import check_number
+from twoclock.methods.moves import Both
 from twoclock.schedules import StepSize, read_step_sizes, step_size
 from twoclock.trees import Sum, blend
 
 
 @pytree
-class VRTDCState:
+class VRTDCState(Both):
     """``anchor``: (θ̃, ω̃). ``field``: the batch's mean of (F, G) there. ``mean``: of the iterates of this epoch's steps.
     ``count``: the samples of this epoch so far.
     """
@@ -26,14 +27,6 @@ class VRTDCState:
     mean: Sum
     count: Int[Array, ""]
     epochs: Int[Array, ""]
-
-    @property
-    def theta(self) -> PyTree:
-        return self.slow.value
-
-    @property
-    def omega(self) -> PyTree:
-        return self.fast.value
 
 
 @pytree

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 from twoclock import trees
 from twoclock.core import Given, Operator, PyTree, Scalar, pytree
 from twoclock.inputs import check_number
+from twoclock.methods.moves import Both
 from twoclock.trees import Sum, add, blend, sqnorm
 
 _FIRST = 20  # samples before the first move
@@ -39,7 +40,7 @@ class Slope:
 
 
 @pytree
-class ZapVectorsState:
+class ZapVectorsState(Both):
     slow: Sum
     fast: Sum
     mean_F: Sum
@@ -49,14 +50,6 @@ class ZapVectorsState:
     of_G: Slope
     of_lead: Slope
     count: Float[Array, ""]
-
-    @property
-    def theta(self) -> PyTree:
-        return self.slow.value
-
-    @property
-    def omega(self) -> PyTree:
-        return self.fast.value
 
 
 @pytree

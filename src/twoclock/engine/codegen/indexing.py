@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,43 @@ if TYPE_CHECKING:
 
 # Comparisons up to which entries are stored by selection, so that the array stays in registers.
 _COMPARISONS = 64
+
+
+@dataclass(frozen=True)
+class _Window:
+    """Where a window lies in an array, and an entry of it.
+
+    Args:
+        offsets: (axis of the entry's index, axis of the array) inside the window.
+        batch: axes of the index that choose the window.
+        batched: (axis of the array, which of the batch it follows).
+        starts: for each number that the indices hold the axis it is for, and the last place at which the window fits.
+        rank: of the array.
+    """
+
+    offsets: list[tuple[int, int]]
+    batch: list[int]
+    batched: list[tuple[int, int]]
+    starts: list[tuple[int, int]]
+    rank: int
+
+    def place(
+        self, g: Generator, indices: Array, index: tuple[Index, ...], checked: bool
+    ) -> tuple[list[Index], Atom | None]:
+        """The place in the array, clipped; where that is asked for, also whether it lies inside without."""
+        of_batch = [index[i] for i in self.batch]
+        place: list[Index] = [0] * self.rank
+        for i, dim in self.offsets:
+            place[dim] = index[i]
+        for dim, follows in self.batched:
+            place[dim] = of_batch[follows]
+        inside: Atom | None = None
+        for j, (dim, most) in enumerate(self.starts):
+            start = g.shape.at(indices, (*of_batch, j))
+            if checked:
+                inside = _both(g, inside, within(g, start, most))
+            place[dim] = _plus(g, clipped(g, start, most), place[dim])
+        return place, inside
 
 
 def dynamic_slice(g: Generator, eqn: Any, array: Array, *starts: Array) -> Array:
@@ -60,19 +98,12 @@ def gather(g: Generator, eqn: Any, array: Array, indices: Array) -> Array:
     batch = [i for i in range(len(out.shape)) if i not in d.offset_dims]
     kept = [i for i in range(len(array.shape)) if i not in (*d.collapsed_slice_dims, *d.operand_batching_dims)]
 
+    batched = list(zip(d.operand_batching_dims, d.start_indices_batching_dims, strict=True))
+    starts = [(dim, array.shape[dim] - sizes[dim]) for dim in d.start_index_map]
+    where = _Window(list(zip(d.offset_dims, kept, strict=True)), batch, batched, starts, len(array.shape))
+
     def entry(index: tuple[Index, ...]) -> Atom:
-        of_batch = [index[i] for i in batch]
-        place: list[Index] = [0] * len(array.shape)
-        for i, dim in zip(d.offset_dims, kept, strict=True):
-            place[dim] = index[i]
-        for dim, from_ in zip(d.operand_batching_dims, d.start_indices_batching_dims, strict=True):
-            place[dim] = of_batch[from_]
-        inside: Atom | None = None
-        for j, dim in enumerate(d.start_index_map):
-            start, most = g.shape.at(indices, (*of_batch, j)), array.shape[dim] - sizes[dim]
-            if mode is GatherScatterMode.FILL_OR_DROP:
-                inside = _both(g, inside, within(g, start, most))
-            place[dim] = _plus(g, clipped(g, start, most), place[dim])
+        place, inside = where.place(g, indices, index, mode is GatherScatterMode.FILL_OR_DROP)
         value = g.shape.at(array, place)
         return value if inside is None else g.build.let(c_type(out.dtype), "{0}?{1}:{2}", inside, value, fill)
 
@@ -94,20 +125,12 @@ def scatter(g: Generator, eqn: Any, array: Array, indices: Array, updates: Array
     kept = [i for i in range(len(array.shape)) if i not in (*d.inserted_window_dims, *d.operand_batching_dims)]
     window = {dim: updates.shape[i] for i, dim in zip(d.update_window_dims, kept, strict=True)}
 
+    batched = list(zip(d.operand_batching_dims, d.scatter_indices_batching_dims, strict=True))
+    starts = [(dim, array.shape[dim] - window.get(dim, 1)) for dim in d.scatter_dims_to_operand_dims]
+    where = _Window(list(zip(d.update_window_dims, kept, strict=True)), batch, batched, starts, len(array.shape))
+
     def place_of(index: tuple[Index, ...]) -> tuple[list[Index], Atom | None]:
-        of_batch = [index[i] for i in batch]
-        place: list[Index] = [0] * len(array.shape)
-        for i, dim in zip(d.update_window_dims, kept, strict=True):
-            place[dim] = index[i]
-        for dim, from_ in zip(d.operand_batching_dims, d.scatter_indices_batching_dims, strict=True):
-            place[dim] = of_batch[from_]
-        inside: Atom | None = None
-        for j, dim in enumerate(d.scatter_dims_to_operand_dims):
-            start, most = g.shape.at(indices, (*of_batch, j)), array.shape[dim] - window.get(dim, 1)
-            if mode is not GatherScatterMode.CLIP:
-                inside = _both(g, inside, within(g, start, most))
-            place[dim] = _plus(g, clipped(g, start, most), place[dim])
-        return place, inside
+        return where.place(g, indices, index, mode is not GatherScatterMode.CLIP)
 
     if selects:
         entries = g.shape.every(array).entries.copy()
