@@ -80,8 +80,8 @@ def test_method_traces_once_for_many_numbers(name):
     assert len(traced) == 1
 
 
-# One of each kind: what a problem computes with is the same throughout its family.
-KINDS = ("quadratic_bilevel", "quadratic_minimax", "forest", "boyan", "paper_lqr", "quadratic", "rates", "spiral")
+# One of each file: what a problem computes with is the same throughout its family.
+KINDS = {problem.__module__: name for name, problem in PROBLEMS.items()}.values()
 
 
 @pytest.mark.parametrize("name", KINDS)
