@@ -228,6 +228,7 @@ def test_saved_and_read_back(tmp_path):
         ({"features": lambda s, a: np.zeros((len(s), 3))}, "`features` are 0 for every pair"),
         ({"features": tc.logs.features.Rbf}, r"must be an object, got the class Rbf; write Rbf\(…\)"),
         ({"start": [[1, 2], [3]]}, "`start` must be an array of states"),
+        ({"start": [0, "a", None]}, r"`start` must be states like the log's \(int64\)"),
         ({"start": "nowhere"}, "`start` must be 'visited'"),
         ({"log": 3}, "`log` must be what `tc.logs.read"),
         ({"on": "moon"}, "`on` must be 'local' or 'ray'"),

@@ -159,7 +159,12 @@ def test_flags_that_are_text_are_no_flags():
     """bool("False") is True: every step would be an end, and the value one reward."""
     flags = np.where(COLUMNS["terminated"], "True", "False")
     with pytest.raises(tc.InputError, match="row 0, column `terminated`: is missing, or neither true nor false"):
-        logged.read({**COLUMNS, "terminated": flags}, episode=None, step=None)
+        logged.read({**COLUMNS, "terminated": flags})
+
+
+def test_a_column_of_episodes_that_nothing_reads_is_no_secret():
+    with pytest.warns(UserWarning, match='`episode` that nothing reads.*write episode="episode" if'):
+        logged.read(COLUMNS, episode=None, step=None, on_bad="drop")
 
 
 def test_what_cannot_be_read():

@@ -125,5 +125,6 @@ def check_pace(block: Any, checkpoint_every: Any, progress: Any) -> None:
 
 
 def check_progress(progress: Any) -> None:
-    if not isinstance(progress, bool) and not callable(progress):
+    # A step-size schedule is callable too, but made of numbers.
+    if not isinstance(progress, bool) and not (callable(progress) and jax.tree_util.all_leaves([progress])):
         raise InputError(f"`progress` must be True, False or a function, got {shown(progress)}")

@@ -245,6 +245,10 @@ def _start_states(start: Any, log: Log) -> tuple[np.ndarray, np.ndarray] | None:
     if states.ndim == 1 and states.dtype.kind == "f" and example.dtype.kind in "iu" and example.ndim == 1:
         weights = law("start", states, len(states), "or give the states themselves as whole numbers")
         return np.flatnonzero(weights), weights[weights > 0]
+    if states.dtype.kind == "O" and example.dtype.kind != "O":
+        raise InputError(
+            f"`start` must be states like the log's ({example.dtype}) or a law over them, got {shown(start)}"
+        )
     if states.ndim == example.ndim - 1 and states.shape == example.shape[1:]:
         states = states[None]
     if states.shape[1:] != example.shape[1:] or not len(states):

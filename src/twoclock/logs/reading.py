@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -73,6 +74,7 @@ def read(
             "truncated": truncated, "episode": episode, "step": step, "propensity": propensity,
         }  # fmt: skip
         roles = _roles(table, named_columns, known)
+        _warn_of_unused(table, named_columns)
     return _scan(table, roles, on_bad == "drop", progress)
 
 
@@ -128,6 +130,17 @@ def _roles(table: Source, named: dict[str, Any], actions: tuple[Any, ...] | None
         actions=actions,
         **alone,
     )
+
+
+def _warn_of_unused(table: Source, named: dict[str, Any]) -> None:
+    """Without a column that says where episodes are cut off they run into each other, which changes the answer."""
+    unused = [role for role in ("episode", "truncated") if role in table.names]
+    if unused and named["episode"] is None and named["truncated"] is None:
+        warnings.warn(
+            f"the log has a column `{unused[0]}` that nothing reads, so an episode lasts until `terminated`; write "
+            f'{unused[0]}="{unused[0]}" if it tells episodes apart, or leave it out of the source',
+            stacklevel=3,
+        )
 
 
 def _scan(table: Source, roles: Roles, drop: bool, progress: Callable[[int, int], None]) -> Log:
