@@ -4,6 +4,7 @@ import functools
 import json
 import re
 import string
+from typing import get_args
 
 import jax
 import pytest
@@ -15,7 +16,7 @@ from twoclock.study.experiment import Case, Claim, Experiment, require
 from twoclock.study.logged import LogCase
 from twoclock.study.race import Race
 from twoclock.study.report import gather
-from twoclock.study.verdicts import kind
+from twoclock.study.verdicts import Kind, kind
 
 from . import made_up
 
@@ -85,7 +86,7 @@ def test_claims(name):
         assert len(claim.rule) > 20
         assert claim.numbers
         json.dumps(dict(claim.numbers))
-        assert kind(claim.verdict) in ("yes", "partly", "no", "open")
+        assert kind(claim.verdict) in get_args(Kind)
         assert set(claim.cases) <= set(labels)
         assert claim.ours == claim.place.startswith(("ours", "not in the paper"))
     for part in ("name", "statement"):

@@ -22,7 +22,7 @@ def test_cases_are_what_was_promised():
     compared = {where: case for where, case in cases.items() if not where.startswith("tuning")}
     assert set(compared) == set(mdp_settings.CHOSEN)
     for case in compared.values():
-        assert (case.steps, case.seeds) == (1_000_000, 100)
+        assert (case.steps, case.seeds) == (1_000_000, 160)
         assert list(case.methods) == [mdp.FAST, mdp.SAME, mdp.TWO, mdp.BOLD, mdp.RIVAL]
 
 

@@ -111,7 +111,8 @@ def test_a_bound_that_is_broken_is_not_praised(holds):
     records = made_up.records(cases("theorems", True), value)
     caption, advice = theorems.captions(records)["theorems"], " ".join(theorems.advice(records))
     assert caption.count("stays below both bounds") == (3 if holds else 0)
-    assert verdict(theorems.claims(records), "theorem-") == ("partly" if holds else "no")
+    found = {kind(claim.verdict) for claim in theorems.claims(records) if claim.name.startswith("theorem-")}
+    assert found == ({"yes", "partly"} if holds else {"no"})  # no steps meet the printed conditions of Theorem 2
     assert ("compare methods by runs and not by bounds" in advice) == holds
     assert "no closer than" in advice  # both proofs' steps were made to end level
 

@@ -11,6 +11,7 @@ from twoclock import plot, record
 from twoclock.core import InputError
 from twoclock.engine.drive import Tick
 from twoclock.result import Result, load
+from twoclock.study.confirm import confirmed
 from twoclock.study.experiment import Case, Claim, Experiment, Records, hook, require
 
 # Given a case's name and the case, returns what to call with each tick of its run.
@@ -91,7 +92,7 @@ def run_experiment(
         pictures=_draw(experiment, records, folder, quick),
         titles={label: case.title or label for label, case in cases.items()},
         compared=[label for label, case in cases.items() if case.role == "compare"],
-        claims=hook(experiment, "claims", records, []),
+        claims=confirmed(lambda some: hook(experiment, "claims", some, []), records),
         advice=hook(experiment, "advice", records, []),
         relative_errors=hook(experiment, "relative_errors", records, {}),
     )

@@ -10,23 +10,28 @@ from typing import Literal
 import numpy as np
 
 from twoclock.result import Result
-from twoclock.stats import Estimate, bootstrap_mean, log_slope, ratio_of_means
+from twoclock.stats import Estimate, bootstrap_mean
 from twoclock.study.experiment import Claim
 from twoclock.study.words import listed
 
 REPRODUCED, NOT_REPRODUCED, NOT_DECIDABLE = "reproduced", "not reproduced", "not decidable from the paper"
+NOT_DECIDED, VACUOUS = "not decided", "vacuous"
 _ONLY_WHERE = "reproduced only where"
-Kind = Literal["yes", "partly", "no", "open"]
+Kind = Literal["yes", "partly", "no", "vacuous", "undecided", "open"]
 # The longest first: "reproduced" also begins "reproduced only where".
-_KINDS: dict[str, Kind] = {_ONLY_WHERE: "partly", REPRODUCED: "yes", NOT_REPRODUCED: "no", "not decidable": "open"}
+_KINDS: dict[str, Kind] = {
+    _ONLY_WHERE: "partly", REPRODUCED: "yes", NOT_REPRODUCED: "no", VACUOUS: "vacuous", NOT_DECIDED: "undecided",
+    "not decidable": "open",
+}  # fmt: skip
 Standing = Literal["better", "worse", "a tie"]
+_MOST = 1e150
 
 
 def kind(verdict: str) -> Kind:
-    """Which of the four kinds a verdict is.
+    """Which of the kinds a verdict is.
 
-    >>> kind("reproduced only where k ≥ 100"), kind("not reproduced")
-    ('partly', 'no')
+    >>> kind("reproduced only where k ≥ 100"), kind("not reproduced"), kind("not decided")
+    ('partly', 'no', 'undecided')
     """
     for start, found in _KINDS.items():
         if verdict.startswith(start):
@@ -34,9 +39,9 @@ def kind(verdict: str) -> Kind:
     raise ValueError(f"a verdict must begin with one of {', '.join(map(repr, _KINDS))}, got {verdict!r}")
 
 
-def decide(held: bool) -> str:
-    """The verdict on a claim that holds or does not."""
-    return REPRODUCED if held else NOT_REPRODUCED
+def decide(held: bool | None) -> str:
+    """The verdict on a claim that holds or does not, or of which the records do not say which."""
+    return NOT_DECIDED if held is None else REPRODUCED if held else NOT_REPRODUCED
 
 
 def only_where(condition: str) -> str:
@@ -44,14 +49,57 @@ def only_where(condition: str) -> str:
     return f"{_ONLY_WHERE} {condition}"
 
 
-def decide_each(held: Mapping[str, bool], condition: str = "{}", separator: str = ", ") -> str:
+class Each(str):
+    """A verdict on several things, which remembers what was found of each, so that each can be confirmed by itself."""
+
+    held: Mapping[str, bool | None]
+    condition: str
+    separator: str
+
+
+def decide_each(held: Mapping[str, bool | None], condition: str = "{}", separator: str = ", ") -> Each:
     """The verdict on a claim made of several things: all, none, or only those named in the condition.
 
     >>> decide_each({"smooth": False, "kinked": True}, "the coupling is {}")
     'reproduced only where the coupling is kinked'
+    >>> decide_each({"smooth": None, "kinked": False}, "the coupling is {}")
+    'not decided where the coupling is smooth, elsewhere not reproduced'
     """
-    true = [name for name in held if held[name]]
-    return only_where(condition.format(separator.join(true))) if 0 < len(true) < len(held) else decide(bool(true))
+    true, unknown = ([name for name in held if held[name] is wanted] for wanted in (True, None))
+    named = condition.format(separator.join(true)), condition.format(separator.join(unknown))
+    if len(unknown) == len(held) > 0:
+        words = NOT_DECIDED
+    elif unknown:
+        words = f"{only_where(named[0])}; not decided where {named[1]}"
+        words = words if true else f"{NOT_DECIDED} where {named[1]}, elsewhere {NOT_REPRODUCED}"
+    else:
+        words = only_where(named[0]) if 0 < len(true) < len(held) else decide(bool(true))
+    verdict = Each(words)
+    verdict.held, verdict.condition, verdict.separator = held, condition, separator
+    return verdict
+
+
+def all_of(*held: bool | None) -> bool | None:
+    """Whether all hold: no if one does not, unknown if one of the others is.
+
+    >>> all_of(True, None), all_of(False, None), all_of(True, True)
+    (None, False, True)
+    """
+    return False if False in held else None if None in held else True
+
+
+def above(found: Estimate, mark: float) -> bool | None:
+    """Whether a number is above a mark: yes or no only where its whole interval says so.
+
+    >>> above(Estimate(1.2, 1.15, 1.3), 1.1), above(Estimate(1.2, 1.0, 1.4), 1.1)
+    (True, None)
+    """
+    return True if found.low > mark else False if found.high <= mark else None
+
+
+def below(found: Estimate, mark: float) -> bool | None:
+    """Whether a number is below a mark: yes or no only where its whole interval says so."""
+    return True if found.high < mark else False if found.low >= mark else None
 
 
 def last_values(result: Result, metric: str) -> np.ndarray:
@@ -65,19 +113,36 @@ def last_mean(result: Result, metric: str) -> float:
     return float(last_values(result, metric).mean())
 
 
-def last_ratio(result: Result, base: Result, metric: str) -> Estimate:
-    """The mean at the last step over another method's, with a 95 % bootstrap interval over the shared seeds."""
-    return ratio_of_means(last_values(result, metric), last_values(base, metric))
+def last_ratio(result: Result, base: Result, metric: str, step: int | None = None) -> Estimate:
+    """One method over another on the same seeds at a step, the last by default: the geometric mean of the ratios.
+
+    A few instances carry a mean of errors; the logarithm of the ratio, seed by seed, weighs all of them alike. The
+    interval is a 95 % bootstrap interval over the shared seeds.
+    """
+    values, others = (_logs_at(r, metric, step) for r in (result, base))
+    low, high = bootstrap_mean((values - others)[None, :])
+    return Estimate(*(float(np.exp(v)) for v in (np.mean(values - others), low[0], high[0])))
+
+
+def _logs_at(result: Result, metric: str, step: int | None) -> np.ndarray:
+    history = result.history
+    at = history["step"].max() if step is None else step
+    return _logs(history[history["step"] == at].sort_values("seed")[metric].to_numpy(float))
+
+
+def _logs(values: np.ndarray) -> np.ndarray:
+    """Logarithms, with those of 0 and of what is not finite beyond all others."""
+    return np.log(np.clip(np.nan_to_num(values, nan=_MOST, posinf=_MOST), 1 / _MOST, _MOST))
 
 
 @dataclass(frozen=True)
 class Paired:
-    """One method against another on the same seeds and samples, so that it is the difference seed by seed that counts.
+    """One method against another on the same seeds and samples, so that it is the ratio seed by seed that counts.
 
     Attributes:
         steps: the marks.
-        ratio: the first's mean over the second's at each mark.
-        ahead: whether the interval of the mean difference lies below 0, so that the first is better.
+        ratio: the geometric mean over seeds of the first's over the second's, at each mark.
+        ahead: whether the interval of the mean log-ratio lies below 0, so that the first is better.
         behind: whether it lies above.
     """
 
@@ -93,8 +158,9 @@ class Paired:
             r.history[r.history["step"] >= first].pivot(index="step", columns="seed", values=metric)
             for r in (ours, theirs)
         )
-        low, high = bootstrap_mean((a - b).to_numpy(), confidence)
-        return cls(a.index.to_numpy(), (a.mean(axis=1) / b.mean(axis=1)).to_numpy(), high < 0, low > 0)
+        logs = _logs(a.to_numpy(float)) - _logs(b.to_numpy(float))
+        low, high = bootstrap_mean(logs, confidence)
+        return cls(a.index.to_numpy(), np.exp(logs.mean(axis=1)), high < 0, low > 0)
 
     @property
     def at_the_end(self) -> Standing:
@@ -125,34 +191,6 @@ def standings(found: Iterable[Standing], rival: str) -> str:
         return f"ends {place} {rival}"
     first = f"{place} {rival} in {count} of {counts.total()} panels"
     return f"ends {listed([first, *(f'{other} it in {number}' for other, number in rest)])}"
-
-
-def reaches(slope: Estimate, mark: float) -> bool:
-    """Whether the interval of a slope goes down to the mark."""
-    return slope.low <= mark
-
-
-def rate_claim(
-    result: Result, metric: str, mark: float, *, name: str, statement: str, place: str, case: str, lowest: bool = False
-) -> Claim:
-    """That a metric falls at some rate, judged by its slope over the last two decades.
-
-    Args:
-        mark: how low the interval of the slope must reach.
-        lowest: judge the smallest mean so far.
-    """
-    slope = log_slope(result.history, metric, lowest=lowest)
-    what = f"the smallest mean {metric} so far" if lowest else f"mean {metric}"
-    return Claim(
-        name=name,
-        statement=statement,
-        place=place,
-        rule=f"the slope of log {what} against log k over the last two decades has a 95 % interval that reaches "
-        f"−{-mark:g}",
-        numbers={"slope": slope},
-        verdict=decide(reaches(slope, mark)),
-        cases=(case,),
-    )
 
 
 def tuned_alike(

@@ -9,6 +9,7 @@ import twoclock as tc
 from twoclock import plot
 from twoclock.core import Method
 from twoclock.result import Result
+from twoclock.study import confirm
 from twoclock.study.experiment import Case, Claim, Measured, Records
 from twoclock.study.experiments.fig1_settings import (
     AVERAGED,
@@ -22,12 +23,23 @@ from twoclock.study.experiments.fig1_settings import (
     TDC,
     TUNED,
     TUNED_MEAN,
+    one_setting,
     printed,
     theory,
     tuning,
-    untuned,
 )
-from twoclock.study.verdicts import Paired, decide, last_mean, only_where, rate_claim, standings, tuned_alike
+from twoclock.study.slopes import rate_claim
+from twoclock.study.verdicts import (
+    Paired,
+    all_of,
+    below,
+    decide,
+    last_mean,
+    last_ratio,
+    only_where,
+    standings,
+    tuned_alike,
+)
 from twoclock.study.words import span
 
 TITLE = "Policy evaluation in random MDPs (Figure 1)"
@@ -61,7 +73,7 @@ def cases(quick: bool) -> dict[str, Case]:
                     methods[f"{name}, {PRINTED}"] = printed(name)
                     methods[f"{name}, {TUNED}"] = tuned
                     methods[f"{name}, {TUNED_MEAN}"] = tc.Polyak(tuned, power=2.0)
-                    methods[f"{name}, {AVERAGED}"] = untuned(name, square)
+                    methods[f"{name}, {AVERAGED}"] = one_setting(name, square)
                 if operator == "td":
                     methods[LSTD] = tc.methods.Lstd()
                 found[f"{size}-{sampling}-{operator}"] = Case(
@@ -102,7 +114,8 @@ def draw(records: Records) -> dict[str, plot.Figure]:
     plot.caption(
         fig,
         f"mean over {len(run['seeds'])} random MDPs, {run['steps']:,} samples; bands: 95 % bootstrap interval; "
-        "printed: α=5e-4, β=2e-3, λ=4/(5(k+10)); averaged: α=β=(0.1/d)(1+k/300)^-½, λ=¼, weights ∝ k^½, nothing tuned",
+        "printed: α=5e-4, β=2e-3, λ=4/(5(k+10)); averaged: α=β=(0.1/d)(1+k/300)^-½, λ=¼, weights ∝ k^½, one "
+        "setting for all, chosen on 48 of these MDPs",
     )
     efficiency, (line,) = plot.figure(1, 1, width=7.0, height=4.4)
     plot.ratios(
@@ -151,15 +164,15 @@ def relative_errors(records: Records) -> dict[str, dict[str, float]]:
 def advice(records: Records) -> list[str]:
     ends = relative_errors(records).values()
     fast, tdc = ([methods[f"{name}, {AVERAGED}"] for methods in ends] for name in (FAST, TDC))
-    close = all(_efficient(results, *key).verdict == decide(True) for key, results in panels(records).items())
+    close = all(confirm.verdict(partial(_efficient_in, *key), records) == decide(True) for key in panels(records))
     # One and the same averaging of iterates, with averaged operators and without.
     alike = all(abs(a / b - 1) <= 0.1 for a, b in zip(fast, tdc, strict=True))
     helps = "so it is the averaging of the iterates that helps, not that of the operators" if alike else ""
     helps = helps or f"so averaging the operators {'helps' if sum(fast) < sum(tdc) else 'hurts'} as well"
     return [
         f"Policy evaluation: {'average the iterates' if close else 'averaging the iterates is not enough here'}. "
-        f"`tc.methods.averaged_tdc(E‖φ‖²)`, nothing tuned, ends at {span(fast, '.2f')} times LSTD's error at O(d) a "
-        f"step; TDC with the same steps and averaging at {span(tdc, '.2f')} times, {helps}. "
+        f"`tc.methods.averaged_tdc(E‖φ‖²)`, one setting for all, ends at {span(fast, '.2f')} times LSTD's error at "
+        f"O(d) a step; TDC with the same steps and averaging at {span(tdc, '.2f')} times, {helps}. "
         "Where O(d²) a step is affordable use `tc.methods.Lstd()`.",
     ]
 
@@ -175,7 +188,7 @@ def claims(records: Records) -> list[Claim]:
         rate = rate_claim(
             results[f"{FAST}, {TUNED}"],
             "error",
-            -0.95,
+            1.0,
             name=f"Fast TDC converges like 1/k, {where}",
             statement=f"‖θ−θ*‖² of Fast TDC falls like 1/k, up to logarithms ({where})",
             place="Section 4.1",
@@ -199,14 +212,16 @@ def _beats(results: Mapping[str, Result], kind: str, what: str, rival: str, size
         verdict = decide(False)
     at = dict(zip(pair.steps.tolist(), pair.ratio.tolist(), strict=True))
     numbers: dict[str, Measured] = {
-        f"error ratio at {k:,}": round(at[k], 3) for k in (1_000, 10_000, 100_000, 1_000_000) if k in at
+        f"geometric mean of the error ratio at {k:,}": round(at[k], 3)
+        for k in (1_000, 10_000, 100_000, 1_000_000)
+        if k in at
     }
     return Claim(
         name=f"Fast TDC beats {rival} {what}, {where}",
         statement=f"Fast TDC converges faster than {rival} {what} ({where})",
         place="Section 5 and Figure 1",
-        rule="the 99 % interval of the mean difference of ‖θ−θ*‖² lies below 0 at every mark from k=10,000 on; "
-        "only where: at three marks or more in a row",
+        rule="the 99 % interval of the mean log-ratio of ‖θ−θ*‖² on shared seeds lies below 0 at every mark from "
+        "k=10,000 on; only where: at three marks or more in a row",
         numbers=numbers | {"at the end": pair.at_the_end},
         verdict=verdict,
         cases=tuple(f"{size}-{sampling}-{operator}" for operator in (("tdc", "td") if rival == TD else ("tdc",))),
@@ -214,19 +229,25 @@ def _beats(results: Mapping[str, Result], kind: str, what: str, rival: str, size
     )
 
 
+def _efficient_in(size: str, sampling: str, records: Records) -> Claim:
+    return _efficient(panels(records)[size, sampling], size, sampling)
+
+
 def _efficient(results: Mapping[str, Result], size: str, sampling: str) -> Claim:
-    a, b = (results[label].summary("error").set_index("step")["mean"] for label in (f"{FAST}, {AVERAGED}", LSTD))
-    marks = [k for k in (100_000, 1_000_000) if k in a.index] or [a.index[-1]]
-    ratios = {f"error / LSTD's at {k:,}": round(float(a[k] / b[k]), 3) for k in marks}
+    ours, least = results[f"{FAST}, {AVERAGED}"], results[LSTD]
+    recorded = set(ours.history["step"])
+    marks = [k for k in (100_000, 1_000_000) if k in recorded] or [max(recorded)]
+    ratios = {f"error / LSTD's at {k:,}": last_ratio(ours, least, "error", k) for k in marks}
     where = _words(size, sampling)
     return Claim(
         name=f"Averaged Fast TDC is nearly as good as LSTD, {where}",
         statement=f"Averaged Fast TDC, set from the feature norms alone, keeps its error within {_MOST} of LSTD's "
         f"({where})",
         place="ours, not the paper's",
-        rule=f"mean ‖θ−θ*‖² at most {_MOST} times that of LSTD on the same samples, at 10⁵ and 10⁶",
+        rule=f"the geometric mean over seeds of ‖θ−θ*‖² over LSTD's on the same samples has its 95 % interval below "
+        f"{_MOST} at 10⁵ and 10⁶; not reproduced where one lies above it, not decided between",
         numbers=ratios,
-        verdict=decide(all(ratio <= _MOST for ratio in ratios.values())),
+        verdict=decide(all_of(*(below(ratio, _MOST) for ratio in ratios.values()))),
         cases=(f"{size}-{sampling}-tdc", f"{size}-{sampling}-td"),
         ours=True,
     )

@@ -23,7 +23,12 @@ SIZES: dict[str, Size] = {
     "100": {"states": 100, "actions": 100, "features": 30},
 }
 SAMPLINGS = ("iid", "markov")
-PRINTED, TUNED, TUNED_MEAN, AVERAGED = "as printed", "theory's order", "theory's order, averaged", "averaged, untuned"
+PRINTED, TUNED, TUNED_MEAN, AVERAGED = (
+    "as printed",
+    "theory's order",
+    "theory's order, averaged",
+    "averaged, one setting",
+)
 FAST, TDC, TD, LSTD = "Fast TDC", "TDC", "TD(0)", "LSTD"
 TRIED = (0.5, 1.0, 2.0, 4.0)
 # The best of twelve settings for each method and size on seeds of their own (see `tuning` and the claim that checks
@@ -58,8 +63,11 @@ def printed(method: str) -> Method:
     return tc.Fast(5e-4, 2e-3, "0.8/(k+10)") if method == FAST else tc.Standard(5e-4, 2e-3)
 
 
-def untuned(method: str, square: float) -> Method:
-    """`tc.methods.averaged_tdc`, and the same steps and averaging for the other methods."""
+def one_setting(method: str, square: float) -> Method:
+    """`tc.methods.averaged_tdc`, and the same steps and averaging for the other methods.
+
+    Not tuned to a problem, but not blind to these either: its 0.1 and 300 were chosen on 48 of the MDPs reported.
+    """
     if method == FAST:
         return tc.methods.averaged_tdc(square)
     # TD(0) lacks the factor 2 of TDC's operator, so its step has it.

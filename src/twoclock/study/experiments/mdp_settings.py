@@ -8,7 +8,7 @@ from functools import partial
 import twoclock as tc
 from twoclock.core import Method, ProblemSource
 from twoclock.result import Result
-from twoclock.stats import Estimate, log_slope
+from twoclock.stats import Estimate, log_slope, slope_difference
 from twoclock.study.experiment import Records
 from twoclock.study.steps import decaying
 
@@ -80,5 +80,13 @@ def slopes(records: Records, decades: float) -> dict[str, dict[str, Estimate]]:
     """The slope of log mean gap against log k over the last decades, with its 95 % interval, by case and method."""
     return {
         where: {name: log_slope(result.history, "gap", decades) for name, result in results.items()}
+        for where, results in measured(records).items()
+    }
+
+
+def differences(records: Records, name: str, decades: float) -> dict[str, Estimate]:
+    """A method's slope less Fast's on the same seeds, with its 95 % interval."""
+    return {
+        where: slope_difference(results[name].history, results[FAST].history, "gap", decades)
         for where, results in measured(records).items()
     }

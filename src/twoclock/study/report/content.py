@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from twoclock import plot
+from twoclock.study.changes import RULES_CHANGED, Change
 from twoclock.study.experiment import Claim
 from twoclock.study.frame import Outcome, Picture
 from twoclock.study.report.tables import final_numbers
@@ -17,7 +18,7 @@ from twoclock.study.verdicts import Kind, kind
 from twoclock.study.words import listed, number
 
 # A verdict has a sign beside its colour, so that neither alone has to be seen.
-SIGNS: dict[Kind, str] = {"yes": "✓", "partly": "◐", "no": "✗", "open": "?"}
+SIGNS: dict[Kind, str] = {"yes": "✓", "partly": "◐", "no": "✗", "vacuous": "∅", "undecided": "≈", "open": "?"}
 # The most methods of one case that the page lists; a longer list is in the CSV file alone.
 _LISTED = 16
 
@@ -72,6 +73,7 @@ class Report:
     sections: list[Section]
     relative_errors: list[tuple[str, str, str]]
     provenance: list[tuple[str, str]]
+    rules_changed: Sequence[Change] = RULES_CHANGED
 
     @property
     def papers(self) -> list[Row]:
@@ -131,12 +133,14 @@ def _claims(claims: Sequence[Claim]) -> str:
 def _shares(claims: Iterable[Claim]) -> str:
     counts = count(kind(claim.verdict) for claim in claims)
 
-    yes, partly, no, undecided = (counts[each] for each in SIGNS)
+    yes, partly, no, vacuous, undecided, unsaid = (counts[each] for each in SIGNS)
     parts = [
         f"{yes} {'is' if yes == 1 else 'are'} reproduced" if yes else "none is reproduced",
         f"{partly} hold{'s' if partly == 1 else ''} only in part" if partly else "",
         f"{no} fail{'s' if no == 1 else ''}" if no else "",
-        f"{undecided} cannot be decided" if undecided else "",
+        f"{vacuous} {'is' if vacuous == 1 else 'are'} vacuous" if vacuous else "",
+        f"{undecided} {'is' if undecided == 1 else 'are'} not decided" if undecided else "",
+        f"{unsaid} cannot be decided" if unsaid else "",
     ]
     return listed([part for part in parts if part])
 
