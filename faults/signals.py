@@ -37,7 +37,7 @@ def _while_loading(rng: random.Random) -> Trial:
     with started("-m", "twoclock", "list") as child:
         time.sleep(rng.uniform(0.15, 1.2))
         child.send_signal(signal.SIGINT)
-        _, said = child.communicate(timeout=60)
+        _, said = child.communicate(timeout=600)
     ours = "twoclock" in said or not said
     return Trial("Ctrl-C while loading", "a traceback" if "Traceback" in said and ours else None)
 
@@ -45,7 +45,7 @@ def _while_loading(rng: random.Random) -> Trial:
 def _while_running(out: Path, number: signal.Signals, good: dict[str, str], rng: random.Random) -> Trial:
     twice = rng.random() < 0.4
     with started("-m", "twoclock", *RUN, "--out", out) as child:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while not (out / "checkpoint").exists() and time.monotonic() < deadline:
             time.sleep(0.02)
         time.sleep(rng.uniform(0, 3))
@@ -53,7 +53,7 @@ def _while_running(out: Path, number: signal.Signals, good: dict[str, str], rng:
         if twice and number == signal.SIGINT:
             time.sleep(rng.uniform(0, 0.2))
             child.send_signal(number)
-        _, said = child.communicate(timeout=120)
+        _, said = child.communicate(timeout=600)
     what = f"{number.name} while running"
     if child.returncode == 0:  # it was quicker
         return Trial(what, None if digests(out) == good else "another end")

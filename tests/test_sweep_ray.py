@@ -47,6 +47,22 @@ def test_an_address_that_does_not_answer(tmp_path):
     assert not (tmp_path / "new").exists()
 
 
+def test_ray_that_does_not_come_up_is_tried_again_and_then_said(monkeypatch):
+    tried = []
+
+    def busy(*args, **options):
+        tried.append(options["object_store_memory"])
+        raise Exception("The current node timed out during startup.\nA page of advice")
+
+    monkeypatch.setattr(ray, "init", busy)
+    with pytest.raises(
+        tc.InputError, match=r"Ray does not start on this machine \(The current node .* startup\.\)"
+    ) as error:
+        tc.sweep(PROBLEMS, METHODS, 10, 1, on="ray")
+    assert len(tried) == 3
+    assert "\n" not in str(error.value)
+
+
 def test_ray_is_not_installed(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(tc.InputError, match='on="ray" needs Ray; install it with'):

@@ -15,6 +15,7 @@ from twoclock.core import InputError
 
 _SECONDS_TO_ANSWER = 5.0
 _OBJECT_STORE = 256 << 20
+_TRIES = 3
 # One thread each: Ray gives a task one core, and what JAX or BLAS would take beyond it belongs to its neighbours.
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "NPROC": "1"}
 
@@ -52,7 +53,7 @@ def _start_or_join(ray: Any, address: str | None) -> None:
     quiet = {"log_to_driver": False, "logging_level": "error"}
     if address is None:
         with _on_loopback():
-            ray.init("local", include_dashboard=False, object_store_memory=_OBJECT_STORE, **quiet)
+            _start(ray, include_dashboard=False, object_store_memory=_OBJECT_STORE, **quiet)
         return
     host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
@@ -64,6 +65,21 @@ def _start_or_join(ray: Any, address: str | None) -> None:
             f"`address` {address} does not answer as a Ray cluster ({first_line(error)}); "
             "give host:port of its head node, or leave it out to start Ray here"
         ) from None
+
+
+def _start(ray: Any, **options: Any) -> None:
+    """Ray gives its processes half a minute to come up, which on a busy machine may be too short."""
+    for left in reversed(range(_TRIES)):
+        try:
+            ray.init("local", **options)
+            return
+        except Exception as error:  # the bare class is what Ray raises here
+            ray.shutdown()
+            if not left:
+                raise InputError(
+                    f"Ray does not start on this machine ({first_line(error)}); try again when it is less busy, or "
+                    'leave out on="ray"'
+                ) from None
 
 
 @contextmanager
