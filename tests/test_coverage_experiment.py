@@ -16,7 +16,7 @@ def rows(**columns):
     made = pd.DataFrame(
         {
             "case": ["walk-td-markov", "walk-gtd2-markov"], "method": ["TD", "GTD2"], "part": "b", "title": "a walk",
-            "step": 100_000, "level": 0.95, "runs": 300, "coverage": [0.95, 0.8], "quiet": [1.0, 0.0],
+            "step": 100_000, "level": 0.95, "runs": 500, "coverage": [0.95, 0.8], "quiet": [1.0, 0.0],
             "clean": [0.95, np.nan], "noted": [np.nan, 0.8], "length": 1.0, "ratio": 1.3, "first": 0.95,
             "first_length": 1.0, "spread": [1.0, 1.1],
         }
@@ -29,6 +29,13 @@ def test_intervals_without_a_note_are_judged_and_only_those(clean, verdict):
     found = rows(clean=[clean, np.nan])
     assert kind(claims._cover(found).verdict) == verdict
     assert len(reading.judged(found)) == 1
+
+
+def test_few_runs_are_given_their_noise_and_very_few_decide_nothing():
+    def found(clean, runs):
+        return kind(claims._cover(rows(clean=[clean, np.nan], runs=runs)).verdict)
+
+    assert [found(0.91, 250), found(0.90, 250), found(0.95, 50)] == ["yes", "no", "undecided"]
 
 
 def test_notes_must_warn_of_more_misses():

@@ -144,8 +144,9 @@ def captions(records: Records) -> dict[str, str]:
     missing += "" if np.isnan(noted) else f"{', with one ' if missing else 'Of intervals with a note '}{noted:.1%}"
     last = at_95(found)
     last = last[last["step"] == last["step"].max()]
+    within = int(rows["clean"].between(LOW, HIGH).sum())
     return {
-        "coverage": f"{int(rows['held'].sum())} of {len(rows)} runs and numbers of samples cover in 93 to 97 % where "
+        "coverage": f"{within} of {len(rows)} runs and numbers of samples cover in 93 to 97 % where "
         f"no note warns. {missing}.",
         "coverage-levels": f"At the end 95 % intervals cover in {last['coverage'].min():.1%} to "
         f"{last['coverage'].max():.1%} of the cases, the notes aside.",

@@ -20,6 +20,8 @@ from twoclock.study.experiments.coverage_settings import (
 )
 
 LOW, HIGH = 0.93, 0.97
+# So many runs put the standard error of a share at .01; fewer than the least say next to nothing.
+_MANY, _LEAST = 400, 100
 _ENOUGH = 0.05  # the share of intervals without a note from which on their coverage is judged
 
 
@@ -132,7 +134,20 @@ def judged(found: pd.DataFrame) -> pd.DataFrame:
     """The late rows with enough intervals that carry no note, and whether those cover as often as they should."""
     rows = late(found)
     rows = rows[rows["quiet"] >= _ENOUGH]
-    return rows.assign(held=rows["clean"].between(LOW, HIGH))
+    held = [covers(share, runs) for share, runs in zip(rows["clean"], rows["runs"], strict=True)]
+    return rows.assign(held=pd.Series(held, rows.index, dtype=object))
+
+
+def covers(share: float, runs: int) -> bool | None:
+    """Whether a share of runs lies in [.93, .97]; of fewer than 400 whether it is within two standard errors of it.
+
+    >>> covers(0.925, 1000), covers(0.925, 250), covers(0.90, 250), covers(0.95, 20)
+    (False, True, False, None)
+    """
+    if runs < _LEAST:
+        return None
+    slack = 0.0 if runs >= _MANY else 2 * float(np.sqrt(0.95 * 0.05 / runs))
+    return bool(LOW - slack <= share <= HIGH + slack)
 
 
 def failures(found: pd.DataFrame) -> tuple[float, float]:
