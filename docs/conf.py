@@ -32,7 +32,7 @@ myst_heading_anchors = 3
 # Each tutorial is run while the site is built, and an error in one stops the build.
 nb_execution_mode = "force"
 nb_execution_raise_on_error = True
-nb_execution_timeout = 180
+nb_execution_timeout = 600  # a cell takes seconds; machines may be busy
 nb_execution_in_temp = True
 nb_merge_streams = True
 
