@@ -21,7 +21,9 @@ html_theme = "sphinx_book_theme"
 html_title = f"twoclock {__version__}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
-html_theme_options = {"show_toc_level": 2, "home_page_in_toc": True}
+html_favicon = "_static/favicon.svg"
+# One search, in the sidebar: the theme beneath would add a bar with another.
+html_theme_options = {"show_toc_level": 2, "home_page_in_toc": True, "navbar_persistent": []}
 html_context = {"default_mode": "auto"}  # light or dark as the reader's system is
 html_show_sourcelink = False
 html_copy_source = False
