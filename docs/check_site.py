@@ -15,6 +15,7 @@ from urllib.parse import unquote, urldefrag
 from playwright.sync_api import sync_playwright
 
 WIDTHS, SCHEMES = (390, 1400), ("light", "dark")
+PATIENCE = 120_000  # ms for a page, on a machine that is busy otherwise
 FLAGS = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync")
 # Text against what lies behind it, by the formula of the Web Content Accessibility Guidelines.
 CONTRAST = """() => {
@@ -27,6 +28,9 @@ CONTRAST = """() => {
   const [a, b] = [light(getComputedStyle(p).color), light(getComputedStyle(behind || document.body).backgroundColor)];
   return (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
 }"""
+# The narrowest cell of a table that holds more than a word: a column must not shrink to a few letters.
+COLUMN = """() => Math.min(999, ...[...document.querySelectorAll('article td, article th')]
+  .filter(cell => cell.innerText.length > 12).map(cell => cell.clientWidth))"""
 
 
 def pages(site):
@@ -59,13 +63,14 @@ def look(site, address, browser):
     for scheme in SCHEMES:
         for width in WIDTHS:
             context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+            context.set_default_timeout(PATIENCE)
             yield from (
                 f"{trouble}, {width} pixels, {scheme}" for trouble in _walk(site, address, context.new_page(), width)
             )
             context.close()
     page = browser.new_page()
-    page.goto(f"{address}/search.html?q=polyak")
-    page.wait_for_selector("#search-results li", timeout=10_000)
+    page.goto(f"{address}/search.html?q=polyak", timeout=PATIENCE)
+    page.wait_for_selector("#search-results li", timeout=PATIENCE)
 
 
 def _walk(site, address, page, width):
@@ -80,6 +85,8 @@ def _walk(site, address, page, width):
         wide, contrast = page.evaluate("document.documentElement.scrollWidth"), page.evaluate(CONTRAST)
         said += [f"{wide} pixels wide"] if wide > width else []
         said += [f"contrast {contrast:.1f}"] if contrast < 4.5 else []
+        column = page.evaluate(COLUMN)
+        said += [f"a column of {column} pixels"] if column < 60 else []
         yield from (f"{where}: {trouble}" for trouble in said)
         said.clear()
 
