@@ -1,6 +1,7 @@
 """A harsh room: run-time type checks, float64, no silent promotion of types or ranks; warnings are errors."""
 
 import atexit
+import gc
 import os
 import shutil
 import signal
@@ -11,12 +12,19 @@ import jaxtyping
 import numpy as np
 import pytest
 
-# Most of the time goes into compilation: XLA's optimiser is left out, for the same arithmetic in two thirds of it.
-os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0")
+# Most of the time goes into compilation: XLA's optimiser is left out, and a program is compiled in one piece, since
+# other tests keep the other cores busy. The arithmetic is the same, in half of the time.
+os.environ.setdefault(
+    "XLA_FLAGS",
+    "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1",
+)
 
-# Where arrays are handed on. What handles text (generated code, files, the command line) only gets slower by it.
+# Programs live until the end: looking for garbage among them again and again finds none.
+gc.set_threshold(100_000, 20, 100)
+
+# Where arrays are handed on. What handles text (generated code, files, the command line) only gets slower by it, and so
+# does `core`, which takes pytrees apart whatever is in them.
 ROOMS = [
-    "core",
     *("engine.instances", "engine.keys", "engine.rows", "engine.step"),
     *("inference", "methods", "models", "problems", "sampling", "schedules", "theory", "trees"),
 ]
@@ -24,9 +32,10 @@ jaxtyping.install_import_hook([f"twoclock.{room}" for room in ROOMS], "beartype.
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
-# What tests compile is kept apart from the user's own programs.
-os.environ["TWOCLOCK_CACHE"] = tempfile.mkdtemp(prefix="twoclock-tests-")
-atexit.register(shutil.rmtree, os.environ["TWOCLOCK_CACHE"], ignore_errors=True)
+# What tests compile is kept apart from the user's own programs; the workers of one run share it.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    os.environ["TWOCLOCK_CACHE"] = tempfile.mkdtemp(prefix="twoclock-tests-")
+    atexit.register(shutil.rmtree, os.environ["TWOCLOCK_CACHE"], ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)
