@@ -22,12 +22,30 @@ os.environ.setdefault(
 # Programs live until the end: looking for garbage among them again and again finds none.
 gc.set_threshold(100_000, 20, 100)
 
-# Where arrays are handed on. What handles text (generated code, files, the command line) only gets slower by it, and so
-# does `core`, which takes pytrees apart whatever is in them.
+# Where arrays are handed on. What handles text (generated code, files, the command line) only gets slower by it.
 ROOMS = [
+    "core",
     *("engine.instances", "engine.keys", "engine.rows", "engine.step"),
     *("inference", "methods", "models", "problems", "sampling", "schedules", "theory", "trees"),
 ]
+check, inside = jaxtyping.jaxtyped, set()
+
+
+def checked(typechecker):
+    """What jaxtyping decorates with. A function inside another is made anew at each call and checked the first time
+    alone: to write its checks again and again took a quarter of the time of all tests."""
+
+    def decorate(thing):
+        if "<locals>" in thing.__qualname__ and (code := getattr(thing, "__code__", None)):
+            if code in inside:
+                return thing
+            inside.add(code)
+        return check(thing, typechecker=typechecker)
+
+    return decorate
+
+
+jaxtyping.jaxtyped = checked
 jaxtyping.install_import_hook([f"twoclock.{room}" for room in ROOMS], "beartype.beartype")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
