@@ -19,6 +19,9 @@ os.environ.setdefault(
     "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1",
 )
 
+# Threads of BLAS that wait for each other keep busy by it. For the workers and for processes that tests start.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 # Programs live until the end: looking for garbage among them again and again finds none.
 gc.set_threshold(100_000, 20, 100)
 
