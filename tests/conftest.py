@@ -39,7 +39,9 @@ def checked(typechecker):
     alone: to write its checks again and again took a quarter of the time of all tests."""
 
     def decorate(thing):
-        if "<locals>" in thing.__qualname__ and (code := getattr(thing, "__code__", None)):
+        outer, within, _ = thing.__qualname__.partition(".<locals>")
+        # `renamed` makes constructors, one a class, and jaxtyping wraps each that it does not know as its own.
+        if within and outer != "renamed" and (code := getattr(thing, "__code__", None)):
             if code in inside:
                 return thing
             inside.add(code)
