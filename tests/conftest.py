@@ -1,6 +1,7 @@
 """A harsh room: run-time type checks, float64, no silent promotion of types or ranks; warnings are errors."""
 
 import atexit
+import gc
 import os
 import shutil
 import signal
@@ -11,8 +12,18 @@ import jaxtyping
 import numpy as np
 import pytest
 
-# Most of the time goes into compilation: XLA's optimiser is left out, for the same arithmetic in two thirds of it.
-os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0")
+# Most of the time goes into compilation: XLA's optimiser is left out, and a program is compiled in one piece, since
+# other tests keep the other cores busy. The arithmetic is the same, in half of the time.
+FLAGS = ["--xla_backend_optimization_level=0", "--xla_cpu_parallel_codegen_split_count=1"]
+if jax.__version_info__ < (0, 11):  # XLA ends the process, without a word under pytest, at a flag that it does not know
+    FLAGS.append("--xla_cpu_use_fusion_emitters=false")
+os.environ.setdefault("XLA_FLAGS", " ".join(FLAGS))
+
+# Threads of BLAS that wait for each other keep busy by it. For the workers and for processes that tests start.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+# Programs live until the end: looking for garbage among them again and again finds none.
+gc.set_threshold(100_000, 20, 100)
 
 # Where arrays are handed on. What handles text (generated code, files, the command line) only gets slower by it.
 ROOMS = [
@@ -20,13 +31,34 @@ ROOMS = [
     *("engine.instances", "engine.keys", "engine.rows", "engine.step"),
     *("inference", "methods", "models", "problems", "sampling", "schedules", "theory", "trees"),
 ]
+check, inside = jaxtyping.jaxtyped, set()
+
+
+def checked(typechecker):
+    """What jaxtyping decorates with. A function inside another is made anew at each call and checked the first time
+    alone: to write its checks again and again took a quarter of the time of all tests."""
+
+    def decorate(thing):
+        outer, within, _ = thing.__qualname__.partition(".<locals>")
+        # `renamed` makes constructors, one a class, and jaxtyping wraps each that it does not know as its own.
+        if within and outer != "renamed" and (code := getattr(thing, "__code__", None)):
+            if code in inside:
+                return thing
+            inside.add(code)
+        return check(thing, typechecker=typechecker)
+
+    return decorate
+
+
+jaxtyping.jaxtyped = checked
 jaxtyping.install_import_hook([f"twoclock.{room}" for room in ROOMS], "beartype.beartype")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
-# What tests compile is kept apart from the user's own programs.
-os.environ["TWOCLOCK_CACHE"] = tempfile.mkdtemp(prefix="twoclock-tests-")
-atexit.register(shutil.rmtree, os.environ["TWOCLOCK_CACHE"], ignore_errors=True)
+# What tests compile is kept apart from the user's own programs; the workers of one run share it.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    os.environ["TWOCLOCK_CACHE"] = tempfile.mkdtemp(prefix="twoclock-tests-")
+    atexit.register(shutil.rmtree, os.environ["TWOCLOCK_CACHE"], ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)

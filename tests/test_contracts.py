@@ -40,9 +40,9 @@ def test_schedule(name):
     assert values.shape == (4,)
     assert (values >= 0).all()
     assert (np.diff(values) <= 0).all()
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[SCHEDULES[name](jnp.asarray(c)) for c in (0.1, 0.2)])
-    assert jax.vmap(lambda s: s(3))(stacked).shape == (2,)
-    assert jnp.result_type(schedule(jnp.int32(3))) == jnp.float64
+    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *[SCHEDULES[name](np.asarray(c)) for c in (0.1, 0.2)])
+    assert jax.eval_shape(jax.vmap(lambda s: s(3)), stacked).shape == (2,)
+    assert jax.eval_shape(schedule, np.int32(3)).dtype == np.float64
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -50,16 +50,21 @@ def test_schedule(name):
 def test_method_keeps_structure_and_dtype(name, dtype):
     method = METHODS[name]()
     assert isinstance(method, Method)
-    theta, omega = {"a": jnp.ones(3, dtype), "b": jnp.zeros((2, 2), dtype)}, (jnp.zeros(4, dtype),)
+    theta, omega = {"a": np.ones(3, dtype), "b": np.zeros((2, 2), dtype)}, (np.zeros(4, dtype),)
     try:
-        state = method.init(theta, omega)
+        state = jax.eval_shape(
+            method.init, theta, omega
+        )  # traced, not compiled: shapes and types are all that is asked
     except tc.InputError:  # of a method whose ω is a trace of θ
-        omega = jax.tree.map(jnp.zeros_like, theta)
-        state = method.init(theta, omega)
-    after = jax.jit(lambda s: method.step(lambda t, w, x: t, lambda t, w, x: w, s, None, jnp.int32(0)))(state)
+        omega = theta
+        state = jax.eval_shape(method.init, theta, omega)
+    step = lambda state, k: method.step(lambda t, w, x: t, lambda t, w, x: w, state, None, k)  # noqa: E731
+    after = jax.eval_shape(step, state, np.int32(0))
     assert jax.tree.structure(after) == jax.tree.structure(state)
-    assert [leaf.dtype for leaf in jax.tree.leaves(after)] == [leaf.dtype for leaf in jax.tree.leaves(state)]
-    estimate = method.estimate(after)
+    assert [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(after)] == [
+        (leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(state)
+    ]
+    estimate = jax.eval_shape(method.estimate, after)
     assert jax.tree.structure(estimate) == jax.tree.structure((theta, omega))
     assert dtypes(estimate) == {jnp.dtype(dtype)}
 
@@ -74,9 +79,9 @@ def test_method_traces_once_for_many_numbers(name):
         return method.step(lambda t, w, x: t, lambda t, w, x: w, state, None, jnp.int32(0))
 
     method = METHODS[name]()
-    state = method.init(jnp.ones(2), jnp.ones(2))
+    state = jax.eval_shape(method.init, np.ones(2), np.ones(2))
     for factor in (1.0, 0.5, 0.25):
-        step(jax.tree.map(lambda leaf, c=factor: jnp.asarray(leaf * c, float), method), state)
+        step.trace(jax.tree.map(lambda leaf, c=factor: np.asarray(leaf * c, float), method), state)
     assert len(traced) == 1
 
 
@@ -118,7 +123,7 @@ def test_problem_keeps_its_shapes(name):
 
 def points(problem, count=3):
     """Points about the start, as near to it as it takes for h to be finite: not every gain stabilises."""
-    theta, _, _ = problem.init(keys.start_key(2))
+    theta, _, _ = jax.tree.map(np.asarray, jax.jit(lambda problem: problem.init(keys.start_key(2)))(problem))
     height = jax.jit(lambda problem, theta: problem.h(theta) if hasattr(problem, "h") else 0.0)
     for i in range(count):
         rng = np.random.default_rng(i)
@@ -154,7 +159,7 @@ def known(name):
 
 def close(got, want, tolerance, like=None):
     """To the tolerance, against the size of what is wanted or, where that is zero, of the terms that cancel."""
-    size = (float(jnp.max(jnp.abs(leaf), initial=0.0)) for leaf in jax.tree.leaves(want if like is None else like))
+    size = (float(np.max(np.abs(leaf), initial=0.0)) for leaf in jax.tree.leaves(want if like is None else like))
     scale = max(1.0, *size)
     for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
         np.testing.assert_allclose(a, b, atol=tolerance * scale, rtol=0)
@@ -170,7 +175,7 @@ def test_an_oracle_is_what_it_says(name):
         if "F" in at["means"] and (at.keys() & {"field", "slope"}):
             close(at["means"]["F"], at.get("field", at.get("slope")), 1e-8)
         if "G" in at["means"]:
-            close(at["means"]["G"], jax.tree.map(jnp.zeros_like, at["omega"]), 1e-8, like=at["omega"])
+            close(at["means"]["G"], jax.tree.map(np.zeros_like, at["omega"]), 1e-8, like=at["omega"])
 
 
 @pytest.mark.parametrize("name", PROBLEMS)

@@ -1,5 +1,7 @@
 """The engine c: what a step computes agrees with XLA to rounding, and its bits depend on (seed, step) alone."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -109,13 +111,17 @@ def test_whatever_a_step_computes(part, size):
             np.testing.assert_allclose(got.theta[name], there, rtol=1e-9, atol=1e-11, err_msg=name)
 
 
-PROBLEM = tc.problems.random_policy_evaluation(jax.random.key(0), states=6, actions=3, features=4)
 METHODS = [tc.Fast(tc.Power(c, p=0.75), "2/(k+8)", "4/(k+16)") for c in (0.1, 0.5, 1.0)]
 SEEDS = tuple(range(37))
 
 
+@functools.cache
+def chain():
+    return tc.problems.random_policy_evaluation(jax.random.key(0), states=6, actions=3, features=4)
+
+
 def walk(width, methods=METHODS, seeds=SEEDS, marks=(300,), **options):
-    lanes = Lanes.of(instances(PROBLEM, seeds), methods, seeds, None)
+    lanes = Lanes.of(instances(chain(), seeds), methods, seeds, None)
     return drive(lanes, marks, engine=C(width), **options).carry
 
 
@@ -137,7 +143,7 @@ def test_bits_depend_on_seed_and_step_alone(monkeypatch):
 
 def test_a_resumed_run_has_the_same_bits(tmp_path):
     options = {"steps": 400, "seeds": 20, "engine": "c"}
-    whole = tc.solve(PROBLEM, METHODS[0], **options)
+    whole = tc.solve(chain(), METHODS[0], **options)
 
     class Enough(Exception):
         pass
@@ -147,8 +153,8 @@ def test_a_resumed_run_has_the_same_bits(tmp_path):
             raise Enough
 
     with pytest.raises(Enough):
-        tc.solve(PROBLEM, METHODS[0], **options, checkpoint=tmp_path, checkpoint_every=0.0, progress=stop)
-    again = tc.solve(PROBLEM, METHODS[0], 400, 20, checkpoint=tmp_path)  # a short run, but it goes on as it began
+        tc.solve(chain(), METHODS[0], **options, checkpoint=tmp_path, checkpoint_every=0.0, progress=stop)
+    again = tc.solve(chain(), METHODS[0], 400, 20, checkpoint=tmp_path)  # a short run, but it goes on as it began
     assert again.spec["engine"] == "c"
     np.testing.assert_array_equal(again.theta, whole.theta)
     np.testing.assert_array_equal(again.history, whole.history)

@@ -17,7 +17,10 @@ from twoclock.engine.lanes import Lanes
 from twoclock.engine.xla import start
 
 needs_compiler = pytest.mark.skipif(isinstance(compiler.find(), str), reason="there is no C compiler")
-LQR = tc.problems.lqr_actor_critic(tc.models.Lqr(np.eye(2) * 0.5, np.eye(2), np.eye(2), np.eye(2)), sigma=1.0)
+
+
+def lqr():
+    return tc.problems.lqr_actor_critic(tc.models.Lqr(np.eye(2) * 0.5, np.eye(2), np.eye(2), np.eye(2)), sigma=1.0)
 
 
 def on_the_cpu(source, folder):
@@ -40,11 +43,11 @@ def on_the_cpu(source, folder):
 
 
 @needs_compiler
-@pytest.mark.parametrize("problem", [LQR, tc.problems.boyan()], ids=["normal noise", "random words"])
-def test_noise_drawn_ahead_gives_the_same_bits(problem, tmp_path):
+@pytest.mark.parametrize("make", [lqr, tc.problems.boyan], ids=["normal noise", "random words"])
+def test_noise_drawn_ahead_gives_the_same_bits(make, tmp_path):
     methods, seeds, steps = [tc.Fast(), tc.Fast(lam="30/(k+160)")], (3, 5, 8), 40
     with jax.enable_x64(True):
-        lanes = Lanes.of(instances(problem, seeds), methods, seeds, 1e6)
+        lanes = Lanes.of(instances(make(), seeds), methods, seeds, 1e6)
         begin = start(lanes)
         (program,) = C().compile(lanes)
         expected = jax.tree.leaves(program.advance(program.place(begin), 0, steps))

@@ -71,7 +71,7 @@ def test_cart_pole():
 
 def test_nonlinear_gymnasium(tmp_path):
     picture = tmp_path / "value.png"
-    errors = load("nonlinear_gymnasium").main(steps=10_000, seeds=2, transitions=5_000, episodes=10, out=picture)
+    errors = load("nonlinear_gymnasium").main(steps=5_000, seeds=1, transitions=5_000, episodes=10, out=picture)
     assert max(errors.values()) < 0.3  # a network knows nothing at the start and is off by about 0.75
     assert picture.stat().st_size > 10_000
 
@@ -98,14 +98,14 @@ def test_frozen_lake_live():
 
 def test_bilevel_regularisation(tmp_path):
     picture = tmp_path / "regularisation.png"
-    losses = load("bilevel_regularisation").main(steps=2_000, seeds=1, exact_steps=25, out=picture)
+    losses = load("bilevel_regularisation").main(steps=1_000, seeds=1, exact_steps=15, out=picture)
     assert max(losses["implicit differentiation"], losses["Fast"]) < losses["best of a grid"]
     assert picture.stat().st_size > 10_000
 
 
 def test_bilevel_data_cleaning(tmp_path):
     picture = tmp_path / "cleaning.png"
-    found = load("bilevel_data_cleaning").main(steps=500, seeds=1, items=500, out=picture)
+    found = load("bilevel_data_cleaning").main(steps=300, seeds=1, items=300, out=picture)
     assert found["mean weight of corrupted"] < 0.4 < 0.7 < found["mean weight of sound"]
     assert found["corrupted below sound"] > 0.9
     assert picture.stat().st_size > 10_000
