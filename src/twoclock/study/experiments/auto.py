@@ -32,7 +32,7 @@ _STRUCTURE = {"quadratic": "strongly-convex", "rates": "strongly-convex"}
 
 
 def cases(quick: bool) -> dict[str, Race]:
-    everything = {**_catalogue(), **_random()}
+    everything = {**_random(), **_catalogue()}
     if quick:
         race = everything["PL, 1"]
         return {"PL, 1": Race(race.make, race.metric, {AUTO: "auto", BEST: "grid"}, 1000, 4, race.kind, title="PL, 1")}
