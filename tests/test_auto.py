@@ -10,7 +10,9 @@ import pytest
 import twoclock as tc
 from twoclock.cli import main
 from twoclock.core import InputError
+from twoclock.methods import linear_model
 from twoclock.methods.elimination import is_positive_definite, posterior_gain, spd_inverse
+from twoclock.trees import start
 
 
 def test_elimination_is_the_inverse():
@@ -26,6 +28,35 @@ def test_elimination_is_the_inverse():
         np.testing.assert_allclose(gain, A.T @ np.linalg.inv(A @ A.T + noise), rtol=1e-7, atol=1e-8)
         flat = np.diag([1.0, 0.0])  # where nothing is seen nothing moves
         np.testing.assert_allclose(posterior_gain(jnp.asarray(flat), jnp.zeros((2, 2))), flat, atol=1e-9)
+
+
+def test_it_sees_whether_the_operators_are_affine():
+    """Only then are samples kept that were taken far from here."""
+
+    def curved(F):
+        method = tc.Zap()
+        with jax.enable_x64(True):
+            state = method.init(jnp.asarray([0.3]), jnp.asarray([0.1]))
+            return float(method.step(F, lambda t, w, x: w - t + x, state, jnp.asarray([0.2]), 0).curved)
+
+    assert curved(lambda t, w, x: 3 * (t - 1e3) + x * w) == 0
+    assert curved(lambda t, w, x: t + 1e-5 * t**2) == 1
+    assert curved(lambda t, w, x: t + jnp.abs(w)) == 0  # on one side of the kink, so far
+    assert curved(lambda t, w, x: t + jnp.abs(w - 0.5)) == 1
+    assert curved(lambda t, w, x: jnp.arcsin(t)) == 1  # has no value elsewhere
+
+
+def test_the_prior_is_of_second_order():
+    """One equation x − 3 = 0 known to ±√v, prior variance 1: twice shrunk, x = 3(1 − (v/(1+v))²) instead of 3/(1+v)."""
+    v = 0.01
+    with jax.enable_x64(True):
+        empty = linear_model.empty(jnp.zeros(2))
+        J, c, cov = np.eye(2), np.asarray([-3.0, 0.0]), np.diag([v, 0.0])
+        model = replace(
+            empty, J=start(jnp.asarray(J)), c=start(jnp.asarray(c)), cov=jnp.asarray(cov), count=jnp.ones(())
+        )
+        step = linear_model.root(model, jnp.zeros(2), jnp.zeros(1)).slow
+    np.testing.assert_allclose(-step, 3 * (1 - (v / (1 + v)) ** 2), rtol=1e-8)
 
 
 @pytest.fixture(scope="module")

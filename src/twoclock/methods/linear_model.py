@@ -17,7 +17,7 @@ from twoclock.core import Scalar, pytree
 from twoclock.methods.elimination import inverse, is_positive_definite, posterior_gain
 from twoclock.trees import Sum, blend, start
 
-_LATE = 30.0
+_LATE = 20.0
 
 
 @pytree
@@ -30,7 +30,7 @@ class LinearModel:
         spread: the variance of each entry of a sample's Jacobian.
         cov: the covariance of a sample's f about the model.
         count: how many samples the mean is worth.
-        late_J, late_c: running means of J and c over the last thirtieth of their samples. Samples that come in epochs
+        late_J, late_c: running means of J and c over the last twentieth of their samples. Samples that come in epochs
             cancel over each, and a mean that ends within one is off by its part; these are not.
     """
 
@@ -121,6 +121,7 @@ def root(model: LinearModel, z: Array, origin: Float[Array, " slow"]) -> Root:
     cov = model.cov / count
     likely = jnp.sqrt((1 + jnp.sum(z[:slow] ** 2)) / max(slow, 1))
     gain = likely * posterior_gain(likely * S, reduce @ cov @ reduce.T)
+    gain = 2 * gain - gain @ S @ gain  # twice, so that what the prior takes off the way is of second order
     way = z[:slow] - origin
     return Root(
         way + gain @ (u - S @ way),

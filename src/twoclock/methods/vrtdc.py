@@ -39,9 +39,10 @@ class VRTDC:
         anchor:  (θ̃, ω̃) = (θ, ω) = the mean of the iterates of these steps
 
     The estimate is the anchor. Every sample counts: a step of the run is a draw, whether gathered or moved on, so that
-    half the steps do not move; the published method draws the second half from the batch again, which a stream does not
-    keep. ``evaluations`` is recorded beside the metrics: how often F and G were needed, once for a sample that is
-    gathered and twice for one that is moved on. The batch has a fixed size, so the error ends where its mean's does.
+    half the steps do not move; the published method moves on draws from the batch again while it gathers the next,
+    which a stream does not keep. ``evaluations`` is recorded beside the metrics: how often F and G were needed, once
+    for a sample that is gathered and twice for one that is moved on. The batch has a fixed size, so the error ends
+    where its mean's does.
     No projection.
 
     Args:

@@ -21,9 +21,9 @@ from twoclock.trees import sqnorm
 _MOVES, _FIRST, _BETWEEN = 16, 10, 4
 # A step counts as far as its square exceeds so many times that of its standard error.
 _SURE = 4.0
-# A model's root is believed up to so many standard errors from the iterate.
-FAR = 5.0
-# How fast a model forgets while the iterates move: half of it with a move of a sixth of their size.
+# A model's root is believed up to so many standard errors from the iterate, and a part of its size if it is curved.
+FAR, _STRAIGHT = 5.0, 0.25
+# How fast a model of curved operators forgets while the iterates move: half of it with a move of a sixth of their size.
 _FORGET = 30.0
 
 
@@ -33,6 +33,7 @@ class ZapState:
     omega: PyTree
     origin: Float[Array, " slow"]
     aside: Float[Array, ""]
+    curved: Float[Array, ""]
     model: LinearModel
 
 
@@ -46,7 +47,7 @@ class Zap:
 
     and the estimate is the model's root itself. Where F and G are affine that is the estimate by least squares of all
     samples, LSTD in policy evaluation: no method that sees the same samples has a smaller error in the long run. Where
-    they are not, a model forgets the samples that were taken far from here.
+    they are not, which a second look at each sample from elsewhere tells, a model forgets what was taken far from here.
 
     What keeps it from diverging: a and b are ``rate`` times the share of a step that is no sampling noise,
     (1 − noise/‖step‖²)₊, so nothing moves before the samples can tell where to; a step of θ is no longer than 1 + ‖θ‖;
@@ -57,7 +58,7 @@ class Zap:
     of θ and ω, and memory is their square: for up to about a hundred. ``ZapVectors`` has the form for more.
 
     Args:
-        power: samples weigh i^power; 0 is least squares, more forgets the start sooner.
+        power: samples weigh i^power where F or G is curved, to forget the start sooner; where not, all alike.
         rate: the part of a step that is taken.
 
     >>> import twoclock as tc
@@ -79,7 +80,8 @@ class Zap:
     def init(self, theta: PyTree, omega: PyTree) -> ZapState:
         theta, omega = trees.as_floats("theta", theta), trees.as_floats("omega", omega)
         z, _ = ravel_pytree((theta, omega))
-        return ZapState(theta, omega, ravel_pytree(theta)[0], jnp.zeros((), z.dtype), linear_model.empty(z))
+        zero = jnp.zeros((), z.dtype)
+        return ZapState(theta, omega, ravel_pytree(theta)[0], zero, zero, linear_model.empty(z))
 
     def step(self, F: Operator, G: Operator, state: ZapState, x: PyTree, k: Scalar) -> ZapState:
         z, back = ravel_pytree((state.theta, state.omega))
@@ -93,13 +95,17 @@ class Zap:
         at = z + jnp.where(jnp.arange(z.size) < state.origin.size, 0, side)
         f, J_times = jax.linearize(both, at)
         J = jax.vmap(J_times, out_axes=1)(jnp.eye(z.size, dtype=z.dtype))
-        model = linear_model.learn(state.model, at, f, J, self.power)
+        away = 1 + jnp.abs(at)
+        curved = jnp.maximum(state.curved, _bent(both(at + away), f + J @ away, jnp.abs(f) + jnp.abs(J) @ away))
+        model = linear_model.learn(state.model, at, f, J, curved * self.power)
         stay = z, model.count, state.aside
-        z, count, aside = jax.lax.cond(_due(k, z.size), lambda: self._moved(z, state.origin, model), lambda: stay)
+        z, count, aside = jax.lax.cond(
+            _due(k, z.size), lambda: self._moved(z, state.origin, model, curved), lambda: stay
+        )
         theta, omega = back(z)
-        return ZapState(theta, omega, state.origin, aside, replace(model, count=count))
+        return ZapState(theta, omega, state.origin, aside, curved, replace(model, count=count))
 
-    def _moved(self, z: Array, origin: Array, model: LinearModel) -> tuple[Array, Array, Array]:
+    def _moved(self, z: Array, origin: Array, model: LinearModel, curved: Array) -> tuple[Array, Array, Array]:
         """The next iterate, what the model counts for there (less, the farther it is), and how well ω is known."""
         to, slow = linear_model.root(model, z, origin), origin.size
         rate = jnp.asarray(self.rate, z.dtype)
@@ -109,7 +115,7 @@ class Zap:
         by_omega = rate * _signal(omega, to.fast_noise) * omega
         moved = z - jnp.concatenate([by_theta, by_omega])
         far = sqnorm(by_theta) / size_theta**2 + sqnorm(by_omega) / size_omega**2
-        kept = jnp.maximum(model.count / (1 + _FORGET * far), jnp.minimum(model.count, _FIRST * z.size))
+        kept = jnp.maximum(model.count / (1 + curved * _FORGET * far), jnp.minimum(model.count, _FIRST * z.size))
         fine = jnp.all(jnp.isfinite(moved))
         aside = jnp.sqrt(to.fast_noise / max(z.size - slow, 1))
         return jnp.where(fine, moved, z), jnp.where(fine, kept, model.count), jnp.where(fine, aside, 0)
@@ -117,8 +123,8 @@ class Zap:
     def estimate(self, state: ZapState) -> tuple[PyTree, PyTree]:
         z, back = ravel_pytree((state.theta, state.omega))
         to = linear_model.root(linear_model.lately(state.model), z, state.origin)
-        size_theta = 1 + jnp.sqrt(sqnorm(state.theta))
-        by_theta = _part(jnp.minimum(FAR * jnp.sqrt(to.slow_noise), size_theta), to.slow) * to.slow
+        radius = (1 + jnp.sqrt(sqnorm(state.theta))) * jnp.where(state.curved > 0, _STRAIGHT, 1)
+        by_theta = _part(jnp.minimum(FAR * jnp.sqrt(to.slow_noise), radius), to.slow) * to.slow
         omega = to.fast(by_theta)
         by_omega = _part(FAR * jnp.sqrt(to.fast_noise), omega) * omega
         there = z - jnp.concatenate([by_theta, by_omega])
@@ -141,6 +147,12 @@ def _due(k: Scalar, n: int) -> Bool[Array, ""]:
         top = top | (top >> shift)
     stride = jnp.maximum((top - (top >> 1)) // _MOVES, _BETWEEN * n)
     return (seen % stride == 0) & (seen >= _FIRST * n)
+
+
+def _bent(there: Array, straight: Array, size: Array) -> Float[Array, ""]:
+    """1 where a sample is not what its tangent says of it, or not finite; else 0."""
+    least = float(jnp.finfo(size.dtype).eps) ** 0.5
+    return (~(jnp.max(jnp.abs(there - straight)) <= least * jnp.max(size))).astype(size.dtype)
 
 
 def _signal(step: Array, noise: Float[Array, ""]) -> Float[Array, ""]:

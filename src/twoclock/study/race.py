@@ -31,6 +31,7 @@ from twoclock.theory.certify import certify
 from twoclock.tuning.tune import tune
 
 AUTO, BEST, TUNED, CERTIFIED, LSTD = "Auto", "best of 60", "tune without truth", "certified", "LSTD"
+LIMIT = "statistical limit"
 _HOLD = 100.0
 _RUNS_OF_A_SEARCH = 400  # of two rungs, with their fresh samples
 
@@ -62,11 +63,12 @@ class Race:
         make: makes the problem, when it is first needed.
         metric: by which, recorded as "error"; the mean over seeds at the end counts.
         methods: label → how it is made: "auto", "grid" (the best of 60 settings, chosen on these very seeds), "tune"
-            (half of the samples for the search, without truth, half for the run), "certified" or "lstd".
+            (half of the samples for the search, without truth, half for the run), "certified", "lstd" or "limit".
         steps, seeds: how many.
         kind: of the problem, in words.
         structure: of h, for certified steps; the problem must know its constants.
         td: makes the problem with TD's operator, from which LSTD reads the same samples.
+        variance: of the problem, that of the efficient estimate from one sample; a limit is this over the steps.
     """
 
     make: Callable[[], ProblemSource]
@@ -77,6 +79,7 @@ class Race:
     kind: str
     structure: str | None = None
     td: Callable[[], ProblemSource] | None = None
+    variance: Callable[[ProblemSource], float] | None = None
     title: str = ""
     role: Role = "compare"
 
@@ -118,6 +121,10 @@ class Race:
         assert self.td is not None
         values, lost = self._walk(self.td(), [Lstd()], self.steps, look)
         return "Lstd", values[0], lost[0]
+
+    def _limit(self, look: Callable[[Tick], None]) -> tuple[str, np.ndarray, np.ndarray]:
+        assert self.variance is not None
+        return "limit", np.full(self.seeds, self.variance(self.problem) / self.steps), np.zeros(self.seeds, bool)
 
     def _certified(self, look: Callable[[Tick], None]) -> tuple[str, np.ndarray, np.ndarray]:
         assert self.structure is not None

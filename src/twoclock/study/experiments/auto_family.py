@@ -97,7 +97,7 @@ def heavy_tailed(rng: Rng) -> Problem:
     return HeavyTails(base.H, base.C, base.M, base.W, base.theta_star, base.sigma, np.float64(rng.uniform(2.2, 4)))
 
 
-def slow_chain(rng: Rng) -> Problem:
+def slow_chain(rng: Rng, operator: str = "tdc") -> Problem:
     """A lazy walk on a line with walls, random rewards, features that cover a third of the line each."""
     n, s = 15, np.arange(15)
     P = np.zeros((n, 2, n))
@@ -106,7 +106,7 @@ def slow_chain(rng: Rng) -> Problem:
     mdp = Mdp(P, np.tile(rng.normal(size=(n, 1)), 2), rng.uniform(0.3, 0.9))
     behaviour = np.full((n, 2), 0.5)
     return policy_evaluation(
-        mdp, np.eye(3)[s * 3 // n], np.tile([1 - right, right], (n, 1)), behaviour, "tdc", "markov"
+        mdp, np.eye(3)[s * 3 // n], np.tile([1 - right, right], (n, 1)), behaviour, operator, "markov"
     )
 
 
@@ -142,6 +142,15 @@ def soft_mdp(rng: Rng) -> Problem:
         return jax.tree.map(np.asarray, jax.jit(make)(jax.random.key(int(rng.integers(10**6)))))
 
 
+def variance(problem: Any) -> float:
+    """tr D Cov(X) Dᵀ, D = H⁻¹(I − CM⁻¹): of the efficient estimate of θ* from one sample, where F and G share X."""
+    D = np.linalg.solve(problem.H, np.eye(len(problem.H)) - problem.C @ np.linalg.inv(problem.M))
+    tail = getattr(problem, "tail", None)
+    of_X = 1.0 if tail is None else 2 / ((tail - 1) * (tail - 2))
+    return float(problem.sigma**2 * of_X * np.sum(D**2))
+
+
+LINEAR = ("linear, rotating", "ill-conditioned", "heavy tails")
 KINDS: dict[str, tuple[Callable[[Rng], Problem], int]] = {
     "linear, rotating": (rotating, 100_000),
     "ill-conditioned": (ill_conditioned, 100_000),
