@@ -403,7 +403,7 @@ CASES = {
     ),
     "makes no method": (lambda: tune(method=lambda c: c, space={"c": (1, 2)}), "must have init, step and estimate"),
     "a function's limits": (lambda: tune(method=one_number, space={"c": (2, 1)}), "`c` must have 0 < low < high"),
-    "negative": (lambda: tune(method=one_number, space={"c": (-1, 1)}), r"`c` must be given as \(low, high\), both pos"),
+    "negative": (lambda: tune(method=one_number, space={"c": (-1, 1)}), r"`c` must be given as \(low, high\), both"),
     "area without truth": (lambda: tune(metric="residual", by="area"), "`by='area'` needs a metric with known truth"),
     "area of a sign": (
         lambda: tune(guess(lambda t, w: {"value": t - 9}), metric="value", by="area"),

@@ -1,5 +1,6 @@
-"""Settings of the experiments, kept as data: what is stored is what `reproduce --tune` finds, and what they run with."""
+"""Settings of the experiments, kept as data: stored is what `reproduce --tune` finds and what the experiments use."""
 
+import contextlib
 import json
 from functools import partial
 from types import SimpleNamespace
@@ -78,10 +79,8 @@ def test_ctrl_c_leaves_the_settings_as_they_were(tiny, tmp_path):
         raise KeyboardInterrupt
 
     tiny.searches = lambda: {"done": small(), "stopped": SimpleNamespace(run=stop, title="t", methods={})}
-    try:
+    with contextlib.suppress(KeyboardInterrupt):
         assert cli.main(["reproduce", "tiny", "--tune"]) != 0
-    except KeyboardInterrupt:
-        pass
     assert old.read_text() == "as it was"
     assert [path.name for path in old.parent.iterdir()] == ["tiny.json"]
 

@@ -165,8 +165,8 @@ def tuned_alike(found: Around, experiment: str, searched: str, *, name: str, whe
         place="ours, not the paper's",
         rule=f"after {kept['steps']:,} steps on seeds that the search has not seen, the geometric mean over them of "
         f"the tuned setting's error over that of the best of {found.count - 1} around it has its 95 % interval below "
-        "1.1 for each method; not so where one lies above; not decided between, or where a setting is at the edge of the "
-        "box that was searched",
+        "1.1 for each method; not so where one lies above; not decided between, or where a setting is at the edge of "
+        "the box that was searched",
         numbers={
             **{f"{method}: tuned / best around": ratio for method, ratio in behind.items()},
             "at the edge of the box searched": listed(edge) if edge else "none",
