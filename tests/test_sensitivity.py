@@ -95,16 +95,24 @@ def test_a_lost_seed_is_no_good_setting():
     ],
 )
 def test_tuned_alike_means_nothing_better_around_and_no_edge(monkeypatch, best, edge, verdict):
-    kept = {"case": {"steps": 100, "methods": {"Fast": {"at the edge": edge}, "Standard": {"at the edge": {}}}}}
+    kept = {
+        "case": {
+            "steps": 100,
+            "found by": "tc.tune",
+            "methods": {"Fast": {"at the edge": edge}, "Standard": {"at the edge": {}}},
+        }
+    }
     monkeypatch.setattr(sensitivity, "stored", lambda name: kept)
     tried = records(Fast=[best, 1.0, *[2.0] * 30], Standard=[1.0, 1.2, *[2.0] * 30])
     claim = tuned_alike(Around.of(tried, "error"), "exp", "case", name="n", where="w", cases=())
     assert claim.verdict == verdict
+    kept["case"]["found by"] = "hand"
+    assert tuned_alike(Around.of(tried, "error"), "exp", "case", name="n", where="w", cases=()).verdict == "not decided"
     assert claim.numbers["Fast: tuned / best around"].value == pytest.approx(best)
 
 
 def test_tuned_alike_is_not_decided_by_noise(monkeypatch):
-    kept = {"case": {"steps": 100, "methods": {"Fast": {"at the edge": {}}}}}
+    kept = {"case": {"steps": 100, "found by": "tc.tune", "methods": {"Fast": {"at the edge": {}}}}}
     monkeypatch.setattr(sensitivity, "stored", lambda name: kept)
     tried = {f"Fast: {i}": made_up(1.1 if i == 0 else 1.0, spread=0.3, salt=i) for i in range(2)}
     claim = tuned_alike(Around.of(tried, "error"), "exp", "case", name="n", where="w", cases=())

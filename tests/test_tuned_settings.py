@@ -45,9 +45,11 @@ def test_every_method_of_a_search_has_settings_with_equal_budgets(name):
     assert list(whole["cases"]) == list(searches)
     for case, search in searches.items():
         kept = whole["cases"][case]
+        assert list(kept["methods"]) == list(search.methods)
+        if kept["found by"] != tuned.SEARCH:  # not searched yet; the claim that methods are tuned alike says so
+            continue
         assert (kept["steps"], kept["metric"]) == (search.steps, search.metric)
         assert kept["seed-steps for each method"] == search.runs * search.steps
-        assert list(kept["methods"]) == list(search.methods)
         for method, (build, box) in search.methods.items():
             found = kept["methods"][method]
             assert {k: tuple(v) for k, v in found["box at first"].items()} == dict(box)

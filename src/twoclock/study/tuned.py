@@ -14,6 +14,7 @@ from twoclock.core import InputError, Method, ProblemSource
 from twoclock.tuning import TunedMethods, tune
 from twoclock.version import __version__
 
+SEARCH = "tc.tune"
 Limits = Mapping[str, tuple[float, float]]
 # What a file of settings holds of a case: how it was searched, and for each method what was found.
 Entry = dict[str, Any]
@@ -71,6 +72,7 @@ def entry(search: Search, found: TunedMethods) -> Entry:
         }
     return {
         "title": search.title,
+        "found by": SEARCH,
         "metric": search.metric,
         "steps": search.steps,
         "seed-steps for each method": search.runs * search.steps,
