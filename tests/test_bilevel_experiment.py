@@ -56,13 +56,11 @@ def test_figures_words_and_advice():
     assert all("Fast ends lowest" in line for line in bilevel.advice(found))
 
 
-def test_every_method_has_as_many_settings_to_be_tuned_with():
+def test_cases_are_what_was_promised():
     cases = bilevel.cases(quick=False)
-    for (kind, batch), chosen in bilevel.CHOSEN.items():
-        tried = cases[f"tuning-{kind}-{batch}"].methods
-        for name, (c, second) in chosen.items():
-            own = [label for label in tried if label.rsplit(" ", 2)[0] == name]
-            assert len(own) == 12
-            assert f"{name} {c:g} {second:g}" in own
+    for kind, batch in bilevel.PANELS:
+        near = cases[f"around-{kind}-{batch}"]
+        assert len(near.methods) == 16 * len(bilevel.COMPARED[kind])
+        assert near.steps == 640_000 // batch
     measured = {name: case for name, case in cases.items() if name.split("-")[0] in bilevel.COMPARED}
     assert {case.seeds for case in measured.values()} == {20}

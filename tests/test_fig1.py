@@ -7,6 +7,7 @@ import pytest
 
 from twoclock.result import Result
 from twoclock.study.experiments import fig1
+from twoclock.study.experiments.fig1_settings import with_steps
 
 MARKS = [1, 10, 100, 300, 1_000, 3_000, 10_000, 100_000, 1_000_000]
 
@@ -62,21 +63,31 @@ def test_the_figures_are_drawn_from_records():
     assert set(figures) == {"fig1", "fig1-efficiency"}
 
 
-def test_every_method_has_as_many_settings_to_be_tuned_with():
+def test_cases_are_what_was_promised():
     cases = fig1.cases(quick=False)
+    compared = {name: case for name, case in cases.items() if not name.startswith("around")}
+    assert {(case.steps, case.seeds) for case in compared.values()} == {(1_000_000, 100)}
     for size in fig1.SIZES:
-        tried = {**cases[f"tuning-{size}-tdc"].methods, **cases[f"tuning-{size}-td"].methods}
-        for name, (c, second) in fig1.CHOSEN[size].items():
-            own = [label for label in tried if label.startswith(f"{name} ")]
-            assert len(own) == 12
-            assert f"{name} {c:g} {second:g}" in own
-    assert {case.seeds for name, case in cases.items() if not name.startswith("tuning")} == {100}
-    assert {case.steps for name, case in cases.items() if not name.startswith("tuning")} == {1_000_000}
+        near = cases[f"around-{size}-tdc"]
+        assert len(near.methods) == 64
+        assert (near.steps, len(near.seeds)) == (1_000_000, 8)
+        run = cases[f"{size}-iid-tdc"].methods[f"{fig1.FAST}, {fig1.TUNED}"]
+        assert str(near.methods[f"{fig1.FAST}: 0"]) == str(run)  # the first is the tuned one
 
 
-def test_steps_in_the_theorys_order():
-    for size, square in (("50", 10.0), ("100", 30.0)):
-        fast = fig1.theory(fig1.FAST, *fig1.CHOSEN[size][fig1.FAST], square)
-        for k in (0, 10, 10**3, 10**6):
-            alpha, beta, lam = (float(s(k)) for s in (fast.alpha, fast.beta, fast.lam))
-            assert alpha <= beta <= lam <= 0.25
+def test_steps_are_what_their_numbers_say():
+    fast = with_steps(fig1.FAST, 10.0, c=2.0, ratio=3.0, weight=5.0)
+    assert [float(s(0)) for s in (fast.alpha, fast.beta, fast.lam)] == pytest.approx([0.01, 0.03, 0.25])
+    k = 10**9
+    assert [k * float(s(k)) for s in (fast.alpha, fast.beta, fast.lam)] == pytest.approx([2.0, 6.0, 30.0], rel=1e-5)
+    td = with_steps(fig1.TD, 10.0, c=2.0, first=0.4)
+    assert (float(td.alpha(0)), float(td.beta(0))) == pytest.approx((0.04, 0.0))
+
+
+def test_settings_around_are_judged_and_drawn():
+    found = records(lambda k: 1 / k)
+    near = [f"{name}: {i}" for name in (fig1.FAST, fig1.TDC) for i in range(4)]
+    found["around-50-tdc"] = {label: made_up(lambda k: 1 / k, seeds=8) for label in near}
+    assert "fig1-sensitivity" in fig1.draw(found)
+    assert verdicts(found, "tuned alike") <= {"reproduced", "not decided"}
+    assert verdicts(found, "easier to choose") == {"not reproduced"}

@@ -281,6 +281,33 @@ def test_several_methods_have_equal_budgets_and_meet_on_fresh_seeds(found):
     assert len(both.plot().axes[0].get_yticks()) == 2
 
 
+def one_number(c):
+    return with_settings(FAST, {"alpha.c": c})
+
+
+def test_a_function_of_numbers_is_tuned_by_its_arguments(found):
+    made = tc.tune(ONE, one_number, {"c": (0.05, 50.0)}, steps=400, rungs=3)
+    assert set(made.settings) == {"c"}
+    assert made.method.alpha.c == made.settings["c"]
+    assert str(made.method.beta) == str(FAST.beta)
+    assert made.settings["c"] == pytest.approx(found.settings["alpha.c"], rel=0.3)
+    assert made.ranking["score"].iloc[0] == pytest.approx(found.ranking["score"].iloc[0], rel=0.1)
+    assert float(f"{math.sqrt(0.05 * 50):.3g}") in made.ranking["c"].tolist()  # the middle of the box
+    assert made.spec["method"] == {"name": "one_number"}
+
+
+def test_a_functions_box_grows_and_functions_meet_methods():
+    narrow = {"c": (0.05, 0.1)}
+    found = tc.tune(
+        ONE, {"a function": one_number, "a method": FAST}, {"a function": narrow, "a method": SPACE}, steps=400,
+        rungs=2, widen=True,
+    )  # fmt: skip
+    assert found["a function"].settings["c"] > 0.1
+    assert found["a function"].spec["space"]["c"][1] > 0.1
+    assert found["a function"].spec["given"] == narrow
+    assert set(found.ranking["label"]) == {"a function", "a method"}
+
+
 def test_the_area_is_that_under_the_mean_curve_in_a_log_log_picture():
     found = tc.tune(ONE, FAST, SPACE, steps=400, rungs=1, by="area")
     marks = marks_of("area", 400)
@@ -368,6 +395,15 @@ CASES = {
         lambda: tune(method={"a": FAST, "b": tc.Standard()}, space={"lam.c": (1, 2)}),
         r"`lam.c` is not a setting of Standard; .* \(for the method 'b'\)",
     ),
+    "a function without a space": (
+        lambda: tune(method=one_number, space=None), "`space` is needed for a function that makes a method: one_number"
+    ),
+    "not an argument": (
+        lambda: tune(method=one_number, space={"d": (1, 2)}), "`space` must name the arguments of one_number that have"
+    ),
+    "makes no method": (lambda: tune(method=lambda c: c, space={"c": (1, 2)}), "must have init, step and estimate"),
+    "a function's limits": (lambda: tune(method=one_number, space={"c": (2, 1)}), "`c` must have 0 < low < high"),
+    "negative": (lambda: tune(method=one_number, space={"c": (-1, 1)}), r"`c` must be given as \(low, high\), both"),
     "area without truth": (lambda: tune(metric="residual", by="area"), "`by='area'` needs a metric with known truth"),
     "area of a sign": (
         lambda: tune(guess(lambda t, w: {"value": t - 9}), metric="value", by="area"),

@@ -114,6 +114,7 @@ class Experiment(Protocol):
     * ``panel(ax, records)``: the panel of the summary, about the first claim;
     * ``advice(records)``: what to use instead, in sentences computed from the records;
     * ``relative_errors(records)``: {task: {method: its final error over that of the best estimator known}};
+    * ``searches()``: {case: :class:`twoclock.study.tuned.Search`}, what `reproduce --tune` tunes;
     * ``TIMED``: true if it compares seconds, so that a full run gives it the machine for itself.
     """
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,7 +11,6 @@ import numpy as np
 
 from twoclock.result import Result
 from twoclock.stats import Estimate, bootstrap_mean
-from twoclock.study.experiment import Claim
 from twoclock.study.words import listed
 
 REPRODUCED, NOT_REPRODUCED, NOT_DECIDABLE = "reproduced", "not reproduced", "not decidable from the paper"
@@ -124,6 +123,11 @@ def last_ratio(result: Result, base: Result, metric: str, step: int | None = Non
     return Estimate(*(float(np.exp(v)) for v in (np.mean(values - others), low[0], high[0])))
 
 
+def final_logs(result: Result, metric: str) -> np.ndarray:
+    """The logarithm of the metric at the last step, seed by seed; that of a lost seed is beyond all others."""
+    return _logs_at(result, metric, None)
+
+
 def _logs_at(result: Result, metric: str, step: int | None) -> np.ndarray:
     history = result.history
     at = history["step"].max() if step is None else step
@@ -191,43 +195,3 @@ def standings(found: Iterable[Standing], rival: str) -> str:
         return f"ends {place} {rival}"
     first = f"{place} {rival} in {count} of {counts.total()} panels"
     return f"ends {listed([first, *(f'{other} it in {number}' for other, number in rest)])}"
-
-
-def tuned_alike(
-    tried: Mapping[str, Result],
-    chosen: Mapping[str, str],
-    method_of: Callable[[str], str],
-    metric: str,
-    *,
-    name: str,
-    where: str,
-    cases: Sequence[str],
-) -> Claim:
-    """That each method runs with the best of the settings it was tried with, on seeds of their own.
-
-    Args:
-        tried: label → result of every setting of every method.
-        chosen: method → the label of the setting that it runs with.
-        method_of: a label's method.
-        where: the task, in words.
-    """
-    last = {label: last_mean(result, metric) for label, result in tried.items()}
-    numbers, counts = {}, set()
-    for method, label in chosen.items():
-        of_method = [last[other] for other in last if method_of(other) == method]
-        counts.add(len(of_method))
-        numbers[f"{method}: chosen / best of {len(of_method)}"] = round(last[label] / min(of_method), 3)
-    steps = next(iter(tried.values())).spec["steps"]
-    how_many = listed([str(count) for count in sorted(counts)])
-    return Claim(
-        name=name,
-        statement=f"{listed(list(chosen))} {'runs' if len(chosen) == 1 else 'each run'} with the best of {how_many} "
-        f"settings ({where})",
-        place="ours, not the paper's",
-        rule=f"the chosen setting's mean {metric} after {steps:,} steps on other seeds is within 5 % of its grid's "
-        "best",
-        numbers=numbers,
-        verdict=decide(all(value <= 1.05 for value in numbers.values())),
-        cases=cases,
-        ours=True,
-    )

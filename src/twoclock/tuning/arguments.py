@@ -10,12 +10,13 @@ import jax
 import numpy as np
 
 from twoclock import inputs
-from twoclock.core import InputError, Method, Problem
+from twoclock.core import InputError, Problem
 from twoclock.engine import keys
 from twoclock.engine.rows import PREFERRED_METRICS
 from twoclock.tuning.box import Box, check_box, default_box
 from twoclock.tuning.halving import Plan
 from twoclock.tuning.judge import MOST_SEEDS, RESIDUAL
+from twoclock.tuning.recipe import Recipe, Tunable, is_recipe
 from twoclock.tuning.scores import By
 
 Limits = Mapping[str, tuple[float, float]]
@@ -39,7 +40,7 @@ class Options(TypedDict, total=False):
 class Entry:
     """One method to tune, where, whether α ≤ β ≤ λ is kept, and whether the box may grow."""
 
-    method: Method
+    method: Tunable
     box: Box
     order: bool
     widen: bool
@@ -63,23 +64,29 @@ def entries(method: Any, space: Any, order: Any, widen: bool | None, fast: bool)
     for label, each in methods.items():
         if not isinstance(label, str):
             raise InputError(f"`method` must map text labels to methods, got the label {label!r}")
-        each = inputs.check_method(each)
         limits = space[label] if by_label else space
         grows = limits is None if widen is None else widen
         try:
-            box = default_box(each, fast) if limits is None else check_box(each, limits)
+            tunable: Tunable = Recipe.of(each, limits) if is_recipe(each) else inputs.check_method(each)
+            box = _box(tunable, limits, fast)
         except InputError as error:
             if not label:
                 raise
             raise InputError(f"{error} (for the method {label!r})") from None
         if order == "both":
-            found[f"{label}, {ORDERED}" if label else ORDERED] = Entry(each, box, True, grows)
-            found[label or "any order"] = Entry(each, box, False, grows)
+            found[f"{label}, {ORDERED}" if label else ORDERED] = Entry(tunable, box, True, grows)
+            found[label or "any order"] = Entry(tunable, box, False, grows)
         else:
-            found[label] = Entry(each, box, bool(order), grows)
+            found[label] = Entry(tunable, box, bool(order), grows)
     if len(found) < len(methods) * (2 if order == "both" else 1):
         raise InputError("`method` has two labels that order='both' cannot tell apart; choose others")
     return found
+
+
+def _box(method: Tunable, limits: Any, fast: bool) -> Box:
+    if limits is None and not isinstance(method, Recipe):
+        return default_box(method, fast)
+    return check_box(method, limits)
 
 
 def metric_of(example: Problem, metric: Any, by: str) -> str:

@@ -10,34 +10,33 @@ import numpy as np
 
 from twoclock.core import InputError, Method
 from twoclock.inputs import shown
-from twoclock.paths import check_field, paths, setting, with_settings
+from twoclock.paths import check_field, paths, setting
+from twoclock.tuning.recipe import Point, Recipe, Tunable, made
 
 Box = dict[str, tuple[float, float]]
-Point = dict[str, float]
 Side = Literal["low", "high"]
 
 _NEAR = 0.1  # of the log range: nearer to a limit than this is at the edge
 _BISECTIONS = 30
 
 
-def check_box(method: Method, space: Any) -> Box:
+def check_box(method: Tunable, space: Any) -> Box:
     """The box as floats, or one line that says what is wrong with it."""
     if not isinstance(space, Mapping) or not space:
         raise InputError("`space` must map settings to (low, high), one or more; try `space={'alpha.c': (0.01, 10)}`")
     box = {}
     for path, limits in space.items():
-        now = setting(method, path)
-        if not _is_number(now):
-            numbers = ", ".join(p for p, v in paths(method).items() if _is_number(v) and p.startswith(path))
-            raise InputError(f"`{path}` is not a number and cannot be tuned; try {numbers or 'another setting'}")
+        if not isinstance(method, Recipe):
+            _check_number(method, path)
         try:
             low, high = (float(limit) for limit in limits)
         except (TypeError, ValueError):
             raise InputError(f"`{path}` must be given as (low, high), got {shown(limits)}") from None
         if not (0 < low < high < math.inf):
             raise InputError(f"`{path}` must have 0 < low < high, both finite, got ({low:g}, {high:g})")
-        for limit in (low, high):  # each field has its own rules
-            check_field(method, path, limit)
+        if not isinstance(method, Recipe):  # each field has its own rules
+            check_field(method, path, low)
+            check_field(method, path, high)
         box[path] = (low, high)
     return box
 
@@ -74,7 +73,7 @@ def default_box(method: Method, fast: bool) -> Box:
     return box
 
 
-def at_edge(method: Method, point: Mapping[str, float], box: Box) -> dict[str, Side]:
+def at_edge(method: Tunable, point: Mapping[str, float], box: Box) -> dict[str, Side]:
     """The settings that lie at a limit of the box, or within a tenth of its log range of one, and could pass it."""
     found: dict[str, Side] = {}
     for path, (low, high) in box.items():
@@ -85,7 +84,7 @@ def at_edge(method: Method, point: Mapping[str, float], box: Box) -> dict[str, S
     return found
 
 
-def widened(method: Method, box: Box, edge: Mapping[str, Side]) -> Box:
+def widened(method: Tunable, box: Box, edge: Mapping[str, Side]) -> Box:
     """The box with its log range doubled at each of these edges, as far as the fields' own rules allow."""
     new = dict(box)
     for path, side in edge.items():
@@ -104,7 +103,7 @@ def round_into(point: Mapping[str, float], box: Box) -> Point:
     return {path: min(max(float(f"{value:.3g}"), box[path][0]), box[path][1]) for path, value in point.items()}
 
 
-def _beyond(method: Method, path: str, limits: tuple[float, float], side: Side) -> float | None:
+def _beyond(method: Tunable, path: str, limits: tuple[float, float], side: Side) -> float | None:
     """The limit that doubles the log range on this side; None where a rule of the field stands in the way."""
     low, high = limits
     old, new = (low, low * low / high) if side == "low" else (high, high * high / low)
@@ -112,12 +111,12 @@ def _beyond(method: Method, path: str, limits: tuple[float, float], side: Side) 
     return found if abs(math.log(found / old)) > 1e-2 else None
 
 
-def _furthest(method: Method, path: str, here: float, there: float, weight: bool) -> float:
+def _furthest(method: Tunable, path: str, here: float, there: float, weight: bool) -> float:
     """The value nearest to ``there``, on the way from ``here``, that the method accepts; a ``weight`` stays below 1."""
 
     def fine(value: float) -> bool:
         try:
-            changed = with_settings(method, {path: value})
+            changed = made(method, {path: value})
         except InputError:
             return False
         return not weight or float(np.max(setting(changed, path.rsplit(".", 1)[0])(0))) <= 1 + 1e-12
@@ -130,6 +129,12 @@ def _furthest(method: Method, path: str, here: float, there: float, weight: bool
         good, bad = (middle, bad) if fine(middle) else (good, middle)
     rounded = float(f"{good:.3g}")
     return rounded if fine(rounded) else good
+
+
+def _check_number(method: Method, path: str) -> None:
+    if not _is_number(setting(method, path)):
+        numbers = ", ".join(p for p, v in paths(method).items() if _is_number(v) and p.startswith(path))
+        raise InputError(f"`{path}` is not a number and cannot be tuned; try {numbers or 'another setting'}")
 
 
 def _is_number(value: Any) -> TypeGuard[float]:

@@ -12,8 +12,9 @@ from jaxtyping import Bool, Float
 
 from twoclock.core import InputError, Method, Schedule
 from twoclock.engine.lanes import padded
-from twoclock.paths import paths, setting, with_settings
-from twoclock.tuning.box import Box, Point, inside, round_into
+from twoclock.paths import paths, setting
+from twoclock.tuning.box import Box, inside, round_into
+from twoclock.tuning.recipe import Point, Tunable, made, own
 
 _MOVES = (-0.25, -0.125, 0.125, 0.25)
 NEIGHBOURS = len(_MOVES)
@@ -32,14 +33,14 @@ class Candidates:
         seed: draws the points.
     """
 
-    method: Method
+    method: Tunable
     steps: int
     order: bool
     fast: bool
     seed: int
 
     def methods(self, points: Sequence[Point]) -> list[Method]:
-        return [with_settings(self.method, point) for point in points]
+        return [made(self.method, point) for point in points]
 
     def allowed(self, points: Sequence[Point]) -> list[Point]:
         """Those that the method accepts and that keep the order."""
@@ -51,8 +52,8 @@ class Candidates:
 
     def spread(self, box: Box, count: int) -> list[Point]:
         """So many points of the box, the method's own first if it is one of them."""
-        own = {path: float(setting(self.method, path)) for path in box}
-        found = self.allowed([own] if inside(own, box) else [])
+        start = {path: float(own(self.method, path)) for path in box}
+        found = self.allowed([start] if inside(start, box) else [])
         found += self._sobol(box, count - len(found), [self.seed], lambda point: True)
         if len(found) < count:
             rule = "α ≤ β ≤ λ ≤ 1" if self.order else "λ ≤ 1"
@@ -114,7 +115,7 @@ class Candidates:
 
     def _made(self, point: Point) -> Method | None:
         try:
-            return with_settings(self.method, point)
+            return made(self.method, point)
         except InputError:  # two settings, each allowed, that do not go together
             return None
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from twoclock.core import InputError, Method
-from twoclock.paths import with_settings
 from twoclock.record.describe import describe
-from twoclock.tuning.box import Box, Point, at_edge, widened
+from twoclock.tuning.box import Box, at_edge, widened
 from twoclock.tuning.candidates import NEIGHBOURS, Candidates
 from twoclock.tuning.judge import cost
+from twoclock.tuning.recipe import Point, Recipe, made
 from twoclock.tuning.scores import Scores
 from twoclock.tuning.tuned import Tuned
 
@@ -91,10 +91,11 @@ class Halving:
         import pandas as pd
 
         method, best, box = self.candidates.method, self.best, self.box
-        found = {"method": describe(method), "space": box, "best": best, "spent": self.spent}
+        told = describe(method.build if isinstance(method, Recipe) else method)
+        found = {"method": told, "space": box, "best": best, "spent": self.spent}
         curve = pd.DataFrame(self.curve).sort_values(["setting", "value"], ignore_index=True)
         ranking, edge = pd.DataFrame(self.ranking), at_edge(method, best, box)
-        return Tuned(with_settings(method, best), best, metric, ranking, curve, edge, {**spec, **found})
+        return Tuned(made(method, best), best, metric, ranking, curve, edge, {**spec, **found})
 
     def search(self, first: int, seeds: int) -> None:
         """Fill in the answer.

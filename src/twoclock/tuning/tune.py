@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, Unpack, overload
 
 import jax
@@ -30,6 +30,7 @@ from twoclock.tuning.candidates import Candidates
 from twoclock.tuning.halving import WIDTH, Halving, Plan
 from twoclock.tuning.judge import RESIDUAL, Judge
 from twoclock.tuning.meaning import check_meaning, follows_theta
+from twoclock.tuning.recipe import made
 from twoclock.tuning.residuals import Oracle
 from twoclock.tuning.scores import By, Scores
 from twoclock.tuning.tuned import Tuned, TunedMethods
@@ -43,7 +44,7 @@ _FIRST_SEED = 1_000_000
 @overload
 def tune(
     problem: ProblemSource,
-    method: Method,
+    method: Method | Callable[..., Method],
     space: Limits | None = None,
     steps: int = 100_000,
     budget: float | None = None,
@@ -55,7 +56,7 @@ def tune(
 @overload
 def tune(
     problem: ProblemSource,
-    method: Mapping[str, Method],
+    method: Mapping[str, Method | Callable[..., Method]],
     space: Limits | Mapping[str, Limits | None] | None = None,
     steps: int = 100_000,
     budget: float | None = None,
@@ -67,7 +68,7 @@ def tune(
 @overload
 def tune(
     problem: ProblemSource,
-    method: Method,
+    method: Method | Callable[..., Method],
     space: Limits | None = None,
     steps: int = 100_000,
     budget: float | None = None,
@@ -131,7 +132,8 @@ def tune(
         problem: a problem, or a function of a key that makes one, so that each seed has its own instance. For an agent
             an environment, as for ``agents.run``.
         method: what is tuned; its own settings are tried too if they lie in the space. A mapping of labels to methods
-            tunes each with the same budget, and compares the winners on seeds that no tuning has seen. Or an agent:
+            tunes each with the same budget, and compares the winners on seeds that no tuning has seen. A function that
+            makes a method from a few positive numbers is tuned by its arguments: the space names them. Or an agent:
             ``Tuned.method`` is then one with the best settings, for ``agents.run``.
         space: path → (low, high), both positive, on a log scale; paths as for ``grid``, also tied ones:
             ``{"alpha.c": (0.1, 10), "alpha.shift,beta.shift": (10, 1000)}``. By default a box around the method's own
@@ -192,9 +194,10 @@ def tune(
         judges = {n: Judge(source, name, goal, range(first, first + n), WIDTH, bound, add) for n in seeds.values()}
         for label, entry in asked.items():
             seen = judges[seeds[label]].example
-            fit.check_fit(Oracle(seen) if name == RESIDUAL else seen, entry.method)
+            one = made(entry.method, {})
+            fit.check_fit(Oracle(seen) if name == RESIDUAL else seen, one)
             if name == RESIDUAL:
-                check_meaning(seen, entry.method)
+                check_meaning(seen, one)
         rough = name == RESIDUAL and follows_theta(seen)
         spec = {"problem": describe(source), "steps": horizon, "budget": purse, "by": goal, "seed": drawn}
         found: dict[str, Tuned] = {}

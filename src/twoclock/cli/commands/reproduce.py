@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -34,12 +34,15 @@ class ReproduceOptions:
     """Folder for records, figures and the report. What is there already is not run again."""
     resume: bool = False
     """Go on with an interrupted reproduction: the same, but an empty folder is a mistake."""
+    tune: bool = False
+    """Tune the methods of these experiments again, instead of running them, and store the settings that they run with;
+    with --out DIR in DIR/NAME.json instead, where no experiment reads them."""
     engine: EngineOption = "auto"
     """What walks the steps: XLA always can, "c" and "cuda" compile a program for them."""
 
 
 def command(args: Sequence[str]) -> int:
-    """twoclock reproduce [EXPERIMENT …] [--quick] [--out DIR] [--resume]: run the experiments, judge them, report."""
+    """twoclock reproduce [EXPERIMENT …] [--quick] [--out DIR] [--tune]: run the experiments, judge them, report."""
     from twoclock.cli.publish import publish
     from twoclock.cli.side_by_side import run_side_by_side
 
@@ -48,6 +51,11 @@ def command(args: Sequence[str]) -> int:
     known = catalogue.experiments()
     asked = [inputs.pick({name: name for name in (*known, "all")}, name, "EXPERIMENT") for name in chosen.experiments]
     picked = {name: module for name, module in known.items() if name in asked or "all" in asked}
+    if chosen.tune:
+        _tune(
+            chosen, picked if "all" not in asked else {n: m for n, m in known.items() if hasattr(m, "searches")}, args
+        )
+        return 0
     out = _folder(chosen)
     again = shlex.join(["twoclock", "reproduce", *(word for word in args if word != "--resume"), "--resume"])
     with record.lock(out), resumable(again), Overview() as overview:
@@ -58,6 +66,15 @@ def command(args: Sequence[str]) -> int:
             outcomes = {name: _run_here(name, module, out, chosen.quick, overview)}
     publish(outcomes, picked, out, quick=chosen.quick, command=shlex.join(["twoclock", "reproduce", *args]))
     return 0
+
+
+def _tune(chosen: ReproduceOptions, picked: Mapping[str, ModuleType], args: Sequence[str]) -> None:
+    from twoclock.cli.retune import retune
+
+    if chosen.quick or chosen.resume:
+        raise InputError("`--tune` searches at the full horizon and in one piece; leave --quick and --resume out")
+    elsewhere = any(word.split("=")[0] == "--out" for word in args)
+    retune(picked, catalogue.experiments(), chosen.out.expanduser().absolute() if elsewhere else None)
 
 
 def _run_here(name: str, module: ModuleType, out: Path, quick: bool, overview: Overview) -> Outcome:

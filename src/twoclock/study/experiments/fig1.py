@@ -1,4 +1,4 @@
-"""Figure 1: policy evaluation in random MDPs, as printed, with steps in the theory's order, and with averaging."""
+"""Figure 1: policy evaluation in random MDPs, as printed, with tuned steps, and with averaging."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import twoclock as tc
 from twoclock import plot
 from twoclock.core import Method
 from twoclock.result import Result
-from twoclock.study import confirm
+from twoclock.study import confirm, sensitivity
 from twoclock.study.experiment import Case, Claim, Measured, Records
 from twoclock.study.experiments.fig1_settings import (
     AVERAGED,
-    CHOSEN,
+    COMPARED,
     FAST,
     LSTD,
     PRINTED,
@@ -23,11 +23,15 @@ from twoclock.study.experiments.fig1_settings import (
     TDC,
     TUNED,
     TUNED_MEAN,
+    nearby,
     one_setting,
     printed,
-    theory,
-    tuning,
+    source,
+    square_of,
+    tuned,
 )
+from twoclock.study.experiments.fig1_settings import searches as searches
+from twoclock.study.sensitivity import SEEDS, Around, easier, tuned_alike
 from twoclock.study.slopes import rate_claim
 from twoclock.study.verdicts import (
     Paired,
@@ -38,7 +42,6 @@ from twoclock.study.verdicts import (
     last_ratio,
     only_where,
     standings,
-    tuned_alike,
 )
 from twoclock.study.words import span
 
@@ -47,6 +50,8 @@ TITLE = "Policy evaluation in random MDPs (Figure 1)"
 ALT = {
     "fig1": "Error of Fast TDC, TDC, TD(0) and LSTD against samples in random MDPs: with the printed steps, with tuned "
     "steps, and with averaged iterates.",
+    "fig1-sensitivity": "Share of the settings around the tuned ones that end within a factor of the best, against the "
+    "factor, for Fast TDC, TDC and TD(0).",
     "fig1-efficiency": "Mean error of averaged Fast TDC over LSTD's against samples; dashed: 1.3.",
 }
 
@@ -57,27 +62,23 @@ def cases(quick: bool) -> dict[str, Case]:
     steps, seeds = (20_000, 20) if quick else (1_000_000, 100)
     found = {}
     for size in ("50",) if quick else SIZES:
-        square = float(SIZES[size]["features"])  # features are standard normal, so E‖φ‖² = d
-        problem = partial(tc.problems.random_policy_evaluation, **SIZES[size])
-        for operator, compared in (("tdc", (FAST, TDC)), ("td", (TD,))):
+        for operator, compared in COMPARED.items():
             if not quick:
-                tried = {label: m for name in compared for label, m in tuning(name, square).items()}
-                found[f"tuning-{size}-{operator}"] = Case(
-                    partial(problem, operator=operator), tried, steps // 10, range(1000, 1020), marks=[steps // 10],
-                    title=f"tuning {' and '.join(compared)}, {size} states", role="tune",
+                found[f"around-{size}-{operator}"] = Case(
+                    source(size, operator=operator), nearby(operator, size), steps, SEEDS, marks=[steps],
+                    title=f"around the settings of {' and '.join(compared)}, {size} states", role="tune",
                 )  # fmt: skip
             for sampling in SAMPLINGS[:1] if quick else SAMPLINGS:
                 methods: dict[str, Method] = {}
                 for name in compared:
-                    tuned = theory(name, *CHOSEN[size][name], square)
                     methods[f"{name}, {PRINTED}"] = printed(name)
-                    methods[f"{name}, {TUNED}"] = tuned
-                    methods[f"{name}, {TUNED_MEAN}"] = tc.Polyak(tuned, power=2.0)
-                    methods[f"{name}, {AVERAGED}"] = one_setting(name, square)
+                    methods[f"{name}, {TUNED}"] = tuned(name, size)
+                    methods[f"{name}, {TUNED_MEAN}"] = tc.Polyak(tuned(name, size), power=2.0)
+                    methods[f"{name}, {AVERAGED}"] = one_setting(name, square_of(size))
                 if operator == "td":
                     methods[LSTD] = tc.methods.Lstd()
                 found[f"{size}-{sampling}-{operator}"] = Case(
-                    partial(problem, operator=operator, sampling=sampling), methods, steps, seeds,
+                    source(size, operator=operator, sampling=sampling), methods, steps, seeds,
                     title=f"{_words(size, sampling)}: {' and '.join(compared)}",
                 )  # fmt: skip
     return found
@@ -95,7 +96,7 @@ def panels(records: Records) -> dict[tuple[str, str], dict[str, Result]]:
 
 def draw(records: Records) -> dict[str, plot.Figure]:
     shown = panels(records)
-    groups = {"as printed": (PRINTED,), "tuned, theory's order": (TUNED, TUNED_MEAN), "averaged": (AVERAGED,)}
+    groups = {"as printed": (PRINTED,), "tuned": (TUNED, TUNED_MEAN), "averaged": (AVERAGED,)}
     fig, axes = plot.figure(len(shown), len(groups), width=3.9, height=3.5)
     names = (FAST, TDC, TD, f"{FAST}, averaged", f"{TDC}, averaged", f"{TD}, averaged", LSTD)
     colours = dict(zip(names, plot.COLOURS, strict=False))
@@ -126,7 +127,7 @@ def draw(records: Records) -> dict[str, plot.Figure]:
         ylabel="mean error of averaged Fast TDC / LSTD's",
     )
     line[0].set(xlim=(100, None), ylim=(0.9, 6))
-    return {"fig1": fig, "fig1-efficiency": efficiency}
+    return {"fig1": fig, "fig1-efficiency": efficiency} | _sensitivity(records)
 
 
 def panel(ax: plot.Axes, records: Records) -> None:
@@ -180,7 +181,7 @@ def advice(records: Records) -> list[str]:
 def claims(records: Records) -> list[Claim]:
     found = []
     for (size, sampling), results in panels(records).items():
-        for kind, what in ((PRINTED, "with the printed step sizes"), (TUNED, "with both tuned in the theory's order")):
+        for kind, what in ((PRINTED, "with the printed step sizes"), (TUNED, "with both tuned")):
             for rival in (TDC, TD):
                 found.append(_beats(results, kind, what, rival, size, sampling))
     for (size, sampling), results in panels(records).items():
@@ -196,8 +197,8 @@ def claims(records: Records) -> list[Claim]:
         )
         found += [rate, _efficient(results, size, sampling)]
     for case, tried in records.items():
-        if case.startswith("tuning"):
-            found.append(_fairly_tuned(tried, case))
+        if case.startswith("around"):
+            found += _around(tried, case)
     return found
 
 
@@ -253,15 +254,32 @@ def _efficient(results: Mapping[str, Result], size: str, sampling: str) -> Claim
     )
 
 
-def _fairly_tuned(tried: Mapping[str, Result], case: str) -> Claim:
+def _around(tried: Mapping[str, Result], case: str) -> list[Claim]:
     _, size, operator = case.split("-")
-    compared = (FAST, TDC) if operator == "tdc" else (TD,)
-    chosen = {name: "{} {:g} {:g}".format(name, *CHOSEN[size][name]) for name in compared}
-    return tuned_alike(
-        tried, chosen, lambda label: label.rsplit(" ", 2)[0], "error",
-        name=f"All methods are tuned alike, {size} states: {', '.join(compared)}", where=f"{size} states",
-        cases=(case,),
-    )  # fmt: skip
+    compared, nearby = ", ".join(COMPARED[operator]), Around.of(tried, "error")
+    found = [
+        tuned_alike(
+            nearby, "fig1", f"{size}-{operator}", name=f"All methods are tuned alike, {size} states: {compared}",
+            where=f"{size} states", cases=(case,),
+        )
+    ]  # fmt: skip
+    if operator == "tdc":
+        name = f"Fast TDC's steps are easier to choose than TDC's, {size} states"
+        found.append(easier(nearby, FAST, TDC, name=name, where=f"{size} states", cases=(case,)))
+    return found
+
+
+def _sensitivity(records: Records) -> dict[str, plot.Figure]:
+    shown = {
+        f"{case.split('-')[1]} states, {', '.join(COMPARED[case.split('-')[2]])}": Around.of(tried, "error")
+        for case, tried in records.items()
+        if case.startswith("around")
+    }
+    return (
+        {"fig1-sensitivity": sensitivity.draw(shown, "c_α and β/α moved (TD(0): c_α and the first step)")}
+        if shown
+        else {}
+    )
 
 
 def _words(size: str, sampling: str) -> str:

@@ -9,7 +9,7 @@ from twoclock import plot
 from twoclock.problems.lqr.cases import PAPER
 from twoclock.result import Result
 from twoclock.stats import Estimate
-from twoclock.study import confirm
+from twoclock.study import confirm, sensitivity
 from twoclock.study.experiment import Case, Claim, Measured, Records
 from twoclock.study.experiments import fig2_model
 from twoclock.study.experiments.fig2_drawing import draw_comparison, draw_guard
@@ -24,10 +24,17 @@ from twoclock.study.experiments.lqr_settings import (
     LAMBDAS,
     ORDINARY,
     PLANTS,
+    SAME,
+    TWO,
+    compared,
     diverged_share,
     grid,
+    nearby,
     start,
+    tuned,
 )
+from twoclock.study.experiments.lqr_settings import searches as searches
+from twoclock.study.sensitivity import SEEDS, Around, easier, tuned_alike
 from twoclock.study.slopes import rate_claim
 from twoclock.study.verdicts import above, decide, decide_each, last_mean, last_ratio
 from twoclock.study.words import listed
@@ -37,20 +44,24 @@ TITLE = "Figure 2: the LQR actor-critic"
 ALT = {
     "fig2": "Left: gap of Fast, standard, two clocks on a model and certainty equivalence on the paper's regulator. "
     "Middle: share of diverged seeds by critic step and averaging weight. Right: gap of five readings of Algorithm 2.",
+    "fig2-sensitivity": "Share of the settings around the tuned ones that end within a factor of the best, against the "
+    "factor, for Fast and standard.",
     "fig2_guard": "Gap against steps with and without the guard on two plants.",
 }
+
+_MOVED = "c_α, β/α and the shift moved"
 
 
 def cases(quick: bool) -> dict[str, Case]:
     steps, seeds = (30_000, 20) if quick else (1_000_000, 100)
-    problem = tc.problems.paper_lqr()
+    problem, fast = tc.problems.paper_lqr(), tuned(FAST)
     from_half = tc.problems.lqr_actor_critic(PAPER, K0=PAPER.gain / 2)
     out = {
-        "gap": Case(problem, LABELS, steps, seeds, title="the paper's regulator"),
-        "expected": Case(tc.problems.paper_lqr(expected_action=True), {"Fast": FAST}, steps, seeds, title=EXPECTED),
+        "gap": Case(problem, compared(), steps, seeds, title="the paper's regulator"),
+        "expected": Case(tc.problems.paper_lqr(expected_action=True), {"Fast": fast}, steps, seeds, title=EXPECTED),
         "model": Case(fig2_model.problem(), fig2_model.METHODS, steps, seeds, title="two clocks on a model"),
         "exact": Case(
-            tc.problems.exact(problem), {"exact": tc.Standard(FAST.alpha, 1.0)}, min(steps, 100_000), 1,
+            tc.problems.exact(problem), {"exact": tc.Standard(fast.alpha, 1.0)}, min(steps, 100_000), 1,
             title="exact natural gradient",
         ),
         "map": Case(
@@ -58,10 +69,14 @@ def cases(quick: bool) -> dict[str, Case]:
             role="tune",
         ),
     }  # fmt: skip
+    if not quick:
+        out["around"] = Case(
+            problem, nearby(), steps, SEEDS, marks=[steps], title="around the tuned settings", role="tune"
+        )
     for name, critic in READINGS.items():
         literal = dataclasses.replace(from_half, operators=critic)
         out[name] = Case(
-            literal, {"Fast": FAST}, *((10_000, 8) if quick else (200_000, 40)), bound=1e6, title=f"Algorithm 2, {name}"
+            literal, {"Fast": fast}, *((10_000, 8) if quick else (200_000, 40)), bound=1e6, title=f"Algorithm 2, {name}"
         )
     size = (5000, 8) if quick else (100_000, 40)
     for suffix, guard, words in (("", False, "without the guard"), (" guarded", True, "with the guard")):
@@ -75,7 +90,11 @@ def cases(quick: bool) -> dict[str, Case]:
 
 
 def draw(records: Records) -> dict[str, plot.Figure]:
-    return {"fig2": draw_comparison(records), "fig2_guard": draw_guard(records)}
+    return {"fig2": draw_comparison(records), "fig2_guard": draw_guard(records)} | (
+        {"fig2-sensitivity": sensitivity.draw({"the paper's regulator": Around.of(records["around"], "gap")}, _MOVED)}
+        if "around" in records
+        else {}
+    )
 
 
 def panel(ax: plot.Axes, records: Records) -> None:
@@ -135,7 +154,21 @@ def claims(records: Records) -> list[Claim]:
         statement="J(K_k) − J* of the fast actor-critic on the paper's regulator falls like 1/k, up to logarithms",
     )  # fmt: skip
     ours = [_stability(records), _printed(records), _guard(records), fig2_model.one_riccati_step(records)]
-    return [_faster(records), rate, *ours]
+    return [
+        _faster(records),
+        rate,
+        *ours,
+        *(_around(Around.of(records["around"], "gap")) if "around" in records else ()),
+    ]
+
+
+def _around(found: Around) -> list[Claim]:
+    where, cases = "the paper's regulator", ("around",)
+    return [
+        tuned_alike(found, "fig2", "gap", name="lqr-tuned-alike", where=where, cases=cases),
+        easier(found, FAST, SAME, name="lqr-easier-steps", where=where, cases=cases),
+        easier(found, FAST, TWO, name="lqr-easier-steps-two-thirds", where=where, cases=cases),
+    ]
 
 
 def _result(records: Records, label: str) -> Result:

@@ -17,6 +17,7 @@ from twoclock.study.experiments.lqr_settings import (
     TWO,
     diverged_share,
     start,
+    tuned,
 )
 
 
@@ -39,14 +40,15 @@ def draw_comparison(records: Records) -> plot.Figure:
     third.axhline(start_from_zero, color="0.5", linestyle=":", linewidth=1)
     third.set_title("Algorithm 2 from K₀ = K*/2; dotted: K = 0", fontsize="medium")
     third.legend(frameon=False, fontsize="x-small")
+    fast, same, two = (tuned(name) for name in (FAST, SAME, TWO))
     run, cell, reading = (
         records[n][m].spec for n, m in (("gap", "Fast"), ("map", "0.002 0.5"), ("as printed", "Fast"))
     )
     plot.caption(
         fig,
         f"Not in the paper and chosen here: Ψ = I, σ = 1, K₀ = 0, x₀ ~ N(0, Ψ), Ĵ₀ = 0, Ω̂₀ = 0, κ = 2. "
-        f"Fast {_steps(FAST)}; standard with Fast's exponents α = {SAME.alpha}, "
-        f"β = {SAME.beta}; with 1 and 2/3 α = {TWO.alpha}, β = {TWO.beta}; tuned alike. "
+        f"Fast {_steps(fast)}; standard with Fast's exponents α = {same.alpha}, "
+        f"β = {same.beta}; with 1 and 2/3 α = {two.alpha}, β = {two.beta}; tuned alike. "
         f"Left: {len(run['seeds'])} seeds, 95 % bootstrap bands. Middle: α = β/10, {len(cell['seeds'])} seeds, "
         f"{cell['steps']:,} steps, |entry| > 1e6 counts as diverged. Right: median of {len(reading['seeds'])} seeds.",
     )
@@ -74,5 +76,6 @@ def draw_guard(records: Records) -> plot.Figure:
     return fig
 
 
-def _steps(method: tc.Fast) -> str:
-    return f"α = {method.alpha}, β = {method.beta}, λ = {method.lam}"
+def _steps(method: tc.Fast | tc.Standard) -> str:
+    lam = f", λ = {method.lam}" if isinstance(method, tc.Fast) else ""
+    return f"α = {method.alpha}, β = {method.beta}{lam}"

@@ -8,12 +8,11 @@ import twoclock as tc
 from twoclock import plot
 from twoclock.result import Result
 from twoclock.stats import Estimate
-from twoclock.study import confirm
+from twoclock.study import confirm, sensitivity
 from twoclock.study.experiment import Case, Claim, Measured, Records
 from twoclock.study.experiments.mdp_drawing import draw_gaps, draw_rates
 from twoclock.study.experiments.mdp_settings import (
     BOLD,
-    CHOSEN,
     CRITIC,
     FAST,
     QUICK,
@@ -22,16 +21,21 @@ from twoclock.study.experiments.mdp_settings import (
     SIZE,
     TEMPS,
     TWO,
+    around_where,
     differences,
     measured,
     method,
+    nearby,
     problem,
     slopes,
-    tuning,
+    tuned,
     words,
 )
+from twoclock.study.experiments.mdp_settings import searches as searches
+from twoclock.study.sensitivity import SEEDS, Around, easier, tuned_alike
 from twoclock.study.slopes import band, like
-from twoclock.study.verdicts import Each, above, all_of, below, decide_each, kind, last_mean, last_ratio, tuned_alike
+from twoclock.study.tuned import settings
+from twoclock.study.verdicts import Each, above, all_of, below, decide_each, kind, last_mean, last_ratio
 from twoclock.study.words import listed, span
 
 TITLE = "Entropy-regularised MDPs: actor-critics and a model-based rival"
@@ -44,15 +48,15 @@ def cases(quick: bool) -> dict[str, Case]:
         for temp in temps:
             where = f"{family} {temp:g}"
             states, gamma = SIZE[family]
-            compared = {name: method(name, *CHOSEN[where][name]) for name in CRITIC}
-            actor, first, critic = CHOSEN[where][FAST]
-            compared[BOLD] = method(FAST, 4 * actor, first, critic)
+            compared = {name: tuned(where, name) for name in CRITIC}
+            best = settings("mdp", where, FAST)
+            compared[BOLD] = method(FAST, **{**best, "actor": 4 * best["actor"]})
             compared[RIVAL] = tc.PlugIn(compared[FAST], tc.models.EmpiricalMdp(states, 4, gamma, temp))
             found[where] = Case(problem(family, temp), compared, steps, seeds, title=words(where))
             if not quick:
-                found[f"tuning {where}"] = Case(
-                    problem(family, temp), tuning(where), steps // 10, range(1000, 1016), marks=[steps // 10],
-                    title=f"tuning, {words(where)}", role="tune",
+                found[f"around {where}"] = Case(
+                    problem(family, temp), nearby(where), steps, SEEDS, marks=[steps],
+                    title=f"around the tuned settings, {words(where)}", role="tune",
                 )  # fmt: skip
     return found
 
@@ -60,6 +64,8 @@ def cases(quick: bool) -> dict[str, Case]:
 ALT = {
     "mdp": "The gap of the actor-critics and of the model-based rival against the number of samples, one panel an MDP "
     "and temperature.",
+    "mdp-sensitivity": "Share of the settings around the tuned ones that end within a factor of the best, against the "
+    "factor, one row an MDP and temperature.",
     "mdp-rates": "Left, the slopes of the gap over the last decade with their intervals, by method and temperature; "
     "right, the smallest action probability of Fast's policy against the number of samples.",
 }
@@ -67,7 +73,10 @@ ALT = {
 
 def draw(records: Records) -> dict[str, plot.Figure]:
     # One case has no trend.
-    return {"mdp": draw_gaps(records)} | ({"mdp-rates": draw_rates(records)} if len(measured(records)) > 1 else {})
+    found = {"mdp": draw_gaps(records)} | ({"mdp-rates": draw_rates(records)} if len(measured(records)) > 1 else {})
+    if shown := {words(where): Around.of(tried, "gap") for where, tried in around_where(records).items()}:
+        found["mdp-sensitivity"] = sensitivity.draw(shown, "c_α, α's first step and c_β moved")
+    return found
 
 
 def panel(ax: plot.Axes, records: Records) -> None:
@@ -86,7 +95,9 @@ def claims(records: Records) -> list[Claim]:
         _degrades(records),
         _model(records),
     ]
-    return found + [_fair(results, where) for where, results in records.items() if where.startswith("tuning")]
+    for where, tried in around_where(records).items():
+        found += _around(Around.of(tried, "gap"), where)
+    return found
 
 
 def _decide(held: Mapping[str, bool | None]) -> Each:
@@ -95,7 +106,7 @@ def _decide(held: Mapping[str, bool | None]) -> Each:
 
 def _rate(records: Records, name: str) -> Claim:
     two, one = slopes(records, 2.0), slopes(records, 1.0)
-    larger = ", with c_α four times what is best at 10⁵ samples" if name == BOLD else ""
+    larger = ", with c_α four times what was tuned" if name == BOLD else ""
     return Claim(
         "mdp-rate-larger-steps" if name == BOLD else "mdp-rate",
         f"In entropy-regularised MDPs the fast actor-critic reduces J* − J like 1/k, up to logarithms{larger}",
@@ -190,13 +201,12 @@ def _model(records: Records) -> Claim:
     )
 
 
-def _fair(tried: Mapping[str, Result], case: str) -> Claim:
-    where = case.removeprefix("tuning ")
-    chosen = {name: "{}: {:g} {:g} {:g}".format(name, *setting) for name, setting in CHOSEN[where].items()}
-    return tuned_alike(
-        tried, chosen, lambda label: label.split(": ")[0], "gap",
-        name=f"mdp-tuned-alike-{where.replace(' ', '-')}", where=words(where), cases=(case,),
-    )  # fmt: skip
+def _around(found: Around, where: str) -> list[Claim]:
+    slug, named, cases = where.replace(" ", "-"), words(where), (f"around {where}",)
+    return [
+        tuned_alike(found, "mdp", where, name=f"mdp-tuned-alike-{slug}", where=named, cases=cases),
+        easier(found, FAST, SAME, name=f"mdp-easier-steps-{slug}", where=named, cases=cases),
+    ]
 
 
 def captions(records: Records) -> dict[str, str]:
@@ -236,17 +246,9 @@ def advice(records: Records) -> list[str]:
             f": soft value iteration on the observed frequencies ends at {span(model, '.2g')} times the actor-critic's "
             "gap on the same samples."
         )
-    if best := _best_actor_steps(records):
-        found.append(f"The best of the actor's constants c_α by temperature: {best}.")
+    found.append(f"The actor's constants c_α as tuned for Fast, by temperature: {_actor_steps(records)}.")
     return found
 
 
-def _best_actor_steps(records: Records) -> str:
-    """The c_α of Fast's best setting in each case that was tuned."""
-    found = []
-    for case, tried in records.items():
-        if case.startswith("tuning"):
-            gaps = {label: last_mean(result, "gap") for label, result in tried.items() if label.startswith(f"{FAST}: ")}
-            best = min(gaps, key=gaps.__getitem__)
-            found.append(f"{words(case.removeprefix('tuning '))}: {best.split(': ')[1].split()[0]}")
-    return "; ".join(found)
+def _actor_steps(records: Records) -> str:
+    return "; ".join(f"{words(where)}: {settings('mdp', where, FAST)['actor']:.3g}" for where in measured(records))

@@ -1,4 +1,4 @@
-"""Entropy-regularised MDPs: what is compared, the grids that it was tuned on, and what its files read off records."""
+"""Entropy-regularised MDPs: what is compared, how it is tuned, and what its files read off records."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from twoclock.core import Method, ProblemSource
 from twoclock.result import Result
 from twoclock.stats import Estimate, log_slope, slope_difference
 from twoclock.study.experiment import Records
+from twoclock.study.sensitivity import around, labelled
 from twoclock.study.steps import decaying
+from twoclock.study.tuned import Search, settings
 
 FAST, SAME, TWO, RIVAL = "Fast", "Standard, exponents 1 and 1", "Standard, exponents 1 and 2/3", "model-based"
 BOLD = "Fast, c_α four times larger"
@@ -19,21 +21,12 @@ QUICK = {"lake": (0.03,)}
 WORDS = {"random": "random MDPs, 10 states, 4 actions, γ = 0.9", "lake": "FrozenLake 4×4, γ = 0.95"}
 SIZE = {"random": (10, 0.9), "lake": (16, 0.95)}
 
-# Every method is tried with the same 24 settings, on seeds of their own: the c_α below divided by 4, as it is, and
-# times 4; two first steps of the actor; and four constants c_β of the critic, which mean less at the exponent 2/3.
+# The box in which `tc.tune` looks first; it widens it while the leader lies at an edge. No order is imposed. The scale
+# of c_α goes with the temperature; c_β means less at the exponent 2/3.
 CENTRE = {"random 1": 10.0, "random 0.1": 640.0, "random 0.02": 10240.0}
 CENTRE |= {"lake 0.1": 400.0, "lake 0.03": 2000.0, "lake 0.01": 8000.0}
-FIRST = (0.05, 0.2)
-CRITIC = dict.fromkeys((FAST, SAME), (100.0, 400.0, 1600.0, 6400.0)) | {TWO: (2.0, 8.0, 32.0, 128.0)}
-# The best of them: c_α, the first step, c_β.
-CHOSEN = {
-    "random 1": {FAST: (10.0, 0.05, 1600.0), SAME: (10.0, 0.05, 400.0), TWO: (10.0, 0.05, 32.0)},
-    "random 0.1": {FAST: (640.0, 0.2, 400.0), SAME: (640.0, 0.2, 6400.0), TWO: (640.0, 0.2, 128.0)},
-    "random 0.02": {FAST: (40960.0, 0.05, 1600.0), SAME: (10240.0, 0.05, 100.0), TWO: (40960.0, 0.05, 32.0)},
-    "lake 0.1": {FAST: (400.0, 0.05, 6400.0), SAME: (400.0, 0.05, 1600.0), TWO: (400.0, 0.05, 128.0)},
-    "lake 0.03": {FAST: (2000.0, 0.05, 1600.0), SAME: (2000.0, 0.05, 1600.0), TWO: (2000.0, 0.05, 128.0)},
-    "lake 0.01": {FAST: (32000.0, 0.05, 6400.0), SAME: (32000.0, 0.05, 1600.0), TWO: (8000.0, 0.05, 32.0)},
-}
+FIRST = (0.0125, 0.8)
+CRITIC = dict.fromkeys((FAST, SAME), (25.0, 25_600.0)) | {TWO: (0.5, 512.0)}
 
 
 def words(where: str) -> str:
@@ -54,15 +47,30 @@ def method(name: str, actor: float, first: float, critic: float) -> Method:
     return tc.Standard(alpha, decaying(critic, 0.25, 1.0 if name == SAME else 2 / 3))
 
 
-def tuning(where: str) -> dict[str, Method]:
-    """The settings that each method is tried with."""
-    return {
-        f"{name}: {factor * CENTRE[where]:g} {first:g} {critic:g}": method(name, factor * CENTRE[where], first, critic)
-        for name in CRITIC
-        for factor in (0.25, 1.0, 4.0)
-        for first in FIRST
-        for critic in CRITIC[name]
-    }
+def searches() -> dict[str, Search]:
+    found = {}
+    for where, centre in CENTRE.items():
+        family, temp = where.split()
+        methods = {
+            name: (partial(method, name), {"actor": (centre / 16, centre * 16), "first": FIRST, "critic": critic})
+            for name, critic in CRITIC.items()
+        }
+        made = problem(family, float(temp))
+        found[where] = Search(made, methods, 1_000_000, "gap", runs=520, title=words(where))
+    return found
+
+
+def nearby(where: str) -> dict[str, Method]:
+    """Settings around the tuned ones."""
+    found: dict[str, Method] = {}
+    for name in CRITIC:
+        found |= labelled(name, around(partial(method, name), settings("mdp", where, name)))
+    return found
+
+
+def tuned(where: str, name: str) -> Method:
+    """The method with the settings that were found."""
+    return method(name, **settings("mdp", where, name))
 
 
 def problem(kind: str, temp: float) -> ProblemSource:
@@ -72,8 +80,13 @@ def problem(kind: str, temp: float) -> ProblemSource:
 
 
 def measured(records: Records) -> dict[str, Mapping[str, Result]]:
-    """The cases that compare, without those that tune."""
-    return {where: results for where, results in records.items() if not where.startswith("tuning")}
+    """The cases that compare, without those around the tuned settings."""
+    return {where: results for where, results in records.items() if not where.startswith("around")}
+
+
+def around_where(records: Records) -> dict[str, Mapping[str, Result]]:
+    """The settings around the tuned ones, by case."""
+    return {case.removeprefix("around "): tried for case, tried in records.items() if case.startswith("around ")}
 
 
 def slopes(records: Records, decades: float) -> dict[str, dict[str, Estimate]]:

@@ -1,0 +1,68 @@
+"""What can be tuned: the numbers inside a method, or those that a function makes a method from."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from twoclock.core import InputError, Method
+from twoclock.inputs import check_method, shown
+from twoclock.paths import setting, with_settings
+
+Point = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A function of a few positive numbers that makes a method, and the numbers that hold where no others are given."""
+
+    build: Callable[..., Method]
+    at: Point
+
+    @classmethod
+    def of(cls, build: Callable[..., Method], space: Any) -> Recipe:
+        """With the numbers in the middle of each range, if the function takes them and makes a method of them."""
+        name = getattr(build, "__name__", "") or getattr(getattr(build, "func", None), "__name__", "the function")
+        if not isinstance(space, Mapping) or not space:
+            raise InputError(
+                f"`space` is needed for a function that makes a method: {name} has no step sizes to build a box "
+                "around; try `space={'c': (0.01, 10)}`, by the names of its arguments"
+            )
+        try:
+            inspect.signature(build).bind(**space)
+        except TypeError as error:
+            raise InputError(f"`space` must name the arguments of {name} that have no value yet: {error}") from None
+        at = {path: _middle(path, limits) for path, limits in space.items()}
+        check_method(build(**at), f"method: what {name} returns")
+        return cls(build, at)
+
+
+Tunable = Method | Recipe
+
+
+def is_recipe(thing: Any) -> bool:
+    """Whether it is a function that makes methods, and no method itself."""
+    return callable(thing) and not isinstance(thing, (type, Method))
+
+
+def made(what: Tunable, values: Mapping[str, float]) -> Method:
+    """The method with these settings."""
+    if isinstance(what, Recipe):
+        return what.build(**{**what.at, **values})
+    return with_settings(what, dict(values))
+
+
+def own(what: Tunable, path: str) -> Any:
+    """What the setting is as long as nothing is tried."""
+    return what.at[path] if isinstance(what, Recipe) else setting(what, path)
+
+
+def _middle(path: str, limits: Any) -> float:
+    try:
+        low, high = (float(limit) for limit in limits)
+        return float(f"{math.sqrt(low * high):.3g}")
+    except (TypeError, ValueError):
+        raise InputError(f"`{path}` must be given as (low, high), both positive, got {shown(limits)}") from None
