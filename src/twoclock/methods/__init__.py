@@ -11,7 +11,9 @@ from twoclock.methods.obgd import ObGD
 from twoclock.methods.plug_in import PlugIn
 from twoclock.methods.polyak import Polyak
 from twoclock.methods.richardson_romberg import RichardsonRomberg
+from twoclock.methods.saba import SABA
 from twoclock.methods.standard import Standard
+from twoclock.methods.svrg import SVRG
 from twoclock.methods.swift_td import SwiftTD
 from twoclock.methods.tidbd import TIDBD
 from twoclock.methods.vrtdc import VRTDC
@@ -19,6 +21,8 @@ from twoclock.methods.zap import Zap
 from twoclock.methods.zap_vectors import ZapVectors
 
 __all__ = [
+    "SABA",
+    "SVRG",
     "TIDBD",
     "VRTDC",
     "Auto",

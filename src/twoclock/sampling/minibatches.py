@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Int, Int32, UInt32
 
-from twoclock.core import Given, InputError, Key, PyTree, pytree, static
+from twoclock.core import Given, InputError, Key, Numbered, PyTree, pytree, static
 from twoclock.inputs import as_numpy, flag, function, whole
 from twoclock.inputs.arrays import Array, State
 
@@ -121,6 +121,11 @@ class Minibatches:
         return jax.random.bits(key, (), jnp.uint32)
 
     def draw(self, u: UInt32[Array, ""] | Int32[Array, " size"], env: Epoch | None) -> tuple[PyTree, Epoch | None]:
+        drawn, env = self.numbered(u, env)
+        return drawn.batch, env
+
+    def numbered(self, u: UInt32[Array, ""] | Int32[Array, " size"], env: Epoch | None) -> tuple[Numbered, Epoch | None]:
+        """What ``draw`` gives, and which items these are."""
         if env is None:
             return self._items(u), None
         now, then, at, indices = env
@@ -129,8 +134,9 @@ class Minibatches:
         now, then, at = jnp.where(done, then, now), jnp.where(done, u, then), jnp.where(done, end - self.items, end)
         return self._items(indices), (now, then, at, self._indices(now, then, at))
 
-    def _items(self, indices: Array) -> PyTree:
-        return jax.tree.map(lambda column: jnp.asarray(column)[indices], self.data)
+    def _items(self, indices: Array) -> Numbered:
+        batch = jax.tree.map(lambda column: jnp.asarray(column)[indices], self.data)
+        return Numbered(batch, indices, self.items, self.replace)
 
     def _indices(self, now: Word, then: Word, at: State) -> Int32[jax.Array, " size"]:
         place = at + jnp.arange(self.size, dtype=jnp.int32)
@@ -180,6 +186,15 @@ def as_sampler(sampler: Given[Source]) -> Sampler:
             "for finite data try `(samplers.Minibatches(train, 32), samplers.Minibatches(valid, 32))`"
         )
     return Stream(sampler)
+
+
+def numbered(sampler: Sampler, u: PyTree, env: PyTree) -> tuple[PyTree, PyTree]:
+    """What the sampler draws, with the numbers of the items where the data are finite."""
+    if isinstance(sampler, Separate):
+        inner, env_inner = numbered(sampler.inner, u[0], env[0])
+        outer, env_outer = numbered(sampler.outer, u[1], env[1])
+        return (inner, outer), (env_inner, env_outer)
+    return sampler.numbered(u, env) if isinstance(sampler, Minibatches) else sampler.draw(u, env)
 
 
 def epoch(sampler: Sampler) -> PyTree | None:

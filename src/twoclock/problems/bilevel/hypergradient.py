@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from twoclock import sampling
-from twoclock.core import Given, Key, PyTree, Scalar, pytree, static
+from twoclock.core import Given, Key, Numbered, PyTree, Scalar, pytree, static
 from twoclock.inputs import number
 from twoclock.problems.bilevel import curvature, losses
 from twoclock.problems.bilevel.losses import Loss, Measure
@@ -39,15 +39,13 @@ class Bilevel:
         return self.sampler.noise(key)
 
     def draw(self, u: PyTree, theta: PyTree, env: PyTree) -> tuple[PyTree, PyTree]:
-        return self.sampler.draw(u, env)
+        return sampling.numbered(self.sampler, u, env)
 
     def F(self, theta: PyTree, omega: PyTree, x: PyTree) -> PyTree:
-        of_inner, of_outer = x
-        return self._F(self._with(self.outer, of_outer), self._with(self.inner, of_inner), theta, omega)
+        return self._F(*self._on(x), theta, omega)
 
     def G(self, theta: PyTree, omega: PyTree, x: PyTree) -> PyTree:
-        of_inner, of_outer = x
-        return self._G(self._with(self.outer, of_outer), self._with(self.inner, of_inner), theta, omega)
+        return self._G(*self._on(x), theta, omega)
 
     @property
     def mean_F(self) -> Callable[[PyTree, PyTree], PyTree]:
@@ -72,8 +70,10 @@ class Bilevel:
     def measure(self) -> Measure:
         return self.truth.measure
 
-    def _with(self, loss: Loss, batch: PyTree) -> Loss:
-        return lambda x, y: loss(x, y, batch)
+    def _on(self, x: PyTree) -> tuple[Loss, Loss]:
+        """The losses on a sample; one sampler may have drawn the batches of both levels together."""
+        of_inner, of_outer = x.batch if isinstance(x, Numbered) else x
+        return losses.of_batch(self.outer, of_outer), losses.of_batch(self.inner, of_inner)
 
     def _means(self) -> tuple[Loss, Loss]:
         batches = sampling.epoch(self.sampler)

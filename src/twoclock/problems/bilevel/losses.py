@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from twoclock import sampling
-from twoclock.core import Given, InputError, Key, PyTree, Scalar, pytree, static
+from twoclock.core import Given, InputError, Key, Numbered, PyTree, Scalar, pytree, static
 from twoclock.inputs import as_numpy, function, shape_from, shown
 from twoclock.inputs.arrays import Number
 from twoclock.sampling.minibatches import Sampler
@@ -106,6 +106,15 @@ def probes(sampler: Sampler, unknowns: int) -> PyTree:
     size = sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(draw, jax.random.key(0))))
     count = max(8, min(max(_PROBES, 4 * unknowns), _PROBE_NUMBERS // max(size, 1)))
     return jax.vmap(draw)(jax.random.split(jax.random.key(0), count))
+
+
+def of_batch(loss: Loss, batch: PyTree) -> Loss:
+    """The loss on a batch, plain or numbered; zero on one that is left out."""
+    if not isinstance(batch, Numbered):
+        return lambda *point: loss(*point, batch)
+    if batch.left_out:
+        return lambda *point: jnp.zeros(())
+    return lambda *point: loss(*point, batch.batch)
 
 
 def mean_loss(loss: Loss, batches: PyTree) -> Loss:

@@ -34,13 +34,13 @@ class Minimax:
         return self.sampler.noise(key)
 
     def draw(self, u: PyTree, theta: PyTree, env: PyTree) -> tuple[PyTree, PyTree]:
-        return self.sampler.draw(u, env)
+        return sampling.numbered(self.sampler, u, env)
 
     def F(self, theta: PyTree, omega: PyTree, x: PyTree) -> PyTree:
-        return jax.grad(self.loss, 0)(theta, omega, x)
+        return jax.grad(losses.of_batch(self.loss, x), 0)(theta, omega)
 
     def G(self, theta: PyTree, omega: PyTree, x: PyTree) -> PyTree:
-        return jax.tree.map(jnp.negative, jax.grad(self.loss, 1)(theta, omega, x))
+        return jax.tree.map(jnp.negative, jax.grad(losses.of_batch(self.loss, x), 1)(theta, omega))
 
     @property
     def mean_F(self) -> Callable[[PyTree, PyTree], PyTree]:
