@@ -228,7 +228,7 @@ class Numbered:
     """
 
     batch: PyTree
-    index: Int[Array, " size"] | None
+    index: Int[Array, ...] | None
     items: int = static()
     replace: bool = static(default=False)
 
@@ -244,6 +244,18 @@ class Numbered:
         """As batches of one item each, stacked."""
         batch, index = jax.tree.map(lambda leaf: leaf[:, None], (self.batch, self.index))
         return Numbered(batch, index, self.items, self.replace)
+
+
+@pytree
+class Table:
+    """What a method remembers of many things, of which a step changes a few rows.
+
+    Elsewhere a lane that diverges keeps its last finite state. Looking through a table for that at every step, and
+    keeping the one before, would cost the whole of it a step: an engine does neither, and what a diverged lane's table
+    holds means nothing.
+    """
+
+    rows: PyTree
 
 
 def numbered_parts(x: PyTree) -> tuple[Numbered, ...] | None:

@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 import jax
 import jax.numpy as jnp
 
-from twoclock.core import Key, Method, Problem, PyTree, Scalar, pytree
+from twoclock.core import Key, Method, Problem, PyTree, Scalar, Table, pytree
 from twoclock.engine import keys
 
 
@@ -79,15 +79,23 @@ def learn(
     alive = carry.alive & _within(new, jnp.inf)
     if bound is not None:
         alive = alive & _within((new.theta, new.omega), bound)
-    state = jax.tree.map(lambda n, o: jnp.where(alive, n.astype(o.dtype), o), new, old)
+
+    def kept(n: PyTree, o: PyTree) -> PyTree:
+        return n if isinstance(n, Table) else jnp.where(alive, n.astype(o.dtype), o)
+
+    state = jax.tree.map(kept, new, old, is_leaf=_is_table)
     return Carry(state, carry.env, alive, jnp.where(alive, k + 1, carry.last))
 
 
 def _within(tree: PyTree, bound: Scalar) -> jax.Array:
     """Whether every float in the tree is finite and no larger than the bound."""
     ok = jnp.asarray(True)
-    for leaf in jax.tree.leaves(tree):
-        if jnp.issubdtype(leaf.dtype, jnp.floating):
+    for leaf in jax.tree.leaves(tree, is_leaf=_is_table):
+        if not _is_table(leaf) and jnp.issubdtype(leaf.dtype, jnp.floating):
             largest = jnp.minimum(jnp.asarray(bound, leaf.dtype), jnp.finfo(leaf.dtype).max)
             ok = ok & jnp.all(jnp.abs(leaf) <= largest)
     return ok
+
+
+def _is_table(node: PyTree) -> bool:
+    return isinstance(node, Table)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from twoclock import trees
-from twoclock.core import Given, InputError, Numbered, Operator, PyTree, Scalar, numbered_parts, pytree, static
+from twoclock.core import Given, InputError, Numbered, Operator, PyTree, Scalar, Table, numbered_parts, pytree, static
 from twoclock.inputs import whole
 from twoclock.methods.moves import Both
 from twoclock.schedules import StepSize, read_step_sizes, step_size
@@ -20,7 +20,7 @@ class Memory:
     sum over those. ``count``: how many they are.
     """
 
-    said: PyTree
+    said: Table
     seen: Bool[Array, " items"]
     total: Sum
     count: Float[Array, ""]
@@ -80,7 +80,7 @@ class SABA:
         def memory(items: int) -> Memory:
             said = jax.tree.map(lambda leaf: jnp.zeros((items, *leaf.shape), leaf.dtype), both)
             nothing = trees.start(jax.tree.map(jnp.zeros_like, both))
-            return Memory(said, jnp.zeros(items, bool), nothing, jnp.zeros(()))
+            return Memory(Table(said), jnp.zeros(items, bool), nothing, jnp.zeros(()))
 
         return SABAState(slow, fast, tuple(memory(items) for items in self.items))
 
@@ -127,7 +127,7 @@ def corrected(memory: Memory, part: Numbered, now: PyTree) -> tuple[PyTree, Memo
     known = memory.seen[index]
     once = 1 / jnp.sum(index[:, None] == index[None, :], axis=1)
     mean = jax.tree.map(lambda total: total / jnp.maximum(memory.count, 1).astype(total.dtype), memory.total.value)
-    old = jax.tree.map(lambda said: said[index], memory.said)
+    old = jax.tree.map(lambda said: said[index], memory.said.rows)
 
     def along(flags: Array, leaf: Array) -> Array:
         return flags.reshape(-1, *(1,) * (leaf.ndim - 1)).astype(leaf.dtype)
@@ -135,10 +135,11 @@ def corrected(memory: Memory, part: Numbered, now: PyTree) -> tuple[PyTree, Memo
     direction = jax.tree.map(
         lambda new, was, mean: jnp.mean(new - along(known, new) * (was - mean), axis=0), now, old, mean
     )
-    change = jax.tree.map(lambda new, was: jnp.sum(along(once, new) * (new - was), axis=0), now, old)
+    change = jax.tree.map(lambda new, was: along(once, new) * (new - was), now, old)
     return direction, Memory(
-        jax.tree.map(lambda said, new: said.at[index].set(new), memory.said, now),
+        # Rows are added to, not set: XLA then changes the table where it stands instead of copying it.
+        Table(jax.tree.map(lambda said, rows: said.at[index].add(rows), memory.said.rows, change)),
         memory.seen.at[index].set(True),
-        trees.add(memory.total, change),
+        trees.add(memory.total, jax.tree.map(lambda rows: jnp.sum(rows, axis=0), change)),
         memory.count + jnp.sum(jnp.where(known, 0, once)),
     )

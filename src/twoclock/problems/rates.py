@@ -14,6 +14,8 @@ from twoclock.inputs.arrays import Array, Number, Vector
 __all__ = ["Rates", "rates"]
 
 _PULL = 0.9
+Draws = Float[Array, " d"] | Float[Array, "2 d"]
+Sample = Vector | tuple[Vector, Vector]  # X, which F and G share, or (X, Y)
 
 # h and h′ in one dimension; each h has its minimum 0 at 0 and |h″| ≤ 1, with equality at 0.
 _SHAPES = {
@@ -27,15 +29,16 @@ _MU = {"strongly-convex": 1.0, "pl": 0.021941373, "non-convex": 0.0}
 
 @pytree
 class Rates:
-    """Minimise a separable h through an ω that tracks ω*(θ), with one Gaussian draw X in both operators.
+    """Minimise a separable h through an ω that tracks ω*(θ), with Gaussian noise X in F and Y in G.
 
         smooth   F = h′(θ) + 0.9(ω − ω*) + X       ω*(θ) = ½ sin Rθ
         kinked   F = h′(θ) + 0.9|ω − ω*| + X       ω*(θ) = ½ |sin Rθ|
-                 G = ω − ω*(θ) + X
+                 G = ω − ω*(θ) + Y,                Cov(X, Y) = correlation·σ²·I
 
-    coordinate by coordinate; R shifts the coordinates by one, round the ring, and so couples them. A kink turns the
-    fast variable's noise into a bias of the slow one: E|ω−ω*| ∝ √β. Without it the sharing of X helps: an ω that
-    moves much faster than θ answers each X, and takes up to nine tenths of it out of F.
+    coordinate by coordinate, with Y = X, one draw in both, unless a correlation is given; R shifts the coordinates by
+    one, round the ring, and so couples them. A kink turns the fast variable's noise into a bias of the slow one:
+    E|ω−ω*| ∝ √β. Without it the sharing of X helps: an ω that moves much faster than θ answers each X, and takes up to
+    nine tenths of it out of F; with opposite noise it adds as much.
 
     Metrics: ``error``, ``gap``, ``gradient``, ``tracking``.
     """
@@ -44,22 +47,28 @@ class Rates:
     sigma: Scalar
     shape: str = static("strongly-convex")
     coupling: str = static("smooth")
+    correlation: Scalar | None = None  # of X and Y; None where they are one draw
 
     def init(self, key: Key) -> tuple[Vector, Vector, None]:
         theta = jnp.asarray(self.theta0)
         return theta, jnp.zeros_like(theta), None
 
-    def noise(self, key: Key) -> Vector:
-        return jax.random.normal(key, jnp.shape(self.theta0))
+    def noise(self, key: Key) -> Draws:
+        shape = jnp.shape(self.theta0)
+        return jax.random.normal(key, shape if self.correlation is None else (2, *shape))
 
-    def draw(self, u: Vector, theta: Vector, env: None) -> tuple[Vector, None]:
-        return jnp.asarray(self.sigma, u.dtype) * u, env
+    def draw(self, u: Draws, theta: Vector, env: None) -> tuple[Sample, None]:
+        x = jnp.asarray(self.sigma, u.dtype) * u
+        if self.correlation is None:
+            return x, env
+        rho = jnp.asarray(self.correlation, u.dtype)
+        return (x[0], rho * x[0] + jnp.sqrt(1 - rho**2) * x[1]), env
 
-    def F(self, theta: Vector, omega: Vector, x: Vector) -> Vector:
-        return self.mean_F(theta, omega) + x
+    def F(self, theta: Vector, omega: Vector, x: Sample) -> Vector:
+        return self.mean_F(theta, omega) + (x[0] if isinstance(x, tuple) else x)
 
-    def G(self, theta: Vector, omega: Vector, x: Vector) -> Vector:
-        return self.mean_G(theta, omega) + x
+    def G(self, theta: Vector, omega: Vector, x: Sample) -> Vector:
+        return self.mean_G(theta, omega) + (x[1] if isinstance(x, tuple) else x)
 
     def mean_F(self, theta: Vector, omega: Vector) -> Vector:
         off = omega - self.omega_star(theta)
@@ -100,6 +109,7 @@ def rates(
     dim: int = 1,
     noise: float = 1.0,
     start: float = 1.0,
+    correlation: float = 1.0,
 ) -> Rates:
     """One of the six problems behind Table 1, in any dimension.
 
@@ -111,8 +121,9 @@ def rates(
         h: the shape of h in each coordinate.
         coupling: "smooth" or "kinked", how ω enters F and θ enters ω*.
         dim: dimension of θ and of ω.
-        noise: standard deviation of each coordinate of the Gaussian X that F and G share.
+        noise: standard deviation of each coordinate of the Gaussian noise.
         start: ‖θ₀‖; all coordinates begin equal, and ω₀ = 0.
+        correlation: between F's noise and G's, in [−1, 1]; 1 is one draw in both.
 
     >>> import twoclock as tc
     >>> problem = tc.problems.rates("pl", coupling="kinked")
@@ -125,4 +136,6 @@ def rates(
     check_size(f"`rates(dim=…)` = {shown(dim)}", 10 * dim)
     number("rates(noise=…)", noise, 0, remedy="it is a standard deviation")
     number("rates(start=…)", start)
-    return Rates(np.full(dim, start / np.sqrt(dim)), np.float64(noise), h, coupling)
+    number("rates(correlation=…)", correlation, -1, 1, remedy="1 is the same noise in F and G")
+    theta0 = np.full(dim, start / np.sqrt(dim))
+    return Rates(theta0, np.float64(noise), h, coupling, None if correlation == 1 else np.float64(correlation))

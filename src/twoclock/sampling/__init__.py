@@ -1,5 +1,14 @@
 """Where samples come from: streams, minibatches, alias tables and transitions of an MDP."""
 
-from twoclock.sampling.minibatches import Minibatches, Separate, Stream, as_sampler, common_length, epoch, numbered, shuffled
+from twoclock.sampling.minibatches import (
+    Minibatches,
+    Separate,
+    Stream,
+    as_sampler,
+    common_length,
+    epoch,
+    numbered,
+    shuffled,
+)
 
 __all__ = ["Minibatches", "Separate", "Stream", "as_sampler", "common_length", "epoch", "numbered", "shuffled"]

@@ -124,7 +124,9 @@ class Minibatches:
         drawn, env = self.numbered(u, env)
         return drawn.batch, env
 
-    def numbered(self, u: UInt32[Array, ""] | Int32[Array, " size"], env: Epoch | None) -> tuple[Numbered, Epoch | None]:
+    def numbered(
+        self, u: UInt32[Array, ""] | Int32[Array, " size"], env: Epoch | None
+    ) -> tuple[Numbered, Epoch | None]:
         """What ``draw`` gives, and which items these are."""
         if env is None:
             return self._items(u), None

@@ -131,10 +131,10 @@ def final_logs(result: Result, metric: str) -> np.ndarray:
 def _logs_at(result: Result, metric: str, step: int | None) -> np.ndarray:
     history = result.history
     at = history["step"].max() if step is None else step
-    return _logs(history[history["step"] == at].sort_values("seed")[metric].to_numpy(float))
+    return log_values(history[history["step"] == at].sort_values("seed")[metric].to_numpy(float))
 
 
-def _logs(values: np.ndarray) -> np.ndarray:
+def log_values(values: np.ndarray) -> np.ndarray:
     """Logarithms, with those of 0 and of what is not finite beyond all others."""
     return np.log(np.clip(np.nan_to_num(values, nan=_MOST, posinf=_MOST), 1 / _MOST, _MOST))
 
@@ -157,12 +157,14 @@ class Paired:
 
     @classmethod
     def of(cls, ours: Result, theirs: Result, metric: str, first: int = 1, confidence: float = 0.99) -> Paired:
-        """From the marks from step ``first`` on."""
+        """From the marks from step ``first`` on that both have."""
         a, b = (
             r.history[r.history["step"] >= first].pivot(index="step", columns="seed", values=metric)
             for r in (ours, theirs)
         )
-        logs = _logs(a.to_numpy(float)) - _logs(b.to_numpy(float))
+        both = a.index.intersection(b.index)  # one of the two may have stopped earlier
+        a, b = a.loc[both], b.loc[both]
+        logs = log_values(a.to_numpy(float)) - log_values(b.to_numpy(float))
         low, high = bootstrap_mean(logs, confidence)
         return cls(a.index.to_numpy(), np.exp(logs.mean(axis=1)), high < 0, low > 0)
 

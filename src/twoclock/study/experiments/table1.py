@@ -15,6 +15,7 @@ from twoclock.result import Result
 from twoclock.stats import Estimate, MeanCurve
 from twoclock.study import confirm
 from twoclock.study.experiment import Case, Claim, Measured, Records
+from twoclock.study.experiments import table1_levels as levels
 from twoclock.study.slopes import BAND, at_least
 from twoclock.study.verdicts import above, all_of, decide_each, kind, last_mean
 from twoclock.study.words import listed
@@ -25,10 +26,10 @@ ALT = {
     f"table1-{dim}d": f"Six panels, three structures of h with smooth and with kinked coupling, dimension {dim}: error "
     "of Fast and of standard with two sets of exponents against steps, slopes in the legends."
     for dim in (1, 4)
-}
+} | levels.ALT
 
-COUPLINGS = ("smooth", "kinked")
-FAST, TWO, ONE = "Fast", "Standard, two time scales", "Standard, Fast's exponents"
+COUPLINGS = levels.COUPLINGS
+FAST, TWO, ONE = "Fast", "Standard, two time scales", levels.ONE
 
 
 @dataclass(frozen=True)
@@ -69,9 +70,9 @@ def methods(row: Row) -> dict[str, Method]:
 
 
 def cases(quick: bool) -> dict[str, Case]:
-    """One dimension; at full length also four, a tenth as long, as a check that nothing hangs on the one."""
+    """One dimension; at full length also four, a tenth as long, so that nothing hangs on the one, and the levels."""
     sizes = {1: (100_000, 100)} if quick else {1: (1_000_000, 600), 4: (100_000, 300)}
-    return {
+    found = {
         f"{h}-{coupling}-{dim}d": Case(
             rates(h, coupling, dim=dim), methods(row), steps, seeds, title=words(f"{h}-{coupling}-{dim}d")
         )
@@ -79,6 +80,12 @@ def cases(quick: bool) -> dict[str, Case]:
         for h, row in ROWS.items()
         for coupling in COUPLINGS
     }
+    return found if quick else found | levels.level_cases()
+
+
+def of_slopes(records: Records) -> Records:
+    """The records that slopes are fitted to."""
+    return {key: results for key, results in records.items() if not levels.is_level(key)}
 
 
 def words(case: str) -> str:
@@ -102,8 +109,8 @@ def estimate(slope: float, samples: np.ndarray) -> Estimate:
 
 
 def draw(records: Records) -> dict[str, plot.Figure]:
-    dims = sorted({int(key.rsplit("-", 1)[1][:-1]) for key in records})
-    return {f"table1-{dim}d": _figure(records, dim) for dim in dims}
+    dims = sorted({int(key.rsplit("-", 1)[1][:-1]) for key in of_slopes(records)})
+    return {f"table1-{dim}d": _figure(records, dim) for dim in dims} | levels.draw(records)
 
 
 def _figure(records: Records, dim: int) -> plot.Figure:
@@ -159,7 +166,7 @@ def panel(ax: plot.Axes, records: Records) -> None:
 def captions(records: Records) -> dict[str, str]:
     measured = slopes(records)
     found = {}
-    for dim in sorted({int(key.rsplit("-", 1)[1][:-1]) for key in records}):
+    for dim in sorted({int(key.rsplit("-", 1)[1][:-1]) for key in measured}):
         keys = [key for key in measured if key.endswith(f"-{dim}d")]
         reached = sum(_reaches_its_rate(measured[key], _row(key)) is True for key in keys)
         slower = sum(_is_slower(measured[key], _row(key)) is True for key in keys)
@@ -167,7 +174,7 @@ def captions(records: Records) -> dict[str, str]:
             f"Fast reaches its rate in {reached} of {len(keys)} panels; the claimed advantage over standard with two "
             f"time scales shows in {slower}."
         )
-    return found
+    return found | levels.captions(records)
 
 
 def advice(records: Records) -> list[str]:
@@ -191,6 +198,7 @@ def advice(records: Records) -> list[str]:
         f"ends at {kinked[ONE] / kinked[FAST]:.2f} of Fast's error, with the usual two time scales at "
         f"{kinked[TWO] / kinked[FAST]:.3g} of it; on the smooth problem at {smooth[ONE] / smooth[FAST]:.2f} and "
         f"{smooth[TWO] / smooth[FAST]:.2f}. {adds}.",
+        *levels.advice(records),
     ]
 
 
@@ -201,7 +209,7 @@ Slopes = Mapping[str, tuple[float, np.ndarray]]
 def slopes(records: Records) -> dict[str, Slopes]:
     return {
         key: {label: curve(result, _row(key)).slopes() for label, result in results.items()}
-        for key, results in records.items()
+        for key, results in of_slopes(records).items()
     }
 
 
@@ -211,7 +219,8 @@ def _row(key: str) -> Row:
 
 def claims(records: Records) -> list[Claim]:
     measured = slopes(records)
-    return [*(_row_claim(h, row, measured) for h, row in ROWS.items()), _averaging_claim(measured)]
+    rows = [_row_claim(h, row, measured) for h, row in ROWS.items()]
+    return [*rows, _averaging_claim(measured), *levels.claims(records)]
 
 
 def _reaches_its_rate(of_case: Slopes, row: Row) -> bool | None:
@@ -259,8 +268,8 @@ def _averaging_claim(measured: Mapping[str, Slopes]) -> Claim:
         "table1-averaging",
         "It is the averaging of F and G that lets steps of Fast's order reach Fast's rate",
         "Section 1, main contributions",
-        f"the interval of the difference (standard, Fast's exponents) − (Fast) lies above {TOLERANCE}; not "
-        "reproduced where it lies below, not decided between",
+        f"the interval of the difference of slopes (standard, Fast's exponents) − (Fast) lies above {TOLERANCE}; not "
+        "reproduced where it lies below, not decided between; of slopes alone: levels are compared apart",
         {words(key): gap for key, gap in gaps.items()},
         decide_each({words(key): above(gap, TOLERANCE) for key, gap in gaps.items()}, "h and coupling are {}", "; "),
         tuple(gaps),
