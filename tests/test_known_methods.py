@@ -21,7 +21,8 @@ def samples(problem, seed=0):
         x, env = problem.draw(problem.noise(keys.step_key(seed, k)), theta, env)
         return env, x
 
-    return jax.tree.map(np.asarray, jax.lax.scan(step, env, jnp.arange(STEPS))[1])
+    drawn = jax.tree.map(np.asarray, jax.lax.scan(step, env, jnp.arange(STEPS))[1])
+    return tuple(level.batch for level in drawn) if isinstance(drawn, tuple) else drawn.batch
 
 
 @pytest.fixture(scope="module")

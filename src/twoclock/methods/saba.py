@@ -133,7 +133,7 @@ def corrected(memory: Memory, part: Numbered, now: PyTree) -> tuple[PyTree, Memo
         return flags.reshape(-1, *(1,) * (leaf.ndim - 1)).astype(leaf.dtype)
 
     direction = jax.tree.map(
-        lambda new, was, mean: jnp.mean(new - along(known, new) * (was - mean), axis=0), now, old, mean
+        lambda new, was, mean: jnp.mean(new - along(known, new) * (was - mean[None]), axis=0), now, old, mean
     )
     change = jax.tree.map(lambda new, was: along(once, new) * (new - was), now, old)
     return direction, Memory(

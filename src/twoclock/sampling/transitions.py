@@ -63,7 +63,8 @@ class _Attributes:
 class Transitions:
     """Alias tables for s ∼ D, a ∼ b(·|s), s' ∼ P(·|s, a), and what comes with a transition.
 
-    ``r`` and ``gamma`` have the axes (s, a, s'), each of length 1 where they do not depend on it.
+    ``r`` and ``gamma`` have the axes (s, a, s'), each of length 1 where they do not depend on it. Where there is reward
+    noise, a draw of Student's t with ``nu`` degrees of freedom, times ``reward_noise``, is added to r.
     """
 
     start: UInt32[Array, " s"]
@@ -73,10 +74,13 @@ class Transitions:
     r: Float[Array, "#s #a #s"]
     gamma: Float[Array, "#s #a #s"]
     markov: bool = static(default=False)
+    reward_noise: Scalar | None = None
+    nu: Scalar | None = None
 
     def noise(self, key: Key) -> Words:
-        """One word of random bits a choice: s (unless a chain says it), a and s'."""
-        return jax.random.bits(key, (2 if self.markov else 3,), jnp.uint32)
+        """One word of random bits a choice: a, s', s (unless a chain says it), and two for the reward's noise."""
+        words = (2 if self.markov else 3) + (0 if self.reward_noise is None else 2)
+        return jax.random.bits(key, (words,), jnp.uint32)
 
     def first(self, key: Key) -> State | None:
         """The chain's first state, or None where samples are independent."""
@@ -88,11 +92,23 @@ class Transitions:
         a = lookup(jnp.asarray(self.action), (s,), u[0])
         t = lookup(jnp.asarray(self.next), (s, a), u[1])
         gamma = None if self.gamma.size == 1 else entry(self.gamma, s, a, t)
-        return Transition(s, t, jnp.asarray(self.rho)[s, a], entry(self.r, s, a, t), gamma), t if self.markov else env
+        r = entry(self.r, s, a, t)
+        if self.reward_noise is not None and self.nu is not None:
+            r = r + jnp.asarray(self.reward_noise, r.dtype) * student(u[-2], u[-1], jnp.asarray(self.nu, r.dtype))
+        return Transition(s, t, jnp.asarray(self.rho)[s, a], r, gamma), t if self.markov else env
 
     def discount(self, x: Transition) -> Scalar:
         """The discount of a sample."""
         return jnp.asarray(self.gamma).reshape(()) if x.gamma is None else x.gamma
+
+
+def student(radius: State, angle: State, nu: Number) -> Number:
+    """Student's t with ν degrees of freedom from two words of random bits: √(ν(U^(−2/ν) − 1))·cos 2πV.
+
+    Reference: Bailey, *Polar generation of random variates with the t-distribution*, 1994.
+    """
+    U, V = ((word.astype(nu.dtype) + 0.5) / 2**32 for word in (radius, angle))
+    return jnp.sqrt(nu * (U ** (-2 / nu) - 1)) * jnp.cos(2 * jnp.pi * V)
 
 
 def transitions(

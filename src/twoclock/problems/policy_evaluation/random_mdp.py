@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Float, UInt32
 
 from twoclock.core import InputError, Key
@@ -29,6 +30,9 @@ def random_policy_evaluation(
     ridge: float | None = None,
     factor: float = 2.0,
     lam: float | None = None,
+    spread: float = 1.0,
+    reward_noise: float = 0.0,
+    nu: float = 3.0,
 ) -> PolicyEvaluation:
     """Evaluate a random policy in a random MDP whose value lies in the span of the features.
 
@@ -42,6 +46,9 @@ def random_policy_evaluation(
         states, actions, features: the sizes |S|, |A| and d ≤ |S|.
         gamma: the discount, in [0, 1).
         operator, sampling, ridge, factor, lam: as for ``policy_evaluation``.
+        spread: the scale of the first feature over that of the last, evenly in the logarithm between; the first is 1.
+        reward_noise: the scale of the noise that is added to every reward, a draw of Student's t.
+        nu: its degrees of freedom, above 2 so that it has a variance, reward_noise²·nu/(nu − 2).
 
     >>> import jax
     >>> from functools import partial
@@ -56,12 +63,17 @@ def random_policy_evaluation(
     if features > states:
         raise InputError(f"`features` must not exceed the {states} states, got {features}: they would be dependent")
     number("gamma", gamma, 0, 1, below=True, remedy="a random MDP has no end")
+    number("spread", spread, 1, remedy="it is the largest scale over the smallest")
+    number("reward_noise", reward_noise, 0)
+    number("nu", nu, 2, above=True, remedy="with 2 or less the noise has no variance")
     ridge, traces = check_settings(operator, sampling, ridge, factor), eligibility(operator, lam, sampling)
 
     check_key(key)
     key_P, key_policy, key_features, key_theta = jax.random.split(key, 4)
     pi = jax.nn.softmax(jax.random.normal(key_policy, (states, actions)))
     Phi = jax.random.normal(key_features, (states, features))
+    if spread > 1:
+        Phi = Phi * np.geomspace(1.0, 1 / spread, features)
     theta = jax.random.normal(key_theta, (features,))
 
     def one_state(s: State) -> tuple[UInt32[Array, "a s"], Float[Array, " s"], Float[Array, " s"]]:
@@ -82,6 +94,8 @@ def random_policy_evaluation(
         r=reward[:, None, None],
         gamma=jnp.full((1, 1, 1), gamma),
         markov=sampling == "markov",
+        reward_noise=reward_noise or None,
+        nu=nu if reward_noise else None,
     )
     inverse = truth.inverse(ridge)
     return PolicyEvaluation(Phi, jnp.zeros(features), sampler, truth, inverse, factor, ridge, operator, traces)
