@@ -67,6 +67,24 @@ def test_no_slope_exceeds_the_stated_lipschitz_constant(h, coupling, dim):
         assert largest > 0.95 * known["L"]
 
 
+@pytest.mark.parametrize("correlation", [1.0, 0.5, 0.0, -1.0])
+def test_the_noise_of_both_operators_has_the_stated_covariance(correlation):
+    problem = tc.problems.rates(dim=2, noise=0.5, correlation=correlation)
+    theta, omega = jnp.ones(2), jnp.zeros(2)
+
+    def both(key):
+        x, _ = problem.draw(problem.noise(key), theta, None)
+        return jnp.concatenate([problem.F(theta, omega, x), problem.G(theta, omega, x)])
+
+    with jax.enable_x64(True):
+        drawn = np.asarray(jax.jit(jax.vmap(both))(jax.random.split(jax.random.key(0), 20_000)))
+        means = np.concatenate([problem.mean_F(theta, omega), problem.mean_G(theta, omega)])
+    np.testing.assert_allclose(drawn.mean(axis=0), means, atol=0.02)
+    expected = 0.25 * np.kron([[1, correlation], [correlation, 1]], np.eye(2))
+    np.testing.assert_allclose(np.cov(drawn.T), expected, atol=0.015)
+    assert (problem.correlation is None) == (correlation == 1)  # one draw, as before
+
+
 def test_pl_constant_is_the_largest():
     value, slope = ONE_DIMENSIONAL["pl"]
     worst = minimize_scalar(lambda x: slope(x) ** 2 / (2 * value(x)), bounds=(2, 2.4), method="bounded")
@@ -78,6 +96,7 @@ def test_pl_constant_is_the_largest():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        ({"correlation": 1.5}, r"correlation"),
         ({"h": "linear"}, r"rates\(h=…\)` must be 'strongly-convex', 'pl' or 'non-convex'"),
         ({"coupling": "none"}, "must be 'smooth' or 'kinked'"),
         ({"dim": 0}, "must be at least 1, got 0"),

@@ -7,6 +7,7 @@ import pytest
 import twoclock as tc
 from twoclock.result import Result
 from twoclock.study.experiments import table1
+from twoclock.study.experiments import table1_levels as levels
 
 K = np.unique(np.geomspace(1, 10**6, 61).round().astype(int))
 
@@ -77,6 +78,53 @@ def test_all_methods_start_from_the_same_steps_in_the_theorys_order():
         assert len(alphas) == len(betas) == 1
         checked = tc.theory.check(methods[table1.FAST], "non-convex", L=1.45, mu_g=1.0)
         assert checked.leaves_order is None
+
+
+def level_records(ratio):
+    """Standard ends at ratio(λ/β) times Fast's error, the same for all seeds but for a little noise."""
+    rng = np.random.default_rng(0)
+
+    def made_up(level):
+        seeds = 100
+        values = level * np.exp(0.05 * rng.standard_normal(seeds))
+        frame = pd.DataFrame({"seed": range(seeds), "step": 10**5, "error": values})
+        spec = {"seeds": list(range(seeds)), "steps": 10**5, "precision": "float64"}
+        return Result(np.zeros(seeds), np.zeros(seeds), frame, np.zeros(seeds, bool), np.full(seeds, 10**5), spec)
+
+    fast = {levels.fast(r): made_up(1 / ratio(r)) for r in levels.RATIOS}
+    return {
+        f"levels-{coupling}-{noise}": {levels.ONE: made_up(1.0), **fast}
+        for coupling in levels.COUPLINGS
+        for noise in levels.NOISES
+    }
+
+
+@pytest.mark.parametrize(
+    ("ratio", "verdict"),
+    [
+        (lambda r: 1.0, "reproduced"),
+        (lambda r: 0.5 if r < 16 else 1.0, "reproduced only where λ/β is 16, 32, 64"),
+        (lambda r: 1.5, "not reproduced"),
+        (lambda r: 1.1 if r == 2 else 0.5, "not decided where λ/β is 2, elsewhere not reproduced"),
+    ],
+)
+def test_levels_are_judged_by_both_sides_of_a_band(ratio, verdict):
+    found = level_records(ratio)
+    claims = levels.claims(found)
+    assert len(claims) == 6
+    assert {claim.verdict for claim in claims} == {verdict}
+    assert set(levels.draw(found)) == set(levels.ALT)
+    assert f"smooth coupling, standard ends at {ratio(2):.1f}" in levels.advice(found)[0]
+    assert levels.claims({}) == levels.advice({}) == []
+
+
+def test_levels_differ_in_the_weight_alone():
+    made = levels.methods()
+    for ratio in levels.RATIOS:
+        fast = made[levels.fast(ratio)]
+        assert float(fast.lam(0)) == pytest.approx(0.25)
+        assert float(fast.lam(10**9) / fast.beta(10**9)) == pytest.approx(ratio, rel=1e-4)
+        assert str((fast.alpha, fast.beta)) == str((made[levels.ONE].alpha, made[levels.ONE].beta))
 
 
 def test_sizes_and_figures():
