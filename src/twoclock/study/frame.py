@@ -7,13 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import jax
+import numpy as np
+
 from twoclock import plot, record
 from twoclock.core import InputError
 from twoclock.engine.drive import Tick
-from twoclock.result import Result, load
+from twoclock.result import End, Result, load
 from twoclock.study.confirm import confirmed
 from twoclock.study.experiment import Case, Claim, Experiment, Records, hook, require
 
+_LARGE = 1 << 24  # bytes
 # Given a case's name and the case, returns what to call with each tick of its run.
 CaseProgress = Callable[[str, Case], Callable[[Tick], None]]
 
@@ -134,9 +138,17 @@ def _run(
         record.remove(checkpoint)
         fresh = case.run(todo, checkpoint, progress)
     for method, result in fresh.items():
-        replace(result, spec={**result.spec, "identity": case.identities[method].kept()}).save(folder / _slug(method))
+        spec = {**result.spec, "identity": case.identities[method].kept()}
+        replace(result, spec=spec, end=_small(result.end)).save(folder / _slug(method))
     record.remove(checkpoint)
     return {method: {**done, **fresh}[method] for method in case.methods}
+
+
+def _small(end: End | None) -> End | None:
+    """Where a run stopped, unless that is more than a record should weigh: a method's memory of every item, say."""
+    if end is None or sum(np.asarray(leaf).nbytes for leaf in jax.tree.leaves(end.carry)) > _LARGE:
+        return None
+    return end
 
 
 def _finished(folder: Path, case: Case) -> dict[str, Result]:
