@@ -57,8 +57,9 @@ def cases(quick: bool) -> dict[str, Case]:
                 made, nearby(kind, batch), steps, SEEDS[:4], marks=[steps],
                 title=f"around the tuned settings, {where(kind, batch)}", role="tune",
             )  # fmt: skip
+        # A quick run leaves out averaging and variance reduction, each a program more to compile.
         methods = {name: tuned(name, kind, batch) for name in COMPARED[kind][: -1 if quick else None]}
-        marks = dict.fromkeys(methods, log_marks(steps))  # averaging is a program more to compile
+        marks = dict.fromkeys(methods, log_marks(steps))
         if batch == 16 and not quick:
             marks |= dict.fromkeys(REDUCED[kind], reduced_marks(batch))
             methods |= {name: reduced(name, kind)(**REDUCED_SETTINGS[name]) for name in REDUCED[kind]}
@@ -101,7 +102,7 @@ def draw(records: Records) -> dict[str, plot.Figure]:
             plot.against(row[1], results, "error", per_step, "seconds for all seeds, compiling aside")
             # Reshuffled data leave less noise than independent draws: the square of the rate.
             power = 1 if kind == "replaced" else 2
-            plot.slope(row[0], -float(power), _anchor(results, batch), "∝ 1/k" + "²" * (power - 1))
+            plot.slope(row[0], -float(power), _anchor(streaming(results), batch), "∝ 1/k" + "²" * (power - 1))
             row[0].set_title(f"batches of {batch}, {WORDS[kind]}", fontsize="medium")
             row[1].set_title(f"batches of {batch}, {WORDS[kind]}, by the clock", fontsize="medium")
         run = next(iter(next(iter(rows.values())).values())).spec
@@ -255,9 +256,10 @@ def _around(found: Around, kind: str, batch: int) -> list[Claim]:
 def _well_set(found: Around, case: str) -> Claim:
     _, kind, batch = case.split("-")
     behind = {method: found.behind(method) for method in found.logs}
+    words = f"{listed(list(behind))} {'runs' if len(behind) == 1 else 'run'} with settings as good as any around"
     return Claim(
-        name=f"{listed(list(behind))} run with settings as good as any around, {kind}, batches of {batch}",
-        statement=f"{listed(list(behind))} run with settings as good as any around ({where(kind, int(batch))})",
+        name=f"{words}, {kind}, batches of {batch}",
+        statement=f"{words} ({where(kind, int(batch))})",
         place="ours, not the paper's",
         rule=f"on other seeds, the geometric mean of the setting's error over that of the best of {found.count - 1} "
         "around it, after a quarter of its run, has its 95 % interval below 10 for each method (they converge "
