@@ -28,6 +28,7 @@ CALLS = [
     (problems.rates, {}, {
         "h": (r"`rates\(h=…\)` must", ["convex", None, 1]), "coupling": ("coupling", ["rough", None]),
         "dim": (r"`rates\(dim=…\)` must", NO_COUNTS), "noise": ("noise", ["1", -1.0]), "start": ("start", ["1", NAN]),
+        "correlation": ("correlation", ["1", 2.0, NAN]),
     }),
     (problems.quadratic_bilevel, {}, {
         "dim_x": ("`dim_x` must", NO_COUNTS), "batch": ("`batch` must", [0, 65, "8"]),
@@ -67,6 +68,8 @@ CALLS = [
         "value": ("`value` must", [3, lambda params: 0.0]), "operator": ("`operator` must", ["etd", None]),
     }),
     (problems.random_policy_evaluation, {"key": KEY}, {
+        "spread": ("`spread` must", ["1", 0.5, NAN]), "reward_noise": ("`reward_noise` must", ["1", -1.0]),
+        "nu": ("`nu` must", ["3", 2.0, NAN]),
         "key": ("`key` must", [0, None, "0"]), "states": ("`states` must", [2.5, 0, "3"]),
         "actions": ("`actions` must", [0, 2.5]), "features": ("`features` must", [51, 0]),
         "gamma": ("`gamma` must", ["0.9", 1.5, -0.1]), "operator": ("`operator` must", ["x"]),
