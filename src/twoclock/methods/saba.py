@@ -73,6 +73,10 @@ class SABA:
             raise InputError("`SABA(items=…)` must name how many items the data have, got ()")
         object.__setattr__(self, "items", tuple(whole("SABA(items=…)", n) for n in given))
 
+    @property
+    def _counts(self) -> tuple[int, ...]:
+        return self.items if isinstance(self.items, tuple) else (self.items,)
+
     def init(self, theta: PyTree, omega: PyTree) -> SABAState:
         slow, fast = trees.start(theta, "theta"), trees.start(omega, "omega")
         both = slow.value, fast.value
@@ -82,7 +86,7 @@ class SABA:
             nothing = trees.start(jax.tree.map(jnp.zeros_like, both))
             return Memory(Table(said), jnp.zeros(items, bool), nothing, jnp.zeros(()))
 
-        return SABAState(slow, fast, tuple(memory(items) for items in self.items))
+        return SABAState(slow, fast, tuple(memory(items) for items in self._counts))
 
     def step(self, F: Operator, G: Operator, state: SABAState, x: PyTree, k: Scalar) -> SABAState:
         parts, theta, omega = self._parts(x), state.theta, state.omega
@@ -109,7 +113,7 @@ class SABA:
                 "sums over them; take `bilevel` or `minimax` with `sampling.Minibatches`, or tc.Fast()"
             )
         found = tuple(part.items for part in parts)
-        if found != self.items:
+        if found != self._counts:
             raise InputError(f"`SABA(items={self.items})` must count the data's items, which are {found}")
         return parts
 

@@ -100,4 +100,4 @@ def _steps_of_a_pass(x: PyTree) -> int:
             f"`SVRG` must pass over the data, and {why}; take `bilevel` or `minimax` with `sampling.Minibatches` "
             "without replacement, or tc.methods.VRTDC()"
         )
-    return math.lcm(*(part.items // math.gcd(part.items, jnp.size(part.index)) for part in parts))
+    return math.lcm(*(part.items // math.gcd(part.items, len(jnp.asarray(part.index))) for part in parts))

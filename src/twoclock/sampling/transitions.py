@@ -102,7 +102,7 @@ class Transitions:
         return jnp.asarray(self.gamma).reshape(()) if x.gamma is None else x.gamma
 
 
-def student(radius: State, angle: State, nu: Number) -> Number:
+def student(radius: UInt32[Array, "*shape"], angle: UInt32[Array, "*shape"], nu: Number) -> Float[jax.Array, "*shape"]:
     """Student's t with ν degrees of freedom from two words of random bits: √(ν(U^(−2/ν) − 1))·cos 2πV.
 
     Reference: Bailey, *Polar generation of random variates with the t-distribution*, 1994.
