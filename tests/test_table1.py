@@ -86,7 +86,8 @@ def level_records(ratio):
 
     def made_up(level):
         seeds = 100
-        values = level * np.exp(0.05 * rng.standard_normal(seeds))
+        noise = 0.05 * rng.standard_normal(seeds)
+        values = level * np.exp(noise - noise.mean())  # so that the geometric mean is the level
         frame = pd.DataFrame({"seed": range(seeds), "step": 10**5, "error": values})
         spec = {"seeds": list(range(seeds)), "steps": 10**5, "precision": "float64"}
         return Result(np.zeros(seeds), np.zeros(seeds), frame, np.zeros(seeds, bool), np.full(seeds, 10**5), spec)
