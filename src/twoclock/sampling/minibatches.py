@@ -138,7 +138,7 @@ class Minibatches:
 
     def _items(self, indices: Array) -> Numbered:
         batch = jax.tree.map(lambda column: jnp.asarray(column)[indices], self.data)
-        return Numbered(batch, indices, self.items, self.replace)
+        return Numbered(batch, jnp.asarray(indices), self.items, self.replace)
 
     def _indices(self, now: Word, then: Word, at: State) -> Int32[jax.Array, " size"]:
         place = at + jnp.arange(self.size, dtype=jnp.int32)
