@@ -73,7 +73,7 @@ def random_policy_evaluation(
     pi = jax.nn.softmax(jax.random.normal(key_policy, (states, actions)))
     Phi = jax.random.normal(key_features, (states, features))
     if spread > 1:
-        Phi = Phi * np.geomspace(1.0, 1 / spread, features)
+        Phi = Phi * np.geomspace(1.0, 1 / spread, features)[None]
     theta = jax.random.normal(key_theta, (features,))
 
     def one_state(s: State) -> tuple[UInt32[Array, "a s"], Float[Array, " s"], Float[Array, " s"]]:
