@@ -73,8 +73,8 @@ class SVRG:
     def step(self, F: Operator, G: Operator, state: SVRGState, x: PyTree, k: Scalar) -> SVRGState:
         one_pass, here = _steps_of_a_pass(x), (state.theta, state.omega)
         gathers = state.count < one_pass
-        anchor = jax.tree.map(lambda new, old: jnp.where(state.count == 0, new, old), here, state.anchor)
-        at_anchor = F(*anchor, x), G(*anchor, x)
+        theta, omega = jax.tree.map(lambda new, old: jnp.where(state.count == 0, new, old), here, state.anchor)
+        at_anchor = F(theta, omega, x), G(theta, omega, x)
         weight = jnp.where(gathers, 1 / (jnp.asarray(state.count, float) + 1), 0.0)
         field = blend(state.field, weight, at_anchor)
 
@@ -85,7 +85,7 @@ class SVRG:
         slow, fast = trees.descend(state.slow, self.alpha(k), f), trees.descend(state.fast, self.beta(k), g)
         length = one_pass * (1 + jnp.asarray(jnp.ceil(jnp.asarray(self.moves, float)), jnp.int32))
         count = jnp.where(state.count + 1 >= length, 0, state.count + 1)
-        return SVRGState(slow, fast, anchor, field, count)
+        return SVRGState(slow, fast, (theta, omega), field, count)
 
     def estimate(self, state: SVRGState) -> tuple[PyTree, PyTree]:
         return state.theta, state.omega

@@ -92,7 +92,7 @@ def searches() -> dict[str, Search]:
 
 def tuned(name: str, kind: str, batch: int) -> Method:
     """The method with the settings that were found."""
-    return make(name, **settings("bilevel", f"{kind}-{batch}", name), batch=batch)
+    return builder(name, batch)(**settings("bilevel", f"{kind}-{batch}", name))
 
 
 def nearby(kind: str, batch: int) -> dict[str, Method]:
