@@ -64,11 +64,11 @@ def entry(search: Search, found: TunedMethods) -> Entry:
             "box at first": tuned.spec["given"],
             "at the edge": tuned.edge,
             "score on fresh seeds": [float(f"{last[name]:.4g}") for name in ("score", "low", "high")],
-            "share of these diverged": float(last["diverged"]),
+            "share of these diverged": _number(last["diverged"]),
             "tried": len(tuned.ranking),
             "tried at the horizon": len(at_the_end),
             "of these within 2 times the best": round(float((at_the_end["score"] <= 2 * last["score"]).mean()), 3),
-            "seed-steps spent": int(last["spent"]),
+            "seed-steps spent": int(_number(last["spent"])),
         }
     return {
         "title": search.title,

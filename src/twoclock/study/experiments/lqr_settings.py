@@ -40,13 +40,14 @@ def with_steps(name: str, c: float, ratio: float, shift: float, weight: float = 
 
     Args:
         ratio: β/α, at every step; where β has the exponent 2/3, at the start.
-        weight: λ/β, at every step.
+        weight: λ/β, at every step; less where λ would begin above 1.
     """
     alpha, critic = tc.Power(c, shift=shift), ratio * c
     if name == TWO:
         return tc.Standard(alpha, tc.Power(critic * shift ** (-1 / 3), p=2 / 3, shift=shift))
     beta = tc.Power(critic, shift=shift)
-    return tc.Standard(alpha, beta) if name == SAME else tc.Fast(alpha, beta, tc.Power(weight * critic, shift=shift))
+    lam = tc.Power(min(weight * critic, shift), shift=shift)
+    return tc.Standard(alpha, beta) if name == SAME else tc.Fast(alpha, beta, lam)
 
 
 def searches() -> dict[str, Search]:
