@@ -70,7 +70,7 @@ def test_cases_are_what_was_promised():
 
 
 def reduced_records(saba):
-    """As many items as a whole run for Fast, an eighth of them for SABA, whose error is saba(k)."""
+    """As many items as a whole run for Fast, fewer for SABA, whose error is saba(k)."""
     found = records(lambda k: 1 / k)
     cut = made_up(saba)
     history = cut.history[cut.history["step"] <= 1_000]

@@ -38,7 +38,7 @@ def methods() -> dict[str, Method]:
 def level_cases() -> dict[str, Case]:
     return {
         f"levels-{coupling}-{noise}": Case(
-            rates("strongly-convex", coupling, correlation=correlation), methods(), 100_000, 1_000, marks=[100_000],
+            rates("strongly-convex", coupling, correlation=correlation), methods(), 20_000, 6_000, marks=[20_000],
             title=f"levels, strongly convex h, {coupling}, noise {words}",
         )
         for coupling in COUPLINGS
