@@ -55,7 +55,7 @@ def test_figures_words_and_advice():
     found = records(lambda k: 1 / k)
     assert set(bilevel.draw(found)) == {"bilevel"}
     pair = {f"minimax-16-{name}": {name: made_up(lambda k: 1 / k)} for name in (bilevel.FAST, bilevel_settings.SGDA)}
-    assert set(bilevel.draw(found | pair)) == set(bilevel.ALT) - {"bilevel-sensitivity"}
+    assert set(bilevel.draw(found | pair)) == set(bilevel.ALT) - {"bilevel-sensitivity"}  # no settings around here
     assert all("Fast ends lowest" in line for line in bilevel.advice(found))
 
 
@@ -70,7 +70,7 @@ def test_cases_are_what_was_promised():
 
 
 def reduced_records(saba):
-    """As many items as a whole run for Fast, an eighth of them for SABA, whose error is saba(k)."""
+    """As many items as a whole run for Fast, fewer for SABA, whose error is saba(k)."""
     found = records(lambda k: 1 / k)
     cut = made_up(saba)
     history = cut.history[cut.history["step"] <= 1_000]

@@ -66,7 +66,7 @@ def test_the_rival_of_the_model_is_certainty_equivalence():
 def test_cases_cover_what_the_figure_needs():
     cases = fig2.cases(quick=False)
     guards = {"boeing", "boeing guarded", "bold", "bold guarded"}
-    assert set(cases) == {"gap", "expected", "model", "exact", "map"} | guards | set(fig2.READINGS)
+    assert set(cases) == {"gap", "around", "expected", "model", "exact", "map"} | guards | set(fig2.READINGS)
     assert cases["gap"].steps == 1_000_000
     assert cases["gap"].seeds >= 100
     assert len(cases["map"].methods) == len(fig2.BETAS) * (len(fig2.LAMBDAS) + 1)

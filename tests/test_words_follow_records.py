@@ -124,7 +124,7 @@ def test_bilevel_and_quadratic_name_the_lowest():
             cases(name, True), lambda case, method, k: (0.5 if method in lowest else 1.0) / (1 + k)
         )
         caption = module.captions(records)[name]
-        assert "SOBA 1.00, " in caption or "Standard, Fast's steps has the smallest error" in caption
+        assert "SOBA 1, " in caption or "Standard, Fast's steps has the smallest error" in caption
     (advice,) = bilevel.advice(made_up.records(cases("bilevel", True)))
     assert "level with" in advice
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsFloat, cast
 
 from twoclock.core import InputError, Method, ProblemSource
 from twoclock.tuning import TunedMethods, tune
@@ -49,6 +49,11 @@ class Search:
             self.problem, builds, boxes, self.steps, self.runs * self.steps, self.metric, order=False, widen=True,
             progress=progress,
         )  # fmt: skip
+
+
+def _number(cell: object) -> float:
+    """A cell of a table, which pandas cannot promise to be a number."""
+    return float(cast(SupportsFloat, cell))
 
 
 def entry(search: Search, found: TunedMethods) -> Entry:

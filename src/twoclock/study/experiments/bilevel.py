@@ -40,7 +40,7 @@ TIMED = True
 
 ALT = {
     "bilevel": "Mean squared distance to the solution against items drawn and against seconds, one row for each batch "
-    "size and way of drawing, one line a method; SABA and SVRG end at an eighth of the items.",
+    "size and way of drawing, one line a method; SABA and SVRG end at a fifteenth of the items.",
     "bilevel-sensitivity": "Share of the settings around the tuned ones that end within a factor of the best, against "
     "the factor, one row for each batch size and way of drawing.",
     "bilevel-minimax": "Mean squared distance to the solution of the saddle problem against items drawn and against "

@@ -70,8 +70,8 @@ def square_of(size: str) -> float:
     return float(SIZES[size]["features"])
 
 
-def source(size: str, **settings: str) -> ProblemSource:
-    return partial(tc.problems.random_policy_evaluation, **SIZES[size], **settings)
+def source(size: str, operator: str, sampling: str = "iid") -> ProblemSource:
+    return partial(tc.problems.random_policy_evaluation, **SIZES[size], operator=operator, sampling=sampling)
 
 
 def searches() -> dict[str, Search]:

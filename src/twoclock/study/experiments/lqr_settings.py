@@ -71,7 +71,7 @@ def tuned(name: str) -> tc.Fast | tc.Standard:
 def compared() -> dict[str, Method]:
     """The tuned ones, Fast's averaged iterates, and certainty equivalence while Fast acts."""
     fast = tuned(FAST)
-    rival = tc.PlugIn(fast, tc.models.CertaintyEquivalence(PAPER.Q, PAPER.R, sigma=1.0))
+    rival: Method = tc.PlugIn(fast, tc.models.CertaintyEquivalence(PAPER.Q, PAPER.R, sigma=1.0))
     return {FAST: fast, SAME: tuned(SAME), TWO: tuned(TWO), AVERAGED: tc.Polyak(fast, power=2.0), RIVAL: rival}
 
 
