@@ -27,7 +27,7 @@ def records():
 
 def test_it_draws_and_judges_from_records_alone(records):
     assert set(mdp.draw(records)) == {"mdp"}
-    assert set(mdp.draw({**records, "lake 0.01": records["lake 0.03"]})) == set(mdp.ALT)
+    assert set(mdp.draw({**records, "lake 0.01": records["lake 0.03"]})) == set(mdp.ALT) - {"mdp-sensitivity"}
     verdicts = ("reproduced", "reproduced only where", "not reproduced", "not decidable from the paper")
     for claim in mdp.claims(records):
         assert claim.verdict.startswith(verdicts)
