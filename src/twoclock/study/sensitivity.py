@@ -107,7 +107,7 @@ def curves(ax: plot.Axes, found: Around, of_all: bool) -> None:
     ax.set_xticks([1, 2, 5, 10], ["1", "2", "5", "10"])
     ax.minorticks_off()
     ax.set_ylabel("share of settings")
-    ax.legend(frameon=False, fontsize="x-small", loc="lower right")
+    ax.legend(frameon=False, fontsize="x-small", loc="best")
 
 
 def draw(panels: Mapping[str, Around], note: str) -> plot.Figure:
