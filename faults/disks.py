@@ -82,7 +82,10 @@ def _limited(root: Path, kind: str, good: dict[str, str], most: int) -> Iterator
     """Where no disk can be mounted, a limit on the size of every file is the next thing."""
     out = root / f"limited-{kind}-{most}"
     args = [*RUN, "--out", out] if kind == "run" else ["sweep", root / "spec.toml", "--out", out]
-    first = twoclock(*args, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most, most)))
+    first = twoclock(
+        *args, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most, most)),
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},  # half of a compiled module would outlive the trial
+    )  # fmt: skip
     fault = complaint(first)
     if fault is None and first.returncode != 0:
         fault = complaint(twoclock(*_way_on(first.stderr, args)), (0,))

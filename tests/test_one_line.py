@@ -153,6 +153,7 @@ LIMITED = """
 import resource, sys
 from twoclock import cli
 from twoclock.inputs import memory
+sys.dont_write_bytecode = True  # Python would leave half of a compiled module behind, for all who import it later
 resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
 sys.exit(cli.main(sys.argv[1:]))
 """

@@ -17,15 +17,14 @@ from twoclock.study.experiments.bilevel_settings import (
     ITEMS,
     PANELS,
     REDUCED,
-    REDUCED_SETTINGS,
     SABA,
     SETTING,
     SVRG,
     WORDS,
     nearby,
-    reduced,
     reduced_marks,
     reduced_nearby,
+    reduced_tuned,
     tuned,
     where,
 )
@@ -60,9 +59,9 @@ def cases(quick: bool) -> dict[str, Case]:
         # A quick run leaves out averaging and variance reduction, each a program more to compile.
         methods = {name: tuned(name, kind, batch) for name in COMPARED[kind][: -1 if quick else None]}
         marks = dict.fromkeys(methods, log_marks(steps))
-        if batch == 16 and not quick:
+        if not quick:
             marks |= dict.fromkeys(REDUCED[kind], reduced_marks(batch))
-            methods |= {name: reduced(name, kind)(**REDUCED_SETTINGS[name]) for name in REDUCED[kind]}
+            methods |= {name: reduced_tuned(name, kind) for name in REDUCED[kind]}
             short = marks[SABA][-1] // 4
             found[f"near-{kind}-{batch}"] = Case(
                 made, reduced_nearby(kind), short, SEEDS[:4], marks=[short],
