@@ -25,7 +25,7 @@ LOG = {
 }  # fmt: skip
 TRANSITION = {"x": 0, "u": 1, "x_next": 2, "reward": 1.0, "terminated": False, "truncated": False}
 # Parts that only work inside a step, on numbers that a trace has checked.
-_INSIDE = {"samplers.shuffled", "samplers.epoch", "samplers.common_length"}
+_INSIDE = {"samplers.shuffled", "samplers.epoch", "samplers.common_length", "samplers.numbered"}
 
 
 def right_values() -> dict[str, Any]:

@@ -402,6 +402,9 @@ CASES = {
         lambda: tune(method=one_number, space={"d": (1, 2)}), "`space` must name the arguments of one_number that have"
     ),
     "makes no method": (lambda: tune(method=lambda c: c, space={"c": (1, 2)}), "must have init, step and estimate"),
+    "a function that fails": (
+        lambda: tune(method=lambda c: 1 / 0, space={"c": (1, 2)}), r"<lambda> fails at \{'c': 1.41\}, ZeroDivisionError"
+    ),
     "a function's limits": (lambda: tune(method=one_number, space={"c": (2, 1)}), "`c` must have 0 < low < high"),
     "negative": (lambda: tune(method=one_number, space={"c": (-1, 1)}), r"`c` must be given as \(low, high\), both"),
     "area without truth": (lambda: tune(metric="residual", by="area"), "`by='area'` needs a metric with known truth"),

@@ -33,10 +33,17 @@ class Recipe:
             )
         try:
             inspect.signature(build).bind(**space)
-        except TypeError as error:
+        except (TypeError, ValueError) as error:
             raise InputError(f"`space` must name the arguments of {name} that have no value yet: {error}") from None
         at = {path: _middle(path, limits) for path, limits in space.items()}
-        check_method(build(**at), f"method: what {name} returns")
+        try:
+            method = build(**at)
+        except InputError:
+            raise
+        except Exception as error:
+            first = (str(error).splitlines() or [""])[0][:100]
+            raise InputError(f"`method`: {name} fails at {at}, {type(error).__name__}: {first}") from None
+        check_method(method, f"method: what {name} returns")
         return cls(build, at)
 
 

@@ -174,6 +174,8 @@ def is_step_function(env: object) -> bool:
 
 
 def _takes(function: Any, count: int) -> bool:
+    if not callable(function):  # whose words would be in the error, and need not have any
+        return False
     try:
         inspect.signature(function).bind(*[None] * count)
     except (TypeError, ValueError):
