@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from twoclock import display
 from twoclock.core import Given, InputError
+from twoclock.inputs import shown
 from twoclock.methods import Fast
 from twoclock.schedules import Power
 
@@ -144,9 +145,13 @@ class Certificate:
     def bound(self, k: NDArray[np.float64], start: Given[StartLike]) -> NDArray[np.float64]: ...
     def bound(self, k: Given[Numbers], start: Given[StartLike]) -> Numbers:
         """What the metric's mean cannot exceed after k steps from ``start`` (see ``Start``); k a number or an array."""
-        steps: NDArray[np.float64] = np.asarray(k, float)
-        if not np.all((steps >= 0) & (steps <= LAST_STEP)):
-            raise InputError(f"`bound(k=…)` must lie in [0, 2³¹], got {k}; steps are counted in 32 bits")
+        try:
+            steps: NDArray[np.float64] = np.asarray(k, float)
+            fits = bool(np.all((steps >= 0) & (steps <= LAST_STEP)))
+        except (OverflowError, TypeError, ValueError):
+            fits = False
+        if not fits:
+            raise InputError(f"`bound(k=…)` must lie in [0, 2³¹], got {shown(k)}; steps are counted in 32 bits")
         s = Start.read(start)
         v0 = float(np.dot(self.weights, (s.x, s.y, s.f, s.g)))
         if self.structure == "non-convex":

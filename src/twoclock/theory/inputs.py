@@ -7,7 +7,7 @@ import math
 from numbers import Real
 
 from twoclock.core import Given, InputError
-from twoclock.inputs import choice, number
+from twoclock.inputs import choice, number, shown
 from twoclock.theory.certificate import LAST_STEP, METRICS
 
 #: The structures that a proof covers.
@@ -61,7 +61,10 @@ def checked(
 
 def whole_steps(name: str, value: Given[float]) -> int:
     """A number of steps, as an integer that 32 bits can count."""
-    new = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
-    if not (0 < new <= LAST_STEP and new.is_integer()):
-        raise InputError(f"`{name}` must be a whole number in [1, 2³¹], got {value}; steps are counted in 32 bits")
+    real = isinstance(value, Real) and not isinstance(value, bool)
+    new = float(value) if real and 0 < value <= LAST_STEP else math.nan
+    if not new.is_integer():
+        raise InputError(
+            f"`{name}` must be a whole number in [1, 2³¹], got {shown(value)}; steps are counted in 32 bits"
+        )
     return int(new)

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, UInt32
 
 from twoclock.core import InputError, Key
-from twoclock.inputs import check_key, check_size, number, whole
+from twoclock.inputs import check_key, check_size, number, shown, whole
 from twoclock.inputs.arrays import Array, State
 from twoclock.problems.policy_evaluation.eligibility import eligibility
 from twoclock.problems.policy_evaluation.linear import PolicyEvaluation, check_settings, equation
@@ -61,7 +61,9 @@ def random_policy_evaluation(
     states, actions, features = whole("states", states), whole("actions", actions), whole("features", features)
     check_size("`states`, `actions`", states * states * actions)
     if features > states:
-        raise InputError(f"`features` must not exceed the {states} states, got {features}: they would be dependent")
+        raise InputError(
+            f"`features` must not exceed the {states} states, got {shown(features)}: they would be dependent"
+        )
     number("gamma", gamma, 0, 1, below=True, remedy="a random MDP has no end")
     number("spread", spread, 1, remedy="it is the largest scale over the smallest")
     number("reward_noise", reward_noise, 0)
