@@ -10,8 +10,9 @@ import pytest
 import twoclock as tc
 from small import SMALL
 from twoclock import catalogue
-from twoclock.core import Method, Numbered, Problem, Schedule
+from twoclock.core import Method, Problem, Schedule
 from twoclock.engine import keys
+from twoclock.finite import Numbered
 
 METHODS = catalogue.methods()
 PROBLEMS = catalogue.problems()

@@ -14,6 +14,7 @@ ORDER = [
     "startup",
     "version",
     "core",
+    "finite",
     "display",
     "inputs",
     "trees",

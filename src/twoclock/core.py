@@ -10,7 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, dataclass_transform, runtime_checkable
 
 import jax
-from jaxtyping import Array, Float, Int, ScalarLike
+from jaxtyping import Array, Float, ScalarLike
 from jaxtyping import PyTree as PyTree
 
 if TYPE_CHECKING:
@@ -214,39 +214,6 @@ def _few(shown: list[str]) -> str:
 
 
 @pytree
-class Numbered:
-    """A batch of finite data and which items it holds, for methods that remember what an item said before.
-
-    A sample is one such batch, or a tuple of them (the inner data and the outer ones) of which F and G are the sum of
-    shares: with the others left out, they give the share of one.
-
-    Attributes:
-        batch: the data of the items, along the first axis; None where the batch is left out.
-        index: their numbers.
-        items: how many items there are.
-        replace: whether they are drawn with replacement; otherwise every item comes once an epoch.
-    """
-
-    batch: PyTree
-    index: Int[Array, ...] | None
-    items: int = static()
-    replace: bool = static(default=False)
-
-    @property
-    def left_out(self) -> bool:
-        return self.index is None
-
-    def without(self) -> Numbered:
-        """The batch left out."""
-        return Numbered(None, None, self.items, self.replace)
-
-    def one_by_one(self) -> Numbered:
-        """As batches of one item each, stacked."""
-        batch, index = jax.tree.map(lambda leaf: leaf[:, None], (self.batch, self.index))
-        return Numbered(batch, index, self.items, self.replace)
-
-
-@pytree
 class Table:
     """What a method remembers of many things, of which a step changes a few rows.
 
@@ -256,12 +223,6 @@ class Table:
     """
 
     rows: PyTree
-
-
-def numbered_parts(x: PyTree) -> tuple[Numbered, ...] | None:
-    """The numbered batches of a sample; None where the sample is anything else."""
-    parts = x if isinstance(x, tuple) else (x,)
-    return parts if parts and all(isinstance(part, Numbered) for part in parts) else None
 
 
 def renamed(**new_names: str) -> Callable[[type[C]], type[C]]:

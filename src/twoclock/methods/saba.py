@@ -7,7 +7,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from twoclock import trees
-from twoclock.core import Given, InputError, Numbered, Operator, PyTree, Scalar, Table, numbered_parts, pytree, static
+from twoclock.core import Given, InputError, Operator, PyTree, Scalar, Table, pytree, static
+from twoclock.finite import Numbered, parts_of
 from twoclock.inputs import whole
 from twoclock.methods.moves import Both
 from twoclock.schedules import StepSize, read_step_sizes, step_size
@@ -106,7 +107,7 @@ class SABA:
         return SABAState(slow, fast, tuple(memories))
 
     def _parts(self, x: PyTree) -> tuple[Numbered, ...]:
-        parts = numbered_parts(x)
+        parts = parts_of(x)
         if parts is None:
             raise InputError(
                 "`SABA` must know which items a sample holds, and this problem has no finite data, or F and G are no "

@@ -9,11 +9,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from twoclock import trees
-from twoclock.core import Given, InputError, Operator, PyTree, Scalar, numbered_parts, pytree
+from twoclock.core import Given, InputError, Operator, PyTree, Scalar, pytree
+from twoclock.finite import parts_of
 from twoclock.inputs import check_number
+from twoclock.methods.anchored import corrected
 from twoclock.methods.moves import Both
 from twoclock.schedules import StepSize, read_step_sizes, step_size
-from twoclock.trees import Sum, blend
+from twoclock.trees import Sum
 
 
 @pytree
@@ -74,14 +76,8 @@ class SVRG:
         one_pass, here = _steps_of_a_pass(x), (state.theta, state.omega)
         gathers = state.count < one_pass
         theta, omega = jax.tree.map(lambda new, old: jnp.where(state.count == 0, new, old), here, state.anchor)
-        at_anchor = F(theta, omega, x), G(theta, omega, x)
-        weight = jnp.where(gathers, 1 / (jnp.asarray(state.count, float) + 1), 0.0)
-        field = blend(state.field, weight, at_anchor)
-
-        def corrected(now: Array, then: Array, mean: Array) -> Array:
-            return jnp.where(gathers, jnp.zeros_like(mean), now - then + mean)
-
-        f, g = jax.tree.map(corrected, (F(*here, x), G(*here, x)), at_anchor, state.field.value)
+        done = jnp.asarray(state.count, float)
+        (f, g), field = corrected(F, G, x, here, (theta, omega), state.field, done, gathers)
         slow, fast = trees.descend(state.slow, self.alpha(k), f), trees.descend(state.fast, self.beta(k), g)
         length = one_pass * (1 + jnp.asarray(jnp.ceil(jnp.asarray(self.moves, float)), jnp.int32))
         count = jnp.where(state.count + 1 >= length, 0, state.count + 1)
@@ -93,7 +89,7 @@ class SVRG:
 
 def _steps_of_a_pass(x: PyTree) -> int:
     """The fewest batches that hold every item equally often, at both levels."""
-    parts = numbered_parts(x)
+    parts = parts_of(x)
     if parts is None or any(part.replace for part in parts):
         why = "this problem has no finite data" if parts is None else "here the same item may come twice"
         raise InputError(

@@ -9,6 +9,7 @@ from jaxtyping import Array, Int
 from twoclock import trees
 from twoclock.core import Given, Operator, PyTree, Scalar, pytree
 from twoclock.inputs import check_number
+from twoclock.methods.anchored import corrected
 from twoclock.methods.moves import Both
 from twoclock.schedules import StepSize, read_step_sizes, step_size
 from twoclock.trees import Sum, blend
@@ -79,13 +80,7 @@ class VRTDC:
         size, here = jnp.ceil(jnp.asarray(self.batch, float)), (state.theta, state.omega)
         done = jnp.asarray(state.count, float)
         gathers, last = done < size, done + 1 >= 2 * size
-        at_anchor = F(*state.anchor, x), G(*state.anchor, x)
-        field = blend(state.field, jnp.where(gathers, 1 / (done + 1), 0), at_anchor)
-
-        def corrected(now: Array, then: Array, mean: Array) -> Array:
-            return jnp.where(gathers, jnp.zeros_like(mean), now - then + mean)
-
-        f, g = jax.tree.map(corrected, (F(*here, x), G(*here, x)), at_anchor, state.field.value)
+        (f, g), field = corrected(F, G, x, here, state.anchor, state.field, done, gathers)
         slow, fast = trees.descend(state.slow, self.alpha(k), f), trees.descend(state.fast, self.beta(k), g)
         moved = jnp.maximum(done + 1 - size, 1)
         mean = blend(state.mean, jnp.where(gathers, 0, 1 / moved), (slow.value, fast.value))

@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Int, Int32, UInt32
 
-from twoclock.core import Given, InputError, Key, Numbered, PyTree, pytree, static
+from twoclock.core import Given, InputError, Key, PyTree, pytree, static
+from twoclock.finite import Numbered
 from twoclock.inputs import as_numpy, flag, function, whole
 from twoclock.inputs.arrays import Array, State
 

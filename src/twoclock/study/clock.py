@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from twoclock.result import Result
-from twoclock.stats import Estimate, bootstrap_mean
-from twoclock.study.verdicts import Standing, log_values
+from twoclock.stats import Estimate
+from twoclock.study.verdicts import Standing, geometric_mean, log_values
 
 
 def seconds_a_step(result: Result) -> float:
@@ -21,9 +21,7 @@ def at_equal_seconds(result: Result, base: Result, metric: str) -> Estimate:
     interval over the shared seeds; that the seconds themselves vary from run to run is not in it.
     """
     end = min(float(r.spec["wall_seconds"]) for r in (result, base))
-    found, others = (_logs_at(r, metric, end) for r in (result, base))
-    low, high = bootstrap_mean((found - others)[None, :])
-    return Estimate(*(float(np.exp(v)) for v in (np.mean(found - others), low[0], high[0])))
+    return geometric_mean(_logs_at(result, metric, end) - _logs_at(base, metric, end))
 
 
 def standing(ratio: Estimate) -> Standing:

@@ -14,7 +14,7 @@ from twoclock.result import Result
 from twoclock.stats import Estimate, bootstrap_mean
 from twoclock.study.experiment import Claim, Measured
 from twoclock.study.tuned import SEARCH, stored
-from twoclock.study.verdicts import above, all_of, below, decide, final_logs
+from twoclock.study.verdicts import above, all_of, below, decide, final_logs, geometric_mean
 from twoclock.study.words import listed
 
 # Every number of the box is between this share of what was tuned and its inverse.
@@ -92,9 +92,7 @@ class Around:
     def behind(self, name: str) -> Estimate:
         """The tuned setting over the best of the others: the geometric mean over seeds, with its 95 % interval."""
         rows = self.logs[name]
-        gaps = rows[0] - rows[1 + int(np.argmin(self.levels(name)[1:]))]
-        low, high = bootstrap_mean(gaps[None, :])
-        return Estimate(*(float(np.exp(v)) for v in (gaps.mean(), low[0], high[0])))
+        return geometric_mean(rows[0] - rows[1 + int(np.argmin(self.levels(name)[1:]))])
 
 
 def curves(ax: plot.Axes, found: Around, of_all: bool) -> None:

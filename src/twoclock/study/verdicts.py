@@ -118,9 +118,13 @@ def last_ratio(result: Result, base: Result, metric: str, step: int | None = Non
     A few instances carry a mean of errors; the logarithm of the ratio, seed by seed, weighs all of them alike. The
     interval is a 95 % bootstrap interval over the shared seeds.
     """
-    values, others = (_logs_at(r, metric, step) for r in (result, base))
-    low, high = bootstrap_mean((values - others)[None, :])
-    return Estimate(*(float(np.exp(v)) for v in (np.mean(values - others), low[0], high[0])))
+    return geometric_mean(_logs_at(result, metric, step) - _logs_at(base, metric, step))
+
+
+def geometric_mean(logs: np.ndarray) -> Estimate:
+    """That of numbers whose logarithms these are, seed by seed, with its 95 % bootstrap interval."""
+    low, high = bootstrap_mean(logs[None, :])
+    return Estimate(*(float(np.exp(v)) for v in (logs.mean(), low[0], high[0])))
 
 
 def final_logs(result: Result, metric: str) -> np.ndarray:

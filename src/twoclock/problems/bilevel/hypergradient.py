@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from twoclock import sampling
-from twoclock.core import Given, Key, Numbered, PyTree, Scalar, pytree, static
+from twoclock.core import Given, Key, PyTree, Scalar, pytree, static
+from twoclock.finite import Numbered
 from twoclock.inputs import number
 from twoclock.problems.bilevel import curvature, losses
 from twoclock.problems.bilevel.losses import Loss, Measure

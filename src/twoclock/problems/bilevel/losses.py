@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from twoclock import sampling
-from twoclock.core import Given, InputError, Key, Numbered, PyTree, Scalar, pytree, static
+from twoclock.core import Given, InputError, Key, PyTree, Scalar, pytree, static
+from twoclock.finite import Numbered
 from twoclock.inputs import as_numpy, function, shape_from, shown
 from twoclock.inputs.arrays import Number
 from twoclock.sampling.minibatches import Sampler
