@@ -13,6 +13,7 @@ from twoclock.study.experiment import Claim, Measured, Records
 from twoclock.study.experiments.auto_family import KINDS, LINEAR, drawn, slow_chain, variance
 from twoclock.study.race import AUTO, BEST, CERTIFIED, LIMIT, LSTD, TUNED, Race
 from twoclock.study.verdicts import decide, last_mean
+from twoclock.study.words import span
 
 TITLE = "No step size to choose: Auto against the best of 60 settings, tuned with the answer known"
 ALT = {
@@ -109,7 +110,10 @@ def _ratio(ours: float, theirs: float) -> float:
 def draw(records: Records) -> dict[str, plot.Figure]:
     fig, axes = plot.figure(width=7.6, height=4.8)
     panel(axes[0, 0], records)
-    plot.caption(fig, f"{SEEDS} seeds, 10⁴ to 10⁶ samples; the 60 settings are judged on the same seeds with the truth")
+    runs = [result.spec for results in records.values() for result in results.values()]
+    samples = span([int(run["steps"]) for run in runs], ",")
+    seeds = span([len(run["seeds"]) for run in runs], ",")
+    plot.caption(fig, f"{seeds} seeds, {samples} samples; the 60 settings are judged on the same seeds with the truth")
     return {"auto": fig}
 
 

@@ -108,8 +108,8 @@ def draw(records: Records) -> dict[str, plot.Figure]:
         plot.caption(
             fig,
             f"mean over {len(run['seeds'])} seeds, {SETTING['samples']:,} items a level, dimensions 100/100; bands: 95 "
-            "% bootstrap interval; every method tuned alike; one step is one inner and one outer "
-            "batch for every method, also in a pass of SVRG that moves nothing",
+            "% bootstrap interval; settings from a search on other seeds (the claims say how good they are); one step "
+            "is one inner and one outer batch for every method, also where it moves nothing",
         )
         figures[name] = fig
     if near := {where(*key): found for key, found in _near(records).items()}:

@@ -161,8 +161,9 @@ def draw(records: Records) -> dict[str, plot.Figure]:
     run = next(iter(next(iter(shown.values())).values())).spec
     plot.caption(
         fig,
-        f"mean over {len(run['seeds'])} seeds, of random MDPs one each, {run['steps']:,} samples; bands: 95 % "
-        "bootstrap interval; Fast TDC, TDC and TD(0) each with the best of twelve settings, chosen on other seeds",
+        f"mean over {len(run['seeds'])} seeds, each of which draws its own MDP where MDPs are random, "
+        f"{run['steps']:,} samples; bands: 95 % bootstrap interval; where there are Fast TDC, TDC and TD(0) without "
+        "more words, each has the best of twelve settings, chosen on other seeds",
     )
     return {"fig1-beyond": fig}
 

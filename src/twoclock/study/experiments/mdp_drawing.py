@@ -27,8 +27,8 @@ def draw_gaps(records: Records) -> plot.Figure:
     plot.caption(
         fig,
         f"{'; '.join(WORDS[family] for family in families)}; restart sampling, {len(run['seeds'])} seeds, "
-        f"{run['steps']:,} samples; bands: 95 % bootstrap interval of the mean. Each method: the best of 24 settings, "
-        "tuned on 16 other seeds at 10⁵ steps. Model-based: soft value iteration on the frequencies in Fast's samples.",
+        f"{run['steps']:,} samples; bands: 95 % bootstrap interval of the mean. Each method tuned on other seeds "
+        "at 10⁶ samples. Model-based: soft value iteration on the frequencies in Fast's samples.",
     )
     return fig
 
