@@ -72,26 +72,11 @@ def records(error):
     )
 
 
-def test_settings_are_chosen_on_other_seeds_alone():
-    """The one that does best on the seeds that choose is the worst on those that are reported, and is reported."""
-
-    def error(case, method):
-        best = method.endswith((" 8 1", " 8 0.3"))
-        return (0.1 if best else 1.0) if case.startswith("choosing") else (7.0 if best else 1.0)
-
-    found = beyond.compared(records(error))
-    for results in found.values():
-        ends = {name: ratio.value for name, ratio in beyond.ratios(results).items()}
-        assert {name: ends[name] for name in (beyond.FAST, beyond.TDC, beyond.TD)} == pytest.approx(
-            dict.fromkeys((beyond.FAST, beyond.TDC, beyond.TD), 7.0)
-        )
-
-
 @pytest.mark.parametrize(("ratio", "verdict"), [(1.2, "reproduced"), (1.4, "not reproduced")])
 @pytest.mark.parametrize(("fast", "beats"), [(0.8, "reproduced"), (1.0, "not reproduced"), (1.2, "not reproduced")])
 def test_verdicts_from_both_sides(ratio, verdict, fast, beats):
     def error(case, method):
-        return ratio if method == beyond.ONE else 3.0 * (fast if method.startswith(beyond.FAST) else 1.0)
+        return ratio if method == beyond.ONE else 3.0 * (fast if method == beyond.FAST else 1.0)
 
     found = records(error)
     claims = beyond.claims(found)

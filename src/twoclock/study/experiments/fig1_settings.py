@@ -34,11 +34,11 @@ PRINTED, TUNED, TUNED_MEAN, AVERAGED = (
 )
 FAST, TDC, TD, LSTD = "Fast TDC", "TDC", "TD(0)", "LSTD"
 # The boxes in which `tc.tune` looks first; it widens them while the leader lies at an edge. No order is imposed.
-_C, _RATIO, _WEIGHT, _FIRST = (0.25, 16.0), (0.1, 64.0), (0.5, 128.0), (0.02, 2.0)
+_C, RATIO, WEIGHT, FIRST = (0.5, 8.0), (0.25, 16.0), (1.0, 64.0), (0.02, 2.0)
 BOXES: dict[str, Limits] = {
-    FAST: {"c": _C, "ratio": _RATIO, "weight": _WEIGHT},
-    TDC: {"c": _C, "ratio": _RATIO},
-    TD: {"c": _C, "first": _FIRST},
+    FAST: {"c": _C, "ratio": RATIO, "weight": WEIGHT},
+    TDC: {"c": _C, "ratio": RATIO},
+    TD: {"c": _C, "first": FIRST},
 }
 COMPARED = {"tdc": (FAST, TDC), "td": (TD,)}
 

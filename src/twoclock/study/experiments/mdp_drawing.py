@@ -23,12 +23,13 @@ def draw_gaps(records: Records) -> plot.Figure:
             ax.set_title(words(where), fontsize="medium")
             ax.set_ylabel("J* − J(π), mean of seeds")
             ax.legend(frameon=False, fontsize="x-small").set_visible(ax is axes[0, 0])
-    run = next(iter(shown.values()))[FAST].spec
+    first = next(iter(shown.values()))
+    run, counted = first[FAST].spec, len(first[RIVAL].spec["seeds"])
     plot.caption(
         fig,
         f"{'; '.join(WORDS[family] for family in families)}; restart sampling, {len(run['seeds'])} seeds, "
         f"{run['steps']:,} samples; bands: 95 % bootstrap interval of the mean. Each method tuned on other seeds "
-        "at 10⁶ samples. Model-based: soft value iteration on the frequencies in Fast's samples.",
+        f"at 10⁶ samples. Model-based: soft value iteration on the frequencies in Fast's samples, {counted} seeds.",
     )
     return fig
 

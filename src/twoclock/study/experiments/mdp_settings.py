@@ -16,6 +16,7 @@ from twoclock.study.tuned import Search, settings
 
 FAST, SAME, TWO, RIVAL = "Fast", "Standard, exponents 1 and 1", "Standard, exponents 1 and 2/3", "model-based"
 BOLD = "Fast, c_α four times larger"
+AROUND, COUNTED = "around ", "counted "
 TEMPS = {"random": (1.0, 0.1, 0.02), "lake": (0.1, 0.03, 0.01)}
 QUICK = {"lake": (0.03,)}
 WORDS = {"random": "random MDPs, 10 states, 4 actions, γ = 0.9", "lake": "FrozenLake 4×4, γ = 0.95"}
@@ -80,13 +81,17 @@ def problem(kind: str, temp: float) -> ProblemSource:
 
 
 def measured(records: Records) -> dict[str, Mapping[str, Result]]:
-    """The cases that compare, without those around the tuned settings."""
-    return {where: results for where, results in records.items() if not where.startswith("around")}
+    """The cases that compare, each with the model that was counted in it, without those around the tuned settings."""
+    return {
+        where: {**results, RIVAL: records[f"{COUNTED}{where}"][RIVAL]}
+        for where, results in records.items()
+        if not where.startswith((AROUND, COUNTED))
+    }
 
 
 def around_where(records: Records) -> dict[str, Mapping[str, Result]]:
     """The settings around the tuned ones, by case."""
-    return {case.removeprefix("around "): tried for case, tried in records.items() if case.startswith("around ")}
+    return {case.removeprefix(AROUND): tried for case, tried in records.items() if case.startswith(AROUND)}
 
 
 def slopes(records: Records, decades: float) -> dict[str, dict[str, Estimate]]:
