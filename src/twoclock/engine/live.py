@@ -126,7 +126,7 @@ class _Xla:
         self.walk = partial(
             _walk, operators, method, bound=None if bound is None else np.float64(bound), program=program
         )
-        self.room = live.layout.buffers(max(_XLA_NUMBERS // max(sum(p.size for p in live.places), 1), 1))
+        self.block = live.layout.buffers(max(_XLA_NUMBERS // max(sum(p.size for p in live.places), 1), 1))
 
     def one(self, k: int) -> None:
         self.many(self.live.buffers, k, k + 1)
@@ -137,13 +137,13 @@ class _Xla:
             np.copyto(leaf, new)
 
     def after(self, carry: Carry, samples: Arrays, lo: int, hi: int) -> Carry:
-        size = len(self.room[0]) if self.room else hi - lo
+        size = len(self.block[0]) if self.block else hi - lo
         with jax.enable_x64(self.x64):
             for at in range(0, hi - lo, size):
                 count = min(size, hi - lo - at)
-                for place, sample in zip(self.room, samples, strict=True):
+                for place, sample in zip(self.block, samples, strict=True):
                     place[:count] = sample[at : at + count]
-                xs = jax.tree.unflatten(self.live.layout.structure, [jnp.array(place) for place in self.room])
+                xs = jax.tree.unflatten(self.live.layout.structure, [jnp.array(place) for place in self.block])
                 carry = self.walk(carry, xs, np.int32(lo + at), np.int32(count))
         return carry
 

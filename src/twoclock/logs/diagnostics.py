@@ -250,13 +250,13 @@ def _possible(work: Work, main: Estimated, band: Interval) -> Iterator[Finding]:
     if gamma >= 1:
         return
     low, high = min(least, 0.0) / (1 - gamma), max(most, 0.0) / (1 - gamma)
-    room = max(high - low, _TINY)
-    beyond = max(low - main.value, main.value - high, 0.0) / room
+    span = max(high - low, _TINY)
+    beyond = max(low - main.value, main.value - high, 0.0) / span
     beyond = 0.0 if beyond < 1e-9 else beyond
     side = "outside" if beyond else "inside"
     said = f"with the rewards of the log the value lies in [{low:.4g}, {high:.4g}]; the estimate is {side}"
     yield Finding("possible", beyond, said)
-    width = (band.high - band.low) / room
+    width = (band.high - band.low) / span
     yield Finding("width", width, f"the interval is {width:.0%} as wide as all values that the log's rewards allow")
 
 

@@ -176,9 +176,9 @@ def _linear_fits(features: Features, log: Log) -> bool:
 def _sizes(log: Log, d: int, stream: bool, bootstrap: int) -> tuple[int, int]:
     """How many groups and clusters; a group is a whole number of clusters."""
     units, most = (log.length, _MOST_BLOCKS) if stream else (log.episodes, _MOST_CLUSTERS)
-    room = _GROUP_BYTES // (8 * d * d) if d <= 2_000 else _GROUP_BYTES // (64 * d)
+    fitting = _GROUP_BYTES // (8 * d * d) if d <= 2_000 else _GROUP_BYTES // (64 * d)
     wanted = 2 * FOLDS if not bootstrap else 50 if stream else _MOST_GROUPS
-    groups = min(units, wanted, max(room, 2 * FOLDS))
+    groups = min(units, wanted, max(fitting, 2 * FOLDS))
     return groups, units if units <= most else most // groups * groups
 
 

@@ -51,7 +51,7 @@ class Pass:
     def over(cls, work: Work, theta: Vector, omega: Vector, number: int, rows: int) -> Pass:
         """A pass over the log that draws about so many rows; ``number`` makes its draw another one."""
         d, log = work.target.features.size, work.target.log
-        share = 1.0 if rows >= log.rows else 0.98 * rows / log.rows  # seldom more than there is room for
+        share = 1.0 if rows >= log.rows else 0.98 * rows / log.rows  # seldom more than fit
         total = cls.nothing(d)
         for found in work.mapped(part_pass, (work.target, theta, omega, share, number), work.parts):
             for name in ("back", "fast", "left", "earned", "squares", "starts", "rows"):
@@ -60,8 +60,8 @@ class Pass:
         return total
 
     def sample(self, scale: Vector, target: Target) -> tuple[Dense | Listed, Dense | Listed, int]:
-        """The drawn rows, φ and γφ̄', scaled, and how many they are; there is always the same room for them."""
-        most = min(room(target), target.log.rows)
+        """The drawn rows, φ and γφ̄', scaled, and how many they are; the arrays always have the same size."""
+        most = min(most_rows(target), target.log.rows)
         phi, after = (_stack([rows[i] for rows in self.drawn])[:most] for i in (0, 1))
         widths = (_entries_of_a_row(target) // n for n in (len(target.log.actions or (0,)), 1))
         one, other = (
@@ -105,7 +105,7 @@ def scaling(squares: Vector, rows: int) -> Vector:
     return np.divide(1.0, np.sqrt(mean), out=np.zeros(len(mean)), where=mean > 0)
 
 
-def room(target: Target) -> int:
+def most_rows(target: Target) -> int:
     """How many rows a sample may have."""
     return max(NUMBERS // _entries_of_a_row(target), 1)
 

@@ -40,8 +40,8 @@ def sensitivity(
     else:  # what was earned, with a minus
         scores = np.concatenate([scores, curve["low"], curve["high"]])
         scores = scores[np.isfinite(scores)]
-        room = 0.1 * np.ptp(scores) or 1.0
-        floor, top = scores.min() - room, scores.max() + 2 * room
+        margin = 0.1 * np.ptp(scores) or 1.0
+        floor, top = scores.min() - margin, scores.max() + 2 * margin
     for ax, name in zip(axes[0], names, strict=True):
         moved = curve[curve["setting"] == name]
         fine, line = (t[(t["diverged"] == 0) & (t["score"] <= top)] for t in (tried, moved))
@@ -57,7 +57,7 @@ def sensitivity(
         )
         ax.plot(
             lost,
-            np.full(len(lost), top / 1.5 if upwards == "log" else top - room / 2),
+            np.full(len(lost), top / 1.5 if upwards == "log" else top - margin / 2),
             "x",
             color=COLOURS[6],
             markersize=5,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from twoclock.logs.operators import C, LogProblem, kept, largest, longest
-from twoclock.logs.sampled import Pass, room, scaling
+from twoclock.logs.sampled import Pass, most_rows, scaling
 from twoclock.logs.scores import Scores, part_scores
 from twoclock.logs.work import DoesNotApply, Estimated, Work
 from twoclock.methods import Standard
@@ -37,7 +37,7 @@ def estimate(work: Work) -> Estimated:
     Lagrangian*, 2020; the rounds: Johnson & Zhang, *Accelerating stochastic gradient descent using predictive variance
     reduction*, 2013.
     """
-    target, rows = work.target, room(work.target)
+    target, rows = work.target, most_rows(work.target)
     theta, omega = np.zeros((2, target.features.size))
     best: tuple[float, Any, Any, Any] = (np.inf, theta, omega, None)
     lefts: list[float] = []

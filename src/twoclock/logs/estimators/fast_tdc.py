@@ -6,7 +6,7 @@ import numpy as np
 
 from twoclock.logs.estimators.lstdq import check
 from twoclock.logs.operators import LogProblem, largest, longest
-from twoclock.logs.sampled import Pass, room, scaling
+from twoclock.logs.sampled import Pass, most_rows, scaling
 from twoclock.logs.work import DoesNotApply, Estimated, Work
 from twoclock.methods import Fast, Polyak
 from twoclock.schedules import Constant
@@ -25,7 +25,7 @@ def estimate(work: Work) -> Estimated:
     """
     check(work)
     target, nothing = work.target, np.zeros(work.target.features.size)
-    if (rows := room(target)) < target.log.rows:
+    if (rows := most_rows(target)) < target.log.rows:
         raise DoesNotApply(f"it keeps all rows at hand, with so many features at most {rows:,}; take LSTD-Q")
     found = Pass.over(work, nothing, nothing, 0, rows)
     phi0, scale = found.phi0(target), scaling(found.squares, found.rows)
