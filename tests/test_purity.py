@@ -103,6 +103,28 @@ def test_constants_that_change_between_runs_are_seen():
     np.testing.assert_array_equal(solve(problem, method, steps=1).theta, 1.0)
 
 
+def test_a_lane_that_passed_is_traced_once_more_and_all_checks_come_again_if_it_changed():
+    calls, after = [], {"now": lambda omega: omega}
+
+    def F(theta, omega, x):
+        calls.append(None)
+        return after["now"](omega)
+
+    problem, method = bowl(F=F), tc.Standard(0.5, 0.5)
+    first = solve(problem, method).theta
+    calls.clear()
+    np.testing.assert_array_equal(solve(problem, method).theta, first)
+    assert len(calls) == 1
+    after["now"] = lambda omega: omega * next(COUNTER)
+    with pytest.raises(tc.InputError, match=r"^`F` must depend on its arguments alone"):
+        solve(problem, method)
+    after["now"] = lambda omega: omega[:2]
+    with pytest.raises(tc.InputError, match=r"incompatible shapes"):
+        solve(problem, method)
+    after["now"] = lambda omega: omega
+    np.testing.assert_array_equal(solve(problem, method).theta, first)
+
+
 @pytest.mark.parametrize("order", [("float64", "float32", "float64"), ("float32", "float64")])
 def test_numpy_arrays_follow_the_precision(order):
     rates = RATES.copy()

@@ -56,6 +56,8 @@ def check_fit(problem: Problem, method: Method) -> None:
             f"`method` {type(method).__name__} looks for the root of E G, and here ω is a trace, which solves no "
             "equation; try tc.methods.ObGD(), SwiftTD() or TIDBD(), or the problem that `with_trace` was given"
         )
+    if purity.passed_before(problem, method):
+        return
     key = keys.start_key(0)
     begin = shape_of("init", problem.init, key)
     if not isinstance(begin, tuple) or len(begin) != 3:

@@ -79,6 +79,18 @@ def _measure(instances: Instances, methods: Method, carry: Carry) -> dict[str, P
     return jax.vmap(by_seed, in_axes=(None, 0, 0))(instances.batched, methods, carry)
 
 
+def estimates(method: Method, state: PyTree) -> tuple[PyTree, PyTree]:
+    """θ and ω of a method on each of its seeds. Mostly they lie in the state, and there is nothing to compile."""
+    return (_estimates if _estimates.trace(method, state).jaxpr.eqns else _of_each)(method, state)
+
+
+def _of_each(method: Method, state: PyTree) -> tuple[PyTree, PyTree]:
+    return jax.vmap(method.estimate)(state)
+
+
+_estimates = jax.jit(_of_each)
+
+
 def columns(rows: Sequence[Row], method: int, seeds: Sequence[int], marks: Sequence[int]) -> Columns:
     """The history of one method: seed, step and the metrics, seeds outside, marks inside.
 
