@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol, runtime_checkable
 
 import jax
@@ -221,6 +222,7 @@ def common_length(batch: PyTree, name: str) -> int:
     return lengths[0] if lengths else 1
 
 
+@partial(jax.jit, static_argnames="items", inline=True)  # traced once for all the programs that it is written into
 def shuffled(
     word: Word, place: Int[Array, " n"], items: int, then: Word | None = None, over: Bool[Array, " n"] | None = None
 ) -> Int32[jax.Array, " n"]:
@@ -228,6 +230,8 @@ def shuffled(
 
     A round pairs i with K−i modulo n and swaps the two if a hash of the larger one says so: a bijection for any n.
     """
+    if items == 1:  # nothing to shuffle, and XLA of JAX 0.12 fails on the program below
+        return jnp.zeros(place.shape, jnp.int32)
     n, i = jnp.uint32(items), jnp.asarray(place, jnp.uint32)
     rounds = [_round_keys(w, n) for w in (word, then) if w is not None]
     for r in range(_ROUNDS):
