@@ -125,6 +125,22 @@ def test_a_lane_that_passed_is_traced_once_more_and_all_checks_come_again_if_it_
     np.testing.assert_array_equal(solve(problem, method).theta, first)
 
 
+def test_one_that_takes_turns_is_refused_each_time():
+    turns = itertools.cycle([1.0, 2.0])
+    problem, method = bowl(F=lambda theta, omega, x: omega * next(turns)), tc.Standard(0.5, 0.5)
+    for _ in range(4):
+        with pytest.raises(tc.InputError, match="must depend on its arguments alone"):
+            solve(problem, method)
+
+
+def test_what_the_user_compiled_before_it_changed_is_not_taken_over():
+    scale = [1.0]
+    F = jax.jit(lambda theta, omega, x: scale[0] * (theta - jnp.ones(3)))
+    F(jnp.zeros(3), jnp.zeros(3), jnp.zeros(3))
+    scale[0] = 2.0
+    np.testing.assert_array_equal(solve(bowl(F=F), tc.Standard(1.0, 0.5), steps=1).theta, 2.0)
+
+
 @pytest.mark.parametrize("order", [("float64", "float32", "float64"), ("float32", "float64")])
 def test_numpy_arrays_follow_the_precision(order):
     rates = RATES.copy()

@@ -59,10 +59,20 @@ def tiny(monkeypatch):
     return module
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """A reproduction, made once. Whoever changes it works on a copy."""
+    out = tmp_path_factory.mktemp("reproduction")
+    module = experiment()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(catalogue, "experiments", lambda: {"tiny": module})
+        assert cli.main(["reproduce", "tiny", "--quick", "--out", str(out)]) == 0
+    return out / "quick"
+
+
 @pytest.fixture
-def reproduced(tiny, tmp_path):
-    assert cli.main(["reproduce", "tiny", "--quick", "--out", str(tmp_path)]) == 0
-    return tmp_path / "quick"
+def reproduced(written, tmp_path):
+    return shutil.copytree(written, tmp_path / "quick")
 
 
 def test_everything_is_written(reproduced):
@@ -109,12 +119,12 @@ def test_the_page_says_first_what_was_found_then_what_to_use_then_the_details(re
     assert "<code>tc.Polyak(…)</code>" in page
 
 
-def test_a_second_run_computes_nothing_and_writes_the_same(reproduced, tiny, monkeypatch):
-    before = {path: path.read_bytes() for path in reproduced.rglob("*.*") if path.is_file()}
+def test_a_second_run_computes_nothing_and_writes_the_same(written, tiny, monkeypatch):
+    before = {path: path.read_bytes() for path in written.rglob("*.*") if path.is_file()}
     monkeypatch.setattr("twoclock.study.experiment.solve", None)
-    assert cli.main(["reproduce", "tiny", "--quick", "--out", str(reproduced.parent)]) == 0
+    assert cli.main(["reproduce", "tiny", "--quick", "--out", str(written.parent)]) == 0
     assert {path: path.read_bytes() for path in before} == before
-    assert cli.main(["report", str(reproduced)]) == 0
+    assert cli.main(["report", str(written)]) == 0
 
 
 def test_records_of_another_patch_version_are_taken(reproduced, tiny, monkeypatch):
