@@ -97,7 +97,8 @@ class Zap:
         J = jax.vmap(J_times, out_axes=1)(jnp.eye(z.size, dtype=z.dtype))
         away = 1 + jnp.abs(at)
         curved = jnp.maximum(state.curved, _bent(both(at + away), f + J @ away, jnp.abs(f) + jnp.abs(J) @ away))
-        model = linear_model.learn(state.model, at, f, J, curved * self.power)
+        # What its tangent says at z: noise of the slopes times a way aside would send the next sample farther aside.
+        model = linear_model.learn(state.model, z, f - J @ (at - z), J, curved * self.power)
         stay = z, model.count, state.aside
         z, count, aside = jax.lax.cond(
             _due(k, z.size), lambda: self._moved(z, state.origin, model, curved), lambda: stay
