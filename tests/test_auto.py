@@ -12,6 +12,9 @@ from twoclock.cli import main
 from twoclock.core import InputError
 from twoclock.methods import linear_model
 from twoclock.methods.elimination import is_positive_definite, posterior_gain, spd_inverse
+from twoclock.study import race
+from twoclock.study.experiments.auto import _ratio
+from twoclock.study.race import Race
 from twoclock.trees import start
 
 
@@ -44,6 +47,47 @@ def test_it_sees_whether_the_operators_are_affine():
     assert curved(lambda t, w, x: t + jnp.abs(w)) == 0  # on one side of the kink, so far
     assert curved(lambda t, w, x: t + jnp.abs(w - 0.5)) == 1
     assert curved(lambda t, w, x: jnp.arcsin(t)) == 1  # has no value elsewhere
+
+
+def test_the_noise_is_that_at_the_iterates():
+    """However far aside of ω a sample is taken: else noisy slopes of G would send the next ones farther and farther."""
+    method = tc.Zap()
+    with jax.enable_x64(True):
+        state = method.init(jnp.asarray([0.3]), jnp.asarray([0.1]))
+        learnt = [
+            method.step(lambda t, w, x: t + w, lambda t, w, x: x * w - t, replace(state, aside=jnp.asarray(a)), 5.0, 0)
+            for a in (0.0, 7.0)
+        ]
+    near, far = (after.model for after in learnt)
+    np.testing.assert_allclose(far.cov, near.cov, atol=1e-12)
+    np.testing.assert_allclose(far.c.value, near.c.value, atol=1e-12)
+
+
+def test_the_rival_is_chosen_on_other_seeds(bowl, monkeypatch):
+    """A race of two settings: the seeds of the choice lie beyond those that count, and the better setting is taken."""
+    good, bad = (tc.Standard(f"{c}/(k+100)", f"{c}/(k+100)") for c in (30, 0.01))
+    monkeypatch.setattr(race, "grid", lambda: {"Standard": {"bad": bad, "good": good}})
+    walked, walk = [], Race._walk
+
+    def watched(self, problem, methods, steps, look, seeds=None):
+        walked.append((len(methods), seeds))
+        return walk(self, problem, methods, steps, look, seeds)
+
+    monkeypatch.setattr(Race, "_walk", watched)
+    found = Race(lambda: bowl, "error", {"best": "grid"}, 100, 3, "linear", apart=2)
+    result = found.run(found.methods, None, None)["best"]
+    assert walked == [(2, range(3, 5)), (1, None)]
+    assert result.spec["method"]["name"] == "Standard good"
+    alone = tc.solve(bowl, good, steps=100, seeds=3).history.groupby("seed").tail(1)["error"]
+    np.testing.assert_allclose(result.history["error"], alone, rtol=1e-9)
+
+
+def test_ratios_are_over_seeds_that_the_rival_kept():
+    inf = np.inf
+    assert _ratio(np.asarray([1.0, 3.0]), np.asarray([2.0, 2.0])) == 1
+    assert _ratio(np.asarray([1.0, 3.0]), np.asarray([2.0, inf])) == 0.5
+    assert _ratio(np.asarray([1.0, 3.0]), np.asarray([inf, inf])) == 0
+    assert _ratio(np.asarray([1.0, inf]), np.asarray([inf, inf])) == inf
 
 
 def test_the_prior_is_of_second_order():

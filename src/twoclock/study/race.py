@@ -62,14 +62,15 @@ class Race:
     Args:
         make: makes the problem, when it is first needed.
         metric: by which, recorded as "error"; the mean over seeds at the end counts.
-        methods: label → how it is made: "auto", "grid" (the best of 60 settings, chosen with truth on half as many
-            other seeds), "tune" (half of the samples for the search, without truth, half for the run), "certified",
-            "lstd" or "limit".
-        steps, seeds: how many; the seeds that count are shared by all.
+        methods: label → how it is made: "auto", "grid" (the best of 60 settings, chosen with truth on other seeds),
+            "tune" (half of the samples for the search, without truth, half for the run), "certified", "lstd" or
+            "limit".
+        steps, seeds: how many; the seeds are shared by all.
         kind: of the problem, in words.
         structure: of h, for certified steps; the problem must know its constants.
         td: makes the problem with TD's operator, from which LSTD reads the same samples.
         variance: of the problem, that of the efficient estimate from one sample; a limit is this over the steps.
+        apart: how many other seeds the best of 60 settings is chosen on.
     """
 
     make: Callable[[], ProblemSource]
@@ -81,6 +82,7 @@ class Race:
     structure: str | None = None
     td: Callable[[], ProblemSource] | None = None
     variance: Callable[[ProblemSource], float] | None = None
+    apart: int = 8
     title: str = ""
     role: Role = "compare"
 
@@ -90,7 +92,7 @@ class Race:
 
     @property
     def lanes(self) -> int:
-        return sum({"grid": 31}.get(how, 1) for how in self.methods.values()) * self.seeds
+        return sum(self.seeds + (60 * self.apart if how == "grid" else 0) for how in self.methods.values())
 
     @property
     def work(self) -> int:
@@ -100,7 +102,7 @@ class Race:
     def identities(self) -> dict[str, Identity]:
         of_problem, of_methods = fingerprint.of_run(self.problem, {"": Auto()}, x64=True)
         parts = {"steps": self.steps, "seeds": self.seeds, "metric": self.metric, "problem": of_problem}
-        own = {"auto": of_methods[""], "grid": ["chosen apart", str(grid())], "certified": self.structure}
+        own = {"auto": of_methods[""], "grid": [self.apart, str(grid())], "certified": self.structure}
         return {label: Identity({**parts, "method": [how, own.get(how)]}) for label, how in self.methods.items()}
 
     def run(
@@ -135,7 +137,7 @@ class Race:
 
     def _grid(self, look: Callable[[Tick], None]) -> tuple[str, np.ndarray, np.ndarray]:
         """Chosen on seeds of its own, so that luck in the choice does not count: few lost, then a small mean."""
-        apart = range(self.seeds, self.seeds + max(self.seeds // 2, 1))
+        apart = range(self.seeds, self.seeds + self.apart)
         found = []
         for family, settings in grid().items():
             values, lost = self._walk(self.problem, list(settings.values()), self.steps, look, apart)

@@ -1,8 +1,14 @@
-"""No step size to choose: ``Auto`` on the whole catalogue and on random problems, against methods tuned with truth."""
+"""No step size to choose: ``Auto`` on the whole catalogue and on random problems, against methods tuned with truth.
+
+The best of 60 settings is chosen on seeds of its own and the ratio is that of the mean errors on other seeds, which all
+share. (Until 2026-11-16 it was chosen on the very seeds that counted, so that luck did too. The rule was changed before
+the problems that it now judges were drawn.)
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -12,7 +18,7 @@ from twoclock.core import ProblemSource
 from twoclock.study.experiment import Claim, Measured, Records
 from twoclock.study.experiments.auto_family import KINDS, LINEAR, drawn, slow_chain, variance
 from twoclock.study.race import AUTO, BEST, CERTIFIED, LIMIT, LSTD, TUNED, Race
-from twoclock.study.verdicts import decide, last_mean
+from twoclock.study.verdicts import decide, last_values
 from twoclock.study.words import span
 
 TITLE = "No step size to choose: Auto against the best of 60 settings, tuned with the answer known"
@@ -21,7 +27,7 @@ ALT = {
     "logarithmic axis with lines at 1 and 1.5."
 }
 # The seed of the random problems that count. The design was frozen before they were drawn; others were used till then.
-SEED, EACH, SEEDS = 74_026, 4, 8
+SEED, EACH, SEEDS = 74_026, 4, 32
 CATALOGUE = "catalogue"
 _ROUNDING = 1e-15  # of a squared error
 _GAP = ("forest", "frozen_lake", "random_entropy_mdp", "paper_lqr", "double_integrator", "boeing_747")
@@ -35,8 +41,8 @@ _STRUCTURE = {"quadratic": "strongly-convex", "rates": "strongly-convex"}
 def cases(quick: bool) -> dict[str, Race]:
     everything = {**_random(), **_catalogue()}
     if quick:
-        race = everything["PL, 1"]
-        return {"PL, 1": Race(race.make, race.metric, {AUTO: "auto", BEST: "grid"}, 1000, 4, race.kind, title="PL, 1")}
+        methods = {AUTO: "auto", BEST: "grid"}
+        return {"PL, 1": replace(everything["PL, 1"], methods=methods, steps=1000, seeds=4, apart=4)}
     return everything
 
 
@@ -96,15 +102,21 @@ def kind_of(label: str) -> str:
 def ratios(records: Records, rival: str = BEST) -> dict[str, float]:
     """Label → the mean error of Auto over that of a rival, where there is one."""
     return {
-        label: _ratio(last_mean(results[AUTO], "error"), last_mean(results[rival], "error"))
+        label: _ratio(last_values(results[AUTO], "error"), last_values(results[rival], "error"))
         for label, results in records.items()
         if rival in results
     }
 
 
-def _ratio(ours: float, theirs: float) -> float:
-    """0 where only the rival has no finite error; what is below rounding counts as that."""
-    return 0.0 if np.isinf(theirs) and np.isfinite(ours) else max(ours, _ROUNDING) / max(theirs, _ROUNDING)
+def _ratio(ours: np.ndarray, theirs: np.ndarray) -> float:
+    """Of the means over the seeds that the rival did not lose, 0 if it lost all; what is below rounding counts as that.
+
+    Auto may lose none.
+    """
+    kept = np.isfinite(theirs)
+    if not np.isfinite(ours).all():
+        return np.inf
+    return max(ours[kept].mean(), _ROUNDING) / max(theirs[kept].mean(), _ROUNDING) if kept.any() else 0.0
 
 
 def draw(records: Records) -> dict[str, plot.Figure]:
@@ -113,7 +125,7 @@ def draw(records: Records) -> dict[str, plot.Figure]:
     runs = [result.spec for results in records.values() for result in results.values()]
     samples = span([int(run["steps"]) for run in runs], ",")
     seeds = span([len(run["seeds"]) for run in runs], ",")
-    plot.caption(fig, f"{seeds} seeds, {samples} samples; the 60 settings are judged on the same seeds with the truth")
+    plot.caption(fig, f"{seeds} seeds, {samples} samples; the best of 60 settings is chosen on others")
     return {"auto": fig}
 
 
@@ -150,6 +162,7 @@ def _near(records: Records, name: str, where: str, found: Mapping[str, float]) -
         return None
     values = np.array(list(found.values()))
     lost = [label for label in found if records[label][AUTO].diverged.any()]
+    beaten = [label for label in found if not np.isfinite(last_values(records[label][BEST], "error")).all()]
     worst = max(found, key=lambda label: found[label])
     numbers: dict[str, Measured] = {
         "problems": len(values),
@@ -159,13 +172,14 @@ def _near(records: Records, name: str, where: str, found: Mapping[str, float]) -
         "largest ratio": round(float(values.max()), 3),
         "where": worst,
         "problems with a diverged seed": len(lost),
+        "problems where the best of 60 lost a seed": len(beaten),
     }
     return Claim(
         name=f"auto, {name}",
         statement=f"Without a step size to choose, Auto is as good as the best of 60 settings on {where}",
         place="ours: what `solve(problem)` promises",
-        rule="the ratio of mean errors has a median of 1.1 or less, is 1.5 or less for nine in ten problems, and no "
-        "seed diverges",
+        rule="the ratio of mean errors, on seeds that the setting was not chosen on, has a median of 1.1 or less, is "
+        "1.5 or less for nine in ten problems, and no seed diverges",
         numbers=numbers,
         verdict=decide(bool(np.median(values) <= 1.1 and np.mean(values <= 1.5) >= 0.9 and not lost)),
         cases=list(found),
