@@ -53,13 +53,16 @@ class Root:
     Attributes:
         slow: S⁻¹(f − B g), the Newton step of θ with ω at its best: B = F_ω G_ω⁻¹, S = F_θ − B G_θ.
         slow_noise: E‖·‖² of its sampling error.
-        fast_noise: that of G_ω⁻¹ g.
+        slow_most: what ‖·‖² of its sampling error seldom exceeds.
+        fast_noise, fast_most: those of G_ω⁻¹ g.
         fast_inverse, g, G_theta: what the step of ω is made of once θ has moved.
     """
 
     slow: Float[Array, " slow"]
     slow_noise: Float[Array, ""]
+    slow_most: Float[Array, ""]
     fast_noise: Float[Array, ""]
+    fast_most: Float[Array, ""]
     fast_inverse: Float[Array, "fast fast"]
     g: Float[Array, " fast"]
     G_theta: Float[Array, "fast slow"]
@@ -125,17 +128,23 @@ def root(model: LinearModel, z: Array, origin: Float[Array, " slow"]) -> Root:
     way = z[:slow] - origin
     return Root(
         way + gain @ (u - S @ way),
-        _noise(gain @ reduce, cov),
-        _noise(fast_inverse, cov[slow:, slow:]),
+        *_noise(gain @ reduce, cov),
+        *_noise(fast_inverse, cov[slow:, slow:]),
         fast_inverse,
         m[slow:],
         G_theta,
     )
 
 
-def _noise(D: Float[Array, "m n"], cov: Float[Array, "n n"]) -> Float[Array, ""]:
-    """tr(D cov Dᵀ)."""
-    return jnp.sum((D @ cov) * D)
+def _noise(D: Float[Array, "m n"], cov: Float[Array, "n n"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """Mean and upper end of ‖e‖², e ~ N(0, C), C = D cov Dᵀ: tr C, and three times √tr C² more.
+
+    The standard deviation is √(2 tr C²). So the upper end is four times the mean in one dimension, and near the mean
+    where many share the noise.
+    """
+    C = D @ cov @ D.T
+    mean = jnp.trace(C)
+    return mean, mean + 3 * jnp.sqrt(jnp.sum(C**2))
 
 
 def _shift(S: Float[Array, "n n"], unsure: Float[Array, ""]) -> Float[Array, ""]:

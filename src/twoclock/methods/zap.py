@@ -19,8 +19,6 @@ from twoclock.trees import sqnorm
 # Between two powers of two the iterates move so often; with so many samples an entry of θ and ω before the first move,
 # and so many between any two, for a model must have seen where it is before it is believed again.
 _MOVES, _FIRST, _BETWEEN = 16, 10, 4
-# A step counts as far as its square exceeds so many times that of its standard error.
-_SURE = 4.0
 # A model's root is believed up to so many standard errors from the iterate, and a part of its size if it is curved.
 FAR, _STRAIGHT = 5.0, 0.25
 # How fast a model of curved operators forgets while the iterates move: half of it with a move of a sixth of their size.
@@ -111,9 +109,9 @@ class Zap:
         to, slow = linear_model.root(model, z, origin), origin.size
         rate = jnp.asarray(self.rate, z.dtype)
         size_theta, size_omega = (1 + jnp.sqrt(sqnorm(part)) for part in (z[:slow], z[slow:]))
-        by_theta = rate * _signal(to.slow, to.slow_noise) * _part(size_theta, to.slow) * to.slow
+        by_theta = rate * _signal(to.slow, to.slow_most) * _part(size_theta, to.slow) * to.slow
         omega = to.fast(by_theta)
-        by_omega = rate * _signal(omega, to.fast_noise) * omega
+        by_omega = rate * _signal(omega, to.fast_most) * omega
         moved = z - jnp.concatenate([by_theta, by_omega])
         far = sqnorm(by_theta) / size_theta**2 + sqnorm(by_omega) / size_omega**2
         kept = jnp.maximum(model.count / (1 + curved * _FORGET * far), jnp.minimum(model.count, _FIRST * z.size))
@@ -156,9 +154,9 @@ def _bent(there: Array, straight: Array, size: Array) -> Float[Array, ""]:
     return (~(jnp.max(jnp.abs(there - straight)) <= least * jnp.max(size))).astype(size.dtype)
 
 
-def _signal(step: Array, noise: Float[Array, ""]) -> Float[Array, ""]:
-    """The share of a step that is surely not noise."""
-    return jnp.maximum(1 - _SURE * _over(noise, sqnorm(step)), 0).astype(step.dtype)
+def _signal(step: Array, most: Float[Array, ""]) -> Float[Array, ""]:
+    """The share of a step that is surely not noise, whose square is that at the most."""
+    return jnp.maximum(1 - _over(most, sqnorm(step)), 0).astype(step.dtype)
 
 
 def _part(radius: Float[Array, ""], step: Array) -> Float[Array, ""]:
