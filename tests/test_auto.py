@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 import twoclock as tc
 from twoclock.cli import main
@@ -61,6 +62,14 @@ def test_the_noise_is_that_at_the_iterates():
     near, far = (after.model for after in learnt)
     np.testing.assert_allclose(far.cov, near.cov, atol=1e-12)
     np.testing.assert_allclose(far.c.value, near.c.value, atol=1e-12)
+
+
+@pytest.mark.parametrize("size", [1, 4, 64])
+def test_noise_is_seldom_taken_for_a_step(size):
+    """In one time in a hundred to one in twenty, in however many directions: ‖e‖² of e ~ N(0, I) has a χ² law."""
+    mean, most = linear_model._noise(jnp.eye(size), jnp.eye(size))
+    assert mean == size
+    assert 0.01 < stats.chi2(size).sf(float(most)) < 0.05
 
 
 def test_the_rival_is_chosen_on_other_seeds(bowl, monkeypatch):

@@ -48,9 +48,10 @@ class Zap:
     they are not, which a second look at each sample from elsewhere tells, a model forgets what was taken far from here.
 
     What keeps it from diverging: a and b are ``rate`` times the share of a step that is no sampling noise,
-    (1 − noise/‖step‖²)₊, so nothing moves before the samples can tell where to; a step of θ is no longer than 1 + ‖θ‖;
-    S is shifted until θ goes downhill, away from saddles; and directions of θ of which the samples say next to nothing
-    are left near the start, by a ridge that is the sampling noise of f − B g against a way of 1 + ‖θ‖.
+    (1 − most/‖step‖²)₊ where noise is seldom more than that, so nothing moves before the samples can tell where to; a
+    step of θ is no longer than 1 + ‖θ‖; S is shifted until θ goes downhill, away from saddles; and directions of θ of
+    which the samples say next to nothing are left near the start, by a ridge that is the sampling noise of f − B g
+    against a way of 1 + ‖θ‖.
 
     It takes the Jacobian of each sample, forward, so a step costs as many evaluations of F and G as there are entries
     of θ and ω, and memory is their square: for up to about a hundred. ``ZapVectors`` has the form for more.
@@ -95,7 +96,7 @@ class Zap:
         J = jax.vmap(J_times, out_axes=1)(jnp.eye(z.size, dtype=z.dtype))
         away = 1 + jnp.abs(at)
         curved = jnp.maximum(state.curved, _bent(both(at + away), f + J @ away, jnp.abs(f) + jnp.abs(J) @ away))
-        # What its tangent says at z: noise of the slopes times a way aside would send the next sample farther aside.
+        # Its tangent's value at z: else noise of slopes times the way aside would be noise of ω, and lead farther aside.
         model = linear_model.learn(state.model, z, f - J @ (at - z), J, curved * self.power)
         stay = z, model.count, state.aside
         z, count, aside = jax.lax.cond(
