@@ -96,7 +96,7 @@ class Zap:
         J = jax.vmap(J_times, out_axes=1)(jnp.eye(z.size, dtype=z.dtype))
         away = 1 + jnp.abs(at)
         curved = jnp.maximum(state.curved, _bent(both(at + away), f + J @ away, jnp.abs(f) + jnp.abs(J) @ away))
-        # Its tangent's value at z: else noise of slopes times the way aside would be noise of ω, and lead farther aside.
+        # Its tangent's value at z: noise of slopes times the way aside, taken for noise of ω, would lead farther aside.
         model = linear_model.learn(state.model, z, f - J @ (at - z), J, curved * self.power)
         stay = z, model.count, state.aside
         z, count, aside = jax.lax.cond(

@@ -69,7 +69,7 @@ def _race(label: str, name: str, make: Callable[..., ProblemSource]) -> Race:
         _METRIC.get(name, "error"),
         methods,
         _STEPS.get(name, 10_000),
-        SEEDS,
+        SEEDS // 2,
         CATALOGUE,
         _STRUCTURE.get(name),
         td,

@@ -152,12 +152,12 @@ def variance(problem: Any) -> float:
 
 LINEAR = ("linear, rotating", "ill-conditioned", "heavy tails")
 KINDS: dict[str, tuple[Callable[[Rng], Problem], int]] = {
-    "linear, rotating": (rotating, 100_000),
+    "linear, rotating": (rotating, 30_000),
     "ill-conditioned": (ill_conditioned, 100_000),
     "kinked": (kinked, 100_000),
     "PL": (polyak_lojasiewicz, 10_000),
     "non-convex": (non_convex, 10_000),
-    "heavy tails": (heavy_tailed, 100_000),
+    "heavy tails": (heavy_tailed, 30_000),
     "slow chain": (slow_chain, 100_000),
     "off-policy": (off_policy, 100_000),
     "bilevel": (bilevel, 10_000),
