@@ -27,7 +27,7 @@ ALT = {
     "logarithmic axis with lines at 1 and 1.5."
 }
 # The seed of the random problems that count. The design was frozen before they were drawn; others were used till then.
-SEED, EACH, SEEDS = 74_026, 4, 32
+SEED, EACH, SEEDS = 90_731, 4, 32
 CATALOGUE = "catalogue"
 _ROUNDING = 1e-15  # of a squared error
 _GAP = ("forest", "frozen_lake", "random_entropy_mdp", "paper_lqr", "double_integrator", "boeing_747")
