@@ -64,6 +64,15 @@ def test_the_noise_is_that_at_the_iterates():
     np.testing.assert_allclose(far.c.value, near.c.value, atol=1e-12)
 
 
+def test_what_was_learnt_far_from_here_counts_less():
+    """At the root of an exact model nothing moves; samples from one off in θ and ω, of size 1 each, count a third."""
+    z = jnp.zeros(2)
+    model = replace(linear_model.empty(z), J=start(jnp.eye(2)), count=jnp.asarray(1000.0))
+    far = replace(model, place=z - 1)
+    kept = [float(tc.Zap()._moved(z, z[:1], m, jnp.asarray(c))[1]) for m, c in ((model, 1.0), (far, 1.0), (far, 0.0))]
+    np.testing.assert_allclose(kept, [1000, 1000 / 3, 1000], rtol=1e-5)
+
+
 @pytest.mark.parametrize("size", [1, 4, 64])
 def test_noise_is_seldom_taken_for_a_step(size):
     """In one time in a hundred to one in twenty, in however many directions: ‖e‖² of e ~ N(0, I) has a χ² law."""

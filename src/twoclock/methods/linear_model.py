@@ -29,6 +29,7 @@ class LinearModel:
         c: the mean of f_i − J_i z_i.
         spread: the variance of each entry of a sample's Jacobian.
         cov: the covariance of a sample's f about the model.
+        place: the mean of the iterates that the samples were taken at.
         count: how many samples the mean is worth.
         late_J, late_c: running means of J and c over the last twentieth of their samples. Samples that come in epochs
             cancel over each, and a mean that ends within one is off by its part; these are not.
@@ -38,6 +39,7 @@ class LinearModel:
     c: Sum
     spread: Float[Array, "n n"]
     cov: Float[Array, "n n"]
+    place: Float[Array, " n"]
     count: Float[Array, ""]
     late_J: Float[Array, "n n"]
     late_c: Float[Array, " n"]
@@ -75,7 +77,7 @@ class Root:
 def empty(z: Float[Array, " n"]) -> LinearModel:
     square = jnp.zeros((z.size, z.size), z.dtype)
     zero = jnp.zeros_like(z)
-    return LinearModel(start(square), start(zero), square, square, jnp.zeros((), z.dtype), square, zero)
+    return LinearModel(start(square), start(zero), square, square, zero, jnp.zeros((), z.dtype), square, zero)
 
 
 def learn(model: LinearModel, z: Array, f: Array, J: Array, power: Scalar) -> LinearModel:
@@ -89,6 +91,7 @@ def learn(model: LinearModel, z: Array, f: Array, J: Array, power: Scalar) -> Li
         mean_c,
         model.spread + weight * (apart**2 - model.spread),
         model.cov + weight * (off[:, None] * off[None, :] - model.cov),
+        model.place + weight * (z - model.place),
         count.astype(z.dtype),
         model.late_J + late * (mean_J.value - model.late_J),
         model.late_c + late * (mean_c.value - model.late_c),

@@ -22,6 +22,7 @@ _MOVES, _FIRST, _BETWEEN = 16, 10, 4
 # A model's root is believed up to so many standard errors from the iterate, and a part of its size if it is curved.
 FAR, _STRAIGHT = 5.0, 0.25
 # How fast a model of curved operators forgets while the iterates move: half of it with a move of a sixth of their size.
+# It also does at every move if its samples were taken far from here on the whole, for many short moves make a long way.
 _FORGET = 30.0
 
 
@@ -114,8 +115,12 @@ class Zap:
         omega = to.fast(by_theta)
         by_omega = rate * _signal(omega, to.fast_most) * omega
         moved = z - jnp.concatenate([by_theta, by_omega])
-        far = sqnorm(by_theta) / size_theta**2 + sqnorm(by_omega) / size_omega**2
-        kept = jnp.maximum(model.count / (1 + curved * _FORGET * far), jnp.minimum(model.count, _FIRST * z.size))
+
+        def far(way: Array) -> Array:
+            return sqnorm(way[:slow]) / size_theta**2 + sqnorm(way[slow:]) / size_omega**2
+
+        forget = curved * (_FORGET * far(moved - z) + far(moved - model.place))
+        kept = jnp.maximum(model.count / (1 + forget), jnp.minimum(model.count, _FIRST * z.size))
         fine = jnp.all(jnp.isfinite(moved))
         aside = jnp.sqrt(to.fast_noise / max(z.size - slow, 1))
         return jnp.where(fine, moved, z), jnp.where(fine, kept, model.count), jnp.where(fine, aside, 0)
