@@ -4,6 +4,7 @@ import ctypes
 import subprocess
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -17,15 +18,28 @@ from twoclock.engine.lanes import Lanes
 from twoclock.engine.xla import start
 
 needs_compiler = pytest.mark.skipif(isinstance(compiler.find(), str), reason="there is no C compiler")
+SEEDS, STEPS = (3, 5, 8), 40
+METHODS = [tc.Fast("0.02/(k+100)", "0.2/(k+100)", lam) for lam in ("20/(k+100)", "10/(k+100)")]
 
 
 def lqr():
     return tc.problems.lqr_actor_critic(tc.models.Lqr(np.eye(2) * 0.5, np.eye(2), np.eye(2), np.eye(2)), sigma=1.0)
 
 
+def wild():
+    """θ overflows in some lanes, after some steps of theirs: twice is too much, and the sign of the noise decides."""
+    return tc.problems.custom(
+        F=lambda theta, omega, x: -theta * jnp.exp(jnp.where(x > 1.5, 700.0, 1.0)),
+        G=lambda theta, omega, x: omega - x,
+        noise=lambda key: jax.random.normal(key),
+        theta=1.0,
+        omega=0.0,
+    )
+
+
 def on_the_cpu(source, folder):
     """What launches a kernel: ``launch(lanes, lo, hi, shape, tables, leaves, streams)``."""
-    text = source.text.replace('extern "C" __global__ ', "")
+    text = source.text.replace('extern "C" __global__ ', "").replace("__launch_bounds__(64,6)", "")
     at = text.index("#define RESTRICT")
     threads = "static _Thread_local struct{int64_t x;}blockIdx,blockDim={1},threadIdx;\n"
     text = text[:at] + threads + text[at:].replace("__restrict__", "restrict")
@@ -42,37 +56,98 @@ def on_the_cpu(source, folder):
     return launch
 
 
+class Kernels:
+    """The programs of some lanes, and the carry that the engine "c" comes to."""
+
+    def __init__(self, problem, methods, bound, folder):
+        self.folder, self.shape = folder, (len(methods), len(SEEDS))
+        with jax.enable_x64(True):
+            lanes = Lanes.of(instances(problem, SEEDS), methods, SEEDS, bound)
+            self.begin = start(lanes)
+            (program,) = C().compile(lanes)
+            self.expected = jax.tree.leaves(program.advance(program.place(self.begin), 0, STEPS))
+            self.tables = list(map(np.ascontiguousarray, traced.tables(lanes)))
+            self.streams = np.asarray(traced.streams(lanes))
+            self.careful = traced.source(lanes, Target(cuda=True))
+            self.trusting, self.in_two = traced.trusting(lanes), traced.in_two(lanes)
+        self.count = len(methods) * len(SEEDS)
+
+    def leaves(self, step):
+        """The carry at the beginning, and the step from which each lane is to be walked with care."""
+        carry = [np.array(leaf, order="C") for leaf in jax.tree.leaves(self.begin)]
+        return [*carry, np.full(self.count, step, np.int64)]
+
+    def launch(self, source, count, lo, hi, leaves, handed=()):
+        given = [*self.tables, *map(np.ascontiguousarray, source.constants), *handed]
+        run = on_the_cpu(source, self.folder)
+        run(count, lo, hi, *self.shape, pointers(given), pointers(leaves), self.streams.ctypes.data)
+
+    def walk_in_two(self, leaves, lo, hi):
+        handed = [np.zeros((hi - lo + 1, self.count, part.size), part.dtype) for part in self.in_two.handed]
+        self.launch(self.in_two.ahead, (hi - lo) * self.count, lo, hi, handed)
+        self.launch(self.in_two.rest, self.count, lo, hi, leaves, handed)
+
+    def walk_on_trust(self, leaves, lo, hi):
+        self.launch(self.trusting, self.count, lo, hi, leaves)
+
+
 @needs_compiler
-@pytest.mark.parametrize("make", [lqr, tc.problems.boyan], ids=["normal noise", "random words"])
-def test_noise_drawn_ahead_gives_the_same_bits(make, tmp_path):
-    methods, seeds, steps = [tc.Fast(), tc.Fast(lam="30/(k+160)")], (3, 5, 8), 40
-    with jax.enable_x64(True):
-        lanes = Lanes.of(instances(make(), seeds), methods, seeds, 1e6)
-        begin = start(lanes)
-        (program,) = C().compile(lanes)
-        expected = jax.tree.leaves(program.advance(program.place(begin), 0, steps))
-        tables, streams = list(map(np.ascontiguousarray, traced.tables(lanes))), np.asarray(traced.streams(lanes))
-        ahead, whole = traced.ahead(lanes), traced.source(lanes, Target(cuda=True))
-        leaves, split = ([np.array(leaf, order="C") for leaf in jax.tree.leaves(begin)] for _ in range(2))
-
-    def launch(source, count, lo, hi, given, into):
-        kernel = on_the_cpu(source, tmp_path)
-        given = [*given, *map(np.ascontiguousarray, source.constants)]
-        kernel(count, lo, hi, 2, 3, pointers(given), pointers(into), streams.ctypes.data)
-
-    launch(whole, 6, 0, steps, tables, leaves)
-    own = tables[: len(jax.tree.leaves(lanes.instances.batched))]
-    for lo, hi in ((0, 25), (25, steps)):
-        drawn = [np.zeros((hi - lo, 3, *leaf.shape), leaf.dtype) for leaf in ahead.drawn]
-        launch(ahead.noise, (hi - lo) * 3, lo, hi, own, drawn)
-        launch(ahead.steps, 6, lo, hi, [*tables, *drawn], split)
-    assert not np.array_equal(expected[0], jax.tree.leaves(begin)[0])
-    for a, b, c in zip(expected, leaves, split, strict=True):
-        np.testing.assert_array_equal(a, b)
-        np.testing.assert_array_equal(a, c)
+@pytest.mark.parametrize(
+    ("make", "bound", "ends"),
+    [(lqr, 1e6, False), (tc.problems.boyan, None, False), (wild, None, True), (lqr, 1.5, True)],
+    ids=["normal noise", "random words", "overflow", "out of bounds"],
+)
+def test_every_way_to_walk_gives_the_same_bits(make, bound, ends, tmp_path):
+    kernels = Kernels(make(), METHODS, bound, tmp_path)
+    with_care = kernels.leaves(0)
+    kernels.launch(kernels.careful, kernels.count, 0, STEPS, with_care)
+    results = [with_care]
+    for walk in (kernels.walk_on_trust, kernels.walk_in_two):
+        leaves = kernels.leaves(-1)
+        for lo, hi in ((0, 25), (25, STEPS)):
+            walk(leaves, lo, hi)
+        assert (leaves[-1] >= 0).any() == ends
+        kernels.launch(kernels.careful, kernels.count, 0, STEPS, leaves)
+        results.append(leaves)
+    assert not np.array_equal(kernels.expected[0], jax.tree.leaves(kernels.begin)[0])
+    alive = kernels.expected[-2]
+    assert alive.any() and bool(alive.all()) != ends
+    for found in results:
+        for a, b in zip(kernels.expected, found[:-1], strict=True):
+            np.testing.assert_array_equal(a, b)
 
 
-def test_nothing_is_drawn_ahead_where_there_is_no_noise():
+@needs_compiler
+def test_a_lane_that_has_diverged_stays_where_nothing_else_moves(tmp_path):
+    kernels = Kernels(wild(), METHODS, None, tmp_path)
+    for walk in (kernels.walk_on_trust, kernels.walk_in_two):
+        leaves = kernels.leaves(-1)
+        leaves[-3][:] = False
+        before = [leaf.copy() for leaf in leaves]
+        walk(leaves, 0, STEPS)
+        for a, b in zip(before, leaves, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_indices_are_handed_over_rather_than_rows():
+    """A sample drawn from a table: its row is read where it is used, and nothing of the schedule is computed there."""
+    rows = jnp.arange(64.0).reshape(8, 8)
+    problem = tc.problems.custom(
+        F=lambda theta, omega, x: rows[x] * (theta @ rows[x]) - omega,
+        G=lambda theta, omega, x: omega - theta,
+        noise=lambda key: jax.random.randint(key, (), 0, 8),
+        theta=jnp.zeros(8),
+        omega=jnp.zeros(8),
+    )
+    made = traced.in_two(Lanes.of(instances(problem, (0,)), [tc.Fast()], (0,), None))
+    words = [part for part in made.handed if part.dtype == np.int32]
+    assert len(words) == 1 and len(made.handed) <= 4
+    step = made.rest.text.split("for(int64_t step")[1]
+    assert "/" not in step and "rotate(" not in step and "rotate(" in made.ahead.text.split("walk(")[1]
+
+
+def test_nothing_is_done_ahead_where_all_waits_for_the_state():
     still = tc.problems.custom(lambda t, w, x: t - w, lambda t, w, x: w - 1, lambda key: (), 0.0, 0.0)
-    with pytest.raises(Unsupported, match="no numbers to draw"):
-        traced.ahead(Lanes.of(instances(still, (0,)), [tc.Fast()], (0,), None))
+    lanes = Lanes.of(instances(still, (0,)), [tc.Fast(alpha=0.1, beta=0.1, lam=1.0)], (0,), None)
+    with pytest.raises(Unsupported, match="nothing to do ahead"):
+        traced.in_two(lanes)

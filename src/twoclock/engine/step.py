@@ -58,6 +58,16 @@ def lane_step(
     return step_on(problem, method, lane_noise(problem, stream, k), carry, k, bound)
 
 
+def trusted_step(problem: Problem, method: Method, stream: Key, carry: Carry, k: Scalar) -> Carry:
+    """``lane_step`` of a lane that is alive, if it still is after the step; nothing here asks whether."""
+    x, env = problem.draw(lane_noise(problem, stream, k), carry.state.theta, carry.env)
+    new = method.step(problem.F, problem.G, carry.state, x, k)
+    state = jax.tree.map(
+        lambda n, o: n if isinstance(n, Table) else n.astype(o.dtype), new, carry.state, is_leaf=is_table
+    )
+    return Carry(state, env, carry.alive, k + 1)
+
+
 def lane_noise(problem: Problem, stream: Key, k: Scalar) -> PyTree:
     """The noise of step k, which depends on the seed and k alone and so can be drawn ahead."""
     return problem.noise(jax.random.fold_in(stream, k))
@@ -83,19 +93,19 @@ def learn(
     def kept(n: PyTree, o: PyTree) -> PyTree:
         return n if isinstance(n, Table) else jnp.where(alive, n.astype(o.dtype), o)
 
-    state = jax.tree.map(kept, new, old, is_leaf=_is_table)
+    state = jax.tree.map(kept, new, old, is_leaf=is_table)
     return Carry(state, carry.env, alive, jnp.where(alive, k + 1, carry.last))
 
 
 def _within(tree: PyTree, bound: Scalar) -> jax.Array:
     """Whether every float in the tree is finite and no larger than the bound."""
     ok = jnp.asarray(True)
-    for leaf in jax.tree.leaves(tree, is_leaf=_is_table):
-        if not _is_table(leaf) and jnp.issubdtype(leaf.dtype, jnp.floating):
+    for leaf in jax.tree.leaves(tree, is_leaf=is_table):
+        if not is_table(leaf) and jnp.issubdtype(leaf.dtype, jnp.floating):
             largest = jnp.minimum(jnp.asarray(bound, leaf.dtype), jnp.finfo(leaf.dtype).max)
             ok = ok & jnp.all(jnp.abs(leaf) <= largest)
     return ok
 
 
-def _is_table(node: PyTree) -> bool:
+def is_table(node: PyTree) -> bool:
     return isinstance(node, Table)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -13,13 +14,14 @@ import numpy as np
 
 from twoclock.core import Method, Problem, PyTree, Scalar
 from twoclock.engine import keys
-from twoclock.engine.codegen.frame import STREAM, Example, Source, Target
+from twoclock.engine.codegen.frame import Example, Source, Target, Trust
 from twoclock.engine.codegen.ir import Unsupported
-from twoclock.engine.codegen.program import generate
+from twoclock.engine.codegen.program import InTwo, generate, generate_in_two
 from twoclock.engine.lanes import Lanes
-from twoclock.engine.step import Carry, Operators, lane_noise, lane_start, lane_step, learn, step_on
+from twoclock.engine.step import Carry, Operators, is_table, lane_start, lane_step, learn, trusted_step
 
-_known: dict[Hashable, Source | Unsupported] = {}
+_known: dict[Hashable, Any] = {}
+T = TypeVar("T", Source, InTwo)
 _MOST_KNOWN = 256
 _lock = threading.Lock()
 
@@ -29,32 +31,16 @@ def source(work: Lanes, target: Target) -> Source:
     return _once(_kind(work, target), lambda: generate(_lane, _example(work), target))
 
 
-@dataclass(frozen=True)
-class Ahead:
-    """A program in two: the first draws the noise of many steps at once, the second walks on it.
-
-    Attributes:
-        noise, steps: the two.
-        drawn: the shapes of one step's noise.
-    """
-
-    noise: Source
-    steps: Source
-    drawn: tuple[jax.ShapeDtypeStruct, ...]
+def trusting(work: Lanes) -> Source:
+    """The program for a GPU that walks on trust; raises ``Unsupported`` where there is none."""
+    target = Target(cuda=True)
+    return _once(_kind(work, target, "trusting"), lambda: generate(_trusted, _trusting_example(work), target))
 
 
-def ahead(work: Lanes) -> Ahead:
-    """The program in two, for a GPU; raises ``Unsupported`` where it cannot be, or where no noise is drawn."""
-    kind, example = _kind(work, Target(cuda=True)), _example(work)
-    u = jax.eval_shape(_noise, example.problem, (), None, STREAM, jax.ShapeDtypeStruct((), np.int32), None)
-    drawn = tuple(jax.tree.leaves(u))
-    if any(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) for leaf in drawn) or not any(leaf.size for leaf in drawn):
-        raise Unsupported("there are no numbers to draw ahead")
-    alone = replace(example, method=(), carry=u, bounded=False)
-    one, two = (None, None) if kind is None else ((kind, "noise"), (kind, "steps"))
-    noise = _once(one, lambda: generate(_noise, alone, Target(cuda=True, scattered=True)))
-    steps = _once(two, lambda: generate(_on_noise, replace(example, source=u), Target(cuda=True)))
-    return Ahead(noise, steps, drawn)
+def in_two(work: Lanes) -> InTwo:
+    """The program for a GPU that walks on trust, with all that does not wait for the state done ahead."""
+    kind = _kind(work, Target(cuda=True), "in two")
+    return _once(kind, lambda: generate_in_two(_trusted, _trusting_example(work)))
 
 
 def live(operators: Operators, method: Method, carry: Carry, x: PyTree, bounded: bool, program: str) -> Source:
@@ -71,7 +57,7 @@ def live(operators: Operators, method: Method, carry: Carry, x: PyTree, bounded:
     return _once(kind, lambda: generate(_live, _example_of(operators, method, carry, x, bounded), Target()))
 
 
-def _once(kind: Hashable, make: Callable[[], Source]) -> Source:
+def _once(kind: Hashable, make: Callable[[], T]) -> T:
     """What is made for a kind, remembered; None stands for a kind that cannot be remembered."""
     found = _known.get(kind) if kind is not None else None
     if found is None:
@@ -121,12 +107,10 @@ def _lane(problem: Problem, method: Method, carry: Carry, words: jax.Array, k: S
     return lane_step(problem, method, keys.stream_of(words), carry, k, bound)
 
 
-def _noise(problem: Problem, method: PyTree, carry: PyTree, words: jax.Array, k: Scalar, bound: None) -> PyTree:
-    return lane_noise(problem, keys.stream_of(words), k)
-
-
-def _on_noise(problem: Problem, method: Method, carry: Carry, u: PyTree, k: Scalar, bound: Scalar | None) -> Carry:
-    return step_on(problem, method, u, carry, k, bound)
+def _trusted(
+    problem: Problem, method: Method, carry: Carry, words: jax.Array, k: Scalar, bound: Scalar | None
+) -> Carry:
+    return trusted_step(problem, method, keys.stream_of(words), carry, k)
 
 
 def _live(operators: Operators, method: Method, carry: Carry, x: PyTree, k: Scalar, bound: Scalar | None) -> Carry:
@@ -146,6 +130,17 @@ def _example(work: Lanes) -> Example:
     return Example(problem, method, carry, per_seed=work.instances.per_seed, bounded=work.bound is not None)
 
 
+def _trusting_example(work: Lanes) -> Example:
+    example = _example(work)
+    leaves, structure = jax.tree.flatten(example.carry)
+    number: Carry = jax.tree.unflatten(structure, range(len(leaves)))
+    state = jax.tree.leaves(number.state, is_leaf=is_table)
+    watched = tuple(i for i in state if not is_table(i) and jnp.issubdtype(leaves[i].dtype, jnp.floating))
+    held = set(jax.tree.leaves((number.state.theta, number.state.omega)))
+    stays = not any(map(is_table, state)) and not jax.tree.leaves(number.env)
+    return replace(example, trust=Trust(watched, tuple(held & set(watched)), int(number.alive), stays))
+
+
 def _without_axis(tree: PyTree) -> PyTree:
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), tree)
 
@@ -154,7 +149,7 @@ def _shape(leaf: jax.Array | jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
 
 
-def _kind(work: Lanes, target: Target) -> Hashable:
+def _kind(work: Lanes, target: Target, way: str = "") -> Hashable:
     """What decides the program: structure, shapes and types, as for ``jax.jit``; None where that cannot be a key."""
     per_seed = work.instances.per_seed
     leaves, structure = jax.tree.flatten((work.instances.batched, work.methods))
@@ -162,7 +157,7 @@ def _kind(work: Lanes, target: Target) -> Hashable:
     shapes = tuple(
         (leaf.shape[1:] if per_seed or i >= count else leaf.shape, str(leaf.dtype)) for i, leaf in enumerate(leaves)
     )
-    return _hashable((structure, shapes, per_seed, work.bound is not None, target, _x64()))
+    return _hashable((structure, shapes, per_seed, work.bound is not None, target, way, _x64()))
 
 
 def _x64() -> bool:

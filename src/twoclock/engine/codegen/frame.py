@@ -23,21 +23,32 @@ class Target:
         width: lanes side by side; on a GPU one.
         mixed: whether lanes side by side may belong to different methods.
         cuda: whether it is for a GPU.
-        scattered: whether each step of each seed is a lane of its own, which carries nothing: noise drawn ahead. The
-            arrays that it writes have the axes steps × seeds.
     """
 
     width: int = 1
     mixed: bool = False
     cuda: bool = False
-    scattered: bool = False
 
 
-# Lines of a step that a GPU does two at a time: what the second does not wait for is hidden behind the first, but of
-# longer ones the registers do not hold two.
-_SHORT = 800
 # A lane's random stream: two words.
 STREAM = jax.ShapeDtypeStruct((2,), np.uint32)
+
+
+@dataclass(frozen=True)
+class Trust:
+    """Leaves of a carry, by number, that tell whether a lane holds when its step does not ask.
+
+    Args:
+        watched: those that must be finite.
+        held: those that must be within the bound.
+        alive: the truth value that says whether the lane has diverged already.
+        stays: whether one that has stays as it is, in all of its leaves.
+    """
+
+    watched: tuple[int, ...]
+    held: tuple[int, ...]
+    alive: int
+    stays: bool
 
 
 @dataclass(frozen=True)
@@ -48,6 +59,7 @@ class Example:
         source: what makes a step's sample: the lane's random stream, or the sample itself, handed over step by step.
         per_seed: whether each seed has a problem of its own.
         bounded: whether there is a bound on the iterates.
+        trust: on what the lane's step is trusted; None if it takes care of itself.
     """
 
     problem: Any
@@ -56,6 +68,7 @@ class Example:
     source: Any = STREAM
     per_seed: bool = False
     bounded: bool = False
+    trust: Trust | None = None
 
 
 @dataclass(frozen=True)
@@ -74,7 +87,7 @@ class Parts:
 
     Args:
         outside: before all groups of lanes.
-        before: what makes ready a group.
+        before: what makes ready a group, or a thread.
         each_step: at the beginning of a step.
         declarations: of the arrays that a lane keeps at hand.
         step: the step.
@@ -99,27 +112,18 @@ def text(target: Target, carry: Any, parts: Parts) -> str:
         copy = f"for(int j=0;j<{size};j++)(({stored}*)leaves[{i}])[(int64_t){lane}*{size}+j]=({stored})s{i}[{own}];"
         store.append(copy if width == 1 else f"for(int l=0;l<{width};l++)if(used[l]){copy}")
     arguments = "int64_t methods,int64_t seeds,const void*const*tables,void*const*leaves,const uint32_t*streams"
-    if target.cuda:
-        opening = f'extern "C" __global__ void walk(int64_t lo,int64_t hi,{arguments}){{'
-        count = "(hi-lo)*seeds" if target.scattered else "methods*seeds"
-        which = f"int64_t lane=(int64_t)blockIdx.x*blockDim.x+threadIdx.x;if(lane<{count}){{"
-    else:
-        opening = f"void walk(int64_t lo,int64_t hi,int64_t first,int64_t last,{arguments}){{"
-        which = "for(int64_t group=first;group<last;group++){" + ("int64_t lane=group;" if width == 1 else "")
-    own = _SCATTERED if target.scattered else _LANE if width == 1 else _MIXED if target.mixed else _ALIKE
-    twice = "#pragma unroll 2\n" if target.cuda and parts.lines <= _SHORT else ""
-    steps = "{" if target.scattered else f"{twice}for(int64_t step=lo;step<hi;step++){{"
+    own = _LANE if width == 1 else _MIXED if target.mixed else _ALIKE
     lines = [
         head(),
-        "#define RESTRICT " + ("__restrict__" if target.cuda else "restrict"),
-        opening,
+        "#define RESTRICT restrict",
+        f"void walk(int64_t lo,int64_t hi,int64_t first,int64_t last,{arguments}){{",
         *parts.outside,
-        which,
+        "for(int64_t group=first;group<last;group++){" + ("int64_t lane=group;" if width == 1 else ""),
         own.replace("WIDTH", str(width)),
         parts.declarations,
         *parts.before,
-        *([] if target.scattered else load),
-        f"{steps}int32_t k=(int32_t)step;",
+        *load,
+        "for(int64_t step=lo;step<hi;step++){int32_t k=(int32_t)step;",
         *parts.each_step,
         parts.step,
         "}",
@@ -143,7 +147,6 @@ def head() -> str:
 
 # Which lanes a group holds. At the end of the seeds the last one is walked again, and kept once.
 _LANE = "int64_t method=lane/seeds,seed=lane%seeds;(void)method;(void)seed;"
-_SCATTERED = "int64_t method=0,seed=lane%seeds,step=lo+lane/seeds;(void)method;(void)seed;"
 _ALIKE = """int64_t per=(seeds+WIDTH-1)/WIDTH,method=group/per,begin=group%per*WIDTH;
 int64_t lane[WIDTH],seed[WIDTH];int used[WIDTH];
 (void)method;

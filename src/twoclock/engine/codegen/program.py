@@ -6,26 +6,30 @@ where methods or problems differ, its own numbers; what they share is read throu
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
 
+from twoclock.engine.codegen import kernel
 from twoclock.engine.codegen.frame import STREAM, Example, Parts, Source, Target, each_lane, text
 from twoclock.engine.codegen.generate import Generator, Value
 from twoclock.engine.codegen.ir import (
     STORED_TYPES,
     Builder,
     Memory,
+    Statement,
     TooLong,
     Unsupported,
     Var,
     c_type,
 )
 from twoclock.engine.codegen.printer import Printer
+from twoclock.engine.codegen.split import split
 from twoclock.engine.codegen.values import Array, Rule, Scalars, Shaper, Strided, row_strides, varies
 
 # Entries up to which arrays are scalars, tried in turn, and the lines of C that each try may take.
@@ -34,6 +38,26 @@ _TRIES = ((64, 2_000), (24, 2_500), (8, 5_000))
 _STACK = 256 * 1024
 # Numbers of its own that a lane keeps at hand; more are read where they are.
 _AT_HAND = 64
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class InTwo:
+    """A program in two: the first does ahead, for many steps at once, what does not depend on the state.
+
+    Attributes:
+        ahead, rest: the two, with the same constants.
+        handed: what the first writes and the second reads, as tables after the constants.
+    """
+
+    ahead: Source
+    rest: Source
+    handed: tuple[kernel.Handed, ...]
+
+
+def generate_in_two(lane: Callable[..., Any], example: Example) -> InTwo:
+    """The program of a lane that is trusted, in two, for a GPU; raises ``Unsupported`` where there is none."""
+    return _shortest(trace(lane, example), example, Target(cuda=True), _Writer.in_two)
 
 
 def generate(lane: Callable[..., Any], example: Example, target: Target) -> Source:
@@ -45,7 +69,7 @@ def generate(lane: Callable[..., Any], example: Example, target: Target) -> Sour
     traced = trace(lane, example)
     while True:
         try:
-            return _shortest(traced, example, target)
+            return _shortest(traced, example, target, _Writer.source)
         except _TooWide:
             if target.width == 1:
                 raise Unsupported("a lane's state is too large to keep at hand") from None
@@ -73,13 +97,13 @@ class _TooWide(Exception):
     pass
 
 
-def _shortest(traced: Any, example: Example, target: Target) -> Source:
+def _shortest(traced: Any, example: Example, target: Target, write: Callable[[_Writer], T]) -> T:
     for small, most in _TRIES[:-1]:
         try:
-            return _Writer(traced, example, target, small, most).source()
+            return write(_Writer(traced, example, target, small, most))
         except TooLong:
             continue
-    return _Writer(traced, example, target, *_TRIES[-1]).source()
+    return write(_Writer(traced, example, target, *_TRIES[-1]))
 
 
 class _Writer:
@@ -94,10 +118,31 @@ class _Writer:
         self.samples = [] if example.source is STREAM else jax.tree.leaves(example.source)
         self.first_sample = len(jax.tree.leaves((example.problem, example.method))) + example.bounded
         self.count = self.first_sample + len(self.samples)
+        self.watch = Memory("watch", "float", kernel.WATCHES, True, mutable=True)
         shaper = Shaper(self.build, small, self.constant)
         self.generator = Generator(self.build, shaper, target.width > 1)
 
     def source(self) -> Source:
+        self._step()
+        parts = self._parts(self.build.statements)
+        if self.target.cuda:
+            make = kernel.careful if self.example.trust is None else kernel.trusting
+            return self._made(make(self.example, parts))
+        return self._made(text(self.target, self.example.carry, parts))
+
+    def in_two(self) -> InTwo:
+        states = self._step()
+        cut = split(self.build.statements, [*states, self.watch])
+        ahead = kernel.ahead(self._parts(cut.ahead), cut.handed)
+        later = self._parts(cut.rest, [m for m in self.build.memories if m not in cut.handed])
+        rest = kernel.rest(self.example, later, cut.handed, self.count + len(self.constants))
+        return InTwo(self._made(ahead), self._made(rest), kernel.handed(cut.handed))
+
+    def _made(self, text: str) -> Source:
+        return Source(text, self.target, tuple(self.constants), self.build.written)
+
+    def _step(self) -> list[Memory]:
+        """Write the statements of a step; the memories of the state."""
         states = self._states()
         given: list[Value] = [
             *self._tables(self.example.problem, 0, "seed" if self.example.per_seed else "all"),
@@ -109,13 +154,37 @@ class _Writer:
         if self.example.bounded:
             given.append(self._table(self.first_sample - 1, self.traced.jaxpr.invars[-1].aval, "all"))
         made = self.generator.walk(self.traced.jaxpr, self.traced.consts, given)
+        if self.example.trust is not None:
+            self._watch(made, given[-1])
         self._keep(states, made)
-        printer = Printer(self.target.width, self.build.statements)
-        if printer.bytes_on_stack(self.build.memories) > (_STACK if not self.target.cuda else _STACK // 16):
+        return [state.memory for state in states]
+
+    def _parts(self, statements: list[Statement], memories: list[Memory] | None = None) -> Parts:
+        memories = self.build.memories if memories is None else memories
+        printer = Printer(self.target.width, statements)
+        if printer.bytes_on_stack(memories) > (_STACK if not self.target.cuda else _STACK // 16):
             raise _TooWide
-        kept, lines = printer.declarations(self.build.memories), self.build.written
-        parts = Parts(self.outside, self.before, self.each_step, kept, printer.text(), lines)
-        return Source(text(self.target, self.example.carry, parts), self.target, tuple(self.constants), lines)
+        kept, lines = printer.declarations(memories), self.build.written
+        return Parts(self.outside, self.before, self.each_step, kept, printer.text(), lines)
+
+    def _watch(self, made: list[Value], bound: Value) -> None:
+        """Sums that are no numbers once a leaf is not finite, or out of bounds."""
+        assert self.example.trust is not None
+        shape, turn = self.generator.shape, itertools.cycle(range(kernel.WATCHES))
+        for leaf in self.example.trust.watched:
+            new = made[leaf]
+            assert isinstance(new, (Scalars, Strided, Rule))
+            if not shape.is_small(new.shape):
+                raise Unsupported("a lane's state is too large to be walked on trust")
+            forms = ["fmaf({1},0.0f,{0})" if new.dtype.name == "float32" else "watched({0},{1})"]
+            if self.example.bounded and leaf in self.example.trust.held:
+                forms.append("fabs({1})<={2}?{0}:(float)NAN")
+            made[leaf] = every = shape.every(new)
+            for (atom,), form in itertools.product(np.reshape(every.entries, (-1, 1)), forms):
+                at = next(turn)
+                so_far = self.build.load(self.watch, at)
+                more = [shape.at(bound, ())] if "{2}" in form else []  # type: ignore[arg-type]
+                self.build.store(self.watch, at, self.build.let("float", form, so_far, atom, *more))
 
     def constant(self, value: np.ndarray) -> Memory:
         """A large constant, handed over as a table."""

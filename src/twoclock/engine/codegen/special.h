@@ -31,6 +31,9 @@ FN double float64(uint64_t x) { union { double d; uint64_t u; } v; v.u = x; retu
 FN uint32_t bits32(float x) { union { float f; uint32_t u; } v; v.f = x; return v.u; }
 FN float float32(uint32_t x) { union { float f; uint32_t u; } v; v.u = x; return v.f; }
 FN uint32_t rotate(uint32_t x, int r) { return (x << r) | (x >> (32 - r)); }
+/* w as long as x is finite and below 2^1017, and not a number from then on: the high half of a double is a float whose
+   exponent is full where that of the double is, or nearly so. */
+FN float watched(float w, double x) { return fmaf(float32((uint32_t)(bits64(x) >> 32)), 0.0f, w); }
 FN int popcount64(uint64_t x) {
   x = x - ((x >> 1) & 0x5555555555555555ull);
   x = (x & 0x3333333333333333ull) + ((x >> 2) & 0x3333333333333333ull);
@@ -38,10 +41,14 @@ FN int popcount64(uint64_t x) {
 }
 
 /* Whole numbers. Quotients of 32 bits are exact in double precision, and vectors have no other division. */
+#ifdef __CUDACC_RTC__
+FN int32_t to_int32(double x) { return __double2int_rz(x); } /* clamps, and takes what is no number to zero */
+#else
 FN int32_t to_int32(double x) {
   double y = x != x ? 0.0 : (x < -2147483648.0 ? -2147483648.0 : (x > 2147483647.0 ? 2147483647.0 : x));
   return (int32_t)y;
 }
+#endif
 FN uint32_t to_uint32(double x) {
   double y = x != x ? 0.0 : (x < 0.0 ? 0.0 : (x > 4294967295.0 ? 4294967295.0 : x));
   return (uint32_t)y;

@@ -1,0 +1,147 @@
+"""The text around a lane's step on a GPU, where a lane is a thread.
+
+Lanes that diverge are rare, and to keep every one of them in place at each step costs the others dear. So the steps of
+all lanes are walked on trust, with an eye on what they make, and a lane stores what it has come to only if all of it
+was finite. One that did not hold says so, and is walked again from where it stood, with care.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+
+from twoclock.engine.codegen.frame import Example, Parts, each_lane, head
+from twoclock.engine.codegen.ir import STORED_TYPES, Memory, Var
+from twoclock.engine.codegen.split import Thing
+
+# Sums in which the numbers of a lane are watched side by side.
+WATCHES = 4
+
+
+@dataclass(frozen=True)
+class Handed:
+    """Numbers that the part of a step done ahead hands to the rest: entries a lane and step, and their type."""
+
+    size: int
+    dtype: np.dtype
+
+
+def handed(things: Sequence[Thing]) -> tuple[Handed, ...]:
+    return tuple(Handed(_size(thing), np.dtype(_DTYPES[thing.c])) for thing in things)
+
+
+def careful(example: Example, parts: Parts) -> str:
+    """Walks the lanes that are to be, each from the step that it is at, and keeps those in place that diverge."""
+    load, store = _moves(example)
+    steps = ["for(int64_t step=from[lane];step<hi;step++){int32_t k=(int32_t)step;", parts.step, "}"]
+    return _text("", parts, _own(example), "from[lane]>=0", [*load, *steps, *store])
+
+
+def trusting(example: Example, parts: Parts) -> str:
+    """Walks the lanes that hold, all of a step at once."""
+    short = parts.lines <= _SHORT
+    steps = ["#pragma unroll 2"] if short else []
+    steps += ["for(int64_t step=lo;step<hi;step++){int32_t k=(int32_t)step;", parts.step, "}"]
+    return _text(_BOUNDS if short else "", parts, _own(example), "from[lane]<0", _on_trust(example, steps))
+
+
+def rest(example: Example, parts: Parts, things: Sequence[Thing], first: int) -> str:
+    """Walks the lanes that hold on what was done ahead, each number fetched one step before it is used.
+
+    Args:
+        things: what is handed over.
+        first: the number of the table of the first of them.
+    """
+    begin, each = [], []
+    for n, thing in enumerate(things, first):
+        table, size = f"((const {thing.c}*)tables[{n}])", _size(thing)
+        if isinstance(thing, Var):
+            begin.append(f"{thing.c} f{thing.name}={table}[lane];")
+            fetch = f"{table}[(step+1-lo)*count+lane]"
+            each.append(f"const {thing.c} {thing.name}=f{thing.name};f{thing.name}={fetch};")
+        else:
+            each.append(f"const {thing.c}*{thing.name}={table}+((step-lo)*count+lane)*{size};")
+    steps = ["for(int64_t step=lo;step<hi;step++){int32_t k=(int32_t)step;", *each, parts.step, "}"]
+    return _text("", parts, _own(example), "from[lane]<0", _on_trust(example, [*begin, *steps]))
+
+
+def ahead(parts: Parts, things: Sequence[Thing]) -> str:
+    """What is done ahead, each step of each lane a thread; what it writes has the axes steps × lanes."""
+    where = "if(lane<(hi-lo)*count){int64_t at=lane,step=lo+lane/count;lane=lane%count;int32_t k=(int32_t)step;"
+    store = [
+        f"(({thing.c}*)leaves[{n}])[at]={thing.name};"
+        if isinstance(thing, Var)
+        else f"for(int j=0;j<{thing.size};j++)(({thing.c}*)leaves[{n}])[at*{thing.size}+j]={thing.name}[j];"
+        for n, thing in enumerate(things)
+    ]
+    return _text("", parts, "", "", [parts.step, *store], where)
+
+
+# Lines of a step that a GPU does two at a time: what the second does not wait for is hidden behind the first, but of
+# longer ones the registers do not hold two.
+_SHORT = 800
+# Threads in a block, and the blocks that the registers of a processor are to do for.
+_BOUNDS = " __launch_bounds__(64,6)"
+_DTYPES = {
+    "int": "int32", "float": "float32", "double": "float64", "int8_t": "int8", "int16_t": "int16", "int32_t": "int32",
+    "int64_t": "int64", "uint8_t": "uint8", "uint16_t": "uint16", "uint32_t": "uint32", "uint64_t": "uint64",
+}  # fmt: skip
+
+
+def _text(bounds: str, parts: Parts, own: str, if_: str, lines: Sequence[str], where: str = "") -> str:
+    arguments = "int64_t methods,int64_t seeds,const void*const*tables,void*const*leaves,const uint32_t*streams"
+    return "\n".join(
+        [
+            head(),
+            "#define RESTRICT __restrict__",
+            f'extern "C" __global__ void{bounds} walk(int64_t lo,int64_t hi,{arguments}){{',
+            *parts.outside,
+            "int64_t lane=(int64_t)blockIdx.x*blockDim.x+threadIdx.x;const int64_t count=methods*seeds;",
+            own,
+            where or f"if(lane<count&&{if_}){{",
+            "int64_t method=lane/seeds,seed=lane%seeds;(void)method;(void)seed;",
+            parts.declarations,
+            *parts.before,
+            *lines,
+            "}}\n",
+        ]
+    )
+
+
+def _own(example: Example) -> str:
+    """The step from which a lane is to be walked with care; negative as long as it holds."""
+    return f"int64_t*from=(int64_t*)leaves[{len(jax.tree.leaves(example.carry))}];"
+
+
+def _on_trust(example: Example, steps: Sequence[str]) -> list[str]:
+    assert example.trust is not None
+    load, store = _moves(example)
+    watched = "+".join(f"watch[{i}]" for i in range(WATCHES))
+    dead = "" if example.trust.stays else "from[lane]=lo;"
+    return [
+        *load,
+        f"if(!s{example.trust.alive}[0]){{{dead}}}else{{float watch[{WATCHES}];",
+        f"for(int j=0;j<{WATCHES};j++)watch[j]=0;",
+        *steps,
+        f"float all={watched};if(all==all){{",
+        *store,
+        "}else from[lane]=lo;}",
+    ]
+
+
+def _moves(example: Example) -> tuple[list[str], list[str]]:
+    """C that loads a lane's carry, and that stores it."""
+    load, store = [], []
+    for i, leaf in enumerate(jax.tree.leaves(example.carry)):
+        size, stored = math.prod(np.shape(leaf)), STORED_TYPES[np.dtype(leaf.dtype).name]
+        load.append(each_lane(1, f"s{i}", stored, size, f"leaves[{i}]", "lane"))
+        store.append(f"for(int j=0;j<{size};j++)(({stored}*)leaves[{i}])[lane*{size}+j]=({stored})s{i}[j];")
+    return load, store
+
+
+def _size(thing: Thing) -> int:
+    return thing.size if isinstance(thing, Memory) else 1
