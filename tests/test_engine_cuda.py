@@ -1,6 +1,7 @@
 """The text for a GPU, tried on the CPU: its threads one after the other, to the bits of the engine "c"."""
 
 import ctypes
+import re
 import subprocess
 
 import jax
@@ -39,7 +40,8 @@ def wild():
 
 def on_the_cpu(source, folder):
     """What launches a kernel: ``launch(lanes, lo, hi, shape, tables, leaves, streams)``."""
-    text = source.text.replace('extern "C" __global__ ', "").replace("__launch_bounds__(64,6)", "")
+    text = source.text.replace('extern "C" __global__ ', "")
+    text = re.sub(r"__launch_bounds__\(.*?\)|__syncthreads\(\);|__shared__", "", text)
     at = text.index("#define RESTRICT")
     threads = "static _Thread_local struct{int64_t x;}blockIdx,blockDim={1},threadIdx;\n"
     text = text[:at] + threads + text[at:].replace("__restrict__", "restrict")
@@ -83,7 +85,7 @@ class Kernels:
         run(count, lo, hi, *self.shape, pointers(given), pointers(leaves), self.streams.ctypes.data)
 
     def walk_in_two(self, leaves, lo, hi):
-        handed = [np.zeros((hi - lo + 1, self.count, part.size), part.dtype) for part in self.in_two.handed]
+        handed = [np.zeros((hi - lo, self.count, part.size), part.dtype) for part in self.in_two.handed]
         self.launch(self.in_two.ahead, (hi - lo) * self.count, lo, hi, handed)
         self.launch(self.in_two.rest, self.count, lo, hi, leaves, handed)
 

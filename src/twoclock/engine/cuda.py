@@ -22,6 +22,7 @@ import numpy as np
 from twoclock.engine import rows, traced
 from twoclock.engine.codegen.frame import Source, Target
 from twoclock.engine.codegen.ir import Unsupported
+from twoclock.engine.codegen.kernel import FEW, MANY
 from twoclock.engine.codegen.program import InTwo
 from twoclock.engine.contract import EngineError
 from twoclock.engine.lanes import Lanes, cut
@@ -32,9 +33,10 @@ from twoclock.engine.step import Carry
 # Threads in a block: a lane needs many registers, and few blocks of many threads would leave processors idle.
 THREADS = 64
 FIRST_STRIDE = 1 << 10
-# Lanes that keep a device busy by themselves, and the memory for what is done ahead: less than its cache holds.
+# Lanes that keep a device busy by themselves.
 MANY_LANES = 1 << 14
-AHEAD_BYTES = 1 << 24
+# Memory for what is done ahead, which is best in the cache; the steps that are worth a launch, and the most for them.
+AHEAD_BYTES, AHEAD_STEPS, MOST_AHEAD_BYTES = 1 << 22, 64, 1 << 28
 # Steps that lanes are walked on trust before they store what they have come to: so many are walked again with care.
 SPAN = 1 << 13
 # As on the CPU: no fused sums, so that compensated ones survive and the bits are those of the engine "c".
@@ -145,7 +147,7 @@ class Kernel:
             if isinstance(trusting, InTwo):
                 self._walk_in_two(trusting, arrays, lo, hi)
             elif trusting is not None:
-                walk = self._launcher(trusting, arrays)
+                walk = self._launcher(trusting, arrays, threads=MANY)
                 for begin in range(lo, hi, SPAN):
                     walk(start.size, begin, min(begin + SPAN, hi))
             if trusting is None or bool((start >= 0).any()):
@@ -165,13 +167,10 @@ class Kernel:
 
         lanes = math.prod(self.work.shape)
         size = lanes * sum(part.size * part.dtype.itemsize for part in source.handed)
-        most = min(max(AHEAD_BYTES // size, 1), hi - lo)
-        # One step more than is walked: each is fetched while the one before is walked.
-        memories = [
-            [cupy.empty((most + 1, lanes, part.size), part.dtype) for part in source.handed] for _ in range(2)
-        ]
+        most = min(max(AHEAD_BYTES // size, min(AHEAD_STEPS, MOST_AHEAD_BYTES // size), 1), hi - lo)
+        memories = [[cupy.empty((most, lanes, part.size), part.dtype) for part in source.handed] for _ in range(2)]
         ahead = [self._launcher(source.ahead, memory) for memory in memories]
-        rest = [self._launcher(source.rest, arrays, memory) for memory in memories]
+        rest = [self._launcher(source.rest, arrays, memory, threads=FEW) for memory in memories]
         here, aside = cupy.cuda.get_current_stream(), cupy.cuda.Stream(non_blocking=True)
         here.synchronize()
         read = [cupy.cuda.Event(disable_timing=True) for _ in memories]
@@ -197,11 +196,13 @@ class Kernel:
                 _modules[key] = module.get_function("walk")
         return _modules[key]
 
-    def _launcher(self, source: Source, leaves: list[Any], handed: Sequence[Any] = ()) -> Launch:
+    def _launcher(
+        self, source: Source, leaves: list[Any], handed: Sequence[Any] = (), threads: int = THREADS
+    ) -> Launch:
         """What launches a kernel on these arrays of the device."""
         import cupy
 
-        kernel, threads = self._compiled(source), THREADS
+        kernel = self._compiled(source)
         constants = self._here(source.constants)
         tables = [*map(cupy.from_dlpack, [*self.tables, *constants]), *handed]
         pointers = [cupy.asarray(np.array([a.data.ptr for a in part] or [0], np.uint64)) for part in (tables, leaves)]

@@ -8,15 +8,16 @@ was finite. One that did not hold says so, and is walked again from where it sto
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import jax
 import numpy as np
 
 from twoclock.engine.codegen.frame import Example, Parts, each_lane, head
-from twoclock.engine.codegen.ir import STORED_TYPES, Memory, Var
-from twoclock.engine.codegen.split import Thing
+from twoclock.engine.codegen.ir import STORED_TYPES, Let, Load, Memory, Statement, Store, Var
+from twoclock.engine.codegen.printer import Printer
+from twoclock.engine.codegen.split import Split, Thing, blocks
 
 # Sums in which the numbers of a lane are watched side by side.
 WATCHES = 4
@@ -49,24 +50,43 @@ def trusting(example: Example, parts: Parts) -> str:
     return _text(_BOUNDS if short else "", parts, _own(example), "from[lane]<0", _on_trust(example, steps))
 
 
-def rest(example: Example, parts: Parts, things: Sequence[Thing], first: int) -> str:
-    """Walks the lanes that hold on what was done ahead, each number fetched one step before it is used.
+def rest(example: Example, parts: Parts, cut: Split, first: int) -> str:
+    """Walks the lanes that hold on what was done ahead.
+
+    A step reads what is handed to it two steps before, and the rows of tables that this leads to one step before.
 
     Args:
-        things: what is handed over.
-        first: the number of the table of the first of them.
+        parts: of the rest of the step.
+        first: the number of the table of the first thing that is handed over.
     """
-    begin, each = [], []
-    for n, thing in enumerate(things, first):
-        table, size = f"((const {thing.c}*)tables[{n}])", _size(thing)
-        if isinstance(thing, Var):
-            begin.append(f"{thing.c} f{thing.name}={table}[lane];")
-            fetch = f"{table}[(step+1-lo)*count+lane]"
-            each.append(f"const {thing.c} {thing.name}=f{thing.name};f{thing.name}={fetch};")
-        else:
-            each.append(f"const {thing.c}*{thing.name}={table}+((step-lo)*count+lane)*{size};")
-    steps = ["for(int64_t step=lo;step<hi;step++){int32_t k=(int32_t)step;", *each, parts.step, "}"]
-    return _text("", parts, _own(example), "from[lane]<0", _on_trust(example, [*begin, *steps]))
+    numbers = [(n, thing) for n, thing in enumerate(cut.handed, first) if isinstance(thing, Var)]
+    arrays = [(n, thing) for n, thing in enumerate(cut.handed, first) if isinstance(thing, Memory)]
+
+    def fetched(step: str) -> str:
+        """What is handed to a step, or to the last one if there is none."""
+        values = "".join(f"f{v.name}=fetch((const {v.c}*)tables[{n}]+row);" for n, v in numbers)
+        return f"{{int64_t row=({step}<hi?{step}-lo:hi-1-lo)*count+lane;{values}}}"
+
+    named = "".join(f"const {v.c} {v.name}=f{v.name};" for _, v in numbers)
+    rows = Printer(1, cut.rows, cut.fetched).text()
+    kept = [*(v for _, v in numbers), *cut.fetched]
+    next_ = ["{", named, rows, *(f"n{v.name}={v.name};" for v in kept), "}"]
+    steps = [
+        *(f"{v.c} f{v.name};" for _, v in numbers),
+        *(f"{v.c} n{v.name};" for v in kept),
+        fetched("lo"),
+        *next_,
+        fetched("lo+1"),
+        "#pragma unroll 2",
+        "for(int64_t step=lo;step<hi;step++){int32_t k=(int32_t)step;",
+        *(f"const {v.c} {v.name}=n{v.name};" for v in kept),
+        *(f"const {m.c}*{m.name}=(const {m.c}*)tables[{n}]+((step-lo)*count+lane)*{m.size};" for n, m in arrays),
+        *next_,
+        fetched("step+2"),
+        parts.step,
+        "}",
+    ]
+    return _text("", parts, _own(example), "from[lane]<0", _on_trust(example, steps))
 
 
 def ahead(parts: Parts, things: Sequence[Thing]) -> str:
@@ -84,12 +104,48 @@ def ahead(parts: Parts, things: Sequence[Thing]) -> str:
 # Lines of a step that a GPU does two at a time: what the second does not wait for is hidden behind the first, but of
 # longer ones the registers do not hold two.
 _SHORT = 800
-# Threads in a block, and the blocks that the registers of a processor are to do for.
-_BOUNDS = " __launch_bounds__(64,6)"
+# Threads in a block of lanes that are walked on trust, all of a step at once, and of those whose steps are done ahead:
+# the first fill the device, the second are few and share no processor if they can help it.
+MANY, FEW = 128, 32
+# Blocks that the registers of a processor are to do for.
+_BOUNDS = f" __launch_bounds__({MANY},3)"
+# Bytes of a table that a block keeps at hand, and of all of them.
+_TABLE, _TABLES = 1 << 13, 1 << 14
 _DTYPES = {
     "int": "int32", "float": "float32", "double": "float64", "int8_t": "int8", "int16_t": "int16", "int32_t": "int32",
     "int64_t": "int64", "uint8_t": "uint8", "uint16_t": "uint16", "uint32_t": "uint32", "uint64_t": "uint64",
 }  # fmt: skip
+
+
+def at_hand(tables: Iterable[Memory], statements: Iterable[Statement]) -> list[Memory]:
+    """Of tables, the small ones that lanes read wherever they like: each processor keeps those beside its registers."""
+    found, room = set[Memory](), _TABLES
+
+    def visit(statement: Statement) -> None:
+        if isinstance(statement, Load):
+            if not isinstance(statement.index, int):
+                found.add(statement.memory)
+        elif not isinstance(statement, (Let, Store)):
+            for block in blocks(statement):
+                for inner in block:
+                    visit(inner)
+
+    for statement in statements:
+        visit(statement)
+    chosen = []
+    for table in sorted(found & set(tables), key=lambda table: table.size):
+        size = table.size * np.dtype(_DTYPES[table.stored]).itemsize
+        if size <= min(_TABLE, room):
+            room -= size
+            chosen.append(table)
+    return chosen
+
+
+def copied(table: Memory, number: int) -> str:
+    """C that has a block keep a table at hand."""
+    here = f"__shared__ {table.stored} {table.name}[{table.size}];"
+    move = f"{table.name}[i]=((const {table.stored}*)tables[{number}])[i];"
+    return f"{here}for(int i=threadIdx.x;i<{table.size};i+=blockDim.x){move}"
 
 
 def _text(bounds: str, parts: Parts, own: str, if_: str, lines: Sequence[str], where: str = "") -> str:
@@ -100,6 +156,7 @@ def _text(bounds: str, parts: Parts, own: str, if_: str, lines: Sequence[str], w
             "#define RESTRICT __restrict__",
             f'extern "C" __global__ void{bounds} walk(int64_t lo,int64_t hi,{arguments}){{',
             *parts.outside,
+            *(["__syncthreads();"] if any("__shared__" in line for line in parts.outside) else []),
             "int64_t lane=(int64_t)blockIdx.x*blockDim.x+threadIdx.x;const int64_t count=methods*seeds;",
             own,
             where or f"if(lane<count&&{if_}){{",

@@ -54,10 +54,12 @@ class Printer:
     Args:
         width: lanes side by side.
         statements: the step.
+        fetched: numbers that are to be read where it says so, and not when they are needed.
     """
 
-    def __init__(self, width: int, statements: list[Statement]) -> None:
+    def __init__(self, width: int, statements: list[Statement], fetched: Iterable[Var] = ()) -> None:
         self.width, self.inside = width, width == 1  # inside: where one lane is looked at
+        self.fetched = set(fetched)
         self.parts: list[_Part] = list(statements) if width == 1 else _parts(statements)  # type: ignore[arg-type]
         self.shared = _shared(self.parts) if width > 1 else set()
 
@@ -131,7 +133,8 @@ class Printer:
         name = self._atom(var)
         left = name if var in self.shared else f"{var.c} {name}"
         if isinstance(statement, Load):
-            return f"{left}={self._cell(statement.memory, statement.index)};"
+            cell = self._cell(statement.memory, statement.index)
+            return f"{left}=fetch(&{cell});" if var in self.fetched else f"{left}={cell};"
         return f"{left}={statement.form.format(*(self._atom(a) for a in statement.args))};"
 
     def _atom(self, atom: Atom | Place) -> str:

@@ -110,6 +110,7 @@ class _Writer:
     def __init__(self, traced: Any, example: Example, target: Target, small: int, most: int) -> None:
         self.traced, self.example, self.target = traced, example, target
         self.build = Builder(most)
+        self.shared: dict[Memory, int] = {}  # the tables that all lanes share, and their numbers
         self.constants: list[np.ndarray] = []
         self.constant_tables: list[Memory] = []
         self.before: list[str] = []  # C that makes ready what a group of lanes needs
@@ -124,6 +125,10 @@ class _Writer:
 
     def source(self) -> Source:
         self._step()
+        if self.example.trust is not None:
+            for table in kernel.at_hand(self.shared, self.build.statements):
+                number = self.shared[table]
+                self.outside[self.outside.index(_pointer(table, number))] = kernel.copied(table, number)
         parts = self._parts(self.build.statements)
         if self.target.cuda:
             make = kernel.careful if self.example.trust is None else kernel.trusting
@@ -135,7 +140,7 @@ class _Writer:
         cut = split(self.build.statements, [*states, self.watch])
         ahead = kernel.ahead(self._parts(cut.ahead), cut.handed)
         later = self._parts(cut.rest, [m for m in self.build.memories if m not in cut.handed])
-        rest = kernel.rest(self.example, later, cut.handed, self.count + len(self.constants))
+        rest = kernel.rest(self.example, later, cut, self.count + len(self.constants))
         return InTwo(self._made(ahead), self._made(rest), kernel.handed(cut.handed))
 
     def _made(self, text: str) -> Source:
@@ -251,8 +256,10 @@ class _Writer:
         if size >= 1 << 31:
             raise Unsupported("a table has more than two thousand million entries")
         c, stored = c_type(dtype), STORED_TYPES[np.dtype(dtype).name]
-        self.outside.append(f"const {stored}*RESTRICT t{number}=(const {stored}*)tables[{number}];")
-        return Memory(f"t{number}", c, size, False, table=True, stored=stored)
+        memory = Memory(f"t{number}", c, size, False, table=True, stored=stored)
+        self.shared[memory] = number
+        self.outside.append(_pointer(memory, number))
+        return memory
 
     def _keep(self, states: list[Strided], made: list[Value]) -> None:
         """Write the new state over the old; what is still to be read of the old is read first."""
@@ -275,3 +282,7 @@ class _Writer:
         for state, value in zip(states, ready, strict=True):
             if value is not None:
                 shape.write(state.memory, value)
+
+
+def _pointer(table: Memory, number: int) -> str:
+    return f"const {table.stored}*RESTRICT {table.name}=(const {table.stored}*)tables[{number}];"

@@ -31,6 +31,16 @@ FN double float64(uint64_t x) { union { double d; uint64_t u; } v; v.u = x; retu
 FN uint32_t bits32(float x) { union { float f; uint32_t u; } v; v.f = x; return v.u; }
 FN float float32(uint32_t x) { union { float f; uint32_t u; } v; v.u = x; return v.f; }
 FN uint32_t rotate(uint32_t x, int r) { return (x << r) | (x >> (32 - r)); }
+/* What is at an address, read here and now: a compiler for GPUs would put it off to where it is needed. */
+#ifdef __CUDACC_RTC__
+template <class T> FN T fetch(const T *p) { return *p; }
+#define FETCH(T, TYPE, REGISTER) \
+  FN T fetch(const T *p) { T x; asm volatile("ld.global.nc." TYPE " %0, [%1];" : "=" REGISTER(x) : "l"(p)); return x; }
+FETCH(double, "f64", "d") FETCH(float, "f32", "f") FETCH(int32_t, "s32", "r") FETCH(uint32_t, "u32", "r")
+FETCH(int64_t, "s64", "l") FETCH(uint64_t, "u64", "l")
+#else
+#define fetch(p) (*(p))
+#endif
 /* w as long as x is finite and below 2^1017, and not a number from then on: the high half of a double is a float whose
    exponent is full where that of the double is, or nearly so. */
 FN float watched(float w, double x) { return fmaf(float32((uint32_t)(bits64(x) >> 32)), 0.0f, w); }

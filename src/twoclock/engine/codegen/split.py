@@ -34,11 +34,20 @@ _DEAR = re.compile(r"\w\(|/")
 
 @dataclass(frozen=True)
 class Split:
-    """Statements for before and after, each in their order, and what the first hands to the second."""
+    """Statements for before and after, each in their order, and what the first hands to the second.
+
+    Attributes:
+        ahead, rest: the two.
+        rows: what the rest reads of tables at places that were handed over, with all that this takes, between the two.
+        handed: what ``ahead`` hands over.
+        fetched: what is read in ``rows``.
+    """
 
     ahead: list[Statement]
+    rows: list[Statement]
     rest: list[Statement]
     handed: list[Thing]
+    fetched: list[Var]
 
 
 def split(statements: list[Statement], states: Iterable[Memory]) -> Split:
@@ -54,11 +63,14 @@ def split(statements: list[Statement], states: Iterable[Memory]) -> Split:
     asked = {thing for read, made in touched if made & late for thing in read} & early
     again = _again({s.var: s for s in ahead if isinstance(s, (Let, Load))}, asked, early)
     rest = [s for s, (_, made) in zip(statements, touched, strict=True) if made & (late | again)]
+    fetched = [s.var for s in rest if isinstance(s, Load) and s.var in again and not isinstance(s.index, int)]
+    rows = _rows([s for s in rest if writes(s) <= again], fetched)
     asked = {thing for s in rest for thing in reads(s)} & (early - again)
+    rest = [s for s in rest if not writes(s) <= set(fetched)]
     handed = [thing for thing in dict.fromkeys(t for _, made in touched for t in made) if thing in asked]
     if not handed:
         raise Unsupported("a step has nothing to do ahead of its state")
-    return Split(ahead, rest, handed)
+    return Split(ahead, rows, rest, handed, fetched)
 
 
 def _late(touched: list[tuple[set[Thing], set[Thing]]], states: set[Thing]) -> set[Thing]:
@@ -69,6 +81,16 @@ def _late(touched: list[tuple[set[Thing], set[Thing]]], states: set[Thing]) -> s
         if more <= late:
             return late
         late = late | more
+
+
+def _rows(again: list[Statement], fetched: Iterable[Var]) -> list[Statement]:
+    """Of what is made again, that on which these depend, and they."""
+    needed, rows = set[Thing](fetched), list[Statement]()
+    for statement in reversed(again):
+        if writes(statement) & needed:
+            needed |= reads(statement)
+            rows.insert(0, statement)
+    return rows
 
 
 def _again(made_by: dict[Thing, Let | Load], asked: set[Thing], early: set[Thing]) -> set[Thing]:
