@@ -113,7 +113,8 @@ def test_every_way_to_walk_gives_the_same_bits(make, bound, ends, tmp_path):
         results.append(leaves)
     assert not np.array_equal(kernels.expected[0], jax.tree.leaves(kernels.begin)[0])
     alive = kernels.expected[-2]
-    assert alive.any() and bool(alive.all()) != ends
+    assert alive.any()
+    assert bool(alive.all()) != ends
     for found in results:
         for a, b in zip(kernels.expected, found[:-1], strict=True):
             np.testing.assert_array_equal(a, b)
@@ -143,9 +144,11 @@ def test_indices_are_handed_over_rather_than_rows():
     )
     made = traced.in_two(Lanes.of(instances(problem, (0,)), [tc.Fast()], (0,), None))
     words = [part for part in made.handed if part.dtype == np.int32]
-    assert len(words) == 1 and len(made.handed) <= 4
+    assert len(words) == 1
+    assert len(made.handed) <= 4
     step = made.rest.text.split("for(int64_t step")[1]
-    assert "/" not in step and "rotate(" not in step and "rotate(" in made.ahead.text.split("walk(")[1]
+    assert not any(dear in step for dear in ("/", "rotate("))
+    assert "rotate(" in made.ahead.text.split("walk(")[1]
 
 
 def test_nothing_is_done_ahead_where_all_waits_for_the_state():

@@ -206,3 +206,18 @@ def test_under_progress_the_engine_is_named():
         warnings.simplefilter("error")
         solve("auto", progress=lambda tick: said.append(tick.engine))
     assert set(said) == {"xla, because the run is too short to be worth compiling for"}
+
+
+def test_sweeps_and_tuning_run_on_the_engine_that_is_named(monkeypatch, tmp_path):
+    asked, real = [], choice.choose
+    monkeypatch.setattr(
+        "twoclock.engine.drive.choose", lambda engine, *rest: asked.append(engine) or real(engine, *rest)
+    )
+    problem = tc.problems.quadratic(dim=2)
+    tc.sweep({"bowl": problem}, {"fast": tc.Fast()}, 50, 2, out=tmp_path, engine="xla")
+    (shard,) = (tmp_path / "shards").glob("*.json")
+    assert '"engine": "xla"' in shard.read_text()
+    for metric in ("error", "residual"):
+        tc.tune(problem, tc.Fast(), {"alpha.c": (0.5, 2)}, 40, metric=metric, rungs=1, engine="xla")
+    assert len(asked) > 3
+    assert set(asked) == {"xla"}

@@ -417,6 +417,7 @@ CASES = {
         "the residual says nothing here: `project_theta` keeps a variable in a set",
     ),
     "bound": (lambda: tune(bound=-1.0), "`bound` must be positive"),
+    "engine": (lambda: tune(engine="fortran"), "`engine` has no 'fortran'"),
 }  # fmt: skip
 
 

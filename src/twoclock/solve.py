@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
-from typing import Literal, overload
+from typing import overload
 
 import jax
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from twoclock import inputs
 from twoclock.core import InputError, Method, ProblemSource
 from twoclock.engine import choice, fit, rows, xla
+from twoclock.engine.choice import EngineName
 from twoclock.engine.drive import Tick, Walked, drive
 from twoclock.engine.footprint import check_memory
 from twoclock.engine.instances import Instances, instances, stand_in
@@ -28,7 +29,6 @@ from twoclock.record.identity import Precision, RunSpec, identify, together
 from twoclock.result import End, Result
 
 Progress = bool | Callable[[Tick], None]
-EngineName = Literal["auto", "c", "cuda", "xla"]
 
 
 @overload

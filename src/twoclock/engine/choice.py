@@ -9,6 +9,7 @@ import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import jax
 
@@ -20,7 +21,8 @@ from twoclock.engine.cuda import Cuda
 from twoclock.engine.lanes import Lanes
 from twoclock.engine.xla import Xla
 
-NAMES = ("auto", "c", "cuda", "xla")
+EngineName = Literal["auto", "c", "cuda", "xla"]
+NAMES = get_args(EngineName)
 VARIABLE = "TWOCLOCK_ENGINE"
 
 # What a step costs on XLA, in seconds: for each group of lanes, and for each lane; and the seconds from which a run is

@@ -65,7 +65,7 @@ def trusted_step(problem: Problem, method: Method, stream: Key, carry: Carry, k:
     state = jax.tree.map(
         lambda n, o: n if isinstance(n, Table) else n.astype(o.dtype), new, carry.state, is_leaf=is_table
     )
-    return Carry(state, env, carry.alive, k + 1)
+    return Carry(state, env, carry.alive, jnp.asarray(k + 1, carry.last.dtype))
 
 
 def lane_noise(problem: Problem, stream: Key, k: Scalar) -> PyTree:

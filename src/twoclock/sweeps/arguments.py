@@ -9,6 +9,7 @@ import numpy as np
 
 from twoclock import inputs
 from twoclock.core import InputError, Method
+from twoclock.engine import choice
 from twoclock.inputs import shown
 from twoclock.record.identity import RunSpec
 from twoclock.record.shards import hive
@@ -16,7 +17,7 @@ from twoclock.sweeps.plan import Job
 
 
 def job(
-    problems: Any, methods: Any, steps: Any, seeds: Any, marks: Any, precision: Any, bound: Any
+    problems: Any, methods: Any, steps: Any, seeds: Any, marks: Any, precision: Any, bound: Any, engine: Any = "auto"
 ) -> tuple[Job, dict[str, str]]:
     """What is to be swept, and for each method the family among whose settings it is compared."""
     for name, given in {"problems": problems, "methods": methods}.items():
@@ -44,7 +45,8 @@ def job(
             )
     for label in problems:
         hive("problem", label)
-    return Job({label: inputs.check_problem(problem) for label, problem in problems.items()}, flat, run), families
+    checked = {label: inputs.check_problem(problem) for label, problem in problems.items()}
+    return Job(checked, flat, run, choice.resolve(engine)), families
 
 
 def _kind(method: Any) -> str:

@@ -40,13 +40,14 @@ class Worker:
         seeds = padded(shard.seeds, shard.shape[1])
         with jax.enable_x64(run.x64):
             lanes = Lanes.of(self._instances(shard.problem, seeds), methods, seeds, run.bound)
-            walked = drive(lanes, run.marks, look=look)
+            walked = drive(lanes, run.marks, engine=self.job.engine, look=look)
         tables = {(shard.problem, label): self._columns(shard, walked, i) for i, label in enumerate(shard.methods)}
         alive = np.asarray(walked.carry.alive)[: len(shard.methods), : len(shard.seeds)]
         info = {
             "problem": shard.problem,
             "lanes": shard.lanes,
             "diverged": int(np.count_nonzero(~alive)),
+            "engine": walked.engine,
             "seconds": round(time.perf_counter() - began, 3),
         }
         return Computed(tables, info)

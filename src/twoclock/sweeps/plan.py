@@ -25,11 +25,12 @@ _MANY_SEEDS = 1024
 
 @dataclass(frozen=True)
 class Job:
-    """What a sweep is of: all that is needed to compute any of its shards."""
+    """What a sweep is of: all that is needed to compute any of its shards. The engine is no part of what that is."""
 
     problems: Mapping[str, ProblemSource]
     methods: Mapping[str, Method]
     run: RunSpec
+    engine: str = "auto"
 
     @property
     def lanes(self) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 
 from twoclock import inputs, record
 from twoclock.core import InputError
+from twoclock.engine.choice import EngineName
 from twoclock.engine.drive import Tick
 from twoclock.engine.interrupt import Interrupted, deferred_interrupt
 from twoclock.record.shards import Shards
@@ -37,6 +38,7 @@ def sweep(
     bound: float | None = None,
     lanes: int = 2048,
     memory: float | int = 2.0**30,
+    engine: EngineName = "auto",
     progress: bool | Callable[[Watch], None] = False,
     address: str | None = None,
     shared: bool = False,
@@ -56,6 +58,7 @@ def sweep(
         on: "local", or "ray" for a cluster.
         lanes: how many runs (a method on a seed) a shard may hold; more keep more cores busy, fewer resume finer.
         memory: how many bytes the iterates, instances and records of a shard may take.
+        engine: as for ``solve``. Engines agree to rounding, so a sweep that goes on with another keeps what is done.
         progress: True for a bar, or a function that is called with a ``Watch``.
         address: of the Ray cluster; None starts Ray on this machine, or joins where ``ray.init`` was called already.
         shared: the workers write to ``out`` themselves, a folder that they all see; else results come back through Ray.
@@ -70,7 +73,7 @@ def sweep(
     check_choices(on, out, address, shared, tries)
     inputs.check_progress(progress)
     cut = plan(
-        *job(problems, methods, steps, seeds, marks, precision, bound),
+        *job(problems, methods, steps, seeds, marks, precision, bound, engine),
         lanes=check_lanes(lanes),
         memory=check_bytes(memory),
     )

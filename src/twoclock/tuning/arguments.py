@@ -12,6 +12,7 @@ import numpy as np
 from twoclock import inputs
 from twoclock.core import InputError, Problem
 from twoclock.engine import keys
+from twoclock.engine.choice import EngineName
 from twoclock.engine.rows import PREFERRED_METRICS
 from twoclock.tuning.box import Box, check_box, default_box
 from twoclock.tuning.halving import Plan
@@ -33,6 +34,7 @@ class Options(TypedDict, total=False):
     rungs: int
     seed: int
     bound: float | None
+    engine: EngineName
     progress: bool
 
 

@@ -33,7 +33,7 @@ class Judge:
         by: "end" or "area".
         seeds: those of the first call; later calls must bring a multiple of their number.
         width: how many settings are run at once.
-        bound: as for ``solve``.
+        bound, engine: as for ``solve``.
         look: called with the seed-steps of every page.
         unit: turns a square of G into one of F, for a large ω; measured in the first call if None.
     """
@@ -48,7 +48,9 @@ class Judge:
         bound: float | None,
         look: Callable[[int], None],
         unit: float | None = None,
+        engine: str = "auto",
     ) -> None:
+        self.engine = engine
         self.problem, self.metric, self.by, self.width, self.bound = problem, metric, by, width, bound
         self.seeds = min(len(seeds), MOST_SEEDS)
         self._made: tuple[list[int], Instances] | None = None
@@ -86,14 +88,15 @@ class Judge:
     def _page(self, problem: Instances, methods: list[Method], seeds: list[int], steps: int) -> list[np.ndarray]:
         """Whether each lane is alive, and its metric or its residuals. A short page is filled up with its last."""
         lanes = Lanes.of(problem, padded(methods, self.width), seeds, self.bound)
-        walked = drive(blind(lanes) if self.metric == RESIDUAL else lanes, marks_of(self.by, steps))
+        lanes_seen = blind(lanes) if self.metric == RESIDUAL else lanes
+        walked = drive(lanes_seen, marks_of(self.by, steps), engine=self.engine)
         spent = self.width * len(seeds) * cost(self.metric, steps)
         self.spent += spent
         self.look(spent)
         alive = np.asarray(walked.carry.alive)
         if self.metric != RESIDUAL:
             return [alive, np.stack([row[self.metric] for row in walked.rows], axis=-1)]
-        found = residuals(lanes, walked.carry, steps, steps)
+        found = residuals(lanes, walked.carry, steps, steps, self.engine)
         return [alive, *(getattr(found, field.name) for field in dataclasses.fields(found))]
 
 

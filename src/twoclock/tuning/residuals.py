@@ -53,7 +53,7 @@ def blind(lanes: Lanes) -> Lanes:
     return replace(lanes, instances=Instances(Oracle(lanes.instances.batched), lanes.instances.per_seed))
 
 
-def residuals(lanes: Lanes, carry: Carry, step: int, samples: int) -> Residuals:
+def residuals(lanes: Lanes, carry: Carry, step: int, samples: int, engine: str = "auto") -> Residuals:
     """The squared means of F and G at the estimates of a run, on the samples that come after it.
 
         (1/#pairs) Σ ⟨m_i, m_j⟩   over the pairs of batch means that are neither the same nor neighbours
@@ -72,13 +72,15 @@ def residuals(lanes: Lanes, carry: Carry, step: int, samples: int) -> Residuals:
         lanes: what was run.
         carry: where it stopped, at step ``step``.
         samples: about how many to draw for each lane.
+        engine: as for ``solve``.
     """
     length = samples_used(samples) // (_BATCHES + _FIRST)
     unbounded = replace(blind(lanes), bound=None)
     directions, whole = _directions(carry.state.theta, carry.state.omega)
     slopes = Slopes(np.stack([directions] * lanes.count))
     first = step + _FIRST * length
-    carry = drive(replace(unbounded, methods=slopes), [first], _stand(slopes, lanes.methods, carry), step).carry
+    begin = _stand(slopes, lanes.methods, carry)
+    carry = drive(replace(unbounded, methods=slopes), [first], begin, step, engine=engine).carry
     J_F, J_G = (np.asarray(total) / (_FIRST * length) for total in carry.state.totals)
     probe, means = Probe(), []
 
@@ -87,7 +89,8 @@ def residuals(lanes: Lanes, carry: Carry, step: int, samples: int) -> Residuals:
             means.append([_flat(total, lanes.shape) for total in tick.carry().state.totals])
 
     marks = [first + length * i for i in range(_BATCHES + 1)]
-    carry = drive(replace(unbounded, methods=probe), marks, _stand(probe, slopes, carry), first, look=add).carry
+    begin = _stand(probe, slopes, carry)
+    carry = drive(replace(unbounded, methods=probe), marks, begin, first, engine=engine, look=add).carry
     alive = np.asarray(carry.alive)
     F, G = (np.diff(np.stack(part), axis=0) / length for part in zip(*means, strict=True))
     J_F, J_G = (np.where(alive[..., None, None], J, 0.0) for J in (J_F, J_G))

@@ -11,7 +11,7 @@ import jax
 from twoclock import inputs
 from twoclock.agents.contract import Agent, is_agent
 from twoclock.core import InputError, Method, ProblemSource
-from twoclock.engine import fit, keys
+from twoclock.engine import choice, fit, keys
 from twoclock.engine.instances import stand_in
 from twoclock.progress import tally
 from twoclock.record.describe import describe
@@ -105,6 +105,7 @@ def tune(
     rungs: object = 4,
     seed: object = 0,
     bound: float | None = None,
+    engine: object = "auto",
     progress: bool = False,
     x0: object = None,
     limit: float | None = None,
@@ -154,7 +155,7 @@ def tune(
             the default box is widened, and one that was given is not.
         rungs: how often; one more doubles the settings that are tried.
         seed: draws the settings; the runs have the seeds from 1,000,000·(seed + 1) on, apart from those of ``solve``.
-        bound: as for ``solve``.
+        bound, engine: as for ``solve``.
         progress: show a bar of the seed-steps spent.
         x0, limit, processes: of an agent's environment, as for ``agents.run``.
 
@@ -165,8 +166,10 @@ def tune(
     Reference: Jamieson & Talwalkar, *Non-stochastic best arm identification and hyperparameter optimization*, 2016.
     """
     if is_agent(method):
-        if (by, order, bound) != ("end", False, None):
-            raise InputError("`by`, `order` and `bound` are for methods; an agent is tuned by what it is paid")
+        if (by, order, bound, engine) != ("end", False, None, "auto"):
+            raise InputError(
+                "`by`, `order`, `bound` and `engine` are for methods; an agent is tuned by what it is paid"
+            )
         given = {"x0": x0, "limit": limit, "processes": processes}
         return tune_agent(problem, method, space, steps, budget, metric, rungs, seed, widen, progress, **given)
     if not (x0 is limit is processes is None):
@@ -174,6 +177,7 @@ def tune(
     source = inputs.check_problem(problem)
     horizon, halvings, drawn = inputs.check_steps(steps), whole("rungs", rungs, 1, 10), whole("seed", seed, 0, 4000)
     inputs.check_numbers("float64", bound)
+    walker = choice.resolve(engine)
     inputs.flag("progress", progress)
     goal: By = one_of("by", by, ("end", "area"))
     kept = one_of("order", order, (False, True, "both"))
@@ -191,7 +195,10 @@ def tune(
         purse, seeds = seeds_for(budget, plans)
         add = counter(look, sum(plan.price() * seeds[label] for label, plan in plans.items()))
         first = _FIRST_SEED * (drawn + 1)
-        judges = {n: Judge(source, name, goal, range(first, first + n), WIDTH, bound, add) for n in seeds.values()}
+        judges = {
+            n: Judge(source, name, goal, range(first, first + n), WIDTH, bound, add, engine=walker)
+            for n in seeds.values()
+        }
         for label, entry in asked.items():
             seen = judges[seeds[label]].example
             one = made(entry.method, {})
@@ -210,7 +217,7 @@ def tune(
         if not joint:
             return found[""]
         fresh, few = first + (halvings + 1) * max(seeds.values()), min(seeds.values())  # after those of every rung
-        judge = Judge(source, name, goal, range(fresh, fresh + few), 1, bound, add, judges[few].unit)
+        judge = Judge(source, name, goal, range(fresh, fresh + few), 1, bound, add, judges[few].unit, walker)
         ranking = _compare(judge, found, range(fresh, fresh + 2 * few), horizon)
     return TunedMethods(found, ranking, name, spec)
 

@@ -77,7 +77,7 @@ def rest(example: Example, parts: Parts, cut: Split, first: int) -> str:
         fetched("lo"),
         *next_,
         fetched("lo+1"),
-        "#pragma unroll 2",
+        f"#pragma unroll {2 if parts.step.count(chr(10)) <= _SHORT_REST else 1}",
         "for(int64_t step=lo;step<hi;step++){int32_t k=(int32_t)step;",
         *(f"const {v.c} {v.name}=n{v.name};" for v in kept),
         *(f"const {m.c}*{m.name}=(const {m.c}*)tables[{n}]+((step-lo)*count+lane)*{m.size};" for n, m in arrays),
@@ -102,8 +102,8 @@ def ahead(parts: Parts, things: Sequence[Thing]) -> str:
 
 
 # Lines of a step that a GPU does two at a time: what the second does not wait for is hidden behind the first, but of
-# longer ones the registers do not hold two.
-_SHORT = 800
+# longer ones the registers do not hold two. Of the rest of a step they hold less: more is under way at once.
+_SHORT, _SHORT_REST = 800, 600
 # Threads in a block of lanes that are walked on trust, all of a step at once, and of those whose steps are done ahead:
 # the first fill the device, the second are few and share no processor if they can help it.
 MANY, FEW = 128, 32
