@@ -276,3 +276,10 @@ def varies(thing: Atom | Place) -> bool:
     """Whether it differs from lane to lane."""
     thing = thing.index if isinstance(thing, Beside) else thing
     return isinstance(thing, Var) and thing.varies
+
+
+def blocks(statement: Loop | Branch | While | Rarely) -> list[list[Statement]]:
+    """The blocks of a statement that has some."""
+    if isinstance(statement, Branch):
+        return statement.cases
+    return [statement.test, statement.body] if isinstance(statement, While) else [statement.body]

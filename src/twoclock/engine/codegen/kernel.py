@@ -15,9 +15,9 @@ import jax
 import numpy as np
 
 from twoclock.engine.codegen.frame import Example, Parts, each_lane, head
-from twoclock.engine.codegen.ir import STORED_TYPES, Let, Load, Memory, Statement, Store, Var
+from twoclock.engine.codegen.ir import STORED_TYPES, Let, Load, Memory, Statement, Store, Var, blocks
 from twoclock.engine.codegen.printer import Printer
-from twoclock.engine.codegen.split import Split, Thing, blocks
+from twoclock.engine.codegen.split import Split, Thing
 
 # Sums in which the numbers of a lane are watched side by side.
 WATCHES = 4

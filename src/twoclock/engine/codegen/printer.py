@@ -25,6 +25,7 @@ from twoclock.engine.codegen.ir import (
     Store,
     Var,
     While,
+    blocks,
     varies,
 )
 
@@ -88,7 +89,7 @@ class Printer:
             elif isinstance(part, _Nested):
                 yield from self._nested(part.statement, part.blocks)
             elif isinstance(part, (Loop, Branch, While, Rarely)):
-                yield from self._nested(part, _blocks(part))
+                yield from self._nested(part, blocks(part))
             else:
                 yield self._plain(part)
 
@@ -156,19 +157,13 @@ class Printer:
         return f"{memory.name}[{index * self.width if isinstance(index, int) else f'{place}*{self.width}'}+l]"
 
 
-def _blocks(statement: Loop | Branch | While | Rarely) -> list[list[Statement]]:
-    if isinstance(statement, Branch):
-        return statement.cases
-    return [statement.test, statement.body] if isinstance(statement, While) else [statement.body]
-
-
 def _touches_lanes(statement: Statement) -> bool:
     """Whether anything in it varies."""
     if isinstance(statement, (Let, Load)):
         return statement.var.varies
     if isinstance(statement, Store):
         return statement.memory.varies
-    return any(_touches_lanes(s) for block in _blocks(statement) for s in block)
+    return any(_touches_lanes(s) for block in blocks(statement) for s in block)
 
 
 def _steered_by_lanes(statement: Loop | Branch | While | Rarely) -> bool:
@@ -194,8 +189,7 @@ def _parts(statements: Sequence[Statement]) -> list[_Part]:
             vector = False
         else:
             side = None
-            blocks = [_parts(block) for block in _blocks(statement)]
-            parts.append(_Nested(statement, blocks))
+            parts.append(_Nested(statement, [_parts(block) for block in blocks(statement)]))
             continue
         if side is None or side.vector != vector:
             side = _Side(vector)
@@ -212,7 +206,7 @@ def _one_by_one(statement: Let | Load | Store) -> bool:
 def _uniform(statement: Statement) -> _Part:
     if isinstance(statement, (Let, Load, Store)):
         return statement
-    return _Nested(statement, [[_uniform(s) for s in block] for block in _blocks(statement)])
+    return _Nested(statement, [[_uniform(s) for s in block] for block in blocks(statement)])
 
 
 def _shared(parts: Sequence[_Part]) -> set[Var]:
@@ -234,7 +228,7 @@ def _shared(parts: Sequence[_Part]) -> set[Var]:
                 for p in block:
                     visit(p, where)
         elif isinstance(part, (Loop, Branch, While, Rarely)):
-            for inner in _blocks(part):
+            for inner in blocks(part):
                 for s in inner:
                     visit(s, where)
 

@@ -24,6 +24,7 @@ from twoclock.engine.codegen.ir import (
     Unsupported,
     Var,
     While,
+    blocks,
 )
 
 Thing = Var | Memory
@@ -145,9 +146,3 @@ def writes(statement: Statement) -> set[Thing]:
     if isinstance(statement, Store):
         return {statement.memory}
     return {thing for block in blocks(statement) for s in block for thing in writes(s)}
-
-
-def blocks(statement: Loop | Branch | While | Rarely) -> list[list[Statement]]:
-    if isinstance(statement, Branch):
-        return statement.cases
-    return [statement.test, statement.body] if isinstance(statement, While) else [statement.body]
