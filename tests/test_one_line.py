@@ -2,12 +2,14 @@
 
 import inspect
 import itertools
+import multiprocessing
 import os
 import shlex
 import signal
 import subprocess
 import sys
 import warnings
+from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ import pytest
 import twoclock as tc
 from twoclock import cli
 from twoclock.cli.resume import resumable
+from twoclock.cli.trouble import Stopped
 from twoclock.engine.interrupt import deferred_interrupt
 from twoclock.inputs import memory
 
@@ -206,6 +209,15 @@ def test_stopped_twice_the_command_is_still_said():
         resumable("twoclock run again"),
     ):
         raise KeyboardInterrupt
+
+
+def test_a_process_that_is_killed_is_one_line():
+    with (
+        pytest.raises(Stopped, match=r"ended from outside.*to go on: twoclock run again"),
+        resumable("twoclock run again"),
+        ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool,
+    ):
+        pool.submit(os.abort).result()
 
 
 LOADING = """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 
 from twoclock.cli.trouble import FULL, Stopped
@@ -12,11 +13,16 @@ from twoclock.engine.interrupt import Interrupted
 
 @contextmanager
 def resumable(command: str) -> Iterator[None]:
-    """What stops the work inside, a signal or a full disk, ends in one line with the command that goes on."""
+    """What stops the work inside (a signal, a full disk, a process that is killed) ends in one line: how to go on."""
     try:
         yield
     except KeyboardInterrupt as stop:
         raise Interrupted(f"{str(stop).split(';')[0] or 'stopped'}; to go on: {command}") from None
+    except BrokenProcessPool:
+        raise Stopped(
+            "a process of this run was ended from outside, perhaps for want of memory; what was finished is kept; "
+            f"to go on: {command}"
+        ) from None
     except OSError as error:
         if error.errno not in FULL:
             raise

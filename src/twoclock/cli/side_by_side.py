@@ -16,6 +16,8 @@ from pathlib import Path
 from queue import Queue
 from threading import Event
 
+import jax
+
 from twoclock import catalogue
 from twoclock.cli.overview import Overview
 from twoclock.core import InputError
@@ -85,6 +87,7 @@ def _run(name: str, out: Path, quick: bool, messages: Queue[Message | None], sto
     """In a process of its own."""
     if stopping.is_set():
         raise Interrupted("stopped")
+    jax.clear_caches()  # of the experiment before: programs count against the pieces of memory that Linux maps
     module = catalogue.experiments()[name]
     cases = module.cases(quick)
     done = on_disk(name, cases, out)
