@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from twoclock.plot.figures import figure
 
 _TONES = {"✓": "#00664b", "◐": "#7a4b00", "✗": "#a3320b"}
-_LINE = 50  # characters above a panel
+_LINE, _BOLD = 50, 44  # characters above a panel
 
 
 def summary(panels: Sequence[tuple[str, str, Callable[[Axes], None]]], cols: int = 3) -> Figure:
@@ -23,7 +23,7 @@ def summary(panels: Sequence[tuple[str, str, Callable[[Axes], None]]], cols: int
         ax.set_visible(False)
     for ax, (claim, verdict, draw) in zip(axes.flat, panels, strict=False):
         draw(ax)
-        judged = textwrap.fill(verdict, _LINE)
+        judged = textwrap.fill(verdict, _BOLD)
         ax.set_title(textwrap.fill(claim, _LINE) + "\n" * (judged.count("\n") + 1), fontsize="small", loc="left")
         ax.annotate(
             judged, (0, 1), (0, 4), xycoords="axes fraction", textcoords="offset points", fontsize="small",
