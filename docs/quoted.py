@@ -28,6 +28,7 @@ KEPT = HERE / "full_run"
 PAGES = (HERE.parent / "README.md", *sorted(HERE.glob("**/*.md")))
 _PASSAGE = re.compile(r"(<!-- quoted: (?P<what>.+?) -->)(?P<text>.*?)(<!-- end -->)", re.DOTALL)
 DECADES = range(3, 8)
+METRICS = {"fig2": "gap", "mdp": "gap"}  # where another than the one of the report's table is quoted on the way
 _RAISED = str.maketrans("3456789", "³⁴⁵⁶⁷⁸⁹")
 _TRIALS = ("tuning-", "warm-", "around", "near-", "map")
 _MOST = 8  # numbers of one claim that a page shows; the report has all of them
@@ -54,7 +55,7 @@ def take_over(run: Path) -> None:
         frame = pd.read_csv(table)
         if "folder" in frame:
             frame = frame[~frame["case"].str.startswith(_TRIALS)]
-            on_the_way = [_decades(run / row.folder, row.metric) for row in frame.itertuples()]
+            on_the_way = [_decades(run / row.folder, METRICS.get(table.stem, row.metric)) for row in frame.itertuples()]
             kept = frame.drop(columns="folder").reset_index(drop=True).join(pd.DataFrame(on_the_way))
             kept.to_csv(KEPT / table.name, index=False, float_format="%.6g")
         else:
@@ -136,10 +137,11 @@ def decades(which: str) -> str:
 
 
 def across(which: str) -> str:
-    """The means at the end, a row a method and a column a case: ``across EXPERIMENT, CASE, CASE, …``."""
-    experiment, *cases = which.split(", ")
+    """The means at a power of ten, a row a method and a column a case: ``across EXPERIMENT, CASE, CASE, …: POWER``."""
+    names, _, power = which.partition(": ")
+    experiment, *cases = names.split(", ")
     table = pd.read_csv(KEPT / f"{experiment}.csv")
-    wide = table[table["case"].isin(cases)].pivot(index="method", columns="case", values="mean")
+    wide = table[table["case"].isin(cases)].pivot(index="method", columns="case", values=f"1e{power}")
     order = [method for method in dict.fromkeys(table["method"]) if method in wide.index]
     lines = [f"| | {' | '.join(cases)} |", "|---" * (1 + len(cases)) + "|"]
     lines += [f"| {method} | {' | '.join(f'{wide.loc[method, case]:.3g}' for case in cases)} |" for method in order]
