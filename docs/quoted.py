@@ -12,7 +12,7 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ KEPT = HERE / "full_run"
 PAGES = (HERE.parent / "README.md", *sorted(HERE.glob("**/*.md")))
 _PASSAGE = re.compile(r"(<!-- quoted: (?P<what>.+?) -->)(?P<text>.*?)(<!-- end -->)", re.DOTALL)
 DECADES = range(3, 8)
-METRICS = {"fig2": "gap", "mdp": "gap"}  # where another than the one of the report's table is quoted on the way
+METRICS = ("error", "gap")  # kept at powers of ten
 _RAISED = str.maketrans("3456789", "³⁴⁵⁶⁷⁸⁹")
 _TRIALS = ("tuning-", "warm-", "around", "near-", "map")
 _MOST = 8  # numbers of one claim that a page shows; the report has all of them
@@ -55,7 +55,7 @@ def take_over(run: Path) -> None:
         frame = pd.read_csv(table)
         if "folder" in frame:
             frame = frame[~frame["case"].str.startswith(_TRIALS)]
-            on_the_way = [_decades(run / row.folder, METRICS.get(table.stem, row.metric)) for row in frame.itertuples()]
+            on_the_way = [_decades(run / row.folder) for row in frame.itertuples()]
             kept = frame.drop(columns="folder").reset_index(drop=True).join(pd.DataFrame(on_the_way))
             kept.to_csv(KEPT / table.name, index=False, float_format="%.6g")
         else:
@@ -65,15 +65,15 @@ def take_over(run: Path) -> None:
             shutil.copy(drawn, picture)
 
 
-def _decades(folder: Path, metric: str) -> dict[str, float]:
-    """The mean over seeds at the marks that lie within 2 % of a power of ten."""
-    history = pd.read_parquet(folder / "history.parquet", columns=["step", metric])
-    means = history[history["step"] > 0].groupby("step")[metric].mean()
+def _decades(folder: Path) -> dict[str, float]:
+    """The mean over seeds at the marks that lie within 2 % of a power of ten, of each metric that there is."""
+    history = pd.read_parquet(folder / "history.parquet")
+    means = history[history["step"] > 0].groupby("step").mean(numeric_only=True)
     found = {}
     for power in DECADES:
         nearest = min(means.index, key=lambda step: abs(step / 10**power - 1))
         if abs(nearest / 10**power - 1) < 0.02:
-            found[f"1e{power}"] = float(means[nearest])
+            found |= {f"{name} 1e{power}": float(means.loc[nearest, name]) for name in METRICS if name in means}
     return found
 
 
@@ -97,55 +97,60 @@ def claims(which: str) -> str:
         table = table[table["ours"] == (which == "ours")]
     else:
         table = table[(table["experiment"] == which) & table["claim"].str.startswith(start)]
-    lines = ["| | claim | place | verdict | measured |", "|---|---|---|---|---|"]
-    for claim in table.itertuples():
-        cells = (SIGNS[kind(claim.verdict)], claim.statement, claim.place, claim.verdict, _measured(claim.numbers))
-        lines.append(f"| {' | '.join(str(cell).replace('|', '∣') for cell in cells)} |")
-    return "\n".join(lines)
+    rows = [
+        (SIGNS[kind(claim.verdict)], claim.statement, claim.place, claim.verdict, _measured(claim.numbers))
+        for claim in table.itertuples()
+    ]
+    return _lines(("", "claim", "place", "verdict", "measured"), rows)
 
 
 def ends(which: str) -> str:
     """Where each method of an experiment ends: one row a case and method."""
     experiment, _, start = which.partition(" ")
     table = pd.read_csv(KEPT / f"{experiment}.csv")
-    table = table[table["case"].str.startswith(start)]
-    lines = ["| case | method | mean at the end, 95 % interval | steps | seeds |", "|---|---|---|---|---|"]
-    for row in table.itertuples():
+    rows = []
+    for row in table[table["case"].str.startswith(start)].itertuples():
         lost = f", {row.diverged} diverged" if row.diverged else ""
         mean = f"{row.mean:.3g} [{row.low:.3g}, {row.high:.3g}]"
-        lines.append(f"| {row.case} | {row.method} | {mean} | {row.steps:,} | {row.seeds}{lost} |")
-    return "\n".join(lines)
+        rows.append((row.case, row.method, mean, f"{row.steps:,}", f"{row.seeds}{lost}"))
+    return _lines(("case", "method", "mean at the end, 95 % interval", "steps", "seeds"), rows)
 
 
 def decades(which: str) -> str:
-    """The means at powers of ten: ``decades EXPERIMENT CASE [CASE …]: POWER POWER …``, one row a method."""
-    names, _, powers = which.partition(": ")
-    experiment, *cases = names.split(", ")
-    table = pd.read_csv(KEPT / f"{experiment}.csv")
-    columns = [f"1e{power}" for power in powers.split()]
-    heads = [f"10{power.translate(_RAISED)}" for power in powers.split()]
-    lines = [f"| | {' | '.join(heads)} |", "|---" * (1 + len(heads)) + "|"]
-    for case in cases:
-        rows = table[table["case"] == case]
-        if rows.empty:
-            raise SystemExit(f"{experiment} has no case {case!r}")
-        for _, row in rows.iterrows():
-            twice = ((table["method"] == row["method"]) & table["case"].isin(cases)).sum() > 1
-            label = f"{row['method']} ({case})" if twice else row["method"]
-            lines.append(f"| {label} | {' | '.join(f'{row[column]:.2g}' for column in columns)} |")
-    return "\n".join(lines)
+    """Means at powers of ten, one row a method: ``decades EXPERIMENT, CASE, …: METRIC POWER POWER …``."""
+    table, _, metric, powers = _asked(which)
+    rows = []
+    for _, row in table.iterrows():
+        twice = (table["method"] == row["method"]).sum() > 1
+        label = f"{row['method']} ({row['case']})" if twice else row["method"]
+        rows.append((label, *(f"{row[f'{metric} 1e{power}']:.2g}" for power in powers)))
+    return _lines(("", *(f"10{power.translate(_RAISED)}" for power in powers)), rows)
 
 
 def across(which: str) -> str:
-    """The means at a power of ten, a row a method and a column a case: ``across EXPERIMENT, CASE, CASE, …: POWER``."""
-    names, _, power = which.partition(": ")
+    """Means at a power of ten, a row a method and a column a case: ``across EXPERIMENT, CASE, …: METRIC POWER``."""
+    table, cases, metric, (power,) = _asked(which)
+    wide = table.pivot(index="method", columns="case", values=f"{metric} 1e{power}")
+    methods = dict.fromkeys(table["method"])
+    return _lines(("", *cases), [(name, *(f"{wide.loc[name, case]:.3g}" for case in cases)) for name in methods])
+
+
+def _asked(which: str) -> tuple[pd.DataFrame, list[str], str, list[str]]:
+    """The rows of the cases that are named, in their order, the cases, the metric and the powers of ten."""
+    names, _, what = which.partition(": ")
     experiment, *cases = names.split(", ")
     table = pd.read_csv(KEPT / f"{experiment}.csv")
-    wide = table[table["case"].isin(cases)].pivot(index="method", columns="case", values=f"1e{power}")
-    order = [method for method in dict.fromkeys(table["method"]) if method in wide.index]
-    lines = [f"| | {' | '.join(cases)} |", "|---" * (1 + len(cases)) + "|"]
-    lines += [f"| {method} | {' | '.join(f'{wide.loc[method, case]:.3g}' for case in cases)} |" for method in order]
-    return "\n".join(lines)
+    if lacking := set(cases) - set(table["case"]):
+        raise SystemExit(f"{experiment} has no case {', '.join(sorted(lacking))}")
+    metric, *powers = what.split()
+    return pd.concat([table[table["case"] == case] for case in cases]), cases, metric, powers
+
+
+def _lines(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table in Markdown."""
+    cells = [[str(cell).replace("|", "∣") for cell in row] for row in (heads, *rows)]
+    first, *others = [f"| {' | '.join(row)} |".replace("|  |", "| |") for row in cells]
+    return "\n".join([first, "|---" * len(heads) + "|", *others])
 
 
 def number(which: str) -> str:

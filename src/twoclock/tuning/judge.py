@@ -88,8 +88,8 @@ class Judge:
     def _page(self, problem: Instances, methods: list[Method], seeds: list[int], steps: int) -> list[np.ndarray]:
         """Whether each lane is alive, and its metric or its residuals. A short page is filled up with its last."""
         lanes = Lanes.of(problem, padded(methods, self.width), seeds, self.bound)
-        lanes_seen = blind(lanes) if self.metric == RESIDUAL else lanes
-        walked = drive(lanes_seen, marks_of(self.by, steps), engine=self.engine)
+        shown = blind(lanes) if self.metric == RESIDUAL else lanes
+        walked = drive(shown, marks_of(self.by, steps), engine=self.engine)
         spent = self.width * len(seeds) * cost(self.metric, steps)
         self.spent += spent
         self.look(spent)
