@@ -119,7 +119,7 @@ _DTYPES = {
 
 def at_hand(tables: Iterable[Memory], statements: Iterable[Statement]) -> list[Memory]:
     """Of tables, the small ones that lanes read wherever they like: each processor keeps those beside its registers."""
-    found, room = set[Memory](), _TABLES
+    found, left = set[Memory](), _TABLES
 
     def visit(statement: Statement) -> None:
         if isinstance(statement, Load):
@@ -135,8 +135,8 @@ def at_hand(tables: Iterable[Memory], statements: Iterable[Statement]) -> list[M
     chosen = []
     for table in sorted(found & set(tables), key=lambda table: table.size):
         size = table.size * np.dtype(_DTYPES[table.stored]).itemsize
-        if size <= min(_TABLE, room):
-            room -= size
+        if size <= min(_TABLE, left):
+            left -= size
             chosen.append(table)
     return chosen
 
