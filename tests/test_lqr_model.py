@@ -8,7 +8,7 @@ import pytest
 import scipy.linalg
 
 import twoclock as tc
-from twoclock.models.equations import lyapunov, riccati
+from twoclock.models.equations import lyapunov, riccati, spectral_radius
 from twoclock.models.lqr import Lqr
 from twoclock.problems.lqr.cases import BOEING, DOUBLE_INTEGRATOR, PAPER
 
@@ -98,6 +98,21 @@ def test_vmap_and_float32():
         costs = jax.jit(jax.vmap(lambda K: PAPER.J(K, 1.0)))(gains)
     assert costs.dtype == jnp.float32
     np.testing.assert_allclose(costs, [6.957820 + 0.418325, 6.957820], rtol=1e-5)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_spectral_radius_is_that_of_the_eigenvalues(n):
+    a = np.random.default_rng(n).normal(size=(50, n, n))
+    with jax.enable_x64(True):
+        found = jax.vmap(spectral_radius)(a)
+    np.testing.assert_allclose(found, np.abs(np.linalg.eigvals(a)).max(axis=-1), rtol=1e-12)
+
+
+def test_spectral_radius_of_what_cannot_be_diagonalised():
+    with jax.enable_x64(True):
+        assert spectral_radius(np.array([[0.9, 100.0], [0.0, 0.9]])) == pytest.approx(0.9, rel=1e-11)
+        assert spectral_radius(np.array([[0.0, 1.0], [0.0, 0.0]])) == 0.0
+        assert np.isnan(spectral_radius(np.full((2, 2), np.nan)))
 
 
 def test_lyapunov_near_the_edge():

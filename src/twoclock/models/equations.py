@@ -42,6 +42,24 @@ def lyapunov(a: Float[Array, "n n"], q: Float[Array, "n n"]) -> Float[Array, "n 
 
 
 @jax.jit
+def spectral_radius(a: Float[Array, "n n"]) -> Float[Array, ""]:
+    """The largest modulus of an eigenvalue, ρ = lim ‖aᴺ‖^(1/N) at N = 2⁵⁰ (Gelfand), by squaring.
+
+    To rounding that of an eigenvalue solver, which GPUs lack for batches of small matrices.
+    """
+
+    def square(j: jax.Array, carry: tuple[Matrix, jax.Array]) -> tuple[Matrix, jax.Array]:
+        power, log = carry
+        size = jnp.linalg.norm(power)
+        power = power / jnp.where(size > 0, size, 1.0)
+        return power @ power, log + jnp.log(size) * jnp.exp2(-j.astype(a.dtype))
+
+    a = jnp.asarray(a)
+    _, log = jax.lax.fori_loop(0, _DOUBLINGS, square, (a, jnp.zeros((), a.dtype)))
+    return jnp.exp(log)
+
+
+@jax.jit
 def riccati(
     A: Float[Array, "n n"], B: Float[Array, "n m"], Q: Float[Array, "n n"], R: Float[Array, "m m"]
 ) -> tuple[Float[Array, "m n"], Float[Array, "n n"]]:

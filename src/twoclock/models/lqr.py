@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from twoclock.core import Given, InputError, Scalar, pytree
 from twoclock.inputs.arrays import Array, Number, definite, detectable, matrix, stabilisable
-from twoclock.models.equations import lyapunov, riccati
+from twoclock.models.equations import lyapunov, riccati, spectral_radius
 from twoclock.models.precision import in_float64
 
 Gain = Float[Array, "m n"]
@@ -112,7 +112,7 @@ class Lqr:
     @in_float64
     def spectral_radius(self, K: Gain) -> Number:
         """The largest modulus of an eigenvalue of A − BK; K stabilises where it is below 1."""
-        return jnp.max(jnp.abs(jnp.linalg.eigvals(self.closed_loop(K))))
+        return spectral_radius(self.closed_loop(K))
 
     @in_float64
     def P(self, K: Gain) -> States:
