@@ -8,6 +8,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import tempfile
 import threading
 import traceback
 from collections.abc import Callable, Sequence
@@ -39,7 +40,12 @@ def run_side_by_side(names: Sequence[str], out: Path, quick: bool, overview: Ove
         listener = threading.Thread(target=_listen, args=(messages, overview), daemon=True)
         listener.start()
         try:
-            with ProcessPoolExecutor(min(len(names), os.cpu_count() or 1), mp_context=context) as pool:
+            with (
+                tempfile.TemporaryDirectory(prefix="twoclock-") as compiled,
+                ProcessPoolExecutor(
+                    min(len(names), os.cpu_count() or 1), context, _share_compiled, (compiled,)
+                ) as pool,
+            ):
                 try:
                     for together in [list(names)] if quick else _in_turn(names):
                         running = {pool.submit(_run, name, out, quick, messages, stopping): name for name in together}
@@ -81,6 +87,14 @@ def _collect(
 def _listen(messages: Queue[Message | None], overview: Overview) -> None:
     for method, args in iter(messages.get, None):
         getattr(overview, method)(*args)
+
+
+def _share_compiled(folder: str) -> None:
+    """Programs that XLA compiled for one case are there for all others, in whatever process they run."""
+    if jax.config.values["jax_compilation_cache_dir"] is None:  # else the user's own
+        jax.config.update("jax_compilation_cache_dir", folder)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
 def _run(name: str, out: Path, quick: bool, messages: Queue[Message | None], stopping: Event) -> Outcome:

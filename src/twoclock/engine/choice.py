@@ -19,16 +19,17 @@ from twoclock.engine.contract import Engine, Program
 from twoclock.engine.cpu import C
 from twoclock.engine.cuda import Cuda
 from twoclock.engine.lanes import Lanes
-from twoclock.engine.xla import Xla
+from twoclock.engine.step import is_table
+from twoclock.engine.xla import Xla, start
 
 EngineName = Literal["auto", "c", "cuda", "xla"]
 NAMES = get_args(EngineName)
 VARIABLE = "TWOCLOCK_ENGINE"
 
-# What a step costs on XLA, in seconds: for each group of lanes, and for each lane; and the seconds from which a run is
-# worth a program of its own, whose making takes about as long.
-_CPU_COST = (1.5e-6, 8e-8)
-_GPU_COST = (4e-5, 1e-9)
+# What a step costs on XLA, in seconds: for each group of lanes, for each lane, and for each number in a lane's state;
+# and the seconds from which a run is worth a program of its own, whose making takes about as long.
+_CPU_COST = (1.5e-6, 8e-8, 2.5e-9)
+_GPU_COST = (4e-5, 1e-9, 0.0)
 WORTH_COMPILING = 1.5
 
 
@@ -80,10 +81,13 @@ def resolve(asked: object) -> str:
 
 def predicted(work: Lanes, steps: int, on_gpu: bool) -> float:
     """Seconds that XLA would take for the steps, roughly."""
-    per_group, per_lane = _GPU_COST if on_gpu else _CPU_COST
+    per_group, per_lane, per_number = _GPU_COST if on_gpu else _CPU_COST
     count, seeds = work.shape
     methods, parts = lanes.cut(count, seeds, len(jax.devices()) if on_gpu else None)
-    return steps * (len(methods) * len(parts) * per_group + count * seeds * per_lane)
+    state = jax.eval_shape(lambda: start(work)).state
+    # Of a table a step touches a few rows.
+    numbers = sum(leaf.size for leaf in jax.tree.leaves(state, is_leaf=is_table) if not is_table(leaf))
+    return steps * (len(methods) * len(parts) * per_group + count * seeds * per_lane + numbers * per_number)
 
 
 def fallen_back(work: Lanes, block: int | None, name: str, reason: str) -> Chosen:

@@ -20,7 +20,7 @@ from twoclock.engine import keys, rows
 from twoclock.engine.instances import Instances
 from twoclock.engine.lanes import Lanes, cut
 from twoclock.engine.rows import Row
-from twoclock.engine.step import Carry, lane_noise, lane_start, step_on
+from twoclock.engine.step import Carry, is_table, lane_noise, lane_start, step_on
 
 # Numbers in the noise of one block and group: enough to hide the dispatch, on the CPU few enough to stay in cache.
 CPU_BLOCK_NUMBERS = 1 << 18
@@ -140,17 +140,24 @@ def _advance(
         new = step_on(problem, method, u, Carry(state, *rest), k, bound)
         return new.state, (new.env, new.alive, new.last)
 
-    # Inside the loop the seeds are the last axis of the state, so that its arithmetic runs along them.
-    by_seed = jax.vmap(lane, in_axes=(instances.seed_axis, None, -1, 0, 0, None), out_axes=(-1, 0))
+    # Inside the loop the seeds are the last axis of the state, so that its arithmetic runs along them. Tables stay as
+    # they are: a step touches a few rows of one, and would turn them all.
+    axes = jax.tree.map(lambda leaf: 0 if is_table(leaf) else -1, carry.state, is_leaf=is_table)
+    by_seed = jax.vmap(lane, in_axes=(instances.seed_axis, None, axes, 0, 0, None), out_axes=(axes, 0))
     by_method = jax.vmap(by_seed, in_axes=(None, 0, 0, 0, None, None))
 
     def body(i: Scalar, at: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
         u = jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, i, keepdims=False), noise)
         return by_method(instances.batched, methods, *at, u, first + i)
 
-    begin = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 1, -1), carry.state)
-    state, rest = jax.lax.fori_loop(lo, hi, body, (begin, (carry.env, carry.alive, carry.last)))
-    return Carry(jax.tree.map(lambda leaf: jnp.moveaxis(leaf, -1, 1), state), *rest)
+    def turned(state: PyTree, source: int, target: int) -> PyTree:
+        return jax.tree.map(
+            lambda leaf: leaf if is_table(leaf) else jnp.moveaxis(leaf, source, target), state, is_leaf=is_table
+        )
+
+    begin = turned(carry.state, 1, -1), (carry.env, carry.alive, carry.last)
+    state, rest = jax.lax.fori_loop(lo, hi, body, begin)
+    return Carry(turned(state, -1, 1), *rest)
 
 
 def _power_of_two(at_most: int) -> int:

@@ -169,7 +169,7 @@ def _evaluation(chain: str, operator: str, sampling: str) -> Task:
         made,
         law.theta,
         np.sqrt(np.diag(law.covariance())),
-        seeds=300 if chain == "mdp" else 1000,  # three features on the walk: more seeds cost little
+        seeds=300 if chain == "mdp" else 500,  # three features on the walk: more seeds cost little
     )
 
 
