@@ -9,7 +9,7 @@ from twoclock import sampling as samplers
 from twoclock.core import InputError
 from twoclock.engine.drive import Tick
 from twoclock.learner import Learner
-from twoclock.learning.course import DivergedWarning
+from twoclock.learner.course import DivergedWarning
 from twoclock.logs import evaluate
 from twoclock.methods import Auto, Fast, PlugIn, Polyak, RichardsonRomberg, Standard, Zap, ZapVectors
 from twoclock.paths import grid

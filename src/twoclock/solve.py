@@ -20,13 +20,13 @@ from twoclock.engine.footprint import check_memory
 from twoclock.engine.instances import Instances, instances, stand_in
 from twoclock.engine.interrupt import deferred_interrupt
 from twoclock.engine.lanes import Lanes, by_program
-from twoclock.going_on import Start, begin
 from twoclock.methods.auto import Auto
 from twoclock.progress import watch
 from twoclock.record import Checkpoints, absolute
 from twoclock.record.describe import Provenance, describe
 from twoclock.record.identity import Precision, RunSpec, identify, together
 from twoclock.result import End, Result
+from twoclock.result.going_on import Start, begin
 
 Progress = bool | Callable[[Tick], None]
 

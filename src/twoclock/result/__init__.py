@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import jax
 import numpy as np
 
-from twoclock import chosen, display, inputs, record, stats
+from twoclock import display, inputs, record, stats
 from twoclock.core import Given, InputError, Problem, PyTree
 from twoclock.engine import keys, rows
 from twoclock.engine.drive import thawed
@@ -20,6 +20,7 @@ from twoclock.methods.zap import Zap
 from twoclock.methods.zap_vectors import ZapVectors
 from twoclock.record import layout
 from twoclock.record.identity import Json
+from twoclock.result import chosen
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,8 +14,8 @@ from twoclock.core import Given, InputError, Method, Operator, Problem, PyTree
 from twoclock.engine import choice, rows
 from twoclock.engine.forked import refuse_fork
 from twoclock.engine.step import Carry
-from twoclock.learning.course import MARKS, Course
-from twoclock.learning.lesson import Intervals, Lesson
+from twoclock.learner.course import MARKS, Course
+from twoclock.learner.lesson import Intervals, Lesson
 from twoclock.methods import spelled
 from twoclock.problems.custom import Measure
 from twoclock.record.describe import Provenance, describe

@@ -20,7 +20,7 @@ from twoclock.engine.live import Arrays, Live
 from twoclock.engine.rows import Row
 from twoclock.engine.samples import Layout
 from twoclock.engine.step import Carry
-from twoclock.learning.lesson import Lesson
+from twoclock.learner.lesson import Lesson
 
 T = TypeVar("T")
 
