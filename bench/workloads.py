@@ -77,6 +77,12 @@ class Timed:
         parts = [np.asarray(jax.tree.leaves(carry.state.theta)[0])[0] for carry in self.walk(steps)]
         return np.concatenate(parts)
 
+    def numbers(self, steps: int) -> np.ndarray:
+        """All floating-point numbers that a seed carries, θ first; seeds × numbers."""
+        seeds = len(self.lanes.seeds)
+        leaves = [np.concatenate(parts, axis=1) for parts in zip(*map(jax.tree.leaves, self.walk(steps)), strict=True)]
+        return np.concatenate([leaf.reshape(seeds, -1) for leaf in leaves if leaf.dtype == float], axis=1)
+
 
 def streams(seeds: int) -> np.ndarray:
     from twoclock.engine import keys

@@ -199,6 +199,6 @@ def _result(
 
     carry = jax.tree.map(lambda leaf: leaf[i], walked.carry)
     theta, omega = jax.tree.map(np.asarray, rows.estimates(method, carry.state))
-    history = pd.DataFrame(rows.columns(walked.rows, i, spec.seeds, spec.marks))
+    history = pd.DataFrame(rows.columns(walked.rows, i, spec.seeds, spec.marks), copy=False)
     end = End(tuple(jax.tree.leaves(carry)), lambda: identify(problem, {"": method}, spec)[""].kept())
     return Result(theta, omega, history, ~np.asarray(carry.alive), np.asarray(carry.last, int), record, end)

@@ -1,7 +1,7 @@
 """The engine for NVIDIA GPUs: the same C as for the CPU, a lane a thread, compiled by NVRTC through cupy.
 
-Nothing is copied between JAX and the kernel: both look at the same memory of the device, through DLPack. Several
-devices share the seeds. Lanes are walked on trust, and those that diverge once more with care. For lanes that are too
+Nothing is copied between JAX and the kernel: both look at the same memory of the device. Several devices share the
+seeds. Lanes are walked on trust, and those that diverge once more with care. For lanes that are too
 few to fill a device, all that does not wait for the state is done ahead, each step of each lane a thread: the bits are
 the same.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,9 +41,6 @@ AHEAD_BYTES, AHEAD_STEPS, MOST_AHEAD_BYTES = 1 << 22, 64, 1 << 28
 SPAN = 1 << 13
 # As on the CPU: no fused sums, so that compensated ones survive and the bits are those of the engine "c".
 OPTIONS = ("--fmad=false",)
-
-Launch = Callable[[int, int, int], None]
-"""Launches a kernel on its arrays for so many lanes, from one step to another."""
 
 _modules: dict[tuple[str, int], Any] = {}
 _checked: set[tuple[str, int]] = set()
@@ -103,9 +100,10 @@ class Kernel:
     ) -> None:
         self.work, self.where, self.careful, self.trusting, self.device = work, where, careful, trusting, device
         self.stride = FIRST_STRIDE
-        # Held here as the kernel sees them: it looks at their memory long after it was handed the address.
         self.tables = self._here(traced.tables(work))
-        self.streams = jax.device_put(traced.streams(work), device)
+        (self.streams,) = self._here([traced.streams(work)])
+        self._launches: dict[str, Launch] = {}
+        self._halves: Halves | None = None
 
     def place(self, carry: Carry) -> Carry:
         return jax.tree.map(lambda leaf: jax.device_put(jnp.asarray(leaf[self.where]), self.device), carry)
@@ -138,91 +136,117 @@ class Kernel:
         import cupy
 
         leaves, structure = jax.tree.flatten(carry)
-        # Truth values travel as bytes. The kernel writes over its arrays, so it gets copies.
-        new = jax.block_until_ready([_fresh(_bytes(leaf)) for leaf in leaves])
+        new = jax.block_until_ready(_fresh(leaves))  # the kernel writes over its arrays, so it gets copies
         with cupy.cuda.Device(self.device.local_hardware_id):
             # The step from which a lane is to be walked with care; none as long as it holds.
             start = cupy.full(math.prod(self.work.shape), lo if trusting is None else -1, np.int64)
-            arrays = [*map(cupy.from_dlpack, new), start]
+            arrays = Addressed([*new, start])
             if isinstance(trusting, InTwo):
-                self._walk_in_two(trusting, arrays, lo, hi)
+                self._halves = self._halves or Halves(self, trusting)
+                self._halves.walk(arrays, lo, hi)
             elif trusting is not None:
-                walk = self._launcher(trusting, arrays, threads=MANY)
                 for begin in range(lo, hi, SPAN):
-                    walk(start.size, begin, min(begin + SPAN, hi))
+                    self._launch(trusting, MANY)(arrays, start.size, begin, min(begin + SPAN, hi))
             if trusting is None or bool((start >= 0).any()):
                 if trusting is not None:
                     self._check(self.careful, carry, lo)
-                self._launcher(self.careful, arrays)(start.size, lo, hi)
+                self._launch(self.careful, THREADS)(arrays, start.size, lo, hi)
             cupy.cuda.get_current_stream().synchronize()
-        done = [leaf.view(jnp.bool_) if old.dtype == bool else leaf for leaf, old in zip(new, leaves, strict=True)]
-        return jax.tree.unflatten(structure, done)
+        return jax.tree.unflatten(structure, new)
 
-    def _walk_in_two(self, source: InTwo, arrays: list[Any], lo: int, hi: int) -> None:
-        """All that does not wait for the state, for as many steps as there is memory for, then the rest, and again.
+    def _launch(self, source: Source, threads: int) -> Launch:
+        if source.text not in self._launches:
+            self._launches[source.text] = self.launch(source, threads)
+        return self._launches[source.text]
 
-        There are two such memories: while the rest of the steps reads one of them, the other is written.
-        """
+    def launch(self, source: Source, threads: int, handed: Iterable[Any] = ()) -> Launch:
+        """What launches a kernel: it reads the tables of the lanes, and what else it is handed."""
         import cupy
 
-        lanes = math.prod(self.work.shape)
-        size = lanes * sum(part.size * part.dtype.itemsize for part in source.handed)
-        most = min(max(AHEAD_BYTES // size, min(AHEAD_STEPS, MOST_AHEAD_BYTES // size), 1), hi - lo)
-        memories = [[cupy.empty((most, lanes, part.size), part.dtype) for part in source.handed] for _ in range(2)]
-        ahead = [self._launcher(source.ahead, memory) for memory in memories]
-        rest = [self._launcher(source.rest, arrays, memory, threads=FEW) for memory in memories]
+        tables = Addressed([*self.tables, *self._here(source.constants), *handed])
+        streams = cupy.asarray(self.streams)
+        return Launch(_compiled(source, self.device), tables, streams, self.work.shape, threads)
+
+    def _here(self, arrays: Iterable[np.ndarray | jax.Array]) -> list[jax.Array]:
+        return jax.block_until_ready([jax.device_put(jnp.asarray(array), self.device) for array in arrays])
+
+
+class Addressed:
+    """Arrays of the device with their addresses, by which alone a kernel knows them: they live as long as this does."""
+
+    def __init__(self, arrays: Sequence[Any]) -> None:
+        import cupy
+
+        self.arrays = arrays
+        found = [array.__cuda_array_interface__["data"][0] for array in arrays]
+        self.addresses = cupy.asarray(np.array(found or [0], np.uint64))
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A compiled kernel with all that is the same whenever it is launched."""
+
+    kernel: Any
+    tables: Addressed
+    streams: Any
+    shape: tuple[int, int]
+    threads: int
+
+    def __call__(self, arrays: Addressed, lanes: int, lo: int, hi: int) -> None:
+        """Launch it on these arrays for so many lanes, from one step to another."""
+        numbers = [np.int64(n) for n in (lo, hi, *self.shape)]
+        given = (*numbers, self.tables.addresses, arrays.addresses, self.streams)
+        self.kernel((-(-lanes // self.threads),), (self.threads,), given)
+
+
+class Halves:
+    """The two halves of a step, all that does not wait for the state and the rest, and what goes between them.
+
+    There are two such memories: while the rest of the steps reads one of them, the other is written.
+    """
+
+    def __init__(self, kernel: Kernel, source: InTwo) -> None:
+        import cupy
+
+        self.lanes = math.prod(kernel.work.shape)
+        size = self.lanes * sum(part.size * part.dtype.itemsize for part in source.handed)
+        self.most = max(AHEAD_BYTES // size, min(AHEAD_STEPS, MOST_AHEAD_BYTES // size), 1)
+        shapes = [((self.most, self.lanes, part.size), part.dtype) for part in source.handed]
+        self.memories = [Addressed([cupy.empty(*shape) for shape in shapes]) for _ in range(2)]
+        self.ahead = kernel.launch(source.ahead, THREADS)
+        self.rest = [kernel.launch(source.rest, FEW, memory.arrays) for memory in self.memories]
+
+    def walk(self, arrays: Addressed, lo: int, hi: int) -> None:
+        """The first half of as many steps as there is memory for, then the second, and again."""
+        import cupy
+
         here, aside = cupy.cuda.get_current_stream(), cupy.cuda.Stream(non_blocking=True)
         here.synchronize()
-        read = [cupy.cuda.Event(disable_timing=True) for _ in memories]
-        for turn, begin in enumerate(range(lo, hi, most)):
-            end, now = min(begin + most, hi), turn % 2
+        read = [cupy.cuda.Event(disable_timing=True) for _ in self.memories]
+        for turn, begin in enumerate(range(lo, hi, self.most)):
+            end, now = min(begin + self.most, hi), turn % 2
             if turn > 1:
                 aside.wait_event(read[now])
             with aside:
-                ahead[now]((end - begin) * lanes, begin, end)
+                self.ahead(self.memories[now], (end - begin) * self.lanes, begin, end)
                 written = aside.record()
             here.wait_event(written)
-            rest[now](lanes, begin, end)
+            self.rest[now](arrays, self.lanes, begin, end)
             read[now].record(here)
         aside.synchronize()
 
-    def _compiled(self, source: Source) -> Any:
-        import cupy
 
-        key = (source.text, self.device.id)
-        if key not in _modules:
-            with cupy.cuda.Device(self.device.local_hardware_id):
-                module = cupy.RawModule(code=source.text, options=OPTIONS, backend="nvrtc")
-                _modules[key] = module.get_function("walk")
-        return _modules[key]
+def _compiled(source: Source, device: Any) -> Any:
+    import cupy
 
-    def _launcher(
-        self, source: Source, leaves: list[Any], handed: Sequence[Any] = (), threads: int = THREADS
-    ) -> Launch:
-        """What launches a kernel on these arrays of the device."""
-        import cupy
-
-        kernel = self._compiled(source)
-        constants = self._here(source.constants)
-        tables = [*map(cupy.from_dlpack, [*self.tables, *constants]), *handed]
-        pointers = [cupy.asarray(np.array([a.data.ptr for a in part] or [0], np.uint64)) for part in (tables, leaves)]
-        streams = cupy.from_dlpack(self.streams)
-
-        def launch(lanes: int, lo: int, hi: int) -> None:
-            numbers = [np.int64(n) for n in (lo, hi, *self.work.shape)]
-            kernel((-(-lanes // threads),), (threads,), (*numbers, *pointers, streams))
-
-        # They are kept as long as what launches: the kernel knows them by their addresses alone.
-        launch.arrays = (tables, leaves)  # type: ignore[attr-defined]
-        return launch
-
-    def _here(self, arrays: Iterable[np.ndarray | jax.Array]) -> list[jax.Array]:
-        return [_bytes(jax.device_put(jnp.asarray(array), self.device)) for array in arrays]
+    key = (source.text, device.id)
+    if key not in _modules:
+        with cupy.cuda.Device(device.local_hardware_id):
+            module = cupy.RawModule(code=source.text, options=OPTIONS, backend="nvrtc")
+            _modules[key] = module.get_function("walk")
+    return _modules[key]
 
 
-def _bytes(array: jax.Array) -> jax.Array:
-    """Truth values as bytes."""
-    return array.view(jnp.uint8) if array.dtype == bool else array
-
-
-_fresh = jax.jit(jnp.copy)
+@jax.jit
+def _fresh(leaves: list[jax.Array]) -> list[jax.Array]:
+    return [jnp.copy(leaf) for leaf in leaves]

@@ -164,7 +164,7 @@ class _Walk:
                 # One after the other: JAX may hand the factorisations of two programs to the pool they both wait on.
                 programs = self.chosen.programs
                 rows = [program.measure(carry) for program, carry in zip(programs, carries, strict=True)]
-                yield self._tick(step, {name: _whole(programs, [r[name] for r in rows]) for name in rows[0]}, carries)
+                yield self._tick(step, rows[0] if len(rows) == 1 else _side_by_side(programs, rows), carries)
 
     def _tick(self, step: int, row: Row | None, carries: list[Carry]) -> Tick:
         return Tick(step, row, _diverged(carries), partial(_join, self.chosen.programs, carries), self.chosen.words)
@@ -195,6 +195,10 @@ def _advance(
 
 def _join(programs: Sequence[Program], carries: list[Carry]) -> Carry:
     return jax.tree.map(lambda *parts: _whole(programs, parts), *carries)
+
+
+def _side_by_side(programs: Sequence[Program], rows: Sequence[Row]) -> Row:
+    return {name: _whole(programs, [row[name] for row in rows]) for name in rows[0]}
 
 
 def _whole(programs: Sequence[Program], parts: Sequence[jax.Array | np.ndarray]) -> np.ndarray:

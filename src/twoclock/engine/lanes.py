@@ -84,7 +84,7 @@ def whole(parts: Sequence[tuple[slice, np.ndarray]]) -> np.ndarray:
     by_methods: dict[int, list[np.ndarray]] = {}
     for methods, part in parts:
         by_methods.setdefault(methods.start, []).append(part)
-    return np.concatenate([np.concatenate(row, axis=1) for row in by_methods.values()])
+    return np.concatenate([row[0] if len(row) == 1 else np.concatenate(row, axis=1) for row in by_methods.values()])
 
 
 def cut(methods: int, seeds: int, accelerators: int | None) -> tuple[list[slice], list[slice]]:

@@ -67,7 +67,7 @@ def flat(row: Mapping[str, PyTree], lanes: int = 0) -> dict[str, Any]:
 
 def measure(instances: Instances, methods: Method, carry: Carry) -> Row:
     """The metrics of all lanes, each methods × seeds."""
-    return flat(jax.tree.map(np.asarray, _measure(instances, methods, carry)), lanes=2)
+    return flat(jax.device_get(_measure(instances, methods, carry)), lanes=2)
 
 
 @jax.jit
@@ -99,8 +99,14 @@ def columns(rows: Sequence[Row], method: int, seeds: Sequence[int], marks: Seque
     return {
         "seed": np.repeat(np.asarray(seeds, np.int64), len(marks)),
         "step": np.tile(np.asarray(marks, np.int64), len(seeds)),
-        **{name: np.stack([row[name][method, : len(seeds)] for row in rows], axis=1).ravel() for name in rows[0]},
+        **{name: _seeds_outside([row[name][method, : len(seeds)] for row in rows]) for name in rows[0]},
     }
+
+
+def _seeds_outside(marks: Sequence[np.ndarray], block: int = 2048) -> np.ndarray:
+    """The marks of one seed after those of another. A block of seeds fits the cache; all at once would miss it."""
+    blocks = range(0, len(marks[0]), block)
+    return np.concatenate([np.stack([mark[lo : lo + block] for mark in marks], axis=1).ravel() for lo in blocks])
 
 
 def diverged_by(carry: Carry, method: int, seeds: int, marks: Sequence[int]) -> np.ndarray:

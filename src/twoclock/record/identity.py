@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Literal, cast
 
 from twoclock import inputs
@@ -62,7 +62,7 @@ class RunSpec:
 
     def as_dict(self) -> dict[str, Json]:
         """For the record: plain names, numbers and lists."""
-        return {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(self).items()}
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in vars(self).items()}
 
 
 @dataclass(frozen=True)
