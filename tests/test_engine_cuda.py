@@ -14,6 +14,7 @@ from twoclock.engine import compiler, traced
 from twoclock.engine.codegen.frame import Target
 from twoclock.engine.codegen.ir import Unsupported
 from twoclock.engine.cpu import C, pointers
+from twoclock.engine.cuda import Kernel
 from twoclock.engine.instances import instances
 from twoclock.engine.lanes import Lanes
 from twoclock.engine.xla import start
@@ -156,3 +157,43 @@ def test_nothing_is_done_ahead_where_all_waits_for_the_state():
     lanes = Lanes.of(instances(still, (0,)), [tc.Fast(alpha=0.1, beta=0.1, lam=1.0)], (0,), None)
     with pytest.raises(Unsupported, match="nothing to do ahead"):
         traced.in_two(lanes)
+
+
+def matrix_lanes(factors, begin):
+    """θ ∈ R²ˣ², each entry on its way by itself."""
+    problem = tc.problems.custom(
+        F=lambda theta, omega, x: theta - x * jnp.asarray(factors),
+        G=lambda theta, omega, x: omega - x,
+        noise=lambda key: jax.random.normal(key),
+        theta=jnp.asarray(begin),
+        omega=0.0,
+    )
+    return Lanes.of(instances(problem, SEEDS), METHODS[:1], SEEDS, None)
+
+
+def test_of_a_symmetric_matrix_one_half_is_walked():
+    with jax.enable_x64(True):
+        lanes = Lanes.of(instances(lqr(), SEEDS), METHODS, SEEDS, None)
+        made = traced.trusting(lanes)
+        # Ω and its average are 4×4: for each entry below the diagonal stands the one above it.
+        below = [(4 * i + j, 4 * j + i) for i in range(4) for j in range(i)]
+        assert [twin[1:] for twin in made.twins] == below * 2
+        assert traced.trusting(lanes, symmetric=False).twins == ()
+        assert traced.trusting(lanes, symmetric=False).text.count("=") > made.text.count("=") + 6 * len(below)
+
+
+def test_entries_that_a_step_tells_apart_are_no_twins():
+    zero = [[0.0, 0.0], [0.0, 0.0]]
+    with jax.enable_x64(True):
+        assert len(traced.in_two(matrix_lanes([[1.0, 2.0], [2.0, 1.0]], zero)).rest.twins) == 2
+        assert not traced.in_two(matrix_lanes([[1.0, 2.0], [3.0, 1.0]], zero)).rest.twins
+
+
+def test_a_matrix_that_is_not_symmetric_to_begin_with_is_walked_whole():
+    for corner, one_half in ((0.5, True), (-0.5, False)):
+        with jax.enable_x64(True):
+            lanes = matrix_lanes([[1.0, 2.0], [2.0, 1.0]], [[1.0, 0.5], [corner, 0.0]])
+            careful, trusting = traced.source(lanes, Target(cuda=True)), traced.in_two(lanes)
+            kernel = Kernel(lanes, (slice(0, 1), slice(0, len(SEEDS))), careful, trusting, jax.devices()[0])
+            kernel.place(start(lanes))
+            assert bool(kernel.trusting.rest.twins) == one_half

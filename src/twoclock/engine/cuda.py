@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -36,7 +38,7 @@ FIRST_STRIDE = 1 << 10
 # Lanes that keep a device busy by themselves.
 MANY_LANES = 1 << 14
 # Memory for what is done ahead, which is best in the cache; the steps that are worth a launch, and the most for them.
-AHEAD_BYTES, AHEAD_STEPS, MOST_AHEAD_BYTES = 1 << 22, 64, 1 << 28
+AHEAD_BYTES, AHEAD_STEPS, MOST_AHEAD_BYTES = 1 << 23, 64, 1 << 28
 # Steps that lanes are walked on trust before they store what they have come to: so many are walked again with care.
 SPAN = 1 << 13
 # As on the CPU: no fused sums, so that compensated ones survive and the bits are those of the engine "c".
@@ -69,12 +71,12 @@ class Cuda:
         ]
 
 
-def _trusting(work: Lanes, devices: int) -> Source | InTwo | None:
+def _trusting(work: Lanes, devices: int = 1, symmetric: bool = True) -> Source | InTwo | None:
     if work.count * len(work.seeds) < MANY_LANES * devices:
         with contextlib.suppress(Unsupported):
-            return traced.in_two(work)
+            return traced.in_two(work, symmetric)
     with contextlib.suppress(Unsupported):
-        return traced.trusting(work)
+        return traced.trusting(work, symmetric)
     return None
 
 
@@ -92,7 +94,8 @@ class Kernel:
 
     Args:
         careful: walks any lane.
-        trusting: walks lanes as long as they do not diverge; None if there is none.
+        trusting: walks lanes as long as they do not diverge; None if there is none. Of symmetric matrices it walks
+            one half; where they are not symmetric to begin with, another takes its place.
     """
 
     def __init__(
@@ -106,7 +109,11 @@ class Kernel:
         self._halves: Halves | None = None
 
     def place(self, carry: Carry) -> Carry:
-        return jax.tree.map(lambda leaf: jax.device_put(jnp.asarray(leaf[self.where]), self.device), carry)
+        placed = jax.tree.map(lambda leaf: jax.device_put(jnp.asarray(leaf[self.where]), self.device), carry)
+        rest = self.trusting.rest if isinstance(self.trusting, InTwo) else self.trusting
+        if rest is not None and rest.twins and not _equal(jax.tree.leaves(placed), rest.twins):
+            self.trusting, self._halves = _trusting(self.work, symmetric=False), None
+        return placed
 
     def advance(self, carry: Carry, lo: int, hi: int) -> Carry:
         try:
@@ -245,6 +252,18 @@ def _compiled(source: Source, device: Any) -> Any:
             module = cupy.RawModule(code=source.text, options=OPTIONS, backend="nvrtc")
             _modules[key] = module.get_function("walk")
     return _modules[key]
+
+
+@partial(jax.jit, static_argnames="twins")
+def _equal(leaves: list[jax.Array], twins: tuple[tuple[int, int, int], ...]) -> jax.Array:
+    """Whether twins are equal, to the bit: each the number of a leaf and two of its entries, for all lanes."""
+    every = jnp.asarray(True)
+    for leaf, group in itertools.groupby(twins, key=lambda twin: twin[0]):
+        entries = leaves[leaf].reshape(*leaves[leaf].shape[:2], -1)
+        bits = jax.lax.bitcast_convert_type(entries, {4: jnp.uint32, 8: jnp.uint64}[entries.dtype.itemsize])
+        _, these, those = (np.array(part) for part in zip(*group, strict=True))
+        every &= (bits[..., these] == bits[..., those]).all()
+    return every
 
 
 @jax.jit

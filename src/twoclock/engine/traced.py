@@ -31,16 +31,20 @@ def source(work: Lanes, target: Target) -> Source:
     return _once(_kind(work, target), lambda: generate(_lane, _example(work), target))
 
 
-def trusting(work: Lanes) -> Source:
-    """The program for a GPU that walks on trust; raises ``Unsupported`` where there is none."""
-    target = Target(cuda=True)
-    return _once(_kind(work, target, "trusting"), lambda: generate(_trusted, _trusting_example(work), target))
+def trusting(work: Lanes, symmetric: bool = True) -> Source:
+    """The program for a GPU that walks on trust; raises ``Unsupported`` where there is none.
+
+    Args:
+        symmetric: whether matrices that a step keeps symmetric are so.
+    """
+    target, example = Target(cuda=True), partial(_trusting_example, work, symmetric)
+    return _once(_kind(work, target, f"trusting {symmetric}"), lambda: generate(_trusted, example(), target))
 
 
-def in_two(work: Lanes) -> InTwo:
-    """The program for a GPU that walks on trust, with all that does not wait for the state done ahead."""
-    kind = _kind(work, Target(cuda=True), "in two")
-    return _once(kind, lambda: generate_in_two(_trusted, _trusting_example(work)))
+def in_two(work: Lanes, symmetric: bool = True) -> InTwo:
+    """The same with all that does not wait for the state done ahead."""
+    kind = _kind(work, Target(cuda=True), f"in two {symmetric}")
+    return _once(kind, lambda: generate_in_two(_trusted, _trusting_example(work, symmetric)))
 
 
 def live(operators: Operators, method: Method, carry: Carry, x: PyTree, bounded: bool, program: str) -> Source:
@@ -130,7 +134,7 @@ def _example(work: Lanes) -> Example:
     return Example(problem, method, carry, per_seed=work.instances.per_seed, bounded=work.bound is not None)
 
 
-def _trusting_example(work: Lanes) -> Example:
+def _trusting_example(work: Lanes, symmetric: bool) -> Example:
     example = _example(work)
     leaves, structure = jax.tree.flatten(example.carry)
     number: Carry = jax.tree.unflatten(structure, range(len(leaves)))
@@ -138,7 +142,7 @@ def _trusting_example(work: Lanes) -> Example:
     watched = tuple(i for i in state if not is_table(i) and jnp.issubdtype(leaves[i].dtype, jnp.floating))
     held = set(jax.tree.leaves((number.state.theta, number.state.omega)))
     stays = not any(map(is_table, state)) and not jax.tree.leaves(number.env)
-    return replace(example, trust=Trust(watched, tuple(held & set(watched)), int(number.alive), stays))
+    return replace(example, trust=Trust(watched, tuple(held & set(watched)), int(number.alive), stays, symmetric))
 
 
 def _without_axis(tree: PyTree) -> PyTree:

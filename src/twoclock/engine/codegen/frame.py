@@ -43,12 +43,14 @@ class Trust:
         held: those that must be within the bound.
         alive: the truth value that says whether the lane has diverged already.
         stays: whether one that has stays as it is, in all of its leaves.
+        symmetric: whether matrices that a step keeps symmetric are so.
     """
 
     watched: tuple[int, ...]
     held: tuple[int, ...]
     alive: int
     stays: bool
+    symmetric: bool = True
 
 
 @dataclass(frozen=True)
@@ -73,12 +75,17 @@ class Example:
 
 @dataclass(frozen=True)
 class Source:
-    """A program as text, and what to hand it beside the arrays of the example: its constants, as tables."""
+    """A program as text, and what to hand it beside the arrays of the example: its constants, as tables.
+
+    Attributes:
+        twins: entries that must be equal to begin with: the number of a leaf, an entry and its twin.
+    """
 
     text: str
     target: Target
     constants: tuple[np.ndarray, ...]
     lines: int
+    twins: tuple[tuple[int, int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -92,6 +99,7 @@ class Parts:
         declarations: of the arrays that a lane keeps at hand.
         step: the step.
         lines: how many it has.
+        after: after all steps.
     """
 
     outside: Iterable[str]
@@ -100,6 +108,7 @@ class Parts:
     declarations: str
     step: str
     lines: int
+    after: Iterable[str] = ()
 
 
 def text(target: Target, carry: Any, parts: Parts) -> str:

@@ -46,7 +46,7 @@ def trusting(example: Example, parts: Parts) -> str:
     """Walks the lanes that hold, all of a step at once."""
     short = parts.lines <= _SHORT
     steps = ["#pragma unroll 2"] if short else []
-    steps += ["for(int64_t step=lo;step<hi;step++){int32_t k=(int32_t)step;", parts.step, "}"]
+    steps += ["for(int64_t step=lo;step<hi;step++){int32_t k=(int32_t)step;", parts.step, "}", *parts.after]
     return _text(_BOUNDS if short else "", parts, _own(example), "from[lane]<0", _on_trust(example, steps))
 
 
@@ -85,6 +85,7 @@ def rest(example: Example, parts: Parts, cut: Split, first: int) -> str:
         fetched("step+2"),
         parts.step,
         "}",
+        *parts.after,
     ]
     return _text("", parts, _own(example), "from[lane]<0", _on_trust(example, steps))
 

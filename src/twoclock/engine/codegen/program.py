@@ -30,6 +30,7 @@ from twoclock.engine.codegen.ir import (
 )
 from twoclock.engine.codegen.printer import Printer
 from twoclock.engine.codegen.split import split
+from twoclock.engine.codegen.symmetry import Entry, merged
 from twoclock.engine.codegen.values import Array, Rule, Scalars, Shaper, Strided, row_strides, varies
 
 # Entries up to which arrays are scalars, tried in turn, and the lines of C that each try may take.
@@ -119,36 +120,40 @@ class _Writer:
         self.samples = [] if example.source is STREAM else jax.tree.leaves(example.source)
         self.first_sample = len(jax.tree.leaves((example.problem, example.method))) + example.bounded
         self.count = self.first_sample + len(self.samples)
+        self.states: dict[Memory, tuple[int, ...]] = {}
+        self.twins: dict[Entry, Entry] = {}
         self.watch = Memory("watch", "float", kernel.WATCHES, True, mutable=True)
         shaper = Shaper(self.build, small, self.constant)
         self.generator = Generator(self.build, shaper, target.width > 1)
 
     def source(self) -> Source:
-        self._step()
+        step = self._step()
         if self.example.trust is not None:
-            for table in kernel.at_hand(self.shared, self.build.statements):
+            for table in kernel.at_hand(self.shared, step):
                 number = self.shared[table]
                 self.outside[self.outside.index(_pointer(table, number))] = kernel.copied(table, number)
-        parts = self._parts(self.build.statements)
+        parts = self._parts(step)
         if self.target.cuda:
             make = kernel.careful if self.example.trust is None else kernel.trusting
             return self._made(make(self.example, parts))
         return self._made(text(self.target, self.example.carry, parts))
 
     def in_two(self) -> InTwo:
-        states = self._step()
-        cut = split(self.build.statements, [*states, self.watch])
+        cut = split(self._step(), [*self.states, self.watch])
         ahead = kernel.ahead(self._parts(cut.ahead), cut.handed)
         later = self._parts(cut.rest, [m for m in self.build.memories if m not in cut.handed])
         rest = kernel.rest(self.example, later, cut, self.count + len(self.constants))
         return InTwo(self._made(ahead), self._made(rest), kernel.handed(cut.handed))
 
     def _made(self, text: str) -> Source:
-        return Source(text, self.target, tuple(self.constants), self.build.written)
+        number = {memory: i for i, memory in enumerate(self.states)}
+        twins = tuple((number[memory], i, twin) for (memory, i), (_, twin) in self.twins.items())
+        return Source(text, self.target, tuple(self.constants), self.build.written, twins)
 
-    def _step(self) -> list[Memory]:
-        """Write the statements of a step; the memories of the state."""
+    def _step(self) -> list[Statement]:
+        """The statements of a step."""
         states = self._states()
+        self.states = {state.memory: state.shape for state in states}
         given: list[Value] = [
             *self._tables(self.example.problem, 0, "seed" if self.example.per_seed else "all"),
             *self._tables(self.example.method, len(jax.tree.leaves(self.example.problem)), "method"),
@@ -162,7 +167,11 @@ class _Writer:
         if self.example.trust is not None:
             self._watch(made, given[-1])
         self._keep(states, made)
-        return [state.memory for state in states]
+        if self.example.trust is None or not self.example.trust.symmetric:
+            return self.build.statements
+        step = merged(self.build.statements, self.states)
+        self.twins = step.twins
+        return step.statements
 
     def _parts(self, statements: list[Statement], memories: list[Memory] | None = None) -> Parts:
         memories = self.build.memories if memories is None else memories
@@ -170,7 +179,8 @@ class _Writer:
         if printer.bytes_on_stack(memories) > (_STACK if not self.target.cuda else _STACK // 16):
             raise _TooWide
         kept, lines = printer.declarations(memories), self.build.written
-        return Parts(self.outside, self.before, self.each_step, kept, printer.text(), lines)
+        after = [f"{memory.name}[{i}]={memory.name}[{twin}];" for (memory, i), (_, twin) in self.twins.items()]
+        return Parts(self.outside, self.before, self.each_step, kept, printer.text(), lines, after)
 
     def _watch(self, made: list[Value], bound: Value) -> None:
         """Sums that are no numbers once a leaf is not finite, or out of bounds."""
