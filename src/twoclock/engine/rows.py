@@ -105,8 +105,10 @@ def columns(rows: Sequence[Row], method: int, seeds: Sequence[int], marks: Seque
 
 def _seeds_outside(marks: Sequence[np.ndarray], block: int = 2048) -> np.ndarray:
     """The marks of one seed after those of another. A block of seeds fits the cache; all at once would miss it."""
-    blocks = range(0, len(marks[0]), block)
-    return np.concatenate([np.stack([mark[lo : lo + block] for mark in marks], axis=1).ravel() for lo in blocks])
+    every = np.empty((len(marks[0]), len(marks)), np.result_type(*marks))
+    for lo in range(0, len(every), block):
+        np.stack([mark[lo : lo + block] for mark in marks], axis=1, out=every[lo : lo + block])
+    return every.ravel()
 
 
 def diverged_by(carry: Carry, method: int, seeds: int, marks: Sequence[int]) -> np.ndarray:

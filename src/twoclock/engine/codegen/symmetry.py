@@ -61,7 +61,7 @@ def merged(statements: list[Statement], states: Mapping[Memory, tuple[int, ...]]
     while twins:
         values = _Values(twins)
         made = values.of_state(statements)
-        held = {entry: twin for entry, twin in twins.items() if made.get(entry) == made.get(twin)}
+        held = {entry: twin for entry, twin in twins.items() if entry in made and made[entry] == made.get(twin)}
         if len(held) == len(twins):
             return Merged(_without(statements, values), twins)
         twins = held
