@@ -6,11 +6,13 @@ import os
 import shutil
 import signal
 import tempfile
+import threading
 
 import jax
 import jaxtyping
 import numpy as np
 import pytest
+from jax._src.interpreters import mlir
 
 # Most of the time goes into compilation: XLA's optimiser is left out, and a program is compiled in one piece, since
 # other tests keep the other cores busy. The arithmetic is the same, in half of the time.
@@ -55,7 +57,28 @@ jaxtyping.install_import_hook([f"twoclock.{room}" for room in ROOMS], "beartype.
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
-# What tests compile is kept apart from the user's own programs; the workers of one run share it.
+# Most programs are compiled more than once: for closures that differ in a number, after caches were cleared. JAX writes
+# its files in place, so that each worker has a folder of its own.
+COMPILED = tempfile.mkdtemp(prefix="twoclock-tests-xla-")
+atexit.register(shutil.rmtree, COMPILED, ignore_errors=True)
+jax.config.update("jax_compilation_cache_dir", COMPILED)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+# JAX loads all dialects of MLIR into a new context for each of nine thousand programs, which takes longer than to
+# write a short one down. One does for many; not for all, since it keeps their constants.
+if hasattr(mlir, "make_ir_context"):
+    new_context, contexts = mlir.make_ir_context, threading.local()
+
+    def make_ir_context(programs=300):
+        if not getattr(contexts, "left", 0):
+            contexts.one, contexts.left = new_context(), programs
+        contexts.left -= 1
+        return contexts.one
+
+    mlir.make_ir_context = make_ir_context
+
+# What tests compile to C is kept apart from the user's own programs; the workers of one run share it.
 if "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["TWOCLOCK_CACHE"] = tempfile.mkdtemp(prefix="twoclock-tests-")
     atexit.register(shutil.rmtree, os.environ["TWOCLOCK_CACHE"], ignore_errors=True)

@@ -42,9 +42,7 @@ def run_side_by_side(names: Sequence[str], out: Path, quick: bool, overview: Ove
         try:
             with (
                 tempfile.TemporaryDirectory(prefix="twoclock-") as compiled,
-                ProcessPoolExecutor(
-                    min(len(names), os.cpu_count() or 1), context, _share_compiled, (compiled,)
-                ) as pool,
+                ProcessPoolExecutor(min(len(names), os.cpu_count() or 1), context, _keep_compiled, (compiled,)) as pool,
             ):
                 try:
                     for together in [list(names)] if quick else _in_turn(names):
@@ -89,10 +87,11 @@ def _listen(messages: Queue[Message | None], overview: Overview) -> None:
         getattr(overview, method)(*args)
 
 
-def _share_compiled(folder: str) -> None:
-    """Programs that XLA compiled for one case are there for all others, in whatever process they run."""
+def _keep_compiled(folder: str) -> None:
+    """Programs that XLA compiled for one case of this process are there for all others."""
     if jax.config.values["jax_compilation_cache_dir"] is None:  # else the user's own
-        jax.config.update("jax_compilation_cache_dir", folder)
+        # A folder for each process: JAX writes its files in place, and another would read half of one.
+        jax.config.update("jax_compilation_cache_dir", f"{folder}/{os.getpid()}")
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
