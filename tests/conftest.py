@@ -24,6 +24,9 @@ os.environ.setdefault("XLA_FLAGS", " ".join(FLAGS))
 # Threads of BLAS that wait for each other keep busy by it. For the workers and for processes that tests start.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+# Ray starts a worker for each core before there is work for one, whenever it is started.
+os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
+
 # Programs live until the end: looking for garbage among them again and again finds none.
 gc.set_threshold(100_000, 20, 100)
 

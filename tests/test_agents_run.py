@@ -13,6 +13,7 @@ import pytest
 
 import twoclock as tc
 from an_agent import Averager, Walk, dies, hangs, plant, slow, walk
+from twoclock.cluster import connected
 from twoclock.engine.interrupt import Interrupted
 
 STEPS = {"steps": 200, "marks": [0, 50, 100, 200]}
@@ -236,8 +237,9 @@ def test_on_ray(tmp_path, monkeypatch):
     paths = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))  # the workers import the agent from this folder
     here = tc.agents.run(Averager(), walk, seeds=2, processes=1, **STEPS)
-    there = tc.agents.run(Averager(), lambda: Walk(), seeds=2, on="ray", checkpoint=tmp_path / "a", **STEPS)
+    with connected(None):  # started once for both
+        there = tc.agents.run(Averager(), lambda: Walk(), seeds=2, on="ray", checkpoint=tmp_path / "a", **STEPS)
+        with pytest.raises(tc.agents.EnvironmentFault, match=r"seed 0, step 59: the environment raised OSError"):
+            tc.agents.run(Averager(), lambda: Walk("raises"), on="ray", **STEPS)
     assert np.array_equal(there.theta, here.theta)
     assert there.history.equals(here.history)
-    with pytest.raises(tc.agents.EnvironmentFault, match=r"seed 0, step 59: the environment raised OSError"):
-        tc.agents.run(Averager(), lambda: Walk("raises"), on="ray", **STEPS)

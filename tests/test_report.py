@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from types import ModuleType
 
@@ -174,17 +173,19 @@ def test_ctrl_c_stops_every_process_and_says_how_to_go_on(tmp_path):
     """The signal goes to the parent alone, as from a supervisor; at a terminal all of them get it."""
     args = ["reproduce", "quadratic", "table1", "--out", str(tmp_path)]
     parent = subprocess.Popen(
-        [sys.executable, "-m", "twoclock", *args], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "twoclock", *args], stderr=subprocess.STDOUT, stdout=subprocess.PIPE, text=True
     )
-    deadline = time.monotonic() + 120
-    while len(list(tmp_path.glob("full/*/*/checkpoint"))) < 2 and parent.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.1)
+    begun = set()
+    while len(begun) < 2:
+        begun.add(parent.stdout.readline().split(":")[0])
+    assert begun == {"quadratic", "table1"}
     workers = psutil.Process(parent.pid).children(recursive=True)
     assert parent.poll() is None
     assert len(workers) >= 3  # two experiments and the messenger
     parent.send_signal(signal.SIGINT)
-    _, said = parent.communicate(timeout=120)
+    said, _ = parent.communicate(timeout=120)
     assert parent.returncode == 130, said
+    assert list(tmp_path.glob("full/*/*/checkpoint"))  # they were at work
     assert said.strip().endswith(f"to go on: twoclock reproduce quadratic table1 --out {tmp_path} --resume")
     assert "Traceback" not in said
     assert not psutil.wait_procs(workers, timeout=20)[1]
