@@ -179,6 +179,20 @@ def test_short_runs_stay_with_xla():
     assert "engine_reason" not in solve("xla").spec
 
 
+def test_a_large_state_is_worth_compiling_for_sooner_and_tables_of_items_do_not_count():
+    def numbers(problem, method):
+        lanes = Lanes.of(instances(problem, [0, 1]), [method], [0, 1], None)
+        per_group, per_lane, per_number = choice._CPU_COST
+        return (choice.predicted(lanes, 1000, on_gpu=False) / 1000 - per_group - 2 * per_lane) / per_number
+
+    small, large = (numbers(tc.problems.quadratic(dim=dim), tc.Fast()) for dim in (2, 50))
+    assert large - small == pytest.approx(2 * 4 * 48)  # two seeds; θ, ω and the means of F and G
+    few, many = (
+        numbers(tc.problems.quadratic_bilevel(samples=n), tc.methods.SABA(0.1, 0.1, items=(n, n))) for n in (64, 128)
+    )
+    assert many - few == pytest.approx(2 * 2 * 64)  # which items were seen, of both levels
+
+
 def test_without_a_gpu_cuda_falls_back():
     if cuda.unavailable() is None:
         pytest.skip("there is a GPU")

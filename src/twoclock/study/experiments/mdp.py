@@ -59,7 +59,7 @@ def cases(quick: bool) -> dict[str, Case]:
             found[f"{COUNTED}{where}"] = Case(  # each of its samples touches S²A sums: fewer seeds
                 problem(family, temp), rest | rival, steps, min(seeds, 16), title=f"{words(where)}, a model counted"
             )
-            if not quick and temp in (temps[0], temps[-1]):
+            if not quick and temp in (temps[0], temps[-1]):  # the warmest and the coldest tell enough
                 found[f"{AROUND}{where}"] = Case(
                     problem(family, temp), nearby(where), steps, SEEDS, marks=[steps],
                     title=f"around the tuned settings, {words(where)}", role="tune",
