@@ -120,7 +120,7 @@ def draw(records: Records) -> dict[str, plot.Figure]:
         f"mean over {listed([f'{n} random MDPs of {size} states' for size, n in counts.items()])}, "
         f"{run['steps']:,} samples; bands: 95 % bootstrap interval; "
         "printed: α=5e-4, β=2e-3, λ=4/(5(k+10)); averaged: α=β=(0.1/d)(1+k/300)^-½, λ=¼, weights ∝ k^½, one "
-        "setting for all, chosen on 48 of these MDPs",
+        "setting for all, chosen on 48 of the full run's MDPs",
     )
     efficiency, (line,) = plot.figure(1, 1, width=7.0, height=4.4)
     plot.ratios(
