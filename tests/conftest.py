@@ -12,6 +12,7 @@ import jax
 import jaxtyping
 import numpy as np
 import pytest
+from jax._src import compilation_cache
 from jax._src.interpreters import mlir
 
 # Most of the time goes into compilation: XLA's optimiser is left out, and a program is compiled in one piece, since
@@ -60,13 +61,17 @@ jaxtyping.install_import_hook([f"twoclock.{room}" for room in ROOMS], "beartype.
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
-# Most programs are compiled more than once: for closures that differ in a number, after caches were cleared. JAX writes
-# its files in place, so that each worker has a folder of its own.
+# A third of the programs are compiled before: for closures that differ in a number, after caches were cleared. JAX
+# would keep them in files, which takes as long again as it saves.
 COMPILED = tempfile.mkdtemp(prefix="twoclock-tests-xla-")
 atexit.register(shutil.rmtree, COMPILED, ignore_errors=True)
 jax.config.update("jax_compilation_cache_dir", COMPILED)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+programs = {}
+compilation_cache.get_executable_and_time = lambda key, *_: programs.get(key, (None, None))
+compilation_cache.put_executable_and_time = lambda key, name, program, backend, seconds: programs.update(
+    {key: (program, seconds)}
+)
 
 # JAX loads all dialects of MLIR into a new context for each of nine thousand programs, which takes longer than to
 # write a short one down. One does for many; not for all, since it keeps their constants.

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import twoclock as tc
+from twoclock.engine import fit
 
 RATES = np.asarray([0.1, 0.3, 0.7])
 COUNTER = itertools.count()
@@ -119,10 +120,26 @@ def test_a_lane_that_passed_is_traced_once_more_and_all_checks_come_again_if_it_
     with pytest.raises(tc.InputError, match=r"^`F` must depend on its arguments alone"):
         solve(problem, method)
     after["now"] = lambda omega: omega[:2]
-    with pytest.raises(tc.InputError, match=r"incompatible shapes"):
+    with pytest.raises(tc.InputError, match=r"^`F` must return the shapes of theta"):
         solve(problem, method)
     after["now"] = lambda omega: omega
     np.testing.assert_array_equal(solve(problem, method).theta, first)
+
+
+def test_one_trace_tells_the_shapes_of_all_functions_and_a_second_whether_they_are_pure():
+    calls = []
+
+    def noting(name, value):
+        calls.append(name)
+        return value
+
+    problem = bowl(
+        F=lambda theta, omega, x: noting("F", omega),
+        G=lambda theta, omega, x: noting("G", omega - theta),
+        measure=lambda theta, omega: noting("measure", {"error": jnp.sum(theta**2)}),
+    )
+    fit.check_fit(problem, tc.Standard(0.5, 0.5))
+    assert sorted(calls) == sorted(["F", "G", "measure"] * 2)
 
 
 def test_one_that_takes_turns_is_refused_each_time():

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from types import NoneType
 from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var
 
 from twoclock.core import Key, Method, Problem, ProblemSource, PyTree
 from twoclock.engine import keys
@@ -85,8 +86,14 @@ def _of_methods(methods: list[Method], problem: Problem) -> list[str]:
 
 
 def digest(program: ClosedJaxpr) -> str:
-    """Of the text of a program, without addresses of objects, and of every number in it."""
+    """Of a program and every number in it, without names of variables or addresses of objects."""
     return _short(_hash(program))
+
+
+def digest_and_arrays(program: ClosedJaxpr) -> tuple[str, list[np.ndarray | jax.Array]]:
+    """The same, and the arrays that the program holds."""
+    reader = _Reader()
+    return _short(reader.read(program)), reader.arrays
 
 
 def with_numbers(program: ClosedJaxpr, arguments: PyTree) -> str:
@@ -97,9 +104,63 @@ def with_numbers(program: ClosedJaxpr, arguments: PyTree) -> str:
 
 
 def _hash(program: ClosedJaxpr) -> Hash:
-    found = hashlib.sha256(_ADDRESS.sub("", str(program)).encode())
-    _add(found, map(_numbers, constants(program)))
-    return found
+    return _Reader().read(program)
+
+
+class _Reader:
+    """Reads programs, and those inside them once each.
+
+    Attributes:
+        arrays: those that were met.
+    """
+
+    def __init__(self) -> None:
+        self.arrays: list[np.ndarray | jax.Array] = []
+        self._known: dict[int, str] = {}
+        self._types: dict[object, str] = {}
+
+    def read(self, program: ClosedJaxpr | Jaxpr) -> Hash:
+        """Its equations: what is computed, how, of which variables, and the types of the results."""
+        jaxpr = getattr(program, "jaxpr", program)
+        held = [self._array(array) for array in getattr(program, "consts", ())]
+        numbers: dict[Var, int] = {}
+
+        def name(variable: Var | Literal) -> str:
+            if isinstance(variable, Literal):
+                return f"{variable.val!s}:{self._type(variable)}"
+            return str(numbers.setdefault(variable, len(numbers)))
+
+        def typed(variables: Iterable[Var]) -> list[str]:
+            return [f"{name(variable)}:{self._type(variable)}" for variable in variables]
+
+        lines = [*held, *typed((*jaxpr.constvars, *jaxpr.invars))]
+        for equation in jaxpr.eqns:
+            how = [f"{key}={self._parameter(value)}" for key, value in equation.params.items()]
+            lines += [equation.primitive.name, *how, *map(name, equation.invars), "=", *typed(equation.outvars)]
+        return hashlib.sha256("\n".join((*lines, *map(name, jaxpr.outvars))).encode())
+
+    def _parameter(self, value: object) -> str:
+        if isinstance(value, (ClosedJaxpr, Jaxpr)):
+            if id(value) not in self._known:
+                self._known[id(value)] = self.read(value).hexdigest()
+            return self._known[id(value)]
+        if isinstance(value, (np.ndarray, jax.Array)):
+            return self._array(value)
+        if type(value) in (tuple, list):
+            return f"({', '.join(map(self._parameter, value))})"  # type: ignore[call-overload]
+        return str(value) if isinstance(value, (int, str, NoneType)) else _ADDRESS.sub("", str(value))
+
+    def _array(self, array: np.ndarray | jax.Array) -> str:
+        self.arrays.append(array)
+        found = hashlib.sha256()
+        _add(found, [_numbers(array)])
+        return found.hexdigest()
+
+    def _type(self, variable: Var | Literal) -> str:
+        aval = variable.aval
+        if aval not in self._types:
+            self._types[aval] = str(aval)
+        return self._types[aval]
 
 
 def _add(found: Hash, numbers: Iterable[np.ndarray]) -> None:
@@ -109,20 +170,6 @@ def _add(found: Hash, numbers: Iterable[np.ndarray]) -> None:
 
 def _short(found: Hash) -> str:
     return found.hexdigest()[:16]
-
-
-def constants(program: object) -> Iterator[np.ndarray | jax.Array]:
-    """Every array in a program, those of the programs inside it too; its text names them without their numbers."""
-    if isinstance(program, (ClosedJaxpr, Jaxpr)):  # one and the same from JAX 0.11 on
-        yield from getattr(program, "consts", ())
-        for equation in program.eqns:
-            for parameter in equation.params.values():
-                yield from constants(parameter)
-    elif isinstance(program, (tuple, list)):
-        for part in program:
-            yield from constants(part)
-    elif isinstance(program, (np.ndarray, jax.Array)):
-        yield program
 
 
 def _numbers(array: object) -> np.ndarray:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from twoclock.core import InputError, Method, Operator, Problem, ProblemSource, PyTree
+from twoclock.core import InputError, Method, Problem, ProblemSource, PyTree
 from twoclock.engine import keys, purity
 from twoclock.engine.purity import check_pure, shape_of
 from twoclock.engine.rows import RESERVED
@@ -58,13 +58,19 @@ def check_fit(problem: Problem, method: Method) -> None:
         )
     if purity.passed_before(problem, method):
         return
+    noted = purity.noted(problem, method)
+
+    def look(name: str, function: Callable[..., PyTree], *args: PyTree) -> PyTree:
+        out, known = noted.find(name, args)
+        return out if known else shape_of(name, function, *args)
+
     key = keys.start_key(0)
-    begin = shape_of("init", problem.init, key)
+    begin = look("init", problem.init, key)
     if not isinstance(begin, tuple) or len(begin) != 3:
         raise InputError(f"`init` must return (theta, omega, env), got {_layout(begin)}")
     theta, omega, env = begin
-    u = shape_of("noise", problem.noise, key)
-    drawn = shape_of("draw", problem.draw, u, theta, env)
+    u = look("noise", problem.noise, key)
+    drawn = look("draw", problem.draw, u, theta, env)
     if not isinstance(drawn, tuple) or len(drawn) != 2:
         raise InputError(f"`draw` must return the pair (x, env), got {_layout(drawn)}")
     x, after = drawn
@@ -73,15 +79,15 @@ def check_fit(problem: Problem, method: Method) -> None:
         for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
             if not jnp.issubdtype(leaf.dtype, jnp.floating):
                 raise InputError(f"`{_name(name, path)}` must be floating point, got {leaf.dtype}; write 0.0 for 0")
-    _operator("F", problem.F, "theta", theta, (theta, omega, x))
-    _operator("G", problem.G, "omega", omega, (theta, omega, x))
+    _operator("F", "theta", look("F", problem.F, theta, omega, x), theta)
+    _operator("G", "omega", look("G", problem.G, theta, omega, x), omega)
     if hasattr(problem, "measure"):
-        _check_metrics("measure", shape_of("measure", problem.measure, theta, omega))
+        _check_metrics("measure", look("measure", problem.measure, theta, omega))
     if hasattr(problem, "report"):
-        _check_metrics("report", shape_of("report", problem.report, env))
+        _check_metrics("report", look("report", problem.report, env))
     _check_schedules(method)
-    _check_method(problem, method, theta, omega, x)
-    if purity.check_lane(problem, method):
+    _check_method(problem, method, theta, omega, x, look)
+    if purity.check_lane(problem, method, noted):
         return
     check_pure("init", problem.init, key)
     check_pure("noise", problem.noise, key)
@@ -106,8 +112,7 @@ def check_start(theta: PyTree, omega: PyTree) -> None:
                 raise InputError(f"`{_name(name, path)}` must start from finite numbers, got NaN or infinity in it")
 
 
-def _operator(name: str, operator: Operator, of: str, like: PyTree, args: tuple[PyTree, ...]) -> None:
-    out = shape_of(name, operator, *args)
+def _operator(name: str, of: str, out: PyTree, like: PyTree) -> None:
     _same(name, of, out, like)
     for path, leaf in jax.tree_util.tree_leaves_with_path(out):
         if not (jnp.issubdtype(leaf.dtype, jnp.floating) or jnp.issubdtype(leaf.dtype, jnp.integer)):
@@ -146,23 +151,23 @@ def _is_real(dtype: np.dtype) -> bool:
     return any(jnp.issubdtype(dtype, kind) for kind in (jnp.floating, jnp.integer, jnp.bool_))
 
 
-def _check_method(problem: Problem, method: Method, theta: PyTree, omega: PyTree, x: PyTree) -> None:
+def _check_method(
+    problem: Problem, method: Method, theta: PyTree, omega: PyTree, x: PyTree, look: Callable[..., PyTree]
+) -> None:
     """What a method makes of these shapes: a state that keeps its shapes, an estimate, a report."""
     like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(np.shape(leaf), jnp.result_type(float)), method)
     name = type(method).__name__
-    state = shape_of(f"{name}.init", lambda method, *start: method.init(*start), like, theta, omega)
+    state = look(f"{name}.init", lambda method, *start: method.init(*start), like, theta, omega)
     if not (hasattr(state, "theta") and hasattr(state, "omega")):
         raise InputError(f"`{name}.init` must return a state with `.theta` and `.omega`, got {shown(state)}")
     k = jax.ShapeDtypeStruct((), jnp.int32)
-    after = shape_of(
-        f"{name}.step", lambda m, state, x, k: m.step(problem.F, problem.G, state, x, k), like, state, x, k
-    )
+    after = look(f"{name}.step", lambda m, state, x, k: m.step(problem.F, problem.G, state, x, k), like, state, x, k)
     _same(f"{name}.step", "the state", after, state)
-    estimate = shape_of(f"{name}.estimate", lambda method, state: method.estimate(state), like, state)
+    estimate = look(f"{name}.estimate", lambda method, state: method.estimate(state), like, state)
     if not isinstance(estimate, tuple) or len(estimate) != 2:
         raise InputError(f"`{name}.estimate` must return the pair (theta, omega), got {_layout(estimate)}")
     if hasattr(method, "report"):
-        _check_metrics(f"{name}.report", shape_of(f"{name}.report", lambda m, state: m.report(state), like, state))
+        _check_metrics(f"{name}.report", look(f"{name}.report", lambda m, state: m.report(state), like, state))
 
 
 def _check_schedules(method: object, check: Callable[..., object] | None = None) -> None:

@@ -22,8 +22,9 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, jaxprs_in_params
 
 from twoclock.core import InputError, Method, Problem, PyTree, Scalar
 from twoclock.engine import keys, traced
-from twoclock.engine.fingerprint import constants, digest
+from twoclock.engine.fingerprint import digest, digest_and_arrays
 from twoclock.engine.lanes import Lanes
+from twoclock.engine.noted import Noted
 from twoclock.engine.rows import metrics_of
 from twoclock.engine.step import Carry, lane_start, lane_step
 from twoclock.inputs.tracing import in_words
@@ -53,11 +54,25 @@ def check_pure(name: str, function: Callable[..., Any], *args: PyTree, remedy: s
             )
 
 
-def check_lane(problem: Problem, method: Method) -> bool:
-    """Whether a lane is pure. What was compiled of it with other constants than it has now is forgotten."""
-    args = _arguments(problem, method)
-    with set_xla_metadata(twoclock_trace="1"):
-        now: str | None = _in_precision(_anew(args))
+def noted(problem: Problem, method: Method) -> Noted:
+    """What a lane traces to. Where it does not trace nothing is noted, and whoever needs a shape has words for it."""
+    with suppress(Exception), set_xla_metadata(twoclock_trace="1"):
+        found = Noted(_arguments(problem, method))
+        found.digest = _in_precision(_anew(found.arguments, found))
+        return found
+    return Noted()
+
+
+def check_lane(problem: Problem, method: Method, first: Noted) -> bool:
+    """Whether a lane is pure. What was compiled of it with other constants than it has now is forgotten.
+
+    Args:
+        first: what a first trace of it came to.
+    """
+    now, args = first.digest, first.arguments or _arguments(problem, method)
+    if now is None:
+        with set_xla_metadata(twoclock_trace="1"):
+            now = _in_precision(_anew(args))
     lane = _lane.trace(*args).jaxpr
     if now != (before := _seen[lane] if lane in _seen else digest(lane)):
         now = _pure(_anew(args))
@@ -90,9 +105,16 @@ def passed_before(problem: Problem, method: Method) -> bool:
     return False
 
 
-def _anew(args: tuple[PyTree, ...]) -> Trace:
+def _anew(args: tuple[PyTree, ...], notes: Noted | None = None) -> Trace:
     """Traces all that a lane computes; JAX remembers what it traced of a function, and this is another each time."""
-    return lambda: jax.make_jaxpr(lambda *a: _everything(*a))(*args)
+
+    def trace() -> ClosedJaxpr:
+        def everything(problem: Problem, method: Method, *rest: PyTree) -> PyTree:
+            return _everything(*(notes.watched(problem, method) if notes else (problem, method)), *rest)
+
+        return jax.make_jaxpr(everything)(*args)
+
+    return trace
 
 
 def _kind(problem: Problem, method: Method) -> int | None:
@@ -169,11 +191,11 @@ def _digest_and_mixed(trace: Trace) -> tuple[str, bool]:
     """Of a program, and whether NumPy arrays in it have the other precision. It must not outlive this, nor they."""
     single, double = ("float32", "int32", "complex64"), ("float64", "int64", "complex128")
     here = jnp.result_type(float).name
-    found = trace()
-    kinds = {array.dtype.name for array in constants(found) if isinstance(array, np.ndarray)}
+    found, arrays = digest_and_arrays(trace())
+    kinds = {array.dtype.name for array in arrays if isinstance(array, np.ndarray)}
     if kinds & {*single, *double}:
         _converted.add(here)
-    return digest(found), bool(kinds & set(single if here == "float64" else double))
+    return found, bool(kinds & set(single if here == "float64" else double))
 
 
 def _mended(look: Callable[[], T]) -> T:
