@@ -63,7 +63,8 @@ class Lanes:
 
 def stack(methods: Sequence[Method]) -> Method:
     """Methods that differ only in numbers, as one method with a leading axis on every leaf."""
-    return jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf, float) for leaf in leaves]), *methods)
+    # Put together here: on a GPU each number would be a transfer of its own.
+    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack([np.asarray(leaf, float) for leaf in leaves])), *methods)
 
 
 def by_program(methods: Mapping[str, Method]) -> list[list[str]]:

@@ -52,7 +52,7 @@ class Reference:
         return compare(found, expected)
 
 
-def compare(found: PyTree, expected: PyTree) -> str | None:
+def compare(found: PyTree, expected: PyTree, when: str = f" after {STEPS} steps") -> str | None:
     """How carries differ, a few steps from the same one on, beyond rounding; None if they do not."""
     for a, b in zip(jax.tree.leaves(found), map(np.asarray, jax.tree.leaves(expected)), strict=True):
         if a.dtype != b.dtype or a.shape != b.shape:
@@ -66,7 +66,7 @@ def compare(found: PyTree, expected: PyTree) -> str | None:
             size = np.max(np.abs(b), where=np.isfinite(b), initial=0.0)
             worst = np.max(np.abs(a - b), where=np.isfinite(b), initial=0.0)
             if worst > _ROUNDING.get(b.dtype.name, 1e-2) * max(size, 1.0):
-                return f"it differs from XLA by {worst:.1e} after {STEPS} steps"
+                return f"it differs from XLA by {worst:.1e}{when}"
     return None
 
 
