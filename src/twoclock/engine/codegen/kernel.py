@@ -15,7 +15,19 @@ import jax
 import numpy as np
 
 from twoclock.engine.codegen.frame import Example, Parts, each_lane, head
-from twoclock.engine.codegen.ir import STORED_TYPES, Let, Load, Loop, Memory, Statement, Store, Var, While, blocks
+from twoclock.engine.codegen.ir import (
+    STORED_TYPES,
+    Let,
+    Load,
+    Loop,
+    Memory,
+    Statement,
+    Store,
+    Unsupported,
+    Var,
+    While,
+    blocks,
+)
 from twoclock.engine.codegen.printer import Printer
 from twoclock.engine.codegen.split import Split, Thing
 
@@ -33,6 +45,15 @@ class Handed:
 
 def handed(things: Sequence[Thing]) -> tuple[Handed, ...]:
     return tuple(Handed(_size(thing), np.dtype(_DTYPES[thing.c])) for thing in things)
+
+
+def at_once(example: Example, parts: Parts, statements: Iterable[Statement]) -> str:
+    """The program that does all of a step at once; ``statements`` are those of the step."""
+    if example.only_read:
+        if walked(statements) > LONG_MEASURE:
+            raise Unsupported("XLA is faster with metrics as large as these")
+        return measuring(example, parts)
+    return careful(example, parts) if example.trust is None else trusting(example, parts)
 
 
 def careful(example: Example, parts: Parts) -> str:
