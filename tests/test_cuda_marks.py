@@ -1,65 +1,153 @@
-"""The kernel that measures on a GPU, tried on the CPU: one launch gives the rows that XLA gives."""
+"""Marks on a GPU: what the kernel gives, tried on the CPU, and when XLA measures in its place."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import twoclock as tc
-from small import SMALL
-from threads import needs_compiler, on_the_cpu
-from twoclock import catalogue
-from twoclock.engine import rows, traced
+from threads import assert_alike, measured, needs_compiler, shaken
+from twoclock.engine import cuda, cuda_marks, rows, traced
 from twoclock.engine.codegen.ir import Unsupported
-from twoclock.engine.cpu import pointers
 from twoclock.engine.instances import instances
 from twoclock.engine.lanes import Lanes
-from twoclock.engine.xla import Xla, start
+from twoclock.engine.xla import start
 
 SEEDS = (3, 5, 8)
-METHODS = [tc.Fast(1e-5, beta, 1e-2) for beta in (1e-3, 2e-3)]
-TRACKED = [tc.Polyak(method, intervals=True) for method in METHODS]
-# Metrics for which XLA has a library: a kernel has none.
-WITH_XLA = {
-    **dict.fromkeys(("forest", "frozen_lake", "random_entropy_mdp"), "operation lu"),
-    "spiral": "operation custom_vmap_call",
-}
+METHODS = [tc.Fast(1e-3, beta, 1e-2) for beta in (1e-3, 2e-3)]
 
 
-def walked(problem, methods, steps=3):
-    """Lanes a few steps from their start, so that no two of them are alike."""
-    lanes = Lanes.of(instances(problem, SEEDS), methods, SEEDS, None)
-    (program,) = Xla().compile(lanes)
-    return lanes, program.advance(program.place(start(lanes)), 0, steps)
+def problem(measure):
+    return tc.problems.custom(
+        F=lambda theta, omega, x: theta + x - omega,
+        G=lambda theta, omega, x: omega,
+        noise=lambda key: jax.random.normal(key, (2,)),
+        theta=np.zeros(2),
+        omega=np.zeros(2),
+        measure=measure,
+    )
 
 
-def by_the_kernel(lanes, carry, folder):
-    made = traced.measuring(lanes)
-    parts, structure = jax.tree.flatten(made.row)
-    row = [np.full((*lanes.shape, *part.shape), 77, part.dtype) for part in parts]
-    tables = list(map(np.ascontiguousarray, [*traced.tables(lanes), *made.source.constants]))
-    leaves = [np.array(leaf, order="C") for leaf in jax.tree.leaves(carry)]
-    before = [leaf.copy() for leaf in leaves]
-    launch = on_the_cpu(made.source, folder)
-    count = len(METHODS) * len(SEEDS)
-    streams = np.asarray(traced.streams(lanes))
-    launch(count, 0, 1, *lanes.shape, pointers(tables), pointers([*leaves, *row]), streams.ctypes.data)
-    for a, b in zip(before, leaves, strict=True):
-        np.testing.assert_array_equal(a, b)
-    return rows.flat(jax.tree.unflatten(structure, row), lanes=2)
+def several(theta, omega):
+    """Metrics of every type: a truth value, whole numbers, a constant, and what loops as long as a lane wants to."""
+    halved = jax.lax.while_loop(
+        lambda c: c[0] > 1e-3, lambda c: (c[0] / 2, c[1] + 1), (jnp.abs(theta[0]), jnp.int32(0))
+    )
+    return {
+        "to_the_right": theta[0] > 0,
+        "halvings": halved[1],
+        "hundredths": (100 * omega[1]).astype(jnp.int64),
+        "single": theta[1].astype(jnp.float32),
+        "error": jnp.sum(theta**2),
+        "two": 2.0,
+    }
 
 
-def check(problem, methods, folder):
-    lanes, carry = walked(problem, methods)
-    found, expected = by_the_kernel(lanes, carry, folder), rows.measure(lanes.instances, lanes.methods, carry)
-    assert list(found) == list(expected)
-    for name, there in expected.items():
-        assert (found[name].dtype, found[name].shape) == (there.dtype, there.shape), name
-        np.testing.assert_allclose(found[name], there, rtol=1e-9, atol=1e-12, err_msg=name)
-    return found
+def lanes_of(measure, methods=METHODS, bound=None):
+    return Lanes.of(instances(problem(measure), SEEDS), methods, SEEDS, bound)
 
 
 @needs_compiler
-@pytest.mark.parametrize("name", sorted(set(catalogue.problems()) - set(WITH_XLA)))
-def test_a_launch_measures_what_xla_measures(name, tmp_path):
+@pytest.mark.parametrize("bound", [None, 10.0])
+def test_a_row_keeps_names_types_and_what_is_tracked(bound, tmp_path):
     with jax.enable_x64(True):
-        check(catalogue.problems()[name](**SMALL.get(name, {})), METHODS, tmp_path)
+        lanes = lanes_of(several, [tc.Polyak(method, intervals=True) for method in METHODS], bound)
+        found, expected = measured(lanes, shaken(start(lanes)), tmp_path)
+    assert_alike(found, expected)
+    assert {found[name].dtype.name for name in found} == {"bool", "int32", "int64", "float32", "float64"}
+    assert any(name.endswith("[1]") for name in found)
+    assert len(np.unique(found["halvings"])) > 1
+
+
+def test_what_is_not_generated_has_a_reason():
+    def factorised(theta, omega):
+        return {"error": jnp.linalg.solve(jnp.outer(theta, theta) + jnp.eye(2), theta)[0]}
+
+    def large(theta, omega):
+        return {"error": jnp.sum(jnp.sin(jnp.arange(300_000.0) * theta[0]))}
+
+    with jax.enable_x64(True):
+        for measure, reason in ((factorised, "the operation lu is not generated"), (large, "XLA is faster")):
+            with pytest.raises(Unsupported, match=reason):
+                traced.measuring(lanes_of(measure))
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    """In place of the kernel what ``fake.row`` makes of XLA's row; ``fake.calls`` counts."""
+
+    class Fake:
+        calls, row = 0, staticmethod(lambda row: row)
+
+        def __init__(self, made, launch, device):
+            self.lanes = launch
+
+        def __call__(self, carry):
+            Fake.calls += 1
+            return Fake.row(rows.measure(self.lanes.instances, self.lanes.methods, carry))
+
+    monkeypatch.setattr(cuda_marks, "_Kernel", Fake)
+    monkeypatch.setattr(cuda_marks, "_refused", set())
+    monkeypatch.setattr(cuda_marks, "_compared", type(cuda_marks._compared)())
+    return Fake
+
+
+def marks_of(lanes):
+    marks = cuda_marks.Marks(lanes, jax.devices()[0])
+    return lambda carry: marks.measure(carry, lambda source, threads: lanes)
+
+
+def test_a_kernel_is_compared_at_its_first_marks_alone(fake):
+    lanes = lanes_of(several)
+    carry, measure = start(lanes), marks_of(lanes)
+    expected = measure(carry)
+    measure(carry)
+    fake.row = lambda row: {**row, "error": row["error"] + 1.0}
+    np.testing.assert_array_equal(measure(carry)["error"], expected["error"] + 1.0)
+
+
+@pytest.mark.parametrize("mark", [0, 1])
+def test_a_kernel_that_differs_from_xla_gives_way_to_it(mark, fake):
+    lanes = lanes_of(several)
+    carry, measure = start(lanes), marks_of(lanes)
+    expected = rows.measure(lanes.instances, lanes.methods, carry)
+    for _ in range(mark):
+        measure(carry)
+    fake.row = lambda row: {**row, "error": row["error"] + 1e-3}
+    with pytest.warns(UserWarning, match=r"the kernel of the metrics fails: it differs from XLA by 1.0e-03; 'xla'"):
+        assert_alike(measure(carry), expected)
+    for again in (measure, marks_of(lanes)):
+        assert_alike(again(carry), expected)
+    assert fake.calls == mark + 1
+
+
+def test_a_kernel_that_cannot_be_compiled_gives_way_to_xla(fake):
+    def fails(row):
+        raise RuntimeError("no such register")
+
+    lanes, fake.row = lanes_of(several), fails
+    carry, measure = start(lanes), marks_of(lanes)
+    with pytest.warns(UserWarning, match="RuntimeError: no such register; 'xla' measures"):
+        found = measure(carry)
+    assert_alike(found, rows.measure(lanes.instances, lanes.methods, carry))
+
+
+def test_a_problem_without_metrics_has_an_empty_row(fake):
+    lanes = lanes_of(None, [tc.Standard(0.1, 0.1)])
+    assert marks_of(lanes)(start(lanes)) == {}
+    assert fake.calls == 0
+
+
+@pytest.mark.skipif(cuda.unavailable() is not None, reason="there is no GPU")
+@pytest.mark.parametrize("seeds", [40, 20_000])
+def test_on_a_gpu_a_history_is_that_of_xla(seeds):
+    run = {"steps": 300, "marks": [0, 1, 7, 150, 300], "seeds": seeds, "bound": 1.0}
+    method = tc.Polyak(tc.Fast(0.5, 0.3, 0.9), intervals=True)
+    found, expected = (tc.solve(problem(several), method, engine=name, **run) for name in ("cuda", "xla"))
+    assert found.spec["engine"] == "cuda"
+    assert not cuda_marks._refused
+    assert 0 < expected.diverged.sum() < seeds
+    np.testing.assert_array_equal(found.diverged, expected.diverged)
+    assert (found.history.dtypes == expected.history.dtypes).all()
+    for name in expected.history:
+        np.testing.assert_allclose(found.history[name], expected.history[name], rtol=1e-9, atol=1e-9, err_msg=name)

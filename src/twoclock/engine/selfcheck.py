@@ -53,7 +53,7 @@ class Reference:
 
 
 def compare(found: PyTree, expected: PyTree, when: str = f" after {STEPS} steps") -> str | None:
-    """How carries differ, a few steps from the same one on, beyond rounding; None if they do not."""
+    """How carries differ, a few steps from the same one on, or rows, beyond rounding; None if they do not."""
     for a, b in zip(jax.tree.leaves(found), map(np.asarray, jax.tree.leaves(expected)), strict=True):
         if a.dtype != b.dtype or a.shape != b.shape:
             return f"it gives {a.dtype}{list(a.shape)} where XLA gives {b.dtype}{list(b.shape)}"
