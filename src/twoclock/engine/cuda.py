@@ -108,6 +108,9 @@ class Kernel:
         self._passed: Source | InTwo | None = None
         self._launches: dict[str, Launch] = {}
         self._halves: Halves | None = None
+        # For each lane the step from which it is to be walked with care, −1 as long as it holds; the last tells of all.
+        # Here between two walks, if there was none.
+        self._care: Any = None
 
     def place(self, carry: Carry) -> Carry:
         placed = jax.tree.map(lambda leaf: jax.device_put(jnp.asarray(leaf[self.where]), self.device), carry)
@@ -147,23 +150,26 @@ class Kernel:
         import cupy
 
         leaves, structure = jax.tree.flatten(carry)
-        lanes = math.prod(self.work.shape)
-        new = jax.block_until_ready(_fresh(leaves))  # the kernel writes over its arrays, so it gets copies
+        new, lanes = _fresh(leaves), math.prod(self.work.shape)  # the kernel writes over its arrays, so it gets copies
         with cupy.cuda.Device(self.device.local_hardware_id):
-            # The step from which a lane is to be walked with care; none as long as it holds. The last: if any is.
-            start = cupy.full(lanes + 1, lo if trusting is None else -1, np.int64)
-            arrays = Addressed([*new, start])
+            care, self._care = self._care, None
+            if care is None or trusting is None:
+                care = cupy.full(lanes + 1, lo if trusting is None else -1, np.int64)
+            arrays = Addressed([*new, care])
             if isinstance(trusting, InTwo):
                 self._halves = self._halves or Halves(self, trusting)
                 self._halves.walk(arrays, lo, hi)
             elif trusting is not None:
+                jax.block_until_ready(new)
                 for begin in range(lo, hi, SPAN):
                     self._launch(trusting, MANY)(arrays, lanes, begin, min(begin + SPAN, hi))
             if trusting is not None:
-                if int(start[-1]) < 0:
+                if int(care[-1]) < 0:
                     # None has diverged since: the same array, of which JAX knows already what is in it.
+                    self._care = care
                     return replace(jax.tree.unflatten(structure, new), alive=carry.alive)
                 self._check(self.careful, carry, lo)
+            jax.block_until_ready(new)
             self._launch(self.careful, THREADS)(arrays, lanes, lo, hi)
             cupy.cuda.get_current_stream().synchronize()
         return jax.tree.unflatten(structure, new)
@@ -217,6 +223,8 @@ class Halves:
             with aside:
                 self.ahead(self.memories[now], (end - begin) * self.lanes, begin, end)
                 written = aside.record()
+            if begin == lo:
+                jax.block_until_ready(arrays.arrays)
             here.wait_event(written)
             self.rest[now](arrays, self.lanes, begin, end)
             read[now].record(here)
