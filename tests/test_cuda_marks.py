@@ -39,6 +39,7 @@ def several(theta, omega):
         "hundredths": (100 * omega[1]).astype(jnp.int64),
         "single": theta[1].astype(jnp.float32),
         "error": jnp.sum(theta**2),
+        "infinite_at_first": jnp.log(jnp.sum(theta**2)),
         "two": 2.0,
     }
 

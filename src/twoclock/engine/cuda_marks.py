@@ -1,7 +1,7 @@
 """Marks on a GPU: the metrics of all lanes in one launch and one transfer.
 
 XLA makes many small kernels of them, and waits for every pass of a loop. It still measures what cannot be generated (a
-factorisation, say), and whatever the kernel measures otherwise than it.
+factorisation, say), and where the two differ.
 """
 
 from __future__ import annotations

@@ -63,8 +63,9 @@ def compare(found: PyTree, expected: PyTree, when: str = f" after {STEPS} steps"
         elif not np.array_equal(np.isfinite(a), np.isfinite(b)):
             return "its numbers overflow where XLA's do not, or the reverse"
         elif b.size:
-            size = np.max(np.abs(b), where=np.isfinite(b), initial=0.0)
-            worst = np.max(np.abs(a - b), where=np.isfinite(b), initial=0.0)
+            finite = np.isfinite(b)
+            size = np.max(np.abs(b), where=finite, initial=0.0)
+            worst = np.max(np.abs(a[finite] - b[finite]), initial=0.0)
             if worst > _ROUNDING.get(b.dtype.name, 1e-2) * max(size, 1.0):
                 return f"it differs from XLA by {worst:.1e}{when}"
     return None
