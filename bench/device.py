@@ -1,6 +1,7 @@
 """How fast are the engines on a GPU? The engine cuda beside XLA and CUDA written by hand, in one run, in float64.
 
 Times are slopes: what three times as many steps take longer. So what a run costs before its first step is left out.
+Then whole calls of ``solve``, the second time and later, with all that it measures at the default marks.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ import numpy as np
 from tabular import NUMBERS, best_of, random_tables
 from workloads import Timed, entropy_mdp, figure_1, lqr, streams
 
+import twoclock as tc
 from twoclock.engine import keys
 from twoclock.engine.cuda import Cuda
 from twoclock.engine.xla import Xla
 
+WHOLE = ((1_000, 100_000), (10_000, 10_000), (100_000, 1_000), (1_000_000, 1_000))
 SEEDS = ((1_000, 10_000), (10_000, 4_000), (100_000, 1_000), (1_000_000, 150))
 
 
@@ -96,6 +99,14 @@ def difference(a: np.ndarray, b: np.ndarray) -> float:
     return found
 
 
+def whole(seeds: int, steps: int) -> dict[str, object]:
+    """A call of ``solve`` of the LQR, after one that compiled it."""
+    problem, method = lqr()
+    first, best = (best_of(n, lambda: tc.solve(problem, method, steps, seeds, engine="cuda")) for n in (1, 4))
+    times = {"first_s": round(first, 2), "s": round(best, 3), "ns": best / (seeds * steps) * 1e9}
+    return {"work": "LQR, solve", "seeds": seeds, "steps": steps, **times}
+
+
 def main() -> None:
     jax.config.update("jax_enable_x64", True)
     print(f"{len(jax.devices())} × {jax.devices()[0].device_kind}, jax {jax.__version__}", flush=True)
@@ -124,6 +135,9 @@ def main() -> None:
                     row["difference from by hand"] = difference(ours[:, : hand.shape[1]], hand)
             rows.append(row)
             print(json.dumps(row), flush=True)
+    for seeds, steps in WHOLE:
+        rows.append(whole(seeds, steps))
+        print(json.dumps(rows[-1]), flush=True)
     if "OUT" in os.environ:
         (Path(os.environ["OUT"]) / "device.json").write_text(json.dumps(rows, indent=1))
 

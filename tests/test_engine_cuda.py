@@ -1,16 +1,13 @@
 """The text for a GPU, tried on the CPU: its threads one after the other, to the bits of the engine "c"."""
 
-import ctypes
-import re
-import subprocess
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import twoclock as tc
-from twoclock.engine import compiler, traced
+from threads import needs_compiler, on_the_cpu
+from twoclock.engine import traced
 from twoclock.engine.codegen.frame import Target
 from twoclock.engine.codegen.ir import Unsupported
 from twoclock.engine.cpu import C, pointers
@@ -19,7 +16,6 @@ from twoclock.engine.instances import instances
 from twoclock.engine.lanes import Lanes
 from twoclock.engine.xla import start
 
-needs_compiler = pytest.mark.skipif(isinstance(compiler.find(), str), reason="there is no C compiler")
 SEEDS, STEPS = (3, 5, 8), 40
 METHODS = [tc.Fast("0.02/(k+100)", "0.2/(k+100)", lam) for lam in ("20/(k+100)", "10/(k+100)")]
 
@@ -37,26 +33,6 @@ def wild():
         theta=1.0,
         omega=0.0,
     )
-
-
-def on_the_cpu(source, folder):
-    """What launches a kernel: ``launch(lanes, lo, hi, shape, tables, leaves, streams)``."""
-    text = source.text.replace('extern "C" __global__ ', "")
-    text = re.sub(r"__launch_bounds__\(.*?\)|__syncthreads\(\);|__shared__", "", text)
-    at = text.index("#define RESTRICT")
-    threads = "static _Thread_local struct{int64_t x;}blockIdx,blockDim={1},threadIdx;\n"
-    text = text[:at] + threads + text[at:].replace("__restrict__", "restrict")
-    text += """void launch(int64_t lanes,int64_t lo,int64_t hi,int64_t methods,int64_t seeds,const void*const*tables,
-    void*const*leaves,const uint32_t*streams){
-    for(blockIdx.x=0;blockIdx.x<lanes;blockIdx.x++)walk(lo,hi,methods,seeds,tables,leaves,streams);}\n"""
-    name = folder / f"{abs(hash(text))}.c"
-    name.write_text(text)
-    made = name.with_suffix(".so")
-    subprocess.run([*compiler.find().command, "-O1", "-ffp-contract=off", "-shared", "-fPIC", "-o", made, name, "-lm"],
-                   check=True, stderr=subprocess.DEVNULL)  # fmt: skip
-    launch = ctypes.CDLL(str(made)).launch
-    launch.argtypes = [*[ctypes.c_int64] * 5, *[ctypes.c_void_p] * 3]
-    return launch
 
 
 class Kernels:
@@ -78,7 +54,7 @@ class Kernels:
     def leaves(self, step):
         """The carry at the beginning, and the step from which each lane is to be walked with care."""
         carry = [np.array(leaf, order="C") for leaf in jax.tree.leaves(self.begin)]
-        return [*carry, np.full(self.count, step, np.int64)]
+        return [*carry, np.full(self.count + 1, step, np.int64)]
 
     def launch(self, source, count, lo, hi, leaves, handed=()):
         given = [*self.tables, *map(np.ascontiguousarray, source.constants), *handed]

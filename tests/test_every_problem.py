@@ -1,4 +1,4 @@
-"""Every problem of the catalogue through the whole house: solve, save, load, resume, sweep, tune, constants.
+"""Every problem of the catalogue through the whole house: solve, save, load, resume, sweep, tune, marks, constants.
 
 Eight settings on eight seeds throughout, the shape in which ``tune`` runs, so that all of it shares one compiled loop.
 """
@@ -10,13 +10,19 @@ import pytest
 
 import twoclock as tc
 from small import SMALL
+from threads import assert_alike, measured, needs_compiler, shaken
 from twoclock import catalogue, theory
+from twoclock.engine.instances import instances
+from twoclock.engine.lanes import Lanes
+from twoclock.engine.xla import start
 
 PROBLEMS = catalogue.problems()
 METHOD = tc.Fast(1e-5, 1e-3, 1e-2)
 SETTINGS = tc.grid(METHOD, **{"alpha.c": np.geomspace(1e-6, 1e-5, 8).tolist()})
 FIRST = next(iter(SETTINGS))
 RUN = {"steps": 4, "seeds": 8, "marks": [0, 2, 4]}
+# Problems whose metrics XLA measures, on a GPU too: what they need is not generated.
+WITH_XLA = ("forest", "frozen_lake", "random_entropy_mdp", "spiral")
 
 
 class Stopped(Exception):
@@ -60,6 +66,15 @@ def test_a_problem_goes_everywhere(name, tmp_path):
 
     tuned = tc.tune(problem, METHOD, {"alpha.c": (1e-6, 1e-5)}, steps=4, rungs=1)
     assert 1e-6 <= tuned.settings["alpha.c"] <= 1e-5
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", [name for name in PROBLEMS if name not in WITH_XLA])
+def test_a_gpu_measures_in_one_launch_what_xla_measures(name, tmp_path):
+    problem, seeds = PROBLEMS[name](**SMALL.get(name, {})), range(RUN["seeds"])
+    with jax.enable_x64(True):
+        lanes = Lanes.of(instances(problem, seeds), [METHOD], seeds, None)
+        assert_alike(*measured(lanes, shaken(start(lanes)), tmp_path))
 
 
 KINDS = ("quadratic_bilevel", "quadratic_minimax", "forest", "boyan", "paper_lqr", "quadratic", "rates", "spiral")

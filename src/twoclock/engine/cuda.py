@@ -12,8 +12,8 @@ import contextlib
 import importlib.util
 import itertools
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -21,12 +21,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from twoclock.engine import rows, traced
+from twoclock.engine import traced
 from twoclock.engine.codegen.frame import Source, Target
 from twoclock.engine.codegen.ir import Unsupported
 from twoclock.engine.codegen.kernel import FEW, MANY
 from twoclock.engine.codegen.program import InTwo
 from twoclock.engine.contract import EngineError
+from twoclock.engine.cuda_launch import Addressed, Launch, compiled
+from twoclock.engine.cuda_marks import Marks
 from twoclock.engine.lanes import Lanes, cut
 from twoclock.engine.rows import Row
 from twoclock.engine.selfcheck import Reference
@@ -41,10 +43,7 @@ MANY_LANES = 1 << 14
 AHEAD_BYTES, AHEAD_STEPS, MOST_AHEAD_BYTES = 1 << 23, 64, 1 << 28
 # Steps that lanes are walked on trust before they store what they have come to: so many are walked again with care.
 SPAN = 1 << 13
-# As on the CPU: no fused sums, so that compensated ones survive and the bits are those of the engine "c".
-OPTIONS = ("--fmad=false",)
 
-_modules: dict[tuple[str, int], Any] = {}
 _checked: set[tuple[str, int]] = set()
 
 
@@ -105,8 +104,13 @@ class Kernel:
         self.stride = FIRST_STRIDE
         self.tables = self._here(traced.tables(work))
         (self.streams,) = self._here([traced.streams(work)])
+        self.marks = Marks(work, device)
+        self._passed: Source | InTwo | None = None
         self._launches: dict[str, Launch] = {}
         self._halves: Halves | None = None
+        # For each lane the step from which it is to be walked with care, −1 as long as it holds; the last tells of all.
+        # Here between two walks, if there was none.
+        self._care: Any = None
 
     def place(self, carry: Carry) -> Carry:
         placed = jax.tree.map(lambda leaf: jax.device_put(jnp.asarray(leaf[self.where]), self.device), carry)
@@ -127,10 +131,12 @@ class Kernel:
             raise EngineError(f"{type(error).__name__}: {words}"[:300]) from None
 
     def measure(self, carry: Carry) -> Row:
-        return rows.measure(self.work.instances, self.work.methods, carry)
+        return self.marks.measure(carry, self.launch)
 
     def _check(self, source: Source | InTwo, carry: Carry, lo: int) -> None:
         """Compare a program whose text is new here with XLA."""
+        if source is self._passed:
+            return
         texts = (source.ahead.text + source.rest.text if isinstance(source, InTwo) else source.text), self.device.id
         if texts not in _checked:
             trusting = None if source is self.careful else self.trusting
@@ -138,26 +144,33 @@ class Kernel:
             if differs is not None:
                 raise EngineError(f"the compiled kernel fails its self-check: {differs}")
             _checked.add(texts)
+        self._passed = source
 
     def _run(self, trusting: Source | InTwo | None, carry: Carry, lo: int, hi: int) -> Carry:
         import cupy
 
         leaves, structure = jax.tree.flatten(carry)
-        new = jax.block_until_ready(_fresh(leaves))  # the kernel writes over its arrays, so it gets copies
+        new, lanes = _fresh(leaves), math.prod(self.work.shape)  # the kernel writes over its arrays, so it gets copies
         with cupy.cuda.Device(self.device.local_hardware_id):
-            # The step from which a lane is to be walked with care; none as long as it holds.
-            start = cupy.full(math.prod(self.work.shape), lo if trusting is None else -1, np.int64)
-            arrays = Addressed([*new, start])
+            care, self._care = self._care, None
+            if care is None or trusting is None:
+                care = cupy.full(lanes + 1, lo if trusting is None else -1, np.int64)
+            arrays = Addressed([*new, care])
             if isinstance(trusting, InTwo):
                 self._halves = self._halves or Halves(self, trusting)
                 self._halves.walk(arrays, lo, hi)
             elif trusting is not None:
+                jax.block_until_ready(new)
                 for begin in range(lo, hi, SPAN):
-                    self._launch(trusting, MANY)(arrays, start.size, begin, min(begin + SPAN, hi))
-            if trusting is None or bool((start >= 0).any()):
-                if trusting is not None:
-                    self._check(self.careful, carry, lo)
-                self._launch(self.careful, THREADS)(arrays, start.size, lo, hi)
+                    self._launch(trusting, MANY)(arrays, lanes, begin, min(begin + SPAN, hi))
+            if trusting is not None:
+                if int(care[-1]) < 0:
+                    # None has diverged since: the same array, of which JAX knows already what is in it.
+                    self._care = care
+                    return replace(jax.tree.unflatten(structure, new), alive=carry.alive)
+                self._check(self.careful, carry, lo)
+            jax.block_until_ready(new)
+            self._launch(self.careful, THREADS)(arrays, lanes, lo, hi)
             cupy.cuda.get_current_stream().synchronize()
         return jax.tree.unflatten(structure, new)
 
@@ -172,38 +185,10 @@ class Kernel:
 
         tables = Addressed([*self.tables, *self._here(source.constants), *handed])
         streams = cupy.asarray(self.streams)
-        return Launch(_compiled(source, self.device), tables, streams, self.work.shape, threads)
+        return Launch(compiled(source, self.device), tables, streams, self.work.shape, threads)
 
     def _here(self, arrays: Iterable[np.ndarray | jax.Array]) -> list[jax.Array]:
         return jax.block_until_ready([jax.device_put(jnp.asarray(array), self.device) for array in arrays])
-
-
-class Addressed:
-    """Arrays of the device with their addresses, by which alone a kernel knows them: they live as long as this does."""
-
-    def __init__(self, arrays: Sequence[Any]) -> None:
-        import cupy
-
-        self.arrays = arrays
-        found = [array.__cuda_array_interface__["data"][0] for array in arrays]
-        self.addresses = cupy.asarray(np.array(found or [0], np.uint64))
-
-
-@dataclass(frozen=True)
-class Launch:
-    """A compiled kernel with all that is the same whenever it is launched."""
-
-    kernel: Any
-    tables: Addressed
-    streams: Any
-    shape: tuple[int, int]
-    threads: int
-
-    def __call__(self, arrays: Addressed, lanes: int, lo: int, hi: int) -> None:
-        """Launch it on these arrays for so many lanes, from one step to another."""
-        numbers = [np.int64(n) for n in (lo, hi, *self.shape)]
-        given = (*numbers, self.tables.addresses, arrays.addresses, self.streams)
-        self.kernel((-(-lanes // self.threads),), (self.threads,), given)
 
 
 class Halves:
@@ -222,14 +207,15 @@ class Halves:
         self.memories = [Addressed([cupy.empty(*shape) for shape in shapes]) for _ in range(2)]
         self.ahead = kernel.launch(source.ahead, THREADS)
         self.rest = [kernel.launch(source.rest, FEW, memory.arrays) for memory in self.memories]
+        self.aside = cupy.cuda.Stream(non_blocking=True)
+        self.read = [cupy.cuda.Event(disable_timing=True) for _ in self.memories]
 
     def walk(self, arrays: Addressed, lo: int, hi: int) -> None:
         """The first half of as many steps as there is memory for, then the second, and again."""
         import cupy
 
-        here, aside = cupy.cuda.get_current_stream(), cupy.cuda.Stream(non_blocking=True)
+        here, aside, read = cupy.cuda.get_current_stream(), self.aside, self.read
         here.synchronize()
-        read = [cupy.cuda.Event(disable_timing=True) for _ in self.memories]
         for turn, begin in enumerate(range(lo, hi, self.most)):
             end, now = min(begin + self.most, hi), turn % 2
             if turn > 1:
@@ -237,21 +223,12 @@ class Halves:
             with aside:
                 self.ahead(self.memories[now], (end - begin) * self.lanes, begin, end)
                 written = aside.record()
+            if begin == lo:
+                jax.block_until_ready(arrays.arrays)
             here.wait_event(written)
             self.rest[now](arrays, self.lanes, begin, end)
             read[now].record(here)
         aside.synchronize()
-
-
-def _compiled(source: Source, device: Any) -> Any:
-    import cupy
-
-    key = (source.text, device.id)
-    if key not in _modules:
-        with cupy.cuda.Device(device.local_hardware_id):
-            module = cupy.RawModule(code=source.text, options=OPTIONS, backend="nvrtc")
-            _modules[key] = module.get_function("walk")
-    return _modules[key]
 
 
 @partial(jax.jit, static_argnames="twins")

@@ -194,7 +194,7 @@ def _advance(
 
 
 def _join(programs: Sequence[Program], carries: list[Carry]) -> Carry:
-    return jax.tree.map(lambda *parts: _whole(programs, parts), *carries)
+    return jax.tree.map(lambda *parts: _whole(programs, parts), *jax.device_get(carries))
 
 
 def _side_by_side(programs: Sequence[Program], rows: Sequence[Row]) -> Row:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -18,12 +18,21 @@ from twoclock.engine.codegen.frame import Example, Source, Target, Trust
 from twoclock.engine.codegen.ir import Unsupported
 from twoclock.engine.codegen.program import InTwo, generate, generate_in_two
 from twoclock.engine.lanes import Lanes
+from twoclock.engine.rows import metrics_of
 from twoclock.engine.step import Carry, Operators, is_table, lane_start, lane_step, learn, trusted_step
 
 _known: dict[Hashable, Any] = {}
-T = TypeVar("T", Source, InTwo)
+T = TypeVar("T", Source, InTwo, "Measuring")
 _MOST_KNOWN = 256
 _lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Measuring:
+    """A program that measures, and the metrics of a lane that it writes, as shapes."""
+
+    source: Source
+    row: dict[str, PyTree]
 
 
 def source(work: Lanes, target: Target) -> Source:
@@ -45,6 +54,24 @@ def in_two(work: Lanes, symmetric: bool = True) -> InTwo:
     """The same with all that does not wait for the state done ahead."""
     kind = _kind(work, Target(cuda=True), f"in two {symmetric}")
     return _once(kind, lambda: generate_in_two(_trusted, _trusting_example(work, symmetric)))
+
+
+def measuring(work: Lanes) -> Measuring:
+    """The program for a GPU that measures all lanes in one launch; raises ``Unsupported`` where there is none."""
+    return _once(_kind(work, Target(cuda=True), "measuring"), lambda: _measuring(_example(work)))
+
+
+def _measuring(example: Example) -> Measuring:
+    def metrics(problem: Problem, method: Method, carry: Carry) -> dict[str, PyTree]:
+        return metrics_of(problem, method, carry.state, carry.env)
+
+    def lane(problem: Problem, method: Method, both: PyTree, *_: object) -> PyTree:
+        return both[0], metrics(problem, method, both[0])
+
+    row = jax.eval_shape(metrics, example.problem, example.method, example.carry)
+    read = len(jax.tree.leaves(example.carry))
+    source = generate(lane, replace(example, carry=(example.carry, row), only_read=read), Target(cuda=True))
+    return Measuring(source, row)
 
 
 def live(operators: Operators, method: Method, carry: Carry, x: PyTree, bounded: bool, program: str) -> Source:

@@ -25,6 +25,13 @@ def call(g: Generator, eqn: Any, given: list[Value]) -> list[Value]:
     return g.walk(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), given)
 
 
+def linear_solve(g: Generator, eqn: Any, given: list[Value]) -> list[Value]:
+    """``lax.custom_linear_solve``: of its four functions the one that solves."""
+    counts, solve = eqn.params["const_lengths"], eqn.params["jaxprs"].solve
+    before = counts.matvec + counts.vecmat
+    return g.walk(solve.jaxpr, solve.consts, [*given[before : before + counts.solve], *given[sum(counts) :]])
+
+
 def scan(g: Generator, eqn: Any, given: list[Value]) -> list[Value]:
     p = eqn.params
     length, body = p["length"], p["jaxpr"]
@@ -259,6 +266,7 @@ def _has_while(jaxpr: Any) -> bool:
 RULES = {
     **dict.fromkeys(("jit", "pjit", "closed_call", "core_call", "checkpoint", "remat", "remat2"), call),
     **dict.fromkeys(("custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"), call),
+    "custom_linear_solve": linear_solve,
     "scan": scan,
     "while": while_,
     "cond": cond,

@@ -62,6 +62,7 @@ class Example:
         per_seed: whether each seed has a problem of its own.
         bounded: whether there is a bound on the iterates.
         trust: on what the lane's step is trusted; None if it takes care of itself.
+        only_read: how many leaves of the carry, the first ones, are read alone; the others are then written alone.
     """
 
     problem: Any
@@ -71,6 +72,7 @@ class Example:
     per_seed: bool = False
     bounded: bool = False
     trust: Trust | None = None
+    only_read: int = 0
 
 
 @dataclass(frozen=True)

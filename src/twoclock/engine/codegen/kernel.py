@@ -15,7 +15,19 @@ import jax
 import numpy as np
 
 from twoclock.engine.codegen.frame import Example, Parts, each_lane, head
-from twoclock.engine.codegen.ir import STORED_TYPES, Let, Load, Memory, Statement, Store, Var, blocks
+from twoclock.engine.codegen.ir import (
+    STORED_TYPES,
+    Let,
+    Load,
+    Loop,
+    Memory,
+    Statement,
+    Store,
+    Unsupported,
+    Var,
+    While,
+    blocks,
+)
 from twoclock.engine.codegen.printer import Printer
 from twoclock.engine.codegen.split import Split, Thing
 
@@ -35,6 +47,15 @@ def handed(things: Sequence[Thing]) -> tuple[Handed, ...]:
     return tuple(Handed(_size(thing), np.dtype(_DTYPES[thing.c])) for thing in things)
 
 
+def at_once(example: Example, parts: Parts, statements: Iterable[Statement]) -> str:
+    """The program that does all of a step at once; ``statements`` are those of the step."""
+    if example.only_read:
+        if walked(statements) > LONG_MEASURE:
+            raise Unsupported("XLA is faster with metrics as large as these")
+        return measuring(example, parts)
+    return careful(example, parts) if example.trust is None else trusting(example, parts)
+
+
 def careful(example: Example, parts: Parts) -> str:
     """Walks the lanes that are to be, each from the step that it is at, and keeps those in place that diverge."""
     load, store = _moves(example)
@@ -48,6 +69,13 @@ def trusting(example: Example, parts: Parts) -> str:
     steps = ["#pragma unroll 2"] if short else []
     steps += ["for(int64_t step=lo;step<hi;step++){int32_t k=(int32_t)step;", parts.step, "}", *parts.after]
     return _text(_BOUNDS if short else "", parts, _own(example), "from[lane]<0", _on_trust(example, steps))
+
+
+def measuring(example: Example, parts: Parts) -> str:
+    """Makes of the leaves that are read alone the others, once for each lane."""
+    load, store = _moves(example)
+    read = example.only_read
+    return _text("", parts, "", "", [*load[:read], parts.step, *store[read:]], "if(lane<count){int32_t k=0;(void)k;")
 
 
 def rest(example: Example, parts: Parts, cut: Split, first: int) -> str:
@@ -102,6 +130,10 @@ def ahead(parts: Parts, things: Sequence[Thing]) -> str:
     return _text("", parts, "", "", [parts.step, *store], where)
 
 
+# Statements from which a lane is measured sooner by XLA, with many threads, than by one: a millisecond of an H200's.
+LONG_MEASURE = 1 << 18
+# Passes that a loop without a known end is taken to have.
+_PASSES = 16
 # Lines of a step that a GPU does two at a time: what the second does not wait for is hidden behind the first, but of
 # longer ones the registers do not hold two. Of the rest of a step they hold less: more is under way at once.
 _SHORT, _SHORT_REST = 800, 600
@@ -116,6 +148,18 @@ _DTYPES = {
     "int": "int32", "float": "float32", "double": "float64", "int8_t": "int8", "int16_t": "int16", "int32_t": "int32",
     "int64_t": "int64", "uint8_t": "uint8", "uint16_t": "uint16", "uint32_t": "uint32", "uint64_t": "uint64",
 }  # fmt: skip
+
+
+def walked(statements: Iterable[Statement]) -> int:
+    """How many statements are walked in one go, those in a loop as often as it has passes."""
+    count = 0
+    for statement in statements:
+        if isinstance(statement, (Let, Load, Store)):
+            count += 1
+        else:
+            times = statement.count if isinstance(statement, Loop) else _PASSES if isinstance(statement, While) else 1
+            count += times * sum(map(walked, blocks(statement)))
+    return count
 
 
 def at_hand(tables: Iterable[Memory], statements: Iterable[Statement]) -> list[Memory]:
@@ -171,7 +215,7 @@ def _text(bounds: str, parts: Parts, own: str, if_: str, lines: Sequence[str], w
 
 
 def _own(example: Example) -> str:
-    """The step from which a lane is to be walked with care; negative as long as it holds."""
+    """The step from which a lane is to be walked with care; negative as long as it holds. The last tells of all."""
     return f"int64_t*from=(int64_t*)leaves[{len(jax.tree.leaves(example.carry))}];"
 
 
@@ -179,7 +223,7 @@ def _on_trust(example: Example, steps: Sequence[str]) -> list[str]:
     assert example.trust is not None
     load, store = _moves(example)
     watched = "+".join(f"watch[{i}]" for i in range(WATCHES))
-    dead = "" if example.trust.stays else "from[lane]=lo;"
+    dead = "" if example.trust.stays else "from[count]=from[lane]=lo;"
     return [
         *load,
         f"if(!s{example.trust.alive}[0]){{{dead}}}else{{float watch[{WATCHES}];",
@@ -187,7 +231,7 @@ def _on_trust(example: Example, steps: Sequence[str]) -> list[str]:
         *steps,
         f"float all={watched};if(all==all){{",
         *store,
-        "}else from[lane]=lo;}",
+        "}else from[count]=from[lane]=lo;}",
     ]
 
 

@@ -134,8 +134,7 @@ class _Writer:
                 self.outside[self.outside.index(_pointer(table, number))] = kernel.copied(table, number)
         parts = self._parts(step)
         if self.target.cuda:
-            make = kernel.careful if self.example.trust is None else kernel.trusting
-            return self._made(make(self.example, parts))
+            return self._made(kernel.at_once(self.example, parts, step))
         return self._made(text(self.target, self.example.carry, parts))
 
     def in_two(self) -> InTwo:

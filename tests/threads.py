@@ -1,0 +1,75 @@
+"""The text for a GPU as a program for the CPU, its threads one after the other."""
+
+import ctypes
+import re
+import subprocess
+
+import jax
+import numpy as np
+import pytest
+
+from twoclock.engine import compiler, rows, traced
+from twoclock.engine.cpu import pointers
+
+needs_compiler = pytest.mark.skipif(isinstance(compiler.find(), str), reason="there is no C compiler")
+
+
+def on_the_cpu(source, folder, optimise="-O1"):
+    """What launches a kernel: ``launch(lanes, lo, hi, shape, tables, leaves, streams)``."""
+    text = source.text.replace('extern "C" __global__ ', "")
+    text = re.sub(r"__launch_bounds__\(.*?\)|__syncthreads\(\);|__shared__", "", text)
+    at = text.index("#define RESTRICT")
+    threads = "static _Thread_local struct{int64_t x;}blockIdx,blockDim={1},threadIdx;\n"
+    text = text[:at] + threads + text[at:].replace("__restrict__", "restrict")
+    text += """void launch(int64_t lanes,int64_t lo,int64_t hi,int64_t methods,int64_t seeds,const void*const*tables,
+    void*const*leaves,const uint32_t*streams){
+    for(blockIdx.x=0;blockIdx.x<lanes;blockIdx.x++)walk(lo,hi,methods,seeds,tables,leaves,streams);}\n"""
+    name = folder / f"{abs(hash(text))}.c"
+    name.write_text(text)
+    made = name.with_suffix(".so")
+    command = [*compiler.find().command, optimise, "-ffp-contract=off", "-shared", "-fPIC", "-o", made, name, "-lm"]
+    subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
+    launch = ctypes.CDLL(str(made)).launch
+    launch.argtypes = [*[ctypes.c_int64] * 5, *[ctypes.c_void_p] * 3]
+    return launch
+
+
+def shaken(carry):
+    """A carry in which no two lanes are alike."""
+    rng = np.random.default_rng(0)
+
+    def other(leaf):
+        leaf = np.array(leaf, order="C")
+        if leaf.dtype.kind == "f":
+            leaf *= 1 + 0.01 * rng.standard_normal(leaf.shape)
+            leaf += 0.01 * rng.standard_normal(leaf.shape)
+        return leaf
+
+    return jax.tree.map(other, carry)
+
+
+def measured(lanes, carry, folder):
+    """The rows that the kernel for marks gives, and those of XLA."""
+    made = traced.measuring(lanes)
+    parts, structure = jax.tree.flatten(made.row)
+    row = [np.full((*lanes.shape, *part.shape), 77, part.dtype) for part in parts]
+    tables = list(map(np.ascontiguousarray, [*traced.tables(lanes), *made.source.constants]))
+    leaves = [np.array(leaf, order="C") for leaf in jax.tree.leaves(carry)]
+    streams = np.asarray(traced.streams(lanes))
+    launch = on_the_cpu(made.source, folder, "-O0")
+    launch(
+        lanes.shape[0] * lanes.shape[1], 0, 1, *lanes.shape, pointers(tables), pointers([*leaves, *row]),
+        streams.ctypes.data,
+    )  # fmt: skip
+    for a, b in zip(leaves, jax.tree.leaves(carry), strict=True):
+        np.testing.assert_array_equal(a, b)
+    found = rows.flat(jax.tree.unflatten(structure, row), lanes=2)
+    return found, rows.measure(lanes.instances, lanes.methods, carry)
+
+
+def assert_alike(found, expected):
+    """Rows with the same names in the same order, types and shapes, and numbers that differ by rounding alone."""
+    assert list(found) == list(expected)
+    for name, there in expected.items():
+        assert (found[name].dtype, found[name].shape) == (there.dtype, there.shape), name
+        np.testing.assert_allclose(found[name], there, rtol=1e-9, atol=1e-11, err_msg=name)
