@@ -92,6 +92,14 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     atexit.register(shutil.rmtree, os.environ["TWOCLOCK_CACHE"], ignore_errors=True)
 
 
+# Whenever the precision changes, or a problem's functions, all that JAX has compiled is forgotten: these come last.
+FORGETFUL = ("float32", "precision", "compensated", "data_cleaning", "test_purity", "test_wrong_inputs")
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: any(word in item.nodeid for word in FORGETFUL))
+
+
 @pytest.fixture(autouse=True)
 def _x64():
     with jax.enable_x64(True):

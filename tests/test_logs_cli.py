@@ -1,6 +1,4 @@
-"""`twoclock evaluate`: a file in, a verdict and a report out; a killed pass goes on; Ray gives the same."""
-
-import os
+"""`twoclock evaluate`: a file in, a verdict and a report out; a killed pass goes on."""
 
 import numpy as np
 import pandas as pd
@@ -79,33 +77,3 @@ def test_a_killed_pass_goes_on(files, tmp_path, monkeypatch):
     pd.testing.assert_frame_equal(again.table, whole.table)
     other = tc.evaluate(log, MDP.b, 0.9, bootstrap=0, checkpoint=tmp_path / "kept")
     assert other.value == tc.evaluate(log, MDP.b, 0.9, bootstrap=0).value
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::Warning")  # Ray's own
-def test_on_ray_a_killed_worker_loses_nothing(files, tmp_path):
-    pytest.importorskip("ray")
-    log = logged.read("log.parquet")
-    policy = _deadly(str(tmp_path / "killed"), os.getpid())
-    local = tc.evaluate(log, policy, 0.9, bootstrap=20)
-    far = tc.evaluate(log, policy, 0.9, bootstrap=20, on="ray")
-    assert (tmp_path / "killed").exists()
-    for column in ("value", "se", "low", "high", "bootstrap_low", "bootstrap_high"):
-        np.testing.assert_allclose(far.table[column], local.table[column], rtol=1e-10, atol=1e-10)
-
-
-def _deadly(marker, driver):
-    """A policy that ends the first worker that asks it; a closure, which needs no import where it runs."""
-
-    def policy(state):
-        import os
-        import signal
-
-        import numpy as np
-
-        if os.getpid() != driver and not os.path.exists(marker):
-            open(marker, "w").close()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return np.where(np.asarray(state)[:, None] % 2 == np.arange(2), 0.75, 0.25)
-
-    return policy

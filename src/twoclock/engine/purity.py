@@ -58,7 +58,7 @@ def noted(problem: Problem, method: Method) -> Noted:
     """What a lane traces to. Where it does not trace nothing is noted, and whoever needs a shape has words for it."""
     with suppress(Exception), set_xla_metadata(twoclock_trace="1"):
         found = Noted(_arguments(problem, method))
-        found.digest = _in_precision(_anew(found.arguments, found))
+        found.digest = _in_precision(_anew(found.arguments, found), mend=False)
         return found
     return Noted()
 
@@ -84,7 +84,7 @@ def check_lane(problem: Problem, method: Method, first: Noted) -> bool:
             lane = _lane.trace(*args).jaxpr
     _seen[lane] = now
     if (kind := _kind(problem, method)) is not None:
-        _passed.add(kind)
+        _passed[kind] = calls_python(lane.jaxpr)
     return True
 
 
@@ -135,7 +135,7 @@ def _everything(problem: Problem, method: Method, seed: jax.Array, carry: Carry,
 
 _lane = jax.jit(_everything)  # traced once for the same functions, as a run is
 _seen: weakref.WeakKeyDictionary[ClosedJaxpr, str] = weakref.WeakKeyDictionary()
-_passed: set[int] = set()
+_passed: dict[int, bool] = {}  # and whether it calls Python
 
 
 def _arguments(problem: Problem, method: Method) -> tuple[PyTree, ...]:
@@ -176,9 +176,13 @@ _converted: set[str] = set()
 _made_so: set[str] = set()
 
 
-def _in_precision(trace: Trace) -> str:
-    """The digest of a program; what a user compiled with its arrays in the other precision is forgotten."""
-    found, mixed = _mended(lambda: _digest_and_mixed(trace))
+def _in_precision(trace: Trace, mend: bool = True) -> str:
+    """The digest of a program; what a user compiled with its arrays in the other precision is forgotten.
+
+    Args:
+        mend: try again where it does not trace.
+    """
+    found, mixed = _mended(lambda: _digest_and_mixed(trace)) if mend else _digest_and_mixed(trace)
     if mixed and found not in _made_so:
         _forget()
         found, mixed = _digest_and_mixed(trace)
@@ -224,7 +228,7 @@ def callbacks(lanes: Lanes) -> Iterator[None]:
     JAX calls Python on threads of its own, which know only the global setting, and rounds what it hands over to that.
     """
     method = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), lanes.methods)
-    if not calls_python(_lane.trace(*_arguments(lanes.instances.example, method)).jaxpr.jaxpr):
+    if not _calls_python(lanes.instances.example, method):
         yield
         return
     here = jax.config.jax_enable_x64  # type: ignore[attr-defined]
@@ -235,6 +239,13 @@ def callbacks(lanes: Lanes) -> Iterator[None]:
         yield
     finally:
         jax.config.update("jax_enable_x64", everywhere)
+
+
+def _calls_python(problem: Problem, method: Method) -> bool:
+    kind = _kind(problem, method)
+    if kind is None or kind not in _passed:
+        return calls_python(_lane.trace(*_arguments(problem, method)).jaxpr.jaxpr)
+    return _passed[kind]
 
 
 def calls_python(jaxpr: Jaxpr) -> bool:

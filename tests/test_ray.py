@@ -1,17 +1,24 @@
-"""On a Ray cluster: the data set of a local sweep, whatever dies on the way, and nothing left running."""
+"""On a Ray cluster: what a sweep, an agent and a log come to here, whatever dies on the way; nothing runs on."""
 
 import contextlib
 import hashlib
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import jax
+import numpy as np
+import pandas as pd
 import pytest
 
 import twoclock as tc
+from an_agent import Averager, Walk, walk
+
+from . import logged
 
 ray = pytest.importorskip("ray")
 psutil = pytest.importorskip("psutil")
@@ -114,45 +121,61 @@ def local(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def cluster():
+    """One for all of them: to start Ray, and JAX in its workers, takes longer than what they do."""
     from ray.cluster_utils import Cluster
 
     small = {"num_cpus": 1, "object_store_memory": 80 << 20}
-    made = Cluster(initialize_head=True, head_node_args={**small, "include_dashboard": False})
-    nodes = [made.add_node(**small) for _ in range(2)]
-    made.connect()
-    made.wait_for_nodes()
-    yield made, nodes
-    ray.shutdown()
-    made.shutdown()
-
-
-def workers():
-    """The processes that compute shards now."""
-    found = []
-    for process in psutil.process_iter(["name", "cmdline"]):
-        line = " ".join(process.info["cmdline"] or [])
-        if line.startswith("ray::_compute"):
-            found.append(process)
-    return found
+    with pytest.MonkeyPatch.context() as patch:
+        paths = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+        patch.setenv("PYTHONPATH", os.pathsep.join(paths))  # the workers import the agent from this folder
+        made = Cluster(initialize_head=True, head_node_args={**small, "include_dashboard": False})
+        node = made.add_node(**small)
+        made.connect()
+        made.wait_for_nodes()
+        yield made, node
+        ray.shutdown()
+        made.shutdown()
 
 
 @pytest.mark.filterwarnings("ignore::Warning")  # Ray's own
-def test_a_killed_worker_and_a_lost_node_lose_nothing(cluster, local, tmp_path):
-    made, nodes = cluster
-    events = []
+def test_an_agent(cluster, tmp_path):
+    run = {"steps": 200, "marks": [0, 50, 100, 200]}
+    here = tc.agents.run(Averager(), walk, seeds=2, processes=1, **run)
+    there = tc.agents.run(Averager(), lambda: Walk(), seeds=2, on="ray", checkpoint=tmp_path / "a", **run)
+    assert np.array_equal(there.theta, here.theta)
+    assert there.history.equals(here.history)
+    with pytest.raises(tc.agents.EnvironmentFault, match=r"seed 0, step 59: the environment raised OSError"):
+        tc.agents.run(Averager(), lambda: Walk("raises"), on="ray", **run)
 
-    def disturb(watch):
-        if watch.done >= 1 and not events and (found := workers()):
-            assert found[0].is_running()
-            found[0].send_signal(signal.SIGKILL)
-            events.append("killed")
-        elif watch.done >= 2 and events == ["killed"]:
-            events.append("removed")
-            made.remove_node(nodes.pop())
 
-    tc.sweep(PROBLEMS, METHODS, **OPTIONS, out=tmp_path, on="ray", progress=disturb)
-    assert events == ["killed", "removed"]
-    assert files(tmp_path) == local
+@pytest.mark.filterwarnings("ignore::Warning")
+def test_a_log_and_a_killed_worker(cluster, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    log = pd.DataFrame(logged.random_mdp(end=0.1).draw(episodes=200, steps=50))
+    log.to_parquet("log.parquet", row_group_size=300, index=False)
+    policy = _deadly(str(tmp_path / "killed"), os.getpid())
+    local = tc.evaluate(logged.read("log.parquet"), policy, 0.9, bootstrap=20)
+    far = tc.evaluate(logged.read("log.parquet"), policy, 0.9, bootstrap=20, on="ray")
+    assert (tmp_path / "killed").exists()
+    for column in ("value", "se", "low", "high", "bootstrap_low", "bootstrap_high"):
+        np.testing.assert_allclose(far.table[column], local.table[column], rtol=1e-10, atol=1e-10)
+
+
+def _deadly(marker, driver):
+    """A policy that ends the first worker that asks it; a closure, which needs no import where it runs."""
+
+    def policy(state):
+        import os
+        import signal
+
+        import numpy as np
+
+        if os.getpid() != driver and not os.path.exists(marker):
+            open(marker, "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return np.where(np.asarray(state)[:, None] % 2 == np.arange(2), 0.75, 0.25)
+
+    return policy
 
 
 @pytest.mark.filterwarnings("ignore::Warning")
@@ -172,3 +195,32 @@ def test_a_failing_shard_is_reported(cluster, tmp_path):
     assert "\n" not in str(error.value)
     assert "ZeroDivisionError" in str(error.value) or "division by zero" in str(error.value)
     assert len(json.loads((tmp_path / "progress.json").read_text())["failed"]) == 1
+
+
+def workers():
+    """The processes that compute shards now."""
+    found = []
+    for process in psutil.process_iter(["name", "cmdline"]):
+        line = " ".join(process.info["cmdline"] or [])
+        if line.startswith("ray::_compute"):
+            found.append(process)
+    return found
+
+
+@pytest.mark.filterwarnings("ignore::Warning")
+def test_a_killed_worker_and_a_lost_node_lose_nothing(cluster, local, tmp_path):
+    made, node = cluster
+    events = []
+
+    def disturb(watch):
+        if watch.done >= 1 and not events and (found := workers()):
+            assert found[0].is_running()
+            found[0].send_signal(signal.SIGKILL)
+            events.append("killed")
+        elif watch.done >= 2 and events == ["killed"]:
+            events.append("removed")
+            made.remove_node(node)
+
+    tc.sweep(PROBLEMS, METHODS, **OPTIONS, out=tmp_path, on="ray", progress=disturb)
+    assert events == ["killed", "removed"]
+    assert files(tmp_path) == local
