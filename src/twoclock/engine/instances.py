@@ -61,7 +61,7 @@ def stand_in(problem: ProblemSource) -> Instances:
         return instances(problem, [])
     with _making(problem):
         shapes = jax.eval_shape(problem, keys.instance_key(0))
-    return Instances(jax.tree.map(lambda leaf: jnp.zeros((1, *leaf.shape), leaf.dtype), shapes), per_seed=True)
+    return Instances(jax.tree.map(lambda leaf: np.zeros((1, *leaf.shape), leaf.dtype), shapes), per_seed=True)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -90,6 +90,7 @@ def _cast(tree: PyTree) -> PyTree:
     def cast(leaf: object) -> jax.Array:
         array = leaf if isinstance(leaf, jax.Array) else np.asarray(leaf)
         floating = jnp.issubdtype(array.dtype, jnp.floating)
-        return jnp.asarray(array, jnp.result_type(float) if floating else None)
+        # Put there as it is; ``jnp.asarray`` would compile a program for each shape.
+        return jax.device_put(array.astype(jnp.result_type(float)) if floating else array)
 
     return jax.tree.map(cast, tree)

@@ -67,7 +67,7 @@ class Group:
         self.where, self.device = where, device
         self.instances, self.methods = self._here(lanes.instances), self._here(lanes.methods)
         self.bound = None if lanes.bound is None else np.float64(lanes.bound)
-        self.streams = self._here(_streams(jnp.asarray(np.asarray(lanes.seeds, np.uint32))))
+        self.streams = self._here(_streams(np.asarray(lanes.seeds, np.uint32)))
         noise = jax.eval_shape(partial(_noise, size=1, capacity=1), self.instances, self.streams, np.int32(0))
         count = sum(leaf.size for leaf in jax.tree.leaves(noise))
         # The walking program is compiled for blocks of this capacity, however much of one is filled at once.
@@ -80,7 +80,7 @@ class Group:
         return tree if self.device is None else jax.device_put(tree, self.device)
 
     def place(self, carry: Carry) -> Carry:
-        return self._here(jax.tree.map(lambda leaf: jnp.asarray(leaf[self.where]), carry))
+        return self._here(jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf)[self.where]), carry))
 
     def advance(self, carry: Carry, lo: int, hi: int) -> Carry:
         while lo < hi:
@@ -99,12 +99,11 @@ class Group:
 
 def start(lanes: Lanes) -> Carry:
     """The carry of all lanes before the first step, each leaf with leading axes methods × seeds."""
-    seeds = jnp.asarray(np.asarray(lanes.seeds, np.uint32))
-    return _start(lanes.instances, lanes.methods, seeds, count=lanes.count)
+    return _start(lanes.instances, lanes.methods, np.asarray(lanes.seeds, np.uint32), count=lanes.count)
 
 
 @partial(jax.jit, static_argnames="count")
-def _start(instances: Instances, methods: Method, seeds: jax.Array, *, count: int) -> Carry:
+def _start(instances: Instances, methods: Method, seeds: np.ndarray, *, count: int) -> Carry:
     by_seed = jax.vmap(lane_start, in_axes=(instances.seed_axis, None, 0))
     return jax.vmap(by_seed, in_axes=(None, 0, None), axis_size=count)(instances.batched, methods, seeds)
 
