@@ -61,7 +61,8 @@ def stand_in(problem: ProblemSource) -> Instances:
         return instances(problem, [])
     with _making(problem):
         shapes = jax.eval_shape(problem, keys.instance_key(0))
-    return Instances(jax.tree.map(lambda leaf: np.zeros((1, *leaf.shape), leaf.dtype), shapes), per_seed=True)
+    zeros = jax.tree.map(lambda leaf: np.zeros((1, *leaf.shape), leaf.dtype), shapes)
+    return Instances(jax.device_put(zeros), per_seed=True)
 
 
 @partial(jax.jit, static_argnums=0)
