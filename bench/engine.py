@@ -117,7 +117,7 @@ def compare(console: Console, repeats: int) -> None:
 def begin(console: Console) -> None:
     """What comes before the first step: generating the text, compiling it, and starting again with what was kept."""
     from twoclock.engine import traced
-    from twoclock.engine.cpu import _build, _target
+    from twoclock.engine.cpu import _target, build
 
     table = Table(title="before the first step, s", title_justify="left")
     for column in ("", "lines", "generate", "compile", "from the cache"):
@@ -133,7 +133,7 @@ def begin(console: Console) -> None:
                 from twoclock.engine import cpu
 
                 cpu._builds.clear()
-                seconds.append(best_of(1, lambda s=source: _build(s, compiler.find()).function()))
+                seconds.append(best_of(1, lambda s=source: build(s, compiler.find()).function()))
             table.add_row(name, f"{source.lines:,}", *(f"{s:.2f}" for s in seconds))
     console.print(table)
 

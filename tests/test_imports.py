@@ -1,6 +1,8 @@
 """The arrows of the architecture, read from the source: a part may import only what stands before it."""
 
 import ast
+import importlib
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -108,3 +110,13 @@ def test_import_switches_nothing():
         "assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("path", sorted((Path(__file__).parents[1] / "bench").glob("*.py")), ids=lambda path: path.stem)
+def test_what_a_bench_imports_is_there(path):
+    """Also inside its functions: benches are run by hand, and would tell of a name that is gone long after."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "twoclock":
+            module = importlib.import_module(node.module)
+            for name in (alias.name for alias in node.names):
+                assert hasattr(module, name) or importlib.util.find_spec(f"{node.module}.{name}"), (node.lineno, name)
