@@ -18,7 +18,7 @@ from tabular import NUMBERS, best_of, random_tables
 from yardsticks import numba_loop
 
 import twoclock as tc
-from twoclock.study.experiments import fig1
+from twoclock.study.experiments import fig1_settings as fig1
 
 METHOD = fig1.printed(fig1.FAST)
 LARGE = fig1.SIZES["100"]
@@ -73,9 +73,9 @@ def main() -> None:
         fig1.FAST: ("tdc", METHOD, 2),
         fig1.TDC: ("tdc", fig1.printed(fig1.TDC), 2),
         fig1.TD: ("td", fig1.printed(fig1.TD), 2),
-        f"{fig1.FAST}, averaged": ("tdc", fig1.untuned(fig1.FAST, 10.0), 2),
-        f"{fig1.TDC}, averaged": ("tdc", fig1.untuned(fig1.TDC, 10.0), 2),
-        f"{fig1.TD}, averaged": ("td", fig1.untuned(fig1.TD, 10.0), 2),
+        f"{fig1.FAST}, averaged": ("tdc", fig1.one_setting(fig1.FAST, 10.0), 2),
+        f"{fig1.TDC}, averaged": ("tdc", fig1.one_setting(fig1.TDC, 10.0), 2),
+        f"{fig1.TD}, averaged": ("td", fig1.one_setting(fig1.TD, 10.0), 2),
         fig1.LSTD: ("td", tc.methods.Lstd(), 1),
     }
     sheet = Table("", *fig1.SIZES, title="ns a seed-step, an MDP each, 100 seeds", title_justify="left")
