@@ -61,8 +61,8 @@ jaxtyping.install_import_hook([f"twoclock.{room}" for room in ROOMS], "beartype.
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
-# A third of the programs are compiled before: for closures that differ in a number, after caches were cleared. JAX
-# would keep them in files, which takes as long again as it saves.
+# A third of the programs were compiled before: for closures that differ in a number, after caches were cleared. Written
+# to JAX's files they take as long as they save; its cache needs a folder to be on, which stays empty.
 COMPILED = tempfile.mkdtemp(prefix="twoclock-tests-xla-")
 atexit.register(shutil.rmtree, COMPILED, ignore_errors=True)
 jax.config.update("jax_compilation_cache_dir", COMPILED)

@@ -177,7 +177,9 @@ def test_ctrl_c_stops_every_process_and_says_how_to_go_on(tmp_path):
     )
     begun = set()
     while len(begun) < 2:
-        begun.add(parent.stdout.readline().split(":")[0])
+        line = parent.stdout.readline()
+        assert line, "it ended by itself"
+        begun.add(line.split(":")[0])
     assert begun == {"quadratic", "table1"}
     workers = psutil.Process(parent.pid).children(recursive=True)
     assert parent.poll() is None

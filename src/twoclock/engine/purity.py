@@ -59,7 +59,7 @@ def noted(problem: Problem, method: Method) -> Noted:
     with suppress(Exception):
         found = Noted(_arguments(problem, method))
         with set_xla_metadata(twoclock_trace="1"):
-            found.digest = _in_precision(_anew(found.arguments, found), mend=False)
+            found.digest = _in_precision(_anew(found.arguments, found))
         return found
     return Noted()
 
@@ -73,7 +73,7 @@ def check_lane(problem: Problem, method: Method, first: Noted) -> bool:
     now, args = first.digest, first.arguments or _arguments(problem, method)
     if now is None:
         with set_xla_metadata(twoclock_trace="1"):
-            now = _in_precision(_anew(args))
+            now = _mended(lambda: _in_precision(_anew(args)))
     lane = _lane.trace(*args).jaxpr
     if now != (before := _seen[lane] if lane in _seen else digest(lane)):
         now = _pure(_anew(args))
@@ -155,7 +155,7 @@ def _pure(trace: Trace) -> str | None:
     last = ""
     for tag in ("1", "2", "3"):
         with set_xla_metadata(twoclock_trace=tag):
-            last, before = _in_precision(trace), last
+            last, before = _mended(lambda: _in_precision(trace)), last
         if last == before:
             return last
     return None
@@ -177,13 +177,9 @@ _converted: set[str] = set()
 _made_so: set[str] = set()
 
 
-def _in_precision(trace: Trace, mend: bool = True) -> str:
-    """The digest of a program; what a user compiled with its arrays in the other precision is forgotten.
-
-    Args:
-        mend: try again where it does not trace.
-    """
-    found, mixed = _mended(lambda: _digest_and_mixed(trace)) if mend else _digest_and_mixed(trace)
+def _in_precision(trace: Trace) -> str:
+    """The digest of a program; what a user compiled with its arrays in the other precision is forgotten."""
+    found, mixed = _digest_and_mixed(trace)
     if mixed and found not in _made_so:
         _forget()
         found, mixed = _digest_and_mixed(trace)
