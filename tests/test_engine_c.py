@@ -1,6 +1,8 @@
 """The engine c: what a step computes agrees with XLA to rounding, and its bits depend on (seed, step) alone."""
 
 import functools
+import re
+import subprocess
 
 import jax
 import jax.numpy as jnp
@@ -196,6 +198,34 @@ def test_compensated_sums_survive_the_compiler():
     assert result.spec["engine"] == "c"
     assert result.theta.dtype == np.float32
     np.testing.assert_allclose(result.theta, 1 + 1e-4, rtol=0, atol=2e-7)
+
+
+@pytest.mark.skipif(not getattr(compiler.find(), "gcc", False), reason="GCC alone says which loops it made vectors of")
+def test_lanes_go_side_by_side_in_vectors(tmp_path):
+    """GCC would make a branch of a number that is zero at least and then cut: each lane would draw it by itself."""
+
+    def draw(key):
+        place = 7 * jax.random.uniform(key)
+        whole = place.astype(jnp.int32)
+        return whole, place - whole.astype(place.dtype)
+
+    with jax.enable_x64(True):
+        problem = tc.problems.custom(
+            F=lambda t, w, x: t - jnp.asarray(TABLE)[x[0], 0], G=lambda t, w, x: w - x[1],
+            noise=draw, theta=1.0, omega=0.0,
+        )  # fmt: skip
+        lanes = Lanes.of(instances(problem, (0,)), [tc.Fast()], (0,), None)
+        source, found = traced.source(lanes, cpu._target(lanes, 8)), compiler.find()
+    path = tmp_path / "step.c"
+    path.write_text(source.text)
+    command = [*found.command, *found.flags(8), "-fopt-info-vec", "-o", tmp_path / "step.so", path]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    in_vectors = {int(line) for line in re.findall(r"step\.c:(\d+):\d+: optimized: loop vectorized", said)}
+    loops = list(re.finditer(r"#pragma omp simd\nfor[^\n]*\n(.*?)\n}", source.text, re.DOTALL))
+    spans = [[source.text.count("\n", 0, at) + 1 for at in loop.span()] for loop in loops]
+    long = [(first, last) for first, last in spans if last - first > 10]  # shorter ones may be a plain copy
+    assert long
+    assert [span for span in long if in_vectors.isdisjoint(range(span[0], span[1] + 1))] == []
 
 
 def test_nothing_of_the_user_is_in_the_text():

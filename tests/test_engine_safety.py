@@ -61,6 +61,15 @@ def test_a_missing_compiler(monkeypatch, tmp_path):
 VERSION = 'case "$*" in *--version*) echo fake 1.0; exit 0;; esac; '
 
 
+@needs_compiler
+def test_a_compiler_that_is_not_gcc_is_not_asked_for_options_of_gcc(monkeypatch, tmp_path):
+    """Clang ends with an error at one that it does not know."""
+    real = " ".join(compiler.find().command)
+    refuse = 'case "$*" in *-fno-tree-pre*|*-fno-thread-jumps*) echo "error: unknown argument" >&2; exit 1;; esac; '
+    monkeypatch.setenv("CC", script(tmp_path / "cc", VERSION + refuse + f'exec {real} "$@"'))
+    assert solve().spec["engine"] == "c"
+
+
 def test_a_compiler_that_fails(monkeypatch, tmp_path):
     monkeypatch.setenv("CC", script(tmp_path / "cc", VERSION + "echo 'x.c:1: error: no' >&2; exit 1"))
     falls_back("the C compiler failed: x.c:1: error: no")

@@ -14,10 +14,12 @@ from pathlib import Path
 # Seconds that a compiler may take for one program; the longest that is generated takes a tenth of it.
 TIME_LIMIT = 60.0
 
-# Exact arithmetic: no fused or reordered sums, so that compensated ones survive and all widths give the same bits. The
-# elimination of partial redundancies would make branches where lanes fetch by index, and those go one by one then.
+# Exact arithmetic: no fused or reordered sums, so that compensated ones survive and all widths give the same bits.
 _EXACT = ("-O2", "-ftree-vectorize", "-fopenmp-simd", "-ffp-contract=off", "-fwrapv", "-fno-strict-aliasing")
-_FREE = ("-fno-math-errno", "-fno-trapping-math", "-fno-tree-pre", "-w", "-std=gnu11", "-shared", "-fPIC")
+_FREE = ("-fno-math-errno", "-fno-trapping-math", "-w", "-std=gnu11", "-shared", "-fPIC")
+# GCC would make branches of what is needed on some ways only and, between lanes side by side, of a choice that follows
+# from an earlier one; lanes go through branches one by one. A lane by itself is faster with the second.
+_GCC, _GCC_ABREAST = ("-fno-tree-pre",), ("-fno-thread-jumps",)
 
 
 class CompilerError(RuntimeError):
@@ -31,23 +33,25 @@ class Compiler:
     Attributes:
         command: how it is called.
         version: its first line about itself.
+        gcc: whether it is GCC, whatever it is called; clang refuses options that it does not know.
     """
 
     command: tuple[str, ...]
     version: str
+    gcc: bool
 
-    @property
-    def flags(self) -> tuple[str, ...]:
-        return (*_EXACT, *_FREE, *_machine_flags(platform.machine()))
+    def flags(self, width: int) -> tuple[str, ...]:
+        """What it is asked for when so many lanes go side by side."""
+        own = (*_GCC, *(_GCC_ABREAST if width > 1 else ())) if self.gcc else ()
+        return (*_EXACT, *_FREE, *own, *_machine_flags(platform.machine()))
 
-    @property
-    def identity(self) -> str:
+    def identity(self, width: int) -> str:
         """All that has a part in what it makes of a text."""
-        return "\n".join((self.version, *self.command, *self.flags, processor()))
+        return "\n".join((self.version, *self.command, *self.flags(width), processor()))
 
-    def start(self, source: Path, target: Path) -> subprocess.Popen[str]:
+    def start(self, source: Path, target: Path, width: int) -> subprocess.Popen[str]:
         """Begin to compile; the process is waited for with ``finish``."""
-        command = [*self.command, *self.flags, "-o", str(target), str(source), "-lm"]
+        command = [*self.command, *self.flags(width), "-o", str(target), str(source), "-lm"]
         return subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         )
@@ -85,7 +89,7 @@ def _find(asked: str, path: str) -> Compiler | str:
         except (OSError, subprocess.TimeoutExpired):
             continue
         if said.returncode == 0 and said.stdout.strip():
-            return Compiler(command, said.stdout.splitlines()[0].strip())
+            return Compiler(command, said.stdout.splitlines()[0].strip(), "Free Software Foundation" in said.stdout)
     return f"there is no C compiler ({' '.join(candidates[0]) if asked.strip() else 'cc, gcc or clang'})"
 
 

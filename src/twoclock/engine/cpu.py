@@ -143,7 +143,7 @@ class Build:
         text = self.folder / "program.c"
         text.write_text(self.source.text)
         try:
-            self.process = self.compiler.start(text, text.with_suffix(".so"))
+            self.process = self.compiler.start(text, text.with_suffix(".so"), self.source.target.width)
         except OSError as error:
             self.error = f"the C compiler cannot be started ({error.strerror})"
             self.close()
@@ -205,7 +205,7 @@ def _close() -> None:
 
 def build(source: Source, by: Compiler) -> Build:
     """The program of a text: loaded in this process, kept on disk, or begun to be compiled."""
-    key = hashlib.sha256(f"{by.identity}\n{source.text}".encode()).hexdigest()[:40]
+    key = hashlib.sha256(f"{by.identity(source.target.width)}\n{source.text}".encode()).hexdigest()[:40]
     with _lock:
         build = _builds.get(key)
         if build is None or build.error is not None:
