@@ -12,20 +12,21 @@ from types import ModuleType
 from typing import Any
 
 from twoclock import schedules as _schedules
+from twoclock.core import Method, Problem, ProblemSource, Schedule
 
 
-def methods() -> dict[str, Callable[..., Any]]:
+def methods() -> dict[str, Callable[..., Method]]:
     """Every method class, by its name in lower case. Each has defaults for all its fields."""
     found = (thing for module in _modules("methods") for thing in _public_classes(module) if hasattr(thing, "step"))
     return {thing.__name__.lower(): thing for thing in found}
 
 
-def schedules() -> dict[str, Callable[..., Any]]:
+def schedules() -> dict[str, Callable[..., Schedule]]:
     """Every schedule class, by its name."""
     return {thing.__name__: thing for thing in _public_classes(_schedules) if "__call__" in vars(thing)}
 
 
-def problems() -> dict[str, Callable[..., Any]]:
+def problems() -> dict[str, Callable[..., ProblemSource]]:
     """Every problem factory that needs nothing but plain settings, by its name.
 
     A factory whose first parameter is ``key`` draws a problem; it is listed as a factory of such draws, so that each
@@ -40,7 +41,7 @@ def problems() -> dict[str, Callable[..., Any]]:
     return found
 
 
-def factory(function: Callable[..., Any]) -> Callable[..., Any]:
+def factory(function: Callable[..., Problem]) -> Callable[..., ProblemSource]:
     """A function that makes problems as one that takes settings alone; one of a key becomes a factory of draws."""
     return _drawn(function) if "key" in inspect.signature(function).parameters else function
 
@@ -66,18 +67,18 @@ def _public_classes(module: ModuleType) -> list[type]:
     return [thing for name, thing in members if thing.__module__ == module.__name__ and not name.startswith("_")]
 
 
-def is_plain(factory: Callable[..., Any]) -> bool:
+def is_plain(factory: Callable[..., Problem]) -> bool:
     """Whether all parameters but a key have defaults that a word on a command line can stand for."""
     parameters = list(inspect.signature(factory).parameters.values())
     rest = parameters[1:] if parameters and parameters[0].name == "key" else parameters
     return all(p.default is None or isinstance(p.default, (bool, int, float, str)) for p in rest)
 
 
-def _drawn(factory: Callable[..., Any]) -> Callable[..., Any]:
+def _drawn(factory: Callable[..., Problem]) -> Callable[..., ProblemSource]:
     """A factory of draws: settings in, a function of a key out."""
     signature = inspect.signature(factory)
 
-    def settings(**options: Any) -> Callable[[Any], Any]:
+    def settings(**options: Any) -> ProblemSource:
         return partial(factory, **options)
 
     functools.update_wrapper(settings, factory)

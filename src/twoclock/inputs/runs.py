@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import numbers
 from collections.abc import Iterable, Mapping, Sized
-from typing import Any
 
 import jax
 import numpy as np
@@ -43,7 +42,7 @@ def check_method(method: object, name: str = "method") -> Method:
     return method
 
 
-def check_steps(steps: Any) -> int:
+def check_steps(steps: object) -> int:
     number = as_whole(steps)
     if number is None:
         raise InputError(f"`steps` must be a whole number, got {shown(steps)}; try steps=100_000")
@@ -52,7 +51,7 @@ def check_steps(steps: Any) -> int:
     return number
 
 
-def check_seeds(seeds: Any) -> list[int]:
+def check_seeds(seeds: object) -> list[int]:
     count = as_whole(seeds)
     if count is not None:
         if not 0 < count <= 2**32:
@@ -73,7 +72,7 @@ def check_seeds(seeds: Any) -> list[int]:
     return numbers
 
 
-def check_marks(marks: Any, steps: int) -> list[int]:
+def check_marks(marks: object, steps: int) -> list[int]:
     if marks is None:
         return log_marks(steps)
     given = _wholes(marks, "marks", steps + 1)
@@ -85,7 +84,7 @@ def check_marks(marks: Any, steps: int) -> list[int]:
     return numbers
 
 
-def _wholes(values: Any, name: str, most: int) -> list[int] | None:
+def _wholes(values: object, name: str, most: int) -> list[int] | None:
     """Whole numbers one after the other, or None; never more of them than there can be, nor than the memory holds."""
     if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable) or getattr(values, "ndim", 1) == 0:
         return None
@@ -108,14 +107,14 @@ def log_marks(steps: int, per_decade: int = 10) -> list[int]:
     return [0, *sorted({int(mark) for mark in grid if mark < steps} | {steps})]
 
 
-def check_numbers(precision: Any, bound: Any) -> None:
+def check_numbers(precision: object, bound: object) -> None:
     if not isinstance(precision, str) or precision not in ("float64", "float32"):
         raise InputError(f"`precision` must be 'float64' or 'float32', got {shown(precision)}")
     if bound is not None and not is_positive(bound):
         raise InputError(f"`bound` must be positive, got {shown(bound)}; leave it out for none")
 
 
-def check_pace(block: Any, checkpoint_every: Any, progress: Any) -> None:
+def check_pace(block: object, checkpoint_every: object, progress: object) -> None:
     """How a run goes about it; none of these changes what it computes."""
     if block is not None and (as_whole(block) or 0) < 1:
         raise InputError(f"`block` must be at least 1, got {shown(block)}; leave it out to have it chosen")
@@ -124,7 +123,7 @@ def check_pace(block: Any, checkpoint_every: Any, progress: Any) -> None:
     check_progress(progress)
 
 
-def check_progress(progress: Any) -> None:
+def check_progress(progress: object) -> None:
     # A step-size schedule is callable too, but made of numbers.
     if not isinstance(progress, bool) and not (callable(progress) and jax.tree_util.all_leaves([progress])):
         raise InputError(f"`progress` must be True, False or a function, got {shown(progress)}")

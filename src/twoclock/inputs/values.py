@@ -14,14 +14,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from twoclock.core import InputError
+from twoclock.core import InputError, PyTree
 from twoclock.inputs import memory
 
 T = TypeVar("T")
 _DEEPEST = 100  # JAX gives up on deeper trees with an error that names no argument
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """A wrong value as a message shows it: short, on one line, whatever it is."""
     if isinstance(value, int) and abs(value) >= 10**18:
         return f"an integer of {value.bit_length()} bits"
@@ -43,19 +43,19 @@ def as_whole(value: Any) -> int | None:
     return None
 
 
-def check_path(name: str, value: Any) -> None:
+def check_path(name: str, value: object) -> None:
     if not isinstance(value, (str, os.PathLike)):
         raise InputError(f"`{name}` must be the path of a folder, got {shown(value)}")
 
 
-def is_positive(value: Any, *, or_zero: bool = False) -> bool:
+def is_positive(value: object, *, or_zero: bool = False) -> bool:
     """Whether it is one number above 0 that a float can hold."""
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         return False
     return bool((value > 0 or (or_zero and value == 0)) and (isinstance(value, float) or value < 10**308))
 
 
-def pick(found: Mapping[str, T], name: Any, what: str) -> T:
+def pick(found: Mapping[str, T], name: object, what: str) -> T:
     """The entry of that name, or a complaint that suggests the nearest."""
     if isinstance(name, str) and name in found:
         return found[name]
@@ -66,7 +66,7 @@ def pick(found: Mapping[str, T], name: Any, what: str) -> T:
 
 def number(
     name: str,
-    value: Any,
+    value: object,
     least: float | int = -math.inf,
     most: float | int = math.inf,
     *,
@@ -124,7 +124,7 @@ def _as_float(value: Any) -> float:
         return math.copysign(math.inf, value > 0 or -1)
 
 
-def whole(name: str, value: Any, least: int = 1, most: int | None = None) -> int:
+def whole(name: str, value: object, least: int = 1, most: int | None = None) -> int:
     """The value as an integer from ``least`` to ``most``."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         got = "a traced value" if isinstance(value, jax.core.Tracer) else shown(value)
@@ -143,19 +143,19 @@ def check_size(what: str, numbers: int) -> None:
     memory.check(8 * numbers, f"{what}: a problem of that size", "take a smaller one")
 
 
-def seed_number(name: str, value: Any) -> int:
+def seed_number(name: str, value: object) -> int:
     """The value as a seed."""
     return whole(name, value, 0, 2**32 - 1)
 
 
-def flag(name: str, value: Any) -> bool:
+def flag(name: str, value: object) -> bool:
     """The value, which must be True or False."""
     if not isinstance(value, (bool, np.bool)):
         raise InputError(f"`{name}` must be True or False, got {shown(value)}")
     return bool(value)
 
 
-def check_key(value: Any) -> None:
+def check_key(value: object) -> None:
     """Complain unless it is a key of JAX, a typed one or a pair of 32-bit words."""
     kind = getattr(value, "dtype", None)
     typed = kind is not None and jnp.issubdtype(kind, jax.dtypes.prng_key)
@@ -163,7 +163,7 @@ def check_key(value: Any) -> None:
         raise InputError(f"`key` must be a key of JAX, got {shown(value)}; try jax.random.key(0)")
 
 
-def choice(name: str, value: Any, options: Iterable[str]) -> str:
+def choice(name: str, value: object, options: Iterable[str]) -> str:
     """The value, which must be one of the words."""
     words = list(options)
     if not isinstance(value, str) or value not in words:
@@ -172,7 +172,7 @@ def choice(name: str, value: Any, options: Iterable[str]) -> str:
     return value
 
 
-def function(name: str, value: Any, *arguments: str) -> None:
+def function(name: str, value: object, *arguments: str) -> None:
     """Complain unless the value is a function that can be called with these positional arguments."""
     if not callable(value):
         raise InputError(f"`{name}` must be a function, got {type(value).__name__}")
@@ -187,7 +187,7 @@ def function(name: str, value: Any, *arguments: str) -> None:
         raise InputError(f"`{name}` must be a function of ({', '.join(arguments)}), got one of ({given:.60})") from None
 
 
-def flattened(name: str, tree: Any) -> tuple[list[tuple[Any, Any]], jax.tree_util.PyTreeDef]:
+def flattened(name: str, tree: PyTree) -> tuple[list[tuple[Any, Any]], jax.tree_util.PyTreeDef]:
     """The leaves of a tree with their paths, and its structure, if JAX can take it apart."""
     try:
         leaves, structure = jax.tree_util.tree_flatten_with_path(tree)
@@ -200,13 +200,13 @@ def flattened(name: str, tree: Any) -> tuple[list[tuple[Any, Any]], jax.tree_uti
     return leaves, structure
 
 
-def as_numpy(name: str, tree: Any) -> Any:
+def as_numpy(name: str, tree: PyTree) -> Any:
     """The leaves of a tree as NumPy arrays."""
     flattened(name, tree)
     return jax.tree.map(np.asarray, tree)
 
 
-def start_of(name: str, tree: Any, *, may_be_empty: bool = False) -> None:
+def start_of(name: str, tree: PyTree, *, may_be_empty: bool = False) -> None:
     """Complain unless the start of a variable is a pytree of numbers."""
     leaves, _ = flattened(name, tree)
     if not leaves and not may_be_empty:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from twoclock import inputs
-from twoclock.core import InputError, Method
+from twoclock.core import Given, InputError, Method, ProblemSource
 from twoclock.engine import choice
 from twoclock.inputs import shown
 from twoclock.record.identity import RunSpec
@@ -17,14 +16,21 @@ from twoclock.sweeps.plan import Job
 
 
 def job(
-    problems: Any, methods: Any, steps: Any, seeds: Any, marks: Any, precision: Any, bound: Any, engine: Any = "auto"
+    problems: Given[Mapping[str, ProblemSource]],
+    methods: Given[Mapping[str, Method | Mapping[str, Method]]],
+    steps: object,
+    seeds: object,
+    marks: object,
+    precision: object,
+    bound: object,
+    engine: object = "auto",
 ) -> tuple[Job, dict[str, str]]:
     """What is to be swept, and for each method the family among whose settings it is compared."""
     for name, given in {"problems": problems, "methods": methods}.items():
         if not isinstance(given, Mapping) or not given:
             raise InputError(f"`{name}` must be a mapping of labels with at least one entry, got {shown(given)}")
     run = RunSpec.checked(steps, seeds, marks, precision, bound)
-    flat: dict[str, Any] = {}
+    flat: dict[str, Method] = {}
     families: dict[str, str] = {}
     for label, entry in methods.items():
         if isinstance(entry, Mapping) and not entry:
@@ -49,25 +55,25 @@ def job(
     return Job(checked, flat, run, choice.resolve(engine)), families
 
 
-def _kind(method: Any) -> str:
+def _kind(method: object) -> str:
     """Methods given one by one are compared with those of their kind, as settings of it."""
     inner = getattr(method, "method", None)
     return type(method).__name__ + (f"({_kind(inner)})" if hasattr(inner, "step") else "")
 
 
-def check_lanes(lanes: Any) -> int:
+def check_lanes(lanes: object) -> int:
     if isinstance(lanes, bool) or not isinstance(lanes, (int, np.integer)) or lanes < 1:
         raise InputError(f"`lanes` must be a whole number from 1 on, got {shown(lanes)}; leave it out for 2048")
     return int(lanes)
 
 
-def check_bytes(memory: Any) -> float | int:
+def check_bytes(memory: object) -> float | int:
     if isinstance(memory, bool) or not isinstance(memory, (int, float, np.number)) or not memory > 0:
         raise InputError(f"`memory` must be a number of bytes, got {shown(memory)}; leave it out for 1 GiB")
     return int(min(memory, 2**62))
 
 
-def check_choices(on: Any, out: Any, address: Any, shared: Any, tries: Any) -> None:
+def check_choices(on: object, out: object, address: object, shared: object, tries: object) -> None:
     """Where to run, and what only a cluster has."""
     if not isinstance(on, str) or on not in ("local", "ray"):
         raise InputError(f"`on` must be 'local' or 'ray', got {shown(on)}")

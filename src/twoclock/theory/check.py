@@ -153,8 +153,16 @@ def check(
     grid = np.unique(np.r_[0, np.geomspace(1, whole_steps("horizon", horizon), _POINTS).round()])
     n0 = rate.first_n(lams, structure, _values)
 
+    seen: dict[tuple[int, bytes], Array] = {}  # the inequalities look at the same steps again and again
+
+    def value(schedule: Schedule, k: Array) -> Array:
+        at = id(schedule), k.tobytes()
+        if at not in seen:
+            seen[at] = _values(schedule, k)
+        return seen[at]
+
     def given_steps(k: Array, lam: np.ufunc = np.minimum) -> Steps:
-        return _values(method.alpha, k), _values(method.beta, k), lam.reduce([_values(one, k) for one in lams])
+        return value(method.alpha, k), value(method.beta, k), lam.reduce([value(one, k) for one in lams])
 
     def scaled_steps(k: Array, lam: np.ufunc = np.minimum) -> Steps:
         """What the proofs see: where L < 1 they are about F/L and G/L."""

@@ -23,7 +23,7 @@ Pair = tuple[jax.Array, jax.Array]  # of F and of G
 class Flat:
     """θ and ω as vectors; the start, the means (exact where the problem offers them) and the samples of F and G."""
 
-    def __init__(self, problem: Given[ProblemSource], seed: Any, samples: int) -> None:
+    def __init__(self, problem: Given[ProblemSource], seed: object, samples: int) -> None:
         check_size("`samples`", 16 * samples)  # all of them are there at once, with what is made of them
         seed = seed_number("seed", seed)
         source = check_problem(problem)

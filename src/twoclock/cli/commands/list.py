@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import make_dataclass
 from types import ModuleType
 
@@ -41,7 +41,7 @@ def command(args: Sequence[str]) -> int:
     return 0
 
 
-def _lines(found: dict[str, Callable[..., object]] | dict[str, ModuleType]) -> dict[str, str]:
+def _lines(found: Mapping[str, Callable[..., object]] | Mapping[str, ModuleType]) -> dict[str, str]:
     return {name: _summary(thing) for name, thing in found.items()}
 
 

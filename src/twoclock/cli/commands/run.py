@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, make_dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from rich.table import Table
 
@@ -17,7 +17,7 @@ from twoclock.cli.commands import list as catalogue_list
 from twoclock.cli.console import OUT, draw_comparison, main_metric, say_figures
 from twoclock.cli.options import EngineOption
 from twoclock.cli.resume import resumable
-from twoclock.core import InputError
+from twoclock.core import InputError, Method, ProblemSource
 from twoclock.record import differences
 from twoclock.record.describe import describe
 from twoclock.record.identity import RunSpec, identify
@@ -74,7 +74,7 @@ def command(args: Sequence[str]) -> int:
     return 0
 
 
-def _result(problem: Any, method: Any, chosen: RunOptions, out: Path, command: str) -> Result:
+def _result(problem: ProblemSource, method: Method, chosen: RunOptions, out: Path, command: str) -> Result:
     """The record in the folder, made if it is not there yet."""
     spec = RunSpec.checked(chosen.steps, chosen.seeds, precision=chosen.precision, bound=chosen.bound)
     check_fit(problem, method, spec)

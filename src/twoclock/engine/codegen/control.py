@@ -6,9 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import jax
 import numpy as np
-from jax.extend.core import jaxprs_in_params
+from jax.extend.core import Jaxpr, jaxprs_in_params
 
+from twoclock.engine.codegen.equation import Equation, ShapedType, Sides
 from twoclock.engine.codegen.ir import Atom, Branch, Index, Lit, Memory, Unsupported, Var, While, c_type
 from twoclock.engine.codegen.randomness import Keys
 from twoclock.engine.codegen.values import Array, Rule, Scalars, Strided, row_strides, varies
@@ -20,19 +22,19 @@ if TYPE_CHECKING:
 _WRITTEN_OUT = 256
 
 
-def call(g: Generator, eqn: Any, given: list[Value]) -> list[Value]:
+def call(g: Generator, eqn: Equation, given: list[Value]) -> list[Value]:
     inner = next(eqn.params[name] for name in ("jaxpr", "call_jaxpr", "fun_jaxpr") if name in eqn.params)
     return g.walk(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), given)
 
 
-def linear_solve(g: Generator, eqn: Any, given: list[Value]) -> list[Value]:
+def linear_solve(g: Generator, eqn: Equation, given: list[Value]) -> list[Value]:
     """``lax.custom_linear_solve``: of its four functions the one that solves."""
     counts, solve = eqn.params["const_lengths"], eqn.params["jaxprs"].solve
     before = counts.matvec + counts.vecmat
     return g.walk(solve.jaxpr, solve.consts, [*given[before : before + counts.solve], *given[sum(counts) :]])
 
 
-def scan(g: Generator, eqn: Any, given: list[Value]) -> list[Value]:
+def scan(g: Generator, eqn: Equation, given: list[Value]) -> list[Value]:
     p = eqn.params
     length, body = p["length"], p["jaxpr"]
     fixed, carried = _counts(eqn, body.jaxpr)
@@ -69,7 +71,7 @@ def scan(g: Generator, eqn: Any, given: list[Value]) -> list[Value]:
     return [*slots.done(), *rows_out]
 
 
-def _counts(eqn: Any, body: Any) -> tuple[int, int]:
+def _counts(eqn: Equation, body: Sides) -> tuple[int, int]:
     """How many inputs of a loop are constants, and how many are carried.
 
     Read from the shapes, for what JAX calls it changes: only columns have an axis more outside of the loop than inside.
@@ -79,7 +81,7 @@ def _counts(eqn: Any, body: Any) -> tuple[int, int]:
     return len(eqn.invars) - carried - columns, carried
 
 
-def while_(g: Generator, eqn: Any, given: list[Value]) -> list[Value]:
+def while_(g: Generator, eqn: Equation, given: list[Value]) -> list[Value]:
     p = eqn.params
     given = [_settled(g, value) for value in given]
     of_test, of_body = given[: p["cond_nconsts"]], given[p["cond_nconsts"] :][: p["body_nconsts"]]
@@ -96,7 +98,7 @@ def while_(g: Generator, eqn: Any, given: list[Value]) -> list[Value]:
     return slots.done()
 
 
-def cond(g: Generator, eqn: Any, given: list[Value]) -> list[Value]:
+def cond(g: Generator, eqn: Equation, given: list[Value]) -> list[Value]:
     branches = eqn.params["branches"]
     which = g.shape.at(given[0], ())  # type: ignore[arg-type]
     given = [_settled(g, value) for value in given[1:]]
@@ -122,7 +124,7 @@ def cond(g: Generator, eqn: Any, given: list[Value]) -> list[Value]:
 class _Body:
     """A function whose first arguments are settled."""
 
-    def __init__(self, g: Generator, jaxpr: Any, constants: Sequence[Any], first: Sequence[Value]) -> None:
+    def __init__(self, g: Generator, jaxpr: Jaxpr, constants: Sequence[Any], first: Sequence[Value]) -> None:
         self.g, self.jaxpr, self.first = g, jaxpr, first
         self.constants = [g.constant(value) for value in constants]
 
@@ -208,16 +210,11 @@ def _stacked(g: Generator, rows: Sequence[Value]) -> Value:
         return Scalars(np.stack([g.shape.every(a).entries for a in arrays]), dtype)
     memory = g.build.memory(c_type(dtype), math.prod(shape), any(varies(a) for a in arrays))
     for t, array in enumerate(arrays):
-        _put_row(g, memory, array, _Aval(shape, dtype), t)
+        _put_row(g, memory, array, jax.ShapeDtypeStruct(shape, dtype), t)
     return Strided(memory, shape, row_strides(shape), 0, dtype)
 
 
-class _Aval:
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype) -> None:
-        self.shape, self.dtype = shape, dtype
-
-
-def _put_row(g: Generator, memory: Memory, value: Value, aval: Any, t: Index) -> None:
+def _put_row(g: Generator, memory: Memory, value: Value, aval: ShapedType, t: Index) -> None:
     assert not isinstance(value, Keys)
     target = Strided(memory, aval.shape, row_strides(aval.shape), 0, np.dtype(aval.dtype))
 
@@ -251,12 +248,12 @@ def _selected(g: Generator, which: Var, choices: list[Value]) -> Value:
     return g.shape.every(rule) if g.shape.is_small(shape) else rule
 
 
-def _equations(jaxpr: Any) -> int:
+def _equations(jaxpr: Jaxpr) -> int:
     inner = sum(_equations(getattr(j, "jaxpr", j)) for e in jaxpr.eqns for j in jaxprs_in_params(e.params))
     return len(jaxpr.eqns) + inner
 
 
-def _has_while(jaxpr: Any) -> bool:
+def _has_while(jaxpr: Jaxpr) -> bool:
     return any(
         e.primitive.name == "while" or any(_has_while(getattr(j, "jaxpr", j)) for j in jaxprs_in_params(e.params))
         for e in jaxpr.eqns

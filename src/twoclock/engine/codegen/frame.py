@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Any
 
 import jax
 import numpy as np
 
+from twoclock.core import PyTree
 from twoclock.engine.codegen.ir import STORED_TYPES
 
 
@@ -65,10 +65,10 @@ class Example:
         only_read: how many leaves of the carry, the first ones, are read alone; the others are then written alone.
     """
 
-    problem: Any
-    method: Any
-    carry: Any
-    source: Any = STREAM
+    problem: PyTree
+    method: PyTree
+    carry: PyTree
+    source: PyTree = STREAM
     per_seed: bool = False
     bounded: bool = False
     trust: Trust | None = None
@@ -113,7 +113,7 @@ class Parts:
     after: Iterable[str] = ()
 
 
-def text(target: Target, carry: Any, parts: Parts) -> str:
+def text(target: Target, carry: PyTree, parts: Parts) -> str:
     """The whole program. ``carry`` are the shapes of what a lane stores, ``s0``, ``s1``, … in the step."""
     width, load, store = target.width, [], []
     for i, leaf in enumerate(jax.tree.leaves(carry)):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from jax.extend.core import Jaxpr, Literal
 
 from twoclock.engine.codegen import control, indexing, primitives, randomness, shapes, sums
+from twoclock.engine.codegen.equation import Equation
 from twoclock.engine.codegen.ir import Atom, Builder, Index, Lit, Memory, Unsupported, c_type, literal
 from twoclock.engine.codegen.primitives import RARE, Operation
 from twoclock.engine.codegen.randomness import Keys
@@ -57,7 +58,7 @@ class Generator:
         for v, value in zip(jaxpr.invars, given, strict=True):
             write(v, value)
         for eqn in jaxpr.eqns:
-            made = self.equation(eqn, [read(v) for v in eqn.invars])
+            made = self.equation(cast(Equation, eqn), [read(v) for v in eqn.invars])
             for v, value in zip(eqn.outvars, made, strict=True):
                 write(v, value)
         return [read(v) for v in jaxpr.outvars]
@@ -69,7 +70,7 @@ class Generator:
             raise Unsupported("a random key is part of the program")
         return self.shape.constant(np.asarray(value))
 
-    def equation(self, eqn: Any, given: list[Value]) -> list[Value]:
+    def equation(self, eqn: Equation, given: list[Value]) -> list[Value]:
         name = eqn.primitive.name
         if name in control.RULES:
             return control.RULES[name](self, eqn, given)
@@ -86,7 +87,7 @@ class Generator:
         if matrices and multiplications > LARGE_PRODUCT:
             raise Unsupported("XLA's library is faster with matrices as large as these")
 
-    def _on_keys(self, eqn: Any, given: list[Value]) -> list[Value]:
+    def _on_keys(self, eqn: Equation, given: list[Value]) -> list[Value]:
         """What only moves entries moves both halves of a key alike."""
         if eqn.primitive.name not in _PLACES:
             raise Unsupported(f"the operation {eqn.primitive.name} on random keys is not generated")
@@ -97,7 +98,7 @@ class Generator:
             halves.append(made if isinstance(made, list) else [made])
         return [Keys((high, low)) for high, low in zip(*halves, strict=True)]
 
-    def _entrywise(self, eqn: Any, given: list[Array]) -> Array:
+    def _entrywise(self, eqn: Equation, given: list[Array]) -> Array:
         out = eqn.outvars[0].aval
         shape, dtype = tuple(out.shape), np.dtype(out.dtype)
         op = Operation(eqn.primitive.name, tuple(np.dtype(v.aval.dtype) for v in eqn.invars), dtype, eqn.params)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jax.lax import GatherScatterMode
 
+from twoclock.engine.codegen.equation import Equation
 from twoclock.engine.codegen.ir import Atom, Index, Lit, Unsupported, Var, c_type, literal
 from twoclock.engine.codegen.values import Array, Rule, Scalars, Strided, row_strides, varies
 
@@ -56,7 +57,7 @@ class _Window:
         return place, inside
 
 
-def dynamic_slice(g: Generator, eqn: Any, array: Array, *starts: Array) -> Array:
+def dynamic_slice(g: Generator, eqn: Equation, array: Array, *starts: Array) -> Array:
     sizes = tuple(eqn.params["slice_sizes"])
     first = [clipped(g, g.shape.at(s, ()), n - size) for s, n, size in zip(starts, array.shape, sizes, strict=True)]
     array = _ready(g, array, not g.shape.is_small(sizes))
@@ -69,7 +70,7 @@ def dynamic_slice(g: Generator, eqn: Any, array: Array, *starts: Array) -> Array
     return g.shape.every(shifted) if g.shape.is_small(sizes) else shifted
 
 
-def dynamic_update_slice(g: Generator, eqn: Any, array: Array, update: Array, *starts: Array) -> Array:
+def dynamic_update_slice(g: Generator, eqn: Equation, array: Array, update: Array, *starts: Array) -> Array:
     first = [clipped(g, g.shape.at(s, ()), n - m) for s, n, m in zip(starts, array.shape, update.shape, strict=True)]
     known = [i for i in first if isinstance(i, int)]
     if g.shape.is_small(array.shape) and len(known) == len(first):
@@ -89,7 +90,7 @@ def dynamic_update_slice(g: Generator, eqn: Any, array: Array, update: Array, *s
     return target
 
 
-def gather(g: Generator, eqn: Any, array: Array, indices: Array) -> Array:
+def gather(g: Generator, eqn: Equation, array: Array, indices: Array) -> Array:
     p, out = eqn.params, eqn.outvars[0].aval
     d, sizes, mode = p["dimension_numbers"], p["slice_sizes"], GatherScatterMode.from_any(p["mode"])
     fill = literal(_fill_value(p["fill_value"], out.dtype), out.dtype)
@@ -111,7 +112,7 @@ def gather(g: Generator, eqn: Any, array: Array, indices: Array) -> Array:
     return g.shape.every(rule) if g.shape.is_small(out.shape) else rule
 
 
-def scatter(g: Generator, eqn: Any, array: Array, indices: Array, updates: Array) -> Array:
+def scatter(g: Generator, eqn: Equation, array: Array, indices: Array, updates: Array) -> Array:
     """Entries put, or added, where the indices say; those out of bounds are dropped unless clipping is asked for."""
     combine = {"scatter": "{1}", "scatter-add": "{0}+{1}", "scatter_add": "{0}+{1}", "scatter_mul": "{0}*{1}"}
     if eqn.primitive.name not in combine:

@@ -6,7 +6,7 @@ by more than the width give zero.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -22,7 +22,7 @@ class Operation:
     name: str
     given: tuple[np.dtype, ...]
     made: np.dtype
-    params: dict[str, Any]
+    params: Mapping[str, Any]
 
     @property
     def floating(self) -> bool:

@@ -10,12 +10,15 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import jax
 import numpy as np
+from jax.extend.core import ClosedJaxpr
 
+from twoclock.core import PyTree
 from twoclock.engine.codegen import kernel
+from twoclock.engine.codegen.equation import ShapedType
 from twoclock.engine.codegen.frame import STREAM, Example, Parts, Source, Target, each_lane, text
 from twoclock.engine.codegen.generate import Generator, Value
 from twoclock.engine.codegen.ir import (
@@ -56,12 +59,12 @@ class InTwo:
     handed: tuple[kernel.Handed, ...]
 
 
-def generate_in_two(lane: Callable[..., Any], example: Example) -> InTwo:
+def generate_in_two(lane: Callable[..., PyTree], example: Example) -> InTwo:
     """The program of a lane that is trusted, in two, for a GPU; raises ``Unsupported`` where there is none."""
     return _shortest(trace(lane, example), example, Target(cuda=True), _Writer.in_two)
 
 
-def generate(lane: Callable[..., Any], example: Example, target: Target) -> Source:
+def generate(lane: Callable[..., PyTree], example: Example, target: Target) -> Source:
     """The program of a lane; raises ``Unsupported`` with the reason where there is none.
 
     Args:
@@ -77,13 +80,13 @@ def generate(lane: Callable[..., Any], example: Example, target: Target) -> Sour
             target = replace(target, width=target.width // 2)
 
 
-def trace(lane: Callable[..., Any], example: Example) -> Any:
+def trace(lane: Callable[..., PyTree], example: Example) -> ClosedJaxpr:
     """The jaxpr of a lane, its arguments flat: problem, method, carry, source, k and, if there is one, the bound."""
     given = (example.problem, example.method, example.carry, example.source)
     leaves, structure = jax.tree.flatten(given)
     real = jax.dtypes.canonicalize_dtype(np.float64)
 
-    def flat(*values: Any) -> list[Any]:
+    def flat(*values: PyTree) -> list[jax.Array]:
         *body, k = values[:-1] if example.bounded else values
         problem, method, carry, source = jax.tree.unflatten(structure, body)
         return jax.tree.leaves(lane(problem, method, carry, source, k, values[-1] if example.bounded else None))
@@ -98,7 +101,7 @@ class _TooWide(Exception):
     pass
 
 
-def _shortest(traced: Any, example: Example, target: Target, write: Callable[[_Writer], T]) -> T:
+def _shortest(traced: ClosedJaxpr, example: Example, target: Target, write: Callable[[_Writer], T]) -> T:
     for small, most in _TRIES[:-1]:
         try:
             return write(_Writer(traced, example, target, small, most))
@@ -108,7 +111,7 @@ def _shortest(traced: Any, example: Example, target: Target, write: Callable[[_W
 
 
 class _Writer:
-    def __init__(self, traced: Any, example: Example, target: Target, small: int, most: int) -> None:
+    def __init__(self, traced: ClosedJaxpr, example: Example, target: Target, small: int, most: int) -> None:
         self.traced, self.example, self.target = traced, example, target
         self.build = Builder(most)
         self.shared: dict[Memory, int] = {}  # the tables that all lanes share, and their numbers
@@ -235,10 +238,10 @@ class _Writer:
         memory = Memory(f"t{number}", c, max(size, 1), False, table=True, stored=stored)
         return Strided(memory, shape, row_strides(shape), 0, dtype)
 
-    def _tables(self, tree: Any, first: int, of: str) -> list[Strided]:
+    def _tables(self, tree: PyTree, first: int, of: str) -> list[Strided]:
         return [self._table(first + i, leaf, of) for i, leaf in enumerate(jax.tree.leaves(tree))]
 
-    def _table(self, number: int, leaf: Any, of: str) -> Strided:
+    def _table(self, number: int, leaf: ShapedType, of: str) -> Strided:
         """An array handed over: one for all, or one for each seed or method."""
         shape, dtype = tuple(leaf.shape), np.dtype(leaf.dtype)
         size, alone = max(math.prod(shape), 1), self.target.width == 1

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from twoclock.engine.codegen.equation import Equation, Primitive, ShapedType, Variable
 from twoclock.engine.codegen.ir import Atom, Index, Lit, Unsupported, c_type, literal
-from twoclock.engine.codegen.values import Array, Rule, Scalars, Strided, row_strides, varies
+from twoclock.engine.codegen.values import Array, Entry, Rule, Scalars, Strided, row_strides, varies
 
 if TYPE_CHECKING:
     from twoclock.engine.codegen.generate import Generator
@@ -31,14 +32,27 @@ class Keys:
         return self.halves[0].shape
 
 
-def is_keys(value: Any) -> bool:
+def is_keys(value: object) -> bool:
     return hasattr(value, "dtype") and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
 
 
-def as_words(eqn: Any) -> Any:
+@dataclass(frozen=True)
+class _Word:
+    aval: ShapedType
+
+
+@dataclass(frozen=True)
+class _OnWords:
+    primitive: Primitive
+    params: Mapping[str, Any]
+    invars: Sequence[Variable]
+    outvars: Sequence[Variable]
+
+
+def as_words(eqn: Equation) -> Equation:
     """The equation with words in place of keys, for rules that ask for the type of what they make."""
-    outvars = [SimpleNamespace(aval=SimpleNamespace(shape=v.aval.shape, dtype=_WORD)) for v in eqn.outvars]
-    return SimpleNamespace(primitive=eqn.primitive, params=eqn.params, invars=eqn.invars, outvars=outvars)
+    outvars = [_Word(jax.ShapeDtypeStruct(v.aval.shape, _WORD)) for v in eqn.outvars]
+    return _OnWords(eqn.primitive, eqn.params, eqn.invars, outvars)
 
 
 def threefry(g: Generator, k0: Atom, k1: Atom, count: Atom) -> tuple[Atom, Atom]:
@@ -58,13 +72,13 @@ def threefry(g: Generator, k0: Atom, k1: Atom, count: Atom) -> tuple[Atom, Atom]
     return x, y
 
 
-def wrap(g: Generator, eqn: Any, words: Array) -> Keys:
+def wrap(g: Generator, eqn: Equation, words: Array) -> Keys:
     _check(eqn.outvars[0].aval.dtype)
     *shape, _ = words.shape
     return Keys((_half(g, words, 0, tuple(shape)), _half(g, words, 1, tuple(shape))))
 
 
-def unwrap(g: Generator, eqn: Any, keys: Keys) -> Array:
+def unwrap(g: Generator, eqn: Equation, keys: Keys) -> Array:
     shape = (*keys.shape, 2)
     if not g.shape.is_small(shape):
         raise Unsupported("many random keys are taken apart")
@@ -72,13 +86,13 @@ def unwrap(g: Generator, eqn: Any, keys: Keys) -> Array:
     return Scalars(entries, _WORD)
 
 
-def seed(g: Generator, eqn: Any, seeds: Array) -> Keys:
+def seed(g: Generator, eqn: Equation, seeds: Array) -> Keys:
     _check(eqn.outvars[0].aval.dtype)
     low = _over(g, seeds.shape, lambda index: _as_word(g, g.shape.at(seeds, index)), varies(seeds))
     return Keys((g.shape.constant(np.zeros(seeds.shape, _WORD)), low))
 
 
-def fold_in(g: Generator, eqn: Any, keys: Keys, data: Array) -> Keys:
+def fold_in(g: Generator, eqn: Equation, keys: Keys, data: Array) -> Keys:
     _check(eqn.outvars[0].aval.dtype)
     shape = tuple(eqn.outvars[0].aval.shape)
     if not g.shape.is_small(shape):
@@ -91,7 +105,7 @@ def fold_in(g: Generator, eqn: Any, keys: Keys, data: Array) -> Keys:
     return Keys((Scalars(halves[0, ...], _WORD), Scalars(halves[1, ...], _WORD)))
 
 
-def split(g: Generator, eqn: Any, keys: Keys) -> Keys:
+def split(g: Generator, eqn: Equation, keys: Keys) -> Keys:
     _check(eqn.outvars[0].aval.dtype)
     shape = tuple(eqn.outvars[0].aval.shape)
 
@@ -101,7 +115,7 @@ def split(g: Generator, eqn: Any, keys: Keys) -> Keys:
     return Keys((half(0), half(1)))
 
 
-def bits(g: Generator, eqn: Any, keys: Keys) -> Array:
+def bits(g: Generator, eqn: Equation, keys: Keys) -> Array:
     _check(eqn.invars[0].aval.dtype)
     out = eqn.outvars[0].aval
     width, c = eqn.params["bit_width"], c_type(out.dtype)
@@ -135,7 +149,7 @@ def _half(g: Generator, words: Array, half: int, shape: tuple[int, ...]) -> Arra
     return Rule(shape, _WORD, lambda index: words.entry((*index, half)), words.varies)
 
 
-def _over(g: Generator, shape: tuple[int, ...], entry: Any, varying: bool, dtype: np.dtype = _WORD) -> Array:
+def _over(g: Generator, shape: tuple[int, ...], entry: Entry, varying: bool, dtype: np.dtype = _WORD) -> Array:
     rule = Rule(shape, dtype, entry, varying, frozenset())
     return g.shape.every(rule) if g.shape.is_small(shape) else rule
 
@@ -146,7 +160,7 @@ def _as_word(g: Generator, atom: Atom) -> Atom:
     return atom if atom.c == "uint32_t" else g.build.let("uint32_t", "(uint32_t){0}", atom)
 
 
-def _check(dtype: Any) -> None:
+def _check(dtype: np.dtype) -> None:
     """JAX's own keys make the same bits as ours, unless they are set to count otherwise."""
     name = str(dtype)
     partitionable = jax.config.jax_threefry_partitionable  # type: ignore[attr-defined]

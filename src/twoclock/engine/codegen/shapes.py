@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from twoclock.engine.codegen.ir import Atom, Index, Unsupported, Var, c_type, literal
+from twoclock.engine.codegen.equation import Equation
+from twoclock.engine.codegen.ir import Atom, Index, Memory, Unsupported, Var, c_type, literal
 from twoclock.engine.codegen.values import Array, Rule, Scalars, Strided, row_strides, varies
 
 if TYPE_CHECKING:
     from twoclock.engine.codegen.generate import Generator
 
+# Where an entry was, from where it is.
+Back: TypeAlias = Callable[[tuple[Index, ...]], tuple[Index, ...]]
 
-def broadcast_in_dim(g: Generator, eqn: Any, array: Array, *_: Array) -> Array:
+
+def broadcast_in_dim(g: Generator, eqn: Equation, array: Array, *_: Array) -> Array:
     shape, dims = tuple(eqn.params["shape"]), tuple(eqn.params["broadcast_dimensions"])
     if g.shape.is_small(shape) or (isinstance(array, Scalars) and array.entries.size == 1):
         spread = [array.shape[dims.index(d)] if d in dims else 1 for d in range(len(shape))]
@@ -31,7 +35,7 @@ def broadcast_in_dim(g: Generator, eqn: Any, array: Array, *_: Array) -> Array:
     return Strided(kept.memory, shape, tuple(strides), kept.offset, array.dtype)
 
 
-def reshape(g: Generator, eqn: Any, array: Array, *_: Array) -> Array:
+def reshape(g: Generator, eqn: Equation, array: Array, *_: Array) -> Array:
     shape = eqn.outvars[0].aval.shape
     if eqn.primitive.name == "reshape" and eqn.params.get("dimensions") is not None:
         raise Unsupported("an array is given another shape in another order")
@@ -42,7 +46,7 @@ def reshape(g: Generator, eqn: Any, array: Array, *_: Array) -> Array:
     return _reshaped(g, array, shape)
 
 
-def transpose(g: Generator, eqn: Any, array: Array) -> Array:
+def transpose(g: Generator, eqn: Equation, array: Array) -> Array:
     order = tuple(eqn.params["permutation"])
     shape = tuple(array.shape[d] for d in order)
     if isinstance(array, Scalars):
@@ -52,7 +56,7 @@ def transpose(g: Generator, eqn: Any, array: Array) -> Array:
     return _moved(array, shape, lambda index: tuple(index[order.index(d)] for d in range(len(order))))
 
 
-def slice_(g: Generator, eqn: Any, array: Array) -> Array:
+def slice_(g: Generator, eqn: Equation, array: Array) -> Array:
     starts, stops = eqn.params["start_indices"], eqn.params["limit_indices"]
     return sliced(g, array, starts, stops, eqn.params["strides"] or (1,) * len(starts))
 
@@ -72,7 +76,7 @@ def sliced(g: Generator, array: Array, starts: Sequence[int], stops: Sequence[in
     )
 
 
-def rev(g: Generator, eqn: Any, array: Array) -> Array:
+def rev(g: Generator, eqn: Equation, array: Array) -> Array:
     dims = eqn.params["dimensions"]
     if isinstance(array, Scalars):
         return Scalars(np.flip(array.entries, dims), array.dtype)
@@ -82,7 +86,7 @@ def rev(g: Generator, eqn: Any, array: Array) -> Array:
     return Strided(kept.memory, kept.shape, strides, offset, kept.dtype)
 
 
-def split(g: Generator, eqn: Any, array: Array) -> list[Array]:
+def split(g: Generator, eqn: Equation, array: Array) -> list[Array]:
     axis, parts, begin = eqn.params["axis"], [], 0
     for size in eqn.params["sizes"]:
         starts = [begin if d == axis else 0 for d in range(len(array.shape))]
@@ -92,7 +96,7 @@ def split(g: Generator, eqn: Any, array: Array) -> list[Array]:
     return parts
 
 
-def unstack(g: Generator, eqn: Any, array: Array) -> list[Array]:
+def unstack(g: Generator, eqn: Equation, array: Array) -> list[Array]:
     axis, parts = eqn.params["axis"], []
     for n in range(array.shape[axis]):
         starts = [n if d == axis else 0 for d in range(len(array.shape))]
@@ -111,7 +115,7 @@ def _reshaped(g: Generator, array: Array, shape: tuple[int, ...]) -> Array:
     return Strided(packed.memory, shape, row_strides(shape), packed.offset, packed.dtype)
 
 
-def concatenate(g: Generator, eqn: Any, *arrays: Array) -> Array:
+def concatenate(g: Generator, eqn: Equation, *arrays: Array) -> Array:
     axis, out = eqn.params["dimension"], eqn.outvars[0].aval
     if g.shape.is_small(out.shape):
         return Scalars(np.concatenate([g.shape.every(a).entries for a in arrays], axis), out.dtype)
@@ -124,7 +128,7 @@ def concatenate(g: Generator, eqn: Any, *arrays: Array) -> Array:
     return Strided(memory, out.shape, strides, 0, out.dtype)
 
 
-def pad(g: Generator, eqn: Any, array: Array, value: Array) -> Array:
+def pad(g: Generator, eqn: Equation, array: Array, value: Array) -> Array:
     out = eqn.outvars[0].aval
     config = [tuple(int(n) for n in entry) for entry in eqn.params["padding_config"]]
     filler = g.shape.at(value, ())
@@ -152,7 +156,7 @@ def pad(g: Generator, eqn: Any, array: Array, value: Array) -> Array:
     return Strided(memory, out.shape, strides, 0, out.dtype)
 
 
-def iota(g: Generator, eqn: Any, *_: Array) -> Array:
+def iota(g: Generator, eqn: Equation, *_: Array) -> Array:
     shape, axis, dtype = tuple(eqn.params["shape"]), eqn.params["dimension"], np.dtype(eqn.params["dtype"])
     if g.shape.is_small(shape):
         along = np.arange(shape[axis]).reshape([-1 if d == axis else 1 for d in range(len(shape))])
@@ -171,7 +175,7 @@ def _affine(g: Generator, i: Index, step: int, start: int) -> Index:
     return i if (step, start) == (1, 0) else g.build.let("int32_t", f"{{0}}*{step}+{start}", i)
 
 
-def _moved(array: Rule, shape: Sequence[int], back: Any, reads: Any = None) -> Rule:
+def _moved(array: Rule, shape: Sequence[int], back: Back, reads: frozenset[Memory] | None = None) -> Rule:
     """The same entries at other places: ``back`` says where an entry was."""
     return Rule(tuple(shape), array.dtype, lambda index: array.entry(back(index)), array.varies, reads)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from twoclock.engine.codegen.equation import Equation, ShapedType
 from twoclock.engine.codegen.ir import Atom, Index, Unsupported, c_type, literal
-from twoclock.engine.codegen.values import Array, Rule, Scalars, Strided, row_strides, varies
+from twoclock.engine.codegen.values import Array, Entry, Rule, Scalars, Strided, row_strides, varies
 
 if TYPE_CHECKING:
     from twoclock.engine.codegen.generate import Generator
@@ -31,7 +32,7 @@ _COMBINE = {
 }
 
 
-def reduce_(g: Generator, eqn: Any, array: Array) -> Array:
+def reduce_(g: Generator, eqn: Equation, array: Array) -> Array:
     name, axes, out = eqn.primitive.name.removeprefix("reduce_"), tuple(eqn.params["axes"]), eqn.outvars[0].aval
     form, start = _COMBINE[name]
     kept = [d for d in range(len(array.shape)) if d not in axes]
@@ -61,7 +62,7 @@ def total(
     along: tuple[int, ...],
     c: str,
     form: str,
-    term: Any,
+    term: Entry,
     varying: bool,
     start: tuple[np.dtype, int | None],
 ) -> Atom:
@@ -69,7 +70,7 @@ def total(
     if math.prod(along) <= max(_TERMS, g.shape.small):
         terms = [term(i) for i in np.ndindex(*along)]
         while len(terms) > 1:  # by pairs, so that few have to wait for others
-            pairs = [g.build.let(c, form, a, b) for a, b in zip(terms[::2], terms[1::2], strict=False)]
+            pairs: list[Atom] = [g.build.let(c, form, a, b) for a, b in zip(terms[::2], terms[1::2], strict=False)]
             terms = [*pairs, terms[-1]] if len(terms) % 2 else pairs
         return terms[0]
     so_far = g.build.memory(c, 1, varying, mutable=True)
@@ -82,7 +83,7 @@ def total(
     return g.build.load(so_far, 0)
 
 
-def dot_general(g: Generator, eqn: Any, left: Array, right: Array) -> Array:
+def dot_general(g: Generator, eqn: Equation, left: Array, right: Array) -> Array:
     out = eqn.outvars[0].aval
     (sum_l, sum_r), (batch_l, batch_r) = eqn.params["dimension_numbers"]
     free_l = [d for d in range(len(left.shape)) if d not in (*sum_l, *batch_l)]
@@ -116,7 +117,7 @@ def dot_general(g: Generator, eqn: Any, left: Array, right: Array) -> Array:
     return _made(g, out, entry, both, written_out)
 
 
-def running(g: Generator, eqn: Any, array: Array) -> Array:
+def running(g: Generator, eqn: Equation, array: Array) -> Array:
     """Running sums, products and extremes along an axis."""
     form, _ = _COMBINE[eqn.primitive.name.removeprefix("cum")]
     axis, backwards, c = eqn.params["axis"], eqn.params["reverse"], c_type(array.dtype)
@@ -157,7 +158,7 @@ def running(g: Generator, eqn: Any, array: Array) -> Array:
     return target
 
 
-def arg_extreme(g: Generator, eqn: Any, array: Array) -> Array:
+def arg_extreme(g: Generator, eqn: Equation, array: Array) -> Array:
     """The place of the largest or smallest entry, the first where there are several; a NaN counts as both."""
     (axis,), out, dtype = eqn.params["axes"], eqn.outvars[0].aval, array.dtype
     sign = ">" if eqn.primitive.name == "argmax" else "<"
@@ -194,7 +195,7 @@ def _ready(g: Generator, array: Array, uses: int) -> Array:
     return g.shape.settled(array) if isinstance(array, Rule) and g.shape.is_small(array.shape) else array
 
 
-def _made(g: Generator, out: Any, entry: Any, varying: bool, written_out: bool = True) -> Array:
+def _made(g: Generator, out: ShapedType, entry: Entry, varying: bool, written_out: bool = True) -> Array:
     rule = Rule(out.shape, np.dtype(out.dtype), entry, varying)
     return g.shape.every(rule) if g.shape.is_small(out.shape) and written_out else g.shape.in_memory(rule)
 

@@ -64,11 +64,12 @@ class Rule:
 
     shape: tuple[int, ...]
     dtype: np.dtype
-    entry: Callable[[tuple[Index, ...]], Atom]
+    entry: Entry
     varies: bool
     reads: frozenset[Memory] | None = None
 
 
+Entry: TypeAlias = Callable[[tuple[Index, ...]], Atom]  # what stands at a place
 Array: TypeAlias = Scalars | Strided | Rule
 
 
