@@ -39,7 +39,7 @@ def connected(address: str | None) -> Iterator[Any]:
             ray.shutdown()
 
 
-def _connect(ray: Any, address: str | None) -> None:
+def _connect(ray: object, address: str | None) -> None:
     usual = signal.getsignal(signal.SIGTERM)
     # Ray forks to execute its own programs at once, which is safe; JAX warns of every fork.
     with warnings.catch_warnings():

@@ -137,7 +137,7 @@ class Method(Protocol[S]):
         """The θ, ω to report; averaged methods differ here from the iterates."""
 
 
-def static(default: Any = dataclasses.MISSING) -> Any:
+def static(default: object = dataclasses.MISSING) -> Any:
     """A field that is part of the program (a name, a function, a flag) rather than a number in it."""
     return dataclasses.field(default=default, metadata={"static": True})
 

@@ -57,7 +57,7 @@ def with_settings(method: Method, values: dict[str, Any]) -> Method:
     return _replace(method, changes)
 
 
-def with_setting(method: Method, path: str, value: Any) -> Method:
+def with_setting(method: Method, path: str, value: object) -> Method:
     """The method with the field at the path set to a value; fields check it as they do when the method is made.
 
     >>> import twoclock as tc
@@ -67,7 +67,7 @@ def with_setting(method: Method, path: str, value: Any) -> Method:
     return with_settings(method, {path: value})
 
 
-def check_field(method: Method, path: str, value: Any) -> None:
+def check_field(method: Method, path: str, value: object) -> None:
     """Complain if the field at the path does not take the value, whatever the rest of the method is set to."""
     for part in _split(path):
         *owner, name = part.split(".")
@@ -86,7 +86,7 @@ def setting(method: Method, path: str) -> Any:
     return found[0]
 
 
-def paths(method: Any, prefix: str = "") -> dict[str, Any]:
+def paths(method: object, prefix: str = "") -> dict[str, Any]:
     """Everything that can be set, path → value: each field, and the fields of the dataclasses in them.
 
     >>> import twoclock as tc
@@ -101,7 +101,7 @@ def paths(method: Any, prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def text(value: Any) -> str:
+def text(value: object) -> str:
     """A value as a label shows it: six digits where that loses nothing."""
     if isinstance(value, float):
         return f"{value:g}" if float(f"{value:g}") == value else repr(value)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -81,14 +81,14 @@ def metric_names(columns: Iterable[str]) -> list[str]:
     return [name for name in columns if name not in ("seed", "step") and not name.startswith(TRACKED)]
 
 
-def check_metric(metric: Any, recorded: Sequence[str]) -> None:
+def check_metric(metric: object, recorded: Sequence[str]) -> None:
     if not isinstance(metric, str) or metric not in recorded:
         raise InputError(
             f"`metric` must be one that was recorded ({', '.join(recorded) or 'none'}), got {shown(metric)}"
         )
 
 
-def check_confidence(confidence: Any) -> None:
+def check_confidence(confidence: object) -> None:
     if isinstance(confidence, bool) or not isinstance(confidence, (int, float)) or not 0 < confidence < 1:
         raise InputError(f"`confidence` must lie between 0 and 1, got {shown(confidence)}; try 0.95")
 

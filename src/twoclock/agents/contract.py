@@ -38,7 +38,7 @@ class Agent(Protocol):
     def observe(
         self,
         x: PyTree,
-        u: Any,
+        u: object,
         x_next: PyTree,
         reward: float | None = None,
         terminated: bool = False,
@@ -103,7 +103,7 @@ def missing(thing: object) -> list[str]:
     return [name for name in _PARTS if not hasattr(type(thing), name)]
 
 
-def check_kind(agent: Any) -> None:
+def check_kind(agent: object) -> None:
     """Complain of what is no agent."""
     lacking = missing(agent)
     if isinstance(agent, type) or lacking:

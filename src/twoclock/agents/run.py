@@ -182,7 +182,7 @@ def job_of(
     return Job(type(agent), settings, env, x0, spec, identity, what, folder, float(every))
 
 
-def _described(env: Any) -> dict[str, Any]:
+def _described(env: object) -> dict[str, Any]:
     if isinstance(env, str):
         return {"name": env}
     if is_env(env):

@@ -98,7 +98,7 @@ def of_method(method: Any) -> type:
     return dataclasses.make_dataclass("MethodOptions", fields)
 
 
-def _plain_kind(kind: Any, default: Any) -> Any:
+def _plain_kind(kind: object, default: object) -> Any:
     """What a word on the command line is read as, for a field that takes more than such words."""
     if isinstance(default, (bool, int, float, str)):
         return type(default)
@@ -134,6 +134,6 @@ def argument_help(docstring: str | None) -> dict[str, str]:
     return words
 
 
-def _with_help(kind: Any, words: str | None) -> Any:
+def _with_help(kind: object, words: str | None) -> Any:
     kind = Whole if kind is int else kind
     return Annotated[kind, tyro.conf.arg(help=words)] if words else kind

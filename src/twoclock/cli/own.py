@@ -39,7 +39,7 @@ def named(text: str, option: str) -> Any:
     return inputs.pick({n: thing for n, thing in vars(module).items() if not n.startswith("_")}, name, path)
 
 
-def _may_be(thing: Any) -> bool:
+def _may_be(thing: object) -> bool:
     return isinstance(thing, Problem) or inspect.isfunction(thing)
 
 

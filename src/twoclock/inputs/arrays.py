@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -25,7 +25,7 @@ Words = UInt32[Array, " words"]
 _SUM_TOLERANCE = 1e-6  # a table kept in float32 passes
 
 
-def as_array(name: str, value: Any, what: str = "an array of numbers") -> Float[np.ndarray, "*shape"]:
+def as_array(name: str, value: object, what: str = "an array of numbers") -> Float[np.ndarray, "*shape"]:
     """The value as a finite float64 array. Text is no number, though NumPy would read it."""
     try:
         given = np.asarray(value)
@@ -54,7 +54,7 @@ def laws(name: str, table: Float[np.ndarray, "*rows n"], row: str) -> Float[np.n
     return table / sums[..., None]
 
 
-def law(name: str, value: Any, states: int, remedy: str) -> Float[np.ndarray, " s"]:
+def law(name: str, value: object, states: int, remedy: str) -> Float[np.ndarray, " s"]:
     """The value as a probability law over the states."""
     new = as_array(name, value)
     fits = new.shape == (states,)
@@ -67,7 +67,7 @@ def law(name: str, value: Any, states: int, remedy: str) -> Float[np.ndarray, " 
     return new / new.sum()
 
 
-def matrix(name: str, value: Any) -> Float[np.ndarray, "p q"]:
+def matrix(name: str, value: object) -> Float[np.ndarray, "p q"]:
     """The value as a finite float64 matrix."""
     new = as_array(name, value, "a matrix of numbers")
     if new.ndim != 2 or not new.size:

@@ -18,7 +18,7 @@ NAMES = {
 }  # fmt: skip
 
 
-def is_episodes(source: Any) -> bool:
+def is_episodes(source: object) -> bool:
     return (
         hasattr(source, "iterate_episodes")
         or (isinstance(source, str) and _is_minari_id(source))
@@ -68,7 +68,7 @@ def _minari(name: str) -> Any:
         ) from None
 
 
-def _episode(number: int, episode: Any) -> Columns:
+def _episode(number: int, episode: object) -> Columns:
     if isinstance(episode, Sequence) and not isinstance(episode, (str, bytes)):
         return _steps(number, episode)
     parts = {}
@@ -98,7 +98,7 @@ def _episode(number: int, episode: Any) -> Columns:
     return found
 
 
-def _array(number: int, name: str, value: Any) -> np.ndarray:
+def _array(number: int, name: str, value: object) -> np.ndarray:
     if isinstance(value, (Mapping, tuple)):
         raise InputError(
             f"`source[{number}].{name}` is a {type(value).__name__} of parts; flatten the space first, as with "

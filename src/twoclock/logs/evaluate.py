@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from twoclock import record
 from twoclock.core import Given, InputError
@@ -43,12 +44,12 @@ _START_SAMPLES = 4_096
 
 def evaluate(
     log: Given[Log],
-    policy: Any,
+    policy: object,
     gamma: Given[float],
-    features: Any = "onehot",
+    features: object = "onehot",
     estimator: Given[str | Iterable[str]] = "auto",
     level: Given[float] = 0.95,
-    start: Any = None,
+    start: Given[ArrayLike | str | None] = None,
     *,
     bootstrap: Given[int] = 200,
     compare: Given[bool] = True,
@@ -124,8 +125,8 @@ def evaluate(
 
 
 def _one(
-    log: Log, policy: Policy, features: Features, gamma: float, names: list[str], level: float, starts: Any, start: Any,
-    bootstrap: int, compare: bool, mapped: Mapper, checkpoint: str | Path | None,
+    log: Log, policy: Policy, features: Features, gamma: float, names: list[str], level: float, starts: object,
+    start: object, bootstrap: int, compare: bool, mapped: Mapper, checkpoint: str | Path | None,
 ) -> Single:  # fmt: skip
     stream = log.episodes < _FEW_EPISODES
     target = Target(
@@ -198,7 +199,7 @@ def _enlarged(work: Work) -> Estimated | None:
     return estimators()["lstdq"].estimate(Work(both, work.mapped))
 
 
-def _names(given: Any, features: Features, log: Log) -> list[str]:
+def _names(given: object, features: Features, log: Log) -> list[str]:
     found = estimators()
     if isinstance(given, str) and given == "auto":
         return ["lstdq" if _linear_fits(features, log) else "dice"]
@@ -212,7 +213,7 @@ def _names(given: Any, features: Features, log: Log) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _with_actions(log: Log, given: Any) -> tuple[Log, dict[str, Policy]]:
+def _with_actions(log: Log, given: object) -> tuple[Log, dict[str, Policy]]:
     """The policies, and the log with all the actions that one of them has."""
     named = policies(given, log)
     widths = [len(one.actions) for one in named.values() if isinstance(one, Discrete)]
@@ -231,7 +232,7 @@ def _with_actions(log: Log, given: Any) -> tuple[Log, dict[str, Policy]]:
     return log, named
 
 
-def _start_states(start: Any, log: Log) -> tuple[np.ndarray, np.ndarray] | None:
+def _start_states(start: object, log: Log) -> tuple[np.ndarray, np.ndarray] | None:
     """The states of a given start and their probabilities."""
     if start is None or isinstance(start, str):
         if isinstance(start, str):
@@ -276,7 +277,7 @@ def _fixed_start(target: Target, starts: Any, visited: bool) -> np.ndarray | Non
     return weights @ target.at(states)
 
 
-def _name(features: Any) -> str:
+def _name(features: object) -> str:
     if isinstance(features, str):
         return features
     return getattr(features, "__name__", None) or shown(features)

@@ -7,7 +7,6 @@ import io
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -40,7 +39,7 @@ class Keeper:
         text = repr((asked, others)).encode()
         return cls(folder, hashlib.sha256(b"".join([text, start, *told])).hexdigest())
 
-    def restore(self, name: str, state: Any) -> int:
+    def restore(self, name: str, state: object) -> int:
         """Fill the state with what was kept, and return the first part that is not in it."""
         try:
             with np.load(self._path(name), allow_pickle=False) as kept:
@@ -54,7 +53,7 @@ class Keeper:
             setattr(state, key, tuple(array.tolist()) if key == "reward" else array)
         return done
 
-    def keep(self, name: str, state: Any, done: int, at_end: bool) -> None:
+    def keep(self, name: str, state: object, done: int, at_end: bool) -> None:
         if (not at_end and time.monotonic() - self.last < EVERY) or isinstance(getattr(state, "A", None), list):
             return
         self.last = time.monotonic()
@@ -66,6 +65,6 @@ class Keeper:
         return self.folder / f"{name}-{self.identity[:16]}.npz"
 
 
-def _arrays(state: Any) -> dict[str, np.ndarray]:
+def _arrays(state: object) -> dict[str, np.ndarray]:
     kept = {key: value for key, value in vars(state).items() if isinstance(value, np.ndarray)}
     return {**kept, "reward": np.array(state.reward)} if hasattr(state, "reward") else kept

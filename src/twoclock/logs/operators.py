@@ -11,7 +11,8 @@ At (0, 0) DICE has f = φ̄₀ and g = −E[φr], and TDC f = g = −E[φr].
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -25,21 +26,22 @@ C = 1e-3
 """Of DICE; its dual value does not depend on it."""
 
 Vector = Float[Array, " d"]
+Numbers = jax.Array | np.ndarray  # of the log as it is read; JAX's inside a program
 
 
 @pytree
 class Dense:
     """Rows of features, a matrix."""
 
-    rows: Any
+    rows: Numbers
 
-    def dot(self, v: Any) -> Any:
-        return self.rows @ v
+    def dot(self, v: jax.Array) -> jax.Array:
+        return jnp.asarray(self.rows) @ v
 
-    def back(self, u: Any, d: int) -> Any:
+    def back(self, u: jax.Array, d: int) -> jax.Array:
         return u @ self.rows
 
-    def at(self, rows: Any) -> Dense:
+    def at(self, rows: jax.Array) -> Dense:
         return Dense(self.rows[rows])
 
 
@@ -47,16 +49,16 @@ class Dense:
 class Listed:
     """Rows of features with few entries: their numbers and their values, as many for each row."""
 
-    index: Any
-    entries: Any
+    index: Numbers
+    entries: Numbers
 
-    def dot(self, v: Any) -> Any:
+    def dot(self, v: jax.Array) -> jax.Array:
         return jnp.sum(self.entries * v[self.index], axis=1)
 
-    def back(self, u: Any, d: int) -> Any:
+    def back(self, u: jax.Array, d: int) -> jax.Array:
         return jnp.zeros(d, u.dtype).at[self.index].add(self.entries * u[:, None])
 
-    def at(self, rows: Any) -> Listed:
+    def at(self, rows: jax.Array) -> Listed:
         return Listed(self.index[rows], self.entries[rows])
 
 
@@ -73,11 +75,11 @@ class LogProblem:
         batch: rows a step; all of them if 0.
     """
 
-    phi: Any
-    after: Any
-    f: Any
-    g: Any
-    count: Any
+    phi: Dense | Listed
+    after: Dense | Listed
+    f: Numbers
+    g: Numbers
+    count: float | jax.Array
     kind: Literal["dice", "tdc"] = static(default="dice")
     batch: int = static(default=0)
 
@@ -104,7 +106,7 @@ class LogProblem:
         ahead = phi.dot(theta) - after.dot(theta)
         return jnp.asarray(self.g) + phi.back(c * phi.dot(omega) + ahead, self.f.shape[0]) / n
 
-    def _rows(self, x: PyTree) -> tuple[Any, Any, Any]:
+    def _rows(self, x: PyTree) -> tuple[Dense | Listed, Dense | Listed, jax.Array | float]:
         phi, after = jax.tree.map(jnp.asarray, (self.phi, self.after))
         if not self.batch:
             return phi, after, jnp.asarray(self.count, jnp.asarray(self.f).dtype)
@@ -131,7 +133,7 @@ def longest(problem: LogProblem) -> tuple[float, float]:
     return float(phi.max()), float(np.square(np.sqrt(phi) + np.sqrt(after)).max())
 
 
-def kept(rows: Dense | Listed) -> Any:
+def kept(rows: Dense | Listed) -> Numbers:
     """What is kept of the rows."""
     return rows.rows if isinstance(rows, Dense) else rows.entries
 
@@ -140,8 +142,8 @@ def largest(problem: LogProblem) -> tuple[float, float]:
     """The largest eigenvalues of E[φφᵀ] and of E[(φ − γφ̄')(φ − γφ̄')ᵀ], by power iteration, a little enlarged."""
     n, d = float(problem.count), problem.f.shape[0]
 
-    def top(step: Any) -> float:
-        def once(v: Any, _: Any) -> tuple[Any, Any]:
+    def top(step: Callable[[jax.Array], jax.Array]) -> float:
+        def once(v: jax.Array, _: None) -> tuple[jax.Array, jax.Array]:
             new = step(v)
             size = jnp.linalg.norm(new)
             return new / jnp.maximum(size, 1e-30), size
@@ -153,7 +155,7 @@ def largest(problem: LogProblem) -> tuple[float, float]:
     with jax.enable_x64(True):
         phi, after = jax.tree.map(jnp.asarray, (problem.phi, problem.after))
 
-    def difference(v: Any) -> Any:
+    def difference(v: jax.Array) -> jax.Array:
         u = phi.dot(v) - after.dot(v)
         return (phi.back(u, d) - after.back(u, d)) / n
 

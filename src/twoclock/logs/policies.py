@@ -165,7 +165,7 @@ def called(name: str, function: Callable[..., Any], *batch: np.ndarray) -> Any:
         ) from error
 
 
-def policies(given: Any, log: Log) -> dict[str, Policy]:
+def policies(given: object, log: Log) -> dict[str, Policy]:
     """The policies by name; one alone is called "policy"."""
     if isinstance(given, Mapping):
         if not given:
@@ -174,7 +174,7 @@ def policies(given: Any, log: Log) -> dict[str, Policy]:
     return {"policy": one_policy("policy", given, log)}
 
 
-def one_policy(name: str, given: Any, log: Log) -> Policy:
+def one_policy(name: str, given: object, log: Log) -> Policy:
     if hasattr(given, "acts") and hasattr(given, "density"):
         if (log.actions is None) != isinstance(given, Gaussian):
             raise InputError(
@@ -193,7 +193,7 @@ def one_policy(name: str, given: Any, log: Log) -> Policy:
     return _table(name, given, log)
 
 
-def _table(name: str, given: Any, log: Log) -> Policy:
+def _table(name: str, given: object, log: Log) -> Policy:
     pi = as_array(name, given, "an array [state, action], or a function of a batch of states")
     actions = log.actions or ()
     if pi.ndim != 2:

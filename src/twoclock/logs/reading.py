@@ -20,7 +20,7 @@ NO_NEXT = "no next state: the last row of an episode that was cut off"
 
 
 def read(
-    source: Any,
+    source: object,
     *,
     state: Given[str | Sequence[str]] = "state",
     action: Given[str | Sequence[str]] = "action",
@@ -78,7 +78,7 @@ def read(
     return _scan(table, roles, on_bad == "drop", progress)
 
 
-def _known(actions: Any) -> tuple[Any, ...]:
+def _known(actions: object) -> tuple[Any, ...]:
     """The actions that were named: numbers or text, each once."""
     rule = "`actions` must be a list of numbers or one of text, each action once"
     if isinstance(actions, (str, bytes)) or not isinstance(actions, (Sequence, np.ndarray)):

@@ -106,7 +106,7 @@ def _once(names: Sequence[str]) -> None:
         raise InputError(f"`source` has two columns named {shown(twice)}; rename one")
 
 
-def _column(name: str, given: Any) -> np.ndarray:
+def _column(name: str, given: object) -> np.ndarray:
     """A column of a dict."""
     try:
         found = np.asarray(given)

@@ -17,7 +17,7 @@ def in_float64(function: Fn) -> Fn:
     """Outside a trace, compute in float64 and give back NumPy arrays; inside one, be part of the program."""
 
     @functools.wraps(function)
-    def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def wrapped(self: object, *args: Any, **kwargs: Any) -> Any:
         if _is_traced((self, args, kwargs)):
             return function(self, *args, **kwargs)
         with jax.enable_x64(True):
@@ -28,11 +28,11 @@ def in_float64(function: Fn) -> Fn:
     return wrapped  # type: ignore[return-value]
 
 
-def float64(value: Any) -> np.ndarray:
+def float64(value: object) -> np.ndarray:
     return np.asarray(value, np.float64)
 
 
-def _is_traced(values: Any) -> bool:
+def _is_traced(values: object) -> bool:
     """Whether what is computed from these values now is recorded rather than computed.
 
     Tracers among the values are one sign of it. But inside a ``jit`` an operation on constants is recorded too, so one

@@ -13,7 +13,7 @@ from twoclock.inputs.arrays import as_array
 from twoclock.models.mdp import Mdp
 
 
-def from_gymnasium(env: Any, gamma: Given[float] = 0.95, **options: Any) -> tuple[Mdp, Float[np.ndarray, " s"]]:
+def from_gymnasium(env: object, gamma: Given[float] = 0.95, **options: Any) -> tuple[Mdp, Float[np.ndarray, " s"]]:
     """The MDP of an environment that publishes its table ``env.unwrapped.P``, and the law of its first state.
 
     FrozenLake, Taxi and CliffWalking do. A transition that ends an episode has discount 0, and the state it leads to

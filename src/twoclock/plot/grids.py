@@ -69,6 +69,6 @@ def grid_world(
     ax.set(xlim=(-0.5, cols - 0.5), ylim=(rows - 0.5, -0.5), aspect="equal")
 
 
-def _letter(cell: Any) -> Any:
+def _letter(cell: object) -> Any:
     """Gymnasium keeps its maps in bytes."""
     return cell.decode() if isinstance(cell, bytes) else cell

@@ -18,7 +18,7 @@ from twoclock.version import __version__
 _INLINE = 64
 
 
-def describe(thing: Any) -> dict[str, Any]:
+def describe(thing: object) -> dict[str, Any]:
     """A problem, method or schedule by its class and fields; a function by its name and bound arguments."""
     if isinstance(thing, functools.partial):
         inner = describe(thing.func)
@@ -65,7 +65,7 @@ def environment() -> dict[str, Any]:
     }
 
 
-def _value(value: Any) -> Any:
+def _value(value: object) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, dict):

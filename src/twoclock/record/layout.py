@@ -63,7 +63,7 @@ def shaped_like(name: str, saved: PyTree, like: PyTree, seeds: int) -> PyTree:
     """
     used: set[int] = set()
 
-    def fill(path: tuple[Any, ...], leaf: Any) -> Any:
+    def fill(path: tuple[Any, ...], leaf: object) -> Any:
         if not (hasattr(leaf, "shape") or isinstance(leaf, (int, float))):
             return leaf
         where, found = name + jax.tree_util.keystr(path), _at(saved, path)

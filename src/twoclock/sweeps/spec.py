@@ -100,7 +100,7 @@ def _name(where: str, table: Mapping[str, Any]) -> str:
     return name
 
 
-def _check(where: str, value: Any, default: Any) -> None:
+def _check(where: str, value: object, default: object) -> None:
     kinds = (int, float) if isinstance(default, float) else type(default)
     if default is not None and (not isinstance(value, kinds) or isinstance(value, bool) != isinstance(default, bool)):
         raise InputError(f"`{where}` must be of the kind of its default {default!r}, got {inputs.shown(value)}")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from twoclock import inputs, record
-from twoclock.core import InputError
+from twoclock.core import Given, InputError, Method, ProblemSource
 from twoclock.engine.choice import EngineName
 from twoclock.engine.drive import Tick
 from twoclock.engine.interrupt import Interrupted, deferred_interrupt
@@ -26,12 +26,12 @@ class ShardsFailed(RuntimeError):
 
 
 def sweep(
-    problems: Mapping[str, Any],
-    methods: Mapping[str, Any],
-    steps: Any = 100_000,
-    seeds: Any = 20,
-    marks: Any = None,
-    precision: str = "float64",
+    problems: Given[Mapping[str, ProblemSource]],
+    methods: Given[Mapping[str, Method | Mapping[str, Method]]],
+    steps: Given[int | float] = 100_000,
+    seeds: Given[int | Iterable[int]] = 20,
+    marks: Given[Iterable[int] | None] = None,
+    precision: Given[str] = "float64",
     *,
     out: str | Path | None = None,
     on: str = "local",
@@ -83,7 +83,7 @@ def sweep(
         return _sweep(cut, out, progress, compute_on(tries, Path(out) if shared and out else None), shared)
 
 
-def _sweep(cut: Plan, out: str | Path | None, progress: Any, compute: Any, shared: Any) -> Sweep:
+def _sweep(cut: Plan, out: str | Path | None, progress: object, compute: object, shared: object) -> Sweep:
     folder = Shards(record.temporary() if out is None else out)
     try:
         with folder.writing():

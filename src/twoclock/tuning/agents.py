@@ -35,15 +35,15 @@ Environment = object
 
 
 def tune_agent(
-    env: Any,
+    env: object,
     agent: Agent,
-    space: Any,
-    steps: Any,
-    budget: Any,
-    metric: Any,
-    rungs: Any,
-    seed: Any,
-    widen: Any,
+    space: object,
+    steps: object,
+    budget: object,
+    metric: object,
+    rungs: object,
+    seed: object,
+    widen: object,
     progress: bool,
     **where: Any,
 ) -> Tuned:
@@ -106,8 +106,8 @@ class AgentJudge:
     def __init__(
         self,
         agent: Agent,
-        env: Any,
-        x0: Any,
+        env: object,
+        x0: object,
         metric: str,
         walk: Callable[..., Any],
         look: Callable[[int], None],
@@ -144,7 +144,7 @@ def _view(agent: Agent) -> Any:
     return made(**settings)
 
 
-def _numbers(view: Any) -> dict[str, bool]:
+def _numbers(view: object) -> dict[str, bool]:
     return {
         path: isinstance(value, (int, float)) and not isinstance(value, bool) for path, value in paths(view).items()
     }
@@ -159,7 +159,7 @@ def _box(view: Any, agent: Agent, space: Any) -> Box:
     return box
 
 
-def _agent(agent: Agent, view: Any, seed: int) -> Any:
+def _agent(agent: Agent, view: object, seed: int) -> Any:
     return fresh(agent, seed, **_settings(view))
 
 

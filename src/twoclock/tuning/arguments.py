@@ -85,13 +85,13 @@ def entries(method: Any, space: Any, order: Any, widen: bool | None, fast: bool)
     return found
 
 
-def _box(method: Tunable, limits: Any, fast: bool) -> Box:
+def _box(method: Tunable, limits: object, fast: bool) -> Box:
     if limits is None and not isinstance(method, Recipe):
         return default_box(method, fast)
     return check_box(method, limits)
 
 
-def metric_of(example: Problem, metric: Any, by: str) -> str:
+def metric_of(example: Problem, metric: object, by: str) -> str:
     """What to compare: what was asked for, or an error that the problem knows, or the residual; never a guess."""
     if metric is not None and not isinstance(metric, str):
         raise InputError(f"`metric` must be text, got {inputs.shown(metric)}; leave it out to have it chosen")
@@ -108,7 +108,7 @@ def metric_of(example: Problem, metric: Any, by: str) -> str:
     return str(metric)
 
 
-def seeds_for(budget: Any, plans: Mapping[str, Plan]) -> tuple[int, dict[str, int]]:
+def seeds_for(budget: object, plans: Mapping[str, Plan]) -> tuple[int, dict[str, int]]:
     """The seed-steps that each method may spend, and how many seeds they pay for in the first rung of each."""
     dearest = max(plans.values(), key=lambda plan: plan.price())
     if budget is None:
@@ -125,13 +125,13 @@ def seeds_for(budget: Any, plans: Mapping[str, Plan]) -> tuple[int, dict[str, in
     }
 
 
-def whole(name: str, value: Any, low: int, high: int) -> int:
+def whole(name: str, value: object, low: int, high: int) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not low <= value <= high:
         raise InputError(f"`{name}` must be a whole number from {low} to {high:,}, got {inputs.shown(value)}")
     return int(value)
 
 
-def one_of(name: str, value: Any, choices: tuple[Any, ...]) -> Any:
+def one_of(name: str, value: object, choices: tuple[Any, ...]) -> Any:
     if not any(type(value) is type(choice) and value == choice for choice in choices):
         raise InputError(
             f"`{name}` must be {' or '.join(repr(choice) for choice in choices)}, got {inputs.shown(value)}"

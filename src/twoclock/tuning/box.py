@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Literal, TypeGuard
+from typing import Literal, TypeGuard
 
 import numpy as np
 
@@ -20,7 +20,7 @@ _NEAR = 0.1  # of the log range: nearer to a limit than this is at the edge
 _BISECTIONS = 30
 
 
-def check_box(method: Tunable, space: Any) -> Box:
+def check_box(method: Tunable, space: object) -> Box:
     """The box as floats, or one line that says what is wrong with it."""
     if not isinstance(space, Mapping) or not space:
         raise InputError("`space` must map settings to (low, high), one or more; try `space={'alpha.c': (0.01, 10)}`")
@@ -137,5 +137,5 @@ def _check_number(method: Method, path: str) -> None:
         raise InputError(f"`{path}` is not a number and cannot be tuned; try {numbers or 'another setting'}")
 
 
-def _is_number(value: Any) -> TypeGuard[float]:
+def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, (int, float, np.number)) and not isinstance(value, bool)

@@ -23,7 +23,7 @@ class Recipe:
     at: Point
 
     @classmethod
-    def of(cls, build: Callable[..., Method], space: Any) -> Recipe:
+    def of(cls, build: Callable[..., Method], space: object) -> Recipe:
         """With the numbers in the middle of each range, if the function takes them and makes a method of them."""
         name = getattr(build, "__name__", "") or getattr(getattr(build, "func", None), "__name__", "the function")
         if not isinstance(space, Mapping) or not space:
@@ -50,7 +50,7 @@ class Recipe:
 Tunable = Method | Recipe
 
 
-def is_recipe(thing: Any) -> bool:
+def is_recipe(thing: object) -> bool:
     """Whether it is a function that makes methods, and no method itself."""
     return callable(thing) and not isinstance(thing, (type, Method))
 

@@ -47,11 +47,11 @@ class Kind(NamedTuple):
     floats: bool
 
     @classmethod
-    def of(cls, x: Any, what: str) -> Kind:
+    def of(cls, x: object, what: str) -> Kind:
         array = _array(x, what)
         return cls(array.shape, array.dtype.kind == "f")
 
-    def check(self, x: Any, what: str) -> Any:
+    def check(self, x: object, what: str) -> Any:
         """A copy of the state, floats in float64: some simulators give the same array every time, changed."""
         array = _array(x, what)
         if array.shape != self.shape:
@@ -77,13 +77,13 @@ def number(value: Any, what: str) -> float:
     return found
 
 
-def truth(value: Any, what: str) -> bool:
+def truth(value: object, what: str) -> bool:
     if not isinstance(value, (bool, np.bool_)):
         raise EnvironmentFault(f"{what} must be True or False, got {shown(value)}")
     return bool(value)
 
 
-def _array(x: Any, what: str) -> np.ndarray:
+def _array(x: object, what: str) -> np.ndarray:
     try:
         array = np.asarray(x)
     except (TypeError, ValueError):  # a ragged list

@@ -107,7 +107,7 @@ class Lane:
     def done(self) -> bool:
         return self.diverged or self.step == self.marks[-1]
 
-    def take(self, x: Any, u: Any, came: Came) -> None:
+    def take(self, x: object, u: object, came: Came) -> None:
         """Learn from one step, and note what it was worth."""
         if self._tally is None:
             self._tally = self._new_tally(came.reward is not None)
@@ -148,7 +148,7 @@ class Lane:
     def _new_tally(self, rewards: bool) -> Tally:
         return Tally(self.marks, [REWARD] * rewards + [COST] * (self._costs is not None))
 
-    def save(self, x: Any, plant: Mapping[str, PyTree]) -> None:
+    def save(self, x: object, plant: Mapping[str, PyTree]) -> None:
         """Keep all of it, in one instant."""
         home = self.job.home(self.seed)
         if home is None or self._tally is None:

@@ -25,13 +25,13 @@ class Plant(Protocol):
     def reset(self) -> Any:
         """The first state of an episode."""
 
-    def step(self, x: Any, u: Any) -> tuple[Any, Came]:
+    def step(self, x: object, u: object) -> tuple[Any, Came]:
         """The action that was taken, which may be u cut to what is allowed, and what came of it."""
 
     def kept(self) -> dict[str, PyTree]:
         """What it takes to come back to here, as arrays."""
 
-    def restore(self, kept: dict[str, PyTree], x: Any) -> tuple[Any, bool]:
+    def restore(self, kept: dict[str, PyTree], x: object) -> tuple[Any, bool]:
         """The state to go on from, and whether it is x: if it could not come back there, a new episode begins.
 
         An x of None is the end of an episode, and stays so: the next begins with ``reset``.
@@ -49,7 +49,7 @@ class Simulated:
         seed: of ``rng``.
     """
 
-    def __init__(self, function: StepFunction, x0: Any, seed: int) -> None:
+    def __init__(self, function: StepFunction, x0: object, seed: int) -> None:
         self.function, self.x0 = function, x0
         self._rng = np.random.default_rng([_PLANT, seed])
         self._kind: Kind | None = None
@@ -59,7 +59,7 @@ class Simulated:
         self._kind = self._kind or Kind.of(x, "`x0`")
         return self._kind.check(x, "`x0`")
 
-    def step(self, x: Any, u: Any) -> tuple[Any, Came]:
+    def step(self, x: object, u: object) -> tuple[Any, Came]:
         assert self._kind is not None
         came = self.function(x, u, self._rng)
         given = came if isinstance(came, tuple) else (came,)
@@ -74,7 +74,7 @@ class Simulated:
     def kept(self) -> dict[str, PyTree]:
         return {"rng": np.asarray(json.dumps(self._rng.bit_generator.state))}
 
-    def restore(self, kept: dict[str, PyTree], x: Any) -> tuple[Any, bool]:
+    def restore(self, kept: dict[str, PyTree], x: object) -> tuple[Any, bool]:
         self._rng.bit_generator.state = json.loads(str(kept["rng"]))
         if x is None:
             return None, True
@@ -126,7 +126,7 @@ class Gymnasium:
             self._actions.append(u)
         return u, came
 
-    def _read(self, given: Any) -> Came:
+    def _read(self, given: object) -> Came:
         assert self._kind is not None
         if not isinstance(given, tuple) or len(given) != 5:
             raise EnvironmentFault(f"`step` must give (state, reward, terminated, truncated, info), got {shown(given)}")
@@ -173,7 +173,7 @@ def is_step_function(env: object) -> bool:
     return not is_env(env) and not _takes(env, 0) and _takes(env, 3)
 
 
-def _takes(function: Any, count: int) -> bool:
+def _takes(function: object, count: int) -> bool:
     if not callable(function):  # whose words would be in the error, and need not have any
         return False
     try:

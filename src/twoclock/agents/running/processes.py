@@ -42,7 +42,7 @@ def here(tasks: Sequence[Task], look: Look, interrupted: Callable[[], bool]) -> 
     return [walk(*task, lambda lane: look(lane.seed, lane.step, lane.diverged), interrupted) for task in tasks]
 
 
-def check_processes(processes: Any, limit: Any) -> None:
+def check_processes(processes: object, limit: object) -> None:
     """Complain of a number of processes, or a limit in seconds, that is none."""
     if processes is not None:
         inputs.whole("processes", processes, 1, 4096)

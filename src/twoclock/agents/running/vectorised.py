@@ -87,7 +87,7 @@ class _Vector:
         x, reward, terminated, truncated = came
         return Came(self._kind.check(x, "the state"), number(reward, "the reward"), bool(terminated), bool(truncated))
 
-    def _state(self, x: Any) -> Any:
+    def _state(self, x: object) -> Any:
         """To act in; what is wrong with it is said where it is learnt from."""
         try:
             return self._kind.check(x, "the state")

@@ -44,7 +44,7 @@ class Generator:
         uses.update(v for v in jaxpr.outvars if not isinstance(v, Literal))
         known: dict[Any, Value] = {}
 
-        def read(v: Any) -> Value:
+        def read(v: object) -> Value:
             if not isinstance(v, Literal):
                 return known[v]
             dtype: np.dtype = v.aval.dtype  # type: ignore[attr-defined]
@@ -63,7 +63,7 @@ class Generator:
                 write(v, value)
         return [read(v) for v in jaxpr.outvars]
 
-    def constant(self, value: Any) -> Value:
+    def constant(self, value: object) -> Value:
         if isinstance(value, (Scalars, Strided, Rule, Keys)):
             return value
         if randomness.is_keys(value):

@@ -208,7 +208,7 @@ def _copied(g: Generator, array: Array, more: bool) -> Strided:
     return Strided(memory, array.shape, row_strides(array.shape), 0, array.dtype)
 
 
-def _fill_value(given: Any, dtype: np.dtype) -> Any:
+def _fill_value(given: object, dtype: np.dtype) -> Any:
     if given is not None:
         return given
     if dtype.kind == "f":

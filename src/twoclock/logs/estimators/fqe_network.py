@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from twoclock.core import Key, PyTree
 from twoclock.logs.estimators.lstdq import check
 from twoclock.logs.features.contract import vectors
 from twoclock.logs.work import DoesNotApply, Estimated, Work
@@ -83,18 +84,18 @@ def _fit(rows: tuple[np.ndarray, ...], actions: int, gamma: float, seed: int) ->
             jnp.abs(reward).max() / max(1 - gamma, 0.01), 1e-6
         )  # so that the network's outputs are near 1
 
-        def values(learned: Any, x: Any) -> Any:
+        def values(learned: PyTree, x: jax.Array) -> jax.Array:
             return size * jax.vmap(eqx.combine(learned, rest))(x)
 
-        def target_round(carry: Any, key: Any) -> tuple[Any, None]:
+        def target_round(carry: PyTree, key: Key) -> tuple[PyTree, None]:
             learned, memory = carry
             goal = reward + gamma * (values(learned, after) * law).sum(axis=1)
 
-            def step(inner: Any, key: Any) -> tuple[Any, None]:
+            def step(inner: PyTree, key: Key) -> tuple[PyTree, None]:
                 learned, memory = inner
                 at = jax.random.randint(key, (BATCH,), 0, len(reward))
 
-                def loss(learned: Any) -> Any:
+                def loss(learned: PyTree) -> jax.Array:
                     found = jnp.take_along_axis(values(learned, state[at]), action[at][:, None], axis=1)[:, 0]
                     return jnp.mean(jnp.square((found - goal[at]) / size))
 

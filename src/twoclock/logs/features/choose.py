@@ -18,7 +18,7 @@ from twoclock.logs.policies import called
 NAMES: dict[str, Callable[[], Any]] = {"onehot": lambda: None, "rbf": Rbf, "tiles": Tiles, "fourier": Fourier}
 
 
-def build(given: Any, log: Log, others: np.ndarray | None = None) -> Features:
+def build(given: object, log: Log, others: np.ndarray | None = None) -> Features:
     """The features of a log's pairs.
 
     Args:

@@ -131,7 +131,7 @@ class Joint:
         return rows
 
 
-def as_rows(found: Any) -> Matrix:
+def as_rows(found: object) -> Matrix:
     """What a user's function gave, as a matrix of numbers."""
     if hasattr(found, "tocsr"):
         return found.tocsr().astype(float)

@@ -48,7 +48,7 @@ class Network:
 _programs: dict[tuple[int, str], Any] = {}
 
 
-def _mapped(model: Any, part: str) -> Any:
+def _mapped(model: object, part: str) -> Any:
     """The features of a batch as one compiled function; the same model is compiled once."""
     key = id(model), part
     if key not in _programs:
@@ -63,7 +63,7 @@ def _hidden(model: Any) -> Any:
         return lambda x: jnp.atleast_1d(model(x))
     activation = getattr(model, "activation", lambda z: z)
 
-    def hidden(x: Any) -> Any:
+    def hidden(x: jax.Array) -> jax.Array:
         for layer in layers[:-1]:
             z = layer(x)
             x = jax.vmap(lambda act, entry: act(entry))(activation, z) if is_module(activation) else activation(z)
@@ -72,7 +72,7 @@ def _hidden(model: Any) -> Any:
     return hidden
 
 
-def _gradient(model: Any) -> Any:
+def _gradient(model: object) -> Any:
     whole = joining(model)
     flat, back = ravel_pytree(numbers(model))
     return lambda x: jax.grad(lambda p: jnp.ravel(whole(back(p))(x))[0])(flat)

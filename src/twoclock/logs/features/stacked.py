@@ -37,7 +37,7 @@ class _Encoded:
     def __init__(self, parts: list[Matrix]) -> None:
         self.parts = parts
 
-    def __getitem__(self, rows: Any) -> _Encoded:
+    def __getitem__(self, rows: object) -> _Encoded:
         return _Encoded([part[rows] for part in self.parts])
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import jax
 
-from twoclock.core import Given, InputError, Operator, PyTree
+from twoclock.core import Given, InputError, Operator, PyTree, Scalar
 from twoclock.inputs import function
 from twoclock.problems.policy_evaluation.nonlinear import Value, td_error
 from twoclock.sampling.transitions import Transition
@@ -40,22 +39,22 @@ def trace_operators(value: Given[Value]) -> tuple[Operator, Operator]:
     function("value", value, "params", "state")
     slope = jax.grad(value)
 
-    def trace(theta: PyTree, omega: PyTree, sample: Any) -> PyTree:
+    def trace(theta: PyTree, omega: PyTree, sample: PyTree) -> PyTree:
         x = Transition.read(sample)
         keep = _keep(sample)
         return jax.tree.map(lambda w, p: x.rho * (keep * w + p), omega, slope(theta, x.s))
 
-    def F(theta: PyTree, omega: PyTree, sample: Any) -> PyTree:
+    def F(theta: PyTree, omega: PyTree, sample: PyTree) -> PyTree:
         delta = td_error(value, theta, Transition.read(sample))
         return jax.tree.map(lambda e: -delta * e, trace(theta, omega, sample))
 
-    def G(theta: PyTree, omega: PyTree, sample: Any) -> PyTree:
+    def G(theta: PyTree, omega: PyTree, sample: PyTree) -> PyTree:
         return jax.tree.map(lambda w, e: w - e, omega, trace(theta, omega, sample))
 
     return F, G
 
 
-def _keep(sample: Any) -> Any:
+def _keep(sample: PyTree) -> Scalar:
     found = sample.get("keep") if isinstance(sample, Mapping) else getattr(sample, "keep", None)
     if found is None:
         raise InputError("`x` must be a sample with `keep`, the share of the trace that is kept: γλ, or 0 at a start")

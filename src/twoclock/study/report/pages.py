@@ -86,7 +86,7 @@ def _draw_panel(draw: Panel, records: Records, ax: plot.Axes) -> None:
     draw(ax, records)
 
 
-def markdown(value: Any) -> Any:
+def markdown(value: object) -> Any:
     """A label or a sentence inside Markdown: it stays on its line and in its cell, and makes no link and no tag.
 
     >>> markdown("a|b\\n# [x](y) <b> `k<2`")
