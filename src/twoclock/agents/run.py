@@ -205,8 +205,8 @@ def _result(job: Job, outcomes: Sequence[Outcome], seconds: float) -> Result:
     notes = [note for outcome in outcomes for note in outcome.notes]
     for note in notes:
         warnings.warn(note, stacklevel=3)
-    said: Mapping[str, Any] = {"notes": notes} if notes else {}
-    about = {**job.what, **spec.as_dict(), **said, **Provenance.here(seconds).as_dict()}
+    extra: Mapping[str, Any] = {"notes": notes} if notes else {}
+    about = {**job.what, **spec.as_dict(), **extra, **Provenance.here(seconds).as_dict()}
     diverged, last = np.asarray([o.diverged for o in outcomes]), np.asarray([o.last for o in outcomes], int)
     return Result(theta, omega, history, diverged, last, about)
 

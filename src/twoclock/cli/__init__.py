@@ -38,10 +38,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
         return 141
     except (Exception, KeyboardInterrupt) as error:
-        said = explained(error)
-        if said is None:
+        explanation = explained(error)
+        if explanation is None:
             raise
-        return _fail(*said)
+        return _fail(*explanation)
 
 
 def program() -> None:

@@ -46,14 +46,14 @@ Whole = Annotated[
 
 def parse(options: Any, args: Sequence[str], prog: str) -> Any:
     """Read the arguments; a wrong one is one line, not tyro's box."""
-    said = io.StringIO()
+    stderr = io.StringIO()
     try:
-        with contextlib.redirect_stderr(said):
+        with contextlib.redirect_stderr(stderr):
             return tyro.cli(options, args=list(args), prog=prog)
     except SystemExit as stop:
         if stop.code in (0, None):
             raise
-        text = _BOX.sub(" ", said.getvalue())
+        text = _BOX.sub(" ", stderr.getvalue())
         lines = [" ".join(line.split()) for line in text.splitlines()]
         body = " ".join(line for line in lines[1:] if line and not line.startswith("For full helptext"))
         body = re.sub(r" Argument helptext:.*", "", body)

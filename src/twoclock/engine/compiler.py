@@ -61,13 +61,13 @@ def finish(process: subprocess.Popen[str], limit: float | None = None) -> None:
     """Wait for a compiler; one that takes too long is ended."""
     limit = TIME_LIMIT if limit is None else limit
     try:
-        _, said = process.communicate(timeout=limit)
+        _, stderr = process.communicate(timeout=limit)
     except subprocess.TimeoutExpired:
         process.kill()
         process.communicate()
         raise CompilerError(f"the C compiler took more than {limit:g} s") from None
     if process.returncode:
-        words = next((line for line in said.splitlines() if "error" in line), said.strip().partition("\n")[0])
+        words = next((line for line in stderr.splitlines() if "error" in line), stderr.strip().partition("\n")[0])
         raise CompilerError(f"the C compiler failed: {words or f'exit status {process.returncode}'}"[:300])
 
 
@@ -83,13 +83,15 @@ def _find(asked: str, path: str) -> Compiler | str:
         if shutil.which(command[0], path=path) is None:
             continue
         try:
-            said = subprocess.run(
+            finished = subprocess.run(
                 [*command, "--version"], capture_output=True, text=True, timeout=10, stdin=subprocess.DEVNULL
             )
         except (OSError, subprocess.TimeoutExpired):
             continue
-        if said.returncode == 0 and said.stdout.strip():
-            return Compiler(command, said.stdout.splitlines()[0].strip(), "Free Software Foundation" in said.stdout)
+        if finished.returncode == 0 and finished.stdout.strip():
+            return Compiler(
+                command, finished.stdout.splitlines()[0].strip(), "Free Software Foundation" in finished.stdout
+            )
     return f"there is no C compiler ({' '.join(candidates[0]) if asked.strip() else 'cc, gcc or clang'})"
 
 

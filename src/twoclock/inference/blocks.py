@@ -111,16 +111,16 @@ def intervals(
 def _note(half: float, correlation: float, shift: float, blocks: float, *, ordered: bool) -> str:
     if not np.isfinite(half):
         return UNDETERMINED if blocks > 1 else "one block says nothing of its own error"
-    said = []
+    notes = []
     if blocks < _FEWEST:
-        said.append(f"only {blocks:.0f} blocks")
+        notes.append(f"only {blocks:.0f} blocks")
     elif ordered and correlation > ALIKE / np.sqrt(blocks):
-        said.append(
+        notes.append(
             f"neighbouring blocks are alike (correlation {correlation:.2f}): too few samples for so slow a chain"
         )
     if abs(shift) > _FAR * half:
-        said.append(f"the estimate is {abs(shift) / half:.2g} half-lengths from the solution of its own samples")
-    return "; ".join(said)
+        notes.append(f"the estimate is {abs(shift) / half:.2g} half-lengths from the solution of its own samples")
+    return "; ".join(notes)
 
 
 def sandwich(

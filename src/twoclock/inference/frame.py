@@ -108,12 +108,12 @@ def summary(history: pd.DataFrame, diverged: Mapping[int, int]) -> str:
     tracked = read(history)
     if tracked is None or tracked.n[-1].max() < 2:
         return ""
-    said = at_mark(tracked, len(tracked.steps) - 1, 1.0, diverged)["note"]
+    notes = at_mark(tracked, len(tracked.steps) - 1, 1.0, diverged)["note"]
     many = f"intervals: {len(tracked.outputs)} output{'s' * (len(tracked.outputs) > 1)} a seed"
-    noted = said[said != ""]
+    noted = notes[notes != ""]
     if noted.empty:
         return many
-    return f"{many}, {len(noted)} of {len(said)} with a note: {noted.value_counts().index[0].partition(';')[0]}"
+    return f"{many}, {len(noted)} of {len(notes)} with a note: {noted.value_counts().index[0].partition(';')[0]}"
 
 
 def by_step(

@@ -108,9 +108,9 @@ def drifting(tracked: Tracked, mark: int, lost: Bool[np.ndarray, " seeds"]) -> l
     moved = (first - whole) / (1 - share)  # the mean of the first part less that of the rest
     drift, error = np.abs(moved.mean(axis=1)), moved.std(axis=1) / np.sqrt(moved.shape[1])
     half = critical_value(0.95) * np.median(tracked.scale[:, mark, ~lost], axis=1)
-    said = "the seeds move together, by {:.2g} half-lengths over the run: a bias is left; take smaller or more steps"
+    message = "the seeds move together, by {:.2g} half-lengths over the run: a bias is left; take smaller or more steps"
     return [
-        said.format(d / h) if d > max(_LARGEST_DRIFT * h, _SURE * e) and h > 0 else ""
+        message.format(d / h) if d > max(_LARGEST_DRIFT * h, _SURE * e) and h > 0 else ""
         for d, h, e in zip(drift, half, error, strict=True)
     ]
 
@@ -125,8 +125,8 @@ def corrected(tracked: Tracked, mark: int, lost: Bool[np.ndarray, " seeds"]) -> 
         return [""] * len(tracked.outputs)
     half = critical_value(0.95) * np.median(tracked.scale[:, mark, ~lost], axis=1)
     moved = np.abs(np.median(tracked.correction[:, mark, ~lost], axis=1))
-    said = "the bias taken away is {:.2g} half-lengths, and what is left is unknown; take smaller steps"
-    return [said.format(m / h) if m > _LARGEST_CORRECTION * h > 0 else "" for m, h in zip(moved, half, strict=True)]
+    message = "the bias taken away is {:.2g} half-lengths, and what is left is unknown; take smaller steps"
+    return [message.format(m / h) if m > _LARGEST_CORRECTION * h > 0 else "" for m, h in zip(moved, half, strict=True)]
 
 
 def _freedom(size: Float[np.ndarray, " blocks"]) -> float:

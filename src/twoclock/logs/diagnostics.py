@@ -149,14 +149,14 @@ def is_table(work: Work) -> bool:
 def _outside(work: Work, main: Estimated, band: Interval) -> Iterator[Finding]:
     share = outside(work)
     share = 0.0 if abs(share) < 1e-9 else share
-    said = f"{share:.1%} of the policy's discounted path leads to what the log has no data for"
-    yield Finding("outside", share, said)
+    message = f"{share:.1%} of the policy's discounted path leads to what the log has no data for"
+    yield Finding("outside", share, message)
     if is_table(work):
         # There θ is 0 for want of data; it is taken to be as far off as the largest Q of the pairs that were seen.
         missed = share * float(np.abs(work.main.theta).max())
         z = _errors(missed, band.se, main.value)
-        said = f"what the log has no data for may well move the value by {missed:.3g}, {z:.3g} standard errors"
-        yield Finding("blind", z, said)
+        message = f"what the log has no data for may well move the value by {missed:.3g}, {z:.3g} standard errors"
+        yield Finding("blind", z, message)
 
 
 def _system(work: Work) -> Iterator[Finding]:
@@ -176,13 +176,13 @@ def _drift(work: Work, band: Interval) -> Iterator[Finding]:
         A, b, phi0 = work.moments.total(1.0 * half)
         values.append(float(phi0 @ solve(A, b, phi0, work.basis).theta))
     z = _errors(values[0] - values[1], 2 * band.se, values[0])
-    said = (
+    message = (
         f"the first half of the log says {values[0]:.4g} and the second {values[1]:.4g}, {z:.3g} standard errors apart"
     )
-    yield Finding("halves", z, said)
+    yield Finding("halves", z, message)
     ratio = mspbe_ratio(work)
-    said = f"the projected Bellman error on episodes that were left out is {ratio:.2g} times its noise floor"
-    yield Finding("mspbe", ratio, said)
+    message = f"the projected Bellman error on episodes that were left out is {ratio:.2g} times its noise floor"
+    yield Finding("mspbe", ratio, message)
 
 
 def mspbe_ratio(work: Work) -> float:
@@ -209,8 +209,8 @@ def _disagreement(
     if found:
         name = max(found, key=lambda key: found[key][1])
         gap, z = found[name]
-        said = f"the estimator {name} differs by {gap:.3g}, {z:.3g} standard errors of the difference"
-        yield Finding("estimators", z, said)
+        message = f"the estimator {name} differs by {gap:.3g}, {z:.3g} standard errors of the difference"
+        yield Finding("estimators", z, message)
     if richer is not None:
         gap, z = _apart(work, main, richer, level)
         yield Finding("features", z, f"with more features the value moves by {gap:.3g}, {z:.3g} standard errors")
@@ -235,8 +235,8 @@ def _ratios(work: Work, aside: bool) -> Iterator[Finding]:
     if "ratios" in work.settings:
         ratio = work.settings["ratios"][1]
         left = effective(ratio)
-        said = f"the ratios of whole episodes leave {left:,.0f} effective episodes of {len(ratio):,}"
-        yield Finding("ratios", left, said, aside)
+        message = f"the ratios of whole episodes leave {left:,.0f} effective episodes of {len(ratio):,}"
+        yield Finding("ratios", left, message, aside)
 
 
 def effective(weights: np.ndarray) -> float:
@@ -254,8 +254,8 @@ def _possible(work: Work, main: Estimated, band: Interval) -> Iterator[Finding]:
     beyond = max(low - main.value, main.value - high, 0.0) / span
     beyond = 0.0 if beyond < 1e-9 else beyond
     side = "outside" if beyond else "inside"
-    said = f"with the rewards of the log the value lies in [{low:.4g}, {high:.4g}]; the estimate is {side}"
-    yield Finding("possible", beyond, said)
+    message = f"with the rewards of the log the value lies in [{low:.4g}, {high:.4g}]; the estimate is {side}"
+    yield Finding("possible", beyond, message)
     width = (band.high - band.low) / span
     yield Finding("width", width, f"the interval is {width:.0%} as wide as all values that the log's rewards allow")
 

@@ -1,4 +1,4 @@
-"""Variance reduction by memory: what each item of finite data said when it was last drawn."""
+"""Variance reduction by memory: the values of each item of finite data when it was last drawn."""
 
 from __future__ import annotations
 
@@ -17,11 +17,16 @@ from twoclock.trees import Sum
 
 @pytree
 class Memory:
-    """What the items of one level said last. ``said``: (F, G) of each. ``seen``: which have been drawn. ``total``: the
-    sum over those. ``count``: how many they are.
+    """The values of the items of one level when each was last drawn.
+
+    Attributes:
+        values: (F, G) of each.
+        seen: which have been drawn.
+        total: the sum over those.
+        count: how many they are.
     """
 
-    said: Table
+    values: Table
     seen: Bool[Array, " items"]
     total: Sum
     count: Float[Array, ""]
@@ -36,7 +41,7 @@ class SABAState(Both):
 
 @pytree
 class SABA:
-    """SAGA for both variables: an item's F and G are corrected by what it said before and what all items said.
+    """SAGA for both variables: an item's F and G are corrected by its last values and the mean of all.
 
         θ ← θ − α_k[F_i(θ, ω) − F̃_i + mean F̃],    F̃_i ← F_i(θ, ω)
         ω ← ω − β_k[G_i(θ, ω) − G̃_i + mean G̃],    G̃_i ← G_i(θ, ω)        averaged over the items i of the batch
@@ -83,9 +88,9 @@ class SABA:
         both = slow.value, fast.value
 
         def memory(items: int) -> Memory:
-            said = jax.tree.map(lambda leaf: jnp.zeros((items, *leaf.shape), leaf.dtype), both)
+            values = jax.tree.map(lambda leaf: jnp.zeros((items, *leaf.shape), leaf.dtype), both)
             nothing = trees.start(jax.tree.map(jnp.zeros_like, both))
-            return Memory(Table(said), jnp.zeros(items, bool), nothing, jnp.zeros(()))
+            return Memory(Table(values), jnp.zeros(items, bool), nothing, jnp.zeros(()))
 
         return SABAState(slow, fast, tuple(memory(items) for items in self._counts))
 
@@ -123,7 +128,7 @@ class SABA:
 
 
 def corrected(memory: Memory, part: Numbered, now: PyTree) -> tuple[PyTree, Memory]:
-    """The batch's mean of what its items say now, less what they said before, plus the mean of all; and the memory
+    """The batch's mean of its items' values now, less those of before, plus the mean of all; and the memory
     after it.
 
     An item that a batch holds twice is remembered once.
@@ -132,7 +137,7 @@ def corrected(memory: Memory, part: Numbered, now: PyTree) -> tuple[PyTree, Memo
     known = memory.seen[index]
     once = 1 / jnp.sum(index[:, None] == index[None, :], axis=1)
     mean = jax.tree.map(lambda total: total / jnp.maximum(memory.count, 1).astype(total.dtype), memory.total.value)
-    old = jax.tree.map(lambda said: said[index], memory.said.rows)
+    old = jax.tree.map(lambda values: values[index], memory.values.rows)
 
     def along(flags: Array, leaf: Array) -> Array:
         return flags.reshape(-1, *(1,) * (leaf.ndim - 1)).astype(leaf.dtype)
@@ -143,7 +148,7 @@ def corrected(memory: Memory, part: Numbered, now: PyTree) -> tuple[PyTree, Memo
     change = jax.tree.map(lambda new, was: along(once, new) * (new - was), now, old)
     return direction, Memory(
         # Rows are added to, not set: XLA then changes the table where it stands instead of copying it.
-        Table(jax.tree.map(lambda said, rows: said.at[index].add(rows), memory.said.rows, change)),
+        Table(jax.tree.map(lambda values, rows: values.at[index].add(rows), memory.values.rows, change)),
         memory.seen.at[index].set(True),
         trees.add(memory.total, jax.tree.map(lambda rows: jnp.sum(rows, axis=0), change)),
         memory.count + jnp.sum(jnp.where(known, 0, once)),

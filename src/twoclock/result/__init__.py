@@ -173,10 +173,10 @@ class Result:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Result):
             return NotImplemented
-        return _said(self.spec) == _said(other.spec) and _same_numbers(self, other)
+        return _spec_text(self.spec) == _spec_text(other.spec) and _same_numbers(self, other)
 
     def __hash__(self) -> int:
-        return hash(_said(self.spec))
+        return hash(_spec_text(self.spec))
 
     def __repr__(self) -> str:
         kept = inference.summary(self.history, self._lost())
@@ -245,7 +245,7 @@ def so_far(path: str | Path) -> dict[str, Result]:
     return found
 
 
-def _said(spec: Mapping[str, Any]) -> str:
+def _spec_text(spec: Mapping[str, Any]) -> str:
     """What was run, as JSON writes it: a result and the same one from disk agree."""
     return json.dumps({name: value for name, value in spec.items() if name not in _PROVENANCE}, sort_keys=True)
 

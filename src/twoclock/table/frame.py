@@ -73,13 +73,13 @@ class Table(pd.DataFrame):
         return pd.DataFrame.from_dict(rows, orient="index")
 
     def __repr__(self) -> str:
-        return "\n".join([self.shown().to_string(), *self._said()])
+        return "\n".join([self.shown().to_string(), *self._notes()])
 
     def _repr_html_(self) -> str:
-        said = "".join(f"<p><small>{_html(note)}</small></p>" for note in self._said())
-        return self.shown().to_html(escape=True) + said
+        notes = "".join(f"<p><small>{_html(note)}</small></p>" for note in self._notes())
+        return self.shown().to_html(escape=True) + notes
 
-    def _said(self) -> list[str]:
+    def _notes(self) -> list[str]:
         pairs = len(self.tests)
         how = f"p: Wilcoxon's test on shared seeds, Holm's correction for {pairs} comparison{'s' if pairs > 1 else ''}"
         return ["mean [95 % bootstrap interval]" + (f"; {how}" if pairs else ""), *self.notes]

@@ -284,8 +284,8 @@ class _Walk:
             told = error.at(self.lane.seed, self.lane.step, self.lane.job.kept_up_to_now(self.lane.seed))
             raise (NotFinite(str(told), told.seed, told.step) if isinstance(error, NotFinite) else told) from None
         except Exception as error:
-            said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            raise self.fault(f"the environment raised {said}") from error
+            message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            raise self.fault(f"the environment raised {message}") from error
         self.beat(self.lane.step, False)
         return answer
 

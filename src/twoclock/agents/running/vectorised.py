@@ -98,5 +98,5 @@ class _Vector:
         try:
             return function(*given, **named)
         except Exception as error:
-            said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            raise EnvironmentFault(f"the vectorised environment raised {said}").at(None, turn) from error
+            message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            raise EnvironmentFault(f"the vectorised environment raised {message}").at(None, turn) from error

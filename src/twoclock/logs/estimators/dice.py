@@ -74,8 +74,8 @@ def estimate(work: Work) -> Estimated:
         )
     # θᵀf is what the dual value still lacks, up to the product of both errors.
     value = float(scale * omega @ first.earned / n + theta @ f)
-    said = f"{number + 1} passes over the log"
-    notes = (said,) if left < TOLERANCE else (f"residual {left:.1e} after {said}: fewer digits are right",)
+    passes = f"{number + 1} passes over the log"
+    notes = (passes,) if left < TOLERANCE else (f"residual {left:.1e} after {passes}: fewer digits are right",)
     pair = (theta * scale)[:, None], (omega * scale)[:, None] / n
     scored = work.summed("dice", Scores.empty(target, 1), part_scores, *pair)
     starts = scored.starts.sum()

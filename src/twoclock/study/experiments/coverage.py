@@ -158,16 +158,16 @@ def captions(records: Records) -> dict[str, str]:
 def advice(records: Records) -> list[str]:
     found = table(records)
     clean, noted = failures(found)
-    said = []
+    lines = []
     if not np.isnan(clean) and not np.isnan(noted):
-        said.append(
+        lines.append(
             f"Read the notes: of 95 % intervals without one {clean:.1%} miss the truth, of those with one {noted:.1%}."
         )
     blocks = at_95(of_run(found, "walk-blocks-markov", LSTD))
     if len(blocks):
-        said.append(
+        lines.append(
             "Linear policy evaluation along a slow chain: take LSTD with block scores, which from "
             f"{blocks['step'].min():,} samples on cover in {blocks['coverage'].min():.1%} of the runs or more; an "
             "average of iterates also carries a bias of the size of its steps there."
         )
-    return said
+    return lines
