@@ -102,6 +102,17 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: any(word in item.nodeid for word in FORGETFUL))
 
 
+def pytest_collection_finish(session):
+    """What is loaded by now stays: whoever looks for garbage passes it by."""
+    gc.freeze()
+
+
+def pytest_sessionfinish(session):
+    """Pytest looks for garbage five times at the end; the first time finds it."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def _x64():
     with jax.enable_x64(True):

@@ -7,11 +7,13 @@ import pytest
 
 import twoclock as tc
 from twoclock.core import InputError
+from twoclock.engine import compiler
 from twoclock.models import limit_law
 from twoclock.problems.policy_evaluation.slow_walk import setting
 from twoclock.sampling.transitions import Transition
 
 WALK = setting()
+ENGINE = "xla" if isinstance(compiler.find(), str) else "c"  # tests compile XLA's programs in haste, and these are long
 
 
 def every_sample(mdp, target, behaviour):
@@ -61,7 +63,9 @@ def test_every_operator_has_the_law_that_sums_over_lags_give(operator, sampling)
 
 def test_least_squares_has_the_law():
     """400 seeds: the variance of a simulated mean is known to 7 %, and the bar is four times that."""
-    result = tc.solve(tc.problems.slow_walk("td"), tc.methods.Lstd(), steps=30_000, seeds=400, marks=[30_000])
+    result = tc.solve(
+        tc.problems.slow_walk("td"), tc.methods.Lstd(), steps=30_000, seeds=400, marks=[30_000], engine=ENGINE
+    )
     law = limit_law(**WALK, sampling="markov")
     simulated = 30_000 * np.mean(np.square(result.theta - law.theta), axis=0)
     np.testing.assert_allclose(simulated / np.diag(law.covariance()), 1, atol=0.28)
@@ -77,7 +81,9 @@ def test_averaged_iterates_have_the_law():
     }  # fmt: skip
     law, step = limit_law(**given), tc.Power(1.0, p=0.7, shift=20.0)
     method = tc.Polyak(tc.Fast(step, step, 0.5), power=0.0, skip=2000)
-    result = tc.solve(tc.problems.policy_evaluation(**given), method, steps=30_000, seeds=400, marks=[30_000])
+    result = tc.solve(
+        tc.problems.policy_evaluation(**given), method, steps=30_000, seeds=400, marks=[30_000], engine=ENGINE
+    )
     simulated = 28_000 * np.mean(np.square(result.theta - law.theta), axis=0)
     np.testing.assert_allclose(simulated / np.diag(law.covariance()), 1, atol=0.3)
     assert (np.abs(law.coverage(np.eye(2)) - 0.95) > 0.015).any()  # so that the sum over lags is put to the test

@@ -103,7 +103,7 @@ def _bits(block: Block, key: jax.Array, width: int, shape: tuple[int, ...]) -> j
 
 
 def _implementation(block: Block, name: str) -> Hashable:
-    block = jax.jit(block, inline=True)  # traced once for all the programs that it is written into
+    block = jax.jit(block)  # traced and lowered once for all draws of a program
     return define_prng_impl(
         key_shape=(2,),
         seed=_seed,

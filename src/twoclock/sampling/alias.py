@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Float, Int, Int32, UInt32
 
 from twoclock.core import InputError
 from twoclock.inputs.arrays import Array, State
 
 _MOST = 2**16 - 1  # the column number below is a product of 16-bit halves
+_FEW = 1024  # rows that take longer to compile for than to fill
 
 
 def alias_table(law: Float[Array, "*rows n"]) -> UInt32[jax.Array, "*rows n"]:
@@ -29,6 +31,18 @@ def alias_table(law: Float[Array, "*rows n"]) -> UInt32[jax.Array, "*rows n"]:
         raise InputError(f"a law must have at most {_MOST} outcomes to be sampled, got {n}; split it in two stages")
     rows = jnp.asarray(law).reshape(-1, n)
     return jax.vmap(_one_table)(rows).reshape(law.shape)
+
+
+def tables_of(law: Float[np.ndarray, "*rows n"]) -> UInt32[np.ndarray, "*rows n"]:
+    """The same for laws that are known, in double precision."""
+    rows = law.reshape(-1, law.shape[-1])
+    if len(rows) <= _FEW:  # made up to a power of two, so that few programs do for all
+        rows = np.vstack([rows, np.ones(((1 << (len(rows) - 1).bit_length()) - len(rows), rows.shape[1]))])
+    with jax.enable_x64(True):
+        return np.asarray(_compiled(rows))[: law.size // law.shape[-1]].reshape(law.shape)
+
+
+_compiled = jax.jit(alias_table)
 
 
 def lookup(table: UInt32[Array, "*rows n"], row: tuple[State, ...], bits: UInt32[Array, ""]) -> Int32[jax.Array, ""]:

@@ -13,7 +13,7 @@ from jaxtyping import Float, UInt32
 from twoclock.core import InputError, Key, PyTree, Scalar, pytree, static
 from twoclock.inputs.arrays import Array, Number, State, Words
 from twoclock.models.mdp import Mdp
-from twoclock.sampling.alias import alias_table, lookup
+from twoclock.sampling.alias import lookup, tables_of
 
 
 class Transition(NamedTuple):
@@ -129,8 +129,7 @@ def transitions(
     rho = np.divide(target, behaviour, out=np.zeros_like(target), where=behaviour > 0)
     r = mdp.r if mdp.r.ndim == 3 else mdp.r[:, :, None]
     gamma = mdp.gamma.reshape((1,) * (3 - mdp.gamma.ndim) + mdp.gamma.shape)
-    with jax.enable_x64(True):
-        start, action, next_state = (np.asarray(jax.jit(alias_table)(law)) for law in (weights, behaviour, mdp.P))
+    start, action, next_state = map(tables_of, (weights, behaviour, mdp.P))
     return Transitions(start, action, next_state, rho, r, gamma, sampling == "markov")
 
 

@@ -15,7 +15,7 @@ from twoclock.models.mdp import Mdp
 from twoclock.models.soft import Pairs, States
 from twoclock.models.soft_truth import SoftTruth, soft_truth
 from twoclock.problems.entropy_mdp.operators import Critic, SoftOperators, Step, Theta, feature_table
-from twoclock.sampling.alias import alias_table, lookup
+from twoclock.sampling.alias import lookup, tables_of
 from twoclock.sampling.choice import choose, unit_point
 from twoclock.sampling.transitions import entry
 
@@ -217,13 +217,11 @@ def entropy_mdp(
     constant = np.ptp(mdp.gamma) == 0
     axes = (1, 1, 1) if constant else (1,) * (3 - mdp.gamma.ndim) + mdp.gamma.shape
     gamma = mdp.gamma.ravel()[: np.prod(axes)].reshape(axes)
-    with jax.enable_x64(True):
-        tables = [np.asarray(jax.jit(alias_table)(law)) for law in (soft.start, mdp.P)]
     return EntropyMdp(
         theta0=theta,
         temp=soft.temp,
-        start=tables[0],
-        next=tables[1],
+        start=tables_of(np.asarray(soft.start)),
+        next=tables_of(mdp.P),
         r=mdp.r if mdp.r.ndim == 3 else mdp.r[:, :, None],
         gamma=gamma,
         scale=1 / (1 - gamma.max()),
