@@ -127,11 +127,13 @@ def _kind(problem: Problem, method: Method) -> int | None:
         return None
 
 
-def _everything(problem: Problem, method: Method, seed: jax.Array, carry: Carry, k: Scalar) -> PyTree:
-    """All that a lane computes."""
+def _everything(problem: Problem, method: Method, seed: jax.Array, k: Scalar) -> PyTree:
+    """All that a lane computes. A step does not know the numbers it begins with, also not those of a constant start."""
+    begin = lane_start(problem, method, seed)
+    carry: Carry = jax.lax.optimization_barrier(begin)
     after = lane_step(problem, method, keys.step_stream(seed), carry, k)
     metrics = metrics_of(problem, method, carry.state, carry.env)
-    return lane_start(problem, method, seed), after, metrics, method.estimate(carry.state)
+    return begin, after, metrics, method.estimate(carry.state)
 
 
 _lane = jax.jit(_everything)  # traced once for the same functions, as a run is
@@ -141,9 +143,7 @@ _passed: dict[int, bool] = {}  # and whether it calls Python
 
 def _arguments(problem: Problem, method: Method) -> tuple[PyTree, ...]:
     like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(np.shape(leaf), jnp.result_type(float)), method)
-    seed = jnp.uint32(0)
-    carry = jax.eval_shape(lambda problem, method: lane_start(problem, method, seed), problem, like)
-    return problem, like, seed, carry, jnp.int32(0)
+    return problem, like, jnp.uint32(0), jnp.int32(0)
 
 
 def _pure(trace: Trace) -> str | None:
