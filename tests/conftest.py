@@ -62,6 +62,7 @@ jaxtyping.jaxtyped = checked
 jaxtyping.install_import_hook([f"twoclock.{room}" for room in ROOMS], "beartype.beartype")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_traceback_in_locations_limit", 0)  # nobody reads the lines of Python in compiled programs
 
 # A third of the programs were compiled before: for closures that differ in a number, after caches were cleared. Written
 # to JAX's files they take as long as they save; its cache needs a folder to be on, which stays empty.
@@ -103,8 +104,9 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish(session):
-    """What is loaded by now stays: whoever looks for garbage passes it by."""
+    """What is loaded by now stays: whoever looks for garbage passes it by, until the end."""
     gc.freeze()
+    atexit.register(gc.unfreeze)
 
 
 def pytest_sessionfinish(session):
