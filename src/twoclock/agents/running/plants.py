@@ -93,12 +93,12 @@ class Gymnasium:
     Args:
         env: the environment.
         seed: from which the seeds of its episodes are made.
-        own: whether to close it in the end.
+        close_it: whether to close it in the end.
         keep: whether to remember the actions, which take memory in an episode without an end.
     """
 
-    def __init__(self, env: Any, seed: int, own: bool, keep: bool) -> None:
-        self.env, self.seed, self.own, self.keep = env, seed, own, keep
+    def __init__(self, env: Any, seed: int, close_it: bool, keep: bool) -> None:
+        self.env, self.seed, self.close_it, self.keep = env, seed, close_it, keep
         space = env.action_space
         self._box = (space.low, space.high, space.dtype) if hasattr(space, "low") else None
         self._kind: Kind | None = None
@@ -151,7 +151,7 @@ class Gymnasium:
         return self.reset(), False
 
     def close(self) -> None:
-        if self.own:
+        if self.close_it:
             self.env.close()
 
 
