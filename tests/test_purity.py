@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import twoclock as tc
-from twoclock.engine import fit
+from twoclock.engine import fit, purity
 
 RATES = np.asarray([0.1, 0.3, 0.7])
 COUNTER = itertools.count()
@@ -45,6 +45,16 @@ class Drifting:
 
 jax.tree_util.register_pytree_node(Drifting, lambda p: ((p.theta,), None), lambda aux, leaves: Drifting(*leaves))
 
+
+class Branching(Drifting):
+    """One whose environment begins at a constant, and whose draw asks for its value."""
+
+    init = staticmethod(lambda key: (np.zeros(3), np.zeros(3), np.zeros(())))
+    draw = staticmethod(lambda u, theta, env: (u if env > 0 else -u, env))
+
+
+jax.tree_util.register_pytree_node(Branching, lambda p: ((p.theta,), None), lambda aux, leaves: Branching(*leaves))
+
 FROZEN = {
     "noise": lambda: bowl(noise=lambda key: np.random.normal(size=3)),  # noqa: NPY002
     "noise, jitted": lambda: bowl(noise=jax.jit(lambda key: RNG.normal() * jnp.ones(3))),
@@ -63,6 +73,14 @@ def test_what_would_be_frozen_is_refused(case):
     name = case.partition(",")[0]
     with pytest.raises(tc.InputError, match=rf"^`{name}` must depend on its arguments alone.*from the key"):
         solve(FROZEN[case]())
+
+
+def test_a_constant_start_is_not_known_to_a_step():
+    """In a run a step is traced once for all that comes; what holds at the start need not hold later."""
+    problem = Branching(jnp.zeros(3))
+    assert purity.noted(problem, tc.Standard()).digest is None
+    with pytest.raises(tc.InputError, match="`draw` must not branch on a value that is only known in the run"):
+        solve(problem)
 
 
 def test_a_frozen_schedule_is_refused():

@@ -77,6 +77,11 @@ def number(value: Any, what: str) -> float:
     return found
 
 
+def named_error(error: Exception) -> str:
+    """What was raised, and its words if it has any."""
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
 def truth(value: object, what: str) -> bool:
     if not isinstance(value, (bool, np.bool_)):
         raise EnvironmentFault(f"{what} must be True or False, got {shown(value)}")

@@ -13,7 +13,7 @@ import numpy as np
 
 from twoclock import record
 from twoclock.agents.contract import Agent
-from twoclock.agents.running.faults import Came, EnvironmentFault, NotFinite
+from twoclock.agents.running.faults import Came, EnvironmentFault, NotFinite, named_error
 from twoclock.agents.running.plants import Plant, plant
 from twoclock.agents.running.tally import COST, REWARD, Tally
 from twoclock.core import InputError, PyTree
@@ -284,8 +284,7 @@ class _Walk:
             told = error.at(self.lane.seed, self.lane.step, self.lane.job.kept_up_to_now(self.lane.seed))
             raise (NotFinite(str(told), told.seed, told.step) if isinstance(error, NotFinite) else told) from None
         except Exception as error:
-            message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            raise self.fault(f"the environment raised {message}") from error
+            raise self.fault(f"the environment raised {named_error(error)}") from error
         self.beat(self.lane.step, False)
         return answer
 

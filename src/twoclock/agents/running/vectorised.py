@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from twoclock.agents.running.faults import Came, EnvironmentFault, Kind, NotFinite, number
+from twoclock.agents.running.faults import Came, EnvironmentFault, Kind, NotFinite, named_error, number
 from twoclock.agents.running.lane import Job, Lane, Outcome, Stopped, is_lost
 from twoclock.agents.running.plants import episode_seed
 from twoclock.core import InputError
@@ -98,5 +98,4 @@ class _Vector:
         try:
             return function(*given, **named)
         except Exception as error:
-            message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            raise EnvironmentFault(f"the vectorised environment raised {message}").at(None, turn) from error
+            raise EnvironmentFault(f"the vectorised environment raised {named_error(error)}").at(None, turn) from error

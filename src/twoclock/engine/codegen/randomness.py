@@ -12,7 +12,7 @@ import numpy as np
 
 from twoclock.engine.codegen.equation import Equation, Primitive, ShapedType, Variable
 from twoclock.engine.codegen.ir import Atom, Index, Lit, Unsupported, c_type, literal
-from twoclock.engine.codegen.values import Array, Entry, Rule, Scalars, Strided, row_strides, varies
+from twoclock.engine.codegen.values import Array, EntryAt, Rule, Scalars, Strided, row_strides, varies
 
 if TYPE_CHECKING:
     from twoclock.engine.codegen.generate import Generator
@@ -149,7 +149,7 @@ def _half(g: Generator, words: Array, half: int, shape: tuple[int, ...]) -> Arra
     return Rule(shape, _WORD, lambda index: words.entry((*index, half)), words.varies)
 
 
-def _over(g: Generator, shape: tuple[int, ...], entry: Entry, varying: bool, dtype: np.dtype = _WORD) -> Array:
+def _over(g: Generator, shape: tuple[int, ...], entry: EntryAt, varying: bool, dtype: np.dtype = _WORD) -> Array:
     rule = Rule(shape, dtype, entry, varying, frozenset())
     return g.shape.every(rule) if g.shape.is_small(shape) else rule
 

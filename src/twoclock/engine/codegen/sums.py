@@ -9,7 +9,7 @@ import numpy as np
 
 from twoclock.engine.codegen.equation import Equation, ShapedType
 from twoclock.engine.codegen.ir import Atom, Index, Unsupported, c_type, literal
-from twoclock.engine.codegen.values import Array, Entry, Rule, Scalars, Strided, row_strides, varies
+from twoclock.engine.codegen.values import Array, EntryAt, Rule, Scalars, Strided, row_strides, varies
 
 if TYPE_CHECKING:
     from twoclock.engine.codegen.generate import Generator
@@ -62,7 +62,7 @@ def total(
     along: tuple[int, ...],
     c: str,
     form: str,
-    term: Entry,
+    term: EntryAt,
     varying: bool,
     start: tuple[np.dtype, int | None],
 ) -> Atom:
@@ -195,7 +195,7 @@ def _ready(g: Generator, array: Array, uses: int) -> Array:
     return g.shape.settled(array) if isinstance(array, Rule) and g.shape.is_small(array.shape) else array
 
 
-def _made(g: Generator, out: ShapedType, entry: Entry, varying: bool, written_out: bool = True) -> Array:
+def _made(g: Generator, out: ShapedType, entry: EntryAt, varying: bool, written_out: bool = True) -> Array:
     rule = Rule(out.shape, np.dtype(out.dtype), entry, varying)
     return g.shape.every(rule) if g.shape.is_small(out.shape) and written_out else g.shape.in_memory(rule)
 

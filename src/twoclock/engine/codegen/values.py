@@ -64,12 +64,12 @@ class Rule:
 
     shape: tuple[int, ...]
     dtype: np.dtype
-    entry: Entry
+    entry: EntryAt
     varies: bool
     reads: frozenset[Memory] | None = None
 
 
-Entry: TypeAlias = Callable[[tuple[Index, ...]], Atom]  # what stands at a place
+EntryAt: TypeAlias = Callable[[tuple[Index, ...]], Atom]  # what stands at a place
 Array: TypeAlias = Scalars | Strided | Rule
 
 
