@@ -123,13 +123,16 @@ def test_intervals_cover_the_truth(name, episodes, steps):
 
 
 def test_taxi_is_solved_without_a_dense_matrix():
-    """3,000 pairs: sparse sums, and the truth within four standard errors."""
+    """3,000 pairs: sparse sums, and the truth within four standard errors.
+
+    A taxi can be in 400 states before its passenger is out; some are met rarely.
+    """
     taxi = logged.of_gymnasium("Taxi-v4", 0.95, target=0.1, behaviour=0.3)
     log = logged.read(taxi.draw(episodes=3000, steps=100, noise=0.0))
     v = tc.evaluate(log, taxi.pi, taxi.gamma, bootstrap=0)
     assert abs(v.value - taxi.worth()) < 4 * v.se
     assert v.se < 0.2
-    assert 400 <= len(v.support["policy"]) <= 500
+    assert 390 <= len(v.support["policy"]) <= 400
 
 
 def test_a_policy_that_the_log_cannot_speak_about():

@@ -56,6 +56,17 @@ def test_temperature_zero_is_the_hard_mdp_of_quantecon(seed):
     assert (mdp.soft_policy(0).argmax(axis=1) == theirs.sigma).all()
 
 
+@pytest.mark.parametrize("make", [TaxiEnv, CliffWalkingEnv, FrozenLakeEnv])
+@pytest.mark.parametrize("gamma", [0.9, 0.95, 0.999])
+def test_temperature_zero_is_even_among_equally_good_actions(make, gamma):
+    """Two ways of one length are equally good; the last bit of their sums is no reason to prefer one."""
+    mdp, _ = from_gymnasium(make(), gamma)
+    Q = mdp.soft(0).q(mdp.soft_values(0))
+    best = Q.max(axis=1, keepdims=True) - Q < 1e-6
+    np.testing.assert_allclose(mdp.soft_policy(0), best / best.sum(axis=1, keepdims=True), rtol=1e-12)
+    assert make is FrozenLakeEnv or (best.sum(axis=1) == 2).any()
+
+
 @pytest.mark.parametrize("temp", [0.0, 1e-3, 0.1, 1.0, 30.0])
 def test_the_best_values_are_what_soft_value_iteration_ends_at(temp):
     """The plain iteration V ← τ log Σ exp(Q/τ), written out with SciPy's log-sum-exp."""

@@ -19,6 +19,9 @@ Newton = tuple[jax.Array, jax.Array, jax.Array]  # V, the V before it, and how m
 # A logit this low stands for −∞: exp makes it 0 in float64, and unlike −∞ it makes no NaN.
 LEAST = -1e3
 _ITERATIONS = 200
+# How far rounding sets equally good actions apart, in units of the last place of the largest Q: in Gymnasium's tables
+# at most two, with all other actions 10¹⁰ behind.
+_ROUNDINGS = 32
 
 
 class Evaluation(NamedTuple):
@@ -66,11 +69,13 @@ class SoftMdp:
     def improve(self, Q: Pairs) -> tuple[Pairs, States]:
         """One soft Bellman step: log π of the best response to Q, and τ log Σ_a exp(Q/τ).
 
-        The largest exponent is 0 and none is below `LEAST`, so nothing over- or underflows at any temperature.
+        The largest exponent is 0 and none is below `LEAST`, so nothing over- or underflows at any temperature. At
+        temperature 0 actions that differ by rounding alone are equally good, or the last bit would choose among them.
         """
         best = jnp.max(Q, axis=1)
         behind, temp = Q - best[:, None], jnp.asarray(self.temp)
-        cold = jnp.where(behind < 0, LEAST, 0.0)
+        rounding = _ROUNDINGS * jnp.finfo(Q.dtype).eps * (1 + jnp.max(jnp.abs(Q)))
+        cold = jnp.where(behind < -rounding, LEAST, 0.0)
         z = jnp.where(temp[:, None] > 0, behind / jnp.where(temp > 0, temp, 1.0)[:, None], cold)
         z = jnp.maximum(z, LEAST)
         log_sum = jnp.log(jnp.sum(jnp.exp(z), axis=1))
