@@ -9,11 +9,12 @@ import tempfile
 import threading
 
 import jax
-import jaxtyping
 import numpy as np
 import pytest
 from jax._src import compilation_cache
 from jax._src.interpreters import mlir
+
+import typechecks
 
 # Most of the time goes into compilation: XLA's optimiser is left out, and a program is compiled in one piece, since
 # other tests keep the other cores busy. The arithmetic is the same, in half of the time.
@@ -31,35 +32,7 @@ os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
 # Programs live until the end: looking for garbage among them again and again finds none.
 gc.set_threshold(100_000, 20, 100)
 
-# Where arrays are handed on. What handles text (generated code, files, the command line) only gets slower by it.
-ROOMS = [
-    "core",
-    *("engine.instances", "engine.keys", "engine.rows", "engine.step"),
-    *("inference", "methods", "models", "problems", "sampling", "schedules", "trees"),
-    # A search calls those of theory.tight, with four numbers each, half a million times.
-    *(f"theory.{name}" for name in ("certificate", "certify", "check", "constants", "flat", "inputs", "paper", "rate")),
-]
-check, inside = jaxtyping.jaxtyped, set()
-
-
-def checked(typechecker):
-    """What jaxtyping decorates with. A function inside another is made anew at each call and checked the first time
-    alone: to write its checks again and again took a quarter of the time of all tests."""
-
-    def decorate(thing):
-        outer, within, _ = thing.__qualname__.partition(".<locals>")
-        # `renamed` makes constructors, one a class, and jaxtyping wraps each that it does not know as its own.
-        if within and outer != "renamed" and (code := getattr(thing, "__code__", None)):
-            if code in inside:
-                return thing
-            inside.add(code)
-        return check(thing, typechecker=typechecker)
-
-    return decorate
-
-
-jaxtyping.jaxtyped = checked
-jaxtyping.install_import_hook([f"twoclock.{room}" for room in ROOMS], "beartype.beartype")
+typechecks.install()
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_traceback_in_locations_limit", 0)  # nobody reads the lines of Python in compiled programs

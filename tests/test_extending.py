@@ -69,7 +69,7 @@ def test_every_recipe_works_as_it_is_written(tmp_path):
     """One process for all of them: most of its time goes into imports and compilation."""
     shutil.copytree(ROOT / "src", tmp_path / "src")  # what Python has compiled of it too
     (tmp_path / "tests").mkdir()
-    for name in ("conftest.py", "small.py", "test_contracts.py", "test_imports.py"):
+    for name in ("conftest.py", "typechecks.py", "small.py", "test_contracts.py", "test_imports.py"):
         shutil.copy(ROOT / "tests" / name, tmp_path / "tests")
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
 

@@ -1,0 +1,63 @@
+"""Types and shapes held at run time, by jaxtyping's hook and beartype, in all that is imported after ``install()``."""
+
+import functools
+import inspect
+from types import SimpleNamespace
+from typing import get_type_hints
+
+import jaxtyping
+
+# Where arrays are handed on. What handles text (generated code, files, the command line) only gets slower by it.
+ROOMS = [
+    "core",
+    *("engine.instances", "engine.keys", "engine.rows", "engine.step"),
+    *("inference", "methods", "models", "problems", "sampling", "schedules", "trees"),
+    # A search calls those of theory.tight, with four numbers each, half a million times.
+    *(f"theory.{name}" for name in ("certificate", "certify", "check", "constants", "flat", "inputs", "paper", "rate")),
+]
+jaxtyped = jaxtyping.jaxtyped
+# Functions inside others that were checked already: each is made anew at each call, and to write its checks again and
+# again took a quarter of the time of all tests.
+inside = set()
+
+
+def install():
+    jaxtyping.jaxtyped = lambda typechecker: functools.partial(checked, typechecker=typechecker)
+    jaxtyping.install_import_hook([f"twoclock.{room}" for room in ROOMS], "beartype.beartype")
+
+
+def checked(thing, typechecker):
+    """A function or a class as the hook decorates it."""
+    outer, within, _ = thing.__qualname__.partition(".<locals>")
+    # `renamed` makes constructors, one a class, and jaxtyping wraps each that it does not know as its own.
+    if not inspect.isfunction(thing) or outer == "renamed":
+        return jaxtyped(thing, typechecker=typechecker)
+    if within:
+        if thing.__code__ in inside:
+            return thing
+        inside.add(thing.__code__)
+    return typed(thing, typechecker)
+
+
+def typed(function, typechecker):
+    """Checks a call as jaxtyping's own decorator does, which goes through the arguments twice, before and after it."""
+    function.__annotations__ = {name: resolved(function, hint) for name, hint in function.__annotations__.items()}
+    inner = typechecker(function)
+
+    @functools.wraps(function)
+    def in_scope(*args, **kwargs):
+        if jaxtyping.config.jaxtyping_disable:
+            return function(*args, **kwargs)
+        with jaxtyped("context"):  # within which a name of an axis stands for one length
+            return inner(*args, **kwargs)
+
+    return in_scope
+
+
+def resolved(function, hint):
+    """A hint that is not text. One that cannot be read stands for anything, as it does in jaxtyping."""
+    try:
+        alone = SimpleNamespace(__annotations__={"it": hint})
+        return get_type_hints(alone, function.__globals__, include_extras=True)["it"]
+    except Exception:
+        return object
