@@ -99,6 +99,29 @@ def test_another_run_is_refused(first, changed, says):
     assert "\n" not in str(error.value)
 
 
+def test_a_function_that_computes_something_else_since_the_run_is_noticed(tmp_path):
+    """Its identity is asked for later, in another cell, say, after a number that F reads was changed."""
+    target = {"at": 1.0}
+    problem = tc.problems.custom(
+        F=lambda theta, omega, x: theta - omega - target["at"], G=lambda theta, omega, x: omega - x,
+        noise=lambda key: jax.random.normal(key, (2,)), theta=np.zeros(2), omega=np.zeros(2),
+    )  # fmt: skip
+    run = {"problem": problem, "method": tc.Standard(0.1, 0.1), "seeds": 2, "marks": [100]}
+    first = tc.solve(**run, steps=100)
+    longer = {**run, "steps": 200, "marks": [100, 200]}
+    whole = tc.solve(**longer)
+    target["at"] = 5.0
+    says = "`start` is of another run: its problem differs, in numbers or code that its description leaves out; use the"
+    with pytest.raises(tc.InputError, match=says):
+        tc.solve(**longer, start=first)
+    saved = tc.load(first.save(tmp_path / "record"))
+    with pytest.raises(tc.InputError, match=says):
+        tc.solve(**longer, start=saved)
+    target["at"] = 1.0
+    assert tc.solve(**longer, start=first) == whole
+    assert tc.solve(**longer, start=tc.load(first.save(tmp_path / "again"))) == whole
+
+
 @pytest.mark.skipif(isinstance(compiler.find(), str), reason="there is no C compiler")
 def test_it_goes_on_with_the_engine_that_it_ran_on():
     run = {"problem": P, "method": tc.Fast(), "seeds": 2}

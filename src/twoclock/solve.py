@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import overload
 
@@ -12,19 +13,19 @@ import jax
 import numpy as np
 
 from twoclock import inputs
-from twoclock.core import InputError, Method, ProblemSource
-from twoclock.engine import choice, fit, rows, xla
+from twoclock.core import InputError, Method, Problem, ProblemSource
+from twoclock.engine import choice, fit, purity, rows, xla
 from twoclock.engine.choice import EngineName
 from twoclock.engine.drive import Tick, Walked, drive
 from twoclock.engine.footprint import check_memory
-from twoclock.engine.instances import Instances, instances, stand_in
+from twoclock.engine.instances import instances, stand_in
 from twoclock.engine.interrupt import deferred_interrupt
 from twoclock.engine.lanes import Lanes, by_program
 from twoclock.methods.auto import Auto
 from twoclock.progress import watch
 from twoclock.record import Checkpoints, absolute
 from twoclock.record.describe import Provenance, describe
-from twoclock.record.identity import Precision, RunSpec, identify, together
+from twoclock.record.identity import Identity, Precision, RunSpec, identify, together
 from twoclock.result import End, Result
 from twoclock.result.going_on import Start, begin
 
@@ -134,13 +135,16 @@ def solve(
         fit.check_source(source)
         check_memory(source, labelled, len(spec.seeds), len(spec.marks))
         ready = instances(source, spec.seeds)
+        example = ready.example
         for number, labels in enumerate(by_program(labelled)):
             alike = {label: labelled[label] for label in labels}
-            lanes = _lanes(ready, list(alike.values()), spec)
+            fit.check_fit(example, alike[labels[0]])
+            lanes = Lanes.of(ready, list(alike.values()), spec.seeds, spec.bound)
+            identities = _identities(source, example, alike, spec)
             home = folder if folder is None or one else folder / str(number)
             began = time.perf_counter()
             with (
-                _keeper(home, source, alike, spec) as keeper,
+                _keeper(home, source, alike, identities) as keeper,
                 watch(progress, spec.steps, len(spec.seeds) * len(alike), labels) as look,
             ):
                 walked = drive(
@@ -161,7 +165,7 @@ def solve(
             for i, (label, of_label) in enumerate(alike.items()):
                 what = {"problem": describe(problem), "method": describe(of_label)}
                 record = {**what, **spec.as_dict(), **_engine(walked), **made.as_dict()}
-                results[label] = _result(source, of_label, i, walked, spec, record)
+                results[label] = _result(of_label, i, walked, spec, record, partial(_kept, identities, label))
     return results[""] if one else {label: results[label] for label in labelled}
 
 
@@ -173,18 +177,47 @@ def check_fit(problem: object, method: object, spec: RunSpec) -> None:
         fit.check_fit(stand_in(source).example, checked)
 
 
-def _lanes(ready: Instances, methods: list[Method], spec: RunSpec) -> Lanes:
-    fit.check_fit(ready.example, methods[0])
-    return Lanes.of(ready, methods, spec.seeds, spec.bound)
+def _identities(
+    problem: ProblemSource, example: Problem, methods: Mapping[str, Method], spec: RunSpec
+) -> Callable[[], dict[str, Identity]]:
+    """What makes the identities of runs, when they are first asked for; to trace them takes a tenth of a second.
+
+    By then a function may compute something else than it did in the run, since a number that it reads was changed. The
+    identity is then that of no run, and nothing goes on from there.
+    """
+    first = next(iter(methods.values()))
+    ran = purity.program(example, first) or purity.program_now(example, first)
+    shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), example)
+
+    known: dict[str, Identity] = {}
+
+    def identities() -> dict[str, Identity]:
+        if known:
+            return known
+        found = identify(problem, methods, spec)
+        with jax.enable_x64(spec.x64), suppress(Exception):
+            if purity.program_now(shapes, first) == ran:
+                known.update(found)
+                return known
+        return {label: Identity({**one.parts, "problem": "changed after the run"}) for label, one in found.items()}
+
+    return identities
+
+
+def _kept(identities: Callable[[], dict[str, Identity]], label: str) -> dict[str, object]:
+    return identities()[label].kept()
 
 
 def _keeper(
-    folder: Path | None, problem: ProblemSource, methods: Mapping[str, Method], spec: RunSpec
+    folder: Path | None,
+    problem: ProblemSource,
+    methods: Mapping[str, Method],
+    identities: Callable[[], dict[str, Identity]],
 ) -> AbstractContextManager[Checkpoints | None]:
     if folder is None:
         return nullcontext()
     what = {"problem": describe(problem), "method": {label: describe(method) for label, method in methods.items()}}
-    return closing(Checkpoints(folder, together(identify(problem, methods, spec)), what))
+    return closing(Checkpoints(folder, together(identities()), what))
 
 
 def _engine(walked: Walked) -> dict[str, object]:
@@ -193,12 +226,17 @@ def _engine(walked: Walked) -> dict[str, object]:
 
 
 def _result(
-    problem: ProblemSource, method: Method, i: int, walked: Walked, spec: RunSpec, record: dict[str, object]
+    method: Method,
+    i: int,
+    walked: Walked,
+    spec: RunSpec,
+    record: dict[str, object],
+    identity: Callable[[], dict[str, object]],
 ) -> Result:
     import pandas as pd
 
     carry = jax.tree.map(lambda leaf: leaf[i], walked.carry)
     theta, omega = jax.tree.map(np.asarray, rows.estimates(method, carry.state))
     history = pd.DataFrame(rows.columns(walked.rows, i, spec.seeds, spec.marks), copy=False)
-    end = End(tuple(jax.tree.leaves(carry)), lambda: identify(problem, {"": method}, spec)[""].kept())
+    end = End(tuple(jax.tree.leaves(carry)), identity)
     return Result(theta, omega, history, ~np.asarray(carry.alive), np.asarray(carry.last, int), record, end)

@@ -70,10 +70,8 @@ def check_lane(problem: Problem, method: Method, first: Noted) -> bool:
     Args:
         first: what a first trace of it came to.
     """
-    now, args = first.digest, first.arguments or _arguments(problem, method)
-    if now is None:
-        with set_xla_metadata(twoclock_trace="1"):
-            now = _mended(lambda: _in_precision(_anew(args)))
+    args = first.arguments or _arguments(problem, method)
+    now: str | None = first.digest or _mended(lambda: program_now(problem, method))
     lane = _lane.trace(*args).jaxpr
     if now != (before := _seen[lane] if lane in _seen else digest(lane)):
         now = _pure(_anew(args))
@@ -99,11 +97,19 @@ def passed_before(problem: Problem, method: Method) -> bool:
     if (kind := _kind(problem, method)) is None or kind not in _passed:
         return False
     with suppress(Exception):
-        args = _arguments(problem, method)
-        with set_xla_metadata(twoclock_trace="1"):
-            now = _in_precision(_anew(args))
-        return now == _seen.get(_lane.trace(*args).jaxpr)
+        return program_now(problem, method) == program(problem, method)
     return False
+
+
+def program(problem: Problem, method: Method) -> str | None:
+    """The digest of what a lane traced to when it last passed the checks: of what is compiled. None if it has not."""
+    return _seen.get(_lane.trace(*_arguments(problem, method)).jaxpr)
+
+
+def program_now(problem: Problem, method: Method) -> str:
+    """The same, traced anew: functions may have changed since."""
+    with set_xla_metadata(twoclock_trace="1"):
+        return _in_precision(_anew(_arguments(problem, method)))
 
 
 def _anew(args: tuple[PyTree, ...], notes: Noted | None = None) -> Trace:

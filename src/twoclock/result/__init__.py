@@ -36,7 +36,7 @@ class End:
 
     Args:
         carry: the leaves of what its lanes carry, each with a leading seed axis.
-        identity: of the run, or what makes it: it is traced when it is first asked for.
+        identity: of the run, or a function that makes it when it is asked for.
     """
 
     def __init__(
@@ -46,9 +46,7 @@ class End:
         self._identity = identity
 
     def identity(self) -> Mapping[str, Json]:
-        if not isinstance(self._identity, Mapping):
-            self._identity = self._identity()
-        return self._identity
+        return self._identity if isinstance(self._identity, Mapping) else self._identity()
 
     def __reduce__(self) -> tuple[type[End], tuple[Any, ...]]:
         return End, (self.carry, self.identity())
