@@ -1,12 +1,12 @@
-"""The API reference: a page a room, an entry for every public name, written before Sphinx reads its sources."""
+"""The API reference: a page a module, an entry for every public name, written before Sphinx reads its sources."""
 
 import importlib
 import inspect
 import re
 from pathlib import Path
 
-# The rooms whose names are public, in the order in which one meets them. `twoclock` itself comes first.
-ROOMS = {
+# The modules whose names are public, in the order in which one meets them. `twoclock` itself comes first.
+MODULES = {
     "twoclock": "the front door",
     "twoclock.problems": "problems",
     "twoclock.methods": "methods",
@@ -20,7 +20,7 @@ ROOMS = {
     "twoclock.core": "contracts",
     "twoclock.inference.blocks": "block scores from arrays",
 }
-# Rooms of which only some names are for users.
+# Modules of which only some names are for users.
 CHOSEN = {
     "twoclock.core": ["Problem", "Truth", "Method", "Schedule", "pytree", "static"],
     "twoclock.inference.blocks": ["sandwich", "in_blocks"],
@@ -28,7 +28,7 @@ CHOSEN = {
 _NOT_OURS = {"Axes", "Figure"}  # matplotlib's own, lent for annotations
 
 
-def room(name):
+def loaded(name):
     """The module that a user calls `name`; `twoclock.samplers` is only its name at the front door."""
     try:
         return importlib.import_module(name)
@@ -38,10 +38,10 @@ def room(name):
 
 
 def public(name):
-    """The public names of a room that are documented on its page: each on the first page that has it."""
+    """The public names of a module that are documented on its page: each on the first page that has it."""
     if name in CHOSEN:
         return CHOSEN[name]
-    module = room(name)
+    module = loaded(name)
     listed = module.__all__
     first = set() if name == "twoclock" else set(public("twoclock"))
     return [n for n in listed if n not in first | _NOT_OURS and not inspect.ismodule(getattr(module, n))]
@@ -62,8 +62,8 @@ def comment(name, module):
 
 def promised():
     """Methods whose meaning a contract states once for all that have them."""
-    core, logs = room("twoclock.core"), room("twoclock.logs.policies")
-    contracts = (core.Problem, core.Truth, core.Method, logs.Policy, room("twoclock.logs.features.contract").Features)
+    core, logs = loaded("twoclock.core"), loaded("twoclock.logs.policies")
+    contracts = (core.Problem, core.Truth, core.Method, logs.Policy, loaded("twoclock.logs.features.contract").Features)
     return {name for contract in contracts for name in vars(contract)} | {"report", "track", "fit"}
 
 
@@ -82,7 +82,7 @@ def members(kind):
 def write(folder):
     """Write the pages and an index of them; what is right already is left alone, and Sphinx does not read it anew."""
     folder.mkdir(exist_ok=True)
-    pages = {name.replace(".", "-"): _page(name) for name in ROOMS}
+    pages = {name.replace(".", "-"): _page(name) for name in MODULES}
     links = "\n".join(f"   {page}" for page in pages)
     pages["index"] = f"API\n===\n\nEvery public name, from its docstring.\n\n.. toctree::\n   :maxdepth: 1\n\n{links}\n"
     for name, text in pages.items():
@@ -92,8 +92,8 @@ def write(folder):
 
 
 def _page(name):
-    title = f"{name}: {ROOMS[name]}"
-    module, names = room(name), public(name)
+    title = f"{name}: {MODULES[name]}"
+    module, names = loaded(name), public(name)
     lines = [title, "=" * len(title), "", (inspect.getdoc(module) or "").splitlines()[0], ""]
     lines += [f".. currentmodule:: {name}", "", ".. autosummary::", "   :nosignatures:", ""]
     lines += [f"   {n}" for n in names if not is_constant(getattr(module, n))] + [""]

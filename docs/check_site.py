@@ -74,21 +74,21 @@ def look(site, address, browser):
 
 
 def _walk(site, address, page, width):
-    said = []
-    page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
-    page.on("pageerror", lambda error: said.append(str(error)))
+    problems = []
+    page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: problems.append(str(error)))
     ours = (address, "data:", "blob:")
-    page.on("request", lambda asked: None if asked.url.startswith(ours) else said.append(f"asks for {asked.url}"))
+    page.on("request", lambda asked: None if asked.url.startswith(ours) else problems.append(f"asks for {asked.url}"))
     for path in pages(site):
         where = str(path.relative_to(site))
         page.goto(f"{address}/{where}", wait_until="load")
         wide, contrast = page.evaluate("document.documentElement.scrollWidth"), page.evaluate(CONTRAST)
-        said += [f"{wide} pixels wide"] if wide > width else []
-        said += [f"contrast {contrast:.1f}"] if contrast < 4.5 else []
+        problems += [f"{wide} pixels wide"] if wide > width else []
+        problems += [f"contrast {contrast:.1f}"] if contrast < 4.5 else []
         column = page.evaluate(COLUMN)
-        said += [f"a column of {column} pixels"] if column < 60 else []
-        yield from (f"{where}: {trouble}" for trouble in said)
-        said.clear()
+        problems += [f"a column of {column} pixels"] if column < 60 else []
+        yield from (f"{where}: {trouble}" for trouble in problems)
+        problems.clear()
 
 
 def main(site):

@@ -65,5 +65,5 @@ def complaint(child: subprocess.CompletedProcess[str], statuses: tuple[int, ...]
         return "a traceback: " + child.stderr.strip().splitlines()[-1][:150]
     if child.returncode not in statuses:
         return f"exit status {child.returncode}: {child.stderr.strip()[-150:]!r}"
-    said = [line for line in child.stderr.splitlines() if line.startswith("twoclock:")]
-    return f"{len(said)} lines said" if child.returncode in (1, 2) and len(said) != 1 else None
+    lines = [line for line in child.stderr.splitlines() if line.startswith("twoclock:")]
+    return f"{len(lines)} lines written" if child.returncode in (1, 2) and len(lines) != 1 else None

@@ -124,19 +124,19 @@ def command_line(seed: int) -> Callable[[int], tuple[str, str | None]]:
                 args.insert(at, args[at % len(args)])
         if args[:1] == ["reproduce"] and "fig9" not in args:
             args.insert(1, "fig9")  # a whole reproduction is no trial of an argument
-        said = io.StringIO()
+        output = io.StringIO()
         try:
-            with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
+            with contextlib.redirect_stderr(output), contextlib.redirect_stdout(io.StringIO()):
                 status = cli.main(args)
         except SystemExit as stop:
             status = stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
         except BaseException as error:
             return f"twoclock {args}", f"{type(error).__name__}: {' '.join(str(error).split())[:150]}"
-        complaints = [line for line in said.getvalue().splitlines() if line.startswith("twoclock:")]
-        if "Traceback" in said.getvalue():
+        complaints = [line for line in output.getvalue().splitlines() if line.startswith("twoclock:")]
+        if "Traceback" in output.getvalue():
             return f"twoclock {args}", "a traceback"
-        if status == 2 and (len(complaints) != 1 or said.getvalue().strip().splitlines()[-1] != complaints[0]):
-            return f"twoclock {args}", f"{len(complaints)} lines for a wrong argument: {said.getvalue()[-200:]!r}"
+        if status == 2 and (len(complaints) != 1 or output.getvalue().strip().splitlines()[-1] != complaints[0]):
+            return f"twoclock {args}", f"{len(complaints)} lines for a wrong argument: {output.getvalue()[-200:]!r}"
         return f"twoclock {args}", None if status in (0, 1, 2) else f"exit status {status}"
 
     return call

@@ -92,9 +92,10 @@ def _limited(root: Path, kind: str, good: dict[str, str], most: int) -> Iterator
     yield Trial(f"a full disk, twoclock {kind}", fault or (None if digests(out) == good else "another end"))
 
 
-def _way_on(said: str, args: Sequence[str | Path]) -> list[str]:
+def _way_on(output: str, args: Sequence[str | Path]) -> list[str]:
     """The command that a message ends in; where it names none, the same again."""
-    return shlex.split(said.rpartition("go on: twoclock ")[2]) if "go on: " in said else [str(word) for word in args]
+    _, named, command = output.rpartition("go on: twoclock ")
+    return shlex.split(command) if named else [str(word) for word in args]
 
 
 def _read_only(root: Path) -> Iterator[Trial]:

@@ -38,13 +38,13 @@ def _calls(kind: str, many: int, seed: int = 0) -> Iterator[Trial]:
                     why = "hangs" if _size(child.pid) < _BYTES else "takes more than 8 GiB"
                     child.kill()
                     break
-                said = json.loads(line)
-                if "begins" in said:
-                    first = said["begins"]
+                message = json.loads(line)
+                if "begins" in message:
+                    first = message["begins"]
                     continue
-                fault = said["fault"]
-                yield Trial(_NAMES[kind], None if fault is None else f"{said['what']}: {fault}")
-                first = said["call"] + 1
+                fault = message["fault"]
+                yield Trial(_NAMES[kind], None if fault is None else f"{message['what']}: {fault}")
+                first = message["call"] + 1
             child.wait()
         if first == died_at:
             raise RuntimeError(f"the process that makes the calls does not start: {' '.join(command)}")

@@ -104,8 +104,8 @@ def _ray(root: Path, rng: random.Random, many: int) -> Iterator[Trial]:
                 time.sleep(rng.uniform(0, 2))
             driver_dies = i % 2 == 0
             if not driver_dies:
-                _, said = child.communicate(timeout=600)
-                fault = None if child.returncode == 0 else f"ended with {child.returncode}: {said.strip()[-150:]!r}"
+                _, output = child.communicate(timeout=600)
+                fault = None if child.returncode == 0 else f"ended with {child.returncode}: {output.strip()[-150:]!r}"
                 same = digests(out) == good
                 yield Trial("tc.sweep on Ray, a worker killed", fault or (None if same else "another end"))
                 continue

@@ -37,9 +37,9 @@ def _while_loading(rng: random.Random) -> Trial:
     with started("-m", "twoclock", "list") as child:
         time.sleep(rng.uniform(0.15, 1.2))
         child.send_signal(signal.SIGINT)
-        _, said = child.communicate(timeout=600)
-    ours = "twoclock" in said or not said
-    return Trial("Ctrl-C while loading", "a traceback" if "Traceback" in said and ours else None)
+        _, output = child.communicate(timeout=600)
+    ours = "twoclock" in output or not output
+    return Trial("Ctrl-C while loading", "a traceback" if "Traceback" in output and ours else None)
 
 
 def _while_running(out: Path, number: signal.Signals, good: dict[str, str], rng: random.Random) -> Trial:
@@ -53,14 +53,14 @@ def _while_running(out: Path, number: signal.Signals, good: dict[str, str], rng:
         if twice and number == signal.SIGINT:
             time.sleep(rng.uniform(0, 0.2))
             child.send_signal(number)
-        _, said = child.communicate(timeout=600)
+        _, output = child.communicate(timeout=600)
     what = f"{number.name} while running"
     if child.returncode == 0:  # it was quicker
         return Trial(what, None if digests(out) == good else "another end")
-    if "Traceback" in said or child.returncode != 128 + number:
-        return Trial(what, f"exit status {child.returncode}: {said.strip()[-150:]!r}")
-    command = said.strip().splitlines()[-1].partition("to go on: twoclock ")[2]
+    if "Traceback" in output or child.returncode != 128 + number:
+        return Trial(what, f"exit status {child.returncode}: {output.strip()[-150:]!r}")
+    command = output.strip().splitlines()[-1].partition("to go on: twoclock ")[2]
     if not command:
-        return Trial(what, f"no way on: {said.strip()[-150:]!r}")
+        return Trial(what, f"no way on: {output.strip()[-150:]!r}")
     end = twoclock(*shlex.split(command))
     return Trial(what, complaint(end, (0,)) or (None if digests(out) == good else "another end"))

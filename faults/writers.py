@@ -62,8 +62,8 @@ def _two(kind: str, args: tuple[object, ...], out: Path, good: dict[str, str], r
         time.sleep(rng.uniform(0, 1.0))
     ends = []
     for child in children:
-        said, wrong = child.communicate(timeout=600)
-        ends.append(subprocess.CompletedProcess(child.args, child.returncode, said, wrong))
+        output, wrong = child.communicate(timeout=600)
+        ends.append(subprocess.CompletedProcess(child.args, child.returncode, output, wrong))
     fault = next(filter(None, (complaint(end, (0, 2)) for end in ends)), None)
     if fault is None and not any(end.returncode == 0 for end in ends):
         fault = "neither has worked"

@@ -1,4 +1,4 @@
-"""A harsh room: run-time type checks, float64, no silent promotion of types or ranks; warnings are errors."""
+"""Strict settings for all tests: run-time type checks, float64, no silent promotion; warnings are errors."""
 
 import atexit
 import gc

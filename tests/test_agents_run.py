@@ -152,9 +152,9 @@ def test_a_main_program_without_a_guard(tmp_path):
         "except tc.InputError as error:\n    print(error)\n"
     )
     paths = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    said = subprocess.run([sys.executable, file], capture_output=True, text=True, check=False, env=paths)
-    assert "`if __name__ == '__main__':` in a file, or pass processes=1" in said.stdout
-    assert said.stdout.count("\n") == 1
+    ran = subprocess.run([sys.executable, file], capture_output=True, text=True, check=False, env=paths)
+    assert "`if __name__ == '__main__':` in a file, or pass processes=1" in ran.stdout
+    assert ran.stdout.count("\n") == 1
 
 
 def test_an_unstable_plant_is_data():

@@ -22,17 +22,17 @@ def _load():
 api = _load()
 
 
-def test_every_public_room_has_a_page():
-    rooms = {f"twoclock.{name}" for name in twoclock.__all__ if inspect.ismodule(getattr(twoclock, name))}
-    assert rooms <= set(api.ROOMS)
-    for name in rooms:
-        inner = {f"{name}.{n}" for n in api.room(name).__all__ if inspect.ismodule(getattr(api.room(name), n))}
-        assert inner <= set(api.ROOMS)
+def test_every_public_module_has_a_page():
+    modules = {f"twoclock.{name}" for name in twoclock.__all__ if inspect.ismodule(getattr(twoclock, name))}
+    assert modules <= set(api.MODULES)
+    for name in modules:
+        inner = {f"{name}.{n}" for n in api.loaded(name).__all__ if inspect.ismodule(getattr(api.loaded(name), n))}
+        assert inner <= set(api.MODULES)
 
 
-@pytest.mark.parametrize("name", api.ROOMS)
+@pytest.mark.parametrize("name", api.MODULES)
 def test_nothing_is_undocumented(name):
-    module = api.room(name)
+    module = api.loaded(name)
     assert module.__doc__
     silent = []
     for public in api.public(name):
@@ -43,24 +43,24 @@ def test_nothing_is_undocumented(name):
         own = value.__doc__
         silent += [] if own and not own.startswith(f"{public}(") else [public]
         if inspect.isclass(value):
-            silent += [f"{public}.{member}" for member, said in api.members(value) if not said]
+            silent += [f"{public}.{member}" for member, summary in api.members(value) if not summary]
     assert not silent, f"{name} leaves undocumented: {silent}"
 
 
 def test_every_name_is_on_exactly_one_page():
-    """What is exported from two rooms is the same object, and is shown where one meets it first."""
+    """What is exported from two modules is the same object, and is shown where one meets it first."""
     seen = {}
-    for name in api.ROOMS:
+    for name in api.MODULES:
         for public in api.public(name):
-            seen.setdefault(id(getattr(api.room(name), public)), []).append(f"{name}.{public}")
+            seen.setdefault(id(getattr(api.loaded(name), public)), []).append(f"{name}.{public}")
     twice = [names for names in seen.values() if len({n.rpartition(".")[2] for n in names}) < len(names)]
     assert not twice
 
 
 def test_a_name_without_a_word_is_noticed():
     """The checks above can fail: a constant without a comment and a class without a docstring are told apart."""
-    assert api.comment("COLOURS", api.room("twoclock.plot"))
-    assert not api.comment("NOWHERE", api.room("twoclock.plot"))
+    assert api.comment("COLOURS", api.loaded("twoclock.plot"))
+    assert not api.comment("NOWHERE", api.loaded("twoclock.plot"))
     silent = type("Silent", (), {"__module__": "twoclock.made_up", "act": lambda self: None})
     assert dict(api.members(silent)) == {"act": None}
 
@@ -74,7 +74,7 @@ def test_docstrings_are_escaped_for_the_page():
 
 
 def test_the_package_has_no_room_that_the_list_forgets():
-    """A new room is either public, and listed at the front door, or inside."""
+    """A new module is either public, and listed at the front door, or inside."""
     inside = {
         "cli",
         "engine",
@@ -90,4 +90,4 @@ def test_the_package_has_no_room_that_the_list_forgets():
         "tuning",
     }
     found = {m.name for m in pkgutil.iter_modules(twoclock.__path__) if m.ispkg}
-    assert found - inside <= {name.removeprefix("twoclock.") for name in api.ROOMS}
+    assert found - inside <= {name.removeprefix("twoclock.") for name in api.MODULES}

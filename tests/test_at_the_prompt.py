@@ -84,8 +84,8 @@ def test_figures_show_themselves(result, capsys, monkeypatch):
     fig = result.plot()
     assert fig._repr_png_().startswith(b"\x89PNG")
     fig.show()
-    (said,) = capsys.readouterr().out.splitlines()
-    path = said.removeprefix("figure saved to ")
+    (output,) = capsys.readouterr().out.splitlines()
+    path = output.removeprefix("figure saved to ")
     with open(path, "rb") as file:
         assert file.read(4) == b"\x89PNG"
 

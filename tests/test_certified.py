@@ -31,18 +31,18 @@ def test_a_trial_stays_below_the_bound():
 
 def test_the_command_prints_the_certificate_and_draws_the_bound(tmp_path, capsys):
     assert cli.main([*GOOD, "--steps", "1000", "--seeds", "10", "--out", str(tmp_path / "picture")]) == 0
-    said = capsys.readouterr().out
-    assert "λ ≤ 1" in said
-    assert "1,000" in said
+    output = capsys.readouterr().out
+    assert "λ ≤ 1" in output
+    assert "1,000" in output
     assert {path.name for path in (tmp_path / "picture").iterdir()} == {"bound.png", "bound.svg"}
 
 
 def test_the_command_checks_a_schedule(capsys):
     schedule = ["--alpha", "5e-4", "--beta", "2e-3", "--lam", "0.8/(k+10)"]
     assert cli.main([*GOOD, "--check", *schedule]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "left at step 391" in said
-    assert "none" in said
+    output = " ".join(capsys.readouterr().out.split())
+    assert "left at step 391" in output
+    assert "none" in output
 
 
 @pytest.mark.parametrize(
@@ -59,6 +59,6 @@ def test_the_command_checks_a_schedule(capsys):
 )
 def test_bad_input_is_one_line_and_status_two(args, words, capsys):
     assert cli.main(args) == 2
-    said = capsys.readouterr().err
-    assert words in said
-    assert said.count("\n") == 1
+    output = capsys.readouterr().err
+    assert words in output
+    assert output.count("\n") == 1

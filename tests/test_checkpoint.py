@@ -149,10 +149,10 @@ def stopped(tmp_path_factory):
 
 def test_status_of_an_interrupted_run(stopped, capsys):
     assert cli.main(["status", str(stopped)]) == 0
-    said = capsys.readouterr().out
-    assert said.count("100 of 300 (33%)") == 2
-    assert "second" in said
-    assert "nobody is working on it" in said
+    output = capsys.readouterr().out
+    assert output.count("100 of 300 (33%)") == 2
+    assert "second" in output
+    assert "nobody is working on it" in output
     with record.lock(stopped / "checkpoint"):
         cli.main(["status", str(stopped)])
     assert "it is going on" in capsys.readouterr().out
@@ -161,8 +161,8 @@ def test_status_of_an_interrupted_run(stopped, capsys):
 def test_plot_of_an_interrupted_run(stopped, capsys):
     """What is drawn are the marks so far, to the numbers of the finished run."""
     assert cli.main(["plot", str(stopped)]) == 0
-    said = capsys.readouterr().out
-    assert "interrupted at step 100 of 300" in said
+    output = capsys.readouterr().out
+    assert "interrupted at step 100 of 300" in output
     assert (stopped / "error.png").stat().st_size > 5_000
     seen = so_far(stopped)["second"]
     whole = tc.solve(problem(), tc.Fast(alpha="1/(k+20)"), steps=100, seeds=2, marks=[0, 10, 100])

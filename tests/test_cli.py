@@ -85,10 +85,10 @@ def test_list_shows_what_there_is(capsys):
 )
 def test_a_mistake_is_one_line(args, words, capsys, tmp_path):
     assert cli.main(args) == 2
-    said = capsys.readouterr().err.strip()
-    assert words in said
-    assert said.startswith("twoclock: ")
-    assert "\n" not in said
+    output = capsys.readouterr().err.strip()
+    assert words in output
+    assert output.startswith("twoclock: ")
+    assert "\n" not in output
     assert not list(tmp_path.rglob("*.parquet"))
     assert not (tmp_path / "runs").exists()
 
@@ -103,11 +103,11 @@ def test_ctrl_c_says_how_to_go_on(tmp_path):
         time.sleep(0.05)
     time.sleep(1.0)
     child.send_signal(signal.SIGINT)
-    _, said = child.communicate(timeout=60)
-    assert child.returncode == 130, said
-    assert "to go on: twoclock run quadratic fast" in said
-    assert "Traceback" not in said
-    assert said.strip().endswith("--out here --resume")
+    _, output = child.communicate(timeout=60)
+    assert child.returncode == 130, output
+    assert "to go on: twoclock run quadratic fast" in output
+    assert "Traceback" not in output
+    assert output.strip().endswith("--out here --resume")
 
 
 def test_help_is_quick_and_plain():

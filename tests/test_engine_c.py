@@ -219,8 +219,8 @@ def test_lanes_go_side_by_side_in_vectors(tmp_path):
     path = tmp_path / "step.c"
     path.write_text(source.text)
     command = [*found.command, *found.flags(8), "-fopt-info-vec", "-o", tmp_path / "step.so", path]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
-    in_vectors = {int(line) for line in re.findall(r"step\.c:(\d+):\d+: optimized: loop vectorized", said)}
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    in_vectors = {int(line) for line in re.findall(r"step\.c:(\d+):\d+: optimized: loop vectorized", output)}
     loops = list(re.finditer(r"#pragma omp simd\nfor[^\n]*\n(.*?)\n}", source.text, re.DOTALL))
     spans = [[source.text.count("\n", 0, at) + 1 for at in loop.span()] for loop in loops]
     long = [(first, last) for first, last in spans if last - first > 10]  # shorter ones may be a plain copy

@@ -44,10 +44,10 @@ def script(path, text):
 
 def falls_back(words):
     """A run that was asked of c warns in one line, records why, and has the numbers of XLA."""
-    with pytest.warns(UserWarning, match=words) as said:
+    with pytest.warns(UserWarning, match=words) as warned:
         result = solve()
-    assert len(said) == 1
-    assert "\n" not in str(said[0].message)
+    assert len(warned) == 1
+    assert "\n" not in str(warned[0].message)
     assert result.spec["engine"] == "xla"
     assert words in result.spec["engine_reason"]
     np.testing.assert_array_equal(result.theta, solve("xla").theta)
@@ -221,14 +221,14 @@ def test_the_environment_sets_the_default(monkeypatch):
 
 @needs_compiler
 def test_under_progress_the_engine_is_named():
-    said = []
-    solve(progress=lambda tick: said.append(tick.engine))
-    assert set(said) == {"c"}
-    said.clear()
+    engines = []
+    solve(progress=lambda tick: engines.append(tick.engine))
+    assert set(engines) == {"c"}
+    engines.clear()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        solve("auto", progress=lambda tick: said.append(tick.engine))
-    assert set(said) == {"xla, because the run is too short to be worth compiling for"}
+        solve("auto", progress=lambda tick: engines.append(tick.engine))
+    assert set(engines) == {"xla, because the run is too short to be worth compiling for"}
 
 
 def test_sweeps_and_tuning_run_on_the_engine_that_is_named(monkeypatch, tmp_path):

@@ -19,7 +19,7 @@ def load(name):
 
 @pytest.fixture(autouse=True)
 def _as_a_user():
-    """Outside the harsh room: JAX as it comes."""
+    """Outside the strict settings of the other tests: JAX as it comes."""
     with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         yield
 

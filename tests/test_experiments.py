@@ -90,8 +90,8 @@ def test_claims(name):
         assert set(claim.cases) <= set(labels)
         assert claim.ours == claim.place.startswith(("ours", "not in the paper"))
     for part in ("name", "statement"):
-        said = [getattr(claim, part) for claim in found]
-        assert len(set(said)) == len(said), f"two claims have the same {part}"
+        values = [getattr(claim, part) for claim in found]
+        assert len(set(values)) == len(values), f"two claims have the same {part}"
     ours = [claim.ours for claim in found]
     assert not hasattr(module, "panel") or all(ours) or not ours[0], "the paper's claim comes first"
 

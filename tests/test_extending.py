@@ -14,7 +14,7 @@ RECIPE = re.compile(r"^## (?P<title>[^\n]*)`(?P<place>src/[^`]+)`\n(?P<body>.*?)
 CODE = re.compile(r"^```python\n(.*?)^```", re.M | re.S)
 COMMANDS = re.compile(r"^```\n(.*?)^```", re.M | re.S)
 
-# Runs in the copy, in the harsh room of the other tests: the commands of the docs, then what the contracts say.
+# Runs in the copy, under the strict settings of the other tests: the commands of the docs, then what the contracts say.
 DRIVER = r"""
 import shlex, sys
 from pathlib import Path

@@ -204,16 +204,16 @@ def notes(method, steps=3000, seeds=8, problem=None, **options):
     ],
 )
 def test_steps_that_an_interval_cannot_have(alpha, beta, words):
-    said = notes(tc.Polyak(tc.Standard(alpha, beta), intervals=True))["note"]
-    assert said.str.contains(words, regex=False).all()
+    note = notes(tc.Polyak(tc.Standard(alpha, beta), intervals=True))["note"]
+    assert note.str.contains(words, regex=False).all()
     for other in ("constant steps", "~ 1/k", "or slower", "alpha/beta"):
-        assert other in words or words.startswith("constant steps (alpha)") or not said.str.contains(other).any()
+        assert other in words or words.startswith("constant steps (alpha)") or not note.str.contains(other).any()
 
 
 def test_an_averaging_weight_may_be_constant_but_not_1_over_k():
     assert not notes(tc.Polyak(tc.Fast(STEP, STEP, 0.5), intervals=True))["note"].str.contains("constant").any()
-    said = notes(tc.Polyak(tc.Fast(STEP, STEP, "2/(k+3)"), intervals=True))["note"]
-    assert said.str.contains(r"steps ~ 1/k \(lam\)").all()
+    note = notes(tc.Polyak(tc.Fast(STEP, STEP, "2/(k+3)"), intervals=True))["note"]
+    assert note.str.contains(r"steps ~ 1/k \(lam\)").all()
 
 
 def test_what_has_not_settled_is_noted():

@@ -50,8 +50,8 @@ def test_a_file_in_a_report_out(files, capsys, tmp_path):
 )
 def test_a_mistake_is_one_line(files, capsys, extra, words):
     assert cli.main([*files, *extra]) == 2
-    said = capsys.readouterr().err.strip().splitlines()[-1]
-    assert words in said.replace("\n", " ")
+    output = capsys.readouterr().err.strip().splitlines()[-1]
+    assert words in output.replace("\n", " ")
 
 
 def test_a_killed_pass_goes_on(files, tmp_path, monkeypatch):

@@ -127,9 +127,9 @@ def test_memory_is_asked_before_the_run(monkeypatch):
 def test_a_wrong_file(change, words, tmp_path, capsys):
     (tmp_path / "spec.toml").write_text(SPEC.replace(*change))
     assert cli.main(["sweep", "spec.toml"]) == 2
-    said = capsys.readouterr().err.strip()
-    assert words in said
-    assert "\n" not in said
+    output = capsys.readouterr().err.strip()
+    assert words in output
+    assert "\n" not in output
     assert not (tmp_path / "runs").exists()
 
 
@@ -143,9 +143,9 @@ def test_what_is_no_text_file(tmp_path, capsys):
 
 def test_labels_are_shown_and_not_obeyed(tmp_path, capsys):
     assert cli.main(["sweep", "spec.toml", "--out", "here"]) == 0
-    said = capsys.readouterr().out
-    assert "$\\frac{$ [bold]" in said
-    assert "_[/] <b>" in said
+    output = capsys.readouterr().out
+    assert "$\\frac{$ [bold]" in output
+    assert "_[/] <b>" in output
     for i in range(2):
         assert cli.main(["run", "quadratic", "fast", "--steps", "20", "--seeds", "2", "--out", f"runs/[b]$_{i}$"]) == 0
     assert cli.main(["plot", "runs"]) == 0

@@ -91,9 +91,9 @@ def test_ctrl_c_leaves_a_resumable_folder_and_no_process(tmp_path):
     assert any("raylet" in process.name() for process in family)
     assert listening([psutil.Process(child.pid), *family]) <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
     child.send_signal(signal.SIGINT)
-    _, said = child.communicate(timeout=60)
-    assert "stopped with" in said.strip().splitlines()[-1]
-    assert "of 40 shards done; the same call with the same `out` goes on" in said
+    _, output = child.communicate(timeout=60)
+    assert "stopped with" in output.strip().splitlines()[-1]
+    assert "of 40 shards done; the same call with the same `out` goes on" in output
     done = len(list((tmp_path / "shards").glob("*.json")))
     assert 1 <= done < 40
     _, alive = psutil.wait_procs(family, timeout=10)

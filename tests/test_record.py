@@ -281,8 +281,8 @@ def test_check_any_folder(result, tmp_path, capsys):
     stopped(tmp_path / "runs" / "two" / "checkpoint", 1)
     tc.sweep(**SWEEP, out=tmp_path / "swept")
     assert cli.main(["check", str(tmp_path)]) == 0
-    said = capsys.readouterr().out
-    assert all(word in said for word in ("result", "checkpoint", "sweep, 2 of 2", "shard", "as it was written"))
+    output = capsys.readouterr().out
+    assert all(word in output for word in ("result", "checkpoint", "sweep, 2 of 2", "shard", "as it was written"))
     flip(tmp_path / "runs" / "one" / "arrays.npz", np.random.default_rng(5))
     assert cli.main(["check", str(tmp_path)]) == 1
     assert "1 of 6 damaged" in capsys.readouterr().out

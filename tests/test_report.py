@@ -152,18 +152,18 @@ def test_trouble_is_one_line(reproduced, tiny, capsys, tmp_path):
 
     def line(*args):
         assert cli.main(list(args)) == 2
-        said = capsys.readouterr().err.strip()
-        assert "\n" not in said
-        return said
+        output = capsys.readouterr().err.strip()
+        assert "\n" not in output
+        return output
 
     assert "did you mean 'tiny'?" in line("reproduce", "tinny")
     assert "has no reproduction; leave --resume out" in line("reproduce", "--resume", "--out", str(tmp_path / "new"))
     assert not (tmp_path / "new").exists()
     assert "must be a reproduction's" in line("report", str(tmp_path))
     (reproduced / "reproduction.json").write_text('{"twoclock": "0.0.1"}')
-    said = line("reproduce", "tiny", "--quick", "--out", str(tmp_path))
-    assert "was made by twoclock 0.0.1" in said
-    assert "remove it to redo, or choose another" in said
+    output = line("reproduce", "tiny", "--quick", "--out", str(tmp_path))
+    assert "was made by twoclock 0.0.1" in output
+    assert "remove it to redo, or choose another" in output
     (reproduced / "reproduction.json").write_text(json.dumps({"twoclock": tc.__version__}))
     shutil.rmtree(reproduced / "tiny" / "one" / "Fast")
     assert "lacks records of tiny, one" in line("report", str(reproduced))
@@ -185,11 +185,11 @@ def test_ctrl_c_stops_every_process_and_says_how_to_go_on(tmp_path):
     assert parent.poll() is None
     assert len(workers) >= 3  # two experiments and the messenger
     parent.send_signal(signal.SIGINT)
-    said, _ = parent.communicate(timeout=120)
-    assert parent.returncode == 130, said
+    output, _ = parent.communicate(timeout=120)
+    assert parent.returncode == 130, output
     assert list(tmp_path.glob("full/*/*/checkpoint"))  # they were at work
-    assert said.strip().endswith(f"to go on: twoclock reproduce quadratic table1 --out {tmp_path} --resume")
-    assert "Traceback" not in said
+    assert output.strip().endswith(f"to go on: twoclock reproduce quadratic table1 --out {tmp_path} --resume")
+    assert "Traceback" not in output
     assert not psutil.wait_procs(workers, timeout=20)[1]
 
 
@@ -208,7 +208,7 @@ def test_in_a_browser(reproduced, width, scheme):
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=BROWSER, args=FLAGS)
         page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
-        page.on("console", lambda said: trouble.append(said.text) if said.type in ("error", "warning") else None)
+        page.on("console", lambda line: trouble.append(line.text) if line.type in ("error", "warning") else None)
         page.on("pageerror", lambda error: trouble.append(str(error)))
         page.on("requestfailed", lambda request: trouble.append(request.url))
         page.goto((reproduced / "report.html").as_uri())

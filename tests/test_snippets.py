@@ -24,7 +24,7 @@ LOOP = re.compile(r"\brange\((\d+_000)\)")
 STEPS, SEEDS, LOOPS = 60, 2, 300
 # A page takes some seconds to compile what it shows: here the first screen and the how-tos, all of them in `make docs`.
 EVERYWHERE = bool(os.environ.get("TWOCLOCK_ALL_SNIPPETS"))
-AS_LONG_AS_SAID = {"docs/intervals.md"}  # it looks at marks far into the run
+FULL_LENGTH = {"docs/intervals.md"}  # it looks at marks far into the run
 
 
 def pages():
@@ -62,7 +62,7 @@ def cut(function):
 
 @pytest.fixture
 def pasted(monkeypatch, tmp_path):
-    """Runs code outside the harsh room, in an empty folder."""
+    """Runs code outside the strict settings of the other tests, in an empty folder."""
     monkeypatch.chdir(tmp_path)
     with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         yield lambda code, page, names: exec(compile(code, page, "exec"), names)
@@ -70,9 +70,9 @@ def pasted(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("page", [page for page in pages() if any(blocks((ROOT / page).read_text()))])
 def test_snippets_run(page, pasted, monkeypatch):
-    doors = [(tc, "solve"), (tc, "sweep"), (tc, "tune"), (tc.agents, "run")]
-    for room, name in doors if page not in AS_LONG_AS_SAID else ():
-        monkeypatch.setattr(room, name, cut(getattr(room, name)))
+    places = [(tc, "solve"), (tc, "sweep"), (tc, "tune"), (tc.agents, "run")]
+    for module, name in places if page not in FULL_LENGTH else ():
+        monkeypatch.setattr(module, name, cut(getattr(module, name)))
     names = {"__name__": "__main__"}
     for line, code in blocks((ROOT / page).read_text()):
         pasted("\n" * line + code, page, names)

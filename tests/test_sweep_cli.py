@@ -41,8 +41,8 @@ def _elsewhere(tmp_path, monkeypatch):
 
 def test_a_file_is_a_sweep(tmp_path, capsys):
     assert cli.main(["sweep", "spec.toml"]) == 0
-    said = capsys.readouterr().out
-    assert "best by error" in said
+    output = capsys.readouterr().out
+    assert "best by error" in output
     names = {p.name for p in (tmp_path / "runs" / "spec").iterdir()}
     assert names >= {"history", "sweep.json", "error-best.png", "error-sensitivity.svg", "error-map.png"}
     found = tc.Sweep.load("runs/spec")
@@ -57,9 +57,9 @@ def test_status_of_a_finished_sweep(capsys):
     cli.main(["sweep", "spec.toml", "--out", "here"])
     capsys.readouterr()
     assert cli.main(["status", "here"]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "done │ 2 of 2 shards, 21 of 21 runs" in said
-    assert "none, it is finished" in said
+    output = " ".join(capsys.readouterr().out.split())
+    assert "done │ 2 of 2 shards, 21 of 21 runs" in output
+    assert "none, it is finished" in output
 
 
 def test_status_while_it_runs_and_after_it_was_stopped(tmp_path, capsys):
@@ -73,13 +73,13 @@ def test_status_while_it_runs_and_after_it_was_stopped(tmp_path, capsys):
             if (tmp_path / "here" / "sweep.json").exists() and (now := status("here")).done and now.running:
                 break
         child.send_signal(signal.SIGINT)
-        _, said = child.communicate(timeout=60)
+        _, output = child.communicate(timeout=60)
     assert now.alive
     assert now.running == 1
     assert 1 <= now.done < now.shards == 13
     assert now.seconds_left > 0
-    assert child.returncode == 130, said
-    assert said.strip().splitlines()[-1].endswith("to go on: twoclock sweep long.toml --out here")
+    assert child.returncode == 130, output
+    assert output.strip().splitlines()[-1].endswith("to go on: twoclock sweep long.toml --out here")
     now = status("here")
     assert not now.alive
     assert now.running == 0
@@ -121,10 +121,10 @@ def test_status_sees_through_a_kill(tmp_path):
 def test_a_mistake_is_one_line(change, words, tmp_path, capsys):
     (tmp_path / "spec.toml").write_text(SPEC.replace(*change))
     assert cli.main(["sweep", "spec.toml"]) == 2
-    said = capsys.readouterr().err.strip()
-    assert words in said
-    assert said.startswith("twoclock: ")
-    assert "\n" not in said
+    output = capsys.readouterr().err.strip()
+    assert words in output
+    assert output.startswith("twoclock: ")
+    assert "\n" not in output
     assert not (tmp_path / "runs").exists()
 
 
@@ -139,9 +139,9 @@ def test_a_mistake_is_one_line(change, words, tmp_path, capsys):
 )
 def test_a_wrong_option_is_one_line(args, words, tmp_path, capsys):
     assert cli.main(args) == 2
-    said = capsys.readouterr().err.strip()
-    assert words in said
-    assert "\n" not in said
+    output = capsys.readouterr().err.strip()
+    assert words in output
+    assert "\n" not in output
     assert not (tmp_path / "runs").exists()
 
 
@@ -156,8 +156,8 @@ def test_failed_shards_are_one_line(tmp_path, capsys, monkeypatch):
 
     monkeypatch.setattr("twoclock.sweeps.compute.Worker.compute", fail)
     assert cli.main(["sweep", "spec.toml"]) == 1
-    said = capsys.readouterr().err.strip().splitlines()[-1]
-    assert said.startswith("twoclock: 2 of 2 shards failed, the first with: no room for it; the same call")
+    output = capsys.readouterr().err.strip().splitlines()[-1]
+    assert output.startswith("twoclock: 2 of 2 shards failed, the first with: no room for it; the same call")
 
 
 def test_the_folder_of_another_sweep(tmp_path, capsys):

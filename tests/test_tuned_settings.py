@@ -88,16 +88,16 @@ def test_ctrl_c_leaves_the_settings_as_they_were(tiny, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["quadratic", "--tune"], "`quadratic` has nothing to tune; tiny"),
         (["tiny", "--tune", "--quick"], "`--tune` searches at the full horizon"),
         (["tiny", "--tune", "--resume"], "`--tune` searches at the full horizon"),
     ],
 )
-def test_one_clear_line(tiny, words, said, capsys):
+def test_one_clear_line(tiny, words, message, capsys):
     assert cli.main(["reproduce", *words]) != 0
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_what_was_not_tuned_says_how(tiny, tmp_path):

@@ -1,4 +1,4 @@
-"""The types that signatures promise are held at run time, in every room: a wrong shape does not broadcast its way."""
+"""The types that signatures promise are held at run time, in every part: a wrong shape does not broadcast its way."""
 
 import jaxtyping
 import numpy as np

@@ -44,10 +44,10 @@ def complaint(call, words):
     try:
         call()
     except tc.InputError as error:
-        said = str(error)
-        if "\n" in said or len(said) > 400:
-            return f"not one short line: {said}"
-        return None if re.search(words, said) else f"does not say {words!r}: {said}"
+        message = str(error)
+        if "\n" in message or len(message) > 400:
+            return f"not one short line: {message}"
+        return None if re.search(words, message) else f"does not say {words!r}: {message}"
     except Exception as error:
         return f"{type(error).__name__}: {str(error)[:200]}"
     return "was accepted"
@@ -82,10 +82,10 @@ def answer(capfd):
             status = cli.main(shlex.split(line))
         except BaseException as error:
             return f"{type(error).__name__}: {str(error)[:200]}"
-        said = capfd.readouterr().err.strip()
-        if status != 2 or "\n" in said or len(said) > 500:
-            return f"status {status}, not one short line: {said[:300]}"
-        return None if re.search(words, said) else f"does not say {words!r}: {said}"
+        output = capfd.readouterr().err.strip()
+        if status != 2 or "\n" in output or len(output) > 500:
+            return f"status {status}, not one short line: {output[:300]}"
+        return None if re.search(words, output) else f"does not say {words!r}: {output}"
 
     return ask
 

@@ -8,7 +8,7 @@ from typing import get_type_hints
 import jaxtyping
 
 # Where arrays are handed on. What handles text (generated code, files, the command line) only gets slower by it.
-ROOMS = [
+MODULES = [
     "core",
     *("engine.instances", "engine.keys", "engine.rows", "engine.step"),
     *("inference", "methods", "models", "problems", "sampling", "schedules", "trees"),
@@ -23,7 +23,7 @@ inside = set()
 
 def install():
     jaxtyping.jaxtyped = lambda typechecker: functools.partial(checked, typechecker=typechecker)
-    jaxtyping.install_import_hook([f"twoclock.{room}" for room in ROOMS], "beartype.beartype")
+    jaxtyping.install_import_hook([f"twoclock.{module}" for module in MODULES], "beartype.beartype")
 
 
 def checked(thing, typechecker):
