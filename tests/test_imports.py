@@ -1,6 +1,7 @@
 """The arrows of the architecture, read from the source: a part may import only what stands before it."""
 
 import ast
+import functools
 import importlib
 import subprocess
 import sys
@@ -65,15 +66,17 @@ def _nodes(tree, loaded):
             yield from _nodes(node, loaded)
 
 
+@functools.cache
 def imported(path, loaded=False):
     """What a file imports; ``loaded``: at run time, so without what it names in annotations alone."""
+    found = []
     for node in _nodes(ast.parse(path.read_text()), loaded):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            yield from (
-                [f"{node.module}.{alias.name}" for alias in node.names] if node.module == "twoclock" else [node.module]
-            )
+            inner = [f"{node.module}.{alias.name}" for alias in node.names]
+            found += inner if node.module == "twoclock" else [node.module]
+    return found
 
 
 @pytest.mark.parametrize("part", ORDER)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from weakref import finalize
 
 import jax
 import numpy as np
@@ -77,21 +78,32 @@ def _range(match: re.Match[str]) -> tuple[float, float]:
 def split(records: Records) -> tuple[Records, Records]:
     """The same records with the lower and with the upper half of their seeds."""
     lower, upper = (
-        {case: {label: _half(result, top) for label, result in results.items()} for case, results in records.items()}
-        for top in (False, True)
+        {case: {label: _halves(result)[i] for label, result in results.items()} for case, results in records.items()}
+        for i in (0, 1)
     )
     return lower, upper
 
 
-def _half(result: Result, top: bool) -> Result:
+# Several claims are judged by the same results: the halves of each, by its id, for as long as it lives.
+_divided: dict[int, tuple[Result, Result]] = {}
+
+
+def _halves(result: Result) -> tuple[Result, Result]:
     seeds = np.asarray(result.spec["seeds"])
     if len(seeds) < _LEAST:
-        return result
-    middle = np.sort(seeds)[len(seeds) // 2]
-    keep = (seeds >= middle) == top
+        return result, result
+    if id(result) not in _divided:
+        upper = seeds >= np.sort(seeds)[len(seeds) // 2]
+        _divided[id(result)] = _part(result, ~upper), _part(result, upper)
+        finalize(result, _divided.pop, id(result))
+    return _divided[id(result)]
+
+
+def _part(result: Result, keep: np.ndarray) -> Result:
+    seeds = np.asarray(result.spec["seeds"])[keep].tolist()
     theta, omega = jax.tree.map(lambda leaf: leaf[keep], (result.theta, result.omega))
     return replace(
-        result, theta=theta, omega=omega, history=result.history[(result.history["seed"] >= middle) == top],
+        result, theta=theta, omega=omega, history=result.history[result.history["seed"].isin(seeds)],
         diverged=result.diverged[keep], last_step=result.last_step[keep],
-        spec={**result.spec, "seeds": seeds[keep].tolist()}, end=None,
+        spec={**result.spec, "seeds": seeds}, end=None,
     )  # fmt: skip
