@@ -105,8 +105,9 @@ def render(fig: Figure) -> dict[str, bytes]:
 
 def _rendered(fig: Figure) -> dict[str, bytes]:
     kinds: dict[str, dict[str, Any]] = {"png": {}, "svg": {"metadata": {"Date": None}}}
-    fig.draw_without_rendering()  # lays it out, once for both
-    fig.set_layout_engine(None)
+    if (layout := fig.get_layout_engine()) is not None:
+        layout.execute(fig)  # once for both
+        fig.set_layout_engine(None)
     out = {}
     for kind, options in kinds.items():
         buffer = io.BytesIO()
