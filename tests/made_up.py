@@ -21,10 +21,10 @@ def result(value, steps, diverged=0.0, wall=2.0):
     marks = np.unique([0, *np.geomspace(1, steps, 31).round().astype(int), *10 ** np.arange(1 + int(np.log10(steps)))])
     factor = np.random.default_rng(0).lognormal(sigma=0.3, size=SEEDS)
     values = np.outer(factor, [value(k) for k in marks]).ravel()
-    frame = pd.DataFrame({"seed": np.repeat(np.arange(SEEDS), len(marks)), "step": np.tile(marks, SEEDS)})
+    seed, step = np.repeat(np.arange(SEEDS), len(marks)), np.tile(marks, SEEDS)
     tracked = {f"interval:{kind}:theta[0]": values for kind in INTERVALS}
-    counts = {"interval:n": frame["step"].to_numpy(float), "interval:block-freedom": 31.0, "interval:block-count": 32.0}
-    frame = frame.assign(**dict.fromkeys(METRICS, values), **tracked, **counts)
+    counts = {"interval:n": step.astype(float), "interval:block-freedom": 31.0, "interval:block-count": 32.0}
+    frame = pd.DataFrame({"seed": seed, "step": step, **dict.fromkeys(METRICS, values), **tracked, **counts})
     spec = {
         "seeds": list(range(SEEDS)), "steps": steps, "wall_seconds": wall, "precision": "float64",
         "problem": {"name": "made up"}, "method": {"name": "made up"},

@@ -1,11 +1,13 @@
 """Types and shapes held at run time, by jaxtyping's hook and beartype, in all that is imported after ``install()``."""
 
+import dataclasses
 import functools
 import inspect
 from types import SimpleNamespace
 from typing import get_type_hints
 
 import jaxtyping
+from jaxtyping import _typeguard
 
 # Where arrays are handed on. What handles text (generated code, files, the command line) only gets slower by it.
 MODULES = [
@@ -23,16 +25,19 @@ inside = set()
 
 def install():
     jaxtyping.jaxtyped = lambda typechecker: functools.partial(checked, typechecker=typechecker)
+    _typeguard.typechecked = leaf_checked
     jaxtyping.install_import_hook([f"twoclock.{module}" for module in MODULES], "beartype.beartype")
 
 
 def checked(thing, typechecker):
     """A function or a class as the hook decorates it."""
-    outer, within, _ = thing.__qualname__.partition(".<locals>")
-    # `renamed` makes constructors, one a class, and jaxtyping wraps each that it does not know as its own.
-    if not inspect.isfunction(thing) or outer == "renamed":
-        return jaxtyped(thing, typechecker=typechecker)
-    if within:
+    if inspect.isclass(thing):
+        init = vars(thing).get("__init__")
+        # One that accepts old names of fields has a signature that is not its own.
+        if dataclasses.is_dataclass(thing) and inspect.isfunction(init) and not hasattr(init, "__wrapped__"):
+            thing.__init__ = typed(init, typechecker)
+        return thing
+    if ".<locals>" in thing.__qualname__:
         if thing.__code__ in inside:
             return thing
         inside.add(thing.__code__)
@@ -61,3 +66,19 @@ def resolved(function, hint):
         return get_type_hints(alone, function.__globals__, include_extras=True)["it"]
     except Exception:
         return object
+
+
+def leaf_checked(accepts):
+    """What jaxtyping asks of each leaf of a tree, without the search for its signature."""
+    hint = accepts.__annotations__["x"]
+    if not isinstance(hint, type):
+        return leaf_checked_at_length(accepts)
+
+    def checked_leaf(leaf):
+        if not isinstance(leaf, hint):
+            raise TypeError
+
+    return checked_leaf
+
+
+leaf_checked_at_length = _typeguard.typechecked

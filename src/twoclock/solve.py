@@ -140,8 +140,8 @@ def solve(
             alike = {label: labelled[label] for label in labels}
             fit.check_fit(example, alike[labels[0]])
             lanes = Lanes.of(ready, list(alike.values()), spec.seeds, spec.bound)
-            identities = _identities(source, example, alike, spec)
             home = folder if folder is None or one else folder / str(number)
+            identities = _identities(source, example, alike, spec, at_once=home is not None)
             began = time.perf_counter()
             with (
                 _keeper(home, source, alike, identities) as keeper,
@@ -178,13 +178,19 @@ def check_fit(problem: object, method: object, spec: RunSpec) -> None:
 
 
 def _identities(
-    problem: ProblemSource, example: Problem, methods: Mapping[str, Method], spec: RunSpec
+    problem: ProblemSource, example: Problem, methods: Mapping[str, Method], spec: RunSpec, *, at_once: bool
 ) -> Callable[[], dict[str, Identity]]:
     """What makes the identities of runs, when they are first asked for; to trace them takes a tenth of a second.
 
     By then a function may compute something else than it did in the run, since a number that it reads was changed. The
     identity is then that of no run, and nothing goes on from there.
+
+    Args:
+        at_once: make them now, before the run, to look for its checkpoint.
     """
+    if at_once:
+        made = identify(problem, methods, spec)
+        return lambda: made
     first = next(iter(methods.values()))
     ran = purity.program(example, first) or purity.program_now(example, first)
     shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), example)

@@ -195,12 +195,12 @@ class MeanCurve:
         Args:
             lowest: take the smallest mean so far at each mark, as rates for non-convex problems are stated.
         """
-        table = history[history["step"] > 0].pivot(index="step", columns="seed", values=metric)
-        values = table.to_numpy(float)
+        steps, _, values = by_step_and_seed(history, metric)
+        k, values = steps[steps > 0], np.ascontiguousarray(values[steps > 0])
         mean, resampled = values.mean(axis=1), resampled_means(values).T
         if lowest:
             mean, resampled = np.minimum.accumulate(mean), np.minimum.accumulate(resampled, axis=1)
-        return cls(table.index.to_numpy(), mean, resampled)
+        return cls(k, mean, resampled)
 
     def slopes(self, decades: float = 2.0) -> tuple[float, np.ndarray]:
         """The least-squares slope of log mean against log k over the last decades, and its bootstrap samples."""

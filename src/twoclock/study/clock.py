@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from twoclock.result import Result
-from twoclock.stats import Estimate
+from twoclock.stats import Estimate, by_step_and_seed
 from twoclock.study.verdicts import Standing, geometric_mean, log_values
 
 
@@ -31,6 +31,6 @@ def standing(ratio: Estimate) -> Standing:
 
 def _logs_at(result: Result, metric: str, seconds: float) -> np.ndarray:
     """The logarithm of the metric after so many seconds, seed by seed."""
-    table = result.history[result.history["step"] > 0].pivot(index="step", columns="seed", values=metric)
-    times = np.log(table.index.to_numpy(float) * seconds_a_step(result))
-    return np.array([np.interp(np.log(seconds), times, column) for column in log_values(table.to_numpy(float)).T])
+    steps, _, values = by_step_and_seed(result.history, metric)
+    times = np.log(steps[steps > 0] * seconds_a_step(result))
+    return np.array([np.interp(np.log(seconds), times, column) for column in log_values(values[steps > 0]).T])

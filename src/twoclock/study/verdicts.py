@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from twoclock.result import Result
-from twoclock.stats import Estimate, bootstrap_mean
+from twoclock.stats import Estimate, bootstrap_mean, by_step_and_seed
 from twoclock.study.words import listed
 
 REPRODUCED, NOT_REPRODUCED, NOT_DECIDABLE = "reproduced", "not reproduced", "not decidable from the paper"
@@ -103,8 +103,7 @@ def below(found: Estimate, mark: float) -> bool | None:
 
 def last_values(result: Result, metric: str) -> np.ndarray:
     """The metric at the last step, seed by seed."""
-    history = result.history
-    return history[history["step"] == history["step"].max()].sort_values("seed")[metric].to_numpy(float)
+    return _values_at(result, metric, None)
 
 
 def last_mean(result: Result, metric: str) -> float:
@@ -133,9 +132,13 @@ def final_logs(result: Result, metric: str) -> np.ndarray:
 
 
 def _logs_at(result: Result, metric: str, step: int | None) -> np.ndarray:
-    history = result.history
-    at = history["step"].max() if step is None else step
-    return log_values(history[history["step"] == at].sort_values("seed")[metric].to_numpy(float))
+    return log_values(_values_at(result, metric, step))
+
+
+def _values_at(result: Result, metric: str, step: int | None) -> np.ndarray:
+    """The metric at a step, None for the last, seed by seed."""
+    steps, _, values = by_step_and_seed(result.history, metric)
+    return values[-1] if step is None else values[np.flatnonzero(steps == step)].ravel()
 
 
 def log_values(values: np.ndarray) -> np.ndarray:
@@ -162,15 +165,13 @@ class Paired:
     @classmethod
     def of(cls, ours: Result, theirs: Result, metric: str, first: int = 1, confidence: float = 0.99) -> Paired:
         """From the marks from step ``first`` on that both have."""
-        a, b = (
-            r.history[r.history["step"] >= first].pivot(index="step", columns="seed", values=metric)
-            for r in (ours, theirs)
-        )
-        both = a.index.intersection(b.index)  # one of the two may have stopped earlier
-        a, b = a.loc[both], b.loc[both]
-        logs = log_values(a.to_numpy(float)) - log_values(b.to_numpy(float))
+        (steps, _, a), (others, _, b) = (by_step_and_seed(r.history, metric) for r in (ours, theirs))
+        both = np.intersect1d(steps, others)  # one of the two may have stopped earlier
+        both = both[both >= first]
+        a, b = (np.ascontiguousarray(v[np.isin(k, both)]) for k, v in ((steps, a), (others, b)))
+        logs = log_values(a) - log_values(b)
         low, high = bootstrap_mean(logs, confidence)
-        return cls(a.index.to_numpy(), np.exp(logs.mean(axis=1)), high < 0, low > 0)
+        return cls(both, np.exp(logs.mean(axis=1)), high < 0, low > 0)
 
     @property
     def at_the_end(self) -> Standing:

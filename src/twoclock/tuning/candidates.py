@@ -150,11 +150,14 @@ def keeps_order(
 
 
 def _sizes(schedules: Sequence[Schedule], at: np.ndarray) -> Float[np.ndarray, "schedules steps"]:
-    """In blocks of one size, so that another number of them compiles nothing."""
-    found = []
-    for i in range(0, len(schedules), _BLOCK):
-        some = schedules[i : i + _BLOCK]
-        together: Any = jax.tree.map(lambda *leaves: np.asarray(leaves, float), *padded(some, _BLOCK))
-        by_step = jax.vmap(lambda schedule: jax.vmap(schedule)(at), axis_size=_BLOCK)
+    """Those that are not varied are looked at once; in blocks of one size, so that another number compiles nothing."""
+    numbers = [tuple(np.asarray(leaf, float).tobytes() for leaf in jax.tree.leaves(one)) for one in schedules]
+    distinct = dict(zip(numbers, schedules, strict=True))
+    places = {key: i for i, key in enumerate(distinct)}
+    found, block = [], _BLOCK if len(distinct) > 1 else 1
+    for i in range(0, len(distinct), block):
+        some = list(distinct.values())[i : i + block]
+        together: Any = jax.tree.map(lambda *leaves: np.asarray(leaves, float), *padded(some, block))
+        by_step = jax.vmap(lambda schedule: jax.vmap(schedule)(at), axis_size=block)
         found.append(np.asarray(by_step(together))[: len(some)])
-    return np.concatenate(found)
+    return np.concatenate(found)[[places[key] for key in numbers]]
