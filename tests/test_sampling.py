@@ -21,6 +21,13 @@ def test_a_table_holds_its_law(n, spread, sampled_law):
     assert np.abs(sampled_law(build(law)) - law).sum(axis=-1).max() <= n * 2.0**-30
 
 
+@pytest.mark.parametrize("n", [1, 2, 50, 1000])
+def test_a_table_is_the_same_inside_a_compiled_function(n):
+    draws = np.random.default_rng(n)
+    law = np.stack([draws.dirichlet(np.full(n, spread), 50) for spread in (0.1, 1.0, 100.0)])
+    np.testing.assert_array_equal(jax.jit(alias_table)(law), tables_of(law))
+
+
 def test_certain_and_impossible_outcomes_are_exact(sampled_law):
     law = np.array([[0, 1, 0, 0], [0.25] * 4, [0, 0.5, 0.5, 0], [1, 0, 0, 0], [0, 0, 0, 1]], float)
     np.testing.assert_array_equal(sampled_law(build(law)), law)
@@ -41,6 +48,7 @@ def test_every_word_of_bits_lands_inside():
     assert np.asarray(jax.vmap(lambda b: lookup(table, (), b))(edge)).tolist() == [0, 0, 0, 3, 6]
 
 
-def test_too_many_outcomes_are_refused():
+@pytest.mark.parametrize("make", [alias_table, tables_of])
+def test_too_many_outcomes_are_refused(make):
     with pytest.raises(InputError, match="at most 65535 outcomes"):
-        alias_table(jnp.ones(2**16))
+        make(np.ones(2**16))

@@ -12,6 +12,8 @@ Hübschle-Schneider & Sanders, *Parallel weighted random sampling*, 2022.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,28 +23,35 @@ from twoclock.core import InputError
 from twoclock.inputs.arrays import Array, State
 
 _MOST = 2**16 - 1  # the column number below is a product of 16-bit halves
-_FEW = 1024  # rows that take longer to compile for than to fill
 
 
 def alias_table(law: Float[Array, "*rows n"]) -> UInt32[jax.Array, "*rows n"]:
     """The table of each law along the last axis, as uint32 of the same shape."""
     n = law.shape[-1]
-    if n > _MOST:
-        raise InputError(f"a law must have at most {_MOST} outcomes to be sampled, got {n}; split it in two stages")
+    _check_size(n)
     rows = jnp.asarray(law).reshape(-1, n)
     return jax.vmap(_one_table)(rows).reshape(law.shape)
 
 
 def tables_of(law: Float[np.ndarray, "*rows n"]) -> UInt32[np.ndarray, "*rows n"]:
-    """The same for laws that are known, in double precision."""
-    rows = law.reshape(-1, law.shape[-1])
-    if len(rows) <= _FEW:  # made up to a power of two, so that few programs do for all
-        rows = np.vstack([rows, np.ones(((1 << (len(rows) - 1).bit_length()) - len(rows), rows.shape[1]))])
-    with jax.enable_x64(True):
-        return np.asarray(_compiled(rows))[: law.size // law.shape[-1]].reshape(law.shape)
-
-
-_compiled = jax.jit(alias_table)
+    """The same for laws that are known: the formulas of ``_one_table`` in NumPy, which has nothing to compile."""
+    n = law.shape[-1]
+    _check_size(n)
+    rows = law.reshape(-1, n).astype(float)
+    shift = _alias_bits(n)
+    unit, none = np.uint32(2 ** (31 - shift)), np.uint32(0)
+    total = np.cumsum(rows, axis=1)[:, -1:]  # added up in order, as XLA does
+    weight = np.round(rows / total * float(n * 2 ** (31 - shift))).astype(np.uint32)
+    rest = np.uint32(n) * unit - weight.sum(axis=1, dtype=np.uint32)
+    weight[np.arange(len(rows)), np.argmax(rows, axis=1)] += rest
+    light = weight <= unit
+    owed = np.where(light, unit - weight, none)
+    debt = np.cumsum(owed, axis=1, dtype=np.uint32)
+    surplus = np.cumsum(np.where(light, none, weight - unit), axis=1, dtype=np.uint32)
+    filler = _first_of_rows(surplus, np.where(light, debt - owed, surplus), "right")
+    overdrawn = np.take_along_axis(debt, _first_of_rows(debt, surplus, "left"), axis=1) - surplus
+    threshold = np.where(light, weight, unit - overdrawn)
+    return ((threshold << np.uint32(shift)) | filler.astype(np.uint32)).reshape(law.shape)
 
 
 def lookup(table: UInt32[Array, "*rows n"], row: tuple[State, ...], bits: UInt32[Array, ""]) -> Int32[jax.Array, ""]:
@@ -81,6 +90,21 @@ def _one_table(law: Float[jax.Array, " n"]) -> UInt32[jax.Array, " n"]:
 def _first(ascending: UInt32[jax.Array, " n"], bound: UInt32[jax.Array, " n"], side: str) -> Int[jax.Array, " n"]:
     """For each bound the first index whose entry exceeds it (side right) or reaches it (left)."""
     return jnp.searchsorted(ascending, bound, side=side)
+
+
+def _first_of_rows(
+    ascending: UInt32[np.ndarray, "rows n"], bound: UInt32[np.ndarray, "rows n"], side: Literal["left", "right"]
+) -> Int[np.ndarray, "rows n"]:
+    """The same in each row, the last index where there is none: one search through all rows, one above the other."""
+    rows, n = ascending.shape
+    above = np.arange(rows, dtype=np.uint64)[:, None] << np.uint64(32)
+    found = np.searchsorted((ascending + above).ravel(), (bound + above).ravel(), side).reshape(rows, n)
+    return np.minimum(found - n * np.arange(rows)[:, None], n - 1)
+
+
+def _check_size(n: int) -> None:
+    if n > _MOST:
+        raise InputError(f"a law must have at most {_MOST} outcomes to be sampled, got {n}; split it in two stages")
 
 
 def _alias_bits(n: int) -> int:
