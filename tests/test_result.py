@@ -43,6 +43,13 @@ def test_interquartile_mean():
     assert interquartile_mean(np.arange(8.0)[None])[0] == np.mean([2, 3, 4, 5])
 
 
+@pytest.mark.parametrize("seeds", [1, 2, 3, 4, 7, 20, 101])
+def test_interquartile_mean_is_that_of_scipy(seeds):
+    values = np.random.default_rng(seeds).lognormal(size=(30, seeds))
+    values[3, 0], values[5, -1] = np.nan, np.inf
+    np.testing.assert_array_equal(interquartile_mean(values), scipy_stats.trim_mean(values, 0.25, axis=-1))
+
+
 def test_bootstrap_covers():
     """95 % intervals of the mean of 40 normals cover the true mean about 95 % of the time."""
     draws = np.random.default_rng(0).standard_normal((400, 40))

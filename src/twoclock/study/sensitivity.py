@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats.qmc import Sobol
 
 from twoclock import plot
 from twoclock.core import Method
@@ -36,6 +35,8 @@ def around(
         moved: which numbers; all by default.
         count: how many settings; a power of two.
     """
+    from scipy.stats.qmc import Sobol  # slow to load
+
     names = list(chosen) if moved is None else list(moved)
     places = 2 * Sobol(len(names), seed=0).random(count) - 1
     places[0] = 0.0
