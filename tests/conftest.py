@@ -33,6 +33,8 @@ os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
 gc.set_threshold(100_000, 20, 100)
 
 typechecks.install()
+from twoclock.engine import compiler  # noqa: E402  (types are checked in what is imported from here on)
+
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_traceback_in_locations_limit", 0)  # nobody reads the lines of Python in compiled programs
@@ -92,6 +94,13 @@ def pytest_sessionfinish(session):
 def _x64():
     with jax.enable_x64(True):
         yield
+
+
+@pytest.fixture
+def long_walks(monkeypatch):
+    """For tests of many steps: with the engine c where it can be, since XLA does not optimise here."""
+    if isinstance(compiler.find(), compiler.Compiler):
+        monkeypatch.setenv("TWOCLOCK_ENGINE", "c")
 
 
 @pytest.fixture

@@ -5,8 +5,9 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
+import sysconfig
 from dataclasses import replace
+from pathlib import Path
 from types import ModuleType
 
 import pandas as pd
@@ -170,11 +171,13 @@ def test_trouble_is_one_line(reproduced, tiny, capsys, tmp_path):
 
 
 def test_ctrl_c_stops_every_process_and_says_how_to_go_on(tmp_path):
-    """The signal goes to the parent alone, as from a supervisor; at a terminal all of them get it."""
+    """The signal goes to the parent alone, as from a supervisor; at a terminal all of them get it.
+
+    By the installed command: the processes that it starts have its name too.
+    """
+    command = Path(sysconfig.get_path("scripts")) / "twoclock"
     args = ["reproduce", "quadratic", "table1", "--out", str(tmp_path)]
-    parent = subprocess.Popen(
-        [sys.executable, "-m", "twoclock", *args], stderr=subprocess.STDOUT, stdout=subprocess.PIPE, text=True
-    )
+    parent = subprocess.Popen([command, *args], stderr=subprocess.STDOUT, stdout=subprocess.PIPE, text=True)
     begun = set()
     while len(begun) < 2:
         line = parent.stdout.readline()

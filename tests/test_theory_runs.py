@@ -24,6 +24,7 @@ PROBLEMS = {
 }
 
 
+@pytest.mark.usefixtures("long_walks")
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_mean_error_stays_below_the_bound_at_every_mark(name):
     make, structure = PROBLEMS[name]

@@ -120,6 +120,7 @@ TRUTH_FREE = {
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("long_walks")
 @pytest.mark.parametrize("name", TRUTH_FREE)
 def test_the_choice_without_truth_is_within_half_again_of_the_choice_with_it(name):
     problem, metric, space, steps, order = TRUTH_FREE[name]
@@ -206,6 +207,7 @@ def test_new_candidates_lie_between_good_ones():
     assert all(0.5 / 3 < point["alpha.c"] < 4 * 3 for point in new)
 
 
+@pytest.mark.usefixtures("long_walks")
 def test_gradient_td_is_not_held_back_by_an_order():
     """On Boyan's chain TDC wants β ≪ α; with α ≤ β the best of the same box is hundreds of times worse."""
     problem, box = tc.problems.boyan(), {"alpha.c": (0.02, 200.0), "beta.c": (0.08, 800.0)}

@@ -12,7 +12,9 @@ import sys
 
 
 def is_command() -> bool:
-    """Whether this process is `twoclock` or `python -m twoclock`."""
+    """Whether this process is `twoclock` or `python -m twoclock`, and not one that it started, which has its argv."""
+    if "--multiprocessing-fork" in sys.orig_argv:
+        return False
     if sys.argv[:1] == ["-m"]:  # the module is being looked for
         return any(word.split(".")[0] == "twoclock" for word in sys.orig_argv[1:3])
     return bool(sys.argv) and os.path.basename(sys.argv[0]) in ("twoclock", "twoclock.exe")
