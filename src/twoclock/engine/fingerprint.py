@@ -59,8 +59,7 @@ def _of_problem(problem: ProblemSource) -> str:
         return here.init(key), here.noise(key), after, here.F(theta, omega, x), here.G(theta, omega, x), known, of_env
 
     key = keys.start_key(0)
-    theta, omega, env = jax.eval_shape(lambda key: made(key).init(key), key)
-    u = jax.eval_shape(lambda key: made(key).noise(key), key)
+    (theta, omega, env), u = jax.eval_shape(lambda key: ((here := made(key)).init(key), here.noise(key)), key)
     return digest(jax.make_jaxpr(everything)(key, u, theta, omega, env))
 
 

@@ -31,7 +31,7 @@ class Instances:
     @property
     def example(self) -> Problem:
         """One of them, to look at."""
-        return jax.tree.map(lambda leaf: leaf[0], self.batched) if self.per_seed else self.batched
+        return _first(self.batched) if self.per_seed else self.batched
 
     @property
     def seed_axis(self) -> int | None:
@@ -63,6 +63,11 @@ def stand_in(problem: ProblemSource) -> Instances:
         shapes = jax.eval_shape(problem, keys.instance_key(0))
     zeros = jax.tree.map(lambda leaf: np.zeros((1, *leaf.shape), leaf.dtype), shapes)
     return Instances(jax.device_put(zeros), per_seed=True)
+
+
+@jax.jit  # one program, where indexing leaf by leaf would compile two for each shape
+def _first(batched: Problem) -> Problem:
+    return jax.tree.map(lambda leaf: leaf[0], batched)
 
 
 @partial(jax.jit, static_argnums=0)

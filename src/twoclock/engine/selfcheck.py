@@ -28,7 +28,7 @@ class Reference:
         self.where = np.ix_(methods, seeds)
         self.bound = lanes.bound
         self.words = keys.stream_words(jnp.asarray(np.asarray(lanes.seeds, np.uint32)[seeds]))
-        self.methods = jax.tree.map(lambda leaf: leaf[np.asarray(methods)], lanes.methods)
+        self.methods = jax.tree.map(lambda leaf: np.asarray(leaf)[np.asarray(methods)], lanes.methods)
         per_seed = lanes.instances.per_seed
         chosen = np.asarray(seeds)
         self.problem = (
@@ -38,7 +38,7 @@ class Reference:
 
     def after(self, carry: Carry, lo: int) -> Carry:
         """The chosen lanes of a carry, a few steps on."""
-        some = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)[self.where]), carry)
+        some = jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf)[self.where]), carry)
         for k in range(lo, lo + STEPS):
             some = _step(
                 self.problem, self.methods, self.words, some, np.int32(k), self.bound, axis=self.axis, count=self.count
