@@ -33,8 +33,6 @@ os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
 gc.set_threshold(100_000, 20, 100)
 
 typechecks.install()
-from twoclock.engine import compiler  # noqa: E402  (types are checked in what is imported from here on)
-
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_traceback_in_locations_limit", 0)  # nobody reads the lines of Python in compiled programs
@@ -99,6 +97,8 @@ def _x64():
 @pytest.fixture
 def long_walks(monkeypatch):
     """For tests of many steps: with the engine c where it can be, since XLA does not optimise here."""
+    from twoclock.engine import compiler
+
     if isinstance(compiler.find(), compiler.Compiler):
         monkeypatch.setenv("TWOCLOCK_ENGINE", "c")
 
