@@ -29,8 +29,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Ray starts a worker for each core before there is work for one, whenever it is started.
 os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
 
-# Programs live until the end: looking for garbage among them again and again finds none.
+# Modules and programs live until the end: looking for garbage among them again and again finds none.
 gc.set_threshold(100_000, 20, 100)
+gc.disable()  # until all is collected
 
 typechecks.install()
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -79,6 +80,7 @@ def pytest_collection_modifyitems(items):
 def pytest_collection_finish(session):
     """What is loaded by now stays: whoever looks for garbage passes it by, until the end."""
     gc.freeze()
+    gc.enable()
     atexit.register(gc.unfreeze)
 
 

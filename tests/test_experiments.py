@@ -29,6 +29,13 @@ def cases(name, quick):
         return EXPERIMENTS[name].cases(quick)
 
 
+@functools.cache
+def claims(name):
+    """Of a full run, which claims more than a quick one."""
+    with jax.enable_x64(True):
+        return frame.hook(EXPERIMENTS[name], "claims", made_up.records(cases(name, False)), [])
+
+
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_parts(name):
     module = require(name, EXPERIMENTS[name])
@@ -71,12 +78,10 @@ def test_cases_are_well_formed(name, quick):
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_claims(name):
-    """Of a full run, which claims more than a quick one."""
     module = EXPERIMENTS[name]
     if not hasattr(module, "claims"):
         pytest.skip("claims nothing")
-    labels = cases(name, False)
-    found = module.claims(made_up.records(labels))
+    labels, found = cases(name, False), claims(name)
     assert found
     for claim in found:
         assert isinstance(claim, Claim)
@@ -102,7 +107,7 @@ def test_a_reader_meets_words_and_no_labels(name, tmp_path):
     records = made_up.records(found)
     outcome = frame.Outcome(
         name, module.TITLE, tmp_path, records, {}, {label: case.title or label for label, case in found.items()},
-        [label for label, case in found.items() if case.role == "compare"], frame.hook(module, "claims", records, []),
+        [label for label, case in found.items() if case.role == "compare"], claims(name),
         frame.hook(module, "advice", records, []),
     )  # fmt: skip
     picture = frame.Picture("", {}, b"")
