@@ -35,7 +35,7 @@ SCRIPT = """
 import sys
 import twoclock as tc
 grid = tc.grid(tc.Fast(), **{"alpha.c": [0.1 * i for i in range(1, 41)]})
-tc.sweep({"bowl": tc.problems.quadratic(dim=2)}, {"fast": grid}, 200_000, 8, lanes=8, out=sys.argv[1], on="ray",
+tc.sweep({"bowl": tc.problems.quadratic(dim=2)}, {"fast": grid}, 50_000, 8, lanes=8, out=sys.argv[1], on="ray",
          progress=lambda watch: print(watch.done, flush=True))
 """
 

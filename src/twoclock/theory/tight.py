@@ -8,6 +8,7 @@ How much it falls is the smallest eigenvalue of that form relative to a diagonal
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,17 +123,29 @@ def initial_guess(structure: str, L: float, mu_h: float | None, mu_g: float) -> 
 
 
 def certificate(structure: str, L: float, mu_h: float | None, mu_g: float, noise: float) -> Certificate:
+    known = (L, mu_h, mu_g)
+    ratios, D, e = _read(structure, _search(structure, *known), L, mu_h)
+    r = speed(structure, ratios, D, e, *known)
+    # Non-convex: steps e·ratios over √(k+1). Else the scale at which V contracts by 2/n, and 1/(τ+1) = e/scale.
+    scale = e if structure == "non-convex" else 2 / r * (1 + 1e-6)
+    tau = 0.0 if structure == "non-convex" else scale / e - 1
+    c = (float(scale * ratios[0]), float(scale), float(scale * ratios[2]))
+    A = float(c[2] ** 2 * (D[2] + D[3]))
+    promised = 2.0 if structure != "non-convex" else r * e * (1 - 1e-6)
+    weights = (1.0, float(D[1]), float(D[2]), float(D[3]))
+    found = conditions(structure, c, weights, tau, promised, *known)
+    return Certificate(structure, "tight", L, mu_h, mu_g, noise, c, tau, weights, A, promised, found)
+
+
+@lru_cache(maxsize=1024)  # a fifth of a second each; the noise plays no part
+def _search(structure: str, L: float, mu_h: float | None, mu_g: float) -> tuple[float, ...]:
+    """Where the bound is best: logarithms of two ratios of steps, of three weights and of the first step."""
     from scipy.optimize import minimize  # slow to load, and needed here alone
 
     known = (L, mu_h, mu_g)
-    largest_alpha = 2 / (L + (mu_h or 0.0)) if structure == "strongly-convex" else 1 / L
-
-    def read(x: Array) -> tuple[Array, Array, float]:
-        ratios, D = np.exp([x[0], 0.0, x[1]]), np.exp([0.0, *x[2:5]])
-        return ratios, D, min(math.exp(min(x[5], 50.0)), (1 - 1e-9) / ratios[2], (1 - 1e-9) * largest_alpha / ratios[0])
 
     def cost(x: Array) -> float:
-        ratios, D, e = read(x)
+        ratios, D, e = _read(structure, x, L, mu_h)
         r = speed(structure, ratios, D, e, *known)
         if r <= 0:
             return math.inf
@@ -148,17 +161,14 @@ def certificate(structure: str, L: float, mu_h: float | None, mu_g: float, noise
             x = minimize(cost, x, method="Nelder-Mead", options={"maxfev": 600, "xatol": 1e-3, "fatol": 1e-4}).x
         if before - (before := cost(x)) < 1e-3:
             break
-    ratios, D, e = read(x)
-    r = speed(structure, ratios, D, e, *known)
-    # Non-convex: steps e·ratios over √(k+1). Else the scale at which V contracts by 2/n, and 1/(τ+1) = e/scale.
-    scale = e if structure == "non-convex" else 2 / r * (1 + 1e-6)
-    tau = 0.0 if structure == "non-convex" else scale / e - 1
-    c = (float(scale * ratios[0]), float(scale), float(scale * ratios[2]))
-    A = float(c[2] ** 2 * (D[2] + D[3]))
-    promised = 2.0 if structure != "non-convex" else r * e * (1 - 1e-6)
-    weights = (1.0, float(D[1]), float(D[2]), float(D[3]))
-    found = conditions(structure, c, weights, tau, promised, *known)
-    return Certificate(structure, "tight", L, mu_h, mu_g, noise, c, tau, weights, A, promised, found)
+    return tuple(x.tolist())
+
+
+def _read(structure: str, x: Array | tuple[float, ...], L: float, mu_h: float | None) -> tuple[Array, Array, float]:
+    """What the numbers of a search stand for: ratios of the steps, weights, and the first step, not too large."""
+    largest_alpha = 2 / (L + (mu_h or 0.0)) if structure == "strongly-convex" else 1 / L
+    ratios, D = np.exp([x[0], 0.0, x[1]]), np.exp([0.0, *x[2:5]])
+    return ratios, D, min(math.exp(min(x[5], 50.0)), (1 - 1e-9) / ratios[2], (1 - 1e-9) * largest_alpha / ratios[0])
 
 
 def conditions(
