@@ -237,6 +237,31 @@ def test_ctrl_c_while_loading_is_quiet():
     assert (child.returncode, child.stderr) == (130, "twoclock: stopped\n")
 
 
+LOADED = """
+import gc, sys
+sys.argv, sys.orig_argv, later = {argv}, [sys.executable, "-m", "twoclock"], {later}
+import twoclock
+assert not gc.isenabled(), "it was not taken for the command"
+sys.argv = later
+from twoclock.cli import program
+try:
+    program()
+finally:
+    assert gc.isenabled(), "garbage is looked for no more"
+"""
+
+
+@pytest.mark.parametrize(
+    ("argv", "later"),
+    [("['-m']", "['/usr/twoclock/__main__.py', '--version']"), ("['/bin/twoclock', '--version']",) * 2],
+)
+def test_garbage_is_looked_for_once_the_command_is_loaded(argv, later):
+    """Also by `python -m twoclock`, which has another name while it is looked for than when it runs."""
+    code = LOADED.format(argv=argv, later=later)
+    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert child.returncode == 0, child.stderr
+
+
 def test_a_child_forked_too_late_is_refused():
     solve()  # JAX has started
     with warnings.catch_warnings():

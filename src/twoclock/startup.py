@@ -28,7 +28,7 @@ def _leave(number: int, frame: object) -> None:
 def begin() -> None:
     if not is_command():
         return
-    gc.disable()  # what is loaded stays: to look through it again and again takes a tenth of the time
+    gc.disable()  # what is loaded stays: to look through it again and again takes a quarter of the time
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         try:  # noqa: SIM105  (contextlib would be one more thing to load first)
             signal.signal(signal.SIGINT, _leave)
@@ -37,10 +37,12 @@ def begin() -> None:
 
 
 def end() -> None:
-    """Everything is loaded: from here on Ctrl-C is an exception like any other."""
-    if is_command():
-        gc.freeze()
-        gc.enable()
+    """The command is loaded: from here on Ctrl-C is an exception like any other, and garbage is looked for.
+
+    Nothing is asked of argv: by now Python has written another name into it for `python -m twoclock`.
+    """
+    gc.freeze()
+    gc.enable()
     if signal.getsignal(signal.SIGINT) is _leave:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

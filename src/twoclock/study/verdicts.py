@@ -138,7 +138,7 @@ def _logs_at(result: Result, metric: str, step: int | None) -> np.ndarray:
 def _values_at(result: Result, metric: str, step: int | None) -> np.ndarray:
     """The metric at a step, None for the last, seed by seed."""
     steps, _, values = by_step_and_seed(result.history, metric)
-    return values[-1] if step is None else values[np.flatnonzero(steps == step)].ravel()
+    return values[-1] if step is None else values[steps == step].ravel()
 
 
 def log_values(values: np.ndarray) -> np.ndarray:
