@@ -72,7 +72,7 @@ def _of_methods(methods: list[Method], problem: Problem) -> list[str]:
         return begin, after, metrics_of(problem, method, carry.state, carry.env), method.estimate(carry.state)
 
     like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(np.shape(leaf), jnp.result_type(float)), methods[0])
-    seed, k = jnp.uint32(0), jnp.int32(0)
+    seed, k = np.uint32(0), np.int32(0)
     carry = jax.eval_shape(lambda method: lane_start(problem, method, seed), like)
     program = jax.make_jaxpr(everything)(like, seed, carry, k)
     of_program = _hash(program)

@@ -149,7 +149,7 @@ _passed: dict[int, bool] = {}  # and whether it calls Python
 
 def _arguments(problem: Problem, method: Method) -> tuple[PyTree, ...]:
     like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(np.shape(leaf), jnp.result_type(float)), method)
-    return problem, like, jnp.uint32(0), jnp.int32(0)
+    return problem, like, np.uint32(0), np.int32(0)  # as jnp they would be compiled for
 
 
 def _pure(trace: Trace) -> str | None:
