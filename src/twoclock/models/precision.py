@@ -14,7 +14,8 @@ Fn = TypeVar("Fn", bound=Callable[..., Any])
 
 
 def in_float64(function: Fn) -> Fn:
-    """Outside a trace, compute in float64 and give back NumPy arrays; inside one, be part of the program."""
+    """Outside a trace, compute in float64, as one program, and give back NumPy arrays; inside one, be part of it."""
+    compiled = jax.jit(function)
 
     @functools.wraps(function)
     def wrapped(self: object, *args: Any, **kwargs: Any) -> Any:
@@ -22,7 +23,7 @@ def in_float64(function: Fn) -> Fn:
             return function(self, *args, **kwargs)
         with jax.enable_x64(True):
             self = jax.tree.map(float64, self)
-            out = function(self, *map(float64, args), **{name: float64(value) for name, value in kwargs.items()})
+            out = compiled(self, *map(float64, args), **{name: float64(value) for name, value in kwargs.items()})
             return jax.tree.map(lambda leaf: np.asarray(leaf)[()], out)
 
     return wrapped  # type: ignore[return-value]
