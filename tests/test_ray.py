@@ -44,6 +44,14 @@ def files(out):
     return {p.relative_to(out): hashlib.sha256(p.read_bytes()).hexdigest() for p in out.glob("history/*/*/*")}
 
 
+@pytest.fixture
+def unconnected(monkeypatch):
+    """As in a program that knows no cluster, whichever tests came before."""
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+
+
+@pytest.mark.usefixtures("unconnected")
 def test_an_address_that_does_not_answer(tmp_path):
     for address in ("127.0.0.1:9", "nowhere"):
         began = time.monotonic()
@@ -54,6 +62,7 @@ def test_an_address_that_does_not_answer(tmp_path):
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.usefixtures("unconnected")
 def test_ray_that_does_not_come_up_is_tried_again_and_then_said(monkeypatch):
     tried = []
 

@@ -119,12 +119,12 @@ def test_the_page_says_first_what_was_found_then_what_to_use_then_the_details(re
     assert "<code>tc.Polyak(…)</code>" in page
 
 
-def test_a_second_run_computes_nothing_and_writes_the_same(written, tiny, monkeypatch):
+def test_a_second_run_computes_nothing_and_writes_the_same(written, reproduced, tiny, monkeypatch):
     before = {path: path.read_bytes() for path in written.rglob("*.*") if path.is_file()}
     monkeypatch.setattr("twoclock.study.experiment.solve", None)
     assert cli.main(["reproduce", "tiny", "--quick", "--out", str(written.parent)]) == 0
     assert {path: path.read_bytes() for path in before} == before
-    assert cli.main(["report", str(written)]) == 0
+    assert cli.main(["report", str(reproduced)]) == 0
 
 
 def test_records_of_another_patch_version_are_taken(reproduced, tiny, monkeypatch):
