@@ -55,6 +55,15 @@ def test_riccati_agrees_with_scipy_and_control(name):
     np.testing.assert_allclose(lqr.spectral_radius(lqr.gain), np.abs(poles).max(), rtol=1e-8)
 
 
+def test_a_closed_form_is_one_program(compilations):
+    lqr, K = random_plant(0, n=6, m=1)
+    lqr.closed_loop(K)  # whatever is compiled once for all of them
+    for form, programs in ((lqr.J, 1), (lqr.critic, 1), (lqr.J, 0), (lqr.critic, 0)):
+        before = compilations()
+        form(K * (1 + 1e-3 * programs), 0.5)
+        assert compilations() - before == programs
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_lyapunov_agrees_with_scipy(seed):
     lqr, K = random_plant(seed)
