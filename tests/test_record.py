@@ -13,7 +13,7 @@ import pytest
 
 import twoclock as tc
 from twoclock import cli, record
-from twoclock.record import folders, locks
+from twoclock.record import files, folders, locks
 from twoclock.record.shards import Shards
 from twoclock.sweeps.status import status
 
@@ -148,6 +148,40 @@ def test_debris_is_cleaned_and_never_counted(result, tmp_path, capsys):
     assert sorted(path.name for path in runs.iterdir()) == ["good", "holiday.part-1", "next"]
 
 
+def write_folder(path):
+    with folders.whole_folder(path) as part:
+        (part / "note").write_text("all of it")
+
+
+def write_file(path):
+    path.mkdir()
+    files.put(path / "note", "all of it", aside=path.parent)
+
+
+@pytest.mark.parametrize("write", [write_folder, write_file])
+def test_what_another_process_took_for_debris_before_it_was_locked_is_begun_again(tmp_path, monkeypatch, write):
+    hold, first = locks.hold, iter([True])
+
+    def late(handle):
+        if next(first, False):
+            files.clean(tmp_path)
+        return hold(handle)
+
+    monkeypatch.setattr(locks, "hold", late)
+    write(tmp_path / "new")
+    assert next(first, None) is None
+    assert (tmp_path / "new" / "note").read_text() == "all of it"
+    assert [path.name for path in tmp_path.iterdir()] == ["new"]
+
+
+def test_nobody_can_lock_what_is_being_cleaned(tmp_path, monkeypatch):
+    (tmp_path / f".part-{'0' * 32}").mkdir()
+    seen = []
+    monkeypatch.setattr(files, "remove", lambda path: seen.append(locks.is_free(path)))
+    files.clean(tmp_path)
+    assert seen == [False]
+
+
 def stopped(folder, times):
     """A run that was stopped some times, so that it has a checkpoint and the one before."""
     for k in range(1, times + 1):
@@ -207,14 +241,14 @@ def test_the_dead_hold_no_lock(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def files(out):
+def contents(out):
     return {path.relative_to(out): hashlib.sha256(path.read_bytes()).hexdigest() for path in out.glob("history/*/*/*")}
 
 
 @pytest.mark.parametrize("harm", [flip, cut, lose])
 def test_a_damaged_shard_is_computed_again(tmp_path, harm):
     tc.sweep(**SWEEP, out=tmp_path)
-    good, rng = files(tmp_path), np.random.default_rng(3)
+    good, rng = contents(tmp_path), np.random.default_rng(3)
     for pattern in ("shards/*.json", "history/*/*/*.parquet"):
         victim = sorted(tmp_path.glob(pattern))[0]
         others = {path: path.stat().st_mtime_ns for path in tmp_path.glob("shards/*.json") if path.stem != victim.stem}
@@ -224,7 +258,7 @@ def test_a_damaged_shard_is_computed_again(tmp_path, harm):
                 tc.Sweep.load(tmp_path)
             one_line(error)
         tc.sweep(**SWEEP, out=tmp_path)
-        assert files(tmp_path) == good
+        assert contents(tmp_path) == good
         assert {path: path.stat().st_mtime_ns for path in others} == others
 
 

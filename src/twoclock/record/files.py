@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from twoclock.core import InputError
 from twoclock.record import locks
@@ -27,10 +27,9 @@ def put(path: str | Path, content: str | bytes, aside: Path | None = None) -> Pa
     target = Path(path)
     for folder in {target.parent, aside or target.parent}:
         folder.mkdir(parents=True, exist_ok=True)
-    part = new_part(aside or target.parent)
+    part, file = _new_file(aside or target.parent)
     try:
-        with part.open("xb") as file:
-            locks.hold(file.fileno())  # `clean` in another process leaves it alone
+        with file:
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.replace(part, target)
@@ -38,6 +37,16 @@ def put(path: str | Path, content: str | bytes, aside: Path | None = None) -> Pa
         part.unlink(missing_ok=True)
         raise
     return target
+
+
+def _new_file(folder: Path) -> tuple[Path, BinaryIO]:
+    """A new file to write, locked, so that ``clean`` in another process leaves it alone."""
+    while True:
+        part = new_part(folder)
+        file = part.open("xb")
+        if locks.hold_new(file.fileno(), part):
+            return part, file
+        file.close()
 
 
 def new_part(folder: Path) -> Path:
@@ -54,8 +63,9 @@ def is_part(path: Path) -> bool:
 def clean(folder: Path) -> None:
     """Drop what a killed writer left half-written; what is being written now is locked, and stays."""
     for path in filter(is_part, list(folder.iterdir())):
-        if locks.is_free(path):
-            remove(path)
+        with locks.if_free(path) as free:
+            if free:
+                remove(path)
 
 
 def note(folder: str | Path, name: str) -> dict[str, Any]:
@@ -97,7 +107,7 @@ def writable(folder: str | Path) -> Path:
         path.mkdir(parents=True, exist_ok=True)
         probe = new_part(path)
         probe.touch()
-        probe.unlink()
+        probe.unlink(missing_ok=True)  # `clean` in another process may have come first
     return path
 
 

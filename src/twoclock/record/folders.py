@@ -35,11 +35,8 @@ def whole_folder(folder: str | Path) -> Iterator[Path]:
         target.parent.mkdir(parents=True, exist_ok=True)
         if target.exists() and not target.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, "it is a file")
-        part, in_place = _new_folder(target)
-        handle = os.open(part, os.O_RDONLY) if os.name == "posix" else None
+        (part, handle), in_place = _new_folder(target)
     try:
-        if handle is not None:
-            locks.hold(handle)
         clean(part.parent)
         yield part
         for path in part.iterdir():
@@ -61,8 +58,8 @@ def recovered(folder: str | Path) -> Path:
     return target
 
 
-def _new_folder(target: Path) -> tuple[Path, bool]:
-    """A folder to fill, and whether its files must be moved in one by one.
+def _new_folder(target: Path) -> tuple[tuple[Path, int | None], bool]:
+    """A folder to fill, as ``_made`` gives it, and whether its files must be moved in one by one.
 
     That is so where a folder cannot be renamed without harm: a mount point, a folder in a parent that cannot be
     written, the one that this process and the user's shell stand in, and one that holds a great many other things, a
@@ -70,13 +67,23 @@ def _new_folder(target: Path) -> tuple[Path, bool]:
     """
     if not (os.path.ismount(target) or _is_here(target) or _is_large(target)):
         with suppress(PermissionError):
-            part = new_part(target.parent)
-            part.mkdir()
-            return part, False
+            return _made(target.parent), False
     target.mkdir(exist_ok=True)
-    part = new_part(target)
-    part.mkdir()
-    return part, True
+    return _made(target), True
+
+
+def _made(parent: Path) -> tuple[Path, int | None]:
+    """A new folder, and the handle that holds its lock, so that ``clean`` in another process leaves it alone."""
+    while True:
+        part = new_part(parent)
+        part.mkdir()
+        if os.name != "posix":  # where a folder cannot be opened
+            return part, None
+        with suppress(FileNotFoundError):
+            handle = os.open(part, os.O_RDONLY)
+            if locks.hold_new(handle, part):
+                return part, handle
+            os.close(handle)
 
 
 def _is_here(target: Path) -> bool:

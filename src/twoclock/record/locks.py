@@ -55,16 +55,29 @@ def hold(handle: int) -> bool:
     return True
 
 
-def is_free(path: Path) -> bool:
-    """Whether nobody holds a file or folder open under a lock."""
+def hold_new(handle: int, path: Path) -> bool:
+    """Lock a file or folder that was just made; false if `clean` in another process came first, and it is lost."""
+    return hold(handle) and path.exists()
+
+
+@contextmanager
+def if_free(path: Path) -> Iterator[bool]:
+    """Whether nobody holds a file or folder open under a lock; if so, nobody can until the block ends."""
     try:
         handle = os.open(path, os.O_RDONLY)
     except OSError:
-        return False
+        yield False
+        return
     try:
-        return hold(handle)
+        yield hold(handle)
     finally:
         os.close(handle)
+
+
+def is_free(path: Path) -> bool:
+    """Whether nobody holds a file or folder open under a lock."""
+    with if_free(path) as free:
+        return free
 
 
 def is_held(folder: str | Path) -> bool:
