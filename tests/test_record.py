@@ -175,11 +175,17 @@ def test_what_another_process_took_for_debris_before_it_was_locked_is_begun_agai
 
 
 def test_nobody_can_lock_what_is_being_cleaned(tmp_path, monkeypatch):
-    (tmp_path / f".part-{'0' * 32}").mkdir()
+    """A writer that has just made it and comes second gives it up, also while it is still there."""
+    (tmp_path / f".part-{'0' * 32}").touch()
     seen = []
-    monkeypatch.setattr(files, "remove", lambda path: seen.append(locks.is_free(path)))
+
+    def slowly(path):
+        with path.open() as file:
+            seen.append((path.exists(), locks.hold_new(file.fileno(), path)))
+
+    monkeypatch.setattr(files, "remove", slowly)
     files.clean(tmp_path)
-    assert seen == [False]
+    assert seen == [(True, False)]
 
 
 def stopped(folder, times):

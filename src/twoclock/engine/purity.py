@@ -149,7 +149,7 @@ _passed: dict[int, bool] = {}  # and whether it calls Python
 
 def _arguments(problem: Problem, method: Method) -> tuple[PyTree, ...]:
     like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(np.shape(leaf), jnp.result_type(float)), method)
-    return problem, like, np.uint32(0), np.int32(0)  # as jnp they would be compiled for
+    return problem, like, np.uint32(0), np.int32(0)  # JAX compiles a conversion for its own
 
 
 def _pure(trace: Trace) -> str | None:

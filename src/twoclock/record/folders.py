@@ -35,7 +35,7 @@ def whole_folder(folder: str | Path) -> Iterator[Path]:
         target.parent.mkdir(parents=True, exist_ok=True)
         if target.exists() and not target.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, "it is a file")
-        (part, handle), in_place = _new_folder(target)
+        part, handle, in_place = _new_folder(target)
     try:
         clean(part.parent)
         yield part
@@ -58,8 +58,8 @@ def recovered(folder: str | Path) -> Path:
     return target
 
 
-def _new_folder(target: Path) -> tuple[tuple[Path, int | None], bool]:
-    """A folder to fill, as ``_made`` gives it, and whether its files must be moved in one by one.
+def _new_folder(target: Path) -> tuple[Path, int | None, bool]:
+    """A folder to fill, the handle that holds its lock, and whether its files must be moved in one by one.
 
     That is so where a folder cannot be renamed without harm: a mount point, a folder in a parent that cannot be
     written, the one that this process and the user's shell stand in, and one that holds a great many other things, a
@@ -67,9 +67,9 @@ def _new_folder(target: Path) -> tuple[tuple[Path, int | None], bool]:
     """
     if not (os.path.ismount(target) or _is_here(target) or _is_large(target)):
         with suppress(PermissionError):
-            return _made(target.parent), False
+            return *_made(target.parent), False
     target.mkdir(exist_ok=True)
-    return _made(target), True
+    return *_made(target), True
 
 
 def _made(parent: Path) -> tuple[Path, int | None]:
