@@ -131,4 +131,4 @@ def _is_worker(process: object) -> bool:
 
 def _is_tidy(folder: Path) -> bool:
     """Whether nothing half-written is left."""
-    return not any((*folder.parent.glob(".part-*"), *folder.rglob(".part-*"), *folder.glob(".lock")))
+    return not any((*folder.parent.glob(".twoclock*"), *folder.rglob(".twoclock*")))

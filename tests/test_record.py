@@ -88,27 +88,91 @@ def test_replacing_a_result_keeps_what_is_not_its_own(result, whole, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
+@pytest.mark.parametrize("call", ["rename", "replace"])
 @pytest.mark.parametrize("strike", [1, 2, 3])
-def test_killed_between_two_renames(result, whole, tmp_path, monkeypatch, strike):
-    """Where folders cannot be exchanged, each moment of a replacement leaves the old result or the new one."""
+def test_a_kill_at_any_move_leaves_the_old_result_or_the_new_one(result, whole, tmp_path, monkeypatch, call, strike):
     folder = result.save(tmp_path / "run")
-    rename, calls = os.rename, []
+    (folder / "mine.txt").write_text("keep me")
+    move, calls = getattr(os, call), []
 
     def killed(source, target):
         calls.append(1)
-        if len(calls) == strike:
+        if len(calls) >= strike:  # a dead process makes no further moves
             raise KeyboardInterrupt
-        rename(source, target)
+        move(source, target)
 
-    monkeypatch.setattr(folders, "_exchange", lambda *paths: False)
-    monkeypatch.setattr(os, "rename", killed)
-    with pytest.raises(KeyboardInterrupt):
+    monkeypatch.setattr(os, call, killed)
+    ended = False
+    try:
         whole.save(folder)
-    monkeypatch.setattr(os, "rename", rename)
-    assert tc.load(folder).history.equals(result.history)
+        ended = True
+    except KeyboardInterrupt:
+        pass
+    monkeypatch.undo()
+    committed = call == "replace" or ended
+    assert tc.load(folder).history.equals((whole if committed else result).history)
     whole.save(folder)
     assert tc.load(folder).history.equals(whole.history)
+    assert sorted(path.name for path in folder.iterdir()) == ["arrays.npz", "history.parquet", "mine.txt", "spec.json"]
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_nothing_of_the_users_beside_or_inside_a_record_is_lost(result, whole, tmp_path):
+    """Names that earlier versions took for their own leftovers, in the parent, in the record and in a checkpoint."""
+    stopped(tmp_path / "kept", 1)
+    folder = result.save(tmp_path / "result")
+    places = (tmp_path, folder, tmp_path / "kept")
+    names = ("data.part-1", ".old-result", ".old-new", f".part-{'0' * 32}", f".twoclock-part-{'0' * 32}", "7", ".lock")
+    for place in places:
+        for name in names:
+            (place / name).mkdir()
+            (place / name / "mine.txt").write_text("keep me")
+    inode = (folder / "7").stat().st_ino
+    for target in (folder, tmp_path / "new"):
+        for saved in (result, whole):
+            saved.save(target)
+    assert tc.load(folder).history.equals(whole.history)
+    tc.solve(**RUN, checkpoint=tmp_path / "kept", checkpoint_every=0.0)
+    record.discard(tmp_path / "kept")
+    with record.lock(folder):
+        pass
+    for place in places:
+        assert all((place / name / "mine.txt").read_text() == "keep me" for name in names)
+    assert (folder / "7").stat().st_ino == inode
+    assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == sorted(names)
+
+
+@pytest.mark.parametrize("name", ["spec.json", "history.parquet", "arrays.npz"])
+@pytest.mark.parametrize("before", ["nothing", "a result"])
+def test_a_file_that_the_library_did_not_write_is_never_replaced(result, whole, tmp_path, name, before):
+    if before == "a result":
+        result.save(tmp_path)
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(tc.InputError, match=r"did not write, or that was changed since; move it away") as error:
+        whole.save(tmp_path)
+    one_line(error)
+    assert (tmp_path / name).read_text() == "mine"
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_lock_that_the_library_did_not_write_is_left_alone(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / locks.NAME).write_text("mine")
+    (tmp_path / "notes").write_text("mine")
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / locks.NAME).symlink_to(tmp_path / "notes")
+    for folder in ("a", "b"):
+        with pytest.raises(tc.InputError) as error, record.lock(tmp_path / folder):
+            pass
+        one_line(error)
+        assert (tmp_path / folder / locks.NAME).read_text() == "mine"
+
+
+def test_a_sweep_leaves_other_files_in_its_folder_alone(tmp_path):
+    tc.sweep(**SWEEP, out=tmp_path)
+    (tmp_path / "shards" / "notes.json").write_text("mine")
+    tc.sweep(**SWEEP, out=tmp_path)
+    assert (tmp_path / "shards" / "notes.json").read_text() == "mine"
 
 
 def test_where_one_stands_the_folder_stays(result, tmp_path, monkeypatch):
@@ -138,14 +202,12 @@ def test_a_folder_full_of_other_things_stays_where_it_is(result, tmp_path):
 def test_debris_is_cleaned_and_never_counted(result, tmp_path, capsys):
     runs = tmp_path / "runs"
     result.save(runs / "good")
-    shutil.copytree(runs / "good", runs / "good.part-123")
-    shutil.copytree(runs / "good", runs / f".part-{'0' * 32}")
-    (runs / "holiday.part-1").write_text("nobody's business")
+    shutil.copytree(runs / "good", files.new_part(runs))
     assert list(record.results_below(runs)) == ["good"]
     assert cli.main(["check", str(runs)]) == 0
     assert "left by a kill" in capsys.readouterr().out
     result.save(runs / "next")
-    assert sorted(path.name for path in runs.iterdir()) == ["good", "holiday.part-1", "next"]
+    assert sorted(path.name for path in runs.iterdir()) == ["good", "next"]
 
 
 def write_folder(path):
@@ -176,7 +238,7 @@ def test_what_another_process_took_for_debris_before_it_was_locked_is_begun_agai
 
 def test_nobody_can_lock_what_is_being_cleaned(tmp_path, monkeypatch):
     """A writer that has just made it and comes second gives it up, also while it is still there."""
-    (tmp_path / f".part-{'0' * 32}").touch()
+    files.new_part(tmp_path).touch()
     seen = []
 
     def slowly(path):
@@ -293,8 +355,8 @@ def test_a_damaged_specification_of_a_sweep(tmp_path):
 
 
 def test_a_stop_while_the_specification_is_written_does_not_block(tmp_path):
-    (tmp_path / f".part-{'a' * 32}").write_text('{"identity"')
-    (tmp_path / locks.NAME).write_text("{}")
+    files.new_part(tmp_path).write_text('{"identity"')
+    (tmp_path / locks.NAME).touch()
     tc.sweep(**SWEEP, out=tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["history", "progress.json", "shards", "sweep.json"]
 

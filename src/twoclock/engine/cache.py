@@ -84,7 +84,11 @@ class Cache:
 
     def _trim(self, newest: Path) -> None:
         with contextlib.suppress(OSError):
-            found = sorted((p.stat().st_mtime, p.stat().st_size, p) for p in self.folder.glob("*.so"))
+            found = sorted(
+                (p.stat().st_mtime, p.stat().st_size, p)
+                for p in self.folder.glob("*.so")
+                if self._note(p.stem).exists()
+            )
             total = sum(size for _, size, _ in found)
             for _, size, path in found:
                 if total <= MOST_BYTES:

@@ -1,6 +1,6 @@
 """Everything on disk: results that people can open, checkpoints that a run can go on from, the data set of a sweep."""
 
-from twoclock.record.checkpoints import Checkpoint, Checkpoints, StaleCheckpoint, interrupted
+from twoclock.record.checkpoints import Checkpoint, Checkpoints, StaleCheckpoint, discard, interrupted
 from twoclock.record.digests import Damaged
 from twoclock.record.files import (
     absolute,
@@ -24,6 +24,7 @@ __all__ = [
     "StaleCheckpoint",
     "Taken",
     "absolute",
+    "discard",
     "interrupted",
     "is_complete",
     "is_held",

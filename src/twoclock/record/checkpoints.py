@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,8 @@ import numpy as np
 from twoclock.core import InputError, PyTree
 from twoclock.record import differences, layout, locks
 from twoclock.record.digests import SPEC, Damaged, read_folder, write_spec
-from twoclock.record.files import absolute, clean, remove
-from twoclock.record.folders import whole_folder
+from twoclock.record.files import absolute, clean
+from twoclock.record.folders import remove_record, whole_folder
 from twoclock.record.identity import Identity, Json
 
 
@@ -106,11 +106,23 @@ class Checkpoints:
             write_spec(part, {"step": step, "identity": here.identity, "what": here.what, "layout": shape})
         for old in steps(self.folder):
             if old not in (step, self._good):
-                remove(self.folder / str(old))
+                remove_record(self.folder / str(old))
         self._good = step
 
     def close(self) -> None:
         self._held.close()
+
+
+def discard(folder: str | Path) -> None:
+    """Remove the checkpoints in a folder, of one run or of several methods, and whatever that leaves empty."""
+    home = absolute(folder)
+    if home.is_dir():
+        for step in steps(home):
+            remove_record(home / str(step))
+            if (home / str(step)).is_dir():
+                discard(home / str(step))
+        with suppress(OSError):
+            home.rmdir()
 
 
 def interrupted(folder: str | Path) -> list[Checkpoint]:

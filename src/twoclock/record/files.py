@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import os
@@ -18,7 +19,7 @@ from twoclock.core import InputError
 from twoclock.record import locks
 from twoclock.record.names import one_line
 
-_PART = re.compile(r"(\..+)?\.part-[0-9a-f]{32}")
+_PART = re.compile(r"\.twoclock-part-([0-9a-f]{24})([0-9a-f]{8})")
 _LARGEST_TEXT = 16 << 20
 
 
@@ -50,14 +51,19 @@ def _new_file(folder: Path) -> tuple[Path, BinaryIO]:
 
 
 def new_part(folder: Path) -> Path:
-    """A name for what is being written: hidden, short, and known to ``clean``."""
-    return folder / f".part-{uuid.uuid4().hex}"
+    """A name for what is being written: hidden, and such that `is_part` can prove who chose it."""
+    token = uuid.uuid4().hex[:24]
+    return folder / f".twoclock-part-{token}{_checksum(token)}"
 
 
 def is_part(path: Path) -> bool:
-    """Whether this is something that was being written, by this version or an earlier one, and nobody's own file."""
-    earlier = re.fullmatch(r".+\.part-\d+", path.name) and path.is_dir()
-    return bool(earlier or _PART.fullmatch(path.name))
+    """Whether `new_part` chose this name; nothing else is ever taken for an unfinished write, and removed."""
+    match = _PART.fullmatch(path.name)
+    return match is not None and _checksum(match[1]) == match[2]
+
+
+def _checksum(token: str) -> str:
+    return hashlib.sha256(f"twoclock {token}".encode()).hexdigest()[:8]
 
 
 def clean(folder: Path) -> None:
@@ -92,7 +98,7 @@ def text(path: str | Path) -> str:
 
 
 def remove(path: str | Path) -> None:
-    """A file or folder goes, if it is there and can."""
+    """Remove a file or a folder with all that is in it. Only for what this process made under a name of its own."""
     if Path(path).is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:

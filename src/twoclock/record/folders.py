@@ -1,33 +1,32 @@
-"""A folder that appears whole: filled aside and put in place by one rename."""
+"""Folders that change from one complete state to the next, and only in files that this library wrote.
+
+A new folder is filled under another name and renamed. In a folder that exists, the new files are first gathered in a
+subfolder, whose renaming is the commit; then they are moved into place, the specification last. A process killed
+between two moves leaves the subfolder, and the next reader or writer completes the moves. Files that the
+specification does not list are never moved, linked or removed.
+"""
 
 from __future__ import annotations
 
-import ctypes
 import errno
-import itertools
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
+from twoclock.core import InputError
 from twoclock.record import locks
-from twoclock.record.digests import SPEC, Damaged, read_spec
+from twoclock.record.digests import SPEC, Damaged, read_spec, verified
 from twoclock.record.files import absolute, clean, is_part, new_part, remove
 from twoclock.record.names import one_line
 
-_AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # Linux
-_MANY = 1000
+_COMMIT = ".twoclock-commit-"
+_PART = ".twoclock-part-"
 
 
 @contextmanager
 def whole_folder(folder: str | Path) -> Iterator[Path]:
-    """An empty folder to fill; when the block ends without an error it takes the place of ``folder``.
-
-    What was written there before goes in the same rename; files that were not (pictures, a checkpoint, the user's own)
-    stay. A kill leaves the old folder or the new one, and debris that the next writer cleans.
-    """
+    """An empty folder to fill; when the block ends without an error, its files replace the record in ``folder``."""
     target = recovered(folder)
     with one_line(target, "written"):
         if target.is_symlink():
@@ -35,13 +34,14 @@ def whole_folder(folder: str | Path) -> Iterator[Path]:
         target.parent.mkdir(parents=True, exist_ok=True)
         if target.exists() and not target.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, "it is a file")
-        part, handle, in_place = _new_folder(target)
+        home = target if target.is_dir() else target.parent
+        part, handle = _locked_part(home)
     try:
-        clean(part.parent)
+        clean(home)
         yield part
         for path in part.iterdir():
             _flush(path)
-        _move_in(part, target) if in_place else _swap(part, target)
+        _rename(part, target)
     finally:
         remove(part)
         if handle is not None:
@@ -49,30 +49,29 @@ def whole_folder(folder: str | Path) -> Iterator[Path]:
 
 
 def recovered(folder: str | Path) -> Path:
-    """The folder as a path; where a kill struck between two renames, the old one is put back first."""
+    """The folder as a path; if a writer was killed between two moves, the others are made first."""
     target = absolute(folder)
-    if target.name:
-        with suppress(OSError, ValueError):
-            if _aside(target).is_dir() and not target.exists():
-                os.rename(_aside(target), target)
+    with suppress(OSError, ValueError):
+        if commits := [path for path in target.iterdir() if _is_commit(path)]:
+            with locks.if_free(target) as free:
+                for commit in commits if free else ():
+                    _move_in(commit, target)
     return target
 
 
-def _new_folder(target: Path) -> tuple[Path, int | None, bool]:
-    """A folder to fill, the handle that holds its lock, and whether its files must be moved in one by one.
-
-    That is so where a folder cannot be renamed without harm: a mount point, a folder in a parent that cannot be
-    written, the one that this process and the user's shell stand in, and one that holds a great many other things, a
-    home folder perhaps. The specification then comes last, and its digests tell.
-    """
-    if not (os.path.ismount(target) or _is_here(target) or _is_large(target)):
-        with suppress(PermissionError):
-            return *_made(target.parent), False
-    target.mkdir(exist_ok=True)
-    return *_made(target), True
+def remove_record(folder: Path) -> None:
+    """Remove the files that a sealed specification lists, then the folder if nothing else is in it."""
+    try:
+        names = [*read_spec(folder)["files"], SPEC]
+    except Damaged:
+        return
+    with suppress(OSError):
+        for name in names:
+            (folder / name).unlink(missing_ok=True)
+        folder.rmdir()
 
 
-def _made(parent: Path) -> tuple[Path, int | None]:
+def _locked_part(parent: Path) -> tuple[Path, int | None]:
     """A new folder, and the handle that holds its lock, so that ``clean`` in another process leaves it alone."""
     while True:
         part = new_part(parent)
@@ -86,75 +85,59 @@ def _made(parent: Path) -> tuple[Path, int | None]:
             os.close(handle)
 
 
-def _is_here(target: Path) -> bool:
+def _rename(part: Path, target: Path) -> None:
+    if not target.exists():
+        try:
+            os.rename(part, target)
+            return
+        except OSError as error:  # another writer made the folder meanwhile
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+    with locks.wait_for(target):
+        for commit in filter(_is_commit, list(target.iterdir())):
+            _move_in(commit, target)
+        _check_written_here(part, target)
+        commit = target / part.name.replace(_PART, _COMMIT)
+        os.rename(part, commit)
+        _move_in(commit, target)
+
+
+def _check_written_here(part: Path, target: Path) -> None:
+    """Refuse to replace a file that is not, byte for byte, what the folder's specification says was written."""
     try:
-        return target.samefile(Path.cwd())
-    except OSError:
-        return False
-
-
-def _is_large(target: Path) -> bool:
-    """Whether there are too many things in a folder to link each of them into a new one."""
-    entries = (name for _, folders, files in os.walk(target) for name in (*folders, *files))
-    return next(itertools.islice(entries, _MANY, None), None) is not None
-
-
-def _move_in(part: Path, target: Path) -> None:
-    for path in sorted(part.iterdir(), key=lambda path: path.name == SPEC):
-        os.replace(path, target / path.name)
-
-
-def _swap(part: Path, target: Path) -> None:
-    """Put the new folder in the old one's place, and the old one where the new one was."""
-    try:
-        os.rename(part, target)  # also onto an empty folder
-        return
-    except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-            raise
-    _keep_others(target, part)
-    shutil.copymode(target, part)
-    if not _exchange(part, target):
-        remove(_aside(target))
-        os.rename(target, _aside(target))
-        os.rename(part, target)
-        remove(_aside(target))
-
-
-def _keep_others(old: Path, new: Path) -> None:
-    """Links to all that is in the old folder and was not part of what is replaced."""
-    try:
-        replaced = {*read_spec(old)["files"], SPEC}
+        written = read_spec(target)["files"]
     except Damaged:
-        replaced = {SPEC}
-    for path in old.iterdir():
-        if path.name in replaced or (new / path.name).exists() or is_part(path):
+        written = None
+    for path in part.iterdir():
+        there = target / path.name
+        if not os.path.lexists(there) or (path.name == SPEC and written is not None):
             continue
-        if path.is_dir() and not path.is_symlink():
-            shutil.copytree(path, new / path.name, symlinks=True, copy_function=_link)
-        else:
-            _link(path, new / path.name)
+        try:
+            verified(there, (written or {})[path.name])
+        except (Damaged, KeyError):
+            raise InputError(
+                f"the folder {target} has a {path.name} that twoclock did not write, or that was changed since; "
+                "move it away, or choose another folder"
+            ) from None
 
 
-def _link(source: Any, target: Any) -> None:
-    try:
-        os.link(source, target, follow_symlinks=False)
-    except OSError:  # a file system without links
-        shutil.copy2(source, target, follow_symlinks=False)
+def _move_in(commit: Path, target: Path) -> None:
+    """Complete a commit; each move may have been made before."""
+    with suppress(Damaged):
+        new = read_spec(commit)["files"]
+        for name, expected in read_spec(target)["files"].items():
+            with suppress(Damaged):
+                if name not in new and verified(target / name, expected):
+                    (target / name).unlink()
+    for path in sorted(commit.iterdir(), key=lambda path: path.name == SPEC):
+        with suppress(FileNotFoundError):  # another process completes it too
+            os.replace(path, target / path.name)
+    with suppress(FileNotFoundError):
+        commit.rmdir()
 
 
-def _exchange(one: Path, other: Path) -> bool:
-    """Swap two folders so that both names exist at every moment; false where the system cannot."""
-    try:
-        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
-    except (AttributeError, OSError, TypeError):
-        return False
-    return renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0
-
-
-def _aside(target: Path) -> Path:
-    """Where a folder lies between two renames."""
-    return target.with_name(f".old-{target.name[:200]}")
+def _is_commit(path: Path) -> bool:
+    return path.name.startswith(_COMMIT) and is_part(path.with_name(path.name.replace(_COMMIT, _PART)))
 
 
 def _flush(path: Path) -> None:

@@ -18,7 +18,7 @@ try:
 except ImportError:  # Windows: nobody is kept out there
     fcntl = None  # type: ignore[assignment]
 
-NAME = ".lock"
+NAME = ".twoclock.lock"
 _BUSY = (errno.EWOULDBLOCK, errno.EACCES)
 
 
@@ -37,7 +37,8 @@ def lock(folder: Path) -> Iterator[None]:
         yield
     finally:
         with suppress(OSError):
-            (folder / NAME).unlink()
+            if os.path.samestat(os.fstat(handle), (folder / NAME).lstat()):
+                (folder / NAME).unlink()
         os.close(handle)
         with suppress(OSError):
             for path in made:
@@ -74,6 +75,20 @@ def if_free(path: Path) -> Iterator[bool]:
         os.close(handle)
 
 
+@contextmanager
+def wait_for(folder: Path) -> Iterator[None]:
+    """Hold the lock on a folder itself, once its present holder is through."""
+    handle = os.open(folder, os.O_RDONLY) if fcntl is not None else None
+    try:
+        if handle is not None:
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        if handle is not None:
+            os.close(handle)
+
+
 def is_free(path: Path) -> bool:
     """Whether nobody holds a file or folder open under a lock."""
     with if_free(path) as free:
@@ -88,11 +103,14 @@ def is_held(folder: str | Path) -> bool:
 
 def _acquired(path: Path) -> int:
     while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        # A symbolic link is not followed: what it leads to is not ours to write.
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644)
         try:
+            holder = _holder(handle)
             if not hold(handle):
-                who = _holder(handle)
-                raise Taken(f"another run writes to {path.parent}{who}; wait for it, or choose another folder")
+                raise Taken(f"another run writes to {path.parent}{holder}; wait for it, or choose another folder")
+            if not holder and os.fstat(handle).st_size:
+                raise InputError(f"the file {path} was not written by twoclock; move it away, or choose another folder")
             # Its last holder may have removed the file between our opening and our locking it.
             if path.exists() and os.path.samestat(os.fstat(handle), path.stat()):
                 os.ftruncate(handle, 0)
@@ -108,5 +126,5 @@ def _holder(handle: int) -> str:
     try:
         known = json.loads(os.pread(handle, 1000, 0))
         return f" (process {int(known['pid'])} on {known['host']!s:.60})"
-    except (ValueError, KeyError, TypeError):  # it has not signed yet
+    except (ValueError, KeyError, TypeError, OSError):  # it has not signed yet
         return ""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import io
+import re
 import time
 import urllib.parse
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -138,8 +139,8 @@ class Shards:
         parts = self.folder / ".parts"
         if parts.is_dir():
             clean(parts)
-            if not any(parts.iterdir()):
-                remove(parts)
+            with suppress(OSError):  # not empty
+                parts.rmdir()
 
     def history(self) -> pd.DataFrame:
         """The finished shards as one frame: problem, method, seed, step, diverged, and the metrics."""
@@ -158,7 +159,8 @@ class Shards:
         return frame[["problem", "method", *(c for c in frame.columns if c not in ("problem", "method"))]]
 
     def _names(self) -> set[str]:
-        return {path.stem for path in (self.folder / "shards").glob("*.json")}
+        found = (path.stem for path in (self.folder / "shards").glob("*.json"))
+        return {name for name in found if re.fullmatch("[0-9a-f]{16}", name)}  # others are not ours
 
     def _records(self) -> Iterator[tuple[str, dict[str, Any] | Damaged]]:
         for name in sorted(self._names()):

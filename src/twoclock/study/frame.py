@@ -135,12 +135,12 @@ def _run(
     try:
         fresh = case.run(todo, checkpoint, progress)
     except record.StaleCheckpoint:  # of other settings, or torn: what it would save is less than what it costs to ask
-        record.remove(checkpoint)
+        record.discard(checkpoint)
         fresh = case.run(todo, checkpoint, progress)
     for method, result in fresh.items():
         spec = {**result.spec, "identity": case.identities[method].kept()}
         replace(result, spec=spec, end=_small(result.end)).save(folder / _slug(method))
-    record.remove(checkpoint)
+    record.discard(checkpoint)
     return {method: {**done, **fresh}[method] for method in case.methods}
 
 

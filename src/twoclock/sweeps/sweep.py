@@ -96,7 +96,7 @@ def _sweep(cut: Plan, out: str | Path | None, progress: object, compute: object,
 
 
 def _run(cut: Plan, folder: Shards, progress: Any, compute: Any, shared: Any) -> None:
-    folder.drop(folder.damage())  # what cannot be trusted is computed again
+    folder.drop({shard.name for shard in cut.shards} & set(folder.damage()))  # to be computed again
     done = folder.done()
     missing = [shard for shard in cut.shards if shard.name not in done]
     try:

@@ -57,6 +57,7 @@ class EvaluateOptions:
 def command(args: Sequence[str]) -> int:
     """twoclock evaluate LOG --policy file.py:pi --gamma G [--report DIR]: a policy's value from a log."""
     from twoclock.logs import evaluate, read
+    from twoclock.logs.keeping import discard
 
     chosen = options.parse(EvaluateOptions, args, "twoclock evaluate")
     policies = {text.rpartition(":")[2]: own.named(text, "--policy") for text in chosen.policy}
@@ -81,7 +82,7 @@ def command(args: Sequence[str]) -> int:
             )  # fmt: skip
         v.save(out)
         page = v.report(out)
-        record.remove(out / "passes")
+        discard(out / "passes")
     rows = [
         (str(p), str(e), f"{value:.6g}", f"{low:.5g} … {high:.5g}", str(note))
         for p, e, value, low, high, note in v.table[["policy", "estimator", "value", "low", "high", "note"]].itertuples(

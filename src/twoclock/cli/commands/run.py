@@ -96,7 +96,7 @@ def _result(problem: ProblemSource, method: Method, chosen: RunOptions, out: Pat
         )  # fmt: skip
         result = replace(result, spec={**result.spec, "command": _plain(command), "identity": identity.kept()})
         result.save(out)
-    record.remove(out / "checkpoint")
+    record.discard(out / "checkpoint")
     return result
 
 
