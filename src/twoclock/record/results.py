@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from twoclock.core import InputError, PyTree
-from twoclock.record import layout
+from twoclock.record import layout, locks
 from twoclock.record.digests import SPEC, Damaged, Unsealed, read_folder, read_spec, write_spec
 from twoclock.record.files import absolute, is_part
 from twoclock.record.folders import recovered, whole_folder
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 T = TypeVar("T")
-
-_TRIES = 50  # of reading a folder that others write to at the same time
 
 
 def save(folder: str | Path, spec: dict[str, Any], history: pd.DataFrame, trees: dict[str, PyTree]) -> Path:
@@ -80,25 +79,15 @@ def _read(folder: str | Path, read: Callable[[Path], T]) -> T:
     with one_line(root, "read"):
         if not is_complete(root):
             raise InputError(f"`path` must be a folder that `result.save` wrote; {root!s:.200} has no spec.json")
-    for _ in range(_TRIES):
-        found = _version(root)
-        try:
+    with suppress(Exception):
+        return read(root)
+    try:  # perhaps another process was moving its files in: wait until it is through
+        with locks.wait_for(recovered(root)):
             return read(root)
-        except Unsealed:
-            raise Unsealed(f"`path` {root}") from None
-        except Damaged as error:
-            why = str(error)
-        except Exception as error:  # its digests fit, so another program wrote it; the readers raise many kinds
-            why = first_line(error)
-        if _version(root) == found:
-            break
+    except Unsealed:
+        raise Unsealed(f"`path` {root}") from None
+    except Damaged as error:
+        why = str(error)
+    except Exception as error:  # its digests fit, so another program wrote it; the readers raise many kinds
+        why = first_line(error)
     raise InputError(f"`path` {root} is damaged: {why}; remove it and run it again")
-
-
-def _version(folder: Path) -> tuple[int, int] | None:
-    """Another one where a writer has put a new folder in the place of the old: files of both do not fit together."""
-    try:
-        found = folder.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns
