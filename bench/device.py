@@ -18,9 +18,9 @@ from tabular import NUMBERS, best_of, random_tables
 from workloads import Timed, entropy_mdp, figure_1, lqr, streams
 
 import twoclock as tc
-from twoclock.engine import keys
-from twoclock.engine.cuda import Cuda
-from twoclock.engine.xla import Xla
+from twoclock import prng
+from twoclock.engine.cuda_engine import Cuda
+from twoclock.engine.xla_engine import Xla
 
 WHOLE = ((1_000, 100_000), (10_000, 10_000), (100_000, 1_000), (1_000_000, 1_000))
 SEEDS = ((1_000, 10_000), (10_000, 4_000), (100_000, 1_000), (1_000_000, 150))
@@ -66,7 +66,7 @@ class Lqr:
         numbers += [*(schedule.c for schedule in schedules), method.lam.shift]
         given = np.concatenate([np.ravel(np.asarray(n, float)) for n in numbers])
         cupy.ndarray(given.shape, float, module.get_global("given")).set(given)
-        begin = jax.vmap(lambda seed: problem.init(keys.start_key(seed))[2][0])(jnp.arange(seeds, dtype=jnp.uint32))
+        begin = jax.vmap(lambda seed: problem.init(prng.start_key(seed))[2][0])(jnp.arange(seeds, dtype=jnp.uint32))
         self.arrays = cupy.asarray(streams(seeds)), cupy.asarray(np.asarray(begin))
         self.end = cupy.empty((seeds, 69))
 

@@ -24,9 +24,9 @@ from rich.table import Table
 from tabular import NUMBERS, best_of, random_tables
 from workloads import Timed, entropy_mdp, figure_1, large_mdp, lqr, quadratic_20, readme, streams
 
-from twoclock.engine import compiler, lanes
-from twoclock.engine.cpu import C
-from twoclock.engine.xla import Xla
+from twoclock.engine import compiler, run_batch
+from twoclock.engine.c_engine import C
+from twoclock.engine.xla_engine import Xla
 
 FLAGS = ("-O3", "-march=native", "-ffast-math", "-mprefer-vector-width=512", "-shared", "-fPIC")
 
@@ -52,7 +52,7 @@ class Yardstick:
     def walk(self, steps: int) -> np.ndarray:
         pointer = [ctypes.c_void_p(table.ctypes.data) for table in (*self.tables.values(), self.streams)]
         numbers = [ctypes.c_double(n) for n in NUMBERS]
-        workers = min(lanes.threads(), self.groups)
+        workers = min(run_batch.threads(), self.groups)
         cuts = [self.groups * i // workers for i in range(workers + 1)]
         threads = [
             threading.Thread(
@@ -76,7 +76,7 @@ def main() -> None:
     console = Console()
     compare(console, repeats)
     begin(console)
-    console.print(f"{lanes.threads()} threads, {compiler.find().version}, {time.strftime('%Y-%m-%d')}")
+    console.print(f"{run_batch.threads()} threads, {compiler.find().version}, {time.strftime('%Y-%m-%d')}")
 
 
 def compare(console: Console, repeats: int) -> None:
@@ -116,8 +116,8 @@ def compare(console: Console, repeats: int) -> None:
 
 def begin(console: Console) -> None:
     """What comes before the first step: generating the text, compiling it, and starting again with what was kept."""
-    from twoclock.engine import traced
-    from twoclock.engine.cpu import _target, build
+    from twoclock.engine import source_cache
+    from twoclock.engine.c_engine import _target, build
 
     table = Table(title="before the first step, s", title_justify="left")
     for column in ("", "lines", "generate", "compile", "from the cache"):
@@ -126,13 +126,13 @@ def begin(console: Console) -> None:
         os.environ["TWOCLOCK_CACHE"] = folder
         for name, workload in (("Figure 1", figure_1), ("LQR", lqr), ("entropy MDP", entropy_mdp), ("README", readme)):
             work = Timed(workload, 992, C()).lanes
-            traced._known.clear()
-            seconds = [best_of(1, lambda w=work: traced.source(w, _target(w, None)))]
-            source = traced.source(work, _target(work, None))
+            source_cache._known.clear()
+            seconds = [best_of(1, lambda w=work: source_cache.source(w, _target(w, None)))]
+            source = source_cache.source(work, _target(work, None))
             for _ in range(2):
-                from twoclock.engine import cpu
+                from twoclock.engine import c_engine
 
-                cpu._builds.clear()
+                c_engine._builds.clear()
                 seconds.append(best_of(1, lambda s=source: build(s, compiler.find()).function()))
             table.add_row(name, f"{source.lines:,}", *(f"{s:.2f}" for s in seconds))
     console.print(table)

@@ -14,8 +14,8 @@ import time
 import numpy as np
 
 import twoclock as tc
-from twoclock.study.experiments import logs
-from twoclock.study.logged import Logged
+from reproduction.experiments import logs
+from reproduction.log_case import Logged
 
 LEVEL, TRIES, LARGEST = 0.95, 10, 25_600
 NAMES = {"frozen lake": "FrozenLake-v1", "cliff": "CliffWalking-v1", "taxi": "Taxi-v4"}

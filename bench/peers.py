@@ -25,7 +25,7 @@ FQE_STEPS, FQE_LOGS = 3_000, 4  # it takes some 20 s of a core a log
 
 def worlds():
     """Name → what is logged, a target's table, episodes of a log and the longest."""
-    from twoclock.study.experiments import logs
+    from reproduction.experiments import logs
 
     found = {}
     for name in ("boyan", "random"):

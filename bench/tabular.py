@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import twoclock as tc
-from twoclock.core import pytree
+from twoclock.protocols import pytree
 
 GAMMA = 0.5
 NUMBERS = (5e-4, 2e-3, 0.8, 10.0, GAMMA)

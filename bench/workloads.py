@@ -8,11 +8,11 @@ import numpy as np
 from tabular import METHOD, TabularTdc, random_tables
 
 import twoclock as tc
-from twoclock.engine.contract import Engine, Program
-from twoclock.engine.drive import _advance
-from twoclock.engine.instances import instances
-from twoclock.engine.lanes import Lanes
-from twoclock.engine.xla import start
+from twoclock.engine.loop import _advance
+from twoclock.engine.problem_batch import instances
+from twoclock.engine.protocol import Engine, Program
+from twoclock.engine.run_batch import Lanes
+from twoclock.engine.xla_engine import start
 
 
 def figure_1():
@@ -85,6 +85,6 @@ class Timed:
 
 
 def streams(seeds: int) -> np.ndarray:
-    from twoclock.engine import keys
+    from twoclock import prng
 
-    return np.asarray(jax.jit(keys.stream_words)(jnp.arange(seeds, dtype=jnp.uint32)))
+    return np.asarray(jax.jit(prng.stream_words)(jnp.arange(seeds, dtype=jnp.uint32)))

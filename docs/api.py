@@ -17,13 +17,13 @@ MODULES = {
     "twoclock.agents": "agents",
     "twoclock.theory": "theory",
     "twoclock.plot": "figures",
-    "twoclock.core": "contracts",
-    "twoclock.inference.blocks": "block scores from arrays",
+    "twoclock.protocols": "contracts",
+    "twoclock.intervals.batch_means": "block scores from arrays",
 }
 # Modules of which only some names are for users.
 CHOSEN = {
-    "twoclock.core": ["Problem", "Truth", "Method", "Schedule", "pytree", "static"],
-    "twoclock.inference.blocks": ["sandwich", "in_blocks"],
+    "twoclock.protocols": ["Problem", "Truth", "Method", "Schedule", "pytree", "static"],
+    "twoclock.intervals.batch_means": ["sandwich", "in_blocks"],
 }
 _NOT_OURS = {"Axes", "Figure"}  # matplotlib's own, lent for annotations
 
@@ -62,8 +62,8 @@ def comment(name, module):
 
 def promised():
     """Methods whose meaning a contract states once for all that have them."""
-    core, logs = loaded("twoclock.core"), loaded("twoclock.logs.policies")
-    contracts = (core.Problem, core.Truth, core.Method, logs.Policy, loaded("twoclock.logs.features.contract").Features)
+    core, logs = loaded("twoclock.protocols"), loaded("twoclock.logs.policies")
+    contracts = (core.Problem, core.Truth, core.Method, logs.Policy, loaded("twoclock.logs.features.protocol").Features)
     return {name for contract in contracts for name in vars(contract)} | {"report", "track", "fit"}
 
 

@@ -18,10 +18,10 @@ from typing import Any
 
 import pandas as pd
 
-from twoclock.study.report.content import SIGNS
-from twoclock.study.verdicts import kind
-from twoclock.study.words import number as in_words
-from twoclock.study.words import span
+from reproduction.formatting import number as in_words
+from reproduction.formatting import span
+from reproduction.report.view import SIGNS
+from reproduction.verdicts import kind
 
 HERE = Path(__file__).parent
 KEPT = HERE / "full_run"

@@ -23,7 +23,7 @@ TEMPERATURE, GAMMA = 0.003, 0.99
 def main(samples: int = 80_000, seed: int = 0) -> dict[str, float]:
     """Learn and print; the share of the best soft return that is missing, the share of episodes at the goal, both."""
     env = gym.make("FrozenLake-v1", map_name="8x8")
-    agent = tc.agents.SoftActorCritic(
+    agent = tc.agents.EntropyActorCritic(
         int(env.observation_space.n), int(env.action_space.n), TEMPERATURE, gamma=GAMMA, first_value=1.0, seed=seed
     )
     mdp, start = tc.models.from_gymnasium(env, gamma=GAMMA)

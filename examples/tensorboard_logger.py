@@ -23,7 +23,7 @@ def main(steps: int, seeds: int, out: Path) -> dict[str, Result]:
     methods = {"fast": tc.Fast(), "standard": tc.Standard()}
     with SummaryWriter(str(out)) as writer:
 
-        def log(tick: tc.Tick) -> None:
+        def log(tick: tc.ProgressEvent) -> None:
             for name, value in tick.metrics.items():
                 writer.add_scalar(name, value, tick.step)
             if tick.step == steps:

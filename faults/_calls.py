@@ -15,7 +15,18 @@ import twoclock as tc
 
 # Made by the library alone: what it is given there has been checked before.
 _CONTAINERS = {
-    *("Result", "Sweep", "Tick", "InputError", "Certificate", "Condition", "Constants", "Finding", "Report", "Start"),
+    *(
+        "Result",
+        "Sweep",
+        "ProgressEvent",
+        "InputError",
+        "Certificate",
+        "Condition",
+        "Constants",
+        "Finding",
+        "Report",
+        "Start",
+    ),
     *("LimitLaw", "Log", "Value", "Agent", "SoftOperators"),
 }
 _BASES = ("Rbf", "Tiles", "Fourier", "Network")
@@ -131,7 +142,7 @@ def callables() -> dict[str, Callable[..., Any]]:
         found[f"Learner.{name}"] = getattr(learner, name)
     for name in ("act", "observe", "cost", "save", "load"):
         found[f"Regulator.{name}"] = getattr(regulator, name)
-    actor = tc.agents.SoftActorCritic(3, 2, 0.1)
+    actor = tc.agents.EntropyActorCritic(3, 2, 0.1)
     judge = tc.agents.Evaluator(1.0, np.eye(3), 0.9)
     for agent in (actor, judge):
         for name in ("act", "observe"):
@@ -226,7 +237,7 @@ def arguments(name: str, function: Callable[..., Any], known: dict[str, Any]) ->
         "Learner.save": {"path": "learnt"},
         "Regulator.observe": {"x": np.zeros(2), "u": np.zeros(1), "x_next": np.zeros(2)},
         "Regulator.save": {"path": "regulated"},
-        "SoftActorCritic.observe": {
+        "EntropyActorCritic.observe": {
             "x": 0,
             "u": 1,
             "x_next": 2,

@@ -13,9 +13,9 @@ from types import ModuleType
 
 import twoclock as tc
 from faults.campaign import Trial
+from reproduction import runner
+from reproduction.report import write
 from twoclock import plot
-from twoclock.study import frame
-from twoclock.study.report import write
 
 NAME = "labels"
 
@@ -114,11 +114,11 @@ def _page(out: Path, one: str, two: str, results: dict[str, tc.Result]) -> list[
     """The tags of a report whose case, method and claim bear the labels."""
     module = ModuleType("made_up")
     module.TITLE = one  # type: ignore[attr-defined]
-    case = frame.Case(tc.problems.quadratic(dim=2), {one: tc.Fast(), two: tc.Standard()}, 20, 2)
+    case = runner.Case(tc.problems.quadratic(dim=2), {one: tc.Fast(), two: tc.Standard()}, 20, 2)
     module.cases = lambda quick: {one: case}  # type: ignore[attr-defined]
     module.draw = lambda records: {"picture": plot.compare(records[one], "error")}  # type: ignore[attr-defined]
-    claim = frame.Claim(one, one, two, one, {two: 1.0}, "reproduced")
+    claim = runner.Claim(one, one, two, one, {two: 1.0}, "reproduced")
     module.claims = lambda records: [claim]  # type: ignore[attr-defined]
-    outcome = frame.run_experiment("made_up", module, out)
+    outcome = runner.run_experiment("made_up", module, out)
     write([outcome], {}, out, {one: two}, quick=False)
     return obeyed(out)

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 import twoclock as tc
-from twoclock import record
+from twoclock import storage
 
 
 class Averager:
@@ -47,10 +47,10 @@ class Averager:
 
     def save(self, path, **also):
         about = {"rng": self.rng.bit_generator.state, "steps": self.steps}
-        return record.save(path, {"own": json.dumps(about)}, self.history, {"mean": self.mean, **also})
+        return storage.save(path, {"own": json.dumps(about)}, self.history, {"mean": self.mean, **also})
 
     def restore(self, path):
-        spec, _, trees = record.load(path)
+        spec, _, trees = storage.load(path)
         about = json.loads(spec["own"])
         self.rng.bit_generator.state, self.steps, self.mean = about["rng"], about["steps"], trees["mean"]
 

@@ -9,14 +9,13 @@ import pytest
 
 import twoclock as tc
 from small import SMALL
-from twoclock import catalogue
-from twoclock.core import Method, Problem, Schedule
-from twoclock.engine import keys
-from twoclock.finite import Numbered
+from twoclock import prng, registry
+from twoclock.indexed_batch import IndexedBatch
+from twoclock.protocols import Method, Problem, Schedule
 
-METHODS = catalogue.methods()
-PROBLEMS = catalogue.problems()
-SCHEDULES = {name: thing for name, thing in catalogue.schedules().items() if name != "Function"}
+METHODS = registry.methods()
+PROBLEMS = registry.problems()
+SCHEDULES = {name: thing for name, thing in registry.schedules().items() if name != "Function"}
 KNOWN = {"error", "gap", "gradient", "tracking"}
 
 
@@ -25,7 +24,7 @@ def problem_of(name):
     """The problem, small; the first draw of one that is drawn."""
     with jax.enable_x64(True):
         made = PROBLEMS[name](**SMALL.get(name, {}))
-        made = made if hasattr(made, "F") else jax.jit(made)(keys.instance_key(0))
+        made = made if hasattr(made, "F") else jax.jit(made)(prng.instance_key(0))
         return jax.tree.map(jnp.asarray, made)
 
 
@@ -55,7 +54,7 @@ def stepped(method, state):
     try:
         return on(None)
     except tc.InputError:
-        return on(tuple(Numbered(jnp.zeros((2, 1)), jnp.arange(2), 64) for _ in range(2)))
+        return on(tuple(IndexedBatch(jnp.zeros((2, 1)), jnp.arange(2), 64) for _ in range(2)))
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -117,8 +116,8 @@ def test_problem_keeps_its_shapes(name):
     assert isinstance(problem, Problem)
 
     def once(problem):
-        theta, omega, env = problem.init(keys.start_key(1))
-        x, after = problem.draw(problem.noise(keys.step_key(1, 0)), theta, env)
+        theta, omega, env = problem.init(prng.start_key(1))
+        x, after = problem.draw(problem.noise(prng.step_key(1, 0)), theta, env)
         operators = problem.F(theta, omega, x), problem.G(theta, omega, x)
         return (theta, omega), env, after, operators, problem.measure(theta, omega)
 
@@ -135,7 +134,7 @@ def test_problem_keeps_its_shapes(name):
 
 def points(problem, count=3):
     """Points about the start, as near to it as it takes for h to be finite: not every gain stabilises."""
-    theta, _, _ = jax.tree.map(np.asarray, jax.jit(lambda problem: problem.init(keys.start_key(2)))(problem))
+    theta, _, _ = jax.tree.map(np.asarray, jax.jit(lambda problem: problem.init(prng.start_key(2)))(problem))
     height = jax.jit(lambda problem, theta: problem.h(theta) if hasattr(problem, "h") else 0.0)
     for i in range(count):
         rng = np.random.default_rng(i)
@@ -152,7 +151,7 @@ def exact_means(problem):
 @jax.jit
 def known_at(problem, theta):
     """All that a problem knows of its answer at ω*(θ), or its first ω where it knows none: one program a problem."""
-    omega = problem.omega_star(theta) if hasattr(problem, "omega_star") else problem.init(keys.start_key(2))[1]
+    omega = problem.omega_star(theta) if hasattr(problem, "omega_star") else problem.init(prng.start_key(2))[1]
     known = {"omega": omega, "metrics": problem.measure(theta, omega)}
     known["means"] = {operator: mean(theta, omega) for operator, mean in exact_means(problem).items()}
     if hasattr(problem, "h"):
@@ -198,12 +197,12 @@ def test_samples_average_to_the_means(name):
         pytest.skip("no exact means")
 
     def average(problem, seed, burn=2_000, steps=4_000):
-        theta, omega, env = problem.init(keys.start_key(seed))
+        theta, omega, env = problem.init(prng.start_key(seed))
         operators = list(exact_means(problem))
 
         def step(carry, k):
             env, total = carry
-            x, env = problem.draw(problem.noise(keys.step_key(seed, k)), theta, env)
+            x, env = problem.draw(problem.noise(prng.step_key(seed, k)), theta, env)
             sample = [getattr(problem, operator)(theta, omega, x) for operator in operators]
             return (env, jax.tree.map(lambda t, s: t + jnp.where(k < burn, 0.0, s) / steps, total, sample)), None
 
@@ -212,7 +211,7 @@ def test_samples_average_to_the_means(name):
 
     @jax.jit
     def both(problem, seeds):
-        theta, omega, _ = problem.init(keys.start_key(0))
+        theta, omega, _ = problem.init(prng.start_key(0))
         exact = [mean(theta, omega) for mean in exact_means(problem).values()]
         return jax.vmap(average, (None, 0))(problem, seeds), exact
 

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats as scipy_stats
 
 import twoclock as tc
-from twoclock import plot, record
+from twoclock import plot, storage
 from twoclock.stats import bootstrap_mean, interquartile_mean, resampled_means
 
 
@@ -101,7 +101,7 @@ def test_no_half_written_folder(result, tmp_path, monkeypatch):
     monkeypatch.setattr(np, "savez", lambda *a, **k: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
         result.save(tmp_path / "run")
-    assert not record.is_complete(tmp_path / "run")
+    assert not storage.is_complete(tmp_path / "run")
 
 
 def test_many_seeds_are_resampled_as_few_are():

@@ -5,7 +5,7 @@ import optax
 import pytest
 
 import twoclock as tc
-from twoclock.paths import with_settings
+from twoclock.param_paths import with_settings
 from twoclock.schedules import as_schedule, parse
 
 

@@ -7,9 +7,8 @@ import pytest
 from beartype.roar import BeartypeCallHintViolation
 
 import twoclock as tc
-from twoclock import trees
-from twoclock.engine import keys
-from twoclock.models.equations import lyapunov
+from twoclock import prng, tree_math
+from twoclock.models.riccati_lyapunov import lyapunov
 from twoclock.sampling.alias import alias_table
 
 QUADRATIC = tc.problems.quadratic(dim=2)
@@ -18,9 +17,9 @@ WRONG = {
     "models: matrices of different sizes": lambda: lyapunov(np.eye(2), np.eye(3)),
     "problems: θ and ω of different lengths": lambda: QUADRATIC.F(np.ones(2), np.ones(1), np.ones(2)),
     "problems: a field of the wrong rank": lambda: type(QUADRATIC)(*[np.ones(2)] * 6, np.float64(1.0)),
-    "trees: a leaf that is no float": lambda: trees.Sum({"a": jnp.ones(2), "b": jnp.arange(2)}, None),
+    "trees: a leaf that is no float": lambda: tree_math.Sum({"a": jnp.ones(2), "b": jnp.arange(2)}, None),
     "sampling: a law of whole numbers": lambda: alias_table(np.array([1, 0])),
-    "engine: a seed that is none": lambda: keys.step_stream("3"),
+    "engine: a seed that is none": lambda: prng.step_stream("3"),
 }
 
 

@@ -9,7 +9,7 @@ import pytest
 import twoclock as tc
 import wrong_problems
 from twoclock import cli
-from twoclock.inputs import shown
+from twoclock.validation import shown
 from wrong_inputs import BOWL, CALLS, COMMANDS, FILES, OTHERS, of_result
 
 OWN = """

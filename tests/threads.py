@@ -8,8 +8,8 @@ import jax
 import numpy as np
 import pytest
 
-from twoclock.engine import compiler, rows, traced
-from twoclock.engine.cpu import pointers
+from twoclock.engine import compiler, metrics, source_cache
+from twoclock.engine.c_engine import pointers
 
 needs_compiler = pytest.mark.skipif(isinstance(compiler.find(), str), reason="there is no C compiler")
 
@@ -50,12 +50,12 @@ def shaken(carry):
 
 def measured(lanes, carry, folder):
     """The rows that the kernel for marks gives, and those of XLA."""
-    made = traced.measuring(lanes)
+    made = source_cache.measuring(lanes)
     parts, structure = jax.tree.flatten(made.row)
     row = [np.full((*lanes.shape, *part.shape), 77, part.dtype) for part in parts]
-    tables = list(map(np.ascontiguousarray, [*traced.tables(lanes), *made.source.constants]))
+    tables = list(map(np.ascontiguousarray, [*source_cache.tables(lanes), *made.source.constants]))
     leaves = [np.array(leaf, order="C") for leaf in jax.tree.leaves(carry)]
-    streams = np.asarray(traced.streams(lanes))
+    streams = np.asarray(source_cache.streams(lanes))
     launch = on_the_cpu(made.source, folder, "-O0")
     launch(
         lanes.shape[0] * lanes.shape[1], 0, 1, *lanes.shape, pointers(tables), pointers([*leaves, *row]),
@@ -63,8 +63,8 @@ def measured(lanes, carry, folder):
     )  # fmt: skip
     for a, b in zip(leaves, jax.tree.leaves(carry), strict=True):
         np.testing.assert_array_equal(a, b)
-    found = rows.flat(jax.tree.unflatten(structure, row), lanes=2)
-    return found, rows.measure(lanes.instances, lanes.methods, carry)
+    found = metrics.flat(jax.tree.unflatten(structure, row), lanes=2)
+    return found, metrics.measure(lanes.instances, lanes.methods, carry)
 
 
 def assert_alike(found, expected):

@@ -11,11 +11,10 @@ import numpy as np
 import pandas as pd
 
 import twoclock as tc
-from twoclock import methods, models, plot, problems, theory
-from twoclock.engine import keys
+from twoclock import methods, models, plot, prng, problems, theory
 
 INF, NAN, HUGE = float("inf"), float("nan"), 10**5000
-KEY = keys.instance_key(0)
+KEY = prng.instance_key(0)
 MDP = models.Mdp(np.full((2, 2, 2), 0.5), np.zeros((2, 2)), 0.9)
 BOWL = problems.quadratic(dim=2)
 

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 from twoclock import agents, logs, methods, models, problems, theory
 from twoclock import sampling as samplers
-from twoclock.core import InputError
-from twoclock.engine.drive import Tick
-from twoclock.learner import Learner
-from twoclock.learner.course import DivergedWarning
+from twoclock.comparison import table
+from twoclock.engine.loop import ProgressEvent
 from twoclock.logs import evaluate
-from twoclock.methods import Auto, Fast, PlugIn, Polyak, RichardsonRomberg, Standard, Zap, ZapVectors
-from twoclock.paths import grid
+from twoclock.methods import Auto, Fast, MatrixFreeZap, PlugIn, Polyak, RichardsonRomberg, Standard, Zap
+from twoclock.online import Learner
+from twoclock.online.update_loop import DivergedWarning
+from twoclock.param_paths import grid
+from twoclock.protocols import InputError
 from twoclock.result import Result, load
 from twoclock.schedules import Constant, Power
 from twoclock.solve import solve
 from twoclock.sweeps import Sweep, sweep
-from twoclock.table import table
 from twoclock.theory import certify
 from twoclock.tuning import residual, tune
 from twoclock.version import __version__
@@ -32,16 +32,16 @@ __all__ = [
     "Fast",
     "InputError",
     "Learner",
+    "MatrixFreeZap",
     "PlugIn",
     "Polyak",
     "Power",
+    "ProgressEvent",
     "Result",
     "RichardsonRomberg",
     "Standard",
     "Sweep",
-    "Tick",
     "Zap",
-    "ZapVectors",
     "__version__",
     "agents",
     "certify",

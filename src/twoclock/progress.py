@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from twoclock.engine.drive import Tick
+from twoclock.engine.loop import ProgressEvent
 
 
 @contextmanager
 def watch(
-    progress: bool | Callable[[Tick], None], steps: int, lanes: int, labels: Sequence[str] = ("",)
-) -> Iterator[Callable[[Tick], None]]:
+    progress: bool | Callable[[ProgressEvent], None], steps: int, lanes: int, labels: Sequence[str] = ("",)
+) -> Iterator[Callable[[ProgressEvent], None]]:
     """What to call with each tick: nothing, the user's own function, or a bar on the terminal."""
     if callable(progress):
         yield lambda tick: progress(replace(tick, labels=tuple(labels)))

@@ -19,8 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from twoclock.core import Given, InputError, Scalar, Schedule, brief, pytree, static
-from twoclock.inputs import check_number
+from twoclock.protocols import Given, InputError, Scalar, Schedule, brief, pytree, static
+from twoclock.validation import check_number
 
 ScheduleLike = Given[Schedule | Callable[[Any], Any] | float | str]
 

@@ -12,24 +12,24 @@ from typing import overload
 import jax
 import numpy as np
 
-from twoclock import inputs
-from twoclock.core import InputError, Method, Problem, ProblemSource
-from twoclock.engine import choice, fit, purity, rows, xla
-from twoclock.engine.choice import EngineName
-from twoclock.engine.drive import Tick, Walked, drive
-from twoclock.engine.footprint import check_memory
-from twoclock.engine.instances import instances, stand_in
-from twoclock.engine.interrupt import deferred_interrupt
-from twoclock.engine.lanes import Lanes, by_program
+from twoclock import validation
+from twoclock.engine import compatibility, metrics, select_engine, trace_checks, xla_engine
+from twoclock.engine.loop import ProgressEvent, RunOutput, drive
+from twoclock.engine.memory_estimate import check_memory
+from twoclock.engine.problem_batch import instances, stand_in
+from twoclock.engine.run_batch import Lanes, by_program
+from twoclock.engine.select_engine import EngineName
+from twoclock.engine.signals import deferred_interrupt
 from twoclock.methods.auto import Auto
 from twoclock.progress import watch
-from twoclock.record import Checkpoints, absolute
-from twoclock.record.describe import Provenance, describe
-from twoclock.record.identity import Identity, Precision, RunSpec, identify, together
-from twoclock.result import End, Result
-from twoclock.result.going_on import Start, begin
+from twoclock.protocols import InputError, Method, Problem, ProblemSource
+from twoclock.result import FinalState, Result
+from twoclock.result.resume import Start, begin
+from twoclock.storage import Checkpoints, absolute
+from twoclock.storage.provenance import Provenance, describe
+from twoclock.storage.run_identity import Identity, Precision, RunSpec, identify, together
 
-Progress = bool | Callable[[Tick], None]
+Progress = bool | Callable[[ProgressEvent], None]
 
 
 @overload
@@ -111,34 +111,34 @@ def solve(
     >>> result.summary("error").columns.tolist()
     ['step', 'mean', 'median', 'iqm', 'low', 'high', 'seeds', 'diverged']
     """
-    source = inputs.check_problem(problem)
+    source = validation.check_problem(problem)
     spec = RunSpec.checked(steps, seeds, marks, precision, bound)
-    inputs.check_pace(block, checkpoint_every, progress)
-    walker = choice.resolve(engine)
+    validation.check_pace(block, checkpoint_every, progress)
+    walker = select_engine.resolve(engine)
     method = Auto() if method is None else method
     one = not isinstance(method, Mapping)
     given = method if isinstance(method, Mapping) else {"": method}
     for label in given:
         if not isinstance(label, str):
-            raise InputError(f"`method` must map text labels to methods, got the label {inputs.shown(label)}")
-    labelled = {label: inputs.check_method(entry) for label, entry in given.items()}
+            raise InputError(f"`method` must map text labels to methods, got the label {validation.shown(label)}")
+    labelled = {label: validation.check_method(entry) for label, entry in given.items()}
     if not labelled:
         raise InputError("`method` must name at least one method, got an empty mapping")
     if checkpoint is not None:
-        inputs.check_path("checkpoint", checkpoint)
+        validation.check_path("checkpoint", checkpoint)
     origin: Start | None = None
     if start is not None:
         origin, spec = begin({"": start} if one else start, source, labelled, spec, marks)
     folder = None if checkpoint is None else absolute(checkpoint)
     results: dict[str, Result] = {}
     with jax.enable_x64(spec.x64), deferred_interrupt() as interrupted:
-        fit.check_source(source)
+        compatibility.check_source(source)
         check_memory(source, labelled, len(spec.seeds), len(spec.marks))
         ready = instances(source, spec.seeds)
         example = ready.example
         for number, labels in enumerate(by_program(labelled)):
             alike = {label: labelled[label] for label in labels}
-            fit.check_fit(example, alike[labels[0]])
+            compatibility.check_fit(example, alike[labels[0]])
             lanes = Lanes.of(ready, list(alike.values()), spec.seeds, spec.bound)
             home = folder if folder is None or one else folder / str(number)
             identities = _identities(source, example, alike, spec, at_once=home is not None)
@@ -150,7 +150,7 @@ def solve(
                 walked = drive(
                     lanes,
                     spec.marks,
-                    origin.carry(labels, xla.start(lanes)) if origin else None,
+                    origin.carry(labels, xla_engine.start(lanes)) if origin else None,
                     origin.step if origin else 0,
                     rows=origin.rows(labels) if origin else (),
                     engine=origin.engine(labels[0]) if origin and engine == "auto" else walker,
@@ -171,10 +171,10 @@ def solve(
 
 def check_fit(problem: object, method: object, spec: RunSpec) -> None:
     """Complain unless this problem can be run with this method; nothing is computed."""
-    source, checked = inputs.check_problem(problem), inputs.check_method(method)
+    source, checked = validation.check_problem(problem), validation.check_method(method)
     with jax.enable_x64(spec.x64):
-        fit.check_source(source)
-        fit.check_fit(stand_in(source).example, checked)
+        compatibility.check_source(source)
+        compatibility.check_fit(stand_in(source).example, checked)
 
 
 def _identities(
@@ -192,7 +192,7 @@ def _identities(
         made = identify(problem, methods, spec)
         return lambda: made
     first = next(iter(methods.values()))
-    ran = purity.program(example, first) or purity.program_now(example, first)
+    ran = trace_checks.program(example, first) or trace_checks.program_now(example, first)
     shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), example)
 
     known: dict[str, Identity] = {}
@@ -202,7 +202,7 @@ def _identities(
             return known
         found = identify(problem, methods, spec)
         with jax.enable_x64(spec.x64), suppress(Exception):
-            if purity.program_now(shapes, first) == ran:
+            if trace_checks.program_now(shapes, first) == ran:
                 known.update(found)
                 return known
         return {label: Identity({**one.parts, "problem": "changed after the run"}) for label, one in found.items()}
@@ -226,7 +226,7 @@ def _keeper(
     return closing(Checkpoints(folder, together(identities()), what))
 
 
-def _engine(walked: Walked) -> dict[str, object]:
+def _engine(walked: RunOutput) -> dict[str, object]:
     reason = {} if walked.engine_reason is None else {"engine_reason": walked.engine_reason}
     return {"engine": walked.engine, **reason}
 
@@ -234,7 +234,7 @@ def _engine(walked: Walked) -> dict[str, object]:
 def _result(
     method: Method,
     i: int,
-    walked: Walked,
+    walked: RunOutput,
     spec: RunSpec,
     record: dict[str, object],
     identity: Callable[[], dict[str, object]],
@@ -242,7 +242,7 @@ def _result(
     import pandas as pd
 
     carry = jax.tree.map(lambda leaf: leaf[i], walked.carry)
-    theta, omega = jax.tree.map(np.asarray, rows.estimates(method, carry.state))
-    history = pd.DataFrame(rows.columns(walked.rows, i, spec.seeds, spec.marks), copy=False)
-    end = End(tuple(jax.tree.leaves(carry)), identity)
+    theta, omega = jax.tree.map(np.asarray, metrics.estimates(method, carry.state))
+    history = pd.DataFrame(metrics.columns(walked.rows, i, spec.seeds, spec.marks), copy=False)
+    end = FinalState(tuple(jax.tree.leaves(carry)), identity)
     return Result(theta, omega, history, ~np.asarray(carry.alive), np.asarray(carry.last, int), record, end)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from twoclock.core import InputError
-from twoclock.inputs import shown
+from twoclock.protocols import InputError
+from twoclock.validation import shown
 
 if TYPE_CHECKING:
     import pandas as pd

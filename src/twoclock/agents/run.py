@@ -15,21 +15,21 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
-from twoclock import inputs, record
-from twoclock.agents.contract import Agent, check_kind
-from twoclock.agents.running.lane import Job, Outcome, Stopped
-from twoclock.agents.running.on_ray import on_ray
-from twoclock.agents.running.plants import check_env, is_env, is_vector
-from twoclock.agents.running.processes import check_processes, walkers
-from twoclock.agents.running.vectorised import together
-from twoclock.core import Given, InputError
-from twoclock.engine import rows
-from twoclock.engine.drive import Tick
-from twoclock.engine.interrupt import Interrupted, deferred_interrupt
+from twoclock import storage, validation
+from twoclock.agents.env_adapters import check_env, is_env, is_vector
+from twoclock.agents.protocol import Agent, check_kind
+from twoclock.agents.seed_runner import Job, Outcome, Stopped
+from twoclock.agents.vector_env import together
+from twoclock.engine import metrics
+from twoclock.engine.loop import ProgressEvent
+from twoclock.engine.signals import Interrupted, deferred_interrupt
+from twoclock.executor.agent_processes import check_processes, walkers
+from twoclock.executor.agent_ray import on_ray
 from twoclock.progress import watch
-from twoclock.record.describe import Provenance, describe
-from twoclock.record.identity import Identity, RunSpec
+from twoclock.protocols import Given, InputError
 from twoclock.result import Result
+from twoclock.storage.provenance import Provenance, describe
+from twoclock.storage.run_identity import Identity, RunSpec
 
 
 def run(
@@ -38,7 +38,7 @@ def run(
     steps: Given[int | float] = 10_000,
     seeds: Given[int | Iterable[int] | None] = None,
     marks: Given[Iterable[int] | None] = None,
-    progress: Given[bool | Callable[[Tick], None]] = False,
+    progress: Given[bool | Callable[[ProgressEvent], None]] = False,
     checkpoint: Given[str | Path | None] = None,
     *,
     x0: Given[Any] = None,
@@ -93,19 +93,21 @@ def run(
     if seeds is None:
         seeds = int(env.num_envs) if vector else 1
     spec = RunSpec.checked(steps, seeds, marks)
-    inputs.check_pace(None, checkpoint_every, progress)
-    where = inputs.choice("on", on, ("local", "ray"))
+    validation.check_pace(None, checkpoint_every, progress)
+    where = validation.choice("on", on, ("local", "ray"))
     if address is not None and (not isinstance(address, str) or where != "ray"):
-        raise InputError(f'`address` must be "host:port" of a Ray cluster, with on="ray", got {inputs.shown(address)}')
+        raise InputError(
+            f'`address` must be "host:port" of a Ray cluster, with on="ray", got {validation.shown(address)}'
+        )
     if limit is not None and where == "ray":
         raise InputError("`limit` is for processes on this machine; leave it out on Ray")
     check_processes(processes, limit)
     if checkpoint is not None:
-        inputs.check_path("checkpoint", checkpoint)
+        validation.check_path("checkpoint", checkpoint)
     job = job_of(agent, env, x0, spec, checkpoint, checkpoint_every)
     if vector:
         _check_vector(env, spec, checkpoint, limit, processes, where)
-    lock: AbstractContextManager[None] = nullcontext() if job.folder is None else record.lock(job.folder)
+    lock: AbstractContextManager[None] = nullcontext() if job.folder is None else storage.lock(job.folder)
     began = time.perf_counter()
     with lock, deferred_interrupt() as interrupted, watch(progress, spec.steps, len(spec.seeds)) as look:
         seen = _Seen(spec, look)
@@ -126,7 +128,7 @@ def run(
 class _Seen:
     """Where each seed is, told on as one tick."""
 
-    def __init__(self, spec: RunSpec, look: Callable[[Tick], None]) -> None:
+    def __init__(self, spec: RunSpec, look: Callable[[ProgressEvent], None]) -> None:
         self.steps, self.lost = dict.fromkeys(spec.seeds, 0), set[int]()
         self.spec, self.look = spec, look
 
@@ -134,7 +136,7 @@ class _Seen:
         self.steps[seed] = self.spec.steps if diverged else step
         self.lost |= {seed} if diverged else set()
         mean = sum(self.steps.values()) // len(self.steps)
-        self.look(Tick(mean, None, len(self.lost), _no_carry, engine="the environment"))
+        self.look(ProgressEvent(mean, None, len(self.lost), _no_carry, engine="the environment"))
 
 
 def _no_carry() -> Any:
@@ -178,7 +180,7 @@ def job_of(
             numbers.update(np.asarray(leaf).tobytes())
     of_run = {name: value for name, value in spec.as_dict().items() if name != "seeds"}
     identity = Identity({**of_run, "problem": what["problem"], "method": numbers.hexdigest()[:16]})
-    folder = None if checkpoint is None else record.absolute(checkpoint)
+    folder = None if checkpoint is None else storage.absolute(checkpoint)
     return Job(type(agent), settings, env, x0, spec, identity, what, folder, float(every))
 
 
@@ -200,7 +202,7 @@ def _result(job: Job, outcomes: Sequence[Outcome], seconds: float) -> Result:
         {name: np.asarray([[outcome.rows[i].get(name, np.nan) for outcome in outcomes]]) for name in names}
         for i in range(len(spec.marks))
     ]
-    history = pd.DataFrame(rows.columns(by_mark, 0, spec.seeds, spec.marks))
+    history = pd.DataFrame(metrics.columns(by_mark, 0, spec.seeds, spec.marks))
     theta, omega = (_stacked([getattr(o, name) for o in outcomes]) for name in ("theta", "omega"))
     notes = [note for outcome in outcomes for note in outcome.notes]
     for note in notes:

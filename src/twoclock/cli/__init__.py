@@ -7,10 +7,10 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-from twoclock import inputs, startup
+from twoclock import startup, validation
 from twoclock.cli.console import ERR, OUT, say
-from twoclock.cli.found import command, command_names, summary
-from twoclock.cli.trouble import explained
+from twoclock.cli.discovery import command, command_names, summary
+from twoclock.cli.exit_codes import explained
 from twoclock.version import __version__
 
 
@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args[0] == "--version":
             OUT.print(__version__, highlight=False)
             return 0
-        name = inputs.pick({name: name for name in command_names()}, args[0], "twoclock")
+        name = validation.pick({name: name for name in command_names()}, args[0], "twoclock")
         return command(name)(args[1:])
     except BrokenPipeError:  # whoever read the output has gone
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115

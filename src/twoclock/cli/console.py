@@ -10,13 +10,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from twoclock import record
-from twoclock.core import InputError
-from twoclock.engine.rows import preferred_metric
+from twoclock import storage
+from twoclock.engine.metrics import preferred_metric
+from twoclock.protocols import InputError
 from twoclock.result import Result
 
 if TYPE_CHECKING:
-    from twoclock.sweeps.outcome import Sweep
+    from twoclock.sweeps.sweep_result import Sweep
 
 OUT = Console()
 ERR = Console(stderr=True)
@@ -58,4 +58,4 @@ def draw_comparison(
     from twoclock import plot as drawing
 
     fig = drawing.compare(results, metric, statistic, title)
-    return [record.put(folder / f"{metric}.{kind}", content) for kind, content in drawing.render(fig).items()]
+    return [storage.put(folder / f"{metric}.{kind}", content) for kind, content in drawing.render(fig).items()]

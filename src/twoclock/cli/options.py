@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from twoclock.core import InputError
-from twoclock.engine.choice import VARIABLE as ENGINE_VARIABLE
+from twoclock.engine.select_engine import VARIABLE as ENGINE_VARIABLE
+from twoclock.protocols import InputError
 
 EngineOption = Literal["auto", "c", "cuda", "xla"]
 _BOX = re.compile("[─-╿]+")

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from twoclock.engine.codegen.frame import Source
+from twoclock.codegen.c_template import Source
 
 # As on the CPU: no fused sums, so that compensated ones survive and the bits are those of the engine "c".
 OPTIONS = ("--fmad=false",)
@@ -30,7 +30,7 @@ def compiled(source: Source, device: jax.Device) -> Any:
     return _modules[key]
 
 
-class Addressed:
+class DevicePointers:
     """Arrays of the device with their addresses: they live as long as this does.
 
     Args:
@@ -61,12 +61,12 @@ class Launch:
     """A compiled kernel with all that is the same whenever it is launched."""
 
     kernel: Any
-    tables: Addressed
+    tables: DevicePointers
     streams: Any
     shape: tuple[int, int]
     threads: int
 
-    def __call__(self, arrays: Addressed, lanes: int, lo: int, hi: int) -> None:
+    def __call__(self, arrays: DevicePointers, lanes: int, lo: int, hi: int) -> None:
         """Launch it on these arrays for so many lanes, from one step to another."""
         numbers = [np.int64(n) for n in (lo, hi, *self.shape)]
         given = (*numbers, self.tables.addresses, arrays.addresses, self.streams)

@@ -11,8 +11,8 @@ from typing import Protocol, runtime_checkable
 import jax
 import jax.numpy as jnp
 
-from twoclock.core import Key, Method, Problem, PyTree, Scalar, Table, pytree
-from twoclock.engine import keys
+from twoclock import prng
+from twoclock.protocols import Key, Method, Problem, PyTree, Scalar, Table, pytree
 
 
 @runtime_checkable
@@ -24,7 +24,7 @@ class Operators(Protocol):
 
 
 @pytree
-class Carry:
+class LaneState:
     """All that a lane carries from step to step.
 
     Attributes:
@@ -40,15 +40,15 @@ class Carry:
     last: jax.Array
 
 
-def lane_start(problem: Problem, method: Method, seed: Scalar) -> Carry:
+def lane_start(problem: Problem, method: Method, seed: Scalar) -> LaneState:
     """The carry of a seed before its first step."""
-    theta, omega, env = problem.init(keys.start_key(seed))
-    return Carry(method.init(theta, omega), env, jnp.asarray(True), jnp.zeros((), jnp.int32))
+    theta, omega, env = problem.init(prng.start_key(seed))
+    return LaneState(method.init(theta, omega), env, jnp.asarray(True), jnp.zeros((), jnp.int32))
 
 
 def lane_step(
-    problem: Problem, method: Method, stream: Key, carry: Carry, k: Scalar, bound: Scalar | None = None
-) -> Carry:
+    problem: Problem, method: Method, stream: Key, carry: LaneState, k: Scalar, bound: Scalar | None = None
+) -> LaneState:
     """Step k: its noise from the key of (s, k), the sample, the method's step, and whether the lane still lives.
 
     Args:
@@ -58,14 +58,14 @@ def lane_step(
     return step_on(problem, method, lane_noise(problem, stream, k), carry, k, bound)
 
 
-def trusted_step(problem: Problem, method: Method, stream: Key, carry: Carry, k: Scalar) -> Carry:
+def trusted_step(problem: Problem, method: Method, stream: Key, carry: LaneState, k: Scalar) -> LaneState:
     """``lane_step`` of a lane that is alive, if it still is after the step; nothing here asks whether."""
     x, env = problem.draw(lane_noise(problem, stream, k), carry.state.theta, carry.env)
     new = method.step(problem.F, problem.G, carry.state, x, k)
     state = jax.tree.map(
         lambda n, o: n if isinstance(n, Table) else n.astype(o.dtype), new, carry.state, is_leaf=is_table
     )
-    return Carry(state, env, carry.alive, jnp.asarray(k + 1, carry.last.dtype))
+    return LaneState(state, env, carry.alive, jnp.asarray(k + 1, carry.last.dtype))
 
 
 def lane_noise(problem: Problem, stream: Key, k: Scalar) -> PyTree:
@@ -73,16 +73,18 @@ def lane_noise(problem: Problem, stream: Key, k: Scalar) -> PyTree:
     return problem.noise(jax.random.fold_in(stream, k))
 
 
-def step_on(problem: Problem, method: Method, u: PyTree, carry: Carry, k: Scalar, bound: Scalar | None = None) -> Carry:
+def step_on(
+    problem: Problem, method: Method, u: PyTree, carry: LaneState, k: Scalar, bound: Scalar | None = None
+) -> LaneState:
     """Step k on noise that is already drawn. A lane whose next state is not finite, or out of bounds, stays put."""
     x, env = problem.draw(u, carry.state.theta, carry.env)
     new = learn(problem, method, x, carry, k, bound)
-    return Carry(new.state, env, new.alive, new.last)
+    return LaneState(new.state, env, new.alive, new.last)
 
 
 def learn(
-    operators: Operators, method: Method, x: PyTree, carry: Carry, k: Scalar, bound: Scalar | None = None
-) -> Carry:
+    operators: Operators, method: Method, x: PyTree, carry: LaneState, k: Scalar, bound: Scalar | None = None
+) -> LaneState:
     """Step k on a sample, wherever that comes from."""
     old = carry.state
     new = method.step(operators.F, operators.G, old, x, k)
@@ -94,7 +96,7 @@ def learn(
         return n if isinstance(n, Table) else jnp.where(alive, n.astype(o.dtype), o)
 
     state = jax.tree.map(kept, new, old, is_leaf=is_table)
-    return Carry(state, carry.env, alive, jnp.where(alive, k + 1, carry.last))
+    return LaneState(state, carry.env, alive, jnp.where(alive, k + 1, carry.last))
 
 
 def _within(tree: PyTree, bound: Scalar) -> jax.Array:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from twoclock.inference.blocks import ALIKE, BLOCKS
-from twoclock.logs.features.contract import Crossed
+from twoclock.intervals.batch_means import ALIKE, BLOCKS
+from twoclock.logs.estimator_context import FOLDS, Estimated, EstimatorContext
 from twoclock.logs.features.onehot import OneHot
+from twoclock.logs.features.protocol import Crossed
 from twoclock.logs.intervals import Interval, interval, told_by
-from twoclock.logs.linear import solve
-from twoclock.logs.work import FOLDS, Estimated, Work
+from twoclock.logs.lstd_solve import solve
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,7 +82,12 @@ class Finding:
 
 
 def diagnose(
-    work: Work, name: str, estimates: Mapping[str, Estimated], richer: Estimated | None, band: Interval, level: float
+    work: EstimatorContext,
+    name: str,
+    estimates: Mapping[str, Estimated],
+    richer: Estimated | None,
+    band: Interval,
+    level: float,
 ) -> list[Finding]:
     """All that the log says about the estimate of that name on it."""
     main = estimates[name]
@@ -102,13 +107,13 @@ def diagnose(
     ]
 
 
-def _memory(work: Work, main: Estimated) -> Iterator[Finding]:
+def _memory(work: EstimatorContext, main: Estimated) -> Iterator[Finding]:
     if work.target.stream and main.influence is not None:
         correlation = float(told_by(main.influence, stream=True).correlation[0])
         yield Finding("memory", correlation, f"neighbouring blocks of the stream are correlated by {correlation:.2f}")
 
 
-def _weights(work: Work, unit: str) -> Iterator[Finding]:
+def _weights(work: EstimatorContext, unit: str) -> Iterator[Finding]:
     scores = work.scores
     squares, absolute, negative = (float(number) for number in scores.squares[:3])
     total, rows = float(scores.weight[:, 0].sum()), float(scores.rows.sum())
@@ -127,7 +132,7 @@ def _weights(work: Work, unit: str) -> Iterator[Finding]:
     yield Finding("negative_weights", below, f"{below:.0%} of the weight is negative, which no ratio of visits can be")
 
 
-def outside(work: Work) -> float:
+def outside(work: EstimatorContext) -> float:
     """E[γ^τ], τ the first time that the target does what the log has no data for: exact for a table.
 
     For other features it is the part of the target's features beyond the span of the log's, relative to the start's.
@@ -141,12 +146,12 @@ def outside(work: Work) -> float:
     return float(np.linalg.norm(left) / max(float(np.linalg.norm(phi0)), _TINY))
 
 
-def is_table(work: Work) -> bool:
+def is_table(work: EstimatorContext) -> bool:
     features = work.target.features
     return isinstance(features, Crossed) and isinstance(features.base, OneHot)
 
 
-def _outside(work: Work, main: Estimated, band: Interval) -> Iterator[Finding]:
+def _outside(work: EstimatorContext, main: Estimated, band: Interval) -> Iterator[Finding]:
     share = outside(work)
     share = 0.0 if abs(share) < 1e-9 else share
     message = f"{share:.1%} of the policy's discounted path leads to what the log has no data for"
@@ -159,7 +164,7 @@ def _outside(work: Work, main: Estimated, band: Interval) -> Iterator[Finding]:
         yield Finding("blind", z, message)
 
 
-def _system(work: Work) -> Iterator[Finding]:
+def _system(work: EstimatorContext) -> Iterator[Finding]:
     radius, condition = work.radius, work.main.condition
     yield Finding(
         "radius", radius, f"the spectral radius of fitted Q-evaluation is {radius:.4g}; from 1 on it diverges"
@@ -167,7 +172,7 @@ def _system(work: Work) -> Iterator[Finding]:
     yield Finding("condition", condition, f"the condition of A is {condition:.3g}")
 
 
-def _drift(work: Work, band: Interval) -> Iterator[Finding]:
+def _drift(work: EstimatorContext, band: Interval) -> Iterator[Finding]:
     if not work.without:
         return
     first = np.arange(work.target.groups) < work.target.groups // 2
@@ -185,7 +190,7 @@ def _drift(work: Work, band: Interval) -> Iterator[Finding]:
     yield Finding("mspbe", ratio, message)
 
 
-def mspbe_ratio(work: Work) -> float:
+def mspbe_ratio(work: EstimatorContext) -> float:
     """‖mean of (b − Aθ₋ₖ)‖² in the metric C⁻¹ on the fold k that was left out, over what noise alone would make it."""
     moments, basis = work.moments, work.basis
     # The metric of a sparse table: its counts.
@@ -203,7 +208,7 @@ def mspbe_ratio(work: Work) -> float:
 
 
 def _disagreement(
-    work: Work, main: Estimated, others: Mapping[str, Estimated], richer: Estimated | None, level: float
+    work: EstimatorContext, main: Estimated, others: Mapping[str, Estimated], richer: Estimated | None, level: float
 ) -> Iterator[Finding]:
     found = {name: _apart(work, main, other, level) for name, other in others.items()}
     if found:
@@ -216,7 +221,7 @@ def _disagreement(
         yield Finding("features", z, f"with more features the value moves by {gap:.3g}, {z:.3g} standard errors")
 
 
-def _apart(work: Work, main: Estimated, other: Estimated, level: float) -> tuple[float, float]:
+def _apart(work: EstimatorContext, main: Estimated, other: Estimated, level: float) -> tuple[float, float]:
     """The difference of two estimates, and how many of its own standard errors it is."""
     gap = other.value - main.value
     if main.influence is None or other.influence is None:
@@ -230,7 +235,7 @@ def _errors(gap: float, se: float, value: float) -> float:
     return 0.0 if abs(gap) <= 1e-6 * abs(value) else abs(gap) / max(se, _TINY)
 
 
-def _ratios(work: Work, aside: bool) -> Iterator[Finding]:
+def _ratios(work: EstimatorContext, aside: bool) -> Iterator[Finding]:
     """The effective number of episodes of importance sampling, where it was asked for."""
     if "ratios" in work.settings:
         ratio = work.settings["ratios"][1]
@@ -244,7 +249,7 @@ def effective(weights: np.ndarray) -> float:
     return float(weights.sum() ** 2 / max(weights @ weights, _TINY))
 
 
-def _possible(work: Work, main: Estimated, band: Interval) -> Iterator[Finding]:
+def _possible(work: EstimatorContext, main: Estimated, band: Interval) -> Iterator[Finding]:
     """Whether the estimate and its interval say more than the range of rewards does."""
     gamma, (least, most) = work.target.gamma, work.moments.reward
     if gamma >= 1:
@@ -260,7 +265,7 @@ def _possible(work: Work, main: Estimated, band: Interval) -> Iterator[Finding]:
     yield Finding("width", width, f"the interval is {width:.0%} as wide as all values that the log's rewards allow")
 
 
-def support(work: Work) -> pd.DataFrame | None:
+def support(work: EstimatorContext) -> pd.DataFrame | None:
     """For a table: how often the log is in each state, and how often the policy would be, discounted."""
     import pandas as pd
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from twoclock.core import InputError
-from twoclock.inputs import shown
 from twoclock.logs.sources import Columns
+from twoclock.protocols import InputError
+from twoclock.validation import shown
 
 NAMES = {
     "state": "state", "action": "action", "reward": "reward", "next_state": "next_state", "terminated": "terminated",

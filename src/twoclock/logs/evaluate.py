@@ -11,28 +11,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from twoclock import record
-from twoclock.core import Given, InputError
-from twoclock.inputs import check_path, choice, flag, function, number, pick, shown, whole
-from twoclock.inputs.arrays import law
+from twoclock import storage
 from twoclock.logs import diagnostics
+from twoclock.logs.dataset import Log
+from twoclock.logs.estimand import Mapper, Target
+from twoclock.logs.estimator_context import FOLDS, DoesNotApply, Estimated, EstimatorContext
 from twoclock.logs.estimators import estimators
 from twoclock.logs.estimators.lstdq import MOST_FEATURES
 from twoclock.logs.features import build
 from twoclock.logs.features.bases import Rbf
-from twoclock.logs.features.contract import Features
+from twoclock.logs.features.concat import Stacked
 from twoclock.logs.features.onehot import OneHot
-from twoclock.logs.features.stacked import Stacked
+from twoclock.logs.features.protocol import Features
 from twoclock.logs.intervals import interval
-from twoclock.logs.keeping import Keeper
-from twoclock.logs.log import Log
-from twoclock.logs.mapping import mapper
-from twoclock.logs.moments import entries_of_a_row
-from twoclock.logs.pairs import Single
+from twoclock.logs.ope_result import Value
+from twoclock.logs.parallel_map import mapper
+from twoclock.logs.pass_checkpoint import Keeper
 from twoclock.logs.policies import Discrete, Gaussian, Policy, policies
-from twoclock.logs.target import Mapper, Target
-from twoclock.logs.value import Value
-from twoclock.logs.work import FOLDS, DoesNotApply, Estimated, Work
+from twoclock.logs.policy_differences import PolicyEstimate
+from twoclock.logs.sufficient_stats import entries_of_a_row
+from twoclock.protocols import Given, InputError
+from twoclock.validation import check_path, choice, flag, function, number, pick, shown, whole
+from twoclock.validation.arrays import law
 
 _FEW_EPISODES = 10
 _MOST_GROUPS, _MOST_CLUSTERS, _MOST_BLOCKS = 200, 50_000, 2_000
@@ -127,7 +127,7 @@ def evaluate(
 def _one(
     log: Log, policy: Policy, features: Features, gamma: float, names: list[str], level: float, starts: object,
     start: object, bootstrap: int, compare: bool, mapped: Mapper, checkpoint: str | Path | None,
-) -> Single:  # fmt: skip
+) -> PolicyEstimate:  # fmt: skip
     stream = log.episodes < _FEW_EPISODES
     target = Target(
         log,
@@ -141,8 +141,8 @@ def _one(
     )
     fixed = _fixed_start(target, starts, isinstance(start, str))
     target = dataclasses.replace(target, start=fixed)
-    keeper = None if checkpoint is None else Keeper.of(record.writable(checkpoint), target, level)
-    work = Work(target, mapped, bootstrap, keeper=keeper)
+    keeper = None if checkpoint is None else Keeper.of(storage.writable(checkpoint), target, level)
+    work = EstimatorContext(target, mapped, bootstrap, keeper=keeper)
     found = estimators()
     estimates, refused = {}, {}
     wanted = list(dict.fromkeys([*names, *(_compared(log, features) if compare else ())]))
@@ -162,7 +162,7 @@ def _one(
             richer = _enlarged(work) if compare else None
             findings = diagnostics.diagnose(work, names[0], estimates, richer, band, level)
         weights, support = work.scores.sample * work.scores.rows.sum(), diagnostics.support(work)
-    return Single(estimates, refused, findings, stream, weights, support)
+    return PolicyEstimate(estimates, refused, findings, stream, weights, support)
 
 
 def _compared(log: Log, features: Features) -> list[str]:
@@ -183,7 +183,7 @@ def _sizes(log: Log, d: int, stream: bool, bootstrap: int) -> tuple[int, int]:
     return groups, units if units <= most else most // groups * groups
 
 
-def _enlarged(work: Work) -> Estimated | None:
+def _enlarged(work: EstimatorContext) -> Estimated | None:
     """The same with more features, where they are not a table already and the log is not long."""
     target = work.target
     features, log = target.features, target.log
@@ -196,7 +196,7 @@ def _enlarged(work: Work) -> Estimated | None:
         return None
     if target.start is not None:
         return None
-    return estimators()["lstdq"].estimate(Work(both, work.mapped))
+    return estimators()["lstdq"].estimate(EstimatorContext(both, work.mapped))
 
 
 def _names(given: object, features: Features, log: Log) -> list[str]:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from twoclock.inference.blocks import Told, in_blocks, tell
+from twoclock.intervals.batch_means import BlockStatistics, in_blocks, tell
 
 Influence = Float[np.ndarray, " k"]
 
@@ -46,7 +46,7 @@ def interval(value: float, influence: Influence, level: float, *, stream: bool =
     return Interval(se, k, value - half, value + half)
 
 
-def told_by(influence: Influence, *, stream: bool) -> Told:
+def told_by(influence: Influence, *, stream: bool) -> BlockStatistics:
     """What the clusters say of the estimate; neighbours in a stream are joined to the blocks that it is cut into."""
     sums, sizes = in_blocks(influence) if stream else (influence, np.ones(len(influence)))
     return tell(sums[:, None], -np.eye(1), sizes / sizes.sum(), np.eye(1))

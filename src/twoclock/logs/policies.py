@@ -9,10 +9,10 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float
 
-from twoclock.core import InputError
-from twoclock.inputs import choice, function, seed_number, shown, whole
-from twoclock.inputs.arrays import as_array, laws, matrix
-from twoclock.logs.log import Log, codes
+from twoclock.logs.dataset import Log, codes
+from twoclock.protocols import InputError
+from twoclock.validation import choice, function, seed_number, shown, whole
+from twoclock.validation.arrays import as_array, laws, matrix
 
 _NODES, _SAMPLES = 9, 16
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import jinja2
 from markupsafe import Markup
 
-from twoclock import plot, record
+from twoclock import plot, storage
 from twoclock.version import __version__
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from twoclock.logs.value import Value
+    from twoclock.logs.ope_result import Value
 
 _WORDS = {
     "table": ("Estimates", "The first row of a policy is the one that counts; the others speak for or against it."),
@@ -38,10 +38,10 @@ def write(value: Value, folder: Path) -> Path:
     """Write the report; returns the path of its page."""
     tables = {"table": value.table, "differences": value.differences, "diagnostics": value.diagnostics}
     for name, frame in tables.items():
-        record.put(folder / f"{name}.csv", frame.to_csv(index=False))
+        storage.put(folder / f"{name}.csv", frame.to_csv(index=False))
     drawn = plot.render(value.plot())
     for kind, content in drawn.items():
-        record.put(folder / f"value.{kind}", content)
+        storage.put(folder / f"value.{kind}", content)
     asked = value.settings
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("twoclock.logs", "templates"), autoescape=True, undefined=jinja2.StrictUndefined
@@ -57,12 +57,12 @@ def write(value: Value, folder: Path) -> Path:
         tables=[_table(name, frame) for name, frame in tables.items()],
         settings=[*((name, _cell(entry)) for name, entry in asked.items()), ("twoclock", __version__)],
     )
-    return record.put(folder / "report.html", page)
+    return storage.put(folder / "report.html", page)
 
 
 def _shared(name: str) -> Markup:
     """The reproduction's own style sheet and sorting of tables."""
-    return Markup((files("twoclock") / "study" / "report" / "templates" / name).read_text())
+    return Markup((files("twoclock") / "logs" / "templates" / name).read_text())
 
 
 def _headline(one: Value) -> dict[str, str]:

@@ -9,9 +9,9 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from twoclock.core import InputError
-from twoclock.inputs import shown
-from twoclock.record import tables
+from twoclock.protocols import InputError
+from twoclock.storage import parquet
+from twoclock.validation import shown
 
 ROWS = 32_768
 """So many rows are worked on at a time."""
@@ -58,21 +58,21 @@ class OnDisk:
     """A Parquet data set; a part is a row group."""
 
     names: list[str]
-    parts: list[tables.RowGroup]
+    parts: list[parquet.RowGroup]
 
     @property
     def sizes(self) -> list[int]:
         return [part.rows for part in self.parts]
 
     def batches(self, part: int, names: Sequence[str]) -> Iterator[Columns]:
-        return tables.batches(self.parts[part], names, ROWS)
+        return parquet.batches(self.parts[part], names, ROWS)
 
 
 def columns_of(given: Any) -> Source:
     """What was given, as columns in parts."""
     kind = type(given).__module__.split(".")[0]
     if isinstance(given, (str, Path)):
-        names, parts = tables.row_groups(given)
+        names, parts = parquet.row_groups(given)
         _once(names)
         found: Source = OnDisk(names, parts)
     elif kind == "pandas" and hasattr(given, "columns"):
@@ -80,10 +80,10 @@ def columns_of(given: Any) -> Source:
         found = InMemory({name: _plain(given.iloc[:, i].to_numpy()) for i, name in enumerate(names)})
     elif kind == "polars" and type(given).__name__ in ("DataFrame", "LazyFrame"):
         eager = given.collect() if hasattr(given, "collect") else given
-        found = InMemory({name: tables.array(eager[name].to_arrow()) for name in eager.columns})
+        found = InMemory({name: parquet.array(eager[name].to_arrow()) for name in eager.columns})
     elif kind == "pyarrow" and hasattr(given, "column_names"):
         _once(given.column_names)
-        found = InMemory({name: tables.array(given[name]) for name in given.column_names})
+        found = InMemory({name: parquet.array(given[name]) for name in given.column_names})
     elif isinstance(given, Mapping):
         found = InMemory({str(name): _column(str(name), column) for name, column in given.items()})
     else:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from jaxtyping import Array
 
-from twoclock import trees
-from twoclock.core import Given, Operator, PyTree, Scalar, pytree, static
-from twoclock.inputs import whole
+from twoclock import tree_math
+from twoclock.methods.matrix_free_zap import MatrixFreeZap, ZapVectorsState
 from twoclock.methods.zap import Zap, ZapState
-from twoclock.methods.zap_vectors import ZapVectors, ZapVectorsState
+from twoclock.protocols import Given, Operator, PyTree, Scalar, pytree, static
+from twoclock.validation import whole
 
 
 @pytree
 class Auto:
-    """Needs no step size, no scale and no horizon: ``Zap`` where its matrices are affordable, else ``ZapVectors``.
+    """Needs no step size, no scale and no horizon: ``Zap`` where its matrices are affordable, else ``MatrixFreeZap``.
 
     What they need to know of a problem (curvature, noise, when to move and how far) they measure on the samples of the
     run itself, so there is no pilot: every sample counts for the answer. The choice depends on the sizes of θ and ω
@@ -34,9 +34,9 @@ class Auto:
     def __post_init__(self) -> None:
         whole("Auto(most=…)", self.most, 0)
 
-    def chosen(self, theta: PyTree, omega: PyTree) -> Zap | ZapVectors:
+    def chosen(self, theta: PyTree, omega: PyTree) -> Zap | MatrixFreeZap:
         """The method for variables of these shapes."""
-        return Zap() if trees.size((theta, omega)) <= self.most else ZapVectors()
+        return Zap() if tree_math.size((theta, omega)) <= self.most else MatrixFreeZap()
 
     def init(self, theta: PyTree, omega: PyTree) -> ZapState | ZapVectorsState:
         return self.chosen(theta, omega).init(theta, omega)

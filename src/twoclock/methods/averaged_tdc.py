@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from twoclock.core import Given, warn_renamed
-from twoclock.inputs import check_number
 from twoclock.methods.fast import Fast, FastState
 from twoclock.methods.polyak import Polyak
+from twoclock.protocols import Given, warn_renamed
 from twoclock.schedules import Constant, Power
+from twoclock.validation import check_number
 
 _FIRST, _HOLD = 0.1, 300.0
 

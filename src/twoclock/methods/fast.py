@@ -8,13 +8,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from twoclock import trees
-from twoclock.core import Given, InputError, Operator, PyTree, Scalar, pytree, renamed, static
-from twoclock.inputs import shown
-from twoclock.methods import moves
-from twoclock.methods.moves import Both, Projection, Transformation, Variable, move
+from twoclock import tree_math
+from twoclock.methods import update_rule
+from twoclock.methods.update_rule import Both, Projection, Transformation, Variable, move
+from twoclock.protocols import Given, InputError, Operator, PyTree, Scalar, pytree, renamed, static
 from twoclock.schedules import OptionalStepSize, StepSize, read_step_sizes, step_size
-from twoclock.trees import Sum, blend, sqnorm
+from twoclock.tree_math import Sum, blend, sqnorm
+from twoclock.validation import shown
 
 
 @pytree
@@ -33,7 +33,7 @@ class FastState(Both):
         return self.mean_G.value
 
 
-@renamed(**moves.OLD_NAMES)
+@renamed(**update_rule.OLD_NAMES)
 @pytree
 class Fast:
     """The fast two-time-scale stochastic gradient method.
@@ -81,13 +81,13 @@ class Fast:
         if not isinstance(self.order, str) or self.order not in ("paper", "fresh", "fresh-g"):
             raise InputError(f"`Fast(order=…)` must be 'paper', 'fresh' or 'fresh-g', got {shown(self.order)}")
         read_step_sizes(self)
-        moves.check(self)
+        update_rule.check(self)
 
     def init(self, theta: PyTree, omega: PyTree) -> FastState:
-        slow = moves.start("theta", theta, self.transform_theta, self.project_theta)
-        fast = moves.start("omega", omega, self.transform_omega, self.project_omega)
+        slow = update_rule.start("theta", theta, self.transform_theta, self.project_theta)
+        fast = update_rule.start("omega", omega, self.transform_omega, self.project_omega)
         f, g = jax.tree.map(jnp.zeros_like, (slow.value, fast.value))
-        return FastState(slow, fast, trees.start(f), trees.start(g))
+        return FastState(slow, fast, tree_math.start(f), tree_math.start(g))
 
     def step(self, F: Operator, G: Operator, state: FastState, x: PyTree, k: Scalar) -> FastState:
         theta, omega, f, g = state.theta, state.omega, state.mean_F, state.mean_G

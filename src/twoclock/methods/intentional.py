@@ -6,12 +6,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from twoclock import trees
-from twoclock.core import Given, Operator, PyTree, Scalar, pytree
-from twoclock.inputs import check_number
-from twoclock.methods.moves import Slow
+from twoclock import tree_math
+from twoclock.methods.update_rule import Slow
+from twoclock.protocols import Given, Operator, PyTree, Scalar, pytree
 from twoclock.schedules import StepSize, as_schedule, step_size
-from twoclock.trees import Sum
+from twoclock.tree_math import Sum
+from twoclock.validation import check_number
 
 _TINY = 1e-8
 
@@ -71,7 +71,7 @@ class Intentional:
         check_number("Intentional(clip=…)", self.clip, lambda v: v > 0, "be positive")
 
     def init(self, theta: PyTree, omega: PyTree) -> IntentionalState:
-        slow, omega = trees.start(theta, "theta"), trees.as_floats("omega", omega)
+        slow, omega = tree_math.start(theta, "theta"), tree_math.as_floats("omega", omega)
         zero = jnp.zeros((), _dtype(omega))
         return IntentionalState(slow, omega, jax.tree.map(jnp.zeros_like, omega), zero, zero, zero + 1)
 
@@ -99,7 +99,7 @@ class Intentional:
         most = clip * jnp.sqrt(error / (1 - clip_decay**count))
         share = jnp.where(square > 0, jnp.minimum(1, _ratio(most, jnp.sqrt(square))), 1)
         alpha = jnp.asarray(self.eta(k), dtype) * share / jnp.maximum(size, _TINY)
-        return IntentionalState(trees.descend(state.slow, alpha, direction), trace, squares, energy, weight, error)
+        return IntentionalState(tree_math.descend(state.slow, alpha, direction), trace, squares, energy, weight, error)
 
     def estimate(self, state: IntentionalState) -> tuple[PyTree, PyTree]:
         return state.theta, state.omega

@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from twoclock import trees
-from twoclock.core import Operator, PyTree, Scalar, pytree
-from twoclock.trees import Sum, add, pinv
+from twoclock import tree_math
+from twoclock.protocols import Operator, PyTree, Scalar, pytree
+from twoclock.tree_math import Sum, add, pinv
 
 
 @pytree
@@ -36,10 +36,10 @@ class Lstd:
     """
 
     def init(self, theta: PyTree, omega: PyTree) -> LstdState:
-        theta, omega = trees.as_floats("theta", theta), trees.as_floats("omega", omega)
+        theta, omega = tree_math.as_floats("theta", theta), tree_math.as_floats("omega", omega)
         flat, _ = ravel_pytree(theta)
         jacobian = jnp.zeros((flat.size, flat.size), flat.dtype)
-        return LstdState(theta, omega, trees.start(jacobian), trees.start(jnp.zeros_like(flat)))
+        return LstdState(theta, omega, tree_math.start(jacobian), tree_math.start(jnp.zeros_like(flat)))
 
     def step(self, F: Operator, G: Operator, state: LstdState, x: PyTree, k: Scalar) -> LstdState:
         flat, back = ravel_pytree(state.theta)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from twoclock import trees
-from twoclock.core import Given, Operator, PyTree, Scalar, pytree
-from twoclock.inputs import check_number
-from twoclock.methods.moves import Slow
+from twoclock import tree_math
+from twoclock.methods.update_rule import Slow
+from twoclock.protocols import Given, Operator, PyTree, Scalar, pytree
 from twoclock.schedules import StepSize, read_step_sizes, step_size
-from twoclock.trees import Sum, absolute
+from twoclock.tree_math import Sum, absolute
+from twoclock.validation import check_number
 
 
 @pytree
@@ -50,7 +50,7 @@ class ObGD:
         check_number("ObGD(kappa=…)", self.kappa, lambda v: v > 0, "be positive", "the literature takes 2")
 
     def init(self, theta: PyTree, omega: PyTree) -> ObGDState:
-        return ObGDState(trees.start(theta, "theta"), trees.as_floats("omega", omega))
+        return ObGDState(tree_math.start(theta, "theta"), tree_math.as_floats("omega", omega))
 
     def step(self, F: Operator, G: Operator, state: ObGDState, x: PyTree, k: Scalar) -> ObGDState:
         f, g = F(state.theta, state.omega, x), G(state.theta, state.omega, x)
@@ -60,7 +60,7 @@ class ObGD:
         size = jnp.maximum(size, absolute(trace).astype(size.dtype))
         alpha = jnp.asarray(self.alpha(k), size.dtype)
         bounded = alpha / jnp.maximum(1, alpha * jnp.asarray(self.kappa, size.dtype) * size)
-        return ObGDState(trees.descend(state.slow, bounded, f), trace)
+        return ObGDState(tree_math.descend(state.slow, bounded, f), trace)
 
     def estimate(self, state: ObGDState) -> tuple[PyTree, PyTree]:
         return state.theta, state.omega

@@ -6,12 +6,12 @@ from typing import Generic, Protocol, runtime_checkable
 
 import jax.numpy as jnp
 
-from twoclock import trees
-from twoclock.core import Given, InputError, Method, Operator, PyTree, S, Scalar, pytree
-from twoclock.inputs import check_method
-from twoclock.methods.around import Around, reported
+from twoclock import tree_math
 from twoclock.methods.fast import Fast
-from twoclock.trees import Sum, blend
+from twoclock.methods.wrapper import Around, reported
+from twoclock.protocols import Given, InputError, Method, Operator, PyTree, S, Scalar, pytree
+from twoclock.tree_math import Sum, blend
+from twoclock.validation import check_method
 
 
 @runtime_checkable
@@ -67,7 +67,7 @@ class PlugIn(Generic[S]):
             )
 
     def init(self, theta: PyTree, omega: PyTree) -> PlugInState[S]:
-        mean = None if self.model is None else trees.start(self.model.prior, "prior")
+        mean = None if self.model is None else tree_math.start(self.model.prior, "prior")
         return PlugInState(self.method.init(theta, omega), mean)
 
     def step(self, F: Operator, G: Operator, state: PlugInState[S], x: PyTree, k: Scalar) -> PlugInState[S]:

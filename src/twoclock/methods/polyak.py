@@ -9,15 +9,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from twoclock import trees
-from twoclock.core import Given, Method, Operator, PyTree, S, Scalar, pytree, static
-from twoclock.inference.random_scaling import Path, begin
-from twoclock.inputs import check_method, check_number
-from twoclock.methods import tracking
-from twoclock.methods.around import Around, reported
+from twoclock import tree_math
+from twoclock.intervals.random_scaling import Path, begin
+from twoclock.methods import interval_state
 from twoclock.methods.fast import Fast
-from twoclock.methods.tracking import Outputs
-from twoclock.trees import Sum, add, blend
+from twoclock.methods.interval_state import Outputs
+from twoclock.methods.wrapper import Around, reported
+from twoclock.protocols import Given, Method, Operator, PyTree, S, Scalar, pytree, static
+from twoclock.tree_math import Sum, add, blend
+from twoclock.validation import check_method, check_number
 
 _POWER = 0.5
 
@@ -74,7 +74,7 @@ class Polyak(Generic[S]):
 
     def __post_init__(self) -> None:
         check_method(self.method, "Polyak(method=…)")
-        tracking.check("Polyak", self.skip, self.intervals)
+        interval_state.check("Polyak", self.skip, self.intervals)
         if self.power is None:
             object.__setattr__(self, "power", 0.0 if self.intervals else _POWER)
         check_number("Polyak(power=…)", self.power, lambda v: v >= 0, "be a finite number that is not negative")
@@ -87,8 +87,8 @@ class Polyak(Generic[S]):
     def init(self, theta: PyTree, omega: PyTree) -> PolyakState[S]:
         inner = self.method.init(theta, omega)
         theta, omega = self.method.estimate(inner)
-        mean_theta, mean_omega = trees.start(theta), trees.start(omega)
-        weights = trees.start(jnp.zeros_like(jnp.asarray(self.power, float)))
+        mean_theta, mean_omega = tree_math.start(theta), tree_math.start(omega)
+        weights = tree_math.start(jnp.zeros_like(jnp.asarray(self.power, float)))
         keep = not isinstance(self.intervals, bool)
         path = begin(self._outputs(mean_theta, mean_omega), keep) if self.intervals else None
         return PolyakState(inner, mean_theta, mean_omega, weights, path)
@@ -96,13 +96,13 @@ class Polyak(Generic[S]):
     def step(self, F: Operator, G: Operator, state: PolyakState[S], x: PyTree, k: Scalar) -> PolyakState[S]:
         inner = self.method.step(F, G, state.inner, x, k)
         theta, omega = self.method.estimate(inner)
-        n = tracking.averaged(k, self.skip)
+        n = interval_state.averaged(k, self.skip)
         weights = self._weights(state.weights, n)
         newest = 1 / weights.value
         mean_theta = blend(state.mean_theta, newest, theta)
         mean_omega = blend(state.mean_omega, newest, omega)
         before, now = (state.mean_theta, state.mean_omega), (mean_theta, mean_omega)
-        path = tracking.follow(state.path, lambda: self._outputs(*before), lambda: self._outputs(*now), n)
+        path = interval_state.follow(state.path, lambda: self._outputs(*before), lambda: self._outputs(*now), n)
         return PolyakState(inner, mean_theta, mean_omega, weights, path)
 
     def _weights(self, older: Sum, n: Float[Array, ""]) -> Sum:
@@ -115,7 +115,7 @@ class Polyak(Generic[S]):
         return add(older, 1 - shrink * older.value)
 
     def _outputs(self, mean_theta: Sum, mean_omega: Sum) -> Outputs:
-        return tracking.outputs(self.intervals, mean_theta.value, mean_omega.value)
+        return interval_state.outputs(self.intervals, mean_theta.value, mean_omega.value)
 
     def estimate(self, state: PolyakState[S]) -> tuple[PyTree, PyTree]:
         return state.mean_theta.value, state.mean_omega.value
@@ -127,4 +127,4 @@ class Polyak(Generic[S]):
         if state.path is None:
             return {}
         outputs = self._outputs(state.mean_theta, state.mean_omega)
-        return tracking.track(self.method, state.path, outputs, state.weights.value, self.skip, state.omega)
+        return interval_state.track(self.method, state.path, outputs, state.weights.value, self.skip, state.omega)

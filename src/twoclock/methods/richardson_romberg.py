@@ -8,15 +8,15 @@ from typing import Generic
 import jax
 import jax.numpy as jnp
 
-from twoclock.core import Floats, Given, Method, Operator, PyTree, S, Scalar, pytree, static
-from twoclock.inference.random_scaling import Path, begin
-from twoclock.inputs import check_method
-from twoclock.methods import tracking
-from twoclock.methods.around import reported
-from twoclock.methods.clocks import scaled
+from twoclock.intervals.random_scaling import Path, begin
+from twoclock.methods import interval_state
+from twoclock.methods.interval_state import Outputs
 from twoclock.methods.polyak import Polyak, PolyakState
+from twoclock.methods.schedule_tools import scaled
 from twoclock.methods.standard import Standard
-from twoclock.methods.tracking import Outputs
+from twoclock.methods.wrapper import reported
+from twoclock.protocols import Floats, Given, Method, Operator, PyTree, S, Scalar, pytree, static
+from twoclock.validation import check_method
 
 
 @pytree
@@ -63,7 +63,7 @@ class RichardsonRomberg(Generic[S]):
 
     def __post_init__(self) -> None:
         check_method(self.method, "RichardsonRomberg(method=…)")
-        tracking.check("RichardsonRomberg", self.skip, self.intervals)
+        interval_state.check("RichardsonRomberg", self.skip, self.intervals)
 
     def _means(self) -> tuple[Polyak[S], Polyak[S]]:
         return Polyak(self.method, 0.0, self.skip), Polyak(scaled(self.method, 2.0), 0.0, self.skip)
@@ -80,12 +80,12 @@ class RichardsonRomberg(Generic[S]):
         one, two = self._means()
         single, double = one.step(F, G, state.single, x, k), two.step(F, G, state.double, x, k)
         before, now = (state.single, state.double), (single, double)
-        n = tracking.averaged(k, self.skip)
-        path = tracking.follow(state.path, lambda: self._outputs(*before), lambda: self._outputs(*now), n)
+        n = interval_state.averaged(k, self.skip)
+        path = interval_state.follow(state.path, lambda: self._outputs(*before), lambda: self._outputs(*now), n)
         return RichardsonRombergState(single, double, path)
 
     def _outputs(self, single: PolyakState[S], double: PolyakState[S]) -> Outputs:
-        return tracking.outputs(self.intervals, *_extrapolated(single, double))
+        return interval_state.outputs(self.intervals, *_extrapolated(single, double))
 
     def estimate(self, state: RichardsonRombergState[S]) -> tuple[PyTree, PyTree]:
         return _extrapolated(state.single, state.double)
@@ -97,8 +97,8 @@ class RichardsonRomberg(Generic[S]):
         if state.path is None:
             return {}
         outputs, n = self._outputs(state.single, state.double), state.single.weights.value
-        told = tracking.track(self.method, state.path, outputs, n, self.skip, state.omega)
-        plain = tracking.outputs(self.intervals, state.single.mean_theta.value, state.single.mean_omega.value)
+        told = interval_state.track(self.method, state.path, outputs, n, self.skip, state.omega)
+        plain = interval_state.outputs(self.intervals, state.single.mean_theta.value, state.single.mean_omega.value)
         return {**told, "correction": jax.tree.map(jnp.subtract, outputs, plain)}
 
 

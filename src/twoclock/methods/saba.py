@@ -6,13 +6,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from twoclock import trees
-from twoclock.core import Given, InputError, Operator, PyTree, Scalar, Table, pytree, static
-from twoclock.finite import Numbered, parts_of
-from twoclock.inputs import whole
-from twoclock.methods.moves import Both
+from twoclock import tree_math
+from twoclock.indexed_batch import IndexedBatch, parts_of
+from twoclock.methods.update_rule import Both
+from twoclock.protocols import Given, InputError, Operator, PyTree, Scalar, Table, pytree, static
 from twoclock.schedules import StepSize, read_step_sizes, step_size
-from twoclock.trees import Sum
+from twoclock.tree_math import Sum
+from twoclock.validation import whole
 
 
 @pytree
@@ -84,12 +84,12 @@ class SABA:
         return self.items if isinstance(self.items, tuple) else (self.items,)
 
     def init(self, theta: PyTree, omega: PyTree) -> SABAState:
-        slow, fast = trees.start(theta, "theta"), trees.start(omega, "omega")
+        slow, fast = tree_math.start(theta, "theta"), tree_math.start(omega, "omega")
         both = slow.value, fast.value
 
         def memory(items: int) -> Memory:
             values = jax.tree.map(lambda leaf: jnp.zeros((items, *leaf.shape), leaf.dtype), both)
-            nothing = trees.start(jax.tree.map(jnp.zeros_like, both))
+            nothing = tree_math.start(jax.tree.map(jnp.zeros_like, both))
             return Memory(Table(values), jnp.zeros(items, bool), nothing, jnp.zeros(()))
 
         return SABAState(slow, fast, tuple(memory(items) for items in self._counts))
@@ -99,7 +99,7 @@ class SABA:
         directions, memories = [], []
         for i, memory in enumerate(state.memories):
 
-            def share(one: Numbered, i: int = i) -> PyTree:
+            def share(one: IndexedBatch, i: int = i) -> PyTree:
                 alone = tuple(one if j == i else part.without() for j, part in enumerate(parts))
                 sample = alone if isinstance(x, tuple) else one
                 return F(theta, omega, sample), G(theta, omega, sample)
@@ -108,10 +108,10 @@ class SABA:
             directions.append(direction)
             memories.append(memory)
         f, g = jax.tree.map(lambda *shares: sum(shares[1:], shares[0]), *directions)
-        slow, fast = trees.descend(state.slow, self.alpha(k), f), trees.descend(state.fast, self.beta(k), g)
+        slow, fast = tree_math.descend(state.slow, self.alpha(k), f), tree_math.descend(state.fast, self.beta(k), g)
         return SABAState(slow, fast, tuple(memories))
 
-    def _parts(self, x: PyTree) -> tuple[Numbered, ...]:
+    def _parts(self, x: PyTree) -> tuple[IndexedBatch, ...]:
         parts = parts_of(x)
         if parts is None:
             raise InputError(
@@ -127,7 +127,7 @@ class SABA:
         return state.theta, state.omega
 
 
-def corrected(memory: Memory, part: Numbered, now: PyTree) -> tuple[PyTree, Memory]:
+def corrected(memory: Memory, part: IndexedBatch, now: PyTree) -> tuple[PyTree, Memory]:
     """The batch's mean of its items' values now, less those of before, plus the mean of all; and the memory
     after it.
 
@@ -150,6 +150,6 @@ def corrected(memory: Memory, part: Numbered, now: PyTree) -> tuple[PyTree, Memo
         # Rows are added to, not set: XLA then changes the table where it stands instead of copying it.
         Table(jax.tree.map(lambda values, rows: values.at[index].add(rows), memory.values.rows, change)),
         memory.seen.at[index].set(True),
-        trees.add(memory.total, jax.tree.map(lambda rows: jnp.sum(rows, axis=0), change)),
+        tree_math.add(memory.total, jax.tree.map(lambda rows: jnp.sum(rows, axis=0), change)),
         memory.count + jnp.sum(jnp.where(known, 0, once)),
     )

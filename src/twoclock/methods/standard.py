@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from twoclock.core import Given, Operator, PyTree, Scalar, pytree, renamed, static
-from twoclock.methods import moves
-from twoclock.methods.moves import Both, Projection, Transformation, Variable, move
+from twoclock.methods import update_rule
+from twoclock.methods.update_rule import Both, Projection, Transformation, Variable, move
+from twoclock.protocols import Given, Operator, PyTree, Scalar, pytree, renamed, static
 from twoclock.schedules import StepSize, read_step_sizes, step_size
 
 
@@ -14,7 +14,7 @@ class StandardState(Both):
     fast: Variable
 
 
-@renamed(**moves.OLD_NAMES)
+@renamed(**update_rule.OLD_NAMES)
 @pytree
 class Standard:
     """Both variables step along the noisy operators themselves.
@@ -45,11 +45,11 @@ class Standard:
 
     def __post_init__(self) -> None:
         read_step_sizes(self)
-        moves.check(self)
+        update_rule.check(self)
 
     def init(self, theta: PyTree, omega: PyTree) -> StandardState:
-        slow = moves.start("theta", theta, self.transform_theta, self.project_theta)
-        fast = moves.start("omega", omega, self.transform_omega, self.project_omega)
+        slow = update_rule.start("theta", theta, self.transform_theta, self.project_theta)
+        fast = update_rule.start("omega", omega, self.transform_omega, self.project_omega)
         return StandardState(slow, fast)
 
     def step(self, F: Operator, G: Operator, state: StandardState, x: PyTree, k: Scalar) -> StandardState:

@@ -8,14 +8,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-from twoclock import trees
-from twoclock.core import Given, InputError, Operator, PyTree, Scalar, pytree
-from twoclock.finite import parts_of
-from twoclock.inputs import check_number
-from twoclock.methods.anchored import corrected
-from twoclock.methods.moves import Both
+from twoclock import tree_math
+from twoclock.indexed_batch import parts_of
+from twoclock.methods.svrg_correction import corrected
+from twoclock.methods.update_rule import Both
+from twoclock.protocols import Given, InputError, Operator, PyTree, Scalar, pytree
 from twoclock.schedules import StepSize, read_step_sizes, step_size
-from twoclock.trees import Sum
+from twoclock.tree_math import Sum
+from twoclock.validation import check_number
 
 
 @pytree
@@ -67,9 +67,9 @@ class SVRG:
         check_number("SVRG(moves=…)", self.moves, lambda v: v >= 1, "be at least 1", "it counts passes over the data")
 
     def init(self, theta: PyTree, omega: PyTree) -> SVRGState:
-        slow, fast = trees.start(theta, "theta"), trees.start(omega, "omega")
+        slow, fast = tree_math.start(theta, "theta"), tree_math.start(omega, "omega")
         anchor = slow.value, fast.value
-        nothing = trees.start(jax.tree.map(jnp.zeros_like, anchor))
+        nothing = tree_math.start(jax.tree.map(jnp.zeros_like, anchor))
         return SVRGState(slow, fast, anchor, nothing, jnp.zeros((), jnp.int32))
 
     def step(self, F: Operator, G: Operator, state: SVRGState, x: PyTree, k: Scalar) -> SVRGState:
@@ -78,7 +78,7 @@ class SVRG:
         theta, omega = jax.tree.map(lambda new, old: jnp.where(state.count == 0, new, old), here, state.anchor)
         done = jnp.asarray(state.count, float)
         (f, g), field = corrected(F, G, x, here, (theta, omega), state.field, done, gathers)
-        slow, fast = trees.descend(state.slow, self.alpha(k), f), trees.descend(state.fast, self.beta(k), g)
+        slow, fast = tree_math.descend(state.slow, self.alpha(k), f), tree_math.descend(state.fast, self.beta(k), g)
         length = one_pass * (1 + jnp.asarray(jnp.ceil(jnp.asarray(self.moves, float)), jnp.int32))
         count = jnp.where(state.count + 1 >= length, 0, state.count + 1)
         return SVRGState(slow, fast, (theta, omega), field, count)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from twoclock import trees
-from twoclock.core import Given, Operator, PyTree, Scalar, pytree
-from twoclock.inputs import check_number
-from twoclock.methods.moves import Slow
-from twoclock.methods.trace_form import Vector, check_form, read
-from twoclock.trees import Sum
+from twoclock import tree_math
+from twoclock.methods.td_lambda_form import Vector, check_form, read
+from twoclock.methods.update_rule import Slow
+from twoclock.protocols import Given, Operator, PyTree, Scalar, pytree
+from twoclock.tree_math import Sum
+from twoclock.validation import check_number
 
 _TINY = 1e-8
 
@@ -76,10 +76,10 @@ class SwiftTD:
 
     def init(self, theta: PyTree, omega: PyTree) -> SwiftTDState:
         check_form("SwiftTD", theta, omega)
-        slow = trees.start(theta, "theta")
+        slow = tree_math.start(theta, "theta")
         flat, _ = ravel_pytree(slow.value)
         log_steps = jnp.full_like(flat, jnp.log(jnp.asarray(self.alpha, flat.dtype)))
-        return SwiftTDState(slow, trees.as_floats("omega", omega), log_steps, *[jnp.zeros_like(flat)] * 6)
+        return SwiftTDState(slow, tree_math.as_floats("omega", omega), log_steps, *[jnp.zeros_like(flat)] * 6)
 
     def step(self, F: Operator, G: Operator, state: SwiftTDState, x: PyTree, k: Scalar) -> SwiftTDState:
         flat, back = ravel_pytree(state.theta)
@@ -101,7 +101,7 @@ class SwiftTD:
         change = (delta + moved) * dutch - bounded * moved
         log_steps = jnp.minimum(log_steps + meta * delta * credit / (jnp.exp(log_steps) + _TINY), jnp.log(eta))
         grown = stale + (delta + moved) * slope - bounded * moved
-        slow = trees.add(state.slow, back(change))
+        slow = tree_math.add(state.slow, back(change))
         return SwiftTDState(slow, trace, log_steps, change, dutch, slope, grown, memory, credit)
 
     def estimate(self, state: SwiftTDState) -> tuple[PyTree, PyTree]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from twoclock import trees
-from twoclock.core import Given, Operator, PyTree, Scalar, pytree
-from twoclock.inputs import check_number
-from twoclock.methods.moves import Slow
-from twoclock.methods.trace_form import Vector, check_form, read
-from twoclock.trees import Sum
+from twoclock import tree_math
+from twoclock.methods.td_lambda_form import Vector, check_form, read
+from twoclock.methods.update_rule import Slow
+from twoclock.protocols import Given, Operator, PyTree, Scalar, pytree
+from twoclock.tree_math import Sum
+from twoclock.validation import check_number
 
 
 @pytree
@@ -56,10 +56,10 @@ class TIDBD:
 
     def init(self, theta: PyTree, omega: PyTree) -> TIDBDState:
         check_form("TIDBD", theta, omega)
-        slow = trees.start(theta, "theta")
+        slow = tree_math.start(theta, "theta")
         flat, _ = ravel_pytree(slow.value)
         log_steps = jnp.full_like(flat, jnp.log(jnp.asarray(self.alpha, flat.dtype)))
-        return TIDBDState(slow, trees.as_floats("omega", omega), log_steps, jnp.zeros_like(flat))
+        return TIDBDState(slow, tree_math.as_floats("omega", omega), log_steps, jnp.zeros_like(flat))
 
     def step(self, F: Operator, G: Operator, state: TIDBDState, x: PyTree, k: Scalar) -> TIDBDState:
         _, back = ravel_pytree(state.theta)
@@ -68,7 +68,7 @@ class TIDBD:
         steps = jnp.exp(log_steps)
         change = steps * seen.delta * seen.flat
         memory = state.memory * jnp.maximum(1 - steps * seen.phi * seen.flat, 0) + change
-        return TIDBDState(trees.add(state.slow, back(change)), seen.trace, log_steps, memory)
+        return TIDBDState(tree_math.add(state.slow, back(change)), seen.trace, log_steps, memory)
 
     def estimate(self, state: TIDBDState) -> tuple[PyTree, PyTree]:
         return state.theta, state.omega

@@ -6,13 +6,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-from twoclock import trees
-from twoclock.core import Given, Operator, PyTree, Scalar, pytree
-from twoclock.inputs import check_number
-from twoclock.methods.anchored import corrected
-from twoclock.methods.moves import Both
+from twoclock import tree_math
+from twoclock.methods.svrg_correction import corrected
+from twoclock.methods.update_rule import Both
+from twoclock.protocols import Given, Operator, PyTree, Scalar, pytree
 from twoclock.schedules import StepSize, read_step_sizes, step_size
-from twoclock.trees import Sum, blend
+from twoclock.tree_math import Sum, blend
+from twoclock.validation import check_number
 
 
 @pytree
@@ -70,9 +70,9 @@ class VRTDC:
         check_number("VRTDC(batch=…)", self.batch, lambda v: v >= 1, "be at least 1", "it counts samples")
 
     def init(self, theta: PyTree, omega: PyTree) -> VRTDCState:
-        slow, fast = trees.start(theta, "theta"), trees.start(omega, "omega")
+        slow, fast = tree_math.start(theta, "theta"), tree_math.start(omega, "omega")
         anchor = slow.value, fast.value
-        nothing = trees.start(jax.tree.map(jnp.zeros_like, anchor))
+        nothing = tree_math.start(jax.tree.map(jnp.zeros_like, anchor))
         zero = jnp.zeros((), jnp.int32)
         return VRTDCState(slow, fast, anchor, nothing, nothing, zero, zero)
 
@@ -81,13 +81,13 @@ class VRTDC:
         done = jnp.asarray(state.count, float)
         gathers, last = done < size, done + 1 >= 2 * size
         (f, g), field = corrected(F, G, x, here, state.anchor, state.field, done, gathers)
-        slow, fast = trees.descend(state.slow, self.alpha(k), f), trees.descend(state.fast, self.beta(k), g)
+        slow, fast = tree_math.descend(state.slow, self.alpha(k), f), tree_math.descend(state.fast, self.beta(k), g)
         moved = jnp.maximum(done + 1 - size, 1)
         mean = blend(state.mean, jnp.where(gathers, 0, 1 / moved), (slow.value, fast.value))
 
         anchor = jax.tree.map(lambda new, old: jnp.where(last, new, old), mean.value, state.anchor)
         slow, fast = (
-            jax.tree.map(lambda new, old: jnp.where(last, new, old), trees.start(new), old)
+            jax.tree.map(lambda new, old: jnp.where(last, new, old), tree_math.start(new), old)
             for new, old in zip(anchor, (slow, fast), strict=True)
         )
         count = jnp.where(last, 0, state.count + 1)

@@ -9,12 +9,12 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
-from twoclock import trees
-from twoclock.core import Given, Operator, PyTree, Scalar, pytree
-from twoclock.inputs import check_number
-from twoclock.methods import linear_model
-from twoclock.methods.linear_model import LinearModel
-from twoclock.trees import sqnorm
+from twoclock import tree_math
+from twoclock.methods import local_model
+from twoclock.methods.local_model import LinearModel
+from twoclock.protocols import Given, Operator, PyTree, Scalar, pytree
+from twoclock.tree_math import sqnorm
+from twoclock.validation import check_number
 
 # Between two powers of two the iterates move so often; with so many samples an entry of θ and ω before the first move,
 # and so many between any two, for a model must have seen where it is before it is believed again.
@@ -55,7 +55,7 @@ class Zap:
     against a way of 1 + ‖θ‖.
 
     It takes the Jacobian of each sample, forward, so a step costs as many evaluations of F and G as there are entries
-    of θ and ω, and memory is their square: for up to about a hundred. ``ZapVectors`` has the form for more.
+    of θ and ω, and memory is their square: for up to about a hundred. ``MatrixFreeZap`` has the form for more.
 
     Args:
         power: samples weigh i^power where F or G is curved, to forget the start sooner; where not, all alike.
@@ -78,10 +78,10 @@ class Zap:
         check_number("Zap(rate=…)", self.rate, lambda v: 0 < v <= 1, "lie in (0, 1]")
 
     def init(self, theta: PyTree, omega: PyTree) -> ZapState:
-        theta, omega = trees.as_floats("theta", theta), trees.as_floats("omega", omega)
+        theta, omega = tree_math.as_floats("theta", theta), tree_math.as_floats("omega", omega)
         z, _ = ravel_pytree((theta, omega))
         zero = jnp.zeros((), z.dtype)
-        return ZapState(theta, omega, ravel_pytree(theta)[0], zero, zero, linear_model.empty(z))
+        return ZapState(theta, omega, ravel_pytree(theta)[0], zero, zero, local_model.empty(z))
 
     def step(self, F: Operator, G: Operator, state: ZapState, x: PyTree, k: Scalar) -> ZapState:
         z, back = ravel_pytree((state.theta, state.omega))
@@ -98,7 +98,7 @@ class Zap:
         away = 1 + jnp.abs(at)
         curved = jnp.maximum(state.curved, _bent(both(at + away), f + J @ away, jnp.abs(f) + jnp.abs(J) @ away))
         # Its tangent's value at z: noise of slopes times the way aside, taken for noise of ω, would lead farther aside.
-        model = linear_model.learn(state.model, z, f - J @ (at - z), J, curved * self.power)
+        model = local_model.learn(state.model, z, f - J @ (at - z), J, curved * self.power)
         stay = z, model.count, state.aside
         z, count, aside = jax.lax.cond(
             _due(k, z.size), lambda: self._moved(z, state.origin, model, curved), lambda: stay
@@ -108,7 +108,7 @@ class Zap:
 
     def _moved(self, z: Array, origin: Array, model: LinearModel, curved: Array) -> tuple[Array, Array, Array]:
         """The next iterate, what the model counts for there (less, the farther it is), and how well ω is known."""
-        to, slow = linear_model.root(model, z, origin), origin.size
+        to, slow = local_model.root(model, z, origin), origin.size
         rate = jnp.asarray(self.rate, z.dtype)
         size_theta, size_omega = (1 + jnp.sqrt(sqnorm(part)) for part in (z[:slow], z[slow:]))
         by_theta = rate * _signal(to.slow, to.slow_most) * _part(size_theta, to.slow) * to.slow
@@ -127,7 +127,7 @@ class Zap:
 
     def estimate(self, state: ZapState) -> tuple[PyTree, PyTree]:
         z, back = ravel_pytree((state.theta, state.omega))
-        to = linear_model.root(linear_model.lately(state.model), z, state.origin)
+        to = local_model.root(local_model.lately(state.model), z, state.origin)
         radius = (1 + jnp.sqrt(sqnorm(state.theta))) * jnp.where(state.curved > 0, _STRAIGHT, 1)
         by_theta = _part(jnp.minimum(FAR * jnp.sqrt(to.slow_noise), radius), to.slow) * to.slow
         omega = to.fast(by_theta)
@@ -140,7 +140,7 @@ class Zap:
     def report(self, state: ZapState) -> dict[str, Float[Array, ""]]:
         """How far θ is from the root of the model, squared, and how much of that is sampling noise."""
         z, _ = ravel_pytree((state.theta, state.omega))
-        to = linear_model.root(state.model, z, state.origin)
+        to = local_model.root(state.model, z, state.origin)
         return {"newton_sq": sqnorm(to.slow), "noise_sq": to.slow_noise}
 
 

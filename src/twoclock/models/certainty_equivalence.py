@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from twoclock.core import Given, InputError, Scalar, pytree
-from twoclock.inputs import number
-from twoclock.inputs.arrays import Array, matrix
-from twoclock.models.equations import riccati
+from twoclock.models.riccati_lyapunov import riccati
+from twoclock.protocols import Given, InputError, Scalar, pytree
+from twoclock.validation import number
+from twoclock.validation.arrays import Array, matrix
 
 Moments = Float[Array, "p p"]
 """The mean of (x, u, x')(x, u, x')ᵀ, p = 2n + m."""

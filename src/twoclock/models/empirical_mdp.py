@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from twoclock.core import Given, Scalar, pytree, static
-from twoclock.inputs import check_size, number, whole
-from twoclock.inputs.arrays import Array, Number, State
-from twoclock.models.soft import SoftMdp
+from twoclock.models.soft_mdp import SoftMdp
+from twoclock.protocols import Given, Scalar, pytree, static
+from twoclock.validation import check_size, number, whole
+from twoclock.validation.arrays import Array, Number, State
 
 Counts = dict[str, Float[Array, "s a"] | Float[Array, "s a s"]]
 """Means over the samples: ``visits`` and ``reward`` of each pair, ``next`` states with their discount."""

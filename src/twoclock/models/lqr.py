@@ -15,10 +15,10 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from twoclock.core import Given, InputError, Scalar, pytree
-from twoclock.inputs.arrays import Array, Number, definite, detectable, matrix, stabilisable
-from twoclock.models.equations import lyapunov, riccati, spectral_radius
-from twoclock.models.precision import in_float64
+from twoclock.models.float64 import in_float64
+from twoclock.models.riccati_lyapunov import lyapunov, riccati, spectral_radius
+from twoclock.protocols import Given, InputError, Scalar, pytree
+from twoclock.validation.arrays import Array, Number, definite, detectable, matrix, stabilisable
 
 Gain = Float[Array, "m n"]
 States = Float[Array, "n n"]  # a matrix on states

@@ -8,10 +8,10 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy.typing import ArrayLike
 
-from twoclock.core import Given, InputError, Scalar, pytree
-from twoclock.inputs import number, shown
-from twoclock.inputs.arrays import as_array, law, laws
-from twoclock.models.soft import LEAST, SoftMdp
+from twoclock.models.soft_mdp import LEAST, SoftMdp
+from twoclock.protocols import Given, InputError, Scalar, pytree
+from twoclock.validation import number, shown
+from twoclock.validation.arrays import as_array, law, laws
 
 Policy = Float[np.ndarray, "s a"]
 States = Float[np.ndarray, " s"]

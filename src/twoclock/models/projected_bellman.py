@@ -5,8 +5,8 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from twoclock.core import pytree
-from twoclock.inputs.arrays import Array, Number, Vector
+from twoclock.protocols import pytree
+from twoclock.validation.arrays import Array, Number, Vector
 
 Matrix = Float[Array, "d d"]
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from twoclock.core import Given, InputError
-from twoclock.inputs import number
-from twoclock.inputs.arrays import as_array
 from twoclock.models.mdp import Mdp
+from twoclock.protocols import Given, InputError
+from twoclock.validation import number
+from twoclock.validation.arrays import as_array
 
 
 def from_gymnasium(env: object, gamma: Given[float] = 0.95, **options: Any) -> tuple[Mdp, Float[np.ndarray, " s"]]:

@@ -5,15 +5,15 @@ from matplotlib.figure import Figure
 
 from twoclock.plot.against import against
 from twoclock.plot.coverage import coverage
-from twoclock.plot.figures import COLOURS, LABELS, MARKERS, caption, figure, render, stamp
-from twoclock.plot.grids import LEFT_DOWN_RIGHT_UP, UP_RIGHT_DOWN_LEFT, grid_world
+from twoclock.plot.curves import compare, curves, ratios, slope
+from twoclock.plot.gridworld import LEFT_DOWN_RIGHT_UP, UP_RIGHT_DOWN_LEFT, grid_world
+from twoclock.plot.heatmap import table
 from twoclock.plot.intervals import intervals
-from twoclock.plot.lines import compare, curves, ratios, slope
+from twoclock.plot.ope import values
+from twoclock.plot.report_summary import summary
 from twoclock.plot.sensitivity import sensitivity, tuned_scores
-from twoclock.plot.summary import summary
+from twoclock.plot.style import COLOURS, LABELS, MARKERS, caption, figure, render, stamp
 from twoclock.plot.sweeps import best_curves, setting_curves, setting_map, varied, varied_together
-from twoclock.plot.tables import table
-from twoclock.plot.values import values
 
 __all__ = [
     "COLOURS",

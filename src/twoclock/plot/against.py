@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from matplotlib.axes import Axes
 
-from twoclock.plot.figures import COLOURS, LABELS, MARKERS, plain
-from twoclock.plot.records import Summarised
+from twoclock.plot.protocols import Summarised
+from twoclock.plot.style import COLOURS, LABELS, MARKERS, plain
 
 
 def against(ax: Axes, results: Mapping[str, Summarised], metric: str, unit: Mapping[str, float], xlabel: str) -> None:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.figure import Figure
 
-from twoclock.core import Given, InputError
-from twoclock.inputs import shown
-from twoclock.plot.figures import COLOURS, MARKERS, caption, figure, plain
+from twoclock.plot.style import COLOURS, MARKERS, caption, figure, plain
+from twoclock.protocols import Given, InputError
+from twoclock.validation import shown
 
 if TYPE_CHECKING:
     import pandas as pd

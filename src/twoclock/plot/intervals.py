@@ -10,10 +10,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from twoclock.core import Given, InputError
-from twoclock.inputs import pick
-from twoclock.plot.figures import COLOURS, caption, figure, plain
-from twoclock.plot.lines import check_panel, length
+from twoclock.plot.curves import check_panel, length
+from twoclock.plot.style import COLOURS, caption, figure, plain
+from twoclock.protocols import Given, InputError
+from twoclock.validation import pick
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
-from twoclock.plot.figures import COLOURS, LABELS, caption, figure
+from twoclock.plot.style import COLOURS, LABELS, caption, figure
 
 if TYPE_CHECKING:
     import pandas as pd

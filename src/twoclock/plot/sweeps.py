@@ -11,11 +11,11 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from twoclock.core import InputError
-from twoclock.inputs import shown
-from twoclock.plot.figures import COLOURS, LABELS, MARKERS, caption, figure, plain
-from twoclock.plot.lines import curves
-from twoclock.plot.records import Swept
+from twoclock.plot.curves import curves
+from twoclock.plot.protocols import Swept
+from twoclock.plot.style import COLOURS, LABELS, MARKERS, caption, figure, plain
+from twoclock.protocols import InputError
+from twoclock.validation import shown
 
 if TYPE_CHECKING:
     import pandas as pd

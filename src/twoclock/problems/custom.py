@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 import jax
 import jax.numpy as jnp
 
-from twoclock.core import Given, Key, Operator, PyTree, Scalar, pytree, static
-from twoclock.inputs import flattened, function, start_of
-from twoclock.problems.modules import is_module, joining, numbers
+from twoclock.problems.equinox_modules import is_module, joining, numbers
+from twoclock.protocols import Given, Key, Operator, PyTree, Scalar, pytree, static
+from twoclock.validation import flattened, function, start_of
 
 __all__ = ["custom"]
 

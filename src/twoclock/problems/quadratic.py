@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from twoclock.core import Key, Scalar, pytree
-from twoclock.inputs import check_size, number, shown, whole
-from twoclock.inputs.arrays import Array, Number, Vector
-from twoclock.trees import sqnorm
+from twoclock.protocols import Key, Scalar, pytree
+from twoclock.tree_math import sqnorm
+from twoclock.validation import check_size, number, shown, whole
+from twoclock.validation.arrays import Array, Number, Vector
 
 __all__ = ["quadratic"]
 

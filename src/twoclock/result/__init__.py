@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, Literal
 import jax
 import numpy as np
 
-from twoclock import display, inputs, record, stats
-from twoclock.core import Given, InputError, Problem, PyTree
-from twoclock.engine import keys, rows
-from twoclock.engine.drive import thawed
-from twoclock.inference import frame as inference
+from twoclock import html_repr, prng, stats, storage, validation
+from twoclock.engine import metrics as rows
+from twoclock.engine.loop import thawed
+from twoclock.intervals import interval_table as inference
+from twoclock.methods.matrix_free_zap import MatrixFreeZap
 from twoclock.methods.zap import Zap
-from twoclock.methods.zap_vectors import ZapVectors
-from twoclock.record import layout
-from twoclock.record.identity import Json
-from twoclock.result import chosen
+from twoclock.protocols import Given, InputError, Problem, PyTree
+from twoclock.result import auto_summary
+from twoclock.storage import pytree_codec
+from twoclock.storage.run_identity import Json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _PROVENANCE = ("versions", "device", "wall_seconds", "command", "identity", "engine", "engine_reason")
 
 
-class End:
+class FinalState:
     """Where a run stopped, so that ``solve(…, start=result)`` can go on.
 
     Args:
@@ -48,8 +48,8 @@ class End:
     def identity(self) -> Mapping[str, Json]:
         return self._identity if isinstance(self._identity, Mapping) else self._identity()
 
-    def __reduce__(self) -> tuple[type[End], tuple[Any, ...]]:
-        return End, (self.carry, self.identity())
+    def __reduce__(self) -> tuple[type[FinalState], tuple[Any, ...]]:
+        return FinalState, (self.carry, self.identity())
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,17 +75,17 @@ class Result:
     diverged: np.ndarray
     last_step: np.ndarray
     spec: dict[str, Any]
-    end: End | None = field(default=None, repr=False)
+    end: FinalState | None = field(default=None, repr=False)
 
     @property
     def chosen(self) -> str:
         """Of a run without a method: which one ``Auto`` took, why, what that cost, and whether it arrived."""
-        return chosen.words(self.spec, self.theta, self.omega, self.history)
+        return auto_summary.words(self.spec, self.theta, self.omega, self.history)
 
     @property
-    def method(self) -> Zap | ZapVectors:
+    def method(self) -> Zap | MatrixFreeZap:
         """Of a run without a method: the one that was chosen; ``solve`` with it gives the same bits."""
-        return chosen.method(self.spec, self.theta, self.omega)
+        return auto_summary.method(self.spec, self.theta, self.omega)
 
     @property
     def metrics(self) -> list[str]:
@@ -128,10 +128,10 @@ class Result:
             return plot.intervals(path, self._named(), level, metric, ax=ax, scale=scale, size=size)
         if seed is not None:
             raise InputError("`seed` is for `plot(intervals=True)`; a metric is drawn over all seeds")
-        chosen = rows.preferred_metric(self.metrics) if metric is None else metric
-        if chosen is None:
+        shown = rows.preferred_metric(self.metrics) if metric is None else metric
+        if shown is None:
             raise InputError("`metric`: this run recorded none, so there is nothing to draw; give it a `measure`")
-        return plot.compare({self.spec["method"]["name"]: self}, chosen, statistic, ax=ax, scale=scale, size=size)
+        return plot.compare({self.spec["method"]["name"]: self}, shown, statistic, ax=ax, scale=scale, size=size)
 
     def interval(
         self,
@@ -148,7 +148,7 @@ class Result:
 
         Args:
             level: the coverage, between 0 and 1.
-            how: "random-scaling"; or "blocks", shorter, for linear problems: ``tc.methods.BlockScores(method)``.
+            how: "random-scaling"; or "blocks", shorter, for linear problems: ``tc.methods.BatchMeans(method)``.
             step: the mark to take them at; the last by default.
         """
         return inference.interval(self.history, self._lost(), level, how, step)
@@ -160,13 +160,13 @@ class Result:
 
     def save(self, path: str | Path) -> Path:
         """Write ``spec.json``, ``history.parquet`` and ``arrays.npz`` to a folder."""
-        inputs.check_path("path", path)
+        validation.check_path("path", path)
         trees = {"theta": self.theta, "omega": self.omega, "diverged": self.diverged, "last_step": self.last_step}
         spec = self.spec
         if self.end is not None:
             trees["carry"] = self.end.carry
             spec = {**spec, "ended": None if "identity" in spec else self.end.identity()}
-        return record.save(path, spec, self.history, trees)
+        return storage.save(path, spec, self.history, trees)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Result):
@@ -178,7 +178,7 @@ class Result:
 
     def __repr__(self) -> str:
         kept = inference.summary(self.history, self._lost())
-        return f"Result({self._words()}; metrics: {display.listed(self.metrics)}{'; ' * bool(kept)}{kept})"
+        return f"Result({self._words()}; metrics: {html_repr.listed(self.metrics)}{'; ' * bool(kept)}{kept})"
 
     def _named(self) -> str:
         return f"{self.spec['problem']['name']}, {self.spec['method']['name']}"
@@ -196,7 +196,9 @@ class Result:
             for metric, row in last.items()
         ]
         columns = ("metric at the last step", "mean over seeds", "95 % interval", "median")
-        return display.table(f"Result: {self._words()}", columns, cells, inference.summary(self.history, self._lost()))
+        return html_repr.table(
+            f"Result: {self._words()}", columns, cells, inference.summary(self.history, self._lost())
+        )
 
 
 def load(path: str | Path, like: object = None) -> Result:
@@ -210,16 +212,16 @@ def load(path: str | Path, like: object = None) -> Result:
         like: what θ looked like at the start (an Equinox module, say, whose functions are then taken from it), or the
             problem, for θ and ω both.
     """
-    spec, history, trees = record.load(path)
+    spec, history, trees = storage.load(path)
     ended = spec.pop("ended", None)
-    end = End(tuple(trees["carry"]), ended or spec["identity"]) if "carry" in trees else None
+    end = FinalState(tuple(trees["carry"]), ended or spec["identity"]) if "carry" in trees else None
     theta, omega = trees["theta"], trees["omega"]
     if isinstance(like, Problem):
-        of_theta, of_omega, _ = jax.eval_shape(like.init, keys.start_key(0))
-        omega = layout.shaped_like("omega", omega, of_omega, len(spec["seeds"]))
+        of_theta, of_omega, _ = jax.eval_shape(like.init, prng.start_key(0))
+        omega = pytree_codec.shaped_like("omega", omega, of_omega, len(spec["seeds"]))
         like = of_theta
     if like is not None:
-        theta = layout.shaped_like("theta", theta, like, len(spec["seeds"]))
+        theta = pytree_codec.shaped_like("theta", theta, like, len(spec["seeds"]))
     return Result(theta, omega, history, trees["diverged"], trees["last_step"], spec, end)
 
 
@@ -228,7 +230,7 @@ def so_far(path: str | Path) -> dict[str, Result]:
     import pandas as pd
 
     found: dict[str, Result] = {}
-    for kept in record.interrupted(path):
+    for kept in storage.interrupted(path):
         leaves, seen = thawed(kept.tree)
         known: dict[str, Any] = dict(kept.identity)
         marks, seen = known["marks"][: len(seen)], seen or [{}]

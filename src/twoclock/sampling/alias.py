@@ -19,8 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int, Int32, UInt32
 
-from twoclock.core import InputError
-from twoclock.inputs.arrays import Array, State
+from twoclock.protocols import InputError
+from twoclock.validation.arrays import Array, State
 
 _MOST = 2**16 - 1  # the column number below is a product of 16-bit halves
 

@@ -16,10 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Int, Int32, UInt32
 
-from twoclock.core import Given, InputError, Key, PyTree, pytree, static
-from twoclock.finite import Numbered
-from twoclock.inputs import as_numpy, flag, function, whole
-from twoclock.inputs.arrays import Array, State
+from twoclock.indexed_batch import IndexedBatch
+from twoclock.protocols import Given, InputError, Key, PyTree, pytree, static
+from twoclock.validation import as_numpy, flag, function, whole
+from twoclock.validation.arrays import Array, State
 
 _ROUNDS = 16
 _SALTS = np.asarray([(0x9E3779B9 * (2 * r + 1)) & 0xFFFFFFFF for r in range(_ROUNDS)], np.uint32)
@@ -128,7 +128,7 @@ class Minibatches:
 
     def numbered(
         self, u: UInt32[Array, ""] | Int32[Array, " size"], env: Epoch | None
-    ) -> tuple[Numbered, Epoch | None]:
+    ) -> tuple[IndexedBatch, Epoch | None]:
         """What ``draw`` gives, and which items these are."""
         if env is None:
             return self._items(u), None
@@ -138,9 +138,9 @@ class Minibatches:
         now, then, at = jnp.where(done, then, now), jnp.where(done, u, then), jnp.where(done, end - self.items, end)
         return self._items(indices), (now, then, at, self._indices(now, then, at))
 
-    def _items(self, indices: Array) -> Numbered:
+    def _items(self, indices: Array) -> IndexedBatch:
         batch = jax.tree.map(lambda column: jnp.asarray(column)[indices], self.data)
-        return Numbered(batch, jnp.asarray(indices), self.items, self.replace)
+        return IndexedBatch(batch, jnp.asarray(indices), self.items, self.replace)
 
     def _indices(self, now: Word, then: Word, at: State) -> Int32[jax.Array, " size"]:
         place = at + jnp.arange(self.size, dtype=jnp.int32)

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, UInt32
 
-from twoclock.core import InputError, Key, PyTree, Scalar, pytree, static
-from twoclock.inputs.arrays import Array, Number, State, Words
 from twoclock.models.mdp import Mdp
+from twoclock.protocols import InputError, Key, PyTree, Scalar, pytree, static
 from twoclock.sampling.alias import lookup, tables_of
+from twoclock.validation.arrays import Array, Number, State, Words
 
 
 class Transition(NamedTuple):

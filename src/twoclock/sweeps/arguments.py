@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from twoclock import inputs
-from twoclock.core import Given, InputError, Method, ProblemSource
-from twoclock.engine import choice
-from twoclock.inputs import shown
-from twoclock.record.identity import RunSpec
-from twoclock.record.shards import hive
+from twoclock import validation
+from twoclock.engine import select_engine
+from twoclock.protocols import Given, InputError, Method, ProblemSource
+from twoclock.storage.run_identity import RunSpec
+from twoclock.storage.sweep_store import hive
 from twoclock.sweeps.plan import Job
+from twoclock.validation import shown
 
 
 def job(
@@ -51,8 +51,8 @@ def job(
             )
     for label in problems:
         hive("problem", label)
-    checked = {label: inputs.check_problem(problem) for label, problem in problems.items()}
-    return Job(checked, flat, run, choice.resolve(engine)), families
+    checked = {label: validation.check_problem(problem) for label, problem in problems.items()}
+    return Job(checked, flat, run, select_engine.resolve(engine)), families
 
 
 def _kind(method: object) -> str:
@@ -78,8 +78,8 @@ def check_choices(on: object, out: object, address: object, shared: object, trie
     if not isinstance(on, str) or on not in ("local", "ray"):
         raise InputError(f"`on` must be 'local' or 'ray', got {shown(on)}")
     if out is not None:
-        inputs.check_path("out", out)
-    if inputs.flag("shared", shared) and (out is None or on != "ray"):
+        validation.check_path("out", out)
+    if validation.flag("shared", shared) and (out is None or on != "ray"):
         raise InputError('`shared` needs on="ray" and `out`, a folder that every worker sees')
     if address is not None and (not isinstance(address, str) or on != "ray"):
         raise InputError(f'`address` must be "host:port" of a Ray cluster, with on="ray", got {shown(address)}')

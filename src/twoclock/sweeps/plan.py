@@ -9,14 +9,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from twoclock.core import InputError, Method, ProblemSource
-from twoclock.engine import fingerprint, fit
-from twoclock.engine.footprint import footprint
-from twoclock.engine.instances import stand_in
-from twoclock.engine.lanes import by_program
-from twoclock.paths import paths
-from twoclock.record.describe import Provenance, describe
-from twoclock.record.identity import Identity, RunSpec
+from twoclock.engine import compatibility, program_digest
+from twoclock.engine.memory_estimate import footprint
+from twoclock.engine.problem_batch import stand_in
+from twoclock.engine.run_batch import by_program
+from twoclock.param_paths import paths
+from twoclock.protocols import InputError, Method, ProblemSource
+from twoclock.storage.provenance import Provenance, describe
+from twoclock.storage.run_identity import Identity, RunSpec
 
 # Fewer seeds than this are not shared out among threads; many come in multiples of it, so that they can be.
 _EVEN_SEEDS = 64
@@ -85,18 +85,18 @@ def plan(job: Job, families: Mapping[str, str], lanes: int, memory: float | int)
     metrics: dict[str, None] = {}
     with jax.enable_x64(run.x64):
         for label, problem in job.problems.items():
-            fit.check_source(problem)
+            compatibility.check_source(problem)
             example = stand_in(problem)
             groups = by_program(job.methods)
             for labels in groups:
                 method = job.methods[labels[0]]
-                fit.check_fit(example.example, method)
+                compatibility.check_fit(example.example, method)
                 size = footprint(example, method)
                 metrics.update(dict.fromkeys(size.metrics))
                 lane = 2 * size.lane + size.rows(len(run.marks))
                 shape = _shape(len(labels), len(run.seeds), lanes, memory, lane, size.instance)
                 cuts.append(_Cut(label, labels, shape))
-            of_problems[label], found = fingerprint.of_run(problem, job.methods, x64=run.x64)
+            of_problems[label], found = program_digest.of_run(problem, job.methods, x64=run.x64)
             for name, digest in found.items():
                 of_methods[name][label] = digest
     programs: dict[str, Any] = {"problems": of_problems, "methods": of_methods}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from twoclock.record.shards import Shards
+from twoclock.storage.sweep_store import Shards
 
 _SECONDS_OF_SILENCE = 60.0
 

@@ -7,18 +7,18 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from twoclock import inputs, record
-from twoclock.core import Given, InputError, Method, ProblemSource
-from twoclock.engine.choice import EngineName
-from twoclock.engine.drive import Tick
-from twoclock.engine.interrupt import Interrupted, deferred_interrupt
-from twoclock.record.shards import Shards
-from twoclock.sweeps import on_local, on_ray
+from twoclock import storage, validation
+from twoclock.engine.loop import ProgressEvent
+from twoclock.engine.select_engine import EngineName
+from twoclock.engine.signals import Interrupted, deferred_interrupt
+from twoclock.protocols import Given, InputError, Method, ProblemSource
+from twoclock.storage.sweep_store import Shards
+from twoclock.sweeps import local_backend, ray_backend
 from twoclock.sweeps.arguments import check_bytes, check_choices, check_lanes, job
-from twoclock.sweeps.compute import Computed
-from twoclock.sweeps.outcome import Sweep
 from twoclock.sweeps.plan import Plan, Shard, plan
-from twoclock.sweeps.watch import Watch, watching
+from twoclock.sweeps.progress import Watch, watching
+from twoclock.sweeps.shard_worker import Computed
+from twoclock.sweeps.sweep_result import Sweep
 
 
 class ShardsFailed(RuntimeError):
@@ -71,20 +71,20 @@ def sweep(
     ['fast', 'standard']
     """
     check_choices(on, out, address, shared, tries)
-    inputs.check_progress(progress)
+    validation.check_progress(progress)
     cut = plan(
         *job(problems, methods, steps, seeds, marks, precision, bound, engine),
         lanes=check_lanes(lanes),
         memory=check_bytes(memory),
     )
     if on == "local":
-        return _sweep(cut, out, progress, on_local.compute, None)
-    with on_ray.cluster(address) as compute_on:
+        return _sweep(cut, out, progress, local_backend.compute, None)
+    with ray_backend.cluster(address) as compute_on:
         return _sweep(cut, out, progress, compute_on(tries, Path(out) if shared and out else None), shared)
 
 
 def _sweep(cut: Plan, out: str | Path | None, progress: object, compute: object, shared: object) -> Sweep:
-    folder = Shards(record.temporary() if out is None else out)
+    folder = Shards(storage.temporary() if out is None else out)
     try:
         with folder.writing():
             folder.claim(cut.spec, cut.identity)
@@ -92,7 +92,7 @@ def _sweep(cut: Plan, out: str | Path | None, progress: object, compute: object,
             return Sweep.load(folder.folder)
     finally:
         if out is None:
-            record.remove(folder.folder)
+            storage.remove(folder.folder)
 
 
 def _run(cut: Plan, folder: Shards, progress: Any, compute: Any, shared: Any) -> None:
@@ -102,7 +102,7 @@ def _run(cut: Plan, folder: Shards, progress: Any, compute: Any, shared: Any) ->
     try:
         with deferred_interrupt() as interrupted, watching(folder, cut, progress) as watch:
 
-            def look(shard: Shard, tick: Tick | None) -> None:
+            def look(shard: Shard, tick: ProgressEvent | None) -> None:
                 watch.look(shard, tick)
                 if interrupted():
                     raise KeyboardInterrupt

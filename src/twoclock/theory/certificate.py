@@ -9,11 +9,11 @@ from typing import Union, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from twoclock import display
-from twoclock.core import Given, InputError
-from twoclock.inputs import shown
+from twoclock import html_repr
 from twoclock.methods import Fast
+from twoclock.protocols import Given, InputError
 from twoclock.schedules import Power
+from twoclock.validation import shown
 
 METRICS = {"strongly-convex": "error", "pl": "gap", "non-convex": "gradient"}
 Numbers = float | NDArray[np.float64]
@@ -171,4 +171,4 @@ class Certificate:
 
     def _repr_html_(self) -> str:
         rows = [(c.name, f"{c.left:.4g}", f"{c.right:.4g}", "holds" if c.holds else "fails") for c in self.conditions]
-        return display.table(f"Certificate: {self}", ("condition", "left", "right", ""), rows, "; ".join(self.notes))
+        return html_repr.table(f"Certificate: {self}", ("condition", "left", "right", ""), rows, "; ".join(self.notes))

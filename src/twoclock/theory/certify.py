@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from twoclock.core import Given, InputError
-from twoclock.inputs import choice
-from twoclock.theory import paper, tight
+from twoclock.protocols import Given, InputError
+from twoclock.theory import lyapunov_search, paper_conditions
+from twoclock.theory.arguments import Known, checked, whole_steps
 from twoclock.theory.certificate import Certificate
-from twoclock.theory.inputs import Known, checked, whole_steps
+from twoclock.validation import choice
 
-PROOFS = {"tight": tight.certificate, "paper": paper.certificate}
+PROOFS = {"tight": lyapunov_search.certificate, "paper": paper_conditions.certificate}
 
 
 def certify(

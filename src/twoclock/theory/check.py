@@ -10,13 +10,13 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from twoclock import display
-from twoclock.core import Given, InputError, Schedule
-from twoclock.inputs import shown
+from twoclock import html_repr
 from twoclock.methods import Fast
-from twoclock.theory import paper, rate, tight
+from twoclock.protocols import Given, InputError, Schedule
+from twoclock.theory import lyapunov_search, paper_conditions, rate_conditions
+from twoclock.theory.arguments import checked, whole_steps
 from twoclock.theory.certificate import Numbers
-from twoclock.theory.inputs import checked, whole_steps
+from twoclock.validation import shown
 
 Array = NDArray[np.float64]
 Steps = tuple[Array, Array, Array]
@@ -109,7 +109,7 @@ class Report:
         return f"Report({kept} of {len(self.findings)} inequalities hold at every step; covered by {proofs})"
 
     def _repr_html_(self) -> str:
-        return display.table(
+        return html_repr.table(
             repr(self), ("proof", "inequality", ""), [(f.group, f.name, str(f)) for f in self.findings]
         )
 
@@ -151,7 +151,7 @@ def check(
     known = (structure, *given.scaled()[:3])
     lams = [lam for lam in (method.lam, method.lam_g) if lam is not None]
     grid = np.unique(np.r_[0, np.geomspace(1, whole_steps("horizon", horizon), _POINTS).round()])
-    n0 = rate.first_n(lams, structure, _values)
+    n0 = rate_conditions.first_n(lams, structure, _values)
 
     seen: dict[tuple[int, bytes], Array] = {}  # the inequalities look at the same steps again and again
 
@@ -182,7 +182,7 @@ def check(
 
         def sides(k: Array) -> list[tuple[str, Numbers, Numbers]]:
             lam = given_steps(k, np.maximum)[2]
-            return rate.conditions(structure, name, fall(k), promised, lam, lam0, k + n0, n0)
+            return rate_conditions.conditions(structure, name, fall(k), promised, lam, lam0, k + n0, n0)
 
         def side(i: int) -> Side:
             return lambda k: sides(k)[i][1:]
@@ -192,22 +192,24 @@ def check(
     def margin(k: Array) -> tuple[Numbers, Numbers]:
         positive = np.finfo(float).tiny  # so that ≤ means <
         return positive, np.array(
-            [tight.margin(structure, s, *known[1:])[0] for s in zip(*scaled_steps(k), strict=True)]
+            [lyapunov_search.margin(structure, s, *known[1:])[0] for s in zip(*scaled_steps(k), strict=True)]
         )
 
     some = grid[:: _POINTS // 20]
     D = _common_weights(known, list(zip(*scaled_steps(some), strict=True)), some + n0)
 
     def tight_fall(k: Array) -> Array:
-        return np.array([tight.speed(structure, s, D, 1.0, *known[1:]) for s in zip(*scaled_steps(k), strict=True)])
+        return np.array(
+            [lyapunov_search.speed(structure, s, D, 1.0, *known[1:]) for s in zip(*scaled_steps(k), strict=True)]
+        )
 
-    name, speed = paper.decay(structure, *known[2:])
+    name, speed = paper_conditions.decay(structure, *known[2:])
     groups = {
-        "order": [(name, along("order", name, rule)) for name, rule in paper.ORDER],
-        "paper": [(name, along("paper", name, rule)) for name, rule in paper.rules(*known)]
+        "order": [(name, along("order", name, rule)) for name, rule in paper_conditions.ORDER],
+        "paper": [(name, along("paper", name, rule)) for name, rule in paper_conditions.rules(*known)]
         + to_a_rate(name, lambda k: speed * scaled_steps(k)[0]),
-        "tight": [(name, along("tight", name, rule)) for name, rule in tight.rules(*known[:3])]
-        + [("0 < 1 − ρ(K)", margin), *to_a_rate(tight.FALL, tight_fall)],
+        "tight": [(name, along("tight", name, rule)) for name, rule in lyapunov_search.rules(*known[:3])]
+        + [("0 < 1 − ρ(K)", margin), *to_a_rate(lyapunov_search.FALL, tight_fall)],
     }
     return Report(tuple(_follow(group, *side, grid) for group, sides in groups.items() for side in sides))
 
@@ -237,10 +239,12 @@ def _common_weights(
     units = np.sqrt(n) if structure == "non-convex" else n
 
     def worst(D: Array) -> float:
-        falls = (tight.speed(structure, t, D, 1.0, *rest) * unit for t, unit in zip(triples, units, strict=True))
+        falls = (
+            lyapunov_search.speed(structure, t, D, 1.0, *rest) * unit for t, unit in zip(triples, units, strict=True)
+        )
         return min(falls)
 
-    choices = [D for fits, D in (tight.margin(structure, t, *rest) for t in triples) if fits > 0]
+    choices = [D for fits, D in (lyapunov_search.margin(structure, t, *rest) for t in triples) if fits > 0]
     if not choices:
         return np.ones(4)
     best = max(choices, key=worst)

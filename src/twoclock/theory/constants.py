@@ -10,10 +10,10 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from twoclock.core import Given, InputError, ProblemSource
-from twoclock.inputs import choice, number, seed_number, whole
+from twoclock.protocols import Given, InputError, ProblemSource
 from twoclock.theory.certificate import METRICS, Start
-from twoclock.theory.flat import Flat, Omega, Theta
+from twoclock.theory.flat_problem import Flat, Omega, Theta
+from twoclock.validation import choice, number, seed_number, whole
 
 _BATCHES = 8
 _NAMES = ("L", "mu_h", "mu_g", "noise")

@@ -1,7 +1,7 @@
 """Tuning: candidates drawn, judged with truth or by residuals, halved; and how sensitive the answer is."""
 
+from twoclock.tuning.residual import Residual, residual
 from twoclock.tuning.tune import tune
-from twoclock.tuning.tuned import Tuned, TunedMethods
-from twoclock.tuning.verdict import Residual, residual
+from twoclock.tuning.tune_result import Tuned, TunedMethods
 
 __all__ = ["Residual", "Tuned", "TunedMethods", "residual", "tune"]

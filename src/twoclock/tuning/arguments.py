@@ -9,16 +9,15 @@ from typing import Any, TypedDict
 import jax
 import numpy as np
 
-from twoclock import inputs
-from twoclock.core import InputError, Problem
-from twoclock.engine import keys
-from twoclock.engine.choice import EngineName
-from twoclock.engine.rows import PREFERRED_METRICS
-from twoclock.tuning.box import Box, check_box, default_box
+from twoclock import prng, validation
+from twoclock.engine.metrics import PREFERRED_METRICS
+from twoclock.engine.select_engine import EngineName
+from twoclock.protocols import InputError, Problem
 from twoclock.tuning.halving import Plan
-from twoclock.tuning.judge import MOST_SEEDS, RESIDUAL
-from twoclock.tuning.recipe import Recipe, Tunable, is_recipe
+from twoclock.tuning.method_factory import Recipe, Tunable, is_recipe
+from twoclock.tuning.objective import MOST_SEEDS, RESIDUAL
 from twoclock.tuning.scores import By
+from twoclock.tuning.search_space import Box, check_box, default_box
 
 Limits = Mapping[str, tuple[float, float]]
 ORDERED = "α ≤ β ≤ λ"
@@ -69,7 +68,7 @@ def entries(method: Any, space: Any, order: Any, widen: bool | None, fast: bool)
         limits = space[label] if by_label else space
         grows = limits is None if widen is None else widen
         try:
-            tunable: Tunable = Recipe.of(each, limits) if is_recipe(each) else inputs.check_method(each)
+            tunable: Tunable = Recipe.of(each, limits) if is_recipe(each) else validation.check_method(each)
             box = _box(tunable, limits, fast)
         except InputError as error:
             if not label:
@@ -94,14 +93,14 @@ def _box(method: Tunable, limits: object, fast: bool) -> Box:
 def metric_of(example: Problem, metric: object, by: str) -> str:
     """What to compare: what was asked for, or an error that the problem knows, or the residual; never a guess."""
     if metric is not None and not isinstance(metric, str):
-        raise InputError(f"`metric` must be text, got {inputs.shown(metric)}; leave it out to have it chosen")
+        raise InputError(f"`metric` must be text, got {validation.shown(metric)}; leave it out to have it chosen")
     known: list[str] = []
     if metric != RESIDUAL and hasattr(example, "measure"):
-        known = list(jax.eval_shape(lambda problem: problem.measure(*problem.init(keys.start_key(0))[:2]), example))
+        known = list(jax.eval_shape(lambda problem: problem.measure(*problem.init(prng.start_key(0))[:2]), example))
     if metric is None:
         metric = next((name for name in PREFERRED_METRICS if name in known), RESIDUAL)
     elif metric != RESIDUAL and metric not in known:
-        raise InputError(f"`metric` must be one of {', '.join((*known, RESIDUAL))}, got {inputs.shown(metric)}")
+        raise InputError(f"`metric` must be one of {', '.join((*known, RESIDUAL))}, got {validation.shown(metric)}")
     if metric == RESIDUAL and by == "area":
         others = f"name one of {', '.join(known)}" if known else "use by='end'"
         raise InputError(f"`by='area'` needs a metric with known truth, and the residual is of the end alone; {others}")
@@ -117,7 +116,7 @@ def seeds_for(budget: object, plans: Mapping[str, Plan]) -> tuple[int, dict[str,
     if isinstance(budget, bool) or not isinstance(budget, (int, float)) or not least <= budget <= _MOST:
         raise InputError(
             f"`budget` must be at least {least:,} seed-steps for rungs={dearest.rungs} at steps={dearest.steps:,}, and "
-            f"at most 10¹⁸, got {inputs.shown(budget)}; raise it, or lower `steps` or `rungs`"
+            f"at most 10¹⁸, got {validation.shown(budget)}; raise it, or lower `steps` or `rungs`"
         )
     counts = {label: int(budget // plan.price()) for label, plan in plans.items()}
     return int(budget), {
@@ -127,14 +126,14 @@ def seeds_for(budget: object, plans: Mapping[str, Plan]) -> tuple[int, dict[str,
 
 def whole(name: str, value: object, low: int, high: int) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not low <= value <= high:
-        raise InputError(f"`{name}` must be a whole number from {low} to {high:,}, got {inputs.shown(value)}")
+        raise InputError(f"`{name}` must be a whole number from {low} to {high:,}, got {validation.shown(value)}")
     return int(value)
 
 
 def one_of(name: str, value: object, choices: tuple[Any, ...]) -> Any:
     if not any(type(value) is type(choice) and value == choice for choice in choices):
         raise InputError(
-            f"`{name}` must be {' or '.join(repr(choice) for choice in choices)}, got {inputs.shown(value)}"
+            f"`{name}` must be {' or '.join(repr(choice) for choice in choices)}, got {validation.shown(value)}"
         )
     return value
 

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from twoclock.core import InputError, Method
-from twoclock.record.describe import describe
-from twoclock.tuning.box import Box, at_edge, widened
-from twoclock.tuning.candidates import NEIGHBOURS, Candidates
-from twoclock.tuning.judge import cost
-from twoclock.tuning.recipe import Point, Recipe, made
+from twoclock.protocols import InputError, Method
+from twoclock.storage.provenance import describe
+from twoclock.tuning.method_factory import Point, Recipe, made
+from twoclock.tuning.objective import cost
+from twoclock.tuning.proposals import NEIGHBOURS, Candidates
 from twoclock.tuning.scores import Scores
-from twoclock.tuning.tuned import Tuned
+from twoclock.tuning.search_space import Box, at_edge, widened
+from twoclock.tuning.tune_result import Tuned
 
 WIDTH = 8  # settings side by side in the one program that all rungs share, and settings in the last rung
 _WIDENING = 2  # rungs' worth of work that may go into a wider box

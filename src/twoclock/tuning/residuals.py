@@ -10,12 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from twoclock.core import Key, Method, Operator, Problem, PyTree, Scalar, pytree
-from twoclock.engine.drive import Tick, drive
-from twoclock.engine.instances import Instances
-from twoclock.engine.lanes import Lanes
-from twoclock.engine.step import Carry
-from twoclock.tuning.squares import Residuals, squares
+from twoclock.engine.loop import ProgressEvent, drive
+from twoclock.engine.problem_batch import Instances
+from twoclock.engine.run_batch import Lanes
+from twoclock.engine.step import LaneState
+from twoclock.protocols import Key, Method, Operator, Problem, PyTree, Scalar, pytree
+from twoclock.tuning.residual_math import Residuals, squares
 
 _BATCHES, _FIRST = 16, 4  # batches of the squares, and before them of the slopes
 _ENTRIES, _DIRECTIONS = 64, 32
@@ -53,7 +53,7 @@ def blind(lanes: Lanes) -> Lanes:
     return replace(lanes, instances=Instances(Oracle(lanes.instances.batched), lanes.instances.per_seed))
 
 
-def residuals(lanes: Lanes, carry: Carry, step: int, samples: int, engine: str = "auto") -> Residuals:
+def residuals(lanes: Lanes, carry: LaneState, step: int, samples: int, engine: str = "auto") -> Residuals:
     """The squared means of F and G at the estimates of a run, on the samples that come after it.
 
         (1/#pairs) Σ ⟨m_i, m_j⟩   over the pairs of batch means that are neither the same nor neighbours
@@ -84,7 +84,7 @@ def residuals(lanes: Lanes, carry: Carry, step: int, samples: int, engine: str =
     J_F, J_G = (np.asarray(total) / (_FIRST * length) for total in carry.state.totals)
     probe, means = Probe(), []
 
-    def add(tick: Tick) -> None:
+    def add(tick: ProgressEvent) -> None:
         if tick.row is not None:
             means.append([_flat(total, lanes.shape) for total in tick.carry().state.totals])
 
@@ -98,7 +98,7 @@ def residuals(lanes: Lanes, carry: Carry, step: int, samples: int, engine: str =
 
 
 @pytree
-class Still:
+class FrozenState:
     """A state that does not move, and what was added up meanwhile."""
 
     theta: PyTree
@@ -110,14 +110,14 @@ class Still:
 class Probe:
     """A method that stands still and adds up F and G."""
 
-    def init(self, theta: PyTree, omega: PyTree) -> Still:
-        return Still(theta, omega, jax.tree.map(jnp.zeros_like, (theta, omega)))
+    def init(self, theta: PyTree, omega: PyTree) -> FrozenState:
+        return FrozenState(theta, omega, jax.tree.map(jnp.zeros_like, (theta, omega)))
 
-    def step(self, F: Operator, G: Operator, state: Still, x: PyTree, k: Scalar) -> Still:
+    def step(self, F: Operator, G: Operator, state: FrozenState, x: PyTree, k: Scalar) -> FrozenState:
         seen = F(state.theta, state.omega, x), G(state.theta, state.omega, x)
-        return Still(state.theta, state.omega, jax.tree.map(jnp.add, state.totals, seen))
+        return FrozenState(state.theta, state.omega, jax.tree.map(jnp.add, state.totals, seen))
 
-    def estimate(self, state: Still) -> tuple[PyTree, PyTree]:
+    def estimate(self, state: FrozenState) -> tuple[PyTree, PyTree]:
         return state.theta, state.omega
 
 
@@ -127,12 +127,14 @@ class Slopes:
 
     directions: jax.Array | np.ndarray
 
-    def init(self, theta: PyTree, omega: PyTree) -> Still:
+    def init(self, theta: PyTree, omega: PyTree) -> FrozenState:
         rows = len(self.directions)
         flat = ravel_pytree(theta)[0], ravel_pytree(omega)[0]
-        return Still(theta, omega, jax.tree.map(lambda vector: jnp.zeros((rows, vector.size), vector.dtype), flat))
+        return FrozenState(
+            theta, omega, jax.tree.map(lambda vector: jnp.zeros((rows, vector.size), vector.dtype), flat)
+        )
 
-    def step(self, F: Operator, G: Operator, state: Still, x: PyTree, k: Scalar) -> Still:
+    def step(self, F: Operator, G: Operator, state: FrozenState, x: PyTree, k: Scalar) -> FrozenState:
         here, back = ravel_pytree((state.theta, state.omega))
 
         def operators(flat: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -141,18 +143,20 @@ class Slopes:
 
         directions = self.directions.astype(here.dtype)
         along = jax.vmap(lambda direction: jax.jvp(operators, (here,), (direction,))[1])(directions)
-        return Still(state.theta, state.omega, jax.tree.map(lambda a, b: a + b.astype(a.dtype), state.totals, along))
+        return FrozenState(
+            state.theta, state.omega, jax.tree.map(lambda a, b: a + b.astype(a.dtype), state.totals, along)
+        )
 
-    def estimate(self, state: Still) -> tuple[PyTree, PyTree]:
+    def estimate(self, state: FrozenState) -> tuple[PyTree, PyTree]:
         return state.theta, state.omega
 
 
 @jax.jit
-def _stand(probe: Method, methods: Method, carry: Carry) -> Carry:
+def _stand(probe: Method, methods: Method, carry: LaneState) -> LaneState:
     """The probes where the methods are."""
     by_seed = jax.vmap(lambda probe, method, state: probe.init(*method.estimate(state)), in_axes=(None, None, 0))
     by_method = jax.vmap(by_seed, axis_size=carry.alive.shape[0])
-    return Carry(by_method(probe, methods, carry.state), carry.env, carry.alive, carry.last)
+    return LaneState(by_method(probe, methods, carry.state), carry.env, carry.alive, carry.last)
 
 
 def _directions(theta: PyTree, omega: PyTree) -> tuple[np.ndarray, bool]:

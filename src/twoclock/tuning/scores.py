@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from twoclock.core import InputError
+from twoclock.protocols import InputError
 from twoclock.stats import resampled_means
 
 By = Literal["end", "area"]

@@ -8,32 +8,23 @@ from typing import TYPE_CHECKING, Literal, Unpack, overload
 
 import jax
 
-from twoclock import inputs
-from twoclock.agents.contract import Agent, is_agent
-from twoclock.core import InputError, Method, ProblemSource
-from twoclock.engine import choice, fit, keys
-from twoclock.engine.instances import stand_in
+from twoclock import prng, validation
+from twoclock.agents.protocol import Agent, is_agent
+from twoclock.engine import compatibility, select_engine
+from twoclock.engine.problem_batch import stand_in
 from twoclock.progress import tally
-from twoclock.record.describe import describe
-from twoclock.tuning.agents import Environment, tune_agent
-from twoclock.tuning.arguments import (
-    Limits,
-    Options,
-    counter,
-    entries,
-    metric_of,
-    one_of,
-    seeds_for,
-    whole,
-)
-from twoclock.tuning.candidates import Candidates
+from twoclock.protocols import InputError, Method, ProblemSource
+from twoclock.storage.provenance import describe
+from twoclock.tuning.agent_tuning import Environment, tune_agent
+from twoclock.tuning.arguments import Limits, Options, counter, entries, metric_of, one_of, seeds_for, whole
 from twoclock.tuning.halving import WIDTH, Halving, Plan
-from twoclock.tuning.judge import RESIDUAL, Judge
-from twoclock.tuning.meaning import check_meaning, follows_theta
-from twoclock.tuning.recipe import made
+from twoclock.tuning.method_factory import made
+from twoclock.tuning.objective import RESIDUAL, Objective
+from twoclock.tuning.proposals import Candidates
+from twoclock.tuning.residual_validity import check_meaning, follows_theta
 from twoclock.tuning.residuals import Oracle
 from twoclock.tuning.scores import By, Scores
-from twoclock.tuning.tuned import Tuned, TunedMethods
+from twoclock.tuning.tune_result import Tuned, TunedMethods
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -174,19 +165,19 @@ def tune(
         return tune_agent(problem, method, space, steps, budget, metric, rungs, seed, widen, progress, **given)
     if not (x0 is limit is processes is None):
         raise InputError("`x0`, `limit` and `processes` are for agents on an environment")
-    source = inputs.check_problem(problem)
-    horizon, halvings, drawn = inputs.check_steps(steps), whole("rungs", rungs, 1, 10), whole("seed", seed, 0, 4000)
-    inputs.check_numbers("float64", bound)
-    walker = choice.resolve(engine)
-    inputs.flag("progress", progress)
+    source = validation.check_problem(problem)
+    horizon, halvings, drawn = validation.check_steps(steps), whole("rungs", rungs, 1, 10), whole("seed", seed, 0, 4000)
+    validation.check_numbers("float64", bound)
+    walker = select_engine.resolve(engine)
+    validation.flag("progress", progress)
     goal: By = one_of("by", by, ("end", "area"))
     kept = one_of("order", order, (False, True, "both"))
     grows = one_of("widen", widen, (None, False, True))
     joint = isinstance(method, Mapping) or kept == "both"
     with jax.enable_x64(True), tally(progress, "seed-steps") as look:
-        fit.check_source(source)
+        compatibility.check_source(source)
         example = stand_in(source).example
-        _, omega, _ = jax.eval_shape(lambda problem: problem.init(keys.start_key(0)), example)
+        _, omega, _ = jax.eval_shape(lambda problem: problem.init(prng.start_key(0)), example)
         fast = any(leaf.size for leaf in jax.tree.leaves(omega))
         asked, name = entries(method, space, kept, grows, fast), metric_of(example, metric, goal)
         plans = {
@@ -196,13 +187,13 @@ def tune(
         add = counter(look, sum(plan.price() * seeds[label] for label, plan in plans.items()))
         first = _FIRST_SEED * (drawn + 1)
         judges = {
-            n: Judge(source, name, goal, range(first, first + n), WIDTH, bound, add, engine=walker)
+            n: Objective(source, name, goal, range(first, first + n), WIDTH, bound, add, engine=walker)
             for n in seeds.values()
         }
         for label, entry in asked.items():
             seen = judges[seeds[label]].example
             one = made(entry.method, {})
-            fit.check_fit(Oracle(seen) if name == RESIDUAL else seen, one)
+            compatibility.check_fit(Oracle(seen) if name == RESIDUAL else seen, one)
             if name == RESIDUAL:
                 check_meaning(seen, one)
         rough = name == RESIDUAL and follows_theta(seen)
@@ -217,12 +208,12 @@ def tune(
         if not joint:
             return found[""]
         fresh, few = first + (halvings + 1) * max(seeds.values()), min(seeds.values())  # after those of every rung
-        judge = Judge(source, name, goal, range(fresh, fresh + few), 1, bound, add, judges[few].unit, walker)
+        judge = Objective(source, name, goal, range(fresh, fresh + few), 1, bound, add, judges[few].unit, walker)
         ranking = _compare(judge, found, range(fresh, fresh + 2 * few), horizon)
     return TunedMethods(found, ranking, name, spec)
 
 
-def _compare(judge: Judge, found: Mapping[str, Tuned], seeds: Sequence[int], steps: int) -> pd.DataFrame:
+def _compare(judge: Objective, found: Mapping[str, Tuned], seeds: Sequence[int], steps: int) -> pd.DataFrame:
     """The winners on the same seeds, a row each, the best first."""
     import pandas as pd
 

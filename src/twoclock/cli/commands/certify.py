@@ -10,7 +10,7 @@ from typing import Annotated
 
 import tyro
 
-from twoclock import inputs, record
+from twoclock import storage, validation
 from twoclock.cli import options
 from twoclock.cli.console import OUT, print_table, say_figures
 from twoclock.methods import Fast
@@ -49,7 +49,7 @@ def command(args: Sequence[str]) -> int:
     """twoclock certify STRUCTURE --L … --mu-h … --mu-g … --noise …: step sizes with a proof, and the bound drawn."""
     from twoclock import plot as drawing
     from twoclock import theory
-    from twoclock.study import trial
+    from twoclock.cli import certificate_check
 
     chosen = options.parse(CertifyOptions, args, "twoclock certify")
     known = {"L": chosen.L, "mu_h": chosen.mu_h, "mu_g": chosen.mu_g}
@@ -61,17 +61,17 @@ def command(args: Sequence[str]) -> int:
         OUT.print(f"The order α ≤ β ≤ λ ≤ ¼ is {left}; proofs that cover it: {', '.join(checked.covered) or 'none'}.")
         return 0
     found = theory.certify(
-        chosen.structure, **known, noise=chosen.noise, proof=chosen.proof, horizon=inputs.check_steps(chosen.steps)
+        chosen.structure, **known, noise=chosen.noise, proof=chosen.proof, horizon=validation.check_steps(chosen.steps)
     )
     conditions = [(c.name, f"{c.left:.6g}", f"{c.right:.6g}", f"{c.slack:.3g}") for c in found.conditions]
     print_table(str(found), ("inequality", "left", "right", "slack"), conditions)
     for note in found.notes:
         OUT.print(f"Note: {note}.", highlight=False)
-    with nullcontext(record.writable(chosen.out)) if chosen.out else record.numbered(Path("runs"), "certify") as out:
-        table = trial.trial(found, chosen.steps, chosen.seeds, progress=True)
+    with nullcontext(storage.writable(chosen.out)) if chosen.out else storage.numbered(Path("runs"), "certify") as out:
+        table = certificate_check.trial(found, chosen.steps, chosen.seeds, progress=True)
         rows = table[table["step"].isin([10**i for i in range(10)] + [chosen.steps])]
         columns = ("step", "measured mean", "bound")
         print_table("", columns, [(f"{r.step:,}", f"{r.mean:.3g}", f"{r.bound:.3g}") for r in rows.itertuples()])
-        drawn = drawing.render(trial.draw(found, table, chosen.seeds))
-        say_figures(record.put(out / f"bound.{kind}", content) for kind, content in drawn.items())
+        drawn = drawing.render(certificate_check.draw(found, table, chosen.seeds))
+        say_figures(storage.put(out / f"bound.{kind}", content) for kind, content in drawn.items())
     return 0

@@ -22,19 +22,19 @@ def command(args: Sequence[str]) -> int:
     options.parse(DoctorOptions, args, "twoclock doctor")
     import jax
 
-    from twoclock.engine import cache, choice, compiler, cuda, lanes
+    from twoclock.engine import binary_cache, compiler, cuda_engine, run_batch, select_engine
 
-    found, kept = compiler.find(), cache.users()
+    found, kept = compiler.find(), binary_cache.users()
     devices = jax.devices()
     programs = list(kept.folder.glob("*.so"))
     megabytes = sum(path.stat().st_size for path in programs) / 2**20
     rows = [
         ("C compiler", found if isinstance(found, str) else f"{' '.join(found.command)}: {found.version}"),
-        ("vectors", f"{compiler.vector_bits()} bits, {lanes.threads()} threads"),
+        ("vectors", f"{compiler.vector_bits()} bits, {run_batch.threads()} threads"),
         ("kept programs", kept.trouble or f"{kept.folder}: {len(programs)}, {megabytes:.1f} MiB"),
         ("devices", f"{len(devices)} × {devices[0].device_kind}, jax {jax.__version__}"),
-        ("cuda", cuda.unavailable() or "cupy is here"),
-        (choice.VARIABLE, choice.resolve("auto")),
+        ("cuda", cuda_engine.unavailable() or "cupy is here"),
+        (select_engine.VARIABLE, select_engine.resolve("auto")),
     ]
     print_table("this machine", ("", ""), rows)
     return 1 if _check() else 0
@@ -45,14 +45,14 @@ def _check() -> int:
     import jax
     import numpy as np
 
-    from twoclock.engine import choice
-    from twoclock.engine.contract import Engine
-    from twoclock.engine.cpu import C
-    from twoclock.engine.cuda import Cuda
-    from twoclock.engine.drive import drive
-    from twoclock.engine.instances import instances
-    from twoclock.engine.lanes import Lanes
-    from twoclock.engine.xla import Xla
+    from twoclock.engine import select_engine
+    from twoclock.engine.c_engine import C
+    from twoclock.engine.cuda_engine import Cuda
+    from twoclock.engine.loop import drive
+    from twoclock.engine.problem_batch import instances
+    from twoclock.engine.protocol import Engine
+    from twoclock.engine.run_batch import Lanes
+    from twoclock.engine.xla_engine import Xla
     from twoclock.methods import Fast
     from twoclock.problems import quadratic
 
@@ -80,7 +80,7 @@ def _check() -> int:
                 f"agrees to {difference:.0e}" if agrees else walked.engine_reason or f"DIFFERS by {difference:.0e}"
             )
             rows.append((engine.name, f"{ready:.1f}", f"{nanoseconds:.1f}", verdict))
-        taken = choice.choose("auto", work, 10**7)
+        taken = select_engine.choose("auto", work, 10**7)
     print_table("engines", ("engine", "s to the first steps", "ns a seed-step", "self-check"), rows)
     OUT.print(f"a long run would take {taken.words}", highlight=False)
     return wrong

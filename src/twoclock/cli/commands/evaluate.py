@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from twoclock import record
-from twoclock.cli import options, own
+from twoclock import storage
+from twoclock.cli import options, user_module
 from twoclock.cli.console import ERR, print_table, say
-from twoclock.cli.resume import resumable
+from twoclock.cli.resume_hint import resumable
 
 
 @dataclass
@@ -57,11 +57,11 @@ class EvaluateOptions:
 def command(args: Sequence[str]) -> int:
     """twoclock evaluate LOG --policy file.py:pi --gamma G [--report DIR]: a policy's value from a log."""
     from twoclock.logs import evaluate, read
-    from twoclock.logs.keeping import discard
+    from twoclock.logs.pass_checkpoint import discard
 
     chosen = options.parse(EvaluateOptions, args, "twoclock evaluate")
-    policies = {text.rpartition(":")[2]: own.named(text, "--policy") for text in chosen.policy}
-    features = own.named(chosen.features, "--features") if ".py:" in chosen.features else chosen.features
+    policies = {text.rpartition(":")[2]: user_module.named(text, "--policy") for text in chosen.policy}
+    features = user_module.named(chosen.features, "--features") if ".py:" in chosen.features else chosen.features
     columns: dict[str, Any] = {
         name: getattr(chosen, name) for name in ("reward", "truncated", "episode", "step", "propensity")
     }
@@ -69,7 +69,9 @@ def command(args: Sequence[str]) -> int:
     for role in ("state", "action", "next_state"):
         names = getattr(chosen, role)
         columns[role] = names[0] if names is not None and len(names) == 1 else names
-    there = nullcontext(record.writable(chosen.report)) if chosen.report else record.numbered(Path("runs"), "evaluate")
+    there = (
+        nullcontext(storage.writable(chosen.report)) if chosen.report else storage.numbered(Path("runs"), "evaluate")
+    )
     with there as out, resumable(shlex.join(["twoclock", "evaluate", *args])):
         with _bar("reading") as look:
             log = read(chosen.log, **columns, on_bad=chosen.on_bad, progress=look)

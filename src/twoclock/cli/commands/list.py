@@ -10,28 +10,28 @@ from types import ModuleType
 from rich.markup import escape
 from rich.table import Table
 
-from twoclock import catalogue, methods, problems
+from twoclock import methods, problems, registry
 from twoclock.cli import options
 from twoclock.cli.console import OUT
-from twoclock.cli.found import command_names, summary
+from twoclock.cli.discovery import command_names, summary
 
 
 def command(args: Sequence[str]) -> int:
     """twoclock list: the commands, problems, methods, schedules and experiments there are, a line each."""
     options.parse(make_dataclass("List", []), args, "twoclock list")
-    plain = catalogue.problems()
-    settings = {name: function for name, function in _functions(methods).items() if name not in catalogue.methods()}
+    plain = registry.problems()
+    settings = {name: function for name, function in _functions(methods).items() if name not in registry.methods()}
     from_python = {_call(f): _summary(f) for name, f in _functions(problems).items() if name not in plain}
     lists = {
         "commands": {name: summary(name)[1] for name in command_names()},
         "problems": _lines(plain),
         "problems that take functions, data or another problem, from Python: tc.problems.…": from_python,
-        "methods": _lines(catalogue.methods()),
+        "methods": _lines(registry.methods()),
         "known methods as settings of these, from Python: tc.methods.…": {
             _call(f): _summary(f) for f in settings.values()
         },
-        "schedules": _lines(catalogue.schedules()),
-        "experiments": _lines(catalogue.experiments()),
+        "schedules": _lines(registry.schedules()),
+        "experiments": _lines(registry.experiments()),
     }
     for title, lines in lists.items():
         table = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2))

@@ -9,10 +9,10 @@ from typing import Annotated, Literal
 
 import tyro
 
-from twoclock import record
+from twoclock import storage
 from twoclock.cli import options
 from twoclock.cli.console import draw_comparison, main_metric, say, say_figures
-from twoclock.core import InputError
+from twoclock.protocols import InputError
 from twoclock.result import Result, load, so_far
 
 
@@ -29,10 +29,10 @@ class PlotOptions:
 def command(args: Sequence[str]) -> int:
     """twoclock plot DIR [--metric M] [--statistic S]: draw a record again, or several together."""
     chosen = options.parse(PlotOptions, args, "twoclock plot")
-    if record.is_complete(chosen.folder):
+    if storage.is_complete(chosen.folder):
         results = {chosen.folder.resolve().name: load(chosen.folder)}
     else:
-        found = record.results_below(chosen.folder)
+        found = storage.results_below(chosen.folder)
         if not found and (started := so_far(chosen.folder)):
             return _draw_so_far(started, chosen)
         if not found:
@@ -41,7 +41,7 @@ def command(args: Sequence[str]) -> int:
             )
         results = {name: load(path) for name, path in found.items()}
     metric = chosen.metric or main_metric(next(iter(results.values())))
-    say_figures(draw_comparison(results, record.writable(chosen.folder), metric, chosen.statistic))
+    say_figures(draw_comparison(results, storage.writable(chosen.folder), metric, chosen.statistic))
     return 0
 
 
@@ -54,5 +54,5 @@ def _draw_so_far(started: dict[str, Result], chosen: PlotOptions) -> int:
     title = f"{one.spec['problem']['name']}, interrupted at step {one.spec['steps']:,} of {one.spec['of']:,}"
     metric = chosen.metric or main_metric(one)
     say(title)
-    say_figures(draw_comparison(results, record.writable(chosen.folder), metric, chosen.statistic, title))
+    say_figures(draw_comparison(results, storage.writable(chosen.folder), metric, chosen.statistic, title))
     return 0

@@ -11,18 +11,18 @@ from typing import Literal
 
 from rich.table import Table
 
-from twoclock import catalogue, inputs, record
-from twoclock.cli import options, own
+from twoclock import registry, storage, validation
+from twoclock.cli import options, user_module
 from twoclock.cli.commands import list as catalogue_list
 from twoclock.cli.console import OUT, draw_comparison, main_metric, say_figures
 from twoclock.cli.options import EngineOption
-from twoclock.cli.resume import resumable
-from twoclock.core import InputError, Method, ProblemSource
-from twoclock.record import differences
-from twoclock.record.describe import describe
-from twoclock.record.identity import RunSpec, identify
+from twoclock.cli.resume_hint import resumable
+from twoclock.protocols import InputError, Method, ProblemSource
 from twoclock.result import Result, load
 from twoclock.solve import check_fit, solve
+from twoclock.storage import explain_mismatch
+from twoclock.storage.provenance import describe
+from twoclock.storage.run_identity import RunSpec, identify
 
 
 @dataclass
@@ -56,8 +56,8 @@ def command(args: Sequence[str]) -> int:
             "`twoclock list` shows them"
         )
     _, of_file, name = args[0].rpartition(".py:")
-    factory = own.problem(args[0]) if of_file else inputs.pick(catalogue.problems(), args[0], "PROBLEM")
-    kind = inputs.pick(catalogue.methods(), args[1], "METHOD")
+    factory = user_module.problem(args[0]) if of_file else validation.pick(registry.problems(), args[0], "PROBLEM")
+    kind = validation.pick(registry.methods(), args[1], "METHOD")
     problem_options, method_options = options.of_factory(factory), options.of_method(kind)
     nested = [
         ("problem", problem_options, field(default_factory=problem_options)),
@@ -79,13 +79,13 @@ def _result(problem: ProblemSource, method: Method, chosen: RunOptions, out: Pat
     spec = RunSpec.checked(chosen.steps, chosen.seeds, precision=chosen.precision, bound=chosen.bound)
     check_fit(problem, method, spec)
     identity = identify(problem, {"": method}, spec)[""]
-    if record.is_complete(out):
+    if storage.is_complete(out):
         result = load(out)
         here = {**spec.as_dict(), "problem": describe(problem), "method": describe(method)}
         if differs := identity.difference(result.spec.get("identity", {})):
             raise InputError(
                 f"`--out` {out} holds another run ({result.spec.get('command')}): "
-                f"{differences.told(differs, result.spec.get(differs), here.get(differs))}; choose another folder"
+                f"{explain_mismatch.told(differs, result.spec.get(differs), here.get(differs))}; choose another folder"
             )
         return result
     resume = command if chosen.resume else f"{command} --resume"
@@ -96,7 +96,7 @@ def _result(problem: ProblemSource, method: Method, chosen: RunOptions, out: Pat
         )  # fmt: skip
         result = replace(result, spec={**result.spec, "command": _plain(command), "identity": identity.kept()})
         result.save(out)
-    record.discard(out / "checkpoint")
+    storage.discard(out / "checkpoint")
     return result
 
 
@@ -106,13 +106,15 @@ def _out_folder(out: Path | None, resume: bool, stem: str) -> Iterator[Path]:
     if out is None:
         if resume:
             raise InputError("`--resume` needs the folder to go on in; name it with `--out DIR`")
-        with record.numbered(Path("runs"), stem) as path:
+        with storage.numbered(Path("runs"), stem) as path:
             yield path
         return
     path = (
-        record.absolute(out) if resume else record.unused(out, "--out", "go on with --resume, or choose another folder")
+        storage.absolute(out)
+        if resume
+        else storage.unused(out, "--out", "go on with --resume, or choose another folder")
     )
-    with record.lock(path):
+    with storage.lock(path):
         yield path
 
 

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import tyro
 
-from twoclock import record
+from twoclock import storage
 from twoclock.cli import options
 from twoclock.cli.console import print_table, say
 from twoclock.result import Result, load, so_far
@@ -27,7 +27,7 @@ def command(args: Sequence[str]) -> int:
     from twoclock.sweeps.status import status
 
     folder = options.parse(StatusOptions, args, "twoclock status").folder
-    if record.is_complete(folder):
+    if storage.is_complete(folder):
         say(f"finished: {load(folder)!r}")
         return 0
     if started := so_far(folder):
@@ -63,6 +63,6 @@ def _of_run(started: dict[str, Result], folder: Path) -> int:
         diverged = f"{int(result.diverged.sum())} of {len(run['seeds'])}"
         rows.append((run["problem"]["name"], label or run["method"]["name"], at, diverged))
     print_table("", ("problem", "method", "step", "diverged"), rows)
-    going = record.is_held(folder)
+    going = storage.is_held(folder)
     say("it is going on" if going else "nobody is working on it; the same run with the same folder goes on")
     return 0

@@ -10,11 +10,11 @@ from typing import Annotated, Literal
 
 import tyro
 
-from twoclock import record
+from twoclock import storage
 from twoclock.cli import options
 from twoclock.cli.console import ERR, main_metric, print_table, say, say_figures
 from twoclock.cli.options import EngineOption, use_engine
-from twoclock.cli.resume import resumable
+from twoclock.cli.resume_hint import resumable
 
 
 @dataclass
@@ -40,11 +40,11 @@ class SweepOptions:
 def command(args: Sequence[str]) -> int:
     """twoclock sweep SPEC.toml [--on ray] [--out DIR] [--yes]: run a grid of settings as one resumable data set."""
     from twoclock import plot
-    from twoclock.sweeps import ShardsFailed, spec, sweep
+    from twoclock.sweeps import ShardsFailed, sweep, toml_spec
 
     chosen = options.parse(SweepOptions, args, "twoclock sweep")
     use_engine(chosen.engine)
-    wanted = spec.read(chosen.spec, however_many=chosen.yes)
+    wanted = toml_spec.read(chosen.spec, however_many=chosen.yes)
     out = chosen.out or Path("runs") / chosen.spec.stem
     try:
         with resumable(shlex.join(["twoclock", "sweep", *args])):
@@ -68,6 +68,6 @@ def command(args: Sequence[str]) -> int:
         figures["map"] = found.plot_map(metric)
     for name, fig in figures.items():
         drawn = plot.render(fig)
-        say_figures(record.put(out / f"{metric}-{name}.{kind}", content) for kind, content in drawn.items())
+        say_figures(storage.put(out / f"{metric}-{name}.{kind}", content) for kind, content in drawn.items())
     say(f"  {(out / 'history').absolute()}")
     return 0

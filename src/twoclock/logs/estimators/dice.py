@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from twoclock.logs.operators import C, LogProblem, kept, largest, longest
-from twoclock.logs.sampled import Pass, most_rows, scaling
-from twoclock.logs.scores import Scores, part_scores
-from twoclock.logs.work import DoesNotApply, Estimated, Work
+from twoclock.logs.dice_operators import C, LogProblem, kept, largest, longest
+from twoclock.logs.estimator_context import DoesNotApply, Estimated, EstimatorContext
+from twoclock.logs.influence import Scores, part_scores
+from twoclock.logs.subsample import Pass, most_rows, scaling
 from twoclock.methods import Standard
 from twoclock.schedules import Constant
 from twoclock.solve import solve
@@ -24,7 +24,7 @@ _WILD = 1e4  # the weights overshoot by 1/c before they settle; beyond that a sa
 _A_STEP = 1 << 18  # numbers; a larger sample is stepped through by draws from it
 
 
-def estimate(work: Work) -> Estimated:
+def estimate(work: EstimatorContext) -> Estimated:
     """The saddle of φ̄₀ᵀθ + E[(φᵀω)(r + (γφ̄' − φ)ᵀθ)] − (c/2)E[(φᵀω)²]; v̂ = E[(φᵀω)r], the dual value.
 
     It equals LSTD-Q's for every c. A round is a pass over the log, which gives the operators' means where the round

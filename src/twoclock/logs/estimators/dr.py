@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from twoclock.logs.estimator_context import FOLDS, DoesNotApply, Estimated, EstimatorContext
 from twoclock.logs.estimators.lstdq import check
-from twoclock.logs.work import FOLDS, DoesNotApply, Estimated, Work
 
 TITLE = "doubly robust, cross-fitted"
 
 
-def estimate(work: Work) -> Estimated:
+def estimate(work: EstimatorContext) -> Estimated:
     """v̂ = mean φ̄₀ᵀθ₋ₖ + mean w₋ₖδ(θ₋ₖ), where θ₋ₖ and w₋ₖ come from the log without the fold k that they are used on.
 
     It is right to first order if either θ or w is, and its scores are those of episodes that were not fitted to.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from twoclock.logs.dice_operators import LogProblem, largest, longest
+from twoclock.logs.estimator_context import DoesNotApply, Estimated, EstimatorContext
 from twoclock.logs.estimators.lstdq import check
-from twoclock.logs.operators import LogProblem, largest, longest
-from twoclock.logs.sampled import Pass, most_rows, scaling
-from twoclock.logs.work import DoesNotApply, Estimated, Work
+from twoclock.logs.subsample import Pass, most_rows, scaling
 from twoclock.methods import Fast, Polyak
 from twoclock.schedules import Constant
 from twoclock.solve import solve
@@ -16,7 +16,7 @@ TITLE = "Fast TDC on samples of the log"
 STEPS, BATCH, SEEDS = 20_000, 256, 4
 
 
-def estimate(work: Work) -> Estimated:
+def estimate(work: EstimatorContext) -> Estimated:
     """TDC's operators on ``BATCH`` rows of the log a step, averaged iterates; v̂ = φ̄₀ᵀθ.
 
     Its fixed point is LSTD-Q's, so its influence is the same; what the iteration still lacks to it is told.

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import numpy as np
 
+from twoclock.logs.estimator_context import DoesNotApply, Estimated, EstimatorContext
 from twoclock.logs.estimators.lstdq import check, resampled
-from twoclock.logs.work import DoesNotApply, Estimated, Work
 
 TITLE = "fitted Q-evaluation, linear (FQE)"
 _TOLERANCE, _MOST = 1e-12, 200_000
 
 
-def estimate(work: Work) -> Estimated:
+def estimate(work: EstimatorContext) -> Estimated:
     """θ ← C⁻¹(b + γE[φφ̄'ᵀ]θ) until it stands still; v̂ = φ̄₀ᵀθ.
 
     Its fixed point is LSTD-Q's, and so are its influence and its interval. It diverges iff ρ(γC⁻¹E[φφ̄'ᵀ]) ≥ 1, and is

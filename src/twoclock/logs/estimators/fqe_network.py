@@ -8,17 +8,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from twoclock.core import Key, PyTree
+from twoclock.logs.estimator_context import DoesNotApply, Estimated, EstimatorContext
 from twoclock.logs.estimators.lstdq import check
-from twoclock.logs.features.contract import vectors
-from twoclock.logs.work import DoesNotApply, Estimated, Work
+from twoclock.logs.features.protocol import vectors
+from twoclock.protocols import Key, PyTree
 
 TITLE = "fitted Q-evaluation with an Equinox network, corrected"
 WIDTH, DEPTH, TARGETS, STEPS, BATCH, RATE = 64, 2, 80, 100, 256, 1e-3
 _MOST_ROWS = 500_000
 
 
-def estimate(work: Work) -> Estimated:
+def estimate(work: EstimatorContext) -> Estimated:
     """Regress r + γΣ_aπ(a|s')Q(s', a) on (s, a) with a network, again and again; two networks, one for each half.
 
     v̂ = mean Q(s₀, π) + Σw(r + γQ(s', π) − Q(s, a)), each half of the episodes with the network of the other. The

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
+from twoclock.logs.estimator_context import DoesNotApply, Estimated, EstimatorContext
 from twoclock.logs.intervals import multinomial_weights
-from twoclock.logs.linear import solve, with_ones
-from twoclock.logs.moments import entries_of_a_row
-from twoclock.logs.work import DoesNotApply, Estimated, Work
+from twoclock.logs.lstd_solve import solve, with_ones
+from twoclock.logs.sufficient_stats import entries_of_a_row
 
 TITLE = "least squares for Q (LSTD-Q)"
 MOST_FEATURES = 4_000
 _AT_ONCE = 1 << 23  # numbers
 
 
-def estimate(work: Work) -> Estimated:
+def estimate(work: EstimatorContext) -> Estimated:
     """v̂ = φ̄₀ᵀθ, Aθ = b.
 
     Its influence on the error, episode by episode, is Σwδ with w = φ̄₀ᵀA⁻¹φ, and the sampling of the starts.
@@ -28,13 +28,13 @@ def estimate(work: Work) -> Estimated:
     return Estimated(value, influence, resampled(work))
 
 
-def check(work: Work) -> None:
+def check(work: EstimatorContext) -> None:
     size = work.target.features.size
     if size > MOST_FEATURES and entries_of_a_row(work.target.features, work.target.log) is None:
         raise DoesNotApply(f"{size:,} dense features make a matrix of {size:,}²; take fewer, or estimator='dice'")
 
 
-def resampled(work: Work) -> np.ndarray | None:
+def resampled(work: EstimatorContext) -> np.ndarray | None:
     """The estimate on resamples of whole groups of episodes: a solve each."""
     groups = work.target.groups
     if not work.resamples or groups < 2 * 10:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from twoclock.logs.returns import returns
-from twoclock.logs.work import Estimated, Work
+from twoclock.logs.estimator_context import Estimated, EstimatorContext
+from twoclock.logs.importance_sampling import returns
 
 TITLE = "per-decision importance sampling (PDIS)"
 
 
-def estimate(work: Work) -> Estimated:
+def estimate(work: EstimatorContext) -> Estimated:
     """v̂ = mean over episodes of Σγᵗ(ρ₀…ρₜ)rₜ, ρ = π(a|s)/b(a|s).
 
     Unbiased with known propensities and whole episodes; its variance grows with the horizon like a power.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from twoclock.logs.returns import returns
-from twoclock.logs.work import DoesNotApply, Estimated, Work
+from twoclock.logs.estimator_context import DoesNotApply, Estimated, EstimatorContext
+from twoclock.logs.importance_sampling import returns
 
 TITLE = "weighted importance sampling (WIS)"
 
 
-def estimate(work: Work) -> Estimated:
+def estimate(work: EstimatorContext) -> Estimated:
     """v̂ = Σρ_e G_e/Σρ_e, ρ_e the ratio of the whole episode and G_e its return: biased, less wild than without weights.
 
     Reference: Precup, Sutton & Singh, *Eligibility traces for off-policy policy evaluation*, 2000.

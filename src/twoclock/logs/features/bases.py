@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float
 
-from twoclock.core import InputError
-from twoclock.inputs import number, seed_number, whole
-from twoclock.logs.features.contract import Matrix
+from twoclock.logs.features.protocol import Matrix
+from twoclock.protocols import InputError
+from twoclock.validation import number, seed_number, whole
 
 X = Float[np.ndarray, "n k"]
 _MOST = 20_000

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from twoclock.core import InputError
-from twoclock.inputs import choice
-from twoclock.logs.features.contract import Matrix
+from twoclock.logs.features.protocol import Matrix
 from twoclock.logs.policies import called
-from twoclock.problems.modules import is_module, joining, numbers
+from twoclock.problems.equinox_modules import is_module, joining, numbers
+from twoclock.protocols import InputError
+from twoclock.validation import choice
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from twoclock.core import InputError
-from twoclock.inputs import shown
-from twoclock.logs.features.contract import Matrix
-from twoclock.logs.log import Log, codes
+from twoclock.logs.dataset import Log, codes
+from twoclock.logs.features.protocol import Matrix
+from twoclock.protocols import InputError
+from twoclock.validation import shown
 
 _MOST = 200_000
 

@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 
 from twoclock import sampling
-from twoclock.core import Given, Key, PyTree, Scalar, pytree, static
-from twoclock.inputs import function
-from twoclock.problems.bilevel import losses
-from twoclock.problems.bilevel.losses import Loss, Measure
+from twoclock.problems.bilevel import loss_checks
+from twoclock.problems.bilevel.loss_checks import Loss, Measure
+from twoclock.protocols import Given, Key, PyTree, Scalar, pytree, static
 from twoclock.sampling.minibatches import Sampler, Source
-from twoclock.trees import difference
+from twoclock.tree_math import difference
+from twoclock.validation import function
 
 __all__ = ["composite"]
 
@@ -54,7 +54,7 @@ class Composite:
         """Exact where the data are finite."""
         of_inner, of_outer = self._batches()
         mean = self._mean_inner(of_inner)
-        slope = jax.grad(losses.mean_loss(self.outer, of_outer))
+        slope = jax.grad(loss_checks.mean_loss(self.outer, of_outer))
         return lambda theta, omega: jax.vjp(mean, theta)[1](slope(omega))[0]
 
     @property
@@ -67,7 +67,7 @@ class Composite:
         if hasattr(self.truth, "h"):
             return self.truth.h
         of_inner, of_outer = self._batches()
-        mean, loss = self._mean_inner(of_inner), losses.mean_loss(self.outer, of_outer)
+        mean, loss = self._mean_inner(of_inner), loss_checks.mean_loss(self.outer, of_outer)
         return lambda theta: loss(mean(theta))
 
     @property
@@ -132,10 +132,10 @@ def composite(
     Reference: Wang, Fang & Liu, *Stochastic compositional gradient descent*, 2017; Ghadimi, Ruszczyński & Wang, 2020.
     """
     function("inner", inner, "x", "batch")
-    x, batches = losses.floats(x, "x"), sampling.as_sampler(sampler)
+    x, batches = loss_checks.floats(x, "x"), sampling.as_sampler(sampler)
     with jax.enable_x64(True):
-        of_inner, of_outer = losses.first_batch(batches, ("inner_batch", "outer_batch"))
-        value = jax.eval_shape(inner, losses.arrays(x), of_inner)
-        losses.check_scalar(outer, "outer", value, of_outer)
-    truth = losses.truth_of(truth, measure)
+        of_inner, of_outer = loss_checks.first_batch(batches, ("inner_batch", "outer_batch"))
+        value = jax.eval_shape(inner, loss_checks.arrays(x), of_inner)
+        loss_checks.check_scalar(outer, "outer", value, of_outer)
+    truth = loss_checks.truth_of(truth, measure)
     return Composite(x, batches, truth, outer, inner)

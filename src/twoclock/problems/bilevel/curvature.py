@@ -11,8 +11,8 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Float
 
-from twoclock.core import InputError, PyTree
-from twoclock.inputs.arrays import Array, Number
+from twoclock.protocols import InputError, PyTree
+from twoclock.validation.arrays import Array, Number
 
 _DENSE = 128  # up to so many unknowns the matrix itself is looked at
 _FLAT = 1e-7

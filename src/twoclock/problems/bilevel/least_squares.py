@@ -6,13 +6,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from twoclock.core import PyTree, pytree
-from twoclock.inputs import check_size, number, seed_number, whole
-from twoclock.inputs.arrays import Array, Number, Vector
-from twoclock.problems.bilevel.hypergradient import Bilevel, bilevel
+from twoclock.problems.bilevel.hypergradient_oracle import Bilevel, bilevel
 from twoclock.problems.bilevel.minimax import Minimax, minimax
+from twoclock.protocols import PyTree, pytree
 from twoclock.sampling.minibatches import Minibatches
-from twoclock.trees import sqnorm
+from twoclock.tree_math import sqnorm
+from twoclock.validation import check_size, number, seed_number, whole
+from twoclock.validation.arrays import Array, Number, Vector
 
 __all__ = ["quadratic_bilevel", "quadratic_minimax"]
 

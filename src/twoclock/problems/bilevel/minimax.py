@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from twoclock import sampling
-from twoclock.core import Given, Key, PyTree, Scalar, pytree, static
-from twoclock.problems.bilevel import curvature, losses
-from twoclock.problems.bilevel.losses import Loss, Measure
+from twoclock.problems.bilevel import curvature, loss_checks
+from twoclock.problems.bilevel.loss_checks import Loss, Measure
+from twoclock.protocols import Given, Key, PyTree, Scalar, pytree, static
 from twoclock.sampling.minibatches import Sampler, Source
 
 __all__ = ["minimax"]
@@ -37,10 +37,10 @@ class Minimax:
         return sampling.numbered(self.sampler, u, env)
 
     def F(self, theta: PyTree, omega: PyTree, x: PyTree) -> PyTree:
-        return jax.grad(losses.of_batch(self.loss, x), 0)(theta, omega)
+        return jax.grad(loss_checks.of_batch(self.loss, x), 0)(theta, omega)
 
     def G(self, theta: PyTree, omega: PyTree, x: PyTree) -> PyTree:
-        return jax.tree.map(jnp.negative, jax.grad(losses.of_batch(self.loss, x), 1)(theta, omega))
+        return jax.tree.map(jnp.negative, jax.grad(loss_checks.of_batch(self.loss, x), 1)(theta, omega))
 
     @property
     def mean_F(self) -> Callable[[PyTree, PyTree], PyTree]:
@@ -68,7 +68,7 @@ class Minimax:
         batches = sampling.epoch(self.sampler)
         if batches is None:
             raise AttributeError("a stream has no exact mean")
-        return losses.mean_loss(self.loss, batches)
+        return loss_checks.mean_loss(self.loss, batches)
 
 
 def minimax(
@@ -107,12 +107,14 @@ def minimax(
 
     Reference: Lin, Jin & Jordan, *On gradient descent ascent for nonconvex-concave minimax problems*, 2020.
     """
-    x, y, batches = losses.floats(x, "x"), losses.floats(y, "y"), sampling.as_sampler(sampler)
+    x, y, batches = loss_checks.floats(x, "x"), loss_checks.floats(y, "y"), sampling.as_sampler(sampler)
     with jax.enable_x64(True):
-        start = losses.arrays((x, y))
-        losses.check_scalar(loss, "loss", *start, losses.first_batch(batches, ("batch",)))
-        mean = losses.mean_loss(loss, losses.probes(batches, sum(np.size(leaf) for leaf in jax.tree.leaves(y))))
+        start = loss_checks.arrays((x, y))
+        loss_checks.check_scalar(loss, "loss", *start, loss_checks.first_batch(batches, ("batch",)))
+        mean = loss_checks.mean_loss(
+            loss, loss_checks.probes(batches, sum(np.size(leaf) for leaf in jax.tree.leaves(y)))
+        )
         level = curvature.Inner(lambda y: -mean(start[0], y), lambda y, v: y, start[1])
         curvature.refuse_flat(level.curvature(level.start), "loss", "subtract a term such as 1e-3·‖y‖² from it")
-    truth = losses.truth_of(truth, measure)
+    truth = loss_checks.truth_of(truth, measure)
     return Minimax(x, y, batches, truth, loss)

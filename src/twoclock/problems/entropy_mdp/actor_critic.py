@@ -8,16 +8,16 @@ import numpy as np
 from jaxtyping import Float, UInt32
 from numpy.typing import ArrayLike
 
-from twoclock.core import Given, InputError, Key, Scalar, pytree, static
-from twoclock.inputs import choice
-from twoclock.inputs.arrays import Array, Number, State, Words, as_array
 from twoclock.models.mdp import Mdp
-from twoclock.models.soft import Pairs, States
-from twoclock.models.soft_truth import SoftTruth, soft_truth
+from twoclock.models.soft_mdp import Pairs, States
+from twoclock.models.soft_mdp_optimum import SoftTruth, soft_truth
 from twoclock.problems.entropy_mdp.operators import Critic, SoftOperators, Step, Theta, feature_table
+from twoclock.protocols import Given, InputError, Key, Scalar, pytree, static
 from twoclock.sampling.alias import lookup, tables_of
-from twoclock.sampling.choice import choose, unit_point
+from twoclock.sampling.categorical import choose, unit_point
 from twoclock.sampling.transitions import entry
+from twoclock.validation import choice
+from twoclock.validation.arrays import Array, Number, State, Words, as_array
 
 __all__ = ["EntropyMdp", "entropy_mdp"]
 

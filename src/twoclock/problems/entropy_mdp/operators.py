@@ -10,9 +10,9 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from twoclock.core import Given, InputError, Scalar, pytree
-from twoclock.inputs.arrays import Array, Number, State, as_array
-from twoclock.models.soft import Pairs, States
+from twoclock.models.soft_mdp import Pairs, States
+from twoclock.protocols import Given, InputError, Scalar, pytree
+from twoclock.validation.arrays import Array, Number, State, as_array
 
 __all__ = ["SoftOperators"]
 

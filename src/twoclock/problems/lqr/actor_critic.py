@@ -10,13 +10,13 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from twoclock.core import Given, InputError, Key, PyTree, Scalar, pytree
-from twoclock.inputs import flag, number
-from twoclock.inputs.arrays import Array, Number, matrix
 from twoclock.models.lqr import Lqr
-from twoclock.problems.lqr.guard import Bounds, Guard, Guarded
 from twoclock.problems.lqr.operators import ActorCritic, Critic, Gain, Sample, product, quadratic
-from twoclock.trees import difference, sqnorm
+from twoclock.problems.lqr.safety import Bounds, Guard, Guarded
+from twoclock.protocols import Given, InputError, Key, PyTree, Scalar, pytree
+from twoclock.tree_math import difference, sqnorm
+from twoclock.validation import flag, number
+from twoclock.validation.arrays import Array, Number, matrix
 
 __all__ = ["BlindCriticWarning", "LqrActorCritic", "lqr_actor_critic"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from twoclock.core import Scalar, pytree, static
-from twoclock.inputs.arrays import Array, Number
+from twoclock.protocols import Scalar, pytree, static
+from twoclock.validation.arrays import Array, Number
 
 __all__ = ["ActorCritic"]
 

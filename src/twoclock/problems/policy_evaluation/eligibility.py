@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from twoclock.core import InputError, Scalar, pytree, static
-from twoclock.inputs import number
-from twoclock.inputs.arrays import Number, State, Vector
+from twoclock.protocols import InputError, Scalar, pytree, static
 from twoclock.sampling.transitions import Transition
+from twoclock.validation import number
+from twoclock.validation.arrays import Number, State, Vector
 
 
 class Traced(NamedTuple):

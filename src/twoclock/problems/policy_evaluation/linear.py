@@ -10,13 +10,13 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from twoclock.core import Given, InputError, Key, PyTree, Scalar, pytree, static
-from twoclock.inputs import choice, number
-from twoclock.inputs.arrays import Array, Number, Vector, Words, as_array, law
 from twoclock.models.mdp import Mdp
 from twoclock.models.projected_bellman import ProjectedBellman, projected_bellman, traced
 from twoclock.problems.policy_evaluation.eligibility import Eligibility, Traced, eligibility
+from twoclock.protocols import Given, InputError, Key, PyTree, Scalar, pytree, static
 from twoclock.sampling.transitions import Transition, Transitions, transitions
+from twoclock.validation import choice, number
+from twoclock.validation.arrays import Array, Number, Vector, Words, as_array, law
 
 __all__ = ["PolicyEvaluation", "policy_evaluation"]
 

@@ -11,13 +11,13 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from twoclock.core import Given, InputError, Key, Operator, PyTree, Scalar, pytree, static
-from twoclock.inputs import as_numpy, choice, function, shape_from, start_of
-from twoclock.inputs.arrays import Array, Number, State, Words, as_array
 from twoclock.models.mdp import Mdp
 from twoclock.problems.policy_evaluation.linear import check_mdp, check_settings, state_weights
+from twoclock.protocols import Given, InputError, Key, Operator, PyTree, Scalar, pytree, static
 from twoclock.sampling.transitions import Transition, Transitions, transitions
-from twoclock.trees import difference, pinv, sqnorm
+from twoclock.tree_math import difference, pinv, sqnorm
+from twoclock.validation import as_numpy, choice, function, shape_from, start_of
+from twoclock.validation.arrays import Array, Number, State, Words, as_array
 
 __all__ = ["NonlinearPolicyEvaluation", "nonlinear_policy_evaluation", "value_operators"]
 

@@ -7,13 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, UInt32
 
-from twoclock.core import InputError, Key
-from twoclock.inputs import check_key, check_size, number, shown, whole
-from twoclock.inputs.arrays import Array, State
 from twoclock.problems.policy_evaluation.eligibility import eligibility
 from twoclock.problems.policy_evaluation.linear import PolicyEvaluation, check_settings, equation
+from twoclock.protocols import InputError, Key
 from twoclock.sampling.alias import alias_table
 from twoclock.sampling.transitions import Transitions
+from twoclock.validation import check_key, check_size, number, shown, whole
+from twoclock.validation.arrays import Array, State
 
 __all__ = ["random_policy_evaluation"]
 

@@ -7,9 +7,9 @@ from typing import TypedDict
 import numpy as np
 from jaxtyping import Float
 
-from twoclock.inputs import number
 from twoclock.models.mdp import Mdp, Policy
 from twoclock.problems.policy_evaluation.linear import PolicyEvaluation, policy_evaluation
+from twoclock.validation import number
 
 # No __all__, so it is not in the catalogue: one more walk there would only be one more for every contract test to run.
 _STATES, _GROUPS = 20, 3

@@ -1,0 +1,141 @@
+"""The contract of an experiment: settings as data in, figures and claims from records out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, Protocol, TypeVar, runtime_checkable
+
+from twoclock import plot
+from twoclock.engine.loop import ProgressEvent
+from twoclock.protocols import InputError, Method, ProblemSource
+from twoclock.result import Result
+from twoclock.solve import solve
+from twoclock.stats import Estimate
+from twoclock.storage.run_identity import Identity, RunSpec, identify
+
+# The results of an experiment: case → method → result.
+Records = Mapping[str, Mapping[str, Result]]
+# What a claim rests on: a number, one with its interval, several, or words.
+Measured = float | int | str | Estimate | Sequence[float]
+Role = Literal["compare", "tune", "warm up"]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One problem and the methods compared on it; settings as data.
+
+    Args:
+        problem: a problem, or a function of a key that makes one for each seed.
+        methods: label → method. Those that differ only in numbers run as one program.
+        steps: how many.
+        seeds: how many, or which.
+        marks: where to record; log-spaced if None.
+        bound: what counts as diverged, beyond not being finite.
+        title: what the report calls the case; its label if empty.
+        role: ``"tune"`` tries settings and ``"warm up"`` compiles ahead of a timed run: the report's tables leave both
+            out.
+    """
+
+    problem: ProblemSource
+    methods: Mapping[str, Method]
+    steps: int
+    seeds: int | Sequence[int]
+    marks: Sequence[int] | None = None
+    bound: float | None = None
+    title: str = ""
+    role: Role = "compare"
+
+    @property
+    def lanes(self) -> int:
+        """How many trajectories the case runs."""
+        return len(self.methods) * (self.seeds if isinstance(self.seeds, int) else len(self.seeds))
+
+    @property
+    def work(self) -> int:
+        """Seed-steps."""
+        return self.steps * self.lanes
+
+    def run(
+        self, todo: Mapping[str, Method], checkpoint: Path, progress: Callable[[ProgressEvent], None] | None
+    ) -> dict[str, Result]:
+        """The results of some of the methods; what was killed goes on from the checkpoint."""
+        return solve(
+            self.problem, todo, self.steps, self.seeds, self.marks, bound=self.bound, checkpoint=checkpoint,
+            progress=progress or False,
+        )  # fmt: skip
+
+    @cached_property
+    def identities(self) -> dict[str, Identity]:
+        """What the record of each method must be of."""
+        spec = RunSpec.checked(self.steps, self.seeds, self.marks, bound=self.bound)
+        return identify(self.problem, self.methods, spec)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Something that was claimed, the rule that decides it, what was measured, and the verdict that follows.
+
+    Args:
+        name: a short name, unique in its experiment; the key in ``claims.csv``.
+        statement: the claim in one line; no two claims of an experiment have the same.
+        place: where the paper makes it, or what of the paper it is about.
+        rule: the test that decides it.
+        numbers: what was measured, with intervals where there are any.
+        verdict: one of the kinds in ``reproduction.verdicts``.
+        cases: the cases that the numbers come from; all of the experiment's if empty.
+        ours: not the paper's claim but one of this project.
+        speed: says that Fast is faster than a method without averaged operators, which is what the paper is about.
+    """
+
+    name: str
+    statement: str
+    place: str
+    rule: str
+    numbers: Mapping[str, Measured]
+    verdict: str
+    cases: Sequence[str] = ()
+    ours: bool = False
+    speed: bool = False
+
+
+@runtime_checkable
+class Experiment(Protocol):
+    """A module of ``study/experiments``: what it must have.
+
+    Where there is something to say it also has
+
+    * ``ALT``: {figure: what it plots}, true of any records;
+    * ``captions(records)``: {figure: what these records show in it};
+    * ``claims(records)``: a list of :class:`Claim`, the one that the experiment is about first;
+    * ``panel(ax, records)``: the panel of the summary, about the first claim;
+    * ``advice(records)``: what to use instead, in sentences computed from the records;
+    * ``relative_errors(records)``: {task: {method: its final error over that of the best estimator known}};
+    * ``searches()``: {case: :class:`reproduction.tuned_settings.Search`}, what `reproduce --tune` tunes;
+    * ``TIMED``: true if it compares seconds, so that a full run gives it the machine for itself.
+    """
+
+    TITLE: str
+
+    def cases(self, quick: bool) -> Mapping[str, Case]:
+        """What to run, by label; fewer seeds and steps if quick."""
+
+    def draw(self, records: Records) -> Mapping[str, plot.Figure]:
+        """The figures, from records alone."""
+
+
+def require(name: str, module: object) -> Experiment:
+    """The module, if it is an experiment."""
+    lacking = [part for part in ("TITLE", "cases", "draw") if not hasattr(module, part)]
+    if lacking or not isinstance(module, Experiment):
+        raise InputError(f"the experiment `{name}` lacks {', '.join(lacking)}; docs/reproduction.md says what it needs")
+    return module
+
+
+def hook(experiment: Experiment, name: str, records: Records, default: T) -> T:
+    """What an optional part of the experiment makes of the records."""
+    function: Callable[[Records], T] | None = getattr(experiment, name, None)
+    return default if function is None else function(records)

@@ -1,0 +1,173 @@
+"""How often intervals from one run cover the truth: regression, policy evaluation, bilevel problems, a regulator."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from reproduction.experiment import Case, Records
+from reproduction.experiments import coverage_settings as settings
+from reproduction.experiments.coverage_claims import claims as claims
+from reproduction.experiments.coverage_settings import CONSTANT, FALLING, FAST_TDC, LSTD, TD
+from reproduction.experiments.coverage_table import (
+    HIGH,
+    LOW,
+    at_95,
+    failures,
+    judged,
+    of_run,
+    run_name,
+    run_names,
+    table,
+)
+from twoclock import plot
+from twoclock.plot.coverage import binomial
+
+TITLE = "Error bars from one run: how often they cover"
+
+ALT = {
+    "coverage": "The share of 95 % intervals that cover the truth, a row for each run and a panel for each number of "
+    "samples; full where no note warns, hollow where one does; the band is from 93 to 97 %.",
+    "coverage-levels": "The share of intervals that cover against samples, for four levels, on some of the runs.",
+    "coverage-lengths": "Mean length of 95 % intervals over the oracle's against samples, a line for each run.",
+}
+# A program each takes seconds to compile: a quick run has two.
+QUICK = {"linear-5": FALLING, "walk-td-markov": TD}
+SHOWN = (
+    ("linear-5", CONSTANT),
+    ("logistic-5", FALLING),
+    ("mdp-tdc-markov", FAST_TDC),
+    ("walk-td-markov", TD),
+    ("walk-blocks-markov", LSTD),
+    ("lqr", "Fast"),
+)
+
+
+def cases(quick: bool) -> dict[str, Case]:
+    """Marks at each tenth of what is looked at, so that the notes can compare the parts of a mean."""
+    found = {}
+    for label in QUICK if quick else settings.LABELS:
+        task = settings.task(label)
+        methods = {QUICK[label]: task.methods[QUICK[label]]} if quick else task.methods
+        steps, seeds = (settings.MARKED[0], 100) if quick else (task.steps, task.seeds)
+        looked_at = [n for n in (*settings.MARKED, settings.PUBLISHED_AT.get(label, steps)) if n <= steps]
+        marks = sorted({n * tenth // 10 for n in looked_at for tenth in range(1, 11)})
+        found[label] = Case(task.problem(), methods, steps, seeds, marks=marks, title=task.title)
+    return found
+
+
+def draw(records: Records) -> dict[str, plot.Figure]:
+    found = table(records)
+    shown = [of_run(found, *run).assign(label=run_name(*run)) for run in _shown(found)]
+    levels = pd.concat(shown)
+    return {
+        "coverage": _dots(found),
+        "coverage-levels": plot.coverage(levels[levels["step"].isin(settings.MARKED)]),
+        "coverage-lengths": _lengths(found),
+    }
+
+
+def _shown(found: pd.DataFrame) -> list[tuple[str, str]]:
+    """The runs that are drawn by themselves: some of them, or all where there are few."""
+    there = list(dict.fromkeys(zip(found["case"], found["method"], strict=True)))
+    return [run for run in SHOWN if run in there] if len(there) > len(QUICK) else there
+
+
+def _dots(found: pd.DataFrame) -> plot.Figure:
+    rows = at_95(found)
+    rows = rows[rows["step"].isin(settings.MARKED)]
+    steps, runs = sorted(rows["step"].unique()), list(dict.fromkeys(run_names(rows)))
+    fig, axes = plot.figure(1, len(steps), width=3.6 if len(steps) > 1 else 7.0, height=1.2 + 0.24 * len(runs))
+    for i, (ax, step) in enumerate(zip(axes[0], steps, strict=True)):
+        ax.axvspan(LOW, HIGH, color="0.9", zorder=0)
+        ax.axvline(0.95, color="0.5", linewidth=0.8, zorder=1)
+        at_step = rows[rows["step"] == step]
+        for name, (_, row) in zip(run_names(at_step), at_step.iterrows(), strict=True):
+            share = np.array([row["coverage"]])
+            low, high = binomial(share, np.array([row["runs"]], float))
+            ax.errorbar(
+                share, [runs.index(name)], xerr=[share - low, high - share], capsize=2, linewidth=1.2, marker="o",
+                color=plot.COLOURS["abcd".index(row["part"])], markersize=5,
+                markerfacecolor=None if row["quiet"] > 0.5 else "white",
+            )  # fmt: skip
+        ax.set(title=f"{step:,} samples", ylim=(len(runs) - 0.5, -0.5))
+        ax.set_xlabel("95 % intervals that cover", fontsize="small")
+        ax.set_xlim(max(0.0, float(rows["coverage"].min()) - 0.08), 1.01)
+        ax.set_yticks(range(len(runs)), runs if i == 0 else [""] * len(runs), fontsize="x-small")
+    plot.caption(
+        fig,
+        "over all outputs; full: most intervals carry no note, hollow: most carry one; bars: 95 % binomial error of as "
+        "many runs as there are seeds; shaded: 93 to 97 %",
+    )
+    return fig
+
+
+def _lengths(found: pd.DataFrame) -> plot.Figure:
+    rows = at_95(found)
+    fig, axes = plot.figure(1, 1, width=6.4, height=4.6)
+    ax = axes[0, 0]
+    for part, label in zip("abcd", ("regression", "policy evaluation", "bilevel", "regulator"), strict=True):
+        for i, (_, run) in enumerate(rows[rows["part"] == part].groupby(["case", "method"], sort=False)):
+            blocks = run["method"].iloc[0] == LSTD
+            ax.plot(
+                run["step"], run["ratio"], color=plot.COLOURS["abcd".index(part)], marker="s" if blocks else "o",
+                markersize=4, linewidth=1.0, linestyle="--" if blocks else "-", label=label if i == 0 else None,
+            )  # fmt: skip
+    ax.axhline(1.30, color="0.5", linewidth=0.8, linestyle=":")
+    ax.set(xscale="log", xlabel="samples", ylabel="mean length / oracle's")
+    ax.legend(frameon=False, fontsize="small")
+    plot.caption(
+        fig,
+        "95 % intervals; dashed with squares: block scores; dotted: 1.30, the limit of random scaling; the oracle "
+        "knows the limit law (for the bilevel problem and the regulator: the spread over seeds)",
+    )
+    return fig
+
+
+def panel(ax: plot.Axes, records: Records) -> None:
+    """Coverage of 95 % intervals against samples, a line for each of some runs."""
+    rows = at_95(table(records))
+    ax.axhspan(LOW, HIGH, color="0.9", zorder=0)
+    for i, (case, method) in enumerate(_shown(rows)):
+        run, colour = of_run(rows, case, method), plot.COLOURS[i]
+        ax.plot(run["step"], run["coverage"], color=colour, label=run_name(case, method))
+        for step, share, quiet in run[["step", "coverage", "quiet"]].itertuples(index=False):
+            ax.plot([step], [share], color=colour, marker="o", markerfacecolor=colour if quiet > 0.5 else "white")
+    ax.set(xscale="log", xlabel="samples (hollow: most carry a note)", ylabel="coverage of 95 % intervals")
+    ax.legend(frameon=False, fontsize="xx-small")
+
+
+def captions(records: Records) -> dict[str, str]:
+    found = table(records)
+    rows, (clean, noted) = judged(found), failures(found)
+    missing = "" if np.isnan(clean) else f"Of intervals without a note {clean:.1%} miss"
+    missing += "" if np.isnan(noted) else f"{', with one ' if missing else 'Of intervals with a note '}{noted:.1%}"
+    last = at_95(found)
+    last = last[last["step"] == last["step"].max()]
+    within = int(rows["clean"].between(LOW, HIGH).sum())
+    return {
+        "coverage": f"{within} of {len(rows)} runs and numbers of samples cover in 93 to 97 % where "
+        f"no note warns. {missing}.",
+        "coverage-levels": f"At the end 95 % intervals cover in {last['coverage'].min():.1%} to "
+        f"{last['coverage'].max():.1%} of the cases, the notes aside.",
+        "coverage-lengths": f"At the end they are {last['ratio'].min():.2f} to {last['ratio'].max():.2f} times as long "
+        "as an oracle's.",
+    }
+
+
+def advice(records: Records) -> list[str]:
+    found = table(records)
+    clean, noted = failures(found)
+    lines = []
+    if not np.isnan(clean) and not np.isnan(noted):
+        lines.append(
+            f"Read the notes: of 95 % intervals without one {clean:.1%} miss the truth, of those with one {noted:.1%}."
+        )
+    blocks = at_95(of_run(found, "walk-blocks-markov", LSTD))
+    if len(blocks):
+        lines.append(
+            "Linear policy evaluation along a slow chain: take LSTD with block scores, which from "
+            f"{blocks['step'].min():,} samples on cover in {blocks['coverage'].min():.1%} of the runs or more; an "
+            "average of iterates also carries a bias of the size of its steps there."
+        )
+    return lines

@@ -1,0 +1,189 @@
+"""What the report says, as data; how it looks is in the templates."""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from reproduction.experiment import Claim
+from reproduction.formatting import listed, number
+from reproduction.report.tables import final_numbers
+from reproduction.rule_changelog import RULES_CHANGED, Change
+from reproduction.runner import Outcome, Picture
+from reproduction.verdicts import Kind, kind
+from twoclock import plot
+
+# A verdict has a sign beside its colour, so that neither alone has to be seen.
+SIGNS: dict[Kind, str] = {"yes": "✓", "partly": "◐", "no": "✗", "vacuous": "∅", "undecided": "≈", "open": "?"}
+# The most methods of one case that the page lists; a longer list is in the CSV file alone.
+_LISTED = 16
+
+
+@dataclass(frozen=True)
+class Row:
+    """A claim as it is printed, with links to the runs behind it."""
+
+    anchor: str
+    claim: Claim
+    kind: Kind
+    numbers: list[tuple[str, str]]
+    runs: list[tuple[str, str]]
+
+    @property
+    def sign(self) -> str:
+        return SIGNS[self.kind]
+
+
+@dataclass(frozen=True)
+class Image:
+    """A picture inside the page, ``width`` CSS pixels wide at its natural size."""
+
+    name: str
+    words: str
+    data: str
+    width: int
+
+
+@dataclass(frozen=True)
+class Section:
+    """One experiment: its figures, its claims, its advice, and its numbers at the last step."""
+
+    name: str
+    title: str
+    folder: str
+    images: list[Image]
+    rows: list[Row]
+    advice: Sequence[str]
+    columns: list[str]
+    table: list[list[str]]
+    links: list[str]
+
+
+@dataclass(frozen=True)
+class Report:
+    """All of it: ``counts`` has the paper's claims by kind; ``relative_errors`` a row for each task and method."""
+
+    quick: bool
+    headline: str
+    summary: Image
+    sections: list[Section]
+    relative_errors: list[tuple[str, str, str]]
+    provenance: list[tuple[str, str]]
+    rules_changed: Sequence[Change] = RULES_CHANGED
+
+    @property
+    def papers(self) -> list[Row]:
+        """The paper's claims."""
+        return [row for section in self.sections for row in section.rows if not row.claim.ours]
+
+    @property
+    def ours(self) -> list[Row]:
+        """Those of this project."""
+        return [row for section in self.sections for row in section.rows if row.claim.ours]
+
+    @property
+    def counts(self) -> dict[Kind, int]:
+        return count(row.kind for row in self.papers)
+
+
+def gather(
+    outcomes: Sequence[Outcome], summary: Picture, root: Path, provenance: Mapping[str, object], *, quick: bool
+) -> Report:
+    """Everything that the pages show, with links relative to ``root``."""
+    return Report(
+        quick=quick,
+        headline=headline([claim for outcome in outcomes for claim in outcome.claims], quick=quick),
+        summary=_image("summary", summary),
+        sections=[_section(outcome, root) for outcome in outcomes],
+        relative_errors=[
+            (task, method, f"{ratio:.3g}")
+            for outcome in outcomes
+            for task, methods in outcome.relative_errors.items()
+            for method, ratio in methods.items()
+        ],
+        provenance=[(name, number(value)) for name, value in provenance.items()],
+    )
+
+
+def headline(claims: Iterable[Claim], *, quick: bool = False) -> str:
+    """What was found, in one sentence.
+
+    >>> verdicts = ("reproduced", "not reproduced")
+    >>> headline([Claim("name", "statement", "Section 1", "rule", {}, verdict) for verdict in verdicts])
+    "Of the paper's 2 claims, 1 is reproduced and 1 fails."
+    """
+    papers = [claim for claim in claims if not claim.ours]
+    speed = [claim for claim in papers if claim.speed]
+    if not papers:
+        return "No claim of the paper was tested."
+    found = f"{'In this quick run, of' if quick else 'Of'} the paper's {_claims(papers)}, {_shares(papers)}"
+    if speed:
+        found += f"; of the {len(speed)} that Fast is faster than methods without averaged operators, {_shares(speed)}"
+    return f"{found}."
+
+
+def _claims(claims: Sequence[Claim]) -> str:
+    return f"{len(claims)} claim{'s' if len(claims) > 1 else ''}"
+
+
+def _shares(claims: Iterable[Claim]) -> str:
+    counts = count(kind(claim.verdict) for claim in claims)
+
+    yes, partly, no, vacuous, undecided, unsaid = (counts[each] for each in SIGNS)
+    parts = [
+        f"{yes} {'is' if yes == 1 else 'are'} reproduced" if yes else "none is reproduced",
+        f"{partly} hold{'s' if partly == 1 else ''} only in part" if partly else "",
+        f"{no} fail{'s' if no == 1 else ''}" if no else "",
+        f"{vacuous} {'is' if vacuous == 1 else 'are'} vacuous" if vacuous else "",
+        f"{undecided} {'is' if undecided == 1 else 'are'} not decided" if undecided else "",
+        f"{unsaid} cannot be decided" if unsaid else "",
+    ]
+    return listed([part for part in parts if part])
+
+
+def count(kinds: Iterable[Kind]) -> dict[Kind, int]:
+    """How many there are of each kind."""
+    found = list(kinds)
+    return {each: found.count(each) for each in SIGNS}
+
+
+def _section(outcome: Outcome, root: Path) -> Section:
+    table = final_numbers(outcome, root)
+    sizes = table.groupby("case")["method"].transform("size")
+    table = table[table["case"].isin(list(outcome.compared)) & (sizes <= _LISTED)]
+    table = table.assign(case=table["case"].map(dict(outcome.titles)), metric=table["metric"].replace(plot.LABELS))
+    return Section(
+        name=outcome.name,
+        title=outcome.title,
+        folder=_link(outcome.folder, root),
+        images=[_image(name, picture) for name, picture in outcome.pictures.items()],
+        rows=[_row(i, claim, outcome, root) for i, claim in enumerate(outcome.claims, 1)],
+        advice=outcome.advice,
+        columns=[str(column) for column in table.columns[:-1]],
+        table=[[number(value) for value in row[:-1]] for row in table.itertuples(index=False)],
+        links=[str(link) for link in table["folder"]],
+    )
+
+
+def _row(i: int, claim: Claim, outcome: Outcome, root: Path) -> Row:
+    return Row(
+        anchor=f"{outcome.name}-{i}",
+        claim=claim,
+        kind=kind(claim.verdict),
+        numbers=[(name, number(value)) for name, value in claim.numbers.items()],
+        runs=[(outcome.titles[case], _link(outcome.home(case), root)) for case in claim.cases or outcome.compared],
+    )
+
+
+def _image(name: str, picture: Picture) -> Image:
+    points = re.search(rb'<svg[^>]*? width="([\d.]+)pt"', picture.svg)
+    width = round(float(points[1]) * 96 / 72) if points else 960
+    return Image(name, picture.alt, "data:image/svg+xml;base64," + base64.b64encode(picture.svg).decode(), width)
+
+
+def _link(path: Path, root: Path) -> str:
+    return Path(os.path.relpath(path, root)).as_posix() + "/"

@@ -1,0 +1,119 @@
+"""Settings found by ``tc.tune`` and kept as data beside the experiments: how they are searched, written and read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any, SupportsFloat, cast
+
+from twoclock.protocols import InputError, Method, ProblemSource
+from twoclock.tuning import TunedMethods, tune
+from twoclock.version import __version__
+
+SEARCH = "tc.tune"
+Limits = Mapping[str, tuple[float, float]]
+# What a file of settings holds of a case: how it was searched, and for each method what was found.
+Entry = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is tuned in one case of an experiment.
+
+    Args:
+        problem: a problem, or a function of a key that makes one for each seed.
+        methods: label → the function that makes the method from a few positive numbers, and the box of these, which is
+            widened while the leader lies at its edge.
+        steps: the horizon, that of the experiment.
+        metric: what is compared, with the answer known.
+        runs: how many runs of that length each method may cost.
+        title: the case in words.
+    """
+
+    problem: ProblemSource
+    methods: Mapping[str, tuple[Callable[..., Method], Limits]]
+    steps: int
+    metric: str
+    runs: int
+    title: str
+
+    def run(self, progress: bool = False) -> TunedMethods:
+        """Every method with the same budget, in any order of its steps, on seeds from 1,000,000 on."""
+        builds = {label: build for label, (build, _) in self.methods.items()}
+        boxes = {label: box for label, (_, box) in self.methods.items()}
+        return tune(
+            self.problem, builds, boxes, self.steps, self.runs * self.steps, self.metric, order=False, widen=True,
+            progress=progress,
+        )  # fmt: skip
+
+
+def _number(cell: object) -> float:
+    """A cell of a table, which pandas cannot promise to be a number."""
+    return float(cast(SupportsFloat, cell))
+
+
+def entry(search: Search, found: TunedMethods) -> Entry:
+    """What is kept of a search."""
+    fresh = found.ranking.set_index("label")
+    methods = {}
+    for label, tuned in found.items():
+        at_the_end = tuned.ranking[tuned.ranking["steps"] == search.steps]
+        last = fresh.loc[label]
+        methods[label] = {
+            "settings": tuned.settings,
+            "box": tuned.spec["space"],
+            "box at first": tuned.spec["given"],
+            "at the edge": tuned.edge,
+            "score on fresh seeds": [float(f"{last[name]:.4g}") for name in ("score", "low", "high")],
+            "share of these diverged": _number(last["diverged"]),
+            "tried": len(tuned.ranking),
+            "tried at the horizon": len(at_the_end),
+            "of these within 2 times the best": round(float((at_the_end["score"] <= 2 * last["score"]).mean()), 3),
+            "seed-steps spent": int(_number(last["spent"])),
+        }
+    return {
+        "title": search.title,
+        "found by": SEARCH,
+        "metric": search.metric,
+        "steps": search.steps,
+        "seed-steps for each method": search.runs * search.steps,
+        "fresh seeds": int(found.ranking["seeds"].iloc[0]),
+        "methods": methods,
+    }
+
+
+def text(name: str, entries: Mapping[str, Entry]) -> str:
+    """The file of an experiment's settings."""
+    whole = {"made by": f"twoclock reproduce {name} --tune", "twoclock": __version__, "cases": entries}
+    return json.dumps(whole, ensure_ascii=False, indent=1) + "\n"
+
+
+def place(name: str) -> Path:
+    """Where the file of an experiment lies: beside the experiments, in the package."""
+    return Path(str(resources.files("reproduction.experiments"))) / "tuned" / f"{name}.json"
+
+
+@cache
+def stored(name: str) -> dict[str, Entry]:
+    """case → what was found, of an experiment; nothing where it has not been tuned yet."""
+    try:
+        return json.loads(place(name).read_text(encoding="utf-8"))["cases"]
+    except FileNotFoundError:
+        return {}
+    except (ValueError, KeyError, TypeError):
+        raise InputError(f"the settings in {place(name)} cannot be read; `twoclock reproduce {name} --tune`") from None
+
+
+def settings(name: str, case: str, method: str) -> dict[str, float]:
+    """The numbers that a method of an experiment was tuned to."""
+    try:
+        return dict(stored(name)[case]["methods"][method]["settings"])
+    except KeyError:
+        raise InputError(
+            f"the experiment {name} has no tuned settings of {method} in {case}; `twoclock reproduce {name} --tune` "
+            "finds them"
+        ) from None

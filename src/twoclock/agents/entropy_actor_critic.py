@@ -1,0 +1,233 @@
+"""An actor-critic for finite states and actions that learns in an environment of one's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import ArrayLike
+
+from twoclock import validation
+from twoclock.agents import serialization
+from twoclock.agents.learner_mixin import Learning
+from twoclock.agents.observation_checks import index, known_reward
+from twoclock.intervals.running_mean import RecentMean
+from twoclock.methods import Standard, serialize
+from twoclock.online import Learner
+from twoclock.problems.entropy_mdp.operators import SoftOperators, Step, feature_table
+from twoclock.protocols import Given, Method, PyTree
+from twoclock.schedules import Power
+from twoclock.stats import Estimate
+from twoclock.validation.arrays import Array, Number
+
+if TYPE_CHECKING:
+    pass
+
+# A simulator that is seeded with the same number must not draw the same numbers.
+_EXPLORATION = 0x736163
+# Steps are held for so many samples and then fall as k^−½.
+_HOLD = 2e4
+_NUMBERS = "states", "actions", "temperature", "gamma", "first_value", "seed"
+
+
+class EntropyActorCritic(Learning):
+    """Learns a policy for Σ γ^k (r − τ log π(a|s)) while it acts, in any environment with finite states and actions.
+
+        s, _ = env.reset()
+        a = agent.act(s)                    # a ~ π(·|s) as learnt so far
+        t, r, terminated, truncated, _ = env.step(a)
+        agent.observe(s, a, t, r, terminated, truncated)
+
+    The operators are those of `problems.entropy_mdp` (`problems.SoftOperators`): F = −Hδ∇log π(a|s), G = −δ∇V(s) with
+    δ = r − τ log π(a|s) + γV(s') − V(s) and H = 1/(1 − γ). Where an episode terminated V(s') counts as 0; where it was
+    only cut off, it counts. Samples come as the environment gives them, so states weigh as often as they are visited,
+    without the discount that the exact gradient of J has: with tables the zeros are the same, with features not quite.
+
+    Args:
+        states: how many states there are, numbered from 0, such as ``env.observation_space.n``.
+        actions: how many actions.
+        temperature: τ, the price of a policy that is sure of itself, in units of the reward.
+        features: φ, one row a state, for a linear critic V = φᵀω instead of a table.
+        policy_features: ψ[s, a], a vector each, for a policy ∝ exp ψᵀθ instead of a table.
+        gamma: the discount, below 1.
+        first_value: what the critic thinks of every state at first. As much as can be earned at all makes it go where
+            it has not been: of what it has seen it knows better. Where rewards are rare it does not get far without.
+        method: other steps than its own, `Standard` with α = 3(1 − γ) and β = 0.3 at first, held for some 20,000
+            samples and then falling as k^−½, which suit rewards of order 1.
+        seed: of its actions.
+
+    >>> import numpy as np, twoclock as tc
+    >>> agent = tc.agents.EntropyActorCritic(states=1, actions=2, temperature=0.1, gamma=0.5)
+    >>> rng = np.random.default_rng(0)
+    >>> for _ in range(2000):
+    ...     a = agent.act(0)
+    ...     agent.observe(0, a, 0, reward=float(a == 1) + rng.normal())
+    >>> bool(agent.policy[0, 1] > 0.8)
+    True
+
+    Reference: Zeng & Doan, Section 4.3; Mei et al., *On the global convergence rates of softmax policy gradient
+    methods*, 2020.
+    """
+
+    def __init__(
+        self,
+        states: Given[int],
+        actions: Given[int],
+        temperature: Given[float],
+        features: Given[ArrayLike | None] = None,
+        policy_features: Given[ArrayLike | None] = None,
+        gamma: Given[float] = 0.99,
+        *,
+        first_value: Given[float] = 0.0,
+        method: Given[Method | None] = None,
+        seed: Given[int] = 0,
+    ) -> None:
+        self.states, self.actions = validation.whole("states", states), validation.whole("actions", actions, least=2)
+        validation.check_size("`states`, `actions`", 4 * self.states * self.actions)
+        self.temperature = validation.number("temperature", temperature, 0)
+        self.gamma = validation.number("gamma", gamma, 0, 1, below=True)
+        self.features = feature_table(features, "features", (self.states,))
+        self.policy_features = feature_table(policy_features, "policy_features", (self.states, self.actions))
+        self.method = validation.check_method(_steps(self.gamma) if method is None else method)
+        self.first_value = validation.number("first_value", first_value)
+        self.seed = validation.seed_number("seed", seed)
+        self._rng = np.random.default_rng([_EXPLORATION, self.seed])
+        self._returns, self._earned = RecentMean(), 0.0
+        temp, discount = np.full(self.states, self.temperature), np.full((1, 1, 1), self.gamma)
+        self._operators = SoftOperators(temp, discount, 1 / (1 - self.gamma), self.features, self.policy_features)
+        shape = (self.states, self.actions) if self.policy_features is None else self.policy_features.shape[2:]
+        theta, omega = np.zeros(shape), self._first_critic()
+        self._learner = Learner(
+            self._operators.F, self._operators.G, self.method, theta, omega,
+            measure=self._told, example=self._sample(0, 0, 0, 0.0, False),
+        )  # fmt: skip
+
+    def act(self, x: Given[int]) -> int:
+        """An action in state x."""
+        chances = self.probabilities(x)
+        return min(int(np.searchsorted(np.cumsum(chances), self._rng.random())), self.actions - 1)
+
+    def probabilities(self, x: Given[int]) -> Float[np.ndarray, " actions"]:
+        """π(·|x), by which it acts; that of the present iterate, before any averaging."""
+        s, psi = index("x", x, self.states), self.policy_features
+        course = self._learner._course
+        logits: np.ndarray = course.peek(lambda state: +state.theta[s] if psi is None else psi[s] @ state.theta)
+        weights: np.ndarray = np.exp(logits - logits.max())
+        return weights / weights.sum()
+
+    def observe(
+        self,
+        x: Given[int],
+        u: Given[int],
+        x_next: Given[int],
+        reward: Given[float | None] = None,
+        terminated: Given[bool] = False,
+        truncated: Given[bool] = False,
+    ) -> None:
+        """Learn from what an action u in state x led to.
+
+        Args:
+            x, u, x_next: state, action and the state after it.
+            reward: of this step.
+            terminated: the episode is over: what follows x_next is worth nothing.
+            truncated: the episode was cut off; x_next is worth what any state is.
+        """
+        s, t = index("x", x, self.states), index("x_next", x_next, self.states)
+        a = index("u", u, self.actions)
+        earned = known_reward(reward)
+        ended, cut = validation.flag("terminated", terminated), validation.flag("truncated", truncated)
+        self._learner.update(self._sample(s, a, t, earned, ended))
+        self._earned += earned
+        if ended or cut:
+            self._returns.add(self._earned)
+            self._earned = 0.0
+
+    @property
+    def policy(self) -> Float[np.ndarray, "s a"]:
+        """π[s, a] as learnt: of an averaging method the policy of its mean."""
+        with jax.enable_x64(True):
+            return np.asarray(jax.nn.softmax(self._operators.logits(jnp.asarray(self._learner.theta))))
+
+    @property
+    def value(self) -> Float[np.ndarray, " s"]:
+        """The soft value V of each state, as the critic has it."""
+        with jax.enable_x64(True):
+            return np.asarray(self._operators.values(jnp.asarray(self._learner.omega)))
+
+    def returns(self, level: Given[float] = 0.95) -> Estimate:
+        """The mean return of an episode, undiscounted and without the bonus, over the later half of them or more.
+
+        The interval is by random scaling; NaN while there are fewer than a hundred.
+        """
+        return self._returns.estimate(level)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The arguments that make another one like it."""
+        return {name: getattr(self, name) for name in (*_NUMBERS, "features", "policy_features", "method")}
+
+    def save(self, path: str | Path, **also: PyTree) -> Path:
+        """Write all of it to a folder, which changes from the last save to this one in an instant.
+
+        Args:
+            path: the folder.
+            also: more trees of arrays to be kept with it.
+        """
+        tables = {name: getattr(self, name) for name in ("features", "policy_features")}
+        about = {
+            **{name: getattr(self, name) for name in _NUMBERS},
+            "method": serialize.spell(self.method), "rng": self._rng.bit_generator.state, "returns": self._returns.kept,
+            "earned": self._earned, "tables": [name for name, table in tables.items() if table is not None],
+        }  # fmt: skip
+        given = {name: table for name, table in tables.items() if table is not None}
+        return self._learner._save(path, {"EntropyActorCritic": about}, **given, **also)
+
+    @classmethod
+    def load(cls, path: str | Path, method: Given[Method | None] = None) -> EntropyActorCritic:
+        """The agent that was saved, to go on from there; a method is needed where it held a function."""
+        spec, _, trees = serialization.read(path, "EntropyActorCritic")
+        about = spec["EntropyActorCritic"]
+        known = {name: about[name] for name in _NUMBERS}
+        known |= {name: trees[name] for name in about["tables"]}
+        agent = cls(**known, method=serialization.method_of(about, method))
+        agent.restore(path)
+        return agent
+
+    def restore(self, path: str | Path) -> None:
+        """Take up what one with the same settings saved, its exploration too."""
+        spec, history, trees = serialization.read(path, "EntropyActorCritic")
+        about = spec["EntropyActorCritic"]
+        self._learner._restore(trees["state"], history, spec["learner"])
+        self._rng.bit_generator.state = about["rng"]
+        self._returns, self._earned = RecentMean(about["returns"]), about["earned"]
+
+    def __repr__(self) -> str:
+        how = "diverged" if self.diverged else f"return {self.returns()}" if self._returns.count else "no episode yet"
+        return f"EntropyActorCritic({self.states} states, {self.actions} actions, {self.steps:,} samples, {how})"
+
+    def _first_critic(self) -> Float[np.ndarray, " c"]:
+        everywhere = np.full(self.states, self.first_value)
+        return everywhere if self.features is None else np.linalg.lstsq(self.features, everywhere, rcond=None)[0]
+
+    def _sample(self, s: int, a: int, t: int, reward: float, terminated: bool) -> Step:
+        discount = 0.0 if terminated else self.gamma
+        return Step(_whole(s), _whole(a), _whole(t), np.asarray(reward), np.asarray(discount), horizon=None)
+
+    def _told(self, theta: Array, omega: Array) -> dict[str, Number]:
+        log_pi = jax.nn.log_softmax(self._operators.logits(theta))
+        entropy = -jnp.sum(jnp.exp(log_pi) * log_pi, axis=1)
+        return {"entropy": jnp.mean(entropy), "value": jnp.mean(self._operators.values(omega))}
+
+
+def _whole(i: int) -> np.ndarray:
+    return np.asarray(i, np.int32)
+
+
+def _steps(gamma: float) -> Method:
+    """F has the factor H, so α is in units of 1 − γ."""
+    slow, fast = (Power(first * _HOLD**0.5, p=0.5, shift=_HOLD) for first in (3 * (1 - gamma), 0.3))
+    return Standard(slow, fast)

@@ -1,0 +1,101 @@
+"""What an environment can do wrong, in one line that names the seed, the step and what came back."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from twoclock.protocols import InputError
+from twoclock.validation import shown
+
+
+class EnvironmentFault(InputError):
+    """An environment raised, hung, or gave back what no agent can learn from.
+
+    Attributes:
+        seed: whose environment; None where several step together.
+        step: how many steps had been taken.
+    """
+
+    def __init__(self, what: object = "", seed: int | None = None, step: int = 0) -> None:
+        super().__init__(what)
+        self.seed, self.step = seed, step
+
+    def at(self, seed: int | None, step: int, how: str = "") -> EnvironmentFault:
+        """The same, with where it happened and what was kept."""
+        where = f"seed {seed}, step {step:,}: " if seed is not None else f"step {step:,}: "
+        return EnvironmentFault(f"{where}{self}{how}", seed, step)
+
+
+class StepResult(NamedTuple):
+    """What came of an action: the state after it, its reward (None where there is none), and whether this was the end.
+
+    A state is an array, or the number of a state.
+    """
+
+    x: Any
+    reward: float | None = None
+    terminated: bool = False
+    truncated: bool = False
+
+
+class Kind(NamedTuple):
+    """What states look like; the first one says it for all."""
+
+    shape: tuple[int, ...]
+    floats: bool
+
+    @classmethod
+    def of(cls, x: object, what: str) -> Kind:
+        array = _array(x, what)
+        return cls(array.shape, array.dtype.kind == "f")
+
+    def check(self, x: object, what: str) -> Any:
+        """A copy of the state, floats in float64: some simulators give the same array every time, changed."""
+        array = _array(x, what)
+        if array.shape != self.shape:
+            raise EnvironmentFault(f"{what} must have the shape of the first state, {self.shape}, got {array.shape}")
+        if array.dtype.kind == "f":
+            if not np.isfinite(array).all():
+                raise NotFinite(f"{what} must be finite, got {shown(array.tolist())}")
+            return array.astype(np.float64) if self.shape else np.float64(array)
+        return array.copy() if self.shape else int(array)
+
+
+class NotFinite(EnvironmentFault):
+    """NaN or infinity."""
+
+
+def number(value: Any, what: str) -> float:
+    try:
+        found = float(value)
+    except (TypeError, ValueError):
+        raise EnvironmentFault(f"{what} must be a number, got {shown(value)}") from None
+    if not np.isfinite(found):
+        raise NotFinite(f"{what} must be finite, got {found}")
+    return found
+
+
+def named_error(error: Exception) -> str:
+    """What was raised, and its words if it has any."""
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def truth(value: object, what: str) -> bool:
+    if not isinstance(value, (bool, np.bool_)):
+        raise EnvironmentFault(f"{what} must be True or False, got {shown(value)}")
+    return bool(value)
+
+
+def _array(x: object, what: str) -> np.ndarray:
+    try:
+        array = np.asarray(x)
+    except (TypeError, ValueError):  # a ragged list
+        array = np.empty((), object)
+    if array.dtype.kind not in "biuf":
+        raise EnvironmentFault(
+            f"{what} must be a number or an array of numbers, got {shown(x)}; "
+            "a wrapper such as gymnasium.wrappers.FlattenObservation makes one of it"
+        )
+    return array

@@ -1,0 +1,298 @@
+"""A regulator that learns its gain on the plant itself, from what it sees."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import jax
+import numpy as np
+from numpy.typing import ArrayLike
+
+from twoclock import storage, validation
+from twoclock.agents import serialization
+from twoclock.agents.lqr_learner import begun, judge, supervise
+from twoclock.intervals.running_mean import RecentMean
+from twoclock.methods import Polyak, Standard, running_means, serialize
+from twoclock.online import Learner
+from twoclock.problems.lqr.safety import Bounds, Guard
+from twoclock.protocols import Given, InputError, Method, PyTree
+from twoclock.result import Result
+from twoclock.schedules import Power
+from twoclock.stats import Estimate
+from twoclock.validation.arrays import definite, matrix
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Steps of the actor-critic in units in which states, actions and costs are near 1, as a guard makes them.
+_ACTOR, _CRITIC = (Power(first * 2000**0.6, p=0.6, shift=2000.0) for first in (5e-4, 1e-3))
+
+# A simulator that is seeded with the same number must not draw the same numbers: exploration that is the plant's own
+# noise makes a wrong model, without a word.
+_EXPLORATION = 0x74776F
+
+
+class Regulator:
+    """Learns to regulate x' = Ax + Bu + w at the cost xᵀQx + uᵀRu, with A and B unknown, while it acts.
+
+        u = agent.act(x)                    # u ~ N(−Kx, σ²I), with the K that it has learnt so far
+        agent.observe(x, u, x_next)
+
+    ``critic="model"``: least squares for [A B] and one step of the Riccati recursion a sample (`problems.ModelCritic`);
+    it is as good as solving the Riccati equation anew at each sample, and what to take where the plant is nearly
+    linear. ``critic="q"``: the paper's actor-critic, the next action integrated out (`problems.ActorCritic`); it has no
+    model of the plant, needs seven times as many samples on the paper's, and steps that suit the units.
+
+    Args:
+        Q: the cost of states, positive semidefinite, n×n.
+        R: the cost of actions, positive definite, m×m.
+        K0: the first gain, m×n, which should stabilise; zero by default.
+        sigma: the exploration σ. Without any nothing can be learnt of B.
+        critic: "model" or "q".
+        guard: a `problems.Guard`, or True for one with a log of 1,000 samples: the plant is first driven by K0 for so
+            long, and from then on K0 takes over wherever a state leaves what it saw there.
+        method: other steps than the critic's own.
+        forgetting: of the model critic, for a plant that drifts: 0.01 forgets all but the last hundred samples or so.
+        kappa: of the q critic, the weight of its J row.
+        seed: of the exploration.
+
+    >>> import numpy as np, twoclock as tc
+    >>> agent, rng = tc.agents.Regulator(Q=[[1.0]], R=[[1.0]]), np.random.default_rng(0)
+    >>> x = np.zeros(1)
+    >>> for _ in range(1000):
+    ...     u = agent.act(x)
+    ...     x_next = 0.9 * x + 0.5 * u + rng.normal(size=1)
+    ...     agent.observe(x, u, x_next)
+    ...     x = x_next
+    >>> bool(abs(agent.gain - tc.models.Lqr([[0.9]], [[0.5]], [[1.0]], [[1.0]]).gain) < 0.1)
+    True
+    """
+
+    def __init__(
+        self,
+        Q: Given[ArrayLike],
+        R: Given[ArrayLike],
+        K0: Given[ArrayLike | None] = None,
+        sigma: Given[float] = 1.0,
+        critic: Given[Literal["model", "q"]] = "model",
+        *,
+        guard: Given[Guard | bool] = False,
+        method: Given[Method | None] = None,
+        forgetting: Given[float] = 0.0,
+        kappa: Given[float] = 2.0,
+        seed: Given[int] = 0,
+    ) -> None:
+        self.Q, self.R = matrix("Q", Q), matrix("R", R)
+        for name, value, floor in (("Q", self.Q, -1e-12), ("R", self.R, 0.0)):
+            if value.shape[0] != value.shape[1]:
+                raise InputError(f"`{name}` must be square, got shape {value.shape}")
+            definite(name, value, floor)
+        n, m = len(self.Q), len(self.R)
+        self.K0 = np.zeros((m, n)) if K0 is None else matrix("K0", K0)
+        if self.K0.shape != (m, n):
+            raise InputError(f"`K0` must have a row an action and a column a state, {(m, n)}, got {self.K0.shape}")
+        self.sigma = validation.number(
+            "sigma", sigma, 0, above=True, remedy="without exploration nothing is learnt of B"
+        )
+        self.critic = validation.choice("critic", critic, ("model", "q"))
+        if method is None:
+            method = running_means(forgetting) if critic == "model" else Polyak(Standard(_ACTOR, _CRITIC), power=0.5)
+        elif validation.number("forgetting", forgetting, 0):
+            raise InputError("`forgetting` is for the model critic's own method; with `method` put it into that one")
+        self.method = validation.check_method(method)
+        self.kappa = validation.number("kappa", kappa, 0, above=True)
+        self.guard = Guard(log=1000) if guard is True else None if guard is False or guard is None else guard
+        if self.guard is not None and not isinstance(self.guard, Guard):
+            raise InputError(f"`guard` must be a Guard, True or False, got {type(guard).__name__}; try `guard=True`")
+        self.seed = validation.seed_number("seed", seed)
+        self._rng = np.random.default_rng([_EXPLORATION, self.seed])
+        self._log: list[np.ndarray] = []
+        self._costs = RecentMean()
+        self._watch: Any = None
+        self._bounds: Bounds | None = None
+        self._learner: Learner | None = None if self.guard else self._begin(None)
+
+    def act(self, x: Given[ArrayLike]) -> np.ndarray:
+        """The action in state x."""
+        state = self._vector("x", x, len(self.Q))
+        K = self._iterate()
+        if self._bounds is not None:
+            with jax.enable_x64(True):
+                held, self._watch = supervise(self._bounds, K, state, self._watch)
+            K = np.asarray(held)
+        return self.sigma * self._rng.standard_normal(len(self.R)) - K @ state
+
+    def observe(
+        self,
+        x: Given[ArrayLike],
+        u: Given[ArrayLike],
+        x_next: Given[ArrayLike],
+        reward: float | None = None,
+        terminated: bool = False,
+        truncated: bool = False,
+    ) -> None:
+        """Learn from what an action u in state x led to. Its cost is by Q and R; what else a simulator says is let be.
+
+        An episode that ends is none for a regulator: the last step of it led to x_next like any other.
+        """
+        n, m = len(self.Q), len(self.R)
+        here, action, after = self._vector("x", x, n), self._vector("u", u, m), self._vector("x_next", x_next, n)
+        cost = self.stage_cost(here, action)
+        z = np.concatenate([here, action])
+        if self._learner is None:
+            self._log.append(np.append(z, cost))
+            self._costs.add(cost)
+            if self.guard is not None and len(self._log) >= self.guard.log:
+                self._learner = self._begin(self._measured(self.guard))
+            return
+        K = self._iterate()
+        if self._bounds is not None and bool(self._watch["held"]):
+            K = self.K0
+        sample: dict[str, Any] = {"z": z, "next": np.concatenate([after, -K @ after]), "c": cost}
+        watch = self._watch
+        if self._bounds is not None:
+            with jax.enable_x64(True):
+                sample, watch = jax.tree.map(np.asarray, judge(self._bounds, sample, watch))
+        self._learner.update(sample)
+        self._watch = watch
+        self._costs.add(cost)
+
+    def stage_cost(self, x: np.ndarray, u: np.ndarray) -> float:
+        """xᵀQx + uᵀRu."""
+        return float(x @ self.Q @ x + u @ self.R @ u)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The arguments that make another one like it."""
+        return {
+            "Q": self.Q, "R": self.R, "K0": self.K0, "sigma": self.sigma, "critic": self.critic,
+            "guard": self.guard or False, "method": self.method, "kappa": self.kappa, "seed": self.seed,
+        }  # fmt: skip
+
+    @property
+    def gain(self) -> np.ndarray:
+        """The K of u = −Kx that it has learnt; K0 while a guard still takes its log."""
+        if self._learner is None:
+            return self.K0.copy()
+        theta = self._learner.theta
+        return np.asarray(theta["K"] if self.critic == "model" else theta)
+
+    def cost(self, level: Given[float] = 0.95) -> Estimate:
+        """The mean cost a step over the later half of the samples or more, exploration included, with its interval.
+
+        The interval is by random scaling, which holds for samples that depend on each other; NaN while they are few.
+        """
+        return self._costs.estimate(level)
+
+    @property
+    def steps(self) -> int:
+        """How many samples it has learnt from; those of a guard's log do not count."""
+        return 0 if self._learner is None else self._learner.steps
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the learner left the finite numbers; the gain then stays as it was before."""
+        return self._learner is not None and self._learner.diverged
+
+    @property
+    def interventions(self) -> dict[str, int]:
+        """What the guard has done: how often K0 took over, for how many steps, and samples learnt from in part."""
+        if self._bounds is None:
+            return {}
+        return {name: int(count) for name, count in self._bounds.report(self._watch).items()}
+
+    @property
+    def history(self) -> pd.DataFrame:
+        """``step`` and ``cost``, the mean cost as the critic has it, at ten marks a decade and now."""
+        if self._learner is None:
+            raise InputError(
+                f"there is no history yet: the guard's log has {len(self._log)} of {self._wanted()} samples"
+            )
+        return self._learner.history
+
+    def result(self) -> Result:
+        """What it has learnt so far as a `Result` of one seed."""
+        return (self._learner or self._begin(None)).result()
+
+    def save(self, path: str | Path, **also: PyTree) -> Path:
+        """Write all of it to a folder, which changes from the last save to this one in an instant.
+
+        Args:
+            path: the folder.
+            also: more trees of arrays to be kept with it.
+        """
+        method = serialize.spell(self.method)
+        about = {
+            "Q": self.Q.tolist(), "R": self.R.tolist(), "K0": self.K0.tolist(), "sigma": self.sigma,
+            "critic": self.critic, "kappa": self.kappa, "method": method, "rng": self._rng.bit_generator.state,
+            "guard": None if self.guard is None else vars(self.guard), "costs": self._costs.kept, "seed": self.seed,
+        }  # fmt: skip
+        log = np.asarray(self._log).reshape(len(self._log), len(self.Q) + len(self.R) + 1)
+        trees: dict[str, PyTree] = {"log": log, "watch": jax.tree.map(np.asarray, self._watch), **also}
+        if self._learner is not None:
+            return self._learner._save(path, {"Regulator": about}, **trees)
+        import pandas as pd
+
+        validation.check_path("path", path)
+        return storage.save(path, {"Regulator": about}, pd.DataFrame({"seed": [], "step": []}), trees)
+
+    @classmethod
+    def load(cls, path: str | Path, method: Given[Method | None] = None) -> Regulator:
+        """The regulator that was saved, to go on from there; a method is needed where it held a function."""
+        about = serialization.read(path, "Regulator")[0]["Regulator"]
+        method = serialization.method_of(about, method)
+        guard = False if about["guard"] is None else Guard(**about["guard"])
+        known = {name: about[name] for name in ("Q", "R", "K0", "sigma", "critic", "kappa")}
+        agent = cls(**known, guard=guard, method=method, seed=about.get("seed", 0))
+        agent.restore(path)
+        return agent
+
+    def restore(self, path: str | Path) -> None:
+        """Take up what one with the same settings saved, its exploration too."""
+        spec, history, trees = serialization.read(path, "Regulator")
+        about = spec["Regulator"]
+        self._rng.bit_generator.state = about["rng"]
+        self._costs, self._log = RecentMean(about["costs"]), list(trees["log"])
+        if "state" in trees:
+            if self.guard is not None:
+                self._learner = self._begin(self._measured(self.guard))
+            self._watch = trees["watch"]
+            cast("Learner", self._learner)._restore(trees["state"], history, spec["learner"])
+
+    def __repr__(self) -> str:
+        how = "diverged" if self.diverged else f"cost {self.cost()}" if self._costs.count else "not begun"
+        return f"Regulator({self.critic}, {self.steps:,} samples, {how})"
+
+    def _begin(self, bounds: Bounds | None) -> Learner:
+        self._bounds = bounds
+        with jax.enable_x64(True):
+            self._watch = None if bounds is None else jax.tree.map(np.asarray, bounds.start())
+        return begun(self.critic, self.Q, self.R, self.K0, self.sigma, self.kappa, self.method, bounds)
+
+    def _iterate(self) -> np.ndarray:
+        """The gain that acts, before any averaging."""
+        if self._learner is None:
+            return self.K0
+        theta = self._learner.state.theta
+        return np.asarray(theta["K"] if self.critic == "model" else theta)
+
+    def _measured(self, guard: Guard) -> Bounds:
+        log, n, m = np.asarray(self._log), len(self.Q), len(self.R)
+        return guard.measure(self.K0, log[:, :n], log[:, n : n + m], log[:, -1])
+
+    def _wanted(self) -> int:
+        return 0 if self.guard is None else int(self.guard.log)
+
+    def _vector(self, name: str, value: Given[ArrayLike], size: int) -> np.ndarray:
+        try:
+            new = np.asarray(value, np.float64)
+        except (TypeError, ValueError, OverflowError):
+            raise InputError(f"`{name}` must be a vector of {size} numbers, got {validation.shown(value)}") from None
+        if new.shape != (size,):
+            raise InputError(f"`{name}` must have shape {(size,)}, got {new.shape}")
+        if not np.isfinite(new).all():
+            raise InputError(
+                f"`{name}` must be finite, got {validation.shown(new.tolist())}; the plant has left all bounds"
+            )
+        return new

@@ -1,0 +1,272 @@
+"""An evaluator of a policy: its value from transitions as they come, by gradient or plain TD, with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import ArrayLike
+
+from twoclock import validation
+from twoclock.agents import serialization
+from twoclock.agents.default_steps import has_trace, steps
+from twoclock.agents.learner_mixin import Learning
+from twoclock.agents.observation_checks import Seen, known_reward, numbers_of, observations, seeing
+from twoclock.methods import Polyak, serialize
+from twoclock.online import Learner
+from twoclock.problems.equinox_modules import is_module, joining, numbers
+from twoclock.problems.policy_evaluation.nonlinear import Value, value_operators
+from twoclock.problems.policy_evaluation.nonlinear_td_lambda import trace_operators
+from twoclock.protocols import Given, InputError, Method, PyTree
+from twoclock.validation.arrays import Array, Number
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Ratio = float | Callable[[Any, Any], float]
+Behaviour = Callable[[Any, np.random.Generator], Any]
+
+# A simulator that is seeded with the same number must not draw the same numbers.
+_EXPLORATION = 0x65766C
+_NUMBERS = "gamma", "operator", "lam", "intervals", "skip", "seed"
+
+
+class Evaluator(Learning):
+    """Learns the value V(x) = E Σ γ^k r_k of a policy π, from transitions under π itself or another policy b.
+
+        agent = tc.agents.Evaluator(policy_ratio=lambda x, u: pi(u, x) / b(u, x), features=phi, gamma=0.99, at=[x0])
+        agent.observe(x, u, x_next, reward, terminated, truncated)
+        agent.value(x0), agent.interval()
+
+    The operators are those of `problems.value_operators`, with V = φ(x)ᵀθ or a network: ``td``, ``tdc`` and ``gtd2``,
+    which converge off-policy too, and ``tdrc``. With ``lam`` TD has an eligibility trace (`problems.trace_operators`).
+    An episode that terminated is worth nothing after its last step; one that was cut off is worth what V says.
+
+    Args:
+        policy_ratio: ρ = π(u|x)/b(u|x), a function of (x, u); 1.0 where the policy to be evaluated acts itself.
+        features: φ: a table with one row a state, for states numbered from 0; a function of x; None for x itself.
+        gamma: the discount.
+        at: observations at which the value is told, each with its interval; all states of a table by default.
+        value: a network V(params, φ(x)) -> number, in jax.numpy, in place of φᵀθ.
+        params: where its parameters start: any pytree of floats, or an Equinox module.
+        operator: "td", "tdc", "gtd2" or "tdrc".
+        lam: of TD's eligibility trace.
+        method: the steps. By default `Fast` with steps for features as large as those at ``at`` (`ObGD` with such
+            steps for a trace). A network's steps are not known beforehand: with "td" they are those of `ObGD`, which
+            needs none (and is no match for tuned ones, see docs/live.md); with others you give them.
+        intervals: average the iterates, to have intervals (False for a method that averages by itself).
+        skip: how many samples to learn from before the average begins.
+        behaviour: ``behaviour(x, rng) -> u``, for ``act``.
+        seed: of the generator that ``behaviour`` gets.
+
+    >>> import numpy as np, twoclock as tc
+    >>> agent, rng = tc.agents.Evaluator(1.0, np.eye(2), gamma=0.5, operator="td"), np.random.default_rng(0)
+    >>> s = 0
+    >>> for _ in range(5000):
+    ...     t = int(rng.integers(2))
+    ...     agent.observe(s, None, t, reward=float(s == 0))
+    ...     s = t
+    >>> [round(agent.value(s), 1) for s in (0, 1)]
+    [1.5, 0.5]
+
+    Reference: Sutton et al. 2009 (TDC); Ghiassian et al. 2020 (TDRC); Maei et al. 2009 (networks); Zeng & Doan,
+    Section 4.1 (Fast TDC).
+    """
+
+    def __init__(
+        self,
+        policy_ratio: Given[Ratio],
+        features: Given[ArrayLike | Callable[[Any], ArrayLike] | None],
+        gamma: Given[float],
+        *,
+        at: Given[Any] = None,
+        value: Given[Value | None] = None,
+        params: PyTree = None,
+        operator: Given[str] = "tdc",
+        lam: Given[float] = 0.0,
+        method: Given[Method | None] = None,
+        intervals: Given[bool] = True,
+        skip: Given[int] = 0,
+        behaviour: Given[Behaviour | None] = None,
+        seed: Given[int] = 0,
+    ) -> None:
+        self.policy_ratio = (
+            policy_ratio if callable(policy_ratio) else validation.number("policy_ratio", policy_ratio, 0)
+        )
+        self.gamma = validation.number("gamma", gamma, 0, 1)
+        self.operator = validation.choice("operator", operator, ("td", "tdc", "gtd2", "tdrc"))
+        self.lam = validation.number("lam", lam, 0, 1)
+        self.intervals, self.skip = validation.flag("intervals", intervals), validation.whole("skip", skip, least=0)
+        if behaviour is not None:
+            validation.function("behaviour", behaviour, "x", "rng")
+        if (value is None) != (params is None):
+            raise InputError(
+                "`value` and `params` go together: the network V(params, x) and where its parameters start"
+            )
+        self.features, self._phi = seeing(features)
+        self.at, self._shown = observations(at, self.features, self._phi)
+        self.network, self.params, self.behaviour = value, params, behaviour
+        self._value, start = self._approximation()
+        if method is None:
+            method = steps(self.operator, self.gamma * self.lam, None if value is not None else self._shown)
+        self.method = validation.check_method(method)
+        self._traced = has_trace(self.operator, self.lam, self.method)
+        self.seed = validation.seed_number("seed", seed)
+        self._rng = np.random.default_rng([_EXPLORATION, self.seed])
+        self._first = True
+        self._learner = self._begin(start)
+
+    def act(self, x: Given[Any]) -> Any:
+        """What the ``behaviour`` does in x."""
+        if self.behaviour is None:
+            raise InputError("`act` needs a policy that acts: give `behaviour=`, a function of x and a generator")
+        return self.behaviour(x, self._rng)
+
+    def observe(
+        self,
+        x: Given[Any],
+        u: Given[Any],
+        x_next: Given[Any],
+        reward: Given[float | None] = None,
+        terminated: Given[bool] = False,
+        truncated: Given[bool] = False,
+    ) -> None:
+        """Learn from what an action u in state x led to.
+
+        Args:
+            x, u, x_next: state, action and the state after it, at the end of an episode its last one.
+            reward: of this step.
+            terminated: the episode is over: what follows x_next is worth nothing.
+            truncated: the episode was cut off; x_next is worth what V says.
+        """
+        rho = self.policy_ratio(x, u) if callable(self.policy_ratio) else self.policy_ratio
+        rho = validation.number("policy_ratio(x, u)", rho, 0)
+        here, after = self._phi("x", x), self._phi("x_next", x_next)
+        ended, cut = validation.flag("terminated", terminated), validation.flag("truncated", truncated)
+        self._learner.update(self._sample(here, after, rho, known_reward(reward), ended))
+        self._first = ended or cut
+
+    def value(self, x: Given[Any]) -> float:
+        """V(x) as learnt: that of the mean of the iterates, where they are averaged."""
+        phi = self._phi("x", x)
+        with jax.enable_x64(True):
+            return float(self._value_at(self._learner.theta, phi))
+
+    def interval(self, level: Given[float] = 0.95) -> pd.DataFrame:
+        """Confidence intervals of the value at ``at``: output, estimate, low, high, note.
+
+        They are for the solution that the operator has in its features, not for what features cannot express.
+        """
+        return self._learner.interval(level)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The arguments that make another one like it."""
+        fields = {
+            name: getattr(self, name) for name in (*_NUMBERS, "policy_ratio", "features", "at", "params", "method")
+        }
+        return {**fields, "value": self.network, "behaviour": self.behaviour}
+
+    @property
+    def theta(self) -> PyTree:
+        """The parameters as learnt."""
+        return self._learner.theta
+
+    def save(self, path: str | Path, **also: PyTree) -> Path:
+        """Write all of it but functions to a folder, which changes from the last save to this one in an instant.
+
+        Args:
+            path: the folder.
+            also: more trees of arrays to be kept with it.
+        """
+        ratio = None if callable(self.policy_ratio) else self.policy_ratio
+        about = {
+            **{name: getattr(self, name) for name in _NUMBERS}, "policy_ratio": ratio, "first": self._first,
+            "method": serialize.spell(self.method), "rng": self._rng.bit_generator.state,
+        }  # fmt: skip
+        tables = {"at": self.at} | ({"features": self.features} if isinstance(self.features, np.ndarray) else {})
+        return self._learner._save(path, {"Evaluator": about}, **tables, **also)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        policy_ratio: Given[Ratio | None] = None,
+        features: Given[Callable[[Any], ArrayLike] | None] = None,
+        *,
+        value: Given[Value | None] = None,
+        params: PyTree = None,
+        method: Given[Method | None] = None,
+        behaviour: Given[Behaviour | None] = None,
+    ) -> Evaluator:
+        """The evaluator that was saved, to go on from there. Functions come from you, as they were; and ``params``."""
+        spec, _, trees = serialization.read(path, "Evaluator")
+        about = spec["Evaluator"]
+        if policy_ratio is None and about["policy_ratio"] is None:
+            raise InputError("`policy_ratio` must be given: it is a function, which no record can hold")
+        ratio = about["policy_ratio"] if policy_ratio is None else policy_ratio
+        agent = cls(
+            ratio, trees.get("features", features), **{name: about[name] for name in _NUMBERS}, at=trees["at"],
+            value=value, params=params, method=serialization.method_of(about, method), behaviour=behaviour,
+        )  # fmt: skip
+        agent.restore(path)
+        return agent
+
+    def restore(self, path: str | Path) -> None:
+        """Take up what one with the same settings saved."""
+        spec, history, trees = serialization.read(path, "Evaluator")
+        self._learner._restore(trees["state"], history, spec["learner"])
+        self._rng.bit_generator.state, self._first = spec["Evaluator"]["rng"], spec["Evaluator"]["first"]
+
+    def __repr__(self) -> str:
+        return f"Evaluator({self.operator}, {self.steps:,} samples{', diverged' if self.diverged else ''})"
+
+    def _approximation(self) -> tuple[Value, PyTree]:
+        """V(θ, φ) and where θ starts."""
+        if self.network is None:
+            if self._shown.ndim != 2:
+                raise InputError(f"`features` must give a vector, got the shape {self._shown.shape[1:]}")
+            return lambda theta, phi: jnp.sum(phi * theta), np.zeros(self._shown.shape[1])
+        validation.function("value", self.network, "params", "x")
+        value, params = self.network, self.params
+        if is_module(params):
+            network, whole = value, joining(params)
+            value, params = lambda learned, phi: network(whole(learned), phi), numbers(params)
+        validation.start_of("params", params)
+        start = numbers_of(params)
+        shape = getattr(validation.shape_from("value", value, start, self._shown[0]), "shape", None)
+        if shape != ():
+            raise InputError(f"`value` must return one number, got {'no array' if shape is None else f'shape {shape}'}")
+        return value, start
+
+    def _begin(self, start: PyTree) -> Learner:
+        value, shown, traced = self._value, self._shown, self._traced
+        self._value_at = jax.jit(value)
+        F, G = trace_operators(value) if traced else value_operators(value, self.operator)
+        omega = jax.tree.map(np.zeros_like, start) if traced or self.operator != "td" else ()
+
+        def told(theta: PyTree, omega: PyTree) -> Float[Array, " at"]:
+            return jax.vmap(value, (None, 0))(theta, jnp.asarray(shown))
+
+        def measure(theta: PyTree, omega: PyTree) -> dict[str, Number]:
+            return {"value": jnp.mean(told(theta, omega))}
+
+        method = self.method
+        if self.intervals:
+            if hasattr(method, "track"):
+                raise InputError(f"`intervals` must be False with {type(method).__name__}, which averages by itself")
+            method = Polyak(method, skip=self.skip, intervals=lambda theta, omega: {"value": told(theta, omega)})
+        example = self._sample(shown[0], shown[0], 1.0, 0.0, False)
+        return Learner(F, G, method, start, omega, measure=measure, example=example)
+
+    def _sample(self, here: Seen, after: Seen, rho: float, reward: float, terminated: bool) -> dict[str, Seen | float]:
+        gamma = 0.0 if terminated else self.gamma
+        sample: dict[str, Seen | float] = {"s": here, "next_state": after, "rho": rho, "r": reward, "gamma": gamma}
+        if self._traced:
+            sample["keep"] = 0.0 if self._first else self.gamma * self.lam
+        return sample

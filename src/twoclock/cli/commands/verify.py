@@ -1,0 +1,37 @@
+"""Verify what is on disk."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from twoclock.cli import options
+from twoclock.cli.console import OUT, print_table
+
+
+@dataclass
+class CheckOptions:
+    folder: Annotated[Path, tyro.conf.Positional]
+    """A run, a sweep, a reproduction, a checkpoint, or a folder of them."""
+
+
+def command(args: Sequence[str]) -> int:
+    """twoclock check DIR: compare every file of a run, sweep, reproduction or checkpoint with its digest."""
+    from twoclock.storage.verify import verify
+
+    chosen = options.parse(CheckOptions, args, "twoclock check")
+    found = verify(chosen.folder)
+    rows = [
+        (os.path.relpath(finding.path, chosen.folder.absolute()), finding.kind, str(finding.files),
+         finding.trouble or "as written")
+        for finding in found
+    ]  # fmt: skip
+    print_table("", ("what", "kind", "files", "verdict"), rows)
+    damaged = sum(finding.trouble is not None for finding in found)
+    OUT.print(f"{damaged} of {len(found)} damaged." if damaged else "Every file is as it was written.", highlight=False)
+    return 1 if damaged else 0

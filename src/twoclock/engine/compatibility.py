@@ -1,0 +1,198 @@
+"""Does this problem fit this method? Told by tracing alone, once before a run, in one line."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from twoclock import prng
+from twoclock.engine import trace_checks
+from twoclock.engine.metrics import RESERVED
+from twoclock.engine.trace_checks import check_pure, shape_of
+from twoclock.protocols import InputError, Method, Problem, ProblemSource, PyTree
+from twoclock.stats import TRACKED
+from twoclock.validation import function, shown
+
+# What each function of a problem takes.
+_ARGUMENTS = {
+    "init": ("key",), "noise": ("key",), "draw": ("u", "theta", "env"),
+    "F": ("theta", "omega", "x"), "G": ("theta", "omega", "x"), "measure": ("theta", "omega"), "report": ("env",),
+}  # fmt: skip
+
+
+def check_source(problem: ProblemSource) -> None:
+    """A function of a key that makes problems must make one, and draw it from the key alone."""
+    trace_checks.begin()
+    if isinstance(problem, Problem):
+        return
+    function("problem", problem, "key")
+    key = prng.instance_key(0)
+    name = getattr(problem, "__name__", type(problem).__name__)
+    try:
+        made = shape_of(name, problem, key)
+    except InputError as error:
+        raise InputError(
+            f"`problem` cannot be made from a key ({error}); a factory is called first, `{name}()`"
+        ) from error
+    if not isinstance(made, Problem):
+        raise InputError(
+            "`problem` must have init, noise, draw, F and G, or be a function of a key that makes one; it made "
+            f"{shown(made)}"
+        )
+    check_pure("problem", problem, key)
+
+
+def check_fit(problem: Problem, method: Method) -> None:
+    """The operators must fit the variables, metrics and schedules must be numbers, and all of it must be pure."""
+    for name, arguments in _ARGUMENTS.items():
+        if hasattr(problem, name):
+            function(name, getattr(problem, name), *arguments)
+    if getattr(problem, "omega_is_trace", False) and getattr(method, "finds_roots", False):
+        raise InputError(
+            f"`method` {type(method).__name__} looks for the root of E G, and here ω is a trace, which solves no "
+            "equation; try tc.methods.ObGD(), SwiftTD() or TIDBD(), or the problem that `with_trace` was given"
+        )
+    if trace_checks.passed_before(problem, method):
+        return
+    noted = trace_checks.noted(problem, method)
+
+    def look(name: str, function: Callable[..., PyTree], *args: PyTree) -> PyTree:
+        out, known = noted.find(name, args)
+        return out if known else shape_of(name, function, *args)
+
+    key = prng.start_key(0)
+    begin = look("init", problem.init, key)
+    if not isinstance(begin, tuple) or len(begin) != 3:
+        raise InputError(f"`init` must return (theta, omega, env), got {_layout(begin)}")
+    theta, omega, env = begin
+    u = look("noise", problem.noise, key)
+    drawn = look("draw", problem.draw, u, theta, env)
+    if not isinstance(drawn, tuple) or len(drawn) != 2:
+        raise InputError(f"`draw` must return the pair (x, env), got {_layout(drawn)}")
+    x, after = drawn
+    _same("draw", "env", after, env)
+    for name, tree in {"theta": theta, "omega": omega}.items():
+        for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+            if not jnp.issubdtype(leaf.dtype, jnp.floating):
+                raise InputError(f"`{_name(name, path)}` must be floating point, got {leaf.dtype}; write 0.0 for 0")
+    _operator("F", "theta", look("F", problem.F, theta, omega, x), theta)
+    _operator("G", "omega", look("G", problem.G, theta, omega, x), omega)
+    if hasattr(problem, "measure"):
+        _check_metrics("measure", look("measure", problem.measure, theta, omega))
+    if hasattr(problem, "report"):
+        _check_metrics("report", look("report", problem.report, env))
+    _check_schedules(method)
+    _check_method(problem, method, theta, omega, x, look)
+    if trace_checks.check_lane(problem, method, noted):
+        return
+    check_pure("init", problem.init, key)
+    check_pure("noise", problem.noise, key)
+    check_pure("draw", problem.draw, u, theta, env)
+    check_pure("F", problem.F, theta, omega, x)
+    check_pure("G", problem.G, theta, omega, x)
+    if hasattr(problem, "measure"):
+        check_pure("measure", problem.measure, theta, omega)
+    if hasattr(problem, "report"):
+        check_pure("report", problem.report, env)
+    _check_schedules(method, partial(check_pure, remedy="make it a function of k"))
+    raise InputError(
+        "`method` must depend on its arguments alone: each time it is traced it gives other numbers, and a run would "
+        "freeze the first; make its schedules functions of k, and carry what changes in its state"
+    )
+
+
+def check_start(theta: PyTree, omega: PyTree) -> None:
+    for name, tree in {"theta": theta, "omega": omega}.items():
+        for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+            if not np.isfinite(leaf).all():
+                raise InputError(f"`{_name(name, path)}` must start from finite numbers, got NaN or infinity in it")
+
+
+def _operator(name: str, of: str, out: PyTree, like: PyTree) -> None:
+    _same(name, of, out, like)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(out):
+        if not (jnp.issubdtype(leaf.dtype, jnp.floating) or jnp.issubdtype(leaf.dtype, jnp.integer)):
+            raise InputError(
+                f"`{name}` must return real numbers: at `{_name(of, path)}` it returns {leaf.dtype}; "
+                + ("take `jnp.real`" if "complex" in leaf.dtype.name else "write `.astype(float)`, or `jnp.where`")
+            )
+
+
+def _same(name: str, of: str, out: PyTree, like: PyTree) -> None:
+    have, want = (jax.tree_util.tree_leaves_with_path(tree) for tree in (out, like))
+    if str(jax.tree.structure(out)) != str(jax.tree.structure(like)):
+        raise InputError(f"`{name}` must return the structure of {of}, {_layout(like)}, got {_layout(out)}")
+    for (path, got), (_, wanted) in zip(have, want, strict=True):
+        if got.shape != wanted.shape:
+            raise InputError(
+                f"`{name}` must return the shapes of {of}: at `{_name(of, path)}` it returns {got.shape}, "
+                f"{of} has {wanted.shape}"
+            )
+
+
+def _check_metrics(name: str, metrics: PyTree) -> None:
+    if not isinstance(metrics, Mapping):
+        raise InputError(f"`{name}` must return a dict of numbers, got {_layout(metrics)}; try {{'error': …}}")
+    for metric, value in metrics.items():
+        if not isinstance(metric, str):
+            raise InputError(f"`{name}` must name its metrics by text, got {shown(metric)}")
+        if metric in RESERVED or metric.startswith(TRACKED):
+            raise InputError(f"`{name}` must not call a metric {metric!r}, a column of histories; rename it")
+        if getattr(value, "shape", None) != () or not _is_real(value.dtype):
+            kind = f"{value.dtype} of shape {value.shape}" if hasattr(value, "shape") else _layout(value)
+            raise InputError(f"`{name}` must return one real number for {metric!r}, got {kind}; sum it, or take a norm")
+
+
+def _is_real(dtype: np.dtype) -> bool:
+    return any(jnp.issubdtype(dtype, kind) for kind in (jnp.floating, jnp.integer, jnp.bool_))
+
+
+def _check_method(
+    problem: Problem, method: Method, theta: PyTree, omega: PyTree, x: PyTree, look: Callable[..., PyTree]
+) -> None:
+    """What a method makes of these shapes: a state that keeps its shapes, an estimate, a report."""
+    like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(np.shape(leaf), jnp.result_type(float)), method)
+    name = type(method).__name__
+    state = look(f"{name}.init", lambda method, *start: method.init(*start), like, theta, omega)
+    if not (hasattr(state, "theta") and hasattr(state, "omega")):
+        raise InputError(f"`{name}.init` must return a state with `.theta` and `.omega`, got {shown(state)}")
+    k = jax.ShapeDtypeStruct((), jnp.int32)
+    after = look(f"{name}.step", lambda m, state, x, k: m.step(problem.F, problem.G, state, x, k), like, state, x, k)
+    _same(f"{name}.step", "the state", after, state)
+    estimate = look(f"{name}.estimate", lambda method, state: method.estimate(state), like, state)
+    if not isinstance(estimate, tuple) or len(estimate) != 2:
+        raise InputError(f"`{name}.estimate` must return the pair (theta, omega), got {_layout(estimate)}")
+    if hasattr(method, "report"):
+        _check_metrics(f"{name}.report", look(f"{name}.report", lambda m, state: m.report(state), like, state))
+
+
+def _check_schedules(method: object, check: Callable[..., object] | None = None) -> None:
+    """Schedules give one number a step; or whatever else ``check(name, schedule, k)`` asks of them."""
+    k = jax.ShapeDtypeStruct((), jnp.int32)
+    for field in dataclasses.fields(method) if dataclasses.is_dataclass(method) else ():
+        value = getattr(method, field.name)
+        if hasattr(value, "step"):
+            _check_schedules(value, check)
+        elif callable(value) and "static" not in field.metadata:
+            if check is not None:
+                check(field.name, value, k)
+                continue
+            shape = shape_of(field.name, value, k).shape
+            if shape != ():
+                raise InputError(
+                    f"`{field.name}` must give one number a step, got shape {shape} at k=0; return a scalar"
+                )
+
+
+def _name(root: str, path: tuple[object, ...]) -> str:
+    return root + jax.tree_util.keystr(path)
+
+
+def _layout(tree: PyTree) -> str:
+    """The shapes in a tree, short and on one line."""
+    return shown(jax.tree.map(lambda leaf: getattr(leaf, "shape", leaf), tree))

@@ -1,0 +1,108 @@
+"""Marks on a GPU: the metrics of all lanes in one launch and one transfer.
+
+XLA makes many small kernels of them, and waits for every pass of a loop. It still measures what cannot be generated (a
+factorisation, say), and where the two differ.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import cached_property
+
+import jax
+import numpy as np
+
+from twoclock.codegen.c_template import Source
+from twoclock.codegen.ir import Unsupported
+from twoclock.engine import metrics, source_cache
+from twoclock.engine.cuda_launch import DevicePointers, Launch
+from twoclock.engine.metrics import Row
+from twoclock.engine.run_batch import Lanes
+from twoclock.engine.self_check import compare
+from twoclock.engine.source_cache import Measuring
+from twoclock.engine.step import LaneState
+
+# Threads in a block: few, so that few lanes have many processors.
+THREADS = 32
+# Marks at which a kernel whose text is new here is compared with XLA: at the first one all lanes may be alike.
+COMPARED = 2
+# Where a part of a row begins in memory: at a multiple of this.
+_ALIGNED = 16
+
+_compared: Counter[tuple[str, int]] = Counter()
+_refused: set[tuple[str, int]] = set()
+
+
+class Marks:
+    """Measures the lanes of one device."""
+
+    def __init__(self, work: Lanes, device: jax.Device) -> None:
+        self.work, self.device = work, device
+        self._kernel: _Kernel | None = None
+
+    def measure(self, carry: LaneState, launch: Callable[[Source, int], Launch]) -> Row:
+        """The metrics of all lanes, each methods × seeds.
+
+        Args:
+            launch: makes what launches a program, with so many threads in a block.
+        """
+        made = self._made
+        if made is None or (kind := (made.source.text, self.device.id)) in _refused:
+            return self._by_xla(carry)
+        try:
+            self._kernel = self._kernel or _Kernel(made, launch(made.source, THREADS), self.device)
+            row = self._kernel(carry)
+            trouble = None if _compared[kind] >= COMPARED else compare(row, self._by_xla(carry), when="")
+        except Exception as error:  # cupy's errors have no common parent short of this one
+            trouble = f"{type(error).__name__}: {error}"
+        if trouble is None:
+            _compared[kind] += 1
+            return row
+        _refused.add(kind)
+        warnings.warn(f"engine 'cuda': the kernel of the metrics fails: {trouble:.300}; 'xla' measures", stacklevel=2)
+        return self._by_xla(carry)
+
+    @cached_property
+    def _made(self) -> Measuring | None:
+        try:
+            made = source_cache.measuring(self.work)
+        except Unsupported:
+            return None
+        return made if jax.tree.leaves(made.row) else None
+
+    def _by_xla(self, carry: LaneState) -> Row:
+        return metrics.measure(self.work.instances, self.work.methods, carry)
+
+
+class _Kernel:
+    """The kernel that measures, and the memory of the device that it writes a row to, one metric after the other."""
+
+    def __init__(self, made: Measuring, launch: Launch, device: jax.Device) -> None:
+        import cupy
+
+        self.launch, self.device, self.lanes = launch, device, math.prod(launch.shape)
+        self.names, self.parts = list(metrics.flat(made.row)), jax.tree.leaves(made.row)
+        sizes = [self.lanes * part.size * part.dtype.itemsize for part in self.parts]
+        *self.begins, end = itertools.accumulate((-(-size // _ALIGNED) * _ALIGNED for size in sizes), initial=0)
+        self.row = cupy.empty(end, np.uint8)
+        self.places = [self.row[begin:] for begin in self.begins]
+
+    def __call__(self, carry: LaneState) -> Row:
+        import cupy
+
+        leaves = jax.block_until_ready(jax.tree.leaves(carry))
+        with cupy.cuda.Device(self.device.local_hardware_id):
+            self.launch(DevicePointers([*leaves, *self.places]), self.lanes, 0, 1)
+            here = self.row.get()
+        return dict(zip(self.names, self._entries(here), strict=True))
+
+    def _entries(self, row: np.ndarray) -> Iterator[np.ndarray]:
+        """The numbers in a row that was fetched, each methods × seeds, in the order of their names."""
+        for begin, part in zip(self.begins, self.parts, strict=True):
+            bytes_ = row[begin : begin + self.lanes * part.size * part.dtype.itemsize]
+            entries = bytes_.view(part.dtype).reshape(*self.launch.shape, part.size)
+            yield from (entries[..., i] for i in range(part.size))

@@ -1,0 +1,239 @@
+"""The only loop: lanes walked through the marks, with ticks to look at, checkpoints, and Ctrl-C between blocks."""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol, runtime_checkable
+
+import jax
+import numpy as np
+
+from twoclock.engine import compatibility, run_batch, trace_checks, xla_engine
+from twoclock.engine.metrics import Row
+from twoclock.engine.protocol import Engine, EngineError, Program
+from twoclock.engine.run_batch import Lanes
+from twoclock.engine.select_engine import NAMES, Chosen, choose, fallen_back
+from twoclock.engine.signals import Interrupted
+from twoclock.engine.step import LaneState
+from twoclock.protocols import PyTree
+from twoclock.stats import TRACKED
+
+
+@dataclass(frozen=True, repr=False)
+class ProgressEvent:
+    """A place where the run may be looked at: a mark or, between marks, a pause.
+
+    Attributes:
+        step: the steps taken so far.
+        row: at a mark its metrics, each methods × seeds; None at a pause.
+        diverged: how many lanes have diverged.
+        carry: makes the carry of all lanes.
+        labels: of the methods; "" for one that has none.
+        engine: which walks, and why it is not another.
+    """
+
+    step: int
+    row: Row | None
+    diverged: int
+    carry: Callable[[], LaneState]
+    engine: str = "xla"
+    labels: tuple[str, ...] = ("",)
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The mean over seeds of each metric, as "metric" or "label/metric", ready for a logger; empty at a pause."""
+        return {
+            f"{label}/{name}" if label else name: float(np.mean(values[i]))
+            for i, label in enumerate(self.labels)
+            for name, values in (self.row or {}).items()
+            if not name.startswith(TRACKED)
+        }
+
+    def __repr__(self) -> str:
+        means = "".join(f", {name} {value:.4g}" for name, value in self.metrics.items())
+        return f"Tick(step {self.step:,}{means}, {self.diverged} diverged)"
+
+
+@dataclass(frozen=True)
+class RunOutput:
+    """What a walk came to.
+
+    Attributes:
+        rows: one for each mark.
+        carry: of all lanes at the last, NumPy arrays methods × seeds.
+        engine: the one that walked.
+        engine_reason: why it was not another; None where it is the one asked for.
+    """
+
+    rows: list[Row]
+    carry: LaneState
+    engine: str = "xla"
+    engine_reason: str | None = None
+
+
+@runtime_checkable
+class Keeper(Protocol):
+    """Where checkpoints go; ``record.Checkpoints`` is one."""
+
+    def latest(self) -> tuple[int, dict[str, PyTree]] | None:
+        """The step and the named arrays to go on from, or None for a fresh start."""
+
+    def save(self, step: int, tree: dict[str, PyTree]) -> None: ...
+
+
+def drive(
+    work: Lanes,
+    marks: Sequence[int],
+    carry: LaneState | None = None,
+    step: int = 0,
+    *,
+    rows: Sequence[Row] = (),
+    engine: str | Engine = "auto",
+    block: int | None = None,
+    look: Callable[[ProgressEvent], None] = lambda tick: None,
+    keeper: Keeper | None = None,
+    keep_every: float = 10.0,
+    interrupted: Callable[[], bool] = lambda: False,
+) -> RunOutput:
+    """Walk all lanes to the last mark, measuring at each.
+
+    Args:
+        work: the lanes.
+        marks: increasing step numbers at which to record; the last one ends the run.
+        carry: where to go on from; None for the start.
+        step: the step that the carry is at; earlier marks are passed over.
+        rows: those of the marks before ``step``, from the walk that led there.
+        engine: by name, or itself; see ``choice``. A checkpoint is gone on from with the engine that it was made with.
+        block: draw the noise of at most so many steps at once, on XLA.
+        look: called with every tick: at each mark, and about four times a second between.
+        keeper: goes on from its latest checkpoint, and gets a new one every ``keep_every`` seconds and at the end.
+        interrupted: asked at every tick; once it says yes, a checkpoint is kept and ``Interrupted`` raised.
+    """
+    with trace_checks.callbacks(work):
+        rows = list(rows)
+        if carry is None:
+            carry = xla_engine.start(work)
+            compatibility.check_start(carry.state.theta, carry.state.omega)
+        if keeper is not None and (kept := keeper.latest()) is not None:
+            step, (carry, rows) = kept[0], _thaw(kept[1], carry)
+            del rows[bisect_left(marks, step) :]  # a mark at this very step is measured again
+            engine = _engine_of(kept[1]) if engine == "auto" else engine
+        saved, walk = time.monotonic(), _Walk(work, choose(engine, work, marks[-1], block), block)
+        for tick in walk.ticks(marks, carry, step):
+            if tick.row is not None:
+                rows.append(tick.row)
+            look(tick)
+            stop = interrupted()
+            if keeper is not None and (stop or time.monotonic() - saved > keep_every or tick.step == marks[-1]):
+                keeper.save(tick.step, _freeze(tick.carry(), rows, walk.chosen.name))
+                saved = time.monotonic()
+            if stop:
+                how = "; the same call with the same checkpoint goes on from there" if keeper else ""
+                raise Interrupted(f"stopped at step {tick.step:,} of {marks[-1]:,}{how}")
+        return RunOutput(rows, tick.carry(), walk.chosen.name, walk.chosen.reason)
+
+
+class _Walk:
+    """Programs on their way; where an engine gives up, XLA takes over from the last carry."""
+
+    def __init__(self, work: Lanes, chosen: Chosen, block: int | None) -> None:
+        self.work, self.chosen, self.block = work, chosen, block
+
+    def ticks(self, marks: Sequence[int], carry: LaneState, step: int, pause: float = 0.25) -> Iterator[ProgressEvent]:
+        """A tick at each mark from ``step`` on, and about every ``pause`` seconds between."""
+        carries = [program.place(carry) for program in self.chosen.programs]
+        stride = self.chosen.programs[0].stride
+        with ThreadPoolExecutor(run_batch.threads()) as pool:
+            for mark in marks[bisect_left(marks, step) :]:
+                while step < mark:
+                    stop = min(step + stride, mark)
+                    began = time.perf_counter()
+                    carries = self._advance(pool, carries, step, stop)
+                    took, step = time.perf_counter() - began, stop
+                    if took > 2 * pause:
+                        stride = max(stride // 2, 1)
+                    elif took < pause / 2 and stop < mark:
+                        stride *= 2
+                    if step < mark:
+                        yield self._tick(step, None, carries)
+                # One after the other: JAX may hand the factorisations of two programs to the pool they both wait on.
+                programs = self.chosen.programs
+                rows = [program.measure(carry) for program, carry in zip(programs, carries, strict=True)]
+                yield self._tick(step, rows[0] if len(rows) == 1 else _side_by_side(programs, rows), carries)
+
+    def _tick(self, step: int, row: Row | None, carries: list[LaneState]) -> ProgressEvent:
+        return ProgressEvent(
+            step, row, _diverged(carries), partial(_join, self.chosen.programs, carries), self.chosen.words
+        )
+
+    def _advance(self, pool: ThreadPoolExecutor, carries: list[LaneState], lo: int, hi: int) -> list[LaneState]:
+        try:
+            return _advance(pool, self.chosen.programs, carries, lo, hi)
+        except EngineError as error:
+            carry = _join(self.chosen.programs, carries)
+            self.chosen = fallen_back(self.work, self.block, self.chosen.name, str(error))
+            again = [program.place(carry) for program in self.chosen.programs]
+            return _advance(pool, self.chosen.programs, again, lo, hi)
+
+
+def _advance(
+    pool: ThreadPoolExecutor, programs: Sequence[Program], carries: list[LaneState], lo: int, hi: int
+) -> list[LaneState]:
+    x64 = jax.config.jax_enable_x64  # type: ignore[attr-defined]
+
+    def here(program: Program, carry: LaneState) -> LaneState:
+        with jax.enable_x64(x64):  # a thread would start from the global setting
+            return program.advance(carry, lo, hi)
+
+    if len(programs) == 1:
+        return [here(programs[0], carries[0])]
+    return list(pool.map(here, programs, carries))
+
+
+def _join(programs: Sequence[Program], carries: list[LaneState]) -> LaneState:
+    return jax.tree.map(lambda *parts: _whole(programs, parts), *jax.device_get(carries))
+
+
+def _side_by_side(programs: Sequence[Program], rows: Sequence[Row]) -> Row:
+    return {name: _whole(programs, [row[name] for row in rows]) for name in rows[0]}
+
+
+def _whole(programs: Sequence[Program], parts: Sequence[jax.Array | np.ndarray]) -> np.ndarray:
+    return run_batch.whole(
+        [(program.where[0], np.asarray(part)) for program, part in zip(programs, parts, strict=True)]
+    )
+
+
+def _diverged(carries: list[LaneState]) -> int:
+    return sum(int(np.count_nonzero(~np.asarray(carry.alive))) for carry in carries)
+
+
+def _freeze(carry: LaneState, rows: list[Row], engine: str) -> dict[str, PyTree]:
+    """A run as named arrays."""
+    leaves = {f"{i:04d}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(carry))}
+    metrics = {name: np.stack([row[name] for row in rows]) for name in (rows[0] if rows else ())}
+    frozen = {"carry": leaves, "engine": np.asarray(NAMES.index(engine), np.int32)}
+    return {**frozen, "rows": metrics} if metrics else frozen
+
+
+def _engine_of(tree: dict[str, PyTree]) -> str:
+    """The engine that a checkpoint was made with; those of older versions do not say."""
+    return NAMES[int(tree["engine"])] if "engine" in tree else "auto"
+
+
+def _thaw(tree: dict[str, PyTree], like: LaneState) -> tuple[LaneState, list[Row]]:
+    leaves, rows = thawed(tree)
+    return jax.tree.unflatten(jax.tree.structure(like), leaves), rows
+
+
+def thawed(tree: dict[str, PyTree]) -> tuple[list[np.ndarray], list[Row]]:
+    """The leaves of a kept carry, its ``alive`` and ``last`` at the end, and the rows of the marks so far."""
+    metrics = tree.get("rows", {})
+    count = len(next(iter(metrics.values()), ()))
+    rows = [{name: values[i] for name, values in metrics.items()} for i in range(count)]
+    return [tree["carry"][name] for name in sorted(tree["carry"])], rows

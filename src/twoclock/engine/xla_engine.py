@@ -1,0 +1,164 @@
+"""The engine that always works: XLA, seeds and step sizes side by side, steps in compiled blocks.
+
+Noise is drawn a block of steps at a time at fixed multiples of the block size, and one compiled program with a dynamic
+trip count walks from any step to any other inside a block. So marks, pauses and resuming only cut the walk at other
+places, and cannot change a bit of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Sharding, SingleDeviceSharding
+
+from twoclock import prng
+from twoclock.engine import metrics
+from twoclock.engine.metrics import Row
+from twoclock.engine.problem_batch import Instances
+from twoclock.engine.run_batch import Lanes, cut
+from twoclock.engine.step import LaneState, is_table, lane_noise, lane_start, step_on
+from twoclock.protocols import Key, Method, Problem, PyTree, Scalar
+
+# Numbers in the noise of one block and group: enough to hide the dispatch, on the CPU few enough to stay in cache.
+CPU_BLOCK_NUMBERS = 1 << 18
+ACCELERATOR_BLOCK_NUMBERS = 1 << 24
+LONGEST_BLOCK = 4096
+
+
+@dataclass(frozen=True)
+class Xla:
+    """The engine.
+
+    Args:
+        block: draw the noise of at most so many steps at once; chosen from its size if None.
+    """
+
+    block: int | None = None
+    name: str = "xla"
+
+    def compile(self, lanes: Lanes) -> list[Group]:
+        """The lanes in groups of one shape that take turns on the devices."""
+        devices = jax.devices()
+        methods, seeds = cut(lanes.count, len(lanes.seeds), None if jax.default_backend() == "cpu" else len(devices))
+        homes: list[Sharding | None] = [None] if len(devices) == 1 else [SingleDeviceSharding(d) for d in devices]
+        # Sliced once for each part of the seeds: groups of the same seeds share one copy of their problems.
+        of_seeds = [lanes.part(slice(None), part) if len(seeds) > 1 else lanes for part in seeds]
+        every = [(rows, part, some) for rows in methods for part, some in zip(seeds, of_seeds, strict=True)]
+        return [
+            Group(some.part(rows, slice(None)), (rows, part), homes[i % len(homes)], self.block)
+            for i, (rows, part, some) in enumerate(every)
+        ]
+
+
+class Group:
+    """The compiled program of one group of lanes.
+
+    Args:
+        lanes: those of the group.
+        where: which methods and which seeds of all lanes they are.
+        device: where they live; None for the only one there is.
+        block: as for the engine.
+    """
+
+    def __init__(self, lanes: Lanes, where: tuple[slice, slice], device: Sharding | None, block: int | None) -> None:
+        self.where, self.device = where, device
+        self.instances, self.methods = self._here(lanes.instances), self._here(lanes.methods)
+        self.bound = None if lanes.bound is None else np.float64(lanes.bound)
+        self.streams = self._here(_streams(np.asarray(lanes.seeds, np.uint32)))
+        noise = jax.eval_shape(partial(_noise, size=1, capacity=1), self.instances, self.streams, np.int32(0))
+        count = sum(leaf.size for leaf in jax.tree.leaves(noise))
+        # The walking program is compiled for blocks of this capacity, however much of one is filled at once.
+        numbers = CPU_BLOCK_NUMBERS if jax.default_backend() == "cpu" else ACCELERATOR_BLOCK_NUMBERS
+        self.capacity = _power_of_two(min(LONGEST_BLOCK, numbers // max(count, 1)))
+        self.stride = min(block or self.capacity, self.capacity)
+        self._drawn: tuple[int, PyTree] = (-1, None)
+
+    def _here(self, tree: PyTree) -> PyTree:
+        return tree if self.device is None else jax.device_put(tree, self.device)
+
+    def place(self, carry: LaneState) -> LaneState:
+        return self._here(jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf)[self.where]), carry))
+
+    def advance(self, carry: LaneState, lo: int, hi: int) -> LaneState:
+        while lo < hi:
+            first = lo - lo % self.stride
+            if self._drawn[0] != first:
+                sizes = {"size": self.stride, "capacity": self.capacity}
+                self._drawn = first, _noise(self.instances, self.streams, np.int32(first), **sizes)
+            span = np.asarray([first, lo - first, min(hi - first, self.stride)], np.int32)
+            carry = _advance(self.instances, self.methods, carry, self._drawn[1], *span, self.bound)
+            lo = first + int(span[2])
+        return jax.block_until_ready(carry)
+
+    def measure(self, carry: LaneState) -> Row:
+        return metrics.measure(self.instances, self.methods, carry)
+
+
+def start(lanes: Lanes) -> LaneState:
+    """The carry of all lanes before the first step, each leaf with leading axes methods × seeds."""
+    return _start(lanes.instances, lanes.methods, np.asarray(lanes.seeds, np.uint32), count=lanes.count)
+
+
+@partial(jax.jit, static_argnames="count")
+def _start(instances: Instances, methods: Method, seeds: np.ndarray, *, count: int) -> LaneState:
+    by_seed = jax.vmap(lane_start, in_axes=(instances.seed_axis, None, 0))
+    return jax.vmap(by_seed, in_axes=(None, 0, None), axis_size=count)(instances.batched, methods, seeds)
+
+
+_streams = jax.jit(jax.vmap(prng.step_stream))
+
+
+@partial(jax.jit, static_argnames=("size", "capacity"))
+def _noise(instances: Instances, streams: Key, first: Scalar, *, size: int, capacity: int) -> PyTree:
+    """The noise of ``size`` steps from step ``first`` on, steps × seeds, padded to the capacity of a block."""
+    by_seed = jax.vmap(lane_noise, in_axes=(instances.seed_axis, 0, None))
+    by_step = jax.vmap(by_seed, in_axes=(None, None, 0))
+    noise = by_step(instances.batched, streams, first + jnp.arange(size, dtype=jnp.int32))
+    return jax.tree.map(lambda leaf: jnp.pad(leaf, [(0, capacity - size)] + [(0, 0)] * (leaf.ndim - 1)), noise)
+
+
+@jax.jit
+def _advance(
+    instances: Instances,
+    methods: Method,
+    carry: LaneState,
+    noise: PyTree,
+    first: Scalar,
+    lo: Scalar,
+    hi: Scalar,
+    bound: Scalar | None,
+) -> LaneState:
+    """Steps first+lo … first+hi−1 on a block of noise that begins at step ``first``."""
+
+    def lane(
+        problem: Problem, method: Method, state: PyTree, rest: tuple[PyTree, ...], u: PyTree, k: Scalar
+    ) -> tuple[PyTree, tuple[PyTree, ...]]:
+        new = step_on(problem, method, u, LaneState(state, *rest), k, bound)
+        return new.state, (new.env, new.alive, new.last)
+
+    # Inside the loop the seeds are the last axis of the state, so that its arithmetic runs along them. Tables stay as
+    # they are: a step touches a few rows of one, and would turn them all.
+    axes = jax.tree.map(lambda leaf: 0 if is_table(leaf) else -1, carry.state, is_leaf=is_table)
+    by_seed = jax.vmap(lane, in_axes=(instances.seed_axis, None, axes, 0, 0, None), out_axes=(axes, 0))
+    by_method = jax.vmap(by_seed, in_axes=(None, 0, 0, 0, None, None))
+
+    def body(i: Scalar, at: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
+        u = jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, i, keepdims=False), noise)
+        return by_method(instances.batched, methods, *at, u, first + i)
+
+    def turned(state: PyTree, source: int, target: int) -> PyTree:
+        return jax.tree.map(
+            lambda leaf: leaf if is_table(leaf) else jnp.moveaxis(leaf, source, target), state, is_leaf=is_table
+        )
+
+    begin = turned(carry.state, 1, -1), (carry.env, carry.alive, carry.last)
+    state, rest = jax.lax.fori_loop(lo, hi, body, begin)
+    return LaneState(turned(state, -1, 1), *rest)
+
+
+def _power_of_two(at_most: int) -> int:
+    return 1 << max(at_most, 1).bit_length() - 1

@@ -1,0 +1,1 @@
+"""Where work runs: this process, processes, or a Ray cluster."""

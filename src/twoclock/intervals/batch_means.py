@@ -1,0 +1,215 @@
+"""Block scores: error bars for the solution of a linear equation from sums of its scores over blocks of the samples.
+
+    Jz + c = 0 on average, estimate ẑ:        G_b = Σ_{i in b} (J_i ẑ + c_i),   y_b = −(ΣJ)⁻¹(G_b − (n_b/n) ΣG)
+    Cov(ẑ) ≈ Σ y_b y_bᵀ / (1 − Σ (n_b/n)²),        interval aᵀẑ ± t √(aᵀ Cov a),   t of Student with 1/Σ(n_b/n)² − 1
+
+Every score is taken at the final estimate. Blocks must be longer than the chain's memory and need nothing else: an
+episode is a block, and one long stream is cut into at most 32 of one length.
+
+That number is the rule for the length. With a bounded number of blocks their length grows with n as fast as it can, so
+that no chain is too slow in the end and nothing has to be known of it; that the variance is then never known exactly,
+however long the run, is what Student's t accounts for. It costs little: with 16 blocks an interval of 95 % is on
+average 7 % longer than the oracle's, with 32 it is 3 %. A length of n^⅓ would stay below the memory of a slow chain for
+any n that one has.
+
+Reference: Schmeiser, *Batch size effects in the analysis of simulation output*, 1982 (10 to 30 batches are enough);
+Liang & Zeger 1986 (the sandwich, clustered).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import ArrayLike
+
+from twoclock.protocols import Given, InputError
+from twoclock.validation import number, whole
+from twoclock.validation.arrays import Array, as_array
+
+BLOCKS = 32
+_FEWEST = 10
+_FAR = 0.25  # of half a length: an average that is so far from the solution of its samples covers .92, not .95
+ALIKE = 2.33  # of 1/√blocks: the lag-1 correlation of independent blocks is larger once in a hundred intervals
+
+UNDETERMINED = "the samples do not determine the solution yet"
+
+
+class BlockStatistics(NamedTuple):
+    """What blocks say of each of some outputs, of one run or of several.
+
+    Attributes:
+        error: its standard error; inf where the samples do not determine the solution.
+        correlation: of each block's say with the next one's: where it is large, blocks are shorter than the memory.
+        shift: the solution of the samples minus the estimate; 0 where the estimate is that solution.
+        freedom: the degrees of freedom of the error, one less than the number of blocks if all have one length.
+        blocks: how many there are.
+    """
+
+    error: Float[Array, "*runs m"]
+    correlation: Float[Array, "*runs m"]
+    shift: Float[Array, "*runs m"]
+    freedom: Float[Array, "*runs"]
+    blocks: Float[Array, "*runs"]
+
+
+class Intervals(NamedTuple):
+    """An interval for each output, and what speaks against it, one after the other: "" where nothing does."""
+
+    estimate: Float[np.ndarray, "*runs m"]
+    low: Float[np.ndarray, "*runs m"]
+    high: Float[np.ndarray, "*runs m"]
+    note: list[str]
+
+
+def tell(
+    scores: Float[Array, "b d"],
+    inverse: Float[Array, "d d"],
+    weights: Float[Array, " b"],
+    directions: Float[Array, "m d"],
+) -> BlockStatistics:
+    """What the blocks say of the outputs aᵀz, in NumPy or in JAX; a block of weight 0 says nothing.
+
+    Args:
+        scores: G_b at the estimate.
+        inverse: (ΣJ)⁻¹.
+        weights: n_b/n.
+        directions: a, one row an output.
+    """
+    xp = scores.__array_namespace__()
+    total = xp.sum(scores, axis=0)
+    moved = -(scores - weights[:, None] * total[None, :]) @ inverse.T @ directions.T
+    squares, lagged = xp.sum(moved**2, axis=0), xp.sum(moved[1:] * moved[:-1], axis=0)
+    effective = 1 / xp.sum(weights**2)
+    several = xp.where(effective > 1, effective, 2.0)
+    error = xp.where(effective > 1, xp.sqrt(squares * several / (several - 1)), xp.inf)
+    correlation = xp.where(squares > 0, lagged / xp.where(squares > 0, squares, 1.0), 0.0)
+    blocks = xp.sum(xp.where(weights > 0, 1.0, 0.0))
+    return BlockStatistics(error, correlation, -directions @ (inverse @ total), effective - 1, blocks)
+
+
+def intervals(
+    estimate: Float[np.ndarray, "*runs m"], told: BlockStatistics, level: Given[float] = 0.95, *, ordered: bool = True
+) -> Intervals:
+    """The intervals that blocks make of the estimates of the outputs.
+
+    Args:
+        ordered: whether blocks follow each other in one stream, so that neighbours could be alike.
+    """
+    from scipy.special import stdtrit
+
+    number("level", level, 0, 1, above=True, below=True, remedy="try 0.95")
+    freedom = np.asarray(told.freedom, float)[..., None]
+    half = np.where(freedom > 0, stdtrit(np.maximum(freedom, 1e-9), (1 + level) / 2) * told.error, np.inf)
+    blocks = np.broadcast_to(np.asarray(told.blocks)[..., None], half.shape)
+    each = zip(*map(np.ravel, (half, told.correlation, told.shift, blocks)), strict=True)
+    notes = [_note(*map(float, of_output), ordered=ordered) for of_output in each]
+    return Intervals(estimate, estimate - half, estimate + half, notes)
+
+
+def _note(half: float, correlation: float, shift: float, blocks: float, *, ordered: bool) -> str:
+    if not np.isfinite(half):
+        return UNDETERMINED if blocks > 1 else "one block says nothing of its own error"
+    notes = []
+    if blocks < _FEWEST:
+        notes.append(f"only {blocks:.0f} blocks")
+    elif ordered and correlation > ALIKE / np.sqrt(blocks):
+        notes.append(
+            f"neighbouring blocks are alike (correlation {correlation:.2f}): too few samples for so slow a chain"
+        )
+    if abs(shift) > _FAR * half:
+        notes.append(f"the estimate is {abs(shift) / half:.2g} half-lengths from the solution of its own samples")
+    return "; ".join(notes)
+
+
+def sandwich(
+    jacobian: Given[ArrayLike],
+    offset: Given[ArrayLike],
+    sizes: Given[ArrayLike | None] = None,
+    estimate: Given[ArrayLike | None] = None,
+    *,
+    directions: Given[ArrayLike | None] = None,
+    level: Given[float] = 0.95,
+    ordered: bool = True,
+) -> Intervals:
+    """Intervals from the block sums of an affine operator Jz + c: its Jacobians, and its values at 0.
+
+    Args:
+        jacobian: ΣJ in each block, blocks × d × d.
+        offset: Σc in each block, blocks × d.
+        sizes: the samples in each block; all alike if None.
+        estimate: ẑ; the solution of the samples if None.
+        directions: the outputs aᵀz, one row each; the entries of z if None.
+        level: the coverage.
+        ordered: whether blocks follow each other in one stream; episodes need not.
+
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(1.0, 1.0, size=(32, 100))  # 32 blocks of a stream whose mean is asked for: z − x = 0
+    >>> found = sandwich(np.full((32, 1, 1), 100.0), -x.sum(axis=1, keepdims=True))
+    >>> bool(found.low[0] < 1 < found.high[0])
+    True
+    """
+    J, c = as_array("jacobian", jacobian), as_array("offset", offset)
+    if J.ndim != 3 or c.shape != J.shape[:2] or J.shape[1] != J.shape[2]:
+        raise InputError(
+            f"`jacobian` and `offset` must have the shapes (blocks, d, d) and (blocks, d), got {J.shape} and {c.shape}"
+        )
+    total = J.sum(axis=0)
+    z = -np.linalg.pinv(total) @ c.sum(axis=0) if estimate is None else as_array("estimate", estimate)
+    if z.shape != c.shape[1:]:
+        raise InputError(f"`estimate` must have {c.shape[1]} entries, got the shape {z.shape}")
+    return from_scores(J @ z + c, total, z, sizes, directions=directions, level=level, ordered=ordered)
+
+
+def from_scores(
+    scores: Given[ArrayLike],
+    jacobian: Given[ArrayLike],
+    estimate: Given[ArrayLike],
+    sizes: Given[ArrayLike | None] = None,
+    *,
+    directions: Given[ArrayLike | None] = None,
+    level: Given[float] = 0.95,
+    ordered: bool = True,
+) -> Intervals:
+    """Intervals from the block sums of the scores at the estimate, where the Jacobian is known in all alone.
+
+    Args:
+        scores: G_b, blocks × d.
+        jacobian: ΣJ over all samples, d × d.
+        estimate: ẑ.
+        sizes, directions, level, ordered: as for ``sandwich``.
+    """
+    G, total, z = (
+        as_array(name, x) for name, x in (("scores", scores), ("jacobian", jacobian), ("estimate", estimate))
+    )
+    n = np.ones(len(G)) if sizes is None else as_array("sizes", sizes)
+    a = np.eye(len(z)) if directions is None else as_array("directions", directions)
+    d = len(z)
+    if G.ndim != 2 or not len(G) or n.shape != G.shape[:1] or {G.shape[1:], total.shape[:1], a.shape[1:]} != {(d,)}:
+        raise InputError(
+            "`scores`, `jacobian`, `estimate`, `sizes` and `directions` must have the shapes (blocks, d), (d, d), "
+            f"(d,), (blocks,) and (outputs, d), got {G.shape}, {total.shape}, {z.shape}, {n.shape} and {a.shape}"
+        )
+    if not (n > 0).all():
+        raise InputError(f"`sizes` must be positive, got {n.min():g}; leave out blocks without samples")
+    told = tell(G, np.linalg.pinv(total), n / n.sum(), a)
+    if np.linalg.matrix_rank(total) < d:
+        told = told._replace(error=np.full(len(a), np.inf))
+    return intervals(a @ z, told, level, ordered=ordered)
+
+
+def in_blocks(
+    stream: Given[ArrayLike], blocks: Given[int] = BLOCKS
+) -> tuple[Float[np.ndarray, "b ..."], Float[np.ndarray, " b"]]:
+    """The sums of one long stream over so many blocks, and how many samples each has: all alike up to one.
+
+    >>> sums, sizes = in_blocks(np.ones((100, 2)), blocks=8)
+    >>> sums[:, 0].tolist() == sizes.tolist(), float(sizes.sum())
+    (True, 100.0)
+    """
+    rows = as_array("stream", stream)
+    if not rows.ndim or not len(rows):
+        raise InputError(f"`stream` must have a row for each sample, one or more, got the shape {rows.shape}")
+    edges = np.linspace(0, len(rows), min(whole("blocks", blocks, 1), len(rows)) + 1).astype(int)
+    return np.add.reduceat(rows, edges[:-1], axis=0), np.diff(edges).astype(float)

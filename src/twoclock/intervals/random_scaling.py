@@ -1,0 +1,159 @@
+"""Random scaling: confidence intervals from the path of one average, with no variance to be estimated.
+
+    V = n⁻² Σ_{s≤n} s² (y_s − y_n)²,        y_n ± c √(V/n)
+
+y_s is an output at the average of the first s iterates. √n (y_n − y*) and V have one unknown scale in common, so their
+ratio has a law that is free of it: that of W(1) / √(∫ (W(r) − r W(1))² dr), W a Brownian motion.
+
+Reference: Lee, Liao, Seo & Shin, *Fast and robust online inference with stochastic gradient descent via random
+scaling*, 2022.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from twoclock import tree_math
+from twoclock.protocols import Floats, Given, Scalar, pytree
+from twoclock.tree_math import Sum, add
+from twoclock.validation import number
+
+_LINEAR = 1e-8  # a level below which the critical value is proportional to it
+
+
+@pytree
+class Path:
+    """How an output has come to its value y_n: three numbers for each of its entries.
+
+        B = Σ_{s<n} s² (y_s − y_n),   S = Σ_{s<n} s² (y_s − y_n)²,   q = (n−1)⁻¹ Σ_{1<s≤n} s² (y_s − y_{s−1})²
+
+    B and S make V. The published recursion sums s² y_s and s² y_s² instead and subtracts at the end, which leaves no
+    digit in float32. s (y_s − y_{s−1}) is how far the s-th iterate was from the mean before it, so q is the variance of
+    the iterates, and tells how many independent ones the mean is worth.
+
+    Attributes:
+        B, S: the sums, compensated below float64.
+        q: a mean, which needs no compensation.
+        value: y_n, kept where it costs something to compute it again; else None.
+    """
+
+    B: Sum
+    S: Sum
+    q: Floats
+    value: Floats | None
+
+
+def begin(value: Floats, keep: bool = True) -> Path:
+    """The path of an output before the first iterate that counts; ``keep``: its value too."""
+    nothing = jax.tree.map(jnp.zeros_like, value)
+    return Path(tree_math.start(nothing), tree_math.start(nothing), nothing, value if keep else None)
+
+
+def advance(path: Path, before: Floats, value: Floats, n: Scalar) -> Path:
+    """The path with its n-th value, where the one before it is known. While n = 1 the value is just replaced.
+
+    D = y_n − y_{n−1},   C = Σ_{s<n} s²:   S ← S + D (D C − 2B),   B ← B − D C,   q ← q + ((n D)² − q)/(n−1)
+    """
+    C = (n - 1) * n * (2 * n - 1) / 6
+    share = jnp.where(jnp.asarray(n) > 1, 1 / jnp.maximum(jnp.asarray(n) - 1, 1), 0)
+    D = jax.tree.map(jnp.subtract, value, before)
+    DC = jax.tree.map(lambda d: d * jnp.asarray(C, d.dtype), D)
+    S = add(path.S, jax.tree.map(lambda d, dc, b: d * (dc - 2 * b), D, DC, path.B.value))
+    B = add(path.B, jax.tree.map(jnp.negative, DC))
+
+    def blended(q: Array, d: Array) -> Array:
+        return q + jnp.asarray(share, q.dtype) * (jnp.square(d * jnp.asarray(n, d.dtype)) - q)
+
+    return Path(B, S, jax.tree.map(blended, path.q, D), None if path.value is None else value)
+
+
+def scale(path: Path, n: Scalar) -> Floats:
+    """√(V/n) for each entry: the interval is the value ± ``critical_value(level)`` times this."""
+
+    def one(s: Array) -> Array:
+        # Rounding can leave a sum of squares just below 0; before the first value n is 0.
+        count = jnp.maximum(jnp.asarray(n, s.dtype), 1)
+        return jnp.sqrt(jnp.maximum(s, 0) / count) / count
+
+    return jax.tree.map(one, path.S.value)
+
+
+def effective(path: Path, n: Scalar) -> Floats:
+    """How many independent iterates the mean is worth, n over the time that they stay correlated, told from one path.
+
+    q is the variance of an iterate, σ²/n that of the mean, and V is σ²/6 in the mean. So it is n q / (6V), up to a
+    factor of three or so by chance. What drifts is worth about two, however long.
+    """
+
+    def one(q: Array, s: Array) -> Array:
+        count = jnp.asarray(n, s.dtype)
+        return jnp.where(s > 0, q / jnp.where(s > 0, 6 * s, 1) * count * count * count, 0)
+
+    return jax.tree.map(one, path.q, path.S.value)
+
+
+def exceeds(c: float) -> float:
+    """P(|t| > c) of the ratio t, by one integral of a smooth function.
+
+        P(|t| > c) = (2/π) ∫₀^{π/2} √(x / sinh x) dφ,        x = c / sin φ
+
+    Given its bridge t is normal with variance 1/V, and E exp(−x²V/2) = √(x / sinh x) for the integral V of a squared
+    Brownian bridge; P(|N| > z) = (2/π) ∫ exp(−z²/(2 sin² φ)) dφ does the rest (Craig 1991).
+
+    >>> round(exceeds(6.747), 4)
+    0.05
+    """
+    return _integral(lambda x: math.exp(-x / 2) * math.sqrt(2 * x / -math.expm1(-2 * x)) if x > 0 else 1.0, c)
+
+
+def _within(c: float) -> float:
+    """P(|t| < c), to all digits where it is small."""
+
+    def less(x: float) -> float:
+        # Near 0 the series of 1 − √(x / sinh x), which would cancel.
+        return x * x / 12 - x**4 / 160 if x < 0.01 else 1 - math.exp(-x / 2) * math.sqrt(2 * x / -math.expm1(-2 * x))
+
+    return _integral(less, c)
+
+
+def _integral(of_x: Callable[[float], float], c: float) -> float:
+    """(2/π) ∫ of_x(c / sin φ) dφ. With sin φ = 1 / cosh u it is smooth for every c."""
+    from scipy.integrate import quad
+
+    bend = math.acosh(max(1.0, 1 / max(c, 1e-15)))  # where x is about 1
+    pieces = [0.0, bend, bend + 40.0] if bend else [0.0, 40.0]
+    parts = (
+        quad(lambda u: of_x(c * math.cosh(u)) / math.cosh(u), lo, hi, epsabs=0, epsrel=1e-11, limit=200)[0]
+        for lo, hi in itertools.pairwise(pieces)
+    )
+    return 2 / math.pi * sum(parts)
+
+
+def critical_value(level: Given[float]) -> float:
+    """The c for which y_n ± c √(V/n) has the level, 0 < level < 1.
+
+    >>> round(critical_value(0.95), 3)
+    6.747
+    """
+    return _critical_value(number("level", level, 0, 1, above=True, below=True, remedy="try 0.95"))
+
+
+@functools.lru_cache(maxsize=256)
+def _critical_value(level: float) -> float:
+    from scipy.optimize import brentq
+
+    if level < _LINEAR:  # the law has a smooth density at 0
+        return level / _LINEAR * _critical_value(_LINEAR)
+
+    # P(|t| > c) falls like exp(−c/2), so the bracket holds every level below 1 that a float can be.
+    def missing(c: float) -> float:
+        return _within(c) - level if level < 0.5 else (1 - level) - exceeds(c)
+
+    return float(brentq(missing, _LINEAR, 100.0, xtol=1e-20, rtol=1e-13))

@@ -1,0 +1,161 @@
+"""The linear system of LSTD-Q, in the directions that the log has data for.
+
+In a basis where C = I the numbers mean something: the condition of A there does not depend on how features are scaled,
+and I − A is one step of fitted Q-evaluation. A direction without data gets θ = 0; how much of the target's path leads
+there is told apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from twoclock.logs.features.protocol import Matrix
+from twoclock.protocols import InputError
+
+_RANK = 1e-11
+_DENSE_SPECTRUM = 400
+
+Vector = Float[np.ndarray, " d"]
+
+
+@dataclass(frozen=True, eq=False)
+class Basis:
+    """Directions with data: ``white`` [d, rank] with whiteᵀ C white = I, or the numbers of the features seen."""
+
+    size: int
+    white: Float[np.ndarray, "d r"] | None
+    seen: np.ndarray | None
+
+    @classmethod
+    def of(cls, C: Matrix) -> Basis:
+        diagonal = np.maximum(C.diagonal(), 0.0)
+        if not np.isfinite(diagonal).all():
+            raise InputError(
+                "`features` must be finite, and so must their squares, summed over the log; scale them down"
+            )
+        if not diagonal.any():
+            raise InputError("`features` are 0 for every pair of the log; take others")
+        if not isinstance(C, np.ndarray):
+            return cls(C.shape[0], None, np.flatnonzero(diagonal))
+        scale = np.sqrt(diagonal)
+        scale[scale == 0] = 1.0
+        values, vectors = np.linalg.eigh(C / scale / scale[:, None])
+        keep = values > _RANK * max(values[-1], 1e-300)
+        return cls(len(C), vectors[:, keep] / np.sqrt(values[keep]) / scale[:, None], None)
+
+    @property
+    def rank(self) -> int:
+        return self.white.shape[1] if self.white is not None else len(self.seen)  # type: ignore[arg-type]
+
+    def matrix(self, M: Matrix) -> Matrix:
+        if self.white is not None:
+            return self.white.T @ M @ self.white
+        return M[self.seen][:, self.seen].tocsc()
+
+    def down(self, v: np.ndarray) -> np.ndarray:
+        """A row of the system in the basis; vectors along the last axis."""
+        return v @ self.white if self.white is not None else v[..., self.seen]
+
+    def up(self, v: np.ndarray) -> np.ndarray:
+        """A solution back among all features; vectors along the last axis."""
+        if self.white is not None:
+            return v @ self.white.T
+        found = np.zeros((*v.shape[:-1], self.size))
+        found[..., self.seen] = v
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Solved:
+    """θ = A⁻¹b and x = A⁻ᵀφ̄₀, so that φ̄₀ᵀθ = xᵀb = Σwr with the weights w = xᵀφ.
+
+    Attributes:
+        condition: of A in the basis (an estimate in the 1-norm for sparse sums).
+        singular: A could not be inverted, and the least-squares solution is taken.
+    """
+
+    theta: Vector
+    x: Vector
+    condition: float
+    singular: bool
+
+
+def solve(A: Matrix, b: np.ndarray, phi0: np.ndarray, basis: Basis) -> Solved:
+    """Both solutions; rows of A without data, as in a part of the log, are left out."""
+    A, b, phi0 = basis.matrix(A), basis.down(b), basis.down(phi0)
+    if not isinstance(A, np.ndarray):
+        return _sparse(A, b, phi0, basis)
+    A = with_ones(A)
+    singular = np.linalg.svd(A, compute_uv=False) if len(A) <= _DENSE_SPECTRUM else None
+    condition = float(np.linalg.cond(A, 1)) if singular is None else float(singular[0] / max(singular[-1], 1e-300))
+    if condition > 1e14:
+        theta, x = (np.linalg.lstsq(M, v, rcond=1e-12)[0] for M, v in ((A, b), (A.T, phi0)))
+        return Solved(basis.up(theta), basis.up(x), condition, True)
+    return Solved(basis.up(np.linalg.solve(A, b)), basis.up(np.linalg.solve(A.T, phi0)), condition, False)
+
+
+def with_ones(A: np.ndarray) -> np.ndarray:
+    """A with 1 on the diagonal of rows that are all 0; ``A`` may be a stack."""
+    empty = ~A.any(axis=-1)
+    if empty.any():
+        A = A.copy()
+        A[(*np.nonzero(empty), np.nonzero(empty)[-1])] = 1.0
+    return A
+
+
+def _sparse(A: Any, b: np.ndarray, phi0: np.ndarray, basis: Basis) -> Solved:
+    from scipy.sparse import diags_array
+    from scipy.sparse.linalg import LinearOperator, norm, onenormest, splu
+
+    empty = np.abs(A).sum(axis=1) == 0
+    if empty.any():
+        A = (A + diags_array(empty.astype(float))).tocsc()
+    factors: Any
+    try:
+        factors = splu(A)
+    except RuntimeError:  # exactly singular
+        scale = float(np.abs(A.diagonal()).max())
+        factors = splu((A + 1e-10 * scale * diags_array(np.ones(A.shape[0]))).tocsc())
+        return Solved(basis.up(factors.solve(b)), basis.up(factors.solve(phi0, "T")), np.inf, True)
+    inverse: Any = LinearOperator(
+        A.shape, matvec=factors.solve, rmatvec=lambda v: factors.solve(v, "T"), matmat=factors.solve,
+        rmatmat=lambda v: factors.solve(v, "T"), dtype=float,
+    )  # fmt: skip
+    condition = float(
+        norm(A, 1) * (onenormest(inverse) if A.shape[0] > 4 else np.abs(factors.solve(np.eye(A.shape[0]))).sum(0).max())
+    )
+    return Solved(basis.up(factors.solve(b)), basis.up(factors.solve(phi0, "T")), condition, False)
+
+
+def radius(A: Matrix, C: Matrix, basis: Basis) -> float:
+    """The spectral radius of a step of fitted Q-evaluation, ρ(I − C⁻¹A); from 1 on it diverges."""
+    reduced = basis.matrix(A)
+    if isinstance(reduced, np.ndarray):
+        step: Any = np.eye(len(reduced)) - reduced
+        if len(step) <= _DENSE_SPECTRUM:
+            return float(np.abs(np.linalg.eigvals(step)).max()) if len(step) else 0.0
+    else:
+        from scipy.sparse import diags_array
+
+        counts = basis.matrix(C)
+        if (abs(counts) - abs(diags_array(counts.diagonal()))).sum() > 0:  # tiles overlap: C is no diagonal
+            from scipy.sparse.linalg import LinearOperator, splu
+
+            factors = splu((counts + 1e-10 * diags_array(counts.diagonal())).tocsc())
+            step = LinearOperator(reduced.shape, matvec=lambda v: v - factors.solve(reduced @ v), dtype=float)
+        else:
+            step = diags_array(np.ones(reduced.shape[0])) - diags_array(1 / counts.diagonal()) @ reduced
+        if reduced.shape[0] < 4:
+            return float(np.abs(np.linalg.eigvals(step.toarray())).max())
+    from scipy.sparse.linalg import ArpackError, eigs
+
+    try:
+        return float(
+            np.abs(eigs(step, k=1, return_eigenvectors=False, maxiter=2_000, tol=1e-4, v0=np.ones(step.shape[0])))[0]
+        )
+    except ArpackError:
+        return float("nan")

@@ -1,0 +1,235 @@
+"""What an evaluation hands back: a value with its interval, what speaks against it, and a verdict in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from twoclock import html_repr, storage
+from twoclock.logs.intervals import interval
+from twoclock.logs.policy_differences import PolicyEstimate, differences
+from twoclock.protocols import InputError
+from twoclock.storage import table_store
+from twoclock.validation import check_path, pick
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+KIND = "value of a policy on a log"
+_TABLE = (
+    "policy", "estimator", "value", "se", "low", "high", "bootstrap_low", "bootstrap_high", "clusters", "told", "note",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """The value of one policy or several on a log.
+
+    Attributes:
+        table: one row a policy and estimator: value, standard error, interval, the bootstrap's interval, the clusters
+            (episodes or blocks) behind them, whether the log can tell it, and notes. The first of a policy counts.
+        differences: for several policies, the paired intervals of their differences.
+        diagnostics: one row a policy and number: its thresholds, grade, sentence and remedy.
+        settings: what was asked.
+        weights: for each policy some of the weights w·N, mean about the episodes' discounted length.
+        support: for tables, by policy: the log's visits of each state and the policy's.
+    """
+
+    table: pd.DataFrame
+    differences: pd.DataFrame
+    diagnostics: pd.DataFrame
+    settings: dict[str, Any]
+    weights: dict[str, np.ndarray] = field(default_factory=dict)
+    support: dict[str, pd.DataFrame] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, singles: Mapping[str, PolicyEstimate], settings: dict[str, Any]) -> Value:
+        """Put the policies' findings into one object."""
+        import pandas as pd
+
+        level = settings["level"]
+        rows = [row for name, single in singles.items() for row in _rows(name, single, level)]
+        found = [
+            (name, f.name, f.value, f.rule.warning, f.rule.fatal, f.grade, f.sentence, f.rule.remedy)
+            for name, single in singles.items()
+            for f in single.findings
+        ]
+        columns = ["policy", "name", "value", "warning", "fatal", "grade", "sentence", "remedy"]
+        return cls(
+            pd.DataFrame(rows, columns=list(_TABLE)),
+            differences(singles, settings["estimator"], level),
+            pd.DataFrame(found, columns=columns),
+            settings,
+            {name: single.weights for name, single in singles.items()},
+            {name: single.support for name, single in singles.items() if single.support is not None},
+        )
+
+    @property
+    def policies(self) -> list[str]:
+        """The names of the policies."""
+        return list(dict.fromkeys(self.table["policy"]))
+
+    def __getitem__(self, name: str) -> Value:
+        """What is known of one policy alone."""
+        pick(dict.fromkeys(self.policies), name, "v")
+        return Value(
+            self.table[self.table["policy"] == name],
+            self.differences.iloc[:0],
+            self.diagnostics[self.diagnostics["policy"] == name],
+            self.settings,
+            {key: weights for key, weights in self.weights.items() if key == name},
+            {key: support for key, support in self.support.items() if key == name},
+        )
+
+    @property
+    def value(self) -> float:
+        """The estimate; NaN where the log cannot tell it."""
+        return float(self._main["value"]) if self._told else float("nan")
+
+    @property
+    def low(self) -> float:
+        """The lower end of the interval; −inf where the log cannot tell."""
+        return float(self._main["low"]) if self._told else float("-inf")
+
+    @property
+    def high(self) -> float:
+        """The upper end of the interval; inf where the log cannot tell."""
+        return float(self._main["high"]) if self._told else float("inf")
+
+    @property
+    def se(self) -> float:
+        """The standard error, clustered by episode; inf where the log cannot tell."""
+        return float(self._main["se"]) if self._told else float("inf")
+
+    @property
+    def _main(self) -> Any:
+        if len(self.policies) > 1:
+            names = ", ".join(map(repr, self.policies))
+            raise InputError(f"`v` has several policies; write v[name] for one of {names}, or see v.table")
+        return self.table.iloc[0]
+
+    @property
+    def _told(self) -> bool:
+        return bool(self._main["told"])
+
+    @property
+    def warnings(self) -> list[str]:
+        """What speaks against the estimate, each with a remedy."""
+        graded = self.diagnostics[self.diagnostics["grade"].isin(["warning", "fatal"])]
+        several = len(self.policies) > 1
+        return [
+            f"{f'{row.policy}: ' if several else ''}{row.sentence}; {row.remedy}"
+            for row in graded.itertuples(index=False)
+        ] + [f"{n:,} rows were left out: {why}" for why, n in self.settings["dropped"].items()]
+
+    @property
+    def verdict(self) -> str:
+        """One sentence a policy."""
+        return " ".join(_verdict(self[name]) for name in self.policies)
+
+    def __repr__(self) -> str:
+        lines = [self.verdict, *(f"  – {warning}" for warning in self.warnings)]
+        row: Any
+        for row in self.differences.itertuples(index=False):
+            lines.append(f"  {row.policy} − {row.minus}: {_span(row.difference, row.low, row.high, row.told)}")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        level = f"{self.settings['level']:.0%} interval"
+        shown = ("policy", "estimator", "value", "low", "high", "told")
+        rows = [
+            (str(p), str(e), f"{value:.5g}", f"[{low:.5g}, {high:.5g}]", "" if told else "cannot be told")
+            for p, e, value, low, high, told in self.table[list(shown)].itertuples(index=False)
+        ]
+        note = " · ".join(self.warnings)
+        return html_repr.table(self.verdict, ("policy", "estimator", "value", level, ""), rows, note)
+
+    def plot(self) -> Figure:
+        """Estimators with their intervals, the weights, and for tables the support of each state."""
+        from twoclock import plot
+
+        return plot.values(self.table, self.weights, self.support, self.settings["level"])
+
+    def report(self, folder: str | Path) -> Path:
+        """Write ``report.html``, one file with all of it, and the tables as CSV; returns its path."""
+        from twoclock.logs.report import write
+
+        return write(self, storage.writable(folder))
+
+    def save(self, folder: str | Path) -> Path:
+        """Write a folder that ``tc.logs.load`` reads back; it appears whole or not at all."""
+        check_path("folder", folder)
+        tables = {"table": self.table, "differences": self.differences, "diagnostics": self.diagnostics}
+        for i, frame in enumerate(self.support.values()):
+            tables[f"support-{i}"] = frame
+        arrays = {f"weights-{i}": array for i, array in enumerate(self.weights.values())}
+        kept = {"settings": self.settings, "weights": list(self.weights), "support": list(self.support)}
+        return table_store.save(folder, KIND, kept, tables, arrays)
+
+
+def load(folder: str | Path) -> Value:
+    """What ``v.save(folder)`` wrote; a byte that is not as it was written is refused."""
+    check_path("folder", folder)
+    kept, tables, arrays = table_store.load(folder, KIND)
+    return Value(
+        tables["table"], tables["differences"], tables["diagnostics"], kept["settings"],
+        {name: arrays[f"weights-{i}"] for i, name in enumerate(kept["weights"])},
+        {name: tables[f"support-{i}"] for i, name in enumerate(kept["support"])},
+    )  # fmt: skip
+
+
+def _rows(name: str, single: PolicyEstimate, level: float) -> list[dict[str, Any]]:
+    rows = []
+    for estimator, one in single.estimates.items():
+        nothing = float("nan")
+        band = None if one.influence is None else interval(one.value, one.influence, level, stream=single.stream)
+        ends = (
+            (nothing, nothing)
+            if one.resampled is None
+            else np.quantile(one.resampled, ((1 - level) / 2, (1 + level) / 2))
+        )
+        told = not single.fatal or estimator == "naive"
+        se, low, high, clusters = (
+            (nothing, nothing, nothing, 0) if band is None else (band.se, band.low, band.high, band.clusters)
+        )
+        values = (
+            name,
+            estimator,
+            one.value,
+            se,
+            low,
+            high,
+            float(ends[0]),
+            float(ends[1]),
+            clusters,
+            told,
+            "; ".join(one.notes),
+        )
+        rows.append(dict(zip(_TABLE, values, strict=True)))
+    for estimator, why in single.refused.items():
+        rows.append(dict(zip(_TABLE, (name, estimator, *[float("nan")] * 6, 0, False, why), strict=True)))
+    return rows
+
+
+def _verdict(one: Value) -> str:
+    main, level = one.table.iloc[0], f"{one.settings['level']:.0%}"
+    name = "The policy" if main["policy"] == "policy" else f"The policy {main['policy']!r}"
+    fatal = one.diagnostics[one.diagnostics["grade"] == "fatal"]
+    if len(fatal):
+        whose = "The policy's value" if main["policy"] == "policy" else f"The value of the policy {main['policy']!r}"
+        return f"{whose} cannot be told from this log: {fatal.iloc[0]['sentence']}."
+    told = f"{name} is worth {main['value']:.5g}, {level} interval [{main['low']:.5g}, {main['high']:.5g}]"
+    warned = int((one.diagnostics["grade"] == "warning").sum())
+    if not len(one.diagnostics):
+        return f"{told}; nothing was checked."
+    against = f"{warned} of {len(one.diagnostics)} checks warn" if warned else "nothing in the log speaks against it"
+    return f"{told}; {against}."
+
+
+def _span(value: float, low: float, high: float, told: bool) -> str:
+    return f"{value:.5g} [{low:.5g}, {high:.5g}]" if told else "cannot be told from this log"

@@ -1,0 +1,242 @@
+"""What a log must keep to, row by row; a row that does not is named by its number, its column and the rule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from twoclock.logs.sources import Columns
+from twoclock.protocols import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class Roles:
+    """Which columns are what; ``state`` and ``next_state`` may be several."""
+
+    state: tuple[str, ...]
+    action: tuple[str, ...]
+    reward: str
+    next_state: tuple[str, ...] = ()
+    terminated: str | None = None
+    truncated: str | None = None
+    episode: str | None = None
+    step: str | None = None
+    propensity: str | None = None
+    stacked: bool = False  # whether `state` was given as a list, and stays a matrix with one column
+    actions: tuple[object, ...] | None = None
+
+    @property
+    def columns(self) -> list[str]:
+        named = (self.reward, self.terminated, self.truncated, self.episode, self.step, self.propensity)
+        return list(dict.fromkeys([*self.state, *self.action, *self.next_state, *filter(None, named)]))
+
+
+@dataclass(frozen=True, eq=False)
+class Raw:
+    """Some consecutive rows, by role, as they were written."""
+
+    state: np.ndarray
+    action: np.ndarray
+    reward: np.ndarray
+    next_state: np.ndarray | None
+    terminated: np.ndarray
+    ended: np.ndarray
+    unclear: np.ndarray  # whether each of the two flags is missing, or neither true nor false
+    episode: np.ndarray | None
+    step: np.ndarray | None
+    propensity: np.ndarray | None
+
+    def __len__(self) -> int:
+        return len(self.reward)
+
+    def row(self, i: int) -> Raw:
+        """One row alone."""
+        at = slice(i, i + 1 or None)
+        parts: dict[str, Any] = {name: None if value is None else value[at] for name, value in vars(self).items()}
+        return Raw(**parts)
+
+
+def in_roles(columns: Columns, roles: Roles) -> Raw:
+    """The columns of a table by what they are."""
+
+    def alone(name: str) -> np.ndarray:
+        column = columns[name]
+        if column.ndim == 2 and column.shape[1] == 1:
+            return column[:, 0]
+        if column.ndim != 1:
+            raise InputError(f"`source` column `{name}` must have one entry a row, got the shape {column.shape}")
+        return column
+
+    def together(names: tuple[str, ...], stacked: bool) -> np.ndarray:
+        """One column as it is; several as a matrix of numbers, or of text where all are text."""
+        some = [columns[name] for name in names]
+        for name, column in zip(names, some, strict=True):
+            if column.ndim > 2 or (len(some) > 1 and column.ndim > 1):
+                raise InputError(
+                    f"`source` column `{name}` must have a number or a flat list of them a row, alone if a list; "
+                    f"got the shape {column.shape}, so flatten it"
+                )
+        if len(some) == 1 and not (stacked and some[0].ndim == 1):
+            return some[0]
+        if not all(column.dtype.kind == "U" for column in some):
+            some = [_numbers(column) for column in some]
+        return np.column_stack(some)
+
+    reward = _numbers(alone(roles.reward))
+    state = together(roles.state, roles.stacked)
+    after = together(roles.next_state, roles.stacked) if roles.next_state else None
+    if after is not None and (after.shape != state.shape or (after.dtype.kind == "U") != (state.dtype.kind == "U")):
+        raise InputError("`next_state` must have states as `state` has them: of the same shape, and text if they are")
+    never = np.zeros(len(reward), bool), np.zeros(len(reward), bool)
+    (terminated, odd), (truncated, odder) = (
+        _flags(alone(name)) if name else never for name in (roles.terminated, roles.truncated)
+    )
+    return Raw(
+        state=state,
+        action=together(roles.action, len(roles.action) > 1),
+        reward=reward,
+        next_state=after,
+        terminated=terminated,
+        ended=terminated | truncated,
+        unclear=np.column_stack([odd, odder]),
+        episode=alone(roles.episode) if roles.episode else None,
+        step=_numbers(alone(roles.step)) if roles.step else None,
+        propensity=_numbers(alone(roles.propensity)) if roles.propensity else None,
+    )
+
+
+def _numbers(column: np.ndarray) -> np.ndarray:
+    """As floats; what is no number becomes NaN, which the rules then name."""
+    if column.dtype.kind in "biuf":
+        return column.astype(float)
+    found = np.full(len(column), np.nan)
+    for i, entry in enumerate(column):
+        if isinstance(entry, (int, float, np.number, np.bool)):
+            found[i] = entry
+    return found
+
+
+def _flags(column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which are true, and which are neither true (1) nor false (0): missing, another number, text."""
+    number = column if column.dtype.kind in "biuf" else _numbers(column)
+    true = number == 1
+    return true, ~(true | (number == 0))
+
+
+@dataclass(frozen=True, eq=False)
+class Checked:
+    """Rows with what follows from their neighbours.
+
+    Attributes:
+        first: an episode begins with this row.
+        last: it ends with this one, or the log does.
+        next_state: as given, or the following row's; the row's own where nothing follows.
+        known: whether there is a next state, or none is needed because the episode terminated.
+        faults: (column, rule) → the rows that break it.
+    """
+
+    first: np.ndarray
+    last: np.ndarray
+    next_state: np.ndarray
+    known: np.ndarray
+    faults: dict[tuple[str, str], np.ndarray]
+
+    @property
+    def bad(self) -> np.ndarray:
+        return np.logical_or.reduce(list(self.faults.values())) if self.faults else np.zeros(len(self.first), bool)
+
+
+def check(raw: Raw, before: Raw | None, after: Raw | None, roles: Roles) -> Checked:
+    """The rules that need no more than a row and its neighbours."""
+    n = len(raw)
+    ended_before = _shifted(raw.ended, None if before is None else before.ended, False)
+    first = ended_before.copy()
+    goes_on = after is not None and not raw.ended[-1]
+    if raw.episode is not None:
+        first[1:] = raw.episode[1:] != raw.episode[:-1]
+        first[:1] = before is not None and before.episode != raw.episode[:1]
+        goes_on = after is not None and bool(np.all(after.episode == raw.episode[-1:]))
+    first[0] |= before is None
+    last = np.append(first[1:], not goes_on)
+    following = np.concatenate([raw.state[1:], (after if after is not None and goes_on else raw.row(-1)).state])
+    known = ~last | raw.terminated
+    if raw.next_state is not None:
+        known = np.ones(n, bool)
+        next_state = _where(raw.terminated, raw.state, raw.next_state)
+    else:
+        next_state = _where(raw.terminated | last, raw.state, following)
+    faults: dict[tuple[str, str], np.ndarray] = {}
+
+    def rule(column: str, words: str, broken: np.ndarray) -> None:
+        if broken.any():
+            faults[column, words] = broken
+
+    state, action = ", ".join(roles.state), ", ".join(roles.action)
+    rule(state, "is missing or not finite", _missing(raw.state))
+    rule(action, "is missing or not finite", _missing(raw.action))
+    rule(roles.reward, "is missing or not finite", _missing(raw.reward))
+    rule(
+        ", ".join(roles.next_state) or state,
+        "gives a next state that is missing or not finite",
+        _missing(next_state) & known & ~_missing(raw.state),
+    )
+    for name, unclear in zip((roles.terminated, roles.truncated), raw.unclear.T, strict=True):
+        rule(name or "", "is missing, or neither true nor false", unclear)
+    if raw.episode is not None:
+        rule(roles.episode or "", "goes on after its end", ended_before & ~first)
+        rule(roles.episode or "", "is missing", _missing(raw.episode))
+    if raw.step is not None:
+        jump = raw.step - _shifted(raw.step, None if before is None else before.step, np.nan)
+        rule(roles.step or "", "is missing or not finite", _missing(raw.step))
+        rule(roles.step or "", "is a duplicate of the row before", ~first & (jump == 0))
+        rule(roles.step or "", "is smaller than in the row before", ~first & (jump < 0))
+        beyond = after.step if after is not None and after.step is not None and goes_on else np.array([np.nan])
+        ahead = np.append(raw.step[1:], beyond) - raw.step
+        rule(roles.step or "", "is not followed by the next one", ~last & (ahead > 1))
+    if raw.next_state is not None:
+        gaps = np.logical_or.reduce(
+            [broken for (_, words), broken in faults.items() if "not followed" in words] or [~known]
+        )
+        differs = ~_same(raw.next_state, following) & ~last & ~raw.ended & ~gaps & ~_missing(next_state)
+        differs &= ~np.append(_missing(raw.state)[1:], after is not None and bool(_missing(after.state)[0]))
+        rule(", ".join(roles.next_state), "is not the state of the following row", differs)
+    if raw.propensity is not None:
+        rule(roles.propensity or "", "must be above 0 for an action that was taken", raw.propensity <= 0)
+        rule(roles.propensity or "", "must be finite", np.isinf(raw.propensity))
+        if roles.actions is not None or raw.action.dtype.kind in "biuU":
+            rule(roles.propensity or "", "must be a probability, at most 1", raw.propensity > 1 + 1e-6)
+    if roles.actions is not None and raw.action.ndim == 1:
+        rule(action, "is not among `actions`", ~np.isin(raw.action, np.asarray(roles.actions)) & ~_missing(raw.action))
+    return Checked(first, last, next_state, known, faults)
+
+
+def _shifted(column: np.ndarray, before: np.ndarray | None, otherwise: object) -> np.ndarray:
+    """The column one row earlier."""
+    return np.concatenate([[otherwise] if before is None else before, column[:-1]])
+
+
+def _where(rows: np.ndarray, one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    return np.where(rows if one.ndim == 1 else rows[:, None], one, other)
+
+
+def _missing(column: np.ndarray) -> np.ndarray:
+    if column.dtype.kind == "f":
+        wrong = ~np.isfinite(column)
+        return wrong if wrong.ndim == 1 else wrong.any(axis=1)
+    if column.dtype.kind in "mM":
+        return np.isnat(column)
+    if column.dtype == object:
+        return np.array([entry is None or (isinstance(entry, float) and entry != entry) for entry in column])
+    return np.zeros(len(column), bool)
+
+
+def _same(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Whether rows are equal; numbers up to the rounding of float32."""
+    if one.dtype.kind == "f" or other.dtype.kind == "f":
+        a, b = one.astype(float), other.astype(float)
+        equal = np.abs(a - b) <= 1e-5 * (np.abs(a) + np.abs(b)) + 1e-8
+    else:
+        equal = one == other
+    return equal if equal.ndim == 1 else equal.all(axis=1)

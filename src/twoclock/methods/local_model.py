@@ -1,0 +1,162 @@
+"""What samples say of the mean operators near an iterate: a linear model with its noise, and the step to its root.
+
+Each sample is linearised where it was taken, z ↦ f_i + J_i (z − z_i) with z = (θ, ω) and f = (F, G), and the model is
+their weighted mean J z + c. Where F and G are affine that is exact wherever z_i was, and its root is the least-squares
+estimate of the samples (LSTD, in policy evaluation).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from twoclock.methods.small_linalg import inverse, is_positive_definite, posterior_gain
+from twoclock.protocols import Scalar, pytree
+from twoclock.tree_math import Sum, blend, start
+
+_LATE = 20.0
+
+
+@pytree
+class LinearModel:
+    """The mean of linearised samples.
+
+    Attributes:
+        J: the mean Jacobian.
+        c: the mean of f_i − J_i z_i.
+        spread: the variance of each entry of a sample's Jacobian.
+        cov: the covariance of a sample's f about the model.
+        place: the mean of the iterates that the samples were taken at.
+        count: how many samples the mean is worth.
+        late_J, late_c: running means of J and c over the last twentieth of their samples. Samples that come in epochs
+            cancel over each, and a mean that ends within one is off by its part; these are not.
+    """
+
+    J: Sum
+    c: Sum
+    spread: Float[Array, "n n"]
+    cov: Float[Array, "n n"]
+    place: Float[Array, " n"]
+    count: Float[Array, ""]
+    late_J: Float[Array, "n n"]
+    late_c: Float[Array, " n"]
+
+    def at(self, z: Float[Array, " n"]) -> Float[Array, " n"]:
+        return self.c.value + self.J.value @ z
+
+
+@pytree
+class Root:
+    """The way to the root of a model, the slow block first.
+
+    Attributes:
+        slow: S⁻¹(f − B g), the Newton step of θ with ω at its best: B = F_ω G_ω⁻¹, S = F_θ − B G_θ.
+        slow_noise: E‖·‖² of its sampling error.
+        slow_most: what ‖·‖² of its sampling error seldom exceeds.
+        fast_noise, fast_most: those of G_ω⁻¹ g.
+        fast_inverse, g, G_theta: what the step of ω is made of once θ has moved.
+    """
+
+    slow: Float[Array, " slow"]
+    slow_noise: Float[Array, ""]
+    slow_most: Float[Array, ""]
+    fast_noise: Float[Array, ""]
+    fast_most: Float[Array, ""]
+    fast_inverse: Float[Array, "fast fast"]
+    g: Float[Array, " fast"]
+    G_theta: Float[Array, "fast slow"]
+
+    def fast(self, moved: Float[Array, " slow"]) -> Float[Array, " fast"]:
+        """The Newton step of ω where θ steps by ``moved``."""
+        return self.fast_inverse @ (self.g - self.G_theta @ moved)
+
+
+def empty(z: Float[Array, " n"]) -> LinearModel:
+    square = jnp.zeros((z.size, z.size), z.dtype)
+    zero = jnp.zeros_like(z)
+    return LinearModel(start(square), start(zero), square, square, zero, jnp.zeros((), z.dtype), square, zero)
+
+
+def learn(model: LinearModel, z: Array, f: Array, J: Array, power: Scalar) -> LinearModel:
+    """One more sample, with weights that grow like i^power over the samples counted."""
+    count = model.count + 1
+    weight = (1 + jnp.asarray(power, z.dtype)) / (count + power)
+    off, apart = f - model.at(z), J - model.J.value
+    mean_J, mean_c, late = blend(model.J, weight, J), blend(model.c, weight, f - J @ z), _LATE / (count - 1 + _LATE)
+    return LinearModel(
+        mean_J,
+        mean_c,
+        model.spread + weight * (apart**2 - model.spread),
+        model.cov + weight * (off[:, None] * off[None, :] - model.cov),
+        model.place + weight * (z - model.place),
+        count.astype(z.dtype),
+        model.late_J + late * (mean_J.value - model.late_J),
+        model.late_c + late * (mean_c.value - model.late_c),
+    )
+
+
+def lately(model: LinearModel) -> LinearModel:
+    """The model with its running means in place of its means."""
+    return replace(model, J=start(model.late_J), c=start(model.late_c))
+
+
+def root(model: LinearModel, z: Array, origin: Float[Array, " slow"]) -> Root:
+    """Newton's step from z to the root of the model, by blocks.
+
+    The root in θ is that of u + S·(step) = 0 seen through the sampling noise of u, with a normal prior for the way from
+    the start: of a standard deviation of √((1 + ‖θ‖²)/d) in each of its d coordinates. So directions of which the
+    samples say nothing stay where they began. Where S is surely not positive definite it is shifted, so that θ goes
+    downhill and not to a saddle.
+
+    Args:
+        origin: θ at the start.
+    """
+    slow = origin.size
+    J, m = model.J.value, model.at(z)
+    (F_theta, F_omega), (G_theta, G_omega) = ((rows[:, :slow], rows[:, slow:]) for rows in (J[:slow], J[slow:]))
+    count = jnp.maximum(model.count, 1)
+    fast_inverse = inverse(G_omega)
+    B = F_omega @ fast_inverse
+    u, S = m[:slow] - B @ m[slow:], F_theta - B @ G_theta
+    spread = jnp.sum(model.spread[:slow, :slow]) + jnp.sum(B**2 @ model.spread[slow:, :slow])
+    S = S + _shift(S, jnp.sqrt(spread / count)) * jnp.eye(slow, dtype=z.dtype)
+    reduce = jnp.concatenate([jnp.eye(slow, dtype=z.dtype), -B], axis=1)
+    cov = model.cov / count
+    likely = jnp.sqrt((1 + jnp.sum(z[:slow] ** 2)) / max(slow, 1))
+    gain = likely * posterior_gain(likely * S, reduce @ cov @ reduce.T)
+    gain = 2 * gain - gain @ S @ gain  # twice, so that what the prior takes off the way is of second order
+    way = z[:slow] - origin
+    return Root(
+        way + gain @ (u - S @ way),
+        *_noise(gain @ reduce, cov),
+        *_noise(fast_inverse, cov[slow:, slow:]),
+        fast_inverse,
+        m[slow:],
+        G_theta,
+    )
+
+
+def _noise(D: Float[Array, "m n"], cov: Float[Array, "n n"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """Mean and upper end of ‖e‖², e ~ N(0, C), C = D cov Dᵀ: tr C, and three times √tr C² more.
+
+    The standard deviation is √(2 tr C²). So the upper end is four times the mean in one dimension, and near the mean
+    where many share the noise.
+    """
+    C = D @ cov @ D.T
+    mean = jnp.trace(C)
+    return mean, mean + 3 * jnp.sqrt(jnp.sum(C**2))
+
+
+def _shift(S: Float[Array, "n n"], unsure: Float[Array, ""]) -> Float[Array, ""]:
+    """0 where sym S + unsure·I is positive definite, else about twice what makes it so: λ becomes |λ|."""
+    size = jnp.sqrt(jnp.sum(S**2))
+    one = jnp.eye(len(S), dtype=S.dtype)
+    least = unsure + jnp.finfo(S.dtype).eps * size
+
+    def flat(shift: Array) -> Array:
+        return ~is_positive_definite(S + (shift + least) * one) & (shift < size)
+
+    return 2 * jax.lax.while_loop(flat, lambda shift: jnp.maximum(2 * shift, 1e-5 * size), jnp.zeros_like(size))

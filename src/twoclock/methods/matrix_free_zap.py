@@ -1,0 +1,136 @@
+"""The matrix gain without the matrix: the same root, followed with Jacobian-vector products in memory of θ and ω."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from twoclock import tree_math
+from twoclock.methods.update_rule import Both
+from twoclock.protocols import Given, Operator, PyTree, Scalar, pytree
+from twoclock.tree_math import Sum, add, blend, sqnorm
+from twoclock.validation import check_number
+
+_FIRST = 20  # samples before the first move
+
+
+@pytree
+class Slope:
+    """How steep a mean operator is along its own direction m.
+
+    Attributes:
+        along: the mean of ⟨m, J m⟩/‖m‖².
+        square: the mean of ‖J m‖²/‖m‖², of each sample's own J.
+    """
+
+    along: Float[Array, ""]
+    square: Float[Array, ""]
+
+    def seen(self, weight: Array, m: PyTree, Jm: PyTree) -> Slope:
+        size = sqnorm(m) + jnp.finfo(self.along.dtype).tiny
+        along, square = _dot(m, Jm) / size, sqnorm(Jm) / size
+        return Slope(*((old + weight * (new - old)).astype(old.dtype) for old, new in
+                       ((self.along, along), (self.square, square))))  # fmt: skip
+
+    def length(self, part: Scalar) -> Float[Array, ""]:
+        """The step η that makes E‖m − η J m‖² smallest, or a part of it; a small one downhill where that is none."""
+        tiny = jnp.finfo(self.along.dtype).tiny
+        return jnp.asarray(part, self.along.dtype) * jnp.maximum(self.along, -0.1 * self.along) / (self.square + tiny)
+
+
+@pytree
+class ZapVectorsState(Both):
+    slow: Sum
+    fast: Sum
+    mean_F: Sum
+    mean_G: Sum
+    lead: PyTree
+    of_F: Slope
+    of_G: Slope
+    of_lead: Slope
+    count: Float[Array, ""]
+
+
+@pytree
+class MatrixFreeZap:
+    """No step size and no matrix: the means of F and G are carried along to where θ and ω go.
+
+        f ← (1−w)f + wF(θ, ω, X),   g ← (1−w)g + wG(θ, ω, X)            w = (1+power)/(k+power)
+        v ← v + η_v (G_θ f − G_ω v)                                      v follows G_ω⁻¹ G_θ f, so that ω leads θ
+        θ ← θ − η_F f,   ω ← ω − η_G g + η_F v,   (f, g) ← (f, g) + J·(what was moved)
+
+    Carrying the means along by the sample's own Jacobian J makes them estimates of the mean operators *here* from all
+    samples so far, as in ``Zap``: where they vanish is the root of the averaged linear model. The curvature is
+    measured, η_G = ½(1+k/100)^−½·⟨g, Jg⟩/‖Jg‖² in the mean over samples, η_F the same of f along (f, −v) and η_v along
+    its own residual. A step takes F, G and three Jacobian-vector products; memory is a few copies of θ and ω.
+
+    It needs more samples than ``Zap`` where F and G are ill-conditioned, for it goes down gradients.
+
+    Args:
+        power: samples weigh i^power; more forgets the start sooner.
+        part: of the step that is best in the mean; it falls like k^−½.
+        hold: the samples for which the part is held.
+
+    >>> import twoclock as tc
+    >>> result = tc.solve(tc.problems.quadratic(dim=2), tc.MatrixFreeZap(), steps=500, seeds=3)
+
+    Reference: Devraj & Meyn, *Zap Q-learning*, 2017; the means are carried along as in Tran & Cutkosky, *Better SGD
+    using second-order momentum*, 2022.
+    """
+
+    finds_roots = True  # so ω must solve E G = 0
+
+    power: Given[Scalar] = 0.5
+    part: Given[Scalar] = 0.5
+    hold: Given[Scalar] = 100.0
+
+    def __post_init__(self) -> None:
+        check_number("MatrixFreeZap(power=…)", self.power, lambda v: v >= 0, "be a finite number that is not negative")
+        check_number("MatrixFreeZap(part=…)", self.part, lambda v: 0 < v <= 1, "lie in (0, 1]")
+        check_number("MatrixFreeZap(hold=…)", self.hold, lambda v: v > 0, "be positive")
+
+    def init(self, theta: PyTree, omega: PyTree) -> ZapVectorsState:
+        slow, fast = tree_math.start(theta, "theta"), tree_math.start(omega, "omega")
+        f, g = jax.tree.map(jnp.zeros_like, (slow.value, fast.value))
+        zero = jnp.zeros((), jax.tree.leaves((slow.value, fast.value))[0].dtype)
+        flat = Slope(zero, zero)
+        return ZapVectorsState(slow, fast, tree_math.start(f), tree_math.start(g), g, flat, flat, flat, zero)
+
+    def step(self, F: Operator, G: Operator, state: ZapVectorsState, x: PyTree, k: Scalar) -> ZapVectorsState:
+        zero = jax.tree.map(jnp.zeros_like, state.theta)
+        (F_here, G_here), J = jax.linearize(lambda t, w: (F(t, w, x), G(t, w, x)), state.theta, state.omega)
+        count = state.count + 1
+        weight = (1 + self.power) / (count + self.power)
+        f, g = blend(state.mean_F, weight, F_here), blend(state.mean_G, weight, G_here)
+        down, lag = J(f.value, _scaled(-1.0, state.lead))
+        across, back = J(zero, g.value)
+        _, lag_back = J(zero, lag)
+        recent = jax.lax.rsqrt(count)
+        of_F, of_G = state.of_F.seen(recent, f.value, down), state.of_G.seen(recent, g.value, back)
+        of_lead = state.of_lead.seen(recent, lag, lag_back)
+        on = (count > _FIRST).astype(count.dtype)
+        part = on * self.part * jax.lax.rsqrt(1 + count / self.hold)
+        by_F, by_G, by_lead = of_F.length(part), of_G.length(part), of_lead.length(part)
+        lead = jax.tree.map(lambda v, r: v + (by_lead * r).astype(v.dtype), state.lead, lag)
+        slow = add(state.slow, _scaled(-by_F, f.value))
+        fast = add(add(state.fast, _scaled(-by_G, g.value)), _scaled(by_F, state.lead))
+        f = add(f, jax.tree.map(lambda a, b: -by_F * a - by_G * b, down, across))
+        g = add(g, jax.tree.map(lambda a, b: -by_F * a - by_G * b, lag, back))
+        return ZapVectorsState(slow, fast, f, g, lead, of_F, of_G, of_lead, count)
+
+    def estimate(self, state: ZapVectorsState) -> tuple[PyTree, PyTree]:
+        return state.theta, state.omega
+
+    def report(self, state: ZapVectorsState) -> dict[str, Float[Array, ""]]:
+        """How large the mean operators are here."""
+        return {"f_sq": sqnorm(state.mean_F.value), "g_sq": sqnorm(state.mean_G.value)}
+
+
+def _dot(a: PyTree, b: PyTree) -> Float[Array, ""]:
+    products: list[Array] = jax.tree.leaves(jax.tree.map(lambda x, y: jnp.sum(x * y), a, b)) or [jnp.zeros(())]
+    return sum(products[1:], products[0])
+
+
+def _scaled(factor: Scalar, tree: PyTree) -> PyTree:
+    return jax.tree.map(lambda leaf: jnp.asarray(factor, leaf.dtype) * leaf, tree)

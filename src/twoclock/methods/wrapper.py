@@ -1,0 +1,27 @@
+"""What methods around another method share: the other's iterates are theirs, and so is what it reports."""
+
+from __future__ import annotations
+
+from typing import Generic
+
+from twoclock.protocols import Method, PyTree, S, Scalar
+
+
+class Around(Generic[S]):
+    """The state of a method that runs another one as it is."""
+
+    inner: S
+
+    @property
+    def theta(self) -> PyTree:
+        return self.inner.theta
+
+    @property
+    def omega(self) -> PyTree:
+        return self.inner.omega
+
+
+def reported(method: Method[S], state: S) -> dict[str, Scalar]:
+    """What the inner method says of itself, if anything."""
+    report = getattr(method, "report", None)
+    return report(state) if report else {}

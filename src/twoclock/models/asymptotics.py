@@ -1,0 +1,177 @@
+"""The limit law of linear policy evaluation on a finite chain, with the covariance between steps counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import ArrayLike
+
+from twoclock.models.mdp import Chain, Mdp, Policy, States
+from twoclock.protocols import Given, InputError
+from twoclock.validation import choice, number, whole
+from twoclock.validation.arrays import as_array, law
+
+Matrix = Float[np.ndarray, "d d"]
+Table = Float[np.ndarray, "s d"]
+
+
+@dataclass(frozen=True, eq=False)
+class LimitLaw:
+    """√n(θ̄_n − θ*) → N(0, Σ) for every method that reaches the statistical limit of linear policy evaluation.
+
+        g = ρδφ at θ*        S = Σ_l Cov(g_0, g_l) = E[gg ᵀ] + Γ + Γᵀ        Σ = A⁻¹SA⁻ᵀ
+        m(s) = E[g|s]        Z = (I − P + 1dᵀ)⁻¹        Γ = E[g(s, a, s') (Zm)(s')ᵀ]
+
+    It is the law of LSTD and of the averaged iterates of TD, TDC, GTD2, TDRC and their Fast forms alike: at θ* the fast
+    variable is 0, so F and G are both multiples of g (or 0), and in the joint linear equation ω drops out.
+
+    Blocks of a length ℓ see S_ℓ = Var(g_1 + … + g_ℓ)/ℓ in the place of S. At ℓ = 1 that is E[ggᵀ], what independent
+    weights for each step see; it is S itself where samples are independent or the features can represent V.
+
+    Attributes:
+        theta: θ*, the solution of Aθ = b.
+        A: E[ρφ(φ − γφ')ᵀ].
+        features: Φ, one row a state.
+        one_step: E[ggᵀ].
+        forward: E[g 1(s')], what the score says of the next state; None where samples are independent.
+        chain: the state chain P under the behaviour.
+        poisson: Zm, the sum of the scores expected from a state on.
+        stationary: d.
+
+    Reference: Kemeny & Snell, *Finite Markov chains*, 1960, for Z; Hu, Doshi & Eun 2024 for TDC and GTD2.
+    """
+
+    theta: Float[np.ndarray, " d"]
+    A: Matrix
+    features: Table
+    one_step: Matrix
+    forward: Float[np.ndarray, "d s"] | None
+    chain: Chain
+    poisson: Table
+    stationary: States
+
+    def score_covariance(self, block: Given[int | None] = None) -> Matrix:
+        """S_ℓ, the variance of a sum of ℓ scores over ℓ; S where no block is given."""
+        if block is not None:
+            whole("block", block, 1)
+        if self.forward is None or block == 1:
+            return self.one_step
+        later = self.poisson
+        if block is not None:
+            # Σ_{l<ℓ} (1 − l/ℓ)P^{l−1}m = ((ℓ−1)u − P(I − P^{ℓ−1})Zu)/ℓ with u = Zm: no sum over ℓ terms.
+            n, rest = len(self.chain), self.poisson - np.linalg.matrix_power(self.chain, block - 1) @ self.poisson
+            later = ((block - 1) * self.poisson - self.chain @ np.linalg.solve(self._potential(n), rest)) / block
+        gamma = self.forward @ later
+        return self.one_step + gamma + gamma.T
+
+    def covariance(self, block: Given[int | None] = None) -> Matrix:
+        """Σ of θ̄, or what blocks of this length take it for."""
+        half = np.linalg.solve(self.A, self.score_covariance(block))
+        return np.linalg.solve(self.A, half.T)
+
+    def variance(self, directions: Given[ArrayLike], block: Given[int | None] = None) -> Float[np.ndarray, " m"]:
+        """cᵀΣc for each row c; the features themselves for the values at the states."""
+        c = as_array("directions", directions)
+        if c.ndim != 2 or c.shape[1] != len(self.theta):
+            raise InputError(
+                f"`directions` must have one row an output and {len(self.theta)} columns, got the shape {c.shape}"
+            )
+        return np.einsum("md,de,me->m", c, self.covariance(block), c)
+
+    def half_length(
+        self, directions: Given[ArrayLike], samples: Given[int], level: Given[float] = 0.95
+    ) -> Float[np.ndarray, " m"]:
+        """Half the length of the oracle's interval after so many samples."""
+        from scipy.special import ndtri
+
+        whole("samples", samples, 1)
+        quantile = ndtri((1 + _level(level)) / 2)
+        return quantile * np.sqrt(self.variance(directions) / samples)
+
+    def coverage(
+        self,
+        directions: Given[ArrayLike],
+        block: Given[int] = 1,
+        level: Given[float] = 0.95,
+        blocks: Given[int | None] = None,
+    ) -> Float[np.ndarray, " m"]:
+        """How often intervals cover whose variance is that of blocks of this length, as samples grow at fixed length.
+
+        Args:
+            directions: the outputs cᵀθ, a row each.
+            block: the length ℓ; 1 for methods that weigh each step by itself.
+            level: what the interval is called.
+            blocks: how many blocks the variance is estimated from, with the quantile of Student's t; many if None.
+        """
+        from scipy.special import ndtr, ndtri, stdtr, stdtrit
+
+        seen = np.sqrt(self.variance(directions, block) / self.variance(directions))
+        tail = (1 + _level(level)) / 2
+        if blocks is None:
+            return 2 * ndtr(ndtri(tail) * seen) - 1
+        freedom = whole("blocks", blocks, 2) - 1
+        return 2 * stdtr(freedom, stdtrit(freedom, tail) * seen) - 1
+
+    def _potential(self, n: int) -> Chain:
+        return np.eye(n) - self.chain + self.stationary[None, :]
+
+
+def limit_law(
+    mdp: Given[Mdp],
+    features: Given[ArrayLike],
+    target: Given[ArrayLike],
+    behaviour: Given[ArrayLike | None] = None,
+    sampling: Given[str] = "iid",
+    weights: Given[ArrayLike | None] = None,
+) -> LimitLaw:
+    """The limit law of linear policy evaluation; the arguments are those of ``problems.policy_evaluation``.
+
+    >>> import numpy as np
+    >>> walk = Mdp(P=np.array([[[0.9, 0.1]], [[0.1, 0.9]]]), r=[[1.0], [0.0]], gamma=0.5)
+    >>> law = limit_law(walk, features=np.ones((2, 1)), target=np.ones((2, 1)), sampling="markov")
+    >>> law.covariance().round(4).tolist(), law.covariance(block=1).round(4).tolist()
+    ([[9.0]], [[1.0]])
+    >>> law.coverage([[1.0]]).round(2).tolist()  # of intervals that take the steps for independent
+    [0.49]
+    """
+    choice("sampling", sampling, ("iid", "markov"))
+    if not isinstance(mdp, Mdp):
+        raise InputError(f"`mdp` must be a `tc.models.Mdp(P, r, gamma)`, got {type(mdp).__name__}")
+    pi = mdp.policy(target, "target")
+    b = pi if behaviour is None else mdp.policy(behaviour, "behaviour")
+    Phi = as_array("features", features)
+    if Phi.ndim != 2 or len(Phi) != mdp.states:
+        raise InputError(f"`features` must have one row for each of the {mdp.states} states, got the shape {Phi.shape}")
+    if ((pi > 0) & (b == 0)).any():
+        raise InputError("`behaviour` must take every action that `target` takes; mix some of the target into it")
+    if weights is not None and sampling == "markov":
+        raise InputError("`weights` are for sampling 'iid': a chain has its own stationary law; leave them out")
+    d = mdp.stationary(b) if weights is None else law("weights", weights, mdp.states, "leave them out")
+    weighted = Phi.T * d
+    A = weighted @ (Phi - mdp.discounted_chain(pi) @ Phi)
+    if np.linalg.matrix_rank(A) < len(A):
+        raise InputError("`features` leave θ undetermined (A = E[ρφ(φ − γφ')ᵀ] is singular); leave out dependent ones")
+    theta = np.linalg.solve(A, weighted @ mdp.reward(pi))
+    one_step, told = _scores(mdp, pi, b, Phi @ theta)
+    P = mdp.chain(b)
+    drift = Phi * told.sum(axis=1)[:, None]
+    poisson = np.linalg.solve(np.eye(len(P)) - P + d[None, :], drift) if sampling == "markov" else drift
+    forward = weighted @ told if sampling == "markov" else None
+    return LimitLaw(theta, A, Phi, (weighted * one_step) @ Phi, forward, P, poisson, d)
+
+
+def _scores(mdp: Mdp, target: Policy, behaviour: Policy, values: States) -> tuple[States, Chain]:
+    """E[(ρδ)²|s] and E[ρδ 1(s')|s], for the values Φθ*."""
+    r = mdp.r if mdp.r.ndim == 3 else mdp.r[:, :, None]
+    delta = r + mdp.gamma * values - values[:, None, None]
+    rho = np.divide(target, behaviour, out=np.zeros_like(target), where=behaviour > 0)
+    return (
+        np.einsum("sa,sat,sat->s", target * rho, mdp.P, np.square(delta)),
+        np.einsum("sa,sat,sat->st", target, mdp.P, delta),
+    )
+
+
+def _level(level: Given[float]) -> float:
+    return number("level", level, 0, 1, above=True, below=True)

@@ -1,0 +1,138 @@
+"""Entropy-regularised MDPs in closed form: soft Bellman equations, visitation laws, returns and their gradients."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Float
+
+from twoclock.models.float64 import in_float64
+from twoclock.protocols import pytree
+from twoclock.validation.arrays import Array, Number
+
+States = Float[Array, " s"]
+Pairs = Float[Array, "s a"]
+Newton = tuple[jax.Array, jax.Array, jax.Array]  # V, the V before it, and how many steps were made
+
+# A logit this low stands for −∞: exp makes it 0 in float64, and unlike −∞ it makes no NaN.
+LEAST = -1e3
+_ITERATIONS = 200
+# How far rounding sets equally good actions apart, in units of the last place of the largest Q: in Gymnasium's tables
+# at most two, with all other actions 10¹⁰ behind.
+_ROUNDINGS = 32
+
+
+class Evaluation(NamedTuple):
+    """What is known of a policy: V and Q, and how often each state is visited, discounted: η = ρ(I − (γP)_π)⁻¹."""
+
+    V: States
+    Q: Pairs
+    visits: States
+
+
+@pytree
+class SoftMdp:
+    """A finite MDP whose return has the bonus −τ log π(a|s) added to every reward, and its exact answers.
+
+        Q = r + (γP)V                         V(s) = Σ_a π(a|s)(Q(s, a) − τ log π(a|s))          for a policy π
+        V*(s) = τ log Σ_a exp(Q*(s, a)/τ)     π*(a|s) = exp((Q*(s, a) − V*(s))/τ)                for the best one
+        J = Σ_s ρ(s)V(s)                      ∂J/∂θ(s, a) = η(s)π(a|s)(Q(s, a) − τ log π(a|s) − V(s))
+
+    with π(·|s) = softmax θ(s, ·). Temperature 0 is the ordinary MDP. Policies come as logits or log-probabilities. All
+    is in jnp, and part of the program where it is traced; given plain arrays it answers in float64.
+
+    Args:
+        P: transition probabilities times the discount, P[s, a, s']γ(s, a, s').
+        r: the mean reward r[s, a].
+        temp: the temperature τ of each state, 0 where an episode is over.
+        start: the law ρ of the first state.
+
+    Reference: Geist, Scherrer & Pietquin, *A theory of regularized Markov decision processes*, 2019; Mei et al., *On
+    the global convergence rates of softmax policy gradient methods*, 2020.
+    """
+
+    P: Float[Array, "s a s"]
+    r: Float[Array, "s a"]
+    temp: Float[Array, " s"]
+    start: Float[Array, " s"]
+
+    @in_float64
+    @jax.jit
+    def q(self, V: States) -> Pairs:
+        """r + (γP)V."""
+        return jnp.asarray(self.r) + jnp.tensordot(jnp.asarray(self.P), V, axes=1)
+
+    @in_float64
+    @jax.jit
+    def improve(self, Q: Pairs) -> tuple[Pairs, States]:
+        """One soft Bellman step: log π of the best response to Q, and τ log Σ_a exp(Q/τ).
+
+        The largest exponent is 0 and none is below `LEAST`, so nothing over- or underflows at any temperature. At
+        temperature 0 actions that differ by rounding alone are equally good, or the last bit would choose among them.
+        """
+        best = jnp.max(Q, axis=1)
+        behind, temp = Q - best[:, None], jnp.asarray(self.temp)
+        rounding = _ROUNDINGS * jnp.finfo(Q.dtype).eps * (1 + jnp.max(jnp.abs(Q)))
+        cold = jnp.where(behind < -rounding, LEAST, 0.0)
+        z = jnp.where(temp[:, None] > 0, behind / jnp.where(temp > 0, temp, 1.0)[:, None], cold)
+        z = jnp.maximum(z, LEAST)
+        log_sum = jnp.log(jnp.sum(jnp.exp(z), axis=1))
+        return z - log_sum[:, None], best + temp * log_sum
+
+    @in_float64
+    @jax.jit
+    def evaluate(self, logits: Pairs) -> Evaluation:
+        """Soft policy evaluation of softmax(logits), one factorisation for V, Q and the visits."""
+        log_pi = jax.nn.log_softmax(logits)
+        pi = jnp.exp(log_pi)
+        leave = jnp.eye(len(pi), dtype=pi.dtype) - jnp.einsum("sa,sat->st", pi, self.P)
+        reward = jnp.sum(pi * (self.r - jnp.asarray(self.temp)[:, None] * log_pi), axis=1)
+        factors = jax.scipy.linalg.lu_factor(leave)
+        V = jax.scipy.linalg.lu_solve(factors, reward)
+        return Evaluation(V, self.q(V), jax.scipy.linalg.lu_solve(factors, jnp.asarray(self.start), trans=1))
+
+    @in_float64
+    @jax.jit
+    def solve(self) -> tuple[Pairs, States]:
+        """log π* and V*: soft value iteration in Newton's form, each step evaluating the best response exactly.
+
+        Newton's steps are those of policy iteration: every one improves, and near V* the error squares.
+        """
+
+        def more(carry: Newton) -> jax.Array:
+            V, old, i = carry
+            scale = 1 + jnp.max(jnp.abs(V))
+            return (i < _ITERATIONS) & (jnp.max(jnp.abs(V - old)) > 8 * jnp.finfo(V.dtype).eps * scale)
+
+        def newton(carry: Newton) -> Newton:
+            V, _, i = carry
+            return jnp.asarray(self.evaluate(self.improve(self.q(V))[0]).V), V, i + 1
+
+        zero = jnp.zeros_like(jnp.asarray(self.start))
+        V, _, _ = jax.lax.while_loop(more, newton, (zero, zero + jnp.inf, jnp.zeros((), jnp.int32)))
+        return self.improve(self.q(V))
+
+    @in_float64
+    @jax.jit
+    def J(self, logits: Pairs) -> Number:
+        """The return Σ_s ρ(s)V(s) of softmax(logits)."""
+        return jnp.sum(self.start * self.evaluate(logits).V)
+
+    @in_float64
+    @jax.jit
+    def gradient(self, logits: Pairs) -> Pairs:
+        """∂J/∂θ at θ = logits."""
+        return self.slope(logits, self.evaluate(logits))
+
+    def slope(self, logits: Pairs, known: Evaluation) -> Pairs:
+        """∂J/∂θ where the evaluation is known already."""
+        return known.visits[:, None] * self.advantage(logits, known.Q, known.V)
+
+    def advantage(self, logits: Pairs, Q: Pairs, V: States) -> Pairs:
+        """π(a|s)(Q(s, a) − τ log π(a|s) − V(s)), its mean over actions taken out, so that any V will do."""
+        log_pi = jax.nn.log_softmax(logits)
+        pi = jnp.exp(log_pi)
+        weighted = pi * (Q - jnp.asarray(self.temp)[:, None] * log_pi - V[:, None])
+        return weighted - pi * jnp.sum(weighted, axis=1, keepdims=True)

@@ -1,0 +1,281 @@
+"""Learning from samples of one's own: a simulator, a robot, a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import jax
+import numpy as np
+
+from twoclock import storage, validation
+from twoclock.engine import metrics as rows
+from twoclock.engine import select_engine
+from twoclock.engine.fork_guard import refuse_fork
+from twoclock.engine.step import LaneState
+from twoclock.methods import serialize
+from twoclock.online.learner_spec import Intervals, LearnerSpec
+from twoclock.online.update_loop import MARKS, UpdateLoop
+from twoclock.problems.custom import Measure
+from twoclock.protocols import Given, InputError, Method, Operator, Problem, PyTree
+from twoclock.result import Result
+from twoclock.stats import metric_names
+from twoclock.storage.provenance import Provenance, describe
+from twoclock.storage.run_identity import Precision
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# What a learner's record holds beside a result's.
+_KEPT = ("learner", "state")
+
+
+class Learner:
+    """A method that learns from samples as they come, from anywhere.
+
+        for x in stream:            # a number or an array, of NumPy or JAX, or a dict, list or tuple of such
+            learner.update(x)
+
+    The first sample says what all others look like. The step is compiled for it, which takes a second or two; give an
+    ``example`` to have that done before. From then on a sample takes some microseconds. A sample that does not fit, or
+    in which NaN would reach the state, is refused in one line and changes nothing. Any thread may read, save and
+    measure while another one updates.
+
+    Args:
+        F: ``F(theta, omega, x)``; or a problem, whose F, G, start and measure are taken, and whose samples x are such
+            as its ``draw`` makes.
+        G: ``G(theta, omega, x)``; after a problem, the method.
+        method: any method of the library.
+        theta: the start of the slow variable, any pytree of floats.
+        omega: the start of the fast variable.
+        intervals: True, or a function (θ, ω) → outputs, to have confidence intervals: the method is then
+            ``Polyak(method, intervals=…)``, and ``theta`` the mean of its iterates.
+        measure: ``measure(theta, omega) -> {name: scalar}``, recorded at the marks.
+        precision: "float64", or "float32" with compensated sums.
+        bound: it has diverged when an entry of θ or ω leaves [−bound, bound].
+        engine: "c" compiles the step with the machine's C compiler; "xla" always works, and takes ten times as long for
+            a single sample. "auto" is C where it can be.
+        example: a sample like those to come.
+
+    >>> import numpy as np, twoclock as tc
+    >>> step = tc.Power(0.5, p=0.7)
+    >>> learner = tc.Learner(
+    ...     F=lambda theta, omega, x: omega - 1, G=lambda theta, omega, x: omega - theta + x,
+    ...     method=tc.Standard(step, step), theta=0.0, omega=0.0, intervals=True,
+    ... )
+    >>> for x in np.random.default_rng(0).normal(size=2000):
+    ...     learner.update(x)
+    >>> learner.interval().columns.tolist()
+    ['output', 'estimate', 'low', 'high', 'note']
+    """
+
+    def __init__(
+        self,
+        F: Given[Operator | Problem],
+        G: Given[Operator | Method],
+        method: Given[Method | None] = None,
+        theta: PyTree = None,
+        omega: PyTree = None,
+        *,
+        intervals: Given[Intervals] = False,
+        measure: Given[Measure | None] = None,
+        precision: Given[Precision] = "float64",
+        bound: Given[float | None] = None,
+        engine: Given[str] = "auto",
+        example: PyTree = None,
+    ) -> None:
+        validation.check_numbers(precision, bound)
+        asked = select_engine.resolve(engine)
+        if asked == engine == "cuda":
+            raise InputError("`engine` of a learner must be 'auto', 'c' or 'xla': single samples are no work for a GPU")
+        asked = "auto" if asked == "cuda" else asked  # what the environment says is meant for runs
+        refuse_fork()
+        with jax.enable_x64(precision == "float64"):
+            lesson = LearnerSpec.of(F, G, method, theta, omega, intervals, measure)
+        self._course = UpdateLoop(lesson, precision, bound, asked)
+        if example is not None:
+            self._course.begin(example)
+
+    def update(self, x: PyTree) -> None:
+        """Learn from one sample. Once it has diverged it stays where it is."""
+        self._course.update(x)
+
+    def update_many(self, xs: PyTree) -> None:
+        """Learn from a batch of samples in order, to the bits of one by one.
+
+        Args:
+            xs: a sample whose arrays have a leading axis, one entry a sample; or a list of samples.
+        """
+        self._course.update_many(xs)
+
+    @property
+    def steps(self) -> int:
+        """How many samples it has learnt from."""
+        return int(self._course.carry.last)
+
+    @property
+    def diverged(self) -> bool:
+        """Whether it left the finite numbers or its bound; it then stays at its last finite state."""
+        return not self._course.carry.alive
+
+    @property
+    def state(self) -> PyTree:
+        """A copy of the method's state; ``state.theta`` and ``state.omega`` are the iterates."""
+        return self._course.now().state
+
+    @property
+    def theta(self) -> PyTree:
+        """The estimate of θ, in NumPy arrays; that of an averaging method is its mean."""
+        return self._estimate(self._course.now())[0]
+
+    @property
+    def omega(self) -> PyTree:
+        """The estimate of ω."""
+        return self._estimate(self._course.now())[1]
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """What the problem and the method can tell of the present state."""
+        row = self._course.measured(self._course.now())
+        return {name: float(row[name][0, 0]) for name in metric_names(row)}
+
+    @property
+    def history(self) -> pd.DataFrame:
+        """``step`` and the metrics, at the start, at ten marks a decade, and now."""
+        frame = self._history(self._course.now())
+        return frame[["step", *metric_names(frame.columns)]]
+
+    @property
+    def engine(self) -> str:
+        """What walks, "c" or "xla", and why it is not the other; "" before the first sample."""
+        live = self._course.live
+        return "" if live is None else live.engine if live.reason is None else f"{live.engine}, because {live.reason}"
+
+    def interval(self, level: Given[float] = 0.95, *, step: Given[int | None] = None) -> pd.DataFrame:
+        """Confidence intervals of the outputs: output, estimate, low, high, note.
+
+        Each covers its true value with probability ``level`` in the long run; ``note`` says what speaks against it, ""
+        where nothing does.
+
+        Args:
+            level: the coverage, between 0 and 1.
+            step: one of the marks in ``history``; now by default.
+        """
+        return self.result().interval(level, step=step).drop(columns="seed")
+
+    def result(self) -> Result:
+        """What it has learnt as a ``Result`` of one seed, to plot, tabulate and save."""
+        return self._result(self._course.now())
+
+    def save(self, path: str | Path) -> Path:
+        """Write all of it to a folder, which changes from the last save to this one in an instant.
+
+        It goes on from there with ``Learner.load``; ``tc.load`` reads the same folder as a ``Result``.
+        """
+        return self._save(path)
+
+    def _save(self, path: str | Path, also: Mapping[str, Any] | None = None, **trees: PyTree) -> Path:
+        """With what else is to be kept, in the same instant."""
+        validation.check_path("path", path)
+        course, now = self._course, self._course.now()
+        result = self._result(now)
+        about = {
+            "method": serialize.spell(course.lesson.method), "identity": course.identity,
+            "engine": course.live.engine if course.live else course.asked,
+        }  # fmt: skip
+        trees |= {
+            "theta": result.theta, "omega": result.omega, "diverged": result.diverged, "last_step": result.last_step,
+            "state": tuple(jax.tree.leaves(now)),
+        }  # fmt: skip
+        return storage.save(path, {**result.spec, "learner": about, **(also or {})}, result.history, trees)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        F: Given[Operator | Problem],
+        G: Given[Operator | Method | None] = None,
+        method: Given[Method | None] = None,
+        theta: PyTree = None,
+        omega: PyTree = None,
+        *,
+        intervals: Given[Intervals] = False,
+        measure: Given[Measure | None] = None,
+        engine: Given[str] = "auto",
+    ) -> Learner:
+        """The learner that was saved, to go on from there to the bits of one that never stopped.
+
+        Args:
+            path: the folder.
+            F, G: the operators, or the problem alone. They must compute what they did when it was saved: a record holds
+                no functions.
+            method: as it was given; needed only where it holds a function of yours, since others are in the record.
+            theta, omega: examples of the variables, needed only where they are no dicts, lists and tuples of arrays.
+            intervals: as it was given, with ``method``.
+            measure: as it was given.
+            engine: as for a new one; by default the one that it ran on.
+        """
+        validation.check_path("path", path)
+        spec, history, trees = storage.load(path)
+        if not set(_KEPT) <= {*spec, *trees}:
+            raise InputError(f"`path` must be a folder that `learner.save` wrote; {path} holds a result, see `tc.load`")
+        about = spec["learner"]
+        if method is None:
+            if about["method"] is None:
+                raise InputError("`method` must be given: it holds a function, which no record can; pass it as it was")
+            method, intervals = serialize.read(about["method"]), False
+        options: dict[str, Any] = {"precision": spec["precision"], "bound": spec["bound"], "intervals": intervals}
+        options["engine"] = about["engine"] if select_engine.resolve(engine) == "auto" else engine
+        if isinstance(F, Problem):
+            learner = cls(F, method, **options)
+        else:
+            like = [jax.tree.map(lambda leaf: leaf[0], trees[name]) for name in ("theta", "omega")]
+            start = [given if given is not None else saved for given, saved in zip((theta, omega), like, strict=True)]
+            learner = cls(F, cast("Operator", G), method, *start, measure=measure, **options)
+        learner._restore(trees["state"], history, about)
+        return learner
+
+    def __repr__(self) -> str:
+        state = "diverged" if self.diverged else self.engine or "not begun"
+        return f"Learner({self._course.lesson.method}, {self.steps:,} samples, {state})"
+
+    def _estimate(self, carry: LaneState) -> tuple[PyTree, PyTree]:
+        with self._course.exact():
+            theta, omega = self._course.lesson.estimate(carry.state)
+        return jax.tree.map(np.asarray, theta), jax.tree.map(np.asarray, omega)
+
+    def _history(self, carry: LaneState) -> pd.DataFrame:
+        """The rows of the marks and of the present; a sample at which it diverged counts as a step, to be seen."""
+        import pandas as pd
+
+        last = int(carry.last)
+        known = {step: row for step, row in list(self._course.rows.items()) if step <= last}
+        known[last if carry.alive else last + 1] = self._course.measured(carry)
+        marks = sorted(known)
+        return pd.DataFrame(rows.columns([known[mark] for mark in marks], 0, [0], marks))
+
+    def _result(self, carry: LaneState) -> Result:
+        theta, omega = jax.tree.map(lambda leaf: leaf[None], self._estimate(carry))
+        course, history = self._course, self._history(carry)
+        spec = {
+            "problem": describe(course.lesson.source), "method": describe(course.lesson.method),
+            "steps": int(history["step"].iloc[-1]), "seeds": [0], "marks": history["step"].tolist(),
+            "precision": course.precision, "bound": course.bound, "engine": course.live.engine if course.live else None,
+            **Provenance.here().as_dict(),
+        }  # fmt: skip
+        return Result(theta, omega, history, np.asarray([not carry.alive]), np.asarray([int(carry.last)]), spec)
+
+    def _restore(self, leaves: tuple[np.ndarray, ...], history: pd.DataFrame, about: dict[str, Any]) -> None:
+        fresh, structure = jax.tree.flatten(self._course.carry)
+        if [(leaf.shape, leaf.dtype) for leaf in fresh] != [(leaf.shape, leaf.dtype) for leaf in leaves]:
+            raise InputError(
+                "`path` is of a learner with other variables or another method; pass theta, omega and method as they "
+                "were given to it"
+            )
+        self._course.carry, self._course.identity = jax.tree.unflatten(structure, leaves), about["identity"]
+        self._course.live = None  # what has begun holds the state it began with
+        names = history.columns[2:]
+        for i, step in enumerate(history["step"].tolist()):
+            if step in MARKS:
+                self._course.rows[step] = {name: history[name].to_numpy()[i : i + 1, None] for name in names}

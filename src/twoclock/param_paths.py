@@ -1,0 +1,149 @@
+"""The numbers inside a method, by path: read one, change one, lay out a grid of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import itertools
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from twoclock.protocols import InputError, Method
+from twoclock.validation import check_method, shown
+
+_MOST_VALUES = 100_000
+
+
+def grid(method: Method, **values: Any) -> dict[str, Method]:
+    """Every combination of settings of a method, each under a label that says what was set.
+
+    Methods that differ only in numbers run as one program: ``tc.solve(problem, tc.grid(…))`` compiles once.
+
+    Args:
+        method: what every setting that is not named is taken from.
+        values: path → the values to try, ``**{"alpha.c": [0.5, 1.0]}``. A path goes through the fields and into a
+            wrapped method (``"method.alpha.c"`` for ``Polyak``); paths joined by commas (``"alpha.c,beta.c"``) take
+            the same value together; a whole schedule may be set too (``"lam": ["1/(k+10)", 0.1]``).
+
+    >>> import twoclock as tc
+    >>> list(grid(tc.Fast(), **{"alpha.c": [0.5, 1], "lam.c": [40]}))
+    ['alpha.c=0.5 lam.c=40', 'alpha.c=1 lam.c=40']
+    """
+    if not values:
+        raise InputError("`grid` needs a setting to vary, got none; try `grid(method, **{'alpha.c': [0.5, 1.0]})`")
+    check_method(method)
+    lists = {path: _values(path, tried) for path, tried in values.items()}
+    for path in lists:
+        setting(method, path)
+    out: dict[str, Method] = {}
+    for chosen in itertools.product(*lists.values()):
+        picked = dict(zip(lists, chosen, strict=True))
+        made = with_settings(method, picked)
+        label = " ".join(f"{path}={text(value)}" for path, value in picked.items())
+        if label in out:
+            raise InputError(f"`grid` has the setting {label} twice; name each value once")
+        out[label] = made
+    return out
+
+
+def with_settings(method: Method, values: dict[str, Any]) -> Method:
+    """The method with each path set to its value."""
+    # All at once: a method on the way from one setting to the other may break a rule that both keep.
+    changes = {tuple(part.split(".")): value for path, value in values.items() for part in _split(path)}
+    for names in changes:
+        _at(method, ".".join(names))
+    return _replace(method, changes)
+
+
+def with_setting(method: Method, path: str, value: object) -> Method:
+    """The method with the field at the path set to a value; fields check it as they do when the method is made.
+
+    >>> import twoclock as tc
+    >>> str(with_setting(tc.Polyak(tc.Fast()), "method.alpha.c", 0.5).method.alpha)
+    '0.5/(k+20)'
+    """
+    return with_settings(method, {path: value})
+
+
+def check_field(method: Method, path: str, value: object) -> None:
+    """Complain if the field at the path does not take the value, whatever the rest of the method is set to."""
+    for part in _split(path):
+        *owner, name = part.split(".")
+        thing: Any = _at(method, ".".join(owner)) if owner else method
+        dataclasses.replace(thing, **{name: value})
+
+
+def setting(method: Method, path: str) -> Any:
+    """What is at the path; of paths joined by commas, at the first.
+
+    >>> import twoclock as tc
+    >>> setting(tc.Fast(), "alpha.shift")
+    20.0
+    """
+    found = [_at(method, part) for part in _split(path)]
+    return found[0]
+
+
+def paths(method: object, prefix: str = "") -> dict[str, Any]:
+    """Everything that can be set, path → value: each field, and the fields of the dataclasses in them.
+
+    >>> import twoclock as tc
+    >>> [path for path in paths(tc.Polyak(tc.Standard(0.1, 0.2))) if path.startswith("method.alpha")]
+    ['method.alpha', 'method.alpha.c']
+    """
+    found: dict[str, Any] = {}
+    for field in dataclasses.fields(method) if dataclasses.is_dataclass(method) else ():
+        value = getattr(method, field.name)
+        found[prefix + field.name] = value
+        found.update(paths(value, f"{prefix}{field.name}."))
+    return found
+
+
+def text(value: object) -> str:
+    """A value as a label shows it: six digits where that loses nothing."""
+    if isinstance(value, float):
+        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+    return str(value)
+
+
+def _values(path: str, tried: Any) -> list[Any]:
+    if isinstance(tried, (str, bytes)) or not isinstance(tried, Iterable) or getattr(tried, "ndim", 1) == 0:
+        raise InputError(f"`{path}` must be given a list of values, got {shown(tried)}; write [value, …]")
+    if not hasattr(tried, "__len__"):
+        tried = list(itertools.islice(tried, _MOST_VALUES + 1))
+    if len(tried) > _MOST_VALUES:
+        raise InputError(f"`{path}` must be given at most {_MOST_VALUES:,} values, got more")
+    values = [value.item() if isinstance(value, np.generic) else value for value in tried]
+    if not values:
+        raise InputError(f"`{path}` must be given at least one value, got an empty list")
+    return values
+
+
+def _split(path: str) -> list[str]:
+    return [part.strip() for part in path.split(",")]
+
+
+def _at(method: Method, part: str) -> Any:
+    thing: Any = method
+    for name in part.split("."):
+        if name not in getattr(thing, "__dataclass_fields__", ()):
+            known = paths(method)
+            near = difflib.get_close_matches(part, known, n=1, cutoff=0.5)
+            remedy = f"did you mean `{near[0]}`?" if near else f"it has {', '.join(known) or 'none'}"
+            raise InputError(f"`{part}` is not a setting of {type(method).__name__}; {remedy}")
+        thing = getattr(thing, name)
+    return thing
+
+
+def _replace(thing: Any, changes: dict[tuple[str, ...], Any]) -> Any:
+    whole = {names[0]: value for names, value in changes.items() if len(names) == 1}
+    inside: dict[str, dict[tuple[str, ...], Any]] = {}
+    for (first, *rest), value in changes.items():
+        if rest:
+            inside.setdefault(first, {})[tuple(rest)] = value
+    if whole.keys() & inside.keys():  # a new schedule, and then a number in it
+        thing, whole = dataclasses.replace(thing, **whole), {}
+    parts = {name: _replace(getattr(thing, name), change) for name, change in inside.items()}
+    return dataclasses.replace(thing, **whole, **parts)

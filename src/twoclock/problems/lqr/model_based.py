@@ -1,0 +1,215 @@
+"""LQR by two clocks on a model: least squares for the plant and one step of the Riccati equation, a sample each."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import ArrayLike
+
+from twoclock.models.lqr import Lqr
+from twoclock.problems.lqr.actor_critic import Env, LqrActorCritic, simulated
+from twoclock.problems.lqr.operators import Sample, outer
+from twoclock.problems.lqr.safety import Bounds, Guard
+from twoclock.protocols import Given, InputError, Key, Scalar, pytree
+from twoclock.tree_math import sqnorm
+from twoclock.validation import number
+from twoclock.validation.arrays import Array, Number, matrix
+
+__all__ = ["ModelCritic", "lqr_model"]
+
+Policy = dict[str, Array]
+"""``K``, the gain, and ``P``, the value of states that it rests on."""
+Moments = dict[str, Array]
+"""``M``, the mean of (x, u, x')(x, u, x')ᵀ, and ``seen``, the share of samples in it against the prior."""
+
+# Samples for each entry of (x, u) from which a model is believed; with fewer it fits the noise.
+_ENOUGH = 10
+# The gain follows the value once a step changes that by no more than this share: on its way from Q to the solution it
+# passes through gains that do not stabilise.
+_SETTLED = 0.1
+
+
+@pytree
+class ModelCritic:
+    """The two operators of a regulator that learns a model. They see samples and no plant.
+
+        F = (K, P) − (K⁺, P⁺)       K⁺ = (R + B̂ᵀPB̂)⁻¹B̂ᵀPÂ,    P⁺ = Q + K⁺ᵀRK⁺ + (Â − B̂K⁺)ᵀP(Â − B̂K⁺)
+        G = M − vvᵀ                 v = (x, u, x'),           [Â B̂] = M_x'z M_zz⁻¹
+
+    The clocks are swapped: the model ω = M is slow and θ = {K, P} is fast. With α = 1 and β = 1/(k+2)
+    (``methods.running_means``) M is the plain mean, so [Â B̂] is the least-squares estimate from all samples, as
+    recursive least squares has it, and each sample takes one step of the Riccati recursion. A floor under β forgets,
+    for a plant that drifts. θ stays where it is for the first ten samples an entry of (x, u), and the gain also while
+    the value is still on its way.
+
+    Args:
+        Q, R: the cost of states and of actions.
+        ridge: of the least squares; the prior counts as one sample.
+
+    Reference: Wang & Janson, *Exact asymptotics for linear quadratic adaptive control*, 2021.
+    """
+
+    Q: Annotated[Any, Float[np.ndarray, "n n"]]
+    R: Annotated[Any, Float[np.ndarray, "m m"]]
+    ridge: Given[Scalar] = 1e-6
+
+    def __post_init__(self) -> None:
+        for name in ("Q", "R"):
+            value = matrix(name, getattr(self, name))
+            if value.shape[0] != value.shape[1]:
+                raise InputError(f"`{name}` must be square, got shape {value.shape}")
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "ridge", np.float64(number("ridge", self.ridge, 0, above=True)))
+
+    def start(self, K: Float[Array, "m n"]) -> tuple[Policy, Moments]:
+        """The gain K, the value Q of standing still, and the prior."""
+        K = jnp.asarray(K)
+        m, n = K.shape
+        M = self.ridge * jnp.eye(2 * n + m, dtype=K.dtype)
+        return {"K": K, "P": jnp.asarray(self.Q, K.dtype)}, {"M": M, "seen": jnp.zeros((), K.dtype)}
+
+    def plant(self, omega: Moments) -> Float[Array, "n d"]:
+        """[Â B̂]."""
+        M = omega["M"]
+        d = M.shape[0] - len(self.Q)
+        return solve_definite(M[:d, :d], M[:d, d:]).T
+
+    def F(self, theta: Policy, omega: Moments, x: Sample | None) -> Policy:
+        """The gain and the value, minus one step of the Riccati recursion on the model so far."""
+        K, P, Q, R = theta["K"], theta["P"], jnp.asarray(self.Q), jnp.asarray(self.R)
+        n = len(Q)
+        ab = self.plant(omega)
+        PA, PB = _times(P, ab[:, :n]), _times(P, ab[:, n:])
+        BtP = PB.T
+        new = solve_definite(R + _times(BtP, ab[:, n:]), _times(BtP, ab[:, :n]))
+        # With the best gain for P the Riccati step is Q + Âᵀ P (Â − B̂K⁺), a few products shorter.
+        value = Q + _times(PA.T, ab[:, :n] - _times(ab[:, n:], new))
+        value = (value + value.T) / 2
+        enough = _ENOUGH * ab.shape[1]
+        known = omega["seen"] >= enough / (enough + 1)
+        settled = known & (jnp.max(jnp.abs(value - P)) <= _SETTLED * jnp.max(jnp.abs(value)))
+        return {
+            "K": jnp.where(settled, K - new, jnp.zeros_like(K)),
+            "P": jnp.where(known, P - value, jnp.zeros_like(P)),
+        }
+
+    def G(self, theta: Policy, omega: Moments, x: Sample) -> Moments:
+        """The moments of (x, u, x'), minus those of this sample."""
+        v = jnp.concatenate([x["z"], x["next"][: len(self.Q)]])
+        return {"M": omega["M"] - outer(v), "seen": omega["seen"] - 1}
+
+
+@pytree
+class GuardedModel:
+    """The same under a guard, if there is one: while that holds the plant, the gain is K0; α is 1 here, so at once."""
+
+    operators: ModelCritic
+    bounds: Bounds | None
+
+    def F(self, theta: Policy, omega: Moments, x: Sample) -> Policy:
+        f = self.operators.F(theta, omega, x)
+        if self.bounds is None:
+            return f
+        return f | {"K": jnp.where(x["held"], theta["K"] - jnp.asarray(self.bounds.K0), f["K"])}
+
+    def G(self, theta: Policy, omega: Moments, x: Sample) -> Moments:
+        return self.operators.G(theta, omega, x)
+
+
+def solve_definite(a: Float[Array, "d d"], b: Float[Array, "d r"]) -> Float[Array, "d r"]:
+    """a⁻¹b for a positive definite matrix, by elimination; plain arithmetic, so that it compiles to C with the rest."""
+    rows = jnp.concatenate([a, b], axis=1)
+    for i in range(a.shape[0]):
+        row = rows[i] / rows[i, i]
+        here = jnp.asarray(np.arange(a.shape[0]) == i)[:, None]
+        rows = jnp.where(here, row[None, :], rows - rows[:, i][:, None] * row[None, :])
+    return rows[:, a.shape[0] :]
+
+
+def _times(a: Float[Array, "p q"], b: Float[Array, "q r"]) -> Float[Array, "p r"]:
+    """ab as a broadcast sum, which fuses under vmap."""
+    return jnp.sum(a[:, :, None] * b[None, :, :], axis=1)
+
+
+@pytree
+class LqrModel:
+    """The model critic on a simulated plant, whose exact answers are its truth half; see `lqr_model`."""
+
+    plant: LqrActorCritic
+    operators: ModelCritic
+
+    def init(self, key: Key) -> tuple[Policy, Moments, Env]:
+        K, _, env = self.plant.init(key)
+        return *self.operators.start(K), env
+
+    def noise(self, key: Key) -> Float[Array, " z"]:
+        return self.plant.noise(key)
+
+    def draw(self, u: Float[Array, " z"], theta: Policy, env: Env) -> tuple[Sample, Env]:
+        return self.plant.draw(u, theta["K"], env)
+
+    def F(self, theta: Policy, omega: Moments, x: Sample) -> Policy:
+        return GuardedModel(self.operators, self.plant.bounds).F(theta, omega, x)
+
+    def G(self, theta: Policy, omega: Moments, x: Sample) -> Moments:
+        return self.operators.G(theta, omega, x)
+
+    def report(self, env: Env) -> dict[str, Array]:
+        return self.plant.report(env)
+
+    def h(self, theta: Policy) -> Number:
+        return self.plant.h(theta["K"])
+
+    def omega_star(self, theta: Policy) -> Moments:
+        """The moments of (x, u, x') under the gain K, by samples alone."""
+        lqr = self.plant.lqr
+        ab = jnp.concatenate([jnp.asarray(lqr.A), jnp.asarray(lqr.B)], axis=1)
+        z = lqr.covariance(theta["K"], self.plant.sigma)
+        cross = z @ ab.T
+        return {
+            "M": jnp.block([[z, cross], [cross.T, ab @ cross + jnp.asarray(lqr.noise)]]),
+            "seen": jnp.ones((), z.dtype),
+        }
+
+    def measure(self, theta: Policy, omega: Moments) -> dict[str, Number]:
+        lqr, K = self.plant.lqr, theta["K"]
+        ab = jnp.concatenate([jnp.asarray(lqr.A), jnp.asarray(lqr.B)], axis=1)
+        return {
+            "gap": lqr.J(K, self.plant.sigma) - self.plant.J_star,
+            "error": sqnorm(K - self.plant.K_star),
+            "model": sqnorm(self.operators.plant(omega) - ab),
+            "spectral_radius": lqr.spectral_radius(K),
+        }
+
+
+def lqr_model(
+    lqr: Given[Lqr],
+    sigma: Given[float] = 1.0,
+    K0: Given[ArrayLike | None] = None,
+    ridge: Given[float] = 1e-6,
+    guard: Given[Guard | bool | None] = None,
+) -> LqrModel:
+    """Learn the optimal gain of a linear plant from one trajectory of it, by way of a model.
+
+    θ = {"K": gain, "P": value of states}, ω has the second moments of (x, u, x'); the operators are those of
+    `ModelCritic`, to be run with ``methods.running_means()``. A run measures ``gap`` J(K) − J*, ``error`` ‖K − K*‖²,
+    ``model`` ‖[Â B̂] − [A B]‖², and ``spectral_radius`` of A − BK; a guard adds its counts.
+
+    Args:
+        lqr: the plant and its cost.
+        sigma: exploration, u ~ N(−Kx, σ²I).
+        K0: the first gain, which must stabilise; zero by default.
+        ridge: of the least squares.
+        guard: as for `lqr_actor_critic`.
+
+    >>> import twoclock as tc
+    >>> plant = tc.models.Lqr(A=[[0.9]], B=[[0.5]], Q=[[1.0]], R=[[1.0]])
+    >>> result = tc.solve(tc.problems.lqr_model(plant), tc.methods.running_means(), steps=1000, seeds=4)
+    >>> bool(result.summary("gap")["mean"].iloc[-1] < 0.05)
+    True
+    """
+    plant = simulated(lqr, sigma, K0, kappa=1.0, expected_action=True, guard=guard)
+    return LqrModel(plant, ModelCritic(lqr.Q, lqr.R, ridge))

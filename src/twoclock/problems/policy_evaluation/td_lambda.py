@@ -1,0 +1,103 @@
+"""Linear TD(λ) with its trace in place of ω: the form that step rules such as SwiftTD take."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from twoclock.problems.policy_evaluation.linear import PolicyEvaluation
+from twoclock.problems.policy_evaluation.nonlinear_td_lambda import trace_operators
+from twoclock.protocols import Given, InputError, Key, Scalar, pytree
+from twoclock.validation import shown
+from twoclock.validation.arrays import Number, State, Vector, Words
+
+__all__ = ["TracePolicyEvaluation", "with_trace"]
+
+
+class Features(NamedTuple):
+    """A sample as ``trace_operators`` reads it."""
+
+    s: Vector
+    next_state: Vector
+    rho: Scalar
+    r: Scalar
+    gamma: Scalar
+    keep: Number
+
+
+def _value(theta: Vector, phi: Vector) -> Number:
+    return phi @ theta
+
+
+_F, _G = trace_operators(_value)
+
+
+@pytree
+class TracePolicyEvaluation:
+    """TD(λ) by the operators of ``trace_operators``, F = −δe and G = ω − e with e = γλω + φ.
+
+    The metrics are those of the problem that it was made from, but there is no ``tracking``: ω is a trace, and tracks
+    nothing.
+    """
+
+    omega_is_trace = True  # so E G = 0 means nothing, and who asks for a residual is told so
+
+    problem: PolicyEvaluation
+    lam: Scalar
+
+    def init(self, key: Key) -> tuple[Vector, Vector, tuple[State, Number]]:
+        theta, _, carried = self.problem.init(key)
+        return theta, jnp.zeros_like(theta), (carried.s, carried.gamma)
+
+    def noise(self, key: Key) -> Words:
+        return self.problem.noise(key)
+
+    def draw(self, u: Words, theta: Vector | None, env: tuple[State, Number]) -> tuple[Features, tuple[State, Number]]:
+        s, before = env
+        x, s = self.problem.sampler.draw(u, s)
+        phi, phi_next = (jnp.asarray(self.problem.features)[at] for at in (x.s, x.next_state))
+        gamma = jnp.asarray(self.problem.sampler.discount(x), phi.dtype)
+        keep = before * jnp.asarray(self.lam, phi.dtype)
+        return Features(phi, phi_next, x.rho, x.r, gamma, keep), (s, gamma)
+
+    def F(self, theta: Vector, omega: Vector, x: Features) -> Vector:
+        found: Vector = _F(theta, omega, x)
+        return found
+
+    def G(self, theta: Vector, omega: Vector, x: Features) -> Vector:
+        found: Vector = _G(theta, omega, x)
+        return found
+
+    def h(self, theta: Vector) -> Number:
+        return self.problem.h(theta)
+
+    def measure(self, theta: Vector, omega: Vector) -> dict[str, Number]:
+        return self.problem.measure(theta, ())
+
+
+def with_trace(problem: Given[PolicyEvaluation]) -> TracePolicyEvaluation:
+    """The same TD(λ), its trace the fast variable: for `ObGD`, `Intentional`, `SwiftTD`, `TIDBD`, or `Standard` with
+    β = 1. Methods that average G, or solve for where it is 0 in the mean, take the problem itself.
+
+    Args:
+        problem: on-policy linear policy evaluation with ``operator="td"``, ``sampling="markov"`` and a ``lam``.
+
+    >>> import twoclock as tc
+    >>> problem = tc.problems.with_trace(tc.problems.boyan("td", "markov", lam=0.8))
+    >>> result = tc.solve(problem, tc.methods.SwiftTD(), steps=1000, seeds=2)
+    """
+    if not isinstance(problem, PolicyEvaluation):
+        raise InputError(f"`problem` must be a linear policy evaluation, got {shown(problem)}")
+    if problem.operator != "td" or problem.traces is None:
+        raise InputError(
+            "`problem` must be TD(λ), with operator 'td' and a `lam`, got operator "
+            f"{problem.operator!r}{'' if problem.traces else ' and no `lam`'}; write `boyan('td', 'markov', lam=0.8)`"
+        )
+    if not np.isin(problem.sampler.rho, (0, 1)).all():  # 0: an action that neither policy takes
+        raise InputError(
+            "`problem` must be on-policy: step rules that read the features from the trace take ratios for features; "
+            "leave out `behaviour`, or take the problem as it is"
+        )
+    return TracePolicyEvaluation(problem, problem.traces.lam)

@@ -1,0 +1,89 @@
+"""What there is, found by looking: a new file in a folder is in the catalogue, with no list to keep."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Iterator
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+from twoclock import schedules as _schedules
+from twoclock.protocols import Method, Problem, ProblemSource, Schedule
+
+
+def methods() -> dict[str, Callable[..., Method]]:
+    """Every method class, by its name in lower case. Each has defaults for all its fields."""
+    found = (
+        thing for module in _modules("twoclock.methods") for thing in _public_classes(module) if hasattr(thing, "step")
+    )
+    return {thing.__name__.lower(): thing for thing in found}
+
+
+def schedules() -> dict[str, Callable[..., Schedule]]:
+    """Every schedule class, by its name."""
+    return {thing.__name__: thing for thing in _public_classes(_schedules) if "__call__" in vars(thing)}
+
+
+def problems() -> dict[str, Callable[..., ProblemSource]]:
+    """Every problem factory that needs nothing but plain settings, by its name.
+
+    A factory whose first parameter is ``key`` draws a problem; it is listed as a factory of such draws, so that each
+    seed gets its own.
+    """
+    found = {}
+    for module in _modules("twoclock.problems"):
+        for name in getattr(module, "__all__", ()):
+            thing = getattr(module, name)
+            if inspect.isfunction(thing) and is_plain(thing):
+                found[name] = factory(thing)
+    return found
+
+
+def factory(function: Callable[..., Problem]) -> Callable[..., ProblemSource]:
+    """A function that makes problems as one that takes settings alone; one of a key becomes a factory of draws."""
+    return _drawn(function) if "key" in inspect.signature(function).parameters else function
+
+
+def experiments() -> dict[str, ModuleType]:
+    """Every experiment, by the name of its file."""
+    return {
+        module.__name__.rpartition(".")[2]: module
+        for module in _modules("reproduction.experiments")
+        if hasattr(module, "cases")
+    }
+
+
+def _modules(folder: str) -> Iterator[ModuleType]:
+    """Every module below a package, in the order of their names."""
+    package = importlib.import_module(folder)
+    for info in sorted(pkgutil.walk_packages(package.__path__, f"{package.__name__}."), key=lambda info: info.name):
+        yield importlib.import_module(info.name)
+
+
+def _public_classes(module: ModuleType) -> list[type]:
+    members = inspect.getmembers(module, inspect.isclass)
+    return [thing for name, thing in members if thing.__module__ == module.__name__ and not name.startswith("_")]
+
+
+def is_plain(factory: Callable[..., Problem]) -> bool:
+    """Whether all parameters but a key have defaults that a word on a command line can stand for."""
+    parameters = list(inspect.signature(factory).parameters.values())
+    rest = parameters[1:] if parameters and parameters[0].name == "key" else parameters
+    return all(p.default is None or isinstance(p.default, (bool, int, float, str)) for p in rest)
+
+
+def _drawn(factory: Callable[..., Problem]) -> Callable[..., ProblemSource]:
+    """A factory of draws: settings in, a function of a key out."""
+    signature = inspect.signature(factory)
+
+    def settings(**options: Any) -> ProblemSource:
+        return partial(factory, **options)
+
+    functools.update_wrapper(settings, factory)
+    rest = [p for name, p in signature.parameters.items() if name != "key"]
+    settings.__signature__ = signature.replace(parameters=rest)  # type: ignore[attr-defined]
+    return settings

@@ -1,0 +1,189 @@
+"""The data set of a sweep on disk, which grows a shard at a time."""
+
+from __future__ import annotations
+
+import io
+import re
+import time
+import urllib.parse
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from twoclock.protocols import InputError
+from twoclock.storage import locks
+from twoclock.storage.atomic_file import absolute, clean, note, put, put_note, remove, unused, writable
+from twoclock.storage.checksums import Damaged, Unsealed, digest, seal, unseal, verified
+from twoclock.storage.run_identity import FORMAT, Identity
+from twoclock.validation import shown
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_LONGEST_NAME = 200
+_SPEC = "sweep.json"
+
+
+class Shards:
+    """A data set that grows a shard at a time, and the state of the sweep that makes it.
+
+    ``history/problem=…/method=…/<shard>.parquet`` is the data set; ``sweep.json`` says what it is of; a shard counts
+    when its ``shards/<shard>.json`` is there, which is written last and has the digests of its files;
+    ``progress.json`` is what the sweep is doing now.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = absolute(folder)
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        try:
+            spec = unseal((self.folder / _SPEC).read_bytes())
+        except Unsealed:
+            raise self._of_another_version() from None
+        except Damaged as error:
+            raise Damaged(
+                f"`DIR` {self.folder} is damaged: {_SPEC}: {error}; the same sweep into this folder mends it"
+            ) from None
+        except (OSError, ValueError):
+            raise InputError(f"`DIR` must be the folder of a sweep, {self.folder} has no {_SPEC}") from None
+        if spec["identity"].get("format") != FORMAT:
+            raise self._of_another_version()
+        return spec
+
+    def _of_another_version(self) -> InputError:
+        return InputError(
+            f"the sweep in {self.folder} was written by another version of twoclock, in its format; "
+            "run it again in another folder"
+        )
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Keep other sweeps out, and clean up after one that was killed."""
+        with locks.lock(self.folder):
+            clean(writable(self.folder))
+            self.tidy()
+            yield
+
+    def claim(self, spec: dict[str, Any], identity: Identity) -> None:
+        """Make the folder this sweep's own; refuse that of another, by the name of what differs."""
+        if not (self.folder / _SPEC).exists():
+            unused(self.folder, "out", "choose another")
+            self._describe(spec, identity)
+        try:
+            differ = identity.difference(self.spec["identity"])
+        except Damaged as error:
+            if not self._names() <= set(spec["shards"]):  # a shard is named by what it computes
+                raise InputError(f"`out` {self.folder} holds another sweep, and {error}; choose another") from None
+            self._describe(spec, identity)
+            return
+        if differ is not None:
+            raise InputError(
+                f"`out` {self.folder} holds another sweep: its {differ} differ; "
+                "use the same arguments or another folder"
+            )
+
+    def _describe(self, spec: dict[str, Any], identity: Identity) -> None:
+        put(self.folder / _SPEC, seal({**spec, "identity": identity.kept()}))
+
+    def keep(self, name: str, tables: Mapping[tuple[str, str], Mapping[str, Any]], info: Mapping[str, Any]) -> None:
+        """Write what a shard computed, (problem, method) → columns; its own record comes last."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        files = {}
+        for (problem, method), columns in tables.items():
+            # A column of nothing is a number that this problem does not measure.
+            rows = len(columns["seed"])
+            table = pa.table(
+                {name: pa.nulls(rows, pa.float64()) if v is None else pa.array(v) for name, v in columns.items()}
+            )
+            buffer = io.BytesIO()
+            pq.write_table(table, buffer)
+            path = Path("history") / hive("problem", problem) / hive("method", method) / f"{name}.parquet"
+            put(self.folder / path, buffer.getvalue(), aside=self.folder / ".parts")
+            files[path.as_posix()] = digest(buffer.getvalue())
+        put(self.folder / "shards" / f"{name}.json", seal({**info, "files": files}), aside=self.folder / ".parts")
+
+    def done(self) -> dict[str, dict[str, Any]]:
+        """What is finished, shard → its record; one whose files are not all there in full is not."""
+        return {name: info for name, info in self._records() if not isinstance(info, Damaged) and self._is_there(info)}
+
+    def damage(self) -> dict[str, str]:
+        """What is wrong with the shards that were finished once, by name; every byte is read."""
+        found = {}
+        for name, info in self._records():
+            try:
+                if isinstance(info, Damaged):
+                    raise info
+                for path, expected in info["files"].items():
+                    verified(self.folder / path, expected)
+            except Damaged as error:
+                found[name] = f"shards/{name}: {error}"
+        return found
+
+    def drop(self, names: Any) -> None:
+        """These shards are to be computed again."""
+        for name in names:
+            remove(self.folder / "shards" / f"{name}.json")
+
+    def note(self, progress: Mapping[str, Any]) -> None:
+        put_note(self.folder, "progress", {**progress, "time": time.time()})
+
+    def noted(self) -> dict[str, Any]:
+        return note(self.folder, "progress")
+
+    def tidy(self) -> None:
+        """Drop what a kill left half-written."""
+        parts = self.folder / ".parts"
+        if parts.is_dir():
+            clean(parts)
+            with suppress(OSError):  # not empty
+                parts.rmdir()
+
+    def history(self) -> pd.DataFrame:
+        """The finished shards as one frame: problem, method, seed, step, diverged, and the metrics."""
+        import pyarrow as pa
+        import pyarrow.dataset as ds
+
+        if damage := self.damage():
+            raise Damaged(
+                f"the sweep in {self.folder} is damaged: {next(iter(damage.values()))}; "
+                "the same sweep into this folder computes that shard again"
+            )
+        labels = pa.schema([("problem", pa.string()), ("method", pa.string())])
+        files = sorted(str(self.folder / path) for info in self.done().values() for path in info["files"])
+        whole = ds.dataset(files, format="parquet", partitioning=ds.partitioning(labels, flavor="hive"))
+        frame = whole.to_table().to_pandas()
+        return frame[["problem", "method", *(c for c in frame.columns if c not in ("problem", "method"))]]
+
+    def _names(self) -> set[str]:
+        found = (path.stem for path in (self.folder / "shards").glob("*.json"))
+        return {name for name in found if re.fullmatch("[0-9a-f]{16}", name)}  # others are not ours
+
+    def _records(self) -> Iterator[tuple[str, dict[str, Any] | Damaged]]:
+        for name in sorted(self._names()):
+            try:
+                yield name, unseal((self.folder / "shards" / f"{name}.json").read_bytes())
+            except OSError as error:
+                yield name, Damaged(f"it cannot be read: {error.strerror}")
+            except Damaged as error:
+                yield name, error
+
+    def _is_there(self, info: dict[str, Any]) -> bool:
+        try:
+            return all((self.folder / path).stat().st_size == f["bytes"] for path, f in info["files"].items())
+        except OSError:
+            return False
+
+
+def hive(column: str, label: Any) -> str:
+    """The name of a folder that holds the rows with one label, as pandas, polars and duckdb read it."""
+    try:
+        name = f"{column}={urllib.parse.quote(label, safe=' ,')}"
+    except (TypeError, UnicodeEncodeError):
+        raise InputError(f"the label of a {column} must be text, got {shown(label)}") from None
+    if not label or len(name) > _LONGEST_NAME:
+        raise InputError(f"the label of a {column} must have 1 to about {_LONGEST_NAME} letters, got {label[:60]!r}")
+    return name

@@ -1,0 +1,151 @@
+"""What a sweep hands back, read from its records alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from twoclock import html_repr, stats, validation
+from twoclock.engine.metrics import preferred_metric
+from twoclock.protocols import InputError
+from twoclock.result import Result
+from twoclock.storage.sweep_store import Shards
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+_LABELS = ("problem", "method", "seed", "step", "diverged")
+
+
+@dataclass(frozen=True, eq=False)
+class Sweep:
+    """Every run of a sweep.
+
+    Attributes:
+        history: one row a problem, method, seed and mark: those four, whether the seed had diverged by then, and a
+            column for each metric (empty where a problem does not measure it).
+        spec: what was run: problems, methods with their family and numbers, steps, seeds, marks, versions.
+    """
+
+    history: pd.DataFrame
+    spec: dict[str, Any]
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Sweep:
+        """The finished part of the sweep in a folder."""
+        kept = Shards(folder)
+        spec = kept.spec
+        if not kept.done():
+            raise InputError(f"the sweep in {kept.folder} has no finished shard yet; run it first")
+        history = kept.history()
+        # In the order in which they were given; the files come in the order of the alphabet.
+        order = [history[name].map({label: i for i, label in enumerate(spec[f"{name}s"])}) for name in _LABELS[:2]]
+        return cls(history.iloc[np.lexsort(order[::-1])].reset_index(drop=True), spec)
+
+    @property
+    def metrics(self) -> list[str]:
+        """The names of the recorded metrics."""
+        return [name for name in stats.metric_names(self.history.columns) if name not in _LABELS]
+
+    def final(self, metric: str, confidence: float = 0.95) -> pd.DataFrame:
+        """One row a problem and method at the last step: mean with its bootstrap interval, median, seeds, diverged.
+
+        A diverged seed counts with its last finite state, as everywhere. ``family`` and the numbers of the method
+        (``alpha.c`` …) are there as columns.
+        """
+        import pandas as pd
+
+        stats.check_metric(metric, self.metrics)
+        stats.check_confidence(confidence)
+        last = self.history[self.history["step"] == self.spec["identity"]["steps"]]
+        last = last.dropna(subset=[metric])
+        rows = []
+        for (problem, method), group in last.groupby(["problem", "method"], sort=False):
+            known = self.spec["methods"][method]
+            rows.append(
+                {
+                    "problem": problem, "family": known["family"], "method": method,
+                    "values": group[metric].to_numpy(float), "diverged": int(group["diverged"].sum()),
+                    "seeds": len(group), **known["numbers"],
+                }
+            )  # fmt: skip
+        table = pd.DataFrame(rows)
+        for _, alike in table.groupby("seeds"):  # in an unfinished sweep some have fewer seeds
+            values = np.stack(alike["values"].tolist())
+            low, high = stats.bootstrap_mean(values, confidence)
+            middle = {"mean": values.mean(axis=1), "low": low, "high": high, "median": np.median(values, axis=1)}
+            table.loc[alike.index, list(middle)] = np.stack(list(middle.values()), axis=1)
+        first = ["problem", "family", "method", "mean", "low", "high", "median", "diverged", "seeds"]
+        return table[first + [name for name in table.columns if name not in (*first, "values")]]
+
+    def best(self, metric: str) -> pd.DataFrame:
+        """For each problem and family the setting with the smallest mean at the last step, of those where the fewest
+        seeds diverged.
+
+        The best of many is chosen and shown on the same seeds, so its mean is a little too good; run it again on
+        fresh seeds for a number to quote.
+        """
+        ranked = self.final(metric).sort_values(["diverged", "mean"], kind="stable")
+        return ranked.groupby(["problem", "family"], sort=False).head(1).sort_index(ignore_index=True)
+
+    def result(self, problem: str, method: str) -> Result:
+        """The record of one method on one problem, as a result without iterates."""
+        validation.pick(self.spec["problems"], problem, "problem")
+        validation.pick(self.spec["methods"], method, "method")
+        rows = self.history[(self.history["problem"] == problem) & (self.history["method"] == method)]
+        if rows.empty:
+            raise InputError(f"this sweep has no {method!r} on {problem!r} yet; `.history` has what there is")
+        recorded = [name for name in self.history.columns if name not in _LABELS and rows[name].notna().any()]
+        fine = rows[~rows["diverged"]].groupby("seed")["step"].max()
+        seeds = rows["seed"].drop_duplicates().tolist()
+        ended = rows.groupby("seed")["diverged"].any()
+        known = self.spec["identity"]
+        spec = {
+            "problem": self.spec["problems"][problem], "method": self.spec["methods"][method], "seeds": seeds,
+            **{name: known[name] for name in ("steps", "marks", "precision", "bound")},
+        }  # fmt: skip
+        history = rows[["seed", "step", *recorded]].reset_index(drop=True)
+        return Result(None, None, history, ended[seeds].to_numpy(), fine.reindex(seeds).fillna(0).to_numpy(int), spec)
+
+    def plot_best(self, metric: str, statistic: str = "mean") -> Figure:
+        """Learning curves of the best setting of each family, with bands; a panel a problem."""
+        from twoclock import plot
+
+        return plot.best_curves(self, metric, statistic)
+
+    def plot_sensitivity(self, metric: str, setting: str | None = None) -> Figure:
+        """The metric at the last step against a setting, a line a family; a panel a problem."""
+        from twoclock import plot
+
+        return plot.setting_curves(self, metric, setting)
+
+    def plot_map(self, metric: str, x: str | None = None, y: str | None = None) -> Figure:
+        """The metric at the last step over two settings, hatched where seeds diverged; a panel a problem and family."""
+        from twoclock import plot
+
+        return plot.setting_map(self, metric, x, y)
+
+    def __repr__(self) -> str:
+        return f"Sweep({self._words()}; metrics: {html_repr.listed(self.metrics)})"
+
+    def _words(self) -> str:
+        known = self.spec["identity"]
+        return (
+            f"{len(self.spec['problems'])} problems × {len(self.spec['methods'])} methods × "
+            f"{len(known['seeds'])} seeds, {known['steps']:,} steps"
+        )
+
+    def _repr_html_(self) -> str:
+        metric = preferred_metric(self.metrics)
+        best = [] if metric is None else self.best(metric).to_dict("records")
+        rows = [
+            (str(row["problem"]), str(row["family"]), str(row["method"]), f"{row['mean']:.3g}",
+             f"{row['low']:.3g} … {row['high']:.3g}", f"{row['diverged']} of {row['seeds']}")
+            for row in best
+        ]  # fmt: skip
+        columns = ("problem", "family", "best setting", f"mean {metric or ''} at the end", "95 % interval", "diverged")
+        return html_repr.table(f"Sweep: {self._words()}", columns, rows)

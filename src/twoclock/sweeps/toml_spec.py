@@ -1,0 +1,127 @@
+"""A sweep from a file: problems and methods of the catalogue by name, their settings, and grids over them.
+
+steps = 100_000
+seeds = 50
+
+[problems.paper]
+name = "random_policy_evaluation"
+states = 50
+
+[methods.fast]
+name = "fast"
+alpha = "5/(k+100)"
+grid = { "alpha.c" = [1, 5, 25], "lam.c" = [20, 40] }
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import math
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from twoclock import registry, storage, validation
+from twoclock.param_paths import grid
+from twoclock.protocols import InputError
+
+# Runs (settings × problems × seeds) beyond which a sweep is more likely a slip than a wish.
+MOST_RUNS = 100_000
+
+_FIELDS: dict[str, Any] = {
+    "problems": dict, "methods": dict, "steps": int, "seeds": (int, list), "marks": list, "precision": str,
+    "bound": (int, float), "lanes": int, "memory": (int, float),
+}  # fmt: skip
+
+
+def read(path: Path, *, however_many: bool = False) -> dict[str, Any]:
+    """The arguments of ``sweep`` that a file describes.
+
+    Args:
+        however_many: do not ask back when there are more than ``MOST_RUNS`` runs.
+    """
+    try:
+        given = tomllib.loads(storage.text(path))
+    except InputError:
+        raise
+    except (ValueError, RecursionError) as error:  # also an integer of thousands of digits
+        raise InputError(f"`SPEC` {path} is not valid TOML ({error!s:.100})") from None
+    for name, value in given.items():
+        kind = validation.pick(_FIELDS, name, "SPEC")
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise InputError(f"`{name}` in {path.name} has the wrong type, got {validation.shown(value)}")
+    for name in ("problems", "methods"):
+        if not given.get(name):
+            raise InputError(f"`SPEC` needs a table [{name}.LABEL] with a `name`; `twoclock list` shows what there is")
+        for label, table in given[name].items():
+            if not isinstance(table, Mapping) or not label:
+                raise InputError(f"`{name}.{label}` must be a table with a `name`; write [{name}.{label}]")
+    _count(given, path, however_many)
+    problems = {label: _problem(label, table) for label, table in given.pop("problems").items()}
+    methods = {label: _method(label, table) for label, table in given.pop("methods").items()}
+    return {"problems": problems, "methods": methods, **given}
+
+
+def _problem(label: str, table: Mapping[str, Any]) -> Any:
+    factory = validation.pick(registry.problems(), _name(f"problems.{label}", table), f"problems.{label}.name")
+    options = {name: value for name, value in table.items() if name != "name"}
+    parameters = inspect.signature(factory).parameters
+    for name, value in options.items():
+        default = validation.pick(parameters, name, f"problems.{label}").default
+        _check(f"problems.{label}.{name}", value, default)
+    return factory(**options)
+
+
+def _method(label: str, table: Mapping[str, Any]) -> Any:
+    kind = validation.pick(registry.methods(), _name(f"methods.{label}", table), f"methods.{label}.name")
+    made = _made(f"methods.{label}", kind, {k: v for k, v in table.items() if k not in ("name", "grid")})
+    return grid(made, **table["grid"]) if "grid" in table else made
+
+
+def _made(where: str, kind: Any, options: Mapping[str, Any]) -> Any:
+    """A method from its fields; a method inside a method is a table with a name of its own."""
+    fields = {field.name: field.default for field in dataclasses.fields(kind)}
+    values = {}
+    for name, value in options.items():
+        validation.pick({**fields, "name": None, "grid": None}, name, where)
+        if isinstance(value, Mapping):
+            inner = validation.pick(registry.methods(), _name(f"{where}.{name}", value), f"{where}.{name}.name")
+            value = _made(f"{where}.{name}", inner, {k: v for k, v in value.items() if k != "name"})
+        values[name] = value
+    return kind(**values)
+
+
+def _name(where: str, table: Mapping[str, Any]) -> str:
+    name = table.get("name")
+    if not isinstance(name, str):
+        raise InputError(f"`{where}` needs a `name` from the catalogue; `twoclock list` shows what there is")
+    return name
+
+
+def _check(where: str, value: object, default: object) -> None:
+    kinds = (int, float) if isinstance(default, float) else type(default)
+    if default is not None and (not isinstance(value, kinds) or isinstance(value, bool) != isinstance(default, bool)):
+        raise InputError(f"`{where}` must be of the kind of its default {default!r}, got {validation.shown(value)}")
+
+
+def _count(given: Mapping[str, Any], path: Path, however_many: bool) -> None:
+    """Before a grid is laid out: an empty one, and one that is too large to be meant."""
+    settings = 0
+    for label, table in given["methods"].items():
+        lists = table.get("grid", {})
+        if "grid" in table and (not isinstance(lists, Mapping) or not lists):
+            raise InputError(f'`methods.{label}.grid` is empty; write grid = {{ "alpha.c" = [0.5, 1.0] }}')
+        for name, values in lists.items():
+            if not isinstance(values, list) or not values:
+                raise InputError(f"`methods.{label}.grid` needs a list with at least one value for {name!r}")
+        settings += math.prod(len(values) for values in lists.values())
+    seeds = given.get("seeds", 20)
+    runs = settings * len(given["problems"]) * (seeds if isinstance(seeds, int) else len(seeds))
+    if runs > MOST_RUNS and not however_many:
+        many = f"{runs:,}" if runs < 10**18 else validation.shown(runs)
+        raise InputError(
+            f"`SPEC` {path.name} asks for {many} runs (settings × problems × seeds), more than {MOST_RUNS:,}; "
+            "add --yes if you mean it"
+        )

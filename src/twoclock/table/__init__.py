@@ -1,5 +1,0 @@
-"""Results side by side: means with intervals, ranks, and which differences are more than chance."""
-
-from twoclock.table.build import table
-
-__all__ = ["table"]

@@ -1,0 +1,118 @@
+"""Arithmetic on pytrees of floating-point arrays, and sums that do not freeze in float32.
+
+Below float64 a denoised step α·f soon falls under one unit in the last place of θ and the run would freeze. So what a
+method sums up over the steps is a ``Sum``, which carries a *residue*: what rounding dropped, added back at the next
+step (Kahan, *Further remarks on reducing truncation errors*, 1965). In float64 the residue is None and costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float, PyTree
+
+from twoclock.protocols import Floats, InputError, Scalar, pytree
+
+
+@pytree
+class Sum:
+    """A pytree that is added to at every step, and what rounding dropped from it.
+
+    >>> total = start(jnp.float32(1))
+    >>> for _ in range(4):
+    ...     total = add(total, jnp.float32(2**-25))
+    >>> total.value.item() - 1 == 2**-23
+    True
+    """
+
+    value: Floats
+    residue: Floats | None
+
+
+def start(value: PyTree, name: str = "value") -> Sum:
+    """A sum that starts from the value; ``name`` is for the complaint about leaves that are not floats."""
+    value = as_floats(name, value)
+    if all(leaf.dtype == jnp.float64 for leaf in jax.tree.leaves(value)):
+        return Sum(value, None)
+    return Sum(value, jax.tree.map(jnp.zeros_like, value))
+
+
+def add(total: Sum, step: PyTree) -> Sum:
+    """``total + step``."""
+    step = jax.tree.map(_like, step, total.value)
+    if total.residue is None:
+        return Sum(jax.tree.map(jnp.add, total.value, step), None)
+    whole = jax.tree.map(jnp.add, step, total.residue)
+    value = jax.tree.map(jnp.add, total.value, whole)
+    return Sum(value, jax.tree.map(lambda w, new, old: w - (new - old), whole, value, total.value))
+
+
+def descend(x: Sum, size: Scalar, direction: PyTree) -> Sum:
+    """``x − size·direction``."""
+    return add(x, jax.tree.map(lambda leaf, d: -_like(size, leaf) * _like(d, leaf), x.value, direction))
+
+
+def blend(mean: Sum, weight: Scalar, value: PyTree) -> Sum:
+    """``(1 − weight)·mean + weight·value``. In float64 a weight of 1 gives the value itself, to the bit."""
+    if mean.residue is not None:
+        return add(mean, jax.tree.map(lambda m, v: _like(weight, m) * (_like(v, m) - m), mean.value, value))
+
+    def one(m: Array, v: ArrayLike) -> Array:
+        return (1 - _like(weight, m)) * m + _like(weight, m) * _like(v, m)
+
+    return Sum(jax.tree.map(one, mean.value, value), None)
+
+
+def as_floats(name: str, tree: PyTree) -> Floats:
+    """The tree with arrays for leaves; float64 becomes float32 where JAX is set to that. Only floats are taken."""
+
+    def convert(path: tuple[object, ...], leaf: object) -> Array:
+        what = name + jax.tree_util.keystr(path)
+        dtype = jnp.result_type(leaf) if isinstance(leaf, (int, float, complex)) else getattr(leaf, "dtype", None)
+        if dtype is None or not jnp.issubdtype(dtype, jnp.floating):
+            raise InputError(f"`{what}` must be floating point, got {dtype or type(leaf).__name__}; write 0.0 for 0")
+        return jnp.asarray(leaf, jax.dtypes.canonicalize_dtype(dtype))
+
+    return jax.tree_util.tree_map_with_path(convert, tree)
+
+
+def sqnorm(tree: PyTree) -> Float[Array, ""]:
+    """Squared Euclidean norm over all leaves, in their own precision."""
+    first, *rest = [jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(tree)] or [jnp.zeros(())]
+    return sum(rest, first)
+
+
+def absolute(tree: PyTree) -> Float[Array, ""]:
+    """The sum of all entries' absolute values, ‖·‖₁, in their own precision."""
+    return jnp.asarray(sum(jnp.sum(jnp.abs(leaf)) for leaf in jax.tree.leaves(tree)))
+
+
+def size(tree: PyTree) -> int:
+    """How many entries all leaves have together."""
+    return sum(jnp.size(leaf) for leaf in jax.tree.leaves(tree))
+
+
+def difference(a: PyTree, b: PyTree) -> PyTree:
+    return jax.tree.map(jnp.subtract, a, b)
+
+
+def _pinv(matrix: Float[Array, "n m"]) -> Float[Array, "m n"]:
+    return jnp.linalg.pinv(matrix)
+
+
+# The pseudo-inverse, one matrix after the other under vmap. JAX hands a batch of LAPACK calls to the pool of threads
+# that it waits on: two batches at once, one for each group of seeds, can each hold a thread of a pool of two and wait
+# for ever.
+pinv: Callable[[Array], Array] = jax.custom_batching.sequential_vmap(_pinv)
+
+
+def _like(value: ArrayLike, leaf: Array) -> Array:
+    """The value in the leaf's precision, which JAX must have here."""
+    if leaf.dtype == jnp.float64 and not jax.config.jax_enable_x64:  # type: ignore[attr-defined]
+        raise InputError(
+            "the state is float64 and JAX is set to float32 here; step inside `jax.enable_x64(True)`, "
+            "or make the state with `init` outside it"
+        )
+    return jnp.asarray(value, leaf.dtype)

@@ -1,0 +1,219 @@
+"""How far a result is from a solution, told by samples alone: a verdict that needs no known answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from twoclock import validation
+from twoclock.engine import xla_engine
+from twoclock.engine.problem_batch import instances
+from twoclock.engine.run_batch import Lanes
+from twoclock.engine.step import LaneState
+from twoclock.protocols import InputError, ProblemSource, PyTree
+from twoclock.result import Result
+from twoclock.storage.provenance import describe
+from twoclock.tuning.residual_math import Residuals
+from twoclock.tuning.residual_validity import check_free, check_slopes, follows_theta
+from twoclock.tuning.residuals import FrozenState, Probe, blind, residuals, samples_used
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_LEAST, _HORIZON = 1000, 2**31 - 1
+_FREEDOM = 15  # of the standard error from 16 batches
+
+
+@dataclass(frozen=True, repr=False)
+class Residual:
+    """How far from a solution.
+
+    Attributes:
+        value: the mean over seeds of the estimated ‖θ−θ*‖², or of the squared gradient where θ and ω are too large
+            for that; it may come out negative where there is nothing to see.
+        low, high: its 95 % interval over seeds (Student's t; from one seed, over its batches of samples).
+        noise: the standard error of ``value`` from the fresh samples alone, for these very estimates.
+        what: "distance" or "gradient".
+        by_seed: a row a seed: seed, value, se, low, high, ``gradient`` ‖E F − B·E G‖², ``F`` ‖E F‖² and ``G`` ‖E G‖²
+            with their ``_se``, diverged.
+        samples: fresh samples drawn for each seed.
+        way: the mean squared way of θ from its start.
+        flat: directions of θ whose curvature cannot be told from noise; the distance leaves them out.
+        notes: what keeps the number from being the whole truth, in words.
+    """
+
+    value: float
+    low: float
+    high: float
+    noise: float
+    what: Literal["distance", "gradient"]
+    by_seed: pd.DataFrame
+    samples: int
+    way: float
+    flat: int
+    notes: tuple[str, ...]
+
+    @property
+    def seen(self) -> bool:
+        """Whether the samples can tell the estimates from a solution, by two standard errors or more."""
+        return self.value > 2 * self.noise or self._gradient_seen
+
+    @property
+    def verdict(self) -> str:
+        """One sentence."""
+        name = "‖θ−θ*‖²" if self.what == "distance" else "‖∇h(θ)‖²"
+        if self.flat:
+            name += f" outside {self.flat} flat direction{'s' if self.flat > 1 else ''}"
+        most = max(self.high, self.value + 2 * self.noise)
+        if not self.seen:
+            return f"no distance from a solution can be seen: {name} is at most {most:.2g} (95 %)"
+        if not self.value > 2 * self.noise:
+            size = self._fine["gradient"].mean()
+            return f"not at a solution: ‖∇h(θ)‖² is about {size:.2g}; how far off, {name}, is at most {most:.2g} (95 %)"
+        told = f"not at a solution yet: {name} is about {self.value:.2g} [{self.low:.2g}, {self.high:.2g}]"
+        if self.what == "distance" and self.way > 0:
+            told += f", {self.value / self.way:.2g} of the squared way from the start"
+        return told
+
+    @property
+    def _fine(self) -> pd.DataFrame:
+        return self.by_seed[~self.by_seed["diverged"]]
+
+    @property
+    def _gradient_seen(self) -> bool:
+        fine = self._fine
+        return bool(fine["gradient"].sum() > 2 * np.sqrt(np.sum(fine["gradient_se"] ** 2)))
+
+    def __repr__(self) -> str:
+        seeds = int((~self.by_seed["diverged"]).sum())
+        of = f"{seeds} seed{'s' if seeds > 1 else ''}, {self.samples:,} fresh samples each"
+        return f"Residual({self.verdict}; {'; '.join((of, *self.notes))})"
+
+
+def residual(
+    problem: ProblemSource | object, result: Result | object, samples: int | object = None, *, check: bool = True
+) -> Residual:
+    """Say how far a result is from a solution of E F = 0, E G = 0, from fresh samples and nothing else.
+
+        ‖S⁺(E F − B·E G)‖²,    B = F_ω G_ω⁺,    S = F_θ − B·G_θ        (F_θ = E ∂F/∂θ and so on)
+
+    at the final estimates, held still: ‖θ−θ*‖² to first order, exactly where F and G are affine. The truth half of the
+    problem is not looked at. Where θ and ω have more than 64 entries together it is the squared gradient,
+    ‖E F − B·E G‖², with B along 32 directions of ω.
+
+    Args:
+        problem: what the result is of; a problem, or the function of a key that made one for each seed.
+        result: of ``solve``, or loaded.
+        samples: fresh ones for each seed; by default as many as the run had steps, 1,000 or more.
+        check: False accepts a problem that is described otherwise than the result's own.
+
+    >>> import twoclock as tc
+    >>> problem = tc.problems.quadratic(dim=2)
+    >>> result = tc.solve(problem, tc.Fast(), steps=2000, seeds=10)
+    >>> tc.residual(problem, result).by_seed.columns[:3].tolist()
+    ['seed', 'value', 'se']
+    """
+    source = validation.check_problem(problem)
+    if not isinstance(result, Result):
+        name = type(result).__name__
+        raise InputError(f"`result` must be a Result of tc.solve, got {name}; for several call it on each")
+    steps, seeds = int(result.spec["steps"]), list(result.spec["seeds"])
+    fresh = samples_used(max(steps, _LEAST) if samples is None else validation.whole("samples", samples, 1, _HORIZON))
+    if steps + fresh > _HORIZON:
+        raise InputError(f"`samples` must leave steps + samples below 2³¹, got {fresh:,} after {steps:,} steps")
+    if result.diverged.all():
+        raise InputError("`result` has no seed that did not diverge, so there is no estimate to look at")
+    check_free(_fields(result.spec["method"]))
+    with jax.enable_x64(True):
+        ready = instances(source, seeds)
+        if validation.flag("check", check):
+            _check_same(describe(source), result.spec["problem"])
+        check_slopes(ready.example)
+        lanes = blind(Lanes(ready, Probe(), 1, seeds))
+        start = xla_engine.start(lanes)
+        theta, omega = (_placed(getattr(result, name), getattr(start.state, name), name) for name in ("theta", "omega"))
+        state = FrozenState(theta, omega, start.state.totals)
+        carry = LaneState(state, start.env, jnp.asarray(~result.diverged[None]), start.last)
+        found = residuals(lanes, carry, steps, fresh)
+        on_policy = follows_theta(ready.example)
+    way = _squared_way(theta, start.state.theta)
+    return _verdict(found, seeds, fresh, way, on_policy)
+
+
+def _verdict(found: Residuals, seeds: list[int], samples: int, way: np.ndarray, on_policy: bool) -> Residual:
+    import pandas as pd
+    from scipy.stats import t
+
+    large = bool(np.isnan(found.distance).any())
+    if large:
+        unit = float(np.median(found.unit[np.isfinite(found.unit)]))
+        value, se = found.slow + unit * found.rest, found.slow_se + unit * found.rest_se
+    else:
+        value, se = found.distance, found.distance_se
+    value, se, lost = value[0], se[0], ~np.isfinite(value[0])
+    if lost.all():
+        raise InputError("`result` has no seed whose residual is finite, so there is nothing to judge")
+    reach = t.ppf(0.975, _FREEDOM) * np.where(lost, 0.0, se)
+    table = pd.DataFrame(
+        {"seed": seeds, "value": value, "se": se, "low": value - reach, "high": value + reach}
+        | {"gradient": found.slow[0], "gradient_se": found.slow_se[0]}
+        | {name: getattr(found, name)[0] for name in ("F", "F_se", "G", "G_se")}
+        | {"diverged": lost}
+    )
+    fine = table[~lost]
+    count, mean = len(fine), float(fine["value"].mean())
+    half = float(reach[~lost][0])
+    if count > 1:
+        half = float(t.ppf(0.975, count - 1) * fine["value"].std(ddof=1) / np.sqrt(count))
+    noise = float(np.sqrt(np.sum(fine["se"] ** 2)) / count)
+    notes = []
+    if lost.any():
+        notes.append(f"{int(lost.sum())} of {len(lost)} seeds diverged and are left out")
+    if on_policy:
+        notes.append("the samples follow θ, so the distance is rough; E F and E G are not")
+    what: Literal["distance", "gradient"] = "gradient" if large else "distance"
+    flat = 0 if large else int(np.max(found.flat[0][~lost]))
+    ends, squared_way = (mean - half, mean + half), float(way[~lost].mean())
+    return Residual(mean, *ends, noise, what, table, samples, squared_way, flat, tuple(notes))
+
+
+def _placed(tree: PyTree, like: PyTree, name: str) -> PyTree:
+    """The estimates of a result as the state of lanes, one method × seeds."""
+    shapes, wanted = (jax.tree.map(np.shape, part) for part in (tree, jax.tree.map(lambda leaf: leaf[0], like)))
+    if shapes != wanted:
+        raise InputError(f"`result` does not fit the problem: its {name} has shapes {shapes}, the problem's {wanted}")
+    return jax.tree.map(lambda leaf, to: np.asarray(leaf, to.dtype)[None], tree, like)
+
+
+def _squared_way(theta: PyTree, start: PyTree) -> Float[np.ndarray, " seeds"]:
+    leaves = zip(jax.tree.leaves(theta), jax.tree.leaves(start), strict=True)
+    return sum((np.square(a - np.asarray(b)).reshape(a.shape[1], -1).sum(axis=1) for a, b in leaves), np.zeros(()))
+
+
+def _fields(described: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """The paths of what is set in a method, from its description."""
+    found = []
+    for name, value in described.items():
+        if isinstance(value, Mapping):
+            found += _fields(value, f"{prefix}{name}.")
+        elif value is not None:
+            found.append(prefix + name)
+    return found
+
+
+def _check_same(here: Mapping[str, Any], there: Mapping[str, Any]) -> None:
+    """Another problem is refused; descriptions are compared as the record keeps them."""
+    here, there = (json.loads(json.dumps(part)) for part in (here, there))
+    if here != there:
+        odd = next((name for name in (*here, *there) if here.get(name) != there.get(name)), "name")
+        raise InputError(
+            f"`result` is of another problem ({there.get('name')}, which differs in `{odd}`); pass the problem that it "
+            "was solved on, or check=False"
+        )

@@ -1,0 +1,178 @@
+"""What tuning hands back: for one method its settings, for several their order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from twoclock import html_repr
+from twoclock.param_paths import text
+from twoclock.protocols import Method
+from twoclock.tuning.search_space import Side
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+_SHOWN = 8  # rows of a ranking in a notebook
+_SIDES = {"low": "lower", "high": "upper"}
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Tuned:
+    """The best settings of a method.
+
+    Attributes:
+        method: the method with the best settings, ready for ``solve``; the agent, for ``agents.run``.
+        settings: those settings, path → number.
+        metric: what was compared: the mean over seeds of this metric, or of the residual.
+        ranking: one row for each setting tried, the best first, later rungs before earlier ones: the settings, its
+            ``score`` with the 95 % interval ``low`` to ``high``, the ``ratio`` of its score to the best with
+            ``ratio_low`` to ``ratio_high`` over the shared seeds (last rung only), the share of seeds ``diverged``,
+            ``steps``, ``seeds``, ``rung``. Without truth also ``F`` and ``G``, the squared residuals, and ``F_se``,
+            ``G_se``, their standard errors.
+        sensitivity: how the score changes when one setting moves and the others stay at their best: ``setting``,
+            ``value`` and the columns of the ranking, the best one's row included; on the seeds of the last rung.
+        edge: the settings whose best value lies at a limit of the box, path → "low" or "high". A better one may lie
+            beyond; ``widen=True`` looks there.
+        spec: what was spent and how; ``space`` is the box as searched in the end, ``given`` as at first; ``rough``
+            says that it was judged by residuals whose samples follow θ, which the curvature leaves out.
+    """
+
+    method: Method
+    settings: dict[str, float]
+    metric: str
+    ranking: pd.DataFrame
+    sensitivity: pd.DataFrame
+    edge: dict[str, Side]
+    spec: dict[str, Any]
+
+    def plot(self) -> Figure:
+        """The sensitivity to each setting, and the settings of the last rungs around it."""
+        from twoclock import plot
+
+        return plot.sensitivity(self.ranking, self.sensitivity, self.metric, self.spec, self.edge)
+
+    def __repr__(self) -> str:
+        last = self.ranking[self.ranking["rung"] == self.ranking["rung"].max()]
+        # There is no ratio to what is not positive; intervals that overlap tell less, and as little as is known then.
+        unknown = last["ratio"].isna() & (last["low"] <= last["high"].iloc[0])
+        tied = int(((last["ratio_low"] <= 1) | unknown).iloc[1:].sum())
+        return (
+            f"Tuned({_settings(self.settings)}; {_score(self)}; "
+            f"of the {len(last) - 1} others in the last rung {tied} may be as good{_notes(self)})"
+        )
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (_settings({path: row[path] for path in self.settings}), _interval(row, "score"), _interval(row, "ratio"),
+             f"{row['diverged']:.0%}", f"{row['steps']:,.0f} × {row['seeds']:.0f}")
+            for row in self.ranking.head(_SHOWN).to_dict("records")
+        ]  # fmt: skip
+        columns = ("settings", self.metric, "ratio to the best", "diverged", "steps × seeds")
+        return html_repr.table(f"Tuned: {_score(self)}{_notes(self)}", columns, rows)
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class TunedMethods(Mapping[str, Tuned]):
+    """Several methods, each at its best settings; a mapping from labels to ``Tuned``.
+
+    Attributes:
+        tuned: label → what was found for that method.
+        ranking: one row a method, the best first, all on the same seeds, which no tuning had seen: ``label``,
+            ``score`` with ``low`` and ``high``, ``ratio`` to the best with ``ratio_low`` and ``ratio_high``, the share
+            of seeds ``diverged``, ``steps``, ``seeds``, ``spent``.
+        metric: what was compared.
+        spec: what was asked.
+    """
+
+    tuned: dict[str, Tuned]
+    ranking: pd.DataFrame
+    metric: str
+    spec: dict[str, Any]
+
+    @property
+    def best(self) -> Tuned:
+        """The first of the ranking."""
+        return self.tuned[self.best_label]
+
+    @property
+    def best_label(self) -> str:
+        return str(self.ranking["label"].iloc[0])
+
+    @property
+    def methods(self) -> dict[str, Method]:
+        """Each at its best settings, ready for ``solve``."""
+        return {label: found.method for label, found in self.tuned.items()}
+
+    def plot(self) -> Figure:
+        """The score of each method with its interval."""
+        from twoclock import plot
+
+        return plot.tuned_scores(self.ranking, self.metric, self.spec)
+
+    def __getitem__(self, label: str) -> Tuned:
+        return self.tuned[label]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tuned)
+
+    def __len__(self) -> int:
+        return len(self.tuned)
+
+    def __repr__(self) -> str:
+        first = self.ranking.iloc[0]
+        lines = [
+            f"TunedMethods({self.metric} {_words(self.spec)}, {int(first['seeds'])} seeds that no tuning had seen, "
+            f"at most {self.spec['budget']:,} seed-steps to tune each:"
+        ]
+        for rank, row in enumerate(self.ranking.to_dict("records"), 1):
+            found = self.tuned[str(row["label"])]
+            tied = ", may be as good as the best" if rank > 1 and row["ratio_low"] <= 1 else ""
+            lines.append(
+                f"  {rank}. {row['label']}: {row['score']:.3g} [{row['low']:.3g}, {row['high']:.3g}]{tied}; "
+                f"{_settings(found.settings)}{_notes(found)}"
+            )
+        return "\n".join(lines) + ")"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (str(rank), str(row["label"]), _interval(row, "score"), _interval(row, "ratio"),
+             _settings(self.tuned[str(row["label"])].settings))
+            for rank, row in enumerate(self.ranking.to_dict("records"), 1)
+        ]  # fmt: skip
+        columns = ("", "method", self.metric, "ratio to the best", "settings")
+        seeds = int(self.ranking["seeds"].iloc[0])
+        return html_repr.table(f"Tuned {_words(self.spec)}, on {seeds} seeds that no tuning had seen", columns, rows)
+
+
+def _interval(row: Mapping[Any, Any], name: str) -> str:
+    """A number with its interval; empty where there is none."""
+    low, high = (row[end if name == "score" else f"{name}_{end}"] for end in ("low", "high"))
+    return "" if row[name] != row[name] else f"{row[name]:.3g} [{low:.3g}, {high:.3g}]"
+
+
+def _settings(settings: Mapping[str, float]) -> str:
+    return ", ".join(f"{path}={text(value)}" for path, value in settings.items())
+
+
+def _score(found: Tuned) -> str:
+    best = found.ranking.iloc[0]
+    score = f"{found.metric} {best['score']:.3g} [{best['low']:.3g}, {best['high']:.3g}]"
+    return f"{score} {_words(found.spec)} on {int(best['seeds'])} seeds"
+
+
+def _words(spec: Mapping[str, Any]) -> str:
+    return (
+        f"after {spec['steps']:,} steps" if spec["by"] == "end" else f"over the last decades of {spec['steps']:,} steps"
+    )
+
+
+def _notes(found: Tuned) -> str:
+    """What is at the edge, and what to do about it, and where the score is rough; nothing where nothing is."""
+    rough = "; the samples follow θ, so the residual is a rough guide" if found.spec["rough"] else ""
+    if not found.edge:
+        return rough
+    where = ", ".join(f"{path} at the {_SIDES[side]} edge of its box" for path, side in found.edge.items())
+    return f"; {where}{', widened as it is' if found.spec['widen'] else ': try widen=True'}{rough}"

@@ -1,0 +1,111 @@
+"""Arrays: what annotations call them, and the checks of those that a user gives."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import jax
+import numpy as np
+from jaxtyping import Float, Int, UInt32
+
+from twoclock.protocols import InputError
+
+Array = jax.Array | np.ndarray
+"""NumPy's outside a trace, JAX's inside one."""
+if TYPE_CHECKING:
+    Number = Float[Array, ""]
+else:  # a plain number is as good as an array without axes
+    Number = Float[Array, ""] | np.floating | float
+Vector = Float[Array, " d"]
+State = Int[Array, ""]
+"""The number of a state or of an action."""
+Words = UInt32[Array, " words"]
+"""Random bits, a word of 32 for each choice."""
+
+_SUM_TOLERANCE = 1e-6  # a table kept in float32 passes
+
+
+def as_array(name: str, value: object, what: str = "an array of numbers") -> Float[np.ndarray, "*shape"]:
+    """The value as a finite float64 array. Text is no number, though NumPy would read it."""
+    try:
+        given = np.asarray(value)
+        text = given.dtype == object and any(isinstance(entry, (str, bytes)) for entry in given.flat)
+        if value is None or text or given.dtype.kind not in "biufO":
+            raise TypeError
+        new = given.astype(np.float64)
+    except (TypeError, ValueError, OverflowError):  # what JAX raises for a tracer is a TypeError too
+        raise InputError(f"`{name}` must be {what}, got {type(value).__name__}") from None
+    if not np.isfinite(new).all():
+        raise InputError(f"`{name}` must be finite, got {new[~np.isfinite(new)].flat[0]}")
+    return new
+
+
+def laws(name: str, table: Float[np.ndarray, "*rows n"], row: str) -> Float[np.ndarray, "*rows n"]:
+    """The table with rows, along the last axis, that are probability laws; scaled to sum to 1 in double precision."""
+    if (table < 0).any():
+        where = tuple(map(int, np.argwhere(table < 0)[0]))
+        raise InputError(f"`{name}` must hold probabilities, got {table[where]:g} at {list(where)}")
+    sums = table.sum(axis=-1)
+    wrong = np.abs(sums - 1) > _SUM_TOLERANCE
+    if wrong.any():
+        at = tuple(map(int, np.argwhere(wrong)[0]))
+        index = ", ".join(map(str, at))
+        raise InputError(f"`{name}[{index}]` must sum to 1, got {sums[at]:.6g}; each row {row} is a probability law")
+    return table / sums[..., None]
+
+
+def law(name: str, value: object, states: int, remedy: str) -> Float[np.ndarray, " s"]:
+    """The value as a probability law over the states."""
+    new = as_array(name, value)
+    fits = new.shape == (states,)
+    if not fits or (new < 0).any() or abs(new.sum() - 1) > _SUM_TOLERANCE:
+        negative = "a negative entry" if (new < 0).any() else f"a sum of {new.sum():.6g}"
+        got = negative if fits else f"the shape {new.shape}"
+        raise InputError(
+            f"`{name}` must be a law over the {states} states, not negative and with sum 1, got {got}; {remedy}"
+        )
+    return new / new.sum()
+
+
+def matrix(name: str, value: object) -> Float[np.ndarray, "p q"]:
+    """The value as a finite float64 matrix."""
+    new = as_array(name, value, "a matrix of numbers")
+    if new.ndim != 2 or not new.size:
+        raise InputError(f"`{name}` must be a matrix, got shape {new.shape}; write a column as [[a], [b]]")
+    return new
+
+
+def definite(name: str, value: Float[np.ndarray, "n n"], floor: float) -> None:
+    """Complain unless the matrix is symmetric and its eigenvalues lie above ``floor``, relative to its size."""
+    kind = "definite" if floor == 0 else "semidefinite"
+    if not np.allclose(value, value.T, rtol=0, atol=1e-10 * np.abs(value).max()):
+        raise InputError(f"`{name}` must be symmetric positive {kind}, got one that is not symmetric; try (M + Mᵀ)/2")
+    smallest = np.linalg.eigvalsh(value)[0]
+    if smallest <= floor * max(1.0, np.abs(value).max()):
+        raise InputError(f"`{name}` must be symmetric positive {kind}, got the smallest eigenvalue {smallest:.3g}")
+
+
+def stabilisable(A: Float[np.ndarray, "n n"], B: Float[np.ndarray, "n m"]) -> None:
+    """Complain unless some gain stabilises."""
+    if (mode := _lasting_mode_without(A, B)) is not None:
+        raise InputError(f"`(A, B)` must be stabilisable: no gain moves the mode {mode:.4g} of `A`")
+
+
+def detectable(A: Float[np.ndarray, "n n"], Q: Float[np.ndarray, "n n"]) -> None:
+    """Complain unless what does not decay by itself costs something."""
+    if (mode := _lasting_mode_without(A.T, Q)) is not None:
+        raise InputError(
+            f"`(A, Q)` must be detectable: the mode {mode:.4g} of `A` does not decay and costs nothing; give it some "
+            "weight in `Q`"
+        )
+
+
+def _lasting_mode_without(A: Float[np.ndarray, "n n"], B: Float[np.ndarray, "n m"]) -> complex | float | None:
+    """An eigenvalue of A on or outside the unit circle that B does not reach, by Hautus's test, or None."""
+    n = len(A)
+    for mode in np.linalg.eigvals(A):
+        if abs(mode) >= 1 - 1e-12:
+            singular = np.linalg.svd(np.hstack([A - mode * np.eye(n), B]), compute_uv=False)
+            if singular[n - 1] <= 1e-10 * singular[0]:
+                return complex(mode) if np.imag(mode) else float(np.real(mode))
+    return None

@@ -1,0 +1,129 @@
+"""The arguments of a run: problem, method, steps, seeds, marks, and how it is watched."""
+
+from __future__ import annotations
+
+import itertools
+import numbers
+from collections.abc import Iterable, Mapping, Sized
+
+import jax
+import numpy as np
+
+from twoclock.protocols import InputError, Method, Problem, ProblemSource
+from twoclock.validation import memory
+from twoclock.validation.scalars import as_whole, is_positive, shown
+
+_HORIZON = 2**31 - 1
+_INTEGER = 80  # bytes of one in a list, and of its row in a table
+_LONGEST_STREAM = 10_000_000  # an iterator that gives more may never end
+
+
+def check_problem(problem: object) -> ProblemSource:
+    if not isinstance(problem, Problem) and (not callable(problem) or hasattr(problem, "F")):
+        raise InputError(
+            "`problem` must have init, noise, draw, F and G, or be a function of a key that makes one; "
+            f"got {type(problem).__name__}"
+        )
+    if isinstance(problem, Problem):
+        for leaf in jax.tree.leaves(problem):
+            if not (hasattr(leaf, "dtype") or isinstance(leaf, numbers.Number)):
+                raise InputError(
+                    f"`problem` must be made of numbers, got {type(leaf).__name__} in it; write "
+                    "`@twoclock.protocols.pytree` over its class, with `static()` for a field that is no number"
+                )
+    return problem
+
+
+def check_method(method: object, name: str = "method") -> Method:
+    if isinstance(method, type):  # a class has the functions of its objects and would pass for one
+        raise InputError(f"`{name}` must be a method, got the class {method.__name__}; call it, `{method.__name__}()`")
+    if not isinstance(method, Method):
+        raise InputError(f"`{name}` must have init, step and estimate, got {type(method).__name__}; try tc.Fast()")
+    return method
+
+
+def check_steps(steps: object) -> int:
+    number = as_whole(steps)
+    if number is None:
+        raise InputError(f"`steps` must be a whole number, got {shown(steps)}; try steps=100_000")
+    if not 0 < number <= _HORIZON:
+        raise InputError(f"`steps` must lie in 1 … 2³¹−1, got {shown(number)}; try steps=100_000")
+    return number
+
+
+def check_seeds(seeds: object) -> list[int]:
+    count = as_whole(seeds)
+    if count is not None:
+        if not 0 < count <= 2**32:
+            raise InputError(
+                f"`seeds` must be a positive count or a sequence of integers, got {shown(count)}; try seeds=20"
+            )
+        memory.check(
+            count * _INTEGER, f"`seeds`: {count:,} seeds", "run them in parts, seeds=range(0, 1_000_000) first"
+        )
+        return list(range(count))
+    numbers = _wholes(seeds, "seeds", 2**32)
+    if numbers is None:
+        raise InputError(
+            f"`seeds` must be a positive count or a sequence of integers, got {shown(seeds)}; try seeds=20"
+        )
+    if not numbers or min(numbers) < 0 or max(numbers) >= 2**32 or len(set(numbers)) < len(numbers):
+        raise InputError("`seeds` must be different integers from 0 to 2³²−1, one or more; try seeds=range(20)")
+    return numbers
+
+
+def check_marks(marks: object, steps: int) -> list[int]:
+    if marks is None:
+        return log_marks(steps)
+    given = _wholes(marks, "marks", steps + 1)
+    if given is None:
+        raise InputError(f"`marks` must be a sequence of step numbers, got {shown(marks)}; leave it out for a log grid")
+    numbers = sorted({*given, steps})
+    if numbers[0] < 0 or numbers[-1] > steps:
+        raise InputError(f"`marks` must lie in 0 … steps={steps}, got {shown(numbers[0])} … {shown(numbers[-1])}")
+    return numbers
+
+
+def _wholes(values: object, name: str, most: int) -> list[int] | None:
+    """Whole numbers one after the other, or None; never more of them than there can be, nor than the memory holds."""
+    if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable) or getattr(values, "ndim", 1) == 0:
+        return None
+    count = len(values) if isinstance(values, Sized) else 0
+    most = most if isinstance(values, Sized) else min(most, _LONGEST_STREAM)
+    if count > most:
+        raise InputError(f"`{name}` must have at most {most:,} entries, got {count:,}")
+    memory.check(count * _INTEGER, f"`{name}`: {count:,} entries", "take fewer, or run them in parts")
+    try:
+        numbers = [as_whole(value) for value in itertools.islice(values, most + 1)]
+    except TypeError:  # an array without dimensions
+        return None
+    return None if None in numbers or len(numbers) > most else numbers  # type: ignore[return-value]
+
+
+def log_marks(steps: int, per_decade: int = 10) -> list[int]:
+    """The start, the end and about ``per_decade`` marks a decade between them."""
+    count = int(np.ceil(np.log10(steps) * per_decade)) + 1
+    grid = np.round(10 ** (np.arange(count) / per_decade)).astype(int)
+    return [0, *sorted({int(mark) for mark in grid if mark < steps} | {steps})]
+
+
+def check_numbers(precision: object, bound: object) -> None:
+    if not isinstance(precision, str) or precision not in ("float64", "float32"):
+        raise InputError(f"`precision` must be 'float64' or 'float32', got {shown(precision)}")
+    if bound is not None and not is_positive(bound):
+        raise InputError(f"`bound` must be positive, got {shown(bound)}; leave it out for none")
+
+
+def check_pace(block: object, checkpoint_every: object, progress: object) -> None:
+    """How a run goes about it; none of these changes what it computes."""
+    if block is not None and (as_whole(block) or 0) < 1:
+        raise InputError(f"`block` must be at least 1, got {shown(block)}; leave it out to have it chosen")
+    if not is_positive(checkpoint_every, or_zero=True):
+        raise InputError(f"`checkpoint_every` must be a number of seconds, got {shown(checkpoint_every)}; try 10.0")
+    check_progress(progress)
+
+
+def check_progress(progress: object) -> None:
+    # A step-size schedule is callable too, but made of numbers.
+    if not isinstance(progress, bool) and not (callable(progress) and jax.tree_util.all_leaves([progress])):
+        raise InputError(f"`progress` must be True, False or a function, got {shown(progress)}")

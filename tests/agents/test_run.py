@@ -1,0 +1,229 @@
+"""`agents.run`: the same seeds whatever walks them, to the same bits after a stop, and every fault in one line."""
+
+import functools
+import os
+import signal
+import subprocess
+import sys
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import twoclock as tc
+from an_agent import Averager, Walk, dies, hangs, plant, slow, walk
+from twoclock.engine.signals import Interrupted
+
+STEPS = {"steps": 200, "marks": [0, 50, 100, 200]}
+X0 = np.zeros(1)
+
+
+def test_what_is_recorded_by_hand():
+    """A loop of one's own with the same numbers: the agent's and the plant's streams, means over the later half."""
+    result = tc.agents.run(Averager(), plant, seeds=[3, 5], x0=X0, processes=1, **STEPS)
+    for row, seed in enumerate((3, 5)):
+        agent, rng = Averager(seed=seed), np.random.default_rng([0x706C616E74, seed])
+        x, rewards = X0, []
+        for _ in range(200):
+            u = agent.act(x)
+            x_next, reward = plant(x, u, rng)
+            agent.observe(x, u, x_next, reward)
+            x = x_next
+            rewards.append(reward)
+        assert np.array_equal(result.theta[row], agent.mean)
+        mine = result.history[result.history["seed"] == seed]
+        assert mine["mean_reward"].tolist()[1:] == pytest.approx([np.mean(rewards[m // 2 : m]) for m in (50, 100, 200)])
+        known = tc.agents.run(Averager(), plant, seeds=[seed], x0=X0, **STEPS)  # by itself
+        assert known.history["error"].tolist() == mine["error"].tolist()
+    found = result.interval().set_index("seed").loc[5]
+    assert found["estimate"] == pytest.approx(np.mean(rewards[100:]))
+    y = np.cumsum(rewards[100:]) / np.arange(1, 101)  # random scaling, by its definition
+    V = np.sum(np.arange(1, 101) ** 2 * (y - y[-1]) ** 2) / 100**2
+    assert found["high"] - found["estimate"] == pytest.approx(6.747 * np.sqrt(V / 100), rel=1e-3)
+    assert result.plot("mean_reward").axes[0].get_yscale() == "linear"  # no logarithm of what is negative
+
+
+def test_processes_change_nothing(tmp_path):
+    """Nor does Ctrl-C while they are at work."""
+    one = tc.agents.run(Averager(), walk, seeds=3, processes=1, **STEPS)
+    call, once = {"seeds": 3, "checkpoint": tmp_path / "a", **STEPS}, iter([signal.SIGINT])
+    with pytest.raises(Interrupted, match=r"stopped at step \d+ of 200; the same call"):
+        tc.agents.run(
+            Averager(), slow, processes=2, progress=lambda tick: [signal.raise_signal(n) for n in once], **call
+        )
+    two = tc.agents.run(Averager(), slow, processes=2, **call)
+    assert two.history.equals(one.history)
+    assert np.array_equal(two.theta, one.theta)
+    assert tc.agents.run(Averager(), slow, processes=1, **call) == two  # from what lies there
+    two.save(tmp_path / "b")
+    assert tc.load(tmp_path / "b") == two
+    for env in (Walk, Walk(), functools.partial(Walk, "", 3)):  # a class, one for all seeds, a function with defaults
+        assert np.array_equal(tc.agents.run(Averager(), env, seeds=3, processes=1, **STEPS).theta, one.theta)
+
+
+@pytest.mark.parametrize(("env", "x0"), [(plant, X0), (walk, None)])
+def test_stopped_and_gone_on_to_the_same_bits(env, x0, tmp_path, monkeypatch):
+    whole = tc.agents.run(Averager(), env, seeds=2, x0=x0, processes=1, **STEPS)
+    monkeypatch.setattr("twoclock.agents.seed_runner._LOOKS", 0.0)
+    looks = iter(range(10_000))
+
+    def stop(tick):
+        if next(looks) in (137, 260):
+            signal.raise_signal(signal.SIGINT)
+
+    call = {"seeds": 2, "x0": x0, "processes": 1, "checkpoint": tmp_path / "a", "progress": stop, **STEPS}
+    for _ in range(2):
+        with pytest.raises(Interrupted, match=r"stopped at step .* goes on from there"):
+            tc.agents.run(Averager(), env, **call)
+    assert tc.agents.run(Averager(), env, **call) == whole
+    with pytest.raises(tc.InputError, match=r"another run: its method differs: sigma is 1\.0 there and 2\.0 here"):
+        tc.agents.run(Averager(sigma=2.0), env, **call)
+
+
+def test_regulator_goes_on_with_its_guard(tmp_path, monkeypatch):
+    """An agent of the library: stopped in the middle of its guard's log, and behind it."""
+    agent = tc.agents.Regulator([[1.0]], [[1.0]], guard=tc.problems.Guard(log=100))
+    call = {"steps": 160, "x0": X0, "marks": [30, 120, 160]}
+    whole = tc.agents.run(agent, plant, **call)
+    assert whole.metrics == ["cost", "mean_reward", "mean_cost", "mean_return"]
+    monkeypatch.setattr("twoclock.agents.seed_runner._LOOKS", 0.0)
+    for at in (50, 130):
+        with pytest.raises(Interrupted):
+            tc.agents.run(agent, plant, progress=_interrupt_at(at), checkpoint=tmp_path / "a", **call)
+    assert tc.agents.run(agent, plant, checkpoint=tmp_path / "a", **call) == whole
+    again = tc.agents.Regulator.load(tmp_path / "a" / "seed-0")
+    assert np.array_equal(again.gain, whole.theta["K"][0])
+    assert agent.steps == 0
+
+
+def _interrupt_at(step):
+    return lambda tick: signal.raise_signal(signal.SIGINT) if tick.step == step else None
+
+
+@pytest.mark.parametrize("mode", [gym.vector.AutoresetMode.NEXT_STEP, gym.vector.AutoresetMode.SAME_STEP])
+def test_vectorised(mode):
+    """Each part serves a seed. Up to the end of its first episode it is the run of that seed alone."""
+    env = gym.vector.SyncVectorEnv([walk] * 3, autoreset_mode=mode)
+    result = tc.agents.run(Averager(), env, **STEPS)
+    assert len(result.spec["seeds"]) == 3
+    assert result.history["mean_return"].iloc[-1] < 0
+    short = {"steps": 3, "seeds": [7, 9, 10]}  # none of these walks ends so soon
+    alone = tc.agents.run(Averager(), walk, processes=1, **short)
+    assert np.array_equal(tc.agents.run(Averager(), env, **short).theta, alone.theta)
+
+
+@pytest.mark.parametrize(
+    ("trouble", "words"),
+    [
+        ("raises", "the environment raised OSError: the cable is loose"),
+        ("nan", "the state must be finite, got .nan"),
+        ("shape", r"the state must have the shape of the first state, \(1,\), got \(2,\)"),
+        ("reward", "the reward must be a number, got 'much'"),
+    ],
+)
+def test_faults_in_one_line(trouble, words, tmp_path):
+    """Seed, step, what came back; nothing is lost, and when the environment is mended the same call goes on."""
+    env = Walk(trouble)
+    with pytest.raises(tc.agents.EnvironmentFault, match=f"seed 0, step 59: {words}.*goes on from there") as caught:
+        tc.agents.run(Averager(), env, checkpoint=tmp_path / "a", **STEPS)
+    assert (caught.value.seed, caught.value.step) == (0, 59)
+    assert "\n" not in str(caught.value)
+    kept = Averager()
+    kept.restore(tmp_path / "a" / "seed-0")
+    assert kept.steps == 59
+    env.trouble = ""
+    assert tc.agents.run(Averager(), env, checkpoint=tmp_path / "a", **STEPS).last_step.tolist() == [200]
+
+
+def test_hung_and_killed_processes(tmp_path):
+    with pytest.raises(
+        tc.agents.EnvironmentFault, match=r"seed 0, step 59: .* more than limit=2 seconds and was ended"
+    ):
+        tc.agents.run(Averager(), hangs, limit=2.0, checkpoint=tmp_path / "a", checkpoint_every=0.0, **STEPS)
+    with pytest.raises(tc.agents.EnvironmentFault, match=r"seed 0, step 59: its process ended with status 7"):
+        tc.agents.run(Averager(), dies, limit=60.0, **STEPS)
+
+
+def test_a_main_program_without_a_guard(tmp_path):
+    file = tmp_path / "main.py"
+    file.write_text(
+        "import twoclock as tc\nfrom an_agent import Averager, walk\n"
+        "try:\n    tc.agents.run(Averager(), walk, 10, limit=60.0)\n"
+        "except tc.InputError as error:\n    print(error)\n"
+    )
+    paths = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    ran = subprocess.run([sys.executable, file], capture_output=True, text=True, check=False, env=paths)
+    assert "`if __name__ == '__main__':` in a file, or pass processes=1" in ran.stdout
+    assert ran.stdout.count("\n") == 1
+
+
+def test_an_unstable_plant_is_data():
+    def explodes(x, u, rng):
+        return 1e30 * (x + 1)
+
+    result = tc.agents.run(Averager(), explodes, x0=X0, steps=20)
+    assert result.diverged.tolist() == [True]
+    assert result.last_step.tolist() == [4]
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: tc.agents.run(Averager, plant, x0=X0), "`agent` must be an agent .* got the class Averager; call it"),
+        (lambda: tc.agents.run(3, plant, x0=X0), "`agent` must be an agent .* got 3, which has no `settings`"),
+        (lambda: tc.agents.run(Averager(), plant), "`x0` must be given for a step function"),
+        (lambda: tc.agents.run(Averager(), walk, x0=X0), "`x0` is for a step function"),
+        (lambda: tc.agents.run(Averager(), lambda a, b: a), "`env` must be a Gymnasium environment"),
+        (lambda: tc.agents.run(Averager(), "NoSuch-v0"), "`env` must be the id of a Gymnasium environment"),
+        (lambda: tc.agents.run(Averager(), Walk(), limit=1.0), "`limit` needs an environment .* already"),
+        (lambda: tc.agents.run(Averager(), lambda: Walk(), seeds=2, processes=2), "`processes` needs an environment"),
+        (lambda: tc.agents.run(Averager(), plant, x0=X0, limit=0), "`limit`"),
+        (
+            lambda: tc.agents.run(Averager(), gym.vector.SyncVectorEnv([walk] * 2), seeds=3),
+            "`seeds` must be as many as the vectorised environment has parts, 2, got 3",
+        ),
+        (
+            lambda: tc.agents.run(Averager(), gym.vector.SyncVectorEnv([walk]), checkpoint="x"),
+            "`checkpoint` is for environments that are made one by one",
+        ),
+    ],
+)
+def test_one_line(call, words):
+    with pytest.raises(tc.InputError, match=words):
+        call()
+
+
+def test_tune_finds_what_costs_least():
+    """Without exploration this plant earns most: −σ²·4/3 and what the noise takes. Its seeds are not those of a run."""
+    found = tc.tune(plant, Averager(), {"sigma": (0.1, 10.0)}, steps=100, rungs=2, budget=20_000, x0=X0, processes=1)
+    assert found.settings["sigma"] < 0.3
+    assert found.metric == "−mean_reward"
+    assert isinstance(found.method, Averager)
+    assert found.method.settings["sigma"] == found.settings["sigma"]
+    worst = found.ranking["sigma"].idxmax()
+    assert found.ranking["score"][worst] > 10 * found.ranking["score"][0]
+    assert found.plot() is not None
+    with pytest.raises(tc.InputError, match=r"`metric` of an agent must be one of mean_cost, .* got 'error'"):
+        tc.tune(plant, Averager(), {"sigma": (0.1, 10.0)}, metric="error", x0=X0)
+    with pytest.raises(tc.InputError, match="`space` must be given for an agent; it has sigma, rate"):
+        tc.tune(plant, Averager(), x0=X0)
+
+
+def test_killed_during_a_save(tmp_path):
+    """Between any two calls that write: what lies there is whole, and the run ends as if nothing had been."""
+    script = (
+        "import os, sys, signal\nimport numpy as np\nimport twoclock as tc\nfrom an_agent import Averager, plant\n"
+        "from twoclock.agents import lane\nlane._LOOKS = 0.0\nreal, left = os.fsync, [int(sys.argv[2])]\n"
+        "def fsync(handle):\n    left[0] -= 1\n    left[0] or os.kill(os.getpid(), signal.SIGKILL)\n    real(handle)\n"
+        "os.fsync = fsync\n"
+        "tc.agents.run(Averager(), plant, 200, x0=np.zeros(1), marks=[0, 50, 100, 200], checkpoint=sys.argv[1],\n"
+        "              checkpoint_every=0.0)\n"
+    )
+    paths = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", script, str(tmp_path / "a"), "101"]  # in the middle of the 34th save
+    assert subprocess.run(command, env=paths, check=False).returncode == -signal.SIGKILL
+    kept = Averager()
+    kept.restore(tmp_path / "a" / "seed-0")
+    assert 30 <= kept.steps <= 34
+    again = tc.agents.run(Averager(), plant, x0=X0, checkpoint=tmp_path / "a", **STEPS)
+    assert again == tc.agents.run(Averager(), plant, x0=X0, **STEPS)

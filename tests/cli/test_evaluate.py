@@ -1,0 +1,78 @@
+"""`twoclock evaluate`: a file in, a verdict and a report out; a killed pass goes on."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import logged
+import twoclock as tc
+from twoclock import cli
+from twoclock.logs import pass_checkpoint
+
+MDP = logged.random_mdp(end=0.1)
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pd.DataFrame(MDP.draw(episodes=200, steps=50)).to_parquet("log.parquet", row_group_size=300, index=False)
+    np.save("pi.npy", MDP.pi)
+    (tmp_path / "mine.py").write_text("import numpy as np\npi = np.load('pi.npy')\nuniform = np.full((6, 2), 0.5)\n")
+    columns = "--next-state next_state --episode episode --step step --propensity propensity --bootstrap 20"
+    return ["evaluate", "log.parquet", "--gamma", "0.9", *columns.split()]
+
+
+def test_a_file_in_a_report_out(files, capsys, tmp_path):
+    assert cli.main([*files, "--policy", "mine.py:pi", "mine.py:uniform", "--report", "out"]) == 0
+    out = capsys.readouterr().out
+    assert "The policy 'pi' is worth" in out
+    assert "uniform − pi:" in out
+    assert {"report.html", "spec.json", "table.csv", "value.png"} <= {
+        path.name for path in (tmp_path / "out").iterdir()
+    }
+    assert not (tmp_path / "out" / "passes").exists()
+    again = tc.logs.load("out")
+    log = logged.read("log.parquet")
+    direct = tc.evaluate(log, {"pi": MDP.pi, "uniform": np.full((6, 2), 0.5)}, 0.9, bootstrap=20)
+    pd.testing.assert_frame_equal(again.table, direct.table)
+
+
+@pytest.mark.parametrize(
+    ("extra", "words"),
+    [
+        (["--policy", "mine.py:po"], "did you mean 'pi'"),
+        (["--policy", "none.py:pi"], "`--policy` names the file none.py, which is not there"),
+        (["--policy", "pi"], "`--policy` must be written file.py:name"),
+        (["--policy", "mine.py:pi", "--state", "where"], "`state` names the column 'where', which is not there"),
+        (["--policy", "mine.py:pi", "--estimator", "best"], "`estimator` has no 'best'"),
+    ],
+)
+def test_a_mistake_is_one_line(files, capsys, extra, words):
+    assert cli.main([*files, *extra]) == 2
+    output = capsys.readouterr().err.strip().splitlines()[-1]
+    assert words in output.replace("\n", " ")
+
+
+def test_a_killed_pass_goes_on(files, tmp_path, monkeypatch):
+    """Stopped in the middle of the second pass, the same call takes up the sums where they were."""
+    log = logged.read("log.parquet")
+    assert len(log.parts) > 3
+    whole = tc.evaluate(log, MDP.pi, 0.9, bootstrap=0)
+    monkeypatch.setattr(pass_checkpoint, "EVERY", 0.0)
+    done = []
+
+    def stop(part, parts):
+        done.append(part)
+        if len(done) == len(log.parts) + 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tc.evaluate(log, MDP.pi, 0.9, bootstrap=0, checkpoint=tmp_path / "kept", progress=stop)
+    rest = []
+    again = tc.evaluate(
+        log, MDP.pi, 0.9, bootstrap=0, checkpoint=tmp_path / "kept", progress=lambda part, parts: rest.append(part)
+    )
+    assert rest[0] in (2, 3), "the first pass is not done again, the second goes on"
+    pd.testing.assert_frame_equal(again.table, whole.table)
+    other = tc.evaluate(log, MDP.b, 0.9, bootstrap=0, checkpoint=tmp_path / "kept")
+    assert other.value == tc.evaluate(log, MDP.b, 0.9, bootstrap=0).value

@@ -1,0 +1,276 @@
+"""Whatever is wrong, with an argument, a file, the disk, the memory or a signal, is said in one line."""
+
+import inspect
+import itertools
+import multiprocessing
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import warnings
+from concurrent.futures import ProcessPoolExecutor
+
+import numpy as np
+import pytest
+
+import twoclock as tc
+from twoclock import cli
+from twoclock.cli.exit_codes import Stopped
+from twoclock.cli.resume_hint import resumable
+from twoclock.engine.signals import deferred_interrupt
+from twoclock.validation import memory
+
+BOWL = tc.problems.quadratic(dim=2)
+HUGE = 10**5000
+
+SPEC = """
+steps = 20
+seeds = 2
+[problems."$\\\\frac{$ [bold]"]
+name = "quadratic"
+dim = 2
+[methods."_[/] <b>"]
+name = "fast"
+grid = { "alpha.c" = [0.5, 1] }
+"""
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "spec.toml").write_text(SPEC)
+
+
+def solve(**changed):
+    return inspect.unwrap(tc.solve)(BOWL, tc.Fast(), **{"steps": 10, "seeds": 2, **changed})
+
+
+def sweep(**changed):
+    return inspect.unwrap(tc.sweep)({"a": BOWL}, {"b": tc.Fast()}, **{"steps": 10, "seeds": 2, **changed})
+
+
+WRONG = {
+    "seeds 1.7": (lambda: solve(seeds=[1.7]), "`seeds` must be a positive count or a sequence of integers"),
+    "seeds text": (lambda: solve(seeds="123"), "`seeds` must be a positive count or a sequence of integers"),
+    "seeds true": (lambda: solve(seeds=True), "`seeds` must be a positive count or a sequence of integers, got True"),
+    "seeds huge": (lambda: solve(seeds=HUGE), "`seeds` must be a positive count .*, got an integer of 16610 bits"),
+    "seeds for ever": (lambda: solve(steps=10, marks=itertools.count()), "`marks` must be a sequence of step numbers"),
+    "steps huge": (lambda: solve(steps=HUGE), "`steps` must lie in 1 … 2³¹−1, got an integer of"),
+    "steps array": (lambda: solve(steps=np.arange(90)), "`steps` must be a whole number, got array"),
+    "marks 1.9": (lambda: solve(marks=[1.9]), "`marks` must be a sequence of step numbers"),
+    "marks text": (lambda: solve(marks=["7"]), "`marks` must be a sequence of step numbers"),
+    "marks huge": (lambda: solve(marks=[HUGE]), "`marks` must lie in 0 … steps=10"),
+    "bound true": (lambda: solve(bound=True), "`bound` must be positive, got True"),
+    "bound nan": (lambda: solve(bound=float("nan")), "`bound` must be positive, got nan"),
+    "precision": (lambda: solve(precision=["float64"]), "`precision` must be"),
+    "memory nan": (lambda: sweep(memory=float("nan")), "`memory` must be a number of bytes, got nan"),
+    "lanes true": (lambda: sweep(lanes=True), "`lanes` must be a whole number"),
+    "tries": (lambda: sweep(tries=0, on="ray"), "`tries` must be a whole number from 1"),
+    "address": (lambda: sweep(address="here:1"), "`address` must be"),
+    "label twice": (
+        lambda: tc.sweep({"a": BOWL}, {"b alpha.c=1": tc.Fast(), "b": tc.grid(tc.Fast(), **{"alpha.c": [1.0]})}),
+        "`methods` has 'b alpha.c=1' twice",
+    ),
+    "label no text": (
+        lambda: inspect.unwrap(tc.sweep)({"a": BOWL}, {3: tc.Fast()}),
+        "the label of a method must be text, got 3",
+    ),
+    "label surrogate": (lambda: tc.sweep({"\udcff": BOWL}, {"b": tc.Fast()}), "the label of a problem must be text"),
+    "long name": (lambda: solve(checkpoint="x" * 300), "cannot be written .*name too long"),
+    "null byte": (lambda: solve(checkpoint="a\0b"), "cannot be"),
+    "load long": (lambda: tc.load("x" * 300), "`path`|cannot be"),
+    "save long": (lambda: solve().save("x" * 300), "cannot be written"),
+    "save file": (lambda: solve().save("spec.toml"), "cannot be written .it is a file"),
+    "read-only": (lambda: sweep(out="/proc/1"), "must be an empty or new folder|cannot be written"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_argument(case):
+    make, words = WRONG[case]
+    with pytest.raises(tc.InputError, match=words) as error:
+        make()
+    assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 500
+
+
+def test_what_is_whole_may_be_written_as_a_float_or_an_array():
+    result = solve(steps=10.0, seeds=np.asarray([3, 5]), marks=(step for step in (0, 5.0)))
+    assert (result.spec["steps"], result.spec["seeds"], result.spec["marks"]) == (10, [3, 5], [0, 5, 10])
+
+
+def test_memory_is_asked_before_the_run(monkeypatch):
+    monkeypatch.setattr(memory, "available", lambda: 40 << 20)
+    words = r"`seeds`: 50,000 seeds at 19 marks takes about .* MiB of memory and there are 40 MiB; take seeds=range"
+    with pytest.raises(tc.InputError, match=words):
+        tc.solve(BOWL, tc.Fast(), 100, 50_000)
+    with pytest.raises(tc.InputError, match=r"there are 40 MiB; take a smaller one"):
+        tc.solve(lambda key: tc.problems.random_policy_evaluation(key, states=3000, actions=2), tc.Fast(), 100, 2)
+    with pytest.raises(tc.InputError, match=r"`seeds`: 10,000,000 seeds takes about"):
+        sweep(seeds=10**7)
+    assert len(tc.solve(BOWL, tc.Fast(), 10, 1000).diverged) == 1000
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("seeds = 2", "seeds = [1.7]"), "`seeds` must be"),
+        (("seeds = 2", 'marks = [1.9, "7"]'), "`marks` must be"),
+        (("seeds = 2", "memory = nan"), "`memory` must be a number of bytes, got nan"),
+        (("seeds = 2", f"seeds = {10**30}"), "asks for an integer of 101 bits runs"),
+        (("seeds = 2", f"seeds = {'9' * 5000}"), "is not valid TOML"),
+        (("seeds = 2", f"x = {'[' * 5000}"), "is not valid TOML"),
+        (("dim = 2", "dim = 2\x00"), "is not valid TOML"),
+    ],
+)
+def test_a_wrong_file(change, words, tmp_path, capsys):
+    (tmp_path / "spec.toml").write_text(SPEC.replace(*change))
+    assert cli.main(["sweep", "spec.toml"]) == 2
+    output = capsys.readouterr().err.strip()
+    assert words in output
+    assert "\n" not in output
+    assert not (tmp_path / "runs").exists()
+
+
+def test_what_is_no_text_file(tmp_path, capsys):
+    (tmp_path / "latin.toml").write_bytes(b"steps = 1 # \xe9")
+    os.mkfifo(tmp_path / "pipe.toml")
+    for name in ("/dev/zero", "pipe.toml", "latin.toml", ".", "x" * 300, os.fsdecode(b"\xff.toml")):
+        assert cli.main(["sweep", name]) == 2
+        assert "cannot be read" in capsys.readouterr().err
+
+
+def test_labels_are_shown_and_not_obeyed(tmp_path, capsys):
+    assert cli.main(["sweep", "spec.toml", "--out", "here"]) == 0
+    output = capsys.readouterr().out
+    assert "$\\frac{$ [bold]" in output
+    assert "_[/] <b>" in output
+    for i in range(2):
+        assert cli.main(["run", "quadratic", "fast", "--steps", "20", "--seeds", "2", "--out", f"runs/[b]$_{i}$"]) == 0
+    assert cli.main(["plot", "runs"]) == 0
+    assert cli.main(["check", "runs"]) == 0
+
+
+LIMITED = """
+import resource, sys
+from twoclock import cli
+from twoclock.validation import memory
+sys.dont_write_bytecode = True  # Python would leave half of a compiled module behind, for all who import it later
+resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
+sys.exit(cli.main(sys.argv[1:]))
+"""
+
+
+def test_a_full_disk_says_how_to_go_on(tmp_path):
+    args = ["run", "quadratic", "fast", "--steps", "2000", "--seeds", "50", "--problem.dim", "2", "--out", "here"]
+    child = subprocess.run([sys.executable, "-c", LIMITED, *args], capture_output=True, text=True, check=False)
+    assert child.returncode == 1, child.stderr
+    assert "Traceback" not in child.stderr
+    last = child.stderr.strip().splitlines()[-1]
+    assert last.startswith("twoclock: the disk is full")
+    command = last.partition("then go on: ")[2]
+    assert command == f"twoclock {' '.join(args)} --resume"
+    assert cli.main(shlex.split(command)[1:]) == 0
+    assert cli.main(["check", "here"]) == 0
+
+
+@pytest.fixture(params=[signal.SIGTERM, signal.SIGHUP])
+def number(request):
+    """A signal that nobody else handles: Ray leaves a handler of its own behind."""
+    others = signal.signal(request.param, signal.SIG_DFL)
+    yield request.param
+    signal.signal(request.param, others)
+
+
+def test_a_signal_leaves_a_checkpoint(tmp_path, number):
+    def stop(tick):
+        if tick.step >= 5:
+            signal.raise_signal(number)
+
+    whole = solve(marks=range(10))
+    with pytest.raises(KeyboardInterrupt, match=r"stopped at step 5 of 10; the same call"):
+        solve(marks=range(10), checkpoint="kept", progress=stop)
+    assert signal.getsignal(number) is signal.SIG_DFL
+    assert solve(marks=range(10), checkpoint="kept").history.equals(whole.history)
+
+
+def test_a_second_signal_is_not_waited_with():
+    with deferred_interrupt() as came:
+        signal.raise_signal(signal.SIGINT)
+        assert came()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_stopped_twice_the_command_is_still_said():
+    with (
+        pytest.raises(KeyboardInterrupt, match="stopped; to go on: twoclock run again"),
+        resumable("twoclock run again"),
+    ):
+        raise KeyboardInterrupt
+
+
+def test_a_process_that_is_killed_is_one_line():
+    with (
+        pytest.raises(Stopped, match=r"ended from outside.*to go on: twoclock run again"),
+        resumable("twoclock run again"),
+        ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool,
+    ):
+        pool.submit(os.abort).result()
+
+
+LOADING = """
+import importlib.abc, signal, sys
+class Press(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "jax":
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Press())
+sys.argv = ["/usr/bin/twoclock", "list"]
+import twoclock
+"""
+
+
+def test_ctrl_c_while_loading_is_quiet():
+    child = subprocess.run([sys.executable, "-c", LOADING], capture_output=True, text=True, check=False)
+    assert (child.returncode, child.stderr) == (130, "twoclock: stopped\n")
+
+
+LOADED = """
+import gc, sys
+sys.argv, sys.orig_argv, later = {argv}, [sys.executable, "-m", "twoclock"], {later}
+import twoclock
+assert not gc.isenabled(), "it was not taken for the command"
+sys.argv = later
+from twoclock.cli import program
+try:
+    program()
+finally:
+    assert gc.isenabled(), "garbage is looked for no more"
+"""
+
+
+@pytest.mark.parametrize(
+    ("argv", "later"),
+    [("['-m']", "['/usr/twoclock/__main__.py', '--version']"), ("['/bin/twoclock', '--version']",) * 2],
+)
+def test_garbage_is_looked_for_once_the_command_is_loaded(argv, later):
+    """Also by `python -m twoclock`, which has another name while it is looked for than when it runs."""
+    code = LOADED.format(argv=argv, later=later)
+    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert child.returncode == 0, child.stderr
+
+
+def test_a_child_forked_too_late_is_refused():
+    solve()  # JAX has started
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        child = os.fork()
+    if child == 0:
+        try:
+            solve()
+        except tc.InputError as error:
+            os._exit(7 if "spawn" in str(error) else 8)
+        os._exit(9)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7

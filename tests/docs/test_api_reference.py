@@ -1,0 +1,93 @@
+"""The API reference has every public name, and each says what it is. Builds nothing."""
+
+import importlib.util
+import inspect
+import pkgutil
+from pathlib import Path
+
+import pytest
+
+import twoclock
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def _load():
+    spec = importlib.util.spec_from_file_location("api", DOCS / "api.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+api = _load()
+
+
+def test_every_public_module_has_a_page():
+    modules = {f"twoclock.{name}" for name in twoclock.__all__ if inspect.ismodule(getattr(twoclock, name))}
+    assert modules <= set(api.MODULES)
+    for name in modules:
+        inner = {f"{name}.{n}" for n in api.loaded(name).__all__ if inspect.ismodule(getattr(api.loaded(name), n))}
+        assert inner <= set(api.MODULES)
+
+
+@pytest.mark.parametrize("name", api.MODULES)
+def test_nothing_is_undocumented(name):
+    module = api.loaded(name)
+    assert module.__doc__
+    silent = []
+    for public in api.public(name):
+        value = getattr(module, public)
+        if api.is_constant(value):
+            silent += [public] if public != "__version__" and not api.comment(public, module) else []
+            continue
+        own = value.__doc__
+        silent += [] if own and not own.startswith(f"{public}(") else [public]
+        if inspect.isclass(value):
+            silent += [f"{public}.{member}" for member, summary in api.members(value) if not summary]
+    assert not silent, f"{name} leaves undocumented: {silent}"
+
+
+def test_every_name_is_on_exactly_one_page():
+    """What is exported from two modules is the same object, and is shown where one meets it first."""
+    seen = {}
+    for name in api.MODULES:
+        for public in api.public(name):
+            seen.setdefault(id(getattr(api.loaded(name), public)), []).append(f"{name}.{public}")
+    twice = [names for names in seen.values() if len({n.rpartition(".")[2] for n in names}) < len(names)]
+    assert not twice
+
+
+def test_a_name_without_a_word_is_noticed():
+    """The checks above can fail: a constant without a comment and a class without a docstring are told apart."""
+    assert api.comment("COLOURS", api.loaded("twoclock.plot"))
+    assert not api.comment("NOWHERE", api.loaded("twoclock.plot"))
+    silent = type("Silent", (), {"__module__": "twoclock.made_up", "act": lambda self: None})
+    assert dict(api.members(silent)) == {"act": None}
+
+
+def test_docstrings_are_escaped_for_the_page():
+    lines = ["The root ω*(θ), |h − h*| and x_ of `solve` and ``a|b``.", "", "    F = θ*", "", "Args:", "    theta: θ*."]
+    api.as_plain_text(None, "", "", None, None, lines)
+    assert lines[0] == r"The root ω\*(θ), \|h − h\*\| and x\_ of ``solve`` and ``a|b``."
+    assert lines[2:5] == [".. code-block:: none", "", "    F = θ*"]
+    assert lines[-1] == r"    theta: θ\*."
+
+
+def test_the_package_has_no_room_that_the_list_forgets():
+    """A new module is either public, and listed at the front door, or inside."""
+    inside = {
+        "cli",
+        "engine",
+        "inference",
+        "inputs",
+        "learner",
+        "record",
+        "result",
+        "sampling",
+        "study",
+        "sweeps",
+        "table",
+        "tuning",
+    }
+    found = {m.name for m in pkgutil.iter_modules(twoclock.__path__) if m.ispkg}
+    assert found - inside <= {name.removeprefix("twoclock.") for name in api.MODULES}

@@ -1,0 +1,175 @@
+"""The text for a GPU, tried on the CPU: its threads one after the other, to the bits of the engine "c"."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import twoclock as tc
+from threads import needs_compiler, on_the_cpu
+from twoclock.codegen.c_template import Target
+from twoclock.codegen.ir import Unsupported
+from twoclock.engine import source_cache
+from twoclock.engine.c_engine import C, pointers
+from twoclock.engine.cuda_engine import Kernel
+from twoclock.engine.problem_batch import instances
+from twoclock.engine.run_batch import Lanes
+from twoclock.engine.xla_engine import start
+
+SEEDS, STEPS = (3, 5, 8), 40
+METHODS = [tc.Fast("0.02/(k+100)", "0.2/(k+100)", lam) for lam in ("20/(k+100)", "10/(k+100)")]
+
+
+def lqr():
+    return tc.problems.lqr_actor_critic(tc.models.Lqr(np.eye(2) * 0.5, np.eye(2), np.eye(2), np.eye(2)), sigma=1.0)
+
+
+def wild():
+    """θ overflows in some lanes, after some steps of theirs: twice is too much, and the sign of the noise decides."""
+    return tc.problems.custom(
+        F=lambda theta, omega, x: -theta * jnp.exp(jnp.where(x > 1.5, 700.0, 1.0)),
+        G=lambda theta, omega, x: omega - x,
+        noise=lambda key: jax.random.normal(key),
+        theta=1.0,
+        omega=0.0,
+    )
+
+
+class Kernels:
+    """The programs of some lanes, and the carry that the engine "c" comes to."""
+
+    def __init__(self, problem, methods, bound, folder):
+        self.folder, self.shape = folder, (len(methods), len(SEEDS))
+        with jax.enable_x64(True):
+            lanes = Lanes.of(instances(problem, SEEDS), methods, SEEDS, bound)
+            self.begin = start(lanes)
+            (program,) = C().compile(lanes)
+            self.expected = jax.tree.leaves(program.advance(program.place(self.begin), 0, STEPS))
+            self.tables = list(map(np.ascontiguousarray, source_cache.tables(lanes)))
+            self.streams = np.asarray(source_cache.streams(lanes))
+            self.careful = source_cache.source(lanes, Target(cuda=True))
+            self.trusting, self.in_two = source_cache.trusting(lanes), source_cache.in_two(lanes)
+        self.count = len(methods) * len(SEEDS)
+
+    def leaves(self, step):
+        """The carry at the beginning, and the step from which each lane is to be walked with care."""
+        carry = [np.array(leaf, order="C") for leaf in jax.tree.leaves(self.begin)]
+        return [*carry, np.full(self.count + 1, step, np.int64)]
+
+    def launch(self, source, count, lo, hi, leaves, handed=()):
+        given = [*self.tables, *map(np.ascontiguousarray, source.constants), *handed]
+        run = on_the_cpu(source, self.folder)
+        run(count, lo, hi, *self.shape, pointers(given), pointers(leaves), self.streams.ctypes.data)
+
+    def walk_in_two(self, leaves, lo, hi):
+        handed = [np.zeros((hi - lo, self.count, part.size), part.dtype) for part in self.in_two.handed]
+        self.launch(self.in_two.ahead, (hi - lo) * self.count, lo, hi, handed)
+        self.launch(self.in_two.rest, self.count, lo, hi, leaves, handed)
+
+    def walk_on_trust(self, leaves, lo, hi):
+        self.launch(self.trusting, self.count, lo, hi, leaves)
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("make", "bound", "ends"),
+    [(lqr, 1e6, False), (tc.problems.boyan, None, False), (wild, None, True), (lqr, 1.5, True)],
+    ids=["normal noise", "random words", "overflow", "out of bounds"],
+)
+def test_every_way_to_walk_gives_the_same_bits(make, bound, ends, tmp_path):
+    kernels = Kernels(make(), METHODS, bound, tmp_path)
+    with_care = kernels.leaves(0)
+    kernels.launch(kernels.careful, kernels.count, 0, STEPS, with_care)
+    results = [with_care]
+    for walk in (kernels.walk_on_trust, kernels.walk_in_two):
+        leaves = kernels.leaves(-1)
+        for lo, hi in ((0, 25), (25, STEPS)):
+            walk(leaves, lo, hi)
+        assert (leaves[-1] >= 0).any() == ends
+        kernels.launch(kernels.careful, kernels.count, 0, STEPS, leaves)
+        results.append(leaves)
+    assert not np.array_equal(kernels.expected[0], jax.tree.leaves(kernels.begin)[0])
+    alive = kernels.expected[-2]
+    assert alive.any()
+    assert bool(alive.all()) != ends
+    for found in results:
+        for a, b in zip(kernels.expected, found[:-1], strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+@needs_compiler
+def test_a_lane_that_has_diverged_stays_where_nothing_else_moves(tmp_path):
+    kernels = Kernels(wild(), METHODS, None, tmp_path)
+    for walk in (kernels.walk_on_trust, kernels.walk_in_two):
+        leaves = kernels.leaves(-1)
+        leaves[-3][:] = False
+        before = [leaf.copy() for leaf in leaves]
+        walk(leaves, 0, STEPS)
+        for a, b in zip(before, leaves, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_indices_are_handed_over_rather_than_rows():
+    """A sample drawn from a table: its row is read where it is used, and nothing of the schedule is computed there."""
+    rows = jnp.arange(64.0).reshape(8, 8)
+    problem = tc.problems.custom(
+        F=lambda theta, omega, x: rows[x] * (theta @ rows[x]) - omega,
+        G=lambda theta, omega, x: omega - theta,
+        noise=lambda key: jax.random.randint(key, (), 0, 8),
+        theta=jnp.zeros(8),
+        omega=jnp.zeros(8),
+    )
+    made = source_cache.in_two(Lanes.of(instances(problem, (0,)), [tc.Fast()], (0,), None))
+    words = [part for part in made.handed if part.dtype == np.int32]
+    assert len(words) == 1
+    assert len(made.handed) <= 4
+    step = made.rest.text.split("for(int64_t step")[1]
+    assert not any(dear in step for dear in ("/", "rotate("))
+    assert "rotate(" in made.ahead.text.split("walk(")[1]
+
+
+def test_nothing_is_done_ahead_where_all_waits_for_the_state():
+    still = tc.problems.custom(lambda t, w, x: t - w, lambda t, w, x: w - 1, lambda key: (), 0.0, 0.0)
+    lanes = Lanes.of(instances(still, (0,)), [tc.Fast(alpha=0.1, beta=0.1, lam=1.0)], (0,), None)
+    with pytest.raises(Unsupported, match="nothing to do ahead"):
+        source_cache.in_two(lanes)
+
+
+def matrix_lanes(factors, begin):
+    """θ ∈ R²ˣ², each entry on its way by itself."""
+    problem = tc.problems.custom(
+        F=lambda theta, omega, x: theta - x * jnp.asarray(factors),
+        G=lambda theta, omega, x: omega - x,
+        noise=lambda key: jax.random.normal(key),
+        theta=jnp.asarray(begin),
+        omega=0.0,
+    )
+    return Lanes.of(instances(problem, SEEDS), METHODS[:1], SEEDS, None)
+
+
+def test_of_a_symmetric_matrix_one_half_is_walked():
+    with jax.enable_x64(True):
+        lanes = Lanes.of(instances(lqr(), SEEDS), METHODS, SEEDS, None)
+        made = source_cache.trusting(lanes)
+        # Ω and its average are 4×4: for each entry below the diagonal stands the one above it.
+        below = [(4 * i + j, 4 * j + i) for i in range(4) for j in range(i)]
+        assert [twin[1:] for twin in made.twins] == below * 2
+        assert source_cache.trusting(lanes, symmetric=False).twins == ()
+        assert source_cache.trusting(lanes, symmetric=False).text.count("=") > made.text.count("=") + 6 * len(below)
+
+
+def test_entries_that_a_step_tells_apart_are_no_twins():
+    zero = [[0.0, 0.0], [0.0, 0.0]]
+    with jax.enable_x64(True):
+        assert len(source_cache.in_two(matrix_lanes([[1.0, 2.0], [2.0, 1.0]], zero)).rest.twins) == 2
+        assert not source_cache.in_two(matrix_lanes([[1.0, 2.0], [3.0, 1.0]], zero)).rest.twins
+
+
+def test_a_matrix_that_is_not_symmetric_to_begin_with_is_walked_whole():
+    for corner, one_half in ((0.5, True), (-0.5, False)):
+        with jax.enable_x64(True):
+            lanes = matrix_lanes([[1.0, 2.0], [2.0, 1.0]], [[1.0, 0.5], [corner, 0.0]])
+            careful, trusting = source_cache.source(lanes, Target(cuda=True)), source_cache.in_two(lanes)
+            kernel = Kernel(lanes, (slice(0, 1), slice(0, len(SEEDS))), careful, trusting, jax.devices()[0])
+            kernel.place(start(lanes))
+            assert bool(kernel.trusting.rest.twins) == one_half

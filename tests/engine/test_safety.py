@@ -1,0 +1,246 @@
+"""An engine that cannot, or must not, leads to XLA: one line of warning at most, never an exception or a crash."""
+
+import dataclasses
+import os
+import stat
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import twoclock as tc
+from twoclock.codegen import build
+from twoclock.engine import binary_cache, c_engine, compiler, cuda_engine, select_engine, source_cache
+from twoclock.engine.problem_batch import instances
+from twoclock.engine.run_batch import Lanes
+from twoclock.protocols import InputError
+
+PROBLEM, METHOD = tc.problems.quadratic(dim=2), tc.Fast()
+needs_compiler = pytest.mark.skipif(isinstance(compiler.find(), str), reason="there is no C compiler")
+
+
+@pytest.fixture(autouse=True)
+def _fresh(monkeypatch, tmp_path):
+    """A cache of the test's own, and nothing loaded yet."""
+    monkeypatch.setenv("TWOCLOCK_CACHE", str(tmp_path))
+    monkeypatch.setattr(c_engine, "_builds", {})
+    monkeypatch.setattr(source_cache, "_known", {})
+    monkeypatch.delenv("TWOCLOCK_ENGINE", raising=False)
+    yield
+    c_engine._close()
+
+
+def solve(engine="c", **options):
+    return tc.solve(PROBLEM, METHOD, steps=50, seeds=3, engine=engine, **options)
+
+
+def script(path, text):
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def falls_back(words):
+    """A run that was asked of c warns in one line, records why, and has the numbers of XLA."""
+    with pytest.warns(UserWarning, match=words) as warned:
+        result = solve()
+    assert len(warned) == 1
+    assert "\n" not in str(warned[0].message)
+    assert result.spec["engine"] == "xla"
+    assert words in result.spec["engine_reason"]
+    np.testing.assert_array_equal(result.theta, solve("xla").theta)
+
+
+def test_a_missing_compiler(monkeypatch, tmp_path):
+    monkeypatch.setenv("CC", "no-such-compiler")
+    falls_back("there is no C compiler")
+
+
+VERSION = 'case "$*" in *--version*) echo fake 1.0; exit 0;; esac; '
+
+
+@needs_compiler
+def test_a_compiler_that_is_not_gcc_is_not_asked_for_options_of_gcc(monkeypatch, tmp_path):
+    """Clang ends with an error at one that it does not know."""
+    real = " ".join(compiler.find().command)
+    refuse = 'case "$*" in *-fno-tree-pre*|*-fno-thread-jumps*) echo "error: unknown argument" >&2; exit 1;; esac; '
+    monkeypatch.setenv("CC", script(tmp_path / "cc", VERSION + refuse + f'exec {real} "$@"'))
+    assert solve().spec["engine"] == "c"
+
+
+def test_a_compiler_that_fails(monkeypatch, tmp_path):
+    monkeypatch.setenv("CC", script(tmp_path / "cc", VERSION + "echo 'x.c:1: error: no' >&2; exit 1"))
+    falls_back("the C compiler failed: x.c:1: error: no")
+
+
+def test_a_compiler_that_hangs(monkeypatch, tmp_path):
+    monkeypatch.setattr(compiler, "TIME_LIMIT", 0.2)
+    monkeypatch.setenv("CC", script(tmp_path / "cc", VERSION + "exec sleep 60"))
+    falls_back("the C compiler took more than 0.2 s")
+
+
+def test_a_compiler_that_makes_rubbish(monkeypatch, tmp_path):
+    made = 'while [ "$1" != -o ]; do shift; done; echo rubbish > "$2"'
+    monkeypatch.setenv("CC", script(tmp_path / "cc", VERSION + made))
+    with pytest.warns(UserWarning, match="engine 'c'"):
+        assert solve().spec["engine"] == "xla"
+
+
+@needs_compiler
+def test_a_program_that_computes_something_else(monkeypatch):
+    right = source_cache.generate
+
+    def wrong(*args):
+        source = right(*args)
+        return dataclasses.replace(source, text=source.text.replace("k=(int32_t)step", "k=(int32_t)step+1"))
+
+    monkeypatch.setattr(source_cache, "generate", wrong)
+    falls_back("fails its self-check")
+
+
+@needs_compiler
+def test_what_is_kept_is_checked(monkeypatch, tmp_path):
+    first = solve()
+    assert first.spec["engine"] == "c"
+    folder = tmp_path / "programs"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    (kept,) = folder.glob("*.so")
+    store = binary_cache.users()
+    assert store.trouble is None
+    assert store.holds(kept.stem)
+    assert store.checked(kept.stem)
+
+    started = []
+    start = compiler.Compiler.start
+    monkeypatch.setattr(compiler.Compiler, "start", lambda *args: started.append(1) or start(*args))
+    monkeypatch.setattr(c_engine, "_builds", {})
+    np.testing.assert_array_equal(solve().theta, first.theta)
+    assert not started
+
+    kept.chmod(0o600)
+    torn = kept.read_bytes()[:-100]  # as after a power cut; written anew, for the old file is still mapped
+    kept.unlink()
+    kept.write_bytes(torn)
+    monkeypatch.setattr(c_engine, "_builds", {})
+    np.testing.assert_array_equal(solve().theta, first.theta)
+    assert started == [1]
+
+
+def test_a_cache_of_someone_else_is_not_used(monkeypatch, tmp_path):
+    folder = tmp_path / "programs"
+    folder.mkdir(0o700)
+    assert binary_cache.users().trouble is None
+    folder.chmod(0o755)
+    assert "open to others" in binary_cache.users().trouble
+    folder.chmod(0o700)
+    someone = os.geteuid() + 1
+    monkeypatch.setattr(binary_cache.os, "geteuid", lambda: someone)
+    found = binary_cache.users()
+    assert "belongs to someone else" in found.trouble
+    assert found.folder != folder
+    folder.rmdir()
+    (tmp_path / "elsewhere").mkdir()
+    folder.symlink_to(tmp_path / "elsewhere")
+    assert "is no folder" in binary_cache.users().trouble
+
+
+def test_the_cache_does_not_grow_without_end(monkeypatch, tmp_path):
+    monkeypatch.setattr(binary_cache, "MOST_BYTES", 2_500)
+    store = binary_cache.users()
+    for i in range(4):
+        made = tmp_path / "made"
+        made.write_bytes(bytes(1_000))
+        store.keep(f"{i}", made)
+        os.utime(store.path(f"{i}"), (i, i))
+    assert [store.holds(f"{i}") for i in range(4)] == [False, False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [
+        (lambda t: jnp.sort(t), "sort"),
+        (lambda t: jnp.linalg.solve(jnp.eye(3) + jnp.outer(t, t), t), "not generated"),
+        (lambda t: jax.pure_callback(lambda x: x, t, t, vmap_method="sequential"), "pure_callback"),
+    ],
+)
+def test_what_cannot_be_generated_goes_to_xla_by_itself(monkeypatch, step, words):
+    problem = tc.problems.custom(
+        F=lambda t, w, x: step(t), G=lambda t, w, x: w, noise=lambda key: 0.0, theta=np.ones(3), omega=0.0
+    )
+    monkeypatch.setattr(select_engine, "WORTH_COMPILING", 0.0)
+    result = tc.solve(problem, tc.Standard(0.1, 0.1), steps=5, seeds=2)  # warnings are errors here
+    assert result.spec["engine"] == "xla"
+    assert words in result.spec["engine_reason"]
+
+
+def test_a_step_of_too_many_lines(monkeypatch):
+    monkeypatch.setattr(build, "_TRIES", ((64, 20), (8, 50)))
+    lanes = Lanes.of(instances(PROBLEM, (0,)), [METHOD], (0,), None)
+    assert c_engine.C().compile(lanes) == "one step takes more than 50 lines of C"
+
+
+def test_short_runs_stay_with_xla():
+    result = solve("auto")
+    assert result.spec["engine"] == "xla"
+    assert "too short" in result.spec["engine_reason"]
+    assert "engine_reason" not in solve("xla").spec
+
+
+def test_a_large_state_is_worth_compiling_for_sooner_and_tables_of_items_do_not_count():
+    def numbers(problem, method):
+        lanes = Lanes.of(instances(problem, [0, 1]), [method], [0, 1], None)
+        per_group, per_lane, per_number = select_engine._CPU_COST
+        return (select_engine.predicted(lanes, 1000, on_gpu=False) / 1000 - per_group - 2 * per_lane) / per_number
+
+    small, large = (numbers(tc.problems.quadratic(dim=dim), tc.Fast()) for dim in (2, 50))
+    assert large - small == pytest.approx(2 * 4 * 48)  # two seeds; θ, ω and the means of F and G
+    few, many = (
+        numbers(tc.problems.quadratic_bilevel(samples=n), tc.methods.SABA(0.1, 0.1, items=(n, n))) for n in (64, 128)
+    )
+    assert many - few == pytest.approx(2 * 2 * 64)  # which items were seen, of both levels
+
+
+def test_without_a_gpu_cuda_falls_back():
+    if cuda_engine.unavailable() is None:
+        pytest.skip("there is a GPU")
+    with pytest.warns(UserWarning, match="JAX sees no GPU|cupy is not installed"):
+        assert solve("cuda").spec["engine"] == "xla"
+
+
+def test_the_environment_sets_the_default(monkeypatch):
+    monkeypatch.setenv("TWOCLOCK_ENGINE", "xla")
+    assert "engine_reason" not in solve("auto").spec
+    monkeypatch.setenv("TWOCLOCK_ENGINE", "fortran")
+    with pytest.raises(InputError, match="TWOCLOCK_ENGINE"):
+        solve("auto")
+    with pytest.raises(InputError, match="`engine` has no 'fortran'"):
+        solve("fortran")
+
+
+@needs_compiler
+def test_under_progress_the_engine_is_named():
+    engines = []
+    solve(progress=lambda tick: engines.append(tick.engine))
+    assert set(engines) == {"c"}
+    engines.clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        solve("auto", progress=lambda tick: engines.append(tick.engine))
+    assert set(engines) == {"xla, because the run is too short to be worth compiling for"}
+
+
+def test_sweeps_and_tuning_run_on_the_engine_that_is_named(monkeypatch, tmp_path):
+    asked, real = [], select_engine.choose
+    monkeypatch.setattr(
+        "twoclock.engine.loop.choose", lambda engine, *rest: asked.append(engine) or real(engine, *rest)
+    )
+    problem = tc.problems.quadratic(dim=2)
+    tc.sweep({"bowl": problem}, {"fast": tc.Fast()}, 50, 2, out=tmp_path, engine="xla")
+    (shard,) = (tmp_path / "shards").glob("*.json")
+    assert '"engine": "xla"' in shard.read_text()
+    for metric in ("error", "residual"):
+        tc.tune(problem, tc.Fast(), {"alpha.c": (0.5, 2)}, 40, metric=metric, rungs=1, engine="xla")
+    assert len(asked) > 3
+    assert set(asked) == {"xla"}

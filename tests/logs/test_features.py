@@ -1,0 +1,145 @@
+"""Features and policies of other kinds: vectors, networks, continuous actions."""
+
+import jax
+import numpy as np
+import pytest
+
+import logged
+import twoclock as tc
+from twoclock.logs.dataset import Log
+
+BARE = {"bootstrap": 0, "compare": False}
+
+
+def linear_log(episodes=400, steps=10, seed=0):
+    """x' = .8x + .3a + noise, a ~ N(.2x, 1) or its sign, r = x; V of a linear policy is linear in x."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal(episodes)
+    rows = []
+    for t in range(steps):
+        a = 0.2 * x + rng.standard_normal(episodes)
+        after = 0.8 * x + 0.3 * a + 0.1 * rng.standard_normal(episodes)
+        rows.append((np.arange(episodes), np.full(episodes, t), x, a, x, after))
+        x = after
+    columns = [np.stack(column, 1).ravel() for column in zip(*rows, strict=True)]
+    return dict(zip(("episode", "step", "x", "a", "r", "x2"), columns, strict=True))
+
+
+def read(columns, **options) -> Log:
+    return tc.logs.read(
+        columns,
+        state="x",
+        action="a",
+        reward="r",
+        next_state="x2",
+        episode="episode",
+        step="step",
+        terminated=None,
+        **options,
+    )
+
+
+def line(state, action):
+    return np.column_stack([np.ones(len(state)), np.ravel(state), np.ravel(action)])
+
+
+@pytest.mark.parametrize("method", ["quadrature", "samples"])
+def test_a_gaussian_policy(method):
+    """Under a ~ N(−.5x, .25) the state shrinks by .65 a step: Q = x + γ(.8x + .3a)/(1 − .65γ)."""
+    log = read(linear_log())
+    assert log.actions is None
+    pi = tc.logs.Gaussian(lambda s: -0.5 * s, 0.25, method=method, samples=4)
+    v = tc.evaluate(log, pi, 0.9, features=line, start=np.array([1.0]), **BARE)
+    truth = 1 / (1 - 0.9 * 0.65)
+    assert v.low < truth < v.high
+    assert v.se < 0.05 * truth
+    exact = tc.evaluate(
+        log,
+        tc.logs.Gaussian(lambda s: -0.5 * s, 0.25, method="quadrature"),
+        0.9,
+        features=line,
+        start=np.array([1.0]),
+        **BARE,
+    )
+    assert v.se >= 0.98 * exact.se, "the error of the samples is part of the interval"
+    with pytest.raises(tc.InputError, match=r"must be a `tc.logs.Gaussian\(mean, covariance\)`"):
+        tc.evaluate(log, np.ones((1, 1)), 0.9, features=line)
+
+
+def test_vectors_by_every_basis():
+    """A walk on a line with two actions: every basis comes near the value that a fine table has."""
+    rng = np.random.default_rng(1)
+    episodes, x, rows = 600, None, []
+    x = rng.uniform(-1, 1, episodes)
+    for t in range(8):
+        a = rng.integers(2, size=episodes)
+        after = np.clip(x + 0.3 * (2 * a - 1), -1, 1)
+        rows.append((np.arange(episodes), np.full(episodes, t), x, a, np.cos(x), after))
+        x = after
+    columns = [np.stack(column, 1).ravel() for column in zip(*rows, strict=True)]
+    log = read(dict(zip(("episode", "step", "x", "a", "r", "x2"), columns, strict=True)))
+
+    def home(state):
+        return np.column_stack([np.ravel(state) > 0, np.ravel(state) <= 0]).astype(float)
+
+    found = {
+        name: tc.evaluate(log, home, 0.8, features=features, **BARE).value
+        for name, features in {
+            "rbf": "rbf",
+            "tiles": tc.logs.features.Tiles(4, 12),
+            "fourier": tc.logs.features.Fourier(8),
+        }.items()
+    }
+    base = tc.logs.features.Rbf().fit(log.sample()[0][:, None])
+
+    def copies(state, action):  # the same features as a function, which is not summed by actions
+        psi = base(np.asarray(state)[:, None])
+        return (psi[:, :, None] * (np.asarray(action)[:, None] == np.arange(2))[:, None, :]).reshape(len(psi), -1)
+
+    both = [tc.evaluate(log, home, 0.8, features=features, **BARE).table.iloc[0] for features in ("rbf", copies)]
+    assert both[0][["value", "se"]].tolist() == pytest.approx(both[1][["value", "se"]].tolist(), rel=1e-6)
+    y = rng.uniform(-1, 1, 4000)
+    truth = 0.0
+    for t in range(60):
+        truth += 0.8**t * np.cos(y).mean()
+        y = np.clip(y + np.where(y > 0, -0.3, 0.3), -1, 1)
+    for name, value in found.items():
+        assert value == pytest.approx(truth, rel=0.02), name
+
+
+def test_a_network_as_features():
+    eqx = pytest.importorskip("equinox")
+    log = read({**linear_log(100), "a": (linear_log(100)["a"] > 0).astype(int)})
+    model = eqx.nn.MLP(1, "scalar", 8, 2, key=jax.random.key(0))
+    pi = np.tile([0.5, 0.5], (1, 1))
+    for part, size in (("last", 2 * 9), ("whole", 2 * (8 + 8 + 64 + 8 + 8 + 1))):
+        v = tc.evaluate(
+            log, lambda s: np.repeat(pi, len(s), 0), 0.5, features=tc.logs.features.Network(model, part), **BARE
+        )
+        assert v.settings["size"] == size
+        assert np.isfinite(v.table["value"][0])
+    by_hand = np.asarray(jax.nn.relu(model.layers[1](jax.nn.relu(model.layers[0](np.array([0.3]))))))
+    encoded = tc.logs.features.Network(model).fit(np.zeros((1, 1)))(np.array([[0.3]]))
+    np.testing.assert_allclose(encoded[0, 1:], by_hand, rtol=1e-5)
+
+
+def test_a_table_given_as_a_frame():
+    import pandas as pd
+
+    mdp = logged.random_mdp(end=0.1)
+    names = np.array(list("abcdef"))
+    columns = mdp.draw(100, 20)
+    log = logged.read({**columns, "state": names[columns["state"]], "next_state": names[columns["next_state"]]})
+    v = tc.evaluate(log, pd.DataFrame(mdp.pi, index=names), 0.9, **BARE)
+    assert v.value == tc.evaluate(logged.read(columns), mdp.pi, 0.9, **BARE).value
+
+
+def test_a_misfit_is_noticed():
+    """Two features for a value that they cannot represent: richer ones move it, and that is said."""
+    mdp = logged.random_mdp(states=8, end=0.1, seed=5)
+    log = logged.read(mdp.draw(1500, 30, noise=0.1))
+    coarse = tc.evaluate(
+        log, mdp.pi, 0.9, features=lambda s, a: np.column_stack([np.ones(len(s)), np.asarray(s) == 0]), bootstrap=0
+    )
+    assert coarse.diagnostics.set_index("name")["grade"]["features"] == "warning"
+    assert any("take richer features" in warning for warning in coarse.warnings)

@@ -1,0 +1,203 @@
+"""No step size to choose: the matrix gain, its form without matrices, and what ``solve`` says of its choice."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import twoclock as tc
+from reproduction import auto_case
+from reproduction.auto_case import Race
+from reproduction.experiments.auto import _ratio
+from twoclock.cli import main
+from twoclock.methods import local_model
+from twoclock.methods.small_linalg import is_positive_definite, posterior_gain, spd_inverse
+from twoclock.protocols import InputError
+from twoclock.tree_math import start
+
+
+def test_elimination_is_the_inverse():
+    rng = np.random.default_rng(0)
+    with jax.enable_x64(True):
+        A, N = rng.normal(size=(2, 5, 5))
+        M, noise = A @ A.T + 0.1 * np.eye(5), N @ N.T
+        inverse, positive = spd_inverse(jnp.asarray(M))
+        np.testing.assert_allclose(inverse, np.linalg.inv(M), rtol=1e-10, atol=1e-10)
+        assert positive
+        assert not is_positive_definite(jnp.asarray(np.diag([1.0, -1e-3])))
+        gain = posterior_gain(jnp.asarray(A), jnp.asarray(noise))
+        np.testing.assert_allclose(gain, A.T @ np.linalg.inv(A @ A.T + noise), rtol=1e-7, atol=1e-8)
+        flat = np.diag([1.0, 0.0])  # where nothing is seen nothing moves
+        np.testing.assert_allclose(posterior_gain(jnp.asarray(flat), jnp.zeros((2, 2))), flat, atol=1e-9)
+
+
+def test_it_sees_whether_the_operators_are_affine():
+    """Only then are samples kept that were taken far from here."""
+
+    def curved(F):
+        method = tc.Zap()
+        with jax.enable_x64(True):
+            state = method.init(jnp.asarray([0.3]), jnp.asarray([0.1]))
+            return float(method.step(F, lambda t, w, x: w - t + x, state, jnp.asarray([0.2]), 0).curved)
+
+    assert curved(lambda t, w, x: 3 * (t - 1e3) + x * w) == 0
+    assert curved(lambda t, w, x: t + 1e-5 * t**2) == 1
+    assert curved(lambda t, w, x: t + jnp.abs(w)) == 0  # on one side of the kink, so far
+    assert curved(lambda t, w, x: t + jnp.abs(w - 0.5)) == 1
+    assert curved(lambda t, w, x: jnp.arcsin(t)) == 1  # has no value elsewhere
+
+
+def test_the_noise_is_that_at_the_iterates():
+    """However far aside of ω a sample is taken: else noisy slopes of G would send the next ones farther and farther."""
+    method = tc.Zap()
+    with jax.enable_x64(True):
+        state = method.init(jnp.asarray([0.3]), jnp.asarray([0.1]))
+        learnt = [
+            method.step(lambda t, w, x: t + w, lambda t, w, x: x * w - t, replace(state, aside=jnp.asarray(a)), 5.0, 0)
+            for a in (0.0, 7.0)
+        ]
+    near, far = (after.model for after in learnt)
+    np.testing.assert_allclose(far.cov, near.cov, atol=1e-12)
+    np.testing.assert_allclose(far.c.value, near.c.value, atol=1e-12)
+
+
+def test_what_was_learnt_far_from_here_counts_less():
+    """At the root of an exact model nothing moves; samples from one off in θ and ω, of size 1 each, count a third."""
+    z = jnp.zeros(2)
+    model = replace(local_model.empty(z), J=start(jnp.eye(2)), count=jnp.asarray(1000.0))
+    far = replace(model, place=z - 1)
+    kept = [float(tc.Zap()._moved(z, z[:1], m, jnp.asarray(c))[1]) for m, c in ((model, 1.0), (far, 1.0), (far, 0.0))]
+    np.testing.assert_allclose(kept, [1000, 1000 / 3, 1000], rtol=1e-5)
+
+
+@pytest.mark.parametrize("size", [1, 4, 64])
+def test_noise_is_seldom_taken_for_a_step(size):
+    """In one time in a hundred to one in twenty, in however many directions: ‖e‖² of e ~ N(0, I) has a χ² law."""
+    mean, most = local_model._noise(jnp.eye(size), jnp.eye(size))
+    assert mean == size
+    assert 0.01 < stats.chi2(size).sf(float(most)) < 0.05
+
+
+def test_the_rival_is_chosen_on_other_seeds(bowl, monkeypatch):
+    """A race of two settings: the seeds of the choice lie beyond those that count, and the better setting is taken."""
+    good, bad = (tc.Standard(f"{c}/(k+100)", f"{c}/(k+100)") for c in (30, 0.01))
+    monkeypatch.setattr(auto_case, "grid", lambda: {"Standard": {"bad": bad, "good": good}})
+    walked, walk = [], Race._walk
+
+    def watched(self, problem, methods, steps, look, seeds=None):
+        walked.append((len(methods), seeds))
+        return walk(self, problem, methods, steps, look, seeds)
+
+    monkeypatch.setattr(Race, "_walk", watched)
+    found = Race(lambda: bowl, "error", {"best": "grid"}, 100, 3, "linear", apart=2)
+    result = found.run(found.methods, None, None)["best"]
+    assert walked == [(2, range(3, 5)), (1, None)]
+    assert result.spec["method"]["name"] == "Standard good"
+    alone = tc.solve(bowl, good, steps=100, seeds=3).history.groupby("seed").tail(1)["error"]
+    np.testing.assert_allclose(result.history["error"], alone, rtol=1e-9)
+
+
+def test_ratios_are_over_seeds_that_the_rival_kept():
+    inf = np.inf
+    assert _ratio(np.asarray([1.0, 3.0]), np.asarray([2.0, 2.0])) == 1
+    assert _ratio(np.asarray([1.0, 3.0]), np.asarray([2.0, inf])) == 0.5
+    assert _ratio(np.asarray([1.0, 3.0]), np.asarray([inf, inf])) == 0
+    assert _ratio(np.asarray([1.0, inf]), np.asarray([inf, inf])) == inf
+
+
+def test_the_prior_is_of_second_order():
+    """One equation x − 3 = 0 known to ±√v, prior variance 1: twice shrunk, x = 3(1 − (v/(1+v))²) instead of 3/(1+v)."""
+    v = 0.01
+    with jax.enable_x64(True):
+        empty = local_model.empty(jnp.zeros(2))
+        J, c, cov = np.eye(2), np.asarray([-3.0, 0.0]), np.diag([v, 0.0])
+        model = replace(
+            empty, J=start(jnp.asarray(J)), c=start(jnp.asarray(c)), cov=jnp.asarray(cov), count=jnp.ones(())
+        )
+        step = local_model.root(model, jnp.zeros(2), jnp.zeros(1)).slow
+    np.testing.assert_allclose(-step, 3 * (1 - (v / (1 + v)) ** 2), rtol=1e-8)
+
+
+@pytest.fixture(scope="module")
+def bowl():
+    return tc.problems.quadratic(dim=2, mu_h=0.05, rotation=2.0, sigma=0.1)
+
+
+@pytest.fixture(scope="module")
+def solved(bowl):
+    return tc.solve(bowl, steps=2000, seeds=8)
+
+
+def test_the_error_is_the_statistical_limit(bowl, solved):
+    """√n(θ̂ − θ*) → N(0, σ²DDᵀ), D = H⁻¹(I − CM⁻¹): no method that sees the same samples can do better."""
+    D = np.linalg.inv(bowl.H) @ (np.eye(2) - bowl.C @ np.linalg.inv(bowl.M))
+    limit = float(bowl.sigma) ** 2 * np.sum(D**2) / 2000
+    error = solved.summary("error").iloc[-1]["mean"]
+    assert 0.3 * limit < error < 2 * limit
+    told = solved.history.groupby("seed").tail(1)["noise_sq"].mean()  # which it knows by itself
+    assert 0.5 * limit < told < 2 * limit
+
+
+def test_it_says_what_it_chose(bowl, solved, tmp_path):
+    assert "Zap, a matrix gain: θ and ω have 2 + 2 = 4 entries" in solved.chosen
+    assert "every seed arrived" in solved.chosen
+    assert str(solved.method) == "Zap()"
+    again = tc.solve(bowl, solved.method, steps=2000, seeds=8)
+    np.testing.assert_array_equal(again.theta, solved.theta)
+    with pytest.raises(InputError, match="given Zap"):
+        _ = again.chosen
+    first = tc.solve(bowl, steps=700, seeds=8)
+    np.testing.assert_array_equal(tc.solve(bowl, steps=2000, seeds=8, start=first).theta, solved.theta)
+    solved.save(tmp_path / "run")
+    assert tc.load(tmp_path / "run").chosen == solved.chosen
+
+
+def test_a_run_that_has_not_arrived_says_so(solved):
+    far = replace(solved, history=solved.history.assign(newton_sq=1e3))
+    assert "8 of 8 seeds are still on their way: run longer" in far.chosen
+
+
+def test_engines_agree(bowl, solved):
+    c = tc.solve(bowl, steps=2000, seeds=8, engine="c")
+    if c.spec["engine"] != "c":
+        pytest.skip(c.spec["engine_reason"])
+    np.testing.assert_allclose(c.theta, solved.theta, rtol=1e-6)
+
+
+def test_the_form_without_matrices(bowl, solved):
+    """O(n) memory, the same root; here twenty times the matrix form's error is still small against the start's 1."""
+    found = tc.solve(bowl, tc.Auto(most=3), steps=2000, seeds=8)
+    assert "more than the 3 for matrices" in found.chosen
+    assert str(found.method) == "MatrixFreeZap()"
+    ours, matrix = (r.summary("error").iloc[-1]["mean"] for r in (found, solved))
+    assert ours < 20 * matrix
+
+
+def test_downhill_and_not_to_the_maximum():
+    """h = θ⁴/4 − θ²/2 from 0.1: Newton's method goes to the maximum at 0, the minima are ±1."""
+    problem = tc.problems.custom(
+        F=lambda theta, omega, x: theta**3 - theta + x,
+        G=lambda theta, omega, x: omega - theta + x,
+        noise=lambda key: 0.1 * jax.random.normal(key),
+        theta=0.1,
+        omega=0.0,
+        measure=lambda theta, omega: {"error": (jnp.abs(theta) - 1) ** 2},
+    )
+    result = tc.solve(problem, steps=3000, seeds=8)
+    assert (result.history.groupby("seed").tail(1)["error"] < 1e-3).all()
+
+
+def test_wrong_settings_get_one_line():
+    for make, word in ((lambda: tc.Zap(rate=0), "rate"), (lambda: tc.MatrixFreeZap(hold=0), "hold"),
+                       (lambda: tc.Auto(most=-1), "most"), (lambda: tc.Zap(power=-1), "power")):  # fmt: skip
+        with pytest.raises(InputError, match=word):
+            make()
+
+
+def test_the_command_line_needs_no_method(tmp_path, capsys):
+    run = ["run", "quadratic", "--problem.dim", "2", "--steps", "60", "--seeds", "2", "--out"]
+    assert main([*run, str(tmp_path / "a")]) == 0
+    assert "chosen: Zap" in capsys.readouterr().out

@@ -1,0 +1,393 @@
+"""Nothing lost, nothing forged: what is read back is what was written, or one line says what is wrong."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pandas as pd
+import pytest
+
+import twoclock as tc
+from twoclock import cli, storage
+from twoclock.storage import atomic_file, atomic_folder, locks
+from twoclock.storage.sweep_store import Shards
+from twoclock.sweeps.status import status
+
+BOWL = tc.problems.quadratic(dim=2)
+SWEEP = {"problems": {"bowl": BOWL}, "methods": {"a": tc.Fast(), "b": tc.Standard()}, "steps": 60, "seeds": 3}
+RUN = {"problem": BOWL, "method": tc.Fast(), "steps": 4000, "seeds": 2, "marks": range(0, 4000, 500), "block": 64}
+
+
+@pytest.fixture(scope="module")
+def result():
+    with jax.enable_x64(True):
+        return tc.solve(BOWL, tc.Fast(), steps=60, seeds=3)
+
+
+@pytest.fixture(scope="module")
+def whole():
+    with jax.enable_x64(True):
+        return tc.solve(**RUN)
+
+
+def flip(path, rng):
+    content = bytearray(path.read_bytes())
+    content[rng.integers(len(content))] ^= 1 << rng.integers(8)
+    path.write_bytes(content)
+
+
+def cut(path, rng):
+    os.truncate(path, rng.integers(path.stat().st_size))
+
+
+def lose(path, rng):
+    path.unlink()
+
+
+def one_line(error):
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("harm", [flip, cut, lose])
+@pytest.mark.parametrize("name", ["spec.json", "history.parquet", "arrays.npz"])
+def test_a_damaged_result_is_refused(result, tmp_path, name, harm):
+    rng = np.random.default_rng(0)
+    for trial in range(12 if harm is flip else 2):
+        folder = result.save(tmp_path / str(trial))
+        harm(folder / name, rng)
+        with pytest.raises(tc.InputError, match=r"is damaged|has no spec\.json|another version") as error:
+            tc.load(folder)
+        one_line(error)
+
+
+def test_an_edited_result_is_refused(result, tmp_path):
+    one, other = result.save(tmp_path / "one"), result.save(tmp_path / "other")
+    better = pd.read_parquet(one / "history.parquet").assign(error=lambda table: table["error"] * 1e-6)
+    better.to_parquet(one / "history.parquet", index=False)
+    spec = other / "spec.json"
+    spec.write_text(spec.read_text().replace('"Fast"', '"Best"'))
+    for folder in (one, other):
+        with pytest.raises(tc.InputError, match="is damaged"):
+            tc.load(folder)
+
+
+def test_replacing_a_result_keeps_what_is_not_its_own(result, whole, tmp_path):
+    folder = result.save(tmp_path / "run")
+    (folder / "mine.txt").write_text("keep me")
+    (folder / "deep").mkdir()
+    (folder / "deep" / "mine.txt").write_text("me too")
+    whole.save(folder)
+    assert tc.load(folder).history.equals(whole.history)
+    assert (folder / "mine.txt").read_text() == "keep me"
+    assert (folder / "deep" / "mine.txt").read_text() == "me too"
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+@pytest.mark.parametrize("call", ["rename", "replace"])
+@pytest.mark.parametrize("strike", [1, 2, 3])
+def test_a_kill_at_any_move_leaves_the_old_result_or_the_new_one(result, whole, tmp_path, monkeypatch, call, strike):
+    folder = result.save(tmp_path / "run")
+    (folder / "mine.txt").write_text("keep me")
+    move, calls = getattr(os, call), []
+
+    def killed(source, target):
+        calls.append(1)
+        if len(calls) >= strike:  # a dead process makes no further moves
+            raise KeyboardInterrupt
+        move(source, target)
+
+    monkeypatch.setattr(os, call, killed)
+    ended = False
+    try:
+        whole.save(folder)
+        ended = True
+    except KeyboardInterrupt:
+        pass
+    monkeypatch.undo()
+    committed = call == "replace" or ended
+    assert tc.load(folder).history.equals((whole if committed else result).history)
+    whole.save(folder)
+    assert tc.load(folder).history.equals(whole.history)
+    assert sorted(path.name for path in folder.iterdir()) == ["arrays.npz", "history.parquet", "mine.txt", "spec.json"]
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_nothing_of_the_users_beside_or_inside_a_record_is_lost(result, whole, tmp_path):
+    """Names that earlier versions took for their own leftovers, in the parent, in the record and in a checkpoint."""
+    stopped(tmp_path / "kept", 1)
+    folder = result.save(tmp_path / "result")
+    places = (tmp_path, folder, tmp_path / "kept")
+    names = ("data.part-1", ".old-result", ".old-new", f".part-{'0' * 32}", f".twoclock-part-{'0' * 32}", "7", ".lock")
+    for place in places:
+        for name in names:
+            (place / name).mkdir()
+            (place / name / "mine.txt").write_text("keep me")
+    inode = (folder / "7").stat().st_ino
+    for target in (folder, tmp_path / "new"):
+        for saved in (result, whole):
+            saved.save(target)
+    assert tc.load(folder).history.equals(whole.history)
+    tc.solve(**RUN, checkpoint=tmp_path / "kept", checkpoint_every=0.0)
+    storage.discard(tmp_path / "kept")
+    with storage.lock(folder):
+        pass
+    for place in places:
+        assert all((place / name / "mine.txt").read_text() == "keep me" for name in names)
+    assert (folder / "7").stat().st_ino == inode
+    assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == sorted(names)
+
+
+@pytest.mark.parametrize("name", ["spec.json", "history.parquet", "arrays.npz"])
+@pytest.mark.parametrize("before", ["nothing", "a result"])
+def test_a_file_that_the_library_did_not_write_is_never_replaced(result, whole, tmp_path, name, before):
+    if before == "a result":
+        result.save(tmp_path)
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(tc.InputError, match=r"did not write, or that was changed since; move it away") as error:
+        whole.save(tmp_path)
+    one_line(error)
+    assert (tmp_path / name).read_text() == "mine"
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_lock_that_the_library_did_not_write_is_left_alone(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / locks.NAME).write_text("mine")
+    (tmp_path / "notes").write_text("mine")
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / locks.NAME).symlink_to(tmp_path / "notes")
+    for folder in ("a", "b"):
+        with pytest.raises(tc.InputError) as error, storage.lock(tmp_path / folder):
+            pass
+        one_line(error)
+        assert (tmp_path / folder / locks.NAME).read_text() == "mine"
+
+
+def test_a_sweep_leaves_other_files_in_its_folder_alone(tmp_path):
+    tc.sweep(**SWEEP, out=tmp_path)
+    (tmp_path / "shards" / "notes.json").write_text("mine")
+    tc.sweep(**SWEEP, out=tmp_path)
+    assert (tmp_path / "shards" / "notes.json").read_text() == "mine"
+
+
+def test_where_one_stands_the_folder_stays(result, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    before = tmp_path.stat().st_ino
+    for _ in range(2):
+        result.save(".")
+    assert os.stat(".").st_ino == tmp_path.stat().st_ino == before
+    assert sorted(os.listdir(".")) == ["arrays.npz", "history.parquet", "spec.json"]
+    assert tc.load(".").history.equals(result.history)
+
+
+def test_a_folder_full_of_other_things_stays_where_it_is(result, tmp_path):
+    home = tmp_path / "home"
+    (home / "photos").mkdir(parents=True)
+    for i in range(1100):
+        (home / "photos" / f"{i}.jpg").touch()
+    before = home.stat().st_ino, (home / "photos").stat().st_ino
+    result.save(home)
+    (tmp_path / "link").symlink_to(home)
+    result.save(tmp_path / "link")
+    assert (home.stat().st_ino, (home / "photos").stat().st_ino) == before
+    assert len(list((home / "photos").iterdir())) == 1100
+    assert tc.load(home).history.equals(result.history)
+
+
+def test_debris_is_cleaned_and_never_counted(result, tmp_path, capsys):
+    runs = tmp_path / "runs"
+    result.save(runs / "good")
+    shutil.copytree(runs / "good", atomic_file.new_part(runs))
+    assert list(storage.results_below(runs)) == ["good"]
+    assert cli.main(["check", str(runs)]) == 0
+    assert "left by a kill" in capsys.readouterr().out
+    result.save(runs / "next")
+    assert sorted(path.name for path in runs.iterdir()) == ["good", "next"]
+
+
+def write_folder(path):
+    with atomic_folder.whole_folder(path) as part:
+        (part / "note").write_text("all of it")
+
+
+def write_file(path):
+    path.mkdir()
+    atomic_file.put(path / "note", "all of it", aside=path.parent)
+
+
+@pytest.mark.parametrize("write", [write_folder, write_file])
+def test_what_another_process_took_for_debris_before_it_was_locked_is_begun_again(tmp_path, monkeypatch, write):
+    hold, first = locks.hold, iter([True])
+
+    def late(handle):
+        if next(first, False):
+            atomic_file.clean(tmp_path)
+        return hold(handle)
+
+    monkeypatch.setattr(locks, "hold", late)
+    write(tmp_path / "new")
+    assert next(first, None) is None
+    assert (tmp_path / "new" / "note").read_text() == "all of it"
+    assert [path.name for path in tmp_path.iterdir()] == ["new"]
+
+
+def test_nobody_can_lock_what_is_being_cleaned(tmp_path, monkeypatch):
+    """A writer that has just made it and comes second gives it up, also while it is still there."""
+    atomic_file.new_part(tmp_path).touch()
+    seen = []
+
+    def slowly(path):
+        with path.open() as file:
+            seen.append((path.exists(), locks.hold_new(file.fileno(), path)))
+
+    monkeypatch.setattr(atomic_file, "remove", slowly)
+    atomic_file.clean(tmp_path)
+    assert seen == [(True, False)]
+
+
+def stopped(folder, times):
+    """A run that was stopped some times, so that it has a checkpoint and the one before."""
+    for k in range(1, times + 1):
+
+        def stop(tick, k=k):
+            if tick.step >= 1000 * k:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            tc.solve(**RUN, checkpoint=folder, checkpoint_every=0.0, progress=stop)
+
+
+@pytest.mark.parametrize("harm", [flip, cut, lose])
+def test_a_damaged_checkpoint_costs_the_time_since_the_one_before(whole, tmp_path, harm):
+    rng = np.random.default_rng(1)
+    stopped(tmp_path / "kept", 1)
+    older, newer = sorted((tmp_path / "kept").iterdir(), key=lambda path: int(path.name))
+    for name in ("spec.json", "arrays.npz"):
+        for trial in range(4 if harm is flip else 1):
+            folder = tmp_path / f"{name}-{trial}"
+            shutil.copytree(tmp_path / "kept", folder)
+            harm(folder / newer.name / name, rng)
+            seen = []
+            again = tc.solve(**RUN, checkpoint=folder, progress=lambda tick, seen=seen: seen.append(tick.step))
+            assert int(older.name) <= seen[0] <= int(newer.name)
+            assert again.history.equals(whole.history)
+            assert np.array_equal(again.theta, whole.theta)
+
+
+def test_no_good_checkpoint_is_one_line(tmp_path):
+    stopped(tmp_path, 1)
+    for path in tmp_path.glob("*/arrays.npz"):
+        flip(path, np.random.default_rng(2))
+    with pytest.raises(tc.InputError, match=r"cannot be used: .*; remove the folder to start again") as error:
+        tc.solve(**RUN, checkpoint=tmp_path)
+    one_line(error)
+
+
+def test_two_runs_into_one_checkpoint(tmp_path):
+    def again(tick):
+        tc.solve(**RUN, checkpoint=tmp_path)
+
+    with pytest.raises(
+        tc.InputError, match=rf"another run writes to .* \(process {os.getpid()} on .*\); wait"
+    ) as error:
+        tc.solve(**RUN, checkpoint=tmp_path, progress=again)
+    one_line(error)
+    tc.solve(**RUN, checkpoint=tmp_path)
+
+
+def test_the_dead_hold_no_lock(tmp_path):
+    code = "import os, sys, pathlib, twoclock.storage as r\nwith r.lock(pathlib.Path(sys.argv[1])): os._exit(9)"
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
+    assert (tmp_path / locks.NAME).exists()
+    with storage.lock(tmp_path):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+def contents(out):
+    return {path.relative_to(out): hashlib.sha256(path.read_bytes()).hexdigest() for path in out.glob("history/*/*/*")}
+
+
+@pytest.mark.parametrize("harm", [flip, cut, lose])
+def test_a_damaged_shard_is_computed_again(tmp_path, harm):
+    tc.sweep(**SWEEP, out=tmp_path)
+    good, rng = contents(tmp_path), np.random.default_rng(3)
+    for pattern in ("shards/*.json", "history/*/*/*.parquet"):
+        victim = sorted(tmp_path.glob(pattern))[0]
+        others = {path: path.stat().st_mtime_ns for path in tmp_path.glob("shards/*.json") if path.stem != victim.stem}
+        harm(victim, rng)
+        if harm is not lose or pattern.startswith("history"):
+            with pytest.raises(tc.InputError, match=r"is damaged: shards/.*computes that shard again") as error:
+                tc.Sweep.load(tmp_path)
+            one_line(error)
+        tc.sweep(**SWEEP, out=tmp_path)
+        assert contents(tmp_path) == good
+        assert {path: path.stat().st_mtime_ns for path in others} == others
+
+
+def test_a_method_deleted_from_a_sweep_is_noticed(tmp_path, capsys):
+    found = tc.sweep(**SWEEP, out=tmp_path)
+    shutil.rmtree(tmp_path / "history" / "problem=bowl" / "method=b")
+    assert (status(tmp_path).done, status(tmp_path).shards) == (1, 2)
+    assert cli.main(["check", str(tmp_path)]) == 1
+    with pytest.raises(tc.InputError, match="is missing"):
+        tc.Sweep.load(tmp_path)
+    assert tc.sweep(**SWEEP, out=tmp_path).history.equals(found.history)
+    assert cli.main(["check", str(tmp_path)]) == 0
+
+
+def test_a_damaged_specification_of_a_sweep(tmp_path):
+    tc.sweep(**SWEEP, out=tmp_path)
+    flip(tmp_path / "sweep.json", np.random.default_rng(4))
+    with pytest.raises(tc.InputError, match=r"sweep\.json.*the same sweep into this folder mends it"):
+        status(tmp_path)
+    with pytest.raises(tc.InputError, match="holds another sweep"):
+        tc.sweep(**{**SWEEP, "steps": 70}, out=tmp_path)
+    kept = {path: path.stat().st_mtime_ns for path in tmp_path.glob("shards/*.json")}
+    tc.sweep(**SWEEP, out=tmp_path)
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+    assert status(tmp_path).done == 2
+
+
+def test_a_stop_while_the_specification_is_written_does_not_block(tmp_path):
+    atomic_file.new_part(tmp_path).write_text('{"identity"')
+    (tmp_path / locks.NAME).touch()
+    tc.sweep(**SWEEP, out=tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["history", "progress.json", "shards", "sweep.json"]
+
+
+def test_two_sweeps_into_one_folder(tmp_path):
+    def again(watch):
+        tc.sweep(**SWEEP, out=tmp_path)
+
+    with pytest.raises(tc.InputError, match="another run writes to"):
+        tc.sweep(**SWEEP, out=tmp_path, progress=again)
+    tc.sweep(**SWEEP, out=tmp_path)
+
+
+def test_damaged_progress_says_nothing(tmp_path):
+    tc.sweep(**SWEEP, out=tmp_path)
+    for content in ("", "[]", "{}", '{"ended": 3}', "[" * 100_000, "\x00"):
+        (tmp_path / "progress.json").write_text(content)
+        assert status(tmp_path).done == 2
+    assert Shards(tmp_path).noted() == {}
+
+
+def test_check_any_folder(result, tmp_path, capsys):
+    result.save(tmp_path / "runs" / "one")
+    stopped(tmp_path / "runs" / "two" / "checkpoint", 1)
+    tc.sweep(**SWEEP, out=tmp_path / "swept")
+    assert cli.main(["check", str(tmp_path)]) == 0
+    output = capsys.readouterr().out
+    assert all(word in output for word in ("result", "checkpoint", "sweep, 2 of 2", "shard", "as it was written"))
+    flip(tmp_path / "runs" / "one" / "arrays.npz", np.random.default_rng(5))
+    assert cli.main(["check", str(tmp_path)]) == 1
+    assert "1 of 6 damaged" in capsys.readouterr().out
+    assert cli.main(["check", str(tmp_path / "nowhere")]) == 2
+    (tmp_path / "empty").mkdir()
+    assert cli.main(["check", str(tmp_path / "empty")]) == 2

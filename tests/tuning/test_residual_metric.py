@@ -1,0 +1,109 @@
+"""E[F] and E[G] from samples, against the exact means."""
+
+import jax
+import numpy as np
+import pytest
+
+import twoclock as tc
+from twoclock.engine.loop import drive
+from twoclock.engine.problem_batch import instances
+from twoclock.engine.run_batch import Lanes
+from twoclock.tree_math import sqnorm
+from twoclock.tuning.residuals import Oracle, residuals, samples_used
+
+METHODS = [tc.Standard(0.0, 0.0), tc.Standard(0.01, 0.02)]
+
+
+def look(problem, steps=20, seeds=40, samples=340, methods=METHODS):
+    """The residuals after a few steps, and the estimates they were taken at."""
+    lanes = Lanes.of(instances(problem, range(seeds)), methods, range(seeds), None)
+    carry = drive(lanes, [steps]).carry
+    return residuals(lanes, carry, steps, samples), carry.state
+
+
+def close(estimates, exact, share=0.0):
+    """Each setting's mean over seeds agrees with the exact one: within four standard errors, and a share of it."""
+    off, exact = estimates - np.asarray(exact), np.asarray(exact)
+    allowed = 4 * off.std(axis=1, ddof=1) / np.sqrt(off.shape[1]) + share * exact.mean(axis=1) + 1e-12
+    assert np.all(np.abs(off.mean(axis=1)) <= allowed)
+
+
+REGULATOR = tc.Fast(tc.Power(1.0, shift=2000.0), tc.Power(4.0, shift=2000.0), tc.Power(160.0, shift=2000.0))
+CASES = {
+    "quadratic": (tc.problems.quadratic(dim=3, sigma=1.0), {}),
+    "rates": (tc.problems.rates("pl", coupling="kinked", dim=2), {}),
+    "walk": (tc.problems.walk_dependent(), {"samples": 1700}),
+    "lqr": (tc.problems.paper_lqr(), {"steps": 2000, "samples": 5100, "seeds": 24, "methods": [REGULATOR]}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_means_of_independent_samples_and_of_chains(name):
+    """‖E F‖² and ‖E G‖² without bias; up to the error of the slopes the slow one is ‖E F‖² at ω*(θ)."""
+    problem, how = CASES[name]
+    found, state = look(problem, **how)
+    field = getattr(problem, "field", jax.grad(problem.h))
+
+    def exact(theta, omega):
+        means = problem.mean_F(theta, omega), problem.mean_G(theta, omega), field(theta)
+        return tuple(sqnorm(mean) for mean in means)
+
+    F, G, slow = jax.vmap(jax.vmap(exact))(state.theta, state.omega)
+    close(found.F, F)
+    close(found.G, G)
+    close(found.slow, slow, share=0.1)
+    assert np.all(np.abs(found.rest) < 1e-9)
+
+
+def test_the_distance_is_the_error():
+    """The curvature is measured too: exactly the distance where F and G are affine, here with steep and flat ways."""
+    problem = tc.problems.quadratic(dim=4, mu_h=0.01, sigma=0.3)
+    found, state = look(problem)
+    close(found.distance, jax.vmap(jax.vmap(lambda t, w: problem.measure(t, w)["error"]))(state.theta, state.omega))
+
+
+def test_a_factor_in_an_operator_is_a_factor_in_the_slow_residual_and_none_in_the_distance():
+    plain = tc.problems.quadratic(dim=2)
+
+    def scaled(f, g):
+        start = plain.init(jax.random.key(0))
+        return tc.problems.custom(
+            lambda t, w, x: f * plain.F(t, w, x), lambda t, w, x: g * plain.G(t, w, x), plain.noise, *start[:2],
+            draw=plain.draw,
+        )  # fmt: skip
+
+    once, twice = (look(scaled(f, g), methods=METHODS[:1])[0] for f, g in ((1.0, 1.0), (3.0, 7.0)))
+    np.testing.assert_allclose(twice.slow, 9 * once.slow, rtol=1e-8)
+    np.testing.assert_allclose(twice.distance, once.distance, rtol=1e-8)
+
+
+def test_many_entries_are_looked_at_along_some_directions():
+    problem = tc.problems.quadratic(dim=40, sigma=0.01)
+    found, state = look(problem, samples=340, seeds=4, methods=METHODS[1:])
+    exact = jax.vmap(jax.vmap(lambda t, w: sqnorm(problem.mean_G(t, w))))(state.theta, state.omega)
+    assert np.all(np.isnan(found.distance))
+    assert np.all(found.rest > 0)
+    assert np.all(found.rest < exact)
+    assert np.all(found.unit > 0)
+
+
+def test_an_empty_omega_leaves_f_alone():
+    found, _ = look(tc.problems.boyan(operator="td"))
+    np.testing.assert_allclose(found.slow, found.F)
+    assert np.all(found.G == 0)
+
+
+def test_a_lane_that_diverges_is_infinitely_far():
+    problem, _ = CASES["quadratic"]
+    found, _ = look(problem, steps=400, methods=[tc.Standard(0.0, 0.0), tc.Standard(1e3, 1e3)])
+    assert np.all(np.isfinite(found.slow[0]))
+    assert np.all(np.isinf(found.slow[1]))
+
+
+def test_the_oracle_knows_no_answer():
+    oracle = Oracle(tc.problems.paper_lqr(guard=True))
+    assert not any(hasattr(oracle, name) for name in ("measure", "h", "omega_star", "mean_F", "mean_G", "report"))
+
+
+def test_samples_used():
+    assert [samples_used(n) for n in (1, 20, 50, 1700)] == [20, 20, 40, 1700]
