@@ -58,7 +58,7 @@ def random_tables(states: int = 50, actions: int = 50, features: int = 10, gamma
 
 
 @pytree
-class TabularTdc:
+class TabularTdc(tc.Problem):
     """The yardsticks' problem in the library's terms."""
 
     keep: object

@@ -108,7 +108,7 @@ def runaway(scale=10.0):
     """θ grows tenfold a step where the seed's first number says so, and stays put elsewhere."""
 
     @pytree
-    class Runaway:
+    class Runaway(tc.Problem):
         def init(self, key):
             return jnp.ones(()), jnp.zeros(()), jax.random.bernoulli(key)
 

@@ -54,11 +54,11 @@ def solve_with(**changed):
     return tc.solve(BOWL, tc.Standard(**changed), steps=10, seeds=2)
 
 
-class NoPytree:
+class NoPytree(tc.Problem):
     init = noise = draw = F = G = staticmethod(lambda *args: 0.0)
 
 
-class Forgetful:
+class Forgetful(tc.Method):
     """A method whose state has no iterates."""
 
     init = staticmethod(lambda theta, omega: (theta, omega))

@@ -31,7 +31,7 @@ Rng = np.random.Generator
 
 
 @pytree
-class HeavyTails:
+class HeavyTails(Problem):
     """F = H(θ − θ*) + C(ω − Wθ) + X, G = M(ω − Wθ) + X, X symmetric with P(|X| > x) = (1 + x/σ)^−tail."""
 
     H: Float[Array, "d d"]

@@ -13,7 +13,7 @@ from twoclock.methods import Auto, Fast, MatrixFreeZap, PlugIn, Polyak, Richards
 from twoclock.online import Learner
 from twoclock.online.update_loop import DivergedWarning
 from twoclock.param_paths import grid
-from twoclock.protocols import InputError
+from twoclock.protocols import InputError, Method, Problem
 from twoclock.result import Result, load
 from twoclock.schedules import Constant, Power
 from twoclock.solve import solve
@@ -33,9 +33,11 @@ __all__ = [
     "InputError",
     "Learner",
     "MatrixFreeZap",
+    "Method",
     "PlugIn",
     "Polyak",
     "Power",
+    "Problem",
     "ProgressEvent",
     "Result",
     "RichardsonRomberg",

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, dataclass_transform, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, dataclass_transform, runtime_checkable
 
 import jax
 from jaxtyping import Array, Float, ScalarLike
@@ -31,16 +32,6 @@ Operator = Callable[[PyTree, PyTree, PyTree], PyTree]
 C = TypeVar("C")
 T = TypeVar("T")
 
-if TYPE_CHECKING:
-    Given = Annotated[T, "what a user gives"]
-else:
-
-    class Given:
-        """A type for readers and type checkers alone: what takes the value checks it, and complains in words."""
-
-        def __class_getitem__(cls, kind: object) -> object:
-            return Annotated[object, kind]
-
 
 class InputError(ValueError):
     """A wrong argument. The message is one line: the argument, the rule, the remedy.
@@ -60,49 +51,75 @@ class Schedule(Protocol):
     def __call__(self, k: Scalar) -> Array: ...
 
 
-@runtime_checkable
-class Problem(Protocol):
-    """Two noisy operators and where their noise comes from: all that a method may see.
+class Problem(ABC):
+    """Noisy operators and where their noise comes from: all that a method may see.
 
-    A problem may also have ``report(env) -> {name: scalar}``, recorded beside its metrics. What is known of its answer
-    is in ``Truth``.
+    A problem is a frozen pytree (``@pytree``) that defines the five abstract members. ``h``, ``omega_star`` and
+    ``measure`` say what is known of its answer, for tests and records alone; ``report`` what to record of its
+    environment.
     """
 
+    omega_is_trace: ClassVar[bool] = False  # ω is an eligibility trace: E G = 0 has no meaning
+
+    @abstractmethod
     def init(self, key: Key) -> tuple[PyTree, PyTree, PyTree]:
         """The start: θ₀, ω₀ and the state of the environment (None where samples are independent)."""
 
+    @abstractmethod
     def noise(self, key: Key) -> PyTree:
         """The randomness of one step, independent of the iterates."""
 
+    @abstractmethod
     def draw(self, u: PyTree, theta: PyTree, env: PyTree) -> tuple[PyTree, PyTree]:
         """The sample X that the noise u makes, and the next environment. Deterministic."""
 
+    @abstractmethod
     def F(self, theta: PyTree, omega: PyTree, x: PyTree) -> PyTree:
         """The slow operator: its mean at ω*(θ) is ∇h(θ)."""
 
+    @abstractmethod
     def G(self, theta: PyTree, omega: PyTree, x: PyTree) -> PyTree:
         """The fast operator: its mean is strongly monotone in ω with the root ω*(θ)."""
+
+    def h(self, theta: PyTree) -> Scalar:
+        """The objective that θ minimises, where it is known."""
+        raise NotImplementedError
+
+    def omega_star(self, theta: PyTree) -> PyTree:
+        """The root of the mean of G in ω, which ω tracks, where it is known."""
+        raise NotImplementedError
+
+    def field(self, theta: PyTree) -> PyTree:
+        """The mean of F at ω*(θ), where it is known; ∇h(θ) unless a problem says otherwise."""
+        return jax.grad(self.h)(theta)
+
+    def mean_F(self, theta: PyTree, omega: PyTree) -> PyTree:
+        """The mean of F over samples, where it is known."""
+        raise NotImplementedError
+
+    def mean_G(self, theta: PyTree, omega: PyTree) -> PyTree:
+        """The mean of G over samples, where it is known."""
+        raise NotImplementedError
+
+    def constants(self) -> Mapping[str, Scalar]:
+        """The constants of the theory, L, mu_h, mu_g and noise, where they are known."""
+        raise NotImplementedError
+
+    def measure(self, theta: PyTree, omega: PyTree) -> Mapping[str, Scalar]:
+        """The metrics to record, by name."""
+        return {}
+
+    def report(self, env: PyTree) -> Mapping[str, Scalar]:
+        """What to record of the environment, by name."""
+        return {}
+
+    def knows(self, member: str) -> bool:
+        """Whether the problem defines an optional member itself."""
+        return getattr(type(self), member) is not getattr(Problem, member)
 
 
 # A problem, or a function of a key that makes one, so that each seed has its own instance.
 ProblemSource = Problem | Callable[[Key], Problem]
-
-
-@runtime_checkable
-class Truth(Protocol):
-    """What may be known of a problem's answer; only tests and the recorder look at it.
-
-    Each of the three is optional: a problem has those that it knows, and is asked with ``hasattr``.
-    """
-
-    def h(self, theta: PyTree) -> Scalar:
-        """The objective that θ minimises."""
-
-    def omega_star(self, theta: PyTree) -> PyTree:
-        """The root of the mean of G in ω, which ω tracks."""
-
-    def measure(self, theta: PyTree, omega: PyTree) -> Mapping[str, Scalar]:
-        """The metrics to record, by name."""
 
 
 @runtime_checkable
@@ -118,23 +135,37 @@ class State(Protocol):
 S = TypeVar("S", bound=State, default=Any)
 
 
-@runtime_checkable
-class Method(Protocol[S]):
+class Method(ABC, Generic[S]):
     """One step of an algorithm, as a pure function of its state.
 
-    A method may also have ``report(state) -> {name: scalar}``: what it knows of its own progress, recorded beside the
-    problem's metrics. And ``track(state) -> {kind: pytree}``: what the intervals of its outputs need, recorded too
-    (``inference``).
+    A method is a frozen pytree (``@pytree``) whose leaves are its step sizes.
     """
 
+    finds_roots: ClassVar[bool] = False  # it solves E F = 0, E G = 0 with derivatives, so ω must solve E G = 0
+
+    @abstractmethod
     def init(self, theta: PyTree, omega: PyTree) -> S:
         """A state with ``.theta`` and ``.omega``, the current iterates."""
 
+    @abstractmethod
     def step(self, F: Operator, G: Operator, state: S, x: PyTree, k: Scalar) -> S:
         """The state after step k on the sample x."""
 
+    @abstractmethod
     def estimate(self, state: S) -> tuple[PyTree, PyTree]:
         """The θ, ω to report; averaged methods differ here from the iterates."""
+
+    def report(self, state: S) -> Mapping[str, Scalar]:
+        """What the method knows of its own progress, recorded beside the problem's metrics."""
+        return {}
+
+    def track(self, state: S) -> dict[str, PyTree]:
+        """What the intervals of its outputs need, by kind; recorded too (``intervals``)."""
+        return {}
+
+    def knows(self, member: str) -> bool:
+        """Whether the method defines ``report`` or ``track`` itself."""
+        return getattr(type(self), member) is not getattr(Method, member)
 
 
 def static(default: object = dataclasses.MISSING) -> Any:
@@ -183,7 +214,7 @@ def _short(obj: Any) -> str:
     for field in dataclasses.fields(obj):
         value = getattr(obj, field.name)
         plain = value is None or isinstance(value, (bool, int, float, str))
-        if not (value is field.default or (plain and value == field.default)) or hasattr(value, "step"):
+        if not (value is field.default or (plain and value == field.default)) or isinstance(value, Method):
             shown.append(f"{_LETTERS.get(field.name, field.name)}={brief(value)}")
     return f"{type(obj).__name__}({', '.join(shown)})"
 
@@ -204,7 +235,7 @@ def brief(value: Any) -> str:
     if isinstance(value, (tuple, list)):
         return f"({_few([brief(item) for item in value[: _FEW + 1]])})"
     if dataclasses.is_dataclass(value):  # methods and schedules are what matters; of the rest the name
-        return str(value) if hasattr(value, "step") or callable(value) else f"{type(value).__name__}(…)"
+        return str(value) if isinstance(value, Method) or callable(value) else f"{type(value).__name__}(…)"
     value = getattr(value, "func", value)  # of a partial
     return getattr(value, "__qualname__", None) or f"{value!r:.{_LONGEST}}"
 

@@ -18,7 +18,10 @@ from twoclock.protocols import Method, Problem, ProblemSource, Schedule
 def methods() -> dict[str, Callable[..., Method]]:
     """Every method class, by its name in lower case. Each has defaults for all its fields."""
     found = (
-        thing for module in _modules("twoclock.methods") for thing in _public_classes(module) if hasattr(thing, "step")
+        thing
+        for module in _modules("twoclock.methods")
+        for thing in _public_classes(module)
+        if issubclass(thing, Method)
     )
     return {thing.__name__.lower(): thing for thing in found}
 

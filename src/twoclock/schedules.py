@@ -19,10 +19,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from twoclock.protocols import Given, InputError, Scalar, Schedule, brief, pytree, static
+from twoclock.protocols import InputError, Scalar, Schedule, brief, pytree, static
 from twoclock.validation import check_number
 
-ScheduleLike = Given[Schedule | Callable[[Any], Any] | float | str]
+ScheduleLike = Schedule | Callable[[Any], Any] | float | str
 
 if TYPE_CHECKING:  # a field that is set to anything that means a schedule, and read as a schedule
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # a field that is set to anything that means a schedule, and 
         def __get__(self, obj: object, owner: object = None) -> Schedule | None: ...
         def __set__(self, obj: object, value: ScheduleLike | None) -> None: ...
 else:
-    StepSize = OptionalStepSize = Given[Schedule]
+    StepSize = OptionalStepSize = Schedule
 
 
 @pytree
@@ -45,7 +45,7 @@ class Constant:
     0.5
     """
 
-    c: Given[Scalar]
+    c: Scalar
 
     def __post_init__(self) -> None:
         check_number("Constant(c=…)", self.c, lambda v: v >= 0, "be a finite number that is not negative")
@@ -67,10 +67,10 @@ class Power:
     0.5
     """
 
-    c: Given[Scalar]
-    p: Given[Scalar] = 1.0
-    shift: Given[Scalar] = 1.0
-    floor: Given[Scalar] = 0.0
+    c: Scalar
+    p: Scalar = 1.0
+    shift: Scalar = 1.0
+    floor: Scalar = 0.0
 
     def __post_init__(self) -> None:
         check_number("Power(c=…)", self.c, lambda v: v >= 0, "be a finite number that is not negative")

@@ -28,7 +28,7 @@ def solve(problem, method=None, **options):
     return tc.solve(problem, method or tc.Standard(0.5, 0.5), **{"steps": 4, "seeds": 2, **options})
 
 
-class Drifting:
+class Drifting(tc.Problem):
     """A problem whose start is another each time."""
 
     def __init__(self, theta):

@@ -23,7 +23,7 @@ METHODS = {"Fast": tc.Fast(), "Standard": tc.Standard()}
 
 
 @tc.protocols.pytree
-class Regression:
+class Regression(tc.Problem):
     """A least-squares problem with its data inside, an array far larger than a description shows."""
 
     table: jax.Array

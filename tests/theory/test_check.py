@@ -160,7 +160,7 @@ def test_without_means_they_are_estimates_with_a_spread():
 
 
 @pytree
-class Coin:
+class Coin(tc.Problem):
     """F = a·θ with a = 1 or 3 and G = ω: noise that grows with θ."""
 
     def init(self, key):

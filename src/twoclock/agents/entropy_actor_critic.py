@@ -19,7 +19,7 @@ from twoclock.intervals.running_mean import RecentMean
 from twoclock.methods import Standard, serialize
 from twoclock.online import Learner
 from twoclock.problems.entropy_mdp.operators import SoftOperators, Step, feature_table
-from twoclock.protocols import Given, Method, PyTree
+from twoclock.protocols import Method, PyTree
 from twoclock.schedules import Power
 from twoclock.stats import Estimate
 from twoclock.validation.arrays import Array, Number
@@ -75,16 +75,16 @@ class EntropyActorCritic(Learning):
 
     def __init__(
         self,
-        states: Given[int],
-        actions: Given[int],
-        temperature: Given[float],
-        features: Given[ArrayLike | None] = None,
-        policy_features: Given[ArrayLike | None] = None,
-        gamma: Given[float] = 0.99,
+        states: int,
+        actions: int,
+        temperature: float,
+        features: ArrayLike | None = None,
+        policy_features: ArrayLike | None = None,
+        gamma: float = 0.99,
         *,
-        first_value: Given[float] = 0.0,
-        method: Given[Method | None] = None,
-        seed: Given[int] = 0,
+        first_value: float = 0.0,
+        method: Method | None = None,
+        seed: int = 0,
     ) -> None:
         self.states, self.actions = validation.whole("states", states), validation.whole("actions", actions, least=2)
         validation.check_size("`states`, `actions`", 4 * self.states * self.actions)
@@ -106,12 +106,12 @@ class EntropyActorCritic(Learning):
             measure=self._told, example=self._sample(0, 0, 0, 0.0, False),
         )  # fmt: skip
 
-    def act(self, x: Given[int]) -> int:
+    def act(self, x: int) -> int:
         """An action in state x."""
         chances = self.probabilities(x)
         return min(int(np.searchsorted(np.cumsum(chances), self._rng.random())), self.actions - 1)
 
-    def probabilities(self, x: Given[int]) -> Float[np.ndarray, " actions"]:
+    def probabilities(self, x: int) -> Float[np.ndarray, " actions"]:
         """π(·|x), by which it acts; that of the present iterate, before any averaging."""
         s, psi = index("x", x, self.states), self.policy_features
         course = self._learner._course
@@ -121,12 +121,12 @@ class EntropyActorCritic(Learning):
 
     def observe(
         self,
-        x: Given[int],
-        u: Given[int],
-        x_next: Given[int],
-        reward: Given[float | None] = None,
-        terminated: Given[bool] = False,
-        truncated: Given[bool] = False,
+        x: int,
+        u: int,
+        x_next: int,
+        reward: float | None = None,
+        terminated: bool = False,
+        truncated: bool = False,
     ) -> None:
         """Learn from what an action u in state x led to.
 
@@ -158,7 +158,7 @@ class EntropyActorCritic(Learning):
         with jax.enable_x64(True):
             return np.asarray(self._operators.values(jnp.asarray(self._learner.omega)))
 
-    def returns(self, level: Given[float] = 0.95) -> Estimate:
+    def returns(self, level: float = 0.95) -> Estimate:
         """The mean return of an episode, undiscounted and without the bonus, over the later half of them or more.
 
         The interval is by random scaling; NaN while there are fewer than a hundred.
@@ -187,7 +187,7 @@ class EntropyActorCritic(Learning):
         return self._learner._save(path, {"EntropyActorCritic": about}, **given, **also)
 
     @classmethod
-    def load(cls, path: str | Path, method: Given[Method | None] = None) -> EntropyActorCritic:
+    def load(cls, path: str | Path, method: Method | None = None) -> EntropyActorCritic:
         """The agent that was saved, to go on from there; a method is needed where it held a function."""
         spec, _, trees = serialization.read(path, "EntropyActorCritic")
         about = spec["EntropyActorCritic"]

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from twoclock.agents.env_checks import EnvironmentFault, Kind, StepResult, number, truth
-from twoclock.protocols import Given, InputError, PyTree
+from twoclock.protocols import InputError, PyTree
 from twoclock.validation import shown
 
 # Its numbers must not be those of anything else that is seeded with the same seed, exploration above all.
@@ -183,7 +183,7 @@ def _takes(function: object, count: int) -> bool:
     return True
 
 
-def check_env(env: Given[Any], x0: Given[Any]) -> None:
+def check_env(env: Any, x0: Any) -> None:
     """Complain of what is no environment, before the run."""
     if is_env(env) or isinstance(env, str):
         fits = "a Gymnasium environment begins where its `reset` says"

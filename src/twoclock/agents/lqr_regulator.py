@@ -16,7 +16,7 @@ from twoclock.intervals.running_mean import RecentMean
 from twoclock.methods import Polyak, Standard, running_means, serialize
 from twoclock.online import Learner
 from twoclock.problems.lqr.safety import Bounds, Guard
-from twoclock.protocols import Given, InputError, Method, PyTree
+from twoclock.protocols import InputError, Method, PyTree
 from twoclock.result import Result
 from twoclock.schedules import Power
 from twoclock.stats import Estimate
@@ -71,17 +71,17 @@ class Regulator:
 
     def __init__(
         self,
-        Q: Given[ArrayLike],
-        R: Given[ArrayLike],
-        K0: Given[ArrayLike | None] = None,
-        sigma: Given[float] = 1.0,
-        critic: Given[Literal["model", "q"]] = "model",
+        Q: ArrayLike,
+        R: ArrayLike,
+        K0: ArrayLike | None = None,
+        sigma: float = 1.0,
+        critic: Literal["model", "q"] = "model",
         *,
-        guard: Given[Guard | bool] = False,
-        method: Given[Method | None] = None,
-        forgetting: Given[float] = 0.0,
-        kappa: Given[float] = 2.0,
-        seed: Given[int] = 0,
+        guard: Guard | bool = False,
+        method: Method | None = None,
+        forgetting: float = 0.0,
+        kappa: float = 2.0,
+        seed: int = 0,
     ) -> None:
         self.Q, self.R = matrix("Q", Q), matrix("R", R)
         for name, value, floor in (("Q", self.Q, -1e-12), ("R", self.R, 0.0)):
@@ -113,7 +113,7 @@ class Regulator:
         self._bounds: Bounds | None = None
         self._learner: Learner | None = None if self.guard else self._begin(None)
 
-    def act(self, x: Given[ArrayLike]) -> np.ndarray:
+    def act(self, x: ArrayLike) -> np.ndarray:
         """The action in state x."""
         state = self._vector("x", x, len(self.Q))
         K = self._iterate()
@@ -125,9 +125,9 @@ class Regulator:
 
     def observe(
         self,
-        x: Given[ArrayLike],
-        u: Given[ArrayLike],
-        x_next: Given[ArrayLike],
+        x: ArrayLike,
+        u: ArrayLike,
+        x_next: ArrayLike,
         reward: float | None = None,
         terminated: bool = False,
         truncated: bool = False,
@@ -178,7 +178,7 @@ class Regulator:
         theta = self._learner.theta
         return np.asarray(theta["K"] if self.critic == "model" else theta)
 
-    def cost(self, level: Given[float] = 0.95) -> Estimate:
+    def cost(self, level: float = 0.95) -> Estimate:
         """The mean cost a step over the later half of the samples or more, exploration included, with its interval.
 
         The interval is by random scaling, which holds for samples that depend on each other; NaN while they are few.
@@ -238,7 +238,7 @@ class Regulator:
         return storage.save(path, {"Regulator": about}, pd.DataFrame({"seed": [], "step": []}), trees)
 
     @classmethod
-    def load(cls, path: str | Path, method: Given[Method | None] = None) -> Regulator:
+    def load(cls, path: str | Path, method: Method | None = None) -> Regulator:
         """The regulator that was saved, to go on from there; a method is needed where it held a function."""
         about = serialization.read(path, "Regulator")[0]["Regulator"]
         method = serialization.method_of(about, method)
@@ -284,7 +284,7 @@ class Regulator:
     def _wanted(self) -> int:
         return 0 if self.guard is None else int(self.guard.log)
 
-    def _vector(self, name: str, value: Given[ArrayLike], size: int) -> np.ndarray:
+    def _vector(self, name: str, value: ArrayLike, size: int) -> np.ndarray:
         try:
             new = np.asarray(value, np.float64)
         except (TypeError, ValueError, OverflowError):

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from twoclock import validation
-from twoclock.protocols import Given, InputError, PyTree
+from twoclock.protocols import InputError, PyTree
 from twoclock.validation.arrays import as_array
 
 Seen = Float[np.ndarray, "*shape"]
@@ -21,7 +21,7 @@ See = Callable[[str, Any], Seen]
 Features = Float[np.ndarray, "s d"] | Callable[[Any], ArrayLike] | None
 
 
-def seeing(features: Given[ArrayLike | Callable[[Any], ArrayLike] | None]) -> tuple[Features, See]:
+def seeing(features: ArrayLike | Callable[[Any], ArrayLike] | None) -> tuple[Features, See]:
     """The features, checked, and what looks them up: from the name of an argument and an observation to numbers."""
     if features is None:
         return None, as_array
@@ -36,7 +36,7 @@ def seeing(features: Given[ArrayLike | Callable[[Any], ArrayLike] | None]) -> tu
     return table, lambda name, x: table[index(name, x, len(table))]
 
 
-def observations(at: Given[Any], features: Features, see: See) -> tuple[np.ndarray, Seen]:
+def observations(at: Any, features: Features, see: See) -> tuple[np.ndarray, Seen]:
     """The observations at which a value is told, and what is seen there."""
     if at is None:
         if not isinstance(features, np.ndarray):
@@ -54,7 +54,7 @@ def observations(at: Given[Any], features: Features, see: See) -> tuple[np.ndarr
     return given, np.stack(shown)
 
 
-def index(name: str, value: Given[int], size: int) -> int:
+def index(name: str, value: int, size: int) -> int:
     """The number of a state or an action."""
     try:
         i = operator.index(value)
@@ -65,7 +65,7 @@ def index(name: str, value: Given[int], size: int) -> int:
     return i
 
 
-def known_reward(value: Given[float | None]) -> float:
+def known_reward(value: float | None) -> float:
     """The reward as a finite number."""
     try:
         number = float(value)  # type: ignore[arg-type]

@@ -26,27 +26,27 @@ from twoclock.engine.signals import Interrupted, deferred_interrupt
 from twoclock.executor.agent_processes import check_processes, walkers
 from twoclock.executor.agent_ray import on_ray
 from twoclock.progress import watch
-from twoclock.protocols import Given, InputError
+from twoclock.protocols import InputError
 from twoclock.result import Result
 from twoclock.storage.provenance import Provenance, describe
 from twoclock.storage.run_identity import Identity, RunSpec
 
 
 def run(
-    agent: Given[Agent],
-    env: Given[Any],
-    steps: Given[int | float] = 10_000,
-    seeds: Given[int | Iterable[int] | None] = None,
-    marks: Given[Iterable[int] | None] = None,
-    progress: Given[bool | Callable[[ProgressEvent], None]] = False,
-    checkpoint: Given[str | Path | None] = None,
+    agent: Agent,
+    env: Any,
+    steps: int | float = 10_000,
+    seeds: int | Iterable[int] | None = None,
+    marks: Iterable[int] | None = None,
+    progress: bool | Callable[[ProgressEvent], None] = False,
+    checkpoint: str | Path | None = None,
     *,
-    x0: Given[Any] = None,
-    limit: Given[float | None] = None,
-    processes: Given[int | None] = None,
-    on: Given[Literal["local", "ray"]] = "local",
-    address: Given[str | None] = None,
-    checkpoint_every: Given[float] = 10.0,
+    x0: Any = None,
+    limit: float | None = None,
+    processes: int | None = None,
+    on: Literal["local", "ray"] = "local",
+    address: str | None = None,
+    checkpoint_every: float = 10.0,
 ) -> Result:
     """Let an agent learn on an environment, for several seeds, and hand back a result such as `solve` does.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from twoclock import storage, validation
 from twoclock.methods import serialize
-from twoclock.protocols import Given, InputError, Method
+from twoclock.protocols import InputError, Method
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,7 +22,7 @@ def read(path: str | Path, kind: str) -> tuple[dict[str, Any], pd.DataFrame, dic
     return spec, history, trees
 
 
-def method_of(about: dict[str, Any], method: Given[Method | None]) -> Method:
+def method_of(about: dict[str, Any], method: Method | None) -> Method:
     """The method that was saved, unless it is given."""
     if method is None:
         if about["method"] is None:

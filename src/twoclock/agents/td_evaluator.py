@@ -22,7 +22,7 @@ from twoclock.online import Learner
 from twoclock.problems.equinox_modules import is_module, joining, numbers
 from twoclock.problems.policy_evaluation.nonlinear import Value, value_operators
 from twoclock.problems.policy_evaluation.nonlinear_td_lambda import trace_operators
-from twoclock.protocols import Given, InputError, Method, PyTree
+from twoclock.protocols import InputError, Method, PyTree
 from twoclock.validation.arrays import Array, Number
 
 if TYPE_CHECKING:
@@ -80,20 +80,20 @@ class Evaluator(Learning):
 
     def __init__(
         self,
-        policy_ratio: Given[Ratio],
-        features: Given[ArrayLike | Callable[[Any], ArrayLike] | None],
-        gamma: Given[float],
+        policy_ratio: Ratio,
+        features: ArrayLike | Callable[[Any], ArrayLike] | None,
+        gamma: float,
         *,
-        at: Given[Any] = None,
-        value: Given[Value | None] = None,
+        at: Any = None,
+        value: Value | None = None,
         params: PyTree = None,
-        operator: Given[str] = "tdc",
-        lam: Given[float] = 0.0,
-        method: Given[Method | None] = None,
-        intervals: Given[bool] = True,
-        skip: Given[int] = 0,
-        behaviour: Given[Behaviour | None] = None,
-        seed: Given[int] = 0,
+        operator: str = "tdc",
+        lam: float = 0.0,
+        method: Method | None = None,
+        intervals: bool = True,
+        skip: int = 0,
+        behaviour: Behaviour | None = None,
+        seed: int = 0,
     ) -> None:
         self.policy_ratio = (
             policy_ratio if callable(policy_ratio) else validation.number("policy_ratio", policy_ratio, 0)
@@ -121,7 +121,7 @@ class Evaluator(Learning):
         self._first = True
         self._learner = self._begin(start)
 
-    def act(self, x: Given[Any]) -> Any:
+    def act(self, x: Any) -> Any:
         """What the ``behaviour`` does in x."""
         if self.behaviour is None:
             raise InputError("`act` needs a policy that acts: give `behaviour=`, a function of x and a generator")
@@ -129,12 +129,12 @@ class Evaluator(Learning):
 
     def observe(
         self,
-        x: Given[Any],
-        u: Given[Any],
-        x_next: Given[Any],
-        reward: Given[float | None] = None,
-        terminated: Given[bool] = False,
-        truncated: Given[bool] = False,
+        x: Any,
+        u: Any,
+        x_next: Any,
+        reward: float | None = None,
+        terminated: bool = False,
+        truncated: bool = False,
     ) -> None:
         """Learn from what an action u in state x led to.
 
@@ -151,13 +151,13 @@ class Evaluator(Learning):
         self._learner.update(self._sample(here, after, rho, known_reward(reward), ended))
         self._first = ended or cut
 
-    def value(self, x: Given[Any]) -> float:
+    def value(self, x: Any) -> float:
         """V(x) as learnt: that of the mean of the iterates, where they are averaged."""
         phi = self._phi("x", x)
         with jax.enable_x64(True):
             return float(self._value_at(self._learner.theta, phi))
 
-    def interval(self, level: Given[float] = 0.95) -> pd.DataFrame:
+    def interval(self, level: float = 0.95) -> pd.DataFrame:
         """Confidence intervals of the value at ``at``: output, estimate, low, high, note.
 
         They are for the solution that the operator has in its features, not for what features cannot express.
@@ -196,13 +196,13 @@ class Evaluator(Learning):
     def load(
         cls,
         path: str | Path,
-        policy_ratio: Given[Ratio | None] = None,
-        features: Given[Callable[[Any], ArrayLike] | None] = None,
+        policy_ratio: Ratio | None = None,
+        features: Callable[[Any], ArrayLike] | None = None,
         *,
-        value: Given[Value | None] = None,
+        value: Value | None = None,
         params: PyTree = None,
-        method: Given[Method | None] = None,
-        behaviour: Given[Behaviour | None] = None,
+        method: Method | None = None,
+        behaviour: Behaviour | None = None,
     ) -> Evaluator:
         """The evaluator that was saved, to go on from there. Functions come from you, as they were; and ``params``."""
         spec, _, trees = serialization.read(path, "Evaluator")

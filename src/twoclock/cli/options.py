@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from twoclock.engine.select_engine import VARIABLE as ENGINE_VARIABLE
-from twoclock.protocols import InputError
+from twoclock.protocols import InputError, Method
 
 EngineOption = Literal["auto", "c", "cuda", "xla"]
 _BOX = re.compile("[─-╿]+")
@@ -85,7 +85,7 @@ def of_method(method: Any) -> type:
     for f in dataclasses.fields(method):
         if _is_object(f):
             continue
-        if hasattr(f.default, "step"):
+        if isinstance(f.default, Method):
             inner = of_method(type(f.default))
             fields.append((f.name, inner, dataclasses.field(default_factory=inner)))
             continue

@@ -50,9 +50,8 @@ def check_source(problem: ProblemSource) -> None:
 def check_fit(problem: Problem, method: Method) -> None:
     """The operators must fit the variables, metrics and schedules must be numbers, and all of it must be pure."""
     for name, arguments in _ARGUMENTS.items():
-        if hasattr(problem, name):
-            function(name, getattr(problem, name), *arguments)
-    if getattr(problem, "omega_is_trace", False) and getattr(method, "finds_roots", False):
+        function(name, getattr(problem, name), *arguments)
+    if problem.omega_is_trace and method.finds_roots:
         raise InputError(
             f"`method` {type(method).__name__} looks for the root of E G, and here ω is a trace, which solves no "
             "equation; try tc.methods.ObGD(), SwiftTD() or TIDBD(), or the problem that `with_trace` was given"
@@ -82,10 +81,8 @@ def check_fit(problem: Problem, method: Method) -> None:
                 raise InputError(f"`{_name(name, path)}` must be floating point, got {leaf.dtype}; write 0.0 for 0")
     _operator("F", "theta", look("F", problem.F, theta, omega, x), theta)
     _operator("G", "omega", look("G", problem.G, theta, omega, x), omega)
-    if hasattr(problem, "measure"):
-        _check_metrics("measure", look("measure", problem.measure, theta, omega))
-    if hasattr(problem, "report"):
-        _check_metrics("report", look("report", problem.report, env))
+    _check_metrics("measure", look("measure", problem.measure, theta, omega))
+    _check_metrics("report", look("report", problem.report, env))
     _check_schedules(method)
     _check_method(problem, method, theta, omega, x, look)
     if trace_checks.check_lane(problem, method, noted):
@@ -95,10 +92,8 @@ def check_fit(problem: Problem, method: Method) -> None:
     check_pure("draw", problem.draw, u, theta, env)
     check_pure("F", problem.F, theta, omega, x)
     check_pure("G", problem.G, theta, omega, x)
-    if hasattr(problem, "measure"):
-        check_pure("measure", problem.measure, theta, omega)
-    if hasattr(problem, "report"):
-        check_pure("report", problem.report, env)
+    check_pure("measure", problem.measure, theta, omega)
+    check_pure("report", problem.report, env)
     _check_schedules(method, partial(check_pure, remedy="make it a function of k"))
     raise InputError(
         "`method` must depend on its arguments alone: each time it is traced it gives other numbers, and a run would "
@@ -167,8 +162,7 @@ def _check_method(
     estimate = look(f"{name}.estimate", lambda method, state: method.estimate(state), like, state)
     if not isinstance(estimate, tuple) or len(estimate) != 2:
         raise InputError(f"`{name}.estimate` must return the pair (theta, omega), got {_layout(estimate)}")
-    if hasattr(method, "report"):
-        _check_metrics(f"{name}.report", look(f"{name}.report", lambda m, state: m.report(state), like, state))
+    _check_metrics(f"{name}.report", look(f"{name}.report", lambda m, state: m.report(state), like, state))
 
 
 def _check_schedules(method: object, check: Callable[..., object] | None = None) -> None:
@@ -176,7 +170,7 @@ def _check_schedules(method: object, check: Callable[..., object] | None = None)
     k = jax.ShapeDtypeStruct((), jnp.int32)
     for field in dataclasses.fields(method) if dataclasses.is_dataclass(method) else ():
         value = getattr(method, field.name)
-        if hasattr(value, "step"):
+        if isinstance(value, Method):
             _check_schedules(value, check)
         elif callable(value) and "static" not in field.metadata:
             if check is not None:

@@ -35,17 +35,15 @@ def preferred_metric(recorded: Iterable[str]) -> str | None:
 
 def metrics_of(problem: Problem, method: Method, state: PyTree, env: PyTree) -> dict[str, PyTree]:
     """The metrics of one lane, and what its method tracks for intervals: pytrees of arrays, named as ``TRACKED``."""
-    of_problem = problem.report(env) if hasattr(problem, "report") else {}
-    return {**of_state(problem, method, state), **of_problem}
+    return {**of_state(problem, method, state), **problem.report(env)}
 
 
 def of_state(problem: object, method: Method, state: PyTree) -> dict[str, PyTree]:
     """The same without what is told of the environment."""
     measure = getattr(problem, "measure", None)
     known = measure(*method.estimate(state)) if measure else {}
-    of_method = method.report(state) if hasattr(method, "report") else {}
-    tracked = method.track(state) if hasattr(method, "track") else {}
-    return {**known, **of_method, **{TRACKED + kind: tree for kind, tree in tracked.items()}}
+    tracked = {TRACKED + kind: tree for kind, tree in method.track(state).items()}
+    return {**known, **method.report(state), **tracked}
 
 
 def flat(row: Mapping[str, PyTree], lanes: int = 0) -> dict[str, Any]:

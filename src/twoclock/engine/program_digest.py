@@ -54,8 +54,7 @@ def _of_problem(problem: ProblemSource) -> str:
     def everything(key: Key, u: PyTree, theta: PyTree, omega: PyTree, env: PyTree) -> PyTree:
         here = made(key)
         x, after = here.draw(u, theta, env)
-        known = here.measure(theta, omega) if hasattr(here, "measure") else {}
-        of_env = here.report(env) if hasattr(here, "report") else {}
+        known, of_env = here.measure(theta, omega), here.report(env)
         return here.init(key), here.noise(key), after, here.F(theta, omega, x), here.G(theta, omega, x), known, of_env
 
     key = prng.start_key(0)

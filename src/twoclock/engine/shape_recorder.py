@@ -45,11 +45,9 @@ class Noted:
         def noting(name: str, function: Callable[..., Any], *first: PyTree) -> Callable[..., Any]:
             return lambda *args: self._note(name, (*first, *args), function(*args))
 
-        of_problem = {n: noting(n, getattr(problem, n)) for n in _OF_PROBLEM if hasattr(problem, n)}
-        of_method = {n: noting(f"{name}.{n}", getattr(method, n), method) for n in _OF_METHOD if hasattr(method, n)}
-        if hasattr(method, "track"):
-            of_method["track"] = method.track
-        return SimpleNamespace(**of_problem), SimpleNamespace(**of_method, step=step)
+        of_problem = {n: noting(n, getattr(problem, n)) for n in _OF_PROBLEM}
+        of_method = {n: noting(f"{name}.{n}", getattr(method, n), method) for n in _OF_METHOD}
+        return SimpleNamespace(**of_problem), SimpleNamespace(**of_method, step=step, track=method.track)
 
     def _note(self, name: str, args: tuple[PyTree, ...], out: PyTree) -> PyTree:
         self._shapes.setdefault(_key(name, args), jax.tree.map(_shape, out))

@@ -24,7 +24,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from twoclock.protocols import Given, InputError
+from twoclock.protocols import InputError
 from twoclock.validation import number, whole
 from twoclock.validation.arrays import Array, as_array
 
@@ -90,7 +90,7 @@ def tell(
 
 
 def intervals(
-    estimate: Float[np.ndarray, "*runs m"], told: BlockStatistics, level: Given[float] = 0.95, *, ordered: bool = True
+    estimate: Float[np.ndarray, "*runs m"], told: BlockStatistics, level: float = 0.95, *, ordered: bool = True
 ) -> Intervals:
     """The intervals that blocks make of the estimates of the outputs.
 
@@ -124,13 +124,13 @@ def _note(half: float, correlation: float, shift: float, blocks: float, *, order
 
 
 def sandwich(
-    jacobian: Given[ArrayLike],
-    offset: Given[ArrayLike],
-    sizes: Given[ArrayLike | None] = None,
-    estimate: Given[ArrayLike | None] = None,
+    jacobian: ArrayLike,
+    offset: ArrayLike,
+    sizes: ArrayLike | None = None,
+    estimate: ArrayLike | None = None,
     *,
-    directions: Given[ArrayLike | None] = None,
-    level: Given[float] = 0.95,
+    directions: ArrayLike | None = None,
+    level: float = 0.95,
     ordered: bool = True,
 ) -> Intervals:
     """Intervals from the block sums of an affine operator Jz + c: its Jacobians, and its values at 0.
@@ -163,13 +163,13 @@ def sandwich(
 
 
 def from_scores(
-    scores: Given[ArrayLike],
-    jacobian: Given[ArrayLike],
-    estimate: Given[ArrayLike],
-    sizes: Given[ArrayLike | None] = None,
+    scores: ArrayLike,
+    jacobian: ArrayLike,
+    estimate: ArrayLike,
+    sizes: ArrayLike | None = None,
     *,
-    directions: Given[ArrayLike | None] = None,
-    level: Given[float] = 0.95,
+    directions: ArrayLike | None = None,
+    level: float = 0.95,
     ordered: bool = True,
 ) -> Intervals:
     """Intervals from the block sums of the scores at the estimate, where the Jacobian is known in all alone.
@@ -199,9 +199,7 @@ def from_scores(
     return intervals(a @ z, told, level, ordered=ordered)
 
 
-def in_blocks(
-    stream: Given[ArrayLike], blocks: Given[int] = BLOCKS
-) -> tuple[Float[np.ndarray, "b ..."], Float[np.ndarray, " b"]]:
+def in_blocks(stream: ArrayLike, blocks: int = BLOCKS) -> tuple[Float[np.ndarray, "b ..."], Float[np.ndarray, " b"]]:
     """The sums of one long stream over so many blocks, and how many samples each has: all alike up to one.
 
     >>> sums, sizes = in_blocks(np.ones((100, 2)), blocks=8)

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from twoclock.intervals.batch_means import BlockStatistics, intervals
-from twoclock.protocols import Given, InputError
+from twoclock.protocols import InputError
 from twoclock.stats import TRACKED
 from twoclock.validation import shown
 
@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 _ESTIMATE = f"{TRACKED}block-estimate:"
 
 
-def interval(
-    history: pd.DataFrame, diverged: Mapping[int, int], level: Given[float], step: Given[int | None]
-) -> pd.DataFrame:
+def interval(history: pd.DataFrame, diverged: Mapping[int, int], level: float, step: int | None) -> pd.DataFrame:
     """The intervals at a mark, one row a seed and output; NaN for a seed that has diverged."""
     import pandas as pd
 

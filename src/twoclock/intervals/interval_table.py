@@ -10,7 +10,7 @@ import numpy as np
 from twoclock.intervals import batch_means_table, interval_warnings
 from twoclock.intervals.iterate_average import Tracked, read
 from twoclock.intervals.random_scaling import critical_value
-from twoclock.protocols import Given, InputError
+from twoclock.protocols import InputError
 from twoclock.validation import choice, shown
 
 if TYPE_CHECKING:
@@ -22,9 +22,9 @@ HOW = ("random-scaling", "blocks")
 def interval(
     history: pd.DataFrame,
     diverged: Mapping[int, int],
-    level: Given[float] = 0.95,
-    how: Given[str] = "random-scaling",
-    step: Given[int | None] = None,
+    level: float = 0.95,
+    how: str = "random-scaling",
+    step: int | None = None,
 ) -> pd.DataFrame:
     """The intervals of a run at a mark.
 
@@ -51,7 +51,7 @@ def _kept(history: pd.DataFrame) -> Tracked:
     return tracked
 
 
-def mark_of(tracked: Tracked, step: Given[int | None]) -> int:
+def mark_of(tracked: Tracked, step: int | None) -> int:
     """The place of a step among the marks."""
     if step is None:
         return len(tracked.steps) - 1
@@ -117,7 +117,7 @@ def summary(history: pd.DataFrame, diverged: Mapping[int, int]) -> str:
 
 
 def by_step(
-    history: pd.DataFrame, diverged: Mapping[int, int], level: Given[float] = 0.95, seed: Given[int | None] = None
+    history: pd.DataFrame, diverged: Mapping[int, int], level: float = 0.95, seed: int | None = None
 ) -> pd.DataFrame:
     """The intervals of one seed, the first by default, at every mark that has them; with a column ``step``.
 

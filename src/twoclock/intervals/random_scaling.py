@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from twoclock import tree_math
-from twoclock.protocols import Floats, Given, Scalar, pytree
+from twoclock.protocols import Floats, Scalar, pytree
 from twoclock.tree_math import Sum, add
 from twoclock.validation import number
 
@@ -136,7 +136,7 @@ def _integral(of_x: Callable[[float], float], c: float) -> float:
     return 2 / math.pi * sum(parts)
 
 
-def critical_value(level: Given[float]) -> float:
+def critical_value(level: float) -> float:
     """The c for which y_n ± c √(V/n) has the level, 0 < level < 1.
 
     >>> round(critical_value(0.95), 3)

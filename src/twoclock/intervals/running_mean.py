@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 
 from twoclock.intervals.random_scaling import critical_value
-from twoclock.protocols import Given
 from twoclock.stats import Estimate
 
 # Of fewer numbers an interval says nothing.
@@ -30,7 +29,7 @@ class RunningMean:
         D = (value - mean) / n
         self.sums = n, mean + D, B - D * C, S + D * (D * C - 2 * B)
 
-    def estimate(self, level: Given[float] = 0.95) -> Estimate:
+    def estimate(self, level: float = 0.95) -> Estimate:
         """The mean and its interval, which is NaN while the numbers are few."""
         n, mean, _, S = self.sums
         c = critical_value(level)
@@ -62,5 +61,5 @@ class RecentMean:
         for mean in self.means:
             mean.add(value)
 
-    def estimate(self, level: Given[float] = 0.95) -> Estimate:
+    def estimate(self, level: float = 0.95) -> Estimate:
         return self.means[0].estimate(level)

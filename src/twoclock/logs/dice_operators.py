@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from twoclock.logs.features.protocol import Matrix
-from twoclock.protocols import Key, PyTree, pytree, static
+from twoclock.protocols import Key, Problem, PyTree, pytree, static
 
 C = 1e-3
 """Of DICE; its dual value does not depend on it."""
@@ -63,7 +63,7 @@ class Listed:
 
 
 @pytree
-class LogProblem:
+class LogProblem(Problem):
     """The operators on rows of a log: on all of them at each step, or on ``batch`` drawn from them.
 
     Args:

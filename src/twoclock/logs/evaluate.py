@@ -30,7 +30,7 @@ from twoclock.logs.pass_checkpoint import Keeper
 from twoclock.logs.policies import Discrete, Gaussian, Policy, policies
 from twoclock.logs.policy_differences import PolicyEstimate
 from twoclock.logs.sufficient_stats import entries_of_a_row
-from twoclock.protocols import Given, InputError
+from twoclock.protocols import InputError
 from twoclock.validation import check_path, choice, flag, function, number, pick, shown, whole
 from twoclock.validation.arrays import law
 
@@ -43,18 +43,18 @@ _START_SAMPLES = 4_096
 
 
 def evaluate(
-    log: Given[Log],
+    log: Log,
     policy: object,
-    gamma: Given[float],
+    gamma: float,
     features: object = "onehot",
-    estimator: Given[str | Iterable[str]] = "auto",
-    level: Given[float] = 0.95,
-    start: Given[ArrayLike | str | None] = None,
+    estimator: str | Iterable[str] = "auto",
+    level: float = 0.95,
+    start: ArrayLike | str | None = None,
     *,
-    bootstrap: Given[int] = 200,
-    compare: Given[bool] = True,
-    on: Given[str] = "local",
-    address: Given[str | None] = None,
+    bootstrap: int = 200,
+    compare: bool = True,
+    on: str = "local",
+    address: str | None = None,
     progress: Callable[[int, int], None] | None = None,
     checkpoint: str | Path | None = None,
 ) -> Value:

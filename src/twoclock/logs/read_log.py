@@ -12,7 +12,7 @@ from twoclock.logs import episodes
 from twoclock.logs.dataset import Log, Part, neighbours
 from twoclock.logs.row_checks import Checked, Raw, Roles, check, in_roles
 from twoclock.logs.sources import InMemory, Source, columns_of
-from twoclock.protocols import Given, InputError
+from twoclock.protocols import InputError
 from twoclock.validation import choice, function, shown
 
 _LARGEST_INTEGER_ACTION = 10_000
@@ -22,17 +22,17 @@ NO_NEXT = "no next state: the last row of an episode that was cut off"
 def read(
     source: object,
     *,
-    state: Given[str | Sequence[str]] = "state",
-    action: Given[str | Sequence[str]] = "action",
-    reward: Given[str] = "reward",
-    next_state: Given[str | Sequence[str] | None] = None,
-    terminated: Given[str | None] = "terminated",
-    truncated: Given[str | None] = None,
-    episode: Given[str | None] = None,
-    step: Given[str | None] = None,
-    propensity: Given[str | None] = None,
-    actions: Given[Sequence[Any] | None] = None,
-    on_bad: Given[str] = "raise",
+    state: str | Sequence[str] = "state",
+    action: str | Sequence[str] = "action",
+    reward: str = "reward",
+    next_state: str | Sequence[str] | None = None,
+    terminated: str | None = "terminated",
+    truncated: str | None = None,
+    episode: str | None = None,
+    step: str | None = None,
+    propensity: str | None = None,
+    actions: Sequence[Any] | None = None,
+    on_bad: str = "raise",
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Log:
     """A log of transitions, checked row by row.

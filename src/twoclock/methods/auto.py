@@ -7,12 +7,12 @@ from jaxtyping import Array
 from twoclock import tree_math
 from twoclock.methods.matrix_free_zap import MatrixFreeZap, ZapVectorsState
 from twoclock.methods.zap import Zap, ZapState
-from twoclock.protocols import Given, Operator, PyTree, Scalar, pytree, static
+from twoclock.protocols import Method, Operator, PyTree, Scalar, pytree, static
 from twoclock.validation import whole
 
 
 @pytree
-class Auto:
+class Auto(Method):
     """Needs no step size, no scale and no horizon: ``Zap`` where its matrices are affordable, else ``MatrixFreeZap``.
 
     What they need to know of a problem (curvature, noise, when to move and how far) they measure on the samples of the
@@ -27,9 +27,9 @@ class Auto:
     Zap()
     """
 
-    finds_roots = True  # so ω must solve E G = 0
+    finds_roots = True
 
-    most: Given[int] = static(default=128)
+    most: int = static(default=128)
 
     def __post_init__(self) -> None:
         whole("Auto(most=…)", self.most, 0)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from twoclock.methods.fast import Fast, FastState
 from twoclock.methods.polyak import Polyak
-from twoclock.protocols import Given, warn_renamed
+from twoclock.protocols import warn_renamed
 from twoclock.schedules import Constant, Power
 from twoclock.validation import check_number
 
 _FIRST, _HOLD = 0.1, 300.0
 
 
-def averaged_tdc(mean_sq_feature_norm: Given[float]) -> Polyak[FastState]:
+def averaged_tdc(mean_sq_feature_norm: float) -> Polyak[FastState]:
     """Fast TDC with its iterates averaged and its steps set by the size of the features alone.
 
         α_k = β_k = (0.1/E‖φ‖²)·(1 + k/300)^−½,   λ = ¼,   weights of the mean ∝ k^½
@@ -33,13 +33,13 @@ def averaged_tdc(mean_sq_feature_norm: Given[float]) -> Polyak[FastState]:
     return Polyak(Fast(step, step, Constant(0.25)), power=0.5)
 
 
-def averaged_step(mean_sq_feature_norm: Given[float]) -> Power:
+def averaged_step(mean_sq_feature_norm: float) -> Power:
     """The step size of ``averaged_tdc``, for other methods whose iterates are averaged."""
     check_number("mean_sq_feature_norm", mean_sq_feature_norm, lambda v: v > 0, "be positive", "it is the mean of ‖φ‖²")
     return Power(_FIRST / mean_sq_feature_norm * _HOLD**0.5, p=0.5, shift=_HOLD)
 
 
-def averaged(square: Given[float]) -> Polyak[FastState]:
+def averaged(square: float) -> Polyak[FastState]:
     """The old name of ``averaged_tdc``."""
     warn_renamed("`methods.averaged(square)`", "`methods.averaged_tdc(mean_sq_feature_norm)`")
     return averaged_tdc(square)

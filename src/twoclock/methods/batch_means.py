@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Generic
 
 import jax
@@ -17,8 +17,8 @@ from twoclock.intervals.batch_means import tell
 from twoclock.intervals.online_batch_means import BlockSums
 from twoclock.methods import interval_state
 from twoclock.methods.lstd import Lstd
-from twoclock.methods.wrapper import Around, reported
-from twoclock.protocols import Given, InputError, Method, Operator, PyTree, S, Scalar, pytree, static
+from twoclock.methods.wrapper import Around
+from twoclock.protocols import InputError, Method, Operator, PyTree, S, Scalar, pytree, static
 from twoclock.validation import check_method
 
 Vector = Float[Array, " n"]
@@ -31,7 +31,7 @@ class BlockScoresState(Around[S]):
 
 
 @pytree
-class BatchMeans(Generic[S]):
+class BatchMeans(Method[BlockScoresState[S]], Generic[S]):
     """Run a method as it is and keep what intervals by block scores need: ``result.interval(how="blocks")``.
 
         (F, G)(z, X) = J(X)z + c(X),   z = (θ, ω):        ΣJ and Σc over each block of the samples
@@ -53,8 +53,8 @@ class BatchMeans(Generic[S]):
     ['theta[0]', 'theta[1]']
     """
 
-    method: Given[Method[S]] = Lstd()  # type: ignore[assignment]  # a default binds S
-    intervals: Given[bool | Callable[[PyTree, PyTree], PyTree]] = static(default=True)
+    method: Method[S] = Lstd()  # a default binds S
+    intervals: bool | Callable[[PyTree, PyTree], PyTree] = static(default=True)
 
     def __post_init__(self) -> None:
         check_method(self.method, "BatchMeans(method=…)")
@@ -85,12 +85,11 @@ class BatchMeans(Generic[S]):
     def estimate(self, state: BlockScoresState[S]) -> tuple[PyTree, PyTree]:
         return self.method.estimate(state.inner)
 
-    def report(self, state: BlockScoresState[S]) -> dict[str, Scalar]:
-        return reported(self.method, state.inner)
+    def report(self, state: BlockScoresState[S]) -> Mapping[str, Scalar]:
+        return self.method.report(state.inner)
 
     def track(self, state: BlockScoresState[S]) -> dict[str, PyTree]:
-        track = getattr(self.method, "track", None)
-        return {**(track(state.inner) if track else {}), **self._blocks(state)}
+        return {**self.method.track(state.inner), **self._blocks(state)}
 
     def _blocks(self, state: BlockScoresState[S]) -> dict[str, PyTree]:
         """What the blocks say of each output at the estimate; of f(θ, ω) by its derivative there."""

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from twoclock import tree_math
 from twoclock.methods import update_rule
 from twoclock.methods.update_rule import Both, Projection, Transformation, Variable, move
-from twoclock.protocols import Given, InputError, Operator, PyTree, Scalar, pytree, renamed, static
+from twoclock.protocols import InputError, Method, Operator, PyTree, Scalar, pytree, renamed, static
 from twoclock.schedules import OptionalStepSize, StepSize, read_step_sizes, step_size
 from twoclock.tree_math import Sum, blend, sqnorm
 from twoclock.validation import shown
@@ -35,7 +35,7 @@ class FastState(Both):
 
 @renamed(**update_rule.OLD_NAMES)
 @pytree
-class Fast:
+class Fast(Method):
     """The fast two-time-scale stochastic gradient method.
 
         θ ← θ − α_k f
@@ -71,11 +71,11 @@ class Fast:
     beta: StepSize = step_size("8/(k+40)")
     lam: StepSize = step_size("40/(k+160)", most=1.0)
     lam_g: OptionalStepSize = step_size(None, most=1.0)
-    order: Given[Literal["paper", "fresh", "fresh-g"]] = static(default="paper")
-    transform_theta: Given[Transformation | None] = static(default=None)
-    transform_omega: Given[Transformation | None] = static(default=None)
-    project_theta: Given[Projection | None] = static(default=None)
-    project_omega: Given[Projection | None] = static(default=None)
+    order: Literal["paper", "fresh", "fresh-g"] = static(default="paper")
+    transform_theta: Transformation | None = static(default=None)
+    transform_omega: Transformation | None = static(default=None)
+    project_theta: Projection | None = static(default=None)
+    project_omega: Projection | None = static(default=None)
 
     def __post_init__(self) -> None:
         if not isinstance(self.order, str) or self.order not in ("paper", "fresh", "fresh-g"):

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from twoclock import tree_math
 from twoclock.methods.update_rule import Slow
-from twoclock.protocols import Given, Operator, PyTree, Scalar, pytree
+from twoclock.protocols import Method, Operator, PyTree, Scalar, pytree
 from twoclock.schedules import StepSize, as_schedule, step_size
 from twoclock.tree_math import Sum
 from twoclock.validation import check_number
@@ -31,7 +31,7 @@ class IntentionalState(Slow):
 
 
 @pytree
-class Intentional:
+class Intentional(Method):
     """Steps that change what is predicted by a fixed fraction η of the error, for an error times a trace.
 
         z = ω − G(θ, ω, X),    g = −G(θ, 0, X),    v ← β₂v + (1 − β₂)g²,    D = diag(v̂)^−½
@@ -59,9 +59,9 @@ class Intentional:
     """
 
     eta: StepSize = step_size("0.5")
-    decay: Given[Scalar] = 0.999
-    clip: Given[Scalar] = 20.0
-    clip_decay: Given[Scalar] = 0.9998
+    decay: Scalar = 0.999
+    clip: Scalar = 20.0
+    clip_decay: Scalar = 0.9998
 
     def __post_init__(self) -> None:
         # Not an averaging weight, though it is at most 1: its field has no bound, and intervals tell of constant steps.

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from twoclock.intervals.random_scaling import Path, advance, effective, scale
 from twoclock.methods.schedule_tools import exponents
-from twoclock.protocols import Floats, Given, InputError, Method, PyTree, Scalar
+from twoclock.protocols import Floats, InputError, Method, PyTree, Scalar
 from twoclock.tree_math import as_floats
 from twoclock.validation import check_number, function, in_words, shown
 
@@ -18,7 +18,7 @@ Intervals = bool | Callable[[PyTree, PyTree], PyTree]
 Outputs = Mapping[str, Floats]
 
 
-def check(name: str, skip: Given[Scalar], intervals: Given[Intervals]) -> None:
+def check(name: str, skip: Scalar, intervals: Intervals) -> None:
     """Complain of what cannot be a number of steps, or the outputs to have intervals for."""
     check_number(
         f"{name}(skip=…)", skip, lambda v: v >= 0 and v == int(v), "be a whole number that is not negative",

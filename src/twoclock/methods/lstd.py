@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from twoclock import tree_math
-from twoclock.protocols import Operator, PyTree, Scalar, pytree
+from twoclock.protocols import Method, Operator, PyTree, Scalar, pytree
 from twoclock.tree_math import Sum, add, pinv
 
 
@@ -20,7 +20,7 @@ class LstdState:
 
 
 @pytree
-class Lstd:
+class Lstd(Method):
     """Average the slow operator as an affine map and solve the average.
 
         F(θ, X) = J(X)θ + c(X):        θ̂ = −(Σ J)⁺ Σ c

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from twoclock import tree_math
 from twoclock.methods.update_rule import Both
-from twoclock.protocols import Given, Operator, PyTree, Scalar, pytree
+from twoclock.protocols import Method, Operator, PyTree, Scalar, pytree
 from twoclock.tree_math import Sum, add, blend, sqnorm
 from twoclock.validation import check_number
 
@@ -53,7 +53,7 @@ class ZapVectorsState(Both):
 
 
 @pytree
-class MatrixFreeZap:
+class MatrixFreeZap(Method):
     """No step size and no matrix: the means of F and G are carried along to where θ and ω go.
 
         f ← (1−w)f + wF(θ, ω, X),   g ← (1−w)g + wG(θ, ω, X)            w = (1+power)/(k+power)
@@ -79,11 +79,11 @@ class MatrixFreeZap:
     using second-order momentum*, 2022.
     """
 
-    finds_roots = True  # so ω must solve E G = 0
+    finds_roots = True
 
-    power: Given[Scalar] = 0.5
-    part: Given[Scalar] = 0.5
-    hold: Given[Scalar] = 100.0
+    power: Scalar = 0.5
+    part: Scalar = 0.5
+    hold: Scalar = 100.0
 
     def __post_init__(self) -> None:
         check_number("MatrixFreeZap(power=…)", self.power, lambda v: v >= 0, "be a finite number that is not negative")

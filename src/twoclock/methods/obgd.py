@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from twoclock import tree_math
 from twoclock.methods.update_rule import Slow
-from twoclock.protocols import Given, Operator, PyTree, Scalar, pytree
+from twoclock.protocols import Method, Operator, PyTree, Scalar, pytree
 from twoclock.schedules import StepSize, read_step_sizes, step_size
 from twoclock.tree_math import Sum, absolute
 from twoclock.validation import check_number
@@ -20,7 +20,7 @@ class ObGDState(Slow):
 
 
 @pytree
-class ObGD:
+class ObGD(Method):
     """Overshooting-bounded gradient descent, for an error times a trace.
 
         e = ω − G(θ, ω, X),        α' = α_k / max(1, α_k·κ·max(|δ|, 1)·‖e‖₁)
@@ -43,7 +43,7 @@ class ObGD:
     """
 
     alpha: StepSize = step_size("1")
-    kappa: Given[Scalar] = 2.0
+    kappa: Scalar = 2.0
 
     def __post_init__(self) -> None:
         read_step_sizes(self)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Generic, Protocol, runtime_checkable
 
 import jax.numpy as jnp
 
 from twoclock import tree_math
 from twoclock.methods.fast import Fast
-from twoclock.methods.wrapper import Around, reported
-from twoclock.protocols import Given, InputError, Method, Operator, PyTree, S, Scalar, pytree
+from twoclock.methods.wrapper import Around
+from twoclock.protocols import InputError, Method, Operator, PyTree, S, Scalar, pytree
 from twoclock.tree_math import Sum, blend
 from twoclock.validation import check_method
 
@@ -36,7 +37,7 @@ class PlugInState(Around[S]):
 
 
 @pytree
-class PlugIn(Generic[S]):
+class PlugIn(Method[PlugInState[S]], Generic[S]):
     """Run a method as it is and report what the samples alone would say.
 
         S_n = (S₀ + Σ_{k=1..n} statistic(X_k)) / (n + 1),        estimate = solve(S_n)
@@ -55,8 +56,8 @@ class PlugIn(Generic[S]):
     >>> rival = tc.PlugIn(tc.Fast(), tc.models.CertaintyEquivalence(Q=np.eye(3), R=np.eye(2)))
     """
 
-    method: Given[Method[S]] = Fast()  # type: ignore[assignment]  # a default binds S
-    model: Given[Model | None] = None
+    method: Method[S] = Fast()  # a default binds S
+    model: Model | None = None
 
     def __post_init__(self) -> None:
         check_method(self.method, "PlugIn(method=…)")
@@ -82,5 +83,5 @@ class PlugIn(Generic[S]):
             return self.method.estimate(state.inner)
         return self.model.solve(state.mean.value)
 
-    def report(self, state: PlugInState[S]) -> dict[str, Scalar]:
-        return reported(self.method, state.inner)
+    def report(self, state: PlugInState[S]) -> Mapping[str, Scalar]:
+        return self.method.report(state.inner)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Generic, cast
 
 import jax
@@ -14,8 +14,8 @@ from twoclock.intervals.random_scaling import Path, begin
 from twoclock.methods import interval_state
 from twoclock.methods.fast import Fast
 from twoclock.methods.interval_state import Outputs
-from twoclock.methods.wrapper import Around, reported
-from twoclock.protocols import Given, Method, Operator, PyTree, S, Scalar, pytree, static
+from twoclock.methods.wrapper import Around
+from twoclock.protocols import Method, Operator, PyTree, S, Scalar, pytree, static
 from twoclock.tree_math import Sum, add, blend
 from twoclock.validation import check_method, check_number
 
@@ -32,7 +32,7 @@ class PolyakState(Around[S]):
 
 
 @pytree
-class Polyak(Generic[S]):
+class Polyak(Method[PolyakState[S]], Generic[S]):
     """Run a method as it is and report a weighted mean of its iterates.
 
         θ̄_n = Σ_{k=1..n} k^power θ_k / Σ_{k=1..n} k^power        and the same for ω
@@ -67,10 +67,10 @@ class Polyak(Generic[S]):
     of the intervals Lee, Liao, Seo & Shin, 2022.
     """
 
-    method: Given[Method[S]] = Fast()  # type: ignore[assignment]  # a default binds S
-    power: Given[float | None] = None
-    skip: Given[Scalar] = 0
-    intervals: Given[bool | Callable[[PyTree, PyTree], PyTree]] = static(default=False)
+    method: Method[S] = Fast()  # a default binds S
+    power: float | None = None
+    skip: Scalar = 0
+    intervals: bool | Callable[[PyTree, PyTree], PyTree] = static(default=False)
 
     def __post_init__(self) -> None:
         check_method(self.method, "Polyak(method=…)")
@@ -120,8 +120,8 @@ class Polyak(Generic[S]):
     def estimate(self, state: PolyakState[S]) -> tuple[PyTree, PyTree]:
         return state.mean_theta.value, state.mean_omega.value
 
-    def report(self, state: PolyakState[S]) -> dict[str, Scalar]:
-        return reported(self.method, state.inner)
+    def report(self, state: PolyakState[S]) -> Mapping[str, Scalar]:
+        return self.method.report(state.inner)
 
     def track(self, state: PolyakState[S]) -> dict[str, PyTree]:
         if state.path is None:

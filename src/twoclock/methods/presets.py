@@ -7,7 +7,7 @@ import functools
 from twoclock.methods.fast import Fast
 from twoclock.methods.standard import Standard
 from twoclock.methods.update_rule import Transformation
-from twoclock.protocols import Given, InputError
+from twoclock.protocols import InputError
 from twoclock.schedules import Power, ScheduleLike
 from twoclock.validation import choice, flag, number
 
@@ -33,9 +33,7 @@ def ma_soba(alpha: ScheduleLike, beta: ScheduleLike, lam: ScheduleLike) -> Fast:
     return Fast(alpha, beta, lam, lam_g=1.0, order="fresh-g")
 
 
-def ttsa(
-    alpha: Given[float], beta: Given[float], shift: Given[float] = 1.0, *, strongly_convex: bool = True
-) -> Standard:
+def ttsa(alpha: float, beta: float, shift: float = 1.0, *, strongly_convex: bool = True) -> Standard:
     """Steps of two-time-scale stochastic approximation, α/(k+shift) and β/(k+shift)^⅔, or the powers ⅗ and ⅖.
 
     The published method estimates the hypergradient by a random number of Hessian products; here v tracks it. So this
@@ -60,7 +58,7 @@ def sgda(alpha: ScheduleLike, beta: ScheduleLike) -> Standard:
     return Standard(alpha, beta)
 
 
-def running_means(forgetting: Given[float] = 0.0) -> Standard:
+def running_means(forgetting: float = 0.0) -> Standard:
     """ω the plain mean of what G shows, the start counting as one sample; θ moves all the way at every step.
 
         θ ← θ − F(θ, ω, X),        ω ← ω − G(θ, ω, X)/(k+2)
@@ -78,10 +76,10 @@ def running_means(forgetting: Given[float] = 0.0) -> Standard:
 def adam(
     alpha: ScheduleLike,
     beta: ScheduleLike,
-    levels: Given[str] = "both",
+    levels: str = "both",
     *,
-    b1: Given[float] = 0.9,
-    b2: Given[float] = 0.999,
+    b1: float = 0.9,
+    b2: float = 0.999,
 ) -> Standard:
     """Adam in each level with a step size of its own: the two time-scale update rule.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Generic
 
 import jax
@@ -14,8 +14,7 @@ from twoclock.methods.interval_state import Outputs
 from twoclock.methods.polyak import Polyak, PolyakState
 from twoclock.methods.schedule_tools import scaled
 from twoclock.methods.standard import Standard
-from twoclock.methods.wrapper import reported
-from twoclock.protocols import Floats, Given, Method, Operator, PyTree, S, Scalar, pytree, static
+from twoclock.protocols import Floats, Method, Operator, PyTree, S, Scalar, pytree, static
 from twoclock.validation import check_method
 
 
@@ -35,7 +34,7 @@ class RichardsonRombergState(Generic[S]):
 
 
 @pytree
-class RichardsonRomberg(Generic[S]):
+class RichardsonRomberg(Method[RichardsonRombergState[S]], Generic[S]):
     """Run a method with its steps and with twice its steps on the same samples, and extrapolate the means.
 
         2 θ̄^(α) − θ̄^(2α)        and the same for ω
@@ -57,9 +56,9 @@ class RichardsonRomberg(Generic[S]):
     Markov chains*, 2020; Huo, Chen & Xie, *Bias and extrapolation in Markovian linear stochastic approximation*, 2023.
     """
 
-    method: Given[Method[S]] = Standard(alpha=0.01, beta=0.02)  # type: ignore[assignment]  # a default binds S
-    skip: Given[Scalar] = 0
-    intervals: Given[bool | Callable[[PyTree, PyTree], PyTree]] = static(default=False)
+    method: Method[S] = Standard(alpha=0.01, beta=0.02)  # a default binds S
+    skip: Scalar = 0
+    intervals: bool | Callable[[PyTree, PyTree], PyTree] = static(default=False)
 
     def __post_init__(self) -> None:
         check_method(self.method, "RichardsonRomberg(method=…)")
@@ -90,8 +89,8 @@ class RichardsonRomberg(Generic[S]):
     def estimate(self, state: RichardsonRombergState[S]) -> tuple[PyTree, PyTree]:
         return _extrapolated(state.single, state.double)
 
-    def report(self, state: RichardsonRombergState[S]) -> dict[str, Scalar]:
-        return reported(self.method, state.single.inner)
+    def report(self, state: RichardsonRombergState[S]) -> Mapping[str, Scalar]:
+        return self.method.report(state.single.inner)
 
     def track(self, state: RichardsonRombergState[S]) -> dict[str, PyTree]:
         if state.path is None:

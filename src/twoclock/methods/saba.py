@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float
 from twoclock import tree_math
 from twoclock.indexed_batch import IndexedBatch, parts_of
 from twoclock.methods.update_rule import Both
-from twoclock.protocols import Given, InputError, Operator, PyTree, Scalar, Table, pytree, static
+from twoclock.protocols import InputError, Method, Operator, PyTree, Scalar, Table, pytree, static
 from twoclock.schedules import StepSize, read_step_sizes, step_size
 from twoclock.tree_math import Sum
 from twoclock.validation import whole
@@ -40,7 +40,7 @@ class SABAState(Both):
 
 
 @pytree
-class SABA:
+class SABA(Method):
     """SAGA for both variables: an item's F and G are corrected by its last values and the mean of all.
 
         θ ← θ − α_k[F_i(θ, ω) − F̃_i + mean F̃],    F̃_i ← F_i(θ, ω)
@@ -70,7 +70,7 @@ class SABA:
 
     alpha: StepSize = step_size("0.05")
     beta: StepSize = step_size("0.1")
-    items: Given[int | tuple[int, ...]] = static(default=(64, 64))
+    items: int | tuple[int, ...] = static(default=(64, 64))
 
     def __post_init__(self) -> None:
         read_step_sizes(self)

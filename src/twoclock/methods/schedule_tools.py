@@ -39,7 +39,7 @@ def scaled(method: Method[S], factor: float) -> Method[S]:
     new = copy.copy(method)
     for field in _fields(method):
         value = getattr(method, field.name)
-        if hasattr(value, "step"):
+        if isinstance(value, Method):
             object.__setattr__(new, field.name, scaled(value, factor))
         elif _is_schedule(field, value) and not _is_weight(field):
             object.__setattr__(new, field.name, _Scaled(value, factor))
@@ -59,7 +59,7 @@ def _schedules(method: object, prefix: str = "") -> Iterator[tuple[str, Schedule
     """Path, schedule and whether it is an averaging weight, of a method and those inside it."""
     for field in _fields(method):
         value = getattr(method, field.name)
-        if hasattr(value, "step"):
+        if isinstance(value, Method):
             yield from _schedules(value, f"{prefix}{field.name}.")
         elif _is_schedule(field, value):
             yield prefix + field.name, value, _is_weight(field)

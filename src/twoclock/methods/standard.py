@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twoclock.methods import update_rule
 from twoclock.methods.update_rule import Both, Projection, Transformation, Variable, move
-from twoclock.protocols import Given, Operator, PyTree, Scalar, pytree, renamed, static
+from twoclock.protocols import Method, Operator, PyTree, Scalar, pytree, renamed, static
 from twoclock.schedules import StepSize, read_step_sizes, step_size
 
 
@@ -16,7 +16,7 @@ class StandardState(Both):
 
 @renamed(**update_rule.OLD_NAMES)
 @pytree
-class Standard:
+class Standard(Method):
     """Both variables step along the noisy operators themselves.
 
         θ ← θ − α_k F(θ, ω, X)
@@ -38,10 +38,10 @@ class Standard:
 
     alpha: StepSize = step_size("2/(k+20)")
     beta: StepSize = step_size("8/(k+40)")
-    transform_theta: Given[Transformation | None] = static(default=None)
-    transform_omega: Given[Transformation | None] = static(default=None)
-    project_theta: Given[Projection | None] = static(default=None)
-    project_omega: Given[Projection | None] = static(default=None)
+    transform_theta: Transformation | None = static(default=None)
+    transform_omega: Transformation | None = static(default=None)
+    project_theta: Projection | None = static(default=None)
+    project_omega: Projection | None = static(default=None)
 
     def __post_init__(self) -> None:
         read_step_sizes(self)

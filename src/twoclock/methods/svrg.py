@@ -12,7 +12,7 @@ from twoclock import tree_math
 from twoclock.indexed_batch import parts_of
 from twoclock.methods.svrg_correction import corrected
 from twoclock.methods.update_rule import Both
-from twoclock.protocols import Given, InputError, Operator, PyTree, Scalar, pytree
+from twoclock.protocols import InputError, Method, Operator, PyTree, Scalar, pytree
 from twoclock.schedules import StepSize, read_step_sizes, step_size
 from twoclock.tree_math import Sum
 from twoclock.validation import check_number
@@ -30,7 +30,7 @@ class SVRGState(Both):
 
 
 @pytree
-class SVRG:
+class SVRG(Method):
     """SVRG for both variables: a pass over the data at an anchor, then some passes of corrected steps.
 
         gather:  F̃ = mean of F(θ̃, ω̃, X),  G̃ = mean of G(θ̃, ω̃, X)        over one pass, at (θ̃, ω̃) = (θ, ω)
@@ -60,7 +60,7 @@ class SVRG:
 
     alpha: StepSize = step_size("0.05")
     beta: StepSize = step_size("0.1")
-    moves: Given[Scalar] = 2.0
+    moves: Scalar = 2.0
 
     def __post_init__(self) -> None:
         read_step_sizes(self)

@@ -8,7 +8,7 @@ from jax.flatten_util import ravel_pytree
 from twoclock import tree_math
 from twoclock.methods.td_lambda_form import Vector, check_form, read
 from twoclock.methods.update_rule import Slow
-from twoclock.protocols import Given, Operator, PyTree, Scalar, pytree
+from twoclock.protocols import Method, Operator, PyTree, Scalar, pytree
 from twoclock.tree_math import Sum
 from twoclock.validation import check_number
 
@@ -33,7 +33,7 @@ class SwiftTDState(Slow):
 
 
 @pytree
-class SwiftTD:
+class SwiftTD(Method):
     """On-policy true online TD(λ) with a learnt step size for each feature and a bound η on the rate of learning.
 
         τ = Σ e^β·φ²,    s = min(1, η/τ)·e^β·φ,    v = φᵀ(θ − θ_old)
@@ -63,10 +63,10 @@ class SwiftTD:
     2024, and its authors' program.
     """
 
-    alpha: Given[Scalar] = 0.01
-    meta: Given[Scalar] = 0.001
-    eta: Given[Scalar] = 0.1
-    decay: Given[Scalar] = 0.999
+    alpha: Scalar = 0.01
+    meta: Scalar = 0.001
+    eta: Scalar = 0.1
+    decay: Scalar = 0.999
 
     def __post_init__(self) -> None:
         check_number("SwiftTD(alpha=…)", self.alpha, lambda v: v > 0, "be positive", "it is where the step sizes start")

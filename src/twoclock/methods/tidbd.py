@@ -8,7 +8,7 @@ from jax.flatten_util import ravel_pytree
 from twoclock import tree_math
 from twoclock.methods.td_lambda_form import Vector, check_form, read
 from twoclock.methods.update_rule import Slow
-from twoclock.protocols import Given, Operator, PyTree, Scalar, pytree
+from twoclock.protocols import Method, Operator, PyTree, Scalar, pytree
 from twoclock.tree_math import Sum
 from twoclock.validation import check_number
 
@@ -22,7 +22,7 @@ class TIDBDState(Slow):
 
 
 @pytree
-class TIDBD:
+class TIDBD(Method):
     """A step size for each feature of on-policy TD(λ), adapted by meta-descent on the squared TD error.
 
         β ← β + μ·δ·φ·h,        α = e^β
@@ -45,8 +45,8 @@ class TIDBD:
     stochastic meta-descent*, 2018, Algorithm 1.
     """
 
-    alpha: Given[Scalar] = 0.01
-    meta: Given[Scalar] = 0.001
+    alpha: Scalar = 0.01
+    meta: Scalar = 0.001
 
     def __post_init__(self) -> None:
         check_number("TIDBD(alpha=…)", self.alpha, lambda v: v > 0, "be positive", "it is where the step sizes start")

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from twoclock import tree_math
-from twoclock.protocols import Given, InputError, PyTree, Scalar, pytree
+from twoclock.protocols import InputError, PyTree, Scalar, pytree
 from twoclock.tree_math import Sum
 
 
@@ -112,7 +112,7 @@ def check(method: object) -> None:
             )
 
 
-def _check_transformation(what: str, transform: Given[Transformation | None]) -> None:
+def _check_transformation(what: str, transform: Transformation | None) -> None:
     if transform is None:
         return
     if not (hasattr(transform, "init") and hasattr(transform, "update")):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
@@ -9,7 +11,7 @@ from jaxtyping import Array, Int
 from twoclock import tree_math
 from twoclock.methods.svrg_correction import corrected
 from twoclock.methods.update_rule import Both
-from twoclock.protocols import Given, Operator, PyTree, Scalar, pytree
+from twoclock.protocols import Method, Operator, PyTree, Scalar, pytree
 from twoclock.schedules import StepSize, read_step_sizes, step_size
 from twoclock.tree_math import Sum, blend
 from twoclock.validation import check_number
@@ -31,7 +33,7 @@ class VRTDCState(Both):
 
 
 @pytree
-class VRTDC:
+class VRTDC(Method):
     """Variance-reduced TDC, and the same for any two operators: epochs of a batch at an anchor and as many steps.
 
         gather:  F̃ = mean of F(θ̃, ω̃, X),  G̃ = mean of G(θ̃, ω̃, X)        over ``batch`` samples
@@ -63,7 +65,7 @@ class VRTDC:
 
     alpha: StepSize = step_size("0.01")
     beta: StepSize = step_size("0.02")
-    batch: Given[Scalar] = 500.0
+    batch: Scalar = 500.0
 
     def __post_init__(self) -> None:
         read_step_sizes(self)
@@ -96,7 +98,7 @@ class VRTDC:
     def estimate(self, state: VRTDCState) -> tuple[PyTree, PyTree]:
         return state.anchor
 
-    def report(self, state: VRTDCState) -> dict[str, Scalar]:
+    def report(self, state: VRTDCState) -> Mapping[str, Scalar]:
         size = jnp.ceil(jnp.asarray(self.batch, float))
         done, epochs = (jnp.asarray(count, float) for count in (state.count, state.epochs))
         return {"evaluations": 3 * size * epochs + done + jnp.maximum(done - size, 0)}

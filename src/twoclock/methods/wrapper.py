@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Generic
 
-from twoclock.protocols import Method, PyTree, S, Scalar
+from twoclock.protocols import PyTree, S
 
 
 class Around(Generic[S]):
@@ -19,9 +19,3 @@ class Around(Generic[S]):
     @property
     def omega(self) -> PyTree:
         return self.inner.omega
-
-
-def reported(method: Method[S], state: S) -> dict[str, Scalar]:
-    """What the inner method says of itself, if anything."""
-    report = getattr(method, "report", None)
-    return report(state) if report else {}

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float
 from twoclock import tree_math
 from twoclock.methods import local_model
 from twoclock.methods.local_model import LinearModel
-from twoclock.protocols import Given, Operator, PyTree, Scalar, pytree
+from twoclock.protocols import Method, Operator, PyTree, Scalar, pytree
 from twoclock.tree_math import sqnorm
 from twoclock.validation import check_number
 
@@ -37,7 +37,7 @@ class ZapState:
 
 
 @pytree
-class Zap:
+class Zap(Method):
     """No step size: average linear models of F and G, and move to the root of the average.
 
         J ← mean of J_i,   c ← mean of f_i − J_i z_i        f = (F, G), J_i = ∂f/∂z at the iterate z_i = (θ, ω) and X_i
@@ -68,10 +68,10 @@ class Zap:
     for least squares.
     """
 
-    finds_roots = True  # so ω must solve E G = 0
+    finds_roots = True
 
-    power: Given[Scalar] = 0.25
-    rate: Given[Scalar] = 0.3
+    power: Scalar = 0.25
+    rate: Scalar = 0.3
 
     def __post_init__(self) -> None:
         check_number("Zap(power=…)", self.power, lambda v: v >= 0, "be a finite number that is not negative")

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from twoclock.models.mdp import Chain, Mdp, Policy, States
-from twoclock.protocols import Given, InputError
+from twoclock.protocols import InputError
 from twoclock.validation import choice, number, whole
 from twoclock.validation.arrays import as_array, law
 
@@ -52,7 +52,7 @@ class LimitLaw:
     poisson: Table
     stationary: States
 
-    def score_covariance(self, block: Given[int | None] = None) -> Matrix:
+    def score_covariance(self, block: int | None = None) -> Matrix:
         """S_ℓ, the variance of a sum of ℓ scores over ℓ; S where no block is given."""
         if block is not None:
             whole("block", block, 1)
@@ -66,12 +66,12 @@ class LimitLaw:
         gamma = self.forward @ later
         return self.one_step + gamma + gamma.T
 
-    def covariance(self, block: Given[int | None] = None) -> Matrix:
+    def covariance(self, block: int | None = None) -> Matrix:
         """Σ of θ̄, or what blocks of this length take it for."""
         half = np.linalg.solve(self.A, self.score_covariance(block))
         return np.linalg.solve(self.A, half.T)
 
-    def variance(self, directions: Given[ArrayLike], block: Given[int | None] = None) -> Float[np.ndarray, " m"]:
+    def variance(self, directions: ArrayLike, block: int | None = None) -> Float[np.ndarray, " m"]:
         """cᵀΣc for each row c; the features themselves for the values at the states."""
         c = as_array("directions", directions)
         if c.ndim != 2 or c.shape[1] != len(self.theta):
@@ -80,9 +80,7 @@ class LimitLaw:
             )
         return np.einsum("md,de,me->m", c, self.covariance(block), c)
 
-    def half_length(
-        self, directions: Given[ArrayLike], samples: Given[int], level: Given[float] = 0.95
-    ) -> Float[np.ndarray, " m"]:
+    def half_length(self, directions: ArrayLike, samples: int, level: float = 0.95) -> Float[np.ndarray, " m"]:
         """Half the length of the oracle's interval after so many samples."""
         from scipy.special import ndtri
 
@@ -92,10 +90,10 @@ class LimitLaw:
 
     def coverage(
         self,
-        directions: Given[ArrayLike],
-        block: Given[int] = 1,
-        level: Given[float] = 0.95,
-        blocks: Given[int | None] = None,
+        directions: ArrayLike,
+        block: int = 1,
+        level: float = 0.95,
+        blocks: int | None = None,
     ) -> Float[np.ndarray, " m"]:
         """How often intervals cover whose variance is that of blocks of this length, as samples grow at fixed length.
 
@@ -119,12 +117,12 @@ class LimitLaw:
 
 
 def limit_law(
-    mdp: Given[Mdp],
-    features: Given[ArrayLike],
-    target: Given[ArrayLike],
-    behaviour: Given[ArrayLike | None] = None,
-    sampling: Given[str] = "iid",
-    weights: Given[ArrayLike | None] = None,
+    mdp: Mdp,
+    features: ArrayLike,
+    target: ArrayLike,
+    behaviour: ArrayLike | None = None,
+    sampling: str = "iid",
+    weights: ArrayLike | None = None,
 ) -> LimitLaw:
     """The limit law of linear policy evaluation; the arguments are those of ``problems.policy_evaluation``.
 
@@ -173,5 +171,5 @@ def _scores(mdp: Mdp, target: Policy, behaviour: Policy, values: States) -> tupl
     )
 
 
-def _level(level: Given[float]) -> float:
+def _level(level: float) -> float:
     return number("level", level, 0, 1, above=True, below=True)

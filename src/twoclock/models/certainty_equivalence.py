@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from twoclock.models.riccati_lyapunov import riccati
-from twoclock.protocols import Given, InputError, Scalar, pytree
+from twoclock.protocols import InputError, Scalar, pytree
 from twoclock.validation import number
 from twoclock.validation.arrays import Array, matrix
 
@@ -39,8 +39,8 @@ class CertaintyEquivalence:
 
     Q: Annotated[Any, Float[np.ndarray, "n n"]]
     R: Annotated[Any, Float[np.ndarray, "m m"]]
-    sigma: Given[Scalar] = 1.0
-    ridge: Given[Scalar] = 1e-6
+    sigma: Scalar = 1.0
+    ridge: Scalar = 1e-6
 
     def __post_init__(self) -> None:
         Q, R = matrix("Q", self.Q), matrix("R", self.R)

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from twoclock.models.soft_mdp import SoftMdp
-from twoclock.protocols import Given, Scalar, pytree, static
+from twoclock.protocols import Scalar, pytree, static
 from twoclock.validation import check_size, number, whole
 from twoclock.validation.arrays import Array, Number, State
 
@@ -37,10 +37,10 @@ class EmpiricalMdp:
     >>> rival = tc.PlugIn(tc.Fast(), tc.models.EmpiricalMdp(states=10, actions=4, gamma=0.9, temp=0.1))
     """
 
-    states: Given[int] = static()
-    actions: Given[int] = static()
-    gamma: Given[Scalar] = 0.9
-    temp: Given[Scalar] = 0.1
+    states: int = static()
+    actions: int = static()
+    gamma: Scalar = 0.9
+    temp: Scalar = 0.1
 
     def __post_init__(self) -> None:
         for name in ("states", "actions"):

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from twoclock.models.float64 import in_float64
 from twoclock.models.riccati_lyapunov import lyapunov, riccati, spectral_radius
-from twoclock.protocols import Given, InputError, Scalar, pytree
+from twoclock.protocols import InputError, Scalar, pytree
 from twoclock.validation.arrays import Array, Number, definite, detectable, matrix, stabilisable
 
 Gain = Float[Array, "m n"]
@@ -78,9 +78,7 @@ class Lqr:
             object.__setattr__(self, name, value)
 
     @classmethod
-    def from_system(
-        cls, system: Any, Q: Given[ArrayLike], R: Given[ArrayLike], noise: Given[ArrayLike | None] = None
-    ) -> Lqr:
+    def from_system(cls, system: Any, Q: ArrayLike, R: ArrayLike, noise: ArrayLike | None = None) -> Lqr:
         """The plant of a discrete ``control.StateSpace`` (or of anything with ``A``, ``B`` and ``dt``)."""
         if not all(hasattr(system, name) for name in ("A", "B", "dt")):
             raise InputError(f"`system` must be a state space with A, B and dt, got {type(system).__name__}")
@@ -189,7 +187,7 @@ class Lqr:
         return jnp.linalg.eigvalsh((M + M.T) / 2)[0]
 
     def simulate(
-        self, K: Given[ArrayLike], sigma: float, steps: int, seed: int = 0
+        self, K: ArrayLike, sigma: float, steps: int, seed: int = 0
     ) -> tuple[Float[np.ndarray, "steps n"], Float[np.ndarray, "steps m"], Float[np.ndarray, " steps"]]:
         """A log of the plant from x = 0 under u ~ N(−Kx, σ²I): states, actions and costs, a row a step."""
         n, m = self.shape

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import ArrayLike
 
 from twoclock.models.soft_mdp import LEAST, SoftMdp
-from twoclock.protocols import Given, InputError, Scalar, pytree
+from twoclock.protocols import InputError, Scalar, pytree
 from twoclock.validation import number, shown
 from twoclock.validation.arrays import as_array, law, laws
 
@@ -69,7 +69,7 @@ class Mdp:
         """How many actions there are."""
         return int(self.P.shape[1])
 
-    def policy(self, policy: Given[ArrayLike], name: str = "policy") -> Policy:
+    def policy(self, policy: ArrayLike, name: str = "policy") -> Policy:
         """The policy as an array π[s, a], or a complaint that names the row."""
         pi = as_array(name, policy)
         if pi.shape != (self.states, self.actions):
@@ -91,7 +91,7 @@ class Mdp:
         r = self.r if self.r.ndim == 2 else np.einsum("sat,sat->sa", self.P, self.r)
         return np.einsum("sa,sa->s", policy, r)
 
-    def stationary(self, policy: Given[ArrayLike]) -> States:
+    def stationary(self, policy: ArrayLike) -> States:
         """The stationary law of the state chain under a policy: the share of time that the chain spends in each state.
 
         By elimination without subtraction, so that periodic and nearly decomposable chains come out to full precision.
@@ -111,13 +111,13 @@ class Mdp:
         law[classes[0]] = _eliminate(chain[np.ix_(classes[0], classes[0])])
         return law
 
-    def values(self, policy: Given[ArrayLike]) -> States:
+    def values(self, policy: ArrayLike) -> States:
         """The value of a policy, V = (I − (γP)_π)⁻¹ r_π."""
         pi = self.policy(policy)
         self._check_end(pi, " under `policy`")
         return np.linalg.solve(np.eye(self.states) - self.discounted_chain(pi), self.reward(pi))
 
-    def start_law(self, start: Given[ArrayLike | None] = None) -> States:
+    def start_law(self, start: ArrayLike | None = None) -> States:
         """The law ρ of the first state as an array: uniform where none is given, all on one state for its number."""
         if start is None:
             return np.full(self.states, 1 / self.states)
@@ -138,7 +138,7 @@ class Mdp:
         goes_on = (seen & ~stays & (self.gamma > 0)).any(axis=(1, 2))
         return ~(earns | goes_on)
 
-    def soft(self, temp: Given[Scalar], start: Given[ArrayLike | None] = None) -> SoftMdp:
+    def soft(self, temp: Scalar, start: ArrayLike | None = None) -> SoftMdp:
         """This MDP with the bonus −temp·log π(a|s) on every reward, for its exact answers in jnp.
 
         A state where the episode is over offers no choice and earns no bonus.
@@ -147,7 +147,7 @@ class Mdp:
         r = self.r if self.r.ndim == 2 else np.einsum("sat,sat->sa", self.P, self.r)
         return SoftMdp(self.P * self.gamma, r, tau, self.start_law(start))
 
-    def soft_values(self, temp: Given[Scalar], policy: Given[ArrayLike | None] = None) -> States:
+    def soft_values(self, temp: Scalar, policy: ArrayLike | None = None) -> States:
         """V_τ of a policy or, where none is given, the best there is: V*(s) = τ log Σ_a exp(Q*(s, a)/τ).
 
         >>> import numpy as np
@@ -157,19 +157,15 @@ class Mdp:
         """
         return self.soft(temp).solve()[1] if policy is None else self.soft(temp).evaluate(self._logits(policy)).V
 
-    def soft_policy(self, temp: Given[Scalar]) -> Policy:
+    def soft_policy(self, temp: Scalar) -> Policy:
         """The optimal soft policy π*(a|s) = exp((Q* − V*)/τ); at temperature 0 even among the best actions."""
         return np.exp(self.soft(temp).solve()[0])
 
-    def soft_return(
-        self, policy: Given[ArrayLike], temp: Given[Scalar], start: Given[ArrayLike | None] = None
-    ) -> float:
+    def soft_return(self, policy: ArrayLike, temp: Scalar, start: ArrayLike | None = None) -> float:
         """J_τ = Σ_s ρ(s)V_τ(s) of a policy."""
         return float(self.soft(temp, start).J(self._logits(policy)))
 
-    def soft_gradient(
-        self, logits: Given[ArrayLike], temp: Given[Scalar], start: Given[ArrayLike | None] = None
-    ) -> Policy:
+    def soft_gradient(self, logits: ArrayLike, temp: Scalar, start: ArrayLike | None = None) -> Policy:
         """∂J_τ/∂θ(s, a) of π = softmax θ at θ = logits."""
         theta = as_array("logits", logits)
         if theta.shape != (self.states, self.actions):
@@ -178,12 +174,12 @@ class Mdp:
             )
         return self.soft(temp, start).gradient(theta)
 
-    def visitation(self, policy: Given[ArrayLike], start: Given[ArrayLike | None] = None) -> States:
+    def visitation(self, policy: ArrayLike, start: ArrayLike | None = None) -> States:
         """The discounted visitation law d = η/Ση, η = ρ(I − (γP)_π)⁻¹: where episodes are that go on with chance γ."""
         visits = self.soft(0.0, start).evaluate(self._logits(policy)).visits
         return visits / visits.sum()
 
-    def _logits(self, policy: Given[ArrayLike]) -> Policy:
+    def _logits(self, policy: ArrayLike) -> Policy:
         pi = self.policy(policy)
         self._check_end(pi, " under `policy`")
         return np.log(pi, out=np.full_like(pi, LEAST), where=pi > 0)

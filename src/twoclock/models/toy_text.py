@@ -8,12 +8,12 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from twoclock.models.mdp import Mdp
-from twoclock.protocols import Given, InputError
+from twoclock.protocols import InputError
 from twoclock.validation import number
 from twoclock.validation.arrays import as_array
 
 
-def from_gymnasium(env: object, gamma: Given[float] = 0.95, **options: Any) -> tuple[Mdp, Float[np.ndarray, " s"]]:
+def from_gymnasium(env: object, gamma: float = 0.95, **options: Any) -> tuple[Mdp, Float[np.ndarray, " s"]]:
     """The MDP of an environment that publishes its table ``env.unwrapped.P``, and the law of its first state.
 
     FrozenLake, Taxi and CliffWalking do. A transition that ends an episode has discount 0, and the state it leads to

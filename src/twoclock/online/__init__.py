@@ -18,7 +18,7 @@ from twoclock.methods import serialize
 from twoclock.online.learner_spec import Intervals, LearnerSpec
 from twoclock.online.update_loop import MARKS, UpdateLoop
 from twoclock.problems.custom import Measure
-from twoclock.protocols import Given, InputError, Method, Operator, Problem, PyTree
+from twoclock.protocols import InputError, Method, Operator, Problem, PyTree
 from twoclock.result import Result
 from twoclock.stats import metric_names
 from twoclock.storage.provenance import Provenance, describe
@@ -72,17 +72,17 @@ class Learner:
 
     def __init__(
         self,
-        F: Given[Operator | Problem],
-        G: Given[Operator | Method],
-        method: Given[Method | None] = None,
+        F: Operator | Problem,
+        G: Operator | Method,
+        method: Method | None = None,
         theta: PyTree = None,
         omega: PyTree = None,
         *,
-        intervals: Given[Intervals] = False,
-        measure: Given[Measure | None] = None,
-        precision: Given[Precision] = "float64",
-        bound: Given[float | None] = None,
-        engine: Given[str] = "auto",
+        intervals: Intervals = False,
+        measure: Measure | None = None,
+        precision: Precision = "float64",
+        bound: float | None = None,
+        engine: str = "auto",
         example: PyTree = None,
     ) -> None:
         validation.check_numbers(precision, bound)
@@ -152,7 +152,7 @@ class Learner:
         live = self._course.live
         return "" if live is None else live.engine if live.reason is None else f"{live.engine}, because {live.reason}"
 
-    def interval(self, level: Given[float] = 0.95, *, step: Given[int | None] = None) -> pd.DataFrame:
+    def interval(self, level: float = 0.95, *, step: int | None = None) -> pd.DataFrame:
         """Confidence intervals of the outputs: output, estimate, low, high, note.
 
         Each covers its true value with probability ``level`` in the long run; ``note`` says what speaks against it, ""
@@ -194,15 +194,15 @@ class Learner:
     def load(
         cls,
         path: str | Path,
-        F: Given[Operator | Problem],
-        G: Given[Operator | Method | None] = None,
-        method: Given[Method | None] = None,
+        F: Operator | Problem,
+        G: Operator | Method | None = None,
+        method: Method | None = None,
         theta: PyTree = None,
         omega: PyTree = None,
         *,
-        intervals: Given[Intervals] = False,
-        measure: Given[Measure | None] = None,
-        engine: Given[str] = "auto",
+        intervals: Intervals = False,
+        measure: Measure | None = None,
+        engine: str = "auto",
     ) -> Learner:
         """The learner that was saved, to go on from there to the bits of one that never stopped.
 

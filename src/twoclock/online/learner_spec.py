@@ -93,7 +93,7 @@ class LearnerSpec:
             return
         assert isinstance(self.source, Custom)
         zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), layout.example)
-        compatibility.check_fit(replace(self.source, noise=lambda key: jax.tree.map(jnp.asarray, zeros)), self.method)
+        compatibility.check_fit(replace(self.source, source=lambda key: jax.tree.map(jnp.asarray, zeros)), self.method)
 
     @cached_property
     def estimate(self) -> Callable[[PyTree], tuple[PyTree, PyTree]]:

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from twoclock.plot.style import COLOURS, MARKERS, caption, figure, plain
-from twoclock.protocols import Given, InputError
+from twoclock.protocols import InputError
 from twoclock.validation import shown
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _COLUMNS = ("step", "level", "coverage", "runs")
 
 
-def coverage(frame: Given[pd.DataFrame], title: str | None = None) -> Figure:
+def coverage(frame: pd.DataFrame, title: str | None = None) -> Figure:
     """Coverage against samples: a line for each nominal level with its 95 % binomial error, the level dashed.
 
     Args:
@@ -77,7 +77,7 @@ def binomial(share: np.ndarray, runs: np.ndarray, z: float = 1.959964) -> tuple[
     return np.minimum(middle - half, share), np.maximum(middle + half, share)
 
 
-def check_coverage(frame: Given[pd.DataFrame]) -> None:
+def check_coverage(frame: pd.DataFrame) -> None:
     columns = list(getattr(frame, "columns", ()))
     if missing := [name for name in _COLUMNS if name not in columns]:
         raise InputError(f"`frame` must have the columns {', '.join(_COLUMNS)}; it lacks {', '.join(missing)}")

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from twoclock.plot.protocols import Summarised
 from twoclock.plot.style import COLOURS, LABELS, MARKERS, caption, figure, plain
-from twoclock.protocols import Given, InputError
+from twoclock.protocols import InputError
 from twoclock.validation import shown
 
 _STATISTICS = {"mean": "mean", "median": "median", "iqm": "interquartile mean"}
@@ -90,8 +90,8 @@ def compare(
     title: str | None = None,
     *,
     ax: Axes | None = None,
-    scale: Given[Literal["log", "linear"]] = "log",
-    size: Given[tuple[float, float]] = (6.4, 4.6),
+    scale: Literal["log", "linear"] = "log",
+    size: tuple[float, float] = (6.4, 4.6),
 ) -> Figure:
     """One panel with a line for each result, its settings underneath.
 
@@ -124,14 +124,14 @@ def compare(
     return fig
 
 
-def check_panel(ax: Axes | None, scale: Given[Literal["log", "linear"]]) -> None:
+def check_panel(ax: Axes | None, scale: Literal["log", "linear"]) -> None:
     if scale not in ("log", "linear"):
         raise InputError(f"`scale` must be 'log' or 'linear', got {scale!r}")
     if not (ax is None or hasattr(ax, "get_figure")):
         raise InputError(f"`ax` must be a Matplotlib axes, got {shown(ax)}; leave it out for a figure of its own")
 
 
-def length(size: Given[tuple[float, float]], i: int) -> float:
+def length(size: tuple[float, float], i: int) -> float:
     """Width or height, if it is one."""
     try:
         sides = tuple(float(side) for side in size)

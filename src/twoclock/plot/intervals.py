@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from twoclock.plot.curves import check_panel, length
 from twoclock.plot.style import COLOURS, caption, figure, plain
-from twoclock.protocols import Given, InputError
+from twoclock.protocols import InputError
 from twoclock.validation import pick
 
 if TYPE_CHECKING:
@@ -26,11 +26,11 @@ def intervals(
     frame: pd.DataFrame,
     title: str,
     level: float,
-    output: Given[str | None] = None,
+    output: str | None = None,
     *,
     ax: Axes | None = None,
-    scale: Given[Literal["log", "linear"]] = "log",
-    size: Given[tuple[float, float]] = (6.4, 4.6),
+    scale: Literal["log", "linear"] = "log",
+    size: tuple[float, float] = (6.4, 4.6),
 ) -> Figure:
     """A panel for each of the first outputs, or for the one that is named.
 

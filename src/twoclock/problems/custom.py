@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from twoclock.problems.equinox_modules import is_module, joining, numbers
-from twoclock.protocols import Given, Key, Operator, PyTree, Scalar, pytree, static
+from twoclock.protocols import Key, Operator, Problem, PyTree, Scalar, pytree, static
 from twoclock.validation import flattened, function, start_of
 
 __all__ = ["custom"]
@@ -18,18 +18,27 @@ Measure = Callable[[PyTree, PyTree], Mapping[str, Scalar]]
 
 
 @pytree
-class Custom:
+class Custom(Problem):
     theta: PyTree
     omega: PyTree
     env: PyTree
-    F: Operator = static()
-    G: Operator = static()
-    noise: Callable[[Key], PyTree] = static()
+    slow: Operator = static()
+    fast: Operator = static()
+    source: Callable[[Key], PyTree] = static()
     sampler: Draw | None = static(default=None)
     metrics: Measure | None = static(default=None)
 
     def init(self, key: Key) -> tuple[PyTree, PyTree, PyTree]:
         return jax.tree.map(jnp.asarray, (self.theta, self.omega, self.env))
+
+    def noise(self, key: Key) -> PyTree:
+        return self.source(key)
+
+    def F(self, theta: PyTree, omega: PyTree, x: PyTree) -> PyTree:
+        return self.slow(theta, omega, x)
+
+    def G(self, theta: PyTree, omega: PyTree, x: PyTree) -> PyTree:
+        return self.fast(theta, omega, x)
 
     def draw(self, u: PyTree, theta: PyTree, env: PyTree) -> tuple[PyTree, PyTree]:
         return (u, env) if self.sampler is None else self.sampler(u, theta, env)
@@ -39,14 +48,14 @@ class Custom:
 
 
 def custom(
-    F: Given[Operator],
-    G: Given[Operator],
-    noise: Given[Callable[[Key], PyTree]],
+    F: Operator,
+    G: Operator,
+    noise: Callable[[Key], PyTree],
     theta: PyTree,
     omega: PyTree,
-    draw: Given[Draw | None] = None,
+    draw: Draw | None = None,
     env: PyTree = None,
-    measure: Given[Measure | None] = None,
+    measure: Measure | None = None,
 ) -> Custom:
     """A problem from two functions.
 

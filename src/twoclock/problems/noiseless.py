@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
 
-import jax
 import jax.numpy as jnp
 
-from twoclock.protocols import Given, InputError, Key, Problem, PyTree, Scalar, Truth, pytree
+from twoclock.protocols import InputError, Key, Problem, PyTree, Scalar, pytree
 from twoclock.tree_math import difference
 
 __all__ = ["exact"]
 
 
-class Known(Problem, Truth, Protocol):
-    """A problem whose answer is known."""
-
-
 @pytree
-class Exact:
+class Exact(Problem):
     """See `exact`."""
 
-    problem: Known
+    problem: Problem
 
     def init(self, key: Key) -> tuple[PyTree, PyTree, PyTree]:
         theta, omega, _ = self.problem.init(key)
@@ -44,8 +38,7 @@ class Exact:
         return self.problem.h(theta)
 
     def field(self, theta: PyTree) -> PyTree:
-        field = getattr(self.problem, "field", None)
-        return jax.grad(self.problem.h)(theta) if field is None else field(theta)
+        return self.problem.field(theta)
 
     def omega_star(self, theta: PyTree) -> PyTree:
         return self.problem.omega_star(theta)
@@ -54,7 +47,7 @@ class Exact:
         return self.problem.measure(theta, omega)
 
 
-def exact(problem: Given[Known]) -> Exact:
+def exact(problem: Problem) -> Exact:
     """The same problem with its answers in place of its samples: what a method would do if nothing were random.
 
         F = the mean of F at ω*(θ),        G = ω − ω*(θ)
@@ -70,7 +63,9 @@ def exact(problem: Given[Known]) -> Exact:
     >>> bool(result.history.gap.iloc[-1] < 1e-9)
     True
     """
-    missing = [n for n in ("omega_star", "measure") if not hasattr(problem, n)]
-    if missing or not (hasattr(problem, "h") or hasattr(problem, "field")):
+    if not isinstance(problem, Problem):
+        raise InputError("`problem` must be a problem, such as `tc.problems.quadratic()` makes")
+    missing = [n for n in ("omega_star", "measure") if not problem.knows(n)]
+    if missing or not (problem.knows("h") or problem.knows("field")):
         raise InputError(f"`problem` must know its answer to be made exact; it has no {', '.join(missing) or 'h'}")
     return Exact(problem)

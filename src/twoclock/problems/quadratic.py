@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from twoclock.protocols import Key, Scalar, pytree
+from twoclock.protocols import Key, Problem, Scalar, pytree
 from twoclock.tree_math import sqnorm
 from twoclock.validation import check_size, number, shown, whole
 from twoclock.validation.arrays import Array, Number, Vector
@@ -16,7 +16,7 @@ __all__ = ["quadratic"]
 
 
 @pytree
-class Quadratic:
+class Quadratic(Problem):
     H: Float[Array, "d d"]
     C: Float[Array, "d d"]
     M: Float[Array, "d d"]

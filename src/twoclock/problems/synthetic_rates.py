@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from twoclock.protocols import Key, Scalar, pytree, static
+from twoclock.protocols import Key, Problem, Scalar, pytree, static
 from twoclock.validation import check_size, choice, number, shown, whole
 from twoclock.validation.arrays import Array, Number, Vector
 
@@ -28,7 +28,7 @@ _MU = {"strongly-convex": 1.0, "pl": 0.021941373, "non-convex": 0.0}
 
 
 @pytree
-class Rates:
+class Rates(Problem):
     """Minimise a separable h through an ω that tracks ω*(θ), with Gaussian noise X in F and Y in G.
 
         smooth   F = h′(θ) + 0.9(ω − ω*) + X       ω*(θ) = ½ sin Rθ

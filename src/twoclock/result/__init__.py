@@ -17,7 +17,7 @@ from twoclock.engine.loop import thawed
 from twoclock.intervals import interval_table as inference
 from twoclock.methods.matrix_free_zap import MatrixFreeZap
 from twoclock.methods.zap import Zap
-from twoclock.protocols import Given, InputError, Problem, PyTree
+from twoclock.protocols import InputError, Problem, PyTree
 from twoclock.result import auto_summary
 from twoclock.storage import pytree_codec
 from twoclock.storage.run_identity import Json
@@ -102,11 +102,11 @@ class Result:
         metric: str | None = None,
         statistic: str = "mean",
         *,
-        intervals: Given[bool | float] = False,
-        seed: Given[int | None] = None,
+        intervals: bool | float = False,
+        seed: int | None = None,
         ax: Axes | None = None,
-        scale: Given[Literal["log", "linear"]] = "log",
-        size: Given[tuple[float, float]] = (6.4, 4.6),
+        scale: Literal["log", "linear"] = "log",
+        size: tuple[float, float] = (6.4, 4.6),
     ) -> Figure:
         """The metric against steps, with its band and the number of diverged seeds; options as for ``plot.compare``.
 
@@ -135,10 +135,10 @@ class Result:
 
     def interval(
         self,
-        level: Given[float] = 0.95,
-        how: Given[Literal["random-scaling", "blocks"]] = "random-scaling",
+        level: float = 0.95,
+        how: Literal["random-scaling", "blocks"] = "random-scaling",
         *,
-        step: Given[int | None] = None,
+        step: int | None = None,
     ) -> pd.DataFrame:
         """Confidence intervals from each single run: seed, output, estimate, low, high, note.
 

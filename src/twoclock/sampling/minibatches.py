@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Bool, Int, Int32, UInt32
 
 from twoclock.indexed_batch import IndexedBatch
-from twoclock.protocols import Given, InputError, Key, PyTree, pytree, static
+from twoclock.protocols import InputError, Key, PyTree, pytree, static
 from twoclock.validation import as_numpy, flag, function, whole
 from twoclock.validation.arrays import Array, State
 
@@ -89,7 +89,7 @@ class Minibatches:
     """
 
     data: PyTree
-    size: Given[int] = static()
+    size: int = static()
     replace: bool = static(default=False)
 
     def __post_init__(self) -> None:
@@ -176,7 +176,7 @@ class Separate:
         return (inner, outer), (env_inner, env_outer)
 
 
-def as_sampler(sampler: Given[Source]) -> Sampler:
+def as_sampler(sampler: object) -> Sampler:
     """The sampler that a user means by a sampler, a function of a key, or a pair (inner, outer) of these."""
     if isinstance(sampler, tuple) and len(sampler) == 2:
         return Separate(as_sampler(sampler[0]), as_sampler(sampler[1]))

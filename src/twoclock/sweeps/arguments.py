@@ -8,7 +8,7 @@ import numpy as np
 
 from twoclock import validation
 from twoclock.engine import select_engine
-from twoclock.protocols import Given, InputError, Method, ProblemSource
+from twoclock.protocols import InputError, Method, ProblemSource
 from twoclock.storage.run_identity import RunSpec
 from twoclock.storage.sweep_store import hive
 from twoclock.sweeps.plan import Job
@@ -16,8 +16,8 @@ from twoclock.validation import shown
 
 
 def job(
-    problems: Given[Mapping[str, ProblemSource]],
-    methods: Given[Mapping[str, Method | Mapping[str, Method]]],
+    problems: Mapping[str, ProblemSource],
+    methods: Mapping[str, Method | Mapping[str, Method]],
     steps: object,
     seeds: object,
     marks: object,
@@ -58,7 +58,7 @@ def job(
 def _kind(method: object) -> str:
     """Methods given one by one are compared with those of their kind, as settings of it."""
     inner = getattr(method, "method", None)
-    return type(method).__name__ + (f"({_kind(inner)})" if hasattr(inner, "step") else "")
+    return type(method).__name__ + (f"({_kind(inner)})" if isinstance(inner, Method) else "")
 
 
 def check_lanes(lanes: object) -> int:

@@ -11,7 +11,7 @@ from twoclock import storage, validation
 from twoclock.engine.loop import ProgressEvent
 from twoclock.engine.select_engine import EngineName
 from twoclock.engine.signals import Interrupted, deferred_interrupt
-from twoclock.protocols import Given, InputError, Method, ProblemSource
+from twoclock.protocols import InputError, Method, ProblemSource
 from twoclock.storage.sweep_store import Shards
 from twoclock.sweeps import local_backend, ray_backend
 from twoclock.sweeps.arguments import check_bytes, check_choices, check_lanes, job
@@ -26,12 +26,12 @@ class ShardsFailed(RuntimeError):
 
 
 def sweep(
-    problems: Given[Mapping[str, ProblemSource]],
-    methods: Given[Mapping[str, Method | Mapping[str, Method]]],
-    steps: Given[int | float] = 100_000,
-    seeds: Given[int | Iterable[int]] = 20,
-    marks: Given[Iterable[int] | None] = None,
-    precision: Given[str] = "float64",
+    problems: Mapping[str, ProblemSource],
+    methods: Mapping[str, Method | Mapping[str, Method]],
+    steps: int | float = 100_000,
+    seeds: int | Iterable[int] = 20,
+    marks: Iterable[int] | None = None,
+    precision: str = "float64",
     *,
     out: str | Path | None = None,
     on: str = "local",

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from numbers import Real
 
-from twoclock.protocols import Given, InputError
+from twoclock.protocols import InputError
 from twoclock.theory.certificate import LAST_STEP, METRICS
 from twoclock.validation import choice, number, shown
 
@@ -32,9 +32,7 @@ class Known:
 _FLATTEST = 1e-30
 
 
-def checked(
-    structure: Given[str], L: Given[float], mu_h: Given[float | None], mu_g: Given[float], noise: Given[float]
-) -> tuple[Known, tuple[str, ...]]:
+def checked(structure: str, L: float, mu_h: float | None, mu_g: float, noise: float) -> tuple[Known, tuple[str, ...]]:
     """The constants as numbers, and what the user should know of them; complains of constants that cannot be."""
     choice("structure", structure, STRUCTURES)
     if structure == "non-convex":
@@ -59,7 +57,7 @@ def checked(
     return numbers, (note,) if numbers.L < 1 else ()
 
 
-def whole_steps(name: str, value: Given[float]) -> int:
+def whole_steps(name: str, value: float) -> int:
     """A number of steps, as an integer that 32 bits can count."""
     real = isinstance(value, Real) and not isinstance(value, bool)
     new = float(value) if real and 0 < value <= LAST_STEP else math.nan

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from twoclock import html_repr
 from twoclock.methods import Fast
-from twoclock.protocols import Given, InputError
+from twoclock.protocols import InputError
 from twoclock.schedules import Power
 from twoclock.validation import shown
 
@@ -67,7 +67,7 @@ class Start:
     g: float
 
     @classmethod
-    def read(cls, value: Given[StartLike]) -> Start:
+    def read(cls, value: StartLike) -> Start:
         """A start from a start, a mapping, four numbers, or one number for all four."""
         if isinstance(value, Start):
             return value
@@ -140,10 +140,10 @@ class Certificate:
         return Fast(self.alpha, self.beta, self.lam, order="paper")
 
     @overload
-    def bound(self, k: float, start: Given[StartLike]) -> float: ...
+    def bound(self, k: float, start: StartLike) -> float: ...
     @overload
-    def bound(self, k: NDArray[np.float64], start: Given[StartLike]) -> NDArray[np.float64]: ...
-    def bound(self, k: Given[Numbers], start: Given[StartLike]) -> Numbers:
+    def bound(self, k: NDArray[np.float64], start: StartLike) -> NDArray[np.float64]: ...
+    def bound(self, k: Numbers, start: StartLike) -> Numbers:
         """What the metric's mean cannot exceed after k steps from ``start`` (see ``Start``); k a number or an array."""
         try:
             steps: NDArray[np.float64] = np.asarray(k, float)

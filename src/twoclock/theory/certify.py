@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from twoclock.protocols import Given, InputError
+from twoclock.protocols import InputError
 from twoclock.theory import lyapunov_search, paper_conditions
 from twoclock.theory.arguments import Known, checked, whole_steps
 from twoclock.theory.certificate import Certificate
@@ -17,14 +17,14 @@ PROOFS = {"tight": lyapunov_search.certificate, "paper": paper_conditions.certif
 
 
 def certify(
-    structure: Given[str],
+    structure: str,
     *,
-    L: Given[float],
-    mu_h: Given[float | None] = None,
-    mu_g: Given[float],
-    noise: Given[float] = 1.0,
-    proof: Given[str] = "tight",
-    horizon: Given[float | None] = None,
+    L: float,
+    mu_h: float | None = None,
+    mu_g: float,
+    noise: float = 1.0,
+    proof: str = "tight",
+    horizon: float | None = None,
 ) -> Certificate:
     """Step sizes with a proof, for a problem of which only four constants are known.
 

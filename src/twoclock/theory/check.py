@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from twoclock import html_repr
 from twoclock.methods import Fast
-from twoclock.protocols import Given, InputError, Schedule
+from twoclock.protocols import InputError, Schedule
 from twoclock.theory import lyapunov_search, paper_conditions, rate_conditions
 from twoclock.theory.arguments import checked, whole_steps
 from twoclock.theory.certificate import Numbers
@@ -115,13 +115,13 @@ class Report:
 
 
 def check(
-    method: Given[Fast],
-    structure: Given[str],
+    method: Fast,
+    structure: str,
     *,
-    L: Given[float],
-    mu_h: Given[float | None] = None,
-    mu_g: Given[float],
-    horizon: Given[float] = 10**9,
+    L: float,
+    mu_h: float | None = None,
+    mu_g: float,
+    horizon: float = 10**9,
 ) -> Report:
     """Follow the theory's inequalities along the schedules of a ``Fast``.
 

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from twoclock.protocols import Given, InputError, ProblemSource
+from twoclock.protocols import InputError, ProblemSource
 from twoclock.theory.certificate import METRICS, Start
 from twoclock.theory.flat_problem import Flat, Omega, Theta
 from twoclock.validation import choice, number, seed_number, whole
@@ -59,11 +59,11 @@ class Constants(Mapping[str, float]):
 
 
 def constants(
-    problem: Given[ProblemSource],
+    problem: ProblemSource,
     *,
-    samples: Given[int] = 2048,
-    points: Given[int] = 8,
-    radius: Given[float] = 1.0,
+    samples: int = 2048,
+    points: int = 8,
+    radius: float = 1.0,
     seed: int = 0,
 ) -> Constants:
     """L, μ_h, μ_G and the noise level of a problem.
@@ -88,7 +88,7 @@ def constants(
     number("radius", radius, 0, above=True)
     with jax.enable_x64(True):
         flat = Flat(problem, seed, samples)
-        if hasattr(flat.problem, "constants"):
+        if flat.problem.knows("constants"):
             known = {name: float(value) for name, value in flat.problem.constants().items()}
             if missing := [name for name in _NAMES if name not in known]:
                 raise InputError(
@@ -110,14 +110,13 @@ def constants(
         return found
 
 
-def start(problem: Given[ProblemSource], structure: Given[str], *, seed: int = 0, samples: int = 2048) -> Start:
+def start(problem: ProblemSource, structure: str, *, seed: int = 0, samples: int = 2048) -> Start:
     """Where ``Fast`` starts on a problem whose truth is known: the argument that ``Certificate.bound`` asks for."""
     choice("structure", structure, METRICS)
     with jax.enable_x64(True):
         flat = Flat(problem, seed, whole("samples", samples))
         metric = "error" if structure == "strongly-convex" else "gap"
-        measure = getattr(flat.problem, "measure", None)
-        found = measure(flat.theta_of(flat.theta0), flat.omega_of(flat.omega0)) if measure else {}
+        found = flat.problem.measure(flat.theta_of(flat.theta0), flat.omega_of(flat.omega0))
         if metric not in found or "tracking" not in found:
             raise InputError(
                 f"`start` needs a problem that measures `{metric}` and `tracking`; give four numbers instead"

@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from twoclock.engine import compatibility
 from twoclock.prng import instance_key, start_key, step_key
-from twoclock.protocols import Given, Problem, ProblemSource, PyTree
+from twoclock.protocols import Problem, ProblemSource, PyTree
 from twoclock.validation import check_problem, check_size, seed_number
 
 Theta = Float[jax.Array, " d"]
@@ -23,7 +23,7 @@ Pair = tuple[jax.Array, jax.Array]  # of F and of G
 class Flat:
     """θ and ω as vectors; the start, the means (exact where the problem offers them) and the samples of F and G."""
 
-    def __init__(self, problem: Given[ProblemSource], seed: object, samples: int) -> None:
+    def __init__(self, problem: ProblemSource, seed: object, samples: int) -> None:
         check_size("`samples`", 16 * samples)  # all of them are there at once, with what is made of them
         seed = seed_number("seed", seed)
         source = check_problem(problem)
@@ -34,7 +34,7 @@ class Flat:
         self.theta0, self.theta_of = ravel_pytree(theta)
         self.omega0, self.omega_of = ravel_pytree(omega)
         self.noise = jax.vmap(lambda k: self.problem.noise(step_key(seed, k)))(jnp.arange(samples))
-        self.exact = hasattr(self.problem, "mean_F") and hasattr(self.problem, "mean_G")
+        self.exact = self.problem.knows("mean_F") and self.problem.knows("mean_G")
 
     def samples(self, theta: Theta, omega: Omega) -> tuple[Float[jax.Array, "n d"], Float[jax.Array, "n e"]]:
         """F and G on each sample along the problem's own chain, from the same randomness at every point."""
@@ -61,8 +61,9 @@ class Flat:
         return (squares[0].mean(), squares[1].mean()), (squares[0].std() / n**0.5, squares[1].std() / n**0.5)
 
     def omega_star(self) -> Callable[[Theta], Omega] | None:
-        known = getattr(self.problem, "omega_star", None)
-        return None if known is None else lambda theta: ravel_pytree(known(self.theta_of(theta)))[0]
+        if not self.problem.knows("omega_star"):
+            return None
+        return lambda theta: ravel_pytree(self.problem.omega_star(self.theta_of(theta)))[0]
 
     def _both(self, a: PyTree, b: PyTree, x: PyTree) -> Pair:
         return ravel_pytree(self.problem.F(a, b, x))[0], ravel_pytree(self.problem.G(a, b, x))[0]

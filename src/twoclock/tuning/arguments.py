@@ -95,7 +95,7 @@ def metric_of(example: Problem, metric: object, by: str) -> str:
     if metric is not None and not isinstance(metric, str):
         raise InputError(f"`metric` must be text, got {validation.shown(metric)}; leave it out to have it chosen")
     known: list[str] = []
-    if metric != RESIDUAL and hasattr(example, "measure"):
+    if metric != RESIDUAL and example.knows("measure"):
         known = list(jax.eval_shape(lambda problem: problem.measure(*problem.init(prng.start_key(0))[:2]), example))
     if metric is None:
         metric = next((name for name in PREFERRED_METRICS if name in known), RESIDUAL)

@@ -31,7 +31,7 @@ def check_free(fields: list[str]) -> None:
 
 def check_slopes(problem: Problem) -> None:
     """The residual needs an ω that solves E G = 0, and its curvature derivatives of F and G."""
-    if getattr(problem, "omega_is_trace", False):
+    if problem.omega_is_trace:
         raise InputError(
             "the residual says nothing here: ω is a trace, which solves no equation; use a metric of the problem, or "
             "take the problem that `with_trace` was given"

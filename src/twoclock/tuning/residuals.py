@@ -22,7 +22,7 @@ _ENTRIES, _DIRECTIONS = 64, 32
 
 
 @pytree
-class Oracle:
+class Oracle(Problem):
     """The oracle half of a problem and nothing else: whoever gets this cannot look at the answer."""
 
     problem: Problem
@@ -107,7 +107,7 @@ class FrozenState:
 
 
 @pytree
-class Probe:
+class Probe(Method):
     """A method that stands still and adds up F and G."""
 
     def init(self, theta: PyTree, omega: PyTree) -> FrozenState:
@@ -122,7 +122,7 @@ class Probe:
 
 
 @pytree
-class Slopes:
+class Slopes(Method):
     """A method that stands still and adds up the derivatives of F and G along directions of (θ, ω), one a row."""
 
     directions: jax.Array | np.ndarray

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from twoclock import sampling
 from twoclock.problems.bilevel import loss_checks
 from twoclock.problems.bilevel.loss_checks import Loss, Measure
-from twoclock.protocols import Given, Key, PyTree, Scalar, pytree, static
+from twoclock.protocols import Key, Problem, PyTree, Scalar, pytree, static
 from twoclock.sampling.minibatches import Sampler, Source
 from twoclock.tree_math import difference
 from twoclock.validation import function
@@ -21,7 +21,7 @@ Map = Callable[[PyTree, PyTree], PyTree]
 
 
 @pytree
-class Composite:
+class Composite(Problem):
     """See `composite`. The truth half is there where it is known."""
 
     x: PyTree
@@ -94,11 +94,11 @@ class Composite:
 
 
 def composite(
-    outer: Given[Loss],
-    inner: Given[Map],
-    sampler: Given[Source],
+    outer: Loss,
+    inner: Map,
+    sampler: Source,
     x: PyTree,
-    measure: Given[Measure | None] = None,
+    measure: Measure | None = None,
     truth: PyTree = None,
 ) -> Composite:
     """Minimise a loss of an expectation.

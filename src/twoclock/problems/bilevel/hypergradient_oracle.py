@@ -12,7 +12,7 @@ from twoclock import sampling
 from twoclock.indexed_batch import IndexedBatch
 from twoclock.problems.bilevel import curvature, loss_checks
 from twoclock.problems.bilevel.loss_checks import Loss, Measure
-from twoclock.protocols import Given, Key, PyTree, Scalar, pytree, static
+from twoclock.protocols import Key, Problem, PyTree, Scalar, pytree, static
 from twoclock.sampling.minibatches import Sampler, Source
 from twoclock.tree_math import difference
 from twoclock.validation import number
@@ -21,7 +21,7 @@ __all__ = ["bilevel"]
 
 
 @pytree
-class Bilevel:
+class Bilevel(Problem):
     """See `bilevel`. The truth half is there where it is known."""
 
     x: PyTree
@@ -99,13 +99,13 @@ def along(g: Loss, x: PyTree, y: PyTree, v: PyTree) -> tuple[PyTree, tuple[PyTre
 
 
 def bilevel(
-    outer: Given[Loss],
-    inner: Given[Loss],
-    sampler: Given[Source],
+    outer: Loss,
+    inner: Loss,
+    sampler: Source,
     x: PyTree,
     y: PyTree,
-    v_scale: Given[float | None] = None,
-    measure: Given[Measure | None] = None,
+    v_scale: float | None = None,
+    measure: Measure | None = None,
     truth: PyTree = None,
     *,
     check: bool = True,

@@ -11,7 +11,7 @@ import numpy as np
 
 from twoclock import sampling
 from twoclock.indexed_batch import IndexedBatch
-from twoclock.protocols import Given, InputError, Key, PyTree, Scalar, pytree, static
+from twoclock.protocols import InputError, Key, PyTree, Scalar, pytree, static
 from twoclock.sampling.minibatches import Sampler
 from twoclock.validation import as_numpy, function, shape_from, shown
 from twoclock.validation.arrays import Number
@@ -32,7 +32,7 @@ class MeasureOnly:
     measure: Measure = static()
 
 
-def truth_of(truth: T | None, measure: Given[Measure | None]) -> T | MeasureOnly | None:
+def truth_of(truth: T | None, measure: Measure | None) -> T | MeasureOnly | None:
     """The truth that a user gives, or else what is measured."""
     if truth is not None or measure is None:
         return truth
@@ -82,7 +82,7 @@ def first_batch(sampler: Sampler, names: tuple[str, ...]) -> PyTree:
     return batch
 
 
-def check_scalar(loss: Given[Loss], name: str, *args: PyTree) -> None:
+def check_scalar(loss: Loss, name: str, *args: PyTree) -> None:
     """A loss is one number a batch; its arguments are one or two variables and the batch."""
     function(name, loss, *(("x", "y", "batch") if len(args) == 3 else ("omega", "batch")))
     out = shape_from(name, loss, *args)

@@ -11,14 +11,14 @@ import numpy as np
 from twoclock import sampling
 from twoclock.problems.bilevel import curvature, loss_checks
 from twoclock.problems.bilevel.loss_checks import Loss, Measure
-from twoclock.protocols import Given, Key, PyTree, Scalar, pytree, static
+from twoclock.protocols import Key, Problem, PyTree, Scalar, pytree, static
 from twoclock.sampling.minibatches import Sampler, Source
 
 __all__ = ["minimax"]
 
 
 @pytree
-class Minimax:
+class Minimax(Problem):
     """See `minimax`. The truth half is there where it is known."""
 
     x: PyTree
@@ -72,11 +72,11 @@ class Minimax:
 
 
 def minimax(
-    loss: Given[Loss],
-    sampler: Given[Source],
+    loss: Loss,
+    sampler: Source,
     x: PyTree,
     y: PyTree,
-    measure: Given[Measure | None] = None,
+    measure: Measure | None = None,
     truth: PyTree = None,
 ) -> Minimax:
     """Minimise over x what y maximises.

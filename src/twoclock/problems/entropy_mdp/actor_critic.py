@@ -12,7 +12,7 @@ from twoclock.models.mdp import Mdp
 from twoclock.models.soft_mdp import Pairs, States
 from twoclock.models.soft_mdp_optimum import SoftTruth, soft_truth
 from twoclock.problems.entropy_mdp.operators import Critic, SoftOperators, Step, Theta, feature_table
-from twoclock.protocols import Given, InputError, Key, Scalar, pytree, static
+from twoclock.protocols import InputError, Key, Problem, Scalar, pytree, static
 from twoclock.sampling.alias import lookup, tables_of
 from twoclock.sampling.categorical import choose, unit_point
 from twoclock.sampling.transitions import entry
@@ -29,7 +29,7 @@ _EPISODES = 8
 
 
 @pytree
-class EntropyMdp:
+class EntropyMdp(Problem):
     """Maximise J_τ(π_θ) = E Σ γ^k (r − τ log π_θ) over softmax policies, from samples of the policy itself.
 
         δ = r − τ log π(a|s) + γV(s') − V(s),        F = −H·δ·∇log π(a|s),        G = −δ·∇V(s)
@@ -159,14 +159,14 @@ class EntropyMdp:
 
 
 def entropy_mdp(
-    mdp: Given[Mdp],
-    temp: Given[float] = 0.1,
-    start: Given[ArrayLike | None] = None,
-    sampling: Given[str] = "restart",
+    mdp: Mdp,
+    temp: float = 0.1,
+    start: ArrayLike | None = None,
+    sampling: str = "restart",
     *,
-    features: Given[ArrayLike | None] = None,
-    policy_features: Given[ArrayLike | None] = None,
-    theta0: Given[ArrayLike | None] = None,
+    features: ArrayLike | None = None,
+    policy_features: ArrayLike | None = None,
+    theta0: ArrayLike | None = None,
 ) -> EntropyMdp:
     """Learn the optimal policy of a finite MDP whose return has an entropy bonus, as an actor and a critic.
 
@@ -232,5 +232,5 @@ def entropy_mdp(
     )
 
 
-def check_sampling(sampling: Given[str]) -> None:
+def check_sampling(sampling: str) -> None:
     choice("sampling", sampling, ("restart", "stationary", "iid"))

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from twoclock.models.soft_mdp import Pairs, States
-from twoclock.protocols import Given, InputError, Scalar, pytree
+from twoclock.protocols import InputError, Scalar, pytree
 from twoclock.validation.arrays import Array, Number, State, as_array
 
 __all__ = ["SoftOperators"]
@@ -100,7 +100,7 @@ class SoftOperators:
 
 
 def feature_table(
-    value: Given[ArrayLike | None], name: str, leading: tuple[int, ...]
+    value: ArrayLike | None, name: str, leading: tuple[int, ...]
 ) -> Float[np.ndarray, "*leading d"] | None:
     """Features as an array with one vector a state, or a state and action; None where there are none."""
     if value is None:

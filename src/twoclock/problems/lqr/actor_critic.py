@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from twoclock.models.lqr import Lqr
 from twoclock.problems.lqr.operators import ActorCritic, Critic, Gain, Sample, product, quadratic
 from twoclock.problems.lqr.safety import Bounds, Guard, Guarded
-from twoclock.protocols import Given, InputError, Key, PyTree, Scalar, pytree
+from twoclock.protocols import InputError, Key, Problem, PyTree, Scalar, pytree
 from twoclock.tree_math import difference, sqnorm
 from twoclock.validation import flag, number
 from twoclock.validation.arrays import Array, Number, matrix
@@ -29,7 +29,7 @@ class BlindCriticWarning(UserWarning):
 
 
 @pytree
-class LqrActorCritic:
+class LqrActorCritic(Problem):
     """The actor-critic on a simulated plant, the plant's exact answers its truth half; see `lqr_actor_critic`."""
 
     lqr: Lqr
@@ -130,12 +130,12 @@ class LqrActorCritic:
 
 
 def lqr_actor_critic(
-    lqr: Given[Lqr],
-    sigma: Given[float] = 1.0,
-    K0: Given[ArrayLike | None] = None,
-    kappa: Given[float] = 2.0,
+    lqr: Lqr,
+    sigma: float = 1.0,
+    K0: ArrayLike | None = None,
+    kappa: float = 2.0,
     expected_action: bool = False,
-    guard: Given[Guard | bool | None] = None,
+    guard: Guard | bool | None = None,
 ) -> LqrActorCritic:
     """Learn the optimal gain of a linear plant from one trajectory of it.
 
@@ -165,12 +165,12 @@ def lqr_actor_critic(
 
 
 def simulated(
-    lqr: Given[Lqr],
-    sigma: Given[float],
-    K0: Given[ArrayLike | None],
+    lqr: Lqr,
+    sigma: float,
+    K0: ArrayLike | None,
     kappa: float,
     expected_action: bool,
-    guard: Given[Guard | bool | None],
+    guard: Guard | bool | None,
 ) -> LqrActorCritic:
     """The problem, whether or not its critic sees enough."""
     if not isinstance(lqr, Lqr):
@@ -193,7 +193,7 @@ def simulated(
     )
 
 
-def _stabilising(lqr: Lqr, K0: Given[ArrayLike | None]) -> Float[np.ndarray, "m n"]:
+def _stabilising(lqr: Lqr, K0: ArrayLike | None) -> Float[np.ndarray, "m n"]:
     n, m = lqr.shape
     gain = np.zeros((m, n)) if K0 is None else matrix("K0", K0)
     if gain.shape != (m, n):
@@ -226,7 +226,7 @@ def _check_exploration(lqr: Lqr, K: Float[np.ndarray, "m n"], sigma: float, kapp
         )
 
 
-def _bounds(guard: Given[Guard | bool | None], lqr: Lqr, K0: Float[np.ndarray, "m n"], sigma: float) -> Bounds | None:
+def _bounds(guard: Guard | bool | None, lqr: Lqr, K0: Float[np.ndarray, "m n"], sigma: float) -> Bounds | None:
     if guard is None or guard is False:
         return None
     guard = Guard() if guard is True else guard

@@ -13,7 +13,7 @@ from twoclock.models.lqr import Lqr
 from twoclock.problems.lqr.actor_critic import Env, LqrActorCritic, simulated
 from twoclock.problems.lqr.operators import Sample, outer
 from twoclock.problems.lqr.safety import Bounds, Guard
-from twoclock.protocols import Given, InputError, Key, Scalar, pytree
+from twoclock.protocols import InputError, Key, Problem, Scalar, pytree
 from twoclock.tree_math import sqnorm
 from twoclock.validation import number
 from twoclock.validation.arrays import Array, Number, matrix
@@ -54,7 +54,7 @@ class ModelCritic:
 
     Q: Annotated[Any, Float[np.ndarray, "n n"]]
     R: Annotated[Any, Float[np.ndarray, "m m"]]
-    ridge: Given[Scalar] = 1e-6
+    ridge: Scalar = 1e-6
 
     def __post_init__(self) -> None:
         for name in ("Q", "R"):
@@ -135,7 +135,7 @@ def _times(a: Float[Array, "p q"], b: Float[Array, "q r"]) -> Float[Array, "p r"
 
 
 @pytree
-class LqrModel:
+class LqrModel(Problem):
     """The model critic on a simulated plant, whose exact answers are its truth half; see `lqr_model`."""
 
     plant: LqrActorCritic
@@ -186,11 +186,11 @@ class LqrModel:
 
 
 def lqr_model(
-    lqr: Given[Lqr],
-    sigma: Given[float] = 1.0,
-    K0: Given[ArrayLike | None] = None,
-    ridge: Given[float] = 1e-6,
-    guard: Given[Guard | bool | None] = None,
+    lqr: Lqr,
+    sigma: float = 1.0,
+    K0: ArrayLike | None = None,
+    ridge: float = 1e-6,
+    guard: Guard | bool | None = None,
 ) -> LqrModel:
     """Learn the optimal gain of a linear plant from one trajectory of it, by way of a model.
 

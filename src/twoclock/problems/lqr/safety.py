@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from twoclock.problems.lqr.operators import ActorCritic, Critic, Gain, Sample
-from twoclock.protocols import Given, Scalar, pytree
+from twoclock.protocols import Scalar, pytree
 from twoclock.validation import number
 from twoclock.validation.arrays import Array, Number
 
@@ -145,10 +145,10 @@ class Guard:
     True
     """
 
-    limit: Given[float] = 8.0
-    reach: Given[float] = 10.0
-    span: Given[float] = 4.0
-    log: Given[int] = 10_000
+    limit: float = 8.0
+    reach: float = 10.0
+    span: float = 4.0
+    log: int = 10_000
 
     def __post_init__(self) -> None:
         for name, least in (("limit", 1), ("reach", 1), ("span", 1), ("log", 100)):

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from twoclock.models.mdp import Mdp
 from twoclock.models.projected_bellman import ProjectedBellman, projected_bellman, traced
 from twoclock.problems.policy_evaluation.eligibility import Eligibility, Traced, eligibility
-from twoclock.protocols import Given, InputError, Key, PyTree, Scalar, pytree, static
+from twoclock.protocols import InputError, Key, Problem, PyTree, Scalar, pytree, static
 from twoclock.sampling.transitions import Transition, Transitions, transitions
 from twoclock.validation import choice, number
 from twoclock.validation.arrays import Array, Number, Vector, Words, as_array, law
@@ -26,7 +26,7 @@ OPERATORS = ("td", "tdc", "gtd2", "tdrc", "etd")
 
 
 @pytree
-class PolicyEvaluation:
+class PolicyEvaluation(Problem):
     """Find θ with Φθ ≈ V_π from transitions of a behaviour policy b, by one of five pairs of operators.
 
         δ = r + γφ'ᵀθ − φᵀθ,   ρ = π(a|s)/b(a|s)
@@ -166,18 +166,18 @@ class PolicyEvaluation:
 
 
 def policy_evaluation(
-    mdp: Given[Mdp],
-    features: Given[ArrayLike],
-    target: Given[ArrayLike],
-    behaviour: Given[ArrayLike | None] = None,
-    operator: Given[str] = "tdc",
-    sampling: Given[str] = "iid",
+    mdp: Mdp,
+    features: ArrayLike,
+    target: ArrayLike,
+    behaviour: ArrayLike | None = None,
+    operator: str = "tdc",
+    sampling: str = "iid",
     *,
-    ridge: Given[float | None] = None,
-    factor: Given[float] = 2.0,
-    weights: Given[ArrayLike | None] = None,
-    theta0: Given[ArrayLike | None] = None,
-    lam: Given[float | None] = None,
+    ridge: float | None = None,
+    factor: float = 2.0,
+    weights: ArrayLike | None = None,
+    theta0: ArrayLike | None = None,
+    lam: float | None = None,
 ) -> PolicyEvaluation:
     """Linear policy evaluation on a finite MDP.
 
@@ -231,9 +231,7 @@ def equation(
     return dataclasses.replace(told, weights=D)
 
 
-def check_settings(
-    operator: Given[str], sampling: Given[str], ridge: Given[float | None], factor: Given[float]
-) -> float:
+def check_settings(operator: str, sampling: str, ridge: float | None, factor: float) -> float:
     """The ridge to use, once the choices are known to make sense together."""
     choice("operator", operator, OPERATORS)
     choice("sampling", sampling, ("iid", "markov"))
@@ -250,7 +248,7 @@ def check_mdp(mdp: object) -> None:
         raise InputError(f"`mdp` must be a `tc.models.Mdp(P, r, gamma)`, got {type(mdp).__name__}")
 
 
-def feature_table(features: Given[ArrayLike], states: int) -> Float[np.ndarray, "s d"]:
+def feature_table(features: ArrayLike, states: int) -> Float[np.ndarray, "s d"]:
     """The features as an array with one row a state."""
     Phi = as_array("features", features)
     if Phi.ndim != 2 or len(Phi) != states or not Phi.shape[1]:
@@ -261,7 +259,7 @@ def feature_table(features: Given[ArrayLike], states: int) -> Float[np.ndarray, 
 
 
 def state_weights(
-    mdp: Mdp, behaviour: Float[np.ndarray, "s a"], weights: Given[ArrayLike | None], sampling: str
+    mdp: Mdp, behaviour: Float[np.ndarray, "s a"], weights: ArrayLike | None, sampling: str
 ) -> Float[np.ndarray, " s"]:
     """The state weights D: those given, or the behaviour's stationary law."""
     if weights is None:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from twoclock.models.mdp import Mdp
 from twoclock.problems.policy_evaluation.linear import check_mdp, check_settings, state_weights
-from twoclock.protocols import Given, InputError, Key, Operator, PyTree, Scalar, pytree, static
+from twoclock.protocols import InputError, Key, Operator, Problem, PyTree, Scalar, pytree, static
 from twoclock.sampling.transitions import Transition, Transitions, transitions
 from twoclock.tree_math import difference, pinv, sqnorm
 from twoclock.validation import as_numpy, choice, function, shape_from, start_of
@@ -27,7 +27,7 @@ NONLINEAR = ("td", "tdc", "gtd2", "tdrc")
 
 
 def value_operators(
-    value: Given[Value], operator: Given[str] = "tdc", factor: Scalar = 2.0, ridge: Scalar = 1.0
+    value: Value, operator: str = "tdc", factor: Scalar = 2.0, ridge: Scalar = 1.0
 ) -> tuple[Operator, Operator]:
     """F and G of a value function V_θ, for samples from anywhere: dicts or objects with s, next_state, rho, r, gamma.
 
@@ -86,7 +86,7 @@ def td_error(value: Value, theta: PyTree, x: Transition) -> Number:
 
 
 @pytree
-class NonlinearPolicyEvaluation:
+class NonlinearPolicyEvaluation(Problem):
     """Find params with V(params, s) ≈ V_π(s), by the operators of ``value_operators``.
 
     h is factor/2 times the MSPBE ‖Π_θ(T_πV_θ − V_θ)‖²_D with Π_θ the projection on the span of ∇V_θ, computed exactly
@@ -207,18 +207,18 @@ class NonlinearPolicyEvaluation:
 
 
 def nonlinear_policy_evaluation(
-    mdp: Given[Mdp],
-    value: Given[Value],
+    mdp: Mdp,
+    value: Value,
     params: PyTree,
-    target: Given[ArrayLike],
-    behaviour: Given[ArrayLike | None] = None,
-    operator: Given[str] = "tdc",
-    sampling: Given[str] = "iid",
+    target: ArrayLike,
+    behaviour: ArrayLike | None = None,
+    operator: str = "tdc",
+    sampling: str = "iid",
     *,
     states: PyTree = None,
-    ridge: Given[float | None] = None,
-    factor: Given[float] = 2.0,
-    weights: Given[ArrayLike | None] = None,
+    ridge: float | None = None,
+    factor: float = 2.0,
+    weights: ArrayLike | None = None,
 ) -> NonlinearPolicyEvaluation:
     """Policy evaluation on a finite MDP with any differentiable value function.
 

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 import jax
 
 from twoclock.problems.policy_evaluation.nonlinear import Value, td_error
-from twoclock.protocols import Given, InputError, Operator, PyTree, Scalar
+from twoclock.protocols import InputError, Operator, PyTree, Scalar
 from twoclock.sampling.transitions import Transition
 from twoclock.validation import function
 
 __all__ = ["trace_operators"]
 
 
-def trace_operators(value: Given[Value]) -> tuple[Operator, Operator]:
+def trace_operators(value: Value) -> tuple[Operator, Operator]:
     """F and G of TD(λ) with a value function V_θ, for samples from anywhere.
 
         δ = r + γV_θ(s') − V_θ(s),   e = ρ(cω + ∇V_θ(s)),        F = −δe,   G = ω − e

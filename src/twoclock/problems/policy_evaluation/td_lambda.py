@@ -9,7 +9,7 @@ import numpy as np
 
 from twoclock.problems.policy_evaluation.linear import PolicyEvaluation
 from twoclock.problems.policy_evaluation.nonlinear_td_lambda import trace_operators
-from twoclock.protocols import Given, InputError, Key, Scalar, pytree
+from twoclock.protocols import InputError, Key, Problem, Scalar, pytree
 from twoclock.validation import shown
 from twoclock.validation.arrays import Number, State, Vector, Words
 
@@ -35,7 +35,7 @@ _F, _G = trace_operators(_value)
 
 
 @pytree
-class TracePolicyEvaluation:
+class TracePolicyEvaluation(Problem):
     """TD(λ) by the operators of ``trace_operators``, F = −δe and G = ω − e with e = γλω + φ.
 
     The metrics are those of the problem that it was made from, but there is no ``tracking``: ω is a trace, and tracks
@@ -77,7 +77,7 @@ class TracePolicyEvaluation:
         return self.problem.measure(theta, ())
 
 
-def with_trace(problem: Given[PolicyEvaluation]) -> TracePolicyEvaluation:
+def with_trace(problem: PolicyEvaluation) -> TracePolicyEvaluation:
     """The same TD(λ), its trace the fast variable: for `ObGD`, `Intentional`, `SwiftTD`, `TIDBD`, or `Standard` with
     β = 1. Methods that average G, or solve for where it is 0 in the mean, take the problem itself.
 
