@@ -24,7 +24,7 @@ def problem_of(name):
     """The problem, small; the first draw of one that is drawn."""
     with jax.enable_x64(True):
         made = PROBLEMS[name](**SMALL.get(name, {}))
-        made = made if hasattr(made, "F") else jax.jit(made)(prng.instance_key(0))
+        made = made if isinstance(made, Problem) else jax.jit(made)(prng.instance_key(0))
         return jax.tree.map(jnp.asarray, made)
 
 
@@ -135,7 +135,7 @@ def test_problem_keeps_its_shapes(name):
 def points(problem, count=3):
     """Points about the start, as near to it as it takes for h to be finite: not every gain stabilises."""
     theta, _, _ = jax.tree.map(np.asarray, jax.jit(lambda problem: problem.init(prng.start_key(2)))(problem))
-    height = jax.jit(lambda problem, theta: problem.h(theta) if hasattr(problem, "h") else 0.0)
+    height = jax.jit(lambda problem, theta: problem.h(theta) if problem.knows("h") else 0.0)
     for i in range(count):
         rng = np.random.default_rng(i)
         move = jax.tree.map(lambda leaf, rng=rng: rng.standard_normal(leaf.shape), theta)
@@ -145,18 +145,18 @@ def points(problem, count=3):
 
 def exact_means(problem):
     """The exact means that the problem has, by the operator that they are of: what is optional may be missing."""
-    return {name: getattr(problem, f"mean_{name}") for name in ("F", "G") if hasattr(problem, f"mean_{name}")}
+    return {name: getattr(problem, f"mean_{name}") for name in ("F", "G") if problem.knows(f"mean_{name}")}
 
 
 @jax.jit
 def known_at(problem, theta):
     """All that a problem knows of its answer at ω*(θ), or its first ω where it knows none: one program a problem."""
-    omega = problem.omega_star(theta) if hasattr(problem, "omega_star") else problem.init(prng.start_key(2))[1]
+    omega = problem.omega_star(theta) if problem.knows("omega_star") else problem.init(prng.start_key(2))[1]
     known = {"omega": omega, "metrics": problem.measure(theta, omega)}
     known["means"] = {operator: mean(theta, omega) for operator, mean in exact_means(problem).items()}
-    if hasattr(problem, "h"):
+    if problem.knows("h"):
         known["slope"] = jax.grad(problem.h)(theta)
-    if hasattr(problem, "field"):
+    if problem.knows("field"):
         known["field"] = problem.field(theta)
     return known
 
@@ -180,7 +180,7 @@ def close(got, want, tolerance, like=None):
 def test_an_oracle_is_what_it_says(name):
     """The mean of F at ω*(θ) is ∇h(θ) (or the field that the problem declares), and the mean of G there is zero."""
     problem = problem_of(name)
-    if not (exact_means(problem) and hasattr(problem, "omega_star")):
+    if not (exact_means(problem) and problem.knows("omega_star")):
         pytest.skip("no exact means, or no known ω*")
     for at in known(name):
         if "F" in at["means"] and (at.keys() & {"field", "slope"}):
@@ -227,7 +227,7 @@ def test_metrics_mean_what_they_are_called(name):
     at = known(name)[0]
     metrics = at["metrics"]
     assert KNOWN & set(metrics)
-    if "tracking" in metrics and hasattr(problem, "omega_star"):
+    if "tracking" in metrics and problem.knows("omega_star"):
         assert float(metrics["tracking"]) < 1e-16
     if "gradient" in metrics and "slope" in at:
         square = sum(np.sum(np.square(g)) for g in jax.tree.leaves(at["slope"]))

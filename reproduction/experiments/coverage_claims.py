@@ -21,7 +21,7 @@ from reproduction.experiments.coverage_table import (
     table,
 )
 from reproduction.verdicts import all_of, decide, decide_each
-from twoclock.models import asymptotics
+from twoclock.models import limit_law
 
 
 def claims(records: Records) -> list[Claim]:
@@ -114,7 +114,7 @@ def _independent(found: pd.DataFrame) -> Claim | None:
     if not len(rows):
         return None
     given = settings.parts("walk")
-    predicted = asymptotics(**given, sampling="markov").coverage(np.eye(given["features"].shape[1]))
+    predicted = limit_law(**given, sampling="markov").coverage(np.eye(given["features"].shape[1]))
     ours = dict(zip(run_names(rows), rows["coverage"].round(4).tolist(), strict=True))
     return Claim(
         name="Steps of a chain are not independent",

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 import twoclock as tc
 from reproduction.schedules import holding
 from twoclock.methods import BatchMeans
-from twoclock.models import asymptotics
+from twoclock.models import limit_law
 from twoclock.problems.policy_evaluation.slow_walk import Setting
 from twoclock.problems.policy_evaluation.slow_walk import setting as slow_walk
 from twoclock.protocols import Key, Method, Problem
@@ -152,7 +152,7 @@ def parts(chain: str) -> Setting:
 
 def _evaluation(chain: str, operator: str, sampling: str) -> Task:
     given = parts(chain)
-    law = asymptotics(**given, sampling=sampling)
+    law = limit_law(**given, sampling=sampling)
     # The memory of a chain adds a bias of the size of the step: where it is long, steps fall sooner.
     power = 0.6 if chain == "mdp" else 0.75
     step = holding(0.1 / float(np.mean(np.sum(np.square(given["features"]), axis=1))), 300.0, power)
@@ -175,7 +175,7 @@ def _evaluation(chain: str, operator: str, sampling: str) -> Task:
 
 def _blocks(chain: str, seeds: int, steps: int) -> Task:
     given = parts(chain)
-    law = asymptotics(**given, sampling="markov")
+    law = limit_law(**given, sampling="markov")
     return Task(
         "b",
         f"{CHAINS[chain]}, LSTD, one chain",

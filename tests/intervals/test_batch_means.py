@@ -10,7 +10,7 @@ import twoclock as tc
 from twoclock import prng
 from twoclock.intervals import batch_means, online_batch_means
 from twoclock.methods import BatchMeans, Lstd
-from twoclock.models import asymptotics
+from twoclock.models import limit_law
 from twoclock.problems.policy_evaluation.slow_walk import setting
 from twoclock.protocols import InputError
 from twoclock.solve import check_fit
@@ -108,7 +108,7 @@ def simulated(chains, steps, seed=0):
 def test_steps_taken_for_independent_miss_where_blocks_cover():
     """150 walks of 8,000 steps and their three values: coverage is known to ±.03 or so."""
     J, c = simulated(150, 8000)
-    law = asymptotics(**WALK, sampling="markov")
+    law = limit_law(**WALK, sampling="markov")
 
     def covers(count):
         hit = []

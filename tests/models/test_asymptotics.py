@@ -7,7 +7,7 @@ import pytest
 
 import twoclock as tc
 from twoclock.engine import compiler
-from twoclock.models import asymptotics
+from twoclock.models import limit_law
 from twoclock.problems.policy_evaluation.slow_walk import setting
 from twoclock.protocols import InputError
 from twoclock.sampling.transitions import Transition
@@ -41,7 +41,7 @@ def test_every_operator_has_the_law_that_sums_over_lags_give(operator, sampling)
             [problem.F(theta, omega, x), *([] if operator == "td" else [problem.G(theta, omega, x)])]
         )
 
-    law = asymptotics(**WALK, sampling=sampling)
+    law = limit_law(**WALK, sampling=sampling)
     solution = jnp.concatenate([jnp.asarray(law.theta), jnp.zeros(size - d)])
     g = np.asarray(jax.vmap(both, in_axes=(None, 0))(solution, x))
     J = np.einsum("x,xij->ij", share, jax.vmap(jax.jacobian(both), in_axes=(None, 0))(solution, x))
@@ -66,7 +66,7 @@ def test_least_squares_has_the_law():
     result = tc.solve(
         tc.problems.slow_walk("td"), tc.methods.Lstd(), steps=30_000, seeds=400, marks=[30_000], engine=ENGINE
     )
-    law = asymptotics(**WALK, sampling="markov")
+    law = limit_law(**WALK, sampling="markov")
     simulated = 30_000 * np.mean(np.square(result.theta - law.theta), axis=0)
     np.testing.assert_allclose(simulated / np.diag(law.covariance()), 1, atol=0.28)
 
@@ -79,7 +79,7 @@ def test_averaged_iterates_have_the_law():
         "mdp": mdp, "features": rng.normal(size=(4, 2)), "target": rng.dirichlet(np.ones(2), size=4),
         "behaviour": np.full((4, 2), 0.5), "sampling": "markov",
     }  # fmt: skip
-    law, step = asymptotics(**given), tc.Power(1.0, p=0.7, shift=20.0)
+    law, step = limit_law(**given), tc.Power(1.0, p=0.7, shift=20.0)
     method = tc.Polyak(tc.Fast(step, step, 0.5), power=0.0, skip=2000)
     result = tc.solve(
         tc.problems.policy_evaluation(**given), method, steps=30_000, seeds=400, marks=[30_000], engine=ENGINE
@@ -91,13 +91,13 @@ def test_averaged_iterates_have_the_law():
 
 def test_where_steps_are_independent_or_v_is_in_reach_nothing_is_missed():
     """The score is then a martingale difference, on a slow chain too."""
-    apart, tabular = asymptotics(**WALK), asymptotics(**{**WALK, "features": np.eye(20)}, sampling="markov")
+    apart, tabular = limit_law(**WALK), limit_law(**{**WALK, "features": np.eye(20)}, sampling="markov")
     for law in (apart, tabular):
         np.testing.assert_allclose(law.coverage(law.features), 0.95, rtol=1e-6)
 
 
 def test_independent_weights_a_step_miss_on_the_slow_walk_and_long_blocks_do_not():
-    law = asymptotics(**WALK, sampling="markov")
+    law = limit_law(**WALK, sampling="markov")
     assert 0.40 < np.median(law.coverage(law.features)) < 0.42
     assert (np.abs(law.coverage(law.features, block=3125, blocks=32) - 0.95) < 0.005).all()
 
@@ -105,13 +105,13 @@ def test_independent_weights_a_step_miss_on_the_slow_walk_and_long_blocks_do_not
 def test_a_chain_that_returns_after_two_steps_has_a_law_too():
     """A cycle of two states: Z exists where powers of P do not converge."""
     mdp = tc.models.Mdp(np.array([[[0.0, 1.0]], [[1.0, 0.0]]]), [[1.0], [0.0]], 0.5)
-    law = asymptotics(mdp, np.ones((2, 1)), np.ones((2, 1)), sampling="markov")
+    law = limit_law(mdp, np.ones((2, 1)), np.ones((2, 1)), sampling="markov")
     np.testing.assert_allclose(law.covariance(), 0, atol=1e-15)  # every two steps the score sums to 0
     assert law.covariance(block=1) > 0.9
 
 
 def test_wrong_arguments():
     with pytest.raises(InputError, match="`features` leave θ undetermined"):
-        asymptotics(**{**WALK, "features": np.ones((20, 2))})
+        limit_law(**{**WALK, "features": np.ones((20, 2))})
     with pytest.raises(InputError, match="`directions` must have one row an output and 3 columns"):
-        asymptotics(**WALK).variance(np.eye(2))
+        limit_law(**WALK).variance(np.eye(2))

@@ -325,7 +325,7 @@ def test_flat_directions_are_warned_of():
 
 @pytest.mark.parametrize("size", [1, 2, 128, 400])
 def test_the_ends_of_a_spectrum(size):
-    from twoclock.problems.bilevel.curvature import extremes
+    from twoclock.problems.bilevel.losses import extremes
 
     rng = np.random.default_rng(size)
     basis, _ = np.linalg.qr(rng.standard_normal((size, size)))

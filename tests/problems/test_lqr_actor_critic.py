@@ -204,5 +204,10 @@ def test_bad_input_of_other_kinds():
         tc.problems.lqr_actor_critic(np.eye(3))
     with pytest.raises(tc.InputError, match=r"`PlugIn\(model=…\)` must have prior"):
         tc.PlugIn(tc.Fast(), object())
-    with pytest.raises(tc.InputError, match="it has no omega_star"):
+    with pytest.raises(tc.InputError, match=r"`problem` must be a `tc.Problem`, got object"):
         tc.problems.exact(object())
+    without_answer = tc.problems.custom(
+        F=lambda theta, omega, x: theta, G=lambda theta, omega, x: omega, noise=lambda key: key, theta=0.0, omega=0.0
+    )
+    with pytest.raises(tc.InputError, match="it has no omega_star"):
+        tc.problems.exact(without_answer)

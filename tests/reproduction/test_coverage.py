@@ -8,7 +8,7 @@ from reproduction.experiments import coverage_claims as claims
 from reproduction.experiments import coverage_settings as settings
 from reproduction.experiments import coverage_table as reading
 from reproduction.verdicts import kind
-from twoclock.models import asymptotics
+from twoclock.models import limit_law
 
 
 def rows(**columns):
@@ -62,5 +62,5 @@ def test_the_information_of_logistic_regression_is_the_mean_over_samples():
 
 def test_the_random_mdp_is_the_papers():
     """V in the span of the features, so that even independent weights for each step would cover."""
-    law = asymptotics(**settings.random_mdp(), sampling="markov")
+    law = limit_law(**settings.random_mdp(), sampling="markov")
     np.testing.assert_allclose(law.coverage(np.eye(10)), 0.95, atol=1e-9)

@@ -1,5 +1,7 @@
 """Checks of a user's own schedules, and the constants of problems."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 
 import twoclock as tc
 from twoclock import theory
+from twoclock.problems.quadratic import Quadratic
 from twoclock.protocols import InputError, pytree
 
 FIG1 = {"alpha": 5e-4, "beta": 2e-3, "lam": "0.8/(k+10)"}
@@ -129,34 +132,37 @@ def test_check_refuses_what_it_cannot_judge():
         theory.check(tc.Fast(), "concave", **KNOWN)
 
 
-@jax.tree_util.register_static
-class Bare:
-    """A quadratic that keeps its constants to itself."""
+class Bare(Quadratic):
+    """A quadratic that knows none but the named members of its answer."""
 
-    def __init__(self, *kept):
-        inner = tc.problems.quadratic(dim=3, sigma=0.3)
-        for name in ("init", "noise", "draw", "F", "G", *kept):
-            setattr(self, name, getattr(inner, name))
-        self.truth = inner.constants()
+    def knows(self, member):
+        return member in self.known
+
+
+def bare_quadratic(*known):
+    """The problem, and the constants that it keeps to itself."""
+    inner = tc.problems.quadratic(dim=3, sigma=0.3)
+    fields = {field.name: getattr(inner, field.name) for field in dataclasses.fields(inner)}
+    return pytree(type("Bare", (Bare,), {"known": known}))(**fields), inner.constants()
 
 
 def test_affine_means_give_exact_constants():
-    problem = Bare("mean_F", "mean_G")
+    problem, truth = bare_quadratic("mean_F", "mean_G")
     found = theory.constants(problem)
     assert found.exact == ("L", "mu_h", "mu_g")
     for name in found.exact:
-        assert found[name] == pytest.approx(problem.truth[name], rel=1e-12)
-    assert abs(found.noise - problem.truth["noise"]) < 4 * found.spread["noise"]
+        assert found[name] == pytest.approx(truth[name], rel=1e-12)
+    assert abs(found.noise - truth["noise"]) < 4 * found.spread["noise"]
     assert "estimate" in str(found)
 
 
 def test_without_means_they_are_estimates_with_a_spread():
-    problem = Bare("omega_star")
+    problem, truth = bare_quadratic("omega_star")
     found = theory.constants(problem)
     assert found.exact == ()
     assert set(found.spread) == {"L", "mu_h", "mu_g", "noise"}
     for name in found:
-        assert found[name] == pytest.approx(problem.truth[name], abs=5 * found.spread[name] + 1e-9)
+        assert found[name] == pytest.approx(truth[name], abs=5 * found.spread[name] + 1e-9)
 
 
 @pytree
@@ -189,8 +195,8 @@ class Coin(tc.Problem):
 class Sampled(Coin):
     """The same, but multiplicative slopes seen through samples alone."""
 
-    mean_F = property()
-    mean_G = property()
+    def knows(self, member):
+        return member not in ("mean_F", "mean_G") and super().knows(member)
 
 
 def test_the_noise_level_is_the_larger_of_those_at_the_start_and_at_the_solution():

@@ -1,10 +1,9 @@
 """Ready-made problems, one file each."""
 
+from twoclock.problems.bilevel.bilevel import bilevel, minimax
 from twoclock.problems.bilevel.composite import composite
-from twoclock.problems.bilevel.curvature import CurvatureWarning
-from twoclock.problems.bilevel.hypergradient_oracle import bilevel
 from twoclock.problems.bilevel.least_squares import quadratic_bilevel, quadratic_minimax
-from twoclock.problems.bilevel.minimax import minimax
+from twoclock.problems.bilevel.losses import CurvatureWarning
 from twoclock.problems.custom import custom
 from twoclock.problems.entropy_mdp.actor_critic import entropy_mdp
 from twoclock.problems.entropy_mdp.examples import forest, frozen_lake, random_entropy_mdp

@@ -64,7 +64,9 @@ def exact(problem: Problem) -> Exact:
     True
     """
     if not isinstance(problem, Problem):
-        raise InputError("`problem` must be a problem, such as `tc.problems.quadratic()` makes")
+        raise InputError(
+            f"`problem` must be a `tc.Problem`, got {type(problem).__name__}; try `tc.problems.quadratic()`"
+        )
     missing = [n for n in ("omega_star", "measure") if not problem.knows(n)]
     if missing or not (problem.knows("h") or problem.knows("field")):
         raise InputError(f"`problem` must know its answer to be made exact; it has no {', '.join(missing) or 'h'}")

@@ -201,7 +201,7 @@ def numbered(sampler: Sampler, u: PyTree, env: PyTree) -> tuple[PyTree, PyTree]:
     return sampler.numbered(u, env) if isinstance(sampler, Minibatches) else sampler.draw(u, env)
 
 
-def epoch(sampler: Sampler) -> PyTree | None:
+def epoch(sampler: Sampler) -> PyTree:
     """All of finite data as stacked batches, (inner, outer) for a pair of samplers; None where there is a stream."""
     if isinstance(sampler, Separate):
         both = epoch(sampler.inner), epoch(sampler.outer)

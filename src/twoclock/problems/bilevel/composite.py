@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 
 from twoclock import sampling
-from twoclock.problems.bilevel import loss_checks
-from twoclock.problems.bilevel.loss_checks import Loss, Measure
-from twoclock.protocols import Key, Problem, PyTree, Scalar, pytree, static
+from twoclock.problems.bilevel import losses
+from twoclock.problems.bilevel.losses import Loss, LossProblem, Measure
+from twoclock.protocols import Key, PyTree, Scalar, pytree, static
 from twoclock.sampling.minibatches import Sampler, Source
 from twoclock.tree_math import difference
 from twoclock.validation import function
@@ -21,12 +21,12 @@ Map = Callable[[PyTree, PyTree], PyTree]
 
 
 @pytree
-class Composite(Problem):
+class Composite(LossProblem):
     """See `composite`. The truth half is there where it is known."""
 
     x: PyTree
     sampler: Sampler
-    truth: PyTree  # what is known of the answer: h, omega_star, measure, or some of them
+    truth: PyTree
     outer: Loss = static()
     inner: Map = static()
 
@@ -35,9 +35,6 @@ class Composite(Problem):
         # One batch of the start's own randomness: zero may lie where the outer loss is not defined.
         (of_inner, _), _ = self.sampler.draw(self.sampler.noise(key), env)
         return x, self.inner(x, of_inner), env
-
-    def noise(self, key: Key) -> PyTree:
-        return self.sampler.noise(key)
 
     def draw(self, u: PyTree, theta: PyTree, env: PyTree) -> tuple[PyTree, PyTree]:
         return self.sampler.draw(u, env)
@@ -49,41 +46,28 @@ class Composite(Problem):
     def G(self, theta: PyTree, omega: PyTree, x: PyTree) -> PyTree:
         return difference(omega, self.inner(theta, x[0]))
 
-    @property
-    def mean_F(self) -> Callable[[PyTree, PyTree], PyTree]:
+    def mean_F(self, theta: PyTree, omega: PyTree) -> PyTree:
         """Exact where the data are finite."""
-        of_inner, of_outer = self._batches()
-        mean = self._mean_inner(of_inner)
-        slope = jax.grad(loss_checks.mean_loss(self.outer, of_outer))
-        return lambda theta, omega: jax.vjp(mean, theta)[1](slope(omega))[0]
+        of_inner, of_outer = sampling.epoch(self.sampler)
+        slope = jax.grad(losses.mean_loss(self.outer, of_outer))
+        return jax.vjp(self._mean_inner(of_inner), theta)[1](slope(omega))[0]
 
-    @property
-    def mean_G(self) -> Callable[[PyTree, PyTree], PyTree]:
-        mean = self._mean_inner(self._batches()[0])
-        return lambda theta, omega: difference(omega, mean(theta))
+    def mean_G(self, theta: PyTree, omega: PyTree) -> PyTree:
+        return difference(omega, self._mean_inner(sampling.epoch(self.sampler)[0])(theta))
 
-    @property
-    def h(self) -> Callable[[PyTree], Scalar]:
-        if hasattr(self.truth, "h"):
-            return self.truth.h
-        of_inner, of_outer = self._batches()
-        mean, loss = self._mean_inner(of_inner), loss_checks.mean_loss(self.outer, of_outer)
-        return lambda theta: loss(mean(theta))
+    def h(self, theta: PyTree) -> Scalar:
+        if super().knows("h"):
+            return super().h(theta)
+        of_inner, of_outer = sampling.epoch(self.sampler)
+        return losses.mean_loss(self.outer, of_outer)(self._mean_inner(of_inner)(theta))
 
-    @property
-    def omega_star(self) -> Callable[[PyTree], PyTree]:
-        known = getattr(self.truth, "omega_star", None)
-        return self._mean_inner(self._batches()[0]) if known is None else known
+    def omega_star(self, theta: PyTree) -> PyTree:
+        if super().knows("omega_star"):
+            return super().omega_star(theta)
+        return self._mean_inner(sampling.epoch(self.sampler)[0])(theta)
 
-    @property
-    def measure(self) -> Measure:
-        return self.truth.measure
-
-    def _batches(self) -> tuple[PyTree, PyTree]:
-        batches = sampling.epoch(self.sampler)
-        if batches is None:
-            raise AttributeError("a stream has no exact mean")
-        return batches
+    def knows(self, member: str) -> bool:
+        return super().knows(member) or (member in ("h", "omega_star") and super().knows("mean_F"))
 
     def _mean_inner(self, batches: PyTree) -> Callable[[PyTree], PyTree]:
         def mean(x: PyTree) -> PyTree:
@@ -132,10 +116,10 @@ def composite(
     Reference: Wang, Fang & Liu, *Stochastic compositional gradient descent*, 2017; Ghadimi, Ruszczyński & Wang, 2020.
     """
     function("inner", inner, "x", "batch")
-    x, batches = loss_checks.floats(x, "x"), sampling.as_sampler(sampler)
+    x, batches = losses.floats(x, "x"), sampling.as_sampler(sampler)
     with jax.enable_x64(True):
-        of_inner, of_outer = loss_checks.first_batch(batches, ("inner_batch", "outer_batch"))
-        value = jax.eval_shape(inner, loss_checks.arrays(x), of_inner)
-        loss_checks.check_scalar(outer, "outer", value, of_outer)
-    truth = loss_checks.truth_of(truth, measure)
+        of_inner, of_outer = losses.first_batch(batches, ("inner_batch", "outer_batch"))
+        value = jax.eval_shape(inner, losses.arrays(x), of_inner)
+        losses.check_scalar(outer, "outer", value, of_outer)
+    truth = losses.check_truth(truth, measure)
     return Composite(x, batches, truth, outer, inner)

@@ -6,8 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from twoclock.problems.bilevel.hypergradient_oracle import Bilevel, bilevel
-from twoclock.problems.bilevel.minimax import Minimax, minimax
+from twoclock.problems.bilevel.bilevel import Bilevel, Minimax, bilevel, minimax
 from twoclock.protocols import PyTree, pytree
 from twoclock.sampling.minibatches import Minibatches
 from twoclock.tree_math import sqnorm

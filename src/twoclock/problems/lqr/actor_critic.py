@@ -165,7 +165,7 @@ def lqr_actor_critic(
 
 
 def simulated(
-    lqr: Lqr,
+    lqr: object,
     sigma: float,
     K0: ArrayLike | None,
     kappa: float,

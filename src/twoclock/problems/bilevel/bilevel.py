@@ -1,8 +1,6 @@
-"""Bilevel problems from two losses: the hypergradient by one linear system that is never written down."""
+"""Bilevel problems from two losses and minimax problems from one, without a loop inside the loop."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -10,25 +8,25 @@ import numpy as np
 
 from twoclock import sampling
 from twoclock.indexed_batch import IndexedBatch
-from twoclock.problems.bilevel import curvature, loss_checks
-from twoclock.problems.bilevel.loss_checks import Loss, Measure
-from twoclock.protocols import Key, Problem, PyTree, Scalar, pytree, static
+from twoclock.problems.bilevel import losses
+from twoclock.problems.bilevel.losses import Loss, LossProblem, Measure
+from twoclock.protocols import Key, PyTree, Scalar, pytree, static
 from twoclock.sampling.minibatches import Sampler, Source
 from twoclock.tree_math import difference
 from twoclock.validation import number
 
-__all__ = ["bilevel"]
+__all__ = ["bilevel", "minimax"]
 
 
 @pytree
-class Bilevel(Problem):
+class Bilevel(LossProblem):
     """See `bilevel`. The truth half is there where it is known."""
 
     x: PyTree
     y: PyTree
     sampler: Sampler
     v_scale: Scalar
-    truth: PyTree  # what is known of the answer: h, omega_star, measure, or some of them
+    truth: PyTree
     outer: Loss = static()
     inner: Loss = static()
 
@@ -36,51 +34,27 @@ class Bilevel(Problem):
         x, y = jax.tree.map(jnp.asarray, (self.x, self.y))
         return x, (y, jax.tree.map(jnp.zeros_like, y)), self.sampler.init(key)
 
-    def noise(self, key: Key) -> PyTree:
-        return self.sampler.noise(key)
-
-    def draw(self, u: PyTree, theta: PyTree, env: PyTree) -> tuple[PyTree, PyTree]:
-        return sampling.numbered(self.sampler, u, env)
-
     def F(self, theta: PyTree, omega: PyTree, x: PyTree) -> PyTree:
         return self._F(*self._on(x), theta, omega)
 
     def G(self, theta: PyTree, omega: PyTree, x: PyTree) -> PyTree:
         return self._G(*self._on(x), theta, omega)
 
-    @property
-    def mean_F(self) -> Callable[[PyTree, PyTree], PyTree]:
+    def mean_F(self, theta: PyTree, omega: PyTree) -> PyTree:
         """Exact where the data are finite."""
-        f, g = self._means()
-        return lambda theta, omega: self._F(f, g, theta, omega)
+        return self._F(*self._means(), theta, omega)
 
-    @property
-    def mean_G(self) -> Callable[[PyTree, PyTree], PyTree]:
-        f, g = self._means()
-        return lambda theta, omega: self._G(f, g, theta, omega)
-
-    @property
-    def h(self) -> Callable[[PyTree], Scalar]:
-        return self.truth.h
-
-    @property
-    def omega_star(self) -> Callable[[PyTree], PyTree]:
-        return self.truth.omega_star
-
-    @property
-    def measure(self) -> Measure:
-        return self.truth.measure
+    def mean_G(self, theta: PyTree, omega: PyTree) -> PyTree:
+        return self._G(*self._means(), theta, omega)
 
     def _on(self, x: PyTree) -> tuple[Loss, Loss]:
         """The losses on a sample; one sampler may have drawn the batches of both levels together."""
         of_inner, of_outer = x.batch if isinstance(x, IndexedBatch) else x
-        return loss_checks.of_batch(self.outer, of_outer), loss_checks.of_batch(self.inner, of_inner)
+        return losses.of_batch(self.outer, of_outer), losses.of_batch(self.inner, of_inner)
 
     def _means(self) -> tuple[Loss, Loss]:
-        batches = sampling.epoch(self.sampler)
-        if batches is None:
-            raise AttributeError("a stream has no exact mean")
-        return loss_checks.mean_loss(self.outer, batches[1]), loss_checks.mean_loss(self.inner, batches[0])
+        of_inner, of_outer = sampling.epoch(self.sampler)
+        return losses.mean_loss(self.outer, of_outer), losses.mean_loss(self.inner, of_inner)
 
     def _F(self, f: Loss, g: Loss, x: PyTree, omega: PyTree) -> PyTree:
         _, (xy_v, _) = along(g, x, *omega)
@@ -157,29 +131,106 @@ def bilevel(
     Reference: Dagréou, Ablin, Vaiter & Moreau, *A framework for bilevel optimization that enables stochastic and global
     variance reduction algorithms*, 2022.
     """
-    x, y, batches = loss_checks.floats(x, "x"), loss_checks.floats(y, "y"), sampling.as_sampler(sampler)
+    x, y, batches = losses.floats(x, "x"), losses.floats(y, "y"), sampling.as_sampler(sampler)
     with jax.enable_x64(True):
-        of_inner, of_outer = loss_checks.first_batch(batches, ("inner_batch", "outer_batch"))
-        start = loss_checks.arrays((x, y))
-        loss_checks.check_scalar(outer, "outer", *start, of_outer)
-        loss_checks.check_scalar(inner, "inner", *start, of_inner)
+        of_inner, of_outer = losses.first_batch(batches, ("inner_batch", "outer_batch"))
+        start = losses.arrays((x, y))
+        losses.check_scalar(outer, "outer", *start, of_outer)
+        losses.check_scalar(inner, "inner", *start, of_inner)
         if v_scale is not None:
             number("v_scale", v_scale, 0, above=True, remedy="leave it out to have it chosen")
         level = _level(outer, inner, batches, *start)
         if check:
-            curvature.warn_of_flatness(level)
+            losses.warn_of_flatness(level)
         if v_scale is None:
-            v_scale = curvature.choose_v_scale(level)
-    truth = loss_checks.truth_of(truth, measure)
+            v_scale = losses.choose_v_scale(level)
+    truth = losses.check_truth(truth, measure)
     return Bilevel(x, y, batches, np.float64(v_scale), truth, outer, inner)
 
 
-def _level(outer: Loss, inner: Loss, sampler: Sampler, x: PyTree, y: PyTree) -> curvature.Inner:
+def _level(outer: Loss, inner: Loss, sampler: Sampler, x: PyTree, y: PyTree) -> losses.Inner:
     """The mean inner problem at x, to be measured."""
-    inner_probes, outer_probes = loss_checks.probes(sampler, sum(np.size(leaf) for leaf in jax.tree.leaves(y)))
-    f, g = loss_checks.mean_loss(outer, outer_probes), loss_checks.mean_loss(inner, inner_probes)
+    inner_probes, outer_probes = losses.probes(sampler, sum(np.size(leaf) for leaf in jax.tree.leaves(y)))
+    f, g = losses.mean_loss(outer, outer_probes), losses.mean_loss(inner, inner_probes)
 
     def row(y: PyTree, v: PyTree) -> PyTree:
         return difference(along(g, x, y, v)[1][1], jax.grad(f, 1)(x, y))
 
-    return curvature.Inner(lambda y: g(x, y), row, y)
+    return losses.Inner(lambda y: g(x, y), row, y)
+
+
+@pytree
+class Minimax(LossProblem):
+    """See `minimax`. The truth half is there where it is known."""
+
+    x: PyTree
+    y: PyTree
+    sampler: Sampler
+    truth: PyTree
+    loss: Loss = static()
+
+    def init(self, key: Key) -> tuple[PyTree, PyTree, PyTree]:
+        return *jax.tree.map(jnp.asarray, (self.x, self.y)), self.sampler.init(key)
+
+    def F(self, theta: PyTree, omega: PyTree, x: PyTree) -> PyTree:
+        return jax.grad(losses.of_batch(self.loss, x), 0)(theta, omega)
+
+    def G(self, theta: PyTree, omega: PyTree, x: PyTree) -> PyTree:
+        return jax.tree.map(jnp.negative, jax.grad(losses.of_batch(self.loss, x), 1)(theta, omega))
+
+    def mean_F(self, theta: PyTree, omega: PyTree) -> PyTree:
+        """Exact where the data are finite."""
+        return jax.grad(self._mean(), 0)(theta, omega)
+
+    def mean_G(self, theta: PyTree, omega: PyTree) -> PyTree:
+        return jax.tree.map(jnp.negative, jax.grad(self._mean(), 1)(theta, omega))
+
+    def _mean(self) -> Loss:
+        return losses.mean_loss(self.loss, sampling.epoch(self.sampler))
+
+
+def minimax(
+    loss: Loss,
+    sampler: Source,
+    x: PyTree,
+    y: PyTree,
+    measure: Measure | None = None,
+    truth: PyTree = None,
+) -> Minimax:
+    """Minimise over x what y maximises.
+
+        min_x max_y ℓ(x, y):        F = ∇_x ℓ,    G = −∇_y ℓ
+
+    Args:
+        loss: ℓ, a function ``(x, y, batch) -> scalar``, strongly concave in y.
+        sampler: ``key -> batch``, or a sampler such as ``sampling.Minibatches(data, size)``.
+        x: the start of the minimising variable, any pytree of floats; the slow one.
+        y: the start of the maximising variable, any pytree of floats; the fast one.
+        measure: ``measure(x, y) -> {name: scalar}``, recorded at the marks.
+        truth: an object with ``h``, ``omega_star`` and ``measure``, where the answer is known.
+
+    ℓ = ½x² + xy − ½y² in noise: y* = x, h(x) = x².
+
+    >>> import jax, twoclock as tc
+    >>> problem = tc.problems.minimax(
+    ...     loss=lambda x, y, batch: x**2 / 2 + x * y - y**2 / 2 + batch * (x + y),
+    ...     sampler=lambda key: 0.1 * jax.random.normal(key),
+    ...     x=1.0,
+    ...     y=0.0,
+    ...     measure=lambda x, y: {"error": x**2},
+    ... )
+    >>> result = tc.solve(problem, tc.Fast(), steps=1000, seeds=4)
+    >>> bool(result.summary("error")["mean"].iloc[-1] < 0.01)
+    True
+
+    Reference: Lin, Jin & Jordan, *On gradient descent ascent for nonconvex-concave minimax problems*, 2020.
+    """
+    x, y, batches = losses.floats(x, "x"), losses.floats(y, "y"), sampling.as_sampler(sampler)
+    with jax.enable_x64(True):
+        start = losses.arrays((x, y))
+        losses.check_scalar(loss, "loss", *start, losses.first_batch(batches, ("batch",)))
+        mean = losses.mean_loss(loss, losses.probes(batches, sum(np.size(leaf) for leaf in jax.tree.leaves(y))))
+        level = losses.Inner(lambda y: -mean(start[0], y), lambda y, v: y, start[1])
+        losses.refuse_flat(level.curvature(level.start), "loss", "subtract a term such as 1e-3·‖y‖² from it")
+    truth = losses.check_truth(truth, measure)
+    return Minimax(x, y, batches, truth, loss)
