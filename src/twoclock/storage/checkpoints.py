@@ -86,7 +86,8 @@ class Checkpoints:
         if differs is not None:
             there, here = ({**of.identity, **of.what}.get(differs) for of in (found, self._here(found.step)))
             raise StaleCheckpoint(
-                f"the checkpoint in {self.folder} belongs to another run: {explain_mismatch.told(differs, there, here)}; "
+                f"the checkpoint in {self.folder} belongs to another run: "
+                f"{explain_mismatch.told(differs, there, here)}; "
                 f"{explain_mismatch.remedy(differs, there)} to go on from it, or use another folder"
             )
 

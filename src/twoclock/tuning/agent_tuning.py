@@ -66,8 +66,8 @@ def tune_agent(
     name = metric if metric is not None else COST if hasattr(agent, "stage_cost") else REWARD
     if not isinstance(name, str) or name not in _METRICS:
         raise InputError(
-            f"`metric` of an agent must be one of {', '.join(_METRICS)}, got {validation.shown(metric)}: what it thinks of "
-            "itself is no measure of it"
+            f"`metric` of an agent must be one of {', '.join(_METRICS)}, got {validation.shown(metric)}: "
+            "what it thinks of itself is no measure of it"
         )
     widen = one_of("widen", widen, (None, False, True))
     view = _view(agent)
