@@ -52,7 +52,7 @@ class Yardstick:
     def walk(self, steps: int) -> np.ndarray:
         pointer = [ctypes.c_void_p(table.ctypes.data) for table in (*self.tables.values(), self.streams)]
         numbers = [ctypes.c_double(n) for n in NUMBERS]
-        workers = min(run_batch.threads(), self.groups)
+        workers = min(run_batch.count_threads(), self.groups)
         cuts = [self.groups * i // workers for i in range(workers + 1)]
         threads = [
             threading.Thread(
@@ -76,7 +76,7 @@ def main() -> None:
     console = Console()
     compare(console, repeats)
     begin(console)
-    console.print(f"{run_batch.threads()} threads, {compiler.find().version}, {time.strftime('%Y-%m-%d')}")
+    console.print(f"{run_batch.count_threads()} threads, {compiler.find().version}, {time.strftime('%Y-%m-%d')}")
 
 
 def compare(console: Console, repeats: int) -> None:

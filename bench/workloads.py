@@ -9,9 +9,8 @@ from tabular import METHOD, TabularTdc, random_tables
 
 import twoclock as tc
 from twoclock.engine.loop import _advance
-from twoclock.engine.problem_batch import instances
 from twoclock.engine.protocol import Engine, Program
-from twoclock.engine.run_batch import Lanes
+from twoclock.engine.run_batch import Lanes, make_instances
 from twoclock.engine.xla_engine import start
 
 
@@ -58,7 +57,7 @@ class Timed:
     def __init__(self, workload, seeds: int, engine: Engine) -> None:
         problem, method = workload()
         numbers = tuple(range(seeds))
-        self.lanes = Lanes.of(instances(problem, numbers), [method], numbers, None)
+        self.lanes = Lanes.of(make_instances(problem, numbers), [method], numbers, None)
         programs = engine.compile(self.lanes)
         if isinstance(programs, str):
             raise RuntimeError(programs)

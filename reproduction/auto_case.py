@@ -15,8 +15,7 @@ import pandas as pd
 from reproduction.experiment import Role
 from twoclock.engine import program_digest
 from twoclock.engine.loop import ProgressEvent, drive
-from twoclock.engine.problem_batch import instances
-from twoclock.engine.run_batch import Lanes
+from twoclock.engine.run_batch import Lanes, make_instances
 from twoclock.methods.auto import Auto
 from twoclock.methods.fast import Fast
 from twoclock.methods.lstd import Lstd
@@ -166,7 +165,7 @@ class Race:
         """The metric at the end and which lanes diverged, each methods × seeds; on those that count if not said."""
         seeds = range(self.seeds) if seeds is None else seeds
         with jax.enable_x64(True):
-            walked = drive(Lanes.of(instances(problem, seeds), list(methods), seeds, None), [steps], look=look)
+            walked = drive(Lanes.of(make_instances(problem, seeds), list(methods), seeds, None), [steps], look=look)
         lost = ~np.asarray(walked.carry.alive)
         return np.where(lost, np.inf, np.asarray(walked.rows[-1][self.metric], float)), lost
 

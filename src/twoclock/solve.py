@@ -16,15 +16,14 @@ from twoclock import validation
 from twoclock.engine import compatibility, metrics, select_engine, trace_checks, xla_engine
 from twoclock.engine.loop import ProgressEvent, RunOutput, drive
 from twoclock.engine.memory_estimate import check_memory
-from twoclock.engine.problem_batch import instances, stand_in
-from twoclock.engine.run_batch import Lanes, by_program
+from twoclock.engine.run_batch import Lanes, group_by_program, make_instances, make_placeholder
 from twoclock.engine.select_engine import EngineName
 from twoclock.engine.signals import deferred_interrupt
 from twoclock.methods.auto import Auto
 from twoclock.progress import watch
 from twoclock.protocols import InputError, Method, Problem, ProblemSource
 from twoclock.result import FinalState, Result
-from twoclock.result.resume import Start, begin
+from twoclock.resume import Start, begin
 from twoclock.storage import Checkpoints, absolute
 from twoclock.storage.provenance import Provenance, describe
 from twoclock.storage.run_identity import Identity, Precision, RunSpec, identify, together
@@ -134,9 +133,9 @@ def solve(
     with jax.enable_x64(spec.x64), deferred_interrupt() as interrupted:
         compatibility.check_source(source)
         check_memory(source, labelled, len(spec.seeds), len(spec.marks))
-        ready = instances(source, spec.seeds)
+        ready = make_instances(source, spec.seeds)
         example = ready.example
-        for number, labels in enumerate(by_program(labelled)):
+        for number, labels in enumerate(group_by_program(labelled)):
             alike = {label: labelled[label] for label in labels}
             compatibility.check_fit(example, alike[labels[0]])
             lanes = Lanes.of(ready, list(alike.values()), spec.seeds, spec.bound)
@@ -174,7 +173,7 @@ def check_fit(problem: object, method: object, spec: RunSpec) -> None:
     source, checked = validation.check_problem(problem), validation.check_method(method)
     with jax.enable_x64(spec.x64):
         compatibility.check_source(source)
-        compatibility.check_fit(stand_in(source).example, checked)
+        compatibility.check_fit(make_placeholder(source).example, checked)
 
 
 def _identities(

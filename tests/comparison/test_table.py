@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 import twoclock as tc
-from twoclock.comparison.paired_tests import compare, holm
+from twoclock.comparison import compare, holm
 from twoclock.result import Result
 
 

@@ -13,8 +13,7 @@ import twoclock as tc
 from twoclock.engine import c_engine, compiler, source_cache
 from twoclock.engine.c_engine import C
 from twoclock.engine.loop import drive
-from twoclock.engine.problem_batch import instances
-from twoclock.engine.run_batch import Lanes
+from twoclock.engine.run_batch import Lanes, make_instances
 
 pytestmark = pytest.mark.skipif(isinstance(compiler.find(), str), reason="there is no C compiler")
 
@@ -123,7 +122,7 @@ def chain():
 
 
 def walk(width, methods=METHODS, seeds=SEEDS, marks=(300,), **options):
-    lanes = Lanes.of(instances(chain(), seeds), methods, seeds, None)
+    lanes = Lanes.of(make_instances(chain(), seeds), methods, seeds, None)
     return drive(lanes, marks, engine=C(width), **options).carry
 
 
@@ -214,7 +213,7 @@ def test_lanes_go_side_by_side_in_vectors(tmp_path):
             F=lambda t, w, x: t - jnp.asarray(TABLE)[x[0], 0], G=lambda t, w, x: w - x[1],
             noise=draw, theta=1.0, omega=0.0,
         )  # fmt: skip
-        lanes = Lanes.of(instances(problem, (0,)), [tc.Fast()], (0,), None)
+        lanes = Lanes.of(make_instances(problem, (0,)), [tc.Fast()], (0,), None)
         source, found = source_cache.source(lanes, c_engine._target(lanes, 8)), compiler.find()
     path = tmp_path / "step.c"
     path.write_text(source.text)
@@ -233,7 +232,7 @@ def test_nothing_of_the_user_is_in_the_text():
     problem = tc.problems.custom(
         F=lambda t, w, x: t, G=lambda t, w, x: w, noise=lambda key: 0.0, theta={name: 1.5}, omega={name: 2.5}
     )
-    lanes = Lanes.of(instances(problem, (0,)), [tc.Standard()], (0,), None)
+    lanes = Lanes.of(make_instances(problem, (0,)), [tc.Standard()], (0,), None)
     text = source_cache.source(lanes, c_engine._target(lanes, 1)).text
     assert "reboot" not in text
     assert "system(" not in text

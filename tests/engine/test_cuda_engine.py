@@ -12,8 +12,7 @@ from twoclock.codegen.ir import Unsupported
 from twoclock.engine import source_cache
 from twoclock.engine.c_engine import C, pointers
 from twoclock.engine.cuda_engine import Kernel
-from twoclock.engine.problem_batch import instances
-from twoclock.engine.run_batch import Lanes
+from twoclock.engine.run_batch import Lanes, make_instances
 from twoclock.engine.xla_engine import start
 
 SEEDS, STEPS = (3, 5, 8), 40
@@ -41,7 +40,7 @@ class Kernels:
     def __init__(self, problem, methods, bound, folder):
         self.folder, self.shape = folder, (len(methods), len(SEEDS))
         with jax.enable_x64(True):
-            lanes = Lanes.of(instances(problem, SEEDS), methods, SEEDS, bound)
+            lanes = Lanes.of(make_instances(problem, SEEDS), methods, SEEDS, bound)
             self.begin = start(lanes)
             (program,) = C().compile(lanes)
             self.expected = jax.tree.leaves(program.advance(program.place(self.begin), 0, STEPS))
@@ -119,7 +118,7 @@ def test_indices_are_handed_over_rather_than_rows():
         theta=jnp.zeros(8),
         omega=jnp.zeros(8),
     )
-    made = source_cache.in_two(Lanes.of(instances(problem, (0,)), [tc.Fast()], (0,), None))
+    made = source_cache.in_two(Lanes.of(make_instances(problem, (0,)), [tc.Fast()], (0,), None))
     words = [part for part in made.handed if part.dtype == np.int32]
     assert len(words) == 1
     assert len(made.handed) <= 4
@@ -130,7 +129,7 @@ def test_indices_are_handed_over_rather_than_rows():
 
 def test_nothing_is_done_ahead_where_all_waits_for_the_state():
     still = tc.problems.custom(lambda t, w, x: t - w, lambda t, w, x: w - 1, lambda key: (), 0.0, 0.0)
-    lanes = Lanes.of(instances(still, (0,)), [tc.Fast(alpha=0.1, beta=0.1, lam=1.0)], (0,), None)
+    lanes = Lanes.of(make_instances(still, (0,)), [tc.Fast(alpha=0.1, beta=0.1, lam=1.0)], (0,), None)
     with pytest.raises(Unsupported, match="nothing to do ahead"):
         source_cache.in_two(lanes)
 
@@ -144,12 +143,12 @@ def matrix_lanes(factors, begin):
         theta=jnp.asarray(begin),
         omega=0.0,
     )
-    return Lanes.of(instances(problem, SEEDS), METHODS[:1], SEEDS, None)
+    return Lanes.of(make_instances(problem, SEEDS), METHODS[:1], SEEDS, None)
 
 
 def test_of_a_symmetric_matrix_one_half_is_walked():
     with jax.enable_x64(True):
-        lanes = Lanes.of(instances(lqr(), SEEDS), METHODS, SEEDS, None)
+        lanes = Lanes.of(make_instances(lqr(), SEEDS), METHODS, SEEDS, None)
         made = source_cache.trusting(lanes)
         # Ω and its average are 4×4: for each entry below the diagonal stands the one above it.
         below = [(4 * i + j, 4 * j + i) for i in range(4) for j in range(i)]

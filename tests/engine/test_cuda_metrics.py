@@ -9,8 +9,7 @@ import twoclock as tc
 from threads import assert_alike, measured, needs_compiler, shaken
 from twoclock.codegen.ir import Unsupported
 from twoclock.engine import cuda_engine, cuda_metrics, metrics, source_cache
-from twoclock.engine.problem_batch import instances
-from twoclock.engine.run_batch import Lanes
+from twoclock.engine.run_batch import Lanes, make_instances
 from twoclock.engine.xla_engine import start
 
 SEEDS = (3, 5, 8)
@@ -45,7 +44,7 @@ def several(theta, omega):
 
 
 def lanes_of(measure, methods=METHODS, bound=None):
-    return Lanes.of(instances(problem(measure), SEEDS), methods, SEEDS, bound)
+    return Lanes.of(make_instances(problem(measure), SEEDS), methods, SEEDS, bound)
 
 
 @needs_compiler

@@ -8,8 +8,7 @@ import twoclock as tc
 from twoclock import prng
 from twoclock.engine import metrics
 from twoclock.engine.loop import drive
-from twoclock.engine.problem_batch import instances
-from twoclock.engine.run_batch import Lanes
+from twoclock.engine.run_batch import Lanes, make_instances
 from twoclock.engine.step import lane_start, lane_step
 
 METHODS = [tc.Fast(), tc.Fast(alpha="5000/(k+20)")]
@@ -17,7 +16,7 @@ SEEDS = (3, 5, 8)
 
 
 def lanes_on(problem, bound=None):
-    return Lanes.of(instances(problem, SEEDS), METHODS, SEEDS, bound)
+    return Lanes.of(make_instances(problem, SEEDS), METHODS, SEEDS, bound)
 
 
 class OneByOne:

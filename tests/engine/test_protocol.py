@@ -13,8 +13,7 @@ from small import SMALL
 from twoclock import prng, registry
 from twoclock.engine import compiler
 from twoclock.engine.c_engine import C
-from twoclock.engine.problem_batch import instances
-from twoclock.engine.run_batch import Lanes
+from twoclock.engine.run_batch import Lanes, make_instances
 from twoclock.engine.step import lane_start, lane_step
 from twoclock.protocols import InputError
 
@@ -30,7 +29,7 @@ TRACES = {"intentional", "obgd"}
 @functools.cache
 def instance(name):
     with jax.enable_x64(True):
-        return instances(PROBLEMS[name](**SMALL.get(name, {})), SEEDS)
+        return make_instances(PROBLEMS[name](**SMALL.get(name, {})), SEEDS)
 
 
 # Compiled in haste: the arithmetic is the same.

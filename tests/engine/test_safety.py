@@ -13,8 +13,7 @@ import pytest
 import twoclock as tc
 from twoclock.codegen import build
 from twoclock.engine import binary_cache, c_engine, compiler, cuda_engine, select_engine, source_cache
-from twoclock.engine.problem_batch import instances
-from twoclock.engine.run_batch import Lanes
+from twoclock.engine.run_batch import Lanes, make_instances
 from twoclock.protocols import InputError
 
 PROBLEM, METHOD = tc.problems.quadratic(dim=2), tc.Fast()
@@ -177,7 +176,7 @@ def test_what_cannot_be_generated_goes_to_xla_by_itself(monkeypatch, step, words
 
 def test_a_step_of_too_many_lines(monkeypatch):
     monkeypatch.setattr(build, "_TRIES", ((64, 20), (8, 50)))
-    lanes = Lanes.of(instances(PROBLEM, (0,)), [METHOD], (0,), None)
+    lanes = Lanes.of(make_instances(PROBLEM, (0,)), [METHOD], (0,), None)
     assert c_engine.C().compile(lanes) == "one step takes more than 50 lines of C"
 
 
@@ -190,7 +189,7 @@ def test_short_runs_stay_with_xla():
 
 def test_a_large_state_is_worth_compiling_for_sooner_and_tables_of_items_do_not_count():
     def numbers(problem, method):
-        lanes = Lanes.of(instances(problem, [0, 1]), [method], [0, 1], None)
+        lanes = Lanes.of(make_instances(problem, [0, 1]), [method], [0, 1], None)
         per_group, per_lane, per_number = select_engine._CPU_COST
         return (select_engine.predicted(lanes, 1000, on_gpu=False) / 1000 - per_group - 2 * per_lane) / per_number
 

@@ -9,8 +9,7 @@ from jax.extend.core import jaxprs_in_params
 import twoclock as tc
 from twoclock import prng
 from twoclock.engine import xla_engine
-from twoclock.engine.problem_batch import instances
-from twoclock.engine.run_batch import Lanes
+from twoclock.engine.run_batch import Lanes, make_instances
 from twoclock.engine.xla_engine import Xla
 from twoclock.methods import SABA, SVRG
 from twoclock.protocols import InputError
@@ -126,7 +125,9 @@ def test_both_take_a_saddle_and_levels_that_are_drawn_together():
 def test_the_loop_on_xla_does_not_turn_the_memory_at_every_step():
     """A step touches a batch of rows; to turn the tables took a hundred times as long as all else."""
     seeds = [0, 1, 2]
-    work = Lanes.of(instances(problem_of(replace=False), seeds), [SABA(0.1, 0.2, items=(ITEMS, ITEMS))], seeds, None)
+    work = Lanes.of(
+        make_instances(problem_of(replace=False), seeds), [SABA(0.1, 0.2, items=(ITEMS, ITEMS))], seeds, None
+    )
     (group,) = Xla().compile(work)
     noise = xla_engine._noise(group.instances, group.streams, np.int32(0), size=1, capacity=1)
     traced = jax.make_jaxpr(xla_engine._advance)(

@@ -12,8 +12,7 @@ import twoclock as tc
 from small import SMALL
 from threads import assert_alike, measured, needs_compiler, shaken
 from twoclock import registry, theory
-from twoclock.engine.problem_batch import instances
-from twoclock.engine.run_batch import Lanes
+from twoclock.engine.run_batch import Lanes, make_instances
 from twoclock.engine.xla_engine import start
 
 PROBLEMS = registry.problems()
@@ -73,7 +72,7 @@ def test_a_problem_goes_everywhere(name, tmp_path):
 def test_a_gpu_measures_in_one_launch_what_xla_measures(name, tmp_path):
     problem, seeds = PROBLEMS[name](**SMALL.get(name, {})), range(RUN["seeds"])
     with jax.enable_x64(True):
-        lanes = Lanes.of(instances(problem, seeds), [METHOD], seeds, None)
+        lanes = Lanes.of(make_instances(problem, seeds), [METHOD], seeds, None)
         assert_alike(*measured(lanes, shaken(start(lanes)), tmp_path))
 
 

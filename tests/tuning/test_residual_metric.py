@@ -6,8 +6,7 @@ import pytest
 
 import twoclock as tc
 from twoclock.engine.loop import drive
-from twoclock.engine.problem_batch import instances
-from twoclock.engine.run_batch import Lanes
+from twoclock.engine.run_batch import Lanes, make_instances
 from twoclock.tree_math import sqnorm
 from twoclock.tuning.residuals import Oracle, residuals, samples_used
 
@@ -16,7 +15,7 @@ METHODS = [tc.Standard(0.0, 0.0), tc.Standard(0.01, 0.02)]
 
 def look(problem, steps=20, seeds=40, samples=340, methods=METHODS):
     """The residuals after a few steps, and the estimates they were taken at."""
-    lanes = Lanes.of(instances(problem, range(seeds)), methods, range(seeds), None)
+    lanes = Lanes.of(make_instances(problem, range(seeds)), methods, range(seeds), None)
     carry = drive(lanes, [steps]).carry
     return residuals(lanes, carry, steps, samples), carry.state
 

@@ -105,7 +105,7 @@ class Walk:
         leaves, structure = jax.tree.flatten(jax.tree.map(np.array, carry))
         span, shape = (ctypes.c_int64(lo), ctypes.c_int64(hi)), tuple(map(ctypes.c_int64, self.work.shape))
         rest = (*shape, pointers(self.tables), pointers(leaves), ctypes.c_void_p(self.streams.ctypes.data))
-        workers = min(run_batch.threads(), self.groups)
+        workers = min(run_batch.count_threads(), self.groups)
         # Rather more shares than threads, so that one that is held up does not hold up all.
         shares = min(4 * workers, self.groups) if workers > 1 else 1
         cuts = [self.groups * i // shares for i in range(shares + 1)]
@@ -221,7 +221,7 @@ def _target(work: Lanes, width: int | None) -> Target:
         vector = compiler.vector_bits() // (8 * jnp.result_type(float).itemsize)
         width = 2 * vector
         while width > 1 and (
-            width // 2 >= count * seeds or (width > vector and count * seeds < width * run_batch.threads())
+            width // 2 >= count * seeds or (width > vector and count * seeds < width * run_batch.count_threads())
         ):
             width //= 2
     filled = seeds / (width * -(-seeds // width))

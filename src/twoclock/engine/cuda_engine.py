@@ -30,7 +30,7 @@ from twoclock.engine.cuda_launch import DevicePointers, Launch, compiled
 from twoclock.engine.cuda_metrics import Marks
 from twoclock.engine.metrics import Row
 from twoclock.engine.protocol import EngineError
-from twoclock.engine.run_batch import Lanes, cut
+from twoclock.engine.run_batch import Lanes, partition
 from twoclock.engine.self_check import Reference
 from twoclock.engine.step import LaneState
 
@@ -62,7 +62,7 @@ class Cuda:
             sources = source_cache.source(work, Target(cuda=True)), _trusting(work, len(devices))
         except Unsupported as reason:
             return str(reason)
-        _, parts = cut(work.count, len(work.seeds), len(devices))
+        _, parts = partition(work.count, len(work.seeds), len(devices))
         every = slice(0, work.count)
         return [
             Kernel(work.part(slice(None), part), (every, part), *sources, devices[i % len(devices)])

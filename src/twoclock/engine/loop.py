@@ -148,7 +148,7 @@ class _Walk:
         """A tick at each mark from ``step`` on, and about every ``pause`` seconds between."""
         carries = [program.place(carry) for program in self.chosen.programs]
         stride = self.chosen.programs[0].stride
-        with ThreadPoolExecutor(run_batch.threads()) as pool:
+        with ThreadPoolExecutor(run_batch.count_threads()) as pool:
             for mark in marks[bisect_left(marks, step) :]:
                 while step < mark:
                     stop = min(step + stride, mark)
@@ -204,7 +204,7 @@ def _side_by_side(programs: Sequence[Program], rows: Sequence[Row]) -> Row:
 
 
 def _whole(programs: Sequence[Program], parts: Sequence[jax.Array | np.ndarray]) -> np.ndarray:
-    return run_batch.whole(
+    return run_batch.concat_groups(
         [(program.where[0], np.asarray(part)) for program, part in zip(programs, parts, strict=True)]
     )
 

@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from twoclock.engine.metrics import flat, metrics_of
-from twoclock.engine.problem_batch import Instances, stand_in
-from twoclock.engine.run_batch import by_program
+from twoclock.engine.run_batch import Instances, group_by_program, make_placeholder
 from twoclock.engine.step import lane_start
 from twoclock.protocols import Method, Problem, ProblemSource, PyTree
 from twoclock.validation import memory
@@ -57,8 +56,8 @@ def check_memory(problem: ProblemSource, methods: Mapping[str, Method], seeds: i
         and len(methods) * seeds * (_SMALL_LANE + marks * _SMALL_ROW) + _bytes(problem) < _LITTLE
     ):
         return
-    example, needed = stand_in(problem), 0
-    for labels in by_program(methods):
+    example, needed = make_placeholder(problem), 0
+    for labels in group_by_program(methods):
         size = footprint(example, methods[labels[0]])
         needed = max(needed, seeds * (len(labels) * (2 * size.lane + size.rows(marks)) + size.instance))
     free = memory.available()

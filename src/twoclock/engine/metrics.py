@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from twoclock.engine.problem_batch import Instances
+from twoclock.engine.run_batch import Instances
 from twoclock.engine.step import LaneState
 from twoclock.protocols import Method, Problem, PyTree
 from twoclock.stats import TRACKED

@@ -19,8 +19,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var
 
 from twoclock import prng
 from twoclock.engine.metrics import metrics_of
-from twoclock.engine.problem_batch import stand_in
-from twoclock.engine.run_batch import by_program
+from twoclock.engine.run_batch import group_by_program, make_placeholder
 from twoclock.engine.step import LaneState, lane_start, lane_step
 from twoclock.protocols import Key, Method, Problem, ProblemSource, PyTree
 
@@ -33,10 +32,10 @@ _ADDRESS = re.compile(r"0x[0-9a-f]+")
 def of_run(problem: ProblemSource, methods: Mapping[str, Method], *, x64: bool) -> tuple[str, dict[str, str]]:
     """The digests of a problem and of methods on it, in the precision of the run."""
     with jax.enable_x64(x64):
-        example = stand_in(problem).example
+        example = make_placeholder(problem).example
         of_problem = _of_problem(example if isinstance(problem, Problem) else problem)
         by_label: dict[str, str] = {}
-        for labels in by_program(methods):
+        for labels in group_by_program(methods):
             found = _of_methods([methods[label] for label in labels], example)
             by_label.update(zip(labels, found, strict=True))
     return of_problem, {label: by_label[label] for label in methods}

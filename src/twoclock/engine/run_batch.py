@@ -1,21 +1,26 @@
-"""Lanes: methods × seeds on one problem, which methods can run as one program, and how lanes are shared out in groups.
+"""A batch of runs: methods × seeds on one problem, or on one problem per seed, and its division into groups.
 
-Each group is walked on one thread and, where there are several devices, on one of them. On the CPU the size of a group
-is fixed, not taken from the machine, so that the same seeds give the same bits on any number of cores.
+Each group is advanced on one thread and, where there are several devices, on one of them. On the CPU the size of a
+group is fixed, not taken from the machine, so that the same seeds give the same bits on any number of cores.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from twoclock.engine.problem_batch import Instances
-from twoclock.protocols import Method
+from twoclock import prng
+from twoclock.engine.signals import refuse_fork
+from twoclock.protocols import InputError, Key, Method, Problem, ProblemSource, PyTree, pytree, static
+from twoclock.validation import shown
 
 T = TypeVar("T")
 
@@ -23,6 +28,92 @@ LARGEST_GROUP = 256
 SMALLEST_SHARE = 32
 # Lanes of several methods that share the noise of their seeds: as many as a core's own cache holds.
 LARGEST_SHARED_GROUP = 1024
+
+
+@pytree
+class Instances:
+    """The problem that the lanes run on.
+
+    Attributes:
+        batched: the problem; where each seed has its own, its leaves have a leading seed axis.
+        per_seed: whether each seed has its own.
+    """
+
+    batched: Problem
+    per_seed: bool = static()
+
+    @property
+    def example(self) -> Problem:
+        """One of them, to look at."""
+        return _first(self.batched) if self.per_seed else self.batched
+
+    @property
+    def seed_axis(self) -> int | None:
+        """What ``jax.vmap`` over seeds wants to know of ``batched``."""
+        return 0 if self.per_seed else None
+
+    def of(self, seeds: slice) -> Instances:
+        """Those of some of the seeds."""
+        if not self.per_seed or seeds == slice(None):
+            return self
+        return Instances(jax.tree.map(lambda leaf: leaf[seeds], self.batched), per_seed=True)
+
+
+def make_instances(problem: ProblemSource, seeds: Sequence[int]) -> Instances:
+    """The problem in the precision of the run, or one drawn for each seed from the seed's own key."""
+    refuse_fork()
+    if isinstance(problem, Problem):
+        return Instances(_cast(problem), per_seed=False)
+    with _making(problem):
+        return Instances(_cast(_draw(problem, jnp.asarray(seeds, jnp.uint32))), per_seed=True)
+
+
+def make_placeholder(problem: ProblemSource) -> Instances:
+    """The same for one seed, with zeros in place of what would be drawn: for whoever needs shapes alone."""
+    refuse_fork()
+    if isinstance(problem, Problem):
+        return make_instances(problem, [])
+    with _making(problem):
+        shapes = jax.eval_shape(problem, prng.instance_key(0))
+    zeros = jax.tree.map(lambda leaf: np.zeros((1, *leaf.shape), leaf.dtype), shapes)
+    return Instances(jax.device_put(zeros), per_seed=True)
+
+
+@jax.jit  # one program, where indexing leaf by leaf would compile two for each shape
+def _first(batched: Problem) -> Problem:
+    return jax.tree.map(lambda leaf: leaf[0], batched)
+
+
+@partial(jax.jit, static_argnums=0)
+def _draw(make: Callable[[Key], Problem], seeds: jax.Array) -> Problem:
+    return jax.vmap(lambda seed: make(prng.instance_key(seed)))(seeds)
+
+
+@contextmanager
+def _making(problem: Callable[[Key], Problem]) -> Iterator[None]:
+    """A function that cannot be called with a key was not meant to make problems."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (TypeError, ValueError, AttributeError) as error:
+        why = (str(error).splitlines() or [type(error).__name__])[0]
+        raise InputError(
+            f"`problem` must be a problem or a function of a key that makes one; {shown(problem)} called with a key "
+            f"fails: {why:.120}"
+        ) from error
+
+
+def _cast(tree: PyTree) -> PyTree:
+    """All numbers as arrays, the floats in the precision of the run."""
+
+    def cast(leaf: object) -> jax.Array:
+        array = leaf if isinstance(leaf, jax.Array) else np.asarray(leaf)
+        floating = jnp.issubdtype(array.dtype, jnp.floating)
+        # Put there as it is; ``jnp.asarray`` would compile a program for each shape.
+        return jax.device_put(array.astype(jnp.result_type(float)) if floating else array)
+
+    return jax.tree.map(cast, tree)
 
 
 @dataclass(frozen=True)
@@ -68,7 +159,7 @@ def stack(methods: Sequence[Method]) -> Method:
     )
 
 
-def by_program(methods: Mapping[str, Method]) -> list[list[str]]:
+def group_by_program(methods: Mapping[str, Method]) -> list[list[str]]:
     """Labels of methods that differ only in numbers, together: each group runs as one program."""
     groups: dict[jax.tree_util.PyTreeDef, list[str]] = {}
     for label, method in methods.items():
@@ -76,12 +167,12 @@ def by_program(methods: Mapping[str, Method]) -> list[list[str]]:
     return list(groups.values())
 
 
-def padded(items: Sequence[T], size: int) -> list[T]:
+def pad_to(items: Sequence[T], size: int) -> list[T]:
     """As many as a program of that size wants: the last one is repeated."""
     return [*items, *[items[-1]] * (size - len(items))]
 
 
-def whole(parts: Sequence[tuple[slice, np.ndarray]]) -> np.ndarray:
+def concat_groups(parts: Sequence[tuple[slice, np.ndarray]]) -> np.ndarray:
     """The parts of all groups, each with its methods, put together again to methods × seeds."""
     by_methods: dict[int, list[np.ndarray]] = {}
     for methods, part in parts:
@@ -89,7 +180,7 @@ def whole(parts: Sequence[tuple[slice, np.ndarray]]) -> np.ndarray:
     return np.concatenate([row[0] if len(row) == 1 else np.concatenate(row, axis=1) for row in by_methods.values()])
 
 
-def cut(methods: int, seeds: int, accelerators: int | None) -> tuple[list[slice], list[slice]]:
+def partition(methods: int, seeds: int, accelerators: int | None) -> tuple[list[slice], list[slice]]:
     """Which methods and which seeds go together; each pair of the two is a group, all of one shape.
 
     Accelerators get an even share of the seeds each.
@@ -106,7 +197,7 @@ def _slices(whole: int, size: int) -> list[slice]:
     return [slice(i, i + size) for i in range(0, whole, size)]
 
 
-def threads() -> int:
+def count_threads() -> int:
     """One for each core, or what OMP_NUM_THREADS says."""
     asked = os.environ.get("OMP_NUM_THREADS", "")
     return max(int(asked) if asked.isdecimal() else os.cpu_count() or 1, 1)

@@ -83,7 +83,7 @@ def predicted(work: Lanes, steps: int, on_gpu: bool) -> float:
     """Seconds that XLA would take for the steps, roughly."""
     per_group, per_lane, per_number = _GPU_COST if on_gpu else _CPU_COST
     count, seeds = work.shape
-    methods, parts = run_batch.cut(count, seeds, len(jax.devices()) if on_gpu else None)
+    methods, parts = run_batch.partition(count, seeds, len(jax.devices()) if on_gpu else None)
     state = jax.eval_shape(lambda: start(work)).state
     # Of a table a step touches a few rows.
     numbers = sum(leaf.size for leaf in jax.tree.leaves(state, is_leaf=is_table) if not is_table(leaf))

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP take effect between blocks.
+"""Signals and forks: Ctrl-C, SIGTERM and SIGHUP take effect between blocks, and a forked child is refused.
 
 Python raises KeyboardInterrupt wherever it stands: in the middle of a compilation, of a checkpoint being written, or in
 a callback of the garbage collector, where it is swallowed. A run notes it instead, and stops at the next tick. The
@@ -7,12 +7,15 @@ signals that a scheduler sends before it kills, and a terminal when it is closed
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
+
+from twoclock.protocols import InputError
 
 _USUAL: dict[int, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
 if hasattr(signal, "SIGHUP"):  # Windows has none
@@ -56,3 +59,26 @@ def deferred_interrupt() -> Iterator[Callable[[], bool]]:
         yield lambda: came
     finally:
         put_back()
+
+
+_too_late = False
+
+
+def refuse_fork() -> None:
+    """Complain in such a child, instead of hanging in it."""
+    if _too_late:
+        raise InputError(
+            "this process was forked after JAX had started, whose threads a fork does not copy; "
+            'make it with multiprocessing.get_context("spawn")'
+        )
+
+
+def _in_child() -> None:
+    from jax._src import xla_bridge
+
+    global _too_late
+    _too_late = xla_bridge.backends_are_initialized()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)

@@ -18,8 +18,7 @@ from jax.sharding import Sharding, SingleDeviceSharding
 from twoclock import prng
 from twoclock.engine import metrics
 from twoclock.engine.metrics import Row
-from twoclock.engine.problem_batch import Instances
-from twoclock.engine.run_batch import Lanes, cut
+from twoclock.engine.run_batch import Instances, Lanes, partition
 from twoclock.engine.step import LaneState, is_table, lane_noise, lane_start, step_on
 from twoclock.protocols import Key, Method, Problem, PyTree, Scalar
 
@@ -43,7 +42,9 @@ class Xla:
     def compile(self, lanes: Lanes) -> list[Group]:
         """The lanes in groups of one shape that take turns on the devices."""
         devices = jax.devices()
-        methods, seeds = cut(lanes.count, len(lanes.seeds), None if jax.default_backend() == "cpu" else len(devices))
+        methods, seeds = partition(
+            lanes.count, len(lanes.seeds), None if jax.default_backend() == "cpu" else len(devices)
+        )
         homes: list[Sharding | None] = [None] if len(devices) == 1 else [SingleDeviceSharding(d) for d in devices]
         # Sliced once for each part of the seeds: groups of the same seeds share one copy of their problems.
         of_seeds = [lanes.part(slice(None), part) if len(seeds) > 1 else lanes for part in seeds]

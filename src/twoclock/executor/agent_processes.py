@@ -18,7 +18,7 @@ from twoclock import validation
 from twoclock.agents.env_adapters import is_env
 from twoclock.agents.env_checks import EnvironmentFault
 from twoclock.agents.seed_runner import Job, Outcome, Stopped, walk
-from twoclock.engine.run_batch import threads
+from twoclock.engine.run_batch import count_threads
 from twoclock.executor.ray_cluster import ONE_THREAD, first_line
 from twoclock.protocols import InputError
 
@@ -61,7 +61,7 @@ def walkers(
         asked: how many processes; None for one a core.
         limit: seconds that an environment may take for a step, for which there must be a pool.
     """
-    many = min(asked or threads(), seeds)
+    many = min(asked or count_threads(), seeds)
     if many == 1 and limit is None:
         return nullcontext(here)
     reason = "it is an environment already" if is_env(job.env) else _why_not(job)

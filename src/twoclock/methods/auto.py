@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import numpy as np
 from jaxtyping import Array
 
 from twoclock import tree_math
 from twoclock.methods.matrix_free_zap import MatrixFreeZap, ZapVectorsState
-from twoclock.methods.zap import Zap, ZapState
+from twoclock.methods.zap import FAR, Zap, ZapState
 from twoclock.protocols import Method, Operator, PyTree, Scalar, pytree, static
 from twoclock.validation import whole
 
@@ -51,3 +54,33 @@ class Auto(Method):
 
     def report(self, state: ZapState | ZapVectorsState) -> dict[str, Array]:
         return self.chosen(state.theta, state.omega).report(state)  # type: ignore[arg-type]
+
+    def explain(self, theta: PyTree, omega: PyTree, steps: int, reported: Mapping[str, np.ndarray]) -> str:
+        """Say in one line which method ran, why, at what cost, and whether it arrived.
+
+        Args:
+            theta, omega: variables of the shapes of the run's.
+            steps: how many the run took.
+            reported: what ``report`` gave at the end, by name, one entry per seed; may be empty.
+        """
+        slow, fast = tree_math.size(theta), tree_math.size(omega)
+        sizes = f"θ and ω have {slow} + {fast} = {slow + fast:,} entries"
+        if isinstance(self.chosen(theta, omega), Zap):
+            why = f"Zap, a matrix gain: {sizes}, at most the {self.most:,} for which its matrices are kept"
+        else:
+            why = f"MatrixFreeZap, a matrix gain by products with vectors: {sizes}, more than the {self.most:,} for "
+            why += "matrices"
+        words = f"{why}; no step size was set and no pilot run, all {steps:,} samples went into the estimate"
+        if "newton_sq" not in reported:
+            return words
+        far, noise = (np.sqrt(np.asarray(reported[name], float)) for name in ("newton_sq", "noise_sq"))
+        on_the_way = int(np.count_nonzero(~(far <= FAR * noise)))
+        account = (
+            f"by its own account θ is known to ±{np.median(noise):.2g} (norm, one standard error, independent samples)"
+        )
+        arrived = (
+            f"{on_the_way} of {len(far)} seeds are still on their way: run longer"
+            if on_the_way
+            else "every seed arrived"
+        )
+        return f"{words}; {account}; {arrived}"

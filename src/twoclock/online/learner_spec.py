@@ -14,9 +14,9 @@ import numpy as np
 from twoclock import prng, validation
 from twoclock.engine import compatibility, trace_checks
 from twoclock.engine import metrics as rows
-from twoclock.engine.problem_batch import instances
+from twoclock.engine.online_engine import Layout
 from twoclock.engine.program_digest import digest
-from twoclock.engine.sample_spec import Layout
+from twoclock.engine.run_batch import make_instances
 from twoclock.engine.step import LaneState, Operators
 from twoclock.methods import Polyak
 from twoclock.problems.custom import Custom, custom
@@ -64,12 +64,12 @@ class LearnerSpec:
         if draws and not (method is theta is omega is measure is None):
             raise InputError("`Learner(problem, method)` takes F, G and the start from the problem; leave out the rest")
         if isinstance(F, Problem):
-            source: Problem = instances(validation.check_problem(F), []).batched
+            source: Problem = make_instances(validation.check_problem(F), []).batched
             operators: Operators = source
             method = G
         else:
             own = custom(F, G, lambda key: None, theta, omega, measure=measure)
-            source, operators = instances(own, []).batched, Functions(own.F, own.G, own.metrics)
+            source, operators = make_instances(own, []).batched, Functions(own.F, own.G, own.metrics)
         method = _averaged(validation.check_method(method), intervals)
         trace_checks.begin()
         theta, omega, _ = source.init(prng.start_key(0))

@@ -11,8 +11,7 @@ import numpy as np
 
 from twoclock.engine import compatibility, program_digest
 from twoclock.engine.memory_estimate import footprint
-from twoclock.engine.problem_batch import stand_in
-from twoclock.engine.run_batch import by_program
+from twoclock.engine.run_batch import group_by_program, make_placeholder
 from twoclock.param_paths import paths
 from twoclock.protocols import InputError, Method, ProblemSource
 from twoclock.storage.provenance import Provenance, describe
@@ -86,8 +85,8 @@ def plan(job: Job, families: Mapping[str, str], lanes: int, memory: float | int)
     with jax.enable_x64(run.x64):
         for label, problem in job.problems.items():
             compatibility.check_source(problem)
-            example = stand_in(problem)
-            groups = by_program(job.methods)
+            example = make_placeholder(problem)
+            groups = group_by_program(job.methods)
             for labels in groups:
                 method = job.methods[labels[0]]
                 compatibility.check_fit(example.example, method)

@@ -12,8 +12,7 @@ import numpy as np
 
 from twoclock.engine import metrics
 from twoclock.engine.loop import ProgressEvent, RunOutput, drive
-from twoclock.engine.problem_batch import Instances, instances
-from twoclock.engine.run_batch import Lanes, padded
+from twoclock.engine.run_batch import Instances, Lanes, make_instances, pad_to
 from twoclock.sweeps.plan import Job, Shard
 
 Columns = dict[str, np.ndarray | None]
@@ -36,8 +35,8 @@ class Worker:
 
     def compute(self, shard: Shard, look: Callable[[ProgressEvent], None] = lambda tick: None) -> Computed:
         began, run = time.perf_counter(), self.job.run
-        methods = padded([self.job.methods[label] for label in shard.methods], shard.shape[0])
-        seeds = padded(shard.seeds, shard.shape[1])
+        methods = pad_to([self.job.methods[label] for label in shard.methods], shard.shape[0])
+        seeds = pad_to(shard.seeds, shard.shape[1])
         with jax.enable_x64(run.x64):
             lanes = Lanes.of(self._instances(shard.problem, seeds), methods, seeds, run.bound)
             walked = drive(lanes, run.marks, engine=self.job.engine, look=look)
@@ -56,7 +55,7 @@ class Worker:
         wanted = (label, seeds)
         if self._drawn is None or self._drawn[0] != wanted:
             self._drawn = None  # the old ones go before the new ones come
-            self._drawn = wanted, instances(self.job.problems[label], seeds)
+            self._drawn = wanted, make_instances(self.job.problems[label], seeds)
         return self._drawn[1]
 
     def _columns(self, shard: Shard, walked: RunOutput, method: int) -> Columns:

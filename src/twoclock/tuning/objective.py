@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from twoclock.engine.loop import drive
-from twoclock.engine.problem_batch import Instances, instances
-from twoclock.engine.run_batch import Lanes, padded
+from twoclock.engine.run_batch import Instances, Lanes, make_instances, pad_to
 from twoclock.protocols import Method, ProblemSource
 from twoclock.tuning.residual_math import Residuals
 from twoclock.tuning.residuals import blind, residuals, samples_used
@@ -82,12 +81,12 @@ class Objective:
     def _instances(self, seeds: list[int]) -> Instances:
         """As ``solve`` makes them. Drawing them can take longer than a run, so the last ones are kept."""
         if self._made is None or self._made[0] != seeds:
-            self._made = (seeds, instances(self.problem, seeds))
+            self._made = (seeds, make_instances(self.problem, seeds))
         return self._made[1]
 
     def _page(self, problem: Instances, methods: list[Method], seeds: list[int], steps: int) -> list[np.ndarray]:
         """Whether each lane is alive, and its metric or its residuals. A short page is filled up with its last."""
-        lanes = Lanes.of(problem, padded(methods, self.width), seeds, self.bound)
+        lanes = Lanes.of(problem, pad_to(methods, self.width), seeds, self.bound)
         shown = blind(lanes) if self.metric == RESIDUAL else lanes
         walked = drive(shown, marks_of(self.by, steps), engine=self.engine)
         spent = self.width * len(seeds) * cost(self.metric, steps)

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float
 
-from twoclock.engine.run_batch import padded
+from twoclock.engine.run_batch import pad_to
 from twoclock.param_paths import paths, setting
 from twoclock.protocols import InputError, Method, Schedule
 from twoclock.tuning.method_factory import Point, Tunable, made, own
@@ -157,7 +157,7 @@ def _sizes(schedules: Sequence[Schedule], at: np.ndarray) -> Float[np.ndarray, "
     found, block = [], _BLOCK if len(distinct) > 1 else 1
     for i in range(0, len(distinct), block):
         some = list(distinct.values())[i : i + block]
-        together: Any = jax.tree.map(lambda *leaves: np.asarray(leaves, float), *padded(some, block))
+        together: Any = jax.tree.map(lambda *leaves: np.asarray(leaves, float), *pad_to(some, block))
         by_step = jax.vmap(lambda schedule: jax.vmap(schedule)(at), axis_size=block)
         found.append(np.asarray(by_step(together))[: len(some)])
     return np.concatenate(found)[[places[key] for key in numbers]]

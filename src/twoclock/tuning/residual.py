@@ -14,8 +14,7 @@ from jaxtyping import Float
 
 from twoclock import validation
 from twoclock.engine import xla_engine
-from twoclock.engine.problem_batch import instances
-from twoclock.engine.run_batch import Lanes
+from twoclock.engine.run_batch import Lanes, make_instances
 from twoclock.engine.step import LaneState
 from twoclock.protocols import InputError, ProblemSource, PyTree
 from twoclock.result import Result
@@ -132,7 +131,7 @@ def residual(
         raise InputError("`result` has no seed that did not diverge, so there is no estimate to look at")
     check_free(_fields(result.spec["method"]))
     with jax.enable_x64(True):
-        ready = instances(source, seeds)
+        ready = make_instances(source, seeds)
         if validation.flag("check", check):
             _check_same(describe(source), result.spec["problem"])
         check_slopes(ready.example)

@@ -11,7 +11,7 @@ import jax
 from twoclock import prng, validation
 from twoclock.agents.protocol import Agent, is_agent
 from twoclock.engine import compatibility, select_engine
-from twoclock.engine.problem_batch import stand_in
+from twoclock.engine.run_batch import make_placeholder
 from twoclock.progress import tally
 from twoclock.protocols import InputError, Method, ProblemSource
 from twoclock.storage.provenance import describe
@@ -176,7 +176,7 @@ def tune(
     joint = isinstance(method, Mapping) or kept == "both"
     with jax.enable_x64(True), tally(progress, "seed-steps") as look:
         compatibility.check_source(source)
-        example = stand_in(source).example
+        example = make_placeholder(source).example
         _, omega, _ = jax.eval_shape(lambda problem: problem.init(prng.start_key(0)), example)
         fast = any(leaf.size for leaf in jax.tree.leaves(omega))
         asked, name = entries(method, space, kept, grows, fast), metric_of(example, metric, goal)

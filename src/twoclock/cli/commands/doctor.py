@@ -30,7 +30,7 @@ def command(args: Sequence[str]) -> int:
     megabytes = sum(path.stat().st_size for path in programs) / 2**20
     rows = [
         ("C compiler", found if isinstance(found, str) else f"{' '.join(found.command)}: {found.version}"),
-        ("vectors", f"{compiler.vector_bits()} bits, {run_batch.threads()} threads"),
+        ("vectors", f"{compiler.vector_bits()} bits, {run_batch.count_threads()} threads"),
         ("kept programs", kept.trouble or f"{kept.folder}: {len(programs)}, {megabytes:.1f} MiB"),
         ("devices", f"{len(devices)} × {devices[0].device_kind}, jax {jax.__version__}"),
         ("cuda", cuda_engine.unavailable() or "cupy is here"),
@@ -49,9 +49,8 @@ def _check() -> int:
     from twoclock.engine.c_engine import C
     from twoclock.engine.cuda_engine import Cuda
     from twoclock.engine.loop import drive
-    from twoclock.engine.problem_batch import instances
     from twoclock.engine.protocol import Engine
-    from twoclock.engine.run_batch import Lanes
+    from twoclock.engine.run_batch import Lanes, make_instances
     from twoclock.engine.xla_engine import Xla
     from twoclock.methods import Fast
     from twoclock.problems import quadratic
@@ -60,7 +59,7 @@ def _check() -> int:
     rows, wrong, reference = [], 0, None
     with jax.enable_x64(True):
         seeds = tuple(range(_SEEDS))
-        work = Lanes.of(instances(quadratic(dim=4), seeds), [Fast()], seeds, None)
+        work = Lanes.of(make_instances(quadratic(dim=4), seeds), [Fast()], seeds, None)
         for engine in engines:
             programs = engine.compile(work)
             if isinstance(programs, str):

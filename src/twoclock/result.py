@@ -15,10 +15,8 @@ from twoclock import html_repr, prng, stats, storage, validation
 from twoclock.engine import metrics as rows
 from twoclock.engine.loop import thawed
 from twoclock.intervals import interval_table as inference
-from twoclock.methods.matrix_free_zap import MatrixFreeZap
-from twoclock.methods.zap import Zap
-from twoclock.protocols import InputError, Problem, PyTree
-from twoclock.result import auto_summary
+from twoclock.methods.auto import Auto
+from twoclock.protocols import InputError, Method, Problem, PyTree
 from twoclock.storage import pytree_codec
 from twoclock.storage.run_identity import Json
 
@@ -80,12 +78,27 @@ class Result:
     @property
     def chosen(self) -> str:
         """Of a run without a method: which one ``Auto`` took, why, what that cost, and whether it arrived."""
-        return auto_summary.words(self.spec, self.theta, self.omega, self.history)
+        auto, (theta, omega) = self._auto()
+        last = self.history.groupby("seed").tail(1)
+        reported = {name: last[name].to_numpy(float) for name in self.metrics}
+        return auto.explain(theta, omega, self.spec["steps"], reported)
 
     @property
-    def method(self) -> Zap | MatrixFreeZap:
+    def method(self) -> Method:
         """Of a run without a method: the one that was chosen; ``solve`` with it gives the same bits."""
-        return auto_summary.method(self.spec, self.theta, self.omega)
+        auto, variables = self._auto()
+        return auto.chosen(*variables)
+
+    def _auto(self) -> tuple[Auto, tuple[PyTree, PyTree]]:
+        """The ``Auto`` of a run without a method, and θ and ω of its first seed."""
+        described = self.spec["method"]
+        if described.get("name") != "Auto":
+            raise InputError(
+                f"`method` and `chosen` are for runs without a method; this one was given {described.get('name')}"
+            )
+        if self.theta is None:
+            raise InputError("`method`: the run has not ended and kept no iterates yet")
+        return Auto(described["most"]), jax.tree.map(lambda leaf: leaf[0], (self.theta, self.omega))
 
     @property
     def metrics(self) -> list[str]:
