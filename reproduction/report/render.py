@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import jinja2
 from markupsafe import Markup, escape
 
 from reproduction.experiment import Records
@@ -17,8 +16,10 @@ from reproduction.report.view import SIGNS, gather
 from reproduction.runner import Outcome, Picture
 from reproduction.verdicts import kind
 from twoclock import plot, storage
+from twoclock.plot.report_page import render_page
 
 SUMMARY = "What was claimed and what was measured, one panel an experiment; the line under each title is the verdict."
+TEMPLATES = Path(__file__).parent / "templates"
 Panel = Callable[[plot.Axes, Records], None]
 
 
@@ -42,7 +43,14 @@ def write(
     report = gather(outcomes, _summary(outcomes, panels, out, quick=quick), out, provenance, quick=quick)
     written = {
         f"report.{form}": storage.put(
-            out / f"report.{form}", _templates(form).get_template(f"report.{form}.j2").render(report=report)
+            out / f"report.{form}",
+            render_page(
+                TEMPLATES,
+                f"report.{form}.j2",
+                filters={"prose": prose},
+                finalize=markdown if form == "md" else None,
+                report=report,
+            ),
         )
         for form in ("html", "md")
     }
@@ -50,20 +58,6 @@ def write(
     for name, table in tables.items():
         written[f"{name}.csv"] = storage.put(out / "tables" / f"{name}.csv", table.to_csv(index=False))
     return written
-
-
-def _templates(form: str) -> jinja2.Environment:
-    """Templates in which a label cannot become markup, of the page or of the Markdown."""
-    templates = jinja2.Environment(
-        loader=jinja2.PackageLoader("reproduction.report", "templates"),
-        autoescape=form == "html",
-        finalize=markdown if form == "md" else None,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    templates.filters["prose"] = prose
-    return templates
 
 
 def _summary(outcomes: Sequence[Outcome], panels: Mapping[str, Panel], out: Path, *, quick: bool) -> Picture:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +14,7 @@ from reproduction.rule_changelog import RULES_CHANGED, Change
 from reproduction.runner import Outcome, Picture
 from reproduction.verdicts import Kind, kind
 from twoclock import plot
+from twoclock.plot.report_page import embed_svg
 
 # A verdict has a sign beside its colour, so that neither alone has to be seen.
 SIGNS: dict[Kind, str] = {"yes": "✓", "partly": "◐", "no": "✗", "vacuous": "∅", "undecided": "≈", "open": "?"}
@@ -180,9 +179,7 @@ def _row(i: int, claim: Claim, outcome: Outcome, root: Path) -> Row:
 
 
 def _image(name: str, picture: Picture) -> Image:
-    points = re.search(rb'<svg[^>]*? width="([\d.]+)pt"', picture.svg)
-    width = round(float(points[1]) * 96 / 72) if points else 960
-    return Image(name, picture.alt, "data:image/svg+xml;base64," + base64.b64encode(picture.svg).decode(), width)
+    return Image(name, picture.alt, *embed_svg(picture.svg))
 
 
 def _link(path: Path, root: Path) -> str:

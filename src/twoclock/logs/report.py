@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import re
-from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import jinja2
-from markupsafe import Markup
+from typing import TYPE_CHECKING
 
 from twoclock import plot, storage
+from twoclock.plot.report_page import embed_svg, render_page
 from twoclock.version import __version__
 
 if TYPE_CHECKING:
@@ -43,26 +38,19 @@ def write(value: Value, folder: Path) -> Path:
     for kind, content in drawn.items():
         storage.put(folder / f"value.{kind}", content)
     asked = value.settings
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("twoclock.logs", "templates"), autoescape=True, undefined=jinja2.StrictUndefined
-    )
-    page = environment.get_template("value.html.j2").render(
-        style=_shared("report.css"),
-        script=_shared("report.js"),
+    data, width = embed_svg(drawn["svg"])
+    page = render_page(
+        Path(__file__).parent / "templates",
+        "value.html.j2",
         policies=[_headline(value[name]) for name in value.policies],
         lead=f"{asked['rows']:,} transitions in {asked['episodes']:,} episodes, discount {asked['gamma']:g}, "
         f"{asked['size']:,} features ({asked['features']}).",
         warnings=value.warnings,
-        picture=_picture(drawn["svg"]),
+        picture={"width": width, "data": data, "words": _PICTURE},
         tables=[_table(name, frame) for name, frame in tables.items()],
         settings=[*((name, _cell(entry)) for name, entry in asked.items()), ("twoclock", __version__)],
     )
     return storage.put(folder / "report.html", page)
-
-
-def _shared(name: str) -> Markup:
-    """The reproduction's own style sheet and sorting of tables."""
-    return Markup((files("twoclock") / "logs" / "templates" / name).read_text())
 
 
 def _headline(one: Value) -> dict[str, str]:
@@ -72,13 +60,7 @@ def _headline(one: Value) -> dict[str, str]:
     return {"verdict": one.verdict, "kind": kind, "sign": sign}
 
 
-def _picture(svg: bytes) -> dict[str, Any]:
-    points = re.search(rb'<svg[^>]*? width="([\d.]+)pt"', svg)
-    width = round(float(points[1]) * 96 / 72) if points else 960
-    return {"width": width, "data": "data:image/svg+xml;base64," + base64.b64encode(svg).decode(), "words": _PICTURE}
-
-
-def _table(name: str, frame: pd.DataFrame) -> dict[str, Any]:
+def _table(name: str, frame: pd.DataFrame) -> dict[str, object]:
     title, words = _WORDS[name]
     return {
         "title": title, "words": words, "file": f"{name}.csv", "columns": [str(column) for column in frame.columns],
