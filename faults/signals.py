@@ -34,7 +34,7 @@ def trials(scale: float) -> Iterator[Trial]:
 
 def _while_loading(rng: random.Random) -> Trial:
     """The interpreter itself takes a moment before any line of ours runs."""
-    with started("-m", "twoclock", "list") as child:
+    with started("-m", "twoclock_command", "list") as child:
         time.sleep(rng.uniform(0.15, 1.2))
         child.send_signal(signal.SIGINT)
         _, output = child.communicate(timeout=600)

@@ -11,7 +11,7 @@ from rich.table import Table
 from reproduction.formatting import span
 from reproduction.report import headline, write
 from reproduction.runner import Outcome
-from twoclock.cli.console import OUT, say_figures
+from twoclock.cli import OUT, say_figures
 from twoclock.storage.provenance import environment
 
 

@@ -6,19 +6,15 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
-
-import tyro
 
 from twoclock import registry, storage
-from twoclock.cli import options
+from twoclock.cli.options import option, parse
 from twoclock.protocols import InputError
 
 
 @dataclass
 class ReportOptions:
-    folder: Annotated[Path, tyro.conf.Positional]
-    """The folder `full` or `quick` of a reproduction."""
+    folder: Path = option("The folder `full` or `quick` of a reproduction.", positional=True)
 
 
 def command(args: Sequence[str]) -> int:
@@ -26,7 +22,7 @@ def command(args: Sequence[str]) -> int:
     from reproduction.print_report import publish
     from reproduction.runner import run_experiment
 
-    chosen = options.parse(ReportOptions, args, "twoclock report")
+    chosen = parse(ReportOptions, args, "twoclock report")
     folder = chosen.folder.expanduser().absolute()
     quick = folder.name == "quick"
     known = registry.experiments()

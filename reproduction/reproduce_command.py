@@ -7,15 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated
-
-import tyro
+from typing import TYPE_CHECKING
 
 from reproduction.progress_bar import Overview
 from twoclock import registry, storage, validation
-from twoclock.cli import options
-from twoclock.cli.options import EngineOption, use_engine
-from twoclock.cli.resume_hint import resumable
+from twoclock.cli import resumable
+from twoclock.cli.options import EngineOption, option, parse, use_engine
 from twoclock.protocols import InputError
 from twoclock.storage.run_identity import FORMAT
 from twoclock.version import __version__
@@ -26,19 +23,20 @@ if TYPE_CHECKING:  # matplotlib and all that draws is not loaded for the help
 
 @dataclass
 class ReproduceOptions:
-    experiments: Annotated[tuple[str, ...], tyro.conf.Positional] = ("all",)
-    """Which experiments; `twoclock list` shows them."""
-    quick: bool = False
-    """Fewer seeds and steps; every page and figure says so."""
-    out: Path = Path("results")
-    """Folder for records, figures and the report. What is there already is not run again."""
-    resume: bool = False
-    """Go on with an interrupted reproduction: the same, but an empty folder is a mistake."""
-    tune: bool = False
-    """Tune the methods of these experiments again, instead of running them, and store the settings that they run with;
-    with --out DIR in DIR/NAME.json instead, where no experiment reads them."""
-    engine: EngineOption = "auto"
-    """What walks the steps: XLA always can, "c" and "cuda" compile a program for them."""
+    experiments: tuple[str, ...] = option("Which experiments; `twoclock list` shows them.", ("all",), positional=True)
+    quick: bool = option("Fewer seeds and steps; every page and figure says so.", False)
+    out: Path = option(
+        "Folder for records, figures and the report. What is there already is not run again.", Path("results")
+    )
+    resume: bool = option("Go on with an interrupted reproduction: the same, but an empty folder is a mistake.", False)
+    tune: bool = option(
+        "Tune the methods of these experiments again, instead of running them, and store the settings that they run "
+        "with; with --out DIR in DIR/NAME.json instead, where no experiment reads them.",
+        False,
+    )
+    engine: EngineOption = option(
+        'What walks the steps: XLA always can, "c" and "cuda" compile a program for them.', "auto"
+    )
 
 
 def command(args: Sequence[str]) -> int:
@@ -46,7 +44,7 @@ def command(args: Sequence[str]) -> int:
     from reproduction.parallel import run_side_by_side
     from reproduction.print_report import publish
 
-    chosen = options.parse(ReproduceOptions, args, "twoclock reproduce")
+    chosen = parse(ReproduceOptions, args, "twoclock reproduce")
     use_engine(chosen.engine)
     known = registry.experiments()
     asked = [

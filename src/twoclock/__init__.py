@@ -1,7 +1,5 @@
 """Two-time-scale stochastic optimisation on JAX: two noisy operators in, a solution and its record out."""
 
-from twoclock import startup as _startup  # noqa: F401  # isort: skip  (first: it minds Ctrl-C while the rest loads)
-
 from typing import TYPE_CHECKING, Any
 
 from twoclock import agents, logs, methods, models, problems, theory

@@ -98,7 +98,7 @@ class Result:
             )
         if self.theta is None:
             raise InputError("`method`: the run has not ended and kept no iterates yet")
-        return Auto(described["most"]), jax.tree.map(lambda leaf: leaf[0], (self.theta, self.omega))
+        return Auto(described["max_dim"]), jax.tree.map(lambda leaf: leaf[0], (self.theta, self.omega))
 
     @property
     def metrics(self) -> list[str]:

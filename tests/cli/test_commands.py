@@ -58,7 +58,7 @@ def test_list_shows_what_there_is(capsys):
     assert cli.main(["list"]) == 0
     out = capsys.readouterr().out
     assert all(name in out for name in ("quadratic", "fast", "standard", "polyak", "Power"))
-    assert all(f"  {name} " in out for name in ("reproduce", "sweep", "certify", "table1", "fig1"))  # commands, figures
+    assert all(f"  {name} " in out for name in ("run", "sweep", "certify"))
     assert all(f"  {call}" in out for call in ("bilevel(outer, inner", "custom(F, G", "soba(", "averaged("))
     assert "``" not in out
 
@@ -80,7 +80,6 @@ def test_list_shows_what_there_is(capsys):
         (["run", "quadratic", "fast", "--out", "/proc/nowhere"], "cannot be written"),
         (["run", "quadratic", "fast", "--resume"], "name it with `--out DIR`"),
         (["plot", "nowhere"], "nowhere is none"),
-        (["reproduce", "fig9"], "`EXPERIMENT` has no 'fig9'"),
     ],
 )
 def test_a_mistake_is_one_line(args, words, capsys, tmp_path):

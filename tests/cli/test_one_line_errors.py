@@ -16,8 +16,7 @@ import pytest
 
 import twoclock as tc
 from twoclock import cli
-from twoclock.cli.exit_codes import Stopped
-from twoclock.cli.resume_hint import resumable
+from twoclock.cli import ResumableError, resumable
 from twoclock.engine.signals import deferred_interrupt
 from twoclock.validation import memory
 
@@ -213,7 +212,7 @@ def test_stopped_twice_the_command_is_still_said():
 
 def test_a_process_that_is_killed_is_one_line():
     with (
-        pytest.raises(Stopped, match=r"ended from outside.*to go on: twoclock run again"),
+        pytest.raises(ResumableError, match=r"ended from outside.*to go on: twoclock run again"),
         resumable("twoclock run again"),
         ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool,
     ):
@@ -228,7 +227,8 @@ class Press(importlib.abc.MetaPathFinder):
             signal.raise_signal(signal.SIGINT)
 sys.meta_path.insert(0, Press())
 sys.argv = ["/usr/bin/twoclock", "list"]
-import twoclock
+import twoclock_command
+twoclock_command.program()
 """
 
 
@@ -238,26 +238,42 @@ def test_ctrl_c_while_loading_is_quiet():
 
 
 LOADED = """
-import gc, sys
-sys.argv, sys.orig_argv, later = {argv}, [sys.executable, "-m", "twoclock"], {later}
-import twoclock
-assert not gc.isenabled(), "it was not taken for the command"
-sys.argv = later
-from twoclock.cli import program
+import gc, importlib.abc, signal, sys
+class Look(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "jax":
+            enabled.append(gc.isenabled())
+enabled = []
+sys.meta_path.insert(0, Look())
+sys.argv = ["/usr/bin/twoclock", "--version"]
+import twoclock_command
 try:
-    program()
+    twoclock_command.program()
 finally:
-    assert gc.isenabled(), "garbage is looked for no more"
+    assert enabled == [False], "garbage is collected while the command loads"
+    assert gc.isenabled(), "garbage is no longer collected"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 """
 
 
-@pytest.mark.parametrize(
-    ("argv", "later"),
-    [("['-m']", "['/usr/twoclock/__main__.py', '--version']"), ("['/bin/twoclock', '--version']",) * 2],
-)
-def test_garbage_is_looked_for_once_the_command_is_loaded(argv, later):
-    """Also by `python -m twoclock`, which has another name while it is looked for than when it runs."""
-    code = LOADED.format(argv=argv, later=later)
+def test_garbage_is_collected_again_once_the_command_is_loaded():
+    child = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=False)
+    assert child.returncode == 0, child.stderr
+
+
+IMPORTED = """
+import gc, signal, sys
+sys.argv, sys.orig_argv = {argv}, [sys.executable, "-m", "twoclock"]
+import twoclock, twoclock.cli
+assert gc.isenabled()
+assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+"""
+
+
+@pytest.mark.parametrize("argv", [["-m"], ["/bin/twoclock", "--version"]])
+def test_an_import_changes_nothing_in_the_process(argv):
+    """Also in one that was started as the command, such as a child process of a sweep."""
+    code = IMPORTED.format(argv=argv)
     child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert child.returncode == 0, child.stderr
 

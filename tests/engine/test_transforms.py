@@ -177,7 +177,7 @@ def test_the_old_names_still_work(kind):
 
 @pytest.mark.parametrize("kind", [Standard, Fast, Polyak])
 def test_the_command_line_leaves_them_out(kind):
-    made = options.of_method(kind)
+    made = options.options_of_method(kind)
     assert not {"transform_theta", "transform_omega", "project_theta", "project_omega"} & set(made.__dataclass_fields__)
     assert isinstance(options.build_method(kind, made()), kind)
 

@@ -169,7 +169,7 @@ def test_engines_agree(bowl, solved):
 
 def test_the_form_without_matrices(bowl, solved):
     """O(n) memory, the same root; here twenty times the matrix form's error is still small against the start's 1."""
-    found = tc.solve(bowl, tc.Auto(most=3), steps=2000, seeds=8)
+    found = tc.solve(bowl, tc.Auto(max_dim=3), steps=2000, seeds=8)
     assert "more than the 3 for matrices" in found.chosen
     assert str(found.method) == "MatrixFreeZap()"
     ours, matrix = (r.summary("error").iloc[-1]["mean"] for r in (found, solved))
@@ -192,7 +192,7 @@ def test_downhill_and_not_to_the_maximum():
 
 def test_wrong_settings_get_one_line():
     for make, word in ((lambda: tc.Zap(rate=0), "rate"), (lambda: tc.MatrixFreeZap(hold=0), "hold"),
-                       (lambda: tc.Auto(most=-1), "most"), (lambda: tc.Zap(power=-1), "power")):  # fmt: skip
+                       (lambda: tc.Auto(max_dim=-1), "max_dim"), (lambda: tc.Zap(power=-1), "power")):  # fmt: skip
         with pytest.raises(InputError, match=word):
             make()
 

@@ -5,7 +5,7 @@ import pytest
 
 import twoclock as tc
 from twoclock import cli, theory
-from twoclock.cli import certificate_check
+from twoclock.cli.commands.certify import fit_quadratic, measure_bound
 
 GOOD = ["certify", "pl", "--L", "1", "--mu-h", "0.9", "--mu-g", "0.8", "--noise", "0.5"]
 
@@ -14,7 +14,7 @@ GOOD = ["certify", "pl", "--L", "1", "--mu-h", "0.9", "--mu-g", "0.8", "--noise"
 @pytest.mark.parametrize(("L", "mu_h", "mu_g"), [(1.0, 0.9, 0.8), (1.0, 1.0, 1.0), (3.0, 0.1, 2.0), (0.1, 0.05, 0.05)])
 def test_the_example_has_the_constants_of_its_certificate(structure, L, mu_h, mu_g):
     certificate = tc.certify(structure, L=L, mu_h=mu_h, mu_g=mu_g, noise=0.5)
-    known = theory.constants(certificate_check.example(certificate))
+    known = theory.constants(fit_quadratic(certificate))
     assert known.L <= L * (1 + 1e-12)
     assert known.mu_g == pytest.approx(mu_g)
     assert known.noise == pytest.approx(0.5)
@@ -24,7 +24,7 @@ def test_the_example_has_the_constants_of_its_certificate(structure, L, mu_h, mu
 
 def test_a_trial_stays_below_the_bound():
     certificate = tc.certify("non-convex", L=1.0, mu_g=0.9, noise=0.5)
-    table = certificate_check.trial(certificate, steps=3000, seeds=20)
+    table = measure_bound(certificate, steps=3000, seeds=20)
     assert np.all(table["mean"] <= table["bound"])
     assert np.all(np.diff(table["mean"]) <= 0)
 

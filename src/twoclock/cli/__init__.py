@@ -1,64 +1,177 @@
-"""The command line: the only part that reads argv or prints. A new file in `commands` is a new command."""
+"""The command line: printing, exit codes, and the program itself. A new file in `commands` is a new command."""
 
 from __future__ import annotations
 
+import errno
+import importlib
 import os
+import pkgutil
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from twoclock import startup, validation
-from twoclock.cli.console import ERR, OUT, say
-from twoclock.cli.discovery import command, command_names, summary
-from twoclock.cli.exit_codes import explained
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from twoclock import storage, validation
+from twoclock.cli import commands
+from twoclock.engine import signals
+from twoclock.engine.metrics import preferred_metric
+from twoclock.protocols import InputError
+from twoclock.result import Result
 from twoclock.version import __version__
+
+if TYPE_CHECKING:
+    from twoclock.sweeps.sweep_result import Sweep
+
+OUT = Console()
+ERR = Console(stderr=True)
+
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command. Exit status 2 for a wrong argument, 130 for Ctrl-C, 1 for trouble with the machine.
+    """Run one command. Exit status 2 for a wrong argument, 128 + n for signal n, 1 for trouble with the machine.
 
     What goes wrong is one line; a traceback is a fault of ours.
     """
     args = list(sys.argv[1:] if argv is None else argv)
     try:
         if not args or args[0] in ("-h", "--help"):
-            OUT.print(
-                "Two-time-scale stochastic optimisation: two noisy operators in, a solution and its record out.\n"
-            )
+            say("Two-time-scale stochastic optimisation: two noisy operators in, a solution and its record out.\n")
             for name in command_names():
-                usage, words = summary(name)
+                usage, words = describe_command(name)
                 OUT.print(f"  {usage}\n      {words}", markup=False, highlight=False)
             return 0
         if args[0] == "--version":
-            OUT.print(__version__, highlight=False)
+            say(__version__)
             return 0
-        name = validation.pick({name: name for name in command_names()}, args[0], "twoclock")
-        return command(name)(args[1:])
-    except BrokenPipeError:  # whoever read the output has gone
+        return load_command(validation.pick({name: name for name in command_names()}, args[0], "twoclock"))(args[1:])
+    except BrokenPipeError:  # the reader of the output has closed it
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
         return 141
     except (Exception, KeyboardInterrupt) as error:
-        explanation = explained(error)
+        explanation = explain(error)
         if explanation is None:
             raise
-        return _fail(*explanation)
+        message, status = explanation
+        with suppress(OSError):  # a terminal that was closed
+            say(f"twoclock: {message}", ERR)
+        return status
 
 
 def program() -> None:
-    """The installed command: `main` on argv, then out."""
-    startup.end()
+    """Run `main` on argv and leave the process."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # names of files are not all UTF-8
     status = main()
     with suppress(OSError):  # a terminal that was closed
         sys.stdout.flush()
     if status >= 128:
-        # Stopped inside a compilation, the compiler's threads may crash the interpreter's own farewell.
+        # After a stop inside a compilation, the compiler's threads may crash the interpreter's shutdown.
         os._exit(status)
     sys.exit(status)
 
 
-def _fail(message: str, status: int) -> int:
-    with suppress(OSError):  # a terminal that was closed
-        say(f"twoclock: {message}", ERR)
-    return status
+def command_names() -> list[str]:
+    return sorted(module.name for module in pkgutil.iter_modules(commands.__path__))
+
+
+def load_command(name: str) -> Callable[[Sequence[str]], int]:
+    """Import the function that runs a command, given its arguments."""
+    return importlib.import_module(f"twoclock.cli.commands.{name}").command
+
+
+def describe_command(name: str) -> tuple[str, str]:
+    """How a command is called, and what it does."""
+    usage, _, words = (load_command(name).__doc__ or "").partition(": ")
+    return usage, words
+
+
+class ResumableError(RuntimeError):
+    """The machine stopped the work. The message says how to resume it."""
+
+
+def explain(error: BaseException) -> tuple[str, int] | None:
+    """Turn an error into one line and an exit status; None for a bug."""
+    if isinstance(error, InputError):
+        return str(error), 2
+    if isinstance(error, KeyboardInterrupt):
+        return str(error) or "stopped", 128 + signals.last_signal()
+    if isinstance(error, ResumableError):
+        return str(error), 1
+    if isinstance(error, OSError):
+        where = f" ({os.fsdecode(error.filename):.200})" if error.filename else ""
+        if error.errno in _DISK_FULL:
+            return f"the disk is full{where}; what was finished is kept; make room and run the same command again", 1
+        return f"{error.strerror or error}{where}", 1
+    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
+        return "there is not enough memory for this; take fewer seeds, fewer marks or a smaller problem", 1
+    return None
+
+
+@contextmanager
+def resumable(command: str) -> Iterator[None]:
+    """Say how to resume, in one line, when a signal, a full disk or a killed process stops the work inside."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        raise signals.Interrupted(f"{str(stop).split(';')[0] or 'stopped'}; to go on: {command}") from None
+    except BrokenProcessPool:
+        raise ResumableError(
+            "a process of this run was ended from outside, perhaps for want of memory; what was finished is kept; "
+            f"to go on: {command}"
+        ) from None
+    except OSError as error:
+        if error.errno not in _DISK_FULL:
+            raise
+        where = f" ({os.fsdecode(error.filename)})" if error.filename else ""
+        raise ResumableError(
+            f"the disk is full{where}; what was finished is kept; make room, then go on: {command}"
+        ) from None
+
+
+def say(text: str, console: Console = OUT) -> None:
+    """Print a line as it is: brackets in it are no markup."""
+    console.print(_printable(text), markup=False, highlight=False, soft_wrap=True)
+
+
+def say_figures(paths: Iterable[Path]) -> None:
+    """Print the paths of figures, one per line."""
+    for path in paths:
+        say(f"  {path}")
+
+
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table of plain text: brackets in it are no markup."""
+    table = Table(*columns, title=Text(_printable(title)) if title else None, title_justify="left")
+    for row in rows:
+        table.add_row(*(Text(_printable(cell)) for cell in row))
+    OUT.print(table)
+
+
+def _printable(text: str) -> str:
+    """Escape what no terminal can show, such as the odd bytes of a file's name."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def main_metric(result: Result | Sweep) -> str:
+    """The recorded metric that measures progress best."""
+    metric = preferred_metric(result.metrics)
+    if metric is None:
+        raise InputError("this run recorded no metrics, so there is nothing to draw; give the problem a `measure`")
+    return metric
+
+
+def draw_comparison(
+    results: dict[str, Result], folder: Path, metric: str, statistic: str, title: str | None = None
+) -> None:
+    """Draw results into a folder, and print where."""
+    from twoclock import plot
+
+    drawn = plot.render(plot.compare(results, metric, statistic, title))
+    say_figures(storage.put(folder / f"{metric}.{kind}", content) for kind, content in drawn.items())

@@ -23,7 +23,7 @@ class Auto(Method):
     alone; ``result.chosen`` tells it, and ``result.method`` is the method that was chosen, which runs to the same bits.
 
     Args:
-        most: ``Zap`` for so many entries of θ and ω together, whose square it keeps.
+        max_dim: ``Zap`` for so many entries of θ and ω together, whose square it keeps.
 
     >>> import twoclock as tc
     >>> tc.solve(tc.problems.quadratic(dim=2), steps=500, seeds=3).method
@@ -32,14 +32,14 @@ class Auto(Method):
 
     finds_roots = True
 
-    most: int = static(default=128)
+    max_dim: int = static(default=128)
 
     def __post_init__(self) -> None:
-        whole("Auto(most=…)", self.most, 0)
+        whole("Auto(max_dim=…)", self.max_dim, 0)
 
     def chosen(self, theta: PyTree, omega: PyTree) -> Zap | MatrixFreeZap:
         """The method for variables of these shapes."""
-        return Zap() if tree_math.size((theta, omega)) <= self.most else MatrixFreeZap()
+        return Zap() if tree_math.size((theta, omega)) <= self.max_dim else MatrixFreeZap()
 
     def init(self, theta: PyTree, omega: PyTree) -> ZapState | ZapVectorsState:
         return self.chosen(theta, omega).init(theta, omega)

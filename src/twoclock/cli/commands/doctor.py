@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import make_dataclass
 
-from twoclock.cli import options
-from twoclock.cli.console import OUT, print_table
+from twoclock.cli import print_table, say
+from twoclock.cli.options import parse
 
 _SEEDS, _STEPS, _SHORT = 256, 20_000, 100
 
 
-@dataclass
-class DoctorOptions:
-    pass
-
-
 def command(args: Sequence[str]) -> int:
     """twoclock doctor: show compilers, devices and engines, and check and time each engine."""
-    options.parse(DoctorOptions, args, "twoclock doctor")
+    parse(make_dataclass("DoctorOptions", []), args, "twoclock doctor")
     import jax
 
     from twoclock.engine import binary_cache, compiler, cuda_engine, run_batch, select_engine
@@ -81,5 +76,5 @@ def _check() -> int:
             rows.append((engine.name, f"{ready:.1f}", f"{nanoseconds:.1f}", verdict))
         taken = select_engine.choose("auto", work, 10**7)
     print_table("engines", ("engine", "s to the first steps", "ns a seed-step", "self-check"), rows)
-    OUT.print(f"a long run would take {taken.words}", highlight=False)
+    say(f"a long run would take {taken.words}")
     return wrong

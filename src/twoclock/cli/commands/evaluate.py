@@ -7,51 +7,44 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-import tyro
+from typing import Any, Literal
 
 from twoclock import storage
-from twoclock.cli import options, user_module
-from twoclock.cli.console import ERR, print_table, say
-from twoclock.cli.resume_hint import resumable
+from twoclock.cli import ERR, print_table, resumable, say
+from twoclock.cli.options import load_object, option, parse
 
 
 @dataclass
 class EvaluateOptions:
-    log: Annotated[str, tyro.conf.Positional]
-    """A Parquet file, a folder of them, or the id of a local Minari dataset."""
-    policy: tuple[str, ...]
-    """The policy as file.py:name, an array or a function of a batch of states; several are compared."""
-    gamma: float
-    """The discount."""
-    state: tuple[str, ...] = ("state",)
-    """Columns of the state."""
-    action: tuple[str, ...] = ("action",)
-    reward: str = "reward"
-    next_state: tuple[str, ...] | None = None
-    """Taken from the following row if left out."""
-    terminated: str = "terminated"
-    """The flag after which nothing is earned; "none" where episodes never end by themselves."""
-    truncated: str | None = None
-    episode: str | None = None
-    step: str | None = None
-    propensity: str | None = None
-    on_bad: Literal["raise", "drop"] = "raise"
-    """Name the first bad row, or leave bad rows out and count them."""
-    features: str = "onehot"
-    """onehot, rbf, tiles, fourier, or file.py:name for a function of (states, actions)."""
-    estimator: str = "auto"
-    """auto, all, or the name of one."""
-    level: float = 0.95
-    """Of the intervals."""
-    bootstrap: options.Whole = 200
-    """Resamples for a second interval."""
-    on: Literal["local", "ray"] = "local"
-    address: str | None = None
-    """Of the Ray cluster, host:port; started on this machine if left out."""
-    report: Path | None = None
-    """Folder for the report, by default a new one under runs/; a run that was stopped goes on from what is there."""
+    log: str = option("A Parquet file, a folder of them, or the id of a local Minari dataset.", positional=True)
+    policy: tuple[str, ...] = option(
+        "The policy as file.py:name, an array or a function of a batch of states; several are compared."
+    )
+    gamma: float = option("The discount.")
+    state: tuple[str, ...] = option("Columns of the state.", ("state",))
+    action: tuple[str, ...] = option(default=("action",))
+    reward: str = option(default="reward")
+    next_state: tuple[str, ...] | None = option("Taken from the following row if left out.", None)
+    terminated: str = option(
+        'The flag after which nothing is earned; "none" where episodes never end by themselves.', "terminated"
+    )
+    truncated: str | None = option(default=None)
+    episode: str | None = option(default=None)
+    step: str | None = option(default=None)
+    propensity: str | None = option(default=None)
+    on_bad: Literal["raise", "drop"] = option("Name the first bad row, or leave bad rows out and count them.", "raise")
+    features: str = option(
+        "onehot, rbf, tiles, fourier, or file.py:name for a function of (states, actions).", "onehot"
+    )
+    estimator: str = option("auto, all, or the name of one.", "auto")
+    level: float = option("Of the intervals.", 0.95)
+    bootstrap: int = option("Resamples for a second interval.", 200)
+    on: Literal["local", "ray"] = option(default="local")
+    address: str | None = option("Of the Ray cluster, host:port; started on this machine if left out.", None)
+    report: Path | None = option(
+        "Folder for the report, by default a new one under runs/; a run that was stopped goes on from what is there.",
+        None,
+    )
 
 
 def command(args: Sequence[str]) -> int:
@@ -59,9 +52,9 @@ def command(args: Sequence[str]) -> int:
     from twoclock.logs import evaluate, read
     from twoclock.logs.pass_checkpoint import discard
 
-    chosen = options.parse(EvaluateOptions, args, "twoclock evaluate")
-    policies = {text.rpartition(":")[2]: user_module.named(text, "--policy") for text in chosen.policy}
-    features = user_module.named(chosen.features, "--features") if ".py:" in chosen.features else chosen.features
+    chosen = parse(EvaluateOptions, args, "twoclock evaluate")
+    policies = {text.rpartition(":")[2]: load_object(text, "--policy") for text in chosen.policy}
+    features = load_object(chosen.features, "--features") if ".py:" in chosen.features else chosen.features
     columns: dict[str, Any] = {
         name: getattr(chosen, name) for name in ("reward", "truncated", "episode", "step", "propensity")
     }

@@ -11,19 +11,18 @@ from rich.markup import escape
 from rich.table import Table
 
 from twoclock import methods, problems, registry
-from twoclock.cli import options
-from twoclock.cli.console import OUT
-from twoclock.cli.discovery import command_names, summary
+from twoclock.cli import OUT, command_names, describe_command
+from twoclock.cli.options import parse
 
 
 def command(args: Sequence[str]) -> int:
-    """twoclock list: the commands, problems, methods, schedules and experiments there are, a line each."""
-    options.parse(make_dataclass("List", []), args, "twoclock list")
+    """twoclock list: the commands, problems, methods and schedules there are, a line each."""
+    parse(make_dataclass("List", []), args, "twoclock list")
     plain = registry.problems()
     settings = {name: function for name, function in _functions(methods).items() if name not in registry.methods()}
     from_python = {_call(f): _summary(f) for name, f in _functions(problems).items() if name not in plain}
     lists = {
-        "commands": {name: summary(name)[1] for name in command_names()},
+        "commands": {name: describe_command(name)[1] for name in command_names()},
         "problems": _lines(plain),
         "problems that take functions, data or another problem, from Python: tc.problems.…": from_python,
         "methods": _lines(registry.methods()),
@@ -31,7 +30,6 @@ def command(args: Sequence[str]) -> int:
             _call(f): _summary(f) for f in settings.values()
         },
         "schedules": _lines(registry.schedules()),
-        "experiments": _lines(registry.experiments()),
     }
     for title, lines in lists.items():
         table = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2))
@@ -41,7 +39,7 @@ def command(args: Sequence[str]) -> int:
     return 0
 
 
-def _lines(found: Mapping[str, Callable[..., object]] | Mapping[str, ModuleType]) -> dict[str, str]:
+def _lines(found: Mapping[str, Callable[..., object]]) -> dict[str, str]:
     return {name: _summary(thing) for name, thing in found.items()}
 
 

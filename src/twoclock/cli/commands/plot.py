@@ -5,30 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
-
-import tyro
+from typing import Literal
 
 from twoclock import storage
-from twoclock.cli import options
-from twoclock.cli.console import draw_comparison, main_metric, say, say_figures
+from twoclock.cli import draw_comparison, main_metric, say
+from twoclock.cli.options import option, parse
 from twoclock.protocols import InputError
 from twoclock.result import Result, load, so_far
 
 
 @dataclass
 class PlotOptions:
-    folder: Annotated[Path, tyro.conf.Positional]
-    """A run folder, also of an interrupted run, or a folder of run folders to compare."""
-    metric: str | None = None
-    """What to draw; the first recorded metric that measures progress if left out."""
-    statistic: Literal["mean", "median", "iqm"] = "mean"
-    """How to sum up the seeds."""
+    folder: Path = option(
+        "A run folder, also of an interrupted run, or a folder of run folders to compare.", positional=True
+    )
+    metric: str | None = option("What to draw; the first recorded metric that measures progress if left out.", None)
+    statistic: Literal["mean", "median", "iqm"] = option("How to sum up the seeds.", "mean")
 
 
 def command(args: Sequence[str]) -> int:
     """twoclock plot DIR [--metric M] [--statistic S]: draw a record again, or several together."""
-    chosen = options.parse(PlotOptions, args, "twoclock plot")
+    chosen = parse(PlotOptions, args, "twoclock plot")
     if storage.is_complete(chosen.folder):
         results = {chosen.folder.resolve().name: load(chosen.folder)}
     else:
@@ -41,7 +38,7 @@ def command(args: Sequence[str]) -> int:
             )
         results = {name: load(path) for name, path in found.items()}
     metric = chosen.metric or main_metric(next(iter(results.values())))
-    say_figures(draw_comparison(results, storage.writable(chosen.folder), metric, chosen.statistic))
+    draw_comparison(results, storage.writable(chosen.folder), metric, chosen.statistic)
     return 0
 
 
@@ -54,5 +51,5 @@ def _draw_so_far(started: dict[str, Result], chosen: PlotOptions) -> int:
     title = f"{one.spec['problem']['name']}, interrupted at step {one.spec['steps']:,} of {one.spec['of']:,}"
     metric = chosen.metric or main_metric(one)
     say(title)
-    say_figures(draw_comparison(results, storage.writable(chosen.folder), metric, chosen.statistic, title))
+    draw_comparison(results, storage.writable(chosen.folder), metric, chosen.statistic, title)
     return 0

@@ -7,16 +7,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, make_dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from rich.table import Table
 
 from twoclock import registry, storage, validation
-from twoclock.cli import options, user_module
-from twoclock.cli.commands import list as catalogue_list
-from twoclock.cli.console import OUT, draw_comparison, main_metric, say_figures
-from twoclock.cli.options import EngineOption
-from twoclock.cli.resume_hint import resumable
+from twoclock.cli import OUT, draw_comparison, main_metric, options, resumable, say
+from twoclock.cli.commands import list as list_command
+from twoclock.cli.options import EngineOption, option
 from twoclock.protocols import InputError, Method, ProblemSource
 from twoclock.result import Result, load
 from twoclock.solve import check_fit, solve
@@ -27,20 +25,15 @@ from twoclock.storage.run_identity import RunSpec, identify
 
 @dataclass
 class RunOptions:
-    steps: options.Whole = 100_000
-    """How many steps; one sample each."""
-    seeds: options.Whole = 20
-    """How many seeds."""
-    precision: Literal["float64", "float32"] = "float64"
-    """float32 runs with compensated sums."""
-    engine: EngineOption = "auto"
-    """What walks the steps: XLA always can, "c" and "cuda" compile a program for them."""
-    bound: float | None = None
-    """Count a seed as diverged when an entry of θ or ω leaves [−bound, bound]."""
-    out: Path | None = None
-    """Folder for the record; by default a new one under runs/."""
-    resume: bool = False
-    """Go on with an interrupted run in --out."""
+    steps: int = option("How many steps; one sample each.", 100_000)
+    seeds: int = option("How many seeds.", 20)
+    precision: Literal["float64", "float32"] = option("float32 runs with compensated sums.", "float64")
+    engine: EngineOption = option(
+        'What walks the steps: XLA always can, "c" and "cuda" compile a program for them.', "auto"
+    )
+    bound: float | None = option("Count a seed as diverged when an entry of θ or ω leaves [−bound, bound].", None)
+    out: Path | None = option("Folder for the record; by default a new one under runs/.", None)
+    resume: bool = option("Go on with an interrupted run in --out.", False)
 
 
 def command(args: Sequence[str]) -> int:
@@ -49,28 +42,28 @@ def command(args: Sequence[str]) -> int:
         args = [args[0], "auto", *args[1:]]
     if len(args) < 2 or args[0].startswith("-"):
         if "-h" in args or "--help" in args:
-            OUT.print(f"{command.__doc__}\n")
-            return catalogue_list.command([])
+            say(f"{command.__doc__}\n")
+            return list_command.command([])
         raise InputError(
             "`run` takes a PROBLEM, as in `twoclock run quadratic`, and a METHOD if you want another than auto; "
             "`twoclock list` shows them"
         )
     _, of_file, name = args[0].rpartition(".py:")
-    factory = user_module.problem(args[0]) if of_file else validation.pick(registry.problems(), args[0], "PROBLEM")
+    factory = options.load_problem(args[0]) if of_file else validation.pick(registry.problems(), args[0], "PROBLEM")
     kind = validation.pick(registry.methods(), args[1], "METHOD")
-    problem_options, method_options = options.of_factory(factory), options.of_method(kind)
+    problem_options, method_options = options.options_of_factory(factory), options.options_of_method(kind)
     nested = [
         ("problem", problem_options, field(default_factory=problem_options)),
         ("method", method_options, field(default_factory=method_options)),
     ]
     chosen_options = make_dataclass("Run", nested, bases=(RunOptions,))
-    chosen = options.parse(chosen_options, args[2:], f"twoclock run {args[0]} {args[1]}")
+    chosen: Any = options.parse(chosen_options, args[2:], f"twoclock run {args[0]} {args[1]}")
     problem = factory(**vars(chosen.problem))
     method = options.build_method(kind, chosen.method)
     with _out_folder(chosen.out, chosen.resume, f"{name}-{args[1]}") as out:
         result = _result(problem, method, chosen, out, shlex.join(["twoclock", "run", *args]))
         _summary(result)
-        say_figures(draw_comparison({args[1]: result}, out, main_metric(result), "mean"))
+        draw_comparison({args[1]: result}, out, main_metric(result), "mean")
     return 0
 
 
@@ -94,7 +87,9 @@ def _result(problem: ProblemSource, method: Method, chosen: RunOptions, out: Pat
             problem, method, chosen.steps, chosen.seeds, precision=chosen.precision, bound=chosen.bound, progress=True,
             checkpoint=out / "checkpoint", engine=chosen.engine,
         )  # fmt: skip
-        result = replace(result, spec={**result.spec, "command": _plain(command), "identity": identity.kept()})
+        result = replace(
+            result, spec={**result.spec, "command": command.replace(" --resume", ""), "identity": identity.kept()}
+        )
         result.save(out)
     storage.discard(out / "checkpoint")
     return result
@@ -109,17 +104,11 @@ def _out_folder(out: Path | None, resume: bool, stem: str) -> Iterator[Path]:
         with storage.numbered(Path("runs"), stem) as path:
             yield path
         return
-    path = (
-        storage.absolute(out)
-        if resume
-        else storage.unused(out, "--out", "go on with --resume, or choose another folder")
-    )
+    path = storage.absolute(out)
+    if not resume:
+        path = storage.unused(out, "--out", "go on with --resume, or choose another folder")
     with storage.lock(path):
         yield path
-
-
-def _plain(command: str) -> str:
-    return command.replace(" --resume", "")
 
 
 def _summary(result: Result) -> None:
@@ -136,4 +125,4 @@ def _summary(result: Result) -> None:
         table.add_row(metric, f"{row['mean']:.4g}", interval, f"{row['median']:.4g}", f"{row['iqm']:.4g}")
     OUT.print(table)
     if run["method"]["name"] == "Auto":
-        OUT.print(f"chosen: {result.chosen}", markup=False, highlight=False)
+        say(f"chosen: {result.chosen}")

@@ -6,27 +6,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated
-
-import tyro
 
 from twoclock import storage
-from twoclock.cli import options
-from twoclock.cli.console import print_table, say
+from twoclock.cli import print_table, say
+from twoclock.cli.options import option, parse
 from twoclock.result import Result, load, so_far
 
 
 @dataclass
 class StatusOptions:
-    folder: Annotated[Path, tyro.conf.Positional]
-    """The folder of a sweep or of a run."""
+    folder: Path = option("The folder of a sweep or of a run.", positional=True)
 
 
 def command(args: Sequence[str]) -> int:
     """twoclock status DIR: how far a sweep or a run is, what failed or diverged, and the time left."""
     from twoclock.sweeps.status import status
 
-    folder = options.parse(StatusOptions, args, "twoclock status").folder
+    folder = parse(StatusOptions, args, "twoclock status").folder
     if storage.is_complete(folder):
         say(f"finished: {load(folder)!r}")
         return 0

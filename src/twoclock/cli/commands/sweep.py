@@ -6,35 +6,31 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
-
-import tyro
+from typing import Literal
 
 from twoclock import storage
-from twoclock.cli import options
-from twoclock.cli.console import ERR, main_metric, print_table, say, say_figures
-from twoclock.cli.options import EngineOption, use_engine
-from twoclock.cli.resume_hint import resumable
+from twoclock.cli import ERR, main_metric, print_table, resumable, say, say_figures
+from twoclock.cli.options import EngineOption, option, parse, use_engine
 
 
 @dataclass
 class SweepOptions:
-    spec: Annotated[Path, tyro.conf.Positional]
-    """A TOML file: steps, seeds, [problems.LABEL] and [methods.LABEL] with a name, settings and a grid."""
-    out: Path | None = None
-    """Folder for the data set; by default runs/ and the name of the file. What is there already is not run again."""
-    on: Literal["local", "ray"] = "local"
-    """Where to run."""
-    address: str | None = None
-    """Of the Ray cluster, host:port; started on this machine if left out."""
-    shared: bool = False
-    """Ray workers write to --out themselves, a folder that they all see."""
-    metric: str | None = None
-    """What to draw; the first recorded metric that measures progress if left out."""
-    engine: EngineOption = "auto"
-    """What walks the steps: XLA always can, "c" and "cuda" compile a program for them."""
-    yes: bool = False
-    """Do not ask back when the grid is very large."""
+    spec: Path = option(
+        "A TOML file: steps, seeds, [problems.LABEL] and [methods.LABEL] with a name, settings and a grid.",
+        positional=True,
+    )
+    out: Path | None = option(
+        "Folder for the data set; by default runs/ and the name of the file. What is there already is not run again.",
+        None,
+    )
+    on: Literal["local", "ray"] = option("Where to run.", "local")
+    address: str | None = option("Of the Ray cluster, host:port; started on this machine if left out.", None)
+    shared: bool = option("Ray workers write to --out themselves, a folder that they all see.", False)
+    metric: str | None = option("What to draw; the first recorded metric that measures progress if left out.", None)
+    engine: EngineOption = option(
+        'What walks the steps: XLA always can, "c" and "cuda" compile a program for them.', "auto"
+    )
+    yes: bool = option("Do not ask back when the grid is very large.", False)
 
 
 def command(args: Sequence[str]) -> int:
@@ -42,7 +38,7 @@ def command(args: Sequence[str]) -> int:
     from twoclock import plot
     from twoclock.sweeps import ShardsFailed, sweep, toml_spec
 
-    chosen = options.parse(SweepOptions, args, "twoclock sweep")
+    chosen = parse(SweepOptions, args, "twoclock sweep")
     use_engine(chosen.engine)
     wanted = toml_spec.read(chosen.spec, however_many=chosen.yes)
     out = chosen.out or Path("runs") / chosen.spec.stem

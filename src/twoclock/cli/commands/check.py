@@ -6,25 +6,21 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-import tyro
-
-from twoclock.cli import options
-from twoclock.cli.console import OUT, print_table
+from twoclock.cli import print_table, say
+from twoclock.cli.options import option, parse
 
 
 @dataclass
 class CheckOptions:
-    folder: Annotated[Path, tyro.conf.Positional]
-    """A run, a sweep, a reproduction, a checkpoint, or a folder of them."""
+    folder: Path = option("A run, a sweep, a reproduction, a checkpoint, or a folder of them.", positional=True)
 
 
 def command(args: Sequence[str]) -> int:
     """twoclock check DIR: compare every file of a run, sweep, reproduction or checkpoint with its digest."""
     from twoclock.storage.verify import verify
 
-    chosen = options.parse(CheckOptions, args, "twoclock check")
+    chosen = parse(CheckOptions, args, "twoclock check")
     found = verify(chosen.folder)
     rows = [
         (os.path.relpath(finding.path, chosen.folder.absolute()), finding.kind, str(finding.files),
@@ -33,5 +29,5 @@ def command(args: Sequence[str]) -> int:
     ]  # fmt: skip
     print_table("", ("what", "kind", "files", "verdict"), rows)
     damaged = sum(finding.trouble is not None for finding in found)
-    OUT.print(f"{damaged} of {len(found)} damaged." if damaged else "Every file is as it was written.", highlight=False)
+    say(f"{damaged} of {len(found)} damaged." if damaged else "Every file is as it was written.")
     return 1 if damaged else 0
