@@ -66,9 +66,9 @@ class Auto(Method):
         slow, fast = tree_math.size(theta), tree_math.size(omega)
         sizes = f"θ and ω have {slow} + {fast} = {slow + fast:,} entries"
         if isinstance(self.chosen(theta, omega), Zap):
-            why = f"Zap, a matrix gain: {sizes}, at most the {self.most:,} for which its matrices are kept"
+            why = f"Zap, a matrix gain: {sizes}, at most the {self.max_dim:,} for which its matrices are kept"
         else:
-            why = f"MatrixFreeZap, a matrix gain by products with vectors: {sizes}, more than the {self.most:,} for "
+            why = f"MatrixFreeZap, a matrix gain by products with vectors: {sizes}, more than the {self.max_dim:,} for "
             why += "matrices"
         words = f"{why}; no step size was set and no pilot run, all {steps:,} samples went into the estimate"
         if "newton_sq" not in reported:
