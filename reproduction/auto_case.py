@@ -24,8 +24,7 @@ from twoclock.methods.standard import Standard
 from twoclock.protocols import Method, ProblemSource
 from twoclock.result import Result
 from twoclock.schedules import Power
-from twoclock.storage.provenance import Provenance
-from twoclock.storage.run_identity import Identity
+from twoclock.storage.run_identity import Identity, Provenance
 from twoclock.theory.certify import certify
 from twoclock.tuning.tune import tune
 

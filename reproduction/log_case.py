@@ -18,8 +18,7 @@ from twoclock.engine.step import LaneState
 from twoclock.logs import evaluate, read
 from twoclock.models import Mdp
 from twoclock.result import Result
-from twoclock.storage.provenance import Provenance
-from twoclock.storage.run_identity import Identity
+from twoclock.storage.run_identity import Identity, Provenance
 from twoclock.version import __version__
 
 Policy = Float[np.ndarray, "s a"]

@@ -12,7 +12,7 @@ from reproduction.formatting import span
 from reproduction.report import headline, write
 from reproduction.runner import Outcome
 from twoclock.cli import OUT, say_figures
-from twoclock.storage.provenance import environment
+from twoclock.storage.run_identity import environment
 
 
 def publish(

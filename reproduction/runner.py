@@ -138,7 +138,7 @@ def _run(
         storage.discard(checkpoint)
         fresh = case.run(todo, checkpoint, progress)
     for method, result in fresh.items():
-        spec = {**result.spec, "identity": case.identities[method].kept()}
+        spec = {**result.spec, "identity": case.identities[method].as_json()}
         replace(result, spec=spec, end=_small(result.end)).save(folder / _slug(method))
     storage.discard(checkpoint)
     return {method: {**done, **fresh}[method] for method in case.methods}

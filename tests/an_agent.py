@@ -47,7 +47,7 @@ class Averager:
 
     def save(self, path, **also):
         about = {"rng": self.rng.bit_generator.state, "steps": self.steps}
-        return storage.save(path, {"own": json.dumps(about)}, self.history, {"mean": self.mean, **also})
+        return storage.save(path, {"own": json.dumps(about)}, {"history": self.history}, {"mean": self.mean, **also})
 
     def restore(self, path):
         spec, _, trees = storage.load(path)

@@ -17,7 +17,7 @@ from twoclock.engine.loop import thawed
 from twoclock.intervals import interval_table as inference
 from twoclock.methods.auto import Auto
 from twoclock.protocols import InputError, Method, Problem, PyTree
-from twoclock.storage import pytree_codec
+from twoclock.storage.record import shaped_like
 from twoclock.storage.run_identity import Json
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ class Result:
         if self.end is not None:
             trees["carry"] = self.end.carry
             spec = {**spec, "ended": None if "identity" in spec else self.end.identity()}
-        return storage.save(path, spec, self.history, trees)
+        return storage.save(path, spec, {"history": self.history}, trees)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Result):
@@ -225,17 +225,17 @@ def load(path: str | Path, like: object = None) -> Result:
         like: what θ looked like at the start (an Equinox module, say, whose functions are then taken from it), or the
             problem, for θ and ω both.
     """
-    spec, history, trees = storage.load(path)
+    spec, tables, trees = storage.load(path)
     ended = spec.pop("ended", None)
     end = FinalState(tuple(trees["carry"]), ended or spec["identity"]) if "carry" in trees else None
     theta, omega = trees["theta"], trees["omega"]
     if isinstance(like, Problem):
         of_theta, of_omega, _ = jax.eval_shape(like.init, prng.start_key(0))
-        omega = pytree_codec.shaped_like("omega", omega, of_omega, len(spec["seeds"]))
+        omega = shaped_like("omega", omega, of_omega, len(spec["seeds"]))
         like = of_theta
     if like is not None:
-        theta = pytree_codec.shaped_like("theta", theta, like, len(spec["seeds"]))
-    return Result(theta, omega, history, trees["diverged"], trees["last_step"], spec, end)
+        theta = shaped_like("theta", theta, like, len(spec["seeds"]))
+    return Result(theta, omega, tables["history"], trees["diverged"], trees["last_step"], spec, end)
 
 
 def so_far(path: str | Path) -> dict[str, Result]:

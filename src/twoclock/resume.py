@@ -12,9 +12,7 @@ from twoclock.engine.metrics import Row
 from twoclock.engine.step import LaneState
 from twoclock.protocols import InputError, Method, ProblemSource
 from twoclock.result import Result
-from twoclock.storage import explain_mismatch
-from twoclock.storage.provenance import describe
-from twoclock.storage.run_identity import RunSpec, identify
+from twoclock.storage.run_identity import RunSpec, describe, explain_mismatch, identify
 from twoclock.validation import shown
 
 
@@ -100,8 +98,6 @@ def _check_same(
             continue
         of_here = {"problem": describe(problem), "method": describe(methods[label])}
         there = result.spec.get(differs)
-        told = explain_mismatch.told(differs, there, {**spec.as_dict(), **of_here}.get(differs))
+        told, remedy = explain_mismatch(differs, there, {**spec.as_dict(), **of_here}.get(differs))
         where = f"start[{label!r}]" if label else "start"
-        raise InputError(
-            f"`{where}` is of another run: {told}; {explain_mismatch.remedy(differs, there)} to go on from it"
-        )
+        raise InputError(f"`{where}` is of another run: {told}; {remedy} to go on from it")

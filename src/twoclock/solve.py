@@ -25,8 +25,7 @@ from twoclock.protocols import InputError, Method, Problem, ProblemSource
 from twoclock.result import FinalState, Result
 from twoclock.resume import Start, begin
 from twoclock.storage import Checkpoints, absolute
-from twoclock.storage.provenance import Provenance, describe
-from twoclock.storage.run_identity import Identity, Precision, RunSpec, identify, together
+from twoclock.storage.run_identity import Identity, Precision, Provenance, RunSpec, describe, identify, shared_identity
 
 Progress = bool | Callable[[ProgressEvent], None]
 
@@ -210,7 +209,7 @@ def _identities(
 
 
 def _kept(identities: Callable[[], dict[str, Identity]], label: str) -> dict[str, object]:
-    return identities()[label].kept()
+    return identities()[label].as_json()
 
 
 def _keeper(
@@ -222,7 +221,7 @@ def _keeper(
     if folder is None:
         return nullcontext()
     what = {"problem": describe(problem), "method": {label: describe(method) for label, method in methods.items()}}
-    return closing(Checkpoints(folder, together(identities()), what))
+    return closing(Checkpoints(folder, shared_identity(identities()), what))
 
 
 def _engine(walked: RunOutput) -> dict[str, object]:

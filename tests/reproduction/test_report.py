@@ -17,7 +17,7 @@ import pytest
 import twoclock as tc
 from reproduction.experiment import Case, Claim
 from twoclock import cli, plot, registry
-from twoclock.storage import checksums
+from twoclock.storage import sealed_folder
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync")
@@ -131,9 +131,9 @@ def test_records_of_another_patch_version_are_taken(reproduced, tiny, monkeypatc
     note = json.loads((reproduced / "reproduction.json").read_text())
     (reproduced / "reproduction.json").write_text(json.dumps({**note, "twoclock": "0.2.99"}))
     for path in reproduced.glob("tiny/one/*/spec.json"):
-        spec = checksums.unseal(path.read_bytes())
+        spec = sealed_folder.unseal(path.read_bytes())
         spec["versions"]["twoclock"] = "0.2.99"
-        path.write_text(checksums.seal(spec))
+        path.write_text(sealed_folder.seal(spec))
     monkeypatch.setattr("reproduction.experiment.solve", None)
     assert cli.main(["reproduce", "tiny", "--quick", "--out", str(reproduced.parent)]) == 0
     assert "twoclock 0.2.99" in (reproduced / "report.md").read_text()

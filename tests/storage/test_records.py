@@ -13,7 +13,7 @@ import pytest
 
 import twoclock as tc
 from twoclock import cli, storage
-from twoclock.storage import atomic_file, atomic_folder, locks
+from twoclock.storage import atomic_file, sealed_folder
 from twoclock.storage.sweep_store import Shards
 from twoclock.sweeps.status import status
 
@@ -157,15 +157,15 @@ def test_a_file_that_the_library_did_not_write_is_never_replaced(result, whole, 
 
 def test_a_lock_that_the_library_did_not_write_is_left_alone(tmp_path):
     (tmp_path / "a").mkdir()
-    (tmp_path / "a" / locks.NAME).write_text("mine")
+    (tmp_path / "a" / atomic_file.LOCK).write_text("mine")
     (tmp_path / "notes").write_text("mine")
     (tmp_path / "b").mkdir()
-    (tmp_path / "b" / locks.NAME).symlink_to(tmp_path / "notes")
+    (tmp_path / "b" / atomic_file.LOCK).symlink_to(tmp_path / "notes")
     for folder in ("a", "b"):
         with pytest.raises(tc.InputError) as error, storage.lock(tmp_path / folder):
             pass
         one_line(error)
-        assert (tmp_path / folder / locks.NAME).read_text() == "mine"
+        assert (tmp_path / folder / atomic_file.LOCK).read_text() == "mine"
 
 
 def test_a_sweep_leaves_other_files_in_its_folder_alone(tmp_path):
@@ -211,7 +211,7 @@ def test_debris_is_cleaned_and_never_counted(result, tmp_path, capsys):
 
 
 def write_folder(path):
-    with atomic_folder.whole_folder(path) as part:
+    with sealed_folder.replacement(path) as part:
         (part / "note").write_text("all of it")
 
 
@@ -222,14 +222,14 @@ def write_file(path):
 
 @pytest.mark.parametrize("write", [write_folder, write_file])
 def test_what_another_process_took_for_debris_before_it_was_locked_is_begun_again(tmp_path, monkeypatch, write):
-    hold, first = locks.hold, iter([True])
+    hold, first = atomic_file.hold, iter([True])
 
     def late(handle):
         if next(first, False):
             atomic_file.clean(tmp_path)
         return hold(handle)
 
-    monkeypatch.setattr(locks, "hold", late)
+    monkeypatch.setattr(atomic_file, "hold", late)
     write(tmp_path / "new")
     assert next(first, None) is None
     assert (tmp_path / "new" / "note").read_text() == "all of it"
@@ -243,7 +243,7 @@ def test_nobody_can_lock_what_is_being_cleaned(tmp_path, monkeypatch):
 
     def slowly(path):
         with path.open() as file:
-            seen.append((path.exists(), locks.hold_new(file.fileno(), path)))
+            seen.append((path.exists(), atomic_file.hold_new(file.fileno(), path)))
 
     monkeypatch.setattr(atomic_file, "remove", slowly)
     atomic_file.clean(tmp_path)
@@ -303,7 +303,7 @@ def test_two_runs_into_one_checkpoint(tmp_path):
 def test_the_dead_hold_no_lock(tmp_path):
     code = "import os, sys, pathlib, twoclock.storage as r\nwith r.lock(pathlib.Path(sys.argv[1])): os._exit(9)"
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
-    assert (tmp_path / locks.NAME).exists()
+    assert (tmp_path / atomic_file.LOCK).exists()
     with storage.lock(tmp_path):
         pass
     assert not list(tmp_path.iterdir())
@@ -356,7 +356,7 @@ def test_a_damaged_specification_of_a_sweep(tmp_path):
 
 def test_a_stop_while_the_specification_is_written_does_not_block(tmp_path):
     atomic_file.new_part(tmp_path).write_text('{"identity"')
-    (tmp_path / locks.NAME).touch()
+    (tmp_path / atomic_file.LOCK).touch()
     tc.sweep(**SWEEP, out=tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["history", "progress.json", "shards", "sweep.json"]
 

@@ -14,6 +14,7 @@ from reproduction.runner import Case, on_disk, run_experiment
 from twoclock.engine import program_digest
 from twoclock.storage import put_note
 from twoclock.storage.run_identity import FORMAT, Identity, RunSpec, identify
+from twoclock.storage.sealed_folder import seal, unseal
 from twoclock.storage.sweep_store import Shards
 
 TABLE = np.random.default_rng(0).standard_normal((40, 5))
@@ -74,8 +75,8 @@ def spec(**changed):
 def test_one_number_in_a_large_array_is_another_problem(made):
     first, again, other = (identify(made(t), METHODS, spec()) for t in (TABLE, TABLE.copy(), OTHER))
     for label in METHODS:
-        assert first[label].difference(again[label].kept()) is None
-        assert first[label].difference(other[label].kept()) == "problem"
+        assert first[label].difference(again[label].as_json()) is None
+        assert first[label].difference(other[label].as_json()) == "problem"
 
 
 @pytest.mark.parametrize(
@@ -90,13 +91,13 @@ def test_one_number_in_a_large_array_is_another_problem(made):
 )
 def test_what_differs_is_named(part, changed):
     here, there = (identify(held(TABLE), METHODS, s)["Fast"] for s in (spec(), spec(**changed)))
-    assert here.difference(there.kept()) == part
+    assert here.difference(there.as_json()) == part
 
 
 def test_a_start_that_is_a_constant_is_traced_as_the_run_traces_it():
     """The regulator's exact answers are computed at once where they can be, and must not be at its start."""
     one, other = (identify(tc.problems.paper_lqr(sigma=s), {"Fast": tc.Fast()}, spec()) for s in (1.0, 1.0 + 1e-9))
-    assert one["Fast"].difference(other["Fast"].kept()) == "problem"
+    assert one["Fast"].difference(other["Fast"].as_json()) == "problem"
 
 
 def test_methods_are_told_by_their_numbers_and_by_their_program():
@@ -110,9 +111,9 @@ def test_an_option_that_nobody_uses_invalidates_nothing():
     old = Identity({"steps": 3})
     new = Identity({"steps": 3, "trick": None})
     used = Identity({"steps": 3, "trick": 1})
-    assert new.difference(old.kept()) is None
-    assert old.difference(new.kept()) is None
-    assert used.difference(old.kept()) == old.difference(used.kept()) == "trick"
+    assert new.difference(old.as_json()) is None
+    assert old.difference(new.as_json()) is None
+    assert used.difference(old.as_json()) == old.difference(used.as_json()) == "trick"
 
 
 CASE = Case(held(TABLE), METHODS, steps=30, seeds=2, marks=[10])
@@ -152,7 +153,7 @@ def test_an_experiment_computes_again_what_has_changed(tmp_path):
 
 
 def test_an_experiment_takes_the_record_of_another_patch_version(reproduced, monkeypatch):
-    monkeypatch.setattr("twoclock.storage.provenance.__version__", "9.9.9")
+    monkeypatch.setattr("twoclock.storage.run_identity.__version__", "9.9.9")
     monkeypatch.setattr("reproduction.experiment.solve", None)
     assert set(run(CASE, reproduced)) == set(METHODS)
 
@@ -196,10 +197,15 @@ def test_what_an_older_version_wrote_is_refused_in_one_line(tmp_path):
 
 def test_an_old_record_in_an_experiment_runs_again(tmp_path):
     run(CASE, tmp_path)
-    for label in METHODS:
-        home = tmp_path / "test" / "one" / label
-        old = json.loads((home / "spec.json").read_text())
-        del old["identity"], old["sha256"]
-        put_note(home, "spec", {**old, "format": 1})
+    specs = [tmp_path / "test" / "one" / label / "spec.json" for label in METHODS]
+    for spec in specs:
+        old = unseal(spec.read_bytes())
+        del old["identity"]
+        spec.write_text(seal({**old, "format": FORMAT - 1}))
     assert not on_disk("test", {"one": CASE}, tmp_path)["one"]
     assert set(run(CASE, tmp_path)) == set(METHODS)
+    for spec in specs:  # version 0.1.0 wrote no checksum: nothing proves who wrote the files beside it
+        put_note(spec.parent, "spec", {**unseal(spec.read_bytes()), "format": 1})
+    assert not on_disk("test", {"one": CASE}, tmp_path)["one"]
+    with pytest.raises(tc.InputError, match="that twoclock did not write, or that was changed since; move it away"):
+        run(CASE, tmp_path)

@@ -235,7 +235,7 @@ class Regulator:
         import pandas as pd
 
         validation.check_path("path", path)
-        return storage.save(path, {"Regulator": about}, pd.DataFrame({"seed": [], "step": []}), trees)
+        return storage.save(path, {"Regulator": about}, {"history": pd.DataFrame({"seed": [], "step": []})}, trees)
 
     @classmethod
     def load(cls, path: str | Path, method: Method | None = None) -> Regulator:

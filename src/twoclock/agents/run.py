@@ -28,8 +28,7 @@ from twoclock.executor.agent_ray import on_ray
 from twoclock.progress import watch
 from twoclock.protocols import InputError
 from twoclock.result import Result
-from twoclock.storage.provenance import Provenance, describe
-from twoclock.storage.run_identity import Identity, RunSpec
+from twoclock.storage.run_identity import Identity, Provenance, RunSpec, describe
 
 
 def run(

@@ -18,7 +18,7 @@ from twoclock.agents.protocol import Agent
 from twoclock.agents.reward_stats import COST, REWARD, Tally
 from twoclock.protocols import InputError, PyTree
 from twoclock.stats import TRACKED
-from twoclock.storage import StaleCheckpoint, explain_mismatch
+from twoclock.storage.checkpoints import StaleCheckpoint, check_same_run
 from twoclock.storage.run_identity import Identity, RunSpec
 
 _LOOKS = 0.25  # seconds between two
@@ -155,8 +155,8 @@ class SeedRunner:
             return
         names = list(self.rows[0]) if self.rows else []
         about = {
-            "identity": self.job.identity.kept(), "what": self.job.what, "step": self.step, "diverged": self.diverged,
-            "rewards": REWARD in self._tally.kinds, "names": names, "notes": self.notes,
+            "identity": self.job.identity.as_json(), "what": self.job.what, "step": self.step,
+            "diverged": self.diverged, "rewards": REWARD in self._tally.kinds, "names": names, "notes": self.notes,
         }  # fmt: skip
         kept = {
             "about": np.asarray(json.dumps(about)), "x": None if x is None else np.asarray(x), "plant": dict(plant),
@@ -173,25 +173,13 @@ class SeedRunner:
         if kept is None:
             raise StaleCheckpoint(f"{home} was not written by a run; use another folder for `checkpoint`")
         about = json.loads(str(kept["about"]))
-        self._check_same(about, home)
+        check_same_run(home, self.job.identity, self.job.what, about["identity"], about["what"])
         self.agent.restore(home)
         self.step, self.diverged, self.notes = about["step"], about["diverged"], about["notes"]
         self.rows = [dict(zip(about["names"], row, strict=True)) for row in kept["rows"].tolist()]
         self._tally = self._new_tally(about["rewards"])
         self._tally.restore(kept["tally"])
         return kept["x"], kept["plant"]
-
-    def _check_same(self, about: Mapping[str, Any], home: Path) -> None:
-        differs = self.job.identity.difference(about["identity"])
-        if differs is None:
-            return
-        there, here = ({**part, **what}.get(differs) for part, what in (
-            (about["identity"], about["what"]), (self.job.identity.kept(), json.loads(json.dumps(self.job.what))),
-        ))  # fmt: skip
-        raise StaleCheckpoint(
-            f"the checkpoint in {home} belongs to another run: {explain_mismatch.told(differs, there, here)}; "
-            f"{explain_mismatch.remedy(differs, there)} to go on from it, or use another folder"
-        )
 
 
 def walk(

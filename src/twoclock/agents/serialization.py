@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 def read(path: str | Path, kind: str) -> tuple[dict[str, Any], pd.DataFrame, dict[str, Any]]:
     """The specification, history and arrays in the folder that an agent of this kind saved."""
     validation.check_path("path", path)
-    spec, history, trees = storage.load(path)
+    spec, tables, trees = storage.load(path)
     if kind not in spec:
         raise InputError(f"`path` must be a folder that `{kind}.save` wrote, {path} is none")
-    return spec, history, trees
+    return spec, tables["history"], trees
 
 
 def method_of(about: dict[str, Any], method: Method | None) -> Method:

@@ -13,14 +13,12 @@ from twoclock import html_repr, storage
 from twoclock.logs.intervals import interval
 from twoclock.logs.policy_differences import PolicyEstimate, differences
 from twoclock.protocols import InputError
-from twoclock.storage import table_store
 from twoclock.validation import check_path, pick
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-KIND = "value of a policy on a log"
 _TABLE = (
     "policy", "estimator", "value", "se", "low", "high", "bootstrap_low", "bootstrap_high", "clusters", "told", "note",
 )  # fmt: skip
@@ -169,13 +167,13 @@ class Value:
             tables[f"support-{i}"] = frame
         arrays = {f"weights-{i}": array for i, array in enumerate(self.weights.values())}
         kept = {"settings": self.settings, "weights": list(self.weights), "support": list(self.support)}
-        return table_store.save(folder, KIND, kept, tables, arrays)
+        return storage.save(folder, kept, tables, arrays, storage.VALUE)
 
 
 def load(folder: str | Path) -> Value:
     """What ``v.save(folder)`` wrote; a byte that is not as it was written is refused."""
     check_path("folder", folder)
-    kept, tables, arrays = table_store.load(folder, KIND)
+    kept, tables, arrays = storage.load(folder, storage.VALUE)
     return Value(
         tables["table"], tables["differences"], tables["diagnostics"], kept["settings"],
         {name: arrays[f"weights-{i}"] for i, name in enumerate(kept["weights"])},

@@ -21,8 +21,7 @@ from twoclock.problems.custom import Measure
 from twoclock.protocols import InputError, Method, Operator, Problem, PyTree
 from twoclock.result import Result
 from twoclock.stats import metric_names
-from twoclock.storage.provenance import Provenance, describe
-from twoclock.storage.run_identity import Precision
+from twoclock.storage.run_identity import Precision, Provenance, describe
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -188,7 +187,8 @@ class Learner:
             "theta": result.theta, "omega": result.omega, "diverged": result.diverged, "last_step": result.last_step,
             "state": tuple(jax.tree.leaves(now)),
         }  # fmt: skip
-        return storage.save(path, {**result.spec, "learner": about, **(also or {})}, result.history, trees)
+        spec = {**result.spec, "learner": about, **(also or {})}
+        return storage.save(path, spec, {"history": result.history}, trees)
 
     @classmethod
     def load(
@@ -217,7 +217,7 @@ class Learner:
             engine: as for a new one; by default the one that it ran on.
         """
         validation.check_path("path", path)
-        spec, history, trees = storage.load(path)
+        spec, tables, trees = storage.load(path)
         if not set(_KEPT) <= {*spec, *trees}:
             raise InputError(f"`path` must be a folder that `learner.save` wrote; {path} holds a result, see `tc.load`")
         about = spec["learner"]
@@ -233,7 +233,7 @@ class Learner:
             like = [jax.tree.map(lambda leaf: leaf[0], trees[name]) for name in ("theta", "omega")]
             start = [given if given is not None else saved for given, saved in zip((theta, omega), like, strict=True)]
             learner = cls(F, cast("Operator", G), method, *start, measure=measure, **options)
-        learner._restore(trees["state"], history, about)
+        learner._restore(trees["state"], tables["history"], about)
         return learner
 
     def __repr__(self) -> str:

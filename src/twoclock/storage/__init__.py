@@ -1,23 +1,13 @@
-"""Everything on disk: results that people can open, checkpoints that a run can go on from, the data set of a sweep."""
+"""Everything on disk: records, checkpoints and sweeps; atomic, checksummed, locked."""
 
-from twoclock.storage.atomic_file import (
-    absolute,
-    note,
-    numbered,
-    put,
-    put_note,
-    remove,
-    temporary,
-    text,
-    unused,
-    writable,
-)
+from twoclock.storage.atomic_file import Taken, is_held, lock, note, numbered, put, put_note, remove, unused, writable
 from twoclock.storage.checkpoints import Checkpoint, Checkpoints, StaleCheckpoint, discard, interrupted
-from twoclock.storage.checksums import Damaged
-from twoclock.storage.locks import Taken, is_held, lock
-from twoclock.storage.result_store import is_complete, load, results_below, save, spec
+from twoclock.storage.paths import absolute, temporary, text
+from twoclock.storage.record import VALUE, is_complete, load, results_below, save, spec
+from twoclock.storage.sealed_folder import Damaged
 
 __all__ = [
+    "VALUE",
     "Checkpoint",
     "Checkpoints",
     "Damaged",

@@ -1,14 +1,19 @@
-"""Files and folders: each file appears whole or not at all, and each name is looked at before it is used."""
+"""Atomic file writes, and locks that keep a second writer out of a folder.
+
+A file is written under a hidden name that carries a checksum, then renamed. The kernel drops a lock when its holder
+dies, so no lock is ever stale.
+"""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import itertools
 import json
 import os
 import re
 import shutil
-import tempfile
+import socket
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -16,11 +21,18 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from twoclock.protocols import InputError
-from twoclock.storage import locks
-from twoclock.storage.os_errors import one_line
+from twoclock.storage.paths import absolute, one_line
 
+try:
+    import fcntl
+except ImportError:  # Windows: nobody is kept out there
+    fcntl = None  # type: ignore[assignment]
+
+Document = dict[str, Any]  # a JSON object
+
+LOCK = ".twoclock.lock"
+_BUSY = (errno.EWOULDBLOCK, errno.EACCES)
 _PART = re.compile(r"\.twoclock-part-([0-9a-f]{24})([0-9a-f]{8})")
-_LARGEST_TEXT = 16 << 20
 
 
 def put(path: str | Path, content: str | bytes, aside: Path | None = None) -> Path:
@@ -41,23 +53,23 @@ def put(path: str | Path, content: str | bytes, aside: Path | None = None) -> Pa
 
 
 def _new_file(folder: Path) -> tuple[Path, BinaryIO]:
-    """A new file to write, locked, so that ``clean`` in another process leaves it alone."""
+    """Open a new file to write, locked, so that ``clean`` in another process leaves it alone."""
     while True:
         part = new_part(folder)
         file = part.open("xb")
-        if locks.hold_new(file.fileno(), part):
+        if hold_new(file.fileno(), part):
             return part, file
         file.close()
 
 
 def new_part(folder: Path) -> Path:
-    """A name for what is being written: hidden, and such that `is_part` can prove who chose it."""
+    """Choose a hidden name for an unfinished write, such that `is_part` can prove who chose it."""
     token = uuid.uuid4().hex[:24]
     return folder / f".twoclock-part-{token}{_checksum(token)}"
 
 
 def is_part(path: Path) -> bool:
-    """Whether `new_part` chose this name; nothing else is ever taken for an unfinished write, and removed."""
+    """Whether `new_part` chose this name; nothing else is ever taken for an unfinished write and removed."""
     match = _PART.fullmatch(path.name)
     return match is not None and _checksum(match[1]) == match[2]
 
@@ -67,38 +79,15 @@ def _checksum(token: str) -> str:
 
 
 def clean(folder: Path) -> None:
-    """Drop what a killed writer left half-written; what is being written now is locked, and stays."""
+    """Remove what a killed writer left unfinished; what is being written now is locked and stays."""
     for path in filter(is_part, list(folder.iterdir())):
-        with locks.if_free(path) as free:
+        with if_free(path) as free:
             if free:
                 remove(path)
 
 
-def note(folder: str | Path, name: str) -> dict[str, Any]:
-    """A small note kept in a folder; empty if there is none that can be read."""
-    try:
-        content = json.loads((Path(folder) / f"{name}.json").read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
-def put_note(folder: str | Path, name: str, content: dict[str, Any]) -> None:
-    put(Path(folder) / f"{name}.json", json.dumps(content) + "\n")
-
-
-def text(path: str | Path) -> str:
-    """What a text file says; a device, a pipe or something huge is not waited for."""
-    with one_line(path, "read"):
-        if Path(path).exists() and not Path(path).is_file():
-            raise InputError(f"the file {path} cannot be read (it is no ordinary file)")
-        if Path(path).stat().st_size > _LARGEST_TEXT:
-            raise InputError(f"the file {path} cannot be read (it has more than {_LARGEST_TEXT >> 20} MiB)")
-        return Path(path).read_text(encoding="utf-8")
-
-
 def remove(path: str | Path) -> None:
-    """Remove a file or a folder with all that is in it. Only for what this process made under a name of its own."""
+    """Remove a file, or a folder with its content. Only for names that this process chose itself."""
     if Path(path).is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -106,8 +95,22 @@ def remove(path: str | Path) -> None:
             os.unlink(path)
 
 
+def note(folder: str | Path, name: str) -> Document:
+    """Read a small unsealed JSON file of a folder; empty if there is none that can be read."""
+    try:
+        content = json.loads((Path(folder) / f"{name}.json").read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def put_note(folder: str | Path, name: str, content: Document) -> None:
+    """Write a small unsealed JSON file."""
+    put(Path(folder) / f"{name}.json", json.dumps(content) + "\n")
+
+
 def writable(folder: str | Path) -> Path:
-    """The folder as a path that can be written to, made if need be."""
+    """Make the folder if need be, and check that it can be written to."""
     path = absolute(folder)
     with one_line(path, "written"):
         path.mkdir(parents=True, exist_ok=True)
@@ -123,30 +126,127 @@ def unused(folder: str | Path, option: str, remedy: str) -> Path:
     with one_line(path, "read"):
         if path.exists() and not path.is_dir():
             raise InputError(f"`{option}` must be a folder, {path} is a file; choose another")
-        if path.is_dir() and not all(is_part(entry) or entry.name == locks.NAME for entry in path.iterdir()):
+        if path.is_dir() and not all(is_part(entry) or entry.name == LOCK for entry in path.iterdir()):
             raise InputError(f"`{option}` must be an empty or new folder, {path} has files in it; {remedy}")
     return path
 
 
 @contextmanager
 def numbered(parent: Path, stem: str) -> Iterator[Path]:
-    """The folder ``parent/stem-001``, or with the next number that is free, for this process alone."""
+    """Lock the folder ``parent/stem-001``, or the one with the next free number."""
     with ExitStack() as held:
         for number in itertools.count(1):
             path = absolute(parent) / f"{stem}-{number:03d}"
             if not path.exists():
                 try:
-                    held.enter_context(locks.lock(path))
-                except locks.Taken:  # another process was quicker
+                    held.enter_context(lock(path))
+                except Taken:  # another process was quicker
                     continue
                 break
         yield path
 
 
-def temporary() -> Path:
-    return Path(tempfile.mkdtemp(prefix="twoclock-"))
+class Taken(InputError):
+    """Another process, or another call in this one, writes to the folder."""
 
 
-def absolute(folder: str | Path) -> Path:
-    with one_line(folder, "used"):
-        return Path(folder).expanduser().absolute()
+@contextmanager
+def lock(folder: Path) -> Iterator[None]:
+    """Keep every other writer out of a folder, which is made if need be and removed again if it ends empty."""
+    with one_line(folder, "written"):
+        made = [path for path in (folder, *folder.parents) if not path.exists()]
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = _acquire(folder / LOCK)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            if os.path.samestat(os.fstat(handle), (folder / LOCK).lstat()):
+                (folder / LOCK).unlink()
+        os.close(handle)
+        with suppress(OSError):
+            for path in made:
+                path.rmdir()
+
+
+def hold(handle: int) -> bool:
+    """Lock an open file or folder for as long as it is open; false if another process holds it."""
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno not in _BUSY  # a file system without locks
+    return True
+
+
+def hold_new(handle: int, path: Path) -> bool:
+    """Lock a file or folder that was just made; false if `clean` in another process came first and removed it."""
+    return hold(handle) and path.exists()
+
+
+@contextmanager
+def if_free(path: Path) -> Iterator[bool]:
+    """Lock a file or folder for this block if nobody else holds it, and say whether it was free."""
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except OSError:
+        yield False
+        return
+    try:
+        yield hold(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def wait_for(folder: Path) -> Iterator[None]:
+    """Lock the folder itself, after its present holder has let go."""
+    handle = os.open(folder, os.O_RDONLY) if fcntl is not None else None
+    try:
+        if handle is not None:
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        if handle is not None:
+            os.close(handle)
+
+
+def is_held(folder: str | Path) -> bool:
+    """Whether a process writes to a folder, or to ``checkpoint`` and the numbered ones below it."""
+    for depth in ("", "*/", "*/*/"):
+        for path in Path(folder).glob(f"{depth}{LOCK}"):
+            with if_free(path) as free:
+                if path.is_file() and not free:
+                    return True
+    return False
+
+
+def _acquire(path: Path) -> int:
+    while True:
+        # A symbolic link is not followed: what it leads to is not ours to write.
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644)
+        try:
+            holder = _holder(handle)
+            if not hold(handle):
+                raise Taken(f"another run writes to {path.parent}{holder}; wait for it, or choose another folder")
+            if not holder and os.fstat(handle).st_size:
+                raise InputError(f"the file {path} was not written by twoclock; move it away, or choose another folder")
+            # Its last holder may have removed the file between our opening and our locking it.
+            if path.exists() and os.path.samestat(os.fstat(handle), path.stat()):
+                os.ftruncate(handle, 0)
+                os.write(handle, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())
+                return handle
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)
+
+
+def _holder(handle: int) -> str:
+    try:
+        known = json.loads(os.pread(handle, 1000, 0))
+        return f" (process {int(known['pid'])} on {known['host']!s:.60})"
+    except (ValueError, KeyError, TypeError, OSError):  # it has not signed yet
+        return ""

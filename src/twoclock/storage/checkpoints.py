@@ -1,27 +1,23 @@
-"""Checkpoints that a run can go on from: the last two, so that one that is damaged costs little."""
+"""Checkpoints that a run resumes from: the last two, so that a damaged one costs little."""
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from twoclock.protocols import InputError, PyTree
-from twoclock.storage import explain_mismatch, locks, pytree_codec
-from twoclock.storage.atomic_file import absolute, clean
-from twoclock.storage.atomic_folder import remove_record, whole_folder
-from twoclock.storage.checksums import SPEC, Damaged, read_folder, write_spec
-from twoclock.storage.run_identity import Identity, Json
+from twoclock.storage import record
+from twoclock.storage.atomic_file import clean, lock
+from twoclock.storage.paths import absolute
+from twoclock.storage.run_identity import Identity, Json, explain_mismatch
+from twoclock.storage.sealed_folder import SPEC, Damaged, remove_record
 
 
 class StaleCheckpoint(InputError):
-    """A checkpoint that this run cannot go on from."""
+    """A checkpoint that this run cannot resume from."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +26,7 @@ class Checkpoint:
 
     Attributes:
         step: the step that it is at.
-        identity: of the run, as it was kept.
+        identity: of the run, as it was saved.
         what: what is run, for people: ``problem``, and ``method`` with a description for each label.
         tree: the named arrays.
     """
@@ -42,10 +38,10 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The last two states of a run, ``<step>/`` each: written aside and renamed, so a kill leaves those before.
+    """The last two states of a run, a record ``<step>/`` each; a kill leaves those before it.
 
     Args:
-        folder: where to keep them; this process alone writes there until ``close``.
+        folder: where they lie; this process alone writes there until ``close``.
         identity: what the run is; a checkpoint with another identity is refused, by the name of what differs.
         what: the same for people: descriptions of ``problem`` and of ``method``, by label.
     """
@@ -54,58 +50,35 @@ class Checkpoints:
         self.folder = absolute(folder)
         self.identity, self.what = identity, what
         self._held = ExitStack()
-        self._held.enter_context(locks.lock(self.folder))
+        self._held.enter_context(lock(self.folder))
         clean(self.folder)
         self._good: int | None = None
 
-    def latest(self) -> tuple[int, dict[str, Any]] | None:
-        """The step and the arrays to go on from, or None for a fresh start; a damaged one is passed over."""
+    def latest(self) -> tuple[int, dict[str, PyTree]] | None:
+        """The step and the arrays to resume from, or None for a fresh start; a damaged checkpoint is passed over."""
         trouble: list[str] = []
-        for step in reversed(steps(self.folder)):
+        for step in reversed(_steps(self.folder)):
             try:
-                found = read(self.folder / str(step))
+                checkpoint = _read(self.folder / str(step))
             except Damaged as error:
                 trouble.append(str(error))
                 continue
-            self._check_same(found)
+            check_same_run(self.folder, self.identity, self.what, checkpoint.identity, checkpoint.what)
             self._good = step
-            return step, found.tree
+            return step, checkpoint.tree
         if trouble:
             raise StaleCheckpoint(
                 f"the checkpoint in {self.folder} cannot be used: {trouble[0]}; remove the folder to start again"
             )
         return None
 
-    def _check_same(self, found: Checkpoint) -> None:
-        differs = self.identity.difference(found.identity)
-        if differs == "format":
-            raise StaleCheckpoint(
-                f"the checkpoint in {self.folder} was written by another version of twoclock, in its format; "
-                "remove the folder to start again"
-            )
-        if differs is not None:
-            there, here = ({**of.identity, **of.what}.get(differs) for of in (found, self._here(found.step)))
-            raise StaleCheckpoint(
-                f"the checkpoint in {self.folder} belongs to another run: "
-                f"{explain_mismatch.told(differs, there, here)}; "
-                f"{explain_mismatch.remedy(differs, there)} to go on from it, or use another folder"
-            )
-
-    def _here(self, step: int) -> Checkpoint:
-        """This run as a checkpoint of it is read."""
-        return Checkpoint(step, self.identity.kept(), json.loads(json.dumps(self.what)), {})
-
-    def save(self, step: int, tree: dict[str, Any]) -> None:
-        """Keep this state and the one before it."""
+    def save(self, step: int, tree: dict[str, PyTree]) -> None:
+        """Write this state, and remove those before the last good one."""
         if step == self._good:
             return
-        arrays: dict[str, np.ndarray] = {}
-        with whole_folder(self.folder / str(step)) as part:
-            shape = pytree_codec.encode(tree, arrays)
-            np.savez(part / "arrays.npz", **arrays)  # type: ignore[arg-type]
-            here = self._here(step)
-            write_spec(part, {"step": step, "identity": here.identity, "what": here.what, "layout": shape})
-        for old in steps(self.folder):
+        spec = {"step": step, "identity": self.identity.as_json(), "what": self.what}
+        record.save(self.folder / str(step), spec, {}, tree, record.CHECKPOINT)
+        for old in _steps(self.folder):
             if old not in (step, self._good):
                 remove_record(self.folder / str(old))
         self._good = step
@@ -114,11 +87,35 @@ class Checkpoints:
         self._held.close()
 
 
+def check_same_run(
+    folder: Path,
+    identity: Identity,
+    what: Mapping[str, Json],
+    saved_identity: Mapping[str, Json],
+    saved_what: Mapping[str, Json],
+) -> None:
+    """Refuse a checkpoint of another run, with what differs and the argument that would fit."""
+    differs = identity.difference(saved_identity)
+    if differs == "format":
+        raise StaleCheckpoint(
+            f"the checkpoint in {folder} was written by another version of twoclock, in its format; "
+            "remove the folder to start again"
+        )
+    if differs is not None:
+        there = {**saved_identity, **saved_what}.get(differs)
+        here = {**identity.as_json(), **json.loads(json.dumps(what))}.get(differs)
+        clause, remedy = explain_mismatch(differs, there, here)
+        raise StaleCheckpoint(
+            f"the checkpoint in {folder} belongs to another run: {clause}; {remedy} to go on from it, or use another "
+            "folder"
+        )
+
+
 def discard(folder: str | Path) -> None:
-    """Remove the checkpoints in a folder, of one run or of several methods, and whatever that leaves empty."""
+    """Remove the checkpoints in a folder, of one run or of several methods, and the folders that this leaves empty."""
     home = absolute(folder)
     if home.is_dir():
-        for step in steps(home):
+        for step in _steps(home):
             remove_record(home / str(step))
             if (home / str(step)).is_dir():
                 discard(home / str(step))
@@ -130,31 +127,22 @@ def interrupted(folder: str | Path) -> list[Checkpoint]:
     """The latest sound checkpoint of each run that keeps them in a folder, or in ``checkpoint`` below it."""
     root = absolute(folder)
     homes = [home for home in (root, root / "checkpoint") if home.is_dir()]
-    groups = [home / str(number) for home in homes for number in steps(home)]  # of several methods: a folder each
+    groups = [home / str(number) for home in homes for number in _steps(home)]  # of several methods: a folder each
     inside = [group for group in groups if not (group / SPEC).exists()]
-    return [found for home in (*homes, *inside) if (found := _latest(home)) is not None]
+    checkpoints = []
+    for home in (*homes, *inside):
+        for step in reversed(_steps(home)):
+            with suppress(Damaged):
+                checkpoints.append(_read(home / str(step)))
+                break
+    return checkpoints
 
 
-def _latest(home: Path) -> Checkpoint | None:
-    for step in reversed(steps(home)):
-        try:
-            return read(home / str(step))
-        except Damaged:
-            continue
-    return None
-
-
-def steps(folder: Path) -> list[int]:
+def _steps(folder: Path) -> list[int]:
     """The steps that there are checkpoints of, whole or damaged."""
     return sorted(int(path.name) for path in folder.iterdir() if path.name.isdecimal() and path.is_dir())
 
 
-def read(folder: Path) -> Checkpoint:
-    """One checkpoint."""
-    spec, files = read_folder(folder)
-    try:
-        with np.load(io.BytesIO(files["arrays.npz"]), allow_pickle=False) as arrays:
-            tree = pytree_codec.decode(spec["layout"], arrays)
-        return Checkpoint(spec["step"], spec["identity"], spec.get("what", {}), tree)
-    except (KeyError, ValueError, TypeError) as error:  # the digests fit: another program wrote it
-        raise Damaged(f"{folder.name} is no checkpoint of this version ({error!s:.80})") from None
+def _read(folder: Path) -> Checkpoint:
+    spec, _, tree = record.read(folder, record.CHECKPOINT)
+    return Checkpoint(spec["step"], spec["identity"], spec["what"], tree)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from twoclock.protocols import InputError
-from twoclock.storage.os_errors import first_line, one_line
+from twoclock.storage.paths import first_line, one_line
 
 _AT_ONCE = 1 << 24  # numbers; a larger row group is decoded a piece at a time
 

@@ -1,31 +1,43 @@
-"""Is this the same run? The one answer, for checkpoints, sweeps, experiments and the command line alike.
+"""Is this the same run? The one answer, for checkpoints, sweeps, experiments, agents and the command line.
 
 Two runs are the same if they compute the same: the traced program of the problem and of the method with all their
-numbers, steps, seeds, marks, bound and precision. Versions, machines and the names of things play no part.
+numbers, steps, seeds, marks, bound and precision. Versions, machines and the names of things play no part; they are
+described beside it, for people.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import hashlib
 import json
+import os
+import platform
 from collections.abc import Mapping
-from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Literal, cast
+
+import jax
+import numpy as np
 
 from twoclock import validation
 from twoclock.engine import program_digest
 from twoclock.protocols import Method, ProblemSource
+from twoclock.version import __version__
 
-# Of identities, and with them of all records that have one. Those of twoclock 0.1.0 had none.
-FORMAT = 2
+# Of identities and of all records.
+FORMAT = 3
 
 Precision = Literal["float64", "float32"]
 Json = object  # what json.dumps takes
+_OPTIONS = ("steps", "seeds", "marks", "precision", "bound")
+_FEW, _LONGEST = 6, 60  # entries and letters that an error message shows
+_INLINE = 64  # entries of an array that a description shows
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class RunSpec:
-    """How long, on what and how exactly a run goes; what it is of comes beside it.
+    """The options of a run: all of it but problem and method.
 
     Args:
         steps: how many; one step takes one sample.
@@ -45,7 +57,7 @@ class RunSpec:
     def checked(
         cls, steps: object, seeds: object, marks: object = None, precision: object = "float64", bound: object = None
     ) -> RunSpec:
-        """From what a user gave: counts, sequences or nothing; each wrong one is refused in one line."""
+        """Check what a user gave: counts, sequences or nothing."""
         many = validation.check_steps(steps)
         validation.check_numbers(precision, bound)
         return cls(
@@ -61,31 +73,31 @@ class RunSpec:
         return self.precision == "float64"
 
     def as_dict(self) -> dict[str, Json]:
-        """For the record: plain names, numbers and lists."""
+        """Plain names, numbers and lists, for the record."""
         return {name: list(v) if isinstance(v, tuple) else v for name, v in vars(self).items()}
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Identity:
-    """What a record is of, by parts, so that whoever refuses one can name what differs."""
+    """What a record is of, by parts, so that an error message can name the part that differs."""
 
     parts: Mapping[str, Json]
 
-    def kept(self) -> dict[str, Json]:
-        """As JSON, to lie beside the record."""
-        return {"format": FORMAT, **_plain(self.parts)}
+    def as_json(self) -> dict[str, Json]:
+        """The parts as JSON, for the record."""
+        return {"format": FORMAT, **json.loads(json.dumps(self.parts))}
 
     @property
     def digest(self) -> str:
-        """A name for what is kept under it."""
-        return hashlib.sha256(json.dumps(self.kept()).encode()).hexdigest()[:16]
+        """A short name for records of this run."""
+        return hashlib.sha256(json.dumps(self.as_json()).encode()).hexdigest()[:16]
 
-    def difference(self, kept: Mapping[str, Json]) -> str | None:
-        """The part in which a kept identity differs, "format" for one of another version; None if it is the same.
+    def difference(self, saved: Mapping[str, Json]) -> str | None:
+        """The part in which a saved identity differs, "format" for one of another version; None if it is the same.
 
         What is None is left out on both sides: new options must not invalidate records.
         """
-        here, there = ({k: v for k, v in part.items() if v is not None} for part in (self.kept(), kept))
+        here, there = ({k: v for k, v in part.items() if v is not None} for part in (self.as_json(), saved))
         return next((name for name in (*here, *there) if here.get(name) != there.get(name)), None)
 
 
@@ -95,11 +107,121 @@ def identify(problem: ProblemSource, methods: Mapping[str, Method], spec: RunSpe
     return {label: Identity({**spec.as_dict(), "problem": of_problem, "method": m}) for label, m in of_methods.items()}
 
 
-def together(identities: Mapping[str, Identity]) -> Identity:
-    """Runs that share one checkpoint: their methods side by side, the rest once."""
+def shared_identity(identities: Mapping[str, Identity]) -> Identity:
+    """The identity of runs that share one checkpoint: a list of their methods, the rest once."""
     parts = [identity.parts for identity in identities.values()]
     return Identity({**parts[0], "method": [part["method"] for part in parts]})
 
 
-def _plain(parts: Mapping[str, Json]) -> dict[str, Json]:
-    return json.loads(json.dumps(parts))
+def explain_mismatch(name: str, there: Json, here: Json) -> tuple[str, str]:
+    """Say what differs between a saved run and this one, and how to call it so that it fits.
+
+    Args:
+        name: the part of the identity that differs.
+        there, here: values of an option, or descriptions of a problem or a method.
+
+    >>> explain_mismatch("steps", 1000, 2000)
+    ('its steps differ: 1,000 there, 2,000 here', 'write `steps=1000`')
+    >>> explain_mismatch("method", {"name": "Fast", "alpha": "1/(k+1)"}, {"name": "Fast", "alpha": "2/(k+1)"})[0]
+    'its method differs: alpha is 1/(k+1) there and 2/(k+1) here'
+    """
+    clause = f"its {name} {'differ' if name.endswith('s') else 'differs'}"
+    field, then, now = _first_difference("", there, here)
+    was, is_now = _short(then), _short(now)
+    if was is not None and is_now is not None and was != is_now:
+        clause += f": {field} is {was} there and {is_now} here" if field else f": {was} there, {is_now} here"
+    elif then != now:
+        clause += f", in {field}" if field else ""
+    elif name not in _OPTIONS:
+        clause += ", in numbers or code that its description leaves out"
+    if name not in _OPTIONS or (isinstance(there, (list, tuple)) and len(there) > _FEW):
+        return clause, "use the same arguments"
+    return clause, f"write `{name}={list(there) if isinstance(there, (list, tuple)) else repr(there)}`"
+
+
+def _first_difference(field: str, there: Json, here: Json) -> tuple[str, Json, Json]:
+    """The first field in which two descriptions differ, and its two values."""
+    if isinstance(there, dict) and isinstance(here, dict):
+        for name in (*there, *here):
+            if there.get(name) != here.get(name):
+                inside = field if name == "name" else f"{field}.{name}".lstrip(".")
+                return _first_difference(inside, there.get(name), here.get(name))
+    if isinstance(there, list) and isinstance(here, list) and len(there) == len(here):
+        pairs = [(a, b) for a, b in zip(there, here, strict=True) if a != b and isinstance(a, dict)]
+        if pairs:
+            return _first_difference(field, *pairs[0])
+    return field, there, here
+
+
+def _short(value: Json) -> str | None:
+    """A value in a few words, None if it needs too many."""
+    if isinstance(value, (list, tuple)) and len(value) > _FEW:
+        return f"{len(value):,} of them"
+    text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    return text if len(text) <= _LONGEST else None
+
+
+def describe(thing: object) -> dict[str, Json]:
+    """Describe a problem, method or schedule by class and fields; a function by its name and bound arguments."""
+    if isinstance(thing, functools.partial):
+        inner = describe(thing.func)
+        return {**inner, **{name: _value(value) for name, value in thing.keywords.items()}}
+    if not dataclasses.is_dataclass(thing):
+        return {"name": _function_name(thing)}
+    fields = {field.name: _value(getattr(thing, field.name)) for field in dataclasses.fields(thing)}
+    return {"name": type(thing).__name__, **fields}
+
+
+@dataclasses.dataclass(frozen=True)
+class Provenance:
+    """Where a number came from: recorded beside it, no part of the identity."""
+
+    versions: dict[str, str]
+    device: str
+    wall_seconds: float | None = None
+
+    @classmethod
+    def here(cls, wall_seconds: float | None = None) -> Provenance:
+        return cls(dict(_versions()), jax.devices()[0].device_kind, wall_seconds and round(wall_seconds, 3))
+
+    def as_dict(self) -> dict[str, object]:
+        return {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
+
+
+@functools.cache
+def _versions() -> dict[str, str]:
+    packages = {name: version(name) for name in ("jax", "jaxlib", "numpy")}
+    return {"python": platform.python_version(), "twoclock": __version__, **packages}
+
+
+def environment() -> dict[str, Json]:
+    """The versions of all packages that affect the numbers, and the machine."""
+    packages = ("jax", "jaxlib", "numpy", "scipy", "pandas", "matplotlib")
+    devices = jax.devices()
+    return {
+        "twoclock": __version__,
+        **{name: version(name) for name in packages},
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "accelerator": "none" if devices[0].platform == "cpu" else f"{len(devices)} × {devices[0].device_kind}",
+    }
+
+
+def _value(value: object) -> Json:
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, dict):
+        return {str(key): _value(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_value(item) for item in value]
+    if isinstance(value, (np.ndarray, np.generic, jax.Array)):
+        array = np.asarray(value)
+        return array.tolist() if array.size <= _INLINE else f"{array.dtype}{list(array.shape)}"
+    if dataclasses.is_dataclass(value):
+        return str(value) if callable(value) else describe(value)
+    return _function_name(value)
+
+
+def _function_name(thing: object) -> str:
+    return getattr(thing, "__qualname__", type(thing).__name__)

@@ -6,16 +6,18 @@ import io
 import re
 import time
 import urllib.parse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from twoclock.protocols import InputError
-from twoclock.storage import locks
-from twoclock.storage.atomic_file import absolute, clean, note, put, put_note, remove, unused, writable
-from twoclock.storage.checksums import Damaged, Unsealed, digest, seal, unseal, verified
+from twoclock.storage.atomic_file import Document, clean, lock, note, put, put_note, remove, unused, writable
+from twoclock.storage.paths import absolute
 from twoclock.storage.run_identity import FORMAT, Identity
+from twoclock.storage.sealed_folder import Damaged, Unsealed, checksum, seal, unseal, verified
 from twoclock.validation import shown
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ class Shards:
         self.folder = absolute(folder)
 
     @property
-    def spec(self) -> dict[str, Any]:
+    def spec(self) -> Document:
         try:
             spec = unseal((self.folder / _SPEC).read_bytes())
         except Unsealed:
@@ -61,12 +63,12 @@ class Shards:
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Keep other sweeps out, and clean up after one that was killed."""
-        with locks.lock(self.folder):
+        with lock(self.folder):
             clean(writable(self.folder))
             self.tidy()
             yield
 
-    def claim(self, spec: dict[str, Any], identity: Identity) -> None:
+    def claim(self, spec: Document, identity: Identity) -> None:
         """Make the folder this sweep's own; refuse that of another, by the name of what differs."""
         if not (self.folder / _SPEC).exists():
             unused(self.folder, "out", "choose another")
@@ -84,10 +86,12 @@ class Shards:
                 "use the same arguments or another folder"
             )
 
-    def _describe(self, spec: dict[str, Any], identity: Identity) -> None:
-        put(self.folder / _SPEC, seal({**spec, "identity": identity.kept()}))
+    def _describe(self, spec: Document, identity: Identity) -> None:
+        put(self.folder / _SPEC, seal({**spec, "identity": identity.as_json()}))
 
-    def keep(self, name: str, tables: Mapping[tuple[str, str], Mapping[str, Any]], info: Mapping[str, Any]) -> None:
+    def keep(
+        self, name: str, tables: Mapping[tuple[str, str], Mapping[str, np.ndarray | None]], info: Mapping[str, object]
+    ) -> None:
         """Write what a shard computed, (problem, method) → columns; its own record comes last."""
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -95,7 +99,7 @@ class Shards:
         files = {}
         for (problem, method), columns in tables.items():
             # A column of nothing is a number that this problem does not measure.
-            rows = len(columns["seed"])
+            rows = max(len(column) for column in columns.values() if column is not None)
             table = pa.table(
                 {name: pa.nulls(rows, pa.float64()) if v is None else pa.array(v) for name, v in columns.items()}
             )
@@ -103,10 +107,10 @@ class Shards:
             pq.write_table(table, buffer)
             path = Path("history") / hive("problem", problem) / hive("method", method) / f"{name}.parquet"
             put(self.folder / path, buffer.getvalue(), aside=self.folder / ".parts")
-            files[path.as_posix()] = digest(buffer.getvalue())
+            files[path.as_posix()] = checksum(buffer.getvalue())
         put(self.folder / "shards" / f"{name}.json", seal({**info, "files": files}), aside=self.folder / ".parts")
 
-    def done(self) -> dict[str, dict[str, Any]]:
+    def done(self) -> dict[str, Document]:
         """What is finished, shard → its record; one whose files are not all there in full is not."""
         return {name: info for name, info in self._records() if not isinstance(info, Damaged) and self._is_there(info)}
 
@@ -123,15 +127,15 @@ class Shards:
                 found[name] = f"shards/{name}: {error}"
         return found
 
-    def drop(self, names: Any) -> None:
+    def drop(self, names: Iterable[str]) -> None:
         """These shards are to be computed again."""
         for name in names:
             remove(self.folder / "shards" / f"{name}.json")
 
-    def note(self, progress: Mapping[str, Any]) -> None:
+    def note(self, progress: Mapping[str, object]) -> None:
         put_note(self.folder, "progress", {**progress, "time": time.time()})
 
-    def noted(self) -> dict[str, Any]:
+    def noted(self) -> Document:
         return note(self.folder, "progress")
 
     def tidy(self) -> None:
@@ -162,7 +166,7 @@ class Shards:
         found = (path.stem for path in (self.folder / "shards").glob("*.json"))
         return {name for name in found if re.fullmatch("[0-9a-f]{16}", name)}  # others are not ours
 
-    def _records(self) -> Iterator[tuple[str, dict[str, Any] | Damaged]]:
+    def _records(self) -> Iterator[tuple[str, Document | Damaged]]:
         for name in sorted(self._names()):
             try:
                 yield name, unseal((self.folder / "shards" / f"{name}.json").read_bytes())
@@ -171,14 +175,14 @@ class Shards:
             except Damaged as error:
                 yield name, error
 
-    def _is_there(self, info: dict[str, Any]) -> bool:
+    def _is_there(self, info: Document) -> bool:
         try:
             return all((self.folder / path).stat().st_size == f["bytes"] for path, f in info["files"].items())
         except OSError:
             return False
 
 
-def hive(column: str, label: Any) -> str:
+def hive(column: str, label: str) -> str:
     """The name of a folder that holds the rows with one label, as pandas, polars and duckdb read it."""
     try:
         name = f"{column}={urllib.parse.quote(label, safe=' ,')}"

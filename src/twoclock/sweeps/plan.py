@@ -14,8 +14,7 @@ from twoclock.engine.memory_estimate import footprint
 from twoclock.engine.run_batch import group_by_program, make_placeholder
 from twoclock.param_paths import paths
 from twoclock.protocols import InputError, Method, ProblemSource
-from twoclock.storage.provenance import Provenance, describe
-from twoclock.storage.run_identity import Identity, RunSpec
+from twoclock.storage.run_identity import Identity, Provenance, RunSpec, describe
 
 # Fewer seeds than this are not shared out among threads; many come in multiples of it, so that they can be.
 _EVEN_SEEDS = 64

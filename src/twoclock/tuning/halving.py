@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from twoclock.protocols import InputError, Method
-from twoclock.storage.provenance import describe
+from twoclock.storage.run_identity import describe
 from twoclock.tuning.method_factory import Point, Recipe, made
 from twoclock.tuning.objective import cost
 from twoclock.tuning.proposals import NEIGHBOURS, Candidates

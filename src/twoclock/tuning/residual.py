@@ -18,7 +18,7 @@ from twoclock.engine.run_batch import Lanes, make_instances
 from twoclock.engine.step import LaneState
 from twoclock.protocols import InputError, ProblemSource, PyTree
 from twoclock.result import Result
-from twoclock.storage.provenance import describe
+from twoclock.storage.run_identity import describe
 from twoclock.tuning.residual_math import Residuals
 from twoclock.tuning.residual_validity import check_free, check_slopes, follows_theta
 from twoclock.tuning.residuals import FrozenState, Probe, blind, residuals, samples_used

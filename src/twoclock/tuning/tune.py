@@ -14,7 +14,7 @@ from twoclock.engine import compatibility, select_engine
 from twoclock.engine.run_batch import make_placeholder
 from twoclock.progress import tally
 from twoclock.protocols import InputError, Method, ProblemSource
-from twoclock.storage.provenance import describe
+from twoclock.storage.run_identity import describe
 from twoclock.tuning.agent_tuning import Environment, tune_agent
 from twoclock.tuning.arguments import Limits, Options, counter, entries, metric_of, one_of, seeds_for, whole
 from twoclock.tuning.halving import WIDTH, Halving, Plan

@@ -18,7 +18,7 @@ class CheckOptions:
 
 def command(args: Sequence[str]) -> int:
     """twoclock check DIR: compare every file of a run, sweep, reproduction or checkpoint with its digest."""
-    from twoclock.storage.verify import verify
+    from twoclock.storage.record import verify
 
     chosen = parse(CheckOptions, args, "twoclock check")
     found = verify(chosen.folder)

@@ -18,9 +18,7 @@ from twoclock.cli.options import EngineOption, option
 from twoclock.protocols import InputError, Method, ProblemSource
 from twoclock.result import Result, load
 from twoclock.solve import check_fit, solve
-from twoclock.storage import explain_mismatch
-from twoclock.storage.provenance import describe
-from twoclock.storage.run_identity import RunSpec, identify
+from twoclock.storage.run_identity import RunSpec, describe, explain_mismatch, identify
 
 
 @dataclass
@@ -78,7 +76,7 @@ def _result(problem: ProblemSource, method: Method, chosen: RunOptions, out: Pat
         if differs := identity.difference(result.spec.get("identity", {})):
             raise InputError(
                 f"`--out` {out} holds another run ({result.spec.get('command')}): "
-                f"{explain_mismatch.told(differs, result.spec.get(differs), here.get(differs))}; choose another folder"
+                f"{explain_mismatch(differs, result.spec.get(differs), here.get(differs))[0]}; choose another folder"
             )
         return result
     resume = command if chosen.resume else f"{command} --resume"
@@ -88,7 +86,7 @@ def _result(problem: ProblemSource, method: Method, chosen: RunOptions, out: Pat
             checkpoint=out / "checkpoint", engine=chosen.engine,
         )  # fmt: skip
         result = replace(
-            result, spec={**result.spec, "command": command.replace(" --resume", ""), "identity": identity.kept()}
+            result, spec={**result.spec, "command": command.replace(" --resume", ""), "identity": identity.as_json()}
         )
         result.save(out)
     storage.discard(out / "checkpoint")

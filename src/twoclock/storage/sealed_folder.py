@@ -1,4 +1,8 @@
-"""Folders that change from one complete state to the next, and only in files that this library wrote.
+"""Sealed folders: checksums of every file, and atomic replacement of the files that this library wrote.
+
+A JSON document is sealed: its last entry is the SHA-256 of the rest. The ``spec.json`` of a folder is such a document
+and also the folder's manifest, with the size and SHA-256 of each file. So a flipped bit and a file that was truncated,
+lost or edited are noticed; an edit that also rewrites the checksums is not.
 
 A new folder is filled under another name and renamed. In a folder that exists, the new files are first gathered in a
 subfolder, whose renaming is the commit; then they are moved into place, the specification last. A process killed
@@ -9,23 +13,102 @@ specification does not list are never moved, linked or removed.
 from __future__ import annotations
 
 import errno
+import hashlib
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from twoclock.protocols import InputError
-from twoclock.storage import locks
-from twoclock.storage.atomic_file import absolute, clean, is_part, new_part, remove
-from twoclock.storage.checksums import SPEC, Damaged, read_spec, verified
-from twoclock.storage.os_errors import one_line
+from twoclock.storage.atomic_file import Document, clean, hold_new, if_free, is_part, new_part, remove, wait_for
+from twoclock.storage.paths import absolute, one_line
 
+SPEC = "spec.json"
+_SEAL = "sha256"
 _COMMIT = ".twoclock-commit-"
 _PART = ".twoclock-part-"
 
 
+class Damaged(InputError):
+    """A file on disk differs from what was written."""
+
+
+class Unsealed(Damaged):
+    """A document without a checksum, such as earlier versions wrote."""
+
+    def __init__(self, what: str = "it") -> None:
+        super().__init__(f"{what} was written by another version of twoclock, in its format")
+
+
+def checksum(content: bytes) -> Document:
+    """Size and SHA-256 of a file's content."""
+    return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+
+
+def seal(content: Document) -> str:
+    """Write a JSON document with the checksum of its content as the last entry.
+
+    >>> unseal(seal({"steps": 10}).encode())
+    {'steps': 10}
+    """
+    return json.dumps({**content, _SEAL: checksum(json.dumps(content).encode())["sha256"]}, indent=1) + "\n"
+
+
+def unseal(document: bytes) -> Document:
+    """Read a sealed document; every byte of it counts."""
+    try:
+        content = json.loads(document)
+    except (ValueError, RecursionError):
+        raise Damaged("it cannot be read") from None
+    if not isinstance(content, dict) or _SEAL not in content:
+        raise Unsealed
+    del content[_SEAL]
+    if seal(content).encode() != document:
+        raise Damaged("its digest does not fit, it is not what was written")
+    return content
+
+
+def write_spec(folder: Path, content: Document) -> None:
+    """Write the last file of a folder: its specification, with the checksums of all other files."""
+    files = {path.name: checksum(path.read_bytes()) for path in sorted(folder.iterdir())}
+    (folder / SPEC).write_text(seal({**content, "files": files}))
+
+
+def read_spec(folder: Path) -> Document:
+    """The specification of a folder, with the checksums of its files as ``files``."""
+    try:
+        content = unseal((folder / SPEC).read_bytes())
+    except FileNotFoundError:
+        raise Damaged(f"{SPEC} is missing") from None
+    except OSError as error:
+        raise Damaged(f"{SPEC} cannot be read: {error.strerror}") from None
+    except Unsealed:
+        raise
+    except Damaged as error:
+        raise Damaged(f"{SPEC}: {error}") from None
+    if not isinstance(content.get("files"), dict):
+        raise Damaged(f"{SPEC} names no files")
+    return content
+
+
+def verified(path: Path, expected: Document) -> bytes:
+    """The bytes of a file, if they are those that were written."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise Damaged(f"{path.name} is missing") from None
+    except OSError as error:
+        raise Damaged(f"{path.name} cannot be read: {error.strerror}") from None
+    if len(content) != expected["bytes"]:
+        raise Damaged(f"{path.name} has {len(content):,} bytes where {expected['bytes']:,} were written")
+    if checksum(content) != expected:
+        raise Damaged(f"{path.name} is not what was written, its SHA-256 differs")
+    return content
+
+
 @contextmanager
-def whole_folder(folder: str | Path) -> Iterator[Path]:
+def replacement(folder: str | Path) -> Iterator[Path]:
     """An empty folder to fill; when the block ends without an error, its files replace the record in ``folder``."""
     target = recovered(folder)
     with one_line(target, "written"):
@@ -35,12 +118,13 @@ def whole_folder(folder: str | Path) -> Iterator[Path]:
         if target.exists() and not target.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, "it is a file")
         home = target if target.is_dir() else target.parent
-        part, handle = _locked_part(home)
+        part, handle = _new_folder(home)
     try:
         clean(home)
         yield part
-        for path in part.iterdir():
-            _flush(path)
+        for path in part.iterdir():  # on the disk before its name: a power cut must not leave the name alone
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
         _rename(part, target)
     finally:
         remove(part)
@@ -53,7 +137,7 @@ def recovered(folder: str | Path) -> Path:
     target = absolute(folder)
     with suppress(OSError, ValueError):
         if commits := [path for path in target.iterdir() if _is_commit(path)]:
-            with locks.if_free(target) as free:
+            with if_free(target) as free:
                 for commit in commits if free else ():
                     _move_in(commit, target)
     return target
@@ -71,8 +155,8 @@ def remove_record(folder: Path) -> None:
         folder.rmdir()
 
 
-def _locked_part(parent: Path) -> tuple[Path, int | None]:
-    """A new folder, and the handle that holds its lock, so that ``clean`` in another process leaves it alone."""
+def _new_folder(parent: Path) -> tuple[Path, int | None]:
+    """Make a folder; the handle holds its lock, so that ``clean`` in another process leaves it alone."""
     while True:
         part = new_part(parent)
         part.mkdir()
@@ -80,7 +164,7 @@ def _locked_part(parent: Path) -> tuple[Path, int | None]:
             return part, None
         with suppress(FileNotFoundError):
             handle = os.open(part, os.O_RDONLY)
-            if locks.hold_new(handle, part):
+            if hold_new(handle, part):
                 return part, handle
             os.close(handle)
 
@@ -93,7 +177,7 @@ def _rename(part: Path, target: Path) -> None:
         except OSError as error:  # another writer made the folder meanwhile
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
-    with locks.wait_for(target):
+    with wait_for(target):
         for commit in filter(_is_commit, list(target.iterdir())):
             _move_in(commit, target)
         _check_written_here(part, target)
@@ -103,7 +187,7 @@ def _rename(part: Path, target: Path) -> None:
 
 
 def _check_written_here(part: Path, target: Path) -> None:
-    """Refuse to replace a file that is not, byte for byte, what the folder's specification says was written."""
+    """Refuse to replace a file that is not, byte for byte, what the folder's specification lists."""
     try:
         written = read_spec(target)["files"]
     except Damaged:
@@ -138,9 +222,3 @@ def _move_in(commit: Path, target: Path) -> None:
 
 def _is_commit(path: Path) -> bool:
     return path.name.startswith(_COMMIT) and is_part(path.with_name(path.name.replace(_COMMIT, _PART)))
-
-
-def _flush(path: Path) -> None:
-    """Have a file on the disk before its name: a power cut must not leave the name alone."""
-    with path.open("rb") as file:
-        os.fsync(file.fileno())

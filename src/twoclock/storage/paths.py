@@ -1,0 +1,54 @@
+"""Paths that a user gives, with errors of the operating system as one line."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from twoclock.protocols import InputError
+from twoclock.validation import shown
+
+_LARGEST_TEXT = 16 << 20
+
+
+@contextmanager
+def one_line(path: str | Path, verb: str) -> Iterator[None]:
+    """Turn whatever the system says of a path in this block into one line that names it."""
+    kind = "file" if verb == "read" else "folder"
+    name = f"{path!s:.200}" if isinstance(path, (str, Path)) else shown(path)
+    try:
+        yield
+    except InputError:
+        raise
+    except OSError as error:
+        raise InputError(f"the {kind} {name} cannot be {verb} ({error.strerror}); choose another") from None
+    except (TypeError, ValueError, RuntimeError) as error:  # no path at all, a null byte, a `~` of nobody
+        raise InputError(f"the {kind} {name} cannot be {verb} ({first_line(error)}); choose another") from None
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, or the name of its class if it has none."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:120]
+
+
+def absolute(folder: str | Path) -> Path:
+    """The path from the root of the file system, with ``~`` expanded."""
+    with one_line(folder, "used"):
+        return Path(folder).expanduser().absolute()
+
+
+def temporary() -> Path:
+    """Make an empty folder that the caller removes."""
+    return Path(tempfile.mkdtemp(prefix="twoclock-"))
+
+
+def text(path: str | Path) -> str:
+    """Read a text file; refuse a device, a pipe or a huge file, which could block."""
+    with one_line(path, "read"):
+        if Path(path).exists() and not Path(path).is_file():
+            raise InputError(f"the file {path} cannot be read (it is no ordinary file)")
+        if Path(path).stat().st_size > _LARGEST_TEXT:
+            raise InputError(f"the file {path} cannot be read (it has more than {_LARGEST_TEXT >> 20} MiB)")
+        return Path(path).read_text(encoding="utf-8")

@@ -1,0 +1,287 @@
+"""Records: one sealed folder format for results, checkpoints, learners, agents and values of logs.
+
+``spec.json`` says what the record is, its ``kind``, and how its trees are laid out; each table is a Parquet file;
+``arrays.npz`` holds the arrays of all trees. Nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import jax
+import numpy as np
+
+from twoclock.protocols import InputError, PyTree
+from twoclock.storage.atomic_file import Document, is_part, wait_for
+from twoclock.storage.paths import absolute, first_line, one_line
+from twoclock.storage.run_identity import FORMAT
+from twoclock.storage.sealed_folder import (
+    SPEC,
+    Damaged,
+    Unsealed,
+    read_spec,
+    recovered,
+    replacement,
+    verified,
+    write_spec,
+)
+from twoclock.storage.sweep_store import Shards
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+RESULT, CHECKPOINT, VALUE = "result", "checkpoint", "value"
+_ARRAYS = "arrays.npz"
+# Of each kind: the argument that names its folder, what wrote it, and how to make another.
+_WORDS = {
+    RESULT: ("path", "a folder that `result.save` wrote", "run it again"),
+    VALUE: ("folder", "one that `save` wrote", "evaluate again"),
+}
+
+
+class Record(NamedTuple):
+    """The content of a record."""
+
+    spec: Document
+    tables: dict[str, pd.DataFrame]
+    trees: dict[str, PyTree]
+
+
+def save(
+    folder: str | Path,
+    spec: Document,
+    tables: Mapping[str, pd.DataFrame],
+    trees: Mapping[str, PyTree],
+    kind: str = RESULT,
+) -> Path:
+    """Write a record; it appears whole or not at all."""
+    with replacement(folder) as part:
+        arrays: dict[str, np.ndarray] = {}
+        layout = {name: encode(tree, arrays) for name, tree in trees.items()}
+        for name, table in tables.items():
+            table.to_parquet(part / f"{name}.parquet", index=False)
+        np.savez(part / _ARRAYS, **arrays)  # type: ignore[arg-type]
+        write_spec(part, {**spec, "kind": kind, "format": FORMAT, "layout": layout})
+    return absolute(folder)
+
+
+def read(folder: Path, kind: str | None = None) -> Record:
+    """Read a record, every byte verified; ``Damaged`` if it is not as it was written, or of another kind."""
+    spec = read_spec(folder)
+    files = {name: verified(folder / name, expected) for name, expected in spec.pop("files").items()}
+    if spec.pop("format", None) != FORMAT:
+        raise Unsealed
+    if (there := spec.pop("kind")) != (kind or there):
+        raise Damaged(f"it holds a {there}, not a {kind}")
+    try:
+        tables = {}
+        for name, content in files.items():
+            if name.endswith(".parquet"):
+                import pandas as pd
+
+                tables[name.removesuffix(".parquet")] = pd.read_parquet(io.BytesIO(content))
+        with np.load(io.BytesIO(files[_ARRAYS]), allow_pickle=False) as arrays:
+            trees = {name: decode(layout, arrays) for name, layout in spec.pop("layout").items()}
+    except Exception as error:  # the checksums fit, so another program wrote it; the readers raise many kinds
+        raise Damaged(first_line(error)) from None
+    return Record(spec, tables, trees)
+
+
+def load(folder: str | Path, kind: str = RESULT) -> Record:
+    """Read a record that a user names; what is wrong with it is one line with the remedy."""
+    argument, written, again = _WORDS[kind]
+    root = recovered(folder)
+    with one_line(root, "read"):
+        if not is_complete(root):
+            raise InputError(f"`{argument}` must be {written}; {root!s:.200} has no spec.json")
+    with suppress(Damaged):
+        return read(root, kind)
+    try:  # perhaps another process was moving its files in: wait until it has finished
+        with wait_for(recovered(root)):
+            return read(root, kind)
+    except Unsealed:
+        raise Unsealed(f"`{argument}` {root}") from None
+    except Damaged as error:
+        raise InputError(f"`{argument}` {root} is damaged: {error}; remove it and {again}") from None
+
+
+def spec(folder: str | Path) -> Document:
+    """The specification of a record without its numbers; empty if there is no record of this version."""
+    root = recovered(folder)
+    if not is_complete(root):
+        return {}
+    try:
+        return read_spec(root)
+    except Unsealed:
+        return {}
+    except Damaged as error:
+        raise InputError(f"`path` {root} is damaged: {error}; remove it and run it again") from None
+
+
+def is_complete(folder: str | Path) -> bool:
+    """Whether the folder holds a record; one whose writer was killed does not count."""
+    return (Path(folder) / SPEC).is_file() and not is_part(Path(folder))
+
+
+def results_below(folder: str | Path) -> dict[str, Path]:
+    """The complete records directly below a folder, by name."""
+    root = absolute(folder)
+    with one_line(root, "read"):
+        if not root.is_dir():
+            raise InputError(f"`DIR` must be a folder, {root} is none")
+    seen = (path for path in sorted(root.iterdir()) if not path.name.startswith("."))
+    return {path.name: path for path in seen if is_complete(path)}
+
+
+@dataclasses.dataclass(frozen=True)
+class FolderCheck:
+    """A record or shard that was verified, and what is wrong with it, if anything."""
+
+    path: Path
+    kind: str
+    files: int
+    trouble: str | None = None
+
+
+def verify(folder: str | Path) -> list[FolderCheck]:
+    """Verify every record and sweep in a folder and below it, byte by byte."""
+    root = recovered(folder)
+    with one_line(root, "read"):
+        if not root.is_dir():
+            raise InputError(f"`DIR` must be a folder, {root!s:.200} is none")
+    checks = list(_verify_below(root))
+    if not checks:
+        raise InputError(f"`DIR` must hold a run, a sweep, a reproduction or a checkpoint, {root} has none of them")
+    return checks
+
+
+def _verify_below(folder: Path) -> Iterator[FolderCheck]:
+    if (folder / "sweep.json").is_file():
+        yield from _verify_sweep(Shards(folder))
+        return
+    # Files without their specification were part of a record.
+    if any((folder / name).is_file() for name in (SPEC, _ARRAYS, "history.parquet")):
+        try:
+            read(folder)
+            known = read_spec(folder)
+            yield FolderCheck(folder, known["kind"], 1 + len(known["files"]))
+        except Damaged as error:
+            yield FolderCheck(folder, CHECKPOINT if folder.name.isdecimal() else RESULT, 0, str(error))
+    for path in sorted(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()):
+        if is_part(path):
+            yield FolderCheck(path, "left by a kill", 0)
+        elif not path.name.startswith("."):
+            yield from _verify_below(path)
+
+
+def _verify_sweep(shards: Shards) -> Iterator[FolderCheck]:
+    done, damage = shards.done(), shards.damage()
+    try:
+        wanted, trouble = shards.spec["shards"], None
+    except (Damaged, KeyError) as error:
+        wanted, trouble = {}, str(error)
+    yield FolderCheck(shards.folder, f"sweep, {len(done)} of {len(wanted) or '?'} shards finished", 1, trouble)
+    for name in sorted({*done, *damage}):
+        stranger = f"shards/{name} is of another sweep" if wanted and name not in wanted else None
+        files = 1 + len(done.get(name, {}).get("files", ()))
+        yield FolderCheck(shards.folder / "shards" / f"{name}.json", "shard", files, damage.get(name, stranger))
+
+
+def encode(tree: PyTree, arrays: dict[str, np.ndarray]) -> PyTree:
+    """The layout of a tree as JSON; its arrays are added to ``arrays``.
+
+    Dicts, lists and tuples keep their shape; other nodes become dicts of their fields.
+    """
+    if hasattr(tree, "_fields"):  # a named tuple
+        tree = tree._asdict()
+    elif dataclasses.is_dataclass(tree):
+        tree = {field.name: getattr(tree, field.name) for field in dataclasses.fields(tree)}
+    if isinstance(tree, dict):
+        return {"dict": {str(key): encode(value, arrays) for key, value in tree.items()}}
+    if isinstance(tree, (list, tuple)):
+        kind = "tuple" if isinstance(tree, tuple) else "list"
+        return {kind: [encode(value, arrays) for value in tree]}
+    if tree is None:
+        return None
+    array = np.asarray(tree)
+    if array.dtype == object:  # a function or the like inside a network: part of the code, not of the numbers
+        return None
+    name = f"a{len(arrays)}"
+    if array.dtype.kind == "V":  # bfloat16 and its kin, which NumPy's files do not know
+        arrays[name] = array.view(f"u{array.dtype.itemsize}")
+        return {array.dtype.name: name}
+    arrays[name] = array
+    return name
+
+
+def decode(layout: PyTree, arrays: Mapping[str, np.ndarray]) -> PyTree:
+    """The tree that ``encode`` was given, of NumPy arrays."""
+    if layout is None:
+        return None
+    if isinstance(layout, str):
+        return arrays[layout]
+    ((kind, value),) = layout.items()
+    if kind == "dict":
+        return {key: decode(item, arrays) for key, item in value.items()}
+    if isinstance(value, str):
+        return arrays[value].view(np.dtype(kind))
+    items = [decode(item, arrays) for item in value]
+    return tuple(items) if kind == "tuple" else items
+
+
+def shaped_like(name: str, saved: PyTree, like: PyTree, seeds: int) -> PyTree:
+    """A tree as it was before ``encode``, by the example of one without the seed axis.
+
+    Leaves of the example that are no numbers (the activation of a network) are taken from it.
+
+    Args:
+        name: of the variable, for the complaint where the example does not fit.
+        saved: what ``decode`` gave.
+        like: the example; its numbers may be arrays or just shapes.
+        seeds: the length of the leading axis of what was saved.
+    """
+    used: set[int] = set()
+
+    def fill(path: tuple[object, ...], leaf: PyTree) -> PyTree:
+        is_array = hasattr(leaf, "shape")
+        if not (is_array or isinstance(leaf, (int, float))):
+            return leaf
+        where, there = name + jax.tree_util.keystr(path), _at(saved, path)
+        shape = there.shape if isinstance(there, np.ndarray) else None
+        if shape != (seeds, *np.shape(leaf)):
+            if shape is None and not is_array:
+                return leaf  # a plain number inside a module, which was no part of the variable
+            has = "nothing" if shape is None else f"shape {shape[1:]}"
+            raise InputError(
+                f"`like` must have the structure of {name}: `{where}` has shape {np.shape(leaf)}, saved is {has}"
+            )
+        used.add(id(there))
+        return there
+
+    whole = jax.tree_util.tree_map_with_path(fill, like)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(saved):
+        # What is static in a module was saved too, without seeds.
+        if id(leaf) not in used and leaf.dtype.kind in "fV" and leaf.shape[:1] == (seeds,):
+            raise InputError(f"`like` must have the structure of {name}: it lacks `{name}{jax.tree_util.keystr(path)}`")
+    return whole
+
+
+def _at(saved: PyTree, path: tuple[object, ...]) -> PyTree:
+    """The part of a saved tree at a place, None if there is none."""
+    try:
+        for key in path:
+            match key:
+                case jax.tree_util.SequenceKey(idx=index):
+                    saved = saved[index]
+                case jax.tree_util.GetAttrKey(name=name):
+                    saved = saved[name]
+                case jax.tree_util.DictKey(key=label) | jax.tree_util.FlattenedIndexKey(key=label):
+                    saved = saved[str(label)]
+    except (KeyError, IndexError, TypeError):
+        return None
+    return saved
