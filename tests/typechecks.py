@@ -17,8 +17,7 @@ MODULES = [
     *("engine.run_batch", "engine.metrics", "engine.step"),
     *("intervals", "methods", "models", "problems", "sampling"),
     # A search calls those of theory.lyapunov_search, with four numbers each, half a million times.
-    *(f"theory.{name}" for name in ("arguments", "certificate", "certify", "check", "constants", "flat_problem")),
-    *(f"theory.{name}" for name in ("paper_conditions", "rate_conditions")),
+    *(f"theory.{name}" for name in ("certificate", "certify", "check", "constants")),
 ]
 jaxtyped = jaxtyping.jaxtyped
 # Functions inside others that were checked already: each is made anew at each call, and to write its checks again and

@@ -16,8 +16,8 @@ import twoclock as tc
 from reproduction.schedules import holding
 from twoclock.methods import BatchMeans
 from twoclock.models import limit_law
-from twoclock.problems.policy_evaluation.slow_walk import Setting
-from twoclock.problems.policy_evaluation.slow_walk import setting as slow_walk
+from twoclock.problems.policy_evaluation.benchmarks import Setting
+from twoclock.problems.policy_evaluation.benchmarks import setting as slow_walk
 from twoclock.protocols import Key, Method, Problem
 
 How = Literal["random-scaling", "blocks"]

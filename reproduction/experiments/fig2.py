@@ -35,7 +35,7 @@ from reproduction.rate_rule import rate_claim
 from reproduction.sensitivity import SEEDS, Around, easier, tuned_alike
 from reproduction.verdicts import above, decide, decide_each, last_mean, last_ratio
 from twoclock import plot
-from twoclock.problems.lqr.plants import PAPER
+from twoclock.problems.lqr.actor_critic import PAPER
 from twoclock.result import Result
 from twoclock.stats import Estimate
 

@@ -16,8 +16,8 @@ from reproduction.tuned_settings import Limits, Search, settings
 from reproduction.verdicts import Paired, above, all_of, below, decide, last_ratio
 from twoclock import plot
 from twoclock.methods.averaged_tdc import averaged_step
+from twoclock.problems.policy_evaluation.benchmarks import long_walk, ring
 from twoclock.problems.policy_evaluation.linear import PolicyEvaluation
-from twoclock.problems.policy_evaluation.slow_chains import long_walk, ring
 from twoclock.protocols import Method, ProblemSource
 from twoclock.result import Result
 from twoclock.stats import Estimate

@@ -10,7 +10,7 @@ import twoclock as tc
 from reproduction.experiment import Records
 from reproduction.sensitivity import around, labelled
 from reproduction.tuned_settings import Limits, Search, settings
-from twoclock.problems.lqr.plants import PAPER
+from twoclock.problems.lqr.actor_critic import PAPER
 from twoclock.protocols import Method
 from twoclock.result import Result
 

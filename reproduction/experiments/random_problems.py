@@ -18,7 +18,7 @@ from jaxtyping import Float
 from twoclock.models.lqr import Lqr
 from twoclock.models.mdp import Mdp
 from twoclock.problems.bilevel.least_squares import quadratic_bilevel, quadratic_minimax
-from twoclock.problems.entropy_mdp.examples import random_entropy_mdp
+from twoclock.problems.entropy_mdp_examples import random_entropy_mdp
 from twoclock.problems.lqr.actor_critic import lqr_actor_critic
 from twoclock.problems.policy_evaluation.linear import policy_evaluation
 from twoclock.problems.quadratic import quadratic

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import twoclock as tc
-from twoclock.problems.entropy_mdp.operators import Step
+from twoclock.problems.entropy_mdp import Step
 
 TEMP, GAMMA = 0.3, 0.8
 P = np.array([[[0.9, 0.1], [0.2, 0.8]], [[0.5, 0.5], [0.1, 0.9]]])

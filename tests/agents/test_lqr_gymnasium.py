@@ -8,7 +8,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import twoclock as tc
-from twoclock.problems.lqr.plants import PAPER
+from twoclock.problems.lqr.actor_critic import PAPER
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from twoclock import prng
 from twoclock.intervals import batch_means, online_batch_means
 from twoclock.methods import BatchMeans, Lstd
 from twoclock.models import limit_law
-from twoclock.problems.policy_evaluation.slow_walk import setting
+from twoclock.problems.policy_evaluation.benchmarks import setting
 from twoclock.protocols import InputError
 from twoclock.solve import check_fit
 from twoclock.storage.run_identity import RunSpec

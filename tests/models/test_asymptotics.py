@@ -8,7 +8,7 @@ import pytest
 import twoclock as tc
 from twoclock.engine import compiler
 from twoclock.models import limit_law
-from twoclock.problems.policy_evaluation.slow_walk import setting
+from twoclock.problems.policy_evaluation.benchmarks import setting
 from twoclock.protocols import InputError
 from twoclock.sampling.transitions import Transition
 

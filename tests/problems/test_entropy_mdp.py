@@ -13,7 +13,7 @@ import twoclock as tc
 from tests.models.test_mdp import random_mdp
 from tests.models.test_soft_mdp import forest, lake
 from twoclock import prng
-from twoclock.problems.entropy_mdp.actor_critic import Step
+from twoclock.problems.entropy_mdp import Step
 from twoclock.protocols import InputError
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import twoclock as tc
 from twoclock import prng
-from twoclock.problems.lqr.plants import BOEING, DOUBLE_INTEGRATOR, PAPER
+from twoclock.problems.lqr.actor_critic import BOEING, DOUBLE_INTEGRATOR, PAPER
 
 STEPS = tc.Power(1.0, shift=400.0), tc.Power(1.0, shift=400.0), tc.Power(40.0, shift=400.0)
 GAIN = 0.1 * np.arange(6.0).reshape(2, 3) - 0.2

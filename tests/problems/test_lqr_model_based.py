@@ -8,9 +8,8 @@ import pytest
 import scipy.linalg
 
 import twoclock as tc
-from twoclock.models.lqr import Lqr
-from twoclock.models.riccati_lyapunov import lyapunov, riccati, spectral_radius
-from twoclock.problems.lqr.plants import BOEING, DOUBLE_INTEGRATOR, PAPER
+from twoclock.models.lqr import Lqr, lyapunov, riccati, spectral_radius
+from twoclock.problems.lqr.actor_critic import BOEING, DOUBLE_INTEGRATOR, PAPER
 
 CASES = {
     "paper": (PAPER, np.zeros((2, 3)), 1.0),

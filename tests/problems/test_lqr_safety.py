@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import twoclock as tc
-from twoclock.problems.lqr.plants import BOEING, PAPER
+from twoclock.problems.lqr.actor_critic import BOEING, PAPER
 
 K0 = np.full((4, 5), 0.005)
 

@@ -11,7 +11,7 @@ from scipy.linalg import solve_discrete_are
 import twoclock as tc
 from reproduction.experiments import fig2, fig2_model_based
 from tests.problems.test_lqr_actor_critic import GAIN, exact_mean
-from twoclock.problems.lqr.plants import PAPER
+from twoclock.problems.lqr.actor_critic import PAPER
 
 
 def reading(name):

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 import twoclock as tc
 from twoclock.protocols import InputError
-from twoclock.theory import STRUCTURES, Condition, Start, lyapunov_search, paper_conditions
+from twoclock.theory import STRUCTURES, Condition, Start, lyapunov_search
+from twoclock.theory.certify import ORDER, paper_rules
 
 PROOFS = ("tight", "paper")
 
@@ -263,5 +264,5 @@ def test_a_horizon_before_tau_is_noted():
 def test_paper_conditions_are_the_ones_in_use():
     for structure in STRUCTURES:
         c = tc.certify(structure, L=1.0, mu_h=0.9, mu_g=0.9, proof="paper")
-        names = [name for name, _ in paper_conditions.ORDER + paper_conditions.rules(structure, 1.0, 0.9, 0.9)]
+        names = [name for name, _ in ORDER + paper_rules(structure, 1.0, 0.9, 0.9)]
         assert [condition.name for condition in c.conditions][: len(names)] == names

@@ -18,7 +18,7 @@ from twoclock.agents.observation_checks import index, known_reward
 from twoclock.intervals.running_mean import RecentMean
 from twoclock.methods import Standard, serialize
 from twoclock.online import Learner
-from twoclock.problems.entropy_mdp.operators import SoftOperators, Step, feature_table
+from twoclock.problems.entropy_mdp import SoftOperators, Step, feature_table
 from twoclock.protocols import Method, PyTree
 from twoclock.schedules import Power
 from twoclock.stats import Estimate

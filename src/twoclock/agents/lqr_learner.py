@@ -8,8 +8,7 @@ import numpy as np
 
 from twoclock.online import Learner
 from twoclock.problems.lqr.model_based import GuardedModel, ModelCritic
-from twoclock.problems.lqr.operators import ActorCritic
-from twoclock.problems.lqr.safety import Bounds, Guarded
+from twoclock.problems.lqr.operators import ActorCritic, Bounds, Guarded
 from twoclock.protocols import Method, PyTree
 
 

@@ -15,7 +15,7 @@ from twoclock.agents.lqr_learner import begun, judge, supervise
 from twoclock.intervals.running_mean import RecentMean
 from twoclock.methods import Polyak, Standard, running_means, serialize
 from twoclock.online import Learner
-from twoclock.problems.lqr.safety import Bounds, Guard
+from twoclock.problems.lqr.operators import Bounds, Guard
 from twoclock.protocols import InputError, Method, PyTree
 from twoclock.result import Result
 from twoclock.schedules import Power

@@ -19,9 +19,9 @@ from twoclock.agents.learner_mixin import Learning
 from twoclock.agents.observation_checks import Seen, known_reward, numbers_of, observations, seeing
 from twoclock.methods import Polyak, serialize
 from twoclock.online import Learner
-from twoclock.problems.equinox_modules import is_module, joining, numbers
+from twoclock.problems.custom import is_module, joining, numbers
 from twoclock.problems.policy_evaluation.nonlinear import Value, value_operators
-from twoclock.problems.policy_evaluation.nonlinear_td_lambda import trace_operators
+from twoclock.problems.policy_evaluation.td_lambda import trace_operators
 from twoclock.protocols import InputError, Method, PyTree
 from twoclock.validation.arrays import Array, Number
 

@@ -1,7 +1,8 @@
-"""Certainty equivalence: least squares for the plant, then the Riccati equation as if the estimate were the truth."""
+"""Certainty equivalence: fit a model to the samples, and solve it as if the estimate were the truth."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -10,10 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from twoclock.models.riccati_lyapunov import riccati
-from twoclock.protocols import InputError, Scalar, pytree
-from twoclock.validation import number
-from twoclock.validation.arrays import Array, matrix
+from twoclock.models.lqr import riccati
+from twoclock.models.soft_mdp import SoftMdp
+from twoclock.protocols import InputError, Scalar, pytree, static
+from twoclock.validation import check_size, number, whole
+from twoclock.validation.arrays import Array, Number, State, matrix
 
 Moments = Float[Array, "p p"]
 """The mean of (x, u, x')(x, u, x')ᵀ, p = 2n + m."""
@@ -72,3 +74,69 @@ class CertaintyEquivalence:
         noise = mean[d:, d:] - AB @ mean[:d, d:]
         J = jnp.sum(P * (noise + self.sigma**2 * B @ B.T)) + self.sigma**2 * jnp.trace(jnp.asarray(self.R))
         return K, {"J": J, "Omega": jax.scipy.linalg.block_diag(self.Q, self.R) + AB.T @ P @ AB}
+
+
+Counts = dict[str, Float[Array, "s a"] | Float[Array, "s a s"]]
+"""Means over the samples: ``visits`` and ``reward`` of each pair, ``next`` states with their discount."""
+
+
+@pytree
+class EmpiricalMdp:
+    """The policy and the values that the MDP of the observed frequencies would have.
+
+        r̂(s, a) = Σ r / n(s, a),     (γP)^(s'|s, a) = Σ γ1{s'} / n(s, a),     π̂, V̂ = soft value iteration
+
+    with the sums over the visits of (s, a). `PlugIn` keeps them, sample by sample, from a prior that counts as one
+    sample: spread evenly over all pairs, with reward 0 and a uniform next state. The model is told γ and τ, and
+    estimates P and r. Every sample updates S·A·S numbers.
+
+    Args:
+        states, actions: the sizes |S| and |A|.
+        gamma: the discount, where a sample does not say its own.
+        temp: the temperature τ.
+
+    >>> import twoclock as tc
+    >>> rival = tc.PlugIn(tc.Fast(), tc.models.EmpiricalMdp(states=10, actions=4, gamma=0.9, temp=0.1))
+    """
+
+    states: int = static()
+    actions: int = static()
+    gamma: Scalar = 0.9
+    temp: Scalar = 0.1
+
+    def __post_init__(self) -> None:
+        for name in ("states", "actions"):
+            object.__setattr__(self, name, whole(name, getattr(self, name)))
+        check_size("`states`, `actions`", self.states * self.states * self.actions)
+        object.__setattr__(self, "gamma", np.float64(number("gamma", self.gamma, 0, 1, below=True)))
+        object.__setattr__(self, "temp", np.float64(number("temp", self.temp, 0)))
+
+    @property
+    def prior(self) -> Counts:
+        """The statistic before the first sample."""
+        gamma = jnp.asarray(self.gamma)
+        pairs = jnp.full((self.states, self.actions), 1 / (self.states * self.actions), gamma.dtype)
+        following = jnp.broadcast_to(gamma * pairs[:, :, None] / self.states, (*pairs.shape, self.states))
+        return {"visits": pairs, "reward": jnp.zeros_like(pairs), "next": following}
+
+    def statistic(self, x: Any) -> Counts:
+        """What one sample adds to the sums."""
+        gamma = jnp.asarray(self.gamma) if x.gamma is None else x.gamma
+        pair = x.s * self.actions + x.a
+        visits = _one_at(pair, jnp.ones_like(gamma), (self.states, self.actions))
+        following = _one_at(pair * self.states + x.next_state, gamma, (self.states, self.actions, self.states))
+        return {"visits": visits, "reward": x.r * visits, "next": following}
+
+    def solve(self, mean: Counts) -> tuple[Float[Array, "s a"], Float[Array, " s"]]:
+        """The θ and ω that the mean statistic implies."""
+        visits = mean["visits"]
+        temp = jnp.full(self.states, self.temp, visits.dtype)
+        start = jnp.full(self.states, 1 / self.states, visits.dtype)
+        log_pi, V = SoftMdp(mean["next"] / visits[:, :, None], mean["reward"] / visits, temp, start).solve()
+        return log_pi, V
+
+
+def _one_at(place: State, value: Number, shape: tuple[int, ...]) -> Array:
+    """Zeros but for one value: by one comparison an entry, since this is done with every sample."""
+    entries = jnp.arange(math.prod(shape), dtype=jnp.int32)
+    return jnp.where(entries == place, value, jnp.zeros_like(value)).reshape(shape)

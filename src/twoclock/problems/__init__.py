@@ -4,19 +4,22 @@ from twoclock.problems.bilevel.bilevel import bilevel, minimax
 from twoclock.problems.bilevel.composite import composite
 from twoclock.problems.bilevel.least_squares import quadratic_bilevel, quadratic_minimax
 from twoclock.problems.bilevel.losses import CurvatureWarning
-from twoclock.problems.custom import custom
-from twoclock.problems.entropy_mdp.actor_critic import entropy_mdp
-from twoclock.problems.entropy_mdp.examples import forest, frozen_lake, random_entropy_mdp
-from twoclock.problems.entropy_mdp.operators import SoftOperators
-from twoclock.problems.lqr.actor_critic import BlindCriticWarning, lqr_actor_critic
+from twoclock.problems.custom import custom, exact
+from twoclock.problems.entropy_mdp import SoftOperators, entropy_mdp
+from twoclock.problems.entropy_mdp_examples import forest, frozen_lake, random_entropy_mdp
+from twoclock.problems.lqr.actor_critic import (
+    BlindCriticWarning,
+    boeing_747,
+    double_integrator,
+    lqr_actor_critic,
+    paper_lqr,
+)
 from twoclock.problems.lqr.model_based import ModelCritic, lqr_model
-from twoclock.problems.lqr.operators import ActorCritic
-from twoclock.problems.lqr.plants import boeing_747, double_integrator, paper_lqr
-from twoclock.problems.lqr.safety import Guard
-from twoclock.problems.noiseless import exact
+from twoclock.problems.lqr.operators import ActorCritic, Guard
 from twoclock.problems.policy_evaluation.benchmarks import (
     baird,
     boyan,
+    slow_walk,
     spiral,
     tsitsiklis_van_roy,
     walk_dependent,
@@ -25,10 +28,8 @@ from twoclock.problems.policy_evaluation.benchmarks import (
 )
 from twoclock.problems.policy_evaluation.linear import policy_evaluation
 from twoclock.problems.policy_evaluation.nonlinear import nonlinear_policy_evaluation, value_operators
-from twoclock.problems.policy_evaluation.nonlinear_td_lambda import trace_operators
 from twoclock.problems.policy_evaluation.random_mdp import random_policy_evaluation
-from twoclock.problems.policy_evaluation.slow_walk import slow_walk
-from twoclock.problems.policy_evaluation.td_lambda import with_trace
+from twoclock.problems.policy_evaluation.td_lambda import trace_operators, with_trace
 from twoclock.problems.quadratic import quadratic
 from twoclock.problems.synthetic_rates import rates
 

@@ -1,4 +1,4 @@
-"""A user's own operators."""
+"""Problems from a user's operators, and the noise-free form of a problem that knows its answer."""
 
 from __future__ import annotations
 
@@ -6,12 +6,45 @@ from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from twoclock.problems.equinox_modules import is_module, joining, numbers
-from twoclock.protocols import Key, Operator, Problem, PyTree, Scalar, pytree, static
+from twoclock.protocols import InputError, Key, Operator, Problem, PyTree, Scalar, pytree, static
+from twoclock.tree_math import difference
 from twoclock.validation import flattened, function, start_of
 
-__all__ = ["custom"]
+__all__ = ["custom", "exact"]
+
+Join = Callable[[PyTree], PyTree]
+
+
+def is_module(tree: PyTree) -> bool:
+    """Whether a tree holds functions beside arrays of floats."""
+    leaves = jax.tree.leaves(tree)
+    return any(map(_is_learned, leaves)) and any(callable(leaf) and not _is_array(leaf) for leaf in leaves)
+
+
+def numbers(tree: PyTree) -> PyTree:
+    """The tree with None in place of what is no array of floats."""
+    return jax.tree.map(lambda leaf: leaf if _is_learned(leaf) else None, tree)
+
+
+def joining(tree: PyTree) -> Join:
+    """What puts the rest of the tree back around its numbers."""
+    rest = jax.tree.map(lambda leaf: None if _is_learned(leaf) else leaf, tree)
+
+    def join(learned: PyTree) -> PyTree:
+        return jax.tree.map(lambda a, b: b if a is None else a, learned, rest, is_leaf=lambda leaf: leaf is None)
+
+    return join
+
+
+def _is_array(leaf: object) -> bool:
+    return isinstance(leaf, (jax.Array, np.ndarray, np.generic))
+
+
+def _is_learned(leaf: object) -> bool:
+    return isinstance(leaf, (jax.Array, np.ndarray)) and bool(jnp.issubdtype(leaf.dtype, jnp.floating))
+
 
 Draw = Callable[[PyTree, PyTree, PyTree], tuple[PyTree, PyTree]]
 Measure = Callable[[PyTree, PyTree], Mapping[str, Scalar]]
@@ -127,3 +160,64 @@ def _of_modules(
         None if draw is None else lambda u, theta, env: draw(u, slow(theta), env),
         None if measure is None else lambda theta, omega: measure(slow(theta), fast(omega)),
     )
+
+
+@pytree
+class Exact(Problem):
+    """See `exact`."""
+
+    problem: Problem
+
+    def init(self, key: Key) -> tuple[PyTree, PyTree, PyTree]:
+        theta, omega, _ = self.problem.init(key)
+        return theta, omega, None
+
+    def noise(self, key: Key) -> PyTree:
+        return jnp.zeros(())
+
+    def draw(self, u: PyTree, theta: PyTree, env: PyTree) -> tuple[PyTree, PyTree]:
+        return u, env
+
+    def F(self, theta: PyTree, omega: PyTree, x: PyTree) -> PyTree:
+        return self.field(theta)
+
+    def G(self, theta: PyTree, omega: PyTree, x: PyTree) -> PyTree:
+        return difference(omega, self.problem.omega_star(theta))
+
+    def h(self, theta: PyTree) -> Scalar:
+        return self.problem.h(theta)
+
+    def field(self, theta: PyTree) -> PyTree:
+        return self.problem.field(theta)
+
+    def omega_star(self, theta: PyTree) -> PyTree:
+        return self.problem.omega_star(theta)
+
+    def measure(self, theta: PyTree, omega: PyTree) -> Mapping[str, Scalar]:
+        return self.problem.measure(theta, omega)
+
+
+def exact(problem: Problem) -> Exact:
+    """The same problem with its answers in place of its samples: what a method would do if nothing were random.
+
+        F = the mean of F at ω*(θ),        G = ω − ω*(θ)
+
+    Standard with steps α on it is exact gradient descent; for a regulator, exact natural policy gradient.
+
+    Args:
+        problem: one with a truth half: ``h`` or ``field``, ``omega_star`` and ``measure``.
+
+    >>> import twoclock as tc
+    >>> problem = tc.problems.exact(tc.problems.paper_lqr())
+    >>> result = tc.solve(problem, tc.Standard(alpha=0.2, beta=1.0), steps=100, seeds=1)
+    >>> bool(result.history.gap.iloc[-1] < 1e-9)
+    True
+    """
+    if not isinstance(problem, Problem):
+        raise InputError(
+            f"`problem` must be a `tc.Problem`, got {type(problem).__name__}; try `tc.problems.quadratic()`"
+        )
+    missing = [n for n in ("omega_star", "measure") if not problem.knows(n)]
+    if missing or not (problem.knows("h") or problem.knows("field")):
+        raise InputError(f"`problem` must know its answer to be made exact; it has no {', '.join(missing) or 'h'}")
+    return Exact(problem)

@@ -1,10 +1,10 @@
-"""Alias tables: a draw from any finite law for one 32-bit word and one look-up, however many outcomes it has.
+"""Draws from finite laws, for one 32-bit word each: from alias tables, and from a law that changes at every step.
 
-Spread n outcomes over n columns of height 1, so that column i holds outcome i up to its threshold and one other
-outcome, its alias, above. A uniform point in the columns is then a draw. Threshold and alias share one word, ⌈log₂ n⌉
-bits for the alias and the rest for the threshold: about as many as one 32-bit draw can tell apart. The law sampled
-differs from the law given by at most n·2⁻³¹ in total variation, 5e-8 for a hundred outcomes, far below what 10⁹ draws
-can see.
+An alias table costs one look-up, however many outcomes there are. Spread n outcomes over n columns of height 1, so that
+column i holds outcome i up to its threshold and one other outcome, its alias, above. A uniform point in the columns is
+then a draw. Threshold and alias share one word, ⌈log₂ n⌉ bits for the alias and the rest for the threshold: about as
+many as one 32-bit draw can tell apart. The law sampled differs from the law given by at most n·2⁻³¹ in total variation,
+5e-8 for a hundred outcomes, far below what 10⁹ draws can see.
 
 Reference: Walker 1977; Vose 1991; by prefix sums, so that a table is built without a loop and inside a ``jit``, as in
 Hübschle-Schneider & Sanders, *Parallel weighted random sampling*, 2022.
@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Float, Int, Int32, UInt32
 
 from twoclock.protocols import InputError
-from twoclock.validation.arrays import Array, State
+from twoclock.validation.arrays import Array, Number, State
 
 _MOST = 2**16 - 1  # the column number below is a product of 16-bit halves
 
@@ -109,3 +109,18 @@ def _check_size(n: int) -> None:
 
 def _alias_bits(n: int) -> int:
     return max(1, (n - 1).bit_length())
+
+
+def choose(pi: Float[jax.Array, " actions"], bits: UInt32[Array, ""]) -> State:
+    """The action that 32 random bits draw from a law: how many of its running sums lie at or below the point."""
+    total, shift = pi, 1
+    while shift < len(pi):  # sums by doubling, since a prefix sum of its own would not fuse with the step
+        total = total + jnp.pad(total[:-shift], (shift, 0))
+        shift *= 2
+    return jnp.sum(total[:-1] <= unit_point(bits, pi.dtype) * total[-1], dtype=jnp.int32)
+
+
+def unit_point(bits: UInt32[Array, ""], dtype: jnp.dtype) -> Number:
+    """A point of [0, 1): exact in float64, 24 bits of it in float32, where 32 would round up to 1."""
+    drop = 0 if jnp.finfo(dtype).bits == 64 else 8
+    return (bits >> jnp.uint32(drop)).astype(dtype) * jnp.asarray(2.0 ** (drop - 32), dtype)

@@ -1,8 +1,7 @@
 """The step-size theory as a tool: certificates, checks of a user's own schedules, and a problem's constants."""
 
-from twoclock.theory.arguments import STRUCTURES
 from twoclock.theory.certificate import Certificate, Condition, Start
-from twoclock.theory.certify import certify
+from twoclock.theory.certify import STRUCTURES, certify
 from twoclock.theory.check import Finding, Report, check
 from twoclock.theory.constants import Constants, constants, start
 

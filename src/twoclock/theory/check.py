@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from twoclock import html_repr
 from twoclock.methods import Fast
 from twoclock.protocols import InputError, Schedule
-from twoclock.theory import lyapunov_search, paper_conditions, rate_conditions
-from twoclock.theory.arguments import checked, whole_steps
-from twoclock.theory.certificate import Numbers
+from twoclock.theory import lyapunov_search
+from twoclock.theory.certificate import Numbers, first_n, rate_conditions
+from twoclock.theory.certify import ORDER, check_constants, check_steps, paper_decay, paper_rules
 from twoclock.validation import shown
 
 Array = NDArray[np.float64]
@@ -141,7 +141,7 @@ def check(
     >>> report.leaves_order
     391
     """
-    given, _ = checked(structure, L, mu_h, mu_g, 0.0)
+    given, _ = check_constants(structure, L, mu_h, mu_g, 0.0)
     if not isinstance(method, Fast):
         raise InputError(f"`check(method=…)` must be a `Fast`, got {type(method).__name__}; the theory knows no other")
     if method.order != "paper":
@@ -150,8 +150,8 @@ def check(
         )
     known = (structure, *given.scaled()[:3])
     lams = [lam for lam in (method.lam, method.lam_g) if lam is not None]
-    grid = np.unique(np.r_[0, np.geomspace(1, whole_steps("horizon", horizon), _POINTS).round()])
-    n0 = rate_conditions.first_n(lams, structure, _values)
+    grid = np.unique(np.r_[0, np.geomspace(1, check_steps("horizon", horizon), _POINTS).round()])
+    n0 = first_n(lams, structure, _values)
 
     seen: dict[tuple[int, bytes], Array] = {}  # the inequalities look at the same steps again and again
 
@@ -182,7 +182,7 @@ def check(
 
         def sides(k: Array) -> list[tuple[str, Numbers, Numbers]]:
             lam = given_steps(k, np.maximum)[2]
-            return rate_conditions.conditions(structure, name, fall(k), promised, lam, lam0, k + n0, n0)
+            return rate_conditions(structure, name, fall(k), promised, lam, lam0, k + n0, n0)
 
         def side(i: int) -> Side:
             return lambda k: sides(k)[i][1:]
@@ -203,10 +203,10 @@ def check(
             [lyapunov_search.speed(structure, s, D, 1.0, *known[1:]) for s in zip(*scaled_steps(k), strict=True)]
         )
 
-    name, speed = paper_conditions.decay(structure, *known[2:])
+    name, speed = paper_decay(structure, *known[2:])
     groups = {
-        "order": [(name, along("order", name, rule)) for name, rule in paper_conditions.ORDER],
-        "paper": [(name, along("paper", name, rule)) for name, rule in paper_conditions.rules(*known)]
+        "order": [(name, along("order", name, rule)) for name, rule in ORDER],
+        "paper": [(name, along("paper", name, rule)) for name, rule in paper_rules(*known)]
         + to_a_rate(name, lambda k: speed * scaled_steps(k)[0]),
         "tight": [(name, along("tight", name, rule)) for name, rule in lyapunov_search.rules(*known[:3])]
         + [("0 < 1 − ρ(K)", margin), *to_a_rate(lyapunov_search.FALL, tight_fall)],

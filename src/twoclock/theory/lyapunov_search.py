@@ -13,8 +13,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from twoclock.theory import rate_conditions
-from twoclock.theory.certificate import Certificate, Condition, Rule
+from twoclock.theory.certificate import Certificate, Condition, Rule, rate_conditions
 
 Array = NDArray[np.float64]
 Steps = Array | tuple[float, float, float]  # (α, β, λ), or their ratios
@@ -181,6 +180,6 @@ def conditions(
     fall = speed(structure, c, D, 1 / n, L, mu_h, mu_g) / n
     sides += [
         ("0 ≤ smallest weight", 0.0, min(D)),
-        *rate_conditions.conditions(structure, FALL, fall, promised, lam, lam, n, n),
+        *rate_conditions(structure, FALL, fall, promised, lam, lam, n, n),
     ]
     return tuple(Condition(name, float(left), float(right)) for name, left, right in sides)

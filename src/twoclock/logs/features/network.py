@@ -12,7 +12,7 @@ from jax.flatten_util import ravel_pytree
 
 from twoclock.logs.features.protocol import Matrix
 from twoclock.logs.policies import called
-from twoclock.problems.equinox_modules import is_module, joining, numbers
+from twoclock.problems.custom import is_module, joining, numbers
 from twoclock.protocols import InputError
 from twoclock.validation import choice
 

@@ -11,8 +11,7 @@ from numpy.typing import ArrayLike
 
 from twoclock.models.lqr import Lqr
 from twoclock.problems.lqr.actor_critic import Env, LqrActorCritic, simulated
-from twoclock.problems.lqr.operators import Sample, outer
-from twoclock.problems.lqr.safety import Bounds, Guard
+from twoclock.problems.lqr.operators import Bounds, Guard, Sample, outer
 from twoclock.protocols import InputError, Key, Problem, Scalar, pytree
 from twoclock.tree_math import sqnorm
 from twoclock.validation import number

@@ -1,14 +1,16 @@
-"""The two operators of the LQR actor-critic. They see samples and no plant, so any source of samples will do."""
+"""The operators of the LQR actor-critic, and a guard for learning on a plant. Both see samples, and never A or B."""
 
 from __future__ import annotations
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Float
 
 from twoclock.protocols import Scalar, pytree, static
+from twoclock.validation import number
 from twoclock.validation.arrays import Array, Number
 
-__all__ = ["ActorCritic"]
+__all__ = ["ActorCritic", "Guard"]
 
 Gain = Float[Array, "m n"]
 Critic = dict[str, Number | Array]
@@ -80,3 +82,168 @@ def product(M: Float[Array, "p q"], v: Float[Array, " q"]) -> Float[Array, " p"]
 def quadratic(M: Float[Array, "p p"], v: Float[Array, " p"]) -> Number:
     """vᵀMv."""
     return jnp.sum(product(jnp.asarray(M), v) * v)
+
+
+Watch = dict[str, Array]
+"""The supervisor's memory: ``held`` (is K0 in charge?), ``goal`` (how near must K come back?), and the counts."""
+
+# How hard F pulls K back to K0, in units of α. The theory keeps α well below λ, so this much more is still stable.
+_PULL = 10.0
+
+
+@pytree
+class Bounds:
+    """What a `Guard` measured on its log, and what it does with it inside the loop."""
+
+    K0: Float[Array, "m n"]
+    limit: Scalar
+    reach: Scalar
+    rms: Float[Array, " n"]  # of each state in the log
+    weight: Float[Array, " z"] | None  # of each entry of z in the critic's update; None where all are 1
+    cost_unit: Scalar | None  # that the actor's update is divided by; None where it is 1
+
+    def start(self) -> Watch:
+        none = jnp.zeros((), jnp.int32)
+        goal = jnp.zeros((), jnp.asarray(self.K0).dtype)
+        return {"held": none > 0, "goal": goal, "trips": none, "steps": none, "clipped": none}
+
+    def supervise(self, K: Gain, x: Float[Array, " n"], watch: Watch) -> tuple[Gain, Watch]:
+        """The gain that acts in state x, and the new memory.
+
+        The supervisor steps in where x leaves normal operation, and out again when x is well inside it and K
+        has come half the way back to K0 from where it was.
+        """
+        size, away = self._size(x), jnp.sum(jnp.square(K - self.K0))
+        trip = ~watch["held"] & (size > self.limit)
+        safe = (size < self.limit / 2) & (away <= watch["goal"])
+        held = trip | (watch["held"] & ~safe)
+        new = watch | {
+            "held": held,
+            "goal": jnp.where(trip, away / 4, watch["goal"]),
+            "trips": watch["trips"] + trip.astype(jnp.int32),
+            "steps": watch["steps"] + held.astype(jnp.int32),
+        }
+        return jnp.where(held, self.K0, K), new
+
+    def judge(self, sample: Sample, watch: Watch) -> tuple[Sample, Watch]:
+        """The sample with how much of it the critic may learn, and the new memory.
+
+        The share depends on states and actions, never on the critic, so what it weighs keeps its root.
+        """
+        n = self.K0.shape[1]
+        z, square = sample["z"], jnp.square(sample["z"])
+        norm2 = jnp.sum(square if self.weight is None else square * self.weight)
+        share = jnp.minimum(jnp.square(self.reach**2 / jnp.maximum(norm2, self.reach**2)), 1)
+        normal = (self._size(z[:n]) <= self.limit) & (self._size(sample["next"][:n]) <= self.limit)
+        share = jnp.where(normal, share, jnp.zeros_like(share))
+        clipped = watch["clipped"] + (share < 1).astype(jnp.int32)
+        return sample | {"held": watch["held"], "share": share}, watch | {"clipped": clipped}
+
+    def F(self, f: Gain, K: Gain, x: Sample) -> Gain:
+        return jnp.where(x["held"], _PULL * (K - self.K0), self.scale_F(f))
+
+    def G(self, g: Critic, omega: Critic, x: Sample) -> Critic:
+        g = self.scale_G(g)
+        # The J row is a plain average of costs: it cannot run away, and a held plant has costs worth averaging.
+        J = jnp.where(x["share"] > 0, g["J"], jnp.zeros_like(g["J"]))
+        return {"J": J, "Omega": jnp.where(x["held"], _PULL * omega["Omega"], x["share"] * g["Omega"])}
+
+    def scale_F(self, f: Gain) -> Gain:
+        return f if self.cost_unit is None else f / self.cost_unit
+
+    def scale_G(self, g: Critic) -> Critic:
+        if self.weight is None:
+            return g
+        weight = jnp.asarray(self.weight)
+        return {"J": g["J"], "Omega": g["Omega"] * weight[:, None] * weight[None, :]}
+
+    def report(self, watch: Watch) -> dict[str, Array]:
+        return {"guard_trips": watch["trips"], "guard_held": watch["steps"], "guard_clipped": watch["clipped"]}
+
+    def _size(self, x: Float[Array, " n"]) -> Number:
+        return jnp.max(jnp.abs(x) / self.rms)
+
+
+@pytree
+class Guarded:
+    """The operators of the actor-critic under a guard, if there is one. Their samples have been judged by it."""
+
+    operators: ActorCritic
+    bounds: Bounds | None
+
+    def F(self, theta: Gain, omega: Critic, x: Sample) -> Gain:
+        f = self.operators.F(theta, omega, x)
+        return f if self.bounds is None else self.bounds.F(f, theta, x)
+
+    def G(self, theta: Gain, omega: Critic, x: Sample) -> Critic:
+        g = self.operators.G(theta, omega, x)
+        return g if self.bounds is None else self.bounds.G(g, omega, x)
+
+
+@pytree
+class Guard:
+    """Bounds on the update and on the state, so that a run which would leave the stabilising gains is brought back.
+
+    Before the run the plant is driven by K0 for ``log`` steps. From that log alone come
+
+    * **the units**: an entry of z = (x, u) whose root mean square lies within a factor ``span`` of 1 keeps its
+      unit. Any other is measured in its own root mean square within the critic's update, and so is the cost
+      (within span²) within the actor's: steps are then safe in the plant's units, not in the user's. The roots
+      of F and G stay where they were.
+    * **the reach**: the critic's update is quartic in z. Beyond ‖z‖ = ``reach``, in those units, it grows no further.
+      Bold step sizes want a smaller reach; but a small one weighs states unlike the policy does, and a critic
+      on weighted samples need not be stable.
+    * **the edge**: a state with an entry beyond ``limit`` times its root mean square is not normal. The critic
+      does not learn from such samples, K0 takes the plant, F turns to K − K0 and G to Ω̂, so that both are
+      forgotten, until the state is within half the limit and K has come half the way back.
+
+    The record counts every intervention: ``guard_trips``, how often K0 took over; ``guard_held``, for how many steps;
+    ``guard_clipped``, the samples that the critic learnt from only in part or not at all.
+
+    A run that needs no intervention is the same to the last bit as without a guard. It assumes that K0 stabilises the
+    plant, that the log shows normal operation, and that good gains do not need states beyond ``limit``; if they do, the
+    trips say so.
+
+    Args:
+        limit: how many root mean squares a state may reach.
+        reach: the largest ‖z‖ that the critic learns from in full.
+        span: how far from 1 a root mean square may lie before its unit is changed.
+        log: the length of the log.
+
+    >>> import twoclock as tc
+    >>> problem = tc.problems.paper_lqr(guard=True)
+    >>> problem.bounds.weight is None      # nothing to rescale here
+    True
+    """
+
+    limit: float = 8.0
+    reach: float = 10.0
+    span: float = 4.0
+    log: int = 10_000
+
+    def __post_init__(self) -> None:
+        for name, least in (("limit", 1), ("reach", 1), ("span", 1), ("log", 100)):
+            number(f"Guard({name}=…)", getattr(self, name), least)
+
+    def measure(
+        self,
+        K0: Float[np.ndarray, "m n"],
+        x: Float[np.ndarray, "log n"],
+        u: Float[np.ndarray, "log m"],
+        c: Float[np.ndarray, " log"],
+    ) -> Bounds:
+        """The bounds that a log of states x, actions u and costs c under K0 gives."""
+        z = np.concatenate([x, u], axis=1)
+        rms = np.sqrt(np.mean(z**2, axis=0))
+        rms = np.where(rms > 0, rms, 1.0)
+        mean_cost = float(np.mean(c))
+        rescaled = (rms > self.span) | (rms < 1 / self.span)
+        rescaled_cost = mean_cost > 0 and not 1 / self.span**2 <= mean_cost <= self.span**2
+        return Bounds(
+            K0=K0,
+            limit=np.float64(self.limit),
+            reach=np.float64(self.reach),
+            rms=rms[: x.shape[1]],
+            weight=np.where(rescaled, rms**-2.0, 1.0) if rescaled.any() else None,
+            cost_unit=np.float64(mean_cost) if rescaled_cost else None,
+        )

@@ -1,14 +1,17 @@
-"""Policy evaluation: the cases of the literature, by name."""
+"""Policy evaluation: the cases of the literature, by name, and chains that mix slowly."""
 
 from __future__ import annotations
+
+from typing import TypedDict
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from twoclock.models.mdp import Mdp
+from twoclock.models.mdp import Mdp, Policy
 from twoclock.problems.policy_evaluation.linear import PolicyEvaluation, policy_evaluation
 from twoclock.problems.policy_evaluation.nonlinear import NonlinearPolicyEvaluation, nonlinear_policy_evaluation
+from twoclock.validation import number, whole
 from twoclock.validation.arrays import Number
 
 __all__ = ["baird", "boyan", "spiral", "tsitsiklis_van_roy", "walk_dependent", "walk_inverted", "walk_tabular"]
@@ -156,3 +159,85 @@ def _walk(
         ridge=ridge,
         lam=lam,
     )
+
+
+# No __all__, so they are not in the catalogue: two more chains there would be two more for every contract test to run.
+
+
+def ring(operator: str = "tdc", sampling: str = "markov", states: int = 40, waves: int = 4) -> PolicyEvaluation:
+    """A lazy fair walk round a ring, a reward of 1 in one state, γ = 0.9, and waves of the place as features.
+
+    The features are 1 and the cosines and sines of the first ``waves`` frequencies: orthogonal, and unable to represent
+    V. The walk stays where it is with probability ½ and forgets where it was after some (n/π)² steps: 162 for 40.
+    """
+    states, waves = whole("states", states, 3), whole("waves", waves)
+    s = np.arange(states)
+    P = np.zeros((states, 1, states))
+    P[s, 0, s] = 0.5
+    P[s, 0, (s + 1) % states] = P[s, 0, (s - 1) % states] = 0.25
+    angles = 2 * np.pi * np.outer(s, np.arange(1, waves + 1)) / states
+    features = np.concatenate([np.ones((states, 1)), np.cos(angles), np.sin(angles)], axis=1)
+    reward = np.where(s == 0, 1.0, 0.0)[:, None]
+    return policy_evaluation(Mdp(P, reward, 0.9), features, np.ones((states, 1)), operator=operator, sampling=sampling)
+
+
+def long_walk(operator: str = "tdc", sampling: str = "markov", states: int = 19) -> PolicyEvaluation:
+    """The walk of Sutton and Barto: from the middle a fair step left or right, −1 off the left end, +1 off the right.
+
+    One feature a state, γ = 1 until the walk leaves and begins again in the middle; a walk takes some ((n+1)/2)² steps.
+
+    Reference: Sutton & Barto, *Reinforcement Learning*, 2nd ed., Example 7.1.
+    """
+    states = whole("states", states, 3)
+    middle = states // 2
+    P, r, gamma = np.zeros((states, 2, states)), np.zeros((states, 2)), np.ones((states, 2, 1))
+    for s in range(states):
+        P[s, 0, s - 1 if s > 0 else middle] = 1
+        P[s, 1, s + 1 if s < states - 1 else middle] = 1
+    r[0, 0], r[-1, 1] = -1, 1
+    gamma[0, 0] = gamma[-1, 1] = 0
+    fair = np.full((states, 2), 0.5)
+    return policy_evaluation(Mdp(P, r, gamma), np.eye(states), fair, operator=operator, sampling=sampling)
+
+
+# No __all__, so it is not in the catalogue: one more walk there would only be one more for every contract test to run.
+_STATES, _GROUPS = 20, 3
+
+
+class Setting(TypedDict):
+    """What ``policy_evaluation`` and ``models.limit_law`` both take."""
+
+    mdp: Mdp
+    features: Float[np.ndarray, "s d"]
+    target: Policy
+    behaviour: Policy
+
+
+def setting(right: float = 0.6) -> Setting:
+    """The walk's parts, for a target that goes right with this probability."""
+    number("right", right, 0, 1)
+    s = np.arange(_STATES)
+    P = np.zeros((_STATES, 2, _STATES))
+    P[s, 0, np.maximum(s - 1, 0)] = P[s, 1, np.minimum(s + 1, _STATES - 1)] = 1
+    return {
+        "mdp": Mdp(P, np.tile(np.linspace(0, 1, _STATES)[:, None], 2), 0.5),
+        "features": np.eye(_GROUPS)[s * _GROUPS // _STATES],
+        "target": np.tile([1 - right, right], (_STATES, 1)),
+        "behaviour": np.full((_STATES, 2), 0.5),
+    }
+
+
+def slow_walk(
+    operator: str = "tdc",
+    sampling: str = "markov",
+    ridge: float | None = None,
+    right: float = 0.6,
+    lam: float | None = None,
+) -> PolicyEvaluation:
+    """Twenty states on a line with walls, a fair walk, and three features that each cover a third of the line.
+
+    The reward grows from 0 on the left to 1 on the right, γ = ½. Within a third the TD error has the sign of the place,
+    and the walk takes some 80 steps to leave it: an interval of 95 % that takes steps for independent covers .41 at the
+    median state (``models.limit_law`` has the exact number). On-policy with ``right=0.5``.
+    """
+    return policy_evaluation(**setting(right), operator=operator, sampling=sampling, ridge=ridge, lam=lam)

@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, UInt32
 
-from twoclock.problems.policy_evaluation.eligibility import eligibility
-from twoclock.problems.policy_evaluation.linear import PolicyEvaluation, check_settings, equation
+from twoclock.problems.policy_evaluation.linear import PolicyEvaluation, check_settings, eligibility, equation
 from twoclock.protocols import InputError, Key
 from twoclock.sampling.alias import alias_table
 from twoclock.sampling.transitions import Transitions

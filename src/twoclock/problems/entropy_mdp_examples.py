@@ -7,9 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from twoclock.models.mdp import Mdp
-from twoclock.models.soft_mdp import SoftMdp
-from twoclock.models.soft_mdp_optimum import soft_truth
-from twoclock.problems.entropy_mdp.actor_critic import EntropyMdp, check_sampling, entropy_mdp
+from twoclock.models.soft_mdp import SoftMdp, soft_truth
+from twoclock.problems.entropy_mdp import EntropyMdp, check_sampling, entropy_mdp
 from twoclock.protocols import InputError, Key
 from twoclock.sampling.alias import alias_table
 from twoclock.validation import check_key, check_size, flag, number, shown, whole

@@ -1,1 +1,0 @@
-"""Entropy-regularised MDPs: the actor-critic and its known cases."""
