@@ -21,7 +21,7 @@ from reproduction.experiments.coverage_table import (
     table,
 )
 from twoclock import plot
-from twoclock.plot.coverage import binomial
+from twoclock.plot.intervals import binomial
 
 TITLE = "Error bars from one run: how often they cover"
 

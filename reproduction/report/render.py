@@ -11,6 +11,7 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from reproduction.experiment import Records
+from reproduction.report.summary_figure import summary
 from reproduction.report.tables import claims_table, final_numbers
 from reproduction.report.view import SIGNS, gather
 from reproduction.runner import Outcome, Picture
@@ -68,7 +69,7 @@ def _summary(outcomes: Sequence[Outcome], panels: Mapping[str, Panel], out: Path
             first, draw = outcome.claims[0], panels[outcome.name]
             verdict = f"{SIGNS[kind(first.verdict)]} {first.verdict}"
             shown.append((first.statement, verdict, partial(_draw_panel, draw, outcome.records)))
-    fig = plot.summary(shown)
+    fig = summary(shown)
     if quick:
         plot.stamp(fig, "quick run: fewer seeds and steps")
     drawn = plot.render(fig)

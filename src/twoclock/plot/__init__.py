@@ -1,19 +1,22 @@
-"""Figures. The only part that knows matplotlib; what is drawn comes from records alone."""
+"""Figures, drawn with matplotlib from results, sweeps and tables."""
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from twoclock.plot.against import against
-from twoclock.plot.coverage import coverage
-from twoclock.plot.curves import compare, curves, ratios, slope
-from twoclock.plot.gridworld import LEFT_DOWN_RIGHT_UP, UP_RIGHT_DOWN_LEFT, grid_world
-from twoclock.plot.heatmap import table
-from twoclock.plot.intervals import intervals
+from twoclock.plot.curves import against, compare, curves, ratios, slope
+from twoclock.plot.grids import LEFT_DOWN_RIGHT_UP, UP_RIGHT_DOWN_LEFT, grid_world, table
+from twoclock.plot.intervals import coverage, intervals
 from twoclock.plot.ope import values
-from twoclock.plot.report_summary import summary
-from twoclock.plot.sensitivity import sensitivity, tuned_scores
+from twoclock.plot.sensitivity import (
+    best_curves,
+    sensitivity,
+    setting_curves,
+    setting_map,
+    tuned_scores,
+    varied,
+    varied_together,
+)
 from twoclock.plot.style import COLOURS, LABELS, MARKERS, caption, figure, render, stamp
-from twoclock.plot.sweeps import best_curves, setting_curves, setting_map, varied, varied_together
 
 __all__ = [
     "COLOURS",
@@ -39,7 +42,6 @@ __all__ = [
     "setting_map",
     "slope",
     "stamp",
-    "summary",
     "table",
     "tuned_scores",
     "values",

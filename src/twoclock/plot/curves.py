@@ -1,20 +1,33 @@
-"""Metrics against steps."""
+"""Metrics against steps, or against what steps cost."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from twoclock.plot.protocols import Summarised
-from twoclock.plot.style import COLOURS, LABELS, MARKERS, caption, figure, plain
+from twoclock.plot.style import COLOURS, LABELS, MARKERS, caption, check_panel, figure, plain, size_of
 from twoclock.protocols import InputError
 from twoclock.validation import shown
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 _STATISTICS = {"mean": "mean", "median": "median", "iqm": "interquartile mean"}
+_STEPS = "steps k (one sample each)"
+
+
+class Summarised(Protocol):
+    """A run that can be summed up over its seeds, such as a ``Result``."""
+
+    @property
+    def spec(self) -> dict[str, Any]: ...
+
+    def summary(self, metric: str) -> pd.DataFrame:
+        """One row per step: mean, median, iqm, low, high, seeds, diverged."""
 
 
 def curves(
@@ -30,26 +43,26 @@ def curves(
     """
     if not isinstance(statistic, str) or statistic not in _STATISTICS:
         raise InputError(f"`statistic` must be one of {', '.join(_STATISTICS)}, got {shown(statistic)}")
-    upwards = "log"
+    scale = "log"
     for i, (label, result) in enumerate(results.items()):
-        table = result.summary(metric)
-        table = table[table["step"] > 0]
+        table = _summarise(result, metric)
         if (table[statistic] < 0).any():
-            upwards = "linear"
+            scale = "linear"
         colour = (colours or {}).get(label, COLOURS[i % len(COLOURS)])
-        ended = int(table["diverged"].iloc[-1])
-        named = f"{label} ({ended}/{table['seeds'].iloc[-1]} diverged)" if ended else label
-        ax.plot(
-            table["step"], table[statistic], color=colour, linewidth=1.6, label=plain(named),
-            marker=MARKERS[i % len(MARKERS)], markersize=3.5, markevery=max(1, len(table) // 8),
-        )  # fmt: skip
-        if statistic == "mean" and np.isfinite(table["low"]).any():
-            finite = np.isfinite(table["low"]) & np.isfinite(table["high"])
-            ax.fill_between(
-                table["step"], table["low"], table["high"], where=finite, color=colour, alpha=0.2, linewidth=0
-            )
-    ax.set(xscale="log", yscale=upwards, xlabel="steps k (one sample each)", ylabel=plain(LABELS.get(metric, metric)))
-    ax.legend(frameon=False, fontsize="small")
+        _draw_line(ax, i, table["step"], table[statistic], _count_diverged(label, table), colour)
+        if statistic == "mean":
+            _draw_band(ax, table["step"], table, colour)
+    _finish(ax, _STEPS, LABELS.get(metric, metric), scale)
+
+
+def against(ax: Axes, results: Mapping[str, Summarised], metric: str, unit: Mapping[str, float], xlabel: str) -> None:
+    """A line for each result, log-log, with the 95 % bootstrap band of the mean; ``unit`` is what a step costs."""
+    for i, (label, result) in enumerate(results.items()):
+        table, colour = _summarise(result, metric), COLOURS[i % len(COLOURS)]
+        cost = table["step"] * unit[label]
+        _draw_line(ax, i, cost, table["mean"], _count_diverged(label, table), colour)
+        _draw_band(ax, cost, table, colour)
+    _finish(ax, xlabel, LABELS.get(metric, metric))
 
 
 def ratios(
@@ -60,16 +73,13 @@ def ratios(
     ylabel: str | None = None,
 ) -> None:
     """For each pair of results the mean of the first over that of the second, and a line at what is asked of it."""
-    for i, (label, (ours, theirs)) in enumerate(pairs.items()):
-        a, b = (r.summary(metric).query("step > 0") for r in (ours, theirs))
-        ax.plot(
-            a["step"], a["mean"].to_numpy() / b["mean"].to_numpy(), color=COLOURS[i % len(COLOURS)], linewidth=1.6,
-            label=plain(label), marker=MARKERS[i % len(MARKERS)], markersize=3.5, markevery=max(1, len(a) // 8),
-        )  # fmt: skip
+    for i, (label, pair) in enumerate(pairs.items()):
+        ours, theirs = (_summarise(result, metric) for result in pair)
+        ratio = ours["mean"].to_numpy() / theirs["mean"].to_numpy()
+        _draw_line(ax, i, ours["step"], ratio, label, COLOURS[i % len(COLOURS)])
     if rule is not None:
         ax.axhline(rule, color="0.45", linestyle="--", linewidth=1, zorder=1)
-    ax.set(xscale="log", yscale="log", xlabel="steps k (one sample each)", ylabel=ylabel or f"ratio of {metric}")
-    ax.legend(frameon=False, fontsize="small")
+    _finish(ax, _STEPS, ylabel or f"ratio of {metric}")
 
 
 def slope(ax: Axes, exponent: float, anchor: tuple[float, float], label: str) -> None:
@@ -107,7 +117,7 @@ def compare(
     if not isinstance(results, Mapping) or not results or not all(hasattr(r, "summary") for r in results.values()):
         raise InputError("`results` must map labels to results, one or more; try `{'Fast': result, …}`")
     check_panel(ax, scale)
-    panel = figure(width=length(size, 0), height=length(size, 1))[1][0, 0] if ax is None else ax
+    panel = figure(1, 1, *size_of(size))[1][0, 0] if ax is None else ax
     fig = panel.get_figure(root=True)
     if fig is None:
         raise InputError("`ax` must belong to a figure; make it with `fig.subplots()`")
@@ -119,26 +129,35 @@ def compare(
     if ax is None:
         seeds = len(one["seeds"])
         band = "; band: 95 % bootstrap interval of the mean over seeds" if statistic == "mean" and seeds > 1 else ""
-        how = f"{_STATISTICS[statistic]} over {seeds} seeds, {one['steps']:,} steps, {one['precision']}{band}"
-        caption(fig, how)
+        caption(fig, f"{_STATISTICS[statistic]} over {seeds} seeds, {one['steps']:,} steps, {one['precision']}{band}")
     return fig
 
 
-def check_panel(ax: Axes | None, scale: Literal["log", "linear"]) -> None:
-    if scale not in ("log", "linear"):
-        raise InputError(f"`scale` must be 'log' or 'linear', got {scale!r}")
-    if not (ax is None or hasattr(ax, "get_figure")):
-        raise InputError(f"`ax` must be a Matplotlib axes, got {shown(ax)}; leave it out for a figure of its own")
+def _summarise(result: Summarised, metric: str) -> pd.DataFrame:
+    table = result.summary(metric)
+    return table[table["step"] > 0]  # step 0 has no place on a log axis
 
 
-def length(size: tuple[float, float], i: int) -> float:
-    """Width or height, if it is one."""
-    try:
-        sides = tuple(float(side) for side in size)
-    except (TypeError, ValueError):
-        sides = ()
-    if len(sides) != 2 or not all(0 < side <= 100 for side in sides):
-        raise InputError(
-            f"`size` must be a width and a height in inches, up to 100, such as (6.4, 4.6), got {size!r:.60}"
-        )
-    return sides[i]
+def _count_diverged(label: str, table: pd.DataFrame) -> str:
+    diverged = int(table["diverged"].iloc[-1])
+    return f"{label} ({diverged}/{table['seeds'].iloc[-1]} diverged)" if diverged else label
+
+
+def _draw_line(
+    ax: Axes, i: int, x: pd.Series[float], y: pd.Series[float] | np.ndarray, label: str, colour: str
+) -> None:
+    ax.plot(
+        x, y, color=colour, linewidth=1.6, label=plain(label), marker=MARKERS[i % len(MARKERS)], markersize=3.5,
+        markevery=max(1, len(x) // 8),
+    )  # fmt: skip
+
+
+def _draw_band(ax: Axes, x: pd.Series, table: pd.DataFrame, colour: str) -> None:
+    finite = np.isfinite(table["low"]) & np.isfinite(table["high"])
+    if finite.any():
+        ax.fill_between(x, table["low"], table["high"], where=finite, color=colour, alpha=0.2, linewidth=0)
+
+
+def _finish(ax: Axes, xlabel: str, ylabel: str, scale: str = "log") -> None:
+    ax.set(xscale="log", yscale=scale, xlabel=xlabel, ylabel=plain(ylabel))
+    ax.legend(frameon=False, fontsize="small")

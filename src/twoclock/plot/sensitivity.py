@@ -1,21 +1,45 @@
-"""How much a score depends on each setting."""
+"""How much a score depends on settings: in a sweep, and around the winner of tuning."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import NullFormatter
 
-from twoclock.plot.style import COLOURS, LABELS, caption, figure
+from twoclock.plot.curves import Summarised, curves
+from twoclock.plot.style import COLOURS, LABELS, MARKERS, caption, figure, plain
+from twoclock.protocols import InputError
+from twoclock.validation import shown
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _RANGE = 1e4  # shown above the best score
+_FIXED = ("problem", "family", "method", "mean", "low", "high", "median", "diverged", "seeds")
+_HATCH = "////"
+
+
+class Swept(Protocol):
+    """Runs over settings and problems, such as a ``Sweep``."""
+
+    @property
+    def spec(self) -> dict[str, Any]: ...
+
+    def best(self, metric: str) -> pd.DataFrame:
+        """The best setting of each family on each problem."""
+
+    def final(self, metric: str) -> pd.DataFrame:
+        """One row per setting and problem: the metric at the last step."""
+
+    def result(self, problem: str, method: str) -> Summarised:
+        """One of its runs."""
 
 
 def sensitivity(
@@ -114,3 +138,144 @@ def tuned_scores(ranking: pd.DataFrame, metric: str, spec: dict[str, Any]) -> Fi
         f"bars: 95 % bootstrap interval; {spec['budget']:,} seed-steps to tune each",
     )
     return fig
+
+
+def best_curves(sweep: Swept, metric: str, statistic: str = "mean") -> Figure:
+    """Learning curves of the best setting of each family; a panel for each problem."""
+    best = sweep.best(metric)
+    problems = list(dict.fromkeys(best["problem"]))
+    fig, axes = figure(cols=len(problems), width=5.6, height=4.4)
+    families = list(dict.fromkeys(entry["family"] for entry in sweep.spec["methods"].values()))
+    for ax, problem in zip(axes[0], problems, strict=True):
+        chosen = best[best["problem"] == problem]
+        results = {row.method: sweep.result(problem, row.method) for row in chosen.itertuples()}
+        colours = {row.method: COLOURS[families.index(row.family) % len(COLOURS)] for row in chosen.itertuples()}
+        curves(ax, results, metric, statistic, colours)
+        ax.set_title(plain(problem), fontsize="medium")
+    caption(fig, f"best setting of each method by the mean at the last step; {_seeds(sweep)}; band: 95 % bootstrap")
+    return fig
+
+
+def setting_curves(sweep: Swept, metric: str, setting: str | None = None) -> Figure:
+    """The metric at the last step against one setting; other settings that vary are each at their best."""
+    table = sweep.final(metric)
+    setting = _known(table, setting)
+    problems = list(dict.fromkeys(table["problem"]))
+    fig, axes = figure(cols=len(problems), width=5.2, height=4.2)
+    for ax, problem in zip(axes[0], problems, strict=True):
+        of_problem = table[table["problem"] == problem]
+        for i, family in enumerate(dict.fromkeys(table["family"])):
+            rows = of_problem[(of_problem["family"] == family) & of_problem[setting].notna()]
+            if rows[setting].nunique() > 1:
+                _sensitivity_line(ax, _at_their_best(rows, [setting]), setting, family, i)
+        ax.set(xscale="log", yscale="log", xlabel=setting, ylabel=plain(LABELS.get(metric, metric)))
+        ax.margins(y=0.15)
+        ax.set_title(plain(problem), fontsize="medium")
+        ax.legend(frameon=False, fontsize="small")
+    steps = sweep.spec["identity"]["steps"]
+    others = "other settings at their best; " if len(_varied(table)) > 1 else ""
+    caption(
+        fig, f"mean after {steps:,} steps, {_seeds(sweep)}; {others}band: 95 % bootstrap; × at the top: seeds diverged"
+    )
+    return fig
+
+
+def setting_map(sweep: Swept, metric: str, x: str | None = None, y: str | None = None) -> Figure:
+    """The metric at the last step over two settings; a panel for each problem and family that varies both."""
+    table = sweep.final(metric)
+    pairs = varied_together(sweep, metric)
+    for setting in (x, y):
+        if setting is not None:
+            _known(table, setting)
+    wanted = [pair for pair in pairs if x in (None, *pair) and y in (None, *pair) and (x is None or x != y)]
+    if not wanted:
+        known = ", ".join(" and ".join(pair) for pair in pairs) or "none do"
+        raise InputError(f"a map needs two settings that one method varies: {known}")
+    first, second = wanted[0]
+    x = x or (first if y != first else second)
+    y = y or (second if x != second else first)
+    panels = {
+        (problem, family): _at_their_best(rows, [x, y])
+        for (problem, family), rows in table.groupby(["problem", "family"], sort=False)
+        if rows[x].nunique() > 1 and rows[y].nunique() > 1
+    }
+    fig, axes = figure(cols=len(panels), width=5.0, height=4.4)
+    for ax, ((problem, family), rows) in zip(axes[0], panels.items(), strict=True):
+        _map(fig, ax, rows, x, y, plain(LABELS.get(metric, metric)))
+        ax.set_title(plain(f"{problem}: {family}"), fontsize="medium")
+    steps = sweep.spec["identity"]["steps"]
+    caption(fig, f"mean after {steps:,} steps, {_seeds(sweep)}; hatched: seeds diverged; star: the best")
+    return fig
+
+
+def varied_together(sweep: Swept, metric: str) -> list[tuple[str, str]]:
+    """The pairs of settings that both take several values within a family."""
+    table = sweep.final(metric)
+    families = [_varied(rows) for _, rows in table.groupby("family", sort=False)]
+    return list(dict.fromkeys(pair for names in families for pair in itertools.combinations(names, 2)))
+
+
+def varied(sweep: Swept, metric: str) -> list[str]:
+    """The settings that take several values within a family."""
+    return _varied(sweep.final(metric))
+
+
+def _sensitivity_line(ax: Axes, rows: pd.DataFrame, setting: str, label: str, i: int) -> None:
+    colour = COLOURS[i % len(COLOURS)]
+    fine, bad = rows[rows["diverged"] == 0], rows[rows["diverged"] > 0]
+    ax.plot(
+        fine[setting], fine["mean"], color=colour, marker=MARKERS[i % len(MARKERS)], markersize=4, label=plain(label),
+        linewidth=1.6,
+    )  # fmt: skip
+    ax.fill_between(fine[setting], fine["low"], fine["high"], color=colour, alpha=0.2, linewidth=0)
+    # A diverged setting has no mean worth a place on the axis: it is marked at the top edge.
+    ax.plot(
+        bad[setting], np.full(len(bad), 0.985 - 0.03 * i), "x", color=colour, transform=ax.get_xaxis_transform(),
+        markersize=6,
+    )  # fmt: skip
+
+
+def _map(fig: Figure, ax: Axes, rows: pd.DataFrame, x: str, y: str, label: str) -> None:
+    ax.grid(visible=False)
+    columns, lines = sorted(rows[x].unique()), sorted(rows[y].unique())
+    at = rows.set_index([y, x])
+    values = at["mean"].unstack(x).reindex(index=lines, columns=columns).to_numpy(float)
+    diverged = at["diverged"].unstack(x).reindex(index=lines, columns=columns).fillna(0).to_numpy() > 0
+    fine = np.where(diverged | ~np.isfinite(values), np.nan, values)
+    if np.isfinite(fine).any():
+        image = ax.imshow(
+            fine, origin="lower", aspect="auto", cmap="cividis", norm=LogNorm() if np.nanmin(fine) > 0 else None
+        )
+        fig.colorbar(image, ax=ax, label=plain(label))
+        best = np.unravel_index(np.nanargmin(fine), fine.shape)
+        ax.plot(best[1], best[0], "*", color="w", markeredgecolor="k", markersize=12)
+    for i, j in np.argwhere(diverged):
+        ax.add_patch(Rectangle((j - 0.5, i - 0.5), 1, 1, facecolor="0.93", edgecolor="0.45", hatch=_HATCH, linewidth=0))
+    ax.set_xticks(range(len(columns)), [f"{v:.3g}" for v in columns], fontsize="x-small", rotation=40)
+    ax.set_yticks(range(len(lines)), [f"{v:.3g}" for v in lines], fontsize="x-small")
+    ax.set(xlabel=x, ylabel=y, xlim=(-0.5, len(columns) - 0.5), ylim=(-0.5, len(lines) - 0.5))
+
+
+def _at_their_best(rows: pd.DataFrame, settings: list[str]) -> pd.DataFrame:
+    """One row for each value of the settings: of what else varies, the best."""
+    ranked = rows.sort_values(["diverged", "mean"], kind="stable")
+    return ranked.groupby(settings, sort=True).head(1).sort_values(settings)
+
+
+def _varied(table: pd.DataFrame) -> list[str]:
+    settings = [name for name in table.columns if name not in _FIXED]
+    return [name for name in settings if (table.groupby(["problem", "family"])[name].nunique() > 1).any()]
+
+
+def _known(table: pd.DataFrame, setting: str | None) -> str:
+    """The setting, or the first that varies."""
+    known = _varied(table)
+    if not known:
+        raise InputError("this sweep varies no setting; make one with `tc.grid`")
+    if setting is not None and (not isinstance(setting, str) or setting not in known):
+        raise InputError(f"`setting` {shown(setting)} does not vary in this sweep; what does: {', '.join(known)}")
+    return setting or known[0]
+
+
+def _seeds(sweep: Swept) -> str:
+    return f"{len(sweep.spec['identity']['seeds'])} seeds"

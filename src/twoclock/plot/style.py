@@ -1,4 +1,4 @@
-"""A figure, its style, and what it becomes on disk."""
+"""A figure, its style, and its files."""
 
 from __future__ import annotations
 
@@ -9,16 +9,20 @@ import tempfile
 import warnings
 import webbrowser
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 import numpy as np
 from matplotlib import rc_context
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from twoclock.protocols import InputError
+from twoclock.validation import shown
+
 #: Okabe & Ito: distinguishable with any common colour vision, and in grey when printed.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C8C8C")
-#: A marker a line, so that lines are told apart without colour.
+#: One marker per line of a panel, to tell lines apart without colour.
 MARKERS = "osD^vPX*"
 
 _NO_GLYPH = "Glyph .* missing"
@@ -45,24 +49,20 @@ class ShownFigure(Figure):
         return buffer.getvalue()
 
     def show(self, warn: bool = True) -> None:
-        """In a notebook the figure; elsewhere it goes to a file, which is named, and opened where there is a screen."""
-        if "IPython" in sys.modules and _in_notebook():
+        """Show the figure in a notebook; elsewhere save it, print where, and open it if there is a screen."""
+        if "IPython" in sys.modules:
+            from IPython import get_ipython
             from IPython.display import display
 
-            display(self)
-            return
+            if hasattr(get_ipython(), "kernel"):
+                display(self)
+                return
         handle, name = tempfile.mkstemp(prefix="twoclock-", suffix=".png")
         with os.fdopen(handle, "wb") as file:
             file.write(self._repr_png_())
         sys.stdout.write(f"figure saved to {name}\n")
         if os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY") or sys.platform in ("darwin", "win32"):
             webbrowser.open(Path(name).as_uri())
-
-
-def _in_notebook() -> bool:
-    from IPython import get_ipython
-
-    return hasattr(get_ipython(), "kernel")
 
 
 def figure(rows: int = 1, cols: int = 1, width: float = 5.2, height: float = 3.8) -> tuple[Figure, np.ndarray]:
@@ -77,18 +77,18 @@ def figure(rows: int = 1, cols: int = 1, width: float = 5.2, height: float = 3.8
 
 
 def plain(label: str) -> str:
-    """A user's label as it is: a `$` in it is no formula, and a leading underscore does not hide it from the legend."""
-    shown = str(label).replace("$", r"\$")
-    return f"\u200b{shown}" if shown.startswith("_") else shown
+    """Escape a user's label: a `$` in it is no formula, and a leading underscore does not hide it from the legend."""
+    text = str(label).replace("$", r"\$")
+    return f"\u200b{text}" if text.startswith("_") else text
 
 
 def caption(fig: Figure, text: str) -> None:
-    """The settings, under the figure."""
+    """Write the settings under the figure."""
     fig.supxlabel(text, fontsize="x-small", color="0.3", ha="center", wrap=True)
 
 
 def stamp(fig: Figure, text: str) -> None:
-    """A line above the figure, in a strip of its own, that says what the figure is not."""
+    """Write a line above the figure, in a strip of its own, that says what the figure is not."""
     strip = 0.22 / fig.get_figheight()
     engine = fig.get_layout_engine()
     if engine is not None:
@@ -98,20 +98,32 @@ def stamp(fig: Figure, text: str) -> None:
 
 def render(fig: Figure) -> dict[str, bytes]:
     """The figure as PNG and as SVG. The SVG has no date and no random names: the same figure is the same file."""
-    with warnings.catch_warnings():
+    png, svg = io.BytesIO(), io.BytesIO()
+    with warnings.catch_warnings(), rc_context({"svg.hashsalt": "twoclock"}):
         warnings.filterwarnings("ignore", message=_NO_GLYPH)  # a label in a script that the font has not
-        return _rendered(fig)
+        if (layout := fig.get_layout_engine()) is not None:
+            layout.execute(fig)  # once for both
+            fig.set_layout_engine(None)
+        fig.savefig(png, format="png")
+        fig.savefig(svg, format="svg", metadata={"Date": None})
+    return {"png": png.getvalue(), "svg": svg.getvalue()}
 
 
-def _rendered(fig: Figure) -> dict[str, bytes]:
-    kinds: dict[str, dict[str, Any]] = {"png": {}, "svg": {"metadata": {"Date": None}}}
-    if (layout := fig.get_layout_engine()) is not None:
-        layout.execute(fig)  # once for both
-        fig.set_layout_engine(None)
-    out = {}
-    for kind, options in kinds.items():
-        buffer = io.BytesIO()
-        with rc_context({"svg.hashsalt": "twoclock"}):
-            fig.savefig(buffer, format=kind, **options)
-        out[kind] = buffer.getvalue()
-    return out
+def check_panel(ax: Axes | None, scale: Literal["log", "linear"]) -> None:
+    if scale not in ("log", "linear"):
+        raise InputError(f"`scale` must be 'log' or 'linear', got {scale!r}")
+    if not (ax is None or hasattr(ax, "get_figure")):
+        raise InputError(f"`ax` must be a Matplotlib axes, got {shown(ax)}; leave it out for a figure of its own")
+
+
+def size_of(size: tuple[float, float]) -> tuple[float, float]:
+    """Check a width and a height in inches."""
+    try:
+        width, height = (float(side) for side in size)
+    except (TypeError, ValueError):
+        width = height = 0.0
+    if not (0 < width <= 100 and 0 < height <= 100):
+        raise InputError(
+            f"`size` must be a width and a height in inches, up to 100, such as (6.4, 4.6), got {size!r:.60}"
+        )
+    return width, height

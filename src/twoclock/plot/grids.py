@@ -1,9 +1,8 @@
-"""Worlds on a grid: what each cell is worth, and where a policy goes from it."""
+"""Shaded grids: a table of numbers, and a grid world with its values and policy."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -22,18 +21,19 @@ def grid_world(
     ax: Axes,
     values: np.ndarray,
     policy: np.ndarray,
-    cells: Any,
+    cells: Sequence[str | bytes] | Sequence[Sequence[str | bytes]] | np.ndarray,
     moves: Sequence[tuple[int, int]] = LEFT_DOWN_RIGHT_UP,
 ) -> None:
     """A map with the value of each cell, and an arrow for each action as long as it is likely.
 
     Args:
-        values: V, one number a state; states are numbered row by row.
+        values: V, one number per state; states are numbered row by row.
         policy: π[s, a].
         cells: the map, a row of letters a line as in ``env.unwrapped.desc``: S start, G goal, H hole.
         moves: the (row, column) step that each action aims at.
     """
-    letters = np.array([[_letter(c) for c in _letter(row)] for row in cells])
+    cells = [row.decode() if isinstance(row, bytes) else row for row in cells]  # Gymnasium has its maps in bytes
+    letters = np.array([[c.decode() if isinstance(c, bytes) else c for c in row] for row in cells])
     rows, cols = letters.shape
     if values.shape != (rows * cols,) or policy.shape != (rows * cols, len(moves)):
         raise InputError(
@@ -69,6 +69,12 @@ def grid_world(
     ax.set(xlim=(-0.5, cols - 0.5), ylim=(rows - 0.5, -0.5), aspect="equal")
 
 
-def _letter(cell: object) -> Any:
-    """Gymnasium keeps its maps in bytes."""
-    return cell.decode() if isinstance(cell, bytes) else cell
+def table(ax: Axes, values: np.ndarray, columns: Sequence[str], rows: Sequence[str], xlabel: str, ylabel: str) -> None:
+    """Shares in [0, 1] as a shaded table, the number in each cell."""
+    ax.grid(visible=False)
+    ax.imshow(values, cmap="Greys", vmin=0, vmax=1.4, aspect="auto")
+    for (i, j), value in np.ndenumerate(values):
+        ax.text(j, i, f"{value:.2g}", ha="center", va="center", fontsize="x-small", color="w" if value > 0.7 else "k")
+    ax.set(xlabel=xlabel, ylabel=ylabel)
+    ax.set_xticks(range(len(columns)), columns, fontsize="x-small", rotation=30)
+    ax.set_yticks(range(len(rows)), rows, fontsize="x-small")

@@ -1,4 +1,4 @@
-"""A reproduction at a glance."""
+"""The figure that shows a reproduction at a glance."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ import math
 import textwrap
 from collections.abc import Callable, Sequence
 
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-
-from twoclock.plot.style import figure
+from twoclock.plot import Axes, Figure, figure
 
 _TONES = {"✓": "#00664b", "◐": "#7a4b00", "✗": "#a3320b"}
 _LINE, _BOLD = 50, 44  # characters above a panel
