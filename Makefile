@@ -7,8 +7,8 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: reproduce test lint types bench faults docs check-docs setup clean
 
 reproduce: .venv/usable
-	$(BIN)/twoclock reproduce --quick
-	@echo "That was the quick run. The full one: $(BIN)/twoclock reproduce"
+	$(BIN)/python -m reproduction --quick
+	@echo "That was the quick run. The full one: $(BIN)/python -m reproduction"
 
 test: setup lint types
 	$(BIN)/python -m pytest -n 2 --dist worksteal
@@ -56,4 +56,4 @@ setup: .venv/ready
 	touch $@
 
 clean:
-	rm -rf .venv reproduction runs docs/_build docs/api
+	rm -rf .venv results runs docs/_build docs/api

@@ -4,8 +4,8 @@
 
 Nothing is chosen by looking at coverage. Every world has the same rules: the behaviour does the best with probability ½
 and anything otherwise, the target with probability .9, discount .95, episodes are cut off after 100 steps; Boyan's
-chain and the random MDP are those of ``twoclock reproduce logs``. A log has 50, 100, 200, … episodes: the first size at
-which none of ten logs makes a check warn. Coverage is then counted on other logs.
+chain and the random MDP are those of ``python -m reproduction logs``. A log has 50, 100, 200, … episodes: the first
+size at which none of ten logs makes a check warn. Coverage is then counted on other logs.
 """
 
 import sys

@@ -1,6 +1,6 @@
 """The numbers that README and docs quote from the full run.
 
-``python docs/quoted.py RUN`` takes over the tables of a full run (RUN is its folder, reproduction/full) into
+``python docs/quoted.py RUN`` takes over the tables of a full run (RUN is its folder, results/full) into
 docs/full_run and its pictures into docs/images, and writes every passage between ``<!-- quoted: … -->`` and
 ``<!-- end -->`` anew. Without RUN it only checks the passages against docs/full_run, and fails where one differs; a
 test does so.

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 
-def twoclock(*args: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
-    """The command line to its end."""
+def twoclock(*args: str | Path, module: str = "twoclock", **options: object) -> subprocess.CompletedProcess[str]:
+    """The command line to its end, or that of another module."""
     return subprocess.run(
-        [sys.executable, "-m", "twoclock", *map(str, args)], capture_output=True, text=True, check=False, timeout=600,
+        [sys.executable, "-m", module, *map(str, args)], capture_output=True, text=True, check=False, timeout=600,
         errors="replace", **options,  # type: ignore[call-overload]
     )  # fmt: skip
 
@@ -65,5 +65,5 @@ def complaint(child: subprocess.CompletedProcess[str], statuses: tuple[int, ...]
         return "a traceback: " + child.stderr.strip().splitlines()[-1][:150]
     if child.returncode not in statuses:
         return f"exit status {child.returncode}: {child.stderr.strip()[-150:]!r}"
-    lines = [line for line in child.stderr.splitlines() if line.startswith("twoclock:")]
+    lines = [line for line in child.stderr.splitlines() if line.startswith(("twoclock:", "reproduction:"))]
     return f"{len(lines)} lines written" if child.returncode in (1, 2) and len(lines) != 1 else None

@@ -18,6 +18,7 @@ import pandas as pd
 import twoclock as tc
 from faults._calls import LOG, arguments, callables, right_values
 from faults._values import WRONG
+from reproduction.__main__ import main as reproduction_main
 from twoclock import cli
 
 # Words for the command line: what the values above are there, and what only a shell can say.
@@ -101,9 +102,9 @@ def command_line(seed: int) -> Callable[[int], tuple[str, str | None]]:
         ["status", "swept"],
         ["check", "."],
         ["plot", "run", "--metric", "gap"],
-        ["report", "run"],
+        ["reproduction", "--report", "run"],
         ["list"],
-        ["reproduce", "fig9", "--quick", "--out", "x"],
+        ["reproduction", "fig9", "--quick", "--out", "x"],
         ["--version"],
         [],
     ]
@@ -122,17 +123,21 @@ def command_line(seed: int) -> Callable[[int], tuple[str, str | None]]:
                 del args[at % len(args)]
             else:
                 args.insert(at, args[at % len(args)])
-        if args[:1] == ["reproduce"] and "fig9" not in args:
-            args.insert(1, "fig9")  # a whole reproduction is no trial of an argument
+        reproduces = args[:1] == ["reproduction"]
+        program, words = (reproduction_main, args[1:]) if reproduces else (cli.main, args)
+        if reproduces and "fig9" not in words:
+            words.append("fig9")  # a whole reproduction is no trial of an argument
         output = io.StringIO()
         try:
             with contextlib.redirect_stderr(output), contextlib.redirect_stdout(io.StringIO()):
-                status = cli.main(args)
+                status = program(words)
         except SystemExit as stop:
             status = stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
         except BaseException as error:
             return f"twoclock {args}", f"{type(error).__name__}: {' '.join(str(error).split())[:150]}"
-        complaints = [line for line in output.getvalue().splitlines() if line.startswith("twoclock:")]
+        complaints = [
+            line for line in output.getvalue().splitlines() if line.startswith(("twoclock:", "reproduction:"))
+        ]
         if "Traceback" in output.getvalue():
             return f"twoclock {args}", "a traceback"
         if status == 2 and (len(complaints) != 1 or output.getvalue().strip().splitlines()[-1] != complaints[0]):

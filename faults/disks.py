@@ -113,11 +113,11 @@ def _read_only(root: Path) -> Iterator[Trial]:
             (("sweep", root / "spec.toml", "--out", place / "swept"), 2),
             (("certify", "pl", "--L", "1", "--mu-h", ".9", "--mu-g", ".9", "--out", place / "new"), 2),
             (("plot", place / "run"), 2),
-            (("reproduce", "quadratic", "--quick", "--out", place / "new"), 2),
+            (("reproduction", "quadratic", "--quick", "--out", place / "new"), 2),
             (("status", place / "swept"), 0),
             (("check", place), 0),
         ):
-            end = twoclock(*args)
+            end = twoclock(*args[1:], module=args[0]) if args[0] == "reproduction" else twoclock(*args)
             computed = "seed-steps" in end.stderr
             fault = complaint(end, (status,)) or ("it computed first" if computed else None)
             yield Trial("a disk that cannot be written", fault and f"{args[0]}: {fault}")

@@ -14,6 +14,7 @@ from types import ModuleType
 import twoclock as tc
 from faults.campaign import Trial
 from reproduction import runner
+from reproduction.experiment import Case, Claim
 from reproduction.report import write
 from twoclock import plot
 
@@ -114,10 +115,10 @@ def _page(out: Path, one: str, two: str, results: dict[str, tc.Result]) -> list[
     """The tags of a report whose case, method and claim bear the labels."""
     module = ModuleType("made_up")
     module.TITLE = one  # type: ignore[attr-defined]
-    case = runner.Case(tc.problems.quadratic(dim=2), {one: tc.Fast(), two: tc.Standard()}, 20, 2)
+    case = Case(tc.problems.quadratic(dim=2), {one: tc.Fast(), two: tc.Standard()}, 20, 2)
     module.cases = lambda quick: {one: case}  # type: ignore[attr-defined]
     module.draw = lambda records: {"picture": plot.compare(records[one], "error")}  # type: ignore[attr-defined]
-    claim = runner.Claim(one, one, two, one, {two: 1.0}, "reproduced")
+    claim = Claim(one, one, two, one, {two: 1.0}, "reproduced")
     module.claims = lambda records: [claim]  # type: ignore[attr-defined]
     outcome = runner.run_experiment("made_up", module, out)
     write([outcome], {}, out, {one: two}, quick=False)

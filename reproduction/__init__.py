@@ -1,1 +1,1 @@
-"""Experiments as data, the verdicts on them, and their report."""
+"""The paper, reproduced: experiments as data, the verdicts on them, and their report."""

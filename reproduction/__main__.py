@@ -1,8 +1,237 @@
 """``python -m reproduction``: run the experiments of the paper, judge them and write the report."""
 
-import sys
+from __future__ import annotations
 
-from reproduction.reproduce_command import command
+import argparse
+import difflib
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:  # JAX takes seconds to load: not before Ctrl-C can be caught
+    from reproduction.runner import Outcome
+
+COMMAND = "python -m reproduction"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command. Exit status 2 for a wrong argument, 130 for Ctrl-C, 1 for trouble with the machine."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _run(args)
+    except BrokenPipeError:  # the reader of the output has closed it
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        return 141
+    except (Exception, KeyboardInterrupt) as error:
+        from twoclock import cli
+
+        explanation = cli.explain(error)
+        if explanation is None:
+            raise
+        message, status = explanation
+        with suppress(OSError):  # a terminal that was closed
+            sys.stderr.write(f"reproduction: {message}\n")
+        return status
+
+
+def _run(args: Sequence[str]) -> int:
+    import twoclock as tc
+    from reproduction import experiments
+
+    known = experiments.discover()
+    options = _parser(known).parse_args(args)
+    if options.report is not None:
+        if len(args) > 2 or (len(args) == 2 and "=" in args[0]):
+            raise tc.InputError("`--report` takes a folder and nothing else; leave the other arguments out")
+        return _redraw(options.report.expanduser().absolute(), known, args)
+    if options.engine != "auto":
+        os.environ["TWOCLOCK_ENGINE"] = options.engine
+    asked = [_lookup(name, known) for name in options.experiments] or ["all"]
+    chosen = {name: module for name, module in known.items() if name in asked or "all" in asked}
+    out = (options.out or Path("results")).expanduser().absolute()
+    if options.tune:
+        from reproduction.tuned_settings import tunable, tune_again
+
+        if options.quick or options.resume:
+            raise tc.InputError(
+                "`--tune` searches at the full horizon and in one piece; leave --quick and --resume out"
+            )
+        tune_again(tunable(known) if "all" in asked else chosen, known, out if options.out else None)
+        return 0
+    return _reproduce(chosen, _prepare(out, options.quick, options.resume), options.quick, args)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Raises a one-line ``InputError`` instead of printing the usage."""
+
+    def error(self, message: str) -> NoReturn:
+        from twoclock import InputError
+
+        known = [word for action in self._actions for word in action.option_strings]
+        wrong = next((word for word in message.split() if word.startswith("--")), "").rstrip(":")
+        near = difflib.get_close_matches(wrong, known, n=1) if wrong not in known else []
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise InputError(f"{message}{hint}; see `{COMMAND} --help`")
+
+
+def _parser(known: Mapping[str, ModuleType]) -> argparse.ArgumentParser:
+    names = "\n".join(f"  {name:22} {module.TITLE}" for name, module in known.items())
+    parser = _Parser(
+        prog=COMMAND,
+        description="Run the experiments of the paper, judge its claims and write the report.",
+        epilog=f"experiments:\n{names}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("experiments", nargs="*", metavar="EXPERIMENT", help="which experiments; all by default")
+    add("--quick", action="store_true", help="fewer seeds and steps; every page and figure says so")
+    add(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="folder for records, figures and the report (default: results); what is there already is not run again",
+    )
+    add("--resume", action="store_true", help="continue an interrupted run: as without, but the folder must exist")
+    add(
+        "--tune",
+        action="store_true",
+        help="tune the methods of these experiments again instead of running them, and store the settings that they "
+        "run with; with --out DIR in DIR/NAME.json instead, where no experiment reads them",
+    )
+    add(
+        "--engine",
+        choices=("auto", "c", "cuda", "xla"),
+        default="auto",
+        help='what computes the steps: XLA always can, "c" and "cuda" compile a program for them',
+    )
+    add(
+        "--report",
+        type=Path,
+        metavar="DIR",
+        help="write the report again, from the records in a reproduction's folder `full` or `quick` alone",
+    )
+    return parser
+
+
+def _lookup(name: str, known: Mapping[str, ModuleType]) -> str:
+    from twoclock import InputError
+
+    names = [*known, "all"]
+    if name not in names:
+        near = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(names)}"
+        raise InputError(f"`EXPERIMENT` has no {name!r}; {hint}")
+    return name
+
+
+def _prepare(out: Path, quick: bool, resume: bool) -> Path:
+    """Make the folder, unless its records have another format; quick and full runs live side by side in it."""
+    import twoclock as tc
+    from twoclock import storage
+
+    folder = out / ("quick" if quick else "full")
+    note = storage.note(folder, "reproduction")
+    if resume and not note:
+        raise tc.InputError(f"`--resume` needs a folder to go on in, {folder} has no reproduction; leave --resume out")
+    if note and note.get("format") != storage.FORMAT:
+        raise tc.InputError(
+            f"`--out` {folder} was made by twoclock {note.get('twoclock')}, whose records this one ({tc.__version__}) "
+            "cannot read; remove it to redo, or choose another"
+        )
+    storage.put_note(storage.writable(folder), "reproduction", {"twoclock": tc.__version__, "format": storage.FORMAT})
+    return folder
+
+
+def _reproduce(chosen: Mapping[str, ModuleType], folder: Path, quick: bool, args: Sequence[str]) -> int:
+    from reproduction.parallel import ProgressDisplay, run_side_by_side
+    from reproduction.runner import run_experiment
+    from twoclock import cli, storage
+
+    again = f"{COMMAND} {shlex.join([*(word for word in args if word != '--resume'), '--resume'])}"
+    with storage.lock(folder), cli.resumable(again), ProgressDisplay() as display:
+        if len(chosen) > 1:
+            outcomes = run_side_by_side(list(chosen), folder, quick, display)
+        else:
+            ((name, module),) = chosen.items()
+            outcomes = {name: run_experiment(name, module, folder, quick=quick, post=display.show)}
+    _publish(outcomes, chosen, folder, quick, args)
+    return 0
+
+
+def _redraw(folder: Path, known: Mapping[str, ModuleType], args: Sequence[str]) -> int:
+    from reproduction.runner import run_experiment
+    from twoclock import InputError, storage
+
+    there = {name: module for name, module in known.items() if (folder / name).is_dir()}
+    if not there or not storage.note(folder, "reproduction"):
+        raise InputError(
+            f"`--report` must be a reproduction's `full` or `quick` folder, {folder} is none; make one with `{COMMAND}`"
+        )
+    quick = folder.name == "quick"
+    outcomes = {name: run_experiment(name, module, folder, quick=quick, run=False) for name, module in there.items()}
+    _publish(outcomes, there, folder, quick, args)
+    return 0
+
+
+def _publish(
+    outcomes: Mapping[str, Outcome], modules: Mapping[str, ModuleType], folder: Path, quick: bool, args: Sequence[str]
+) -> None:
+    """Write the report and print its verdicts."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from reproduction.report import headline, write
+    from twoclock.storage import environment
+
+    panels = {name: module.panel for name, module in modules.items() if "panel" in vars(module)}
+    facts = {"command": f"{COMMAND} {shlex.join(args)}".strip(), **_facts(outcomes), **environment()}
+    written = write(list(outcomes.values()), panels, folder, facts, quick=quick)
+    claims = [claim for outcome in outcomes.values() for claim in outcome.claims]
+    console = Console()
+    for title, ours in (("The paper's claims", False), ("Our own claims", True)):
+        table = Table("claim", "place", "verdict", title=title, title_justify="left")
+        for claim in (claim for claim in claims if claim.ours is ours):
+            table.add_row(claim.statement, claim.place, f"[bold]{claim.verdict}[/]")
+        if table.row_count:
+            console.print(table)
+    console.print(headline(claims, quick=quick))
+    if quick:
+        console.print("These verdicts are of a quick run, too short for some of the claims; the full run decides.")
+    for name in ("report.html", "report.md"):
+        console.print(f"  {written[name]}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _facts(outcomes: Mapping[str, Outcome]) -> dict[str, str]:
+    """Seeds, precision and wall time, from the records."""
+    from reproduction.formatting import span
+
+    facts = {}
+    for outcome in outcomes.values():
+        runs = [(case, result.spec) for case, results in outcome.records.items() for result in results.values()]
+        # Methods that ran as one program share its wall time.
+        wall = sum(seconds for _, seconds in {(case, spec["wall_seconds"]) for case, spec in runs})
+        seeds = span([len(spec["seeds"]) for _, spec in runs], "d")
+        steps = max(spec["steps"] for _, spec in runs)
+        precision = ", ".join(sorted({spec["precision"] for _, spec in runs}))
+        made = ", ".join(sorted({f"twoclock {s['versions']['twoclock']}, jax {s['versions']['jax']}" for _, s in runs}))
+        facts[outcome.title] = (
+            f"{wall:,.0f} s of wall time, up to {steps:,} steps, {seeds} seeds a run, {precision}; {made}"
+        )
+    return facts
+
 
 if __name__ == "__main__":
-    sys.exit(command(sys.argv[1:]))
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # names of files are not all UTF-8
+    status = main()
+    with suppress(OSError):  # a terminal that was closed
+        sys.stdout.flush()
+    if status >= 128:
+        os._exit(status)  # threads of a compiler that was stopped may crash the interpreter's shutdown
+    sys.exit(status)

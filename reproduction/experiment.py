@@ -8,20 +8,51 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal, Protocol, TypeVar, runtime_checkable
 
-from twoclock import plot
-from twoclock.engine.loop import ProgressEvent
-from twoclock.protocols import InputError, Method, ProblemSource
-from twoclock.result import Result
-from twoclock.solve import solve
-from twoclock.stats import Estimate
-from twoclock.storage.run_identity import Identity, RunSpec, identify
+from twoclock import InputError, Method, ProgressEvent, Result, plot, solve
+from twoclock.intervals import Estimate
+from twoclock.protocols import ProblemSource
+from twoclock.storage import Identity, RunSpec, identify
 
 # The results of an experiment: case → method → result.
 Records = Mapping[str, Mapping[str, Result]]
 # What a claim rests on: a number, one with its interval, several, or words.
 Measured = float | int | str | Estimate | Sequence[float]
 Role = Literal["compare", "tune", "warm up"]
+# Called with the step that a case has come to and how many of its lanes diverged.
+Progress = Callable[[int, int], None]
 T = TypeVar("T")
+
+
+class Runnable(Protocol):
+    """What the runner asks of a case: :class:`Case`, or one that is no run of two operators."""
+
+    @property
+    def methods(self) -> Mapping[str, object]:
+        """Label → what is compared."""
+
+    @property
+    def steps(self) -> int: ...
+
+    @property
+    def lanes(self) -> int:
+        """How many trajectories it runs."""
+
+    @property
+    def work(self) -> int:
+        """Seed-steps."""
+
+    @property
+    def title(self) -> str: ...
+
+    @property
+    def role(self) -> Role: ...
+
+    @property
+    def identities(self) -> Mapping[str, Identity]:
+        """What the record of each method must be of."""
+
+    def run(self, labels: Sequence[str], checkpoint: Path, progress: Progress) -> dict[str, Result]:
+        """Compute the results of some of the methods; a killed run continues from the checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -59,13 +90,16 @@ class Case:
         """Seed-steps."""
         return self.steps * self.lanes
 
-    def run(
-        self, todo: Mapping[str, Method], checkpoint: Path, progress: Callable[[ProgressEvent], None] | None
-    ) -> dict[str, Result]:
-        """The results of some of the methods; what was killed goes on from the checkpoint."""
+    def run(self, labels: Sequence[str], checkpoint: Path, progress: Progress) -> dict[str, Result]:
+        """Compute the results of some of the methods; a killed run continues from the checkpoint."""
+
+        def advance(event: ProgressEvent) -> None:
+            progress(event.step, event.diverged)
+
+        todo = {label: self.methods[label] for label in labels}
         return solve(
             self.problem, todo, self.steps, self.seeds, self.marks, bound=self.bound, checkpoint=checkpoint,
-            progress=progress or False,
+            progress=advance,
         )  # fmt: skip
 
     @cached_property
@@ -104,7 +138,7 @@ class Claim:
 
 @runtime_checkable
 class Experiment(Protocol):
-    """A module of ``study/experiments``: what it must have.
+    """A module of ``reproduction/experiments``: what it must have.
 
     Where there is something to say it also has
 
@@ -114,13 +148,13 @@ class Experiment(Protocol):
     * ``panel(ax, records)``: the panel of the summary, about the first claim;
     * ``advice(records)``: what to use instead, in sentences computed from the records;
     * ``relative_errors(records)``: {task: {method: its final error over that of the best estimator known}};
-    * ``searches()``: {case: :class:`reproduction.tuned_settings.Search`}, what `reproduce --tune` tunes;
+    * ``searches()``: {case: :class:`reproduction.tuned_settings.Search`}, what `--tune` tunes;
     * ``TIMED``: true if it compares seconds, so that a full run gives it the machine for itself.
     """
 
     TITLE: str
 
-    def cases(self, quick: bool) -> Mapping[str, Case]:
+    def cases(self, quick: bool) -> Mapping[str, Runnable]:
         """What to run, by label; fewer seeds and steps if quick."""
 
     def draw(self, records: Records) -> Mapping[str, plot.Figure]:

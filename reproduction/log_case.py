@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,14 +12,11 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from reproduction.experiment import Role
-from twoclock.engine.loop import ProgressEvent
-from twoclock.engine.step import LaneState
-from twoclock.logs import evaluate, read
+from reproduction.experiment import Progress, Role
+from twoclock import Result, __version__, evaluate
+from twoclock.logs import read
 from twoclock.models import Mdp
-from twoclock.result import Result
-from twoclock.storage.run_identity import Identity, Provenance
-from twoclock.version import __version__
+from twoclock.storage import Identity, Provenance
 
 Policy = Float[np.ndarray, "s a"]
 
@@ -61,10 +58,6 @@ class Logged:
         order = np.lexsort((columns[1], columns[0]))
         names = ("episode", "step", "state", "action", "reward", "next_state", "terminated", "propensity")
         return {name: column[order] for name, column in zip(names, columns, strict=True)}
-
-
-def _no_carry() -> LaneState:
-    raise NotImplementedError("no lane carries a log")
 
 
 def _pick(cumulative: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -114,17 +107,17 @@ class LogCase:
     def mdp_numbers(self) -> list[object]:
         return [np.asarray(part).tolist() for part in (self.world.mdp.P, self.world.mdp.r, self.world.mdp.gamma)]
 
-    def run(
-        self, todo: Mapping[str, str], checkpoint: Path, progress: Callable[[ProgressEvent], None] | None
-    ) -> dict[str, Result]:
+    def run(self, labels: Sequence[str], checkpoint: Path, progress: Progress) -> dict[str, Result]:
         """Draw the logs and evaluate each with every estimator; a log is a seed, its episodes are the step."""
-        truth, rows = self.world.truth, dict[str, list[dict[str, float]]]({label: [] for label in todo})
+        truth, rows = self.world.truth, dict[str, list[dict[str, float]]]({label: [] for label in labels})
         for seed in range(self.seeds):
             columns = self.world.draw(self.steps, self.longest, seed)
             log = read(columns, next_state="next_state", episode="episode", step="step", propensity="propensity")
-            for label, name in todo.items():
+            for label in labels:
                 began = time.perf_counter()
-                v = evaluate(log, self.world.target, self.world.gamma, estimator=name, bootstrap=0, compare=False)
+                v = evaluate(
+                    log, self.world.target, self.world.gamma, estimator=self.methods[label], bootstrap=0, compare=False
+                )
                 main = v.table.iloc[0]
                 rows[label].append(
                     {
@@ -134,9 +127,8 @@ class LogCase:
                         "estimate": main["value"],
                     }
                 )  # fmt: skip
-            if progress is not None:
-                progress(ProgressEvent(self.steps * (seed + 1) // self.seeds, None, 0, _no_carry))
-        return {label: self._result(found, todo[label]) for label, found in rows.items()}
+            progress(self.steps * (seed + 1) // self.seeds, 0)
+        return {label: self._result(found, self.methods[label]) for label, found in rows.items()}
 
     def _result(self, rows: list[dict[str, float]], name: str) -> Result:
         history = pd.DataFrame(rows).drop(columns="estimate")

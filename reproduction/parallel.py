@@ -1,4 +1,4 @@
-"""Several experiments at a time, one process a core.
+"""Several experiments at a time, one process per core, and the display of their progress.
 
 An experiment compiles, draws and judges on one core, and many of its runs have too few seeds to fill the others.
 """
@@ -18,38 +18,66 @@ from queue import Queue
 from threading import Event
 
 import jax
+from rich.progress import TaskID
 
-from reproduction.experiment import Case
-from reproduction.progress_bar import Overview
-from reproduction.runner import Outcome, on_disk, run_experiment, work_left
-from twoclock import registry
-from twoclock.engine.loop import ProgressEvent
-from twoclock.engine.signals import Interrupted, deferred_interrupt
-from twoclock.protocols import InputError
-
-# What a process reports to the terminal: a method of the overview and its arguments; None at the end.
-Message = tuple[str, tuple[str | int, ...]]
+from reproduction import experiments
+from reproduction.runner import CaseAdvanced, CaseStarted, ExperimentStarted, Message, Outcome, run_experiment
+from twoclock import InputError, cli
 
 
-def run_side_by_side(names: Sequence[str], out: Path, quick: bool, overview: Overview) -> dict[str, Outcome]:
+class ProgressDisplay:
+    """A progress bar for everything and one for each experiment's running case."""
+
+    def __init__(self) -> None:
+        self.bars = cli.progress_bar()
+        self.total = 0
+        self.whole = self.bars.add_task("everything", total=0, lanes=1, of=0, diverged=0, visible=False)
+        self.done: dict[tuple[str, str], int] = {}
+        self.tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> ProgressDisplay:
+        self.bars.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.bars.stop()
+
+    def show(self, message: Message) -> None:
+        match message:
+            case ExperimentStarted(name, title, work):
+                self.bars.console.print(f"[bold]{name}[/]: {title}")
+                self.total += work
+                self.bars.update(self.whole, total=self.total, visible=self.total > 0)
+            case CaseStarted(name, case, steps, lanes):
+                if name in self.tasks:
+                    self.bars.remove_task(self.tasks[name])
+                self.tasks[name] = self.bars.add_task(f"{name}, {case}", total=steps, lanes=lanes, diverged=0)
+            case CaseAdvanced(name, case, step, diverged, lanes):
+                self.bars.update(self.tasks[name], completed=step, diverged=diverged)
+                # Methods of different kinds take the same steps one after the other.
+                self.done[name, case] = max(self.done.get((name, case), 0), step * lanes)
+                self.bars.update(self.whole, completed=sum(self.done.values()))
+
+
+def run_side_by_side(names: Sequence[str], out: Path, quick: bool, display: ProgressDisplay) -> dict[str, Outcome]:
     """Run the experiments in as many processes as there are cores. Ctrl-C reaches them all, and each stops cleanly."""
     context = multiprocessing.get_context("spawn")  # JAX has threads, which a fork would lose
     done: dict[str, Outcome] = {}
-    with deferred_interrupt() as asked_to_stop, context.Manager() as manager:
+    with cli.deferred_interrupt() as asked_to_stop, context.Manager() as manager:
         messages, stopping = manager.Queue(), manager.Event()
-        listener = threading.Thread(target=_listen, args=(messages, overview), daemon=True)
+        listener = threading.Thread(target=_listen, args=(messages, display), daemon=True)
         listener.start()
         try:
             with (
                 tempfile.TemporaryDirectory(prefix="twoclock-") as compiled,
-                ProcessPoolExecutor(min(len(names), os.cpu_count() or 1), context, _keep_compiled, (compiled,)) as pool,
+                ProcessPoolExecutor(min(len(names), os.cpu_count() or 1), context, _use_cache, (compiled,)) as pool,
             ):
                 try:
                     for together in [list(names)] if quick else _in_turn(names):
                         running = {pool.submit(_run, name, out, quick, messages, stopping): name for name in together}
                         done |= _collect(running, asked_to_stop, stopping)
                 except KeyboardInterrupt as stop:
-                    raise Interrupted(str(stop) or "stopped") from None
+                    raise cli.Interrupted(str(stop) or "stopped") from None
                 finally:
                     stopping.set()  # the pool may have handed out one more than there are processes
                     pool.shutdown(cancel_futures=True)
@@ -61,7 +89,7 @@ def run_side_by_side(names: Sequence[str], out: Path, quick: bool, overview: Ove
 
 def _in_turn(names: Sequence[str]) -> list[list[str]]:
     """The longest first, so that the cores finish together; after them, one by one, those that compare seconds."""
-    modules = registry.experiments()
+    modules = experiments.discover()
     work = {name: sum(case.work for case in modules[name].cases(False).values()) for name in names}
     timed = [name for name in names if getattr(modules[name], "TIMED", False)]
     longest_first = sorted((name for name in names if name not in timed), key=lambda name: -work[name])
@@ -71,7 +99,7 @@ def _in_turn(names: Sequence[str]) -> list[list[str]]:
 def _collect(
     running: dict[Future[Outcome], str], asked_to_stop: Callable[[], bool], stopping: Event
 ) -> dict[str, Outcome]:
-    """The outcomes, as they come; a request to stop is passed on to the processes."""
+    """Gather the outcomes as they come; pass a request to stop on to the processes."""
     done: dict[str, Outcome] = {}
     pending = set(running)
     while pending:
@@ -82,13 +110,13 @@ def _collect(
     return done
 
 
-def _listen(messages: Queue[Message | None], overview: Overview) -> None:
-    for method, args in iter(messages.get, None):
-        getattr(overview, method)(*args)
+def _listen(messages: Queue[Message | None], display: ProgressDisplay) -> None:
+    while (message := messages.get()) is not None:
+        display.show(message)
 
 
-def _keep_compiled(folder: str) -> None:
-    """Programs that XLA compiled for one case of this process are there for all others."""
+def _use_cache(folder: str) -> None:
+    """Share the programs that XLA compiled for one case of this process with its other cases."""
     if jax.config.values["jax_compilation_cache_dir"] is None:  # else the user's own
         # A folder for each process: JAX writes its files in place, and another would read half of one.
         jax.config.update("jax_compilation_cache_dir", f"{folder}/{os.getpid()}")
@@ -97,28 +125,19 @@ def _keep_compiled(folder: str) -> None:
 
 
 def _run(name: str, out: Path, quick: bool, messages: Queue[Message | None], stopping: Event) -> Outcome:
-    """In a process of its own."""
+    """Run one experiment in a process of its own."""
     if stopping.is_set():
-        raise Interrupted("stopped")
+        raise cli.Interrupted("stopped")
     jax.clear_caches()  # of the experiment before: programs count against the pieces of memory that Linux maps
-    module = registry.experiments()[name]
-    cases = module.cases(quick)
-    done = on_disk(name, cases, out)
-    messages.put(("begin", (name, module.TITLE, work_left(cases, done))))
 
-    def progress(label: str, case: Case) -> Callable[[ProgressEvent], None]:
-        messages.put(("start", (name, label, case.steps, case.lanes)))
-
-        def on_tick(tick: ProgressEvent) -> None:
-            messages.put(("tick", (name, label, tick.step, tick.diverged, case.lanes)))
-            # Ctrl-C at a terminal reaches every process by itself, a signal to the parent alone does not.
-            if stopping.is_set() and signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-                signal.raise_signal(signal.SIGINT)
-
-        return on_tick
+    def post(message: Message) -> None:
+        messages.put(message)
+        # Ctrl-C at a terminal reaches every process by itself, a signal to the parent alone does not.
+        if stopping.is_set() and signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+            signal.raise_signal(signal.SIGINT)
 
     try:
-        return run_experiment(name, module, out, quick=quick, progress=progress, cases=cases, done=done)
+        return run_experiment(name, experiments.discover()[name], out, quick=quick, post=post)
     except (InputError, OSError):
         raise
     except Exception:  # an error of JAX's may hold what cannot be sent between processes, and would then hide itself

@@ -1,25 +1,54 @@
-"""The frame that experiments plug into: run what is not yet on disk, then draw and judge from records alone."""
+"""Run the cases of an experiment that are not on disk yet, then draw and judge from records alone."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import jax
 import numpy as np
 
-from reproduction.experiment import Case, Claim, Experiment, Records, hook, require
+from reproduction.experiment import Claim, Experiment, Progress, Records, Runnable, hook, require
 from reproduction.split_half import confirmed
-from twoclock import plot, storage
-from twoclock.engine.loop import ProgressEvent
-from twoclock.protocols import InputError
-from twoclock.result import FinalState, Result, load
+from twoclock import InputError, Result, load, plot, storage
 
 _LARGE = 1 << 24  # bytes
-# Given a case's name and the case, returns what to call with each tick of its run.
-CaseProgress = Callable[[str, Case], Callable[[ProgressEvent], None]]
+
+
+@dataclass(frozen=True)
+class ExperimentStarted:
+    """An experiment has so many seed-steps to run."""
+
+    name: str
+    title: str
+    work: int
+
+
+@dataclass(frozen=True)
+class CaseStarted:
+    """A case of an experiment runs, with so many lanes."""
+
+    name: str
+    case: str
+    steps: int
+    lanes: int
+
+
+@dataclass(frozen=True)
+class CaseAdvanced:
+    """A case has come to a step, with so many of its lanes diverged."""
+
+    name: str
+    case: str
+    step: int
+    diverged: int
+    lanes: int
+
+
+Message = ExperimentStarted | CaseStarted | CaseAdvanced
 
 
 @dataclass(frozen=True)
@@ -63,10 +92,8 @@ def run_experiment(
     out: str | Path,
     *,
     quick: bool = False,
-    progress: CaseProgress | None = None,
     run: bool = True,
-    cases: Mapping[str, Case] | None = None,
-    done: Records | None = None,
+    post: Callable[[Message], None] = lambda message: None,
 ) -> Outcome:
     """Run the cases of an experiment that are not on disk yet, draw its figures and judge its claims.
 
@@ -74,20 +101,24 @@ def run_experiment(
         name: its folder under ``out``.
         module: an :class:`Experiment`.
         quick: fewer seeds and steps, as the experiment says; every figure is marked as such.
-        progress: given a case's name and the case, returns what to call with each tick of its run.
         run: if false, a case that is not on disk is an error.
-        cases: ``module.cases(quick)``, if the caller has it already.
-        done: what :func:`on_disk` found for these cases, if the caller has it already.
+        post: called with each message about the progress.
     """
     experiment = require(name, module)
     folder = storage.writable(Path(out) / name)
-    cases = experiment.cases(quick) if cases is None else cases
-    records = dict(on_disk(name, cases, out) if done is None else done)
-    for label, case in cases.items():
-        if len(records[label]) < len(case.methods):
-            if not run:
-                raise InputError(f"`DIR` lacks records of {name}, {label}; run `twoclock reproduce {name}` on it first")
-            records[label] = _run(folder / _slug(label), case, records[label], progress and progress(label, case))
+    cases = experiment.cases(quick)
+    records = on_disk(name, cases, out)
+    missing = [label for label, case in cases.items() if len(records[label]) < len(case.methods)]
+    if missing and not run:
+        raise InputError(
+            f"`DIR` lacks records of {name}, {missing[0]}; run `python -m reproduction {name}` on it first"
+        )
+    post(ExperimentStarted(name, experiment.TITLE, sum(cases[label].work for label in missing)))
+    for label in missing:
+        case = cases[label]
+        post(CaseStarted(name, label, case.steps, case.lanes))
+        advance = partial(_advance, post, name, label, case.lanes)
+        records[label] = _run(folder / _slug(label), case, records[label], advance)
     return Outcome(
         name=name,
         title=experiment.TITLE,
@@ -100,6 +131,10 @@ def run_experiment(
         advice=hook(experiment, "advice", records, []),
         relative_errors=hook(experiment, "relative_errors", records, {}),
     )
+
+
+def _advance(post: Callable[[Message], None], name: str, case: str, lanes: int, step: int, diverged: int) -> None:
+    post(CaseAdvanced(name, case, step, diverged, lanes))
 
 
 def _draw(experiment: Experiment, records: Records, folder: Path, quick: bool) -> dict[str, Picture]:
@@ -116,42 +151,29 @@ def _draw(experiment: Experiment, records: Records, folder: Path, quick: bool) -
     return pictures
 
 
-def on_disk(name: str, cases: Mapping[str, Case], out: str | Path) -> dict[str, dict[str, Result]]:
-    """The results of an experiment that need not run again: case → method → result."""
+def on_disk(name: str, cases: Mapping[str, Runnable], out: str | Path) -> dict[str, dict[str, Result]]:
+    """Load the results of an experiment that need not run again: case → method → result."""
     return {label: _finished(Path(out) / name / _slug(label), case) for label, case in cases.items()}
 
 
-def work_left(cases: Mapping[str, Case], done: Records) -> int:
-    """The seed-steps of the cases that are not finished."""
-    return sum(case.work for label, case in cases.items() if len(done[label]) < len(case.methods))
-
-
-def _run(
-    folder: Path, case: Case, done: Mapping[str, Result], progress: Callable[[ProgressEvent], None] | None
-) -> dict[str, Result]:
-    todo = {method: case.methods[method] for method in case.methods if method not in done}
+def _run(folder: Path, case: Runnable, done: Mapping[str, Result], progress: Progress) -> dict[str, Result]:
+    todo = [method for method in case.methods if method not in done]
     checkpoint = folder / "checkpoint"
-
     try:
         fresh = case.run(todo, checkpoint, progress)
     except storage.StaleCheckpoint:  # of other settings, or torn: what it would save is less than what it costs to ask
         storage.discard(checkpoint)
         fresh = case.run(todo, checkpoint, progress)
     for method, result in fresh.items():
+        # A method's memory of every item, say, is more than a record should weigh.
+        large = result.end and sum(np.asarray(leaf).nbytes for leaf in jax.tree.leaves(result.end.carry)) > _LARGE
         spec = {**result.spec, "identity": case.identities[method].as_json()}
-        replace(result, spec=spec, end=_small(result.end)).save(folder / _slug(method))
+        replace(result, spec=spec, end=None if large else result.end).save(folder / _slug(method))
     storage.discard(checkpoint)
     return {method: {**done, **fresh}[method] for method in case.methods}
 
 
-def _small(end: FinalState | None) -> FinalState | None:
-    """Where a run stopped, unless that is more than a record should weigh: a method's memory of every item, say."""
-    if end is None or sum(np.asarray(leaf).nbytes for leaf in jax.tree.leaves(end.carry)) > _LARGE:
-        return None
-    return end
-
-
-def _finished(folder: Path, case: Case) -> dict[str, Result]:
+def _finished(folder: Path, case: Runnable) -> dict[str, Result]:
     """The results on disk that are of these very runs."""
     kept = {label: storage.spec(folder / _slug(label)).get("identity", {}) for label in case.methods}
     if not any(kept.values()):

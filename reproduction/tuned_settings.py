@@ -1,18 +1,22 @@
-"""Settings found by ``tc.tune`` and kept as data beside the experiments: how they are searched, written and read."""
+"""Settings found by ``tc.tune`` and stored as data beside the experiments: the search, the file and its reader."""
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
+from types import ModuleType
 from typing import Any, SupportsFloat, cast
 
-from twoclock.protocols import InputError, Method, ProblemSource
-from twoclock.tuning import TunedMethods, tune
-from twoclock.version import __version__
+from rich.console import Console
+
+from twoclock import InputError, Method, __version__, storage, tune
+from twoclock.protocols import ProblemSource
+from twoclock.tuning import TunedMethods
 
 SEARCH = "tc.tune"
 Limits = Mapping[str, tuple[float, float]]
@@ -88,7 +92,7 @@ def entry(search: Search, found: TunedMethods) -> Entry:
 
 def text(name: str, entries: Mapping[str, Entry]) -> str:
     """The file of an experiment's settings."""
-    whole = {"made by": f"twoclock reproduce {name} --tune", "twoclock": __version__, "cases": entries}
+    whole = {"made by": f"python -m reproduction {name} --tune", "twoclock": __version__, "cases": entries}
     return json.dumps(whole, ensure_ascii=False, indent=1) + "\n"
 
 
@@ -105,7 +109,9 @@ def stored(name: str) -> dict[str, Entry]:
     except FileNotFoundError:
         return {}
     except (ValueError, KeyError, TypeError):
-        raise InputError(f"the settings in {place(name)} cannot be read; `twoclock reproduce {name} --tune`") from None
+        raise InputError(
+            f"the settings in {place(name)} cannot be read; `python -m reproduction {name} --tune`"
+        ) from None
 
 
 def settings(name: str, case: str, method: str) -> dict[str, float]:
@@ -114,6 +120,40 @@ def settings(name: str, case: str, method: str) -> dict[str, float]:
         return dict(stored(name)[case]["methods"][method]["settings"])
     except KeyError:
         raise InputError(
-            f"the experiment {name} has no tuned settings of {method} in {case}; `twoclock reproduce {name} --tune` "
-            "finds them"
+            f"the experiment {name} has no tuned settings of {method} in {case}; "
+            f"`python -m reproduction {name} --tune` finds them"
         ) from None
+
+
+def tunable(modules: Mapping[str, ModuleType]) -> dict[str, ModuleType]:
+    """Those experiments that have something to tune."""
+    return {name: module for name, module in modules.items() if "searches" in vars(module)}
+
+
+def tune_again(asked: Mapping[str, ModuleType], known: Mapping[str, ModuleType], folder: Path | None) -> None:
+    """Search, and write NAME.json for each experiment when all of its cases are done.
+
+    Args:
+        asked: the experiments to tune.
+        known: all of them.
+        folder: where to put the files; None puts them beside the experiments, where these read them.
+    """
+    for name in asked:
+        if name not in tunable(known):
+            raise InputError(f"`{name}` has nothing to tune; {', '.join(tunable(known))} have")
+    console = Console(stderr=True)
+    targets = {name: place(name) if folder is None else folder / f"{name}.json" for name in asked}
+    for target in targets.values():  # rather now than after the search
+        storage.writable(target.parent)
+    for name, module in asked.items():
+        searches: Mapping[str, Search] = module.searches()
+        entries = {}
+        for number, (case, search) in enumerate(searches.items(), 1):
+            began = time.monotonic()
+            console.print(f"[bold]{name}[/], {search.title} ({number} of {len(searches)}): {', '.join(search.methods)}")
+            found = search.run(progress=console.is_terminal)
+            entries[case] = entry(search, found)
+            console.print(f"{found}\n{time.monotonic() - began:.0f} s", highlight=False, markup=False)
+        storage.put(targets[name], text(name, entries))
+        stored.cache_clear()
+        console.print(f"wrote {targets[name]}")

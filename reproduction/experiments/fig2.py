@@ -59,9 +59,7 @@ def cases(quick: bool) -> dict[str, Case]:
     out = {
         "gap": Case(problem, compared(), steps, seeds, title="the paper's regulator"),
         "expected": Case(tc.problems.paper_lqr(expected_action=True), {"Fast": fast}, steps, seeds, title=EXPECTED),
-        "model": Case(
-            fig2_model_based.problem(), fig2_model_based.METHODS, steps, seeds, title="two clocks on a model"
-        ),
+        "model": Case(fig2_model_based.problem(), fig2_model_based.METHODS, steps, seeds, title=fig2_model_based.MODEL),
         "exact": Case(
             tc.problems.exact(problem), {"exact": tc.Standard(fast.alpha, 1.0)}, min(steps, 100_000), 1,
             title="exact natural gradient",

@@ -108,7 +108,8 @@ def cases(quick: bool) -> dict[str, Case]:
         for operator, methods in COMPARED.items():
             case = f"{name}-{operator}"
             tuned = {
-                method: with_steps(method, panel.square, **settings("fig1_beyond", case, method)) for method in methods
+                method: with_steps(method, panel.square, **settings("hard_policy_evaluation", case, method))
+                for method in methods
             }
             found[case] = Case(
                 panel.problem(operator), tuned | others[operator], MARKS[-1], SEEDS, MARKS,

@@ -51,15 +51,6 @@ def factory(function: Callable[..., Problem]) -> Callable[..., ProblemSource]:
     return _drawn(function) if "key" in inspect.signature(function).parameters else function
 
 
-def experiments() -> dict[str, ModuleType]:
-    """Every experiment, by the name of its file."""
-    return {
-        module.__name__.rpartition(".")[2]: module
-        for module in _modules("reproduction.experiments")
-        if hasattr(module, "cases")
-    }
-
-
 def _modules(folder: str) -> Iterator[ModuleType]:
     """Every module below a package, in the order of their names."""
     package = importlib.import_module(folder)

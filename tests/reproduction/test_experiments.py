@@ -10,16 +10,16 @@ import jax
 import pytest
 
 import made_up
-from reproduction import runner
+from reproduction import experiments, runner
 from reproduction.auto_case import Race
 from reproduction.experiment import Case, Claim, Experiment, require
 from reproduction.log_case import LogCase
 from reproduction.report import gather
 from reproduction.verdicts import Kind, kind
-from twoclock import plot, registry
+from twoclock import plot
 from twoclock.protocols import InputError, Method, Problem
 
-EXPERIMENTS = registry.experiments()
+EXPERIMENTS = experiments.discover()
 
 
 @functools.cache

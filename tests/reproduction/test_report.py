@@ -5,7 +5,7 @@ import re
 import shutil
 import signal
 import subprocess
-import sysconfig
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -15,10 +15,13 @@ import psutil
 import pytest
 
 import twoclock as tc
+from reproduction import experiments
+from reproduction.__main__ import main
 from reproduction.experiment import Case, Claim
-from twoclock import cli, plot, registry
+from twoclock import plot
 from twoclock.storage import sealed_folder
 
+ROOT = Path(__file__).parents[2]
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync")
 
@@ -55,7 +58,7 @@ def experiment():
 @pytest.fixture
 def tiny(monkeypatch):
     module = experiment()
-    monkeypatch.setattr(registry, "experiments", lambda: {"tiny": module})
+    monkeypatch.setattr(experiments, "discover", lambda: {"tiny": module})
     return module
 
 
@@ -65,8 +68,8 @@ def written(tmp_path_factory):
     out = tmp_path_factory.mktemp("reproduction")
     module = experiment()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(registry, "experiments", lambda: {"tiny": module})
-        assert cli.main(["reproduce", "tiny", "--quick", "--out", str(out)]) == 0
+        patch.setattr(experiments, "discover", lambda: {"tiny": module})
+        assert main(["tiny", "--quick", "--out", str(out)]) == 0
     return out / "quick"
 
 
@@ -94,7 +97,7 @@ def test_the_page_needs_nothing_else_and_escapes_what_it_prints(reproduced):
     assert page.count("<img") == page.count('alt="') == 2
     for link in re.findall(r'href="([^"#]+)"', page):
         assert link == "data:," or (reproduced / link).exists(), link
-    for word in ("Quick run", "jax", "cores", "twoclock reproduce tiny --quick", "Use something better."):
+    for word in ("Quick run", "jax", "cores", "python -m reproduction tiny --quick", "Use something better."):
         assert word in page
         assert word in (reproduced / "report.md").read_text() or word == "Quick run"
 
@@ -122,9 +125,9 @@ def test_the_page_says_first_what_was_found_then_what_to_use_then_the_details(re
 def test_a_second_run_computes_nothing_and_writes_the_same(written, reproduced, tiny, monkeypatch):
     before = {path: path.read_bytes() for path in written.rglob("*.*") if path.is_file()}
     monkeypatch.setattr("reproduction.experiment.solve", None)
-    assert cli.main(["reproduce", "tiny", "--quick", "--out", str(written.parent)]) == 0
+    assert main(["tiny", "--quick", "--out", str(written.parent)]) == 0
     assert {path: path.read_bytes() for path in before} == before
-    assert cli.main(["report", str(reproduced)]) == 0
+    assert main(["--report", str(reproduced)]) == 0
 
 
 def test_records_of_another_patch_version_are_taken(reproduced, tiny, monkeypatch):
@@ -135,7 +138,7 @@ def test_records_of_another_patch_version_are_taken(reproduced, tiny, monkeypatc
         spec["versions"]["twoclock"] = "0.2.99"
         path.write_text(sealed_folder.seal(spec))
     monkeypatch.setattr("reproduction.experiment.solve", None)
-    assert cli.main(["reproduce", "tiny", "--quick", "--out", str(reproduced.parent)]) == 0
+    assert main(["tiny", "--quick", "--out", str(reproduced.parent)]) == 0
     assert "twoclock 0.2.99" in (reproduced / "report.md").read_text()
 
 
@@ -144,7 +147,7 @@ def test_other_data_another_verdict(reproduced, tiny):
     worse = fast.history.assign(error=fast.history["error"] * 1e6)
     replace(fast, history=worse).save(reproduced / "tiny" / "one" / "Fast")
     assert "not reproduced" not in (reproduced / "tables" / "claims.csv").read_text()
-    assert cli.main(["report", str(reproduced)]) == 0
+    assert main(["--report", str(reproduced)]) == 0
     assert "not reproduced" in (reproduced / "tables" / "claims.csv").read_text()
 
 
@@ -152,32 +155,28 @@ def test_trouble_is_one_line(reproduced, tiny, capsys, tmp_path):
     capsys.readouterr()
 
     def line(*args):
-        assert cli.main(list(args)) == 2
+        assert main(list(args)) == 2
         output = capsys.readouterr().err.strip()
         assert "\n" not in output
         return output
 
-    assert "did you mean 'tiny'?" in line("reproduce", "tinny")
-    assert "has no reproduction; leave --resume out" in line("reproduce", "--resume", "--out", str(tmp_path / "new"))
+    assert "did you mean 'tiny'?" in line("tinny")
+    assert "has no reproduction; leave --resume out" in line("--resume", "--out", str(tmp_path / "new"))
     assert not (tmp_path / "new").exists()
-    assert "must be a reproduction's" in line("report", str(tmp_path))
+    assert "must be a reproduction's" in line("--report", str(tmp_path))
     (reproduced / "reproduction.json").write_text('{"twoclock": "0.0.1"}')
-    output = line("reproduce", "tiny", "--quick", "--out", str(tmp_path))
+    output = line("tiny", "--quick", "--out", str(tmp_path))
     assert "was made by twoclock 0.0.1" in output
     assert "remove it to redo, or choose another" in output
     (reproduced / "reproduction.json").write_text(json.dumps({"twoclock": tc.__version__}))
     shutil.rmtree(reproduced / "tiny" / "one" / "Fast")
-    assert "lacks records of tiny, one" in line("report", str(reproduced))
+    assert "lacks records of tiny, one" in line("--report", str(reproduced))
 
 
 def test_ctrl_c_stops_every_process_and_says_how_to_go_on(tmp_path):
-    """The signal goes to the parent alone, as from a supervisor; at a terminal all of them get it.
-
-    By the installed command: the processes that it starts have its name too.
-    """
-    command = Path(sysconfig.get_path("scripts")) / "twoclock"
-    args = ["reproduce", "quadratic", "table1", "--out", str(tmp_path)]
-    parent = subprocess.Popen([command, *args], stderr=subprocess.STDOUT, stdout=subprocess.PIPE, text=True)
+    """The signal goes to the parent alone, as from a supervisor; at a terminal all of them get it."""
+    command = [sys.executable, "-m", "reproduction", "quadratic", "table1", "--out", str(tmp_path)]
+    parent = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.STDOUT, stdout=subprocess.PIPE, text=True)
     begun = set()
     while len(begun) < 2:
         line = parent.stdout.readline()
@@ -191,7 +190,7 @@ def test_ctrl_c_stops_every_process_and_says_how_to_go_on(tmp_path):
     output, _ = parent.communicate(timeout=120)
     assert parent.returncode == 130, output
     assert list(tmp_path.glob("full/*/*/checkpoint"))  # they were at work
-    assert output.strip().endswith(f"to go on: twoclock reproduce quadratic table1 --out {tmp_path} --resume")
+    assert output.strip().endswith(f"to go on: python -m reproduction quadratic table1 --out {tmp_path} --resume")
     assert "Traceback" not in output
     assert not psutil.wait_procs(workers, timeout=20)[1]
 
@@ -199,7 +198,7 @@ def test_ctrl_c_stops_every_process_and_says_how_to_go_on(tmp_path):
 def test_a_checkpoint_of_other_settings_is_not_in_the_way(tiny, tmp_path):
     stale = tmp_path / "quick" / "tiny" / "one" / "checkpoint" / "0"
     tc.solve(tc.problems.quadratic(dim=3), tc.Fast(), 50, 2, checkpoint=stale)
-    assert cli.main(["reproduce", "tiny", "--quick", "--out", str(tmp_path)]) == 0
+    assert main(["tiny", "--quick", "--out", str(tmp_path)]) == 0
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no browser found; `apt-get install chromium` brings one")

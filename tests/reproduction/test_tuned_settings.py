@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import pytest
 
 import twoclock as tc
-from reproduction import tuned_settings
+from reproduction import experiments, tuned_settings
+from reproduction.__main__ import main
 from reproduction.tuned_settings import Search
-from twoclock import cli, registry
 
-TUNABLE = {name: module for name, module in registry.experiments().items() if hasattr(module, "searches")}
+TUNABLE = tuned_settings.tunable(experiments.discover())
 
 
 def make(beta, c):
@@ -30,7 +30,7 @@ def tiny(monkeypatch, tmp_path):
     """An experiment that tunes one small case, and the file that it would read."""
     module = SimpleNamespace(TITLE="Tiny", cases=dict, draw=dict, searches=lambda: {"case": small()})
     known = {"tiny": module, "quadratic": SimpleNamespace(TITLE="nothing", cases=dict, draw=dict)}
-    monkeypatch.setattr(registry, "experiments", lambda: known)
+    monkeypatch.setattr(experiments, "discover", lambda: known)
     monkeypatch.setattr(tuned_settings, "place", lambda name: tmp_path / "package" / f"{name}.json")
     tuned_settings.stored.cache_clear()
     yield module
@@ -40,7 +40,7 @@ def tiny(monkeypatch, tmp_path):
 @pytest.mark.parametrize("name", TUNABLE)
 def test_every_method_of_a_search_has_settings_with_equal_budgets(name):
     whole = json.loads(tuned_settings.place(name).read_text(encoding="utf-8"))
-    assert whole["made by"] == f"twoclock reproduce {name} --tune"
+    assert whole["made by"] == f"python -m reproduction {name} --tune"
     searches = TUNABLE[name].searches()
     assert list(whole["cases"]) == list(searches)
     for case, search in searches.items():
@@ -57,11 +57,11 @@ def test_every_method_of_a_search_has_settings_with_equal_budgets(name):
             assert {k: tuple(v) for k, v in found["box at first"].items()} == dict(box)
             assert all(low <= found["settings"][k] <= high for k, (low, high) in found["box"].items())
             assert found["seed-steps spent"] <= search.runs * search.steps
-            assert isinstance(build(**found["settings"]), tc.protocols.Method)
+            assert isinstance(build(**found["settings"]), tc.Method)
 
 
 def test_tuning_again_writes_what_the_experiment_reads(tiny, tmp_path, capsys):
-    assert cli.main(["reproduce", "tiny", "--tune"]) == 0
+    assert main(["tiny", "--tune"]) == 0
     assert "a quadratic (1 of 1): one, two" in capsys.readouterr().err
     kept = tuned_settings.stored("tiny")["case"]
     assert kept["seed-steps for each method"] == 25_000
@@ -70,7 +70,7 @@ def test_tuning_again_writes_what_the_experiment_reads(tiny, tmp_path, capsys):
     low, high = (score for score in kept["methods"]["one"]["score on fresh seeds"][1:])
     assert low < kept["methods"]["one"]["score on fresh seeds"][0] < high
     before = tuned_settings.place("tiny").read_bytes()
-    assert cli.main(["reproduce", "tiny", "--tune", "--out", str(tmp_path / "other")]) == 0
+    assert main(["tiny", "--tune", "--out", str(tmp_path / "other")]) == 0
     assert (tmp_path / "other" / "tiny.json").read_bytes() == before
 
 
@@ -84,7 +84,7 @@ def test_ctrl_c_leaves_the_settings_as_they_were(tiny, tmp_path):
 
     tiny.searches = lambda: {"done": small(), "stopped": SimpleNamespace(run=stop, title="t", methods={})}
     with contextlib.suppress(KeyboardInterrupt):
-        assert cli.main(["reproduce", "tiny", "--tune"]) != 0
+        assert main(["tiny", "--tune"]) != 0
     assert old.read_text() == "as it was"
     assert [path.name for path in old.parent.iterdir()] == ["tiny.json"]
 
@@ -98,12 +98,12 @@ def test_ctrl_c_leaves_the_settings_as_they_were(tiny, tmp_path):
     ],
 )
 def test_one_clear_line(tiny, words, message, capsys):
-    assert cli.main(["reproduce", *words]) != 0
+    assert main([*words]) != 0
     assert message in capsys.readouterr().err
 
 
 def test_what_was_not_tuned_says_how(tiny, tmp_path):
-    with pytest.raises(tc.InputError, match=r"no tuned settings of one in case; `twoclock reproduce tiny --tune`"):
+    with pytest.raises(tc.InputError, match=r"no tuned settings of one in case; `python -m reproduction tiny --tune`"):
         tuned_settings.settings("tiny", "case", "one")
     (tmp_path / "package").mkdir()
     tuned_settings.place("tiny").write_text("{torn")

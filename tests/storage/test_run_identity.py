@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import twoclock as tc
-from reproduction.runner import Case, on_disk, run_experiment
+from reproduction.experiment import Case
+from reproduction.runner import on_disk, run_experiment
 from twoclock.engine import program_digest
 from twoclock.storage import put_note
 from twoclock.storage.run_identity import FORMAT, Identity, RunSpec, identify

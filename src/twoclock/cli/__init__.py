@@ -21,12 +21,17 @@ from twoclock import storage, validation
 from twoclock.cli import commands
 from twoclock.engine import signals
 from twoclock.engine.metrics import preferred_metric
+from twoclock.engine.signals import Interrupted, deferred_interrupt
+from twoclock.progress import bar as progress_bar
 from twoclock.protocols import InputError
 from twoclock.result import Result
 from twoclock.version import __version__
 
 if TYPE_CHECKING:
     from twoclock.sweeps.sweep_result import Sweep
+
+# Names beside `main` and `program` serve programs with a command line, such as the reproduction of the paper.
+__all__ = ["Interrupted", "deferred_interrupt", "explain", "main", "program", "progress_bar", "resumable"]
 
 OUT = Console()
 ERR = Console(stderr=True)

@@ -4,17 +4,24 @@ from twoclock.storage.atomic_file import Taken, is_held, lock, note, numbered, p
 from twoclock.storage.checkpoints import Checkpoint, Checkpoints, StaleCheckpoint, discard, interrupted
 from twoclock.storage.paths import absolute, temporary, text
 from twoclock.storage.record import VALUE, is_complete, load, results_below, save, spec
+from twoclock.storage.run_identity import FORMAT, Identity, Provenance, RunSpec, environment, identify
 from twoclock.storage.sealed_folder import Damaged
 
 __all__ = [
+    "FORMAT",
     "VALUE",
     "Checkpoint",
     "Checkpoints",
     "Damaged",
+    "Identity",
+    "Provenance",
+    "RunSpec",
     "StaleCheckpoint",
     "Taken",
     "absolute",
     "discard",
+    "environment",
+    "identify",
     "interrupted",
     "is_complete",
     "is_held",
