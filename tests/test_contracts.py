@@ -10,8 +10,7 @@ import pytest
 import twoclock as tc
 from small import SMALL
 from twoclock import prng, registry
-from twoclock.indexed_batch import IndexedBatch
-from twoclock.protocols import Method, Problem, Schedule
+from twoclock.protocols import IndexedBatch, Method, Problem, Schedule
 
 METHODS = registry.methods()
 PROBLEMS = registry.problems()

@@ -35,8 +35,7 @@ def checked(thing, typechecker):
     """A function or a class as the hook decorates it."""
     if inspect.isclass(thing):
         init = vars(thing).get("__init__")
-        # One that accepts old names of fields has a signature that is not its own.
-        if dataclasses.is_dataclass(thing) and inspect.isfunction(init) and not hasattr(init, "__wrapped__"):
+        if dataclasses.is_dataclass(thing) and inspect.isfunction(init):
             thing.__init__ = typed(init, typechecker)
         return thing
     if ".<locals>" in thing.__qualname__:
@@ -68,6 +67,8 @@ def typed(function, typechecker):
 
 def is_front_door(function):
     """Whether users call it: what a public package names in ``__all__``, and methods of the exact models."""
+    if not hasattr(sys.modules["twoclock"], "__all__"):  # it is being imported: defaults of fields are made
+        return True
     package = ".".join(function.__module__.split(".")[:2])
     name, _, method = function.__qualname__.partition(".")
     public = {*sys.modules["twoclock"].__all__, *getattr(sys.modules[package], "__all__", ())}

@@ -9,7 +9,7 @@ import twoclock as tc
 from reproduction.schedules import decaying
 from reproduction.sensitivity import around, labelled
 from reproduction.tuned_settings import Limits, Search, settings
-from twoclock.methods.averaged_tdc import averaged_step
+from twoclock.methods.presets import averaged_step
 from twoclock.protocols import Method, ProblemSource
 
 

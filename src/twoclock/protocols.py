@@ -1,28 +1,17 @@
-"""The contracts: what a problem, a method and a schedule are, and how a frozen class becomes a pytree."""
+"""The contracts of problems, methods, schedules and indexed batches; frozen classes as pytrees; how objects print."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
-import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from html import escape
 from itertools import islice
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, dataclass_transform, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeVar, dataclass_transform, runtime_checkable
 
 import jax
-from jaxtyping import Array, Float, ScalarLike
+from jaxtyping import Array, Float, Int, ScalarLike
 from jaxtyping import PyTree as PyTree
-
-if TYPE_CHECKING:
-    from typing_extensions import TypeVar
-else:
-    from typing import TypeVar as _TypeVar
-
-    def TypeVar(name: str, default: object = None, **options: object) -> _TypeVar:
-        """A type variable; its default is for type checkers (Python has it from 3.13 on)."""
-        return _TypeVar(name, **options)
-
 
 Key = Array
 Scalar = ScalarLike
@@ -30,7 +19,6 @@ Floats = PyTree[Float[Array, "..."]]
 Operator = Callable[[PyTree, PyTree, PyTree], PyTree]
 
 C = TypeVar("C")
-T = TypeVar("T")
 
 
 class InputError(ValueError):
@@ -132,34 +120,32 @@ class State(Protocol):
     def omega(self) -> PyTree: ...
 
 
-S = TypeVar("S", bound=State, default=Any)
-
-
-class Method(ABC, Generic[S]):
+class Method(ABC):
     """One step of an algorithm, as a pure function of its state.
 
-    A method is a frozen pytree (``@pytree``) whose leaves are its step sizes.
+    A method is a frozen pytree (``@pytree``) whose leaves are its step sizes. ``state`` is of the type that its own
+    ``init`` returns.
     """
 
     finds_roots: ClassVar[bool] = False  # it solves E F = 0, E G = 0 with derivatives, so ω must solve E G = 0
 
     @abstractmethod
-    def init(self, theta: PyTree, omega: PyTree) -> S:
+    def init(self, theta: PyTree, omega: PyTree) -> State:
         """A state with ``.theta`` and ``.omega``, the current iterates."""
 
     @abstractmethod
-    def step(self, F: Operator, G: Operator, state: S, x: PyTree, k: Scalar) -> S:
+    def step(self, F: Operator, G: Operator, state: Any, x: PyTree, k: Scalar) -> State:
         """The state after step k on the sample x."""
 
     @abstractmethod
-    def estimate(self, state: S) -> tuple[PyTree, PyTree]:
+    def estimate(self, state: Any) -> tuple[PyTree, PyTree]:
         """The θ, ω to report; averaged methods differ here from the iterates."""
 
-    def report(self, state: S) -> Mapping[str, Scalar]:
+    def report(self, state: Any) -> Mapping[str, Scalar]:
         """What the method knows of its own progress, recorded beside the problem's metrics."""
         return {}
 
-    def track(self, state: S) -> dict[str, PyTree]:
+    def track(self, state: Any) -> dict[str, PyTree]:
         """What the intervals of its outputs need, by kind; recorded too (``intervals``)."""
         return {}
 
@@ -173,7 +159,28 @@ def static(default: object = dataclasses.MISSING) -> Any:
     return dataclasses.field(default=default, metadata={"static": True})
 
 
-@dataclass_transform(frozen_default=True, field_specifiers=(static, dataclasses.field))
+def checked(
+    check: Callable[..., object], *rule: object, default: object = dataclasses.MISSING, static: bool = False
+) -> Any:
+    """A field that a constructor checks: ``check("Power(c=…)", value, *rule)`` complains, or returns what to store.
+
+    A check that returns None leaves the value as it is. Checks run before ``__post_init__``, which is for rules that
+    concern several fields.
+
+    >>> @pytree
+    ... class Ball:
+    ...     radius: float = checked(lambda what, value: float(value), default=1)
+    >>> Ball("2").radius
+    2.0
+    """
+
+    def read(owner: str, name: str, value: object) -> object:
+        return check(f"{owner}({name}=…)", value, *rule)
+
+    return dataclasses.field(default=default, metadata={"static": static, "check": read})
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(static, checked, dataclasses.field))
 def pytree(cls: type[C]) -> type[C]:
     """Make a class a frozen dataclass and a pytree: plain fields are leaves, ``static`` ones belong to the structure.
 
@@ -182,19 +189,23 @@ def pytree(cls: type[C]) -> type[C]:
     """
     if "__repr__" not in vars(cls):
         cls.__repr__ = _short  # type: ignore[method-assign]
+    checks = {name: field.metadata["check"] for name, field in vars(cls).items()
+              if isinstance(field, dataclasses.Field) and "check" in field.metadata}  # fmt: skip
+    if checks:
+        cls.__post_init__ = _post_init(checks, getattr(cls, "__post_init__", None))  # type: ignore[attr-defined]
     new = dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)
     fields = dataclasses.fields(new)  # type: ignore[arg-type]
     leaves = tuple(f.name for f in fields if not f.metadata.get("static"))
     fixed = tuple(f.name for f in fields if f.metadata.get("static"))
 
-    def flatten(obj: C) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    def flatten(obj: C) -> tuple[tuple[object, ...], tuple[object, ...]]:
         return tuple(getattr(obj, n) for n in leaves), tuple(getattr(obj, n) for n in fixed)
 
-    def flatten_with_keys(obj: C) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    def flatten_with_keys(obj: C) -> tuple[tuple[tuple[object, object], ...], tuple[object, ...]]:
         children, aux = flatten(obj)
         return tuple((jax.tree_util.GetAttrKey(n), c) for n, c in zip(leaves, children, strict=True)), aux
 
-    def unflatten(aux: tuple[Any, ...], children: Any) -> C:
+    def unflatten(aux: tuple[object, ...], children: Iterable[object]) -> C:
         obj = object.__new__(new)
         for name, value in zip(leaves + fixed, tuple(children) + aux, strict=True):
             object.__setattr__(obj, name, value)
@@ -204,12 +215,26 @@ def pytree(cls: type[C]) -> type[C]:
     return new
 
 
+def _post_init(
+    checks: Mapping[str, Callable[[str, str, object], object]], own: Callable[[object], None] | None
+) -> Callable[[object], None]:
+    def run_checks(self: object) -> None:
+        for name, check in checks.items():
+            value = check(type(self).__name__, name, getattr(self, name))
+            if value is not None:
+                object.__setattr__(self, name, value)
+        if own is not None:
+            own(self)
+
+    return run_checks
+
+
 _FEW, _LONGEST = 6, 60
 _LETTERS = {"alpha": "α", "beta": "β", "lam": "λ", "lam_g": "λ_g"}
 
 
 def _short(obj: Any) -> str:
-    """One line: the class, its methods and schedules, and of its other fields those that differ from their default."""
+    """Show the class, its methods and schedules, and of its other fields those that differ from their default."""
     shown = []
     for field in dataclasses.fields(obj):
         value = getattr(obj, field.name)
@@ -220,7 +245,7 @@ def _short(obj: Any) -> str:
 
 
 def brief(value: Any) -> str:
-    """A field's value in a word: numbers to six digits, an array by its type and shape, a function by its name."""
+    """Show a field's value: numbers to six digits, an array by its type and shape, a function by its name."""
     if hasattr(value, "dtype") and hasattr(value, "shape"):
         concrete = value.shape == () and not isinstance(value, jax.core.Tracer)
         return f"{value.item():g}" if concrete else f"{value.dtype}{list(value.shape)}"
@@ -244,54 +269,66 @@ def _few(shown: list[str]) -> str:
     return ", ".join(shown[:_FEW] + ["…"] * (len(shown) > _FEW))
 
 
-@pytree
-class Table:
-    """What a method remembers of many things, of which a step changes a few rows.
+def html_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], note: str = "") -> str:
+    """Write a table of plain text for a notebook, with a line above it and, where there is one, a note below."""
+    head = "".join(f"<th>{escape(name)}</th>" for name in columns)
+    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    below = f"<p><small>{escape(note)}</small></p>" if note else ""
+    return f"<p>{escape(title)}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{below}"
 
-    Elsewhere a lane that diverges keeps its last finite state. Looking through a table for that at every step, and
-    keeping the one before, would cost the whole of it a step: an engine does neither, and what a diverged lane's table
-    holds means nothing.
+
+def list_names(names: Sequence[str], most: int = 8) -> str:
+    """Join names by commas, of many the first few.
+
+    >>> list_names(["a", "b", "c"], most=2)
+    'a, b and 1 more'
+    """
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + rest
+
+
+@pytree
+class RowTable:
+    """Rows that a method remembers, of which a step changes a few.
+
+    Elsewhere a lane that diverges keeps its last finite state. Searching a table for that at every step, and copying
+    the one before, would cost the whole table at every step: engines do neither, and the table of a diverged lane has
+    no meaning.
     """
 
     rows: PyTree
 
 
-def renamed(**new_names: str) -> Callable[[type[C]], type[C]]:
-    """Accept the old names of fields, in the constructor and as attributes, with a DeprecationWarning.
+@pytree
+class IndexedBatch:
+    """A batch of finite data and the numbers of its items, for methods that remember an item's earlier values.
 
-    Args:
-        new_names: old name → new name, for fields whose default is None.
+    A sample is one such batch, or a tuple of them (the inner data and the outer ones) of which F and G are the sum of
+    shares: with the others left out, they give the share of one.
+
+    Attributes:
+        batch: the data of the items, along the first axis; None where the batch is left out.
+        index: their numbers.
+        items: how many items there are.
+        replace: whether they are drawn with replacement; otherwise every item comes once an epoch.
     """
 
-    def decorate(cls: type[C]) -> type[C]:
-        init = cls.__init__
+    batch: PyTree
+    index: Int[Array, ...] | None
+    items: int = static()
+    replace: bool = static(default=False)
 
-        @functools.wraps(init)
-        def accepting(self: C, *args: Any, **given: Any) -> None:
-            for old in new_names.keys() & given.keys():
-                new = new_names[old]
-                warn_renamed(f"`{cls.__name__}({old}=…)`", f"`{new}=`")
-                value = given.pop(old)
-                if given.get(new) is not None and value is not None:
-                    raise InputError(f"`{cls.__name__}({new}=…)` is given twice, also as `{old}`; leave out `{old}`")
-                given[new] = given.get(new) if value is None else value
-            init(self, *args, **given)
+    def without(self) -> IndexedBatch:
+        """The batch left out."""
+        return IndexedBatch(None, None, self.items, self.replace)
 
-        def alias(old: str, new: str) -> property:
-            def read(self: C) -> Any:
-                warn_renamed(f"`{cls.__name__}.{old}`", f"`.{new}`")
-                return getattr(self, new)
-
-            return property(read, doc=f"The old name of ``{new}``.")
-
-        cls.__init__ = accepting  # type: ignore[method-assign, assignment]
-        for old, new in new_names.items():
-            setattr(cls, old, alias(old, new))
-        return cls
-
-    return decorate
+    def one_by_one(self) -> IndexedBatch:
+        """As batches of one item each, stacked."""
+        batch, index = jax.tree.map(lambda leaf: leaf[:, None], (self.batch, self.index))
+        return IndexedBatch(batch, index, self.items, self.replace)
 
 
-def warn_renamed(old: str, new: str) -> None:
-    """Say that a name is deprecated, at the line that used it."""
-    warnings.warn(f"{old} is deprecated; write {new}", DeprecationWarning, stacklevel=3)
+def indexed_batches(x: PyTree) -> tuple[IndexedBatch, ...] | None:
+    """The indexed batches of a sample; None where the sample is anything else."""
+    parts = x if isinstance(x, tuple) else (x,)
+    return parts if parts and all(isinstance(part, IndexedBatch) for part in parts) else None

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import jax
 import numpy as np
 
-from twoclock import html_repr, prng, stats, storage, validation
+from twoclock import prng, stats, storage, validation
 from twoclock.engine import metrics as rows
 from twoclock.engine.loop import thawed
 from twoclock.intervals import interval_table as inference
 from twoclock.methods.auto import Auto
-from twoclock.protocols import InputError, Method, Problem, PyTree
+from twoclock.protocols import InputError, Method, Problem, PyTree, html_table, list_names
 from twoclock.storage.record import shaped_like
 from twoclock.storage.run_identity import Json
 
@@ -191,7 +191,7 @@ class Result:
 
     def __repr__(self) -> str:
         kept = inference.summary(self.history, self._lost())
-        return f"Result({self._words()}; metrics: {html_repr.listed(self.metrics)}{'; ' * bool(kept)}{kept})"
+        return f"Result({self._words()}; metrics: {list_names(self.metrics)}{'; ' * bool(kept)}{kept})"
 
     def _named(self) -> str:
         return f"{self.spec['problem']['name']}, {self.spec['method']['name']}"
@@ -209,9 +209,7 @@ class Result:
             for metric, row in last.items()
         ]
         columns = ("metric at the last step", "mean over seeds", "95 % interval", "median")
-        return html_repr.table(
-            f"Result: {self._words()}", columns, cells, inference.summary(self.history, self._lost())
-        )
+        return html_table(f"Result: {self._words()}", columns, cells, inference.summary(self.history, self._lost()))
 
 
 def load(path: str | Path, like: object = None) -> Result:

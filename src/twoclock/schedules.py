@@ -19,8 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from twoclock.protocols import InputError, Scalar, Schedule, brief, pytree, static
-from twoclock.validation import check_number
+from twoclock.protocols import InputError, Scalar, Schedule, brief, checked, pytree, static
+from twoclock.validation import FRACTION, NOT_NEGATIVE, POSITIVE, check_number
 
 ScheduleLike = Schedule | Callable[[Any], Any] | float | str
 
@@ -45,10 +45,7 @@ class Constant:
     0.5
     """
 
-    c: Scalar
-
-    def __post_init__(self) -> None:
-        check_number("Constant(c=…)", self.c, lambda v: v >= 0, "be a finite number that is not negative")
+    c: Scalar = checked(check_number, *NOT_NEGATIVE)
 
     def __call__(self, k: Scalar) -> Float[Array, ""]:
         return jnp.asarray(self.c, float)
@@ -67,16 +64,10 @@ class Power:
     0.5
     """
 
-    c: Scalar
-    p: Scalar = 1.0
-    shift: Scalar = 1.0
-    floor: Scalar = 0.0
-
-    def __post_init__(self) -> None:
-        check_number("Power(c=…)", self.c, lambda v: v >= 0, "be a finite number that is not negative")
-        check_number("Power(p=…)", self.p, lambda v: 0 <= v <= 1, "lie in [0, 1]", "for a constant use `Constant(c)`")
-        check_number("Power(shift=…)", self.shift, lambda v: v > 0, "be positive", "k starts at 0, so use `shift=1.0`")
-        check_number("Power(floor=…)", self.floor, lambda v: v >= 0, "be a finite number that is not negative")
+    c: Scalar = checked(check_number, *NOT_NEGATIVE)
+    p: Scalar = checked(check_number, *FRACTION, "for a constant use `Constant(c)`", default=1.0)
+    shift: Scalar = checked(check_number, *POSITIVE, "k starts at 0, so use `shift=1.0`", default=1.0)
+    floor: Scalar = checked(check_number, *NOT_NEGATIVE, default=0.0)
 
     def __call__(self, k: Scalar) -> Float[Array, ""]:
         n = jnp.asarray(k, float) + self.shift
@@ -102,20 +93,19 @@ class Function:
 
 
 def step_size(default: str | None, most: float = math.inf) -> Any:
-    """A field of a method that holds a schedule whose values do not exceed ``most``; see ``read_step_sizes``."""
-    return dataclasses.field(default=default, metadata={"most": most})
+    """A field of a method that holds a schedule whose values do not exceed ``most``; it may be None if its default is.
+
+    A bounded one is an averaging weight.
+    """
+
+    def read(owner: str, name: str, value: ScheduleLike | None) -> Schedule | None:
+        return None if value is None and default is None else as_schedule(value, name, most)
+
+    return dataclasses.field(default=default, metadata={"check": read, "most": most})
 
 
-def read_step_sizes(method: Any) -> None:
-    """Turn what the user gave for each ``step_size`` of a new method into a schedule; None stays None."""
-    for field in dataclasses.fields(method):
-        value = getattr(method, field.name)
-        if "most" in field.metadata and not (value is None and field.default is None):
-            object.__setattr__(method, field.name, as_schedule(value, field.name, field.metadata["most"]))
-
-
-def as_schedule(value: ScheduleLike, name: str, most: float = math.inf) -> Schedule:
-    """The schedule that a user means by a schedule, a number, a text or a callable.
+def as_schedule(value: object, name: str, most: float = math.inf) -> Schedule:
+    """The schedule that a user means by a schedule, a number, a text or a callable (``ScheduleLike``).
 
     Args:
         name: what to call it in a complaint.
@@ -137,7 +127,7 @@ def _read(value: Any, name: str) -> Schedule:
         return parse(value, name)
     is_array = hasattr(value, "ndim") and hasattr(value, "dtype")
     if is_array or (isinstance(value, numbers.Real) and not isinstance(value, bool)):
-        check_number(name, value, lambda v: v >= 0, "be a finite number that is not negative")
+        check_number(name, value, *NOT_NEGATIVE)
         return Constant(value if is_array or isinstance(value, (int, float)) else float(value))
     if isinstance(value, type):
         raise InputError(f"`{name}` must be a schedule, got the class {value.__name__}; call it, `Power(0.5)`")

@@ -155,23 +155,8 @@ def test_another_transformation_is_another_run(tmp_path):
 
 
 @pytest.mark.parametrize("kind", [Standard, Fast])
-def test_the_old_names_still_work(kind):
-    adam = optax.scale_by_adam()
-    with pytest.warns(DeprecationWarning, match="is deprecated") as told:
-        method = kind(slow=adam, fast=None, project_slow=box, project_fast=simplex)
-    assert (method.transform_theta, method.transform_omega) == (adam, None)
-    assert (method.project_theta, method.project_omega) == (box, simplex)
-    assert (
-        sorted(str(w.message) for w in told)[0] == f"`{kind.__name__}(fast=…)` is deprecated; write `transform_omega=`"
-    )
-    assert len(told) == 4
-    with pytest.warns(DeprecationWarning, match=rf"`{kind.__name__}.slow` is deprecated; write `.transform_theta`"):
-        assert method.slow is adam
-    with (
-        pytest.warns(DeprecationWarning, match="slow"),
-        pytest.raises(tc.InputError, match="is given twice, also as `slow`"),
-    ):
-        kind(slow=adam, transform_theta=adam)
+def test_repr_names_transformations_and_projections(kind):
+    method = kind(transform_theta=optax.scale_by_adam(), project_theta=box, project_omega=simplex)
     assert repr(method).endswith("transform_theta=scale_by_adam, project_theta=projection_box, project_omega=simplex)")
 
 

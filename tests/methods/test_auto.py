@@ -14,7 +14,7 @@ from reproduction.auto_case import Race
 from reproduction.experiments.auto import _ratio
 from twoclock.cli import main
 from twoclock.methods import local_model
-from twoclock.methods.small_linalg import is_positive_definite, posterior_gain, spd_inverse
+from twoclock.methods.local_model import is_positive_definite, posterior_gain, spd_inverse
 from twoclock.protocols import InputError
 from twoclock.tree_math import start
 

@@ -63,9 +63,3 @@ def test_the_averaged_setting_is_close_to_lstd():
     ours = tc.solve(problem("tdc"), tc.methods.averaged_tdc(mean_sq_feature_norm=5.0), 20_000, 16, marks=marks)
     best = tc.solve(problem("td"), tc.methods.Lstd(), 20_000, 16, marks=marks)
     assert ours.history["error"].mean() < 1.6 * best.history["error"].mean()
-
-
-def test_the_old_name_still_works():
-    with pytest.warns(DeprecationWarning, match=r"averaged\(square\)` is deprecated; write `methods.averaged_tdc\("):
-        old = tc.methods.averaged(square=5.0)
-    assert repr(old) == repr(tc.methods.averaged_tdc(5.0))

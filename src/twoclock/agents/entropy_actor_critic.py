@@ -180,8 +180,9 @@ class EntropyActorCritic(Learning):
         tables = {name: getattr(self, name) for name in ("features", "policy_features")}
         about = {
             **{name: getattr(self, name) for name in _NUMBERS},
-            "method": serialize.spell(self.method), "rng": self._rng.bit_generator.state, "returns": self._returns.kept,
-            "earned": self._earned, "tables": [name for name, table in tables.items() if table is not None],
+            "method": serialize.to_json(self.method), "rng": self._rng.bit_generator.state,
+            "returns": self._returns.kept, "earned": self._earned,
+            "tables": [name for name, table in tables.items() if table is not None],
         }  # fmt: skip
         given = {name: table for name, table in tables.items() if table is not None}
         return self._learner._save(path, {"EntropyActorCritic": about}, **given, **also)

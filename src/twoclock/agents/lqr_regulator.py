@@ -222,7 +222,7 @@ class Regulator:
             path: the folder.
             also: more trees of arrays to be kept with it.
         """
-        method = serialize.spell(self.method)
+        method = serialize.to_json(self.method)
         about = {
             "Q": self.Q.tolist(), "R": self.R.tolist(), "K0": self.K0.tolist(), "sigma": self.sigma,
             "critic": self.critic, "kappa": self.kappa, "method": method, "rng": self._rng.bit_generator.state,

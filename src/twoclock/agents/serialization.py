@@ -27,5 +27,5 @@ def method_of(about: dict[str, Any], method: Method | None) -> Method:
     if method is None:
         if about["method"] is None:
             raise InputError("`method` must be given: it holds a function, which no record can; pass it as it was")
-        method = serialize.read(about["method"])
+        method = serialize.from_json(about["method"])
     return method

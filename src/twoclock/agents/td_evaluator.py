@@ -187,7 +187,7 @@ class Evaluator(Learning):
         ratio = None if callable(self.policy_ratio) else self.policy_ratio
         about = {
             **{name: getattr(self, name) for name in _NUMBERS}, "policy_ratio": ratio, "first": self._first,
-            "method": serialize.spell(self.method), "rng": self._rng.bit_generator.state,
+            "method": serialize.to_json(self.method), "rng": self._rng.bit_generator.state,
         }  # fmt: skip
         tables = {"at": self.at} | ({"features": self.features} if isinstance(self.features, np.ndarray) else {})
         return self._learner._save(path, {"Evaluator": about}, **tables, **also)

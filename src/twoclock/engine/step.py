@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from twoclock import prng
-from twoclock.protocols import Key, Method, Problem, PyTree, Scalar, Table, pytree
+from twoclock.protocols import Key, Method, Problem, PyTree, RowTable, Scalar, pytree
 
 
 @runtime_checkable
@@ -63,7 +63,7 @@ def trusted_step(problem: Problem, method: Method, stream: Key, carry: LaneState
     x, env = problem.draw(lane_noise(problem, stream, k), carry.state.theta, carry.env)
     new = method.step(problem.F, problem.G, carry.state, x, k)
     state = jax.tree.map(
-        lambda n, o: n if isinstance(n, Table) else n.astype(o.dtype), new, carry.state, is_leaf=is_table
+        lambda n, o: n if isinstance(n, RowTable) else n.astype(o.dtype), new, carry.state, is_leaf=is_table
     )
     return LaneState(state, env, carry.alive, jnp.asarray(k + 1, carry.last.dtype))
 
@@ -93,7 +93,7 @@ def learn(
         alive = alive & _within((new.theta, new.omega), bound)
 
     def kept(n: PyTree, o: PyTree) -> PyTree:
-        return n if isinstance(n, Table) else jnp.where(alive, n.astype(o.dtype), o)
+        return n if isinstance(n, RowTable) else jnp.where(alive, n.astype(o.dtype), o)
 
     state = jax.tree.map(kept, new, old, is_leaf=is_table)
     return LaneState(state, carry.env, alive, jnp.where(alive, k + 1, carry.last))
@@ -110,4 +110,4 @@ def _within(tree: PyTree, bound: Scalar) -> jax.Array:
 
 
 def is_table(node: PyTree) -> bool:
-    return isinstance(node, Table)
+    return isinstance(node, RowTable)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from twoclock import html_repr, storage
+from twoclock import storage
 from twoclock.logs.intervals import interval
 from twoclock.logs.policy_differences import PolicyEstimate, differences
-from twoclock.protocols import InputError
+from twoclock.protocols import InputError, html_table
 from twoclock.validation import check_path, pick
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class Value:
             for p, e, value, low, high, told in self.table[list(shown)].itertuples(index=False)
         ]
         note = " · ".join(self.warnings)
-        return html_repr.table(self.verdict, ("policy", "estimator", "value", level, ""), rows, note)
+        return html_table(self.verdict, ("policy", "estimator", "value", level, ""), rows, note)
 
     def plot(self) -> Figure:
         """Estimators with their intervals, the weights, and for tables the support of each state."""

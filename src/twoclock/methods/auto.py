@@ -1,4 +1,4 @@
-"""No method to choose: what ``solve`` runs where none is given."""
+"""The method that ``solve`` runs where none is given."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import numpy as np
 from jaxtyping import Array
 
 from twoclock import tree_math
-from twoclock.methods.matrix_free_zap import MatrixFreeZap, ZapVectorsState
+from twoclock.methods.matrix_free_zap import MatrixFreeZap, MatrixFreeZapState
 from twoclock.methods.zap import FAR, Zap, ZapState
-from twoclock.protocols import Method, Operator, PyTree, Scalar, pytree, static
+from twoclock.protocols import Method, Operator, PyTree, Scalar, checked, pytree
 from twoclock.validation import whole
+
+AutoState = ZapState | MatrixFreeZapState
 
 
 @pytree
@@ -20,7 +22,7 @@ class Auto(Method):
 
     What they need to know of a problem (curvature, noise, when to move and how far) they measure on the samples of the
     run itself, so there is no pilot: every sample counts for the answer. The choice depends on the sizes of θ and ω
-    alone; ``result.chosen`` tells it, and ``result.method`` is the method that was chosen, which runs to the same bits.
+    alone; ``result.chosen`` explains it, and ``result.method`` is the chosen method, which runs the same, bit for bit.
 
     Args:
         max_dim: ``Zap`` for so many entries of θ and ω together, whose square it keeps.
@@ -32,27 +34,22 @@ class Auto(Method):
 
     finds_roots = True
 
-    max_dim: int = static(default=128)
-
-    def __post_init__(self) -> None:
-        whole("Auto(max_dim=…)", self.max_dim, 0)
+    max_dim: int = checked(whole, 0, default=128, static=True)
 
     def chosen(self, theta: PyTree, omega: PyTree) -> Zap | MatrixFreeZap:
         """The method for variables of these shapes."""
         return Zap() if tree_math.size((theta, omega)) <= self.max_dim else MatrixFreeZap()
 
-    def init(self, theta: PyTree, omega: PyTree) -> ZapState | ZapVectorsState:
+    def init(self, theta: PyTree, omega: PyTree) -> AutoState:
         return self.chosen(theta, omega).init(theta, omega)
 
-    def step(
-        self, F: Operator, G: Operator, state: ZapState | ZapVectorsState, x: PyTree, k: Scalar
-    ) -> ZapState | ZapVectorsState:
+    def step(self, F: Operator, G: Operator, state: AutoState, x: PyTree, k: Scalar) -> AutoState:
         return self.chosen(state.theta, state.omega).step(F, G, state, x, k)  # type: ignore[arg-type]
 
-    def estimate(self, state: ZapState | ZapVectorsState) -> tuple[PyTree, PyTree]:
+    def estimate(self, state: AutoState) -> tuple[PyTree, PyTree]:
         return self.chosen(state.theta, state.omega).estimate(state)  # type: ignore[arg-type]
 
-    def report(self, state: ZapState | ZapVectorsState) -> dict[str, Array]:
+    def report(self, state: AutoState) -> dict[str, Array]:
         return self.chosen(state.theta, state.omega).report(state)  # type: ignore[arg-type]
 
     def explain(self, theta: PyTree, omega: PyTree, steps: int, reported: Mapping[str, np.ndarray]) -> str:

@@ -10,17 +10,27 @@ from jaxtyping import Array, Float
 
 from twoclock import tree_math
 from twoclock.methods import update_rule
-from twoclock.methods.update_rule import Both, Projection, Transformation, Variable, move
-from twoclock.protocols import InputError, Method, Operator, PyTree, Scalar, pytree, renamed, static
-from twoclock.schedules import OptionalStepSize, StepSize, read_step_sizes, step_size
+from twoclock.methods.update_rule import (
+    Both,
+    MovedVariable,
+    Projection,
+    Transformation,
+    check_projection,
+    check_transformation,
+    move,
+)
+from twoclock.protocols import Method, Operator, PyTree, Scalar, checked, pytree
+from twoclock.schedules import OptionalStepSize, StepSize, step_size
 from twoclock.tree_math import Sum, blend, sqnorm
-from twoclock.validation import shown
+from twoclock.validation import choice
+
+_ORDERS = ("paper", "fresh", "fresh-g")
 
 
 @pytree
 class FastState(Both):
-    slow: Variable
-    fast: Variable
+    slow: MovedVariable
+    fast: MovedVariable
     mean_F: Sum
     mean_G: Sum
 
@@ -33,7 +43,6 @@ class FastState(Both):
         return self.mean_G.value
 
 
-@renamed(**update_rule.OLD_NAMES)
 @pytree
 class Fast(Method):
     """The fast two-time-scale stochastic gradient method.
@@ -71,17 +80,11 @@ class Fast(Method):
     beta: StepSize = step_size("8/(k+40)")
     lam: StepSize = step_size("40/(k+160)", most=1.0)
     lam_g: OptionalStepSize = step_size(None, most=1.0)
-    order: Literal["paper", "fresh", "fresh-g"] = static(default="paper")
-    transform_theta: Transformation | None = static(default=None)
-    transform_omega: Transformation | None = static(default=None)
-    project_theta: Projection | None = static(default=None)
-    project_omega: Projection | None = static(default=None)
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.order, str) or self.order not in ("paper", "fresh", "fresh-g"):
-            raise InputError(f"`Fast(order=…)` must be 'paper', 'fresh' or 'fresh-g', got {shown(self.order)}")
-        read_step_sizes(self)
-        update_rule.check(self)
+    order: Literal["paper", "fresh", "fresh-g"] = checked(choice, _ORDERS, default="paper", static=True)
+    transform_theta: Transformation | None = checked(check_transformation, default=None, static=True)
+    transform_omega: Transformation | None = checked(check_transformation, default=None, static=True)
+    project_theta: Projection | None = checked(check_projection, default=None, static=True)
+    project_omega: Projection | None = checked(check_projection, default=None, static=True)
 
     def init(self, theta: PyTree, omega: PyTree) -> FastState:
         slow = update_rule.start("theta", theta, self.transform_theta, self.project_theta)

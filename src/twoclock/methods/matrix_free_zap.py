@@ -1,4 +1,4 @@
-"""The matrix gain without the matrix: the same root, followed with Jacobian-vector products in memory of θ and ω."""
+"""The matrix gain without the matrix: the same root by Jacobian-vector products, in the memory of θ and ω."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from jaxtyping import Array, Float
 
 from twoclock import tree_math
 from twoclock.methods.update_rule import Both
-from twoclock.protocols import Method, Operator, PyTree, Scalar, pytree
+from twoclock.protocols import Method, Operator, PyTree, Scalar, checked, pytree
 from twoclock.tree_math import Sum, add, blend, sqnorm
-from twoclock.validation import check_number
+from twoclock.validation import NOT_NEGATIVE, POSITIVE, POSITIVE_FRACTION, check_number
 
 _FIRST = 20  # samples before the first move
 
@@ -27,11 +27,11 @@ class Slope:
     along: Float[Array, ""]
     square: Float[Array, ""]
 
-    def seen(self, weight: Array, m: PyTree, Jm: PyTree) -> Slope:
+    def update(self, weight: Array, m: PyTree, Jm: PyTree) -> Slope:
         size = sqnorm(m) + jnp.finfo(self.along.dtype).tiny
         along, square = _dot(m, Jm) / size, sqnorm(Jm) / size
-        return Slope(*((old + weight * (new - old)).astype(old.dtype) for old, new in
-                       ((self.along, along), (self.square, square))))  # fmt: skip
+        pairs = (self.along, along), (self.square, square)
+        return Slope(*((old + weight * (new - old)).astype(old.dtype) for old, new in pairs))
 
     def length(self, part: Scalar) -> Float[Array, ""]:
         """The step η that makes E‖m − η J m‖² smallest, or a part of it; a small one downhill where that is none."""
@@ -40,7 +40,7 @@ class Slope:
 
 
 @pytree
-class ZapVectorsState(Both):
+class MatrixFreeZapState(Both):
     slow: Sum
     fast: Sum
     mean_F: Sum
@@ -81,23 +81,18 @@ class MatrixFreeZap(Method):
 
     finds_roots = True
 
-    power: Scalar = 0.5
-    part: Scalar = 0.5
-    hold: Scalar = 100.0
+    power: Scalar = checked(check_number, *NOT_NEGATIVE, default=0.5)
+    part: Scalar = checked(check_number, *POSITIVE_FRACTION, default=0.5)
+    hold: Scalar = checked(check_number, *POSITIVE, default=100.0)
 
-    def __post_init__(self) -> None:
-        check_number("MatrixFreeZap(power=…)", self.power, lambda v: v >= 0, "be a finite number that is not negative")
-        check_number("MatrixFreeZap(part=…)", self.part, lambda v: 0 < v <= 1, "lie in (0, 1]")
-        check_number("MatrixFreeZap(hold=…)", self.hold, lambda v: v > 0, "be positive")
-
-    def init(self, theta: PyTree, omega: PyTree) -> ZapVectorsState:
+    def init(self, theta: PyTree, omega: PyTree) -> MatrixFreeZapState:
         slow, fast = tree_math.start(theta, "theta"), tree_math.start(omega, "omega")
         f, g = jax.tree.map(jnp.zeros_like, (slow.value, fast.value))
         zero = jnp.zeros((), jax.tree.leaves((slow.value, fast.value))[0].dtype)
         flat = Slope(zero, zero)
-        return ZapVectorsState(slow, fast, tree_math.start(f), tree_math.start(g), g, flat, flat, flat, zero)
+        return MatrixFreeZapState(slow, fast, tree_math.start(f), tree_math.start(g), g, flat, flat, flat, zero)
 
-    def step(self, F: Operator, G: Operator, state: ZapVectorsState, x: PyTree, k: Scalar) -> ZapVectorsState:
+    def step(self, F: Operator, G: Operator, state: MatrixFreeZapState, x: PyTree, k: Scalar) -> MatrixFreeZapState:
         zero = jax.tree.map(jnp.zeros_like, state.theta)
         (F_here, G_here), J = jax.linearize(lambda t, w: (F(t, w, x), G(t, w, x)), state.theta, state.omega)
         count = state.count + 1
@@ -107,8 +102,8 @@ class MatrixFreeZap(Method):
         across, back = J(zero, g.value)
         _, lag_back = J(zero, lag)
         recent = jax.lax.rsqrt(count)
-        of_F, of_G = state.of_F.seen(recent, f.value, down), state.of_G.seen(recent, g.value, back)
-        of_lead = state.of_lead.seen(recent, lag, lag_back)
+        of_F, of_G = state.of_F.update(recent, f.value, down), state.of_G.update(recent, g.value, back)
+        of_lead = state.of_lead.update(recent, lag, lag_back)
         on = (count > _FIRST).astype(count.dtype)
         part = on * self.part * jax.lax.rsqrt(1 + count / self.hold)
         by_F, by_G, by_lead = of_F.length(part), of_G.length(part), of_lead.length(part)
@@ -117,12 +112,12 @@ class MatrixFreeZap(Method):
         fast = add(add(state.fast, _scaled(-by_G, g.value)), _scaled(by_F, state.lead))
         f = add(f, jax.tree.map(lambda a, b: -by_F * a - by_G * b, down, across))
         g = add(g, jax.tree.map(lambda a, b: -by_F * a - by_G * b, lag, back))
-        return ZapVectorsState(slow, fast, f, g, lead, of_F, of_G, of_lead, count)
+        return MatrixFreeZapState(slow, fast, f, g, lead, of_F, of_G, of_lead, count)
 
-    def estimate(self, state: ZapVectorsState) -> tuple[PyTree, PyTree]:
+    def estimate(self, state: MatrixFreeZapState) -> tuple[PyTree, PyTree]:
         return state.theta, state.omega
 
-    def report(self, state: ZapVectorsState) -> dict[str, Float[Array, ""]]:
+    def report(self, state: MatrixFreeZapState) -> dict[str, Float[Array, ""]]:
         """How large the mean operators are here."""
         return {"f_sq": sqnorm(state.mean_F.value), "g_sq": sqnorm(state.mean_G.value)}
 

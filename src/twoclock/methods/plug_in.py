@@ -1,22 +1,31 @@
-"""A statistical yardstick around any method: average a statistic of the samples, and solve at the average."""
+"""Estimates from sums over the samples: plug-in estimates, least squares, and batch means beside any method."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Generic, Protocol, runtime_checkable
+from collections.abc import Callable, Mapping
+from typing import Protocol, runtime_checkable
 
+import jax
 import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jax.interpreters.partial_eval import dce_jaxpr
+from jaxtyping import Array, Float
 
 from twoclock import tree_math
+from twoclock.intervals import online_batch_means
+from twoclock.intervals.batch_means import tell
+from twoclock.intervals.online_batch_means import BlockSums
 from twoclock.methods.fast import Fast
-from twoclock.methods.wrapper import Around
-from twoclock.protocols import InputError, Method, Operator, PyTree, S, Scalar, pytree
-from twoclock.tree_math import Sum, blend
-from twoclock.validation import check_method
+from twoclock.methods.polyak import OutputChoice, check_outputs, outputs
+from twoclock.methods.update_rule import WrapperState, wrapped_method
+from twoclock.protocols import InputError, Method, Operator, PyTree, Scalar, State, checked, pytree
+from twoclock.tree_math import Sum, add, blend, pinv
+
+Vector = Float[Array, " n"]
 
 
 @runtime_checkable
-class Model(Protocol):
+class PlugInModel(Protocol):
     """How an answer follows from the mean of a statistic of the samples."""
 
     @property
@@ -30,14 +39,22 @@ class Model(Protocol):
         """The θ, ω that the mean tells."""
 
 
+def _check_model(what: str, model: object) -> None:
+    if model is not None and not isinstance(model, PlugInModel):
+        raise InputError(
+            f"`{what}` must have prior, statistic and solve, got {type(model).__name__}; "
+            "for a regulator try `models.CertaintyEquivalence(Q, R)`"
+        )
+
+
 @pytree
-class PlugInState(Around[S]):
-    inner: S
+class PlugInState(WrapperState):
+    inner: State
     mean: Sum | None
 
 
 @pytree
-class PlugIn(Method[PlugInState[S]], Generic[S]):
+class PlugIn(Method):
     """Run a method as it is and report what the samples alone would say.
 
         S_n = (S₀ + Σ_{k=1..n} statistic(X_k)) / (n + 1),        estimate = solve(S_n)
@@ -56,32 +73,158 @@ class PlugIn(Method[PlugInState[S]], Generic[S]):
     >>> rival = tc.PlugIn(tc.Fast(), tc.models.CertaintyEquivalence(Q=np.eye(3), R=np.eye(2)))
     """
 
-    method: Method[S] = Fast()  # a default binds S
-    model: Model | None = None
+    method: Method = wrapped_method(Fast())
+    model: PlugInModel | None = checked(_check_model, default=None)
 
-    def __post_init__(self) -> None:
-        check_method(self.method, "PlugIn(method=…)")
-        if self.model is not None and not all(hasattr(self.model, a) for a in ("prior", "statistic", "solve")):
-            raise InputError(
-                f"`PlugIn(model=…)` must have prior, statistic and solve, got {type(self.model).__name__}; "
-                "for a regulator try `models.CertaintyEquivalence(Q, R)`"
-            )
-
-    def init(self, theta: PyTree, omega: PyTree) -> PlugInState[S]:
+    def init(self, theta: PyTree, omega: PyTree) -> PlugInState:
         mean = None if self.model is None else tree_math.start(self.model.prior, "prior")
         return PlugInState(self.method.init(theta, omega), mean)
 
-    def step(self, F: Operator, G: Operator, state: PlugInState[S], x: PyTree, k: Scalar) -> PlugInState[S]:
+    def step(self, F: Operator, G: Operator, state: PlugInState, x: PyTree, k: Scalar) -> PlugInState:
         inner = self.method.step(F, G, state.inner, x, k)
         if self.model is None or state.mean is None:
             return PlugInState(inner, None)
         weight = 1 / (jnp.asarray(k, float) + 2)  # S₀ counts as one sample and this is sample k + 1
         return PlugInState(inner, blend(state.mean, weight, self.model.statistic(x)))
 
-    def estimate(self, state: PlugInState[S]) -> tuple[PyTree, PyTree]:
+    def estimate(self, state: PlugInState) -> tuple[PyTree, PyTree]:
         if self.model is None or state.mean is None:
             return self.method.estimate(state.inner)
         return self.model.solve(state.mean.value)
 
-    def report(self, state: PlugInState[S]) -> Mapping[str, Scalar]:
+    def report(self, state: PlugInState) -> Mapping[str, Scalar]:
         return self.method.report(state.inner)
+
+
+@pytree
+class LstdState:
+    theta: PyTree
+    omega: PyTree
+    jacobian: Sum
+    offset: Sum
+
+
+@pytree
+class Lstd(Method):
+    """Average the slow operator as an affine map and solve the average.
+
+        F(θ, X) = J(X)θ + c(X):        θ̂ = −(Σ J)⁺ Σ c
+
+    On policy evaluation with ``operator="td"`` this is LSTD, −ΣJ = Σρφ(γφ' − φ)ᵀ: no method that steps through the same
+    samples has a smaller error in the long run. It costs O(d²) a step; the equation is solved only where an estimate is
+    asked for. θ must be one vector, F affine in it and free of ω.
+
+    >>> import twoclock as tc
+    >>> method = tc.methods.Lstd()
+
+    Reference: Bradtke & Barto, *Linear least-squares algorithms for temporal difference learning*, 1996.
+    """
+
+    def init(self, theta: PyTree, omega: PyTree) -> LstdState:
+        theta, omega = tree_math.as_floats("theta", theta), tree_math.as_floats("omega", omega)
+        flat, _ = ravel_pytree(theta)
+        jacobian = jnp.zeros((flat.size, flat.size), flat.dtype)
+        return LstdState(theta, omega, tree_math.start(jacobian), tree_math.start(jnp.zeros_like(flat)))
+
+    def step(self, F: Operator, G: Operator, state: LstdState, x: PyTree, k: Scalar) -> LstdState:
+        flat, back = ravel_pytree(state.theta)
+        c, J_times = jax.linearize(lambda v: ravel_pytree(F(back(v), state.omega, x))[0], jnp.zeros_like(flat))
+        J = jax.vmap(J_times, out_axes=1)(jnp.eye(flat.size, dtype=flat.dtype))
+        return LstdState(state.theta, state.omega, add(state.jacobian, J), add(state.offset, c))
+
+    def estimate(self, state: LstdState) -> tuple[PyTree, PyTree]:
+        _, back = ravel_pytree(state.theta)
+        return back(-(pinv(state.jacobian.value) @ state.offset.value)), state.omega
+
+
+@pytree
+class BatchMeansState(WrapperState):
+    inner: State
+    sums: BlockSums
+
+
+@pytree
+class BatchMeans(Method):
+    """Run a method as it is and keep what intervals by block scores need: ``result.interval(how="blocks")``.
+
+        (F, G)(z, X) = J(X)z + c(X),   z = (θ, ω):        ΣJ and Σc over each block of the samples
+
+    F and G must be affine in (θ, ω) jointly, as those of linear policy evaluation are; others are refused. There are at
+    most 32 blocks, of one length that doubles as samples come in (``intervals.online_batch_means``). With n entries in
+    z that is 32·(n² + n) numbers, and each step reads them all. The inner method's trajectory does not change by a bit.
+
+    Args:
+        method: any method whose estimate tends to the solution: ``Lstd()``, or a ``Polyak(…)``; intervals
+            have a note where it is still far from the solution of its own samples.
+        intervals: True for an interval for each coordinate of θ, or a function (θ, ω) → array, or dict of arrays, of
+            the outputs to have intervals for.
+
+    >>> import twoclock as tc
+    >>> method = tc.methods.BatchMeans(tc.methods.Lstd())
+    >>> result = tc.solve(tc.problems.boyan("td", "markov"), method, steps=2000, seeds=2)
+    >>> result.interval(how="blocks")["output"].tolist()[:2]
+    ['theta[0]', 'theta[1]']
+    """
+
+    method: Method = wrapped_method(Lstd())
+    intervals: OutputChoice = checked(check_outputs, default=True, static=True)
+
+    def init(self, theta: PyTree, omega: PyTree) -> BatchMeansState:
+        z, _ = ravel_pytree((tree_math.as_floats("theta", theta), tree_math.as_floats("omega", omega)))
+        row = jnp.zeros(z.size * (z.size + 1), z.dtype)
+        return BatchMeansState(self.method.init(theta, omega), online_batch_means.begin(row))
+
+    def step(self, F: Operator, G: Operator, state: BatchMeansState, x: PyTree, k: Scalar) -> BatchMeansState:
+        z, back = ravel_pytree((state.theta, state.omega))
+
+        def both(z: Vector) -> Vector:
+            theta, omega = back(z)
+            return ravel_pytree((F(theta, omega, x), G(theta, omega, x)))[0]
+
+        if not is_affine(both, z):
+            raise InputError(
+                "`BatchMeans` needs F and G that are affine in (θ, ω) jointly, and these are not; "
+                "take `Polyak(method, intervals=True)`, which asks nothing of them"
+            )
+        c, J_times = jax.linearize(both, jnp.zeros_like(z))
+        J = jax.vmap(J_times, out_axes=1)(jnp.eye(z.size, dtype=z.dtype))
+        sums = online_batch_means.advance(state.sums, jnp.concatenate([J.reshape(-1), c]), k)
+        return BatchMeansState(self.method.step(F, G, state.inner, x, k), sums)
+
+    def estimate(self, state: BatchMeansState) -> tuple[PyTree, PyTree]:
+        return self.method.estimate(state.inner)
+
+    def report(self, state: BatchMeansState) -> Mapping[str, Scalar]:
+        return self.method.report(state.inner)
+
+    def track(self, state: BatchMeansState) -> dict[str, PyTree]:
+        return {**self.method.track(state.inner), **self._blocks(state)}
+
+    def _blocks(self, state: BatchMeansState) -> dict[str, PyTree]:
+        """What the blocks say of each output at the estimate; of f(θ, ω) by its derivative there."""
+        z, back = ravel_pytree(self.estimate(state))
+        named = outputs(self.intervals, *back(z))
+        _, as_outputs = ravel_pytree(named)
+        directions = jax.jacobian(lambda z: ravel_pytree(outputs(self.intervals, *back(z)))[0])(z)
+        sums, sizes = online_batch_means.in_order(state.sums)
+        J, c = sums[:, : z.size**2].reshape(-1, z.size, z.size), sums[:, z.size**2 :]
+        total = J.sum(axis=0)
+        inverse = tree_math.pinv(total)
+        found = tell(J @ z + c, inverse, sizes / jnp.maximum(sizes.sum(), 1), directions)
+        # The trace of a projection is its rank.
+        determined = jnp.trace(inverse @ total) > z.size - 0.5
+        return {
+            "block-estimate": named,
+            "block-error": as_outputs(jnp.where(determined, found.error, jnp.full_like(found.error, jnp.inf))),
+            "block-correlation": as_outputs(jnp.asarray(found.correlation)),
+            "block-shift": as_outputs(jnp.asarray(found.shift)),
+            "block-freedom": found.freedom,
+            "block-count": found.blocks,
+        }
+
+
+def is_affine(function: Callable[[Vector], Vector], z: Vector) -> bool:
+    """Whether the derivative along a direction does not depend on where it is taken, read from the traced program."""
+    derivative = jax.make_jaxpr(lambda z, dz: jax.jvp(function, (z,), (dz,))[1])(z, z).jaxpr
+    _, used = dce_jaxpr(derivative, [True] * len(derivative.outvars))
+    return not used[0]

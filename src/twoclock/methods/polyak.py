@@ -1,30 +1,89 @@
-"""Averaging of the iterates around any method."""
+"""Averaging of the iterates around any method, and what the intervals of averaged outputs need."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Generic, cast
+from typing import cast
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from twoclock import tree_math
-from twoclock.intervals.random_scaling import Path, begin
-from twoclock.methods import interval_state
+from twoclock.intervals.random_scaling import Path, advance, begin, effective, scale
 from twoclock.methods.fast import Fast
-from twoclock.methods.interval_state import Outputs
-from twoclock.methods.wrapper import Around
-from twoclock.protocols import Method, Operator, PyTree, S, Scalar, pytree, static
+from twoclock.methods.schedule_tools import exponents
+from twoclock.methods.update_rule import WrapperState, wrapped_method
+from twoclock.protocols import Floats, InputError, Method, Operator, PyTree, Scalar, State, checked, pytree
 from twoclock.tree_math import Sum, add, blend
-from twoclock.validation import check_method, check_number
+from twoclock.validation import NOT_NEGATIVE, check_number, function, in_words, shown
 
+OutputChoice = bool | Callable[[PyTree, PyTree], PyTree]
+Outputs = Mapping[str, Floats]
 _POWER = 0.5
+# The rule for ``skip``.
+STEP_COUNT = (
+    lambda v: v >= 0 and v == int(v),
+    "be a whole number that is not negative",
+    "it counts the steps before the mean begins",
+)
+
+
+def check_outputs(what: str, intervals: object) -> None:
+    """Complain unless it names the outputs to have intervals for."""
+    if isinstance(intervals, bool):
+        return
+    if not callable(intervals):
+        raise InputError(
+            f"`{what}` must be True, False or a function (theta, omega) -> outputs, got {shown(intervals)}"
+        )
+    function(what, intervals, "theta", "omega")
+
+
+def count_averaged(k: Scalar, skip: Scalar) -> Float[Array, ""]:
+    """How many iterates the mean is of after step k; 1 while all were skipped, for it then follows the iterate."""
+    return jnp.maximum(jnp.asarray(k, float) + 1 - skip, 1)
+
+
+def outputs(intervals: OutputChoice, theta: Floats, omega: Floats) -> Outputs:
+    """The outputs to have intervals for, by name."""
+    if isinstance(intervals, bool):
+        values: PyTree = {"theta": theta}
+    else:
+        with in_words("intervals"):
+            values = intervals(theta, omega)
+    named = values if isinstance(values, Mapping) else {"f": values}
+    if not any(jnp.size(leaf) for leaf in jax.tree.leaves(named)):
+        raise InputError(f"`intervals` must give at least one number, got {shown(named)}; return an array")
+    return tree_math.as_floats("intervals", dict(named))
+
+
+def follow(path: Path | None, before: Callable[[], Outputs], now: Callable[[], Outputs], n: Scalar) -> Path | None:
+    """The path after one more iterate; ``before`` is asked only where the path does not keep its value."""
+    if path is None:
+        return None
+    return advance(path, before() if path.value is None else path.value, now(), n)
+
+
+def track_path(
+    method: Method, path: Path, estimate: Outputs, n: Scalar, skip: Scalar, omega: PyTree
+) -> dict[str, PyTree]:
+    """What an interval needs at a mark, and what tells whether to trust it.
+
+    n: the iterates in the mean · estimate: y_n · scale: √(V/n) · effective: how many independent iterates it is worth ·
+    exponent, memory: how fast the step sizes and the averaging weights fall; of β only where ω has an entry.
+    """
+    k = jnp.asarray(n, float) + skip - 1
+    falling = exponents(method, k, weights=False)
+    moves = any(jnp.size(leaf) for leaf in jax.tree.leaves(omega))
+    steps = {path: p for path, p in falling.items() if moves or path.rpartition(".")[2] != "beta"}
+    numbers = {"n": n, "estimate": estimate, "scale": scale(path, n), "effective": effective(path, n)}
+    return {**numbers, "exponent": steps, "memory": exponents(method, k, weights=True)}
 
 
 @pytree
-class PolyakState(Around[S]):
-    inner: S
+class PolyakState(WrapperState):
+    inner: State
     mean_theta: Sum
     mean_omega: Sum
     weights: Sum
@@ -32,7 +91,7 @@ class PolyakState(Around[S]):
 
 
 @pytree
-class Polyak(Method[PolyakState[S]], Generic[S]):
+class Polyak(Method):
     """Run a method as it is and report a weighted mean of its iterates.
 
         θ̄_n = Σ_{k=1..n} k^power θ_k / Σ_{k=1..n} k^power        and the same for ω
@@ -41,7 +100,7 @@ class Polyak(Method[PolyakState[S]], Generic[S]):
     sooner and costs a factor (1+power)²/(1+2·power) in variance against it.
 
     With ``intervals`` the run keeps what its own confidence intervals need, three numbers an output, and
-    ``result.interval(level)`` has them: y_n ± c √(V/n), V = n⁻² Σ s² (y_s − y_n)² (``inference.random_scaling``). They
+    ``result.interval(level)`` has them: y_n ± c √(V/n), V = n⁻² Σ s² (y_s − y_n)² (``intervals.random_scaling``). They
     hold for steps ~ k^−a with ½ < a < 1. Samples may come from a Markov chain: where α/β is constant, (θ, ω) is one
     iterate with one law, each of its coordinates has an interval by itself, and nothing more has to be kept. An output
     f(θ, ω) is taken at the means, y_s = f(θ̄_s, ω̄_s), so its estimate is f of the estimates; the mean of f(θ_k, ω_k)
@@ -67,24 +126,22 @@ class Polyak(Method[PolyakState[S]], Generic[S]):
     of the intervals Lee, Liao, Seo & Shin, 2022.
     """
 
-    method: Method[S] = Fast()  # a default binds S
+    method: Method = wrapped_method(Fast())
     power: float | None = None
-    skip: Scalar = 0
-    intervals: bool | Callable[[PyTree, PyTree], PyTree] = static(default=False)
+    skip: Scalar = checked(check_number, *STEP_COUNT, default=0)
+    intervals: OutputChoice = checked(check_outputs, default=False, static=True)
 
     def __post_init__(self) -> None:
-        check_method(self.method, "Polyak(method=…)")
-        interval_state.check("Polyak", self.skip, self.intervals)
         if self.power is None:
             object.__setattr__(self, "power", 0.0 if self.intervals else _POWER)
-        check_number("Polyak(power=…)", self.power, lambda v: v >= 0, "be a finite number that is not negative")
+        check_number("Polyak(power=…)", self.power, *NOT_NEGATIVE)
         if self.intervals:
             check_number(
                 "Polyak(power=…)", self.power, lambda v: v == 0, "be 0 with intervals",
                 "weights that grow make the mean and its spread dependent; leave `power` out",
             )  # fmt: skip
 
-    def init(self, theta: PyTree, omega: PyTree) -> PolyakState[S]:
+    def init(self, theta: PyTree, omega: PyTree) -> PolyakState:
         inner = self.method.init(theta, omega)
         theta, omega = self.method.estimate(inner)
         mean_theta, mean_omega = tree_math.start(theta), tree_math.start(omega)
@@ -93,16 +150,16 @@ class Polyak(Method[PolyakState[S]], Generic[S]):
         path = begin(self._outputs(mean_theta, mean_omega), keep) if self.intervals else None
         return PolyakState(inner, mean_theta, mean_omega, weights, path)
 
-    def step(self, F: Operator, G: Operator, state: PolyakState[S], x: PyTree, k: Scalar) -> PolyakState[S]:
+    def step(self, F: Operator, G: Operator, state: PolyakState, x: PyTree, k: Scalar) -> PolyakState:
         inner = self.method.step(F, G, state.inner, x, k)
         theta, omega = self.method.estimate(inner)
-        n = interval_state.averaged(k, self.skip)
+        n = count_averaged(k, self.skip)
         weights = self._weights(state.weights, n)
         newest = 1 / weights.value
         mean_theta = blend(state.mean_theta, newest, theta)
         mean_omega = blend(state.mean_omega, newest, omega)
         before, now = (state.mean_theta, state.mean_omega), (mean_theta, mean_omega)
-        path = interval_state.follow(state.path, lambda: self._outputs(*before), lambda: self._outputs(*now), n)
+        path = follow(state.path, lambda: self._outputs(*before), lambda: self._outputs(*now), n)
         return PolyakState(inner, mean_theta, mean_omega, weights, path)
 
     def _weights(self, older: Sum, n: Float[Array, ""]) -> Sum:
@@ -115,16 +172,16 @@ class Polyak(Method[PolyakState[S]], Generic[S]):
         return add(older, 1 - shrink * older.value)
 
     def _outputs(self, mean_theta: Sum, mean_omega: Sum) -> Outputs:
-        return interval_state.outputs(self.intervals, mean_theta.value, mean_omega.value)
+        return outputs(self.intervals, mean_theta.value, mean_omega.value)
 
-    def estimate(self, state: PolyakState[S]) -> tuple[PyTree, PyTree]:
+    def estimate(self, state: PolyakState) -> tuple[PyTree, PyTree]:
         return state.mean_theta.value, state.mean_omega.value
 
-    def report(self, state: PolyakState[S]) -> Mapping[str, Scalar]:
+    def report(self, state: PolyakState) -> Mapping[str, Scalar]:
         return self.method.report(state.inner)
 
-    def track(self, state: PolyakState[S]) -> dict[str, PyTree]:
+    def track(self, state: PolyakState) -> dict[str, PyTree]:
         if state.path is None:
             return {}
-        outputs = self._outputs(state.mean_theta, state.mean_omega)
-        return interval_state.track(self.method, state.path, outputs, state.weights.value, self.skip, state.omega)
+        now = self._outputs(state.mean_theta, state.mean_omega)
+        return track_path(self.method, state.path, now, state.weights.value, self.skip, state.omega)

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Generic
+from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
 
 from twoclock.intervals.random_scaling import Path, begin
-from twoclock.methods import interval_state
-from twoclock.methods.interval_state import Outputs
-from twoclock.methods.polyak import Polyak, PolyakState
+from twoclock.methods.polyak import (
+    STEP_COUNT,
+    OutputChoice,
+    Outputs,
+    Polyak,
+    PolyakState,
+    check_outputs,
+    count_averaged,
+    follow,
+    outputs,
+    track_path,
+)
 from twoclock.methods.schedule_tools import scaled
 from twoclock.methods.standard import Standard
-from twoclock.protocols import Floats, Method, Operator, PyTree, S, Scalar, pytree, static
-from twoclock.validation import check_method
+from twoclock.methods.update_rule import wrapped_method
+from twoclock.protocols import Floats, Method, Operator, PyTree, Scalar, checked, pytree
+from twoclock.validation import check_number
 
 
 @pytree
-class RichardsonRombergState(Generic[S]):
-    single: PolyakState[S]
-    double: PolyakState[S]
+class RichardsonRombergState:
+    single: PolyakState
+    double: PolyakState
     path: Path | None
 
     @property
@@ -34,7 +43,7 @@ class RichardsonRombergState(Generic[S]):
 
 
 @pytree
-class RichardsonRomberg(Method[RichardsonRombergState[S]], Generic[S]):
+class RichardsonRomberg(Method):
     """Run a method with its steps and with twice its steps on the same samples, and extrapolate the means.
 
         2 θ̄^(α) − θ̄^(2α)        and the same for ω
@@ -56,51 +65,47 @@ class RichardsonRomberg(Method[RichardsonRombergState[S]], Generic[S]):
     Markov chains*, 2020; Huo, Chen & Xie, *Bias and extrapolation in Markovian linear stochastic approximation*, 2023.
     """
 
-    method: Method[S] = Standard(alpha=0.01, beta=0.02)  # a default binds S
-    skip: Scalar = 0
-    intervals: bool | Callable[[PyTree, PyTree], PyTree] = static(default=False)
+    method: Method = wrapped_method(Standard(alpha=0.01, beta=0.02))
+    skip: Scalar = checked(check_number, *STEP_COUNT, default=0)
+    intervals: OutputChoice = checked(check_outputs, default=False, static=True)
 
-    def __post_init__(self) -> None:
-        check_method(self.method, "RichardsonRomberg(method=…)")
-        interval_state.check("RichardsonRomberg", self.skip, self.intervals)
-
-    def _means(self) -> tuple[Polyak[S], Polyak[S]]:
+    def _means(self) -> tuple[Polyak, Polyak]:
         return Polyak(self.method, 0.0, self.skip), Polyak(scaled(self.method, 2.0), 0.0, self.skip)
 
-    def init(self, theta: PyTree, omega: PyTree) -> RichardsonRombergState[S]:
+    def init(self, theta: PyTree, omega: PyTree) -> RichardsonRombergState:
         single, double = (method.init(theta, omega) for method in self._means())
         keep = not isinstance(self.intervals, bool)
         path = begin(self._outputs(single, double), keep) if self.intervals else None
         return RichardsonRombergState(single, double, path)
 
     def step(
-        self, F: Operator, G: Operator, state: RichardsonRombergState[S], x: PyTree, k: Scalar
-    ) -> RichardsonRombergState[S]:
+        self, F: Operator, G: Operator, state: RichardsonRombergState, x: PyTree, k: Scalar
+    ) -> RichardsonRombergState:
         one, two = self._means()
         single, double = one.step(F, G, state.single, x, k), two.step(F, G, state.double, x, k)
         before, now = (state.single, state.double), (single, double)
-        n = interval_state.averaged(k, self.skip)
-        path = interval_state.follow(state.path, lambda: self._outputs(*before), lambda: self._outputs(*now), n)
+        n = count_averaged(k, self.skip)
+        path = follow(state.path, lambda: self._outputs(*before), lambda: self._outputs(*now), n)
         return RichardsonRombergState(single, double, path)
 
-    def _outputs(self, single: PolyakState[S], double: PolyakState[S]) -> Outputs:
-        return interval_state.outputs(self.intervals, *_extrapolated(single, double))
+    def _outputs(self, single: PolyakState, double: PolyakState) -> Outputs:
+        return outputs(self.intervals, *_extrapolate(single, double))
 
-    def estimate(self, state: RichardsonRombergState[S]) -> tuple[PyTree, PyTree]:
-        return _extrapolated(state.single, state.double)
+    def estimate(self, state: RichardsonRombergState) -> tuple[PyTree, PyTree]:
+        return _extrapolate(state.single, state.double)
 
-    def report(self, state: RichardsonRombergState[S]) -> Mapping[str, Scalar]:
+    def report(self, state: RichardsonRombergState) -> Mapping[str, Scalar]:
         return self.method.report(state.single.inner)
 
-    def track(self, state: RichardsonRombergState[S]) -> dict[str, PyTree]:
+    def track(self, state: RichardsonRombergState) -> dict[str, PyTree]:
         if state.path is None:
             return {}
-        outputs, n = self._outputs(state.single, state.double), state.single.weights.value
-        told = interval_state.track(self.method, state.path, outputs, n, self.skip, state.omega)
-        plain = interval_state.outputs(self.intervals, state.single.mean_theta.value, state.single.mean_omega.value)
-        return {**told, "correction": jax.tree.map(jnp.subtract, outputs, plain)}
+        now, n = self._outputs(state.single, state.double), state.single.weights.value
+        plain = outputs(self.intervals, state.single.mean_theta.value, state.single.mean_omega.value)
+        tracked = track_path(self.method, state.path, now, n, self.skip, state.omega)
+        return {**tracked, "correction": jax.tree.map(jnp.subtract, now, plain)}
 
 
-def _extrapolated(single: PolyakState[S], double: PolyakState[S]) -> tuple[Floats, Floats]:
+def _extrapolate(single: PolyakState, double: PolyakState) -> tuple[Floats, Floats]:
     means = ((state.mean_theta.value, state.mean_omega.value) for state in (single, double))
     return jax.tree.map(lambda one, two: 2 * one - two, *means)

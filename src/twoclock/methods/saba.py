@@ -7,16 +7,26 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from twoclock import tree_math
-from twoclock.indexed_batch import IndexedBatch, parts_of
 from twoclock.methods.update_rule import Both
-from twoclock.protocols import InputError, Method, Operator, PyTree, Scalar, Table, pytree, static
-from twoclock.schedules import StepSize, read_step_sizes, step_size
+from twoclock.protocols import (
+    IndexedBatch,
+    InputError,
+    Method,
+    Operator,
+    PyTree,
+    RowTable,
+    Scalar,
+    checked,
+    indexed_batches,
+    pytree,
+)
+from twoclock.schedules import StepSize, step_size
 from twoclock.tree_math import Sum
 from twoclock.validation import whole
 
 
 @pytree
-class Memory:
+class ItemMemory:
     """The values of the items of one level when each was last drawn.
 
     Attributes:
@@ -26,17 +36,24 @@ class Memory:
         count: how many they are.
     """
 
-    values: Table
+    values: RowTable
     seen: Bool[Array, " items"]
     total: Sum
     count: Float[Array, ""]
+
+
+def _check_items(what: str, items: object) -> tuple[int, ...]:
+    given = items if isinstance(items, (tuple, list)) else (items,)
+    if not given:
+        raise InputError(f"`{what}` must name how many items the data have, got ()")
+    return tuple(whole(what, n) for n in given)
 
 
 @pytree
 class SABAState(Both):
     slow: Sum
     fast: Sum
-    memories: tuple[Memory, ...]
+    memories: tuple[ItemMemory, ...]
 
 
 @pytree
@@ -70,14 +87,7 @@ class SABA(Method):
 
     alpha: StepSize = step_size("0.05")
     beta: StepSize = step_size("0.1")
-    items: int | tuple[int, ...] = static(default=(64, 64))
-
-    def __post_init__(self) -> None:
-        read_step_sizes(self)
-        given = self.items if isinstance(self.items, (tuple, list)) else (self.items,)
-        if not given:
-            raise InputError("`SABA(items=…)` must name how many items the data have, got ()")
-        object.__setattr__(self, "items", tuple(whole("SABA(items=…)", n) for n in given))
+    items: int | tuple[int, ...] = checked(_check_items, default=(64, 64), static=True)
 
     @property
     def _counts(self) -> tuple[int, ...]:
@@ -87,10 +97,10 @@ class SABA(Method):
         slow, fast = tree_math.start(theta, "theta"), tree_math.start(omega, "omega")
         both = slow.value, fast.value
 
-        def memory(items: int) -> Memory:
+        def memory(items: int) -> ItemMemory:
             values = jax.tree.map(lambda leaf: jnp.zeros((items, *leaf.shape), leaf.dtype), both)
             nothing = tree_math.start(jax.tree.map(jnp.zeros_like, both))
-            return Memory(Table(values), jnp.zeros(items, bool), nothing, jnp.zeros(()))
+            return ItemMemory(RowTable(values), jnp.zeros(items, bool), nothing, jnp.zeros(()))
 
         return SABAState(slow, fast, tuple(memory(items) for items in self._counts))
 
@@ -104,7 +114,7 @@ class SABA(Method):
                 sample = alone if isinstance(x, tuple) else one
                 return F(theta, omega, sample), G(theta, omega, sample)
 
-            direction, memory = corrected(memory, parts[i], jax.vmap(share)(parts[i].one_by_one()))
+            direction, memory = correct_by_memory(memory, parts[i], jax.vmap(share)(parts[i].one_by_one()))
             directions.append(direction)
             memories.append(memory)
         f, g = jax.tree.map(lambda *shares: sum(shares[1:], shares[0]), *directions)
@@ -112,24 +122,23 @@ class SABA(Method):
         return SABAState(slow, fast, tuple(memories))
 
     def _parts(self, x: PyTree) -> tuple[IndexedBatch, ...]:
-        parts = parts_of(x)
+        parts = indexed_batches(x)
         if parts is None:
             raise InputError(
                 "`SABA` must know which items a sample holds, and this problem has no finite data, or F and G are no "
                 "sums over them; take `bilevel` or `minimax` with `sampling.Minibatches`, or tc.Fast()"
             )
-        found = tuple(part.items for part in parts)
-        if found != self._counts:
-            raise InputError(f"`SABA(items={self.items})` must count the data's items, which are {found}")
+        counts = tuple(part.items for part in parts)
+        if counts != self._counts:
+            raise InputError(f"`SABA(items={self.items})` must count the data's items, which are {counts}")
         return parts
 
     def estimate(self, state: SABAState) -> tuple[PyTree, PyTree]:
         return state.theta, state.omega
 
 
-def corrected(memory: Memory, part: IndexedBatch, now: PyTree) -> tuple[PyTree, Memory]:
-    """The batch's mean of its items' values now, less those of before, plus the mean of all; and the memory
-    after it.
+def correct_by_memory(memory: ItemMemory, part: IndexedBatch, now: PyTree) -> tuple[PyTree, ItemMemory]:
+    """The batch's mean of its items' values now, less those before, plus the mean of all; and the next memory.
 
     An item that a batch holds twice is remembered once.
     """
@@ -146,9 +155,9 @@ def corrected(memory: Memory, part: IndexedBatch, now: PyTree) -> tuple[PyTree, 
         lambda new, was, mean: jnp.mean(new - along(known, new) * (was - mean[None]), axis=0), now, old, mean
     )
     change = jax.tree.map(lambda new, was: along(once, new) * (new - was), now, old)
-    return direction, Memory(
+    return direction, ItemMemory(
         # Rows are added to, not set: XLA then changes the table where it stands instead of copying it.
-        Table(jax.tree.map(lambda values, rows: values.at[index].add(rows), memory.values.rows, change)),
+        RowTable(jax.tree.map(lambda values, rows: values.at[index].add(rows), memory.values.rows, change)),
         memory.seen.at[index].set(True),
         tree_math.add(memory.total, jax.tree.map(lambda rows: jnp.sum(rows, axis=0), change)),
         memory.count + jnp.sum(jnp.where(known, 0, once)),

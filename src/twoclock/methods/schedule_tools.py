@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from twoclock.protocols import Method, S, Scalar, Schedule, pytree
+from twoclock.protocols import Method, Scalar, Schedule, pytree
 
 
 def exponents(method: Method, k: Scalar, *, weights: bool) -> dict[str, Float[Array, ""]]:
@@ -34,7 +34,7 @@ def exponents(method: Method, k: Scalar, *, weights: bool) -> dict[str, Float[Ar
     return found
 
 
-def scaled(method: Method[S], factor: float) -> Method[S]:
+def scaled(method: Method, factor: float) -> Method:
     """The method with every step size, those inside a wrapped method too, times a factor; averaging weights stay."""
     new = copy.copy(method)
     for field in _fields(method):

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from twoclock.methods import update_rule
-from twoclock.methods.update_rule import Both, Projection, Transformation, Variable, move
-from twoclock.protocols import Method, Operator, PyTree, Scalar, pytree, renamed, static
-from twoclock.schedules import StepSize, read_step_sizes, step_size
+from twoclock.methods.update_rule import (
+    Both,
+    MovedVariable,
+    Projection,
+    Transformation,
+    check_projection,
+    check_transformation,
+    move,
+)
+from twoclock.protocols import Method, Operator, PyTree, Scalar, checked, pytree
+from twoclock.schedules import StepSize, step_size
 
 
 @pytree
 class StandardState(Both):
-    slow: Variable
-    fast: Variable
+    slow: MovedVariable
+    fast: MovedVariable
 
 
-@renamed(**update_rule.OLD_NAMES)
 @pytree
 class Standard(Method):
     """Both variables step along the noisy operators themselves.
@@ -38,14 +45,10 @@ class Standard(Method):
 
     alpha: StepSize = step_size("2/(k+20)")
     beta: StepSize = step_size("8/(k+40)")
-    transform_theta: Transformation | None = static(default=None)
-    transform_omega: Transformation | None = static(default=None)
-    project_theta: Projection | None = static(default=None)
-    project_omega: Projection | None = static(default=None)
-
-    def __post_init__(self) -> None:
-        read_step_sizes(self)
-        update_rule.check(self)
+    transform_theta: Transformation | None = checked(check_transformation, default=None, static=True)
+    transform_omega: Transformation | None = checked(check_transformation, default=None, static=True)
+    project_theta: Projection | None = checked(check_projection, default=None, static=True)
+    project_omega: Projection | None = checked(check_projection, default=None, static=True)
 
     def init(self, theta: PyTree, omega: PyTree) -> StandardState:
         slow = update_rule.start("theta", theta, self.transform_theta, self.project_theta)

@@ -1,4 +1,4 @@
-"""How a variable moves along a direction: a transformation of the direction, a step, a projection.
+"""Moves of a variable along a direction (a transformation, a step, a projection), and states of methods.
 
 A transformation is optax's pair (init, update) and turns a direction into a direction: ``optax.scale_by_adam()``,
 ``optax.clip_by_global_norm(1.0)`` or a chain of such. The step size stays the method's own, so ``optax.adam(1e-3)``,
@@ -9,14 +9,15 @@ may be None.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 
 from twoclock import tree_math
-from twoclock.protocols import InputError, PyTree, Scalar, pytree
+from twoclock.protocols import InputError, Method, PyTree, Scalar, State, checked, pytree
 from twoclock.tree_math import Sum
+from twoclock.validation import check_method
 
 
 @runtime_checkable
@@ -31,18 +32,10 @@ class Transformation(Protocol):
 
 Projection = Callable[[PyTree], PyTree]
 
-# The four fields of a method that moves its variables so; before version 0.2 they had other names.
-OLD_NAMES = {
-    "slow": "transform_theta",
-    "fast": "transform_omega",
-    "project_slow": "project_theta",
-    "project_fast": "project_omega",
-}
-
 
 @pytree
-class Variable:
-    """θ or ω on its way: the sum of its steps, and what the transformation remembers (None where there is none)."""
+class MovedVariable:
+    """θ or ω: the sum of its steps, and the state of the transformation (None where there is none)."""
 
     sum: Sum
     memory: PyTree
@@ -53,9 +46,9 @@ class Variable:
 
 
 class Slow:
-    """Of a state: θ is the value of its slow variable."""
+    """A state whose θ is the value of its slow variable."""
 
-    slow: Variable | Sum
+    slow: MovedVariable | Sum
 
     @property
     def theta(self) -> PyTree:
@@ -63,31 +56,45 @@ class Slow:
 
 
 class Both(Slow):
-    """Of a state: θ and ω are the values of its slow and its fast variable."""
+    """A state whose θ and ω are the values of its slow and its fast variable."""
 
-    fast: Variable | Sum
+    fast: MovedVariable | Sum
 
     @property
     def omega(self) -> PyTree:
         return self.fast.value
 
 
-def start(name: str, x: PyTree, transform: Transformation | None, project: Projection | None) -> Variable:
+class WrapperState:
+    """The state of a method that runs another one as it is."""
+
+    inner: State
+
+    @property
+    def theta(self) -> PyTree:
+        return self.inner.theta
+
+    @property
+    def omega(self) -> PyTree:
+        return self.inner.omega
+
+
+def start(name: str, x: PyTree, transform: Transformation | None, project: Projection | None) -> MovedVariable:
     """The variable before its first move, inside its set."""
     x = tree_math.as_floats(name, x)
     inside = tree_math.start(x if project is None else project(x), name)
-    return Variable(inside, None if transform is None else transform.init(inside.value))
+    return MovedVariable(inside, None if transform is None else transform.init(inside.value))
 
 
 def move(
-    x: Variable, size: Scalar, direction: PyTree, transform: Transformation | None, project: Projection | None
-) -> Variable:
+    x: MovedVariable, size: Scalar, direction: PyTree, transform: Transformation | None, project: Projection | None
+) -> MovedVariable:
     """``project(x − size·transform(direction))``."""
     memory = x.memory
     if transform is not None:
         direction, memory = transform.update(direction, memory, x.value)
     moved = tree_math.descend(x.sum, size, direction)
-    return Variable(moved if project is None else _projected(project, moved), memory)
+    return MovedVariable(moved if project is None else _projected(project, moved), memory)
 
 
 def _projected(project: Projection, x: Sum) -> Sum:
@@ -99,30 +106,32 @@ def _projected(project: Projection, x: Sum) -> Sum:
     return Sum(inside, kept)
 
 
-def check(method: object) -> None:
-    """Complain of transformations and projections of a method that are none."""
-    for name in ("transform_theta", "transform_omega"):
-        _check_transformation(f"`{type(method).__name__}({name}=…)`", getattr(method, name))
-    for name in ("project_theta", "project_omega"):
-        project = getattr(method, name)
-        if project is not None and not callable(project):
-            raise InputError(
-                f"`{type(method).__name__}({name}=…)` must be a function from the variable to itself, got "
-                f"{type(project).__name__}; try `optax.projections.projection_non_negative`"
-            )
+def wrapped_method(default: Method) -> Any:
+    """A field for the method that a wrapper runs."""
+    return checked(lambda what, method: check_method(method, what), default=default)
 
 
-def _check_transformation(what: str, transform: Transformation | None) -> None:
+def check_projection(what: str, project: object) -> None:
+    """Complain of a projection that is no function."""
+    if project is not None and not callable(project):
+        raise InputError(
+            f"`{what}` must be a function from the variable to itself, got {type(project).__name__}; "
+            "try `optax.projections.projection_non_negative`"
+        )
+
+
+def check_transformation(what: str, transform: object) -> None:
+    """Complain of a transformation that is none, or that turns descent into ascent."""
     if transform is None:
         return
-    if not (hasattr(transform, "init") and hasattr(transform, "update")):
+    if not isinstance(transform, Transformation):
         raise InputError(
-            f"{what} must be an optax transformation, got {type(transform).__name__}; try `optax.scale_by_adam()`"
+            f"`{what}` must be an optax transformation, got {type(transform).__name__}; try `optax.scale_by_adam()`"
         )
     with jax.ensure_compile_time_eval():
         one = jnp.ones(())
         if float(transform.update(one, transform.init(one), one)[0]) < 0:
             raise InputError(
-                f"{what} must keep the sign of a direction, and this one turns descent into ascent; "
+                f"`{what}` must keep the sign of a direction, and this one turns descent into ascent; "
                 "the step size is the method's own, so write `optax.scale_by_adam()` for `optax.adam(…)`"
             )

@@ -12,9 +12,9 @@ from jaxtyping import Array, Bool, Float
 from twoclock import tree_math
 from twoclock.methods import local_model
 from twoclock.methods.local_model import LinearModel
-from twoclock.protocols import Method, Operator, PyTree, Scalar, pytree
+from twoclock.protocols import Method, Operator, PyTree, Scalar, checked, pytree
 from twoclock.tree_math import sqnorm
-from twoclock.validation import check_number
+from twoclock.validation import NOT_NEGATIVE, POSITIVE_FRACTION, check_number
 
 # Between two powers of two the iterates move so often; with so many samples an entry of θ and ω before the first move,
 # and so many between any two, for a model must have seen where it is before it is believed again.
@@ -70,12 +70,8 @@ class Zap(Method):
 
     finds_roots = True
 
-    power: Scalar = 0.25
-    rate: Scalar = 0.3
-
-    def __post_init__(self) -> None:
-        check_number("Zap(power=…)", self.power, lambda v: v >= 0, "be a finite number that is not negative")
-        check_number("Zap(rate=…)", self.rate, lambda v: 0 < v <= 1, "lie in (0, 1]")
+    power: Scalar = checked(check_number, *NOT_NEGATIVE, default=0.25)
+    rate: Scalar = checked(check_number, *POSITIVE_FRACTION, default=0.3)
 
     def init(self, theta: PyTree, omega: PyTree) -> ZapState:
         theta, omega = tree_math.as_floats("theta", theta), tree_math.as_floats("omega", omega)

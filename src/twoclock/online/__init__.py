@@ -180,7 +180,7 @@ class Learner:
         course, now = self._course, self._course.now()
         result = self._result(now)
         about = {
-            "method": serialize.spell(course.lesson.method), "identity": course.identity,
+            "method": serialize.to_json(course.lesson.method), "identity": course.identity,
             "engine": course.live.engine if course.live else course.asked,
         }  # fmt: skip
         trees |= {
@@ -224,7 +224,7 @@ class Learner:
         if method is None:
             if about["method"] is None:
                 raise InputError("`method` must be given: it holds a function, which no record can; pass it as it was")
-            method, intervals = serialize.read(about["method"]), False
+            method, intervals = serialize.from_json(about["method"]), False
         options: dict[str, Any] = {"precision": spec["precision"], "bound": spec["bound"], "intervals": intervals}
         options["engine"] = about["engine"] if select_engine.resolve(engine) == "auto" else engine
         if isinstance(F, Problem):

@@ -16,8 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Int, Int32, UInt32
 
-from twoclock.indexed_batch import IndexedBatch
-from twoclock.protocols import InputError, Key, PyTree, pytree, static
+from twoclock.protocols import IndexedBatch, InputError, Key, PyTree, pytree, static
 from twoclock.validation import as_numpy, flag, function, whole
 from twoclock.validation.arrays import Array, State
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from twoclock import html_repr, stats, validation
+from twoclock import stats, validation
 from twoclock.engine.metrics import preferred_metric
-from twoclock.protocols import InputError
+from twoclock.protocols import InputError, html_table, list_names
 from twoclock.result import Result
 from twoclock.storage.sweep_store import Shards
 
@@ -130,7 +130,7 @@ class Sweep:
         return plot.setting_map(self, metric, x, y)
 
     def __repr__(self) -> str:
-        return f"Sweep({self._words()}; metrics: {html_repr.listed(self.metrics)})"
+        return f"Sweep({self._words()}; metrics: {list_names(self.metrics)})"
 
     def _words(self) -> str:
         known = self.spec["identity"]
@@ -148,4 +148,4 @@ class Sweep:
             for row in best
         ]  # fmt: skip
         columns = ("problem", "family", "best setting", f"mean {metric or ''} at the end", "95 % interval", "diverged")
-        return html_repr.table(f"Sweep: {self._words()}", columns, rows)
+        return html_table(f"Sweep: {self._words()}", columns, rows)

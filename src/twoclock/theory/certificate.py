@@ -9,9 +9,8 @@ from typing import Union, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from twoclock import html_repr
 from twoclock.methods import Fast
-from twoclock.protocols import InputError, Schedule
+from twoclock.protocols import InputError, Schedule, html_table
 from twoclock.schedules import Power
 from twoclock.validation import shown
 
@@ -171,7 +170,7 @@ class Certificate:
 
     def _repr_html_(self) -> str:
         rows = [(c.name, f"{c.left:.4g}", f"{c.right:.4g}", "holds" if c.holds else "fails") for c in self.conditions]
-        return html_repr.table(f"Certificate: {self}", ("condition", "left", "right", ""), rows, "; ".join(self.notes))
+        return html_table(f"Certificate: {self}", ("condition", "left", "right", ""), rows, "; ".join(self.notes))
 
 
 def rate_conditions(

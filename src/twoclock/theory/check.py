@@ -10,9 +10,8 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from twoclock import html_repr
 from twoclock.methods import Fast
-from twoclock.protocols import InputError, Schedule
+from twoclock.protocols import InputError, Schedule, html_table
 from twoclock.theory import lyapunov_search
 from twoclock.theory.certificate import Numbers, first_n, rate_conditions
 from twoclock.theory.certify import ORDER, check_constants, check_steps, paper_decay, paper_rules
@@ -109,9 +108,7 @@ class Report:
         return f"Report({kept} of {len(self.findings)} inequalities hold at every step; covered by {proofs})"
 
     def _repr_html_(self) -> str:
-        return html_repr.table(
-            repr(self), ("proof", "inequality", ""), [(f.group, f.name, str(f)) for f in self.findings]
-        )
+        return html_table(repr(self), ("proof", "inequality", ""), [(f.group, f.name, str(f)) for f in self.findings])
 
 
 def check(

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from twoclock import html_repr
 from twoclock.param_paths import text
-from twoclock.protocols import Method
+from twoclock.protocols import Method, html_table
 from twoclock.tuning.search_space import Side
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ class Tuned:
             for row in self.ranking.head(_SHOWN).to_dict("records")
         ]  # fmt: skip
         columns = ("settings", self.metric, "ratio to the best", "diverged", "steps × seeds")
-        return html_repr.table(f"Tuned: {_score(self)}{_notes(self)}", columns, rows)
+        return html_table(f"Tuned: {_score(self)}{_notes(self)}", columns, rows)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -144,7 +143,7 @@ class TunedMethods(Mapping[str, Tuned]):
         ]  # fmt: skip
         columns = ("", "method", self.metric, "ratio to the best", "settings")
         seeds = int(self.ranking["seeds"].iloc[0])
-        return html_repr.table(f"Tuned {_words(self.spec)}, on {seeds} seeds that no tuning had seen", columns, rows)
+        return html_table(f"Tuned {_words(self.spec)}, on {seeds} seeds that no tuning had seen", columns, rows)
 
 
 def _interval(row: Mapping[Any, Any], name: str) -> str:

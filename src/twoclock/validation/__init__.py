@@ -12,6 +12,12 @@ from twoclock.validation.run_args import (
     log_marks,
 )
 from twoclock.validation.scalars import (
+    AT_LEAST_ONE,
+    BELOW_ONE,
+    FRACTION,
+    NOT_NEGATIVE,
+    POSITIVE,
+    POSITIVE_FRACTION,
     as_numpy,
     check_key,
     check_number,
@@ -32,6 +38,12 @@ from twoclock.validation.scalars import (
 from twoclock.validation.trace_errors import in_words, shape_from
 
 __all__ = [
+    "AT_LEAST_ONE",
+    "BELOW_ONE",
+    "FRACTION",
+    "NOT_NEGATIVE",
+    "POSITIVE",
+    "POSITIVE_FRACTION",
     "as_numpy",
     "check_key",
     "check_marks",

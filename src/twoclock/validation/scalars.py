@@ -86,6 +86,15 @@ def number(
     return new
 
 
+# Rules for ``check_number``, and their words.
+NOT_NEGATIVE = (lambda v: v >= 0, "be a finite number that is not negative")
+POSITIVE = (lambda v: v > 0, "be positive")
+FRACTION = (lambda v: 0 <= v <= 1, "lie in [0, 1]")
+POSITIVE_FRACTION = (lambda v: 0 < v <= 1, "lie in (0, 1]")
+BELOW_ONE = (lambda v: 0 <= v < 1, "lie in [0, 1)")
+AT_LEAST_ONE = (lambda v: v >= 1, "be at least 1")
+
+
 def check_number(what: str, value: Any, rule: Callable[[float], bool], words: str, remedy: str = "") -> None:
     """Complain unless ``value`` is one finite number that keeps the rule; a tracer was checked when it was a number."""
     if getattr(value, "ndim", 0):

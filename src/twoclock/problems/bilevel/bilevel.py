@@ -7,10 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from twoclock import sampling
-from twoclock.indexed_batch import IndexedBatch
 from twoclock.problems.bilevel import losses
 from twoclock.problems.bilevel.losses import Loss, LossProblem, Measure
-from twoclock.protocols import Key, PyTree, Scalar, pytree, static
+from twoclock.protocols import IndexedBatch, Key, PyTree, Scalar, pytree, static
 from twoclock.sampling.minibatches import Sampler, Source
 from twoclock.tree_math import difference
 from twoclock.validation import number

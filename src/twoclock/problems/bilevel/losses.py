@@ -12,8 +12,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Float
 
 from twoclock import sampling
-from twoclock.indexed_batch import IndexedBatch
-from twoclock.protocols import InputError, Key, Problem, PyTree, Scalar, pytree, static
+from twoclock.protocols import IndexedBatch, InputError, Key, Problem, PyTree, Scalar, pytree, static
 from twoclock.sampling.minibatches import Sampler
 from twoclock.validation import as_numpy, function, shape_from, shown
 from twoclock.validation.arrays import Array, Number
@@ -150,7 +149,7 @@ def of_batch(loss: Loss, batch: PyTree) -> Loss:
     """The loss on a batch, plain or numbered; zero on one that is left out."""
     if not isinstance(batch, IndexedBatch):
         return lambda *point: loss(*point, batch)
-    if batch.left_out:
+    if batch.index is None:
         return lambda *point: jnp.zeros(())
     return lambda *point: loss(*point, batch.batch)
 
