@@ -66,12 +66,15 @@ def typed(function, typechecker):
 
 
 def is_front_door(function):
-    """Whether users call it: what a public package names in ``__all__``, and methods of the exact models."""
+    """Whether users call it: what a public package names in ``__all__``, constructors of methods, the exact models."""
     if not hasattr(sys.modules["twoclock"], "__all__"):  # it is being imported: defaults of fields are made
         return True
     package = ".".join(function.__module__.split(".")[:2])
     name, _, method = function.__qualname__.partition(".")
     public = {*sys.modules["twoclock"].__all__, *getattr(sys.modules[package], "__all__", ())}
+    thing = getattr(sys.modules[function.__module__], name, None)
+    if method == "__init__" and isinstance(thing, type) and issubclass(thing, sys.modules["twoclock.protocols"].Method):
+        return True  # a schedule may be given as text or a number
     return name in public and (method in ("", "__init__") or package == "twoclock.models")
 
 
