@@ -22,7 +22,7 @@ MODULES = {
 }
 # Modules of which only some names are for users.
 CHOSEN = {
-    "twoclock.protocols": ["Problem", "Truth", "Method", "Schedule", "pytree", "static"],
+    "twoclock.protocols": ["Schedule", "pytree", "static"],
     "twoclock.intervals.batch_means": ["sandwich", "in_blocks"],
 }
 _NOT_OURS = {"Axes", "Figure"}  # matplotlib's own, lent for annotations
@@ -63,7 +63,7 @@ def comment(name, module):
 def promised():
     """Methods whose meaning a contract states once for all that have them."""
     core, logs = loaded("twoclock.protocols"), loaded("twoclock.logs.policies")
-    contracts = (core.Problem, core.Truth, core.Method, logs.Policy, loaded("twoclock.logs.features.protocol").Features)
+    contracts = (core.Problem, core.Method, logs.Policy, loaded("twoclock.logs.features.protocol").Features)
     return {name for contract in contracts for name in vars(contract)} | {"report", "track", "fit"}
 
 
