@@ -63,7 +63,7 @@ def comment(name, module):
 def promised():
     """Methods whose meaning a contract states once for all that have them."""
     core, logs = loaded("twoclock.protocols"), loaded("twoclock.logs.policies")
-    contracts = (core.Problem, core.Method, logs.Policy, loaded("twoclock.logs.features.protocol").Features)
+    contracts = (core.Problem, core.Method, logs.Policy, loaded("twoclock.logs.features").PairFeatures)
     return {name for contract in contracts for name in vars(contract)} | {"report", "track", "fit"}
 
 

@@ -7,7 +7,7 @@ import pytest
 import logged
 import twoclock as tc
 from twoclock import cli
-from twoclock.logs import pass_checkpoint
+from twoclock.logs import log_pass
 
 MDP = logged.random_mdp(end=0.1)
 
@@ -58,7 +58,7 @@ def test_a_killed_pass_goes_on(files, tmp_path, monkeypatch):
     log = logged.read("log.parquet")
     assert len(log.parts) > 3
     whole = tc.evaluate(log, MDP.pi, 0.9, bootstrap=0)
-    monkeypatch.setattr(pass_checkpoint, "EVERY", 0.0)
+    monkeypatch.setattr(log_pass, "EVERY", 0.0)
     done = []
 
     def stop(part, parts):

@@ -5,7 +5,8 @@ import pytest
 
 import logged
 import twoclock as tc
-from twoclock.logs import subsample
+from twoclock.logs import log_problem
+from twoclock.logs.estimators import fqe_network, two_time_scale
 
 BARE = {"bootstrap": 0, "compare": False}
 MDP = logged.random_mdp(end=0.1)
@@ -24,7 +25,7 @@ def lstdq():
 def test_all_are_found_and_told():
     found = tc.logs.estimators()
     assert set(found) == {"dice", "dr", "fast_tdc", "fqe", "fqe_network", "lstdq", "model", "naive", "pdis", "wis"}
-    assert all(module.TITLE and module.estimate.__doc__ for module in found.values())
+    assert all(one.title and one.estimate.__doc__ for one in found.values())
 
 
 @pytest.mark.parametrize(("name", "tolerance"), [("model", 1e-12), ("fqe", 1e-9), ("dice", 1e-8)])
@@ -41,19 +42,19 @@ def test_dice_with_dense_features_that_cannot_represent_the_value(monkeypatch):
     one, other = (value(LOG, name, features=phi) for name in ("lstdq", "dice"))
     assert other.table["value"][0] == pytest.approx(one.table["value"][0], abs=1e-8)
     assert abs(one.table["value"][0] - MDP.worth()) > 1e-3
-    monkeypatch.setattr(subsample, "NUMBERS", 3 * 600)  # half of the rows at a time
-    monkeypatch.setattr(tc.logs.estimators()["dice"], "STEPS", 2000)
+    monkeypatch.setattr(log_problem, "NUMBERS", 3 * 600)  # half of the rows at a time
+    monkeypatch.setattr(two_time_scale, "DICE_STEPS", 2000)
     drawn = value(LOG, "dice", features=phi)
     assert int(drawn.table["note"][0].split()[0]) > 2, "one sample alone does not have the log's solution"
     assert drawn.table["value"][0] == pytest.approx(one.table["value"][0], abs=1e-8)
 
 
 def test_fast_tdc_walks_towards_it(lstdq, monkeypatch):
-    monkeypatch.setattr(tc.logs.estimators()["fast_tdc"], "SEEDS", 1)
+    monkeypatch.setattr(two_time_scale, "TDC_SEEDS", 1)
     other = value(LOG, "fast_tdc")
     assert abs(other.value - lstdq.value) < 0.5 * lstdq.se
     assert "from its fixed point" in other.table["note"][0]
-    monkeypatch.setattr(tc.logs.estimators()["fast_tdc"], "STEPS", 300)
+    monkeypatch.setattr(two_time_scale, "TDC_STEPS", 300)
     with pytest.raises(tc.InputError, match="'fast_tdc' does not apply to this log: it has not converged"):
         value(LOG, "fast_tdc")
 
@@ -103,8 +104,8 @@ def test_importance_sampling_and_doubly_robust_find_the_truth():
 
 def test_a_network_corrected_by_the_weights_finds_the_truth(lstdq, monkeypatch):
     pytest.importorskip("equinox")
-    monkeypatch.setattr(tc.logs.estimators()["fqe_network"], "TARGETS", 30)
-    monkeypatch.setattr(tc.logs.estimators()["fqe_network"], "STEPS", 30)
+    monkeypatch.setattr(fqe_network, "TARGETS", 30)
+    monkeypatch.setattr(fqe_network, "STEPS", 30)
     v = value(LOG, "fqe_network")
     assert abs(v.value - lstdq.value) < lstdq.se
     assert "the networks alone say" in v.table["note"][0]

@@ -10,11 +10,10 @@ import logged
 import twoclock as tc
 from twoclock.intervals.batch_means import ALIKE, BLOCKS
 from twoclock.logs import sources
-from twoclock.logs.estimand import Target
-from twoclock.logs.intervals import interval, told_by
+from twoclock.logs.estimator_context import block_statistics, interval
 from twoclock.logs.lstd_solve import with_ones
-from twoclock.logs.policies import one_policy
-from twoclock.logs.sufficient_stats import Moments, part_moments
+from twoclock.logs.policies import as_policy
+from twoclock.logs.sufficient_stats import Estimand, Moments, part_moments
 
 BARE = {"bootstrap": 0, "compare": False}
 MDP = logged.random_mdp(end=0.1)
@@ -65,12 +64,12 @@ def of_many(finite, logs, episodes, steps, features=None):
     """
     columns = finite.draw(logs * episodes, steps, seed=7)
     log = logged.read(columns)
-    policy = one_policy("policy", finite.pi, log)
+    policy = as_policy("policy", finite.pi, log)
     built = tc.logs.features.build("onehot", log)
-    target = Target(log, policy, built, finite.gamma, groups=logs, clusters=logs)
-    sums = Moments.empty(target)
+    estimand = Estimand(log, policy, built, finite.gamma, groups=logs, clusters=logs)
+    sums = Moments.zeros(estimand, range(logs))
     for part in range(len(log.parts)):
-        sums.add(part_moments(target, False, part))
+        sums.add(part_moments(estimand, part))
     A = with_ones(sums.A)
     phi0 = sums.phi0 / sums.starts[:, None]
     with threadpool_limits(1, user_api="blas"):  # hundreds of small systems: threads would only wait for each other
@@ -173,8 +172,8 @@ def test_one_long_stream_is_cut_into_blocks():
         covered[stream] = np.mean([band.low <= 0 <= band.high for band in bands])
     assert 0.92 <= covered[True] <= 0.975
     assert covered[False] < 0.6
-    assert told_by(scores[:, 0], stream=False).correlation[0] == pytest.approx(rho, abs=0.05)
-    apart = [abs(told_by(column, stream=True).correlation[0]) < ALIKE / BLOCKS**0.5 for column in scores.T]
+    assert block_statistics(scores[:, 0], stream=False).correlation[0] == pytest.approx(rho, abs=0.05)
+    apart = [abs(block_statistics(column, stream=True).correlation[0]) < ALIKE / BLOCKS**0.5 for column in scores.T]
     assert np.mean(apart) > 0.95
 
 

@@ -1,4 +1,4 @@
-"""Logged data: read it, evaluate a policy that it is not of, and say how far to believe the number."""
+"""Off-policy evaluation: read logged data, evaluate another policy on it, and say how far to believe the number."""
 
 from twoclock.logs import features
 from twoclock.logs.dataset import Log

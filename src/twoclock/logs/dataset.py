@@ -112,7 +112,7 @@ class Log:
         def kept(column: np.ndarray) -> np.ndarray:
             return column if whole else column[keep]
 
-        action = raw.action if self.actions is None else codes(raw.action, self.actions)
+        action = raw.action if self.actions is None else encode_labels(raw.action, self.actions)
         propensity = None if raw.propensity is None else kept(raw.propensity)
         return Batch(
             kept(raw.state), kept(action), kept(raw.reward), kept(checked.next_state), kept(raw.terminated),
@@ -154,7 +154,7 @@ class Log:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def codes(labels: np.ndarray, known: Sequence[Any] | np.ndarray) -> np.ndarray:
+def encode_labels(labels: np.ndarray, known: Sequence[Any] | np.ndarray) -> np.ndarray:
     """The number of each label among the known ones, −1 for others."""
     table = np.asarray(known)
     if table.dtype.kind in "iu" and labels.dtype.kind in "iub" and np.array_equal(table, np.arange(len(table))):

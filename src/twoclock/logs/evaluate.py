@@ -1,12 +1,12 @@
-"""From a log to a value with an interval and a verdict in words."""
+"""Off-policy evaluation: from a log to a value with an interval and a verdict in words."""
 
 from __future__ import annotations
 
 import dataclasses
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,22 +14,20 @@ from numpy.typing import ArrayLike
 from twoclock import storage
 from twoclock.logs import diagnostics
 from twoclock.logs.dataset import Log
-from twoclock.logs.estimand import Mapper, Target
-from twoclock.logs.estimator_context import FOLDS, DoesNotApply, Estimated, EstimatorContext
+from twoclock.logs.estimator_context import (
+    FOLDS,
+    DoesNotApply,
+    EstimatorContext,
+    ValueEstimate,
+    interval,
+)
 from twoclock.logs.estimators import estimators
-from twoclock.logs.estimators.lstdq import MOST_FEATURES
-from twoclock.logs.features import build
-from twoclock.logs.features.bases import Rbf
-from twoclock.logs.features.concat import Stacked
-from twoclock.logs.features.onehot import OneHot
-from twoclock.logs.features.protocol import Features
-from twoclock.logs.intervals import interval
-from twoclock.logs.ope_result import Value
-from twoclock.logs.parallel_map import mapper
-from twoclock.logs.pass_checkpoint import Keeper
-from twoclock.logs.policies import Discrete, Gaussian, Policy, policies
-from twoclock.logs.policy_differences import PolicyEstimate
-from twoclock.logs.sufficient_stats import entries_of_a_row
+from twoclock.logs.features.pair_features import PairFeatures, Stacked, build, table_of
+from twoclock.logs.features.state_features import Rbf
+from twoclock.logs.log_pass import Mapper, PassCheckpoint, mapper
+from twoclock.logs.ope_result import PolicyEstimate, Value
+from twoclock.logs.policies import Discrete, Gaussian, Policy, as_policies
+from twoclock.logs.sufficient_stats import Estimand, matrix_fits
 from twoclock.protocols import InputError
 from twoclock.validation import check_path, choice, flag, function, number, pick, shown, whole
 from twoclock.validation.arrays import law
@@ -58,7 +56,7 @@ def evaluate(
     progress: Callable[[int, int], None] | None = None,
     checkpoint: str | Path | None = None,
 ) -> Value:
-    """The value v = E[Σγᵗr] of a policy that the log is not of, with an interval and a verdict.
+    """Estimate the value v = E[Σγᵗr] of a policy that the log is not of, with an interval and a verdict.
 
     Args:
         log: what ``tc.logs.read`` returned.
@@ -79,7 +77,7 @@ def evaluate(
         on: "local" threads, or "ray" tasks over the parts of the log.
         address: of the Ray cluster; one is started here if None.
         progress: called with the parts of the log done and there are, for each pass.
-        checkpoint: a folder. A pass over the log that was killed goes on from what it finds there.
+        checkpoint: a folder. A pass over the log that was killed resumes from the sums saved there.
 
     Returns:
         A :class:`twoclock.logs.Value`. Where the log cannot speak about the policy its ``value`` is NaN, its interval
@@ -106,103 +104,113 @@ def evaluate(
         check_path("checkpoint", checkpoint)
     if address is not None and not isinstance(address, str):
         raise InputError(f"`address` must be host:port of a Ray cluster, got {shown(address)}")
-    log, named = _with_actions(log, policy)
+    log, policies = _with_actions(log, policy)
     starts = _start_states(start, log)
     built = build(features, log, None if starts is None else starts[0])
-    names = _names(estimator, built, log)
+    names = _estimator_names(estimator, built, log)
     began = time.perf_counter()
-    with mapper(on, address, progress) as mapped:
-        singles = {
-            name: _one(log, one, built, gamma, names, level, starts, start, bootstrap, compare, mapped, checkpoint)
-            for name, one in named.items()
-        }
+    with mapper(on, address, progress) as map_parts:
+        folder = None if checkpoint is None else storage.writable(checkpoint)
+        visited = isinstance(start, str)
+        task = _Evaluation(log, built, gamma, names, level, starts, visited, bootstrap, compare, map_parts, folder)
+        estimates = {name: task.estimate(one) for name, one in policies.items()}
     settings = {
-        "gamma": gamma, "level": level, "estimator": names[0], "features": _name(features), "size": built.size,
-        "rows": log.rows, "episodes": log.episodes, "dropped": dict(log.dropped),
+        "gamma": gamma, "level": level, "estimator": names[0], "features": _features_name(features),
+        "size": built.size, "rows": log.rows, "episodes": log.episodes, "dropped": dict(log.dropped),
         "wall_seconds": time.perf_counter() - began,
     }  # fmt: skip
-    return Value.of(singles, settings)
+    return Value.of(estimates, settings)
 
 
-def _one(
-    log: Log, policy: Policy, features: Features, gamma: float, names: list[str], level: float, starts: object,
-    start: object, bootstrap: int, compare: bool, mapped: Mapper, checkpoint: str | Path | None,
-) -> PolicyEstimate:  # fmt: skip
-    stream = log.episodes < _FEW_EPISODES
-    target = Target(
-        log,
-        policy,
-        features,
-        gamma,
-        *_sizes(log, features.size, stream, bootstrap),
-        stream,
-        None,
-        isinstance(start, str),
-    )
-    fixed = _fixed_start(target, starts, isinstance(start, str))
-    target = dataclasses.replace(target, start=fixed)
-    keeper = None if checkpoint is None else Keeper.of(storage.writable(checkpoint), target, level)
-    work = EstimatorContext(target, mapped, bootstrap, keeper=keeper)
-    found = estimators()
-    estimates, refused = {}, {}
-    wanted = list(dict.fromkeys([*names, *(_compared(log, features) if compare else ())]))
-    for name in wanted:
-        try:
-            estimates[name] = found[name].estimate(work)
-        except DoesNotApply as error:
-            if name == names[0]:
-                raise InputError(f"`estimator` {name!r} does not apply to this log: {error}") from None
-            refused[name] = str(error)
-    main = estimates[names[0]]
-    findings: list[diagnostics.Finding] = []
-    weights, support = np.zeros(0), None
-    if _linear_fits(features, log):
-        band = interval(main.value, main.influence, level, stream=stream) if main.influence is not None else None
-        if band is not None:
-            richer = _enlarged(work) if compare else None
-            findings = diagnostics.diagnose(work, names[0], estimates, richer, band, level)
-        weights, support = work.scores.sample * work.scores.rows.sum(), diagnostics.support(work)
-    return PolicyEstimate(estimates, refused, findings, stream, weights, support)
+@dataclass(frozen=True, eq=False)
+class _Evaluation:
+    """The checked arguments of ``evaluate``, the same for every policy."""
+
+    log: Log
+    features: PairFeatures
+    gamma: float
+    names: list[str]
+    level: float
+    starts: tuple[np.ndarray, np.ndarray] | None
+    visited: bool
+    resamples: int
+    compare: bool
+    mapper: Mapper
+    checkpoint: Path | None
+
+    @property
+    def stream(self) -> bool:
+        return self.log.episodes < _FEW_EPISODES
+
+    def estimate(self, policy: Policy) -> PolicyEstimate:
+        """Compute the estimates of one policy and their diagnostics."""
+        estimand = self.estimand(policy)
+        checkpoint = None if self.checkpoint is None else PassCheckpoint.of(self.checkpoint, estimand, self.level)
+        context = EstimatorContext(estimand, self.mapper, self.resamples, checkpoint)
+        linear, main = matrix_fits(self.features, self.log), self.names[0]
+        compared: list[str] = []
+        if self.compare:
+            compared = (["dr"] if linear else []) + ["naive"] + (["pdis", "wis"] if self.log.propensities else [])
+        estimates: dict[str, ValueEstimate] = {}
+        refused: dict[str, str] = {}
+        for name in dict.fromkeys([*self.names, *compared]):
+            try:
+                estimates[name] = estimators()[name].estimate(context)
+            except DoesNotApply as error:
+                if name == main:
+                    raise InputError(f"`estimator` {name!r} does not apply to this log: {error}") from None
+                refused[name] = str(error)
+        value, influence = estimates[main].value, estimates[main].influence
+        found: list[diagnostics.Diagnostic] = []
+        if not linear:
+            return PolicyEstimate(estimates, refused, found, self.stream, np.zeros(0), None)
+        if influence is not None:
+            band = interval(value, influence, self.level, stream=self.stream)
+            richer = _enlarged(context) if self.compare else None
+            found = diagnostics.diagnose(context, main, estimates, richer, band, self.level)
+        weights = context.scores.sample * context.scores.rows.sum()
+        return PolicyEstimate(estimates, refused, found, self.stream, weights, diagnostics.support(context))
+
+    def estimand(self, policy: Policy) -> Estimand:
+        """Choose how many groups and clusters there are, and fix the start where the log's episodes do not."""
+        log, d = self.log, self.features.size
+        units, most = (log.length, _MOST_BLOCKS) if self.stream else (log.episodes, _MOST_CLUSTERS)
+        fitting = _GROUP_BYTES // (8 * d * d) if d <= 2_000 else _GROUP_BYTES // (64 * d)
+        wanted = 2 * FOLDS if not self.resamples else 50 if self.stream else _MOST_GROUPS
+        groups = min(units, wanted, max(fitting, 2 * FOLDS))
+        clusters = units if units <= most else most // groups * groups  # a group is a whole number of clusters
+        estimand = Estimand(log, policy, self.features, self.gamma, groups, clusters, self.stream, visited=self.visited)
+        if self.starts is not None:
+            states, weights = self.starts
+        elif self.stream and not self.visited:
+            states = np.concatenate([batch.state[batch.first] for batch in log])
+            weights = np.full(len(states), 1 / len(states))
+        else:
+            return estimand
+        if isinstance(policy, Gaussian):  # many samples, since no row of the log carries their error
+            copies = -(-_START_SAMPLES // len(states))
+            states, weights = np.repeat(states, copies, axis=0), np.repeat(weights, copies) / copies
+        return dataclasses.replace(estimand, start=weights @ estimand.at(states))
 
 
-def _compared(log: Log, features: Features) -> list[str]:
-    cheap = ["dr", "naive"] if _linear_fits(features, log) else ["naive"]
-    return cheap + (["pdis", "wis"] if log.propensities else [])
-
-
-def _linear_fits(features: Features, log: Log) -> bool:
-    return features.size <= MOST_FEATURES or entries_of_a_row(features, log) is not None
-
-
-def _sizes(log: Log, d: int, stream: bool, bootstrap: int) -> tuple[int, int]:
-    """How many groups and clusters; a group is a whole number of clusters."""
-    units, most = (log.length, _MOST_BLOCKS) if stream else (log.episodes, _MOST_CLUSTERS)
-    fitting = _GROUP_BYTES // (8 * d * d) if d <= 2_000 else _GROUP_BYTES // (64 * d)
-    wanted = 2 * FOLDS if not bootstrap else 50 if stream else _MOST_GROUPS
-    groups = min(units, wanted, max(fitting, 2 * FOLDS))
-    return groups, units if units <= most else most // groups * groups
-
-
-def _enlarged(work: EstimatorContext) -> Estimated | None:
-    """The same with more features, where they are not a table already and the log is not long."""
-    target = work.target
-    features, log = target.features, target.log
-    if isinstance(getattr(features, "base", None), OneHot) or log.rows > _ENLARGE_UP_TO or features.size > 500:
+def _enlarged(context: EstimatorContext) -> ValueEstimate | None:
+    """Estimate with more features, where they are not a table already and the log is not long."""
+    estimand = context.estimand
+    features, log = estimand.features, estimand.log
+    if table_of(features) is not None or log.rows > _ENLARGE_UP_TO or features.size > 500 or estimand.start is not None:
         return None
     try:
-        more = build(Rbf(centres=10, seed=1), log)
-        both = dataclasses.replace(target, features=Stacked((features, more)))
+        both = Stacked((features, build(Rbf(centres=10, seed=1), log)))
     except InputError:  # states that are text
         return None
-    if target.start is not None:
-        return None
-    return estimators()["lstdq"].estimate(EstimatorContext(both, work.mapped))
+    richer = EstimatorContext(dataclasses.replace(estimand, features=both), context.mapper)
+    return estimators()["lstdq"].estimate(richer)
 
 
-def _names(given: object, features: Features, log: Log) -> list[str]:
+def _estimator_names(given: object, features: PairFeatures, log: Log) -> list[str]:
     found = estimators()
     if isinstance(given, str) and given == "auto":
-        return ["lstdq" if _linear_fits(features, log) else "dice"]
+        return ["lstdq" if matrix_fits(features, log) else "dice"]
     if isinstance(given, str) and given == "all":
         return ["lstdq", *(name for name in found if name != "lstdq")]
     if not isinstance(given, (str, list, tuple)) or not given:
@@ -215,7 +223,7 @@ def _names(given: object, features: Features, log: Log) -> list[str]:
 
 def _with_actions(log: Log, given: object) -> tuple[Log, dict[str, Policy]]:
     """The policies, and the log with all the actions that one of them has."""
-    named = policies(given, log)
+    named = as_policies(given, log)
     widths = [len(one.actions) for one in named.values() if isinstance(one, Discrete)]
     if log.actions is not None and log.actions == tuple(range(len(log.actions))):
         state = log.sample(2)[0][:2]
@@ -223,12 +231,12 @@ def _with_actions(log: Log, given: object) -> tuple[Log, dict[str, Policy]]:
             if isinstance(one, Discrete) and len(one.actions) == len(log.actions):
                 try:
                     shape = np.shape(one.function(state))
-                except Exception:  # it is called again, and then its error is told
+                except Exception:  # it is called again later, and raises there
                     continue
                 widths.append(shape[1] if len(shape) == 2 and shape[0] == len(state) else 0)
         if max(widths, default=0) > len(log.actions):
             log = dataclasses.replace(log, actions=tuple(range(max(widths))))
-            named = policies(given, log)
+            named = as_policies(given, log)
     return log, named
 
 
@@ -260,24 +268,7 @@ def _start_states(start: object, log: Log) -> tuple[np.ndarray, np.ndarray] | No
     return states, np.full(len(states), 1 / len(states))
 
 
-def _fixed_start(target: Target, starts: Any, visited: bool) -> np.ndarray | None:
-    if starts is None:
-        if not target.stream or visited:
-            return None
-        first = [batch.state[batch.first] for batch in target.log]
-        states = np.concatenate(first)
-        weights = np.full(len(states), 1 / len(states))
-    else:
-        states, weights = starts
-    if isinstance(
-        target.policy, Gaussian
-    ):  # the error of the samples must not matter here: no row of the log carries it
-        copies = -(-_START_SAMPLES // len(states))
-        states, weights = np.repeat(states, copies, axis=0), np.repeat(weights, copies) / copies
-    return weights @ target.at(states)
-
-
-def _name(features: object) -> str:
+def _features_name(features: object) -> str:
     if isinstance(features, str):
         return features
     return getattr(features, "__name__", None) or shown(features)

@@ -1,8 +1,8 @@
-"""The linear system of LSTD-Q, in the directions that the log has data for.
+"""Solutions of the linear system of LSTD-Q, in the directions that the log has data for.
 
 In a basis where C = I the numbers mean something: the condition of A there does not depend on how features are scaled,
 and I − A is one step of fitted Q-evaluation. A direction without data gets θ = 0; how much of the target's path leads
-there is told apart.
+there is a diagnostic.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from twoclock.logs.features.protocol import Matrix
+from twoclock.logs.features.state_features import Matrix
+from twoclock.logs.sufficient_stats import Moments
 from twoclock.protocols import InputError
 
 _RANK = 1e-11
 _DENSE_SPECTRUM = 400
+_AT_ONCE = 1 << 23  # numbers
 
 Vector = Float[np.ndarray, " d"]
 
@@ -70,7 +72,7 @@ class Basis:
 
 
 @dataclass(frozen=True, eq=False)
-class Solved:
+class LstdSolution:
     """θ = A⁻¹b and x = A⁻ᵀφ̄₀, so that φ̄₀ᵀθ = xᵀb = Σwr with the weights w = xᵀφ.
 
     Attributes:
@@ -84,18 +86,18 @@ class Solved:
     singular: bool
 
 
-def solve(A: Matrix, b: np.ndarray, phi0: np.ndarray, basis: Basis) -> Solved:
+def solve_lstd(A: Matrix, b: np.ndarray, phi0: np.ndarray, basis: Basis) -> LstdSolution:
     """Both solutions; rows of A without data, as in a part of the log, are left out."""
     A, b, phi0 = basis.matrix(A), basis.down(b), basis.down(phi0)
     if not isinstance(A, np.ndarray):
-        return _sparse(A, b, phi0, basis)
+        return _solve_sparse(A, b, phi0, basis)
     A = with_ones(A)
     singular = np.linalg.svd(A, compute_uv=False) if len(A) <= _DENSE_SPECTRUM else None
     condition = float(np.linalg.cond(A, 1)) if singular is None else float(singular[0] / max(singular[-1], 1e-300))
     if condition > 1e14:
         theta, x = (np.linalg.lstsq(M, v, rcond=1e-12)[0] for M, v in ((A, b), (A.T, phi0)))
-        return Solved(basis.up(theta), basis.up(x), condition, True)
-    return Solved(basis.up(np.linalg.solve(A, b)), basis.up(np.linalg.solve(A.T, phi0)), condition, False)
+        return LstdSolution(basis.up(theta), basis.up(x), condition, True)
+    return LstdSolution(basis.up(np.linalg.solve(A, b)), basis.up(np.linalg.solve(A.T, phi0)), condition, False)
 
 
 def with_ones(A: np.ndarray) -> np.ndarray:
@@ -107,7 +109,7 @@ def with_ones(A: np.ndarray) -> np.ndarray:
     return A
 
 
-def _sparse(A: Any, b: np.ndarray, phi0: np.ndarray, basis: Basis) -> Solved:
+def _solve_sparse(A: Any, b: np.ndarray, phi0: np.ndarray, basis: Basis) -> LstdSolution:
     from scipy.sparse import diags_array
     from scipy.sparse.linalg import LinearOperator, norm, onenormest, splu
 
@@ -120,7 +122,7 @@ def _sparse(A: Any, b: np.ndarray, phi0: np.ndarray, basis: Basis) -> Solved:
     except RuntimeError:  # exactly singular
         scale = float(np.abs(A.diagonal()).max())
         factors = splu((A + 1e-10 * scale * diags_array(np.ones(A.shape[0]))).tocsc())
-        return Solved(basis.up(factors.solve(b)), basis.up(factors.solve(phi0, "T")), np.inf, True)
+        return LstdSolution(basis.up(factors.solve(b)), basis.up(factors.solve(phi0, "T")), np.inf, True)
     inverse: Any = LinearOperator(
         A.shape, matvec=factors.solve, rmatvec=lambda v: factors.solve(v, "T"), matmat=factors.solve,
         rmatmat=lambda v: factors.solve(v, "T"), dtype=float,
@@ -128,10 +130,28 @@ def _sparse(A: Any, b: np.ndarray, phi0: np.ndarray, basis: Basis) -> Solved:
     condition = float(
         norm(A, 1) * (onenormest(inverse) if A.shape[0] > 4 else np.abs(factors.solve(np.eye(A.shape[0]))).sum(0).max())
     )
-    return Solved(basis.up(factors.solve(b)), basis.up(factors.solve(phi0, "T")), condition, False)
+    return LstdSolution(basis.up(factors.solve(b)), basis.up(factors.solve(phi0, "T")), condition, False)
 
 
-def radius(A: Matrix, C: Matrix, basis: Basis) -> float:
+def bootstrap_values(moments: Moments, basis: Basis, counts: Float[np.ndarray, "b g"]) -> Float[np.ndarray, " b"]:
+    """Solve for φ̄₀ᵀθ on resamples of whole groups of episodes, of which each is counted so often."""
+    if moments.is_sparse:
+        totals = (moments.total(weights) for weights in counts)
+        return np.array([phi0 @ solve_lstd(A, b, phi0, basis).theta for A, b, phi0 in totals])
+    A = np.stack([basis.matrix(one) for one in moments.A])
+    b, phi0 = basis.down(moments.b), basis.down(moments.phi0)
+    values = []
+    for some in np.array_split(counts, -(-len(counts) * basis.rank**2 // _AT_ONCE)):
+        theta = np.linalg.solve(with_ones(np.tensordot(some, A, 1)), (some @ b)[..., None])[..., 0]
+        if moments.start is not None:
+            start = np.broadcast_to(basis.down(moments.start), theta.shape)
+        else:
+            start = some @ phi0 / np.maximum(some @ moments.starts, 1)[:, None]
+        values.append((start * theta).sum(axis=1))
+    return np.concatenate(values)
+
+
+def step_radius(A: Matrix, C: Matrix, basis: Basis) -> float:
     """The spectral radius of a step of fitted Q-evaluation, ρ(I − C⁻¹A); from 1 on it diverges."""
     reduced = basis.matrix(A)
     if isinstance(reduced, np.ndarray):

@@ -1,7 +1,8 @@
-"""What an evaluation hands back: a value with its interval, what speaks against it, and a verdict in words."""
+"""The result of an evaluation: values with intervals, diagnostics, and a verdict in words."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from twoclock import storage
-from twoclock.logs.intervals import interval
-from twoclock.logs.policy_differences import PolicyEstimate, differences
+from twoclock.logs.diagnostics import Diagnostic
+from twoclock.logs.estimator_context import ValueEstimate, interval
 from twoclock.protocols import InputError, html_table
 from twoclock.validation import check_path, pick
 
@@ -19,9 +20,25 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-_TABLE = (
+_TABLE = [
     "policy", "estimator", "value", "se", "low", "high", "bootstrap_low", "bootstrap_high", "clusters", "told", "note",
-)  # fmt: skip
+]  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class PolicyEstimate:
+    """The estimates of one policy, the reasons of those that do not apply, and the diagnostics."""
+
+    estimates: dict[str, ValueEstimate]
+    refused: dict[str, str]
+    diagnostics: list[Diagnostic]
+    stream: bool
+    weights: np.ndarray
+    support: pd.DataFrame | None
+
+    @property
+    def fatal(self) -> bool:
+        return any(one.grade == "fatal" for one in self.diagnostics)
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,21 +64,21 @@ class Value:
 
     @classmethod
     def of(cls, singles: Mapping[str, PolicyEstimate], settings: dict[str, Any]) -> Value:
-        """Put the policies' findings into one object."""
+        """Put the estimates of all policies into one object."""
         import pandas as pd
 
         level = settings["level"]
-        rows = [row for name, single in singles.items() for row in _rows(name, single, level)]
-        found = [
-            (name, f.name, f.value, f.rule.warning, f.rule.fatal, f.grade, f.sentence, f.rule.remedy)
-            for name, single in singles.items()
-            for f in single.findings
-        ]
         columns = ["policy", "name", "value", "warning", "fatal", "grade", "sentence", "remedy"]
+        checks = [
+            (name, one.name, one.value, limit.warning, limit.fatal, one.grade, one.sentence, limit.remedy)
+            for name, single in singles.items()
+            for one in single.diagnostics
+            for limit in [one.threshold]
+        ]
         return cls(
-            pd.DataFrame(rows, columns=list(_TABLE)),
-            differences(singles, settings["estimator"], level),
-            pd.DataFrame(found, columns=columns),
+            pd.DataFrame([row for name, one in singles.items() for row in _rows(name, one, level)], columns=_TABLE),
+            _differences(singles, settings["estimator"], level),
+            pd.DataFrame(checks, columns=columns),
             settings,
             {name: single.weights for name, single in singles.items()},
             {name: single.support for name, single in singles.items() if single.support is not None},
@@ -181,37 +198,35 @@ def load(folder: str | Path) -> Value:
     )  # fmt: skip
 
 
-def _rows(name: str, single: PolicyEstimate, level: float) -> list[dict[str, Any]]:
-    rows = []
+def _rows(name: str, single: PolicyEstimate, level: float) -> list[tuple[object, ...]]:
+    """The rows of the table of one policy."""
+    nan, rows = float("nan"), list[tuple[object, ...]]()
     for estimator, one in single.estimates.items():
-        nothing = float("nan")
-        band = None if one.influence is None else interval(one.value, one.influence, level, stream=single.stream)
-        ends = (
-            (nothing, nothing)
-            if one.resampled is None
-            else np.quantile(one.resampled, ((1 - level) / 2, (1 + level) / 2))
-        )
+        se, clusters, low, high = nan, 0, nan, nan
+        if one.influence is not None:
+            se, clusters, low, high = interval(one.value, one.influence, level, stream=single.stream)
+        ends = [nan, nan]
+        if one.resampled is not None:
+            ends = np.quantile(one.resampled, ((1 - level) / 2, (1 + level) / 2)).tolist()
         told = not single.fatal or estimator == "naive"
-        se, low, high, clusters = (
-            (nothing, nothing, nothing, 0) if band is None else (band.se, band.low, band.high, band.clusters)
-        )
-        values = (
-            name,
-            estimator,
-            one.value,
-            se,
-            low,
-            high,
-            float(ends[0]),
-            float(ends[1]),
-            clusters,
-            told,
-            "; ".join(one.notes),
-        )
-        rows.append(dict(zip(_TABLE, values, strict=True)))
-    for estimator, why in single.refused.items():
-        rows.append(dict(zip(_TABLE, (name, estimator, *[float("nan")] * 6, 0, False, why), strict=True)))
-    return rows
+        rows.append((name, estimator, one.value, se, low, high, *ends, clusters, told, "; ".join(one.notes)))
+    return rows + [(name, estimator, *[nan] * 6, 0, False, why) for estimator, why in single.refused.items()]
+
+
+def _differences(singles: Mapping[str, PolicyEstimate], name: str, level: float) -> pd.DataFrame:
+    """Subtract the first policy of each pair from the second, with an interval on the same episodes."""
+    import pandas as pd
+
+    rows = []
+    for one, other in itertools.combinations(singles, 2):
+        a, b = singles[one].estimates[name], singles[other].estimates[name]
+        if a.influence is None or b.influence is None:
+            continue
+        gap = b.value - a.value
+        band = interval(gap, b.influence - a.influence, level, stream=singles[one].stream)
+        told = all(not singles[p].fatal for p in (one, other))
+        rows.append((other, one, gap, band.se, band.low, band.high, told))
+    return pd.DataFrame(rows, columns=["policy", "minus", "difference", "se", "low", "high", "told"])
 
 
 def _verdict(one: Value) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float
 
-from twoclock.logs.dataset import Log, codes
+from twoclock.logs.dataset import Log, encode_labels
 from twoclock.protocols import InputError
 from twoclock.validation import choice, function, seed_number, shown, whole
 from twoclock.validation.arrays import as_array, laws, matrix
@@ -56,7 +56,7 @@ class Discrete:
         return Actions(self.law(state))
 
     def law(self, state: np.ndarray) -> Float[np.ndarray, "n a"]:
-        given = called(self.name, lambda state: np.asarray(self.function(state)), state)
+        given = call_on_batch(self.name, lambda state: np.asarray(self.function(state)), state)
         n, k = len(state), len(self.actions)
         if given.shape == (n, k) and given.dtype.kind in "iufb" and not (k == 1 and n == 1 and given.dtype.kind == "i"):
             rows = as_array(self.name, given)
@@ -70,7 +70,7 @@ class Discrete:
             clipped = np.maximum(rows, 0.0)
             return clipped / clipped.sum(axis=1, keepdims=True)
         if given.shape == (n,):
-            chosen = codes(given, self.actions)
+            chosen = encode_labels(given, self.actions)
             if (chosen < 0).any():
                 raise InputError(
                     f"`{self.name}` must choose among the actions {shown(list(self.actions))}, got "
@@ -142,7 +142,7 @@ class Gaussian:
         return np.exp(-0.5 * (off**2).sum(axis=0)) / np.sqrt((2 * np.pi) ** k * np.linalg.det(self.covariance))
 
     def _mean(self, state: np.ndarray) -> Float[np.ndarray, "n k"]:
-        given = as_array("policy.mean", called("policy.mean", self.mean, state))
+        given = as_array("policy.mean", call_on_batch("policy.mean", self.mean, state))
         n, k = len(state), len(self.covariance)
         if given.shape != (n, k) and not (k == 1 and given.shape == (n,)):
             raise InputError(
@@ -151,7 +151,7 @@ class Gaussian:
         return given.reshape(n, k)
 
 
-def called(name: str, function: Callable[..., Any], *batch: np.ndarray) -> Any:
+def call_on_batch(name: str, function: Callable[..., Any], *batch: np.ndarray) -> Any:
     """What a user's function gives for a batch; what it raises is told in a line."""
     try:
         return function(*batch)
@@ -165,16 +165,16 @@ def called(name: str, function: Callable[..., Any], *batch: np.ndarray) -> Any:
         ) from error
 
 
-def policies(given: object, log: Log) -> dict[str, Policy]:
+def as_policies(given: object, log: Log) -> dict[str, Policy]:
     """The policies by name; one alone is called "policy"."""
     if isinstance(given, Mapping):
         if not given:
             raise InputError("`policy` must name at least one policy, got an empty mapping")
-        return {str(name): one_policy(str(name), entry, log) for name, entry in given.items()}
-    return {"policy": one_policy("policy", given, log)}
+        return {str(name): as_policy(str(name), entry, log) for name, entry in given.items()}
+    return {"policy": as_policy("policy", given, log)}
 
 
-def one_policy(name: str, given: object, log: Log) -> Policy:
+def as_policy(name: str, given: object, log: Log) -> Policy:
     if hasattr(given, "acts") and hasattr(given, "density"):
         if (log.actions is None) != isinstance(given, Gaussian):
             raise InputError(
@@ -231,7 +231,7 @@ def _framed(name: str, given: Any, log: Log) -> Policy:
     pi, labels = laws(name, as_array(name, given.to_numpy(float)), f"{name}[s]"), np.asarray(given.index)
 
     def rows(state: np.ndarray) -> np.ndarray:
-        found = codes(np.asarray(state).ravel(), labels)
+        found = encode_labels(np.asarray(state).ravel(), labels)
         if (found < 0).any():
             raise InputError(
                 f"`{name}` has no row for the state {shown(np.asarray(state)[int(np.argmax(found < 0))].item())}"

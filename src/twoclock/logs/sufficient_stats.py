@@ -1,6 +1,7 @@
-"""The sums that linear estimators need, by groups of episodes: one pass over the log.
+"""What is estimated, and the sums over the log that linear estimators need, in two passes.
 
-    A = Σφ(φ − γφ̄')ᵀ        b = Σφr        C = Σφφᵀ        φ̄₀ = Σ_starts φ̄(s₀)
+    A = Σφ(φ − γφ̄')ᵀ        b = Σφr        C = Σφφᵀ        φ̄₀ = Σ_starts φ̄(s₀)             by groups of episodes
+    v̂ − v ≈ Σ wδ + (φ̄₀(s₀)ᵀθ − v̂)/n₀,    δ = r + γφ̄'ᵀθ − φᵀθ,    w = xᵀφ                   by clusters of episodes
 
 They are additive, so parts of the log can be summed anywhere and in any number of places.
 """
@@ -8,22 +9,119 @@ They are additive, so parts of the log can be summed anywhere and in any number 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 from jaxtyping import Float
 
 from twoclock.logs.dataset import Batch, Log
-from twoclock.logs.estimand import Target, runs
-from twoclock.logs.features.protocol import Crossed, Features, Matrix
+from twoclock.logs.features.pair_features import Crossed, PairFeatures
+from twoclock.logs.features.state_features import Matrix
+from twoclock.logs.policies import Policy
 
 SPARSE_FROM = 300  # features; below, the sums of a table are dense, which is faster
 OVERLAPPING_FROM = 2_000  # of features that overlap, such as tiles, whose C is no diagonal
+MOST_DENSE = 4_000  # dense features, of which A is a d × d matrix
+_MOST_PRODUCTS = 256  # actions × columns
+_MOST_WEIGHTS = 100_000
+
+
+@dataclass(frozen=True, eq=False)
+class Estimand:
+    """The value of a policy on a log, with features and a discount.
+
+    Units are what is taken as independent: episodes, or in one long stream rows, of which blocks are made.
+
+    Attributes:
+        groups: contiguous groups of units whose sums are separate, for resampling and cross-fitting.
+        clusters: contiguous groups of units whose scores are separate, for the standard error.
+        stream: units are rows.
+        start: φ̄₀ where it is given; else it is the mean over the first states of the episodes.
+        visited: the value is the mean over all logged states, not over the first of each episode.
+    """
+
+    log: Log
+    policy: Policy
+    features: PairFeatures
+    gamma: float
+    groups: int
+    clusters: int
+    stream: bool = False
+    start: Float[np.ndarray, " d"] | None = None
+    visited: bool = False
+
+    @property
+    def units(self) -> int:
+        return self.log.length if self.stream else self.log.episodes
+
+    def index(self, batch: Batch, count: int) -> np.ndarray:
+        """The group or cluster of each row, of so many."""
+        return (batch.row if self.stream else batch.episode) * count // self.units
+
+    def span(self, part: int, count: int) -> range:
+        """The groups or clusters, of so many, that a part of the log may have rows in."""
+        parts, at = self.log.parts, "row" if self.stream else "episode"
+        first = max(getattr(parts[part], at) - 1, 0)
+        last = getattr(parts[part + 1], at) - 1 if part + 1 < len(parts) else self.units - 1
+        return range(first * count // self.units, max(last, first) * count // self.units + 1)
+
+    def begins(self, batch: Batch) -> np.ndarray:
+        """The rows whose states the value is a mean over."""
+        if self.start is not None:
+            return np.zeros(len(batch), bool)
+        return np.ones(len(batch), bool) if self.visited else batch.first
+
+    def rows(self, batch: Batch) -> tuple[Matrix, Matrix]:
+        """φ(s, a) and φ̄'(s') = (1 − terminated) Σ_a' π(a'|s')φ(s', a')."""
+        nodes, there = batch.nodes()
+        encoded = self.features.encode(nodes)
+        phi = self.features.pairs(encoded[: len(batch)], batch.action)
+        after = self.features.mean(encoded[there], self.policy.acts(batch.next_state, (*batch.number, 0)))
+        continues = (1.0 - batch.terminated)[:, None]
+        if isinstance(after, np.ndarray):
+            after *= continues
+            return phi, after
+        return phi, after.multiply(continues).tocsr()
+
+    def products(self, batch: Batch, theta: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """φᵀθ, φ̄'ᵀθ and φᵀx of each row, for the columns of θ and x."""
+        features, m = self.features, theta.shape[1]
+        if not isinstance(features, Crossed) or features.actions * m > _MOST_PRODUCTS:
+            phi, after = self.rows(batch)
+            return phi @ theta, after @ theta, phi @ x
+        nodes, there = batch.nodes()
+        each = features.dots(features.encode(nodes), np.hstack([theta, x]))
+        here = each[np.arange(len(batch)), batch.action]
+        return here[:, :m], np.einsum("na,nam->nm", self.next_law(batch), each[there, :, :m]), here[:, m:]
+
+    def next_law(self, batch: Batch) -> np.ndarray:
+        """π(a|s') of discrete actions; 0 after a termination."""
+        return self.policy.acts(batch.next_state, (*batch.number, 0)).law * (1.0 - batch.terminated)[:, None]
+
+    def starts(self, batch: Batch) -> Matrix:
+        """φ̄₀ of the starts in the batch."""
+        states = batch.state[self.begins(batch)]
+        return self.features.mean(self.features.encode(states), self.policy.acts(states, (*batch.number, 1)))
+
+    def at(self, states: np.ndarray) -> Float[np.ndarray, "n d"]:
+        """φ̄(s) of some states, dense."""
+        rows = self.features.mean(self.features.encode(states), self.policy.acts(states, (2**31, 0)))
+        return rows if isinstance(rows, np.ndarray) else rows.toarray()
 
 
 @dataclass
-class Moments:
+class LogSums:
+    """Sums over all groups (clusters), or over those of one part, from number ``first`` on."""
+
+    first: int
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What a checkpoint of the sums holds."""
+        return {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
+
+
+@dataclass
+class Moments(LogSums):
     """Sums over transitions: A and b by group (A [group, d, d], or a list of sparse matrices), C in all.
 
     Attributes:
@@ -31,39 +129,46 @@ class Moments:
         starts: how many there are.
         rows: transitions, by group.
         reward: least and largest.
+        start: φ̄₀ where it is given.
     """
 
-    A: Any
+    A: Matrix
     b: Float[np.ndarray, "g d"]
     C: Matrix
     phi0: Float[np.ndarray, "g d"]
     starts: Float[np.ndarray, " g"]
     rows: Float[np.ndarray, " g"]
-    reward: tuple[float, float]
-    start: np.ndarray | None = None
+    reward: Float[np.ndarray, " 2"] = field(default_factory=lambda: np.array([np.inf, -np.inf]))
+    start: Float[np.ndarray, " d"] | None = None
+
+    @classmethod
+    def zeros(cls, estimand: Estimand, groups: range) -> Moments:
+        d, g = estimand.features.size, len(groups)
+        count = entries_of_a_row(estimand.features, estimand.log)
+        if count is not None and d > (SPARSE_FROM if count <= 1 else OVERLAPPING_FROM):
+            A: Matrix = [_sparse_zeros(d) for _ in groups]
+            C: Matrix = _sparse_zeros(d)
+        else:
+            A, C = np.zeros((g, d, d)), np.zeros((d, d))
+        phi0, starts, rows = np.zeros((g, d)), np.zeros(g), np.zeros(g)
+        return cls(groups.start, A, np.zeros((g, d)), C, phi0, starts, rows, start=estimand.start)
 
     @property
     def is_sparse(self) -> bool:
         return isinstance(self.A, list)
 
-    @classmethod
-    def empty(cls, target: Target) -> Moments:
-        d, g = target.features.size, target.groups
-        A: Any = [_nothing(d) for _ in range(g)] if sums_are_sparse(target) else np.zeros((g, d, d))
-        C: Any = _nothing(d) if sums_are_sparse(target) else np.zeros((d, d))
-        b, phi0, starts, rows = np.zeros((g, d)), np.zeros((g, d)), np.zeros(g), np.zeros(g)
-        return cls(A, b, C, phi0, starts, rows, (np.inf, -np.inf), target.start)
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Nothing where sums are sparse: such a pass is short."""
+        return {} if self.is_sparse else super().arrays()
 
-    def add(self, part: Part) -> None:
-        for i, group in enumerate(part.groups):
-            self.A[group] = self.A[group] + part.A[i]
-        at = part.groups
-        self.b[at] += part.b
-        self.phi0[at] += part.phi0
-        self.starts[at] += part.starts
-        self.rows[at] += part.rows
+    def add(self, part: Moments) -> None:
+        at = slice(part.first, part.first + len(part.rows))
+        for group, A in enumerate(part.A, part.first):
+            self.A[group] = self.A[group] + A
+        for name in ("b", "phi0", "starts", "rows"):
+            getattr(self, name)[at] += getattr(part, name)
         self.C = self.C + part.C
-        self.reward = min(self.reward[0], part.reward[0]), max(self.reward[1], part.reward[1])
+        self.reward = np.array([min(self.reward[0], part.reward[0]), max(self.reward[1], part.reward[1])])
 
     def total(self, weights: np.ndarray | None = None) -> tuple[Matrix, np.ndarray, np.ndarray]:
         """A, b and the mean φ̄₀ of all groups, each counted as often as its weight says."""
@@ -71,145 +176,182 @@ class Moments:
         starts = weights @ self.starts
         phi0 = self.start if self.start is not None else weights @ self.phi0 / max(starts, 1.0)
         if self.is_sparse:
-            A = sum((w * A for w, A in zip(weights, self.A, strict=True) if w), start=_nothing(self.b.shape[1]))
+            zero = _sparse_zeros(self.b.shape[1])
+            A = sum((w * A for w, A in zip(weights, self.A, strict=True) if w), start=zero)
             return A, weights @ self.b, phi0
         return np.tensordot(weights, self.A, 1), weights @ self.b, phi0
 
 
-@dataclass
-class Part:
-    """The sums of one part of a log, for the groups that occur in it."""
-
-    groups: np.ndarray
-    A: Any
-    b: np.ndarray
-    C: Matrix
-    phi0: np.ndarray
-    starts: np.ndarray
-    rows: np.ndarray
-    reward: tuple[float, float]
+def matrix_fits(features: PairFeatures, log: Log) -> bool:
+    """Whether A, a d × d matrix, is sparse or small enough."""
+    return features.size <= MOST_DENSE or entries_of_a_row(features, log) is not None
 
 
-def sums_are_sparse(target: Target) -> bool:
-    count = entries_of_a_row(target.features, target.log)
-    return count is not None and target.features.size > (SPARSE_FROM if count <= 1 else OVERLAPPING_FROM)
-
-
-def entries_of_a_row(features: Features, log: Log) -> int | None:
+def entries_of_a_row(features: PairFeatures, log: Log) -> int | None:
     """How many entries a row of φ has; None where rows are dense."""
     state, action = log.sample(2)
     rows = features.pairs(features.encode(state[:1]), action[:1])
-    return int(rows.nnz) if hasattr(rows, "indptr") else None
+    return None if isinstance(rows, np.ndarray) else int(rows.nnz)
 
 
-def part_moments(target: Target, sparse: bool, part: int) -> Part:
-    """The sums of one part."""
-    d = target.features.size
-    none = np.zeros((0, d))
-    found = Part(np.zeros(0, int), [], none, 0.0, none, np.zeros(0), np.zeros(0), (np.inf, -np.inf))
-    for batch in target.log.batches(part):
+def part_moments(estimand: Estimand, part: int) -> Moments:
+    """Sum A, b, C and φ̄₀ over one part of the log."""
+    sums = Moments.zeros(estimand, estimand.span(part, estimand.groups))
+    groups = len(sums.rows)
+    for batch in estimand.log.batches(part):
         if not len(batch):
             continue
-        group = target.group(batch)
-        begins = runs(group)
-        new = np.setdiff1d(group[begins], found.groups)
-        if len(new):
-            _grow(found, new, d, sparse)
-        at = np.searchsorted(found.groups, group)
-        if not _copies(found, target, batch, at):
-            _rows(found, target, batch, begins, at, sparse)
-        begin = target.begins(batch)
+        at = estimand.index(batch, estimand.groups) - sums.first
+        if not _add_crossed(sums, estimand, batch, at):
+            _add_rows(sums, estimand, batch, at)
+        begin = estimand.begins(batch)
         if begin.any():
             starts = at[begin]
-            found.phi0 += _summed(target.starts(batch), starts, len(found.groups), np.ones(len(starts)))
-            found.starts += np.bincount(starts, minlength=len(found.groups))
-        found.rows += np.bincount(at, minlength=len(found.groups))
-        low, high = found.reward
-        found.reward = min(low, float(batch.reward.min())), max(high, float(batch.reward.max()))
-    return found
+            sums.phi0 += _sum_by_group(estimand.starts(batch), starts, groups, np.ones(len(starts)))
+            sums.starts += np.bincount(starts, minlength=groups)
+        sums.rows += np.bincount(at, minlength=groups)
+        low, high = sums.reward
+        sums.reward = np.array([min(low, batch.reward.min()), max(high, batch.reward.max())])
+    return sums
 
 
-def _copies(found: Part, target: Target, batch: Batch, at: np.ndarray) -> bool:
+def _add_crossed(sums: Moments, estimand: Estimand, batch: Batch, at: np.ndarray) -> bool:
     """Add a batch where φ(s, a) = ψ(s) ⊗ e_a and ψ is dense, without the zeros of φ; False if it is not so.
 
     A[a, b] = Σ_{rows of a} ψ(1[a = b]ψ − γπ(b|s')ψ')ᵀ
     """
-    features, n = target.features, len(batch)
+    features = estimand.features
     if not isinstance(features, Crossed) or not isinstance(features.encode(batch.state[:1]), np.ndarray):
         return False
     nodes, there = batch.nodes()
     encoded = features.encode(nodes)
-    law = target.policy.acts(batch.next_state, (*batch.number, 0)).law * (1.0 - batch.terminated)[:, None]
     order = np.lexsort((batch.action, at))
-    psi, after, reward, law = encoded[order], encoded[there[order]], batch.reward[order], law[order]
+    psi, after, reward = encoded[order], encoded[there[order]], batch.reward[order]
+    law = estimand.next_law(batch)[order]
     d, A = features.size, features.actions
     C = np.zeros((features.base.size, A, features.base.size, A))
-    begins = runs(at[order] * A + batch.action[order])
-    for i, j in zip(begins, np.append(begins[1:], n), strict=True):
+    for i, j in run_bounds(at[order] * A + batch.action[order]):
         group, a, rows = at[order[i]], batch.action[order[i]], psi[i:j].T
         square = rows @ psi[i:j]
         C[:, a, :, a] += square
-        of_group = found.A[group].reshape(C.shape)
+        of_group = sums.A[group].reshape(C.shape)
         of_group[:, a, :, a] += square
         for b in range(A):
-            of_group[:, a, :, b] -= rows @ (after[i:j] * (target.gamma * law[i:j, b : b + 1]))
-        found.b[group].reshape(-1, A)[:, a] += rows @ reward[i:j]
-    found.C = found.C + C.reshape(d, d)
+            of_group[:, a, :, b] -= rows @ (after[i:j] * (estimand.gamma * law[i:j, b : b + 1]))
+        sums.b[group].reshape(-1, A)[:, a] += rows @ reward[i:j]
+    sums.C = sums.C + C.reshape(d, d)
     return True
 
 
-def _rows(found: Part, target: Target, batch: Batch, begins: np.ndarray, at: np.ndarray, sparse: bool) -> None:
+def _add_rows(sums: Moments, estimand: Estimand, batch: Batch, at: np.ndarray) -> None:
     """Add a batch, whatever the features are."""
-    phi, after = target.rows(batch)
-    for i, A in zip(at[begins], _by_run(phi, after, target.gamma, begins, at, sparse), strict=True):
-        found.A[i] = found.A[i] + A
+    phi, after = estimand.rows(batch)
+    bounds = run_bounds(at)
+    for (i, _), A in zip(bounds, _outer_sums(phi, after, estimand.gamma, bounds, sums.is_sparse), strict=True):
+        sums.A[at[i]] = sums.A[at[i]] + A
     C = phi.T @ phi
-    found.C = found.C + (C if sparse or isinstance(C, np.ndarray) else C.toarray())
-    found.b += _summed(phi, at, len(found.groups), batch.reward)
+    sums.C = sums.C + (C if sums.is_sparse or isinstance(C, np.ndarray) else C.toarray())
+    sums.b += _sum_by_group(phi, at, len(sums.rows), batch.reward)
 
 
-def _by_run(
-    phi: Matrix, after: Matrix, gamma: float, begins: np.ndarray, at: np.ndarray, sparse: bool
+def _outer_sums(
+    phi: Matrix, after: Matrix, gamma: float, bounds: list[tuple[int, int]], sparse: bool
 ) -> Iterable[Matrix]:
-    """Σφ(φ − γφ̄')ᵀ of each run of rows of one group."""
+    """Σφ(φ − γφ̄')ᵀ of each run of rows; ``after`` is overwritten where it is dense."""
     if isinstance(phi, np.ndarray):
-        ahead = after
-        ahead *= -gamma
-        ahead += phi
-        ends = np.append(begins[1:], len(phi))
-        return [phi[i:j].T @ ahead[i:j] for i, j in zip(begins, ends, strict=True)]
+        after *= -gamma
+        after += phi
+        return [phi[i:j].T @ after[i:j] for i, j in bounds]
     from scipy.sparse import csr_array  # slow to load
 
-    d, order = phi.shape[1], np.cumsum(np.concatenate([[0], at[1:] != at[:-1]]))
-    wide = csr_array(
-        (phi.data, phi.indices.astype(np.int64) + np.repeat(order, np.diff(phi.indptr)) * d, phi.indptr),
-        shape=(phi.shape[0], d * len(begins)),
-    )
+    d, run = phi.shape[1], np.repeat(np.arange(len(bounds)), [j - i for i, j in bounds])
+    index = phi.indices.astype(np.int64) + np.repeat(run, np.diff(phi.indptr)) * d
+    wide = csr_array((phi.data, index, phi.indptr), shape=(phi.shape[0], d * len(bounds)))
     stacked = (wide.T @ (phi - gamma * after)).tocsr()
-    found = [stacked[i * d : (i + 1) * d] for i in range(len(begins))]
-    return found if sparse else list(stacked.toarray().reshape(len(begins), d, d))
+    if not sparse:
+        return list(stacked.toarray().reshape(len(bounds), d, d))
+    return [stacked[i * d : (i + 1) * d] for i in range(len(bounds))]
 
 
-def _summed(rows: Matrix, at: np.ndarray, groups: int, weights: np.ndarray) -> np.ndarray:
+def _sum_by_group(rows: Matrix, at: np.ndarray, groups: int, weights: np.ndarray) -> np.ndarray:
     """Σ weight·row of each group."""
     from scipy.sparse import csr_array  # slow to load
 
     n = len(at)
-    gather = csr_array((weights, (at, np.arange(n))), shape=(groups, n))
-    found = gather @ rows
-    return found if isinstance(found, np.ndarray) else found.toarray()
+    sums = csr_array((weights, (at, np.arange(n))), shape=(groups, n)) @ rows
+    return sums if isinstance(sums, np.ndarray) else sums.toarray()
 
 
-def _grow(found: Part, new: np.ndarray, d: int, sparse: bool) -> None:
-    groups = np.concatenate([found.groups, new])  # episodes are in order, so new groups come after the old
-    more = len(new)
-    found.groups = groups
-    found.A = [*found.A, *([_nothing(d)] * more if sparse else np.zeros((more, d, d)))]
-    found.b, found.phi0 = (np.vstack([old, np.zeros((more, d))]) for old in (found.b, found.phi0))
-    found.starts, found.rows = (np.append(old, np.zeros(more)) for old in (found.starts, found.rows))
-
-
-def _nothing(d: int) -> Matrix:
+def _sparse_zeros(d: int) -> Matrix:
     from scipy.sparse import csr_array  # slow to load
 
     return csr_array((d, d))
+
+
+def run_bounds(labels: np.ndarray) -> list[tuple[int, int]]:
+    """Where each run of equal labels begins and ends."""
+    begins = run_starts(labels)
+    return list(zip(begins.tolist(), [*begins[1:].tolist(), len(labels)], strict=True))
+
+
+def run_starts(labels: np.ndarray) -> np.ndarray:
+    """Where each run of equal labels begins."""
+    return np.flatnonzero(np.concatenate([[True], labels[1:] != labels[:-1]])) if len(labels) else np.zeros(0, int)
+
+
+@dataclass
+class Scores(LogSums):
+    """Sums over each cluster, for several pairs (θ, x) side by side.
+
+    Attributes:
+        score: Σwδ.
+        weight: Σw.
+        start: Σφ̄₀ᵀθ over the starts.
+        starts: how many there are.
+        rows: transitions.
+        squares: Σw², Σ|w|, Σ of negative |w|, in all, for the first pair.
+        sample: some of the weights w of the first pair, for a picture.
+    """
+
+    score: Float[np.ndarray, "k m"]
+    weight: Float[np.ndarray, "k m"]
+    start: Float[np.ndarray, "k m"]
+    starts: Float[np.ndarray, " k"]
+    rows: Float[np.ndarray, " k"]
+    squares: Float[np.ndarray, " 3"] = field(default_factory=lambda: np.zeros(3))
+    sample: Float[np.ndarray, " w"] = field(default_factory=lambda: np.zeros(0))
+
+    @classmethod
+    def zeros(cls, clusters: range, pairs: int) -> Scores:
+        k = len(clusters)
+        return cls(clusters.start, *np.zeros((3, k, pairs)), *np.zeros((2, k)))
+
+    def add(self, part: Scores) -> None:
+        at = slice(part.first, part.first + len(part.rows))
+        for name in ("score", "weight", "start", "starts", "rows"):
+            getattr(self, name)[at] += getattr(part, name)
+        self.squares += part.squares
+        if len(self.sample) < _MOST_WEIGHTS:
+            self.sample = np.concatenate([self.sample, part.sample])
+
+
+def part_scores(estimand: Estimand, theta: np.ndarray, x: np.ndarray, part: int) -> Scores:
+    """Sum the scores over one part of the log; the columns of θ and x are the pairs."""
+    sums = Scores.zeros(estimand.span(part, estimand.clusters), theta.shape[1])
+    for batch in estimand.log.batches(part):
+        if not len(batch):
+            continue
+        here, ahead, w = estimand.products(batch, theta, x)
+        score = w * (batch.reward[:, None] + estimand.gamma * ahead - here)
+        begin, at = estimand.begins(batch), estimand.index(batch, estimand.clusters) - sums.first
+        start = np.zeros_like(score)
+        if begin.any():
+            start[begin] = estimand.starts(batch) @ theta
+        runs = run_starts(at)
+        columns = {"score": score, "weight": w, "start": start, "starts": 1.0 * begin, "rows": np.ones(len(batch))}
+        for name, column in columns.items():
+            getattr(sums, name)[at[runs]] += np.add.reduceat(column, runs, axis=0)
+        main = w[:, 0]
+        sums.squares += [main @ main, np.abs(main).sum(), -np.minimum(main, 0).sum()]
+        sums.sample = np.concatenate([sums.sample, main[:: max(1, len(main) // 200)]])
+    return sums

@@ -50,7 +50,7 @@ class EvaluateOptions:
 def command(args: Sequence[str]) -> int:
     """twoclock evaluate LOG --policy file.py:pi --gamma G [--report DIR]: a policy's value from a log."""
     from twoclock.logs import evaluate, read
-    from twoclock.logs.pass_checkpoint import discard
+    from twoclock.logs.log_pass import discard
 
     chosen = parse(EvaluateOptions, args, "twoclock evaluate")
     policies = {text.rpartition(":")[2]: load_object(text, "--policy") for text in chosen.policy}

@@ -1,20 +1,17 @@
-"""Estimators of a policy's value, one file each, found by looking.
-
-A file has ``TITLE``, one line, and ``estimate(work) -> Estimated``, which raises ``DoesNotApply`` where it cannot be
-used.
-"""
+"""Estimators of a policy's value: every function under ``@estimator(title)`` in these modules, found by looking."""
 
 from __future__ import annotations
 
 import functools
 import importlib
 import pkgutil
-from types import ModuleType
+
+from twoclock.logs.estimator_context import Estimator
 
 
 @functools.cache
-def estimators() -> dict[str, ModuleType]:
-    """Every estimator by the name of its file."""
-    names = sorted(info.name for info in pkgutil.iter_modules(__path__))
-    modules = {name: importlib.import_module(f"{__name__}.{name}") for name in names}
-    return {name: module for name, module in modules.items() if hasattr(module, "estimate")}
+def estimators() -> dict[str, Estimator]:
+    """Every estimator, by the name of its function."""
+    modules = [importlib.import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__)]
+    entries = [entry for module in modules for entry in vars(module).values() if isinstance(entry, Estimator)]
+    return {entry.name: entry for entry in sorted(entries, key=lambda entry: entry.name)}

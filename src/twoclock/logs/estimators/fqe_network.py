@@ -2,64 +2,63 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from twoclock.logs.estimator_context import DoesNotApply, Estimated, EstimatorContext
-from twoclock.logs.estimators.lstdq import check
-from twoclock.logs.features.protocol import vectors
+from twoclock.logs.estimator_context import DoesNotApply, EstimatorContext, ValueEstimate, estimator
+from twoclock.logs.features.state_features import vectors
 from twoclock.protocols import Key, PyTree
 
-TITLE = "fitted Q-evaluation with an Equinox network, corrected"
 WIDTH, DEPTH, TARGETS, STEPS, BATCH, RATE = 64, 2, 80, 100, 256, 1e-3
 _MOST_ROWS = 500_000
 
 
-def estimate(work: EstimatorContext) -> Estimated:
+@estimator("fitted Q-evaluation with an Equinox network, corrected")
+def fqe_network(context: EstimatorContext) -> ValueEstimate:
     """Regress r + γΣ_aπ(a|s')Q(s', a) on (s, a) with a network, again and again; two networks, one for each half.
 
     v̂ = mean Q(s₀, π) + Σw(r + γQ(s', π) − Q(s, a)), each half of the episodes with the network of the other. The
     correction takes out the first-order error of the networks, which have no interval of their own; the weights w are
     those of the linear features.
     """
-    check(work)
+    context.require_matrix()
     try:
         import equinox  # noqa: F401
         import optax  # noqa: F401
     except ImportError:
         raise DoesNotApply("it needs Equinox and Optax; install them with `pip install 'twoclock[examples]'`") from None
-    target = work.target
-    log = target.log
-    if log.actions is None or target.start is not None or target.visited or log.rows > _MOST_ROWS:
+    estimand = context.estimand
+    log = estimand.log
+    if log.actions is None or estimand.start is not None or estimand.visited or log.rows > _MOST_ROWS:
         raise DoesNotApply(f"it is for discrete actions, the starts of the log, and up to {_MOST_ROWS:,} rows")
     batches = [batch for batch in log if len(batch)]
     both = [np.concatenate([getattr(b, name) for b in batches]) for name in ("state", "next_state")]
     state, after = np.split(_inputs(np.concatenate(both)), 2)
-    law = np.concatenate([target.policy.acts(b.next_state, (*b.number, 0)).law for b in batches])
+    law = np.concatenate([estimand.policy.acts(b.next_state, (*b.number, 0)).law for b in batches])
     names = ("action", "reward", "terminated", "episode", "first")
     action, reward, ended, episode, first = (np.concatenate([getattr(b, name) for b in batches]) for name in names)
     shift, scale = state.mean(axis=0), np.where(state.std(axis=0) > 0, state.std(axis=0), 1.0)
     state, after = (state - shift) / scale, (after - shift) / scale
-    first_law = np.concatenate([target.policy.acts(b.state[b.first], (*b.number, 1)).law for b in batches])
-    w = np.concatenate([np.asarray(target.rows(b)[0] @ work.main.x) for b in batches])
+    first_law = np.concatenate([estimand.policy.acts(b.state[b.first], (*b.number, 1)).law for b in batches])
+    w = np.concatenate([np.asarray(estimand.rows(b)[0] @ context.solution.x) for b in batches])
     delta, start = np.empty(len(reward)), np.empty(int(first.sum()))
     for half in (0, 1):
         mine = episode % 2 == half
         rows = (state[~mine], action[~mine], reward[~mine], after[~mine], law[~mine] * ~ended[~mine, None])
-        q = _fit(rows, len(log.actions), target.gamma, half)
+        q = _fit(rows, len(log.actions), estimand.gamma, half)
         ahead = (q(after[mine]) * law[mine]).sum(axis=1) * ~ended[mine]
-        delta[mine] = reward[mine] + target.gamma * ahead - q(state[mine])[np.arange(mine.sum()), action[mine]]
+        delta[mine] = reward[mine] + estimand.gamma * ahead - q(state[mine])[np.arange(mine.sum()), action[mine]]
         begin = mine[first]
         start[begin] = (q(state[first][begin]) * first_law[begin]).sum(axis=1)
     plain, score = float(start.mean()), w * delta
     value = plain + float(score.sum())
-    cluster = np.concatenate([target.cluster(b) for b in batches])
-    by_start = np.bincount(cluster[first], (start - plain) / len(start), minlength=target.clusters)
-    by_score = np.bincount(cluster, score, minlength=target.clusters)
-    return Estimated(value, by_start + by_score - by_score.mean(), None, (f"the networks alone say {plain:.5g}",))
+    cluster = np.concatenate([estimand.index(b, estimand.clusters) for b in batches])
+    by_start = np.bincount(cluster[first], (start - plain) / len(start), minlength=estimand.clusters)
+    by_score = np.bincount(cluster, score, minlength=estimand.clusters)
+    return ValueEstimate(value, by_start + by_score - by_score.mean(), None, (f"the networks alone say {plain:.5g}",))
 
 
 def _inputs(state: np.ndarray) -> np.ndarray:
@@ -69,7 +68,7 @@ def _inputs(state: np.ndarray) -> np.ndarray:
     return vectors(state)
 
 
-def _fit(rows: tuple[np.ndarray, ...], actions: int, gamma: float, seed: int) -> Any:
+def _fit(rows: tuple[np.ndarray, ...], actions: int, gamma: float, seed: int) -> Callable[[np.ndarray], np.ndarray]:
     """A function from states to the values of all actions."""
     import equinox as eqx
     import optax
@@ -80,9 +79,8 @@ def _fit(rows: tuple[np.ndarray, ...], actions: int, gamma: float, seed: int) ->
         model = eqx.nn.MLP(state.shape[1], actions, WIDTH, DEPTH, key=key)
         learned, rest = eqx.partition(model, eqx.is_inexact_array)
         adam = optax.adam(RATE)
-        size = jnp.maximum(
-            jnp.abs(reward).max() / max(1 - gamma, 0.01), 1e-6
-        )  # so that the network's outputs are near 1
+        # The network's outputs are near 1 in this unit.
+        size = jnp.maximum(jnp.abs(reward).max() / max(1 - gamma, 0.01), 1e-6)
 
         def values(learned: PyTree, x: jax.Array) -> jax.Array:
             return size * jax.vmap(eqx.combine(learned, rest))(x)

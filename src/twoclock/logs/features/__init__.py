@@ -1,9 +1,6 @@
 """Features φ(s, a) of logged transitions: a name, a specification, or any function of (state, action)."""
 
-from twoclock.logs.features.bases import Fourier, Rbf, Tiles
-from twoclock.logs.features.build import build
-from twoclock.logs.features.network import Network
-from twoclock.logs.features.onehot import OneHot
-from twoclock.logs.features.protocol import Features, Matrix
+from twoclock.logs.features.pair_features import PairFeatures, build
+from twoclock.logs.features.state_features import Fourier, Matrix, Network, OneHot, Rbf, Tiles
 
-__all__ = ["Features", "Fourier", "Matrix", "Network", "OneHot", "Rbf", "Tiles", "build"]
+__all__ = ["Fourier", "Matrix", "Network", "OneHot", "PairFeatures", "Rbf", "Tiles", "build"]

@@ -1,23 +1,70 @@
-"""What features are to an estimator, and how features of states become features of pairs."""
+"""PairFeatures φ(s, a) of a state and an action, and how to make them from what a user names."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from twoclock.logs.policies import Actions, called
+from twoclock.logs.dataset import Log
+from twoclock.logs.features.state_features import Fittable, Fourier, Matrix, OneHot, Rbf, StateFeatures, Tiles, vectors
+from twoclock.logs.policies import Actions, call_on_batch
 from twoclock.protocols import InputError
-from twoclock.validation import shown
+from twoclock.validation import pick, shown
 
-Matrix = Any
-"""A NumPy array, or a scipy.sparse CSR array where most entries are 0."""
+NAMES: dict[str, Callable[[], Fittable] | None] = {"onehot": None, "rbf": Rbf, "tiles": Tiles, "fourier": Fourier}
+
+
+def build(given: object, log: Log, others: np.ndarray | None = None) -> PairFeatures:
+    """Make the features of a log's pairs.
+
+    Args:
+        given: "onehot", "rbf", "tiles" or "fourier"; one of their classes with settings; a ``Network``; or a function
+            of (states, actions), both batches, that gives a row each.
+        log: its states scale the features; its actions, where discrete, each have a copy.
+        others: states that the log may lack, such as a given start.
+    """
+    spec = given
+    if isinstance(given, str):
+        kind = pick(NAMES, given, "features")
+        if kind is None:
+            if log.actions is None:
+                raise InputError(
+                    "`features` 'onehot' needs discrete actions; take 'rbf' or a function of (state, action)"
+                )
+            return Crossed(OneHot.of(log, others), len(log.actions), labels=True)
+        spec = kind()
+    states, actions = log.sample()
+    if isinstance(spec, type):
+        raise InputError(f"`features` must be an object, got the class {spec.__name__}; write {spec.__name__}(…)")
+    if isinstance(spec, Fittable):
+        if log.actions is not None:
+            return Crossed(spec.fit(vectors(states)), len(log.actions))
+        base = spec.fit(_side_by_side(states, actions))
+        return Joint(lambda state, action: base(_side_by_side(state, action)), base.size)
+    if callable(spec):
+        labels = None if log.actions is None else np.asarray(log.actions)
+        some = actions[:2] if labels is None else labels[actions[:2]]
+        first = as_rows(call_on_batch("features", spec, states[:2], some))
+        if first.ndim != 2 or not first.shape[1]:
+            raise InputError(
+                f"`features` must be a function of a batch of (states, actions) that gives a row of numbers for each, "
+                f"got the shape {first.shape} for {len(some)} pairs"
+            )
+        return Joint(spec, int(first.shape[1]), labels)
+    raise InputError(
+        f"`features` must be a name ({', '.join(NAMES)}), a class with `fit`, or a function, got {shown(given)}"
+    )
+
+
+def _side_by_side(state: np.ndarray, action: np.ndarray) -> np.ndarray:
+    return np.hstack([vectors(state), action.astype(float).reshape(len(state), -1)])
 
 
 @runtime_checkable
-class Features(Protocol):
+class PairFeatures(Protocol):
     """φ(s, a) ∈ R^size.
 
     A state is encoded once, for its pair with the logged action and for its mean over a policy's.
@@ -37,27 +84,11 @@ class Features(Protocol):
         """Σ_a π(a|s)φ(s, a) [n, size]."""
 
 
-@runtime_checkable
-class Base(Protocol):
-    """Features of a state alone (or of a state and a continuous action, side by side)."""
-
-    @property
-    def size(self) -> int: ...
-    def __call__(self, x: np.ndarray) -> Matrix: ...
-
-
-def vectors(state: np.ndarray) -> np.ndarray:
-    """States as rows of numbers."""
-    if state.dtype.kind not in "biuf":
-        raise InputError("`features` must be 'onehot' or a function where states are text")
-    return state.astype(float).reshape(len(state), -1)
-
-
 @dataclass(frozen=True, eq=False)
 class Crossed:
     """φ(s, a) = ψ(s) ⊗ e_a: a copy of the state's features for each discrete action."""
 
-    base: Base
+    base: StateFeatures
     actions: int
     labels: bool = False
 
@@ -90,11 +121,17 @@ class Crossed:
         return _csr((encoded.data[:, None] * actions.law[row]).ravel(), index, encoded.indptr * A, (n, self.size))
 
 
+def table_of(features: PairFeatures) -> OneHot | None:
+    """The table of states behind one-hot features; None for others."""
+    base = features.base if isinstance(features, Crossed) else None
+    return base if isinstance(base, OneHot) else None
+
+
 @dataclass(frozen=True, eq=False)
 class Joint:
     """φ(s, a) of a function of both, which is asked once for each of the policy's actions."""
 
-    function: Callable[[np.ndarray, np.ndarray], Any]
+    function: Callable[[np.ndarray, np.ndarray], Matrix]
     size: int
     labels: np.ndarray | None = None
 
@@ -120,7 +157,7 @@ class Joint:
         return total
 
     def _rows(self, state: np.ndarray, action: np.ndarray) -> Matrix:
-        rows = as_rows(called("features", self.function, state, action))
+        rows = as_rows(call_on_batch("features", self.function, state, action))
         if rows.shape != (len(state), self.size):
             raise InputError(
                 f"`features` must give one row of {self.size} numbers a pair, the shape {(len(state), self.size)}, got "
@@ -148,3 +185,37 @@ def _csr(data: np.ndarray, index: np.ndarray, start: np.ndarray, shape: tuple[in
     from scipy.sparse import csr_array  # slow to load
 
     return csr_array((data, index, start), shape=shape)
+
+
+@dataclass(frozen=True, eq=False)
+class Stacked:
+    """φ(s, a) = (φ₁(s, a), φ₂(s, a), …), dense."""
+
+    parts: tuple[PairFeatures, ...]
+
+    @property
+    def size(self) -> int:
+        return sum(part.size for part in self.parts)
+
+    def encode(self, state: np.ndarray) -> Matrix:
+        return _Encoded([part.encode(state) for part in self.parts])
+
+    def pairs(self, encoded: Matrix, action: np.ndarray) -> Matrix:
+        return np.hstack([_dense(part.pairs(e, action)) for part, e in zip(self.parts, encoded.parts, strict=True)])
+
+    def mean(self, encoded: Matrix, actions: Actions) -> Matrix:
+        return np.hstack([_dense(part.mean(e, actions)) for part, e in zip(self.parts, encoded.parts, strict=True)])
+
+
+class _Encoded:
+    """What each part made of the states; rows are picked from all."""
+
+    def __init__(self, parts: list[Matrix]) -> None:
+        self.parts = parts
+
+    def __getitem__(self, rows: object) -> _Encoded:
+        return _Encoded([part[rows] for part in self.parts])
+
+
+def _dense(rows: Matrix) -> np.ndarray:
+    return rows if isinstance(rows, np.ndarray) else rows.toarray()

@@ -1,0 +1,257 @@
+"""Estimators from the returns of whole episodes: their mean, and importance sampling.
+
+An episode may lie in several parts of the log. A piece of it has the product of its ratios, its length and its
+discounted sums, which is enough to join pieces in order. Propensities that the log lacks are estimated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from twoclock.logs.dataset import Batch
+from twoclock.logs.estimator_context import (
+    FEW_EPISODES,
+    DoesNotApply,
+    EstimatorContext,
+    ValueEstimate,
+    effective_size,
+    estimator,
+)
+from twoclock.logs.features.pair_features import Crossed
+from twoclock.logs.features.state_features import Matrix
+from twoclock.logs.sufficient_stats import Estimand, run_starts
+
+CLIP = 0.01
+_FEWEST_EPISODES = 10
+_LOG_ZERO = -1e4  # stands for log 0: its exponential is 0, and sums of it can be taken apart again
+_MOST_ROWS = 100_000
+_CALIBRATION = 0.05
+_PENALTY = 1e-3
+
+Propensities = Callable[[Batch], np.ndarray]
+
+
+@estimator("mean discounted return of the log (the behaviour's value)")
+def naive(context: EstimatorContext) -> ValueEstimate:
+    """v̂ = mean over episodes of Σγᵗr: no estimate of the target's value, but a yardstick for it."""
+    returns = context.once(_plain_returns)
+    return returns.estimate(context, returns.plain, np.ones_like(returns.plain), comparable=False)
+
+
+@estimator("per-decision importance sampling (PDIS)")
+def pdis(context: EstimatorContext) -> ValueEstimate:
+    """v̂ = mean over episodes of Σγᵗ(ρ₀…ρₜ)rₜ, ρ = π(a|s)/b(a|s).
+
+    Unbiased with known propensities and whole episodes; its variance grows with the horizon like a power.
+
+    Reference: Precup, Sutton & Singh, *Eligibility traces for off-policy policy evaluation*, 2000.
+    """
+    returns = context.once(_weighted_returns)
+    return returns.estimate(context, returns.per_decision, np.ones_like(returns.ratio))
+
+
+@estimator("weighted importance sampling (WIS)")
+def wis(context: EstimatorContext) -> ValueEstimate:
+    """v̂ = Σρ_e G_e/Σρ_e, ρ_e the ratio of the whole episode and G_e its return: biased, less wild than without weights.
+
+    Reference: Precup, Sutton & Singh, *Eligibility traces for off-policy policy evaluation*, 2000.
+    """
+    returns = context.once(_weighted_returns)
+    if not returns.ratio.sum() > 0:
+        raise DoesNotApply("no episode of the log is possible under the policy: every ratio is 0")
+    return returns.estimate(context, returns.plain, returns.ratio)
+
+
+def _require_episodes(context: EstimatorContext) -> None:
+    estimand = context.estimand
+    if estimand.stream:
+        raise DoesNotApply(f"it needs whole episodes, {_FEWEST_EPISODES} or more; this log has {estimand.log.episodes}")
+    if estimand.start is not None or estimand.visited:
+        raise DoesNotApply("it can only speak of the starts of the log's own episodes; leave out `start`")
+
+
+@dataclass(frozen=True, eq=False)
+class EpisodeReturns:
+    """One entry per episode.
+
+    Attributes:
+        plain: Σγᵗr.
+        per_decision: Σγᵗρ₀…ρₜr.
+        ratio: ρ₀…ρ_T; 1 without propensities.
+        episode: its number.
+        notes: on the propensities and on episodes that lack rows.
+        complete: hardly any episode was cut off.
+    """
+
+    plain: Float[np.ndarray, " e"]
+    per_decision: Float[np.ndarray, " e"]
+    ratio: Float[np.ndarray, " e"]
+    episode: np.ndarray
+    notes: tuple[str, ...]
+    complete: bool
+
+    def estimate(
+        self, context: EstimatorContext, values: np.ndarray, weights: np.ndarray, *, comparable: bool = True
+    ) -> ValueEstimate:
+        """Σ weight·value/Σ weight, with its influence by cluster and its resamples by group.
+
+        Args:
+            context: of the estimator.
+            values: one per episode.
+            weights: one per episode.
+            comparable: it is an estimate of the target's value, so the ratios matter.
+        """
+        estimand, total = context.estimand, weights.sum()
+        value = float(weights @ values / total)
+        cluster = self.episode * estimand.clusters // estimand.units
+        influence = np.bincount(cluster, weights * (values - value) / total, minlength=estimand.clusters)
+        resampled, counts = None, context.resample_counts
+        if counts is not None:
+            at = self.episode * estimand.groups // estimand.units
+            top, bottom = (np.bincount(at, column, estimand.groups) for column in (weights * values, weights))
+            resampled = (counts @ top) / np.maximum(counts @ bottom, 1e-300)
+        if not comparable:
+            return ValueEstimate(value, influence, resampled, self.notes, comparable=False)
+        enough = effective_size(self.ratio) >= FEW_EPISODES
+        return ValueEstimate(value, influence, resampled, self.notes, self.complete and enough, self.ratio)
+
+
+def _plain_returns(context: EstimatorContext) -> EpisodeReturns:
+    _require_episodes(context)
+    return _returns(context, None, ())
+
+
+def _weighted_returns(context: EstimatorContext) -> EpisodeReturns:
+    _require_episodes(context)
+    log = context.estimand.log
+    if log.propensities == log.rows:
+        return _returns(context, _logged_propensities, ())
+    return _returns(context, *_fit_propensities(context))
+
+
+def _returns(context: EstimatorContext, propensities: Propensities | None, notes: tuple[str, ...]) -> EpisodeReturns:
+    """Compute the returns of all episodes that have all their rows."""
+    log, gamma = context.estimand.log, context.estimand.gamma
+    pieces = list(context.map_parts(part_returns, propensities))
+    episode, logs, length, plain, weighted = (np.concatenate(column) for column in zip(*pieces, strict=True))
+    for i in np.flatnonzero(episode[1:] == episode[:-1])[::-1]:  # from the end, so that chains add up
+        factor = gamma ** length[i]
+        plain[i] += factor * plain[i + 1]
+        weighted[i] += factor * np.exp(min(logs[i], 700)) * weighted[i + 1]
+        logs[i] += logs[i + 1]
+        length[i] += length[i + 1]
+    begins = run_starts(episode)
+    rows = begins[~np.isin(episode[begins], list(log.broken))]
+    if len(rows) < len(begins):
+        lacking = len(begins) - len(rows)
+        notes = (*notes, f"{lacking:,} episodes lack rows that were dropped and are left out")
+    cut = log.cut / log.episodes
+    if cut > 0.01:
+        why = "of the episodes were cut off before they ended; what they would have earned is missing"
+        notes = (*notes, f"{cut:.0%} {why}")
+    ratio = np.exp(np.minimum(logs[rows], 700))
+    return EpisodeReturns(plain[rows], weighted[rows], ratio, episode[rows], notes, cut <= 0.01)
+
+
+def part_returns(estimand: Estimand, propensities: Propensities | None, part: int) -> tuple[np.ndarray, ...]:
+    """Pieces of episodes: the episode, the log of the product of ratios, the length, Σγʲr and Σγʲρ₀…ρⱼr."""
+    pieces: list[tuple[np.ndarray, ...]] = [(np.zeros(0, int), *np.zeros((4, 0)))]
+    for batch in estimand.log.batches(part):
+        if not len(batch):
+            continue
+        begins = run_starts(batch.episode)
+        length = np.diff(np.append(begins, len(batch)))
+        at = np.arange(len(batch)) - np.repeat(begins, length)
+        logs = np.zeros(len(batch))
+        if propensities is not None:
+            ratio = estimand.policy.density(batch.state, batch.action) / propensities(batch)
+            logs = np.log(ratio, out=np.full(len(ratio), _LOG_ZERO), where=ratio > 0)
+        up_to = np.cumsum(logs)
+        up_to -= np.repeat(up_to[begins] - logs[begins], length)
+        earned = estimand.gamma**at * batch.reward
+        sums = (np.add.reduceat(column, begins) for column in (earned, np.exp(np.minimum(up_to, 700)) * earned))
+        pieces.append((batch.episode[begins], np.add.reduceat(logs, begins), length, *sums))
+    return tuple(np.concatenate(column) for column in zip(*pieces, strict=True))
+
+
+def _logged_propensities(batch: Batch) -> Float[np.ndarray, " n"]:
+    assert batch.propensity is not None
+    return batch.propensity
+
+
+@dataclass(frozen=True, eq=False)
+class FittedPropensities:
+    """Multinomial logit of the features of the state, one for each half of the episodes, used on the other."""
+
+    features: Crossed
+    coefficients: tuple[Float[np.ndarray, "k a"], Float[np.ndarray, "k a"]]
+
+    def __call__(self, batch: Batch) -> Float[np.ndarray, " n"]:
+        encoded = self.features.encode(batch.state)
+        fitted = np.empty(len(batch))
+        for half in (0, 1):
+            rows = np.flatnonzero(batch.episode % 2 == half)
+            law = _softmax(encoded[rows] @ self.coefficients[1 - half])
+            fitted[rows] = np.maximum(law[np.arange(len(rows)), batch.action[rows]], CLIP)
+        return fitted if batch.propensity is None else np.where(np.isnan(batch.propensity), fitted, batch.propensity)
+
+
+def _fit_propensities(context: EstimatorContext) -> tuple[FittedPropensities, tuple[str, ...]]:
+    """Estimate the behaviour's probabilities, and say how they were found and how far they are off."""
+    features, log = context.estimand.features, context.estimand.log
+    if not isinstance(features, Crossed):
+        raise DoesNotApply(
+            "it needs propensities, which the log lacks and which cannot be estimated with such features"
+        )
+    step = -(-log.rows // _MOST_ROWS)
+    thinned = [(batch.state[::step], batch.action[::step], batch.episode[::step]) for batch in log]
+    state, action, episode = (np.concatenate(column) for column in zip(*thinned, strict=True))
+    encoded = features.encode(state)
+    halves = [np.flatnonzero(episode % 2 == half) for half in (0, 1)]
+    first, second = (_fit_logit(encoded[rows], action[rows], features.actions) for rows in halves)
+    miss = max(
+        _miscalibration(_softmax(encoded[rows] @ other), action[rows])
+        for rows, other in zip(halves, (second, first), strict=True)
+    )
+    share = log.propensities / log.rows
+    known = f"given for {share:.0%} of the rows and " if log.propensities else "not in the log but "
+    notes: tuple[str, ...] = (f"propensities are {known}estimated by a cross-fitted logit, none below {CLIP:g}",)
+    if miss > _CALIBRATION:
+        notes += (f"the estimated propensities are off by up to {miss:.2f} on average: do not trust this row",)
+    return FittedPropensities(features, (first, second)), notes
+
+
+def _softmax(scores: np.ndarray) -> Float[np.ndarray, "n a"]:
+    top = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return top / top.sum(axis=1, keepdims=True)
+
+
+def _fit_logit(x: Matrix, action: np.ndarray, actions: int) -> Float[np.ndarray, "k a"]:
+    from scipy.optimize import minimize  # slow to load
+
+    n, k = x.shape
+    taken = np.eye(actions)[action]
+
+    def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        B = flat.reshape(k, actions)
+        law = _softmax(x @ B)
+        likelihood = -np.log(np.maximum(law[np.arange(n), action], 1e-300)).mean()
+        gradient = x.T @ (law - taken) / n + _PENALTY / n * B
+        return float(likelihood + _PENALTY / n / 2 * (B**2).sum()), np.asarray(gradient).ravel()
+
+    start = np.zeros(k * actions)
+    return minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 300}).x.reshape(k, actions)
+
+
+def _miscalibration(law: np.ndarray, action: np.ndarray) -> float:
+    """The mean gap between predicted and true frequencies over tenths of the predictions, worst action."""
+    worst = 0.0
+    for a in range(law.shape[1]):
+        tenths = np.array_split(np.argsort(law[:, a]), 10)
+        gaps = [abs(law[rows, a].mean() - (action[rows] == a).mean()) for rows in tenths if len(rows)]
+        worst = max(worst, float(np.mean(gaps)))
+    return worst

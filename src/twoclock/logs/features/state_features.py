@@ -1,0 +1,288 @@
+"""Features ψ(s) of a state: one-hot, radial, Fourier, tiles, a network."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import comb
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Float
+
+from twoclock.logs.dataset import Log, encode_labels
+from twoclock.logs.policies import call_on_batch
+from twoclock.problems.custom import is_module, joining, numbers
+from twoclock.protocols import InputError
+from twoclock.validation import choice, number, seed_number, shown, whole
+
+Matrix = Any
+"""A NumPy array, or a scipy.sparse CSR array where most entries are 0."""
+
+X = Float[np.ndarray, "n k"]
+_MOST_FEATURES, _MOST_STATES = 20_000, 200_000
+
+
+@runtime_checkable
+class StateFeatures(Protocol):
+    """Features of a state alone (or of a state and a continuous action, side by side)."""
+
+    @property
+    def size(self) -> int: ...
+    def __call__(self, x: np.ndarray) -> Matrix: ...
+
+
+@runtime_checkable
+class Fittable(Protocol):
+    """Settings of features that a sample of states scales."""
+
+    def fit(self, sample: np.ndarray) -> StateFeatures: ...
+
+
+def vectors(state: np.ndarray) -> np.ndarray:
+    """Return states as rows of numbers."""
+    if state.dtype.kind not in "biuf":
+        raise InputError("`features` must be 'onehot' or a function where states are text")
+    return state.astype(float).reshape(len(state), -1)
+
+
+@dataclass(frozen=True, eq=False)
+class OneHot:
+    """ψ(s) = e_s for the states of a log, whole numbers or text; in sparse form."""
+
+    states: np.ndarray
+
+    @classmethod
+    def of(cls, log: Log, others: np.ndarray | None = None) -> OneHot:
+        """Collect the states of the log, next states too, and some others."""
+        found = np.zeros(0) if others is None else rows_as_labels(others)
+        for batch in log:
+            some = rows_as_labels(batch.state), rows_as_labels(batch.next_state[~batch.follows & ~batch.terminated])
+            found = np.unique(np.concatenate([*map(np.unique, some), *([found] if len(found) else [])]))
+            if len(found) > _MOST_STATES:
+                raise InputError(
+                    f"`features` 'onehot' needs states that come back; this log has more than {_MOST_STATES:,} "
+                    f"different ones, such as {shown(found[0])}; try features='rbf'"
+                )
+        return cls(found)
+
+    @property
+    def size(self) -> int:
+        return len(self.states)
+
+    def rows(self) -> np.ndarray:
+        """The states as the log has them."""
+        fields = self.states.dtype.names
+        return self.states if fields is None else np.column_stack([self.states[name] for name in fields])
+
+    def __call__(self, x: np.ndarray) -> Matrix:
+        from scipy.sparse import csr_array  # slow to load
+
+        found = encode_labels(rows_as_labels(x), self.states)
+        known = found >= 0
+        start = np.concatenate([[0], np.cumsum(known)])
+        return csr_array((np.ones(int(start[-1])), found[known], start), shape=(len(x), self.size))
+
+
+def rows_as_labels(state: np.ndarray) -> np.ndarray:
+    """Return states as labels that sort and compare: several columns become one record."""
+    if state.ndim == 1:
+        return state
+    if state.shape[1] == 1:
+        return state[:, 0]
+    whole = np.ascontiguousarray(state)
+    return whole.view([(f"f{i}", whole.dtype) for i in range(whole.shape[1])])[:, 0]
+
+
+@dataclass(frozen=True, eq=False)
+class Rbf:
+    """exp(−‖x − c_j‖²/2w²) around states c_j of the log, with the columns scaled alike, and a constant.
+
+    Args:
+        centres: how many.
+        width: w; the median distance of the centres' sample if None.
+        seed: which states are centres.
+    """
+
+    centres: int = 50
+    width: float | None = None
+    seed: int = 0
+    where: X | None = field(default=None, repr=False)
+    scale: X | None = field(default=None, repr=False)
+
+    def fit(self, sample: X) -> Rbf:
+        centres = whole("centres", self.centres, 1, _MOST_FEATURES)
+        shift, scale = sample.mean(axis=0), np.where(sample.std(axis=0) > 0, sample.std(axis=0), 1.0)
+        z = np.unique((sample - shift) / scale, axis=0)
+        rng = np.random.default_rng(seed_number("seed", self.seed))
+        z = z[rng.permutation(len(z))]
+        some = z[:500]
+        apart = np.sqrt(((some[:, None] - some[None]) ** 2).sum(-1))[np.triu_indices(len(some), 1)]
+        if self.width is not None:
+            width = number("width", self.width, 1e-100, 1e100)
+        else:
+            width = float(np.median(apart)) if apart.size else 1.0
+        return Rbf(min(centres, len(z)), width or 1.0, self.seed, z[:centres], np.stack([shift, scale]))
+
+    @property
+    def size(self) -> int:
+        return self.centres + 1
+
+    def __call__(self, x: np.ndarray) -> Matrix:
+        if self.where is None or self.scale is None or self.width is None:
+            raise InputError("`Rbf(…)` has no centres yet; give it to `evaluate(…, features=…)`, or call `fit`")
+        z = (x - self.scale[0]) / self.scale[1]
+        # −‖z − c‖²/2w² as one product, (z, ‖z‖², 1) with (c, −½, −½‖c‖²)/w²; the constant's column is 0.
+        long = np.column_stack([z, (z**2).sum(axis=1), np.ones(len(z))])
+        ends = np.full(len(self.where), -0.5), -0.5 * (self.where**2).sum(axis=1)
+        of_centres = np.column_stack([self.where, *ends]).T / self.width**2
+        found = long @ np.column_stack([np.zeros(len(of_centres)), of_centres])
+        return np.exp(found, out=found)
+
+
+@dataclass(frozen=True, eq=False)
+class Fourier:
+    """cos(π c·x) for every vector of whole numbers c ≥ 0 with Σc ≤ order, x scaled to [0, 1].
+
+    Reference: Konidaris, Osentoski & Thomas, *Value function approximation in RL using the Fourier basis*, 2011.
+    """
+
+    order: int = 3
+    waves: Float[np.ndarray, "m k"] | None = field(default=None, repr=False)
+    scale: X | None = field(default=None, repr=False)
+
+    def fit(self, sample: X) -> Fourier:
+        order, k = whole("order", self.order, 0, 50), sample.shape[1]
+        _check_count(comb(order + k, k), "`Fourier(order=…)`")
+        picks = itertools.combinations_with_replacement(range(k + 1), order)  # entry k is what is not spent
+        waves = np.array([[pick.count(i) for i in range(k)] for pick in picks], float)
+        return Fourier(order, waves, _ends(sample))
+
+    @property
+    def size(self) -> int:
+        return 0 if self.waves is None else len(self.waves)
+
+    def __call__(self, x: np.ndarray) -> Matrix:
+        if self.waves is None or self.scale is None:
+            raise InputError("`Fourier(…)` is not scaled yet; give it to `evaluate(…, features=…)`, or call `fit`")
+        return np.cos(np.pi * (np.clip((x - self.scale[0]) / self.scale[1], 0, 1) @ self.waves.T))
+
+
+@dataclass(frozen=True, eq=False)
+class Tiles:
+    """Tile coding: grids of ``bins`` cells a column, each shifted by a share of a cell; sparse.
+
+    Args:
+        tilings: how many grids.
+        bins: cells of a grid along each column.
+    """
+
+    tilings: int = 8
+    bins: int = 6
+    scale: X | None = field(default=None, repr=False)
+
+    def fit(self, sample: X) -> Tiles:
+        tilings, bins = whole("tilings", self.tilings, 1, _MOST_FEATURES), whole("bins", self.bins, 1, _MOST_FEATURES)
+        _check_count(tilings * (bins + 1) ** sample.shape[1], "`Tiles(tilings=…, bins=…)`")
+        return Tiles(tilings, bins, _ends(sample))
+
+    @property
+    def size(self) -> int:
+        return 0 if self.scale is None else self.tilings * (self.bins + 1) ** self.scale.shape[1]
+
+    def __call__(self, x: np.ndarray) -> Matrix:
+        from scipy.sparse import csr_array  # slow to load
+
+        if self.scale is None:
+            raise InputError("`Tiles(…)` is not scaled yet; give it to `evaluate(…, features=…)`, or call `fit`")
+        n, k = x.shape
+        z = np.clip((x - self.scale[0]) / self.scale[1], 0, 1) * self.bins
+        # Column i is shifted by an odd number of shares, 2i + 1, so that the grids do not line up along a diagonal.
+        shift = (np.arange(self.tilings)[:, None] * (2 * np.arange(k) + 1) % self.tilings) / self.tilings
+        cell = np.minimum((z[:, None, :] + shift).astype(int), self.bins)
+        index = cell @ (self.bins + 1) ** np.arange(k) + np.arange(self.tilings) * (self.bins + 1) ** k
+        return csr_array(
+            (np.ones(n * self.tilings), index.ravel(), np.arange(n + 1) * self.tilings), shape=(n, self.size)
+        )
+
+
+def _ends(sample: X) -> X:
+    """Return the least entry of each column and its range, 1 where it is constant."""
+    low, high = sample.min(axis=0), sample.max(axis=0)
+    return np.stack([low, np.where(high > low, high - low, 1.0)])
+
+
+def _check_count(count: int, what: str) -> None:
+    if count > _MOST_FEATURES:
+        raise InputError(
+            f"{what} makes {count:,} features for this state, more than {_MOST_FEATURES:,}; take fewer, or Rbf"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """Features of a network that was trained before, such as an ``equinox.nn.MLP``.
+
+    Args:
+        model: a module that maps one state (a state and a continuous action, side by side) to numbers.
+        part: "last" takes what the last layer sees, with a constant; "whole" the gradient of the first output in all
+            parameters (the neural tangent features).
+    """
+
+    model: Callable[..., jax.Array]
+    part: str = "last"
+    size: int = 0
+
+    def fit(self, sample: np.ndarray) -> Network:
+        choice("part", self.part, ("last", "whole"))
+        if not callable(self.model):
+            raise InputError(f"`Network(model)` must be a function of one state, got {type(self.model).__name__}")
+        if self.part == "whole" and not is_module(self.model):
+            raise InputError("`Network(model, part='whole')` needs a module with parameters, such as an equinox.nn.MLP")
+        return Network(self.model, self.part, Network(self.model, self.part, 1)(sample[:1]).shape[1])
+
+    def __call__(self, x: np.ndarray) -> Matrix:
+        with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+            rows = call_on_batch(
+                "model", lambda x: np.asarray(_batch_features(self.model, self.part)(jnp.asarray(x)), float), x
+            )
+        return np.hstack([np.ones((len(x), 1)), rows]) if self.part == "last" else rows
+
+
+Row = Callable[[jax.Array], jax.Array]
+_compiled: dict[tuple[int, str], tuple[object, Row]] = {}
+
+
+def _batch_features(model: Callable[..., jax.Array], part: str) -> Row:
+    """Compile the features of a batch; the same model is compiled once."""
+    key = id(model), part
+    if key not in _compiled:
+        one = _last_layer(model) if part == "last" else _gradient(model)
+        _compiled[key] = model, jax.jit(jax.vmap(one))  # the model is held, so that its id is not given again
+    return _compiled[key][1]
+
+
+def _last_layer(model: Callable[..., jax.Array]) -> Row:
+    """Return what the last layer sees; a plain function has no layers, and gives the features itself."""
+    layers = getattr(model, "layers", None)
+    if not layers:
+        return lambda x: jnp.atleast_1d(model(x))
+    activation = getattr(model, "activation", lambda z: z)
+
+    def hidden(x: jax.Array) -> jax.Array:
+        for layer in layers[:-1]:
+            z = layer(x)
+            x = jax.vmap(lambda act, entry: act(entry))(activation, z) if is_module(activation) else activation(z)
+        return x
+
+    return hidden
+
+
+def _gradient(model: object) -> Row:
+    whole = joining(model)
+    flat, back = ravel_pytree(numbers(model))
+    return lambda x: jax.grad(lambda p: jnp.ravel(whole(back(p))(x))[0])(flat)
