@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from reproduction.verdicts import Standing, geometric_mean, log_values
+from twoclock.intervals import Estimate, by_step_and_seed
 from twoclock.result import Result
-from twoclock.stats import Estimate, by_step_and_seed
 
 
 def seconds_a_step(result: Result) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from twoclock.stats import Estimate
+from twoclock.intervals import Estimate
 
 
 def span(values: Iterable[float | int], form: str = ".3g") -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from reproduction.experiment import Claim
 from reproduction.verdicts import NOT_REPRODUCED, above, all_of, below, decide, only_where
+from twoclock.intervals import Estimate, log_slope
 from twoclock.result import Result
-from twoclock.stats import Estimate, log_slope
 
 # How far from its rate a slope may lie, as a share of the rate.
 BAND = 0.1

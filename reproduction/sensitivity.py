@@ -12,9 +12,9 @@ from reproduction.formatting import listed
 from reproduction.tuned_settings import SEARCH, stored
 from reproduction.verdicts import above, all_of, below, decide, final_logs, geometric_mean
 from twoclock import plot
+from twoclock.intervals import Estimate, bootstrap_mean
 from twoclock.protocols import Method
 from twoclock.result import Result
-from twoclock.stats import Estimate, bootstrap_mean
 
 # Every number of the box is between this share of what was tuned and its inverse.
 SPAN = 8.0

@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 
 from reproduction.formatting import listed
+from twoclock.intervals import Estimate, bootstrap_mean, by_step_and_seed
 from twoclock.result import Result
-from twoclock.stats import Estimate, bootstrap_mean, by_step_and_seed
 
 REPRODUCED, NOT_REPRODUCED, NOT_DECIDABLE = "reproduced", "not reproduced", "not decidable from the paper"
 NOT_DECIDED, VACUOUS = "not decided", "vacuous"

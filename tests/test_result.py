@@ -9,7 +9,7 @@ from scipy import stats as scipy_stats
 
 import twoclock as tc
 from twoclock import plot, storage
-from twoclock.stats import bootstrap_mean, interquartile_mean, resampled_means
+from twoclock.intervals.bootstrap import bootstrap_mean, interquartile_mean, resampled_means
 
 
 @pytest.fixture(scope="module")

@@ -35,9 +35,9 @@ from reproduction.rate_rule import rate_claim
 from reproduction.sensitivity import SEEDS, Around, easier, tuned_alike
 from reproduction.verdicts import above, decide, decide_each, last_mean, last_ratio
 from twoclock import plot
+from twoclock.intervals import Estimate
 from twoclock.problems.lqr.actor_critic import PAPER
 from twoclock.result import Result
-from twoclock.stats import Estimate
 
 TITLE = "Figure 2: the LQR actor-critic"
 

@@ -7,12 +7,12 @@ import jax.numpy as jnp
 
 from reproduction.experiment import Claim, Records
 from reproduction.verdicts import decide, last_mean
+from twoclock.intervals import Estimate, ratio_of_means
 from twoclock.methods import running_means
 from twoclock.problems.lqr.actor_critic import PAPER
 from twoclock.problems.lqr.model_based import LqrModel, Moments, Policy, lqr_model
 from twoclock.protocols import Method, pytree
 from twoclock.result import Result
-from twoclock.stats import Estimate, ratio_of_means
 from twoclock.validation.arrays import Number
 
 MODEL = "two clocks on a model"

@@ -15,12 +15,12 @@ from reproduction.formatting import listed
 from reproduction.tuned_settings import Limits, Search, settings
 from reproduction.verdicts import Paired, above, all_of, below, decide, last_ratio
 from twoclock import plot
+from twoclock.intervals import Estimate
 from twoclock.methods.presets import averaged_step
 from twoclock.problems.policy_evaluation.benchmarks import long_walk, ring
 from twoclock.problems.policy_evaluation.linear import PolicyEvaluation
 from twoclock.protocols import Method, ProblemSource
 from twoclock.result import Result
-from twoclock.stats import Estimate
 
 TITLE = "Policy evaluation where it is harder"
 AUTO = "Auto"

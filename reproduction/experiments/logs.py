@@ -10,9 +10,9 @@ from reproduction.experiment import Claim, Records
 from reproduction.log_case import LogCase, Logged
 from reproduction.verdicts import decide_each, last_values
 from twoclock import plot
+from twoclock.intervals import Estimate
 from twoclock.models import Mdp
 from twoclock.result import Result
-from twoclock.stats import Estimate
 
 TITLE = "Logged data: error, coverage and length of the estimators"
 ALT = {

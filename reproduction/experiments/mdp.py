@@ -37,8 +37,8 @@ from reproduction.sensitivity import SEEDS, Around, easier, tuned_alike
 from reproduction.tuned_settings import settings
 from reproduction.verdicts import PartialVerdict, above, all_of, below, decide_each, kind, last_mean, last_ratio
 from twoclock import plot
+from twoclock.intervals import Estimate
 from twoclock.result import Result
-from twoclock.stats import Estimate
 
 TITLE = "Entropy-regularised MDPs: actor-critics and a model-based rival"
 

@@ -10,9 +10,9 @@ from reproduction.experiment import Records
 from reproduction.schedules import decaying
 from reproduction.sensitivity import around, labelled
 from reproduction.tuned_settings import Search, settings
+from twoclock.intervals import Estimate, log_slope, slope_difference
 from twoclock.protocols import Method, ProblemSource
 from twoclock.result import Result
-from twoclock.stats import Estimate, log_slope, slope_difference
 
 FAST, SAME, TWO, RIVAL = "Fast", "Standard, exponents 1 and 1", "Standard, exponents 1 and 2/3", "model-based"
 BOLD = "Fast, c_α four times larger"

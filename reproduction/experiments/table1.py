@@ -15,10 +15,10 @@ from reproduction.formatting import listed
 from reproduction.rate_rule import BAND, at_least
 from reproduction.verdicts import above, all_of, decide_each, kind, last_mean
 from twoclock import plot
+from twoclock.intervals import Estimate, MeanCurve
 from twoclock.problems.synthetic_rates import rates
 from twoclock.protocols import Method
 from twoclock.result import Result
-from twoclock.stats import Estimate, MeanCurve
 
 TITLE = "Table 1: measured rates, smooth and kinked coupling"
 

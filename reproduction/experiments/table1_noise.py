@@ -7,9 +7,9 @@ from reproduction.experiment import Case, Claim, Records
 from reproduction.schedules import decaying
 from reproduction.verdicts import above, all_of, below, decide_each, last_ratio
 from twoclock import plot
+from twoclock.intervals import Estimate
 from twoclock.problems.synthetic_rates import rates
 from twoclock.protocols import Method
-from twoclock.stats import Estimate
 
 COUPLINGS = ("smooth", "kinked")
 ONE = "Standard, Fast's exponents"

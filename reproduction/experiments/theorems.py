@@ -25,8 +25,8 @@ from reproduction.formatting import listed
 from reproduction.rate_rule import rate_claim
 from reproduction.verdicts import VACUOUS, decide, only_where
 from twoclock import plot, theory
+from twoclock.intervals import Estimate, log_slope
 from twoclock.result import Result
-from twoclock.stats import Estimate, log_slope
 
 TITLE = "The theorems' bounds, the printed conditions, and λ ≡ 1"
 ALT = {

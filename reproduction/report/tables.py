@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from twoclock.engine.metrics import PREFERRED_METRICS
-from twoclock.stats import bootstrap_mean
+from twoclock.intervals import bootstrap_mean
 
 if TYPE_CHECKING:
     from reproduction.runner import Outcome

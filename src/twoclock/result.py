@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import jax
 import numpy as np
 
-from twoclock import prng, stats, storage, validation
+from twoclock import prng, storage, validation
 from twoclock.engine import metrics as rows
 from twoclock.engine.loop import thawed
+from twoclock.intervals import bootstrap
 from twoclock.intervals import interval_table as inference
 from twoclock.methods.auto import Auto
 from twoclock.protocols import InputError, Method, Problem, PyTree, html_table, list_names
@@ -103,12 +104,12 @@ class Result:
     @property
     def metrics(self) -> list[str]:
         """The names of the recorded metrics."""
-        return stats.metric_names(self.history.columns)
+        return bootstrap.metric_names(self.history.columns)
 
     def summary(self, metric: str, confidence: float = 0.95) -> pd.DataFrame:
         """Per step: mean, median, interquartile mean, bootstrap interval of the mean, seeds, diverged seeds."""
         ended = dict(zip(self.spec["seeds"], self.last_step.tolist(), strict=True))
-        return stats.summarise(self.history, metric, ended, confidence)
+        return bootstrap.summarise(self.history, metric, ended, confidence)
 
     def plot(
         self,

@@ -8,7 +8,7 @@ from scipy import stats
 
 import twoclock as tc
 from twoclock import prng
-from twoclock.intervals import batch_means, online_batch_means
+from twoclock.intervals import batch_means
 from twoclock.methods import BatchMeans, Lstd
 from twoclock.models import limit_law
 from twoclock.problems.policy_evaluation.benchmarks import setting
@@ -23,10 +23,10 @@ def test_blocks_of_a_stream_are_its_sums_at_every_length():
     rows = np.arange(1.0, 700.0)
 
     def one(sums, row):
-        sums = online_batch_means.advance(sums, row, sums.count)
-        return sums, online_batch_means.in_order(sums)
+        sums = batch_means.add_row(sums, row, sums.count)
+        return sums, batch_means.sums_in_order(sums)
 
-    _, every = jax.jit(lambda: jax.lax.scan(one, online_batch_means.begin(jnp.zeros(1)), jnp.asarray(rows)[:, None]))()
+    _, every = jax.jit(lambda: jax.lax.scan(one, batch_means.empty_sums(jnp.zeros(1)), jnp.asarray(rows)[:, None]))()
     for n, (got, sizes) in enumerate(zip(*map(np.asarray, every), strict=True), 1):
         length = 2 ** max(int(np.ceil(np.log2(n / 32))), 0)
         starts = np.arange(0, n, length)

@@ -4,8 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from twoclock.intervals.random_scaling import advance, begin, critical_value, scale
-from twoclock.intervals.running_mean import RecentMean, RunningMean
+from twoclock.intervals.random_scaling import RecentMean, RunningMean, advance, begin, critical_value, scale
 
 
 def test_the_same_as_the_compiled_path():
@@ -23,6 +22,6 @@ def test_later_half():
     mean = RecentMean()
     for i in range(3000):
         mean.add(100.0 if i < 1024 else 1.0 + 0.1 * (i % 2))
-    again = RecentMean(mean.kept)
+    again = RecentMean(mean.numbers)
     assert again.estimate() == mean.estimate()
     assert mean.estimate().value == pytest.approx(1.05)

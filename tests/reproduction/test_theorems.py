@@ -7,7 +7,7 @@ import pytest
 import twoclock as tc
 from reproduction.experiments import printed_conditions as printed
 from reproduction.experiments import theorems
-from twoclock.stats import log_slope
+from twoclock.intervals import log_slope
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ from reproduction.experiment import Claim
 from reproduction.rate_rule import at_least, like, rate_claim
 from reproduction.split_half import agreed, confirmed, split
 from reproduction.verdicts import Paired, decide_each, kind, last_ratio
+from twoclock.intervals import Estimate
 from twoclock.result import Result
-from twoclock.stats import Estimate
 
 K = np.unique(np.geomspace(1, 10**6, 31).round().astype(int))
 

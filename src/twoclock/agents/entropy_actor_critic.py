@@ -15,13 +15,13 @@ from twoclock import validation
 from twoclock.agents import serialization
 from twoclock.agents.learner_mixin import Learning
 from twoclock.agents.observation_checks import index, known_reward
-from twoclock.intervals.running_mean import RecentMean
+from twoclock.intervals.bootstrap import Estimate
+from twoclock.intervals.random_scaling import RecentMean
 from twoclock.methods import Standard, serialize
 from twoclock.online import Learner
 from twoclock.problems.entropy_mdp import SoftOperators, Step, feature_table
 from twoclock.protocols import Method, PyTree
 from twoclock.schedules import Power
-from twoclock.stats import Estimate
 from twoclock.validation.arrays import Array, Number
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ class EntropyActorCritic(Learning):
         about = {
             **{name: getattr(self, name) for name in _NUMBERS},
             "method": serialize.to_json(self.method), "rng": self._rng.bit_generator.state,
-            "returns": self._returns.kept, "earned": self._earned,
+            "returns": self._returns.numbers, "earned": self._earned,
             "tables": [name for name, table in tables.items() if table is not None],
         }  # fmt: skip
         given = {name: table for name, table in tables.items() if table is not None}

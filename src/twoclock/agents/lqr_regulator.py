@@ -12,14 +12,14 @@ from numpy.typing import ArrayLike
 from twoclock import storage, validation
 from twoclock.agents import serialization
 from twoclock.agents.lqr_learner import begun, judge, supervise
-from twoclock.intervals.running_mean import RecentMean
+from twoclock.intervals.bootstrap import Estimate
+from twoclock.intervals.random_scaling import RecentMean
 from twoclock.methods import Polyak, Standard, running_means, serialize
 from twoclock.online import Learner
 from twoclock.problems.lqr.operators import Bounds, Guard
 from twoclock.protocols import InputError, Method, PyTree
 from twoclock.result import Result
 from twoclock.schedules import Power
-from twoclock.stats import Estimate
 from twoclock.validation.arrays import definite, matrix
 
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ class Regulator:
         about = {
             "Q": self.Q.tolist(), "R": self.R.tolist(), "K0": self.K0.tolist(), "sigma": self.sigma,
             "critic": self.critic, "kappa": self.kappa, "method": method, "rng": self._rng.bit_generator.state,
-            "guard": None if self.guard is None else vars(self.guard), "costs": self._costs.kept, "seed": self.seed,
+            "guard": None if self.guard is None else vars(self.guard), "costs": self._costs.numbers, "seed": self.seed,
         }  # fmt: skip
         log = np.asarray(self._log).reshape(len(self._log), len(self.Q) + len(self.R) + 1)
         trees: dict[str, PyTree] = {"log": log, "watch": jax.tree.map(np.asarray, self._watch), **also}

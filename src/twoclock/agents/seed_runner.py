@@ -16,8 +16,8 @@ from twoclock.agents.env_adapters import EnvAdapter, plant
 from twoclock.agents.env_checks import EnvironmentFault, NotFinite, StepResult, named_error
 from twoclock.agents.protocol import Agent
 from twoclock.agents.reward_stats import COST, REWARD, Tally
+from twoclock.intervals.bootstrap import TRACKED
 from twoclock.protocols import InputError, PyTree
-from twoclock.stats import TRACKED
 from twoclock.storage.checkpoints import StaleCheckpoint, check_same_run
 from twoclock.storage.run_identity import Identity, RunSpec
 

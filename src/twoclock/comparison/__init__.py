@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from jaxtyping import Float, Int
 
+from twoclock.intervals.bootstrap import bootstrap_mean, ratio_of_means
 from twoclock.protocols import InputError
 from twoclock.result import Result
-from twoclock.stats import bootstrap_mean, ratio_of_means
 from twoclock.validation import flag, shown, whole
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from twoclock import prng
 from twoclock.engine import trace_checks
 from twoclock.engine.metrics import RESERVED
 from twoclock.engine.trace_checks import check_pure, shape_of
+from twoclock.intervals.bootstrap import TRACKED
 from twoclock.protocols import InputError, Method, Problem, ProblemSource, PyTree
-from twoclock.stats import TRACKED
 from twoclock.validation import function, shown
 
 # What each function of a problem takes.

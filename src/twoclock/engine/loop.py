@@ -20,8 +20,8 @@ from twoclock.engine.run_batch import Lanes
 from twoclock.engine.select_engine import NAMES, Chosen, choose, fallen_back
 from twoclock.engine.signals import Interrupted
 from twoclock.engine.step import LaneState
+from twoclock.intervals.bootstrap import TRACKED
 from twoclock.protocols import PyTree
-from twoclock.stats import TRACKED
 
 
 @dataclass(frozen=True, repr=False)

@@ -13,8 +13,8 @@ import numpy as np
 
 from twoclock.engine.run_batch import Instances
 from twoclock.engine.step import LaneState
+from twoclock.intervals.bootstrap import TRACKED
 from twoclock.protocols import Method, Problem, PyTree
-from twoclock.stats import TRACKED
 
 Row = dict[str, np.ndarray]
 Columns = dict[str, np.ndarray]

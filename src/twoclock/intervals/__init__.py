@@ -1,6 +1,6 @@
-"""Error bars from one run: the numbers that a run keeps for them, their law, and when not to trust them."""
+"""Confidence intervals: bootstrap over seeds; random scaling and batch means from one run, and their warnings."""
 
-from twoclock.stats import (
+from twoclock.intervals.bootstrap import (
     Estimate,
     MeanCurve,
     bootstrap_mean,

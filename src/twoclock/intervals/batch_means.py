@@ -1,10 +1,10 @@
-"""Block scores: error bars for the solution of a linear equation from sums of its scores over blocks of the samples.
+"""Batch means: error bars for the solution of a linear equation from sums of its scores over blocks of the samples.
 
     Jz + c = 0 on average, estimate ẑ:        G_b = Σ_{i in b} (J_i ẑ + c_i),   y_b = −(ΣJ)⁻¹(G_b − (n_b/n) ΣG)
     Cov(ẑ) ≈ Σ y_b y_bᵀ / (1 − Σ (n_b/n)²),        interval aᵀẑ ± t √(aᵀ Cov a),   t of Student with 1/Σ(n_b/n)² − 1
 
 Every score is taken at the final estimate. Blocks must be longer than the chain's memory and need nothing else: an
-episode is a block, and one long stream is cut into at most 32 of one length.
+episode is a block, and one long stream is cut into at most 32 of one length, also as it comes in (``BlockSums``).
 
 That number is the rule for the length. With a bounded number of blocks their length grows with n as fast as it can, so
 that no chain is too slow in the end and nothing has to be known of it; that the variance is then never known exactly,
@@ -20,11 +20,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
-from twoclock.protocols import InputError
+from twoclock import tree_math
+from twoclock.protocols import InputError, Scalar, pytree
+from twoclock.tree_math import Sum, add
 from twoclock.validation import number, whole
 from twoclock.validation.arrays import Array, as_array
 
@@ -32,6 +36,10 @@ BLOCKS = 32
 _FEWEST = 10
 _FAR = 0.25  # of half a length: an average that is so far from the solution of its samples covers .92, not .95
 ALIKE = 2.33  # of 1/√blocks: the lag-1 correlation of independent blocks is larger once in a hundred intervals
+
+_BITS = BLOCKS.bit_length() - 1
+_HALF = BLOCKS >> 1
+Whole = Int[jax.Array, "..."]
 
 UNDETERMINED = "the samples do not determine the solution yet"
 
@@ -63,13 +71,13 @@ class Intervals(NamedTuple):
     note: list[str]
 
 
-def tell(
+def block_statistics(
     scores: Float[Array, "b d"],
     inverse: Float[Array, "d d"],
     weights: Float[Array, " b"],
     directions: Float[Array, "m d"],
 ) -> BlockStatistics:
-    """What the blocks say of the outputs aᵀz, in NumPy or in JAX; a block of weight 0 says nothing.
+    """Compute what the blocks say of the outputs aᵀz, in NumPy or in JAX; a block of weight 0 says nothing.
 
     Args:
         scores: G_b at the estimate.
@@ -90,7 +98,7 @@ def tell(
 
 
 def intervals(
-    estimate: Float[np.ndarray, "*runs m"], told: BlockStatistics, level: float = 0.95, *, ordered: bool = True
+    estimate: Float[np.ndarray, "*runs m"], statistics: BlockStatistics, level: float = 0.95, *, ordered: bool = True
 ) -> Intervals:
     """The intervals that blocks make of the estimates of the outputs.
 
@@ -100,10 +108,10 @@ def intervals(
     from scipy.special import stdtrit
 
     number("level", level, 0, 1, above=True, below=True, remedy="try 0.95")
-    freedom = np.asarray(told.freedom, float)[..., None]
-    half = np.where(freedom > 0, stdtrit(np.maximum(freedom, 1e-9), (1 + level) / 2) * told.error, np.inf)
-    blocks = np.broadcast_to(np.asarray(told.blocks)[..., None], half.shape)
-    each = zip(*map(np.ravel, (half, told.correlation, told.shift, blocks)), strict=True)
+    freedom = np.asarray(statistics.freedom, float)[..., None]
+    half = np.where(freedom > 0, stdtrit(np.maximum(freedom, 1e-9), (1 + level) / 2) * statistics.error, np.inf)
+    blocks = np.broadcast_to(np.asarray(statistics.blocks)[..., None], half.shape)
+    each = zip(*map(np.ravel, (half, statistics.correlation, statistics.shift, blocks)), strict=True)
     notes = [_note(*map(float, of_output), ordered=ordered) for of_output in each]
     return Intervals(estimate, estimate - half, estimate + half, notes)
 
@@ -151,56 +159,31 @@ def sandwich(
     True
     """
     J, c = as_array("jacobian", jacobian), as_array("offset", offset)
-    if J.ndim != 3 or c.shape != J.shape[:2] or J.shape[1] != J.shape[2]:
+    if J.ndim != 3 or not len(J) or c.shape != J.shape[:2] or J.shape[1] != J.shape[2]:
         raise InputError(
             f"`jacobian` and `offset` must have the shapes (blocks, d, d) and (blocks, d), got {J.shape} and {c.shape}"
         )
-    total = J.sum(axis=0)
+    d, total = J.shape[1], J.sum(axis=0)
     z = -np.linalg.pinv(total) @ c.sum(axis=0) if estimate is None else as_array("estimate", estimate)
-    if z.shape != c.shape[1:]:
-        raise InputError(f"`estimate` must have {c.shape[1]} entries, got the shape {z.shape}")
-    return from_scores(J @ z + c, total, z, sizes, directions=directions, level=level, ordered=ordered)
-
-
-def from_scores(
-    scores: ArrayLike,
-    jacobian: ArrayLike,
-    estimate: ArrayLike,
-    sizes: ArrayLike | None = None,
-    *,
-    directions: ArrayLike | None = None,
-    level: float = 0.95,
-    ordered: bool = True,
-) -> Intervals:
-    """Intervals from the block sums of the scores at the estimate, where the Jacobian is known in all alone.
-
-    Args:
-        scores: G_b, blocks × d.
-        jacobian: ΣJ over all samples, d × d.
-        estimate: ẑ.
-        sizes, directions, level, ordered: as for ``sandwich``.
-    """
-    G, total, z = (
-        as_array(name, x) for name, x in (("scores", scores), ("jacobian", jacobian), ("estimate", estimate))
-    )
-    n = np.ones(len(G)) if sizes is None else as_array("sizes", sizes)
-    a = np.eye(len(z)) if directions is None else as_array("directions", directions)
-    d = len(z)
-    if G.ndim != 2 or not len(G) or n.shape != G.shape[:1] or {G.shape[1:], total.shape[:1], a.shape[1:]} != {(d,)}:
+    n = np.ones(len(J)) if sizes is None else as_array("sizes", sizes)
+    a = np.eye(d) if directions is None else as_array("directions", directions)
+    if z.shape != (d,):
+        raise InputError(f"`estimate` must have {d} entries, got the shape {z.shape}")
+    if n.shape != J.shape[:1] or a.shape[1:] != (d,):
         raise InputError(
-            "`scores`, `jacobian`, `estimate`, `sizes` and `directions` must have the shapes (blocks, d), (d, d), "
-            f"(d,), (blocks,) and (outputs, d), got {G.shape}, {total.shape}, {z.shape}, {n.shape} and {a.shape}"
+            "`sizes` and `directions` must have the shapes (blocks,) and (outputs, d), "
+            f"got {n.shape} and {a.shape} for {len(J)} blocks and d = {d}"
         )
     if not (n > 0).all():
         raise InputError(f"`sizes` must be positive, got {n.min():g}; leave out blocks without samples")
-    told = tell(G, np.linalg.pinv(total), n / n.sum(), a)
+    statistics = block_statistics(J @ z + c, np.linalg.pinv(total), n / n.sum(), a)
     if np.linalg.matrix_rank(total) < d:
-        told = told._replace(error=np.full(len(a), np.inf))
-    return intervals(a @ z, told, level, ordered=ordered)
+        statistics = statistics._replace(error=np.full(len(a), np.inf))
+    return intervals(a @ z, statistics, level, ordered=ordered)
 
 
 def in_blocks(stream: ArrayLike, blocks: int = BLOCKS) -> tuple[Float[np.ndarray, "b ..."], Float[np.ndarray, " b"]]:
-    """The sums of one long stream over so many blocks, and how many samples each has: all alike up to one.
+    """Sum one long stream over so many blocks, and how many samples each has: all alike up to one.
 
     >>> sums, sizes = in_blocks(np.ones((100, 2)), blocks=8)
     >>> sums[:, 0].tolist() == sizes.tolist(), float(sizes.sum())
@@ -211,3 +194,79 @@ def in_blocks(stream: ArrayLike, blocks: int = BLOCKS) -> tuple[Float[np.ndarray
         raise InputError(f"`stream` must have a row for each sample, one or more, got the shape {rows.shape}")
     edges = np.linspace(0, len(rows), min(whole("blocks", blocks, 1), len(rows)) + 1).astype(int)
     return np.add.reduceat(rows, edges[:-1], axis=0), np.diff(edges).astype(float)
+
+
+@pytree
+class BlockSums:
+    """Sums of the rows of a stream over blocks of one length, without knowing how long it will be.
+
+    There are 32 sums at most. When all are in use, blocks become twice as long: neighbours are added up in pairs, one
+    pair whenever a new block begins, and the new block takes the slot that becomes free. So between 16 and 32 are in
+    use once there are so many rows, every step costs the same, and nothing is ever moved.
+
+    With 2ᵇ slots and blocks of 2ʳ rows, row k lies in block i = ⌊k/2ʳ⌋, and block i in the slot whose number is i with
+    its b bits turned left r times: the pair (2j, 2j+1) of length 2ʳ⁻¹ is block j of length 2ʳ, in the slot of its
+    first, and its second leaves its slot to block 2ᵇ⁻¹ + j.
+
+    Attributes:
+        current: of the block that is being filled.
+        slots: of every block, this one included.
+        count: the rows so far.
+    """
+
+    current: Sum
+    slots: Float[jax.Array, "slots n"]
+    count: Int[jax.Array, ""]
+
+
+def empty_sums(row: Float[jax.Array, " n"]) -> BlockSums:
+    """No rows yet, of the size of this one."""
+    nothing = jnp.zeros_like(row)
+    return BlockSums(
+        tree_math.start(nothing), jnp.zeros((BLOCKS, nothing.size), nothing.dtype), jnp.zeros((), jnp.int32)
+    )
+
+
+def add_row(sums: BlockSums, row: Float[jax.Array, " n"], k: Scalar) -> BlockSums:
+    """Add row k. The count so far is an argument since all lanes that run side by side share it."""
+    k = jnp.asarray(k, jnp.int32)
+    r = _doublings(k)
+    i = k >> r
+    first = k == i << r
+    newest, partner = _turn_left(i, r), _turn_left(i ^ _HALF, r)
+    slots = sums.slots.at[partner].add(jnp.where(first, sums.slots[newest], jnp.zeros_like(row)))
+    current = add(_clear_if(first, sums.current), row)
+    return BlockSums(current, slots.at[newest].set(current.value), k + 1)
+
+
+def sums_in_order(sums: BlockSums) -> tuple[Float[jax.Array, "slots n"], Float[jax.Array, " slots"]]:
+    """The sums of all blocks in the order of time, and how many rows each is of: 0 where there is no block yet."""
+    last = jnp.maximum(sums.count - 1, 0)
+    r = _doublings(last)
+    i = jnp.arange(BLOCKS, dtype=jnp.int32)
+    sizes = jnp.clip(sums.count - (i << r), 0, 1 << r)
+    # A pair that no new block has asked for yet has its second half in the slot of block i + _HALF.
+    later = (r > 0) & (i < _HALF) & (i + _HALF > last >> r)
+    own, second = sums.slots[_turn_left(i, r)], sums.slots[_turn_left(i ^ _HALF, r)]
+    full = own + jnp.where(later[:, None], second, jnp.zeros_like(second))
+    return jnp.where((sizes > 0)[:, None], full, jnp.zeros_like(full)), sizes.astype(full.dtype)
+
+
+def _doublings(k: Whole) -> Whole:
+    """How often blocks have doubled when row k comes: the binary digits of k/BLOCKS, counted after filling them up."""
+    k = k >> _BITS
+    for shift in (1, 2, 4, 8, 16):
+        k = k | k >> shift
+    return jax.lax.population_count(k)
+
+
+def _turn_left(i: Whole, r: Whole) -> Whole:
+    """Turn the bits of the numbers left r times."""
+    turn = r % _BITS
+    return ((i << turn) | (i >> (_BITS - turn))) & (BLOCKS - 1)
+
+
+def _clear_if(first: jax.Array, total: Sum) -> Sum:
+    """The sum, or 0 where a block begins."""
+    residue = None if total.residue is None else jnp.where(first, jnp.zeros_like(total.residue), total.residue)
+    return Sum(jnp.where(first, jnp.zeros_like(total.value), total.value), residue)

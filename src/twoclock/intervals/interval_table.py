@@ -1,14 +1,16 @@
-"""Intervals as a frame: seed, output, estimate, low, high, note."""
+"""Intervals as tables, with the columns seed, output, estimate, low, high and note."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from jaxtyping import Float, Int
 
-from twoclock.intervals import batch_means_table, interval_warnings
-from twoclock.intervals.iterate_average import Tracked, read
+from twoclock.intervals import batch_means, interval_warnings
+from twoclock.intervals.bootstrap import TRACKED
+from twoclock.intervals.interval_warnings import NO_INTERVAL, Tracked
 from twoclock.intervals.random_scaling import critical_value
 from twoclock.protocols import InputError
 from twoclock.validation import choice, shown
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 HOW = ("random-scaling", "blocks")
+_BLOCK_ESTIMATE = f"{TRACKED}block-estimate:"
 
 
 def interval(
@@ -36,13 +39,13 @@ def interval(
         step: the mark; the last by default.
     """
     if choice("how", how, HOW) == "blocks":
-        return batch_means_table.interval(history, diverged, level, step)
-    c, tracked = critical_value(level), _kept(history)
-    return at_mark(tracked, mark_of(tracked, step), c, diverged)
+        return _from_blocks(history, diverged, level, step)
+    c, tracked = critical_value(level), _tracked(history)
+    return _at_mark(tracked, _mark(tracked.steps, step), c, diverged)
 
 
-def _kept(history: pd.DataFrame) -> Tracked:
-    tracked = read(history)
+def _tracked(history: pd.DataFrame) -> Tracked:
+    tracked = interval_warnings.read(history)
     if tracked is None:
         raise InputError(
             "`interval` needs what a run keeps for it, and this one kept nothing; "
@@ -51,64 +54,76 @@ def _kept(history: pd.DataFrame) -> Tracked:
     return tracked
 
 
-def mark_of(tracked: Tracked, step: int | None) -> int:
-    """The place of a step among the marks."""
+def _mark(steps: Int[np.ndarray, " marks"], step: object) -> int:
+    """The place of a step among the marks; None stands for the last."""
     if step is None:
-        return len(tracked.steps) - 1
-    if isinstance(step, bool) or not isinstance(step, (int, np.integer)) or step not in tracked.steps:
-        some = ", ".join(map(str, tracked.steps[-3:]))
+        return len(steps) - 1
+    if isinstance(step, bool) or not isinstance(step, (int, np.integer)) or step not in steps:
+        some = ", ".join(map(str, steps[-3:]))
         raise InputError(f"`step` must be a mark of the run ({some} are the last), got {shown(step)}; see `marks`")
-    return int(np.searchsorted(tracked.steps, step))
+    return int(np.searchsorted(steps, step))
 
 
-def at_mark(tracked: Tracked, mark: int, c: float, diverged: Mapping[int, int]) -> pd.DataFrame:
-    """The intervals y_n ± c √(V/n) at a mark, one row a seed and output.
+def _at_mark(tracked: Tracked, mark: int, c: float, diverged: Mapping[int, int]) -> pd.DataFrame:
+    """The intervals y_n ± c √(V/n) at a mark, one row per seed and output.
 
     A seed that has diverged has no interval, so NaN: what stopped somewhere says nothing about the answer.
     """
-    import pandas as pd
-
     if tracked.n[mark].max() < 2:
         raise InputError(
             f"`interval` needs two averaged iterates or more, there are none at step {tracked.steps[mark]:,}; "
             "take more steps, or a smaller `skip`"
         )
-    lost = np.asarray([seed in diverged and diverged[seed] < tracked.steps[mark] for seed in tracked.seeds.tolist()])
+    lost = np.asarray([diverged.get(seed, np.inf) < tracked.steps[mark] for seed in tracked.seeds.tolist()])
     estimate = tracked.estimate[:, mark].T
     half = np.where(lost[:, None], np.nan, c * tracked.scale[:, mark].T)
-    return pd.DataFrame(
-        {
-            "seed": np.repeat(tracked.seeds, len(tracked.outputs)),
-            "output": np.tile(np.asarray(tracked.outputs, object), len(tracked.seeds)),
-            "estimate": estimate.ravel(),
-            "low": (estimate - half).ravel(),
-            "high": (estimate + half).ravel(),
-            "note": _notes(tracked, mark, lost, diverged),
-        }
-    )
+    notes = interval_warnings.notes(tracked, mark, lost, diverged)
+    return _table(tracked.seeds, tracked.outputs, estimate, estimate - half, estimate + half, notes)
 
 
-def _notes(tracked: Tracked, mark: int, lost: np.ndarray, diverged: Mapping[int, int]) -> list[str]:
-    """The note of each row; "" where nothing speaks against its interval."""
-    shared = [interval_warnings.of_memory(tracked, mark, lost), *interval_warnings.of_steps(tracked, mark)]
-    moved, corrected = interval_warnings.moved(tracked, mark), interval_warnings.corrected(tracked, mark, lost)
-    drifting = interval_warnings.drifting(tracked, mark, lost)
-    rows = []
-    for s, seed in enumerate(tracked.seeds.tolist()):
-        if lost[s]:
-            rows += [f"diverged after step {diverged[seed]:,}: no interval"] * len(tracked.outputs)
-            continue
-        for large, biased, moves in zip(corrected, drifting, moved[:, s], strict=True):
-            rows.append("; ".join(filter(None, [interval_warnings.HALVES if moves else "", large, biased, *shared])))
-    return rows
+def _from_blocks(history: pd.DataFrame, diverged: Mapping[int, int], level: float, step: int | None) -> pd.DataFrame:
+    """The intervals by batch means at a mark, one row per seed and output; NaN for a seed that has diverged."""
+    outputs = [column.removeprefix(_BLOCK_ESTIMATE) for column in history.columns if column.startswith(_BLOCK_ESTIMATE)]
+    if not outputs:
+        raise InputError(
+            "`interval(how='blocks')` needs what a run keeps for it, and this one kept nothing; run "
+            "`tc.methods.BatchMeans(method)` on linear problems"
+        )
+    steps = history["step"].unique()
+    at = steps[_mark(steps, step)]
+    rows = history[history["step"] == at]
+
+    def every(kind: str) -> Float[np.ndarray, "seeds outputs"]:
+        return rows[[f"{TRACKED}block-{kind}:{name}" for name in outputs]].to_numpy(float)
+
+    of_run = (rows[f"{TRACKED}block-{kind}"].to_numpy(float) for kind in ("freedom", "count"))
+    statistics = batch_means.BlockStatistics(every("error"), every("correlation"), every("shift"), *of_run)
+    table = _table(rows["seed"], outputs, *batch_means.intervals(every("estimate"), statistics, level))
+    for seed, last in diverged.items():
+        if last < at:
+            lost = table["seed"] == seed
+            table.loc[lost, ["low", "high"]] = np.nan
+            table.loc[lost, "note"] = NO_INTERVAL.format(last)
+    return table
+
+
+def _table(
+    seeds: Sequence[int] | np.ndarray, outputs: list[str], estimate: np.ndarray, low: np.ndarray, high: np.ndarray,
+    note: list[str],
+) -> pd.DataFrame:  # fmt: skip
+    import pandas as pd
+
+    names = np.tile(np.asarray(outputs, object), len(seeds))
+    ends = {"estimate": estimate.ravel(), "low": low.ravel(), "high": high.ravel()}
+    return pd.DataFrame({"seed": np.repeat(np.asarray(seeds), len(outputs)), "output": names, **ends, "note": note})
 
 
 def summary(history: pd.DataFrame, diverged: Mapping[int, int]) -> str:
-    """In a line how many intervals there are at the last mark, and what speaks against them; "" if there are none."""
-    tracked = read(history)
+    """Say in a line how many intervals there are at the last mark, and what speaks against them; "" if none."""
+    tracked = interval_warnings.read(history)
     if tracked is None or tracked.n[-1].max() < 2:
         return ""
-    notes = at_mark(tracked, len(tracked.steps) - 1, 1.0, diverged)["note"]
+    notes = _at_mark(tracked, len(tracked.steps) - 1, 1.0, diverged)["note"]
     many = f"intervals: {len(tracked.outputs)} output{'s' * (len(tracked.outputs) > 1)} a seed"
     noted = notes[notes != ""]
     if noted.empty:
@@ -125,13 +140,13 @@ def by_step(
     """
     import pandas as pd
 
-    c, tracked = critical_value(level), _kept(history)
+    c, tracked = critical_value(level), _tracked(history)
     seeds = tracked.seeds.tolist()
     chosen = history["seed"].iloc[0] if seed is None else seed
     if isinstance(chosen, bool) or chosen not in seeds:
         raise InputError(f"`seed` must be one of the run, got {shown(seed)}; see `result.spec['seeds']`")
     marks = [i for i in range(len(tracked.steps)) if tracked.n[i].max() >= 2]
-    last = at_mark(tracked, len(tracked.steps) - 1, c, diverged)
+    last = _at_mark(tracked, len(tracked.steps) - 1, c, diverged)
     note = last.set_index(["seed", "output"])["note"]
     s = seeds.index(chosen)
     half = c * tracked.scale[:, marks, s]

@@ -1,12 +1,19 @@
-"""Honest notes: what makes an interval from one run untrustworthy, told from the run's own numbers."""
+"""What a run tracked for its intervals, and the notes that warn of intervals not to be trusted."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from twoclock.intervals.iterate_average import Tracked
+from twoclock.intervals.bootstrap import TRACKED, by_step_and_seed
 from twoclock.intervals.random_scaling import critical_value
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # Steps k^−a: the mean has its limit law for ½ < a < 1. A measured exponent is a little below a while the shift matters.
 _ALMOST_CONSTANT, _SLOWEST, _FASTEST = 0.02, 0.5, 0.95
@@ -26,10 +33,82 @@ _LARGEST_CORRECTION = 0.5
 # curved problem looked at afterwards: .90 at .41, .80 at .6, .75 at .7.
 _LARGEST_DRIFT, _SURE, _ENOUGH_SEEDS = 1 / 3, 4.0, 20
 
-HALVES = "the halves of the mean disagree: not settled; take more steps, larger ones or a larger skip"
+NO_INTERVAL = "diverged after step {:,}: no interval"
+_HALVES = "the halves of the mean disagree: not settled; take more steps, larger ones or a larger skip"
 
 
-def of_steps(tracked: Tracked, mark: int) -> list[str]:
+@dataclass(frozen=True)
+class Tracked:
+    """The outputs of a run at its marks.
+
+    Attributes:
+        steps: the marks.
+        seeds: the seeds.
+        outputs: the names of the outputs.
+        n: how many iterates the mean was of.
+        estimate: y_n of each output.
+        scale: √(V/n) of each output.
+        effective: how many independent iterates the mean was worth.
+        exponents: of each step size at the marks, p̂ in k^−p̂; NaN where it cannot be told.
+        memory: the same for the averaging weights.
+        correction: what an extrapolation added to each output; None where there was none.
+    """
+
+    steps: Int[np.ndarray, " marks"]
+    seeds: Int[np.ndarray, " seeds"]
+    outputs: list[str]
+    n: Float[np.ndarray, "marks seeds"]
+    estimate: Float[np.ndarray, "outputs marks seeds"]
+    scale: Float[np.ndarray, "outputs marks seeds"]
+    effective: Float[np.ndarray, "outputs marks seeds"]
+    exponents: dict[str, Float[np.ndarray, " marks"]]
+    memory: dict[str, Float[np.ndarray, " marks"]]
+    correction: Float[np.ndarray, "outputs marks seeds"] | None
+
+
+def read(history: pd.DataFrame) -> Tracked | None:
+    """Read what was tracked from the columns of a history; None where nothing was."""
+    names = list(_columns(history, "estimate"))
+    if not names:
+        return None
+    steps, seeds, n = by_step_and_seed(history, f"{TRACKED}n")
+    longest = n.argmax(axis=1)  # a seed that has not diverged: schedules are the same for all
+
+    def every(kind: str) -> Float[np.ndarray, "outputs marks seeds"]:
+        return np.stack([by_step_and_seed(history, f"{TRACKED}{kind}:{name}")[2] for name in names])
+
+    def of_schedules(kind: str) -> dict[str, Float[np.ndarray, " marks"]]:
+        columns = _columns(history, kind).items()
+        return {name: by_step_and_seed(history, column)[2][np.arange(len(steps)), longest] for name, column in columns}
+
+    return Tracked(
+        steps, seeds, names, n, every("estimate"), every("scale"), every("effective"), of_schedules("exponent"),
+        of_schedules("memory"), every("correction") if _columns(history, "correction") else None,
+    )  # fmt: skip
+
+
+def _columns(history: pd.DataFrame, kind: str) -> dict[str, str]:
+    """The columns of one kind, by the name of their output."""
+    start = f"{TRACKED}{kind}:"
+    return {column.removeprefix(start): column for column in history.columns if column.startswith(start)}
+
+
+def notes(tracked: Tracked, mark: int, lost: Bool[np.ndarray, " seeds"], diverged: Mapping[int, int]) -> list[str]:
+    """The note of each seed and output at a mark; "" where nothing speaks against its interval."""
+    shared = [_note_memory(tracked, mark, lost), *_note_steps(tracked, mark)]
+    corrected, drifting = _note_corrections(tracked, mark, lost), _note_drifts(tracked, mark, lost)
+    moved = _find_moved(tracked, mark)
+    rows = []
+    for s, seed in enumerate(tracked.seeds.tolist()):
+        if lost[s]:
+            rows += [NO_INTERVAL.format(diverged[seed])] * len(tracked.outputs)
+            continue
+        for large, biased, moves in zip(corrected, drifting, moved[:, s], strict=True):
+            rows.append("; ".join(filter(None, [_HALVES if moves else "", large, biased, *shared])))
+    return rows
+
+
+def _note_steps(tracked: Tracked, mark: int) -> list[str]:
     """What the step sizes up to a mark say against all its intervals."""
     p = {name: float(values[mark]) for name, values in tracked.exponents.items() if np.isfinite(values[mark])}
     weights = {name: float(values[mark]) for name, values in tracked.memory.items() if np.isfinite(values[mark])}
@@ -51,7 +130,7 @@ def of_steps(tracked: Tracked, mark: int) -> list[str]:
     return notes
 
 
-def of_memory(tracked: Tracked, mark: int, lost: Bool[np.ndarray, " seeds"]) -> str:
+def _note_memory(tracked: Tracked, mark: int, lost: Bool[np.ndarray, " seeds"]) -> str:
     """ "", or that the iterates are too correlated, by the median over the seeds that have not diverged.
 
     One path tells its effective number up to a factor of three, and where V is small by chance, where the interval
@@ -68,7 +147,7 @@ def of_memory(tracked: Tracked, mark: int, lost: Bool[np.ndarray, " seeds"]) -> 
     return "" if worth >= _FEWEST_EFFECTIVE else few
 
 
-def moved(tracked: Tracked, mark: int) -> Bool[np.ndarray, "outputs seeds"]:
+def _find_moved(tracked: Tracked, mark: int) -> Bool[np.ndarray, "outputs seeds"]:
     """Where the first tenth or half of the mean disagrees with the rest; nowhere where too few marks can tell.
 
     Both are judged by the noise between neighbouring blocks (von Neumann's successive differences), which a slow drift
@@ -97,7 +176,7 @@ def moved(tracked: Tracked, mark: int) -> Bool[np.ndarray, "outputs seeds"]:
     return len(first) * chance < _CHANCE
 
 
-def drifting(tracked: Tracked, mark: int, lost: Bool[np.ndarray, " seeds"]) -> list[str]:
+def _note_drifts(tracked: Tracked, mark: int, lost: Bool[np.ndarray, " seeds"]) -> list[str]:
     """For each output "", or that the seeds move together: what one run takes for noise, many show to be a bias."""
     n = tracked.n[: mark + 1].max(axis=1)
     middle = int(np.argmin(np.abs(n - n[-1] / 2)))
@@ -115,7 +194,7 @@ def drifting(tracked: Tracked, mark: int, lost: Bool[np.ndarray, " seeds"]) -> l
     ]
 
 
-def corrected(tracked: Tracked, mark: int, lost: Bool[np.ndarray, " seeds"]) -> list[str]:
+def _note_corrections(tracked: Tracked, mark: int, lost: Bool[np.ndarray, " seeds"]) -> list[str]:
     """For each output "", or how much an extrapolation moved it, in half-lengths of the typical 95 % interval.
 
     2θ̄^(α) − θ̄^(2α) takes away a bias bα and leaves one of order α². What is left is unknown, and small beside what was

@@ -1,4 +1,4 @@
-"""Random scaling: confidence intervals from the path of one average, with no variance to be estimated.
+"""Random scaling: confidence intervals from the path of one average, without an estimate of the variance.
 
     V = n⁻² Σ_{s≤n} s² (y_s − y_n)²,        y_n ± c √(V/n)
 
@@ -14,18 +14,20 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
 from twoclock import tree_math
+from twoclock.intervals.bootstrap import Estimate
 from twoclock.protocols import Floats, Scalar, pytree
 from twoclock.tree_math import Sum, add
 from twoclock.validation import number
 
 _LINEAR = 1e-8  # a level below which the critical value is proportional to it
+_FEWEST = 100  # of fewer numbers an interval says nothing
 
 
 @pytree
@@ -51,13 +53,13 @@ class Path:
 
 
 def begin(value: Floats, keep: bool = True) -> Path:
-    """The path of an output before the first iterate that counts; ``keep``: its value too."""
+    """Start the path of an output, before the first iterate that counts; ``keep`` its value too."""
     nothing = jax.tree.map(jnp.zeros_like, value)
     return Path(tree_math.start(nothing), tree_math.start(nothing), nothing, value if keep else None)
 
 
 def advance(path: Path, before: Floats, value: Floats, n: Scalar) -> Path:
-    """The path with its n-th value, where the one before it is known. While n = 1 the value is just replaced.
+    """Add the n-th value to the path, where the one before it is known. While n = 1 the value is just replaced.
 
     D = y_n − y_{n−1},   C = Σ_{s<n} s²:   S ← S + D (D C − 2B),   B ← B − D C,   q ← q + ((n D)² − q)/(n−1)
     """
@@ -86,7 +88,7 @@ def scale(path: Path, n: Scalar) -> Floats:
 
 
 def effective(path: Path, n: Scalar) -> Floats:
-    """How many independent iterates the mean is worth, n over the time that they stay correlated, told from one path.
+    """How many independent iterates the mean is worth, n over the time that they stay correlated, from one path.
 
     q is the variance of an iterate, σ²/n that of the mean, and V is σ²/6 in the mean. So it is n q / (6V), up to a
     factor of three or so by chance. What drifts is worth about two, however long.
@@ -157,3 +159,75 @@ def _critical_value(level: float) -> float:
         return _within(c) - level if level < 0.5 else (1 - level) - exceeds(c)
 
     return float(brentq(missing, _LINEAR, 100.0, xtol=1e-20, rtol=1e-13))
+
+
+class RunningMean:
+    """The mean of a stream of numbers, which may depend on each other, with its interval; a microsecond per number.
+
+    The recursion is that of ``advance`` for a plain mean, in plain Python.
+
+    Args:
+        sums: those of an earlier one, to continue it: n, the mean, B, S and q.
+    """
+
+    def __init__(self, sums: Sequence[float] = (0.0, 0.0, 0.0, 0.0, 0.0)) -> None:
+        self.sums = tuple(sums)
+
+    def add(self, value: float) -> None:
+        n, mean, B, S, q = self.sums
+        n += 1
+        C = (n - 1) * n * (2 * n - 1) / 6
+        D = (value - mean) / n
+        q += ((n * D) ** 2 - q) / (n - 1) if n > 1 else 0.0
+        self.sums = n, mean + D, B - D * C, S + D * (D * C - 2 * B), q
+
+    @property
+    def mean(self) -> float:
+        return self.sums[1]
+
+    @property
+    def scale(self) -> float:
+        """√(V/n), as ``scale``."""
+        n, _, _, S, _ = self.sums
+        return math.sqrt(max(S, 0.0) / max(n, 1.0) ** 3)
+
+    @property
+    def effective(self) -> float:
+        """How many independent numbers the mean is worth, as ``effective``."""
+        n, _, _, S, q = self.sums
+        return q * n**3 / (6 * S) if S > 0 else 0.0
+
+    def estimate(self, level: float = 0.95) -> Estimate:
+        """The mean and its interval, which is NaN while the numbers are few."""
+        c = critical_value(level)
+        half = c * self.scale if self.sums[0] >= _FEWEST else math.nan
+        return Estimate(self.mean, self.mean - half, self.mean + half)
+
+
+class RecentMean:
+    """The mean of the later part of a stream, half of it or more, so that it shows what was learnt meanwhile.
+
+    It holds two means; at every power of two the older one ends and a new one begins.
+
+    Args:
+        saved: the numbers of an earlier one, to continue it: its count and the sums of its means.
+    """
+
+    def __init__(self, saved: Sequence[float] = (0.0,) * 6) -> None:
+        self.count = int(saved[0])
+        self.means = [RunningMean(saved[i : i + 5]) for i in range(1, len(saved), 5)]
+
+    @property
+    def numbers(self) -> list[float]:
+        """What to save."""
+        return [float(self.count), *(number for mean in self.means for number in mean.sums)]
+
+    def add(self, value: float) -> None:
+        if self.count > _FEWEST and self.count & (self.count - 1) == 0:
+            self.means = [self.means[-1], RunningMean()]
+        self.count += 1
+        for mean in self.means:
+            mean.add(value)
+
+    def estimate(self, level: float = 0.95) -> Estimate:
+        return self.means[0].estimate(level)

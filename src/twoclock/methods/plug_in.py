@@ -12,9 +12,7 @@ from jax.interpreters.partial_eval import dce_jaxpr
 from jaxtyping import Array, Float
 
 from twoclock import tree_math
-from twoclock.intervals import online_batch_means
-from twoclock.intervals.batch_means import tell
-from twoclock.intervals.online_batch_means import BlockSums
+from twoclock.intervals.batch_means import BlockSums, add_row, block_statistics, empty_sums, sums_in_order
 from twoclock.methods.fast import Fast
 from twoclock.methods.polyak import OutputChoice, check_outputs, outputs
 from twoclock.methods.update_rule import WrapperState, wrapped_method
@@ -150,7 +148,7 @@ class BatchMeans(Method):
         (F, G)(z, X) = J(X)z + c(X),   z = (θ, ω):        ΣJ and Σc over each block of the samples
 
     F and G must be affine in (θ, ω) jointly, as those of linear policy evaluation are; others are refused. There are at
-    most 32 blocks, of one length that doubles as samples come in (``intervals.online_batch_means``). With n entries in
+    most 32 blocks, of one length that doubles as samples come in (``intervals.batch_means``). With n entries in
     z that is 32·(n² + n) numbers, and each step reads them all. The inner method's trajectory does not change by a bit.
 
     Args:
@@ -172,7 +170,7 @@ class BatchMeans(Method):
     def init(self, theta: PyTree, omega: PyTree) -> BatchMeansState:
         z, _ = ravel_pytree((tree_math.as_floats("theta", theta), tree_math.as_floats("omega", omega)))
         row = jnp.zeros(z.size * (z.size + 1), z.dtype)
-        return BatchMeansState(self.method.init(theta, omega), online_batch_means.begin(row))
+        return BatchMeansState(self.method.init(theta, omega), empty_sums(row))
 
     def step(self, F: Operator, G: Operator, state: BatchMeansState, x: PyTree, k: Scalar) -> BatchMeansState:
         z, back = ravel_pytree((state.theta, state.omega))
@@ -188,7 +186,7 @@ class BatchMeans(Method):
             )
         c, J_times = jax.linearize(both, jnp.zeros_like(z))
         J = jax.vmap(J_times, out_axes=1)(jnp.eye(z.size, dtype=z.dtype))
-        sums = online_batch_means.advance(state.sums, jnp.concatenate([J.reshape(-1), c]), k)
+        sums = add_row(state.sums, jnp.concatenate([J.reshape(-1), c]), k)
         return BatchMeansState(self.method.step(F, G, state.inner, x, k), sums)
 
     def estimate(self, state: BatchMeansState) -> tuple[PyTree, PyTree]:
@@ -206,11 +204,11 @@ class BatchMeans(Method):
         named = outputs(self.intervals, *back(z))
         _, as_outputs = ravel_pytree(named)
         directions = jax.jacobian(lambda z: ravel_pytree(outputs(self.intervals, *back(z)))[0])(z)
-        sums, sizes = online_batch_means.in_order(state.sums)
+        sums, sizes = sums_in_order(state.sums)
         J, c = sums[:, : z.size**2].reshape(-1, z.size, z.size), sums[:, z.size**2 :]
         total = J.sum(axis=0)
         inverse = tree_math.pinv(total)
-        found = tell(J @ z + c, inverse, sizes / jnp.maximum(sizes.sum(), 1), directions)
+        found = block_statistics(J @ z + c, inverse, sizes / jnp.maximum(sizes.sum(), 1), directions)
         # The trace of a projection is its rank.
         determined = jnp.trace(inverse @ total) > z.size - 0.5
         return {

@@ -14,13 +14,13 @@ from twoclock.engine import metrics as rows
 from twoclock.engine import select_engine
 from twoclock.engine.signals import refuse_fork
 from twoclock.engine.step import LaneState
+from twoclock.intervals.bootstrap import metric_names
 from twoclock.methods import serialize
 from twoclock.online.learner_spec import Intervals, LearnerSpec
 from twoclock.online.update_loop import MARKS, UpdateLoop
 from twoclock.problems.custom import Measure
 from twoclock.protocols import InputError, Method, Operator, Problem, PyTree
 from twoclock.result import Result
-from twoclock.stats import metric_names
 from twoclock.storage.run_identity import Precision, Provenance, describe
 
 if TYPE_CHECKING:

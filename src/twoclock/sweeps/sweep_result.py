@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from twoclock import stats, validation
+from twoclock import validation
 from twoclock.engine.metrics import preferred_metric
+from twoclock.intervals import bootstrap
 from twoclock.protocols import InputError, html_table, list_names
 from twoclock.result import Result
 from twoclock.storage.sweep_store import Shards
@@ -49,7 +50,7 @@ class Sweep:
     @property
     def metrics(self) -> list[str]:
         """The names of the recorded metrics."""
-        return [name for name in stats.metric_names(self.history.columns) if name not in _LABELS]
+        return [name for name in bootstrap.metric_names(self.history.columns) if name not in _LABELS]
 
     def final(self, metric: str, confidence: float = 0.95) -> pd.DataFrame:
         """One row a problem and method at the last step: mean with its bootstrap interval, median, seeds, diverged.
@@ -59,8 +60,8 @@ class Sweep:
         """
         import pandas as pd
 
-        stats.check_metric(metric, self.metrics)
-        stats.check_confidence(confidence)
+        bootstrap.check_metric(metric, self.metrics)
+        bootstrap.check_confidence(confidence)
         last = self.history[self.history["step"] == self.spec["identity"]["steps"]]
         last = last.dropna(subset=[metric])
         rows = []
@@ -76,7 +77,7 @@ class Sweep:
         table = pd.DataFrame(rows)
         for _, alike in table.groupby("seeds"):  # in an unfinished sweep some have fewer seeds
             values = np.stack(alike["values"].tolist())
-            low, high = stats.bootstrap_mean(values, confidence)
+            low, high = bootstrap.bootstrap_mean(values, confidence)
             middle = {"mean": values.mean(axis=1), "low": low, "high": high, "median": np.median(values, axis=1)}
             table.loc[alike.index, list(middle)] = np.stack(list(middle.values()), axis=1)
         first = ["problem", "family", "method", "mean", "low", "high", "median", "diverged", "seeds"]

@@ -8,8 +8,8 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from twoclock.intervals.bootstrap import resampled_means
 from twoclock.protocols import InputError
-from twoclock.stats import resampled_means
 
 By = Literal["end", "area"]
 

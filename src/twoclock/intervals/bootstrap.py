@@ -1,4 +1,4 @@
-"""What many seeds say together: mean, median, interquartile mean, and how sure one may be of the mean."""
+"""Statistics over seeds: mean, median, interquartile mean, bootstrap intervals, and slopes of mean curves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from twoclock.validation import shown
 if TYPE_CHECKING:
     import pandas as pd
 
-# How the names of columns begin that are no metrics: what a run keeps for its intervals (see ``inference``).
+# Prefix of the columns of a history that are no metrics: what a run tracks for its intervals.
 TRACKED = "interval:"
 # Beyond this a mean over seeds is no number any more; squares of it would overflow.
 _HUGE = 1e150
@@ -43,7 +43,7 @@ class Estimate(NamedTuple):
 def summarise(
     history: pd.DataFrame, metric: str, last_step: Mapping[int, int], confidence: float = 0.95
 ) -> pd.DataFrame:
-    """One row a step: mean, median, iqm, a bootstrap interval [low, high] of the mean, seeds, and how many diverged.
+    """One row per step: mean, median, iqm, a bootstrap interval [low, high] of the mean, seeds, and how many diverged.
 
     A diverged seed stays in the statistics at its last finite state: leaving it out would flatter the method.
 
