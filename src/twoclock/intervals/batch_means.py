@@ -71,7 +71,7 @@ class Intervals(NamedTuple):
     note: list[str]
 
 
-def block_statistics(
+def score_statistics(
     scores: Float[Array, "b d"],
     inverse: Float[Array, "d d"],
     weights: Float[Array, " b"],
@@ -176,7 +176,7 @@ def sandwich(
         )
     if not (n > 0).all():
         raise InputError(f"`sizes` must be positive, got {n.min():g}; leave out blocks without samples")
-    statistics = block_statistics(J @ z + c, np.linalg.pinv(total), n / n.sum(), a)
+    statistics = score_statistics(J @ z + c, np.linalg.pinv(total), n / n.sum(), a)
     if np.linalg.matrix_rank(total) < d:
         statistics = statistics._replace(error=np.full(len(a), np.inf))
     return intervals(a @ z, statistics, level, ordered=ordered)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from jaxtyping import Float
 
-from twoclock.intervals.batch_means import BlockStatistics, block_statistics, in_blocks
+from twoclock.intervals.batch_means import BlockStatistics, in_blocks, score_statistics
 from twoclock.logs.log_pass import Mapper, PassCheckpoint
 from twoclock.logs.lstd_solve import Basis, LstdSolution, bootstrap_values, solve_lstd, step_radius
 from twoclock.logs.sufficient_stats import Estimand, Moments, Scores, matrix_fits, part_moments, part_scores
@@ -200,7 +200,7 @@ def interval(value: float, influence: Influence, level: float, *, stream: bool =
 def block_statistics(influence: Influence, *, stream: bool) -> BlockStatistics:
     """The error of the estimate by clusters; in a stream neighbours are joined to ``batch_means.BLOCKS`` blocks."""
     sums, sizes = in_blocks(influence) if stream else (influence, np.ones(len(influence)))
-    return block_statistics(sums[:, None], -np.eye(1), sizes / sizes.sum(), np.eye(1))
+    return score_statistics(sums[:, None], -np.eye(1), sizes / sizes.sum(), np.eye(1))
 
 
 def effective_size(weights: np.ndarray) -> float:

@@ -12,7 +12,7 @@ from jax.interpreters.partial_eval import dce_jaxpr
 from jaxtyping import Array, Float
 
 from twoclock import tree_math
-from twoclock.intervals.batch_means import BlockSums, add_row, block_statistics, empty_sums, sums_in_order
+from twoclock.intervals.batch_means import BlockSums, add_row, empty_sums, score_statistics, sums_in_order
 from twoclock.methods.fast import Fast
 from twoclock.methods.polyak import OutputChoice, check_outputs, outputs
 from twoclock.methods.update_rule import WrapperState, wrapped_method
@@ -208,7 +208,7 @@ class BatchMeans(Method):
         J, c = sums[:, : z.size**2].reshape(-1, z.size, z.size), sums[:, z.size**2 :]
         total = J.sum(axis=0)
         inverse = tree_math.pinv(total)
-        found = block_statistics(J @ z + c, inverse, sizes / jnp.maximum(sizes.sum(), 1), directions)
+        found = score_statistics(J @ z + c, inverse, sizes / jnp.maximum(sizes.sum(), 1), directions)
         # The trace of a projection is its rank.
         determined = jnp.trace(inverse @ total) > z.size - 0.5
         return {
