@@ -1,17 +1,16 @@
-"""A log of transitions, checked, in parts that fit in memory."""
+"""A log of transitions in parts that fit in memory."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
-from twoclock.logs.row_checks import Checked, Raw, Roles, check, in_roles
-from twoclock.logs.sources import Source
+from twoclock.logs.row_checks import Label, RawRows, Roles, check, in_roles
+from twoclock.logs.sources import ColumnSource
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,15 +18,15 @@ class Batch:
     """Some transitions (s, a, r, s').
 
     Attributes:
-        state: as it was written, one row a transition.
+        state: as it was written, one row per transition.
         action: the number of the action in ``log.actions``, or the action itself where actions are continuous.
         next_state: s'; the state itself after a termination, where it means nothing.
         terminated: nothing is earned after s'. A truncation is no termination.
         episode: the number of the episode, from 0.
         first: the transition begins its episode.
         follows: s' is the state of the next row.
-        propensity: the behaviour's probability (or density) of the action, NaN where not known; None without a column.
         row: the number of the row in the source, from 0.
+        propensity: the behaviour's probability (or density) of the action, NaN where not known; None without a column.
         number: of the part and of the batch in it, for randomness that must be the same each time.
     """
 
@@ -39,8 +38,8 @@ class Batch:
     episode: np.ndarray
     first: np.ndarray
     follows: np.ndarray
-    propensity: np.ndarray | None
     row: np.ndarray
+    propensity: np.ndarray | None
     number: tuple[int, int]
 
     def __len__(self) -> int:
@@ -55,11 +54,11 @@ class Batch:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
-    """Where a part of the source stands among the others."""
+class LogPart:
+    """A part of the source: the rows before and after it, and the numbers of its first episode and row."""
 
-    before: Raw | None
-    after: Raw | None
+    before: RawRows | None
+    after: RawRows | None
     episode: int
     row: int
 
@@ -76,13 +75,13 @@ class Log:
         broken: the episodes that lack a row because it was dropped.
     """
 
-    source: Source
+    source: ColumnSource
     roles: Roles
-    parts: Sequence[Part]
+    parts: Sequence[LogPart]
     rows: int
     episodes: int
     terminated: int
-    actions: tuple[Any, ...] | None
+    actions: tuple[Label, ...] | None
     dropped: dict[str, int] = field(default_factory=dict)
     broken: frozenset[int] = frozenset()
     propensities: int = 0
@@ -98,27 +97,21 @@ class Log:
         here = self.parts[part]
         number, row = here.episode - 1, here.row
         read = (in_roles(columns, self.roles) for columns in self.source.batches(part, self.roles.columns))
-        for i, (raw, before, after) in enumerate(neighbours(read, here.before, here.after)):
+        for i, raw, before, after in with_neighbours(enumerate(read), here.before, here.after):
             checked = check(raw, before, after, self.roles)
             episode = number + np.cumsum(checked.first)
-            yield self._batch(raw, checked, episode, row, (part, i))
+            keep = checked.known & ~checked.bad
+            follows = np.append(~checked.last[:-1] & ~raw.ended[:-1] & keep[1:], False)
+            columns = (
+                raw.state, raw.action if self.actions is None else encode_labels(raw.action, self.actions), raw.reward,
+                checked.next_state, raw.terminated, episode, checked.first, follows, np.arange(row, row + len(raw)),
+            )  # fmt: skip
+            propensity = raw.propensity
+            if not keep.all():
+                columns = tuple(column[keep] for column in columns)
+                propensity = None if propensity is None else propensity[keep]
+            yield Batch(*columns, propensity=propensity, number=(part, i))
             number, row = int(episode[-1]), row + len(raw)
-
-    def _batch(self, raw: Raw, checked: Checked, episode: np.ndarray, row: int, number: tuple[int, int]) -> Batch:
-        keep = checked.known & ~checked.bad
-        follows = np.append(~checked.last[:-1] & ~raw.ended[:-1] & keep[1:], False)
-        whole = keep.all()
-
-        def kept(column: np.ndarray) -> np.ndarray:
-            return column if whole else column[keep]
-
-        action = raw.action if self.actions is None else encode_labels(raw.action, self.actions)
-        propensity = None if raw.propensity is None else kept(raw.propensity)
-        return Batch(
-            kept(raw.state), kept(action), kept(raw.reward), kept(checked.next_state), kept(raw.terminated),
-            kept(episode), kept(checked.first), kept(follows), propensity,
-            kept(np.arange(row, row + len(raw))), number,
-        )  # fmt: skip
 
     @property
     def length(self) -> int:
@@ -132,20 +125,18 @@ class Log:
     def sample(self, rows: int = 2_000) -> tuple[np.ndarray, np.ndarray]:
         """Some states and their actions, from parts spread over the log."""
         state, action = self._sample
-        at = np.unique(np.linspace(0, len(state) - 1, min(rows, len(state))).astype(int))
+        at = _spread(len(state), rows)
         return state[at], action[at]
 
     @cached_property
     def _sample(self) -> tuple[np.ndarray, np.ndarray]:
-        parts = np.unique(np.linspace(0, len(self.parts) - 1, min(len(self.parts), 8)).astype(int))
-        found = []
+        parts, chosen = _spread(len(self.parts), 8), []
         for part in parts.tolist():
-            for batch in self.batches(part):
-                if len(batch):
-                    at = np.unique(np.linspace(0, len(batch) - 1, min(2_000 // len(parts), len(batch))).astype(int))
-                    found.append((batch.state[at], batch.action[at]))
-                    break
-        return np.concatenate([state for state, _ in found]), np.concatenate([action for _, action in found])
+            batch = next((batch for batch in self.batches(part) if len(batch)), None)
+            if batch is not None:
+                at = _spread(len(batch), 2_000 // len(parts))
+                chosen.append((batch.state[at], batch.action[at]))
+        return np.concatenate([state for state, _ in chosen]), np.concatenate([action for _, action in chosen])
 
     def fingerprint(self) -> str:
         """Differs where the log differs in its size, its columns, or a row at the seam of two parts."""
@@ -154,8 +145,8 @@ class Log:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def encode_labels(labels: np.ndarray, known: Sequence[Any] | np.ndarray) -> np.ndarray:
-    """The number of each label among the known ones, −1 for others."""
+def encode_labels(labels: np.ndarray, known: Sequence[Label] | np.ndarray) -> np.ndarray:
+    """Number each label by its place among the known ones, −1 for others."""
     table = np.asarray(known)
     if table.dtype.kind in "iu" and labels.dtype.kind in "iub" and np.array_equal(table, np.arange(len(table))):
         found = labels.astype(np.int64)
@@ -165,17 +156,22 @@ def encode_labels(labels: np.ndarray, known: Sequence[Any] | np.ndarray) -> np.n
     return np.where(table[order[at]] == labels, order[at], -1)
 
 
-def neighbours(
-    raws: Iterator[Raw], before: Raw | None, after: Raw | None
-) -> Iterator[tuple[Raw, Raw | None, Raw | None]]:
-    """Each batch with the row before it and the row after it."""
-    held = None
-    for raw in raws:
+def _spread(count: int, most: int) -> np.ndarray:
+    """So many numbers below ``count`` at most, evenly spread."""
+    return np.unique(np.linspace(0, count - 1, min(most, count)).astype(int))
+
+
+def with_neighbours(
+    raws: Iterable[tuple[int, RawRows]], before: RawRows | None, after: RawRows | None
+) -> Iterator[tuple[int, RawRows, RawRows | None, RawRows | None]]:
+    """Yield each numbered batch that has rows, with the row before it and the row after it."""
+    held: tuple[int, RawRows] | None = None
+    for number, raw in raws:
         if not len(raw):
             continue
         if held is not None:
-            yield held, before, raw.row(0)
-            before = held.row(-1)
-        held = raw
+            yield *held, before, raw.row(0)
+            before = held[1].row(-1)
+        held = number, raw
     if held is not None:
-        yield held, before, after
+        yield *held, before, after

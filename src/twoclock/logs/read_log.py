@@ -1,17 +1,16 @@
-"""Reading a log: which column is what, every row checked, nothing left out without a count."""
+"""Reading a log: find each role's column, check every row, count what is left out."""
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from twoclock.logs import episodes
-from twoclock.logs.dataset import Log, Part, neighbours
-from twoclock.logs.row_checks import Checked, Raw, Roles, check, in_roles
-from twoclock.logs.sources import InMemory, Source, columns_of
+from twoclock.logs.dataset import Log, LogPart, with_neighbours
+from twoclock.logs.row_checks import CheckedRows, Label, Roles, check, in_roles
+from twoclock.logs.sources import ColumnSource, open_episodes, open_table
 from twoclock.protocols import InputError
 from twoclock.validation import choice, function, shown
 
@@ -31,11 +30,11 @@ def read(
     episode: str | None = None,
     step: str | None = None,
     propensity: str | None = None,
-    actions: Sequence[Any] | None = None,
+    actions: Sequence[Label] | None = None,
     on_bad: str = "raise",
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Log:
-    """A log of transitions, checked row by row.
+    """Read a log of transitions and check it row by row.
 
     Args:
         source: a pandas or polars frame, a pyarrow table, a dict of arrays, a Parquet file or a folder of them
@@ -62,121 +61,91 @@ def read(
     """
     choice("on_bad", on_bad, ("raise", "drop"))
     function("progress", progress, "done", "total")
-    known = None if actions is None else _known(actions)
-    if episodes.is_episodes(source):
-        table: Source = InMemory(episodes.columns(source))
-        named = {name: name for name in episodes.NAMES if name in table.names}
-        roles = _roles(table, {**named, "step": None}, known)
+    known = None if actions is None else _check_actions(actions)
+    columns: dict[str, str | Sequence[str] | None] = {
+        "state": state, "action": action, "reward": reward, "next_state": next_state, "terminated": terminated,
+        "truncated": truncated, "episode": episode, "step": step, "propensity": propensity,
+    }  # fmt: skip
+    table: ColumnSource | None = open_episodes(source)
+    if table is not None:
+        roles = _roles(table.names, {role: role if role in table.names else None for role in columns}, known)
     else:
-        table = columns_of(source)
-        named_columns = {
-            "state": state, "action": action, "reward": reward, "next_state": next_state, "terminated": terminated,
-            "truncated": truncated, "episode": episode, "step": step, "propensity": propensity,
-        }  # fmt: skip
-        roles = _roles(table, named_columns, known)
-        _warn_of_unused(table, named_columns)
+        table = open_table(source)
+        roles = _roles(table.names, columns, known)
+        # Without a column that says where episodes are cut off they run into each other, which changes the answer.
+        unused = [role for role in ("episode", "truncated") if role in table.names]
+        if unused and episode is None and truncated is None:
+            warnings.warn(
+                f"the log has a column `{unused[0]}` that nothing reads, so an episode lasts until `terminated`; write "
+                f'{unused[0]}="{unused[0]}" if it tells episodes apart, or leave it out of the source',
+                stacklevel=2,
+            )
     return _scan(table, roles, on_bad == "drop", progress)
 
 
-def _known(actions: object) -> tuple[Any, ...]:
-    """The actions that were named: numbers or text, each once."""
+def _check_actions(actions: object) -> tuple[Label, ...]:
+    """Return the actions that were named: numbers or text, each once."""
     rule = "`actions` must be a list of numbers or one of text, each action once"
     if isinstance(actions, (str, bytes)) or not isinstance(actions, (Sequence, np.ndarray)):
         raise InputError(f"{rule}, got {shown(actions)}")
     known = tuple(action.item() if isinstance(action, np.generic) else action for action in actions)
-    kinds = {"text" if isinstance(a, str) else "number" if isinstance(a, (int, float)) else "other" for a in known}
-    if len(kinds) != 1 or "other" in kinds or len(set(known)) < len(known) or not all(a == a for a in known):
+    alike = all(isinstance(a, str) for a in known) or all(isinstance(a, (int, float)) for a in known)
+    if not known or not alike or len(set(known)) < len(known) or not all(a == a for a in known):
         raise InputError(f"{rule}, got {shown(list(known))}")
     return known
 
 
-_SEVERAL, _NEEDED = ("state", "action", "next_state"), ("state", "action", "reward")
-
-
-def _roles(table: Source, named: dict[str, Any], actions: tuple[Any, ...] | None) -> Roles:
-    def several(role: str) -> tuple[str, ...]:
-        value = named.get(role)
-        if value is None and role not in _NEEDED:
-            return ()
-        if isinstance(value, (list, tuple)) and value and role in _SEVERAL:
-            if all(isinstance(name, str) for name in value):
-                return tuple(value)
-        elif isinstance(value, str):
-            return (value,)
-        what = "the name of a column, or a list of them" if role in _SEVERAL else "the name of a column"
-        raise InputError(f"`{role}` must be {what}, got {shown(value)}")
-
-    for role in named:
-        for name in several(role):
-            if name not in table.names:
+def _roles(
+    names: Sequence[str], columns: Mapping[str, str | Sequence[str] | None], actions: tuple[Label, ...] | None
+) -> Roles:
+    """Check that every role's column is there."""
+    several, needed = ("state", "action", "next_state"), ("state", "action", "reward")
+    found: dict[str, tuple[str, ...]] = {}
+    for role, value in columns.items():
+        listed = isinstance(value, (list, tuple)) and role in several
+        found[role] = tuple(value or ()) if listed or value is None else (value,)  # type: ignore[assignment]
+        optional = value is None and role not in needed
+        if not optional and not (found[role] and all(isinstance(name, str) for name in found[role])):
+            what = "the name of a column, or a list of them" if role in several else "the name of a column"
+            raise InputError(f"`{role}` must be {what}, got {shown(value)}")
+        for name in found[role]:
+            if name not in names:
                 hint = "; write terminated=None if episodes never end by themselves" if role == "terminated" else ""
                 raise InputError(
                     f"`{role}` names the column {shown(name)}, which is not there; there are: "
-                    f"{', '.join(map(str, table.names))}{hint}"
+                    f"{', '.join(map(str, names))}{hint}"
                 )
-    if named.get("next_state") is not None and len(several("next_state")) != len(several("state")):
-        raise InputError(
-            f"`next_state` must have as many columns as `state`, {len(several('state'))}, "
-            f"got {len(several('next_state'))}"
-        )
-    alone: dict[str, Any] = {
-        role: named.get(role) for role in ("reward", "terminated", "truncated", "episode", "step", "propensity")
-    }
+    states, after = len(found["state"]), len(found["next_state"])
+    if columns["next_state"] is not None and after != states:
+        raise InputError(f"`next_state` must have as many columns as `state`, {states}, got {after}")
+    alone = {role: next(iter(found[role]), None) for role in columns if role not in (*several, "reward")}
+    stacked = not isinstance(columns["state"], str)
     return Roles(
-        state=several("state"),
-        action=several("action"),
-        next_state=several("next_state"),
-        stacked=not isinstance(named["state"], str),
-        actions=actions,
+        found["state"], found["action"], found["reward"][0], found["next_state"], stacked=stacked, actions=actions,
         **alone,
-    )
+    )  # fmt: skip
 
 
-def _warn_of_unused(table: Source, named: dict[str, Any]) -> None:
-    """Without a column that says where episodes are cut off they run into each other, which changes the answer."""
-    unused = [role for role in ("episode", "truncated") if role in table.names]
-    if unused and named["episode"] is None and named["truncated"] is None:
-        warnings.warn(
-            f"the log has a column `{unused[0]}` that nothing reads, so an episode lasts until `terminated`; write "
-            f'{unused[0]}="{unused[0]}" if it tells episodes apart, or leave it out of the source',
-            stacklevel=3,
-        )
-
-
-def _scan(table: Source, roles: Roles, drop: bool, progress: Callable[[int, int], None]) -> Log:
-    """Walk over all rows once: check them, number the episodes, find the actions."""
-    total, parts = sum(table.sizes), list(table.sizes)
+def _scan(table: ColumnSource, roles: Roles, drop: bool, progress: Callable[[int, int], None]) -> Log:
+    """Read all rows once: check them, number the episodes, find the actions."""
+    total = sum(table.sizes)
     counts: dict[str, int] = {}
-    found: list[Part] = []
-    seen, broken, labels = set[Any](), set[int](), set[Any]()
+    parts: list[LogPart] = []
+    seen, broken, labels = set[object](), set[int](), set[Label]()
     rows = row = terminated = known = cut = 0
-    episode, continuous = -1, False
-
-    def all_batches() -> Iterator[tuple[int, Raw]]:
-        for part in range(len(parts)):
-            for columns in table.batches(part, roles.columns):
-                yield part, in_roles(columns, roles)
-
-    belongs: list[int] = []
-
-    def raws() -> Iterator[Raw]:
-        for part, raw in all_batches():
-            if len(raw):
-                belongs.append(part)
-                yield raw
-
-    current = -1
-    for raw, before, after in neighbours(raws(), None, None):
-        part = belongs.pop(0)
+    current, episode, continuous = -1, -1, False
+    raws = ((part, in_roles(columns, roles)) for part in range(len(table.sizes))
+            for columns in table.batches(part, roles.columns))  # fmt: skip
+    for part, raw, before, after in with_neighbours(raws, None, None):
         if part != current:
             current = part
-            found.append(Part(before, None, episode + 1, row))
-        found[-1] = Part(found[-1].before, after, found[-1].episode, found[-1].row)
+            parts.append(LogPart(before, None, episode + 1, row))
+        parts[-1] = dataclasses.replace(parts[-1], after=after)
         checked = check(raw, before, after, roles)
         numbers = episode + np.cumsum(checked.first)
         if raw.episode is not None:
             for at in np.flatnonzero(checked.first).tolist():
-                name = raw.episode[at].item() if hasattr(raw.episode[at], "item") else raw.episode[at]
+                name = raw.episode[at : at + 1].tolist()[0]
                 if name in seen:
                     raise InputError(
                         f"`source` row {row + at}, column `{roles.episode}`: the episode {shown(name)} comes back "
@@ -187,10 +156,9 @@ def _scan(table: Source, roles: Roles, drop: bool, progress: Callable[[int, int]
             _complain(checked, row)
         counted = np.zeros(len(raw), bool)  # a row that breaks two rules is left out once
         for (column, words), wrong in checked.faults.items():
-            why, new = f"{column} {words}", int((wrong & ~counted).sum())
+            if new := int((wrong & ~counted).sum()):
+                counts[f"{column} {words}"] = counts.get(f"{column} {words}", 0) + new
             counted |= wrong
-            if new:
-                counts[why] = counts.get(why, 0) + new
         bad = checked.bad
         keep = checked.known & ~bad
         broken |= set(numbers[bad].tolist())
@@ -210,13 +178,13 @@ def _scan(table: Source, roles: Roles, drop: bool, progress: Callable[[int, int]
         raise InputError(
             "`source` has no row that can be used: " + "; ".join(f"{n:,} {why}" for why, n in counts.items())
         )
-    known_actions = None if continuous else _actions(labels) if roles.actions is None else roles.actions
+    actions = None if continuous else roles.actions or _order_actions(labels)
     return Log(
-        table, roles, tuple(found), rows, episode + 1, terminated, known_actions, counts, frozenset(broken), known, cut
+        table, roles, tuple(parts), rows, episode + 1, terminated, actions, counts, frozenset(broken), known, cut
     )
 
 
-def _complain(checked: Checked, row: int) -> None:
+def _complain(checked: CheckedRows, row: int) -> None:
     """Name the first bad row; ``row`` is the number of the first one here."""
     (column, words), wrong = min(checked.faults.items(), key=lambda fault: int(np.argmax(fault[1])))
     raise InputError(
@@ -225,10 +193,9 @@ def _complain(checked: Checked, row: int) -> None:
     )
 
 
-def _actions(labels: set[Any]) -> tuple[Any, ...]:
-    """The actions in order; whole numbers from 0 stand for themselves, so that an array policy needs no names."""
-    order = sorted(labels)
-    whole = all(isinstance(label, (int, np.integer)) for label in order)
-    if whole and order[0] >= 0 and order[-1] < _LARGEST_INTEGER_ACTION:
-        return tuple(range(int(order[-1]) + 1))
-    return tuple(order)
+def _order_actions(labels: set[Label]) -> tuple[Label, ...]:
+    """Sort the actions; whole numbers from 0 stand for themselves, so that an array policy needs no names."""
+    numbers = [label for label in labels if isinstance(label, int)]
+    if len(numbers) == len(labels) and min(numbers) >= 0 and max(numbers) < _LARGEST_INTEGER_ACTION:
+        return tuple(range(int(max(numbers)) + 1))
+    return tuple(np.unique(list(labels)).tolist())

@@ -1,4 +1,4 @@
-"""What a log must keep to, row by row; a row that does not is named by its number, its column and the rule."""
+"""Rules that each row of a log must meet; a row that breaks one is named by its number, its column and the rule."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import numpy as np
 
 from twoclock.logs.sources import Columns
 from twoclock.protocols import InputError
+
+Label = str | int | float
+"""A discrete action."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +28,7 @@ class Roles:
     step: str | None = None
     propensity: str | None = None
     stacked: bool = False  # whether `state` was given as a list, and stays a matrix with one column
-    actions: tuple[object, ...] | None = None
+    actions: tuple[Label, ...] | None = None
 
     @property
     def columns(self) -> list[str]:
@@ -34,7 +37,7 @@ class Roles:
 
 
 @dataclass(frozen=True, eq=False)
-class Raw:
+class RawRows:
     """Some consecutive rows, by role, as they were written."""
 
     state: np.ndarray
@@ -51,15 +54,15 @@ class Raw:
     def __len__(self) -> int:
         return len(self.reward)
 
-    def row(self, i: int) -> Raw:
+    def row(self, i: int) -> RawRows:
         """One row alone."""
         at = slice(i, i + 1 or None)
-        parts: dict[str, Any] = {name: None if value is None else value[at] for name, value in vars(self).items()}
-        return Raw(**parts)
+        one: dict[str, Any] = {name: None if value is None else value[at] for name, value in vars(self).items()}
+        return RawRows(**one)
 
 
-def in_roles(columns: Columns, roles: Roles) -> Raw:
-    """The columns of a table by what they are."""
+def in_roles(columns: Columns, roles: Roles) -> RawRows:
+    """Sort the columns of a table by what they are."""
 
     def alone(name: str) -> np.ndarray:
         column = columns[name]
@@ -93,7 +96,7 @@ def in_roles(columns: Columns, roles: Roles) -> Raw:
     (terminated, odd), (truncated, odder) = (
         _flags(alone(name)) if name else never for name in (roles.terminated, roles.truncated)
     )
-    return Raw(
+    return RawRows(
         state=state,
         action=together(roles.action, len(roles.action) > 1),
         reward=reward,
@@ -108,7 +111,7 @@ def in_roles(columns: Columns, roles: Roles) -> Raw:
 
 
 def _numbers(column: np.ndarray) -> np.ndarray:
-    """As floats; what is no number becomes NaN, which the rules then name."""
+    """Convert to floats; what is no number becomes NaN, which the rules then name."""
     if column.dtype.kind in "biuf":
         return column.astype(float)
     found = np.full(len(column), np.nan)
@@ -126,7 +129,7 @@ def _flags(column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 @dataclass(frozen=True, eq=False)
-class Checked:
+class CheckedRows:
     """Rows with what follows from their neighbours.
 
     Attributes:
@@ -148,8 +151,8 @@ class Checked:
         return np.logical_or.reduce(list(self.faults.values())) if self.faults else np.zeros(len(self.first), bool)
 
 
-def check(raw: Raw, before: Raw | None, after: Raw | None, roles: Roles) -> Checked:
-    """The rules that need no more than a row and its neighbours."""
+def check(raw: RawRows, before: RawRows | None, after: RawRows | None, roles: Roles) -> CheckedRows:
+    """Check the rules that need no more than a row and its neighbours."""
     n = len(raw)
     ended_before = _shifted(raw.ended, None if before is None else before.ended, False)
     first = ended_before.copy()
@@ -209,7 +212,7 @@ def check(raw: Raw, before: Raw | None, after: Raw | None, roles: Roles) -> Chec
             rule(roles.propensity or "", "must be a probability, at most 1", raw.propensity > 1 + 1e-6)
     if roles.actions is not None and raw.action.ndim == 1:
         rule(action, "is not among `actions`", ~np.isin(raw.action, np.asarray(roles.actions)) & ~_missing(raw.action))
-    return Checked(first, last, next_state, known, faults)
+    return CheckedRows(first, last, next_state, known, faults)
 
 
 def _shifted(column: np.ndarray, before: np.ndarray | None, otherwise: object) -> np.ndarray:

@@ -1,8 +1,8 @@
-"""Where a log comes from: frames, tables, Parquet, Minari, episodes; all become columns in parts."""
+"""Sources of a log: frames, tables, Parquet, Minari, episodes; all become columns in parts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -17,10 +17,12 @@ ROWS = 32_768
 """So many rows are worked on at a time."""
 
 Columns = dict[str, np.ndarray]
+_STEP = ("state", "action", "reward", "next_state", "terminated", "truncated")
+_EPISODE = ("observations", "actions", "rewards", "terminations", "truncations")
 
 
 @runtime_checkable
-class Source(Protocol):
+class ColumnSource(Protocol):
     """Columns by name, in parts that can be read each by itself."""
 
     @property
@@ -68,57 +70,58 @@ class OnDisk:
         return parquet.batches(self.parts[part], names, ROWS)
 
 
-def columns_of(given: Any) -> Source:
-    """What was given, as columns in parts."""
+def open_table(given: Any) -> ColumnSource:
+    """Open a table whose columns the user names."""
     kind = type(given).__module__.split(".")[0]
     if isinstance(given, (str, Path)):
         names, parts = parquet.row_groups(given)
-        _once(names)
-        found: Source = OnDisk(names, parts)
-    elif kind == "pandas" and hasattr(given, "columns"):
-        _once(names := [str(name) for name in given.columns])
-        found = InMemory({name: _plain(given.iloc[:, i].to_numpy()) for i, name in enumerate(names)})
+        _check_names(names)
+        if not parts:
+            raise InputError("`source` has no rows")
+        return OnDisk(names, parts)
+    if kind == "pandas" and hasattr(given, "columns"):
+        _check_names(names := [str(name) for name in given.columns])
+        columns = {name: _as_column(given.iloc[:, i].to_numpy()) for i, name in enumerate(names)}
     elif kind == "polars" and type(given).__name__ in ("DataFrame", "LazyFrame"):
         eager = given.collect() if hasattr(given, "collect") else given
-        found = InMemory({name: parquet.array(eager[name].to_arrow()) for name in eager.columns})
+        columns = {name: parquet.array(eager[name].to_arrow()) for name in eager.columns}
     elif kind == "pyarrow" and hasattr(given, "column_names"):
-        _once(given.column_names)
-        found = InMemory({name: parquet.array(given[name]) for name in given.column_names})
+        _check_names(given.column_names)
+        columns = {name: parquet.array(given[name]) for name in given.column_names}
     elif isinstance(given, Mapping):
-        found = InMemory({str(name): _column(str(name), column) for name, column in given.items()})
+        columns = {str(name): _entry_as_column(str(name), column) for name, column in given.items()}
     else:
         raise InputError(
             "`source` must be a pandas or polars frame, a pyarrow table, a Parquet file or folder, a Minari dataset or "
             f"its id, a dict of arrays or a list of episodes, got {shown(given)}"
         )
-    if isinstance(found, InMemory):
-        lengths = {name: len(column) if column.ndim else 0 for name, column in found.columns.items()}
-        if len(set(lengths.values())) > 1:
-            raise InputError(f"`source` must have columns of one length, got {shown(lengths)}")
-    if not sum(found.sizes if found.names else []):
+    lengths = {name: len(column) if column.ndim else 0 for name, column in columns.items()}
+    if len(set(lengths.values())) > 1:
+        raise InputError(f"`source` must have columns of one length, got {shown(lengths)}")
+    if not any(lengths.values()):
         raise InputError("`source` has no rows")
-    return found
+    return InMemory(columns)
 
 
-def _once(names: Sequence[str]) -> None:
+def _check_names(names: Sequence[str]) -> None:
     if len(set(names)) < len(names):
         twice = next(name for name in names if list(names).count(name) > 1)
         raise InputError(f"`source` has two columns named {shown(twice)}; rename one")
 
 
-def _column(name: str, given: object) -> np.ndarray:
-    """A column of a dict."""
+def _entry_as_column(name: str, given: object) -> np.ndarray:
+    """Return an entry of a dict as a column."""
     try:
-        found = np.asarray(given)
+        column = np.asarray(given)
     except Exception as error:  # lists of different lengths, and whatever an object of the user's raises
         raise InputError(f"`source[{shown(name)}]` is no column: {' '.join(str(error).split()):.100}") from None
-    if not found.ndim:
+    if not column.ndim:
         raise InputError(f"`source[{shown(name)}]` must have an entry for each row, got {shown(given)}")
-    return _plain(found)
+    return _as_column(column)
 
 
-def _plain(column: np.ndarray) -> np.ndarray:
-    """Lists in a column become rows of an array, and text text; a missing entry stays an object."""
+def _as_column(column: np.ndarray) -> np.ndarray:
+    """Turn lists in a column into rows of an array, and text into text; a missing entry stays an object."""
     if column.dtype != object or not len(column):
         return column
     if isinstance(column[0], (list, tuple, np.ndarray)):
@@ -130,3 +133,77 @@ def _plain(column: np.ndarray) -> np.ndarray:
     if all(isinstance(entry, (bool, int, float, np.number, np.bool)) for entry in column):
         return column.astype(float)
     return column
+
+
+def open_episodes(source: Any) -> InMemory | None:
+    """Open a Minari dataset, the id of a local one, or a list of episodes; None if it is none of these.
+
+    An episode has ``observations`` (T + 1), ``actions``, ``rewards``, ``terminations``, ``truncations`` and perhaps
+    ``infos`` with ``action_log_prob`` as each step returned it, as attributes or keys; or it is a list of steps (state,
+    action, reward, next_state, terminated, truncated). The columns are named by their roles.
+    """
+    if isinstance(source, str):
+        stem, _, version = source.rpartition("-v")  # an id is name-v0 or namespace/name-v0, where no such file is
+        if not stem or not version.isdigit() or Path(source).exists():
+            return None
+        source = _load_minari(source)
+    if hasattr(source, "iterate_episodes"):
+        episodes: Iterable[object] = source.iterate_episodes()
+    elif isinstance(source, Sequence) and not isinstance(source, bytes):
+        episodes = source
+    else:
+        return None
+    parts = [_episode_columns(number, episode) for number, episode in enumerate(episodes)]
+    if not parts:
+        raise InputError("`source` has no episodes")
+    names = [name for name in parts[0] if name != "propensity" or all("propensity" in part for part in parts)]
+    return InMemory({name: np.concatenate([part[name] for part in parts]) for name in names})
+
+
+def _load_minari(name: str) -> object:
+    try:
+        import minari
+    except ImportError:
+        raise InputError(f"`source` {name} is a Minari id; install it with `pip install 'twoclock[minari]'`") from None
+    try:
+        return minari.load_dataset(name, download=False)
+    except (FileNotFoundError, ValueError) as error:
+        why = " ".join(str(error).split())
+        raise InputError(
+            f"`source` {name} is no local Minari dataset: {why:.150}; `minari download` it first"
+        ) from None
+
+
+def _episode_columns(number: int, episode: object) -> Columns:
+    if isinstance(episode, Sequence) and not isinstance(episode, (str, bytes)):
+        for step in episode:
+            if not isinstance(step, (tuple, list)) or len(step) != len(_STEP):
+                raise InputError(f"`source[{number}]` must be steps ({', '.join(_STEP)}), got {shown(step)}")
+        columns = {name: np.asarray([step[i] for step in episode]) for i, name in enumerate(_STEP)}
+        return {**columns, "episode": np.full(len(episode), number)}
+    given = {name: episode.get(name) if isinstance(episode, Mapping) else getattr(episode, name, None)
+             for name in (*_EPISODE, "infos")}  # fmt: skip
+    for name in _EPISODE:
+        if given[name] is None:
+            raise InputError(f"`source[{number}]` must have {name}, as Gymnasium's episodes in Minari have")
+        if isinstance(given[name], (Mapping, tuple)):
+            raise InputError(
+                f"`source[{number}].{name}` is a {type(given[name]).__name__} of parts; flatten the space first, as "
+                "with gymnasium.wrappers.FlattenObservation"
+            )
+    observations, actions, rewards, terminations, truncations = (np.asarray(given[name]) for name in _EPISODE)
+    steps = len(actions)
+    if len(observations) != steps + 1:
+        raise InputError(
+            f"`source[{number}]` must have one observation more than actions, got {len(observations)} and {steps}"
+        )
+    values = (observations[:-1], actions, rewards, observations[1:], terminations, truncations)
+    columns = {**dict(zip(_STEP, values, strict=True)), "episode": np.full(steps, number)}
+    if given["infos"] and "action_log_prob" in given["infos"]:
+        logs = np.asarray(given["infos"]["action_log_prob"], float)
+        if logs.shape != (steps + 1,):
+            raise InputError(
+                f"`source[{number}].infos['action_log_prob']` must have {steps + 1} entries, got {logs.shape}"
+            )
+        columns["propensity"] = np.exp(logs[1:])  # what reset returned, the first, goes with no action
+    return columns
