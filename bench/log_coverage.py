@@ -15,7 +15,7 @@ import numpy as np
 
 import twoclock as tc
 from reproduction.experiments import logs
-from reproduction.log_case import Logged
+from reproduction.experiments.logs import Logged
 
 LEVEL, TRIES, LARGEST = 0.95, 10, 25_600
 NAMES = {"frozen lake": "FrozenLake-v1", "cliff": "CliffWalking-v1", "taxi": "Taxi-v4"}

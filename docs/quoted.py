@@ -18,10 +18,9 @@ from typing import Any
 
 import pandas as pd
 
-from reproduction.formatting import number as in_words
-from reproduction.formatting import span
-from reproduction.report.view import SIGNS
-from reproduction.verdicts import kind
+from reproduction.comparisons import number as in_words
+from reproduction.comparisons import span
+from reproduction.verdicts import SIGNS, kind
 
 HERE = Path(__file__).parent
 KEPT = HERE / "full_run"

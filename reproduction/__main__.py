@@ -186,7 +186,8 @@ def _publish(
     from rich.console import Console
     from rich.table import Table
 
-    from reproduction.report import headline, write
+    from reproduction.report import write
+    from reproduction.report_view import headline
     from twoclock.storage import environment
 
     panels = {name: module.panel for name, module in modules.items() if "panel" in vars(module)}
@@ -209,7 +210,7 @@ def _publish(
 
 def _facts(outcomes: Mapping[str, Outcome]) -> dict[str, str]:
     """Seeds, precision and wall time, from the records."""
-    from reproduction.formatting import span
+    from reproduction.comparisons import span
 
     facts = {}
     for outcome in outcomes.values():

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from reproduction.experiment import Claim, Experiment, Progress, Records, Runnable, hook, require
-from reproduction.split_half import confirmed
+from reproduction.verdicts import confirmed
 from twoclock import InputError, Result, load, plot, storage
 
 _LARGE = 1 << 24  # bytes

@@ -7,14 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from reproduction.comparisons import final_logs, geometric_mean, listed
 from reproduction.experiment import Claim, Measured
-from reproduction.formatting import listed
 from reproduction.tuned_settings import SEARCH, stored
-from reproduction.verdicts import above, all_of, below, decide, final_logs, geometric_mean
-from twoclock import plot
+from reproduction.verdicts import above, all_of, below, decide
+from twoclock import Method, Result, plot
 from twoclock.intervals import Estimate, bootstrap_mean
-from twoclock.protocols import Method
-from twoclock.result import Result
 
 # Every number of the box is between this share of what was tuned and its inverse.
 SPAN = 8.0

@@ -1,4 +1,4 @@
-"""Settings found by ``tc.tune`` and stored as data beside the experiments: the search, the file and its reader."""
+"""Step sizes as the experiments set them: by a formula, or by ``tc.tune`` and stored as data beside the experiments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, SupportsFloat, cast
 
 from rich.console import Console
 
-from twoclock import InputError, Method, __version__, storage, tune
+from twoclock import InputError, Method, Power, __version__, storage, tune
 from twoclock.protocols import ProblemSource
 from twoclock.tuning import TunedMethods
 
@@ -22,6 +22,20 @@ SEARCH = "tc.tune"
 Limits = Mapping[str, tuple[float, float]]
 # What a file of settings holds of a case: how it was searched, and for each method what was found.
 Entry = dict[str, Any]
+
+
+def decaying(c: float, first: float, p: float = 1.0) -> Power:
+    """c/(k + shift)^p with the first step ``first``.
+
+    >>> print(decaying(2.0, 0.1))
+    2/(k+20)
+    """
+    return Power(c, p=p, shift=(c / first) ** (1 / p))
+
+
+def holding(first: float, hold: float, power: float) -> Power:
+    """first·(1 + k/hold)^−power: nearly constant for ``hold`` steps, then a power."""
+    return Power(first * hold**power, p=power, shift=hold)
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,18 @@
-"""Rules that several experiments judge by, and the words of their verdicts."""
+"""Verdicts: their words, the rules that lead to them, and their confirmation on either half of the seeds."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Literal
+from weakref import finalize
 
+import jax
 import numpy as np
 
-from reproduction.formatting import listed
-from twoclock.intervals import Estimate, bootstrap_mean, by_step_and_seed
-from twoclock.result import Result
+from reproduction.experiment import Claim, Records
+from twoclock import Result
+from twoclock.intervals import Estimate
 
 REPRODUCED, NOT_REPRODUCED, NOT_DECIDABLE = "reproduced", "not reproduced", "not decidable from the paper"
 NOT_DECIDED, VACUOUS = "not decided", "vacuous"
@@ -22,8 +23,25 @@ _KINDS: dict[str, Kind] = {
     _ONLY_WHERE: "partly", REPRODUCED: "yes", NOT_REPRODUCED: "no", VACUOUS: "vacuous", NOT_DECIDED: "undecided",
     "not decidable": "open",
 }  # fmt: skip
-Standing = Literal["better", "worse", "a tie"]
-_MOST = 1e150
+# A verdict has a sign beside its colour, so that neither alone has to be seen.
+SIGNS: dict[Kind, str] = {"yes": "✓", "partly": "◐", "no": "✗", "vacuous": "∅", "undecided": "≈", "open": "?"}
+# With fewer seeds there is nothing to divide: what is judged then is the same for all seeds, or is no matter of chance.
+_LEAST = 4
+
+
+class Verdict(str):
+    """A sentence with the finding that it was made from, so that the findings of two halves can be compared.
+
+    Attributes:
+        steps: the first and the last step of the range that it holds in, if it names one.
+        held: what was found of each of several things, if the claim is made of several.
+        condition, separator: how these are named in the sentence.
+    """
+
+    steps: tuple[float, float] | None = None
+    held: Mapping[str, bool | None] | None = None
+    condition: str = "{}"
+    separator: str = ", "
 
 
 def kind(verdict: str) -> Kind:
@@ -48,15 +66,19 @@ def only_where(condition: str) -> str:
     return f"{_ONLY_WHERE} {condition}"
 
 
-class PartialVerdict(str):
-    """A verdict on several things, which remembers what was found of each, so that each can be confirmed by itself."""
+def only_for_steps(first: int, last: int | None = None) -> Verdict:
+    """The verdict on a claim that holds in a range of steps; without ``last`` to the end.
 
-    held: Mapping[str, bool | None]
-    condition: str
-    separator: str
+    >>> only_for_steps(500, 1260), only_for_steps(500)
+    ('reproduced only where k is about 500 to 1,260', 'reproduced only where k ≥ 500')
+    """
+    words = f"k ≥ {first:,}" if last is None else f"k is about {first:,} to {last:,}"
+    verdict = Verdict(only_where(words))
+    verdict.steps = float(first), np.inf if last is None else float(last)
+    return verdict
 
 
-def decide_each(held: Mapping[str, bool | None], condition: str = "{}", separator: str = ", ") -> PartialVerdict:
+def decide_each(held: Mapping[str, bool | None], condition: str = "{}", separator: str = ", ") -> Verdict:
     """The verdict on a claim made of several things: all, none, or only those named in the condition.
 
     >>> decide_each({"smooth": False, "kinked": True}, "the coupling is {}")
@@ -73,7 +95,7 @@ def decide_each(held: Mapping[str, bool | None], condition: str = "{}", separato
         words = words if true else f"{NOT_DECIDED} where {named[1]}, elsewhere {NOT_REPRODUCED}"
     else:
         words = only_where(named[0]) if 0 < len(true) < len(held) else decide(bool(true))
-    verdict = PartialVerdict(words)
+    verdict = Verdict(words)
     verdict.held, verdict.condition, verdict.separator = held, condition, separator
     return verdict
 
@@ -101,104 +123,87 @@ def below(found: Estimate, mark: float) -> bool | None:
     return True if found.high < mark else False if found.low >= mark else None
 
 
-def last_values(result: Result, metric: str) -> np.ndarray:
-    """The metric at the last step, seed by seed."""
-    return _values_at(result, metric, None)
+def confirmed(judge: Callable[[Records], Sequence[Claim]], records: Records) -> list[Claim]:
+    """The claims, each with the verdict of all seeds if it is also that of the lower and of the upper half of them.
 
-
-def last_mean(result: Result, metric: str) -> float:
-    """The metric's mean over seeds at the last step."""
-    return float(last_values(result, metric).mean())
-
-
-def last_ratio(result: Result, base: Result, metric: str, step: int | None = None) -> Estimate:
-    """One method over another on the same seeds at a step, the last by default: the geometric mean of the ratios.
-
-    A few instances carry a mean of errors; the logarithm of the ratio, seed by seed, weighs all of them alike. The
-    interval is a 95 % bootstrap interval over the shared seeds.
+    Trials, and what is chosen by them, use low seeds: on the upper half nothing was chosen.
     """
-    return geometric_mean(_logs_at(result, metric, step) - _logs_at(base, metric, step))
+    halves = [{claim.name: claim.verdict for claim in judge(half)} for half in split(records)]
+    found = []
+    for claim in judge(records):
+        parts = [half.get(claim.name, NOT_DECIDED) for half in halves]
+        verdict = agreed(claim.verdict, *parts)
+        if verdict != claim.verdict:
+            words = f"all seeds: {claim.verdict}; lower half: {parts[0]}; upper half: {parts[1]}"
+            claim = replace(claim, verdict=verdict, numbers={**claim.numbers, "not confirmed": words})
+        found.append(claim)
+    return found
 
 
-def geometric_mean(logs: np.ndarray) -> Estimate:
-    """That of numbers whose logarithms these are, seed by seed, with its 95 % bootstrap interval."""
-    low, high = bootstrap_mean(logs[None, :])
-    return Estimate(*(float(np.exp(v)) for v in (logs.mean(), low[0], high[0])))
+def confirmed_verdict(judge: Callable[[Records], Claim], records: Records) -> str:
+    """The confirmed verdict on one claim."""
+    (claim,) = confirmed(lambda some: [judge(some)], records)
+    return claim.verdict
 
 
-def final_logs(result: Result, metric: str) -> np.ndarray:
-    """The logarithm of the metric at the last step, seed by seed; that of a lost seed is beyond all others."""
-    return _logs_at(result, metric, None)
+def agreed(whole: str, *halves: str) -> str:
+    """The verdict if the halves say the same, else that it is not decided; of several things each by itself.
 
+    Verdicts that name a range of steps agree where the ranges meet.
 
-def _logs_at(result: Result, metric: str, step: int | None) -> np.ndarray:
-    return log_values(_values_at(result, metric, step))
-
-
-def _values_at(result: Result, metric: str, step: int | None) -> np.ndarray:
-    """The metric at a step, None for the last, seed by seed."""
-    steps, _, values = by_step_and_seed(result.history, metric)
-    return values[-1] if step is None else values[steps == step].ravel()
-
-
-def log_values(values: np.ndarray) -> np.ndarray:
-    """Logarithms, with those of 0 and of what is not finite beyond all others."""
-    return np.log(np.clip(np.nan_to_num(values, nan=_MOST, posinf=_MOST), 1 / _MOST, _MOST))
-
-
-@dataclass(frozen=True)
-class Paired:
-    """One method against another on the same seeds and samples, so that it is the ratio seed by seed that counts.
-
-    Attributes:
-        steps: the marks.
-        ratio: the geometric mean over seeds of the first's over the second's, at each mark.
-        ahead: whether the interval of the mean log-ratio lies below 0, so that the first is better.
-        behind: whether it lies above.
+    >>> agreed("reproduced", "reproduced", "not reproduced")
+    'not decided'
+    >>> agreed(only_for_steps(500, 1260), only_for_steps(400, 1000), only_for_steps(600, 2000))
+    'reproduced only where k is about 500 to 1,260'
     """
-
-    steps: np.ndarray
-    ratio: np.ndarray
-    ahead: np.ndarray
-    behind: np.ndarray
-
-    @classmethod
-    def of(cls, ours: Result, theirs: Result, metric: str, first: int = 1, confidence: float = 0.99) -> Paired:
-        """From the marks from step ``first`` on that both have."""
-        (steps, _, a), (others, _, b) = (by_step_and_seed(r.history, metric) for r in (ours, theirs))
-        both = np.intersect1d(steps, others)  # one of the two may have stopped earlier
-        both = both[both >= first]
-        a, b = (np.ascontiguousarray(v[np.isin(k, both)]) for k, v in ((steps, a), (others, b)))
-        logs = log_values(a) - log_values(b)
-        low, high = bootstrap_mean(logs, confidence)
-        return cls(both, np.exp(logs.mean(axis=1)), high < 0, low > 0)
-
-    @property
-    def at_the_end(self) -> Standing:
-        return "better" if self.ahead[-1] else "worse" if self.behind[-1] else "a tie"
-
-    def longest_lead(self) -> np.ndarray:
-        """The marks of the longest run in which the first is ahead."""
-        runs = np.split(np.arange(len(self.ahead)), np.flatnonzero(np.diff(self.ahead)) + 1)
-        longest = max((run for run in runs if self.ahead[run[0]]), key=len, default=np.arange(0))
-        return self.steps[longest]
-
-    def final_lead(self) -> np.ndarray:
-        """The marks of the run up to the end in which the first is ahead."""
-        return self.steps[int(np.max(np.flatnonzero(~self.ahead), initial=-1)) + 1 :]
+    found = [half for half in halves if isinstance(half, Verdict)]
+    if isinstance(whole, Verdict) and len(found) == len(halves):
+        if whole.held is not None and all(half.held is not None for half in found):
+            parts = [half.held or {} for half in found]
+            if all(part.keys() == whole.held.keys() for part in parts):
+                held = {
+                    name: value if all(part[name] is value for part in parts) else None
+                    for name, value in whole.held.items()
+                }
+                return decide_each(held, whole.condition, whole.separator)
+        if whole.steps is not None and all(_meet(whole.steps, half.steps) for half in found):
+            return whole
+    return whole if all(half == whole for half in halves) else NOT_DECIDED
 
 
-def standings(found: Iterable[Standing], rival: str) -> str:
-    """How often a method ends below, level with and above a rival, in words.
+def _meet(one: tuple[float, float], other: tuple[float, float] | None) -> bool:
+    return other is not None and one[0] <= other[1] and other[0] <= one[1]
 
-    >>> standings(["better", "better"], "TDC"), standings(["a tie", "worse", "a tie"], "TDC")
-    ('ends below TDC', 'ends level with TDC in 2 of 3 panels and above it in 1')
-    """
-    counts = Counter(found)
-    places: dict[Standing, str] = {"better": "below", "a tie": "level with", "worse": "above"}
-    named = [(places[standing], counts[standing]) for standing in places if counts[standing]]
-    (place, count), *rest = named
-    if not rest:
-        return f"ends {place} {rival}"
-    first = f"{place} {rival} in {count} of {counts.total()} panels"
-    return f"ends {listed([first, *(f'{other} it in {number}' for other, number in rest)])}"
+
+def split(records: Records) -> tuple[Records, Records]:
+    """The same records with the lower and with the upper half of their seeds."""
+    lower, upper = (
+        {case: {label: _halves(result)[i] for label, result in results.items()} for case, results in records.items()}
+        for i in (0, 1)
+    )
+    return lower, upper
+
+
+# Several claims are judged by the same results: the halves of each, by its id, for as long as it lives.
+_divided: dict[int, tuple[Result, Result]] = {}
+
+
+def _halves(result: Result) -> tuple[Result, Result]:
+    seeds = np.asarray(result.spec["seeds"])
+    if len(seeds) < _LEAST:
+        return result, result
+    if id(result) not in _divided:
+        upper = seeds >= np.sort(seeds)[len(seeds) // 2]
+        _divided[id(result)] = _part(result, ~upper), _part(result, upper)
+        finalize(result, _divided.pop, id(result))
+    return _divided[id(result)]
+
+
+def _part(result: Result, keep: np.ndarray) -> Result:
+    seeds = np.asarray(result.spec["seeds"])[keep].tolist()
+    theta, omega = jax.tree.map(lambda leaf: leaf[keep], (result.theta, result.omega))
+    return replace(
+        result, theta=theta, omega=omega, history=result.history[result.history["seed"].isin(seeds)],
+        diverged=result.diverged[keep], last_step=result.last_step[keep],
+        spec={**result.spec, "seeds": seeds}, end=None,
+    )  # fmt: skip

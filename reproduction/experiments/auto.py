@@ -13,11 +13,23 @@ from functools import partial
 
 import numpy as np
 
-from reproduction.auto_case import AUTO, BEST, CERTIFIED, LIMIT, LSTD, TUNED, Race
+from reproduction.comparisons import last_values, span
 from reproduction.experiment import Claim, Measured, Records
-from reproduction.experiments.random_problems import KINDS, LINEAR, drawn, slow_chain, variance
-from reproduction.formatting import span
-from reproduction.verdicts import decide, last_values
+from reproduction.experiments.auto_races import (
+    AUTO,
+    BEST,
+    CERTIFIED,
+    KINDS,
+    LIMIT,
+    LINEAR,
+    LSTD,
+    TUNED,
+    Race,
+    drawn,
+    slow_chain,
+    variance,
+)
+from reproduction.verdicts import decide
 from twoclock import plot, registry
 from twoclock.protocols import ProblemSource
 

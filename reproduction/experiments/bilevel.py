@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import twoclock as tc
 from reproduction import sensitivity
-from reproduction.equal_time import at_equal_seconds, seconds_a_step, standing
+from reproduction.comparisons import Paired, at_equal_seconds, last_mean, listed, seconds_a_step, standing
 from reproduction.experiment import Case, Claim, Measured, Records
 from reproduction.experiments import bilevel_settings
 from reproduction.experiments.bilevel_settings import (
@@ -26,12 +27,9 @@ from reproduction.experiments.bilevel_settings import (
     where,
 )
 from reproduction.experiments.bilevel_settings import searches as searches
-from reproduction.formatting import listed
 from reproduction.sensitivity import SEEDS, Around, easier, tuned_alike
-from reproduction.verdicts import Paired, all_of, below, decide, last_mean, only_where
-from twoclock import plot
-from twoclock.result import Result
-from twoclock.validation.run_args import log_marks
+from reproduction.verdicts import all_of, below, decide, only_for_steps
+from twoclock import Result, plot
 
 TITLE = "Bilevel and minimax least squares, 100/100 dimensions"
 TIMED = True
@@ -58,7 +56,7 @@ def cases(quick: bool) -> dict[str, Case]:
             )  # fmt: skip
         # A quick run leaves out averaging and variance reduction, each a program more to compile.
         methods = {name: tuned(name, kind, batch) for name in COMPARED[kind][: -1 if quick else None]}
-        marks = dict.fromkeys(methods, log_marks(steps))
+        marks = dict.fromkeys(methods, tc.log_marks(steps))
         if not quick:
             marks |= dict.fromkeys(REDUCED[kind], reduced_marks(batch))
             methods |= {name: reduced_tuned(name, kind) for name in REDUCED[kind]}
@@ -206,7 +204,7 @@ def _beats(fast: Result, rival: Result, name: str, kind: str, batch: int) -> Cla
     if pair.ahead[half:].all():
         verdict = decide(True)
     elif pair.ahead[-1]:
-        verdict = only_where(f"k ≥ {pair.final_lead()[0]:,}")
+        verdict = only_for_steps(pair.final_lead()[0])
     else:
         verdict = decide(False)
     by_the_clock = at_equal_seconds(fast, rival, "error")

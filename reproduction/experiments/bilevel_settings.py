@@ -7,11 +7,9 @@ from functools import cache, partial
 from typing import TypedDict
 
 import twoclock as tc
-from reproduction.schedules import decaying, holding
 from reproduction.sensitivity import around, labelled
-from reproduction.tuned_settings import Limits, Search, settings
-from twoclock.protocols import Method, Problem
-from twoclock.validation.run_args import log_marks
+from reproduction.tuned_settings import Limits, Search, decaying, holding, settings
+from twoclock import Method, Problem
 
 
 class Size(TypedDict):
@@ -122,7 +120,7 @@ def reduced(name: str, kind: str) -> Callable[..., Method]:
 
 def reduced_marks(batch: int) -> list[int]:
     """Those of a whole run up to a fifteenth of it."""
-    marks = log_marks(ITEMS[False] // batch)
+    marks = tc.log_marks(ITEMS[False] // batch)
     return [mark for mark in marks if mark <= marks[-1] // 15]
 
 

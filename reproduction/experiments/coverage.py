@@ -21,7 +21,6 @@ from reproduction.experiments.coverage_table import (
     table,
 )
 from twoclock import plot
-from twoclock.plot.intervals import binomial
 
 TITLE = "Error bars from one run: how often they cover"
 
@@ -84,7 +83,7 @@ def _dots(found: pd.DataFrame) -> plot.Figure:
         at_step = rows[rows["step"] == step]
         for name, (_, row) in zip(run_names(at_step), at_step.iterrows(), strict=True):
             share = np.array([row["coverage"]])
-            low, high = binomial(share, np.array([row["runs"]], float))
+            low, high = plot.binomial(share, np.array([row["runs"]], float))
             ax.errorbar(
                 share, [runs.index(name)], xerr=[share - low, high - share], capsize=2, linewidth=1.2, marker="o",
                 color=plot.COLOURS["abcd".index(row["part"])], markersize=5,

@@ -13,12 +13,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 import twoclock as tc
-from reproduction.schedules import holding
-from twoclock.methods import BatchMeans
+from reproduction.tuned_settings import holding
+from twoclock import Method, Problem
 from twoclock.models import limit_law
-from twoclock.problems.policy_evaluation.benchmarks import Setting
-from twoclock.problems.policy_evaluation.benchmarks import setting as slow_walk
-from twoclock.protocols import Key, Method, Problem
+from twoclock.protocols import Key
 
 How = Literal["random-scaling", "blocks"]
 Vector = Float[np.ndarray, " d"]
@@ -130,7 +128,7 @@ def _information(beta: Vector) -> Float[np.ndarray, "d d"]:
 
 
 @cache
-def random_mdp(seed: int = 0) -> Setting:
+def random_mdp(seed: int = 0) -> tc.problems.Setting:
     """One draw of the paper's random MDPs (``problems.random_policy_evaluation``), with its parts at hand."""
     rng, (S, A, d) = np.random.default_rng(seed), SIZES.values()
     P = rng.uniform(size=(S, A, S))
@@ -146,8 +144,8 @@ def random_mdp(seed: int = 0) -> Setting:
     }
 
 
-def parts(chain: str) -> Setting:
-    return random_mdp() if chain == "mdp" else slow_walk()
+def parts(chain: str) -> tc.problems.Setting:
+    return random_mdp() if chain == "mdp" else tc.problems.slow_walk_setting()
 
 
 def _evaluation(chain: str, operator: str, sampling: str) -> Task:
@@ -180,7 +178,7 @@ def _blocks(chain: str, seeds: int, steps: int) -> Task:
         "b",
         f"{CHAINS[chain]}, LSTD, one chain",
         lambda: tc.problems.policy_evaluation(**given, operator="td", sampling="markov"),
-        {LSTD: BatchMeans(tc.methods.Lstd())},
+        {LSTD: tc.methods.BatchMeans(tc.methods.Lstd())},
         law.theta,
         np.sqrt(np.diag(law.covariance())),
         "blocks",

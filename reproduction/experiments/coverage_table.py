@@ -9,7 +9,7 @@ import pandas as pd
 
 from reproduction.experiment import Records
 from reproduction.experiments.coverage_settings import CHAINS, LEVELS, MARKED, PUBLISHED_AT, SAMPLINGS, Task, task
-from twoclock.result import Result
+from twoclock import Result
 
 LOW, HIGH = 0.93, 0.97
 # So many runs put the standard error of a share at .01; fewer than the least say next to nothing.

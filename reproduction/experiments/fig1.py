@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from functools import partial
 
 import twoclock as tc
-from reproduction import sensitivity, split_half
+from reproduction import sensitivity
+from reproduction.comparisons import Paired, last_mean, last_ratio, listed, rate_claim, span, standings
 from reproduction.experiment import Case, Claim, Measured, Records
 from reproduction.experiments.fig1_settings import (
     AVERAGED,
@@ -28,13 +29,9 @@ from reproduction.experiments.fig1_settings import (
     tuned,
 )
 from reproduction.experiments.fig1_settings import searches as searches
-from reproduction.formatting import listed, span
-from reproduction.rate_rule import rate_claim
 from reproduction.sensitivity import SEEDS, Around, easier, tuned_alike
-from reproduction.verdicts import Paired, all_of, below, decide, last_mean, last_ratio, only_where, standings
-from twoclock import plot
-from twoclock.protocols import Method
-from twoclock.result import Result
+from reproduction.verdicts import all_of, below, confirmed_verdict, decide, only_for_steps
+from twoclock import Method, Result, plot
 
 TITLE = "Policy evaluation in random MDPs (Figure 1)"
 
@@ -160,7 +157,7 @@ def relative_errors(records: Records) -> dict[str, dict[str, float]]:
 def advice(records: Records) -> list[str]:
     ends = relative_errors(records).values()
     fast, tdc = ([methods[f"{name}, {AVERAGED}"] for methods in ends] for name in (FAST, TDC))
-    close = all(split_half.verdict(partial(_efficient_in, *key), records) == decide(True) for key in panels(records))
+    close = all(confirmed_verdict(partial(_efficient_in, *key), records) == decide(True) for key in panels(records))
     # One and the same averaging of iterates, with averaged operators and without.
     alike = all(abs(a / b - 1) <= 0.1 for a, b in zip(fast, tdc, strict=True))
     helps = "so it is the averaging of the iterates that helps, not that of the operators" if alike else ""
@@ -203,7 +200,7 @@ def _beats(results: Mapping[str, Result], kind: str, what: str, rival: str, size
     if pair.ahead[pair.steps >= 10_000].all():
         verdict = decide(True)
     elif len(lead := pair.longest_lead()) >= 3:
-        verdict = only_where(f"k is about {lead[0]:,} to {lead[-1]:,}")
+        verdict = only_for_steps(lead[0], lead[-1])
     else:
         verdict = decide(False)
     at = dict(zip(pair.steps.tolist(), pair.ratio.tolist(), strict=True))

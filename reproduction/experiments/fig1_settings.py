@@ -6,11 +6,10 @@ from functools import partial
 from typing import TypedDict
 
 import twoclock as tc
-from reproduction.schedules import decaying
 from reproduction.sensitivity import around, labelled
-from reproduction.tuned_settings import Limits, Search, settings
-from twoclock.methods.presets import averaged_step
-from twoclock.protocols import Method, ProblemSource
+from reproduction.tuned_settings import Limits, Search, decaying, settings
+from twoclock import Method
+from twoclock.protocols import ProblemSource
 
 
 class Size(TypedDict):
@@ -106,6 +105,14 @@ def tuned(method: str, size: str) -> Method:
 def printed(method: str) -> Method:
     """The step sizes of the paper's appendix."""
     return tc.Fast(5e-4, 2e-3, "0.8/(k+10)") if method == FAST else tc.Standard(5e-4, 2e-3)
+
+
+def averaged_step(square: float) -> tc.Power:
+    """The step size of `tc.methods.averaged_tdc`, for other methods whose iterates are averaged."""
+    fast = tc.methods.averaged_tdc(square).method
+    assert isinstance(fast, tc.Fast)
+    assert isinstance(fast.alpha, tc.Power)
+    return fast.alpha
 
 
 def one_setting(method: str, square: float) -> Method:

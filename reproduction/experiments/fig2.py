@@ -5,39 +5,38 @@ from __future__ import annotations
 import dataclasses
 
 import twoclock as tc
-from reproduction import sensitivity, split_half
+from reproduction import sensitivity
+from reproduction.comparisons import last_mean, last_ratio, listed, rate_claim
 from reproduction.experiment import Case, Claim, Measured, Records
-from reproduction.experiments import fig2_model_based
-from reproduction.experiments.algorithm2_variants import READINGS
-from reproduction.experiments.fig2_model_based import MODEL
-from reproduction.experiments.fig2_plots import draw_comparison, draw_guard
-from reproduction.experiments.lqr_settings import (
+from reproduction.experiments.fig2_settings import (
     BETAS,
     BOLD,
     EXPECTED,
     FAST,
     LABELS,
     LAMBDAS,
+    MODEL,
+    MODEL_METHODS,
     ORDINARY,
+    PAPER,
     PLANTS,
+    READINGS,
     SAME,
     TWO,
     compared,
     diverged_share,
     grid,
+    model_problem,
     nearby,
+    one_riccati_step,
     start,
     tuned,
 )
-from reproduction.experiments.lqr_settings import searches as searches
-from reproduction.formatting import listed
-from reproduction.rate_rule import rate_claim
+from reproduction.experiments.fig2_settings import searches as searches
 from reproduction.sensitivity import SEEDS, Around, easier, tuned_alike
-from reproduction.verdicts import above, decide, decide_each, last_mean, last_ratio
-from twoclock import plot
+from reproduction.verdicts import above, confirmed_verdict, decide, decide_each
+from twoclock import Result, plot
 from twoclock.intervals import Estimate
-from twoclock.problems.lqr.actor_critic import PAPER
-from twoclock.result import Result
 
 TITLE = "Figure 2: the LQR actor-critic"
 
@@ -59,7 +58,7 @@ def cases(quick: bool) -> dict[str, Case]:
     out = {
         "gap": Case(problem, compared(), steps, seeds, title="the paper's regulator"),
         "expected": Case(tc.problems.paper_lqr(expected_action=True), {"Fast": fast}, steps, seeds, title=EXPECTED),
-        "model": Case(fig2_model_based.problem(), fig2_model_based.METHODS, steps, seeds, title=fig2_model_based.MODEL),
+        "model": Case(model_problem(), MODEL_METHODS, steps, seeds, title=MODEL),
         "exact": Case(
             tc.problems.exact(problem), {"exact": tc.Standard(fast.alpha, 1.0)}, min(steps, 100_000), 1,
             title="exact natural gradient",
@@ -90,11 +89,71 @@ def cases(quick: bool) -> dict[str, Case]:
 
 
 def draw(records: Records) -> dict[str, plot.Figure]:
-    return {"fig2": draw_comparison(records), "fig2_guard": draw_guard(records)} | (
+    return {"fig2": _draw_comparison(records), "fig2_guard": _draw_guard(records)} | (
         {"fig2-sensitivity": sensitivity.draw({"the paper's regulator": Around.of(records["around"], "gap")}, _MOVED)}
         if "around" in records
         else {}
     )
+
+
+def _draw_comparison(records: Records) -> plot.Figure:
+    fig, axes = plot.figure(1, 3, width=4.1, height=4.2)
+    first, second, third = axes[0]
+    plot.curves(first, {**records["gap"], EXPECTED: records["expected"]["Fast"], **records["model"]}, "gap")
+    exact = records["exact"]["exact"].history
+    exact = exact[(exact["step"] > 0) & (exact["gap"] > 1e-7)]
+    first.plot(exact["step"], exact["gap"], color="0.3", linestyle=":", label="exact natural gradient, same α")
+    first.legend(frameon=False, fontsize="x-small")
+    first.set_title("J(K) − J*, mean of seeds", fontsize="medium")
+    plot.table(
+        second, diverged_share(records), [f"{b:g}" for b in BETAS], ["standard", *(f"{lam:g}" for lam in LAMBDAS)],
+        "critic step β (constant)", "averaging weight λ",
+    )  # fmt: skip
+    second.set_title("share of seeds diverged", fontsize="medium")
+    plot.curves(third, {name: records[name]["Fast"] for name in READINGS}, "gap", statistic="median")
+    start_from_zero = start(records["gap"]["Fast"])  # that case starts from K = 0
+    third.axhline(start_from_zero, color="0.5", linestyle=":", linewidth=1)
+    third.set_title("Algorithm 2 from K₀ = K*/2; dotted: K = 0", fontsize="medium")
+    third.legend(frameon=False, fontsize="x-small")
+    fast, same, two = (tuned(name) for name in (FAST, SAME, TWO))
+    run, cell, reading = (
+        records[n][m].spec for n, m in (("gap", "Fast"), ("map", "0.002 0.5"), ("as printed", "Fast"))
+    )
+    plot.caption(
+        fig,
+        f"Not in the paper and chosen here: Ψ = I, σ = 1, K₀ = 0, x₀ ~ N(0, Ψ), Ĵ₀ = 0, Ω̂₀ = 0, κ = 2. "
+        f"Fast {_steps(fast)}; standard with Fast's exponents α = {same.alpha}, "
+        f"β = {same.beta}; with 1 and 2/3 α = {two.alpha}, β = {two.beta}; tuned alike. "
+        f"Left: {len(run['seeds'])} seeds, 95 % bootstrap bands. Middle: α = β/10, {len(cell['seeds'])} seeds, "
+        f"{cell['steps']:,} steps, |entry| > 1e6 counts as diverged. Right: median of {len(reading['seeds'])} seeds.",
+    )
+    return fig
+
+
+def _draw_guard(records: Records) -> plot.Figure:
+    fig, axes = plot.figure(1, 2)
+    titles = {"boeing": f"Boeing 747, {_steps(ORDINARY)}", "bold": f"the paper's plant, {_steps(BOLD)}"}
+    notes = []
+    for ax, (name, title) in zip(axes[0], titles.items(), strict=True):
+        guarded = records[f"{name} guarded"]["Fast"]
+        plot.curves(ax, {"without the guard": records[name]["Fast"], "with it": guarded}, "gap", statistic="median")
+        ax.set_title(title, fontsize="small")
+        counts = guarded.history.groupby("step")[["guard_trips", "guard_held", "guard_clipped"]].mean().iloc[-1]
+        notes.append(
+            f"{title.split(',')[0]}: the guard took over {counts['guard_trips']:.3g} times a seed, "
+            f"for {counts['guard_held']:.3g} steps, and clipped {counts['guard_clipped']:.3g} samples"
+        )
+    plot.caption(
+        fig,
+        f"Medians of {len(guarded.spec['seeds'])} seeds; there is no line where the median gain does not stabilise. "
+        f"{'. '.join(notes)}.",
+    )
+    return fig
+
+
+def _steps(method: tc.Fast | tc.Standard) -> str:
+    lam = f", λ = {method.lam}" if isinstance(method, tc.Fast) else ""
+    return f"α = {method.alpha}, β = {method.beta}{lam}"
 
 
 def panel(ax: plot.Axes, records: Records) -> None:
@@ -137,13 +196,13 @@ def advice(records: Records) -> list[str]:
         f"Without a model, {'take' if expected < 1 else 'do not take'} the expectation over the next action in closed "
         f"form (`expected_action=True`): it ends at {expected:.2f} of Fast's gap.",
     ]
-    if fig2_model_based.one_riccati_step(records).verdict == decide(True):
+    if one_riccati_step(records).verdict == decide(True):
         found.append("With a model, one step of the Riccati recursion a sample is enough (`problems.lqr_model`).")
     standard, best, _ = _largest_safe_steps(records)
-    worth = "Fast is worth it for stability" if split_half.verdict(_stability, records) == decide(True) else "Stability"
+    worth = "Fast is worth it for stability" if confirmed_verdict(_stability, records) == decide(True) else "Stability"
     if best > standard:
         found.append(f"{worth}: Fast's largest safe critic step is {best:g} against {standard:g} for standard.")
-    if split_half.verdict(_guard, records) == decide(True):
+    if confirmed_verdict(_guard, records) == decide(True):
         found.append("A plant on which no step survives needs the guard (`guard=True`).")
     return found
 
@@ -153,7 +212,7 @@ def claims(records: Records) -> list[Claim]:
         records["gap"]["Fast"], "gap", 1.0, name="lqr-rate", place="Section 4.2, after Theorem 2", case="gap",
         statement="J(K_k) − J* of the fast actor-critic on the paper's regulator falls like 1/k, up to logarithms",
     )  # fmt: skip
-    ours = [_stability(records), _printed(records), _guard(records), fig2_model_based.one_riccati_step(records)]
+    ours = [_stability(records), _printed(records), _guard(records), one_riccati_step(records)]
     return [
         _faster(records),
         rate,

@@ -9,18 +9,25 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import twoclock as tc
+from reproduction.comparisons import Paired, last_ratio, listed
 from reproduction.experiment import Case, Claim, Measured, Records
-from reproduction.experiments.fig1_settings import COMPARED, FAST, FIRST, LSTD, RATIO, TD, TDC, WEIGHT, with_steps
-from reproduction.formatting import listed
+from reproduction.experiments.fig1_settings import (
+    COMPARED,
+    FAST,
+    FIRST,
+    LSTD,
+    RATIO,
+    TD,
+    TDC,
+    WEIGHT,
+    averaged_step,
+    with_steps,
+)
 from reproduction.tuned_settings import Limits, Search, settings
-from reproduction.verdicts import Paired, above, all_of, below, decide, last_ratio
-from twoclock import plot
+from reproduction.verdicts import above, all_of, below, decide
+from twoclock import Method, Result, plot
 from twoclock.intervals import Estimate
-from twoclock.methods.presets import averaged_step
-from twoclock.problems.policy_evaluation.benchmarks import long_walk, ring
-from twoclock.problems.policy_evaluation.linear import PolicyEvaluation
-from twoclock.protocols import Method, ProblemSource
-from twoclock.result import Result
+from twoclock.protocols import ProblemSource
 
 TITLE = "Policy evaluation where it is harder"
 AUTO = "Auto"
@@ -41,7 +48,7 @@ class Panel(NamedTuple):
 
 @cache
 def panels() -> dict[str, Panel]:
-    def chain(words: str, make: Callable[..., PolicyEvaluation]) -> Panel:
+    def chain(words: str, make: Callable[..., tc.problems.PolicyEvaluation]) -> Panel:
         return Panel(words, partial(make, sampling="markov"), float(np.trace(make().truth.C)))
 
     def drawn(words: str, square: float, **options: Any) -> Panel:
@@ -50,8 +57,8 @@ def panels() -> dict[str, Panel]:
     unequal = float(np.sum(np.geomspace(1.0, 0.1, 10) ** 2))
     return {
         "boyan": chain("Boyan's chain, 4 features, Markov", tc.problems.boyan),
-        "ring": chain("ring of 40 states, 9 waves, Markov", ring),
-        "walk": chain("walk of 19 states, tabular, Markov", long_walk),
+        "ring": chain("ring of 40 states, 9 waves, Markov", tc.problems.ring),
+        "walk": chain("walk of 19 states, tabular, Markov", tc.problems.long_walk),
         "unequal": drawn("random MDP, feature scales from 1 to 0.1", unequal, spread=10.0),
         "wide": drawn("random MDP, 40 features of 50 states", 40.0, features=40),
         "heavy": drawn("random MDP, rewards with t noise, ν = 3", 10.0, reward_noise=1.0, nu=3.0),

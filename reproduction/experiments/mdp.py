@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 import twoclock as tc
-from reproduction import sensitivity, split_half
+from reproduction import sensitivity
+from reproduction.comparisons import band, last_mean, last_ratio, like, listed, span
 from reproduction.experiment import Case, Claim, Measured, Records
-from reproduction.experiments.mdp_plots import draw_gaps, draw_rates
 from reproduction.experiments.mdp_settings import (
     AROUND,
     BOLD,
@@ -20,6 +22,7 @@ from reproduction.experiments.mdp_settings import (
     SIZE,
     TEMPS,
     TWO,
+    WORDS,
     around_where,
     differences,
     measured,
@@ -31,14 +34,11 @@ from reproduction.experiments.mdp_settings import (
     words,
 )
 from reproduction.experiments.mdp_settings import searches as searches
-from reproduction.formatting import listed, span
-from reproduction.rate_rule import band, like
 from reproduction.sensitivity import SEEDS, Around, easier, tuned_alike
 from reproduction.tuned_settings import settings
-from reproduction.verdicts import PartialVerdict, above, all_of, below, decide_each, kind, last_mean, last_ratio
-from twoclock import plot
+from reproduction.verdicts import Verdict, above, all_of, below, confirmed_verdict, decide_each, kind
+from twoclock import Result, plot
 from twoclock.intervals import Estimate
-from twoclock.result import Result
 
 TITLE = "Entropy-regularised MDPs: actor-critics and a model-based rival"
 
@@ -79,10 +79,70 @@ ALT = {
 
 def draw(records: Records) -> dict[str, plot.Figure]:
     # One case has no trend.
-    found = {"mdp": draw_gaps(records)} | ({"mdp-rates": draw_rates(records)} if len(measured(records)) > 1 else {})
+    found = {"mdp": _draw_gaps(records)} | ({"mdp-rates": _draw_rates(records)} if len(measured(records)) > 1 else {})
     if shown := {words(where): Around.of(tried, "gap") for where, tried in around_where(records).items()}:
         found["mdp-sensitivity"] = sensitivity.draw(shown, "c_α, α's first step and c_β moved")
     return found
+
+
+def _draw_gaps(records: Records) -> plot.Figure:
+    shown = measured(records)
+    families = list(dict.fromkeys(where.split()[0] for where in shown))
+    columns = max(sum(where.startswith(family) for where in shown) for family in families)
+    fig, axes = plot.figure(len(families), columns, width=5.6 if columns == 1 else 4.0, height=3.6)
+    for row, family in zip(axes, families, strict=True):
+        for ax, where in zip(row, (w for w in shown if w.startswith(family)), strict=False):
+            plot.curves(ax, shown[where], "gap")
+            table = shown[where][FAST].summary("gap")
+            last = table[table["step"] >= table["step"].max() / 10]
+            plot.slope(ax, -1.0, (float(last["step"].iloc[0]), float(last["mean"].iloc[0]) / 4), "1/k")
+            ax.set_title(words(where), fontsize="medium")
+            ax.set_ylabel("J* − J(π), mean of seeds")
+            ax.legend(frameon=False, fontsize="x-small").set_visible(ax is axes[0, 0])
+    first = next(iter(shown.values()))
+    run, counted = first[FAST].spec, len(first[RIVAL].spec["seeds"])
+    plot.caption(
+        fig,
+        f"{'; '.join(WORDS[family] for family in families)}; restart sampling, {len(run['seeds'])} seeds, "
+        f"{run['steps']:,} samples; bands: 95 % bootstrap interval of the mean. Each method tuned on other seeds "
+        f"at 10⁶ samples. Model-based: soft value iteration on the frequencies in Fast's samples, {counted} seeds.",
+    )
+    return fig
+
+
+def _draw_rates(records: Records) -> plot.Figure:
+    fig, axes = plot.figure(1, 2, width=5.6, height=4.4)
+    left, right = axes[0]
+    found, shown = slopes(records, 1.0), measured(records)
+    for i, name in enumerate((*CRITIC, BOLD, RIVAL)):
+        rows = [found[where][name] for where in found]
+        at = np.arange(len(rows)) + 0.15 * (i - 2)
+        middle, low, high = np.array(rows).T
+        left.errorbar(
+            middle, at, xerr=[middle - low, high - middle], fmt=plot.MARKERS[i], color=plot.COLOURS[i], markersize=4,
+            linewidth=1.2, label=name,
+        )  # fmt: skip
+    for slope, label in ((-1.0, "−1"), (-2 / 3, "−2/3")):
+        left.axvline(slope, color="0.45", linestyle="--", linewidth=1, zorder=1)
+        left.annotate(label, (slope, -0.6), fontsize="x-small", color="0.35", backgroundcolor="w", ha="center")
+    left.set_yticks(range(len(found)), [words(where) for where in found])
+    left.set(xlabel="slope of log mean gap, last decade", ylim=(len(found) + 0.9, -0.9))
+    left.legend(frameon=False, fontsize="x-small", ncols=2, loc="lower center")
+    for i, (where, results) in enumerate(shown.items()):
+        table = results[FAST].summary("least_probability")
+        table = table[table["step"] > 0]
+        style = "-" if where.startswith("random") else "--"
+        right.plot(table["step"], table["median"], color=plot.COLOURS[i % 3], linestyle=style, linewidth=1.6)
+        right.annotate(
+            words(where), (table["step"].iloc[-1], table["median"].iloc[-1]), (3, 0),
+            textcoords="offset points", fontsize="x-small", color=plot.COLOURS[i % 3], va="center",
+        )  # fmt: skip
+    right.set(
+        xscale="log", yscale="log", xlabel="steps k (one sample each)", ylabel="smallest action probability, Fast"
+    )
+    right.set_xlim(None, float(table["step"].iloc[-1]) * 60)
+    plot.caption(fig, "Left: bars are 95 % bootstrap intervals over the seeds. Right: median of the seeds.")
+    return fig
 
 
 def panel(ax: plot.Axes, records: Records) -> None:
@@ -106,7 +166,7 @@ def claims(records: Records) -> list[Claim]:
     return found
 
 
-def _decide(held: Mapping[str, bool | None]) -> PartialVerdict:
+def _decide(held: Mapping[str, bool | None]) -> Verdict:
     return decide_each({words(where): found for where, found in held.items()}, separator="; ")
 
 
@@ -248,9 +308,9 @@ def advice(records: Records) -> list[str]:
         "partly": "averaging the operators helps here in some cases",
         "no": "averaging the operators is not what helps here",
         "undecided": "whether averaging the operators helps here is not decided",
-    }[kind(split_half.verdict(lambda some: _beats(some, SAME), records))]
+    }[kind(confirmed_verdict(lambda some: _beats(some, SAME), records))]
     found = [f"Entropy-regularised MDPs: {helps}: tuned alike, standard's gap ends at {span(against)} times Fast's."]
-    if (verdict := kind(split_half.verdict(_model, records))) in ("yes", "partly"):
+    if (verdict := kind(confirmed_verdict(_model, records))) in ("yes", "partly"):
         found.append(
             f"Where the states can be counted, counting them is better{' in some cases' if verdict == 'partly' else ''}"
             f": soft value iteration on the observed frequencies ends at {span(model, '.2g')} times the actor-critic's "

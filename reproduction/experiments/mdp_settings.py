@@ -7,12 +7,11 @@ from functools import partial
 
 import twoclock as tc
 from reproduction.experiment import Records
-from reproduction.schedules import decaying
 from reproduction.sensitivity import around, labelled
-from reproduction.tuned_settings import Search, settings
+from reproduction.tuned_settings import Search, decaying, settings
+from twoclock import Method, Result
 from twoclock.intervals import Estimate, log_slope, slope_difference
-from twoclock.protocols import Method, ProblemSource
-from twoclock.result import Result
+from twoclock.protocols import ProblemSource
 
 FAST, SAME, TWO, RIVAL = "Fast", "Standard, exponents 1 and 1", "Standard, exponents 1 and 2/3", "model-based"
 BOLD = "Fast, c_α four times larger"

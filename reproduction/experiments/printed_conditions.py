@@ -7,9 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 import twoclock as tc
-from twoclock import theory
-from twoclock.protocols import Method, Problem
-from twoclock.result import Result
+from twoclock import Method, Problem, Result, theory
 
 
 class Steps(NamedTuple):

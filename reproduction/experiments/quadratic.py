@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import twoclock as tc
+from reproduction.comparisons import last_mean, listed
 from reproduction.experiment import Case, Records
-from reproduction.formatting import listed
-from reproduction.verdicts import last_mean
-from twoclock import plot
-from twoclock.protocols import Method
+from twoclock import Method, plot
 
 TITLE = "A quadratic with a rotating inner operator"
 

@@ -8,17 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 import twoclock as tc
-from reproduction import split_half
+from reproduction.comparisons import BAND, at_least, last_mean, listed
 from reproduction.experiment import Case, Claim, Measured, Records
 from reproduction.experiments import table1_noise as levels
-from reproduction.formatting import listed
-from reproduction.rate_rule import BAND, at_least
-from reproduction.verdicts import above, all_of, decide_each, kind, last_mean
-from twoclock import plot
+from reproduction.verdicts import above, all_of, confirmed_verdict, decide_each, kind
+from twoclock import Method, Result, plot
 from twoclock.intervals import Estimate, MeanCurve
-from twoclock.problems.synthetic_rates import rates
-from twoclock.protocols import Method
-from twoclock.result import Result
 
 TITLE = "Table 1: measured rates, smooth and kinked coupling"
 
@@ -74,7 +69,7 @@ def cases(quick: bool) -> dict[str, Case]:
     sizes = {1: (100_000, 100)} if quick else {1: (1_000_000, 600), 4: (100_000, 300)}
     found = {
         f"{h}-{coupling}-{dim}d": Case(
-            rates(h, coupling, dim=dim), methods(row), steps, seeds, title=words(f"{h}-{coupling}-{dim}d")
+            tc.problems.rates(h, coupling, dim=dim), methods(row), steps, seeds, title=words(f"{h}-{coupling}-{dim}d")
         )
         for dim, (steps, seeds) in sizes.items()
         for h, row in ROWS.items()
@@ -188,7 +183,7 @@ def advice(records: Records) -> list[str]:
         "partly": "In some cases the averaging of F and G adds to the rate",
         "yes": "The averaging of F and G adds to the rate",
         "undecided": "Whether the averaging of F and G adds to the rate is not decided",
-    }[kind(split_half.verdict(lambda some: _averaging_claim(slopes(some)), records))]
+    }[kind(confirmed_verdict(lambda some: _averaging_claim(slopes(some)), records))]
     one = [coupling for coupling in COUPLINGS if last[coupling][ONE] < last[coupling][TWO]]
     two = [coupling for coupling in COUPLINGS if coupling not in one]
     choices = {"1/k for both variables": one, "the usual two time scales": two}

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import twoclock as tc
+from reproduction.comparisons import last_ratio
 from reproduction.experiment import Case, Claim, Records
-from reproduction.schedules import decaying
-from reproduction.verdicts import above, all_of, below, decide_each, last_ratio
-from twoclock import plot
+from reproduction.tuned_settings import decaying
+from reproduction.verdicts import above, all_of, below, decide_each
+from twoclock import Method, plot
 from twoclock.intervals import Estimate
-from twoclock.problems.synthetic_rates import rates
-from twoclock.protocols import Method
 
 COUPLINGS = ("smooth", "kinked")
 ONE = "Standard, Fast's exponents"
@@ -38,8 +37,8 @@ def methods() -> dict[str, Method]:
 def level_cases() -> dict[str, Case]:
     return {
         f"levels-{coupling}-{noise}": Case(
-            rates("strongly-convex", coupling, correlation=correlation), methods(), 20_000, 6_000, marks=[20_000],
-            title=f"levels, strongly convex h, {coupling}, noise {words}",
+            tc.problems.rates("strongly-convex", coupling, correlation=correlation), methods(), 20_000, 6_000,
+            marks=[20_000], title=f"levels, strongly convex h, {coupling}, noise {words}",
         )
         for coupling in COUPLINGS
         for noise, (correlation, words) in NOISES.items()

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from reproduction.comparisons import listed, rate_claim
 from reproduction.experiment import Case, Claim, Measured, Records
 from reproduction.experiments import printed_conditions as printed
 from reproduction.experiments.theorems_settings import (
@@ -21,12 +22,9 @@ from reproduction.experiments.theorems_settings import (
     trap,
     walk,
 )
-from reproduction.formatting import listed
-from reproduction.rate_rule import rate_claim
 from reproduction.verdicts import VACUOUS, decide, only_where
-from twoclock import plot, theory
+from twoclock import Result, plot, theory
 from twoclock.intervals import Estimate, log_slope
-from twoclock.result import Result
 
 TITLE = "The theorems' bounds, the printed conditions, and λ ≡ 1"
 ALT = {

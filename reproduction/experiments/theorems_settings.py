@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import twoclock as tc
-from twoclock import theory
-from twoclock.protocols import Method, Problem, PyTree
+from twoclock import Method, Problem, theory
+from twoclock.protocols import PyTree
 
 STRUCTURES = {"strongly-convex": 1, "pl": 2, "non-convex": 3}
 WORDS = {"strongly-convex": "strongly convex h", "pl": "PL h", "non-convex": "non-convex h"}

@@ -18,6 +18,7 @@ from twoclock.solve import solve
 from twoclock.sweeps import Sweep, sweep
 from twoclock.theory import certify
 from twoclock.tuning import residual, tune
+from twoclock.validation.run_args import log_marks
 from twoclock.version import __version__
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ __all__ = [
     "evaluate",
     "grid",
     "load",
+    "log_marks",
     "logs",
     "methods",
     "models",

@@ -14,6 +14,8 @@ from typing import Any
 from twoclock import schedules as _schedules
 from twoclock.protocols import Method, Problem, ProblemSource, Schedule
 
+__all__ = ["methods", "problems", "schedules"]
+
 
 def methods() -> dict[str, Callable[..., Method]]:
     """Every method class, by its name in lower case. Each has defaults for all its fields."""

@@ -9,9 +9,9 @@ import pytest
 from scipy import stats
 
 import twoclock as tc
-from reproduction import auto_case
-from reproduction.auto_case import Race
+from reproduction.experiments import auto_races
 from reproduction.experiments.auto import _ratio
+from reproduction.experiments.auto_races import Race
 from twoclock.cli import main
 from twoclock.methods import local_model
 from twoclock.methods.local_model import is_positive_definite, posterior_gain, spd_inverse
@@ -84,7 +84,7 @@ def test_noise_is_seldom_taken_for_a_step(size):
 def test_the_rival_is_chosen_on_other_seeds(bowl, monkeypatch):
     """A race of two settings: the seeds of the choice lie beyond those that count, and the better setting is taken."""
     good, bad = (tc.Standard(f"{c}/(k+100)", f"{c}/(k+100)") for c in (30, 0.01))
-    monkeypatch.setattr(auto_case, "grid", lambda: {"Standard": {"bad": bad, "good": good}})
+    monkeypatch.setattr(auto_races, "grid", lambda: {"Standard": {"bad": bad, "good": good}})
     walked, walk = [], Race._walk
 
     def watched(self, problem, methods, steps, look, seeds=None):

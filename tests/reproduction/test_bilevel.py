@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import twoclock as tc
-from reproduction.equal_time import at_equal_seconds, standing
+from reproduction.comparisons import at_equal_seconds, standing
 from reproduction.experiments import bilevel, bilevel_settings
 from twoclock.result import Result
 

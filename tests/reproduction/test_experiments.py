@@ -11,10 +11,10 @@ import pytest
 
 import made_up
 from reproduction import experiments, runner
-from reproduction.auto_case import Race
 from reproduction.experiment import Case, Claim, Experiment, require
-from reproduction.log_case import LogCase
-from reproduction.report import gather
+from reproduction.experiments.auto_races import Race
+from reproduction.experiments.logs import LogCase
+from reproduction.report_view import gather
 from reproduction.verdicts import Kind, kind
 from twoclock import plot
 from twoclock.protocols import InputError, Method, Problem

@@ -9,7 +9,7 @@ import pytest
 from scipy.linalg import solve_discrete_are
 
 import twoclock as tc
-from reproduction.experiments import fig2, fig2_model_based
+from reproduction.experiments import fig2, fig2_settings
 from tests.problems.test_lqr_actor_critic import GAIN, exact_mean
 from twoclock.problems.lqr.actor_critic import PAPER
 
@@ -57,7 +57,7 @@ def test_the_rival_of_the_model_is_certainty_equivalence():
     P = solve_discrete_are(A, B, PAPER.Q, PAPER.R)
     K = np.linalg.solve(PAPER.R + B.T @ P @ B, B.T @ P @ A)
     omega = {"M": jnp.asarray(v @ v.T / 500), "seen": jnp.ones(())}
-    found = fig2_model_based.problem().measure({"K": jnp.zeros((2, 3)), "P": jnp.eye(3)}, omega)
+    found = fig2_settings.model_problem().measure({"K": jnp.zeros((2, 3)), "P": jnp.eye(3)}, omega)
     assert float(found["rival"]) == pytest.approx(float(PAPER.J(K, 1.0) - PAPER.J(PAPER.gain, 1.0)), rel=1e-8)
     assert float(found["gap"]) == pytest.approx(float(PAPER.J(np.zeros((2, 3)), 1.0) - PAPER.J(PAPER.gain, 1.0)))
 

@@ -9,7 +9,7 @@ from scipy.stats import kstest, t
 import made_up
 import twoclock as tc
 from reproduction.experiments import hard_policy_evaluation as beyond
-from twoclock.problems.policy_evaluation.benchmarks import long_walk, ring
+from twoclock.problems import long_walk, ring
 from twoclock.protocols import InputError
 from twoclock.sampling.transitions import student
 

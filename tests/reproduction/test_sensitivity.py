@@ -8,7 +8,7 @@ import pytest
 import twoclock as tc
 from reproduction import sensitivity
 from reproduction.sensitivity import Around, around, easier, labelled, tuned_alike
-from reproduction.split_half import confirmed
+from reproduction.verdicts import confirmed
 from twoclock.result import Result
 
 COUNT = 32

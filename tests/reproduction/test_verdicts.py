@@ -4,10 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from reproduction.comparisons import Paired, at_least, last_ratio, like, rate_claim
 from reproduction.experiment import Claim
-from reproduction.rate_rule import at_least, like, rate_claim
-from reproduction.split_half import agreed, confirmed, split
-from reproduction.verdicts import Paired, decide_each, kind, last_ratio
+from reproduction.verdicts import agreed, confirmed, decide_each, kind, only_for_steps, split
 from twoclock.intervals import Estimate
 from twoclock.result import Result
 
@@ -151,6 +150,7 @@ def test_of_several_things_each_is_confirmed_by_itself(whole, lower, upper, verd
 
 
 def test_ranges_of_steps_must_meet():
-    verdicts = [f"reproduced only where k is about {k}" for k in ("100 to 1,000", "500 to 2,000", "3,000 to 9,000")]
+    verdicts = [only_for_steps(*steps) for steps in ((100, 1000), (500, 2000), (3000, 9000))]
+    assert verdicts[0] == "reproduced only where k is about 100 to 1,000"
     assert agreed(*verdicts[:2], verdicts[0]) == verdicts[0]
     assert agreed(verdicts[0], verdicts[1], verdicts[2]) == "not decided"

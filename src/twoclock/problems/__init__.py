@@ -14,11 +14,14 @@ from twoclock.problems.lqr.actor_critic import (
     lqr_actor_critic,
     paper_lqr,
 )
-from twoclock.problems.lqr.model_based import ModelCritic, lqr_model
+from twoclock.problems.lqr.model_based import LqrModel, ModelCritic, lqr_model
 from twoclock.problems.lqr.operators import ActorCritic, Guard
 from twoclock.problems.policy_evaluation.benchmarks import (
+    Setting,
     baird,
     boyan,
+    long_walk,
+    ring,
     slow_walk,
     spiral,
     tsitsiklis_van_roy,
@@ -26,7 +29,8 @@ from twoclock.problems.policy_evaluation.benchmarks import (
     walk_inverted,
     walk_tabular,
 )
-from twoclock.problems.policy_evaluation.linear import policy_evaluation
+from twoclock.problems.policy_evaluation.benchmarks import setting as slow_walk_setting
+from twoclock.problems.policy_evaluation.linear import PolicyEvaluation, policy_evaluation
 from twoclock.problems.policy_evaluation.nonlinear import nonlinear_policy_evaluation, value_operators
 from twoclock.problems.policy_evaluation.random_mdp import random_policy_evaluation
 from twoclock.problems.policy_evaluation.td_lambda import trace_operators, with_trace
@@ -38,7 +42,10 @@ __all__ = [
     "BlindCriticWarning",
     "CurvatureWarning",
     "Guard",
+    "LqrModel",
     "ModelCritic",
+    "PolicyEvaluation",
+    "Setting",
     "SoftOperators",
     "baird",
     "bilevel",
@@ -51,6 +58,7 @@ __all__ = [
     "exact",
     "forest",
     "frozen_lake",
+    "long_walk",
     "lqr_actor_critic",
     "lqr_model",
     "minimax",
@@ -63,7 +71,9 @@ __all__ = [
     "random_entropy_mdp",
     "random_policy_evaluation",
     "rates",
+    "ring",
     "slow_walk",
+    "slow_walk_setting",
     "spiral",
     "trace_operators",
     "tsitsiklis_van_roy",

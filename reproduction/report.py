@@ -1,26 +1,27 @@
-"""The report on disk: one HTML file that needs nothing else, the same in Markdown, and the tables as CSV."""
+"""The report on disk: one HTML file that needs nothing else, the same in Markdown, the tables as CSV, and a summary."""
 
 from __future__ import annotations
 
+import json
+import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
+import pandas as pd
 from markupsafe import Markup, escape
 
 from reproduction.experiment import Records
-from reproduction.report.summary_figure import summary
-from reproduction.report.tables import claims_table, final_numbers
-from reproduction.report.view import SIGNS, gather
+from reproduction.report_view import final_numbers, gather
 from reproduction.runner import Outcome, Picture
-from reproduction.verdicts import kind
+from reproduction.verdicts import SIGNS, kind
 from twoclock import plot, storage
-from twoclock.plot.report_page import render_page
 
 SUMMARY = "What was claimed and what was measured, one panel an experiment; the line under each title is the verdict."
 TEMPLATES = Path(__file__).parent / "templates"
+_TONES = {"✓": "#00664b", "◐": "#7a4b00", "✗": "#a3320b"}
+_LINE, _BOLD, _COLUMNS = 50, 44, 3  # characters above a panel; panels in a row
 Panel = Callable[[plot.Axes, Records], None]
 
 
@@ -45,7 +46,7 @@ def write(
     written = {
         f"report.{form}": storage.put(
             out / f"report.{form}",
-            render_page(
+            plot.render_page(
                 TEMPLATES,
                 f"report.{form}.j2",
                 filters={"prose": prose},
@@ -62,14 +63,25 @@ def write(
 
 
 def _summary(outcomes: Sequence[Outcome], panels: Mapping[str, Panel], out: Path, *, quick: bool) -> Picture:
-    """The picture of the first claim of each experiment that has a panel."""
-    shown = []
-    for outcome in outcomes:
-        if outcome.name in panels:
-            first, draw = outcome.claims[0], panels[outcome.name]
-            verdict = f"{SIGNS[kind(first.verdict)]} {first.verdict}"
-            shown.append((first.statement, verdict, partial(_draw_panel, draw, outcome.records)))
-    fig = summary(shown)
+    """Draw the first claim of each experiment that has a panel: the claim above it, the verdict under the claim."""
+    shown = [outcome for outcome in outcomes if outcome.name in panels]
+    rows = max(1, math.ceil(len(shown) / _COLUMNS))
+    fig, axes = plot.figure(rows, min(_COLUMNS, max(1, len(shown))), width=3.9, height=3.8)
+    for ax in axes.flat[len(shown) :]:
+        ax.set_visible(False)
+    for ax, outcome in zip(axes.flat, shown, strict=False):
+        panels[outcome.name](ax, outcome.records)
+        first = outcome.claims[0]
+        sign = SIGNS[kind(first.verdict)]
+        judged = textwrap.fill(f"{sign} {first.verdict}", _BOLD)
+        title = textwrap.fill(first.statement, _LINE) + "\n" * (judged.count("\n") + 1)
+        ax.set_title(title, fontsize="small", loc="left")
+        ax.annotate(
+            judged, (0, 1), (0, 4), xycoords="axes fraction", textcoords="offset points", fontsize="small",
+            fontweight="bold", va="bottom", in_layout=False, color=_TONES.get(sign, "0.3"),
+        )  # fmt: skip
+        if ax.get_legend() is not None:
+            ax.legend(frameon=False, fontsize="x-small")
     if quick:
         plot.stamp(fig, "quick run: fewer seeds and steps")
     drawn = plot.render(fig)
@@ -77,11 +89,29 @@ def _summary(outcomes: Sequence[Outcome], panels: Mapping[str, Panel], out: Path
     return Picture(SUMMARY, files, drawn["svg"])
 
 
-def _draw_panel(draw: Panel, records: Records, ax: plot.Axes) -> None:
-    draw(ax, records)
+def claims_table(outcomes: Iterable[Outcome]) -> pd.DataFrame:
+    """One row a claim, its numbers as JSON; a number with its interval is a list [value, low, high]."""
+    return pd.DataFrame(
+        [
+            {
+                "experiment": outcome.name,
+                "claim": claim.name,
+                "statement": claim.statement,
+                "place": claim.place,
+                "rule": claim.rule,
+                "numbers": json.dumps(dict(claim.numbers), ensure_ascii=False),
+                "verdict": claim.verdict,
+                "cases": " ".join(claim.cases or outcome.records),
+                "ours": claim.ours,
+            }
+            for outcome in outcomes
+            for claim in outcome.claims
+        ],
+        columns=["experiment", "claim", "statement", "place", "rule", "numbers", "verdict", "cases", "ours"],
+    )
 
 
-def markdown(value: object) -> Any:
+def markdown(value: object) -> object:
     """A label or a sentence inside Markdown: it stays on its line and in its cell, and makes no link and no tag.
 
     >>> markdown("a|b\\n# [x](y) <b> `k<2`")
