@@ -8,7 +8,7 @@ import numpy as np
 from tabular import METHOD, TabularTdc, random_tables
 
 import twoclock as tc
-from twoclock.engine.loop import _advance
+from twoclock.engine.loop import advance_all
 from twoclock.engine.protocol import Engine, Program
 from twoclock.engine.run_batch import Lanes, make_instances
 from twoclock.engine.xla_engine import start
@@ -70,7 +70,7 @@ class Timed:
         from concurrent.futures import ThreadPoolExecutor
 
         with ThreadPoolExecutor(max(len(self.programs), 1)) as pool:
-            return _advance(pool, self.programs, self.begin, 0, steps)
+            return advance_all(pool, self.programs, self.begin, 0, steps)
 
     def theta(self, steps: int) -> np.ndarray:
         parts = [np.asarray(jax.tree.leaves(carry.state.theta)[0])[0] for carry in self.walk(steps)]

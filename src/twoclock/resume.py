@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 import jax
 import numpy as np
 
-from twoclock.engine.metrics import Row
-from twoclock.engine.step import LaneState
+from twoclock.engine.protocol import LaneState, Row
 from twoclock.protocols import InputError, Method, ProblemSource
 from twoclock.result import Result
 from twoclock.storage.run_identity import RunSpec, describe, explain_mismatch, identify

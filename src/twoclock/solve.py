@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import overload
@@ -14,11 +15,12 @@ import numpy as np
 
 from twoclock import validation
 from twoclock.engine import compatibility, metrics, select_engine, trace_checks, xla_engine
+from twoclock.engine.compatibility import check_memory
 from twoclock.engine.loop import ProgressEvent, RunOutput, drive
-from twoclock.engine.memory_estimate import check_memory
 from twoclock.engine.run_batch import Lanes, group_by_program, make_instances, make_placeholder
 from twoclock.engine.select_engine import EngineName
 from twoclock.engine.signals import deferred_interrupt
+from twoclock.engine.tracing import TracedProgram
 from twoclock.methods.auto import Auto
 from twoclock.progress import watch
 from twoclock.protocols import InputError, Method, Problem, ProblemSource
@@ -136,10 +138,10 @@ def solve(
         example = ready.example
         for number, labels in enumerate(group_by_program(labelled)):
             alike = {label: labelled[label] for label in labels}
-            compatibility.check_fit(example, alike[labels[0]])
-            lanes = Lanes.of(ready, list(alike.values()), spec.seeds, spec.bound)
+            traced = compatibility.check_fit(example, alike[labels[0]])
+            lanes = Lanes.of(replace(ready, traced=traced), list(alike.values()), spec.seeds, spec.bound)
             home = folder if folder is None or one else folder / str(number)
-            identities = _identities(source, example, alike, spec, at_once=home is not None)
+            identities = _identities(source, example, alike, spec, traced, at_once=home is not None)
             began = time.perf_counter()
             with (
                 _keeper(home, source, alike, identities) as keeper,
@@ -163,7 +165,9 @@ def solve(
             for i, (label, of_label) in enumerate(alike.items()):
                 what = {"problem": describe(problem), "method": describe(of_label)}
                 record = {**what, **spec.as_dict(), **_engine(walked), **made.as_dict()}
-                results[label] = _result(of_label, i, walked, spec, record, partial(_kept, identities, label))
+                results[label] = _result(
+                    of_label, traced.digest, i, walked, spec, record, partial(_kept, identities, label)
+                )
     return results[""] if one else {label: results[label] for label in labelled}
 
 
@@ -176,7 +180,13 @@ def check_fit(problem: object, method: object, spec: RunSpec) -> None:
 
 
 def _identities(
-    problem: ProblemSource, example: Problem, methods: Mapping[str, Method], spec: RunSpec, *, at_once: bool
+    problem: ProblemSource,
+    example: Problem,
+    methods: Mapping[str, Method],
+    spec: RunSpec,
+    traced: TracedProgram,
+    *,
+    at_once: bool,
 ) -> Callable[[], dict[str, Identity]]:
     """What makes the identities of runs, when they are first asked for; to trace them takes a tenth of a second.
 
@@ -190,7 +200,6 @@ def _identities(
         made = identify(problem, methods, spec)
         return lambda: made
     first = next(iter(methods.values()))
-    ran = trace_checks.program(example, first) or trace_checks.program_now(example, first)
     shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), example)
 
     known: dict[str, Identity] = {}
@@ -200,7 +209,7 @@ def _identities(
             return known
         found = identify(problem, methods, spec)
         with jax.enable_x64(spec.x64), suppress(Exception):
-            if trace_checks.program_now(shapes, first) == ran:
+            if not trace_checks.has_changed(shapes, first, traced):
                 known.update(found)
                 return known
         return {label: Identity({**one.parts, "problem": "changed after the run"}) for label, one in found.items()}
@@ -231,6 +240,7 @@ def _engine(walked: RunOutput) -> dict[str, object]:
 
 def _result(
     method: Method,
+    program: str,
     i: int,
     walked: RunOutput,
     spec: RunSpec,
@@ -240,7 +250,7 @@ def _result(
     import pandas as pd
 
     carry = jax.tree.map(lambda leaf: leaf[i], walked.carry)
-    theta, omega = jax.tree.map(np.asarray, metrics.estimates(method, carry.state))
+    theta, omega = jax.tree.map(np.asarray, metrics.estimate_each(method, carry.state, program))
     history = pd.DataFrame(metrics.columns(walked.rows, i, spec.seeds, spec.marks), copy=False)
     end = FinalState(tuple(jax.tree.leaves(carry)), identity)
     return Result(theta, omega, history, ~np.asarray(carry.alive), np.asarray(carry.last, int), record, end)

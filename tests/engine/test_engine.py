@@ -8,8 +8,8 @@ import twoclock as tc
 from twoclock import prng
 from twoclock.engine import metrics
 from twoclock.engine.loop import drive
+from twoclock.engine.protocol import lane_start, lane_step
 from twoclock.engine.run_batch import Lanes, make_instances
-from twoclock.engine.step import lane_start, lane_step
 
 METHODS = [tc.Fast(), tc.Fast(alpha="5000/(k+20)")]
 SEEDS = (3, 5, 8)

@@ -13,8 +13,8 @@ from small import SMALL
 from twoclock import prng, registry
 from twoclock.engine import compiler
 from twoclock.engine.c_engine import C
+from twoclock.engine.protocol import lane_start, lane_step
 from twoclock.engine.run_batch import Lanes, make_instances
-from twoclock.engine.step import lane_start, lane_step
 from twoclock.protocols import InputError
 
 pytestmark = pytest.mark.skipif(isinstance(compiler.find(), str), reason="there is no C compiler")

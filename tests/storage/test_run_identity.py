@@ -103,7 +103,7 @@ def test_a_start_that_is_a_constant_is_traced_as_the_run_traces_it():
 
 def test_methods_are_told_by_their_numbers_and_by_their_program():
     methods = {"a": tc.Fast(), "b": tc.Fast(lam=0.5), "c": tc.Fast(order="fresh"), "again": tc.Fast()}
-    _, found = program_digest.of_run(held(TABLE), methods, x64=True)
+    _, found = program_digest.digest_run(held(TABLE), methods, x64=True)
     assert found["a"] == found["again"]
     assert len(set(found.values())) == 3
 

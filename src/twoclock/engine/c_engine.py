@@ -27,11 +27,9 @@ from twoclock.codegen.c_template import Source, Target
 from twoclock.codegen.ir import Unsupported
 from twoclock.engine import binary_cache, compiler, metrics, run_batch, source_cache
 from twoclock.engine.compiler import Compiler, CompilerError
-from twoclock.engine.metrics import Row
-from twoclock.engine.protocol import EngineError
+from twoclock.engine.protocol import EngineError, LaneState, Row
 from twoclock.engine.run_batch import Lanes
 from twoclock.engine.self_check import Reference
-from twoclock.engine.step import LaneState
 
 # Lane-steps that a program is asked for at first: some milliseconds.
 FIRST_STRIDE = 1 << 18

@@ -1,4 +1,4 @@
-"""Does this problem fit this method? Told by tracing alone, once before a run, in one line."""
+"""Checks before a run: whether a problem fits a method, by tracing alone, and whether the memory holds the run."""
 
 from __future__ import annotations
 
@@ -11,23 +11,30 @@ import jax.numpy as jnp
 import numpy as np
 
 from twoclock import prng
-from twoclock.engine import trace_checks
-from twoclock.engine.metrics import RESERVED
-from twoclock.engine.trace_checks import check_pure, shape_of
+from twoclock.engine import program_digest, trace_checks
+from twoclock.engine.metrics import RESERVED, flat, metrics_of
+from twoclock.engine.protocol import lane_start
+from twoclock.engine.run_batch import Instances, group_by_program, make_placeholder
+from twoclock.engine.trace_checks import ShapeRecorder, check_pure, shape_of
+from twoclock.engine.tracing import TracedProgram
 from twoclock.intervals.bootstrap import TRACKED
 from twoclock.protocols import InputError, Method, Problem, ProblemSource, PyTree
-from twoclock.validation import function, shown
+from twoclock.validation import function, memory, shown
 
 # What each function of a problem takes.
 _ARGUMENTS = {
     "init": ("key",), "noise": ("key",), "draw": ("u", "theta", "env"),
     "F": ("theta", "omega", "x"), "G": ("theta", "omega", "x"), "measure": ("theta", "omega"), "report": ("env",),
 }  # fmt: skip
+# Below this nobody runs out, and the shapes need not be traced.
+_LITTLE = 256 << 20
+# A generous guess of the bytes of a small lane and of a row, to tell what is little.
+_SMALL_LANE, _SMALL_ROW = 4096, 256
 
 
 def check_source(problem: ProblemSource) -> None:
     """A function of a key that makes problems must make one, and draw it from the key alone."""
-    trace_checks.begin()
+    program_digest.start_in_precision()
     if isinstance(problem, Problem):
         return
     function("problem", problem, "key")
@@ -47,8 +54,11 @@ def check_source(problem: ProblemSource) -> None:
     check_pure("problem", problem, key)
 
 
-def check_fit(problem: Problem, method: Method) -> None:
-    """The operators must fit the variables, metrics and schedules must be numbers, and all of it must be pure."""
+def check_fit(problem: Problem, method: Method) -> TracedProgram:
+    """Check that operators fit the variables, that metrics and schedules are numbers, and that all of it is pure.
+
+    Returns what a lane of the two computes.
+    """
     for name, arguments in _ARGUMENTS.items():
         function(name, getattr(problem, name), *arguments)
     if problem.omega_is_trace and method.finds_roots:
@@ -56,12 +66,12 @@ def check_fit(problem: Problem, method: Method) -> None:
             f"`method` {type(method).__name__} looks for the root of E G, and here ω is a trace, which solves no "
             "equation; try tc.methods.ObGD(), SwiftTD() or TIDBD(), or the problem that `with_trace` was given"
         )
-    if trace_checks.passed_before(problem, method):
-        return
-    noted = trace_checks.noted(problem, method)
+    if (before := trace_checks.passed_before(problem, method)) is not None:
+        return before
+    recorder = ShapeRecorder(problem, method)
 
     def look(name: str, function: Callable[..., PyTree], *args: PyTree) -> PyTree:
-        out, known = noted.find(name, args)
+        out, known = recorder.find(name, args)
         return out if known else shape_of(name, function, *args)
 
     key = prng.start_key(0)
@@ -85,8 +95,8 @@ def check_fit(problem: Problem, method: Method) -> None:
     _check_metrics("report", look("report", problem.report, env))
     _check_schedules(method)
     _check_method(problem, method, theta, omega, x, look)
-    if trace_checks.check_lane(problem, method, noted):
-        return
+    if (traced := trace_checks.check_lane(problem, method, recorder.traced)) is not None:
+        return traced
     check_pure("init", problem.init, key)
     check_pure("noise", problem.noise, key)
     check_pure("draw", problem.draw, u, theta, env)
@@ -106,6 +116,60 @@ def check_start(theta: PyTree, omega: PyTree) -> None:
         for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
             if not np.isfinite(leaf).all():
                 raise InputError(f"`{_name(name, path)}` must start from finite numbers, got NaN or infinity in it")
+
+
+@dataclasses.dataclass(frozen=True)
+class Footprint:
+    """The columns of a run, the bytes that one lane carries, and those of its own instance of the problem."""
+
+    metrics: list[str]
+    lane: int
+    instance: int
+
+    def rows(self, marks: int) -> int:
+        """The bytes of one lane's rows, as they are measured and as a history."""
+        return 2 * marks * len(self.metrics) * 8
+
+
+def footprint(instances: Instances, method: Method) -> Footprint:
+    """Of a method on a problem; only shapes are looked at."""
+    problem = instances.example
+    numbers = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(np.shape(leaf), jnp.result_type(float)), method)
+    carry = jax.eval_shape(lambda problem, method: lane_start(problem, method, 0), problem, numbers)
+    row = jax.eval_shape(metrics_of, problem, numbers, carry.state, carry.env)
+    # An instance is there twice: among those of all seeds, and in its group.
+    return Footprint(
+        list(flat(row)), _bytes((carry.state, carry.env)), 2 * _bytes(problem) if instances.per_seed else 0
+    )
+
+
+def check_memory(problem: ProblemSource, methods: Mapping[str, Method], seeds: int, marks: int) -> None:
+    """Refuse a run that the memory cannot hold, and say how to split it.
+
+    It counts the lanes before and after a block, their instances, and their rows; an estimate from below.
+    """
+    if (
+        isinstance(problem, Problem)
+        and len(methods) * seeds * (_SMALL_LANE + marks * _SMALL_ROW) + _bytes(problem) < _LITTLE
+    ):
+        return
+    example, needed = make_placeholder(problem), 0
+    for labels in group_by_program(methods):
+        size = footprint(example, methods[labels[0]])
+        needed = max(needed, seeds * (len(labels) * (2 * size.lane + size.rows(marks)) + size.instance))
+    free = memory.available()
+    fits = seeds if free is None else int(seeds * free / (2 * max(needed, 1)))
+    memory.check(
+        needed,
+        f"`seeds`: {seeds:,} seeds at {marks:,} marks",
+        f"take seeds=range({fits:,}) and the next so many after it, fewer marks, or `tc.sweep`, which works in shards"
+        if fits
+        else "take a smaller problem",
+    )
+
+
+def _bytes(tree: PyTree) -> int:
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree) if hasattr(leaf, "dtype"))
 
 
 def _operator(name: str, of: str, out: PyTree, like: PyTree) -> None:

@@ -28,11 +28,9 @@ from twoclock.codegen.ir import Unsupported
 from twoclock.engine import source_cache
 from twoclock.engine.cuda_launch import DevicePointers, Launch, compiled
 from twoclock.engine.cuda_metrics import Marks
-from twoclock.engine.metrics import Row
-from twoclock.engine.protocol import EngineError
+from twoclock.engine.protocol import EngineError, LaneState, Row
 from twoclock.engine.run_batch import Lanes, partition
 from twoclock.engine.self_check import Reference
-from twoclock.engine.step import LaneState
 
 # Threads in a block: a lane needs many registers, and few blocks of many threads would leave processors idle.
 THREADS = 64

@@ -20,11 +20,10 @@ from twoclock.codegen.c_template import Source
 from twoclock.codegen.ir import Unsupported
 from twoclock.engine import metrics, source_cache
 from twoclock.engine.cuda_launch import DevicePointers, Launch
-from twoclock.engine.metrics import Row
+from twoclock.engine.protocol import LaneState, Row
 from twoclock.engine.run_batch import Lanes
 from twoclock.engine.self_check import compare
 from twoclock.engine.source_cache import Measuring
-from twoclock.engine.step import LaneState
 
 # Threads in a block: few, so that few lanes have many processors.
 THREADS = 32

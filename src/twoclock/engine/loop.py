@@ -6,7 +6,8 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol, runtime_checkable
 
@@ -14,12 +15,10 @@ import jax
 import numpy as np
 
 from twoclock.engine import compatibility, run_batch, trace_checks, xla_engine
-from twoclock.engine.metrics import Row
-from twoclock.engine.protocol import Engine, EngineError, Program
+from twoclock.engine.protocol import Engine, EngineError, LaneState, Program, Row
 from twoclock.engine.run_batch import Lanes
 from twoclock.engine.select_engine import NAMES, Chosen, choose, fallen_back
 from twoclock.engine.signals import Interrupted
-from twoclock.engine.step import LaneState
 from twoclock.intervals.bootstrap import TRACKED
 from twoclock.protocols import PyTree
 
@@ -114,7 +113,9 @@ def drive(
         keeper: goes on from its latest checkpoint, and gets a new one every ``keep_every`` seconds and at the end.
         interrupted: asked at every tick; once it says yes, a checkpoint is kept and ``Interrupted`` raised.
     """
-    with trace_checks.callbacks(work):
+    traced = work.instances.traced or trace_checks.trace_lanes(work)
+    work = replace(work, instances=replace(work.instances, traced=traced))
+    with traced.separate_traces():
         rows = list(rows)
         if carry is None:
             carry = xla_engine.start(work)
@@ -173,21 +174,32 @@ class _Walk:
 
     def _advance(self, pool: ThreadPoolExecutor, carries: list[LaneState], lo: int, hi: int) -> list[LaneState]:
         try:
-            return _advance(pool, self.chosen.programs, carries, lo, hi)
+            return self._advance_all(pool, carries, lo, hi)
         except EngineError as error:
             carry = _join(self.chosen.programs, carries)
             self.chosen = fallen_back(self.work, self.block, self.chosen.name, str(error))
             again = [program.place(carry) for program in self.chosen.programs]
-            return _advance(pool, self.chosen.programs, again, lo, hi)
+            return self._advance_all(pool, again, lo, hi)
+
+    def _advance_all(self, pool: ThreadPoolExecutor, carries: list[LaneState], lo: int, hi: int) -> list[LaneState]:
+        traced = self.work.instances.traced
+        context = traced.separate_traces if traced else nullcontext
+        return advance_all(pool, self.chosen.programs, carries, lo, hi, context)
 
 
-def _advance(
-    pool: ThreadPoolExecutor, programs: Sequence[Program], carries: list[LaneState], lo: int, hi: int
+def advance_all(
+    pool: ThreadPoolExecutor,
+    programs: Sequence[Program],
+    carries: list[LaneState],
+    lo: int,
+    hi: int,
+    context: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> list[LaneState]:
+    """Advance the lanes of all programs, each on a thread, in the precision and the context of this one."""
     x64 = jax.config.jax_enable_x64  # type: ignore[attr-defined]
 
     def here(program: Program, carry: LaneState) -> LaneState:
-        with jax.enable_x64(x64):  # a thread would start from the global setting
+        with jax.enable_x64(x64), context():  # a thread would start from the global setting
             return program.advance(carry, lo, hi)
 
     if len(programs) == 1:

@@ -6,17 +6,17 @@ Metrics are measured methods × seeds at each mark; a history has, for each meth
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
 
+from twoclock.engine.protocol import LaneState, Row
 from twoclock.engine.run_batch import Instances
-from twoclock.engine.step import LaneState
 from twoclock.intervals.bootstrap import TRACKED
 from twoclock.protocols import Method, Problem, PyTree
 
-Row = dict[str, np.ndarray]
 Columns = dict[str, np.ndarray]
 
 # Where nobody says which metric matters: the first of these that was recorded.
@@ -73,20 +73,24 @@ def _measure(instances: Instances, methods: Method, carry: LaneState) -> dict[st
     def lane(problem: Problem, method: Method, carry: LaneState) -> dict[str, PyTree]:
         return metrics_of(problem, method, carry.state, carry.env)
 
-    by_seed = jax.vmap(lane, in_axes=(instances.seed_axis, None, 0))
+    by_seed = jax.vmap(instances.exact(lane), in_axes=(instances.seed_axis, None, 0))
     return jax.vmap(by_seed, in_axes=(None, 0, 0))(instances.batched, methods, carry)
 
 
-def estimates(method: Method, state: PyTree) -> tuple[PyTree, PyTree]:
-    """θ and ω of a method on each of its seeds. Mostly they lie in the state, and there is nothing to compile."""
-    return (_estimates if _estimates.trace(method, state).jaxpr.eqns else _of_each)(method, state)
+def estimate_each(method: Method, state: PyTree, program: str) -> tuple[PyTree, PyTree]:
+    """Take θ and ω of a method on each of its seeds from its state.
+
+    Args:
+        program: the digest of the lane; it tells functions apart that have changed since they were compiled.
+    """
+    # Mostly they lie in the state, and there is nothing to compile.
+    compile_it = _estimate_each.trace(method, state, program).jaxpr.eqns
+    return _estimate_each(method, state, program) if compile_it else jax.vmap(method.estimate)(state)
 
 
-def _of_each(method: Method, state: PyTree) -> tuple[PyTree, PyTree]:
+@partial(jax.jit, static_argnums=2)
+def _estimate_each(method: Method, state: PyTree, program: str) -> tuple[PyTree, PyTree]:
     return jax.vmap(method.estimate)(state)
-
-
-_estimates = jax.jit(_of_each)
 
 
 def columns(rows: Sequence[Row], method: int, seeds: Sequence[int], marks: Sequence[int]) -> Columns:

@@ -20,9 +20,8 @@ import numpy as np
 from twoclock.codegen.ir import Unsupported
 from twoclock.engine import c_engine, compiler, self_check, source_cache
 from twoclock.engine.compiler import CompilerError
-from twoclock.engine.program_digest import digest, with_numbers
-from twoclock.engine.step import LaneState, Operators, learn
-from twoclock.engine.trace_checks import calls_python
+from twoclock.engine.protocol import LaneState, Operators, learn
+from twoclock.engine.tracing import digest, trace
 from twoclock.protocols import InputError, Method, PyTree, Scalar
 from twoclock.validation import flattened, shown
 
@@ -172,8 +171,8 @@ class Live:
 
     Attributes:
         engine, reason: what walks, and why it is not the other.
-        program: a digest of what a step computes.
-        identity: the same with the numbers of operators and method.
+        traced: what a step computes.
+        identity: a digest of it with the numbers of operators and method.
     """
 
     def __init__(
@@ -192,14 +191,14 @@ class Live:
         self.alive, self.last = self.leaves[-2:]
         self.buffers = layout.buffers(1)
         self.places = [buffer.reshape(buffer.shape[1:]) for buffer in self.buffers]
-        program = jax.make_jaxpr(lambda *given: learn(*given))(operators, method, layout.example, carry, np.int32(0))
-        if calls_python(program.jaxpr):
+        traced, program = trace(learn, operators, method, layout.example, carry, np.int32(0))
+        if traced.calls_python:
             raise InputError(
                 "`F` and `G` of a learner must not call back into Python (`jax.pure_callback`); call it in your own "
                 "loop and hand its outcome over in the sample"
             )
-        self.program, self.identity = digest(program), with_numbers(program, (operators, method))
-        xla = _Xla(self, operators, method, bound, self.program)
+        self.traced, self.identity = traced, digest(program, operators, method)
+        xla = _Xla(self, operators, method, bound)
         made = (
             "`engine='xla'` was asked for" if engine == "xla" else _compiled(self, operators, method, bound, xla, first)
         )
@@ -216,7 +215,8 @@ class Live:
 
 class _Compiled:
     def __init__(self, live: Live, walk: Callable[..., None], tables: Arrays, constants: Sequence[np.ndarray]) -> None:
-        self.tables, self.constants = tables, list(constants)
+        # Copies: JAX would give out these conversions of NumPy arrays in any precision while they exist.
+        self.tables, self.constants = tables, [np.array(constant) for constant in constants]
         self.leaves = c_engine.pointers(live.leaves)
         self.kept = live.leaves  # they must outlive the pointers to them
         self.ready = c_engine.pointers([*tables, *live.buffers, *self.constants])
@@ -236,10 +236,10 @@ class _Compiled:
 class _Xla:
     """One program for one sample and for many: two might round differently."""
 
-    def __init__(self, live: Live, operators: Operators, method: Method, bound: float | None, program: str) -> None:
+    def __init__(self, live: Live, operators: Operators, method: Method, bound: float | None) -> None:
         self.live, self.x64 = live, bool(jax.config.jax_enable_x64)  # type: ignore[attr-defined]
         self.walk = partial(
-            _walk, operators, method, bound=None if bound is None else np.float64(bound), program=program
+            _walk, operators, method, bound=None if bound is None else np.float64(bound), program=live.traced.digest
         )
         self.block = live.layout.buffers(max(_XLA_NUMBERS // max(sum(p.size for p in live.places), 1), 1))
 
@@ -253,7 +253,7 @@ class _Xla:
 
     def after(self, carry: LaneState, samples: Arrays, lo: int, hi: int) -> LaneState:
         size = len(self.block[0]) if self.block else hi - lo
-        with jax.enable_x64(self.x64):
+        with jax.enable_x64(self.x64), self.live.traced.separate_traces():
             for at in range(0, hi - lo, size):
                 count = min(size, hi - lo - at)
                 for place, sample in zip(self.block, samples, strict=True):
@@ -293,7 +293,7 @@ def _compiled(
         return found
     carry = live.carry()
     try:
-        source = source_cache.live(operators, method, carry, live.layout.example, bound is not None, live.program)
+        source = source_cache.live(operators, method, carry, live.layout.example, bound is not None, live.traced.digest)
         build = c_engine.build(source, found)
         walk = build.function()
     except Unsupported as reason:

@@ -1,175 +1,162 @@
-"""What a problem or a method computes, as a digest: the program it traces to and every number in it.
-
-The names of functions and variables at the top play no part: two spellings of the same computation have one digest, and
-a closed-over constant that changes gives another.
-"""
+"""What lanes and runs compute: their traces in the precision of the run, and their digests."""
 
 from __future__ import annotations
 
-import hashlib
-import re
-from collections.abc import Iterable, Mapping
-from types import NoneType
-from typing import TYPE_CHECKING
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from types import FunctionType, MethodType
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var
 
 from twoclock import prng
+from twoclock.engine import source_cache
 from twoclock.engine.metrics import metrics_of
-from twoclock.engine.run_batch import group_by_program, make_placeholder
-from twoclock.engine.step import LaneState, lane_start, lane_step
-from twoclock.protocols import Key, Method, Problem, ProblemSource, PyTree
+from twoclock.engine.protocol import LaneState, lane_start, lane_step
+from twoclock.engine.run_batch import group_by_program, make_placeholder, trace_problem
+from twoclock.engine.tracing import TracedProgram, digest_each, trace
+from twoclock.protocols import Method, Problem, ProblemSource, PyTree, Scalar
 
-if TYPE_CHECKING:
-    from hashlib import _Hash as Hash
+T = TypeVar("T")
 
-_ADDRESS = re.compile(r"0x[0-9a-f]+")
+_SINGLE, _DOUBLE = {"float32", "int32", "complex64"}, {"float64", "int64", "complex128"}
+_JITTED = type(jax.jit(lambda: None))
+_FUNCTIONS = ("init", "noise", "draw", "F", "G", "measure", "report", "step", "estimate")
+
+_converted: set[str] = set()  # the precisions in which programs with NumPy arrays in them were traced
+_made_in_other_precision: set[str] = set()  # digests of programs whose arrays are a user's choice
 
 
-def of_run(problem: ProblemSource, methods: Mapping[str, Method], *, x64: bool) -> tuple[str, dict[str, str]]:
+def trace_lane(
+    problem: Problem,
+    method: Method,
+    recording: Callable[[Problem, Method], tuple[Problem, Method]] = lambda problem, method: (problem, method),
+    tag: str = "1",
+) -> TracedProgram:
+    """Trace all that a lane computes.
+
+    Args:
+        problem: given by its numbers, or by their shapes.
+        method: its numbers are arguments of the program.
+        recording: puts others in their place, which record what they are called with.
+        tag: as for ``trace``.
+    """
+
+    def everything(problem: Problem, method: Method, seed: Scalar, k: Scalar) -> PyTree:
+        problem, method = recording(problem, method)
+        begin = lane_start(problem, method, seed)
+        # A step does not know the numbers it begins with, also not those of a constant start.
+        carry: LaneState = jax.lax.optimization_barrier(begin)
+        after = lane_step(problem, method, prng.step_stream(seed), carry, k)
+        return begin, after, metrics_of(problem, method, carry.state, carry.env), method.estimate(carry.state)
+
+    arguments = problem, _numbers_as_shapes(method), np.uint32(0), np.int32(0)
+    return trace_in_precision(lambda: trace(everything, *arguments, tag=tag)[0], (problem, method))
+
+
+def _numbers_as_shapes(method: Method) -> Method:
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(np.shape(leaf), jnp.result_type(float)), method)
+
+
+def digest_run(problem: ProblemSource, methods: Mapping[str, Method], *, x64: bool) -> tuple[str, dict[str, str]]:
     """The digests of a problem and of methods on it, in the precision of the run."""
     with jax.enable_x64(x64):
         example = make_placeholder(problem).example
-        of_problem = _of_problem(example if isinstance(problem, Problem) else problem)
+        of_problem = trace_problem(example if isinstance(problem, Problem) else problem)[0].digest
         by_label: dict[str, str] = {}
         for labels in group_by_program(methods):
-            found = _of_methods([methods[label] for label in labels], example)
+            found = _digest_methods([methods[label] for label in labels], example)
             by_label.update(zip(labels, found, strict=True))
     return of_problem, {label: by_label[label] for label in methods}
 
 
-def _of_problem(problem: ProblemSource) -> str:
-    """All that a problem computes and records, or that a function of a key does in making one; nothing is drawn.
-
-    The iterates are arguments of the program, as they are in a run; a start that is a constant would be taken for one.
-    """
-
-    def made(key: Key) -> Problem:
-        return problem if isinstance(problem, Problem) else problem(key)
-
-    def everything(key: Key, u: PyTree, theta: PyTree, omega: PyTree, env: PyTree) -> PyTree:
-        here = made(key)
-        x, after = here.draw(u, theta, env)
-        known, of_env = here.measure(theta, omega), here.report(env)
-        return here.init(key), here.noise(key), after, here.F(theta, omega, x), here.G(theta, omega, x), known, of_env
-
-    key = prng.start_key(0)
-    (theta, omega, env), u = jax.eval_shape(lambda key: ((here := made(key)).init(key), here.noise(key)), key)
-    return digest(jax.make_jaxpr(everything)(key, u, theta, omega, env))
-
-
-def _of_methods(methods: list[Method], problem: Problem) -> list[str]:
-    """Methods that differ only in numbers: their program is traced once, on the problem that they run on."""
+def _digest_methods(methods: list[Method], problem: Problem) -> list[str]:
+    """Of methods that differ only in numbers: their program is traced once, on the problem that they run on."""
 
     def everything(method: Method, seed: jax.Array, carry: LaneState, k: jax.Array) -> PyTree:
         begin = lane_start(problem, method, seed)
         after = lane_step(problem, method, prng.step_stream(seed), carry, k)
         return begin, after, metrics_of(problem, method, carry.state, carry.env), method.estimate(carry.state)
 
-    like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(np.shape(leaf), jnp.result_type(float)), methods[0])
-    seed, k = np.uint32(0), np.int32(0)
+    like, seed, k = _numbers_as_shapes(methods[0]), np.uint32(0), np.int32(0)
     carry = jax.eval_shape(lambda method: lane_start(problem, method, seed), like)
-    program = jax.make_jaxpr(everything)(like, seed, carry, k)
-    of_program = _hash(program)
-    found = []
-    for method in methods:
-        with_numbers = of_program.copy()
-        _add(with_numbers, [np.asarray(leaf, float) for leaf in jax.tree.leaves(method)])
-        found.append(_short(with_numbers))
+    program = trace(everything, like, seed, carry, k)[1]
+    return digest_each(program, [jax.tree.map(lambda leaf: np.asarray(leaf, float), m) for m in methods])
+
+
+def start_in_precision() -> None:
+    """Before anything is traced: forget what this library compiled with NumPy arrays in the other precision.
+
+    JAX converts a NumPy array once and gives out the same conversion after the precision has changed, as long as
+    something traced with it exists: an error deep inside, or single precision by accident.
+    """
+    _forget(None)
+
+
+def trace_in_precision(look: Callable[[], TracedProgram], owner: object) -> TracedProgram:
+    """A trace whose NumPy arrays have the precision of the run, also if the owner's functions met them in the other."""
+    here = jnp.result_type(float).name
+    other = _SINGLE if here == "float64" else _DOUBLE
+    found = retrace_once(look, owner)
+    if found.array_types & other and found.digest not in _made_in_other_precision:
+        _forget(owner)
+        found = look()
+        if found.array_types & other:
+            _made_in_other_precision.add(found.digest)
+    if found.array_types & (_SINGLE | _DOUBLE):
+        _converted.add(here)
     return found
 
 
-def digest(program: ClosedJaxpr) -> str:
-    """Of a program and every number in it, without names of variables or addresses of objects."""
-    return _short(_hash(program))
+def retrace_once(look: Callable[[], T], owner: object) -> T:
+    """What ``look`` finds by tracing; arrays of the other precision may keep it from tracing at all."""
+    try:
+        return look()
+    except (TypeError, ValueError) as error:
+        if "dtypes" not in str(error):
+            raise
+    _forget(owner)
+    return look()
 
 
-def digest_and_arrays(program: ClosedJaxpr) -> tuple[str, list[np.ndarray | jax.Array]]:
-    """The same, and the arrays that the program holds."""
-    reader = _Reader()
-    return _short(reader.read(program)), reader.arrays
+def _forget(owner: object) -> None:
+    """Clear what may hold arrays in the other precision: the owner's jitted functions, and our own programs."""
+    functions = list(_jitted_functions(owner, set()))
+    if _converted - {jnp.result_type(float).name}:
+        for name, module in list(sys.modules.items()):
+            if name.startswith("twoclock."):
+                functions += [value for value in list(vars(module).values()) if isinstance(value, _JITTED)]
+        source_cache.forget()
+        _converted.clear()
+    for function in functions:
+        function.clear_cache()  # type: ignore[attr-defined]
 
 
-def with_numbers(program: ClosedJaxpr, arguments: PyTree) -> str:
-    """Of a program and of the numbers that some of its arguments have."""
-    found = _hash(program)
-    _add(found, map(_numbers, jax.tree.leaves(arguments)))
-    return _short(found)
-
-
-def _hash(program: ClosedJaxpr) -> Hash:
-    return _Reader().read(program)
-
-
-class _Reader:
-    """Reads programs, and those inside them once each.
-
-    Attributes:
-        arrays: those that were met.
-    """
-
-    def __init__(self) -> None:
-        self.arrays: list[np.ndarray | jax.Array] = []
-        self._known: dict[int, str] = {}
-        self._types: dict[object, str] = {}
-
-    def read(self, program: ClosedJaxpr | Jaxpr) -> Hash:
-        """Its equations: what is computed, how, of which variables, and the types of the results."""
-        jaxpr = getattr(program, "jaxpr", program)
-        held = [self._array(array) for array in getattr(program, "consts", ())]
-        numbers: dict[Var, int] = {}
-
-        def name(variable: Var | Literal) -> str:
-            if isinstance(variable, Literal):
-                return f"{variable.val!s}:{self._type(variable)}"
-            return str(numbers.setdefault(variable, len(numbers)))
-
-        def typed(variables: Iterable[Var]) -> list[str]:
-            return [f"{name(variable)}:{self._type(variable)}" for variable in variables]
-
-        lines = [*held, *typed((*jaxpr.constvars, *jaxpr.invars))]
-        for equation in jaxpr.eqns:
-            how = [f"{key}={self._parameter(value)}" for key, value in equation.params.items()]
-            lines += [equation.primitive.name, *how, *map(name, equation.invars), "=", *typed(equation.outvars)]
-        return hashlib.sha256("\n".join((*lines, *map(name, jaxpr.outvars))).encode())
-
-    def _parameter(self, value: object) -> str:
-        if isinstance(value, (ClosedJaxpr, Jaxpr)):
-            if id(value) not in self._known:
-                self._known[id(value)] = self.read(value).hexdigest()
-            return self._known[id(value)]
-        if isinstance(value, (np.ndarray, jax.Array)):
-            return self._array(value)
-        if type(value) in (tuple, list):
-            return f"({', '.join(map(self._parameter, value))})"  # type: ignore[call-overload]
-        return str(value) if isinstance(value, (int, str, NoneType)) else _ADDRESS.sub("", str(value))
-
-    def _array(self, array: np.ndarray | jax.Array) -> str:
-        self.arrays.append(array)
-        found = hashlib.sha256()
-        _add(found, [_numbers(array)])
-        return found.hexdigest()
-
-    def _type(self, variable: Var | Literal) -> str:
-        aval = variable.aval
-        if aval not in self._types:
-            self._types[aval] = str(aval)
-        return self._types[aval]
-
-
-def _add(found: Hash, numbers: Iterable[np.ndarray]) -> None:
-    for array in numbers:
-        found.update(f"{array.dtype}{array.shape}".encode() + np.ascontiguousarray(array).tobytes())
-
-
-def _short(found: Hash) -> str:
-    return found.hexdigest()[:16]
-
-
-def _numbers(array: object) -> np.ndarray:
-    if isinstance(array, jax.Array) and jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
-        array = jax.random.key_data(array)
-    return np.asarray(array)
+def _jitted_functions(thing: object, seen: set[int]) -> Iterator[object]:
+    """The jitted functions that an object holds, or that its functions refer to; JAX's own are left out."""
+    if id(thing) in seen or str(getattr(thing, "__module__", "")).partition(".")[0] in ("jax", "numpy"):
+        return
+    seen.add(id(thing))
+    inner: list[object] = []
+    if isinstance(thing, _JITTED):
+        yield thing
+        inner = [thing.__wrapped__]  # type: ignore[attr-defined]
+    elif isinstance(thing, FunctionType):
+        with suppress(ValueError):  # a variable without a value yet
+            variables = inspect.getclosurevars(thing)
+            inner = [*variables.nonlocals.values(), *variables.globals.values()]
+    elif isinstance(thing, MethodType):
+        inner = [thing.__func__, thing.__self__]
+    elif isinstance(thing, functools.partial):
+        inner = [thing.func, *thing.args, *thing.keywords.values()]
+    elif isinstance(thing, (tuple, list)):
+        inner = list(thing)
+    elif isinstance(thing, (Problem, Method)):
+        inner = [*vars(thing).values(), *(getattr(thing, name, None) for name in _FUNCTIONS)]
+    for part in inner:
+        yield from _jitted_functions(part, seen)

@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import ClosedJaxpr
 
 from twoclock import prng
 from twoclock.engine.signals import refuse_fork
+from twoclock.engine.tracing import TracedProgram, trace, with_exact_callbacks
 from twoclock.protocols import InputError, Key, Method, Problem, ProblemSource, PyTree, pytree, static
 from twoclock.validation import shown
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., PyTree])
 
 LARGEST_GROUP = 256
 SMALLEST_SHARE = 32
@@ -32,51 +35,83 @@ LARGEST_SHARED_GROUP = 1024
 
 @pytree
 class Instances:
-    """The problem that the lanes run on.
+    """A problem shared by all seeds, or a batch with one per seed.
 
     Attributes:
         batched: the problem; where each seed has its own, its leaves have a leading seed axis.
         per_seed: whether each seed has its own.
+        traced: what a lane on it computes. JAX compiles a program for each: the functions of a problem may have changed
+            since another was compiled for it. None before the lane is traced.
     """
 
     batched: Problem
     per_seed: bool = static()
+    traced: TracedProgram | None = static(default=None)
 
     @property
     def example(self) -> Problem:
-        """One of them, to look at."""
+        """The problem of the first seed."""
         return _first(self.batched) if self.per_seed else self.batched
 
     @property
     def seed_axis(self) -> int | None:
-        """What ``jax.vmap`` over seeds wants to know of ``batched``."""
+        """``in_axes`` of ``batched`` for ``jax.vmap`` over seeds."""
         return 0 if self.per_seed else None
 
+    def exact(self, function: F) -> F:
+        """A function of a lane as it is to be compiled: if it calls Python, then in the precision of the run."""
+        return with_exact_callbacks(function) if self.traced is not None and self.traced.calls_python else function
+
     def of(self, seeds: slice) -> Instances:
-        """Those of some of the seeds."""
+        """The instances of some of the seeds."""
         if not self.per_seed or seeds == slice(None):
             return self
-        return Instances(jax.tree.map(lambda leaf: leaf[seeds], self.batched), per_seed=True)
+        return replace(self, batched=jax.tree.map(lambda leaf: leaf[seeds], self.batched))
 
 
 def make_instances(problem: ProblemSource, seeds: Sequence[int]) -> Instances:
-    """The problem in the precision of the run, or one drawn for each seed from the seed's own key."""
+    """Cast a problem to the precision of the run, or draw one per seed from the seed's own key."""
     refuse_fork()
     if isinstance(problem, Problem):
         return Instances(_cast(problem), per_seed=False)
-    with _making(problem):
-        return Instances(_cast(_draw(problem, jnp.asarray(seeds, jnp.uint32))), per_seed=True)
+    with _making(problem), ExitStack() as stack:
+        program = ""
+        with suppress(Exception):  # the checks of a lane name what is wrong
+            traced, _ = trace_problem(problem)
+            stack.enter_context(traced.separate_traces())
+            program = traced.digest
+        return Instances(_cast(_draw(problem, jnp.asarray(seeds, jnp.uint32), program)), per_seed=True)
 
 
 def make_placeholder(problem: ProblemSource) -> Instances:
-    """The same for one seed, with zeros in place of what would be drawn: for whoever needs shapes alone."""
+    """Make the instances of one seed with zeros in place of what would be drawn, where only shapes are needed."""
     refuse_fork()
     if isinstance(problem, Problem):
         return make_instances(problem, [])
     with _making(problem):
-        shapes = jax.eval_shape(problem, prng.instance_key(0))
+        shapes = jax.eval_shape(lambda key: problem(key), prng.instance_key(0))
     zeros = jax.tree.map(lambda leaf: np.zeros((1, *leaf.shape), leaf.dtype), shapes)
     return Instances(jax.device_put(zeros), per_seed=True)
+
+
+def trace_problem(problem: ProblemSource) -> tuple[TracedProgram, ClosedJaxpr]:
+    """Trace all that a problem computes and records, or that a function of a key does in making one.
+
+    The iterates are arguments of the program, as they are in a run; a start that is a constant would be taken for one.
+    """
+
+    def make(key: Key) -> Problem:
+        return problem if isinstance(problem, Problem) else problem(key)
+
+    def everything(key: Key, u: PyTree, theta: PyTree, omega: PyTree, env: PyTree) -> PyTree:
+        here = make(key)
+        x, after = here.draw(u, theta, env)
+        known, of_env = here.measure(theta, omega), here.report(env)
+        return here.init(key), here.noise(key), after, here.F(theta, omega, x), here.G(theta, omega, x), known, of_env
+
+    key = prng.start_key(0)
+    (theta, omega, env), u = jax.eval_shape(lambda key: ((here := make(key)).init(key), here.noise(key)), key)
+    return trace(everything, key, u, theta, omega, env)
 
 
 @jax.jit  # one program, where indexing leaf by leaf would compile two for each shape
@@ -84,8 +119,9 @@ def _first(batched: Problem) -> Problem:
     return jax.tree.map(lambda leaf: leaf[0], batched)
 
 
-@partial(jax.jit, static_argnums=0)
-def _draw(make: Callable[[Key], Problem], seeds: jax.Array) -> Problem:
+@partial(jax.jit, static_argnums=(0, 2))
+def _draw(make: Callable[[Key], Problem], seeds: jax.Array, program: str) -> Problem:
+    """``program`` tells functions apart that have changed since they were compiled."""
     return jax.vmap(lambda seed: make(prng.instance_key(seed)))(seeds)
 
 

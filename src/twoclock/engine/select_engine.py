@@ -17,9 +17,8 @@ from twoclock import validation
 from twoclock.engine import run_batch
 from twoclock.engine.c_engine import C
 from twoclock.engine.cuda_engine import Cuda
-from twoclock.engine.protocol import Engine, Program
+from twoclock.engine.protocol import Engine, Program, is_table
 from twoclock.engine.run_batch import Lanes
-from twoclock.engine.step import is_table
 from twoclock.engine.xla_engine import Xla, start
 
 EngineName = Literal["auto", "c", "cuda", "xla"]

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from twoclock import prng
+from twoclock.engine.protocol import LaneState, lane_step
 from twoclock.engine.run_batch import Lanes
-from twoclock.engine.step import LaneState, lane_step
+from twoclock.engine.tracing import TracedProgram
 from twoclock.protocols import Method, Problem, PyTree, Scalar
 
 STEPS = 8
@@ -26,7 +27,7 @@ class Reference:
     def __init__(self, lanes: Lanes) -> None:
         methods, seeds = _spread(lanes.count, METHODS), _spread(len(lanes.seeds), SEEDS)
         self.where = np.ix_(methods, seeds)
-        self.bound = lanes.bound
+        self.bound, self.traced = lanes.bound, lanes.instances.traced
         self.words = prng.stream_words(jnp.asarray(np.asarray(lanes.seeds, np.uint32)[seeds]))
         self.methods = jax.tree.map(lambda leaf: np.asarray(leaf)[np.asarray(methods)], lanes.methods)
         per_seed = lanes.instances.per_seed
@@ -41,8 +42,9 @@ class Reference:
         some = jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf)[self.where]), carry)
         for k in range(lo, lo + STEPS):
             some = _step(
-                self.problem, self.methods, self.words, some, np.int32(k), self.bound, axis=self.axis, count=self.count
-            )
+                self.problem, self.methods, self.words, some, np.int32(k), self.bound,
+                axis=self.axis, count=self.count, traced=self.traced,
+            )  # fmt: skip
         return some
 
     def difference(self, advance: Callable[[LaneState, int, int], LaneState], carry: LaneState, lo: int) -> str | None:
@@ -91,10 +93,12 @@ def _steps(
     *,
     axis: int | None,
     count: int,
+    traced: TracedProgram | None,
 ) -> LaneState:
+    """``traced`` tells functions apart that have changed since they were compiled."""
     by_seed = jax.vmap(_lane, in_axes=(axis, None, 0, 0, None, None))
     by_method = jax.vmap(by_seed, in_axes=(None, 0, None, 0, None, None), axis_size=count)
     return by_method(problem, methods, words, carry, k, bound)
 
 
-_step = jax.jit(_steps, static_argnames=("axis", "count"))
+_step = jax.jit(_steps, static_argnames=("axis", "count", "traced"))

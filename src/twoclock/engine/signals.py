@@ -61,24 +61,28 @@ def deferred_interrupt() -> Iterator[Callable[[], bool]]:
         put_back()
 
 
-_too_late = False
+_jax_in_use = False  # by a run or a learner of this process
+_forked = False
 
 
 def refuse_fork() -> None:
-    """Complain in such a child, instead of hanging in it."""
-    if _too_late:
+    """Refuse a run in a child that was forked after one: JAX's threads are not in it, and it would wait for ever.
+
+    What else started JAX in the parent is not seen here; JAX itself warns of such a fork.
+    """
+    global _jax_in_use
+    if _forked:
         raise InputError(
             "this process was forked after JAX had started, whose threads a fork does not copy; "
             'make it with multiprocessing.get_context("spawn")'
         )
+    _jax_in_use = True
 
 
-def _in_child() -> None:
-    from jax._src import xla_bridge
-
-    global _too_late
-    _too_late = xla_bridge.backends_are_initialized()
+def _note_fork() -> None:
+    global _forked
+    _forked = _jax_in_use
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_in_child)
+if hasattr(os, "register_at_fork"):  # Windows has none
+    os.register_at_fork(after_in_child=_note_fork)

@@ -17,8 +17,8 @@ from twoclock.codegen.build import SplitProgram, generate, generate_in_two
 from twoclock.codegen.c_template import Example, Source, Target, UncheckedStep
 from twoclock.codegen.ir import Unsupported
 from twoclock.engine.metrics import metrics_of
+from twoclock.engine.protocol import LaneState, Operators, is_table, lane_start, lane_step, learn, trusted_step
 from twoclock.engine.run_batch import Lanes
-from twoclock.engine.step import LaneState, Operators, is_table, lane_start, lane_step, learn, trusted_step
 from twoclock.protocols import Method, Problem, PyTree, Scalar
 
 _known: dict[Hashable, Any] = {}
@@ -194,7 +194,7 @@ def _kind(work: Lanes, target: Target, way: str = "") -> Hashable:
     shapes = tuple(
         (leaf.shape[1:] if per_seed or i >= count else leaf.shape, str(leaf.dtype)) for i, leaf in enumerate(leaves)
     )
-    return _hashable((structure, shapes, per_seed, work.bound is not None, target, way, _x64()))
+    return _hashable((structure, shapes, per_seed, work.bound is not None, target, way, _x64(), work.instances.traced))
 
 
 def _x64() -> bool:

@@ -17,9 +17,8 @@ from jax.sharding import Sharding, SingleDeviceSharding
 
 from twoclock import prng
 from twoclock.engine import metrics
-from twoclock.engine.metrics import Row
+from twoclock.engine.protocol import LaneState, Row, is_table, lane_noise, lane_start, step_on
 from twoclock.engine.run_batch import Instances, Lanes, partition
-from twoclock.engine.step import LaneState, is_table, lane_noise, lane_start, step_on
 from twoclock.protocols import Key, Method, Problem, PyTree, Scalar
 
 # Numbers in the noise of one block and group: enough to hide the dispatch, on the CPU few enough to stay in cache.
@@ -106,7 +105,7 @@ def start(lanes: Lanes) -> LaneState:
 
 @partial(jax.jit, static_argnames="count")
 def _start(instances: Instances, methods: Method, seeds: np.ndarray, *, count: int) -> LaneState:
-    by_seed = jax.vmap(lane_start, in_axes=(instances.seed_axis, None, 0))
+    by_seed = jax.vmap(instances.exact(lane_start), in_axes=(instances.seed_axis, None, 0))
     return jax.vmap(by_seed, in_axes=(None, 0, None), axis_size=count)(instances.batched, methods, seeds)
 
 
@@ -116,7 +115,7 @@ _streams = jax.jit(jax.vmap(prng.step_stream))
 @partial(jax.jit, static_argnames=("size", "capacity"))
 def _noise(instances: Instances, streams: Key, first: Scalar, *, size: int, capacity: int) -> PyTree:
     """The noise of ``size`` steps from step ``first`` on, steps × seeds, padded to the capacity of a block."""
-    by_seed = jax.vmap(lane_noise, in_axes=(instances.seed_axis, 0, None))
+    by_seed = jax.vmap(instances.exact(lane_noise), in_axes=(instances.seed_axis, 0, None))
     by_step = jax.vmap(by_seed, in_axes=(None, None, 0))
     noise = by_step(instances.batched, streams, first + jnp.arange(size, dtype=jnp.int32))
     return jax.tree.map(lambda leaf: jnp.pad(leaf, [(0, capacity - size)] + [(0, 0)] * (leaf.ndim - 1)), noise)
@@ -144,7 +143,7 @@ def _advance(
     # Inside the loop the seeds are the last axis of the state, so that its arithmetic runs along them. Tables stay as
     # they are: a step touches a few rows of one, and would turn them all.
     axes = jax.tree.map(lambda leaf: 0 if is_table(leaf) else -1, carry.state, is_leaf=is_table)
-    by_seed = jax.vmap(lane, in_axes=(instances.seed_axis, None, axes, 0, 0, None), out_axes=(axes, 0))
+    by_seed = jax.vmap(instances.exact(lane), in_axes=(instances.seed_axis, None, axes, 0, 0, None), out_axes=(axes, 0))
     by_method = jax.vmap(by_seed, in_axes=(None, 0, 0, 0, None, None))
 
     def body(i: Scalar, at: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:

@@ -12,8 +12,8 @@ import numpy as np
 from twoclock import storage, validation
 from twoclock.engine import metrics as rows
 from twoclock.engine import select_engine
+from twoclock.engine.protocol import LaneState
 from twoclock.engine.signals import refuse_fork
-from twoclock.engine.step import LaneState
 from twoclock.intervals.bootstrap import metric_names
 from twoclock.methods import serialize
 from twoclock.online.learner_spec import Intervals, LearnerSpec

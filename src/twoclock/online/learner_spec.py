@@ -12,12 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from twoclock import prng, validation
-from twoclock.engine import compatibility, trace_checks
+from twoclock.engine import compatibility, program_digest
 from twoclock.engine import metrics as rows
 from twoclock.engine.online_engine import Layout
-from twoclock.engine.program_digest import digest
+from twoclock.engine.protocol import LaneState, Operators
 from twoclock.engine.run_batch import make_instances
-from twoclock.engine.step import LaneState, Operators
+from twoclock.engine.tracing import trace
 from twoclock.methods import Polyak
 from twoclock.problems.custom import Custom, custom
 from twoclock.protocols import InputError, Method, Operator, Problem, PyTree, Scalar, pytree, static
@@ -71,7 +71,7 @@ class LearnerSpec:
             own = custom(F, G, lambda key: None, theta, omega, measure=measure)
             source, operators = make_instances(own, []).batched, Functions(own.F, own.G, own.metrics)
         method = _averaged(validation.check_method(method), intervals)
-        trace_checks.begin()
+        program_digest.start_in_precision()
         theta, omega, _ = source.init(prng.start_key(0))
         compatibility.check_start(theta, omega)
         if draws:
@@ -104,10 +104,13 @@ class LearnerSpec:
     @cached_property
     def measure(self) -> Callable[[PyTree], dict[str, PyTree]]:
         """From the method's state to its metrics."""
-        program = digest(
-            jax.make_jaxpr(lambda *given: rows.of_state(*given))(self.operators, self.numbers, self.start.state)
-        )
-        return partial(_measure, self.operators, self.numbers, program=program)
+        traced, _ = trace(rows.of_state, self.operators, self.numbers, self.start.state)
+
+        def measure(state: PyTree) -> dict[str, PyTree]:
+            with traced.separate_traces():
+                return _measure(self.operators, self.numbers, state, program=traced.digest)
+
+        return measure
 
 
 @partial(jax.jit, static_argnames="program")
@@ -120,7 +123,7 @@ def _averaged(method: Method, intervals: Any) -> Method:
     """The method with what its intervals need."""
     if intervals is False:
         return method
-    if hasattr(method, "track"):
+    if method.knows("track"):
         raise InputError(
             f"`intervals` is for a plain method; of {type(method).__name__} itself ask them, "
             f"`{type(method).__name__}(…, intervals=True)`"

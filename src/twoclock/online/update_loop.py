@@ -15,9 +15,8 @@ import numpy as np
 
 from twoclock import validation
 from twoclock.engine import metrics
-from twoclock.engine.metrics import Row
 from twoclock.engine.online_engine import Arrays, Layout, Live
-from twoclock.engine.step import LaneState
+from twoclock.engine.protocol import LaneState, Row
 from twoclock.online.learner_spec import LearnerSpec
 from twoclock.protocols import InputError, PyTree
 

@@ -103,7 +103,7 @@ class Identity:
 
 def identify(problem: ProblemSource, methods: Mapping[str, Method], spec: RunSpec) -> dict[str, Identity]:
     """For each method the identity of its run. Its options come first: another precision is another program too."""
-    of_problem, of_methods = program_digest.of_run(problem, methods, x64=spec.x64)
+    of_problem, of_methods = program_digest.digest_run(problem, methods, x64=spec.x64)
     return {label: Identity({**spec.as_dict(), "problem": of_problem, "method": m}) for label, m in of_methods.items()}
 
 

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from twoclock.engine import compatibility, program_digest
-from twoclock.engine.memory_estimate import footprint
+from twoclock.engine.compatibility import footprint
 from twoclock.engine.run_batch import group_by_program, make_placeholder
 from twoclock.param_paths import paths
 from twoclock.protocols import InputError, Method, ProblemSource
@@ -94,7 +94,7 @@ def plan(job: Job, families: Mapping[str, str], lanes: int, memory: float | int)
                 lane = 2 * size.lane + size.rows(len(run.marks))
                 shape = _shape(len(labels), len(run.seeds), lanes, memory, lane, size.instance)
                 cuts.append(_Cut(label, labels, shape))
-            of_problems[label], found = program_digest.of_run(problem, job.methods, x64=run.x64)
+            of_problems[label], found = program_digest.digest_run(problem, job.methods, x64=run.x64)
             for name, digest in found.items():
                 of_methods[name][label] = digest
     programs: dict[str, Any] = {"problems": of_problems, "methods": of_methods}

@@ -14,8 +14,8 @@ from jaxtyping import Float
 
 from twoclock import validation
 from twoclock.engine import xla_engine
+from twoclock.engine.protocol import LaneState
 from twoclock.engine.run_batch import Lanes, make_instances
-from twoclock.engine.step import LaneState
 from twoclock.protocols import InputError, ProblemSource, PyTree
 from twoclock.result import Result
 from twoclock.storage.run_identity import describe

@@ -11,8 +11,8 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from twoclock.engine.loop import ProgressEvent, drive
+from twoclock.engine.protocol import LaneState
 from twoclock.engine.run_batch import Instances, Lanes
-from twoclock.engine.step import LaneState
 from twoclock.protocols import Key, Method, Operator, Problem, PyTree, Scalar, pytree
 from twoclock.tuning.residual_math import Residuals, squares
 

@@ -1,0 +1,257 @@
+"""Traces of functions: digests of what they compute, and their callbacks into Python.
+
+A digest is of the program and every number in it. The names of functions and variables play no part: two spellings of
+the same computation have one digest, and a closed-over constant that changes gives another.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from types import NoneType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import io_callback
+from jax.experimental.xla_metadata import set_xla_metadata
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var, jaxprs_in_params
+
+from twoclock.protocols import PyTree
+
+if TYPE_CHECKING:
+    from hashlib import _Hash as Hash
+
+_ADDRESS = re.compile(r"0x[0-9a-f]+")
+_LIBRARIES = tuple(f" at {Path(file).parent}/" for file in (jax.__file__, Path(__file__).parent))
+_fresh_tags = itertools.count()
+F = TypeVar("F", bound=Callable[..., PyTree])
+_EIGHT_BYTES = ("float64", "int64", "uint64")
+
+
+@dataclass(frozen=True)
+class TracedProgram:
+    """What a function computes, as far as a trace shows.
+
+    Attributes:
+        digest: of the program and every number in it.
+        calls_python: whether it calls back into Python (``jax.pure_callback``).
+        user_jitted: whether it holds programs of a user's own functions (jitted, or bodies of loops), whose traces JAX
+            remembers, also when a constant in them has changed.
+        array_types: of the NumPy arrays that it holds.
+    """
+
+    digest: str
+    calls_python: bool
+    user_jitted: bool
+    array_types: frozenset[str]
+
+    def separate_traces(self) -> AbstractContextManager[object]:
+        """A context in which JAX does not take a user's functions as it remembers them from another program."""
+        return set_xla_metadata(twoclock_program=self.digest) if self.user_jitted else nullcontext()
+
+
+def trace(function: Callable[..., PyTree], *args: PyTree, tag: str = "1") -> tuple[TracedProgram, ClosedJaxpr]:
+    """Trace a function anew, also what is jitted inside it.
+
+    Args:
+        function: traced as another function each time, since JAX remembers what it traced of one.
+        args: arrays, or shapes.
+        tag: JAX remembers what is jitted inside for each tag; functions of a user's get one that was never used.
+    """
+
+    def anew(tag: str) -> ClosedJaxpr:
+        with set_xla_metadata(twoclock_trace=tag):
+            return jax.make_jaxpr(lambda *given: function(*given))(*args)
+
+    program = anew(tag)
+    inside = list(_programs_inside(program.jaxpr))
+    user_jitted = any(not _is_of_library(inner.debug_info.func_src_info) for inner in inside)
+    if user_jitted:
+        program = anew(f"{tag}.{next(_fresh_tags)}")
+        inside = list(_programs_inside(program.jaxpr))
+    reader = _Reader()
+    found = _short(reader.read(program))
+    callbacks = any(e.primitive.name.endswith("callback") for part in (program.jaxpr, *inside) for e in part.eqns)
+    types = frozenset(array.dtype.name for array in reader.arrays if isinstance(array, np.ndarray))
+    return TracedProgram(found, callbacks, user_jitted, types), program
+
+
+def _programs_inside(jaxpr: Jaxpr) -> Iterator[Jaxpr]:
+    for equation in jaxpr.eqns:
+        for part in jaxprs_in_params(equation.params):
+            inner = getattr(part, "jaxpr", part)
+            yield inner
+            yield from _programs_inside(inner)
+
+
+def _is_of_library(source: str | None) -> bool:
+    """Whether a function described as "name at file:line" is JAX's or of this library."""
+    return source is not None and any(library in source for library in _LIBRARIES)
+
+
+def digest(program: ClosedJaxpr, *arguments: PyTree) -> str:
+    """The digest of a program and every number in it, and of the numbers that some of its arguments have."""
+    return digest_each(program, [arguments])[0]
+
+
+def digest_each(program: ClosedJaxpr, arguments: Iterable[PyTree]) -> list[str]:
+    """The digests of one program with each of several sets of numbers for its arguments."""
+    of_program, found = _Reader().read(program), []
+    for numbers in arguments:
+        with_numbers = of_program.copy()
+        _add(with_numbers, map(_numbers, jax.tree.leaves(numbers)))
+        found.append(_short(with_numbers))
+    return found
+
+
+class _Reader:
+    """Reads programs, each of those inside them once.
+
+    Attributes:
+        arrays: those that the programs hold.
+    """
+
+    def __init__(self) -> None:
+        self.arrays: list[np.ndarray | jax.Array] = []
+        self._known: dict[int, str] = {}
+        self._types: dict[object, str] = {}
+
+    def read(self, program: ClosedJaxpr | Jaxpr) -> Hash:
+        """Its equations: what is computed, how, of which variables, and the types of the results."""
+        jaxpr = getattr(program, "jaxpr", program)
+        held = [self._array(array) for array in getattr(program, "consts", ())]
+        numbers: dict[Var, int] = {}
+
+        def name(variable: Var | Literal) -> str:
+            if isinstance(variable, Literal):
+                return f"{variable.val!s}:{self._type(variable)}"
+            return str(numbers.setdefault(variable, len(numbers)))
+
+        def typed(variables: Iterable[Var]) -> list[str]:
+            return [f"{name(variable)}:{self._type(variable)}" for variable in variables]
+
+        lines = [*held, *typed((*jaxpr.constvars, *jaxpr.invars))]
+        for equation in jaxpr.eqns:
+            how = [f"{key}={self._parameter(value)}" for key, value in equation.params.items()]
+            lines += [equation.primitive.name, *how, *map(name, equation.invars), "=", *typed(equation.outvars)]
+        return hashlib.sha256("\n".join((*lines, *map(name, jaxpr.outvars))).encode())
+
+    def _parameter(self, value: object) -> str:
+        if isinstance(value, (ClosedJaxpr, Jaxpr)):
+            if id(value) not in self._known:
+                self._known[id(value)] = self.read(value).hexdigest()
+            return self._known[id(value)]
+        if isinstance(value, (np.ndarray, jax.Array)):
+            return self._array(value)
+        if type(value) in (tuple, list):
+            return f"({', '.join(map(self._parameter, value))})"  # type: ignore[call-overload]
+        return str(value) if isinstance(value, (int, str, NoneType)) else _ADDRESS.sub("", str(value))
+
+    def _array(self, array: np.ndarray | jax.Array) -> str:
+        self.arrays.append(array)
+        found = hashlib.sha256()
+        _add(found, [_numbers(array)])
+        return found.hexdigest()
+
+    def _type(self, variable: Var | Literal) -> str:
+        aval = variable.aval
+        if aval not in self._types:
+            self._types[aval] = str(aval)
+        return self._types[aval]
+
+
+def _add(found: Hash, numbers: Iterable[np.ndarray]) -> None:
+    for array in numbers:
+        found.update(f"{array.dtype}{array.shape}".encode() + np.ascontiguousarray(array).tobytes())
+
+
+def _short(found: Hash) -> str:
+    return found.hexdigest()[:16]
+
+
+def _numbers(array: object) -> np.ndarray:
+    if isinstance(array, jax.Array) and jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
+        array = jax.random.key_data(array)
+    return np.asarray(array)
+
+
+def with_exact_callbacks(function: F) -> F:
+    """A function whose callbacks into Python (``jax.pure_callback``, ``io_callback``) have the precision of the run.
+
+    JAX calls Python on threads of its own, which know the global setting only, and rounds float64 to float32 where that
+    says so. Here such numbers travel as pairs of 32 bits, and the user's function is called in the precision that it
+    was traced in. Nothing else in the program changes.
+    """
+
+    @functools.wraps(function)
+    def evaluated(*args: PyTree) -> PyTree:
+        program, shapes = jax.make_jaxpr(function, return_shape=True)(*args)
+        out = _evaluate(program, jax.tree.leaves(args))
+        return jax.tree.unflatten(jax.tree.structure(shapes), out)
+
+    return evaluated  # type: ignore[return-value]
+
+
+def _evaluate(program: ClosedJaxpr, args: Sequence[jax.Array]) -> list[jax.Array]:
+    jaxpr = program.jaxpr
+    values = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*program.consts, *args), strict=True))
+
+    def read(variable: Var | Literal) -> jax.Array:
+        return variable.val if isinstance(variable, Literal) else values[variable]
+
+    def rewrite(parameter: object) -> object:
+        if isinstance(parameter, ClosedJaxpr):
+            return jax.make_jaxpr(lambda *given: _evaluate(parameter, given))(*parameter.in_avals)
+        return tuple(map(rewrite, parameter)) if type(parameter) is tuple else parameter
+
+    for equation in jaxpr.eqns:
+        given, parameters = [read(variable) for variable in equation.invars], equation.params
+        if equation.primitive.name in ("pure_callback", "io_callback"):
+            out = _call_python(given, parameters)
+        else:
+            parameters = equation.primitive.get_bind_params({name: rewrite(p) for name, p in parameters.items()})
+            out = equation.primitive.bind(*given, **parameters)
+        values.update(zip(equation.outvars, out if equation.primitive.multiple_results else [out], strict=True))
+    return [read(variable) for variable in jaxpr.outvars]
+
+
+def _call_python(args: Sequence[jax.Array], parameters: dict[str, Any]) -> list[jax.Array]:
+    x64 = bool(jax.config.jax_enable_x64)  # type: ignore[attr-defined]
+    types, results = [arg.dtype for arg in args], parameters["result_avals"]
+
+    def host(*bits: jax.Array) -> list[np.ndarray]:
+        arrays = [np.asarray(bit) for bit in bits]
+        arrays = [
+            a.view(dtype)[..., 0] if dtype.name in _EIGHT_BYTES else a for a, dtype in zip(arrays, types, strict=True)
+        ]
+        with jax.enable_x64(x64):
+            out = [np.asarray(part) for part in parameters["callback"](*map(jax.device_put, arrays))]
+        return [
+            np.ascontiguousarray(part)[..., None].view(np.uint32) if part.dtype.name in _EIGHT_BYTES else part
+            for part in out
+        ]
+
+    def in_bits(aval: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+        wide = aval.dtype.name in _EIGHT_BYTES
+        return (
+            jax.ShapeDtypeStruct((*aval.shape, 2), np.uint32) if wide else jax.ShapeDtypeStruct(aval.shape, aval.dtype)
+        )
+
+    bits = [jax.lax.bitcast_convert_type(arg, np.uint32) if arg.dtype.name in _EIGHT_BYTES else arg for arg in args]
+    shapes, sharding = [in_bits(aval) for aval in results], parameters["sharding"]
+    if "ordered" in parameters:
+        found = io_callback(host, shapes, *bits, sharding=sharding, ordered=parameters["ordered"])
+    else:
+        found = jax.pure_callback(host, shapes, *bits, sharding=sharding, vmap_method=parameters["vmap_method"])
+    return [
+        jax.lax.bitcast_convert_type(part, aval.dtype) if aval.dtype.name in _EIGHT_BYTES else part
+        for part, aval in zip(found, results, strict=True)
+    ]
