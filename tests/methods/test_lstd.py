@@ -17,7 +17,7 @@ def by_hand(problem, seed, steps):
     draw = jax.jit(lambda k, env: problem.draw(problem.noise(jax.random.fold_in(stream, k)), None, env))
     for k in range(steps):
         x, env = draw(k, env)
-        phi, ahead = problem.features[int(x.s)], problem.features[int(x.t)]
+        phi, ahead = problem.features[int(x.s)], problem.features[int(x.next_state)]
         A += float(x.rho) * np.outer(phi, phi - float(problem.sampler.discount(x)) * ahead)
         b += float(x.rho * x.r) * phi
     return np.linalg.solve(A, b)

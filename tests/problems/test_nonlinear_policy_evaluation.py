@@ -154,8 +154,8 @@ def test_samples_may_be_dicts_and_own_classes():
 
     s, after = jnp.asarray([1.0, 0.5]), jnp.asarray([0.0, 1.0])
     rest = {"rho": 1.5, "r": 2.0, "gamma": 0.9}
-    old = types.SimpleNamespace(s=s, t=after, **rest)
-    samples = [Transition(s, after, **rest), {"s": s, "next_state": after, **rest}, {"s": s, "t": after, **rest}, old]
+    own = types.SimpleNamespace(s=s, next_state=after, **rest)
+    samples = [Transition(s, after, **rest), {"s": s, "next_state": after, **rest}, own]
     theta, omega = jnp.asarray([0.3, -0.2]), jnp.asarray([0.1, 0.4])
     for operator in value_operators(value):
         wanted, *others = (operator(theta, omega, x) for x in samples)
@@ -163,7 +163,3 @@ def test_samples_may_be_dicts_and_own_classes():
             np.testing.assert_array_equal(got, wanted)
         with pytest.raises(InputError, match=r"`x` must be a sample with s, next_state, .*; it has no gamma"):
             operator(theta, omega, {"s": s, "next_state": after, "rho": 1.0, "r": 0.0})
-
-
-def test_the_old_name_of_the_next_state_still_works():
-    assert Transition(1, 2, 1.0, 0.0, 0.9).t == 2

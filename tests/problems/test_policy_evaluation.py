@@ -117,17 +117,17 @@ def test_samples_follow_the_behaviour(sampling):
     mdp, features, pi, b = parts(gamma=0.9)
     x = draws(policy_evaluation(mdp, features, pi, b, sampling=sampling), 200_000)
     pairs = np.zeros((S, S))
-    np.add.at(pairs, (np.asarray(x.s), np.asarray(x.t)), 1)
+    np.add.at(pairs, (np.asarray(x.s), np.asarray(x.next_state)), 1)
     expected = mdp.stationary(b)[:, None] * mdp.chain(b)
     if sampling == "iid":
         assert stats.chisquare(pairs.ravel(), 200_000 * expected.ravel()).pvalue > 0.01
     else:
-        np.testing.assert_array_equal(x.s[1:], x.t[:-1])
+        np.testing.assert_array_equal(x.s[1:], x.next_state[:-1])
         given = pairs.sum(axis=1, keepdims=True) * mdp.chain(b)
         assert stats.chi2.sf(((pairs - given) ** 2 / given).sum(), S * (S - 1)) > 0.01
     # Ratios make the behaviour's samples speak for the target.
     weighted = np.zeros((S, S))
-    np.add.at(weighted, (np.asarray(x.s), np.asarray(x.t)), np.asarray(x.rho))
+    np.add.at(weighted, (np.asarray(x.s), np.asarray(x.next_state)), np.asarray(x.rho))
     np.testing.assert_allclose(weighted / 200_000, mdp.stationary(b)[:, None] * mdp.chain(pi), atol=6e-3)
 
 

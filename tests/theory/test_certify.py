@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import twoclock as tc
 from twoclock.protocols import InputError
-from twoclock.theory import STRUCTURES, Condition, Start, lyapunov_search
+from twoclock.theory import STRUCTURES, Condition, InitialErrors, lyapunov_search
 from twoclock.theory.certify import ORDER, paper_rules
 
 PROOFS = ("tight", "paper")
@@ -197,7 +197,7 @@ def test_the_vector_in_the_docs_shows_an_m_matrix():
 
 def test_start_may_be_written_in_several_ways():
     c = tc.certify("strongly-convex", L=1.0, mu_h=0.9, mu_g=0.9, noise=0.5)
-    value = c.bound(100, Start(1.0, 2.0, 3.0, 4.0))
+    value = c.bound(100, InitialErrors(1.0, 2.0, 3.0, 4.0))
     assert c.bound(100, (1, 2, 3, 4)) == value
     assert c.bound(100, {"error": 1, "tracking": 2, "delta_f": 3, "delta_g": 4}) == value
     assert c.bound(np.array([100, 100]), {"z0": 1, "y0": 2, "f0": 3, "g0": 4}).tolist() == [value, value]

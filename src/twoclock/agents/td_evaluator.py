@@ -19,7 +19,7 @@ from twoclock.agents.learner_mixin import Learning
 from twoclock.agents.observation_checks import Seen, known_reward, numbers_of, observations, seeing
 from twoclock.methods import Polyak, serialize
 from twoclock.online import Learner
-from twoclock.problems.custom import is_module, joining, numbers
+from twoclock.problems.custom import is_module, split_module
 from twoclock.problems.policy_evaluation.nonlinear import Value, value_operators
 from twoclock.problems.policy_evaluation.td_lambda import trace_operators
 from twoclock.protocols import InputError, Method, PyTree
@@ -235,8 +235,11 @@ class Evaluator(Learning):
         validation.function("value", self.network, "params", "x")
         value, params = self.network, self.params
         if is_module(params):
-            network, whole = value, joining(params)
-            value, params = lambda learned, phi: network(whole(learned), phi), numbers(params)
+            network, (params, whole) = value, split_module(params)
+
+            def value(learned: PyTree, phi: Array) -> Number:
+                return network(whole(learned), phi)
+
         validation.start_of("params", params)
         start = numbers_of(params)
         shape = getattr(validation.shape_from("value", value, start, self._shown[0]), "shape", None)

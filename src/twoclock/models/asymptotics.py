@@ -8,10 +8,10 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from twoclock.models.mdp import Chain, Mdp, Policy, States
+from twoclock.models.mdp import Chain, Mdp, Policy, States, read_features, read_policies
 from twoclock.protocols import InputError
 from twoclock.validation import choice, number, whole
-from twoclock.validation.arrays import as_array, law
+from twoclock.validation.arrays import as_array
 
 Matrix = Float[np.ndarray, "d d"]
 Table = Float[np.ndarray, "s d"]
@@ -61,8 +61,9 @@ class LimitLaw:
         later = self.poisson
         if block is not None:
             # Σ_{l<ℓ} (1 − l/ℓ)P^{l−1}m = ((ℓ−1)u − P(I − P^{ℓ−1})Zu)/ℓ with u = Zm: no sum over ℓ terms.
-            n, rest = len(self.chain), self.poisson - np.linalg.matrix_power(self.chain, block - 1) @ self.poisson
-            later = ((block - 1) * self.poisson - self.chain @ np.linalg.solve(self._potential(n), rest)) / block
+            rest = self.poisson - np.linalg.matrix_power(self.chain, block - 1) @ self.poisson
+            potential = np.eye(len(self.chain)) - self.chain + self.stationary[None, :]
+            later = ((block - 1) * self.poisson - self.chain @ np.linalg.solve(potential, rest)) / block
         gamma = self.forward @ later
         return self.one_step + gamma + gamma.T
 
@@ -112,9 +113,6 @@ class LimitLaw:
         freedom = whole("blocks", blocks, 2) - 1
         return 2 * stdtr(freedom, stdtrit(freedom, tail) * seen) - 1
 
-    def _potential(self, n: int) -> Chain:
-        return np.eye(n) - self.chain + self.stationary[None, :]
-
 
 def limit_law(
     mdp: Mdp,
@@ -135,28 +133,20 @@ def limit_law(
     [0.49]
     """
     choice("sampling", sampling, ("iid", "markov"))
-    if not isinstance(mdp, Mdp):
-        raise InputError(f"`mdp` must be a `tc.models.Mdp(P, r, gamma)`, got {type(mdp).__name__}")
-    pi = mdp.policy(target, "target")
-    b = pi if behaviour is None else mdp.policy(behaviour, "behaviour")
-    Phi = as_array("features", features)
-    if Phi.ndim != 2 or len(Phi) != mdp.states:
-        raise InputError(f"`features` must have one row for each of the {mdp.states} states, got the shape {Phi.shape}")
+    pi, b, d = read_policies(mdp, target, behaviour, weights, sampling)
+    Phi = read_features(features, mdp.states)
     if ((pi > 0) & (b == 0)).any():
         raise InputError("`behaviour` must take every action that `target` takes; mix some of the target into it")
-    if weights is not None and sampling == "markov":
-        raise InputError("`weights` are for sampling 'iid': a chain has its own stationary law; leave them out")
-    d = mdp.stationary(b) if weights is None else law("weights", weights, mdp.states, "leave them out")
     weighted = Phi.T * d
     A = weighted @ (Phi - mdp.discounted_chain(pi) @ Phi)
     if np.linalg.matrix_rank(A) < len(A):
         raise InputError("`features` leave θ undetermined (A = E[ρφ(φ − γφ')ᵀ] is singular); leave out dependent ones")
     theta = np.linalg.solve(A, weighted @ mdp.reward(pi))
-    one_step, told = _scores(mdp, pi, b, Phi @ theta)
+    one_step, following = _scores(mdp, pi, b, Phi @ theta)
     P = mdp.chain(b)
-    drift = Phi * told.sum(axis=1)[:, None]
+    drift = Phi * following.sum(axis=1)[:, None]
     poisson = np.linalg.solve(np.eye(len(P)) - P + d[None, :], drift) if sampling == "markov" else drift
-    forward = weighted @ told if sampling == "markov" else None
+    forward = weighted @ following if sampling == "markov" else None
     return LimitLaw(theta, A, Phi, (weighted * one_step) @ Phi, forward, P, poisson, d)
 
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from twoclock.models.lqr import riccati
+from twoclock.models.lqr import MatrixLike, riccati
 from twoclock.models.soft_mdp import SoftMdp
-from twoclock.protocols import InputError, Scalar, pytree, static
+from twoclock.protocols import InputError, PyTree, Scalar, pytree, static
 from twoclock.validation import check_size, number, whole
 from twoclock.validation.arrays import Array, Number, State, matrix
 
@@ -39,8 +38,8 @@ class CertaintyEquivalence:
     Reference: Mania, Tu & Recht, *Certainty equivalence is efficient for linear quadratic control*, 2019.
     """
 
-    Q: Annotated[Any, Float[np.ndarray, "n n"]]
-    R: Annotated[Any, Float[np.ndarray, "m m"]]
+    Q: MatrixLike
+    R: MatrixLike
     sigma: Scalar = 1.0
     ridge: Scalar = 1e-6
 
@@ -119,7 +118,7 @@ class EmpiricalMdp:
         following = jnp.broadcast_to(gamma * pairs[:, :, None] / self.states, (*pairs.shape, self.states))
         return {"visits": pairs, "reward": jnp.zeros_like(pairs), "next": following}
 
-    def statistic(self, x: Any) -> Counts:
+    def statistic(self, x: PyTree) -> Counts:
         """What one sample adds to the sums."""
         gamma = jnp.asarray(self.gamma) if x.gamma is None else x.gamma
         pair = x.s * self.actions + x.a

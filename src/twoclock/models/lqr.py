@@ -7,7 +7,7 @@ an `Lqr` answers in float64 whatever JAX's default, given tracers it is part of 
 from __future__ import annotations
 
 import functools
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -105,6 +105,16 @@ def riccati(
 Gain = Float[Array, "m n"]
 States = Float[Array, "n n"]  # a matrix on states
 Both = Float[Array, "d d"]  # a matrix on z = (x, u), d = n + m
+MatrixLike = Annotated[Any, Float[np.ndarray, "p q"]]  # given as NumPy reads it, an array once it is checked
+
+
+@runtime_checkable
+class StateSpace(Protocol):
+    """A linear system, such as a ``control.StateSpace``."""
+
+    A: ArrayLike
+    B: ArrayLike
+    dt: float
 
 
 @pytree
@@ -130,11 +140,11 @@ class Lqr:
     methods for the linear quadratic regulator*, 2018.
     """
 
-    A: Annotated[Any, Float[np.ndarray, "n n"]]
-    B: Annotated[Any, Float[np.ndarray, "n m"]]
-    Q: Annotated[Any, Float[np.ndarray, "n n"]]
-    R: Annotated[Any, Float[np.ndarray, "m m"]]
-    noise: Annotated[Any, Float[np.ndarray, "n n"]] = None
+    A: MatrixLike
+    B: MatrixLike
+    Q: MatrixLike
+    R: MatrixLike
+    noise: MatrixLike = None
 
     def __post_init__(self) -> None:
         A = matrix("A", self.A)
@@ -160,9 +170,9 @@ class Lqr:
             object.__setattr__(self, name, value)
 
     @classmethod
-    def from_system(cls, system: Any, Q: ArrayLike, R: ArrayLike, noise: ArrayLike | None = None) -> Lqr:
+    def from_system(cls, system: StateSpace, Q: ArrayLike, R: ArrayLike, noise: ArrayLike | None = None) -> Lqr:
         """The plant of a discrete ``control.StateSpace`` (or of anything with ``A``, ``B`` and ``dt``)."""
-        if not all(hasattr(system, name) for name in ("A", "B", "dt")):
+        if not isinstance(system, StateSpace):
             raise InputError(f"`system` must be a state space with A, B and dt, got {type(system).__name__}")
         if not system.dt:
             raise InputError(f"`system` must be discrete, got dt={system.dt}; use `control.sample_system(system, Ts)`")

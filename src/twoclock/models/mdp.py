@@ -199,6 +199,31 @@ class Mdp:
             )
 
 
+def read_policies(
+    mdp: object, target: ArrayLike, behaviour: ArrayLike | None, weights: ArrayLike | None, sampling: str
+) -> tuple[Policy, Policy, States]:
+    """Check what is evaluated, π, b and the state weights D: those given, or the behaviour's stationary law."""
+    if not isinstance(mdp, Mdp):
+        raise InputError(f"`mdp` must be a `tc.models.Mdp(P, r, gamma)`, got {type(mdp).__name__}")
+    pi = mdp.policy(target, "target")
+    b = pi if behaviour is None else mdp.policy(behaviour, "behaviour")
+    if weights is None:
+        return pi, b, mdp.stationary(b)
+    if sampling == "markov":
+        raise InputError("`weights` are for sampling 'iid': a chain has its own stationary law; leave them out")
+    return pi, b, law("weights", weights, mdp.states, "leave them out for the behaviour's stationary law")
+
+
+def read_features(features: ArrayLike, states: int) -> Float[np.ndarray, "s d"]:
+    """Check features, an array with one row per state."""
+    Phi = as_array("features", features)
+    if Phi.ndim != 2 or len(Phi) != states or not Phi.shape[1]:
+        raise InputError(f"`features` must have one row for each of the {states} states, got the shape {Phi.shape}")
+    if not Phi.any():
+        raise InputError("`features` must not all be zero: every θ would give the same values; try np.eye(states)")
+    return Phi
+
+
 def recurrent_classes(chain: Chain) -> list[Int[np.ndarray, " states"]]:
     """The closed communicating classes of a chain, each as an array of states."""
     from scipy.sparse import csr_matrix  # slow to load, and seldom needed
@@ -242,7 +267,15 @@ def from_gymnasium(env: object, gamma: float = 0.95, **options: Any) -> tuple[Md
     [0.6667, 0.0]
     """
     if isinstance(env, str):
-        env = _make(env, options)
+        name = env
+        try:
+            import gymnasium
+        except ImportError:
+            raise InputError(f"`{name}` needs Gymnasium, which is not installed; try `pip install gymnasium`") from None
+        try:
+            env = gymnasium.make(name, **options)
+        except gymnasium.error.Error as error:
+            raise InputError(f"`env` must be a name that Gymnasium knows: {' '.join(str(error).split())}") from None
     table, start = (getattr(getattr(env, "unwrapped", env), name, None) for name in ("P", "initial_state_distrib"))
     if table is None or start is None:
         raise InputError(
@@ -284,14 +317,3 @@ def _check_ends(
             f"`env` ends some episodes in state {int(np.argmax(both))} and goes on there in others; a finite MDP needs "
             "an end of its own: add a state to the table"
         )
-
-
-def _make(name: str, options: dict[str, Any]) -> Any:
-    try:
-        import gymnasium
-    except ImportError:
-        raise InputError(f"`{name}` needs Gymnasium, which is not installed; try `pip install gymnasium`") from None
-    try:
-        return gymnasium.make(name, **options)
-    except gymnasium.error.Error as error:
-        raise InputError(f"`env` must be a name that Gymnasium knows: {' '.join(str(error).split())}") from None

@@ -14,38 +14,6 @@ from twoclock.validation import flattened, function, start_of
 
 __all__ = ["custom", "exact"]
 
-Join = Callable[[PyTree], PyTree]
-
-
-def is_module(tree: PyTree) -> bool:
-    """Whether a tree holds functions beside arrays of floats."""
-    leaves = jax.tree.leaves(tree)
-    return any(map(_is_learned, leaves)) and any(callable(leaf) and not _is_array(leaf) for leaf in leaves)
-
-
-def numbers(tree: PyTree) -> PyTree:
-    """The tree with None in place of what is no array of floats."""
-    return jax.tree.map(lambda leaf: leaf if _is_learned(leaf) else None, tree)
-
-
-def joining(tree: PyTree) -> Join:
-    """What puts the rest of the tree back around its numbers."""
-    rest = jax.tree.map(lambda leaf: None if _is_learned(leaf) else leaf, tree)
-
-    def join(learned: PyTree) -> PyTree:
-        return jax.tree.map(lambda a, b: b if a is None else a, learned, rest, is_leaf=lambda leaf: leaf is None)
-
-    return join
-
-
-def _is_array(leaf: object) -> bool:
-    return isinstance(leaf, (jax.Array, np.ndarray, np.generic))
-
-
-def _is_learned(leaf: object) -> bool:
-    return isinstance(leaf, (jax.Array, np.ndarray)) and bool(jnp.issubdtype(leaf.dtype, jnp.floating))
-
-
 Draw = Callable[[PyTree, PyTree, PyTree], tuple[PyTree, PyTree]]
 Measure = Callable[[PyTree, PyTree], Mapping[str, Scalar]]
 
@@ -128,38 +96,50 @@ def custom(
     if measure is not None:
         function("custom(measure=…)", measure, "theta", "omega")
     flattened("theta", theta), flattened("omega", omega)
+    problem = Custom(theta, omega, env, F, G, noise, draw, measure)
     if is_module(theta) or is_module(omega):
-        return _of_modules(F, G, noise, theta, omega, draw, env, measure)
+        (theta, slow), (omega, fast) = split_module(theta), split_module(omega)
+        problem = Custom(
+            theta,
+            omega,
+            env,
+            lambda theta, omega, x: learned(F(slow(theta), fast(omega), x)),
+            lambda theta, omega, x: learned(G(slow(theta), fast(omega), x)),
+            noise,
+            None if draw is None else lambda u, theta, env: draw(u, slow(theta), env),
+            None if measure is None else lambda theta, omega: measure(slow(theta), fast(omega)),
+        )
     start_of("theta", theta)
     start_of("omega", omega, may_be_empty=True)
-    return Custom(theta, omega, env, F, G, noise, draw, measure)
+    return problem
 
 
-def _of_modules(
-    F: Operator,
-    G: Operator,
-    noise: Callable[[Key], PyTree],
-    theta: PyTree,
-    omega: PyTree,
-    draw: Draw | None,
-    env: PyTree,
-    measure: Measure | None,
-) -> Custom:
-    """The problem in the numbers of θ and ω alone."""
-    slow, fast = (joining(tree) if is_module(tree) else (lambda tree: tree) for tree in (theta, omega))
-    theta, omega = (numbers(tree) if is_module(tree) else tree for tree in (theta, omega))
-    start_of("theta", theta)
-    start_of("omega", omega, may_be_empty=True)
-    return Custom(
-        theta,
-        omega,
-        env,
-        lambda theta, omega, x: numbers(F(slow(theta), fast(omega), x)),
-        lambda theta, omega, x: numbers(G(slow(theta), fast(omega), x)),
-        noise,
-        None if draw is None else lambda u, theta, env: draw(u, slow(theta), env),
-        None if measure is None else lambda theta, omega: measure(slow(theta), fast(omega)),
-    )
+def is_module(tree: PyTree) -> bool:
+    """Whether a tree, such as an Equinox network with its activation, holds functions beside arrays of floats."""
+    leaves = jax.tree.leaves(tree)
+    arrays = (jax.Array, np.ndarray, np.generic)
+    return any(map(_is_learned, leaves)) and any(callable(leaf) and not isinstance(leaf, arrays) for leaf in leaves)
+
+
+def learned(tree: PyTree) -> PyTree:
+    """The tree with None in place of all but arrays of floats, as ``equinox.filter_grad`` returns it."""
+    return jax.tree.map(lambda leaf: leaf if _is_learned(leaf) else None, tree)
+
+
+def split_module(tree: PyTree) -> tuple[PyTree, Callable[[PyTree], PyTree]]:
+    """The arrays of a module that are learned, and the function that puts the rest back around them."""
+    if not is_module(tree):
+        return tree, lambda tree: tree
+    rest = jax.tree.map(lambda leaf: None if _is_learned(leaf) else leaf, tree)
+
+    def join(arrays: PyTree) -> PyTree:
+        return jax.tree.map(lambda a, b: b if a is None else a, arrays, rest, is_leaf=lambda leaf: leaf is None)
+
+    return learned(tree), join
+
+
+def _is_learned(leaf: object) -> bool:
+    return isinstance(leaf, (jax.Array, np.ndarray)) and bool(jnp.issubdtype(leaf.dtype, jnp.floating))
 
 
 @pytree

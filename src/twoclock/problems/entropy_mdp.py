@@ -34,11 +34,6 @@ class Step(NamedTuple):
     gamma: Number | None  # None where the discount is one number for all
     horizon: Number | None  # None where the horizon is one number for all
 
-    @property
-    def t(self) -> Array:
-        """The old name of ``next_state``."""
-        return self.next_state
-
 
 @pytree
 class SoftOperators:
@@ -125,6 +120,7 @@ def _one_hot(i: State, size: int, dtype: jnp.dtype) -> Float[jax.Array, " size"]
 Env = tuple[State, tuple[State, Number] | None] | None
 """The state of the chain, with the length of this episode and the mean length so far; None where there is no chain."""
 
+SAMPLINGS = ("restart", "stationary", "iid")
 # The mean length of an episode is kept over about this many of the last ones.
 _EPISODES = 8
 
@@ -234,19 +230,16 @@ class EntropyMdp(Problem):
         return self.truth.critic(self._logits(theta), self.features, self.sampling)
 
     def mean_F(self, theta: Theta, omega: Critic) -> Theta:
-        visits, _, advantage = self.truth.means(self._logits(theta), self._values(omega), self.sampling)
+        visits, _, advantage = self.truth.means(self._logits(theta), self.operators.values(omega), self.sampling)
         if self.sampling != "restart":
             visits = visits * jnp.asarray(self.scale)
         rows = -visits[:, None] * advantage
         return rows if self.policy_features is None else jnp.tensordot(rows, jnp.asarray(self.policy_features), axes=2)
 
     def mean_G(self, theta: Theta, omega: Critic) -> Critic:
-        visits, delta, _ = self.truth.means(self._logits(theta), self._values(omega), self.sampling)
+        visits, delta, _ = self.truth.means(self._logits(theta), self.operators.values(omega), self.sampling)
         pull = -visits / jnp.sum(visits) * delta
         return pull if self.features is None else pull @ jnp.asarray(self.features)
-
-    def _values(self, omega: Critic) -> States:
-        return self.operators.values(omega)
 
     def measure(self, theta: Theta, omega: Critic) -> dict[str, Number]:
         metrics, slope = self.truth.measure(self._logits(theta))
@@ -298,7 +291,7 @@ def entropy_mdp(
             f"`mdp` must have gamma < 1 everywhere, got {mdp.gamma.max():g}: a bonus that is never discounted adds up "
             "for ever; take a gamma such as 0.99"
         )
-    check_sampling(sampling)
+    choice("sampling", sampling, SAMPLINGS)
     soft = mdp.soft(temp, start)
     if sampling == "iid" and (soft.start == 0).any():
         raise InputError(
@@ -331,7 +324,3 @@ def entropy_mdp(
         policy_features=Psi,
         sampling=sampling,
     )
-
-
-def check_sampling(sampling: str) -> None:
-    choice("sampling", sampling, ("restart", "stationary", "iid"))

@@ -8,10 +8,10 @@ import numpy as np
 
 from twoclock.models.mdp import Mdp
 from twoclock.models.soft_mdp import SoftMdp, soft_truth
-from twoclock.problems.entropy_mdp import EntropyMdp, check_sampling, entropy_mdp
+from twoclock.problems.entropy_mdp import SAMPLINGS, EntropyMdp, entropy_mdp
 from twoclock.protocols import InputError, Key
 from twoclock.sampling.alias import alias_table
-from twoclock.validation import check_key, check_size, flag, number, shown, whole
+from twoclock.validation import check_key, check_size, choice, flag, number, shown, whole
 
 __all__ = ["forest", "frozen_lake", "random_entropy_mdp"]
 
@@ -82,7 +82,7 @@ def random_entropy_mdp(
     states, actions = whole("states", states), whole("actions", actions)
     check_size("`states`, `actions`", 3 * states * states * actions)
     number("gamma", gamma, 0, 1, below=True, remedy="a random MDP has no end")
-    check_sampling(sampling)
+    choice("sampling", sampling, SAMPLINGS)
     check_key(key)
     key_P, key_r = jax.random.split(key)
     P = jax.random.uniform(key_P, (states, actions, states))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,38 +25,21 @@ class Transition(NamedTuple):
     r: Scalar
     gamma: PyTree  # one number, or None where it is the same for all and the sampler knows it
 
-    @property
-    def t(self) -> PyTree:
-        """The old name of ``next_state``."""
-        return self.next_state
-
     @classmethod
     def read(cls, sample: object) -> Transition:
-        """The transition that a dict, or any object, with these names holds; s' may also be called ``t``."""
+        """Read the transition that a dict, or any object, with these names holds."""
         if isinstance(sample, cls):
             return sample
-        known = sample if isinstance(sample, Mapping) else _Attributes(sample)
-        found = {name: known[name] for name in cls._fields if name in known}
-        if "next_state" not in found and "t" in known:
-            found["next_state"] = known["t"]
-        if missing := [name for name in cls._fields if name not in found]:
+        known: Mapping[str, PyTree] = (
+            sample
+            if isinstance(sample, Mapping)
+            else {name: getattr(sample, name) for name in cls._fields if hasattr(sample, name)}
+        )
+        if missing := [name for name in cls._fields if name not in known]:
             raise InputError(
                 f"`x` must be a sample with {', '.join(cls._fields)}, by name or as a dict; it has no {missing[0]}"
             )
-        return cls(**found)
-
-
-class _Attributes:
-    """The attributes of an object, looked up like the entries of a dict."""
-
-    def __init__(self, of: object) -> None:
-        self.of = of
-
-    def __contains__(self, name: str) -> bool:
-        return hasattr(self.of, name)
-
-    def __getitem__(self, name: str) -> Any:
-        return getattr(self.of, name)
+        return cls(**{name: known[name] for name in cls._fields})
 
 
 @pytree

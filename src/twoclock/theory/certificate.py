@@ -18,7 +18,7 @@ METRICS = {"strongly-convex": "error", "pl": "gap", "non-convex": "gradient"}
 Numbers = float | NDArray[np.float64]
 # An inequality by name, with its two sides as functions of (α, β, λ).
 Rule = tuple[str, Callable[[Numbers, Numbers, Numbers], tuple[Numbers, Numbers]]]
-StartLike = Union["Start", Mapping[str, float], Sequence[float], float]
+InitialErrorsLike = Union["InitialErrors", Mapping[str, float], Sequence[float], float]
 
 LAST_STEP = 2**31  # steps are counted in 32 bits
 
@@ -50,7 +50,7 @@ class Condition:
 
 
 @dataclasses.dataclass(frozen=True)
-class Start:
+class InitialErrors:
     """Where a run begins, in squares.
 
     Args:
@@ -66,9 +66,9 @@ class Start:
     g: float
 
     @classmethod
-    def read(cls, value: StartLike) -> Start:
+    def read(cls, value: InitialErrorsLike) -> InitialErrors:
         """A start from a start, a mapping, four numbers, or one number for all four."""
-        if isinstance(value, Start):
+        if isinstance(value, InitialErrors):
             return value
         if isinstance(value, Mapping):
             found = {field: [value[name] for name in names if name in value] for field, names in _NAMES.items()}
@@ -139,11 +139,11 @@ class Certificate:
         return Fast(self.alpha, self.beta, self.lam, order="paper")
 
     @overload
-    def bound(self, k: float, start: StartLike) -> float: ...
+    def bound(self, k: float, start: InitialErrorsLike) -> float: ...
     @overload
-    def bound(self, k: NDArray[np.float64], start: StartLike) -> NDArray[np.float64]: ...
-    def bound(self, k: Numbers, start: StartLike) -> Numbers:
-        """What the metric's mean cannot exceed after k steps from ``start`` (see ``Start``); k a number or an array."""
+    def bound(self, k: NDArray[np.float64], start: InitialErrorsLike) -> NDArray[np.float64]: ...
+    def bound(self, k: Numbers, start: InitialErrorsLike) -> Numbers:
+        """What the metric's mean cannot exceed after k steps, a number or an array, from ``start``: `InitialErrors`."""
         try:
             steps: NDArray[np.float64] = np.asarray(k, float)
             fits = bool(np.all((steps >= 0) & (steps <= LAST_STEP)))
@@ -151,7 +151,7 @@ class Certificate:
             fits = False
         if not fits:
             raise InputError(f"`bound(k=…)` must lie in [0, 2³¹], got {shown(k)}; steps are counted in 32 bits")
-        s = Start.read(start)
+        s = InitialErrors.read(start)
         v0 = float(np.dot(self.weights, (s.x, s.y, s.f, s.g)))
         if self.structure == "non-convex":
             value = (v0 + self.A * self.noise * (1 + np.log(steps + 1))) / (self.rate * np.sqrt(steps + 1))

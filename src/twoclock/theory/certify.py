@@ -1,4 +1,4 @@
-"""Certificates from a structure and its constants, by the paper's conditions (put right) or by the tight proof.
+"""Certificates from a structure and its constants, by the paper's conditions (corrected) or by the tight proof.
 
 Each condition of the paper is written once, as a pair of functions of (α, β, λ): a certificate evaluates it at its
 first step, where it is hardest, and ``check`` follows it along a user's own schedules. The derivations are in
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
 from numbers import Real
 
 import numpy as np
@@ -44,7 +43,7 @@ _FLATTEST = 1e-30
 def check_constants(
     structure: str, L: float, mu_h: float | None, mu_g: float, noise: float
 ) -> tuple[Known, tuple[str, ...]]:
-    """The constants as numbers, and what the user should know of them; complains of constants that cannot be."""
+    """Check the constants; return them as numbers, and notes for the user."""
     choice("structure", structure, STRUCTURES)
     if structure == "non-convex":
         mu_h = None
@@ -69,7 +68,7 @@ def check_constants(
 
 
 def check_steps(name: str, value: float) -> int:
-    """A number of steps, as an integer that 32 bits can count."""
+    """Check a number of steps, and return it as an integer that 32 bits can count."""
     real = isinstance(value, Real) and not isinstance(value, bool)
     new = float(value) if real and 0 < value <= LAST_STEP else math.nan
     if not new.is_integer():
@@ -90,7 +89,7 @@ ORDER: list[Rule] = [
 
 
 def paper_rules(structure: str, L: float, mu_h: float | None, mu_g: float) -> list[Rule]:
-    """What the paper's proof, put right, asks of every (α_k, β_k, λ_k), besides the plain order."""
+    """What the paper's proof, corrected, asks of every (α_k, β_k, λ_k), besides the plain order."""
     M, m, g = (L + 1) ** 6, mu_h or 0.0, mu_g
     if structure == "strongly-convex":
         return [
@@ -212,7 +211,7 @@ def certify(
         mu_h: strong convexity of h, or its PL constant, ½‖∇h‖² ≥ μ_h(h−h*); not used for non-convex h.
         mu_g: strong monotonicity of the mean G in ω.
         noise: the noise level B, a bound on E‖F(θ,ω,X)−F(θ,ω)‖² and on the same for G.
-        proof: "tight" (a weighted Lyapunov function, found by search) or "paper" (the paper's closed forms, put right).
+        proof: "tight" (a weighted Lyapunov function, found by search) or "paper" (the paper's closed forms, corrected).
         horizon: the steps you mean to make; where τ exceeds them a note says so.
 
     >>> import twoclock as tc
@@ -225,7 +224,13 @@ def certify(
     """
     known, notes = check_constants(structure, L, mu_h, mu_g, noise)
     choice("certify(proof=…)", proof, PROOFS)
-    certificate = _prove(PROOFS[proof], structure, known)
+    try:
+        with np.errstate(all="ignore"):
+            certificate = PROOFS[proof](structure, *known.scaled())
+    except (ArithmeticError, np.linalg.LinAlgError):
+        raise InputError("no certificate: the constants are too far apart for double precision") from None
+    if known.L < 1:
+        certificate = _unscale(certificate, known)
     for condition in certificate.conditions:
         if not condition.holds:
             raise InputError(
@@ -233,20 +238,14 @@ def certify(
                 "the constants are too far apart for double precision"
             )
     if horizon is not None:
-        notes += _seen_from(certificate, check_steps("horizon", horizon))
+        last = check_steps("horizon", horizon)
+        if structure != "non-convex" and certificate.tau > last:
+            tau = f"τ = {certificate.tau:.3g}"
+            notes += (f"{tau} exceeds the horizon of {last} steps: by then the bound will hardly fall",)
     return dataclasses.replace(certificate, notes=notes)
 
 
-def _prove(proof: Callable[..., Certificate], structure: str, known: Known) -> Certificate:
-    try:
-        with np.errstate(all="ignore"):
-            certificate = proof(structure, *known.scaled())
-    except (ArithmeticError, np.linalg.LinAlgError):
-        raise InputError("no certificate: the constants are too far apart for double precision") from None
-    return certificate if known.L >= 1 else _unscaled(certificate, known)
-
-
-def _unscaled(certificate: Certificate, known: Known) -> Certificate:
+def _unscale(certificate: Certificate, known: Known) -> Certificate:
     """Back from F/L, G/L and h/L to F, G and h: steps grow by 1/L, squares of Δf and Δg by L², h by L."""
     s, (a, b, lam), (_, y, f, g) = known.L, certificate.c, certificate.weights
     if certificate.structure == "strongly-convex":
@@ -254,22 +253,5 @@ def _unscaled(certificate: Certificate, known: Known) -> Certificate:
     else:
         weights, A = (1.0, s * y, f / s, g / s), certificate.A / s
         rate = certificate.rate / s if certificate.structure == "non-convex" else certificate.rate
-    return dataclasses.replace(
-        certificate,
-        L=known.L,
-        mu_h=known.mu_h,
-        mu_g=known.mu_g,
-        noise=known.noise,
-        c=(a / s, b / s, lam),
-        weights=weights,
-        A=A,
-        rate=rate,
-    )
-
-
-def _seen_from(certificate: Certificate, horizon: int) -> tuple[str, ...]:
-    if certificate.structure != "non-convex" and certificate.tau > horizon:
-        return (
-            f"τ = {certificate.tau:.3g} exceeds the horizon of {horizon} steps: by then the bound will hardly fall",
-        )
-    return ()
+    given = dataclasses.asdict(known)
+    return dataclasses.replace(certificate, **given, c=(a / s, b / s, lam), weights=weights, A=A, rate=rate)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import jax
 import numpy as np
@@ -24,11 +25,11 @@ _POINTS = 400  # between two of these a condition is taken to change at most onc
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Finding:
+class ConditionCheck:
     """Where one inequality holds.
 
     Args:
-        group: "order" (the plain order), "paper" (the paper's proof, put right) or "tight".
+        group: "order" (the plain order), "paper" (the paper's proof, corrected) or "tight".
         name: the inequality.
         left, right: its two sides at k = 0.
         holds: the stretches [first, last] of steps on which it holds, up to the horizon.
@@ -71,19 +72,19 @@ class Finding:
         return "holds for k in " + ", ".join(f"[{a}, {b}]" for a, b in self.holds)
 
     def __repr__(self) -> str:
-        return f"Finding({self.group}: {self.name} {self!s:.200})"
+        return f"ConditionCheck({self.group}: {self.name} {self!s:.200})"
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Report:
+class CheckReport:
     """All findings on one method."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[ConditionCheck, ...]
 
-    def __iter__(self) -> Iterator[Finding]:
+    def __iter__(self) -> Iterator[ConditionCheck]:
         return iter(self.findings)
 
-    def group(self, name: str) -> tuple[Finding, ...]:
+    def group(self, name: str) -> tuple[ConditionCheck, ...]:
         """The findings of one group: the plain order, or one of the proofs."""
         return tuple(f for f in self.findings if f.group == name)
 
@@ -105,7 +106,7 @@ class Report:
     def __repr__(self) -> str:
         kept = sum(f.always for f in self.findings)
         proofs = " and ".join(self.covered) or "neither proof"
-        return f"Report({kept} of {len(self.findings)} inequalities hold at every step; covered by {proofs})"
+        return f"CheckReport({kept} of {len(self.findings)} inequalities hold at every step; covered by {proofs})"
 
     def _repr_html_(self) -> str:
         return html_table(repr(self), ("proof", "inequality", ""), [(f.group, f.name, str(f)) for f in self.findings])
@@ -119,10 +120,10 @@ def check(
     mu_h: float | None = None,
     mu_g: float,
     horizon: float = 10**9,
-) -> Report:
+) -> CheckReport:
     """Follow the theory's inequalities along the schedules of a ``Fast``.
 
-    Listed are the plain order α ≤ β ≤ λ ≤ ¼, the conditions of the paper's proof (put right), and those of the tight
+    Listed are the plain order α ≤ β ≤ λ ≤ ¼, the conditions of the paper's proof (corrected), and those of the tight
     proof: whether some weighted V falls at that step (spectral radius below 1), and whether one and the same V falls at
     all of them. As in ``certify``, both proofs also ask for what makes a rate of it: that V falls by 2/n or more, and λ
     is at most λ₀n₀/n, with n = k + n₀. Constant steps fail the second, steps that are too small the first.
@@ -167,11 +168,9 @@ def check(
         return alpha * min(given.L, 1.0), beta * min(given.L, 1.0), weight
 
     def along(group: str, name: str, rule: Callable[..., tuple[Numbers, Numbers]]) -> Side:
-        lam, seen = (
-            np.maximum if name.startswith("λ ≤") else np.minimum,
-            given_steps if group == "order" else scaled_steps,
-        )
-        return lambda k: rule(*seen(k, lam))
+        lam = np.maximum if name.startswith("λ ≤") else np.minimum
+        steps = given_steps if group == "order" else scaled_steps
+        return lambda k: rule(*steps(k, lam))
 
     def to_a_rate(name: str, fall: Callable[[Array], Array]) -> list[tuple[str, Side]]:
         """The conditions that turn a fall of V into a rate."""
@@ -208,18 +207,14 @@ def check(
         "tight": [(name, along("tight", name, rule)) for name, rule in lyapunov_search.rules(*known[:3])]
         + [("0 < 1 − ρ(K)", margin), *to_a_rate(lyapunov_search.FALL, tight_fall)],
     }
-    return Report(tuple(_follow(group, *side, grid) for group, sides in groups.items() for side in sides))
+    return CheckReport(tuple(_follow(group, *side, grid) for group, sides in groups.items() for side in sides))
 
 
 def _values(schedule: Schedule, k: Array) -> Array:
     with jax.enable_x64(True):
-        return np.array([float(schedule(i)) for i in k]) if k.size < 4 else _many(schedule, k)
-
-
-def _many(schedule: Schedule, k: Array) -> Array:
-    try:
-        return np.asarray(jax.vmap(schedule)(k), float)
-    except Exception:  # a user's own function may want plain numbers
+        if k.size >= 4:
+            with suppress(Exception):  # a user's own function may want plain numbers
+                return np.asarray(jax.vmap(schedule)(k), float)
         return np.array([float(schedule(i)) for i in k])
 
 
@@ -258,7 +253,7 @@ def _common_weights(
     return np.exp([0.0, *found])
 
 
-def _follow(group: str, name: str, side: Side, grid: Array) -> Finding:
+def _follow(group: str, name: str, side: Side, grid: Array) -> ConditionCheck:
     def true(k: Array) -> NDArray[np.bool_]:
         left, right = side(k)
         return np.broadcast_to(np.asarray(left) <= np.asarray(right) * (1 + 1e-12), k.shape)
@@ -282,4 +277,4 @@ def _follow(group: str, name: str, side: Side, grid: Array) -> Finding:
     if first is not None:
         holds.append((first, int(grid[-1])))
     left, right = side(grid[:1])
-    return Finding(group, name, float(np.ravel(left)[0]), float(np.ravel(right)[0]), tuple(holds), int(grid[-1]))
+    return ConditionCheck(group, name, float(np.ravel(left)[0]), float(np.ravel(right)[0]), tuple(holds), int(grid[-1]))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from operator import itemgetter
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +15,7 @@ from jaxtyping import Float
 from twoclock.engine import compatibility
 from twoclock.prng import instance_key, start_key, step_key
 from twoclock.protocols import InputError, Problem, ProblemSource, PyTree
-from twoclock.theory.certificate import METRICS, Start
+from twoclock.theory.certificate import METRICS, InitialErrors
 from twoclock.validation import check_problem, check_size, choice, number, seed_number, whole
 
 Theta = Float[jax.Array, " d"]
@@ -32,7 +31,7 @@ class Flat:
         seed = seed_number("seed", seed)
         source = check_problem(problem)
         compatibility.check_source(source)
-        self.problem: Any = source if isinstance(source, Problem) else source(instance_key(seed))
+        self.problem: Problem = source if isinstance(source, Problem) else source(instance_key(seed))
         theta, omega, self.env = self.problem.init(start_key(seed))
         theta, omega = jax.tree.map(lambda leaf: jnp.asarray(leaf, float), (theta, omega))
         self.theta0, self.theta_of = ravel_pytree(theta)
@@ -46,7 +45,7 @@ class Flat:
 
         def one(env: PyTree, noise: PyTree) -> tuple[PyTree, Pair]:
             x, env = self.problem.draw(noise, a, env)
-            return env, self._both(a, b, x)
+            return env, (ravel_pytree(self.problem.F(a, b, x))[0], ravel_pytree(self.problem.G(a, b, x))[0])
 
         return jax.lax.scan(one, self.env, self.noise)[1]
 
@@ -68,9 +67,6 @@ class Flat:
         if not self.problem.knows("omega_star"):
             return None
         return lambda theta: ravel_pytree(self.problem.omega_star(self.theta_of(theta)))[0]
-
-    def _both(self, a: PyTree, b: PyTree, x: PyTree) -> Pair:
-        return ravel_pytree(self.problem.F(a, b, x))[0], ravel_pytree(self.problem.G(a, b, x))[0]
 
 
 _BATCHES = 8
@@ -147,7 +143,7 @@ def constants(
     with jax.enable_x64(True):
         flat = Flat(problem, seed, samples)
         if flat.problem.knows("constants"):
-            known = {name: float(value) for name, value in flat.problem.constants().items()}
+            known = {name: float(np.asarray(value)) for name, value in flat.problem.constants().items()}
             if missing := [name for name in _NAMES if name not in known]:
                 raise InputError(
                     f"`constants()` of {type(flat.problem).__name__} must give {', '.join(_NAMES)}; no {missing[0]}"
@@ -168,7 +164,7 @@ def constants(
         return found
 
 
-def start(problem: ProblemSource, structure: str, *, seed: int = 0, samples: int = 2048) -> Start:
+def start(problem: ProblemSource, structure: str, *, seed: int = 0, samples: int = 2048) -> InitialErrors:
     """Where ``Fast`` starts on a problem whose truth is known: the argument that ``Certificate.bound`` asks for."""
     choice("structure", structure, METRICS)
     with jax.enable_x64(True):
@@ -180,7 +176,8 @@ def start(problem: ProblemSource, structure: str, *, seed: int = 0, samples: int
                 f"`start` needs a problem that measures `{metric}` and `tracking`; give four numbers instead"
             )
         f, g = flat.means(flat.theta0, flat.omega0)
-        return Start(float(found[metric]), float(found["tracking"]), float(f @ f), float(g @ g))
+        distance, tracking = (float(np.asarray(found[name])) for name in (metric, "tracking"))
+        return InitialErrors(distance, tracking, float(f @ f), float(g @ g))
 
 
 def _affine(flat: Flat, cloud: list[Point]) -> Constants | None:

@@ -16,7 +16,7 @@ from jaxtyping import Float
 
 from twoclock.logs.dataset import Log, encode_labels
 from twoclock.logs.policies import call_on_batch
-from twoclock.problems.custom import is_module, joining, numbers
+from twoclock.problems.custom import is_module, split_module
 from twoclock.protocols import InputError
 from twoclock.validation import choice, number, seed_number, shown, whole
 
@@ -283,6 +283,6 @@ def _last_layer(model: Callable[..., jax.Array]) -> Row:
 
 
 def _gradient(model: object) -> Row:
-    whole = joining(model)
-    flat, back = ravel_pytree(numbers(model))
+    arrays, whole = split_module(model)
+    flat, back = ravel_pytree(arrays)
     return lambda x: jax.grad(lambda p: jnp.ravel(whole(back(p))(x))[0])(flat)

@@ -168,41 +168,23 @@ def lqr_actor_critic(
     quadratic regulator with ergodic cost*, 2019.
     """
     kappa = number("kappa", kappa, 0, above=True)
-    problem = simulated(lqr, sigma, K0, kappa, expected_action, guard)
+    problem = simulate_plant(lqr, sigma, K0, kappa, expected_action, guard)
     _check_exploration(lqr, np.asarray(problem.K0), number("sigma", sigma), kappa)
     return problem
 
 
-def simulated(
+def simulate_plant(
     lqr: object,
     sigma: float,
     K0: ArrayLike | None,
     kappa: float,
     expected_action: bool,
-    guard: Guard | bool | None,
+    guard: object,
 ) -> LqrActorCritic:
-    """The problem, whether or not its critic sees enough."""
+    """Make the problem, whether or not its critic sees enough."""
     if not isinstance(lqr, Lqr):
         raise InputError(f"`lqr` must be a tc.models.Lqr, got {type(lqr).__name__}; build one with `Lqr(A, B, Q, R)`")
     sigma = number("sigma", sigma, 0, 1e50)
-    gain = _stabilising(lqr, K0)
-    root = None
-    if not np.array_equal(lqr.noise, np.eye(len(lqr.noise))):
-        values, vectors = np.linalg.eigh(lqr.noise)
-        root = vectors * np.sqrt(np.maximum(values, 0)) @ vectors.T
-    return LqrActorCritic(
-        lqr=lqr,
-        operators=ActorCritic(np.float64(kappa), np.float64(sigma), flag("expected_action", expected_action)),
-        K0=gain,
-        sigma=np.float64(sigma),
-        root=root,
-        K_star=lqr.gain,
-        J_star=lqr.J(lqr.gain, sigma),
-        bounds=_bounds(guard, lqr, gain, sigma),
-    )
-
-
-def _stabilising(lqr: Lqr, K0: ArrayLike | None) -> Float[np.ndarray, "m n"]:
     n, m = lqr.shape
     gain = np.zeros((m, n)) if K0 is None else matrix("K0", K0)
     if gain.shape != (m, n):
@@ -214,7 +196,24 @@ def _stabilising(lqr: Lqr, K0: ArrayLike | None) -> Float[np.ndarray, "m n"]:
             f"{what} does not stabilise: A − B·K0 has spectral radius {radius:.6g}, it must be below 1; "
             "pass a gain that does (signs are u = −Kx)"
         )
-    return gain
+    root = None
+    if not np.array_equal(lqr.noise, np.eye(n)):
+        values, vectors = np.linalg.eigh(lqr.noise)
+        root = vectors * np.sqrt(np.maximum(values, 0)) @ vectors.T
+    if isinstance(guard, bool):
+        guard = Guard() if guard else None
+    if guard is not None and not isinstance(guard, Guard):
+        raise InputError(f"`guard` must be a Guard, True or None, got {type(guard).__name__}; try `guard=True`")
+    return LqrActorCritic(
+        lqr=lqr,
+        operators=ActorCritic(np.float64(kappa), np.float64(sigma), flag("expected_action", expected_action)),
+        K0=gain,
+        sigma=np.float64(sigma),
+        root=root,
+        K_star=lqr.gain,
+        J_star=lqr.J(lqr.gain, sigma),
+        bounds=None if guard is None else guard.measure(gain, *lqr.simulate(gain, sigma, guard.log)),
+    )
 
 
 def _check_exploration(lqr: Lqr, K: Float[np.ndarray, "m n"], sigma: float, kappa: float) -> None:
@@ -233,15 +232,6 @@ def _check_exploration(lqr: Lqr, K: Float[np.ndarray, "m n"], sigma: float, kapp
             BlindCriticWarning,
             stacklevel=3,
         )
-
-
-def _bounds(guard: Guard | bool | None, lqr: Lqr, K0: Float[np.ndarray, "m n"], sigma: float) -> Bounds | None:
-    if guard is None or guard is False:
-        return None
-    guard = Guard() if guard is True else guard
-    if not isinstance(guard, Guard):
-        raise InputError(f"`guard` must be a Guard, True or None, got {type(guard).__name__}; try `guard=True`")
-    return guard.measure(K0, *lqr.simulate(K0, sigma, guard.log))
 
 
 PAPER = Lqr(

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
-
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from twoclock.models.lqr import Lqr
-from twoclock.problems.lqr.actor_critic import Env, LqrActorCritic, simulated
+from twoclock.models.lqr import Lqr, MatrixLike
+from twoclock.problems.lqr.actor_critic import Env, LqrActorCritic, simulate_plant
 from twoclock.problems.lqr.operators import Bounds, Guard, Sample, outer
 from twoclock.protocols import InputError, Key, Problem, Scalar, pytree
 from twoclock.tree_math import sqnorm
@@ -51,8 +49,8 @@ class ModelCritic:
     Reference: Wang & Janson, *Exact asymptotics for linear quadratic adaptive control*, 2021.
     """
 
-    Q: Annotated[Any, Float[np.ndarray, "n n"]]
-    R: Annotated[Any, Float[np.ndarray, "m m"]]
+    Q: MatrixLike
+    R: MatrixLike
     ridge: Scalar = 1e-6
 
     def __post_init__(self) -> None:
@@ -210,5 +208,5 @@ def lqr_model(
     >>> bool(result.summary("gap")["mean"].iloc[-1] < 0.05)
     True
     """
-    plant = simulated(lqr, sigma, K0, kappa=1.0, expected_action=True, guard=guard)
+    plant = simulate_plant(lqr, sigma, K0, kappa=1.0, expected_action=True, guard=guard)
     return LqrModel(plant, ModelCritic(lqr.Q, lqr.R, ridge))

@@ -10,17 +10,17 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from twoclock.models.mdp import Mdp
+from twoclock.models.mdp import Mdp, read_features, read_policies
 from twoclock.models.projected_bellman import ProjectedBellman, projected_bellman, traced
 from twoclock.protocols import InputError, Key, Problem, PyTree, Scalar, pytree, static
 from twoclock.sampling.transitions import Transition, Transitions, transitions
 from twoclock.validation import choice, number
-from twoclock.validation.arrays import Array, Number, State, Vector, Words, as_array, law
+from twoclock.validation.arrays import Array, Number, State, Vector, Words, as_array
 
 __all__ = ["PolicyEvaluation", "policy_evaluation"]
 
 
-class Traced(NamedTuple):
+class TracedTransition(NamedTuple):
     """A transition, the trace e that its error belongs to, and 1 − λ."""
 
     step: Transition
@@ -54,7 +54,9 @@ class Eligibility:
         nothing = jnp.zeros((), theta.dtype)
         return Carried(s, nothing, jnp.zeros_like(theta), nothing)
 
-    def follow(self, x: Transition, gamma: Scalar, phi: Vector, env: Carried, s: State) -> tuple[Traced, Carried]:
+    def follow(
+        self, x: Transition, gamma: Scalar, phi: Vector, env: Carried, s: State
+    ) -> tuple[TracedTransition, Carried]:
         """The sample with its trace, and what the next one builds on."""
         lam = jnp.asarray(self.lam, phi.dtype)
         follow_on = 1 + env.follow_on
@@ -62,7 +64,7 @@ class Eligibility:
         trace = x.rho * (env.gamma * lam * env.trace + weight * phi)
         discount = jnp.asarray(gamma, phi.dtype)
         carried = Carried(s, discount, trace, x.rho * discount * follow_on if self.emphatic else env.follow_on)
-        return Traced(x, trace, 1 - lam), carried
+        return TracedTransition(x, trace, 1 - lam), carried
 
 
 def eligibility(operator: str, lam: float | None, sampling: str) -> Eligibility | None:
@@ -77,7 +79,7 @@ def eligibility(operator: str, lam: float | None, sampling: str) -> Eligibility 
     return Eligibility(found, emphatic)
 
 
-Sample = Transition | Traced
+Sample = Transition | TracedTransition
 Omega = Vector | tuple[()]  # empty for TD
 OPERATORS = ("td", "tdc", "gtd2", "tdrc", "etd")
 
@@ -143,7 +145,7 @@ class PolicyEvaluation(Problem):
         return self.traces.follow(x, self.sampler.discount(x), self._phi(x)[0], env, s)
 
     def F(self, theta: Vector, omega: Omega, x: Sample) -> Vector:
-        if isinstance(x, Traced):
+        if isinstance(x, TracedTransition):
             return self._traced_F(theta, omega, x)
         gamma, factor = self.sampler.discount(x), jnp.asarray(self.factor, theta.dtype)
         phi, phi_next = self._phi(x)
@@ -156,7 +158,7 @@ class PolicyEvaluation(Problem):
     def G(self, theta: Vector, omega: Omega, x: Sample) -> Omega:
         if isinstance(omega, tuple):
             return omega
-        if isinstance(x, Traced):
+        if isinstance(x, TracedTransition):
             phi, _ = self._phi(x.step)
             step = (phi @ omega) * phi - self._delta(theta, x.step) * x.trace
         else:
@@ -164,7 +166,7 @@ class PolicyEvaluation(Problem):
             step = (phi @ omega - x.rho * self._delta(theta, x)) * phi
         return step + jnp.asarray(self.ridge, theta.dtype) * omega if self.operator == "tdrc" else step
 
-    def _traced_F(self, theta: Vector, omega: Omega, x: Traced) -> Vector:
+    def _traced_F(self, theta: Vector, omega: Omega, x: TracedTransition) -> Vector:
         gamma, factor = self.sampler.discount(x.step), jnp.asarray(self.factor, theta.dtype)
         phi, phi_next = self._phi(x.step)
         if isinstance(omega, tuple):
@@ -260,11 +262,8 @@ def policy_evaluation(
     Reference: Zeng & Doan, Section 4.1, with every mean over the behaviour's stationary law.
     """
     ridge = check_settings(operator, sampling, ridge, factor)
-    check_mdp(mdp)
-    pi = mdp.policy(target, "target")
-    b = pi if behaviour is None else mdp.policy(behaviour, "behaviour")
-    Phi = feature_table(features, mdp.states)
-    D, traces = state_weights(mdp, b, weights, sampling), eligibility(operator, lam, sampling)
+    pi, b, D = read_policies(mdp, target, behaviour, weights, sampling)
+    Phi, traces = read_features(features, mdp.states), eligibility(operator, lam, sampling)
     truth = equation(Phi, D, mdp.discounted_chain(pi), mdp.reward(pi), mdp.values(pi), traces)
     sampler = transitions(mdp, pi, b, D, sampling)
     start = np.zeros(Phi.shape[1]) if theta0 is None else as_array("theta0", theta0)
@@ -284,8 +283,8 @@ def equation(
     """The projected Bellman equation that θ is to solve; values are weighed by the states' law in any case."""
     if traces is None:
         return projected_bellman(Phi, D, chain, reward, values)
-    told = projected_bellman(Phi, *traced(D, chain, reward, cast("float", traces.lam), traces.emphatic), values)
-    return dataclasses.replace(told, weights=D)
+    whole = projected_bellman(Phi, *traced(D, chain, reward, cast("float", traces.lam), traces.emphatic), values)
+    return dataclasses.replace(whole, weights=D)
 
 
 def check_settings(operator: str, sampling: str, ridge: float | None, factor: float) -> float:
@@ -298,29 +297,3 @@ def check_settings(operator: str, sampling: str, ridge: float | None, factor: fl
         ridge = 1.0 if operator == "tdrc" else 0.0
     number("factor", factor, 0, above=True)
     return number("ridge", ridge, 0)
-
-
-def check_mdp(mdp: object) -> None:
-    if not isinstance(mdp, Mdp):
-        raise InputError(f"`mdp` must be a `tc.models.Mdp(P, r, gamma)`, got {type(mdp).__name__}")
-
-
-def feature_table(features: ArrayLike, states: int) -> Float[np.ndarray, "s d"]:
-    """The features as an array with one row a state."""
-    Phi = as_array("features", features)
-    if Phi.ndim != 2 or len(Phi) != states or not Phi.shape[1]:
-        raise InputError(f"`features` must have one row for each of the {states} states, got the shape {Phi.shape}")
-    if not Phi.any():
-        raise InputError("`features` must not all be zero: every θ would give the same values; try np.eye(states)")
-    return Phi
-
-
-def state_weights(
-    mdp: Mdp, behaviour: Float[np.ndarray, "s a"], weights: ArrayLike | None, sampling: str
-) -> Float[np.ndarray, " s"]:
-    """The state weights D: those given, or the behaviour's stationary law."""
-    if weights is None:
-        return mdp.stationary(behaviour)
-    if sampling == "markov":
-        raise InputError("`weights` are for sampling 'iid': a chain has its own stationary law; leave them out")
-    return law("weights", weights, mdp.states, "leave them out for the behaviour's stationary law")

@@ -11,8 +11,8 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from twoclock.models.mdp import Mdp
-from twoclock.problems.policy_evaluation.linear import check_mdp, check_settings, state_weights
+from twoclock.models.mdp import Mdp, read_policies
+from twoclock.problems.policy_evaluation.linear import check_settings
 from twoclock.protocols import InputError, Key, Operator, Problem, PyTree, Scalar, pytree, static
 from twoclock.sampling.transitions import Transition, Transitions, transitions
 from twoclock.tree_math import difference, pinv, sqnorm
@@ -245,10 +245,7 @@ def nonlinear_policy_evaluation(
     """
     choice("operator", operator, NONLINEAR)
     ridge = check_settings(operator, sampling, ridge, factor)
-    check_mdp(mdp)
-    pi = mdp.policy(target, "target")
-    b = pi if behaviour is None else mdp.policy(behaviour, "behaviour")
-    D = state_weights(mdp, b, weights, sampling)
+    pi, b, D = read_policies(mdp, target, behaviour, weights, sampling)
     seen = np.arange(mdp.states) if states is None else as_numpy("states", states)
     rows = jax.tree.leaves(seen)
     if not rows or any(np.ndim(leaf) == 0 or len(leaf) != mdp.states for leaf in rows):

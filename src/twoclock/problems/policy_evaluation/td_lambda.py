@@ -46,7 +46,11 @@ def trace_operators(value: Value) -> tuple[Operator, Operator]:
 
     def trace(theta: PyTree, omega: PyTree, sample: PyTree) -> PyTree:
         x = Transition.read(sample)
-        keep = _keep(sample)
+        keep = sample.get("keep") if isinstance(sample, Mapping) else getattr(sample, "keep", None)
+        if keep is None:
+            raise InputError(
+                "`x` must be a sample with `keep`, the share of the trace that is kept: γλ, or 0 at a start"
+            )
         return jax.tree.map(lambda w, p: x.rho * (keep * w + p), omega, slope(theta, x.s))
 
     def F(theta: PyTree, omega: PyTree, sample: PyTree) -> PyTree:
@@ -59,14 +63,7 @@ def trace_operators(value: Value) -> tuple[Operator, Operator]:
     return F, G
 
 
-def _keep(sample: PyTree) -> Scalar:
-    found = sample.get("keep") if isinstance(sample, Mapping) else getattr(sample, "keep", None)
-    if found is None:
-        raise InputError("`x` must be a sample with `keep`, the share of the trace that is kept: γλ, or 0 at a start")
-    return found
-
-
-class Features(NamedTuple):
+class TraceSample(NamedTuple):
     """A sample as ``trace_operators`` reads it."""
 
     s: Vector
@@ -92,7 +89,7 @@ class TracePolicyEvaluation(Problem):
     nothing.
     """
 
-    omega_is_trace = True  # so E G = 0 means nothing, and who asks for a residual is told so
+    omega_is_trace = True
 
     problem: PolicyEvaluation
     lam: Scalar
@@ -104,19 +101,21 @@ class TracePolicyEvaluation(Problem):
     def noise(self, key: Key) -> Words:
         return self.problem.noise(key)
 
-    def draw(self, u: Words, theta: Vector | None, env: tuple[State, Number]) -> tuple[Features, tuple[State, Number]]:
+    def draw(
+        self, u: Words, theta: Vector | None, env: tuple[State, Number]
+    ) -> tuple[TraceSample, tuple[State, Number]]:
         s, before = env
         x, s = self.problem.sampler.draw(u, s)
         phi, phi_next = (jnp.asarray(self.problem.features)[at] for at in (x.s, x.next_state))
         gamma = jnp.asarray(self.problem.sampler.discount(x), phi.dtype)
         keep = before * jnp.asarray(self.lam, phi.dtype)
-        return Features(phi, phi_next, x.rho, x.r, gamma, keep), (s, gamma)
+        return TraceSample(phi, phi_next, x.rho, x.r, gamma, keep), (s, gamma)
 
-    def F(self, theta: Vector, omega: Vector, x: Features) -> Vector:
+    def F(self, theta: Vector, omega: Vector, x: TraceSample) -> Vector:
         found: Vector = _F(theta, omega, x)
         return found
 
-    def G(self, theta: Vector, omega: Vector, x: Features) -> Vector:
+    def G(self, theta: Vector, omega: Vector, x: TraceSample) -> Vector:
         found: Vector = _G(theta, omega, x)
         return found
 
