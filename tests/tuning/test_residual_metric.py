@@ -8,7 +8,7 @@ import twoclock as tc
 from twoclock.engine.loop import drive
 from twoclock.engine.run_batch import Lanes, make_instances
 from twoclock.tree_math import sqnorm
-from twoclock.tuning.residuals import Oracle, residuals, samples_used
+from twoclock.tuning.residual_estimate import Oracle, estimate_residuals, samples_used
 
 METHODS = [tc.Standard(0.0, 0.0), tc.Standard(0.01, 0.02)]
 
@@ -17,7 +17,7 @@ def look(problem, steps=20, seeds=40, samples=340, methods=METHODS):
     """The residuals after a few steps, and the estimates they were taken at."""
     lanes = Lanes.of(make_instances(problem, range(seeds)), methods, range(seeds), None)
     carry = drive(lanes, [steps]).carry
-    return residuals(lanes, carry, steps, samples), carry.state
+    return estimate_residuals(lanes, carry, steps, samples), carry.state
 
 
 def close(estimates, exact, share=0.0):
@@ -100,8 +100,10 @@ def test_a_lane_that_diverges_is_infinitely_far():
 
 
 def test_the_oracle_knows_no_answer():
-    oracle = Oracle(tc.problems.paper_lqr(guard=True))
-    assert not any(hasattr(oracle, name) for name in ("measure", "h", "omega_star", "mean_F", "mean_G", "report"))
+    problem = tc.problems.paper_lqr(guard=True)
+    names = ("measure", "h", "omega_star", "mean_F", "mean_G", "report")
+    assert all(problem.knows(name) for name in names)
+    assert not any(Oracle(problem).knows(name) for name in names)
 
 
 def test_samples_used():

@@ -8,9 +8,9 @@ import pytest
 
 import twoclock as tc
 from twoclock.param_paths import with_settings
-from twoclock.tuning.proposals import Candidates, keeps_order
-from twoclock.tuning.scores import Scores, marks_of
-from twoclock.tuning.search_space import at_edge, default_box, widened
+from twoclock.tuning.halving import Candidates, keeps_order
+from twoclock.tuning.objective import ScoreTable, marks_of
+from twoclock.tuning.search_space import at_edge, default_box, widen_box
 
 FAST = tc.Fast(tc.Power(1.0, shift=50.0), tc.Power(4.0, shift=50.0), tc.Power(20.0, shift=50.0))
 ONE = tc.problems.quadratic(dim=2)
@@ -201,7 +201,7 @@ def test_candidates_are_spread_evenly_on_a_log_scale():
 def test_new_candidates_lie_between_good_ones():
     box = {"alpha.c": (0.01, 100.0), "beta.c": (0.01, 100.0)}
     ridge = [{"alpha.c": c, "beta.c": 2 * c} for c in (0.5, 0.8, 1.0, 1.7, 4.0)]
-    new = Candidates(FAST, 100, False, True, 0).between(ridge, box, 8, 0)
+    new = Candidates(FAST, 100, False, True, 0).recombine(ridge, box, 8, 0)
     assert len(new) == 8
     assert all(point["beta.c"] == pytest.approx(2 * point["alpha.c"], rel=0.02) for point in new)
     assert all(0.5 / 3 < point["alpha.c"] < 4 * 3 for point in new)
@@ -247,7 +247,7 @@ def test_edges_are_a_tenth_of_the_log_range_and_boxes_double_it():
     at = {"alpha.c": 1.5, "beta.c": 2.0, "alpha.p": 1.0, "lam.p": 0.5}
     edge = at_edge(FAST, at, box)
     assert edge == {"alpha.c": "low", "lam.p": "high"}  # p ends at 1: there is nothing beyond
-    new = widened(FAST, box, edge)
+    new = widen_box(FAST, box, edge)
     assert new == {**box, "alpha.c": (0.01, 100.0), "lam.p": (0.25, 1.0)}
 
 
@@ -325,11 +325,11 @@ def test_the_area_is_that_under_the_mean_curve_in_a_log_log_picture():
 def test_scores_of_curves():
     """Two settings, two seeds, two marks; means 2, 8 and 1, 0: the second reaches zero, which counts as very little."""
     curves = np.array([[[1.0, 8.0], [3.0, 8.0]], [[1.0, 0.0], [1.0, 0.0]]])
-    scores = Scores(curves, np.zeros((2, 2), bool))
+    scores = ScoreTable(curves, np.zeros((2, 2), bool))
     np.testing.assert_allclose(scores.scores(), [4.0, np.sqrt(1.0 * 1e-16)])
-    lost = Scores(curves, np.array([[False, False], [True, False]]))
+    lost = ScoreTable(curves, np.array([[False, False], [True, False]]))
     assert lost.best_first().tolist() == [0, 1]
-    one = Scores(np.array([[[1.0], [np.inf]]]), np.zeros((1, 2), bool)).rows(0)[0]
+    one = ScoreTable(np.array([[[1.0], [np.inf]]]), np.zeros((1, 2), bool)).rows(0)[0]
     assert math.isinf(one["score"])
     assert math.isinf(one["high"])
 
@@ -337,9 +337,9 @@ def test_scores_of_curves():
 def test_an_estimate_that_is_all_noise_does_not_win():
     """Without truth a setting far away may be estimated at −1000, give or take 10,000; one at 1 ± 0.1 wins."""
     values, noise = np.array([[-2000.0, 0.0], [1.1, 0.9]]), np.array([[1e4, 1e4], [0.1, 0.1]])
-    scores = Scores(values[..., None], np.zeros((2, 2), bool), noise=noise)
+    scores = ScoreTable(values[..., None], np.zeros((2, 2), bool), noise=noise)
     assert scores.best_first().tolist() == [1, 0]
-    assert Scores(values[..., None], np.zeros((2, 2), bool)).best_first().tolist() == [0, 1]
+    assert ScoreTable(values[..., None], np.zeros((2, 2), bool)).best_first().tolist() == [0, 1]
 
 
 def guess(measure):

@@ -1,4 +1,4 @@
-"""Tuning: candidates drawn, judged with truth or by residuals, halved; and how sensitive the answer is."""
+"""Tuning by successive halving, with a known truth or by residuals."""
 
 from twoclock.tuning.residual import Residual, residual
 from twoclock.tuning.tune import tune

@@ -1,169 +1,288 @@
-"""Successive halving for one method: many settings for a short time, the better for longer, the last on more seeds."""
+"""Successive halving: many settings for a short time, the better for longer, the last on more seeds."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from twoclock.protocols import InputError, Method
+import jax
+import numpy as np
+from jaxtyping import Bool, Float
+
+from twoclock.engine.run_batch import pad_to
+from twoclock.param_paths import paths, setting
+from twoclock.protocols import InputError, Method, Schedule
 from twoclock.storage.run_identity import describe
-from twoclock.tuning.method_factory import Point, Recipe, made
-from twoclock.tuning.objective import cost
-from twoclock.tuning.proposals import NEIGHBOURS, Candidates
-from twoclock.tuning.scores import Scores
-from twoclock.tuning.search_space import Box, at_edge, widened
+from twoclock.tuning.objective import WIDTH, Objective
+from twoclock.tuning.search_space import (
+    Box,
+    MethodFactory,
+    Point,
+    Tunable,
+    at_edge,
+    build,
+    current_value,
+    is_inside,
+    round_into,
+    widen_box,
+)
 from twoclock.tuning.tune_result import Tuned
 
-WIDTH = 8  # settings side by side in the one program that all rungs share, and settings in the last rung
 _WIDENING = 2  # rungs' worth of work that may go into a wider box
+_MOVES = (-0.25, -0.125, 0.125, 0.25)  # of the log range, around the winner
+_BLOCK, _MOST_BLOCKS = 256, 16
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How the work is cut. Every rung has half the settings of the one before, and costs the same.
+class Candidates:
+    """The settings of a method that may be tried.
 
     Args:
-        rungs: how many.
-        steps: those of the last rung, and of the one before; the others have half those of the next.
-        metric: what is looked at; without truth it costs fresh samples.
-        settings: how many are tuned; the look around the winner goes along each.
-        widen: keep something back for a wider box.
+        method: what they are settings of.
+        steps: the horizon up to which its schedules are looked at.
+        order: keep α ≤ β ≤ λ up to there. λ ≤ 1, an average and no extrapolation, is kept in any case.
+        fast: False where ω has no entries, so that β means nothing.
+        seed: draws the points.
+    """
+
+    method: Tunable
+    steps: int
+    order: bool
+    fast: bool
+    seed: int
+
+    def spread(self, box: Box, count: int) -> list[Point]:
+        """Draw so many points of the box, the method's own first if it is one of them."""
+        start = {path: current_value(self.method, path) for path in box}
+        points = self._select_allowed([start] if is_inside(start, box) else [])
+        points += self._draw_sobol(box, count - len(points), self.seed, lambda point: True)
+        if len(points) < count:
+            rule = "α ≤ β ≤ λ ≤ 1" if self.order else "λ ≤ 1"
+            remedy = "move its limits, or pass order=False" if self.order else "move its limits"
+            tried = _BLOCK * _MOST_BLOCKS
+            raise InputError(f"`space` has too few settings with {rule}: {len(points)} of {tried:,} drawn; {remedy}")
+        return points
+
+    def draw_outside(self, old: Box, new: Box, count: int, turn: int) -> list[Point]:
+        """Draw at most so many points of the new box that are not in the old one."""
+        seed = np.random.default_rng([self.seed, turn])
+        return self._draw_sobol(new, count, seed, lambda point: not is_inside(point, old))
+
+    def recombine(self, best: Sequence[Point], box: Box, count: int, turn: int) -> list[Point]:
+        """Make at most so many new points near good ones: one of them, moved by half the way from another to a third.
+
+        So the points close in as the good ones do, along whatever ridge these lie on (differential evolution).
+        """
+        draws = np.random.default_rng([self.seed, turn])
+        logs = np.log([list(point.values()) for point in best])
+        seen = {tuple(point.values()) for point in best}
+        points: list[Point] = []
+        for _ in range(_MOST_BLOCKS):
+            picks = np.stack([draws.permutation(len(best))[:3] for _ in range(2 * count)])
+            moved = np.exp(logs[picks[:, 0]] + 0.5 * (logs[picks[:, 1]] - logs[picks[:, 2]]))
+            for point in self._select_allowed(_as_points(moved, box)):
+                if tuple(point.values()) not in seen and len(points) < count:
+                    seen.add(tuple(point.values()))
+                    points.append(point)
+            if len(points) == count:
+                break
+        return points
+
+    def coordinate_neighbours(self, best: Point, box: Box) -> list[tuple[str, Point]]:
+        """Move one setting at a time inside the box: an eighth and a quarter of its log range, down and up."""
+        moved = [
+            (path, round_into({**best, path: best[path] * (high / low) ** part}, box))
+            for path, (low, high) in box.items()
+            for part in _MOVES
+            if low <= best[path] * (high / low) ** part <= high
+        ]
+        allowed = self._select_allowed([point for _, point in moved])
+        return [(path, point) for path, point in moved if point in allowed]
+
+    def _draw_sobol(
+        self, box: Box, count: int, seed: int | np.random.Generator, wanted: Callable[[Point], bool]
+    ) -> list[Point]:
+        """Draw from a scrambled Sobol sequence, log-uniform, rounded to three digits."""
+        from scipy.stats.qmc import Sobol
+
+        low, high = np.log(np.asarray(list(box.values()))).T
+        sequence = Sobol(len(box), seed=seed)
+        points: list[Point] = []
+        for _ in range(_MOST_BLOCKS):
+            if len(points) >= count:
+                break
+            drawn = _as_points(np.exp(low + (high - low) * sequence.random(_BLOCK)), box)
+            points += self._select_allowed([point for point in drawn if wanted(point)])
+        return points[:count]
+
+    def _select_allowed(self, points: Sequence[Point]) -> list[Point]:
+        """Those that the method accepts and that keep the order."""
+        accepted = []
+        for point in points:
+            try:
+                accepted.append((point, build(self.method, point)))
+            except InputError:  # two settings, each allowed, that do not go together
+                continue
+        if not accepted:
+            return []
+        ordered = keeps_order([method for _, method in accepted], self.steps, self.fast, self.order)
+        return [point for (point, _), ok in zip(accepted, ordered, strict=True) if ok]
+
+
+def _as_points(rows: np.ndarray, box: Box) -> list[Point]:
+    return [round_into(dict(zip(box, row.tolist(), strict=True)), box) for row in rows]
+
+
+def keeps_order(
+    methods: Sequence[Method], steps: int, fast: bool = True, order: bool = True
+) -> Bool[np.ndarray, " methods"]:
+    """For each method whether α_k ≤ β_k ≤ λ_k ≤ 1 at every k ≤ steps, as far as it has them (λ_g counts as λ).
+
+    Looked at for each k up to a thousand and at a thousand steps beyond, evenly spread on a log scale.
+
+    Args:
+        fast: False where ω has no entries, so that β means nothing.
+        order: False asks for λ_k ≤ 1 alone.
+    """
+    at = np.minimum(np.concatenate([np.arange(1001), np.geomspace(1, steps, 1000).round()]), steps).astype(np.int32)
+    names = {path.rsplit(".", 1)[-1]: path for path, value in paths(methods[0]).items() if callable(value)}
+    wanted = [name for name in ("alpha", "beta", "lam", "lam_g") if name in names and (fast or name != "beta")]
+    with jax.enable_x64(True):
+        sizes = {name: _step_sizes([setting(method, names[name]) for method in methods], at) for name in wanted}
+    ok = np.ones(len(methods), bool)
+    slow = [sizes[name] for name in ("alpha", "beta") if name in sizes]
+    for weight in (sizes[name] for name in ("lam", "lam_g") if name in sizes):
+        ok &= np.all(weight <= 1, axis=1)
+        if slow and order:
+            ok &= np.all(slow[-1] <= weight, axis=1)
+    if len(slow) == 2 and order:
+        ok &= np.all(slow[0] <= slow[1], axis=1)
+    return ok
+
+
+def _step_sizes(schedules: Sequence[Schedule], at: np.ndarray) -> Float[np.ndarray, "schedules steps"]:
+    """Evaluate each distinct schedule once; in blocks of one size, so that another number compiles nothing."""
+    numbers = [tuple(np.asarray(leaf, float).tobytes() for leaf in jax.tree.leaves(one)) for one in schedules]
+    distinct = dict(zip(numbers, schedules, strict=True))
+    places = {key: i for i, key in enumerate(distinct)}
+    parts, block = [], _BLOCK if len(distinct) > 1 else 1
+    for i in range(0, len(distinct), block):
+        some = list(distinct.values())[i : i + block]
+        stacked: Any = jax.tree.map(lambda *leaves: np.asarray(leaves, float), *pad_to(some, block))
+        by_step = jax.vmap(lambda schedule: jax.vmap(schedule)(at), axis_size=block)
+        parts.append(np.asarray(by_step(stacked))[: len(some)])
+    return np.concatenate(parts)[[places[key] for key in numbers]]
+
+
+@dataclass(frozen=True)
+class Halving:
+    """The search for the best settings of one method. Every rung has half the settings of the one before.
+
+    Args:
+        candidates: what may be tried.
+        objective: what runs and scores them.
+        box: where to search.
+        rungs: how many; they cost the same.
+        widen: keep something back for a wider box, and use it while the leader lies at an edge.
         rivals: keep something back for the last comparison with other methods.
     """
 
+    candidates: Candidates
+    objective: Objective
+    box: Box
     rungs: int
-    steps: int
-    metric: str
-    settings: int
     widen: bool
     rivals: bool
+
+    @property
+    def steps(self) -> int:
+        """Those of the last rung, and of the one before; the others have half those of the next."""
+        return self.candidates.steps
 
     def stages(self) -> Iterator[tuple[int, int, int]]:
         """Of each rung: settings, steps, and seeds in units of the first rung's."""
         for left in reversed(range(self.rungs)):
             yield WIDTH << left, max(self.steps >> max(left - 1, 0), 1), 1 if left else 2
 
-    def rung(self) -> int:
-        """Seed-steps of the dearest rung, for each seed of the first."""
-        return max(count * share * cost(self.metric, length) for count, length, share in self.stages())
-
     def price(self) -> int:
         """Seed-steps in all, at most, for each seed of the first rung."""
-        halving = sum(count * share * cost(self.metric, length) for count, length, share in self.stages())
-        at_the_end = 2 * cost(self.metric, self.steps)
-        around = WIDTH * math.ceil(NEIGHBOURS * self.settings / WIDTH) * at_the_end
-        return halving + around + _WIDENING * self.rung() * self.widen + at_the_end * self.rivals
+        halving = sum(count * share * self.objective.cost(length) for count, length, share in self.stages())
+        at_the_end = 2 * self.objective.cost(self.steps)
+        around = _pages(len(_MOVES) * len(self.box)) * at_the_end
+        return halving + around + self._for_widening() + at_the_end * self.rivals
 
+    def _for_widening(self) -> int:
+        dearest = max(count * share * self.objective.cost(length) for count, length, share in self.stages())
+        return _WIDENING * dearest * self.widen
 
-class Judging(Protocol):
-    """Runs settings and scores them; ``spent`` counts the seed-steps."""
-
-    spent: int
-
-    def __call__(self, methods: Sequence[Method], seeds: Sequence[int], steps: int) -> Scores: ...
-
-
-@dataclass
-class Halving:
-    """The search, and what it found.
-
-    Attributes:
-        box: as searched in the end.
-        best: the winner.
-        ranking: a row for each setting tried, the best first, later rungs before earlier ones.
-        curve: a row for each neighbour of the winner, and for itself.
-        spent: seed-steps.
-    """
-
-    candidates: Candidates
-    judge: Judging
-    plan: Plan
-    box: Box
-    best: Point = field(default_factory=dict)
-    ranking: list[dict[str, Any]] = field(default_factory=list)
-    curve: list[dict[str, Any]] = field(default_factory=list)
-    spent: int = 0
-
-    def tuned(self, metric: str, spec: dict[str, Any]) -> Tuned:
-        """What it found, by this metric and with what was asked."""
-        import pandas as pd
-
-        method, best, box = self.candidates.method, self.best, self.box
-        told = describe(method.build if isinstance(method, Recipe) else method)
-        found = {"method": told, "space": box, "best": best, "spent": self.spent}
-        curve = pd.DataFrame(self.curve).sort_values(["setting", "value"], ignore_index=True)
-        ranking, edge = pd.DataFrame(self.ranking), at_edge(method, best, box)
-        return Tuned(made(method, best), best, metric, ranking, curve, edge, {**spec, **found})
-
-    def search(self, first: int, seeds: int) -> None:
-        """Fill in the answer.
+    def search(self, first: int, seeds: int, spec: Mapping[str, Any]) -> Tuned:
+        """Find the best settings.
 
         Args:
             first: the first seed; every rung has seeds of its own.
             seeds: how many the first rung has.
+            spec: what was asked, for the result.
         """
-        before = self.judge.spent
-        stages, purse = list(self.plan.stages()), _WIDENING * self.plan.rung() * seeds * self.plan.widen
-        points = self.candidates.spread(self.box, stages[0][0])
+        import pandas as pd
+
+        tunable, spent, box = self.candidates.method, self.objective.spent, self.box
+        stages, purse = list(self.stages()), self._for_widening() * seeds
+        points, ranking = self.candidates.spread(box, stages[0][0]), list[dict[str, Any]]()
         for rung, (count, length, share) in enumerate(stages):
             used = range(first, first + seeds * share)
-            first = used.stop
-            scores = self.judge(self.candidates.methods(points), used, length)
-            scores, points, purse = self._widen(scores, points, used, length, purse)
+            first, last = used.stop, rung == len(stages) - 1
+            scores = self.objective(self._methods(points), used, length, seeds)
+            more = max(len(points) // 2, WIDTH)
+            fee = _pages(more) * len(used) * self.objective.cost(length)
+            while purse >= fee:
+                leader = points[int(scores.best_first()[0])]
+                wider = widen_box(tunable, box, at_edge(tunable, leader, box))
+                new = self.candidates.draw_outside(box, wider, more, purse) if wider != box else []
+                box = wider
+                if not new:  # the leader is inside, or nothing outside keeps the order
+                    break
+                scores = scores.join(self.objective(self._methods(new), used, length, seeds))
+                points, purse = points + new, purse - fee
             ranks = scores.best_first().tolist()
-            last = rung == len(stages) - 1
-            told = scores.rows(ranks[0] if last else None)
-            kept, new = (0, []) if last else self._next([points[i] for i in ranks], count // 2, rung)
-            where = {"steps": length, "seeds": len(used), "rung": rung}
-            self.ranking = [{**points[i], **told[i], **where} for i in ranks[kept:]] + self.ranking
+            ranked, rows = [points[i] for i in ranks], scores.rows(ranks[0] if last else None)
+            # The last rung has no new settings: every one in it has been seen on the seeds of two rungs or more.
+            survivors, new = 0, []
             if not last:
-                points = [*(points[i] for i in ranks[:kept]), *new]
+                if count // 2 > WIDTH:
+                    new = self.candidates.recombine(ranked[: count // 2], box, count // 4, 1000 + rung)
+                survivors = count // 2 - len(new)
+            where = {"steps": length, "seeds": len(used), "rung": rung}
+            ranking = [{**points[i], **rows[i], **where} for i in ranks[survivors:]] + ranking
+            if not last:
+                points = ranked[:survivors] + new
         if scores.diverged[ranks[0]].all():
             raise InputError("`space` has no setting that does not diverge; lower its limits, or give more steps")
-        self.best = points[ranks[0]]
-        self._look_around(scores, ranks[0], used)
-        self.spent = self.judge.spent - before
-
-    def _next(self, ranked: Sequence[Point], count: int, rung: int) -> tuple[int, list[Point]]:
-        """For a next rung of so many settings: how many of the best go on, and new ones between them for the rest.
-
-        The last rung has no new ones: every setting in it has been seen on the seeds of two rungs or more.
-        """
-        new: list[Point] = []
-        if count > WIDTH:
-            new = self.candidates.between(ranked[:count], self.box, count // 2, 1000 + rung)
-        return count - len(new), new
-
-    def _widen(
-        self, scores: Scores, points: list[Point], seeds: Sequence[int], length: int, purse: int
-    ) -> tuple[Scores, list[Point], int]:
-        """While the leader is at an edge: a box twice as wide there, and settings from the new part of it."""
-        count = max(len(points) // 2, WIDTH)
-        fee = WIDTH * math.ceil(count / WIDTH) * len(seeds) * cost(self.plan.metric, length)
-        while purse >= fee:
-            leader = points[int(scores.best_first()[0])]
-            wider = widened(self.candidates.method, self.box, at_edge(self.candidates.method, leader, self.box))
-            if wider == self.box:
-                break
-            more = self.candidates.around_the_old(self.box, wider, count, purse)
-            self.box = wider
-            if not more:  # none of them keeps the order
-                break
-            scores = scores.joined(self.judge(self.candidates.methods(more), seeds, length))
-            points, purse = points + more, purse - fee
-        return scores, points, purse
-
-    def _look_around(self, scores: Scores, best: int, seeds: Sequence[int]) -> None:
-        """How the score changes when one setting moves and the others stay."""
-        moved = self.candidates.along_each(self.best, self.box)
-        own = scores.only(best)
+        best, own = ranked[0], scores.select(ranks[0])
+        moved = self.candidates.coordinate_neighbours(best, box)
         if moved:
-            methods = self.candidates.methods([point for _, point in moved])
-            own = own.joined(self.judge(methods, seeds, self.plan.steps))
-        told, *near = own.rows(0)
-        self.curve = [{"setting": path, "value": self.best[path], **told} for path in self.box]
-        self.curve += [
-            {"setting": path, "value": point[path], **row} for (path, point), row in zip(moved, near, strict=True)
-        ]
+            own = own.join(self.objective(self._methods([point for _, point in moved]), used, self.steps, seeds))
+        unmoved, *near = own.rows(0)
+        curve = [{"setting": path, "value": best[path], **unmoved} for path in box]
+        for (path, point), row in zip(moved, near, strict=True):
+            curve.append({"setting": path, "value": point[path], **row})
+        described = describe(tunable.function if isinstance(tunable, MethodFactory) else tunable)
+        return Tuned(
+            self.objective.finish(build(tunable, best)),
+            best,
+            self.objective.label,
+            pd.DataFrame(ranking),
+            pd.DataFrame(curve).sort_values(["setting", "value"], ignore_index=True),
+            at_edge(tunable, best, box),
+            {**spec, "given": self.box, "order": self.candidates.order, "widen": self.widen, "method": described}
+            | {"space": box, "best": best, "spent": self.objective.spent - spent},
+        )
+
+    def _methods(self, points: Sequence[Point]) -> list[Method]:
+        return [build(self.candidates.method, point) for point in points]
+
+
+def _pages(settings: int) -> int:
+    """The settings that are run where so many are asked for: whole pages."""
+    return WIDTH * math.ceil(settings / WIDTH)

@@ -1,105 +1,335 @@
-"""Runs settings and scores them: the same seeds for all of them, a page of settings at a time, in one program."""
+"""Objectives: settings of a method or an agent, run on shared seeds and scored."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal
 
 import numpy as np
+from jaxtyping import Bool, Float, Int
 
+from twoclock import validation
+from twoclock.agents.env_adapters import check_env, is_vector
+from twoclock.agents.protocol import Agent, fresh
+from twoclock.agents.reward_stats import COST, RETURN, REWARD
+from twoclock.agents.run import check_agent, job_of
+from twoclock.agents.seed_runner import Stopped
+from twoclock.engine import compatibility
 from twoclock.engine.loop import drive
 from twoclock.engine.run_batch import Instances, Lanes, make_instances, pad_to
-from twoclock.protocols import Method, ProblemSource
-from twoclock.tuning.residual_math import Residuals
-from twoclock.tuning.residuals import blind, residuals, samples_used
-from twoclock.tuning.scores import By, Scores, marks_of
+from twoclock.engine.signals import Interrupted, deferred_interrupt
+from twoclock.executor.agent_processes import check_processes, walkers
+from twoclock.param_paths import paths, with_settings
+from twoclock.protocols import InputError, Method, ProblemSource
+from twoclock.stats import resampled_means
+from twoclock.storage.run_identity import RunSpec, describe
+from twoclock.tuning.residual import check_differentiable, check_unconstrained, follows_theta
+from twoclock.tuning.residual_estimate import Oracle, ResidualEstimates, estimate_residuals, hide_truth, samples_used
+from twoclock.tuning.search_space import Box, check_box, is_number
+
+By = Literal["end", "area"]
 
 RESIDUAL = "residual"
+WIDTH = 8  # settings side by side in the one program that all rungs share, and settings in the last rung
 MOST_SEEDS = 64  # at once, which bounds the memory
+_AGENT_METRICS = (COST, REWARD, RETURN)
+_DECADES, _PER_DECADE = 2, 10
+_RESAMPLES = 1000
+_HUGE = 1e150  # as good as infinite; squares of it would overflow
+_NOTHING = 1e-16  # of the best value at the first mark: as good as zero
 
 
-def cost(metric: str, steps: int) -> int:
-    """Seed-steps for one seed of one setting: without truth there are as many fresh samples as steps."""
-    return steps + (samples_used(steps) if metric == RESIDUAL else 0)
+def marks_of(by: By, steps: int) -> list[int]:
+    """The steps at which the metric is looked at: the last alone, or ten per decade over the last two decades.
+
+    The decades before them would weigh as much, and tell of the start rather than of the method.
+    """
+    if by == "end":
+        return [steps]
+    grid = steps / 10 ** (np.arange(_DECADES * _PER_DECADE + 1) / _PER_DECADE)
+    return sorted({max(round(mark), 1) for mark in grid.tolist()})
 
 
-class Objective:
-    """Runs settings of one method, or of several that differ only in numbers, and scores them.
+@dataclasses.dataclass(frozen=True)
+class ScoreTable:
+    """Settings × seeds × marks: the metric; whether the seed diverged; without truth also the squared residuals and the
+    standard error of the metric from the fresh samples.
+
+        score = m(n)   or   exp(mean of log m(k) over marks k)        m(k) = the metric's mean over seeds at step k
+
+    The second is the area under the curve of m in a log-log picture, in the unit of the metric. On a linear axis the
+    first steps, decades above the last ones, would be all of it. The mean over seeds comes first, so that a seed that
+    fails counts as it does at the end point; logs of single seeds would hide it.
+    """
+
+    values: Float[np.ndarray, "settings seeds marks"]
+    diverged: Bool[np.ndarray, "settings seeds"]
+    F: Float[np.ndarray, "settings seeds"] | None = None
+    G: Float[np.ndarray, "settings seeds"] | None = None
+    noise: Float[np.ndarray, "settings seeds"] | None = None
+
+    def best_first(self) -> Int[np.ndarray, " settings"]:
+        """The settings in order: fewer diverged seeds first, then the smaller score.
+
+        An estimate without truth may be negative, and far from any solution, where noise is all it is, hugely so. One
+        that is further below zero than three standard errors of the quieter settings therefore counts as its own
+        standard error.
+        """
+        key = self.scores()
+        if self.noise is not None:
+            noise = np.hypot.reduce(self.noise, axis=1) / self.noise.shape[1]
+            usual = np.quantile(noise, 0.25, method="lower")
+            key = np.where(key < -3 * usual, noise, key)
+        return np.lexsort((key, self.diverged.mean(axis=1)))
+
+    def scores(self) -> Float[np.ndarray, " settings"]:
+        """One score per setting."""
+        with np.errstate(over="ignore"):
+            return self._score_curves(self.values.mean(axis=1))
+
+    def rows(self, best: int | None = None) -> list[dict[str, float]]:
+        """One row per setting, with intervals; ``best`` is the one that ratios are taken to, seed by seed."""
+        # Seeds drawn with replacement, the same draws for every setting.
+        means = resampled_means(np.clip(np.moveaxis(self.values, 1, 2), None, _HUGE), _RESAMPLES)
+        drawn = self._score_curves(np.moveaxis(means, 1, 2))
+        drawn, scores = np.where(drawn > _HUGE / 1e6, np.inf, drawn), self.scores()
+        low, high = _interval(drawn)
+        columns = {"score": scores, "low": low, "high": high}
+        columns |= dict.fromkeys(("ratio", "ratio_low", "ratio_high"), np.full(len(scores), np.nan))
+        if best is not None and scores[best] > 0:
+            with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+                ratios = np.where(drawn[best] > 0, drawn / drawn[best], np.inf)
+                columns["ratio"] = scores / scores[best]
+            columns["ratio_low"], columns["ratio_high"] = _interval(ratios)
+        columns["diverged"] = self.diverged.mean(axis=1)
+        for name, part in (("F", self.F), ("G", self.G)):
+            if part is not None:
+                with np.errstate(invalid="ignore", over="ignore"):
+                    error = part.std(axis=1, ddof=1) / np.sqrt(part.shape[1])
+                columns |= {name: part.mean(axis=1), f"{name}_se": error}
+        return [{name: float(column[i]) for name, column in columns.items()} for i in range(len(scores))]
+
+    def select(self, i: int) -> ScoreTable:
+        """One of the settings."""
+        return ScoreTable(*(None if part is None else part[i : i + 1] for part in self._parts()))  # type: ignore[arg-type]
+
+    def join(self, others: ScoreTable) -> ScoreTable:
+        """These settings and others, on the same seeds."""
+        pairs = zip(self._parts(), others._parts(), strict=True)
+        parts = (None if a is None or b is None else np.concatenate([a, b]) for a, b in pairs)
+        return ScoreTable(*parts)  # type: ignore[arg-type]
+
+    def _parts(self) -> tuple[np.ndarray | None, ...]:
+        return self.values, self.diverged, self.F, self.G, self.noise
+
+    def _score_curves(self, means: np.ndarray) -> np.ndarray:
+        """Score mean curves, whose marks are the last axis."""
+        if means.shape[-1] == 1:
+            return means[..., 0]
+        first = self.values[:, :, 0].mean(axis=1)
+        floor = max(_NOTHING * float(first[np.isfinite(first)].min(initial=np.inf)), np.finfo(float).tiny)
+        return np.exp(np.log(np.maximum(means, floor)).mean(axis=-1))
+
+
+def _interval(drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """95 %, row by row; at drawn values themselves, so that an infinite one stays where it is."""
+    low, high = np.quantile(drawn, [0.025, 0.975], axis=1, method="nearest")
+    return low, high
+
+
+class Objective(ABC):
+    """Runs settings on shared seeds and scores them.
+
+    Attributes:
+        metric: what is compared; the least is best.
+        label: what the result calls it.
+        facts: what the result's spec says of the problem.
+        spent: seed-steps so far.
+        look: called when some were spent.
+    """
+
+    def __init__(self, metric: str, **facts: object) -> None:
+        self.metric = self.label = metric
+        self.facts = {"rough": False, **facts}
+        self.spent = 0
+        self.look: Callable[[], None] = lambda: None
+
+    @abstractmethod
+    def __call__(
+        self, methods: Sequence[Method], seeds: Sequence[int], steps: int, batch: int, width: int = WIDTH
+    ) -> ScoreTable:
+        """Score any number of settings, ``width`` settings and ``batch`` seeds at a time where they run as one."""
+
+    def cost(self, steps: int) -> int:
+        """Seed-steps for one seed of one setting."""
+        return steps
+
+    @contextmanager
+    def session(self, seeds: int) -> Iterator[None]:
+        """Hold what calls with so many seeds need."""
+        yield
+
+    def check(self, methods: Sequence[Method], seeds: Sequence[int]) -> None:
+        """Refuse methods that cannot be run or scored; none by default."""
+        return
+
+    def finish(self, method: Method) -> Method:
+        """Turn the best settings into what the user gets."""
+        return method
+
+    def _count(self, work: int) -> None:
+        self.spent += work
+        self.look()
+
+
+class ProblemObjective(Objective):
+    """Runs methods that differ only in numbers on a problem, in one program.
 
     Args:
         problem: as for ``solve``.
         metric: a metric of it, or "residual".
         by: "end" or "area".
-        seeds: those of the first call; later calls must bring a multiple of their number.
-        width: how many settings are run at once.
         bound, engine: as for ``solve``.
-        look: called with the seed-steps of every page.
-        unit: turns a square of G into one of F, for a large ω; measured in the first call if None.
     """
 
-    def __init__(
-        self,
-        problem: ProblemSource,
-        metric: str,
-        by: By,
-        seeds: Sequence[int],
-        width: int,
-        bound: float | None,
-        look: Callable[[int], None],
-        unit: float | None = None,
-        engine: str = "auto",
-    ) -> None:
-        self.engine = engine
-        self.problem, self.metric, self.by, self.width, self.bound = problem, metric, by, width, bound
-        self.seeds = min(len(seeds), MOST_SEEDS)
-        self._made: tuple[list[int], Instances] | None = None
-        self.example = self._instances(list(seeds[: self.seeds])).example
-        self.unit, self.spent, self.look = unit, 0, look
+    def __init__(self, problem: ProblemSource, metric: str, by: By, bound: float | None, engine: str) -> None:
+        super().__init__(metric, problem=describe(problem))
+        self.problem, self.by, self.bound, self.engine = problem, by, bound, engine
+        self._unit: float | None = None  # turns a square of G into one of F, for a large ω; measured in the first call
+        self._last: tuple[list[int], Instances] | None = None
 
-    def __call__(self, methods: Sequence[Method], seeds: Sequence[int], steps: int) -> Scores:
-        """The scores of any number of settings."""
-        parts = []
-        for i in range(0, len(seeds), self.seeds):
-            some = list(seeds[i : i + self.seeds])
-            ready = self._instances(some)
-            pages = [self._page(ready, list(methods[j : j + self.width]), some, steps)
-                     for j in range(0, len(methods), self.width)]  # fmt: skip
+    def cost(self, steps: int) -> int:
+        """Without truth there are as many fresh samples as steps."""
+        return steps + (samples_used(steps) if self.metric == RESIDUAL else 0)
+
+    def check(self, methods: Sequence[Method], seeds: Sequence[int]) -> None:
+        """Refuse methods that do not fit the problem, or that the residual says nothing about."""
+        example = self._instances(seeds[:MOST_SEEDS]).example
+        for method in methods:
+            compatibility.check_fit(Oracle(example) if self.metric == RESIDUAL else example, method)
+            if self.metric == RESIDUAL:
+                check_unconstrained([path for path, value in paths(method).items() if value is not None])
+                check_differentiable(example)
+        self.facts["rough"] = self.metric == RESIDUAL and follows_theta(example)
+
+    def _instances(self, seeds: Sequence[int]) -> Instances:
+        """As ``solve`` makes them. Drawing them can take longer than a run, so the last ones are held."""
+        if self._last is None or self._last[0] != list(seeds):
+            self._last = (list(seeds), make_instances(self.problem, list(seeds)))
+        return self._last[1]
+
+    def __call__(
+        self, methods: Sequence[Method], seeds: Sequence[int], steps: int, batch: int, width: int = WIDTH
+    ) -> ScoreTable:
+        batch, parts = min(batch, MOST_SEEDS), []
+        for i in range(0, len(seeds), batch):
+            pages = [self._run_page(methods[j : j + width], seeds[i : i + batch], steps, width)
+                     for j in range(0, len(methods), width)]  # fmt: skip
             parts.append([np.concatenate(part)[: len(methods)] for part in zip(*pages, strict=True)])
         alive, *values = (np.concatenate(part, axis=1) for part in zip(*parts, strict=True))
         if self.metric != RESIDUAL:
-            return Scores(np.where(np.isfinite(values[0]), values[0], np.inf), ~alive).check(self.metric)
-        found = Residuals(*values)
-        if self.unit is None:
-            self.unit = _median(found.unit)
-        score, noise = found.distance, found.distance_se
-        if np.isnan(score).any():
-            score, noise = found.slow + self.unit * found.rest, found.slow_se + self.unit * found.rest_se
+            if values[0].shape[2] > 1 and (values[0] < 0).any():
+                name = repr(self.metric)
+                raise InputError(f"`by='area'` needs a metric that is never negative, and {name} is; use by='end'")
+            return ScoreTable(np.where(np.isfinite(values[0]), values[0], np.inf), ~alive)
+        found = ResidualEstimates(*values)
+        if self._unit is None:
+            self._unit = found.median_unit()
+        score, noise = found.value(self._unit)
         lost = ~np.isfinite(score) | ~np.isfinite(noise)
         score, noise = (np.where(lost, np.inf, part) for part in (score, noise))
-        return Scores(score[..., None], lost, found.F, found.G, noise)
+        return ScoreTable(score[..., None], lost, found.F, found.G, noise)
 
-    def _instances(self, seeds: list[int]) -> Instances:
-        """As ``solve`` makes them. Drawing them can take longer than a run, so the last ones are kept."""
-        if self._made is None or self._made[0] != seeds:
-            self._made = (seeds, make_instances(self.problem, seeds))
-        return self._made[1]
-
-    def _page(self, problem: Instances, methods: list[Method], seeds: list[int], steps: int) -> list[np.ndarray]:
+    def _run_page(self, methods: Sequence[Method], seeds: Sequence[int], steps: int, width: int) -> list[np.ndarray]:
         """Whether each lane is alive, and its metric or its residuals. A short page is filled up with its last."""
-        lanes = Lanes.of(problem, pad_to(methods, self.width), seeds, self.bound)
-        shown = blind(lanes) if self.metric == RESIDUAL else lanes
-        walked = drive(shown, marks_of(self.by, steps), engine=self.engine)
-        spent = self.width * len(seeds) * cost(self.metric, steps)
-        self.spent += spent
-        self.look(spent)
-        alive = np.asarray(walked.carry.alive)
+        lanes = Lanes.of(self._instances(seeds), pad_to(list(methods), width), list(seeds), self.bound)
+        output = drive(
+            hide_truth(lanes) if self.metric == RESIDUAL else lanes, marks_of(self.by, steps), engine=self.engine
+        )
+        self._count(width * len(seeds) * self.cost(steps))
+        alive = np.asarray(output.carry.alive)
         if self.metric != RESIDUAL:
-            return [alive, np.stack([row[self.metric] for row in walked.rows], axis=-1)]
-        found = residuals(lanes, walked.carry, steps, steps, self.engine)
+            return [alive, np.stack([row[self.metric] for row in output.rows], axis=-1)]
+        found = estimate_residuals(lanes, output.carry, steps, steps, self.engine)
         return [alive, *(getattr(found, field.name) for field in dataclasses.fields(found))]
 
 
-def _median(values: np.ndarray) -> float:
-    """Of the lanes that did not diverge."""
-    fine = values[np.isfinite(values)]
-    return float(np.median(fine)) if fine.size else 0.0
+class AgentObjective(Objective):
+    """Runs agents on an environment, scored by what they are paid over the later half of their steps.
+
+    Args:
+        env, agent, x0, limit, processes: as for ``agents.run``.
+        metric: "mean_cost", "mean_reward" or "mean_return"; the first by default, the second of an agent that knows no
+            costs. What is earned counts with a minus, since the least is sought.
+    """
+
+    def __init__(
+        self, env: object, agent: Agent, metric: object, x0: object, limit: float | None, processes: int | None
+    ) -> None:
+        check_agent(agent)
+        check_env(env, x0)
+        check_processes(processes, limit)
+        if is_vector(env):
+            raise InputError("`problem` must be an environment that is made one by one, got a vectorised one")
+        if metric is None:
+            metric = COST if callable(getattr(agent, "stage_cost", None)) else REWARD
+        if not isinstance(metric, str) or metric not in _AGENT_METRICS:
+            raise InputError(
+                f"`metric` of an agent must be one of {', '.join(_AGENT_METRICS)}, got {validation.shown(metric)}: "
+                "what it thinks of itself is no measure of it"
+            )
+        self._job = job_of(agent, env, x0, RunSpec.checked(1, 1))
+        super().__init__(metric, problem=self._job.what["problem"], scale="log" if metric == COST else "linear")
+        self.label = metric if metric == COST else f"−{metric}"
+        self.env, self.agent, self.x0, self.limit, self.processes = env, agent, x0, limit, processes
+        # A frozen class of the settings, so that they have paths as those of a method have.
+        settings = {name: value for name, value in agent.settings.items() if name != "seed"}
+        self.settings: Any = dataclasses.make_dataclass(type(agent).__name__, list(settings), frozen=True)(**settings)
+
+    def check_box(self, space: object) -> Box:
+        """Check the box; at each of its limits an agent must be possible."""
+        if space is None:
+            known = ", ".join(path for path, value in paths(self.settings).items() if is_number(value))
+            raise InputError(f"`space` must be given for an agent; it has {known}")
+        box = check_box(self.settings, space)
+        for path, limits in box.items():
+            for limit in limits:
+                self.finish(with_settings(self.settings, {path: limit}))
+        return box
+
+    @contextmanager
+    def session(self, seeds: int) -> Iterator[None]:
+        """Hold the processes that run the seeds."""
+        with (
+            deferred_interrupt() as self._interrupted,
+            walkers(self._job, seeds, self.processes, self.limit) as self._walk,
+        ):
+            try:
+                yield
+            except Stopped:
+                raise Interrupted("stopped while tuning; nothing was kept") from None
+
+    def __call__(
+        self, methods: Sequence[Any], seeds: Sequence[int], steps: int, batch: int, width: int = WIDTH
+    ) -> ScoreTable:
+        spec = RunSpec.checked(steps, list(seeds), [steps])
+        jobs = [job_of(self.agent, self.env, self.x0, spec, **vars(settings)) for settings in methods]
+        outcomes = self._walk([(job, seed) for job in jobs for seed in seeds], lambda *at: None, self._interrupted)
+        self._count(len(outcomes) * steps)
+        shape = len(methods), len(seeds)
+        values = np.asarray([self._value(outcome.rows[-1]) for outcome in outcomes]).reshape(shape)
+        lost = np.asarray([outcome.diverged for outcome in outcomes]).reshape(shape)
+        return ScoreTable(np.where(lost | ~np.isfinite(values), np.inf, values)[..., None], lost)
+
+    def _value(self, row: Mapping[str, float]) -> float:
+        if self.metric not in row:
+            there = ", ".join(name for name in _AGENT_METRICS if name in row) or "none of them"
+            raise InputError(f"`metric` {self.metric} is not recorded here, {there} is")
+        return row[self.metric] if self.metric == COST else -row[self.metric]
+
+    def finish(self, method: Any) -> Any:
+        """An agent with these settings that has learnt nothing yet."""
+        return fresh(self.agent, 0, **vars(method))

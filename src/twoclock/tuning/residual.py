@@ -1,4 +1,4 @@
-"""How far a result is from a solution, told by samples alone: a verdict that needs no known answer."""
+"""The residual of a result: its distance from a solution, estimated from samples alone."""
 
 from __future__ import annotations
 
@@ -12,16 +12,21 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from twoclock import validation
+from twoclock import prng, validation
 from twoclock.engine import xla_engine
-from twoclock.engine.protocol import LaneState
 from twoclock.engine.run_batch import Lanes, make_instances
-from twoclock.protocols import InputError, ProblemSource, PyTree
+from twoclock.engine.protocol import LaneState
+from twoclock.protocols import InputError, Problem, ProblemSource, PyTree
 from twoclock.result import Result
 from twoclock.storage.run_identity import describe
-from twoclock.tuning.residual_math import Residuals
-from twoclock.tuning.residual_validity import check_free, check_slopes, follows_theta
-from twoclock.tuning.residuals import FrozenState, Probe, blind, residuals, samples_used
+from twoclock.tuning.residual_estimate import (
+    FrozenState,
+    Probe,
+    ResidualEstimates,
+    estimate_residuals,
+    hide_truth,
+    samples_used,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,7 +37,7 @@ _FREEDOM = 15  # of the standard error from 16 batches
 
 @dataclass(frozen=True, repr=False)
 class Residual:
-    """How far from a solution.
+    """An estimated distance from a solution.
 
     Attributes:
         value: the mean over seeds of the estimated ‖θ−θ*‖², or of the squared gradient where θ and ω are too large
@@ -40,8 +45,8 @@ class Residual:
         low, high: its 95 % interval over seeds (Student's t; from one seed, over its batches of samples).
         noise: the standard error of ``value`` from the fresh samples alone, for these very estimates.
         what: "distance" or "gradient".
-        by_seed: a row a seed: seed, value, se, low, high, ``gradient`` ‖E F − B·E G‖², ``F`` ‖E F‖² and ``G`` ‖E G‖²
-            with their ``_se``, diverged.
+        by_seed: one row per seed: seed, value, se, low, high, ``gradient`` ‖E F − B·E G‖², ``F`` ‖E F‖² and ``G``
+            ‖E G‖² with their ``_se``, diverged.
         samples: fresh samples drawn for each seed.
         way: the mean squared way of θ from its start.
         flat: directions of θ whose curvature cannot be told from noise; the distance leaves them out.
@@ -76,10 +81,10 @@ class Residual:
         if not self.value > 2 * self.noise:
             size = self._fine["gradient"].mean()
             return f"not at a solution: ‖∇h(θ)‖² is about {size:.2g}; how far off, {name}, is at most {most:.2g} (95 %)"
-        told = f"not at a solution yet: {name} is about {self.value:.2g} [{self.low:.2g}, {self.high:.2g}]"
+        verdict = f"not at a solution yet: {name} is about {self.value:.2g} [{self.low:.2g}, {self.high:.2g}]"
         if self.what == "distance" and self.way > 0:
-            told += f", {self.value / self.way:.2g} of the squared way from the start"
-        return told
+            verdict += f", {self.value / self.way:.2g} of the squared way from the start"
+        return verdict
 
     @property
     def _fine(self) -> pd.DataFrame:
@@ -99,11 +104,11 @@ class Residual:
 def residual(
     problem: ProblemSource | object, result: Result | object, samples: int | object = None, *, check: bool = True
 ) -> Residual:
-    """Say how far a result is from a solution of E F = 0, E G = 0, from fresh samples and nothing else.
+    """Estimate how far a result is from a solution of E F = 0, E G = 0, from fresh samples and nothing else.
 
         ‖S⁺(E F − B·E G)‖²,    B = F_ω G_ω⁺,    S = F_θ − B·G_θ        (F_θ = E ∂F/∂θ and so on)
 
-    at the final estimates, held still: ‖θ−θ*‖² to first order, exactly where F and G are affine. The truth half of the
+    at the final estimates: ‖θ−θ*‖² to first order, exactly where F and G are affine. The truth half of the
     problem is not looked at. Where θ and ω have more than 64 entries together it is the squared gradient,
     ‖E F − B·E G‖², with B along 32 directions of ω.
 
@@ -129,34 +134,31 @@ def residual(
         raise InputError(f"`samples` must leave steps + samples below 2³¹, got {fresh:,} after {steps:,} steps")
     if result.diverged.all():
         raise InputError("`result` has no seed that did not diverge, so there is no estimate to look at")
-    check_free(_fields(result.spec["method"]))
+    check_unconstrained(_described_paths(result.spec["method"]))
     with jax.enable_x64(True):
         ready = make_instances(source, seeds)
         if validation.flag("check", check):
             _check_same(describe(source), result.spec["problem"])
-        check_slopes(ready.example)
-        lanes = blind(Lanes(ready, Probe(), 1, seeds))
+        check_differentiable(ready.example)
+        lanes = hide_truth(Lanes(ready, Probe(), 1, seeds))
         start = xla_engine.start(lanes)
-        theta, omega = (_placed(getattr(result, name), getattr(start.state, name), name) for name in ("theta", "omega"))
+        theta = _as_lanes(result.theta, start.state.theta, "theta")
+        omega = _as_lanes(result.omega, start.state.omega, "omega")
         state = FrozenState(theta, omega, start.state.totals)
         carry = LaneState(state, start.env, jnp.asarray(~result.diverged[None]), start.last)
-        found = residuals(lanes, carry, steps, fresh)
+        found = estimate_residuals(lanes, carry, steps, fresh)
         on_policy = follows_theta(ready.example)
     way = _squared_way(theta, start.state.theta)
     return _verdict(found, seeds, fresh, way, on_policy)
 
 
-def _verdict(found: Residuals, seeds: list[int], samples: int, way: np.ndarray, on_policy: bool) -> Residual:
+def _verdict(found: ResidualEstimates, seeds: list[int], samples: int, way: np.ndarray, on_policy: bool) -> Residual:
     import pandas as pd
     from scipy.stats import t
 
     large = bool(np.isnan(found.distance).any())
-    if large:
-        unit = float(np.median(found.unit[np.isfinite(found.unit)]))
-        value, se = found.slow + unit * found.rest, found.slow_se + unit * found.rest_se
-    else:
-        value, se = found.distance, found.distance_se
-    value, se, lost = value[0], se[0], ~np.isfinite(value[0])
+    value, se = (part[0] for part in found.value(found.median_unit()))
+    lost = ~np.isfinite(value)
     if lost.all():
         raise InputError("`result` has no seed whose residual is finite, so there is nothing to judge")
     reach = t.ppf(0.975, _FREEDOM) * np.where(lost, 0.0, se)
@@ -183,8 +185,8 @@ def _verdict(found: Residuals, seeds: list[int], samples: int, way: np.ndarray, 
     return Residual(mean, *ends, noise, what, table, samples, squared_way, flat, tuple(notes))
 
 
-def _placed(tree: PyTree, like: PyTree, name: str) -> PyTree:
-    """The estimates of a result as the state of lanes, one method × seeds."""
+def _as_lanes(tree: PyTree, like: PyTree, name: str) -> PyTree:
+    """Reshape the estimates of a result to the state of lanes, one method × seeds."""
     shapes, wanted = (jax.tree.map(np.shape, part) for part in (tree, jax.tree.map(lambda leaf: leaf[0], like)))
     if shapes != wanted:
         raise InputError(f"`result` does not fit the problem: its {name} has shapes {shapes}, the problem's {wanted}")
@@ -196,19 +198,19 @@ def _squared_way(theta: PyTree, start: PyTree) -> Float[np.ndarray, " seeds"]:
     return sum((np.square(a - np.asarray(b)).reshape(a.shape[1], -1).sum(axis=1) for a, b in leaves), np.zeros(()))
 
 
-def _fields(described: Mapping[str, Any], prefix: str = "") -> list[str]:
+def _described_paths(described: Mapping[str, Any], prefix: str = "") -> list[str]:
     """The paths of what is set in a method, from its description."""
-    found = []
+    names = []
     for name, value in described.items():
         if isinstance(value, Mapping):
-            found += _fields(value, f"{prefix}{name}.")
+            names += _described_paths(value, f"{prefix}{name}.")
         elif value is not None:
-            found.append(prefix + name)
-    return found
+            names.append(prefix + name)
+    return names
 
 
 def _check_same(here: Mapping[str, Any], there: Mapping[str, Any]) -> None:
-    """Another problem is refused; descriptions are compared as the record keeps them."""
+    """Refuse another problem; descriptions are compared as they are saved."""
     here, there = (json.loads(json.dumps(part)) for part in (here, there))
     if here != there:
         odd = next((name for name in (*here, *there) if here.get(name) != there.get(name)), "name")
@@ -216,3 +218,49 @@ def _check_same(here: Mapping[str, Any], there: Mapping[str, Any]) -> None:
             f"`result` is of another problem ({there.get('name')}, which differs in `{odd}`); pass the problem that it "
             "was solved on, or check=False"
         )
+
+
+def check_unconstrained(fields: list[str]) -> None:
+    """Refuse a method that keeps θ or ω in a set: it may end where E F ≠ 0, and be right.
+
+    Args:
+        fields: the paths of what is set in a method.
+    """
+    for path in fields:
+        if path.rsplit(".", 1)[-1].startswith("project_"):
+            raise InputError(
+                f"the residual says nothing here: `{path}` keeps a variable in a set, and on its boundary a solution "
+                "need not have E F = 0; use a metric of the problem"
+            )
+
+
+def check_differentiable(problem: Problem) -> None:
+    """Refuse a problem whose ω solves no E G = 0, or whose F and G have no derivatives."""
+    if problem.omega_is_trace:
+        raise InputError(
+            "the residual says nothing here: ω is a trace, which solves no equation; use a metric of the problem, or "
+            "take the problem that `with_trace` was given"
+        )
+
+    def slopes(problem: Problem) -> tuple[PyTree, PyTree]:
+        key = prng.start_key(0)
+        theta, omega, env = problem.init(key)
+        x = problem.draw(problem.noise(key), theta, env)[0]
+        return jax.jvp(lambda t, w: (problem.F(t, w, x), problem.G(t, w, x)), (theta, omega), (theta, omega))
+
+    try:
+        jax.eval_shape(slopes, problem)
+    except (ValueError, TypeError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")[:80]
+        raise InputError(
+            f"the residual needs derivatives of F and G that JAX can take ({reason}); use a metric of the problem"
+        ) from None
+
+
+def follows_theta(problem: Problem) -> bool:
+    """Whether the samples depend on θ, as on-policy ones do: the curvature leaves that out."""
+    key = prng.start_key(0)
+    theta, _, env = problem.init(key)
+    program = jax.make_jaxpr(lambda theta: problem.draw(problem.noise(key), theta, env))(theta).jaxpr
+    used = {id(v) for equation in program.eqns for v in equation.invars} | {id(v) for v in program.outvars}
+    return any(id(v) in used for v in program.invars)

@@ -1,41 +1,57 @@
-"""Step sizes found by successive halving, with the answer known or not."""
+"""Tuning: the step sizes of a method, or the settings of an agent, that are best at a horizon."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, Unpack, overload
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 import jax
 
 from twoclock import prng, validation
 from twoclock.agents.protocol import Agent, is_agent
 from twoclock.engine import compatibility, select_engine
+from twoclock.engine.metrics import PREFERRED_METRICS
 from twoclock.engine.run_batch import make_placeholder
+from twoclock.engine.select_engine import EngineName
 from twoclock.progress import tally
-from twoclock.protocols import InputError, Method, ProblemSource
-from twoclock.storage.run_identity import describe
-from twoclock.tuning.agent_tuning import Environment, tune_agent
-from twoclock.tuning.arguments import Limits, Options, counter, entries, metric_of, one_of, seeds_for, whole
-from twoclock.tuning.halving import WIDTH, Halving, Plan
-from twoclock.tuning.method_factory import made
-from twoclock.tuning.objective import RESIDUAL, Objective
-from twoclock.tuning.proposals import Candidates
-from twoclock.tuning.residual_validity import check_meaning, follows_theta
-from twoclock.tuning.residuals import Oracle
-from twoclock.tuning.scores import By, Scores
+from twoclock.protocols import InputError, Method, Problem, ProblemSource
+from twoclock.tuning.halving import Candidates, Halving
+from twoclock.tuning.objective import MOST_SEEDS, RESIDUAL, AgentObjective, By, Objective, ProblemObjective, ScoreTable
+from twoclock.tuning.search_space import Box, MethodFactory, Tunable, build, check_box, default_box
 from twoclock.tuning.tune_result import Tuned, TunedMethods
 
 if TYPE_CHECKING:
     import pandas as pd
 
+T = TypeVar("T")
+Limits = Mapping[str, tuple[float, float]]
 _FIRST_SEED = 1_000_000
+_SEEDS = 8
+_MOST_BUDGET = 10**18
+_ORDERED = "α ≤ β ≤ λ"
+
+
+class Options(TypedDict, total=False):
+    """The keywords of ``tune`` that do not change what it returns."""
+
+    by: By
+    widen: bool | None
+    rungs: int
+    seed: int
+    bound: float | None
+    engine: EngineName
+    progress: bool
+    x0: object
+    limit: float | None
+    processes: int | None
 
 
 @overload
 def tune(
-    problem: ProblemSource,
-    method: Method | Callable[..., Method],
+    problem: ProblemSource | object,  # for an agent its environment, as for ``agents.run``
+    method: Method | Callable[..., Method] | Agent,
     space: Limits | None = None,
     steps: int = 100_000,
     budget: float | None = None,
@@ -68,20 +84,6 @@ def tune(
     order: Literal["both"],
     **options: Unpack[Options],
 ) -> TunedMethods: ...
-@overload
-def tune(
-    problem: Environment,
-    method: Agent,
-    space: Limits,
-    steps: int = 100_000,
-    budget: float | None = None,
-    metric: str | None = None,
-    *,
-    x0: object = None,
-    limit: float | None = None,
-    processes: int | None = None,
-    **options: Unpack[Options],
-) -> Tuned: ...
 def tune(
     problem: object,
     method: object,
@@ -104,7 +106,7 @@ def tune(
 ) -> Tuned | TunedMethods:
     """Find the settings of a method that are best at a horizon, by successive halving over seeds and steps.
 
-    Of 8·2^(rungs−1) settings the better ones go on to the next rung, with twice the steps until the horizon is reached
+    Of 8·2^(rungs−1) settings the better ones go to the next rung, with twice the steps until the horizon is reached
     and then with twice the seeds; half of a rung's settings are survivors, half are new ones between them. Every rung
     has seeds of its own and costs the same, and rivals see the same samples. A setting with a seed that diverges loses
     to all that have none, or fewer.
@@ -156,75 +158,182 @@ def tune(
 
     Reference: Jamieson & Talwalkar, *Non-stochastic best arm identification and hyperparameter optimization*, 2016.
     """
+    search = Search(
+        validation.check_steps(steps),
+        validation.whole("rungs", rungs, 1, 10),
+        validation.whole("seed", seed, 0, 4000),
+        _one_of("by", by, ("end", "area")),
+        _one_of("order", order, (False, True, "both")),
+        _one_of("widen", widen, (None, False, True)),
+        validation.flag("progress", progress),
+    )
     if is_agent(method):
         if (by, order, bound, engine) != ("end", False, None, "auto"):
             raise InputError(
                 "`by`, `order`, `bound` and `engine` are for methods; an agent is tuned by what it is paid"
             )
-        given = {"x0": x0, "limit": limit, "processes": processes}
-        return tune_agent(problem, method, space, steps, budget, metric, rungs, seed, widen, progress, **given)
+        agents = AgentObjective(problem, method, metric, x0, limit, processes)
+        entry = Entry(agents.settings, agents.check_box(space), order=False, widen=bool(search.widen))
+        return search.run(agents, {"": entry}, budget, fast=True)[0][""]
     if not (x0 is limit is processes is None):
         raise InputError("`x0`, `limit` and `processes` are for agents on an environment")
     source = validation.check_problem(problem)
-    horizon, halvings, drawn = validation.check_steps(steps), whole("rungs", rungs, 1, 10), whole("seed", seed, 0, 4000)
     validation.check_numbers("float64", bound)
-    walker = select_engine.resolve(engine)
-    validation.flag("progress", progress)
-    goal: By = one_of("by", by, ("end", "area"))
-    kept = one_of("order", order, (False, True, "both"))
-    grows = one_of("widen", widen, (None, False, True))
-    joint = isinstance(method, Mapping) or kept == "both"
-    with jax.enable_x64(True), tally(progress, "seed-steps") as look:
+    engine_name = select_engine.resolve(engine)
+    with jax.enable_x64(True):
         compatibility.check_source(source)
         example = make_placeholder(source).example
         _, omega, _ = jax.eval_shape(lambda problem: problem.init(prng.start_key(0)), example)
         fast = any(leaf.size for leaf in jax.tree.leaves(omega))
-        asked, name = entries(method, space, kept, grows, fast), metric_of(example, metric, goal)
-        plans = {
-            label: Plan(halvings, horizon, name, len(entry.box), entry.widen, joint) for label, entry in asked.items()
-        }
-        purse, seeds = seeds_for(budget, plans)
-        add = counter(look, sum(plan.price() * seeds[label] for label, plan in plans.items()))
-        first = _FIRST_SEED * (drawn + 1)
-        judges = {
-            n: Objective(source, name, goal, range(first, first + n), WIDTH, bound, add, engine=walker)
-            for n in seeds.values()
-        }
-        for label, entry in asked.items():
-            seen = judges[seeds[label]].example
-            one = made(entry.method, {})
-            compatibility.check_fit(Oracle(seen) if name == RESIDUAL else seen, one)
-            if name == RESIDUAL:
-                check_meaning(seen, one)
-        rough = name == RESIDUAL and follows_theta(seen)
-        spec = {"problem": describe(source), "steps": horizon, "budget": purse, "by": goal, "seed": drawn}
-        found: dict[str, Tuned] = {}
-        for label, entry in asked.items():
-            candidates = Candidates(entry.method, horizon, entry.order, fast, drawn)
-            halving = Halving(candidates, judges[seeds[label]], plans[label], entry.box)
-            halving.search(first, seeds[label])
-            how = {"given": entry.box, "order": entry.order, "widen": entry.widen}
-            found[label] = halving.tuned(name, {**spec, **how, "rough": rough})
-        if not joint:
-            return found[""]
-        fresh, few = first + (halvings + 1) * max(seeds.values()), min(seeds.values())  # after those of every rung
-        judge = Objective(source, name, goal, range(fresh, fresh + few), 1, bound, add, judges[few].unit, walker)
-        ranking = _compare(judge, found, range(fresh, fresh + 2 * few), horizon)
-    return TunedMethods(found, ranking, name, spec)
+        entries = _check_entries(method, space, search, fast)
+        objective = ProblemObjective(source, _choose_metric(example, metric, search.by), search.by, bound, engine_name)
+        tuned, ranking, spec = search.run(objective, entries, budget, fast)
+    return tuned[""] if ranking is None else TunedMethods(tuned, ranking, objective.metric, spec)
 
 
-def _compare(judge: Objective, found: Mapping[str, Tuned], seeds: Sequence[int], steps: int) -> pd.DataFrame:
-    """The winners on the same seeds, a row each, the best first."""
+@dataclass(frozen=True)
+class Entry:
+    """One method to tune, where, whether α ≤ β ≤ λ is kept, and whether the box may grow."""
+
+    tunable: Tunable
+    box: Box
+    order: bool
+    widen: bool
+
+
+@dataclass(frozen=True)
+class Search:
+    """What ``tune`` was asked for, checked; its arguments have the same names."""
+
+    steps: int
+    rungs: int
+    seed: int
+    by: By
+    order: bool | Literal["both"]
+    widen: bool | None
+    progress: bool
+
+    def run(
+        self, objective: Objective, entries: Mapping[str, Entry], budget: object, fast: bool
+    ) -> tuple[dict[str, Tuned], pd.DataFrame | None, dict[str, Any]]:
+        """Tune every entry, and compare the winners on fresh seeds where there are several; with what was asked."""
+        joint = "" not in entries
+        searches = {
+            label: Halving(
+                Candidates(entry.tunable, self.steps, entry.order, fast, self.seed), objective, entry.box, self.rungs,
+                entry.widen, joint,
+            )
+            for label, entry in entries.items()
+        }  # fmt: skip
+        purse, seeds = _seeds_for(budget, searches)
+        most, few, first = max(seeds.values()), min(seeds.values()), _FIRST_SEED * (self.seed + 1)
+        total = sum(halving.price() * seeds[label] for label, halving in searches.items())
+        with tally(self.progress, "seed-steps") as look, objective.session(most):
+            objective.look = lambda: look(objective.spent, total)
+            objective.check([build(entry.tunable, {}) for entry in entries.values()], range(first, first + most))
+            asked = {"steps": self.steps, "budget": purse, "by": self.by, "seed": self.seed, **objective.facts}
+            tuned = {label: halving.search(first, seeds[label], asked) for label, halving in searches.items()}
+            if not joint:
+                return tuned, None, asked
+            fresh = first + (self.rungs + 1) * most  # after those of every rung
+            return tuned, _compare(objective, tuned, range(fresh, fresh + 2 * few), self.steps), asked
+
+
+def _compare(objective: Objective, tuned: Mapping[str, Tuned], seeds: Sequence[int], steps: int) -> pd.DataFrame:
+    """Run the winners on the same seeds: one row each, the best first."""
     import pandas as pd
 
     parts, spent = [], {}
-    for label, tuned in found.items():
-        before = judge.spent
-        parts.append(judge([tuned.method], seeds, steps))
-        spent[label] = tuned.spec["spent"] + judge.spent - before
-    scores = functools.reduce(Scores.joined, parts)
+    for label, one in tuned.items():
+        before = objective.spent
+        parts.append(objective([one.method], seeds, steps, len(seeds) // 2, width=1))
+        spent[label] = one.spec["spent"] + objective.spent - before
+    scores = functools.reduce(ScoreTable.join, parts)
     ranks = scores.best_first().tolist()
-    rows = scores.rows(ranks[0])
+    rows, labels = scores.rows(ranks[0]), list(tuned)
     where = {"steps": steps, "seeds": len(seeds)}
-    return pd.DataFrame([{"label": label, **rows[i], **where, "spent": spent[label]}
-                         for i, label in ((i, list(found)[i]) for i in ranks)])  # fmt: skip
+    return pd.DataFrame([{"label": labels[i], **rows[i], **where, "spent": spent[labels[i]]} for i in ranks])
+
+
+def _check_entries(method: object, space: object, search: Search, fast: bool) -> dict[str, Entry]:
+    """What to tune, by label; a single method has the empty one. By default the default box may grow, and no other."""
+    methods = method if isinstance(method, Mapping) else {"": method}
+    if not methods:
+        raise InputError("`method` must name at least one method, got an empty mapping")
+    spaces = dict.fromkeys(methods, space)
+    if isinstance(method, Mapping) and isinstance(space, Mapping) and any(label in methods for label in space):
+        if set(space) != set(methods):
+            odd = ", ".join(str(label) for label in set(space) ^ set(methods))
+            raise InputError(
+                f"`space` must have an entry for each method, or be one for all; {odd} is in one of them only"
+            )
+        spaces = dict(space)
+    entries: dict[str, Entry] = {}
+    for label, each in methods.items():
+        if not isinstance(label, str):
+            raise InputError(f"`method` must map text labels to methods, got the label {label!r}")
+        limits = spaces[label]
+        widen = limits is None if search.widen is None else search.widen
+        try:
+            tunable: Tunable
+            if callable(each) and not isinstance(each, (type, Method)):
+                tunable = MethodFactory.of(each, limits)
+            else:
+                tunable = validation.check_method(each)
+            if limits is None and isinstance(tunable, Method):
+                box = default_box(tunable, fast)
+            else:
+                box = check_box(tunable, limits)
+        except InputError as error:
+            raise InputError(f"{error} (for the method {label!r})" if label else str(error)) from None
+        if search.order == "both":
+            entries[f"{label}, {_ORDERED}" if label else _ORDERED] = Entry(tunable, box, True, widen)
+            entries[label or "any order"] = Entry(tunable, box, False, widen)
+        else:
+            entries[label] = Entry(tunable, box, search.order, widen)
+    if len(entries) < len(methods) * (2 if search.order == "both" else 1):
+        raise InputError("`method` has two labels that order='both' cannot tell apart; choose others")
+    return entries
+
+
+def _choose_metric(example: Problem, metric: object, by: By) -> str:
+    """What to compare: what was asked for, or an error that the problem knows, or the residual; never a guess."""
+    if metric is not None and not isinstance(metric, str):
+        raise InputError(f"`metric` must be text, got {validation.shown(metric)}; leave it out to have it chosen")
+    known: list[str] = []
+    if metric != RESIDUAL and example.knows("measure"):
+        known = list(jax.eval_shape(lambda problem: problem.measure(*problem.init(prng.start_key(0))[:2]), example))
+    if metric is None:
+        metric = next((name for name in PREFERRED_METRICS if name in known), RESIDUAL)
+    elif metric != RESIDUAL and metric not in known:
+        raise InputError(f"`metric` must be one of {', '.join((*known, RESIDUAL))}, got {validation.shown(metric)}")
+    if metric == RESIDUAL and by == "area":
+        others = f"name one of {', '.join(known)}" if known else "use by='end'"
+        raise InputError(f"`by='area'` needs a metric with known truth, and the residual is of the end alone; {others}")
+    return metric
+
+
+def _seeds_for(budget: object, searches: Mapping[str, Halving]) -> tuple[int, dict[str, int]]:
+    """The seed-steps that each method may spend, and how many seeds they pay for in the first rung of each."""
+    dearest = max(searches.values(), key=lambda halving: halving.price())
+    if budget is None:
+        budget = _SEEDS * dearest.price()
+    least = 2 * dearest.price()
+    if isinstance(budget, bool) or not isinstance(budget, (int, float)) or not least <= budget <= _MOST_BUDGET:
+        raise InputError(
+            f"`budget` must be at least {least:,} seed-steps for rungs={dearest.rungs} at steps={dearest.steps:,}, and "
+            f"at most 10¹⁸, got {validation.shown(budget)}; raise it, or lower `steps` or `rungs`"
+        )
+    counts = {label: int(budget // halving.price()) for label, halving in searches.items()}
+    return int(budget), {
+        label: count if count <= MOST_SEEDS else count - count % MOST_SEEDS for label, count in counts.items()
+    }
+
+
+def _one_of(name: str, value: object, choices: tuple[T, ...]) -> T:
+    for choice in choices:
+        if type(value) is type(choice) and value == choice:
+            return choice
+    raise InputError(
+        f"`{name}` must be {' or '.join(repr(choice) for choice in choices)}, got {validation.shown(value)}"
+    )

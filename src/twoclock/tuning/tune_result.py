@@ -1,4 +1,4 @@
-"""What tuning hands back: for one method its settings, for several their order."""
+"""The results of tuning: the best settings of a method, and a ranking of several methods."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class TunedMethods(Mapping[str, Tuned]):
 
     Attributes:
         tuned: label → what was found for that method.
-        ranking: one row a method, the best first, all on the same seeds, which no tuning had seen: ``label``,
+        ranking: one row per method, the best first, all on the same seeds, which no tuning had seen: ``label``,
             ``score`` with ``low`` and ``high``, ``ratio`` to the best with ``ratio_low`` and ``ratio_high``, the share
             of seeds ``diverged``, ``steps``, ``seeds``, ``spent``.
         metric: what was compared.
