@@ -22,9 +22,9 @@ from twoclock.engine.loop import drive
 from twoclock.engine.run_batch import Instances, Lanes, make_instances, pad_to
 from twoclock.engine.signals import Interrupted, deferred_interrupt
 from twoclock.executor.agent_processes import check_processes, walkers
+from twoclock.intervals.bootstrap import resampled_means
 from twoclock.param_paths import paths, with_settings
 from twoclock.protocols import InputError, Method, ProblemSource
-from twoclock.stats import resampled_means
 from twoclock.storage.run_identity import RunSpec, describe
 from twoclock.tuning.residual import check_differentiable, check_unconstrained, follows_theta
 from twoclock.tuning.residual_estimate import Oracle, ResidualEstimates, estimate_residuals, hide_truth, samples_used
