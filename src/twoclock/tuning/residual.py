@@ -14,8 +14,8 @@ from jaxtyping import Float
 
 from twoclock import prng, validation
 from twoclock.engine import xla_engine
-from twoclock.engine.run_batch import Lanes, make_instances
 from twoclock.engine.protocol import LaneState
+from twoclock.engine.run_batch import Lanes, make_instances
 from twoclock.protocols import InputError, Problem, ProblemSource, PyTree
 from twoclock.result import Result
 from twoclock.storage.run_identity import describe

@@ -12,8 +12,8 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Bool, Float
 
 from twoclock.engine.loop import ProgressEvent, drive
-from twoclock.engine.run_batch import Instances, Lanes
 from twoclock.engine.protocol import LaneState
+from twoclock.engine.run_batch import Instances, Lanes
 from twoclock.protocols import Key, Method, Operator, Problem, PyTree, Scalar, pytree
 
 _BATCHES, _FIRST = 16, 4  # batches of the squares, and before them of the slopes
