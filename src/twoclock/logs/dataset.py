@@ -93,7 +93,7 @@ class Log:
         return f"Log({self.rows:,} transitions, {self.episodes:,} episodes, {what}{left})"
 
     def batches(self, part: int) -> Iterator[Batch]:
-        """The transitions of one part."""
+        """The transitions of one part, some at a time."""
         here = self.parts[part]
         number, row = here.episode - 1, here.row
         read = (in_roles(columns, self.roles) for columns in self.source.batches(part, self.roles.columns))
@@ -110,7 +110,8 @@ class Log:
             if not keep.all():
                 columns = tuple(column[keep] for column in columns)
                 propensity = None if propensity is None else propensity[keep]
-            yield Batch(*columns, propensity=propensity, number=(part, i))
+            if keep.any():
+                yield Batch(*columns, propensity=propensity, number=(part, i))
             number, row = int(episode[-1]), row + len(raw)
 
     @property
@@ -132,7 +133,7 @@ class Log:
     def _sample(self) -> tuple[np.ndarray, np.ndarray]:
         parts, chosen = _spread(len(self.parts), 8), []
         for part in parts.tolist():
-            batch = next((batch for batch in self.batches(part) if len(batch)), None)
+            batch = next(self.batches(part), None)
             if batch is not None:
                 at = _spread(len(batch), 2_000 // len(parts))
                 chosen.append((batch.state[at], batch.action[at]))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from jaxtyping import Float
 
-from twoclock.intervals.batch_means import BlockStatistics, in_blocks, score_statistics
+from twoclock.intervals.batch_means import BlockStatistics, in_blocks, intervals, score_statistics
 from twoclock.logs.log_pass import Mapper, PassCheckpoint
 from twoclock.logs.lstd_solve import Basis, LstdSolution, bootstrap_values, solve_lstd, step_radius
 from twoclock.logs.sufficient_stats import Estimand, Moments, Scores, matrix_fits, part_moments, part_scores
@@ -187,14 +187,9 @@ def interval(value: float, influence: Influence, level: float, *, stream: bool =
     >>> round(band.se, 4), round(band.high, 4)
     (0.2309, 1.735)
     """
-    from scipy.special import stdtrit  # slow to load
-
     blocks = block_statistics(influence, stream=stream)
-    se, k = float(blocks.error[0]), int(blocks.blocks)
-    if k < 2:
-        return Interval(float("inf"), k, -float("inf"), float("inf"))
-    half = float(stdtrit(float(blocks.freedom), (1 + level) / 2)) * se
-    return Interval(se, k, value - half, value + half)
+    (low,), (high,) = intervals(np.array([value]), blocks, level)[1:3]
+    return Interval(float(blocks.error[0]), int(blocks.blocks), float(low), float(high))
 
 
 def block_statistics(influence: Influence, *, stream: bool) -> BlockStatistics:

@@ -226,8 +226,6 @@ def _part_sums(estimand: Estimand, theta: Sums, omega: Sums, share: float, numbe
     gamma, sums = estimand.gamma, OperatorSums.zeros(estimand.features.size)
     rng = np.random.default_rng([number, part])
     for batch in estimand.log.batches(part):
-        if not len(batch):
-            continue
         phi, after = estimand.rows(batch)
         w, ahead = phi @ omega, phi @ theta - gamma * (after @ theta)
         sums.back += w @ phi - gamma * (w @ after)

@@ -8,7 +8,6 @@ there is a diagnostic.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -76,14 +75,13 @@ class LstdSolution:
     """θ = A⁻¹b and x = A⁻ᵀφ̄₀, so that φ̄₀ᵀθ = xᵀb = Σwr with the weights w = xᵀφ.
 
     Attributes:
-        condition: of A in the basis (an estimate in the 1-norm for sparse sums).
-        singular: A could not be inverted, and the least-squares solution is taken.
+        condition: of A in the basis (an estimate in the 1-norm for sparse sums). Where A cannot be inverted the
+            least-squares solution is taken.
     """
 
     theta: Vector
     x: Vector
     condition: float
-    singular: bool
 
 
 def solve_lstd(A: Matrix, b: np.ndarray, phi0: np.ndarray, basis: Basis) -> LstdSolution:
@@ -92,12 +90,16 @@ def solve_lstd(A: Matrix, b: np.ndarray, phi0: np.ndarray, basis: Basis) -> Lstd
     if not isinstance(A, np.ndarray):
         return _solve_sparse(A, b, phi0, basis)
     A = with_ones(A)
-    singular = np.linalg.svd(A, compute_uv=False) if len(A) <= _DENSE_SPECTRUM else None
-    condition = float(np.linalg.cond(A, 1)) if singular is None else float(singular[0] / max(singular[-1], 1e-300))
+    if len(A) <= _DENSE_SPECTRUM:
+        spectrum = np.linalg.svd(A, compute_uv=False)
+        condition = float(spectrum[0] / max(spectrum[-1], 1e-300))
+    else:
+        condition = float(np.linalg.cond(A, 1))
     if condition > 1e14:
         theta, x = (np.linalg.lstsq(M, v, rcond=1e-12)[0] for M, v in ((A, b), (A.T, phi0)))
-        return LstdSolution(basis.up(theta), basis.up(x), condition, True)
-    return LstdSolution(basis.up(np.linalg.solve(A, b)), basis.up(np.linalg.solve(A.T, phi0)), condition, False)
+    else:
+        theta, x = np.linalg.solve(A, b), np.linalg.solve(A.T, phi0)
+    return LstdSolution(basis.up(theta), basis.up(x), condition)
 
 
 def with_ones(A: np.ndarray) -> np.ndarray:
@@ -109,28 +111,22 @@ def with_ones(A: np.ndarray) -> np.ndarray:
     return A
 
 
-def _solve_sparse(A: Any, b: np.ndarray, phi0: np.ndarray, basis: Basis) -> LstdSolution:
-    from scipy.sparse import diags_array
+def _solve_sparse(A: Matrix, b: np.ndarray, phi0: np.ndarray, basis: Basis) -> LstdSolution:
+    from scipy.sparse import diags_array, eye_array
     from scipy.sparse.linalg import LinearOperator, norm, onenormest, splu
 
-    empty = np.abs(A).sum(axis=1) == 0
+    n, empty = A.shape[0], np.abs(A).sum(axis=1) == 0
     if empty.any():
         A = (A + diags_array(empty.astype(float))).tocsc()
-    factors: Any
     try:
-        factors = splu(A)
+        factors: Matrix = splu(A)
+        solve, back = factors.solve, lambda v: factors.solve(v, "T")
+        inverse: Matrix = LinearOperator(A.shape, solve, back, solve, float, back)
+        condition = float(norm(A, 1) * (onenormest(inverse) if n > 4 else np.abs(solve(np.eye(n))).sum(0).max()))
     except RuntimeError:  # exactly singular
-        scale = float(np.abs(A.diagonal()).max())
-        factors = splu((A + 1e-10 * scale * diags_array(np.ones(A.shape[0]))).tocsc())
-        return LstdSolution(basis.up(factors.solve(b)), basis.up(factors.solve(phi0, "T")), np.inf, True)
-    inverse: Any = LinearOperator(
-        A.shape, matvec=factors.solve, rmatvec=lambda v: factors.solve(v, "T"), matmat=factors.solve,
-        rmatmat=lambda v: factors.solve(v, "T"), dtype=float,
-    )  # fmt: skip
-    condition = float(
-        norm(A, 1) * (onenormest(inverse) if A.shape[0] > 4 else np.abs(factors.solve(np.eye(A.shape[0]))).sum(0).max())
-    )
-    return LstdSolution(basis.up(factors.solve(b)), basis.up(factors.solve(phi0, "T")), condition, False)
+        factors = splu((A + 1e-10 * float(np.abs(A.diagonal()).max()) * eye_array(n)).tocsc())
+        condition = np.inf
+    return LstdSolution(basis.up(factors.solve(b)), basis.up(factors.solve(phi0, "T")), condition)
 
 
 def bootstrap_values(moments: Moments, basis: Basis, counts: Float[np.ndarray, "b g"]) -> Float[np.ndarray, " b"]:
@@ -154,28 +150,27 @@ def bootstrap_values(moments: Moments, basis: Basis, counts: Float[np.ndarray, "
 def step_radius(A: Matrix, C: Matrix, basis: Basis) -> float:
     """The spectral radius of a step of fitted Q-evaluation, ρ(I − C⁻¹A); from 1 on it diverges."""
     reduced = basis.matrix(A)
+    n = reduced.shape[0]
     if isinstance(reduced, np.ndarray):
-        step: Any = np.eye(len(reduced)) - reduced
-        if len(step) <= _DENSE_SPECTRUM:
-            return float(np.abs(np.linalg.eigvals(step)).max()) if len(step) else 0.0
+        step: Matrix = np.eye(n) - reduced
+        if n <= _DENSE_SPECTRUM:
+            return float(np.abs(np.linalg.eigvals(step)).max(initial=0.0))
     else:
-        from scipy.sparse import diags_array
+        from scipy.sparse import diags_array, eye_array
+        from scipy.sparse.linalg import LinearOperator, splu
 
         counts = basis.matrix(C)
         if (abs(counts) - abs(diags_array(counts.diagonal()))).sum() > 0:  # tiles overlap: C is no diagonal
-            from scipy.sparse.linalg import LinearOperator, splu
-
             factors = splu((counts + 1e-10 * diags_array(counts.diagonal())).tocsc())
-            step = LinearOperator(reduced.shape, matvec=lambda v: v - factors.solve(reduced @ v), dtype=float)
+            step = LinearOperator((n, n), matvec=lambda v: v - factors.solve(reduced @ v), dtype=float)
         else:
-            step = diags_array(np.ones(reduced.shape[0])) - diags_array(1 / counts.diagonal()) @ reduced
-        if reduced.shape[0] < 4:
-            return float(np.abs(np.linalg.eigvals(step.toarray())).max())
+            step = eye_array(n) - diags_array(1 / counts.diagonal()) @ reduced
+        if n < 4:
+            return float(np.abs(np.linalg.eigvals(step @ np.eye(n))).max())
     from scipy.sparse.linalg import ArpackError, eigs
 
     try:
-        return float(
-            np.abs(eigs(step, k=1, return_eigenvectors=False, maxiter=2_000, tol=1e-4, v0=np.ones(step.shape[0])))[0]
-        )
+        top = eigs(step, k=1, return_eigenvectors=False, maxiter=2_000, tol=1e-4, v0=np.ones(n))
     except ArpackError:
         return float("nan")
+    return float(np.abs(top)[0])

@@ -15,6 +15,7 @@ from twoclock.logs.diagnostics import Diagnostic
 from twoclock.logs.estimator_context import ValueEstimate, interval
 from twoclock.protocols import InputError, html_table
 from twoclock.validation import check_path, pick
+from twoclock.version import __version__
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,6 +24,20 @@ if TYPE_CHECKING:
 _TABLE = [
     "policy", "estimator", "value", "se", "low", "high", "bootstrap_low", "bootstrap_high", "clusters", "told", "note",
 ]  # fmt: skip
+
+_TITLES = {
+    "table": ("Estimates", "The first row of a policy is the one that counts; the others speak for or against it."),
+    "differences": ("Differences", "Policies against each other on the same episodes."),
+    "diagnostics": (
+        "Checks",
+        "Each number with the thresholds from which it warns, or from which nothing can be told.",
+    ),
+}
+_PICTURE = (
+    "Left: every estimator with its interval. Middle: the weights that turn the log's transitions into the policy's. "
+    "Right, for tables: how often the log is in each state and how often the policy would be."
+)
+_SIGNS = {"fine": ("yes", "✓"), "warning": ("partly", "◐"), "fatal": ("no", "✗")}
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,10 +61,10 @@ class Value:
     """The value of one policy or several on a log.
 
     Attributes:
-        table: one row a policy and estimator: value, standard error, interval, the bootstrap's interval, the clusters
+        table: one row per policy and estimator: value, standard error, interval, the bootstrap's interval, the clusters
             (episodes or blocks) behind them, whether the log can tell it, and notes. The first of a policy counts.
         differences: for several policies, the paired intervals of their differences.
-        diagnostics: one row a policy and number: its thresholds, grade, sentence and remedy.
+        diagnostics: one row per policy and number: its thresholds, grade, sentence and remedy.
         settings: what was asked.
         weights: for each policy some of the weights w·N, mean about the episodes' discounted length.
         support: for tables, by policy: the log's visits of each state and the policy's.
@@ -144,14 +159,15 @@ class Value:
 
     @property
     def verdict(self) -> str:
-        """One sentence a policy."""
+        """One sentence per policy."""
         return " ".join(_verdict(self[name]) for name in self.policies)
 
     def __repr__(self) -> str:
         lines = [self.verdict, *(f"  – {warning}" for warning in self.warnings)]
         row: Any
         for row in self.differences.itertuples(index=False):
-            lines.append(f"  {row.policy} − {row.minus}: {_span(row.difference, row.low, row.high, row.told)}")
+            span = f"{row.difference:.5g} [{row.low:.5g}, {row.high:.5g}]"
+            lines.append(f"  {row.policy} − {row.minus}: {span if row.told else 'cannot be told from this log'}")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -172,29 +188,55 @@ class Value:
 
     def report(self, folder: str | Path) -> Path:
         """Write ``report.html``, one file with all of it, and the tables as CSV; returns its path."""
-        from twoclock.logs.report import write
+        from twoclock.plot import render
+        from twoclock.plot.report_page import embed_svg, render_page
 
-        return write(self, storage.writable(folder))
+        out, settings, tables = storage.writable(folder), self.settings, self._tables()
+        for name, frame in tables.items():
+            storage.put(out / f"{name}.csv", frame.to_csv(index=False))
+        pictures = render(self.plot())
+        for kind, content in pictures.items():
+            storage.put(out / f"value.{kind}", content)
+        data, width = embed_svg(pictures["svg"])
+        page = render_page(
+            Path(__file__).parent / "templates",
+            "value.html.j2",
+            filters={"cell": _cell},
+            policies=[(self[name].verdict, *_SIGNS[self[name]._worst_grade]) for name in self.policies],
+            lead=f"{settings['rows']:,} transitions in {settings['episodes']:,} episodes, "
+            f"discount {settings['gamma']:g}, {settings['size']:,} features ({settings['features']}).",
+            warnings=self.warnings,
+            picture={"width": width, "data": data, "words": _PICTURE},
+            tables=[(*_TITLES[name], f"{name}.csv", frame) for name, frame in tables.items()],
+            settings={**settings, "twoclock": __version__},
+        )
+        return storage.put(out / "report.html", page)
+
+    @property
+    def _worst_grade(self) -> str:
+        grades = set(self.diagnostics["grade"])
+        return next((grade for grade in ("fatal", "warning") if grade in grades), "fine")
+
+    def _tables(self) -> dict[str, pd.DataFrame]:
+        return {"table": self.table, "differences": self.differences, "diagnostics": self.diagnostics}
 
     def save(self, folder: str | Path) -> Path:
         """Write a folder that ``tc.logs.load`` reads back; it appears whole or not at all."""
         check_path("folder", folder)
-        tables = {"table": self.table, "differences": self.differences, "diagnostics": self.diagnostics}
-        for i, frame in enumerate(self.support.values()):
-            tables[f"support-{i}"] = frame
+        tables = self._tables() | {f"support-{i}": frame for i, frame in enumerate(self.support.values())}
         arrays = {f"weights-{i}": array for i, array in enumerate(self.weights.values())}
-        kept = {"settings": self.settings, "weights": list(self.weights), "support": list(self.support)}
-        return storage.save(folder, kept, tables, arrays, storage.VALUE)
+        content = {"settings": self.settings, "weights": list(self.weights), "support": list(self.support)}
+        return storage.save(folder, content, tables, arrays, storage.VALUE)
 
 
 def load(folder: str | Path) -> Value:
-    """What ``v.save(folder)`` wrote; a byte that is not as it was written is refused."""
+    """Read what ``v.save(folder)`` wrote; a byte that is not as it was written is refused."""
     check_path("folder", folder)
-    kept, tables, arrays = storage.load(folder, storage.VALUE)
+    content, tables, arrays = storage.load(folder, storage.VALUE)
     return Value(
-        tables["table"], tables["differences"], tables["diagnostics"], kept["settings"],
-        {name: arrays[f"weights-{i}"] for i, name in enumerate(kept["weights"])},
-        {name: tables[f"support-{i}"] for i, name in enumerate(kept["support"])},
+        tables["table"], tables["differences"], tables["diagnostics"], content["settings"],
+        {name: arrays[f"weights-{i}"] for i, name in enumerate(content["weights"])},
+        {name: tables[f"support-{i}"] for i, name in enumerate(content["support"])},
     )  # fmt: skip
 
 
@@ -244,5 +286,10 @@ def _verdict(one: Value) -> str:
     return f"{told}; {against}."
 
 
-def _span(value: float, low: float, high: float, told: bool) -> str:
-    return f"{value:.5g} [{low:.5g}, {high:.5g}]" if told else "cannot be told from this log"
+def _cell(entry: object) -> str:
+    """An entry of a table, or a setting, as the report shows it."""
+    if isinstance(entry, dict):
+        return "; ".join(f"{key}: {_cell(item)}" for key, item in entry.items()) or "none"
+    if isinstance(entry, float):
+        return "" if entry != entry else f"{entry:.5g}"
+    return str(entry)

@@ -1,20 +1,23 @@
-"""The policy to evaluate: a table, a function, a Gaussian; what it would do in a batch of states."""
+"""Policies to evaluate: a table, a function, a Gaussian."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
+from numpy.typing import ArrayLike
 
 from twoclock.logs.dataset import Log, encode_labels
+from twoclock.logs.row_checks import Label
 from twoclock.protocols import InputError
 from twoclock.validation import choice, function, seed_number, shown, whole
 from twoclock.validation.arrays import as_array, laws, matrix
 
 _NODES, _SAMPLES = 9, 16
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,9 +31,6 @@ class Actions:
 
     law: Float[np.ndarray, "n m"]
     nodes: Float[np.ndarray, "n m k"] | None = None
-
-    def at(self, rows: np.ndarray) -> Actions:
-        return Actions(self.law[rows], None if self.nodes is None else self.nodes[rows])
 
 
 @runtime_checkable
@@ -49,8 +49,8 @@ class Discrete:
     """Probabilities of discrete actions, by a function of a batch of states."""
 
     name: str
-    actions: tuple[Any, ...]
-    function: Callable[[np.ndarray], Any]
+    actions: tuple[Label, ...]
+    function: Callable[[np.ndarray], ArrayLike]
 
     def acts(self, state: np.ndarray, number: tuple[int, ...]) -> Actions:
         return Actions(self.law(state))
@@ -97,11 +97,11 @@ class Gaussian:
         mean: a function of a batch of states that gives one action (or one row of actions) each.
         covariance: a number for one action, or a matrix.
         method: "auto", "quadrature" or "samples".
-        samples: how many a state.
+        samples: how many per state.
         seed: of the samples.
     """
 
-    mean: Callable[[np.ndarray], Any]
+    mean: Callable[[np.ndarray], ArrayLike]
     covariance: Any
     method: str = "auto"
     samples: int = _SAMPLES
@@ -135,9 +135,8 @@ class Gaussian:
         return Actions(law, centre[:, None, :] + steps)
 
     def density(self, state: np.ndarray, action: np.ndarray) -> Float[np.ndarray, " n"]:
-        off = np.linalg.solve(
-            np.linalg.cholesky(self.covariance), (action.reshape(len(state), -1) - self._mean(state)).T
-        )
+        off = (action.reshape(len(state), -1) - self._mean(state)).T
+        off = np.linalg.solve(np.linalg.cholesky(self.covariance), off)
         k = len(off)
         return np.exp(-0.5 * (off**2).sum(axis=0)) / np.sqrt((2 * np.pi) ** k * np.linalg.det(self.covariance))
 
@@ -151,8 +150,8 @@ class Gaussian:
         return given.reshape(n, k)
 
 
-def call_on_batch(name: str, function: Callable[..., Any], *batch: np.ndarray) -> Any:
-    """What a user's function gives for a batch; what it raises is told in a line."""
+def call_on_batch(name: str, function: Callable[..., T], *batch: np.ndarray) -> T:
+    """Call a user's function on a batch; what it raises becomes one line."""
     try:
         return function(*batch)
     except InputError:
@@ -166,7 +165,7 @@ def call_on_batch(name: str, function: Callable[..., Any], *batch: np.ndarray) -
 
 
 def as_policies(given: object, log: Log) -> dict[str, Policy]:
-    """The policies by name; one alone is called "policy"."""
+    """Return the policies by name; one alone is called "policy"."""
     if isinstance(given, Mapping):
         if not given:
             raise InputError("`policy` must name at least one policy, got an empty mapping")
@@ -175,7 +174,8 @@ def as_policies(given: object, log: Log) -> dict[str, Policy]:
 
 
 def as_policy(name: str, given: object, log: Log) -> Policy:
-    if hasattr(given, "acts") and hasattr(given, "density"):
+    """Return what a user calls a policy as one, for the actions of the log."""
+    if isinstance(given, Policy):
         if (log.actions is None) != isinstance(given, Gaussian):
             raise InputError(
                 f"`{name}` is for {'discrete' if log.actions is None else 'continuous'} actions, the log's are not"
@@ -187,13 +187,14 @@ def as_policy(name: str, given: object, log: Log) -> Policy:
             "stand for discrete actions, name them with `read(…, actions=[…])`"
         )
     if type(given).__module__.split(".")[0] == "pandas":
-        return _framed(name, given, log)
+        return _frame_policy(name, given, log)
     if callable(given):
         return Discrete(name, log.actions, given)
-    return _table(name, given, log)
+    return _array_policy(name, given, log)
 
 
-def _table(name: str, given: object, log: Log) -> Policy:
+def _array_policy(name: str, given: object, log: Log) -> Policy:
+    """Make a policy of an array [state, action], whose states are 0, 1, …"""
     pi = as_array(name, given, "an array [state, action], or a function of a batch of states")
     actions = log.actions or ()
     if pi.ndim != 2:
@@ -220,7 +221,8 @@ def _table(name: str, given: object, log: Log) -> Policy:
     return Discrete(name, actions if not whole_numbers else tuple(range(pi.shape[1])), rows)
 
 
-def _framed(name: str, given: Any, log: Log) -> Policy:
+def _frame_policy(name: str, given: Any, log: Log) -> Policy:
+    """Make a policy of a frame with the states as its index and the actions as its columns."""
     actions = tuple(given.columns)
     if lacking := set(log.actions or ()) - set(actions):
         raise InputError(f"`{name}` must have a column for each action of the log, it lacks {shown(lacking)}")

@@ -199,8 +199,6 @@ def part_moments(estimand: Estimand, part: int) -> Moments:
     sums = Moments.zeros(estimand, estimand.span(part, estimand.groups))
     groups = len(sums.rows)
     for batch in estimand.log.batches(part):
-        if not len(batch):
-            continue
         at = estimand.index(batch, estimand.groups) - sums.first
         if not _add_crossed(sums, estimand, batch, at):
             _add_rows(sums, estimand, batch, at)
@@ -339,8 +337,6 @@ def part_scores(estimand: Estimand, theta: np.ndarray, x: np.ndarray, part: int)
     """Sum the scores over one part of the log; the columns of θ and x are the pairs."""
     sums = Scores.zeros(estimand.span(part, estimand.clusters), theta.shape[1])
     for batch in estimand.log.batches(part):
-        if not len(batch):
-            continue
         here, ahead, w = estimand.products(batch, theta, x)
         score = w * (batch.reward[:, None] + estimand.gamma * ahead - here)
         begin, at = estimand.begins(batch), estimand.index(batch, estimand.clusters) - sums.first

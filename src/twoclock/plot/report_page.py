@@ -16,7 +16,7 @@ def render_page(
     template_folder: str | Path,
     name: str,
     *,
-    filters: dict[str, Callable[[str], str]] | None = None,
+    filters: dict[str, Callable[..., str]] | None = None,
     finalize: Callable[[object], object] | None = None,
     **context: object,
 ) -> str:

@@ -34,7 +34,7 @@ def fqe_network(context: EstimatorContext) -> ValueEstimate:
     log = estimand.log
     if log.actions is None or estimand.start is not None or estimand.visited or log.rows > _MOST_ROWS:
         raise DoesNotApply(f"it is for discrete actions, the starts of the log, and up to {_MOST_ROWS:,} rows")
-    batches = [batch for batch in log if len(batch)]
+    batches = list(log)
     both = [np.concatenate([getattr(b, name) for b in batches]) for name in ("state", "next_state")]
     state, after = np.split(_inputs(np.concatenate(both)), 2)
     law = np.concatenate([estimand.policy.acts(b.next_state, (*b.number, 0)).law for b in batches])

@@ -161,8 +161,6 @@ def part_returns(estimand: Estimand, propensities: Propensities | None, part: in
     """Pieces of episodes: the episode, the log of the product of ratios, the length, Σγʲr and Σγʲρ₀…ρⱼr."""
     pieces: list[tuple[np.ndarray, ...]] = [(np.zeros(0, int), *np.zeros((4, 0)))]
     for batch in estimand.log.batches(part):
-        if not len(batch):
-            continue
         begins = run_starts(batch.episode)
         length = np.diff(np.append(begins, len(batch)))
         at = np.arange(len(batch)) - np.repeat(begins, length)
