@@ -19,7 +19,7 @@ from workloads import Timed, entropy_mdp, figure_1, lqr, streams
 
 import twoclock as tc
 from twoclock import prng
-from twoclock.engine.cuda_engine import Cuda
+from twoclock.engine.cuda_engine import CudaEngine
 from twoclock.engine.xla_engine import Xla
 
 WHOLE = ((1_000, 100_000), (10_000, 10_000), (100_000, 1_000), (1_000_000, 1_000))
@@ -114,7 +114,7 @@ def main() -> None:
     for name, workload in (("Figure 1", figure_1), ("LQR", lqr), ("entropy MDP", entropy_mdp)):
         for seeds, steps in SEEDS:
             began = time.perf_counter()
-            runs = {"cuda": Timed(workload, seeds, Cuda())}
+            runs = {"cuda": Timed(workload, seeds, CudaEngine())}
             runs["cuda"].walk(10)
             ready = time.perf_counter() - began
             runs["xla"] = Timed(workload, seeds, Xla())

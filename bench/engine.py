@@ -24,8 +24,9 @@ from rich.table import Table
 from tabular import NUMBERS, best_of, random_tables
 from workloads import Timed, entropy_mdp, figure_1, large_mdp, lqr, quadratic_20, readme, streams
 
-from twoclock.engine import compiler, run_batch
-from twoclock.engine.c_engine import C
+from twoclock.codegen import compiler
+from twoclock.engine import lane_program, run_batch
+from twoclock.engine.c_engine import CEngine, choose_target
 from twoclock.engine.xla_engine import Xla
 
 FLAGS = ("-O3", "-march=native", "-ffast-math", "-mprefer-vector-width=512", "-shared", "-fPIC")
@@ -94,7 +95,7 @@ def compare(console: Console, repeats: int) -> None:
     for column in ("", "by hand", "c", "xla", "c / by hand", "xla / c"):
         table.add_column(column, justify="left" if not column else "right")
     for name, workload, seeds, steps in works:
-        runs = {"c": Timed(workload, seeds, C()), "xla": Timed(workload, seeds, Xla())}
+        runs = {"c": Timed(workload, seeds, CEngine()), "xla": Timed(workload, seeds, Xla())}
         if workload is figure_1:
             runs["by hand"] = hand[seeds]
             difference = np.max(np.abs(runs["c"].theta(2_000) - hand[seeds].walk(2_000)[:seeds]))
@@ -116,24 +117,21 @@ def compare(console: Console, repeats: int) -> None:
 
 def begin(console: Console) -> None:
     """What comes before the first step: generating the text, compiling it, and starting again with what was kept."""
-    from twoclock.engine import source_cache
-    from twoclock.engine.c_engine import _target, build
-
     table = Table(title="before the first step, s", title_justify="left")
     for column in ("", "lines", "generate", "compile", "from the cache"):
         table.add_column(column, justify="left" if not column else "right")
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TWOCLOCK_CACHE"] = folder
         for name, workload in (("Figure 1", figure_1), ("LQR", lqr), ("entropy MDP", entropy_mdp), ("README", readme)):
-            work = Timed(workload, 992, C()).lanes
-            source_cache._known.clear()
-            seconds = [best_of(1, lambda w=work: source_cache.source(w, _target(w, None)))]
-            source = source_cache.source(work, _target(work, None))
+            work = Timed(workload, 992, CEngine()).lanes
+            lane_program._cache.clear()
+            seconds = [best_of(1, lambda w=work: lane_program.checked_source(w, choose_target(w, None)))]
+            source = lane_program.checked_source(work, choose_target(work, None))
             for _ in range(2):
-                from twoclock.engine import c_engine
-
-                c_engine._builds.clear()
-                seconds.append(best_of(1, lambda s=source: build(s, compiler.find()).function()))
+                compiler._builds.clear()
+                seconds.append(
+                    best_of(1, lambda s=source: compiler.build(s.text, s.target.width, compiler.find()).function())
+                )
             table.add_row(name, f"{source.lines:,}", *(f"{s:.2f}" for s in seconds))
     console.print(table)
 

@@ -100,7 +100,7 @@ def _x64():
 @pytest.fixture
 def long_walks(monkeypatch):
     """For tests of many steps: with the engine c where it can be, since XLA does not optimise here."""
-    from twoclock.engine import compiler
+    from twoclock.codegen import compiler
 
     if isinstance(compiler.find(), compiler.Compiler):
         monkeypatch.setenv("TWOCLOCK_ENGINE", "c")

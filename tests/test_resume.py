@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import twoclock as tc
-from twoclock.engine import compiler
+from twoclock.codegen import compiler
 
 METHOD = tc.Polyak(tc.Fast())
 MARKS = [0, 50, 100, 160, 250]

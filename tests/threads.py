@@ -8,8 +8,9 @@ import jax
 import numpy as np
 import pytest
 
-from twoclock.engine import compiler, metrics, source_cache
-from twoclock.engine.c_engine import pointers
+from twoclock.codegen import compiler
+from twoclock.codegen.compiler import pointers
+from twoclock.engine import lane_program, metrics
 
 needs_compiler = pytest.mark.skipif(isinstance(compiler.find(), str), reason="there is no C compiler")
 
@@ -50,12 +51,12 @@ def shaken(carry):
 
 def measured(lanes, carry, folder):
     """The rows that the kernel for marks gives, and those of XLA."""
-    made = source_cache.measuring(lanes)
+    made = lane_program.metrics_source(lanes)
     parts, structure = jax.tree.flatten(made.row)
     row = [np.full((*lanes.shape, *part.shape), 77, part.dtype) for part in parts]
-    tables = list(map(np.ascontiguousarray, [*source_cache.tables(lanes), *made.source.constants]))
+    tables = list(map(np.ascontiguousarray, [*lane_program.tables(lanes), *made.source.constants]))
     leaves = [np.array(leaf, order="C") for leaf in jax.tree.leaves(carry)]
-    streams = np.asarray(source_cache.streams(lanes))
+    streams = np.asarray(lane_program.seed_streams(lanes))
     launch = on_the_cpu(made.source, folder, "-O0")
     launch(
         lanes.shape[0] * lanes.shape[1], 0, 1, *lanes.shape, pointers(tables), pointers([*leaves, *row]),

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import scipy.special
 
-from twoclock.codegen.c_template import head
-from twoclock.engine import compiler
+from twoclock.codegen import compiler
+from twoclock.codegen.templates import special_functions
 
 ULP = np.finfo(float).eps
 EDGES = np.array(
@@ -35,7 +35,7 @@ def library(tmp_path_factory):
     found = compiler.find()
     if isinstance(found, str):
         pytest.skip(found)
-    text = head() + "double erf_inv(double x){double w=erf_inv_depth(x);"
+    text = special_functions() + "double erf_inv(double x){double w=erf_inv_depth(x);"
     text += "return w<6.25?erf_inv_middle(x,w):erf_inv_tail(x,w);}\n"
     text += "void do_pow(int n,const double*x,const double*y,double*z){\n#pragma omp simd\n"
     text += "for(int i=0;i<n;i++)z[i]=tc_pow(x[i],y[i]);}\n"

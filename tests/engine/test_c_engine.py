@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import twoclock as tc
-from twoclock.engine import c_engine, compiler, source_cache
-from twoclock.engine.c_engine import C
+from twoclock.codegen import compiler
+from twoclock.engine import c_engine, lane_program
+from twoclock.engine.c_engine import CEngine
 from twoclock.engine.loop import drive
 from twoclock.engine.run_batch import Lanes, make_instances
 
@@ -123,7 +124,7 @@ def chain():
 
 def walk(width, methods=METHODS, seeds=SEEDS, marks=(300,), **options):
     lanes = Lanes.of(make_instances(chain(), seeds), methods, seeds, None)
-    return drive(lanes, marks, engine=C(width), **options).carry
+    return drive(lanes, marks, engine=CEngine(width), **options).carry
 
 
 def same(a, b, where=np.s_[:, :]):
@@ -172,9 +173,9 @@ def test_each_seed_with_a_problem_of_its_own():
 
 def test_another_number_compiles_nothing():
     walk(16)
-    before = len(c_engine._builds), len(source_cache._known)
+    before = len(compiler._builds), len(lane_program._cache)
     walk(16, [tc.Fast(tc.Power(c, p=0.6), "1/(k+3)", "4/(k+9)") for c in (0.2, 0.3, 0.4)])
-    assert (len(c_engine._builds), len(source_cache._known)) == before
+    assert (len(compiler._builds), len(lane_program._cache)) == before
 
 
 def test_divergence_at_the_same_step():
@@ -214,7 +215,7 @@ def test_lanes_go_side_by_side_in_vectors(tmp_path):
             noise=draw, theta=1.0, omega=0.0,
         )  # fmt: skip
         lanes = Lanes.of(make_instances(problem, (0,)), [tc.Fast()], (0,), None)
-        source, found = source_cache.source(lanes, c_engine._target(lanes, 8)), compiler.find()
+        source, found = lane_program.checked_source(lanes, c_engine.choose_target(lanes, 8)), compiler.find()
     path = tmp_path / "step.c"
     path.write_text(source.text)
     command = [*found.command, *found.flags(8), "-fopt-info-vec", "-o", tmp_path / "step.so", path]
@@ -233,6 +234,6 @@ def test_nothing_of_the_user_is_in_the_text():
         F=lambda t, w, x: t, G=lambda t, w, x: w, noise=lambda key: 0.0, theta={name: 1.5}, omega={name: 2.5}
     )
     lanes = Lanes.of(make_instances(problem, (0,)), [tc.Standard()], (0,), None)
-    text = source_cache.source(lanes, c_engine._target(lanes, 1)).text
+    text = lane_program.checked_source(lanes, c_engine.choose_target(lanes, 1)).text
     assert "reboot" not in text
     assert "system(" not in text

@@ -7,11 +7,12 @@ import pytest
 
 import twoclock as tc
 from threads import needs_compiler, on_the_cpu
-from twoclock.codegen.c_template import Target
+from twoclock.codegen.build import CodeTarget
+from twoclock.codegen.compiler import pointers
 from twoclock.codegen.ir import Unsupported
-from twoclock.engine import source_cache
-from twoclock.engine.c_engine import C, pointers
-from twoclock.engine.cuda_engine import Kernel
+from twoclock.engine import lane_program
+from twoclock.engine.c_engine import CEngine
+from twoclock.engine.cuda_engine import CudaProgram
 from twoclock.engine.run_batch import Lanes, make_instances
 from twoclock.engine.xla_engine import start
 
@@ -42,12 +43,12 @@ class Kernels:
         with jax.enable_x64(True):
             lanes = Lanes.of(make_instances(problem, SEEDS), methods, SEEDS, bound)
             self.begin = start(lanes)
-            (program,) = C().compile(lanes)
+            (program,) = CEngine().compile(lanes)
             self.expected = jax.tree.leaves(program.advance(program.place(self.begin), 0, STEPS))
-            self.tables = list(map(np.ascontiguousarray, source_cache.tables(lanes)))
-            self.streams = np.asarray(source_cache.streams(lanes))
-            self.careful = source_cache.source(lanes, Target(cuda=True))
-            self.trusting, self.in_two = source_cache.trusting(lanes), source_cache.in_two(lanes)
+            self.tables = list(map(np.ascontiguousarray, lane_program.tables(lanes)))
+            self.streams = np.asarray(lane_program.seed_streams(lanes))
+            self.careful = lane_program.checked_source(lanes, CodeTarget(cuda=True))
+            self.trusting, self.in_two = lane_program.unchecked_source(lanes), lane_program.split_source(lanes)
         self.count = len(methods) * len(SEEDS)
 
     def leaves(self, step):
@@ -118,7 +119,7 @@ def test_indices_are_handed_over_rather_than_rows():
         theta=jnp.zeros(8),
         omega=jnp.zeros(8),
     )
-    made = source_cache.in_two(Lanes.of(make_instances(problem, (0,)), [tc.Fast()], (0,), None))
+    made = lane_program.split_source(Lanes.of(make_instances(problem, (0,)), [tc.Fast()], (0,), None))
     words = [part for part in made.handed if part.dtype == np.int32]
     assert len(words) == 1
     assert len(made.handed) <= 4
@@ -131,7 +132,7 @@ def test_nothing_is_done_ahead_where_all_waits_for_the_state():
     still = tc.problems.custom(lambda t, w, x: t - w, lambda t, w, x: w - 1, lambda key: (), 0.0, 0.0)
     lanes = Lanes.of(make_instances(still, (0,)), [tc.Fast(alpha=0.1, beta=0.1, lam=1.0)], (0,), None)
     with pytest.raises(Unsupported, match="nothing to do ahead"):
-        source_cache.in_two(lanes)
+        lane_program.split_source(lanes)
 
 
 def matrix_lanes(factors, begin):
@@ -149,26 +150,31 @@ def matrix_lanes(factors, begin):
 def test_of_a_symmetric_matrix_one_half_is_walked():
     with jax.enable_x64(True):
         lanes = Lanes.of(make_instances(lqr(), SEEDS), METHODS, SEEDS, None)
-        made = source_cache.trusting(lanes)
+        made = lane_program.unchecked_source(lanes)
         # Ω and its average are 4×4: for each entry below the diagonal stands the one above it.
         below = [(4 * i + j, 4 * j + i) for i in range(4) for j in range(i)]
         assert [twin[1:] for twin in made.twins] == below * 2
-        assert source_cache.trusting(lanes, symmetric=False).twins == ()
-        assert source_cache.trusting(lanes, symmetric=False).text.count("=") > made.text.count("=") + 6 * len(below)
+        assert lane_program.unchecked_source(lanes, symmetric=False).twins == ()
+        assert lane_program.unchecked_source(lanes, symmetric=False).text.count("=") > made.text.count("=") + 6 * len(
+            below
+        )
 
 
 def test_entries_that_a_step_tells_apart_are_no_twins():
     zero = [[0.0, 0.0], [0.0, 0.0]]
     with jax.enable_x64(True):
-        assert len(source_cache.in_two(matrix_lanes([[1.0, 2.0], [2.0, 1.0]], zero)).rest.twins) == 2
-        assert not source_cache.in_two(matrix_lanes([[1.0, 2.0], [3.0, 1.0]], zero)).rest.twins
+        assert len(lane_program.split_source(matrix_lanes([[1.0, 2.0], [2.0, 1.0]], zero)).rest.twins) == 2
+        assert not lane_program.split_source(matrix_lanes([[1.0, 2.0], [3.0, 1.0]], zero)).rest.twins
 
 
 def test_a_matrix_that_is_not_symmetric_to_begin_with_is_walked_whole():
     for corner, one_half in ((0.5, True), (-0.5, False)):
         with jax.enable_x64(True):
             lanes = matrix_lanes([[1.0, 2.0], [2.0, 1.0]], [[1.0, 0.5], [corner, 0.0]])
-            careful, trusting = source_cache.source(lanes, Target(cuda=True)), source_cache.in_two(lanes)
-            kernel = Kernel(lanes, (slice(0, 1), slice(0, len(SEEDS))), careful, trusting, jax.devices()[0])
+            checked, unchecked = (
+                lane_program.checked_source(lanes, CodeTarget(cuda=True)),
+                lane_program.split_source(lanes),
+            )
+            kernel = CudaProgram(lanes, (slice(0, 1), slice(0, len(SEEDS))), checked, unchecked, jax.devices()[0])
             kernel.place(start(lanes))
-            assert bool(kernel.trusting.rest.twins) == one_half
+            assert bool(kernel.unchecked.rest.twins) == one_half

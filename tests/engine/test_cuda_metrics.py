@@ -8,7 +8,7 @@ import pytest
 import twoclock as tc
 from threads import assert_alike, measured, needs_compiler, shaken
 from twoclock.codegen.ir import Unsupported
-from twoclock.engine import cuda_engine, cuda_metrics, metrics, source_cache
+from twoclock.engine import cuda_engine, cuda_metrics, lane_program, metrics
 from twoclock.engine.run_batch import Lanes, make_instances
 from twoclock.engine.xla_engine import start
 
@@ -69,7 +69,7 @@ def test_what_is_not_generated_has_a_reason():
     with jax.enable_x64(True):
         for measure, reason in ((factorised, "the operation lu is not generated"), (large, "XLA is faster")):
             with pytest.raises(Unsupported, match=reason):
-                source_cache.measuring(lanes_of(measure))
+                lane_program.metrics_source(lanes_of(measure))
 
 
 @pytest.fixture
@@ -86,14 +86,14 @@ def fake(monkeypatch):
             Fake.calls += 1
             return Fake.row(metrics.measure(self.lanes.instances, self.lanes.methods, carry))
 
-    monkeypatch.setattr(cuda_metrics, "_Kernel", Fake)
+    monkeypatch.setattr(cuda_metrics, "_MetricsKernel", Fake)
     monkeypatch.setattr(cuda_metrics, "_refused", set())
     monkeypatch.setattr(cuda_metrics, "_compared", type(cuda_metrics._compared)())
     return Fake
 
 
 def marks_of(lanes):
-    marks = cuda_metrics.Marks(lanes, jax.devices()[0])
+    marks = cuda_metrics.DeviceMetrics(lanes, jax.devices()[0])
     return lambda carry: marks.measure(carry, lambda source, threads: lanes)
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from small import SMALL
 from twoclock import prng, registry
-from twoclock.engine import compiler
-from twoclock.engine.c_engine import C
+from twoclock.codegen import compiler
+from twoclock.engine.c_engine import CEngine
 from twoclock.engine.protocol import lane_start, lane_step
 from twoclock.engine.run_batch import Lanes, make_instances
 from twoclock.protocols import InputError
@@ -61,7 +61,7 @@ def test_agrees_with_xla_to_rounding(problem, method):
         begin, want = by_xla(instance(problem), small, jnp.asarray(SEEDS, jnp.uint32), steps)
     except InputError as refusal:
         pytest.skip(str(refusal))
-    programs = C().compile(Lanes.of(instance(problem), [small], SEEDS, BOUND))
+    programs = CEngine().compile(Lanes.of(instance(problem), [small], SEEDS, BOUND))
     if isinstance(programs, str):
         pytest.skip(programs)
     programs[0].build.accepted = True  # a self-check of its own

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import twoclock as tc
-from twoclock.codegen import build
-from twoclock.engine import binary_cache, c_engine, compiler, cuda_engine, select_engine, source_cache
+from twoclock.codegen import binary_cache, build, compiler
+from twoclock.engine import c_engine, cuda_engine, lane_program, select_engine
 from twoclock.engine.run_batch import Lanes, make_instances
 from twoclock.protocols import InputError
 
@@ -24,11 +24,11 @@ needs_compiler = pytest.mark.skipif(isinstance(compiler.find(), str), reason="th
 def _fresh(monkeypatch, tmp_path):
     """A cache of the test's own, and nothing loaded yet."""
     monkeypatch.setenv("TWOCLOCK_CACHE", str(tmp_path))
-    monkeypatch.setattr(c_engine, "_builds", {})
-    monkeypatch.setattr(source_cache, "_known", {})
+    monkeypatch.setattr(compiler, "_builds", {})
+    monkeypatch.setattr(lane_program, "_cache", {})
     monkeypatch.delenv("TWOCLOCK_ENGINE", raising=False)
     yield
-    c_engine._close()
+    compiler.close_builds()
 
 
 def solve(engine="c", **options):
@@ -89,13 +89,13 @@ def test_a_compiler_that_makes_rubbish(monkeypatch, tmp_path):
 
 @needs_compiler
 def test_a_program_that_computes_something_else(monkeypatch):
-    right = source_cache.generate
+    right = lane_program.generate
 
     def wrong(*args):
         source = right(*args)
         return dataclasses.replace(source, text=source.text.replace("k=(int32_t)step", "k=(int32_t)step+1"))
 
-    monkeypatch.setattr(source_cache, "generate", wrong)
+    monkeypatch.setattr(lane_program, "generate", wrong)
     falls_back("fails its self-check")
 
 
@@ -106,15 +106,15 @@ def test_what_is_kept_is_checked(monkeypatch, tmp_path):
     folder = tmp_path / "programs"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     (kept,) = folder.glob("*.so")
-    store = binary_cache.users()
+    store = binary_cache.open_cache()
     assert store.trouble is None
     assert store.holds(kept.stem)
-    assert store.checked(kept.stem)
+    assert store.is_checked(kept.stem)
 
     started = []
     start = compiler.Compiler.start
     monkeypatch.setattr(compiler.Compiler, "start", lambda *args: started.append(1) or start(*args))
-    monkeypatch.setattr(c_engine, "_builds", {})
+    monkeypatch.setattr(compiler, "_builds", {})
     np.testing.assert_array_equal(solve().theta, first.theta)
     assert not started
 
@@ -122,7 +122,7 @@ def test_what_is_kept_is_checked(monkeypatch, tmp_path):
     torn = kept.read_bytes()[:-100]  # as after a power cut; written anew, for the old file is still mapped
     kept.unlink()
     kept.write_bytes(torn)
-    monkeypatch.setattr(c_engine, "_builds", {})
+    monkeypatch.setattr(compiler, "_builds", {})
     np.testing.assert_array_equal(solve().theta, first.theta)
     assert started == [1]
 
@@ -130,28 +130,28 @@ def test_what_is_kept_is_checked(monkeypatch, tmp_path):
 def test_a_cache_of_someone_else_is_not_used(monkeypatch, tmp_path):
     folder = tmp_path / "programs"
     folder.mkdir(0o700)
-    assert binary_cache.users().trouble is None
+    assert binary_cache.open_cache().trouble is None
     folder.chmod(0o755)
-    assert "open to others" in binary_cache.users().trouble
+    assert "open to others" in binary_cache.open_cache().trouble
     folder.chmod(0o700)
     someone = os.geteuid() + 1
     monkeypatch.setattr(binary_cache.os, "geteuid", lambda: someone)
-    found = binary_cache.users()
+    found = binary_cache.open_cache()
     assert "belongs to someone else" in found.trouble
     assert found.folder != folder
     folder.rmdir()
     (tmp_path / "elsewhere").mkdir()
     folder.symlink_to(tmp_path / "elsewhere")
-    assert "is no folder" in binary_cache.users().trouble
+    assert "is no folder" in binary_cache.open_cache().trouble
 
 
 def test_the_cache_does_not_grow_without_end(monkeypatch, tmp_path):
-    monkeypatch.setattr(binary_cache, "MOST_BYTES", 2_500)
-    store = binary_cache.users()
+    monkeypatch.setattr(binary_cache, "MAX_BYTES", 2_500)
+    store = binary_cache.open_cache()
     for i in range(4):
         made = tmp_path / "made"
         made.write_bytes(bytes(1_000))
-        store.keep(f"{i}", made)
+        store.add(f"{i}", made)
         os.utime(store.path(f"{i}"), (i, i))
     assert [store.holds(f"{i}") for i in range(4)] == [False, False, True, True]
 
@@ -177,7 +177,7 @@ def test_what_cannot_be_generated_goes_to_xla_by_itself(monkeypatch, step, words
 def test_a_step_of_too_many_lines(monkeypatch):
     monkeypatch.setattr(build, "_TRIES", ((64, 20), (8, 50)))
     lanes = Lanes.of(make_instances(PROBLEM, (0,)), [METHOD], (0,), None)
-    assert c_engine.C().compile(lanes) == "one step takes more than 50 lines of C"
+    assert c_engine.CEngine().compile(lanes) == "one step takes more than 50 lines of C"
 
 
 def test_short_runs_stay_with_xla():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import twoclock as tc
-from twoclock.engine import compiler
+from twoclock.codegen import compiler
 from twoclock.models import limit_law
 from twoclock.problems.policy_evaluation.benchmarks import setting
 from twoclock.protocols import InputError

@@ -1,23 +1,55 @@
-"""Arrays inside the generator: numbers one by one, memory with strides, or a rule that computes an entry when asked."""
+"""Arrays inside the generator: numbers one by one, memory with strides, or a rule that computes an entry on demand."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from twoclock.codegen.ir import Atom, Builder, Index, Lit, Memory, OffsetIndex, Place, Unsupported, Var, c_type, literal
+from twoclock.codegen import ir
+from twoclock.codegen.ir import (
+    Address,
+    Atom,
+    Buffer,
+    Builder,
+    Index,
+    Lit,
+    OffsetIndex,
+    Unsupported,
+    Var,
+    c_type,
+    literal,
+)
 
 # Copies of a loop's body side by side: enough to hide what a pass of the loop costs.
 UNROLL = 4
 
 
+class ShapedType(Protocol):
+    """The type of an array: of JAX, or a ``jax.ShapeDtypeStruct``."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> np.dtype: ...
+
+
+@dataclass(frozen=True)
+class Equation:
+    """What a rule reads of an equation of a jaxpr: ``outputs = name[params](*inputs)``."""
+
+    name: str
+    params: Mapping[str, Any]
+    inputs: Sequence[ShapedType]
+    outputs: Sequence[ShapedType]
+
+
 @dataclass(eq=False)
 class Scalars:
-    """A small array, a number each; ``entries`` is an array of atoms."""
+    """A small array with a number for each entry; ``entries`` is a NumPy array of atoms."""
 
     entries: Any
     dtype: np.dtype
@@ -31,92 +63,151 @@ class Scalars:
 class Strided:
     """An array in memory: the entry (i, j, …) is at offset + i·strides[0] + j·strides[1] + …"""
 
-    memory: Memory
+    memory: Buffer
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     offset: int
     dtype: np.dtype
 
+    @classmethod
+    def contiguous(cls, memory: Buffer, like: ShapedType) -> Strided:
+        """Take all of a buffer as an array, in row-major order."""
+        return cls(memory, tuple(like.shape), row_strides(like.shape), 0, np.dtype(like.dtype))
+
     @property
-    def contiguous(self) -> bool:
+    def is_contiguous(self) -> bool:
         return self.strides == row_strides(self.shape)
 
 
 @dataclass(eq=False)
-class Rule:
-    """An array that is nowhere yet. Asked twice it computes twice, so it is asked once or written to memory.
+class LazyArray:
+    """An array that is not computed yet. Each read computes the entry, so it is read once or written to memory.
 
     Args:
-        reads: the memories from which an entry reads only the entry of its own place; None if it may read others.
+        reads: the buffers of which an entry reads only the entry of its own place; None if it may read others.
     """
 
     shape: tuple[int, ...]
     dtype: np.dtype
     entry: EntryAt
     varies: bool
-    reads: frozenset[Memory] | None = None
+    reads: frozenset[Buffer] | None = None
+
+    def moved(
+        self,
+        shape: tuple[int, ...],
+        back: Callable[[tuple[Index, ...]], tuple[Index, ...]],
+        reads: frozenset[Buffer] | None = None,
+    ) -> LazyArray:
+        """Put the entries at other places; ``back`` computes where an entry was."""
+        return LazyArray(shape, self.dtype, lambda index: self.entry(back(index)), self.varies, reads)
 
 
-EntryAt: TypeAlias = Callable[[tuple[Index, ...]], Atom]  # what stands at a place
-Array: TypeAlias = Scalars | Strided | Rule
+EntryAt: TypeAlias = Callable[[tuple[Index, ...]], Atom]  # computes the entry of an index
+Array: TypeAlias = Scalars | Strided | LazyArray
+
+
+@dataclass(eq=False)
+class Keys:
+    """An array of random keys: their first words and their second."""
+
+    halves: tuple[Array, Array]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.halves[0].shape
+
+
+Value: TypeAlias = Array | Keys
+LoweringRule: TypeAlias = Callable[..., Value | Sequence[Value]]  # of the lowering, an equation and its inputs
+
+
+def map_halves(change: Callable[..., Array], *values: Value) -> Value:
+    """Apply a function to arrays; if there are keys among them, to their first words and to their second."""
+    if not any(isinstance(value, Keys) for value in values):
+        return change(*values)
+    high, low = (change(*(v.halves[half] if isinstance(v, Keys) else v for v in values)) for half in (0, 1))
+    return Keys((high, low))
 
 
 def row_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the strides of an array in row-major order."""
     return tuple(math.prod(shape[d + 1 :]) for d in range(len(shape)))
 
 
-class Shaper:
+def varies(value: Value) -> bool:
+    """Say whether any entry differs from lane to lane."""
+    if isinstance(value, Keys):
+        return any(map(varies, value.halves))
+    if isinstance(value, Scalars):
+        return any(map(ir.varies, value.entries.ravel()))
+    return value.memory.varies if isinstance(value, Strided) else value.varies
+
+
+class ArrayBuilder:
     """Reads, writes and converts arrays with a builder.
 
     Args:
         build: where the statements go.
-        small: entries up to which an array is kept as scalars.
-        constant: hands large constants over to the program as tables.
+        small: entries up to which an array is held as scalars.
+        constant: passes a large constant to the program as a table.
     """
 
-    def __init__(self, build: Builder, small: int, constant: Callable[[np.ndarray], Memory]) -> None:
+    def __init__(self, build: Builder, small: int, constant: Callable[[np.ndarray], Buffer]) -> None:
         self.build, self.small, self._constant = build, small, constant
 
     def is_small(self, shape: Sequence[int]) -> bool:
         return math.prod(shape) <= self.small
 
     def constant(self, value: np.ndarray) -> Array:
+        """Make an array of known numbers."""
         if self.is_small(value.shape):
             entries = np.empty(value.shape, object)
             for i in np.ndindex(*value.shape):
                 entries[i] = literal(value[i], value.dtype)
             return Scalars(entries, value.dtype)
-        memory = self._constant(value)
-        return Strided(memory, value.shape, row_strides(value.shape), 0, value.dtype)
+        return Strided.contiguous(self._constant(value), value)
 
     def scalar(self, atom: Atom, dtype: np.dtype) -> Scalars:
+        """Make an array without axes."""
         entries = np.empty((), object)
         entries[()] = atom
         return Scalars(entries, dtype)
 
-    def at(self, array: Array, index: Sequence[Index]) -> Atom:
-        """One entry."""
-        if isinstance(array, Rule):
+    def lazy(
+        self,
+        like: ShapedType,
+        entry: EntryAt,
+        varying: bool,
+        reads: frozenset[Buffer] | None = None,
+    ) -> Array:
+        """Make an array of a rule; a small one is computed now."""
+        array = LazyArray(tuple(like.shape), np.dtype(like.dtype), entry, varying, reads)
+        return self.to_scalars(array) if self.is_small(array.shape) else array
+
+    def entry(self, array: Array, index: Sequence[Index]) -> Atom:
+        """Read one entry."""
+        if isinstance(array, LazyArray):
             return array.entry(tuple(index))
         if isinstance(array, Scalars):
             if all(isinstance(i, int) for i in index):
                 return array.entries[tuple(index)]
-            array = self.in_memory(array)
+            array = self.to_memory(array)
         if math.prod(array.shape) == 0:
             raise Unsupported("an array without entries is read")
-        return self.build.load(array.memory, self.place(array, index))
+        return self.build.load(array.memory, self.address(array, index))
 
-    def place(self, array: Strided, index: Sequence[Index]) -> Place:
-        """Where an entry is, counted from the start of its memory."""
+    def address(self, array: Strided, index: Sequence[Index]) -> Address:
+        """Compute where an entry is, counted from the start of its buffer."""
         known = int(array.offset + sum(i * s for i, s in zip(index, array.strides, strict=True) if isinstance(i, int)))
-        rest = self.combined([0 if isinstance(i, int) else i for i in index], array.strides, 0)
+        rest = self.linear_index([0 if isinstance(i, int) else i for i in index], array.strides)
         if isinstance(rest, int):
             return known
         return OffsetIndex(rest, known) if known else rest
 
-    def combined(self, index: Sequence[Index], strides: Sequence[int], offset: int) -> Index:
-        """offset + index · strides."""
-        known = int(offset + sum(i * s for i, s in zip(index, strides, strict=True) if isinstance(i, int)))
+    def linear_index(self, index: Sequence[Index], strides: Sequence[int]) -> Index:
+        """Compute index · strides."""
+        known = int(sum(i * s for i, s in zip(index, strides, strict=True) if isinstance(i, int)))
         terms = [(i, s) for i, s in zip(index, strides, strict=True) if isinstance(i, Var) and s]
         if not terms:
             return known
@@ -125,57 +216,85 @@ class Shaper:
             return terms[0][0]
         return self.build.let("int32_t", form + (f"+{known}" if known else ""), *(i for i, _ in terms))
 
-    def every(self, array: Array) -> Scalars:
-        """All entries as scalars."""
+    def add_indices(self, first: Sequence[Index], second: Sequence[Index]) -> list[Index]:
+        """Add two indices, axis by axis."""
+
+        def add(a: Index, b: Index) -> Index:
+            if isinstance(a, int) and isinstance(b, int):
+                return a + b
+            a, b = (b, a) if isinstance(a, int) else (a, b)
+            assert isinstance(a, Var)
+            if isinstance(b, int):
+                return a if b == 0 else self.build.let("int32_t", f"{{0}}+{b}", a)
+            return self.build.let("int32_t", "{0}+{1}", a, b)
+
+        return list(map(add, first, second))
+
+    def to_scalars(self, array: Array) -> Scalars:
+        """Compute all entries."""
         if isinstance(array, Scalars):
             return array
         entries = np.empty(array.shape, object)
         for i in np.ndindex(*array.shape):
-            entries[i] = self.at(array, i)
+            entries[i] = self.entry(array, i)
         return Scalars(entries, array.dtype)
 
-    def settled(self, array: Array) -> Array:
-        """The array, computed: entries may be asked for as often as one likes."""
-        if not isinstance(array, Rule):
-            return array
-        return self.every(array) if self.is_small(array.shape) else self.in_memory(array)
-
-    def in_memory(self, array: Array) -> Strided:
-        """The array with its entries in memory, for an index that is not known here."""
+    def to_memory(self, array: Array) -> Strided:
+        """Put the entries into memory, so that they can be read at a computed index."""
         if isinstance(array, Strided):
             return array
         if isinstance(array, Scalars):
             return self.build.once(("spilled", id(array)), lambda: self._spill(array), array)
         memory = self.build.memory(c_type(array.dtype), math.prod(array.shape), array.varies)
         self.write(memory, array)
-        return Strided(memory, array.shape, row_strides(array.shape), 0, array.dtype)
+        return Strided.contiguous(memory, array)
 
-    def packed(self, array: Array) -> Array:
-        """The array as scalars or as memory in plain order, so that it can be given another shape."""
-        if isinstance(array, Strided) and not array.contiguous:
-            if self.is_small(array.shape):
-                return self.every(array)
-            copied = array
-            array = Rule(array.shape, array.dtype, lambda index: self.at(copied, index), copied.memory.varies)
-        return self.settled(array)
+    def to_contiguous(self, array: Array) -> Scalars | Strided:
+        """Convert to scalars or to memory in row-major order, so that the array can be reshaped."""
+        return self.copy(array) if isinstance(array, Strided) and not array.is_contiguous else self.compute(array)
 
-    def write(self, memory: Memory, array: Array) -> None:
-        """All entries into a memory, in plain order."""
-        if isinstance(array, Scalars) or self.is_small(array.shape):
-            for n, atom in enumerate(self.every(array).entries.ravel()):
-                self.build.store(memory, n, atom)
-            return
-        target = Strided(memory, array.shape, row_strides(array.shape), 0, array.dtype)
-        self.each(array.shape, lambda index: self.build.store(memory, self.place(target, index), self.at(array, index)))
+    def compute(self, array: Array) -> Scalars | Strided:
+        """Compute an array that is not computed yet, so that its entries may be read any number of times."""
+        if not isinstance(array, LazyArray):
+            return array
+        return self.to_scalars(array) if self.is_small(array.shape) else self.to_memory(array)
 
-    def each(self, shape: Sequence[int], body: Callable[[tuple[Index, ...]], None], unroll: int = UNROLL) -> None:
-        """Nested loops over all indices, a few passes of the innermost side by side."""
+    def copy(self, array: Strided) -> Scalars | Strided:
+        """Copy an array, so that it shares no memory."""
+        again = LazyArray(array.shape, array.dtype, lambda index: self.entry(array, index), array.memory.varies)
+        return self.compute(again)
+
+    def write(self, memory: Buffer, array: Array) -> None:
+        """Write all entries to a buffer, in row-major order."""
+        self.fill(Strided.contiguous(memory, array), self.to_scalars(array) if self.is_small(array.shape) else array)
+
+    def fill(self, target: Strided, array: Array, first: tuple[Index, ...] = (), unroll: bool = False) -> None:
+        """Write all entries to a part of another array.
+
+        Args:
+            first: indices of the target's leading axes, where it has more than the array.
+            unroll: whether to write out every entry, without loops.
+        """
+
+        def put(index: tuple[Index, ...]) -> None:
+            self.build.store(target.memory, self.address(target, (*first, *index)), self.entry(array, index))
+
+        if isinstance(array, Scalars) or unroll:
+            for index in np.ndindex(*array.shape):
+                put(index)
+        else:
+            self.for_each_index(array.shape, put)
+
+    def for_each_index(
+        self, shape: Sequence[int], body: Callable[[tuple[Index, ...]], None], unroll: int = UNROLL
+    ) -> None:
+        """Write nested loops over all indices, a few passes of the innermost side by side."""
         if not shape:
             body(())
             return
         *outer, last = shape
 
-        def along(index: tuple[Index, ...]) -> None:
+        def innermost(index: tuple[Index, ...]) -> None:
             if last <= unroll:
                 for i in range(last):
                     body((*index, i))
@@ -186,30 +305,24 @@ class Shaper:
             for i in range(last - last % unroll, last):
                 body((*index, i))
 
-        self._nest(outer, (), along)
+        def nest(shape: Sequence[int], index: tuple[Index, ...]) -> None:
+            if not shape:
+                innermost(index)
+            elif shape[0] == 1:
+                nest(shape[1:], (*index, 0))
+            else:
+                with self.build.loop(shape[0]) as i:
+                    nest(shape[1:], (*index, i))
 
-    def _nest(self, shape: Sequence[int], index: tuple[Index, ...], body: Callable[[tuple[Index, ...]], None]) -> None:
-        if not shape:
-            body(index)
-        elif shape[0] == 1:
-            self._nest(shape[1:], (*index, 0), body)
-        else:
-            with self.build.loop(shape[0]) as i:
-                self._nest(shape[1:], (*index, i), body)
+        nest(outer, ())
 
     def _spill(self, array: Scalars) -> Strided:
         atoms = list(array.entries.ravel())
         if all(isinstance(a, Lit) for a in atoms):
-            values = np.array([a.value for a in atoms], array.dtype).reshape(array.shape)
-            memory = self._constant(values)
-        else:
-            memory = self.build.memory(c_type(array.dtype), len(atoms), varies(array))
-            for n, atom in enumerate(atoms):
-                self.build.store(memory, n, atom)
-        return Strided(memory, array.shape, row_strides(array.shape), 0, array.dtype)
-
-
-def varies(array: Array) -> bool:
-    if isinstance(array, Scalars):
-        return any(isinstance(a, Var) and a.varies for a in array.entries.ravel())
-    return array.memory.varies if isinstance(array, Strided) else array.varies
+            return Strided.contiguous(
+                self._constant(np.array([a.value for a in atoms], array.dtype).reshape(array.shape)), array
+            )
+        memory = self.build.memory(c_type(array.dtype), len(atoms), varies(array))
+        for n, atom in enumerate(atoms):
+            self.build.store(memory, n, atom)
+        return Strided.contiguous(memory, array)

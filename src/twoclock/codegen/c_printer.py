@@ -1,52 +1,36 @@
 """From statements to C.
 
 With one lane at a time every number is a scalar. With several side by side, statements that vary stand in loops over
-the lanes, which the compiler turns into vector instructions; a number that one such loop makes and another one reads is
-an array with an entry a lane. What does not vary is computed once, outside of them.
+the lanes, which the compiler turns into vector instructions; a number that one such loop computes and another one reads
+is an array with an entry per lane. What does not vary is computed once, outside of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 
 from twoclock.codegen.ir import (
+    Address,
     Atom,
     Branch,
+    Buffer,
+    LaneLoop,
     Let,
     Lit,
     Load,
     Loop,
-    Memory,
+    Nested,
     OffsetIndex,
-    Place,
+    Plain,
     Statement,
     Store,
-    UnlikelyBlock,
     Var,
     While,
     blocks,
+    map_blocks,
+    operands,
     varies,
 )
-
-
-@dataclass
-class _Side:
-    """Statements for all lanes side by side; ``vector`` where the compiler may take the lanes together."""
-
-    vector: bool
-    statements: list[Statement] = field(default_factory=list)
-
-
-@dataclass
-class _Nested:
-    """A statement with blocks of its own, which hold parts in turn."""
-
-    statement: Loop | Branch | While | UnlikelyBlock
-    blocks: list[list[_Part]]
-
-
-_Part = _Side | _Nested | Let | Load | Store
 
 
 class Printer:
@@ -55,79 +39,72 @@ class Printer:
     Args:
         width: lanes side by side.
         statements: the step.
-        fetched: numbers that are to be read where it says so, and not when they are needed.
+        fetched: numbers that must be read where their statement stands, not where they are used.
     """
 
     def __init__(self, width: int, statements: list[Statement], fetched: Iterable[Var] = ()) -> None:
-        self.width, self.inside = width, width == 1  # inside: where one lane is looked at
-        self.fetched = set(fetched)
-        self.parts: list[_Part] = list(statements) if width == 1 else _parts(statements)  # type: ignore[arg-type]
-        self.shared = _shared(self.parts) if width > 1 else set()
+        self.width, self.fetched = width, set(fetched)
+        self.inside = width == 1  # whether a single lane is being printed
+        self.statements = statements if width == 1 else _group(statements)
+        self.shared = _shared(self.statements) if width > 1 else set()
 
-    def declarations(self, memories: Iterable[Memory]) -> str:
+    def declarations(self, memories: Iterable[Buffer]) -> str:
+        """Declare the arrays on the stack."""
         own = [f"{m.c} {m.name}[{m.size * (self.width if m.varies else 1)}];" for m in memories if not m.table]
         crossing = [f"{v.c} {v.name}[{self.width}];" for v in sorted(self.shared, key=lambda v: int(v.name[1:]))]
         return "\n".join(own + crossing)
 
-    def bytes_on_stack(self, memories: Iterable[Memory]) -> int:
+    def bytes_on_stack(self, memories: Iterable[Buffer]) -> int:
+        """Return the size of these arrays."""
         sizes = sum(m.size * (self.width if m.varies else 1) for m in memories if not m.table)
         return 8 * (sizes + self.width * len(self.shared))
 
     def text(self) -> str:
-        return "\n".join(self._lines(self.parts))
+        """Print all statements."""
+        return "\n".join(self._lines(self.statements))
 
-    def _lines(self, parts: Sequence[_Part | Statement]) -> Iterator[str]:
-        for part in parts:
-            if isinstance(part, _Side):
-                if part.vector:
-                    yield "#pragma omp simd"
-                yield f"for(int l=0;l<{self.width};l++){{"
-                self.inside = True
-                yield from self._lines(part.statements)
-                self.inside = False
-                yield "}"
-            elif isinstance(part, _Nested):
-                yield from self._nested(part.statement, part.blocks)
-            elif isinstance(part, (Loop, Branch, While, UnlikelyBlock)):
-                yield from self._nested(part, blocks(part))
+    def _lines(self, statements: Sequence[Statement]) -> Iterator[str]:
+        for statement in statements:
+            if isinstance(statement, Plain):
+                yield self._plain(statement)
             else:
-                yield self._plain(part)
+                yield from self._nested(statement)
 
-    def _nested(
-        self, statement: Loop | Branch | While | UnlikelyBlock, blocks: Sequence[Sequence[_Part | Statement]]
-    ) -> Iterator[str]:
-        if isinstance(statement, Loop):
-            i = statement.index.name
-            yield f"for(int32_t {i}=0;{i}<{statement.count};{i}++){{"
-            yield from self._lines(blocks[0])
-            yield "}"
-        elif isinstance(statement, UnlikelyBlock):
-            yield from self._rarely(statement, blocks[0])
+    def _nested(self, statement: Nested) -> Iterator[str]:
+        if isinstance(statement, Branch):
+            yield f"switch({self._atom(statement.selector)}){{"
+            for number, case in enumerate(statement.cases):
+                yield "default:{" if case is statement.cases[-1] else f"case {number}:{{"
+                yield from self._lines(case)
+                yield "}break;"
         elif isinstance(statement, While):
             yield "for(;;){"
-            yield from self._lines(blocks[0])
+            yield from self._lines(statement.test)
             yield f"if(!({self._atom(statement.outcome)}))break;"
-            yield from self._lines(blocks[1])
-            yield "}"
+            yield from self._lines(statement.body)
+        elif isinstance(statement, Loop):
+            i = statement.index.name
+            yield f"for(int32_t {i}=0;{i}<{statement.count};{i}++){{"
+            yield from self._lines(statement.body)
+        elif isinstance(statement, LaneLoop):
+            if statement.vector:
+                yield "#pragma omp simd"
+            yield f"for(int l=0;l<{self.width};l++){{"
+            self.inside = True
+            yield from self._lines(statement.body)
+            self.inside = False
+        elif self.inside or not varies(statement.test):
+            yield f"if({self._atom(statement.test)}){{"
+            yield from self._lines(statement.body)
         else:
-            yield f"switch({self._atom(statement.selector)}){{"
-            for case, block in enumerate(blocks):
-                yield "default:{" if case == len(blocks) - 1 else f"case {case}:{{"
-                yield from self._lines(block)
-                yield "}break;"
-            yield "}"
-
-    def _rarely(self, statement: UnlikelyBlock, block: Sequence[_Part | Statement]) -> Iterator[str]:
-        test = self._atom(statement.test)
-        if self.inside or not varies(statement.test):
-            yield f"if({test}){{"
-        else:
-            yield f"{{int any=0;for(int l=0;l<{self.width};l++)any|={test};"
+            yield f"{{int any=0;for(int l=0;l<{self.width};l++)any|={self._atom(statement.test)};"
             yield "if(any){"
-        yield from self._lines(block)
-        yield "}" if self.inside or not varies(statement.test) else "}}"
+            yield from self._lines(statement.body)
+            yield "}}"
+            return
+        yield "}"
 
-    def _plain(self, statement: Let | Load | Store) -> str:
+    def _plain(self, statement: Plain) -> str:
         if isinstance(statement, Store):
             return f"{self._cell(statement.memory, statement.index)}={self._atom(statement.value)};"
         var = statement.var
@@ -138,7 +115,7 @@ class Printer:
             return f"{left}=fetch(&{cell});" if var in self.fetched else f"{left}={cell};"
         return f"{left}={statement.form.format(*(self._atom(a) for a in statement.args))};"
 
-    def _atom(self, atom: Atom | Place) -> str:
+    def _atom(self, atom: Atom | Address) -> str:
         if isinstance(atom, Lit):
             return atom.text
         if isinstance(atom, int):
@@ -147,7 +124,7 @@ class Printer:
             return f"({self._atom(atom.index)}{atom.offset:+})"
         return f"{atom.name}[l]" if atom in self.shared else atom.name
 
-    def _cell(self, memory: Memory, index: Place) -> str:
+    def _cell(self, memory: Buffer, index: Address) -> str:
         place = self._atom(index)
         if memory.base is not None:
             return f"{memory.name}[{memory.base.name}{'[l]' if self.width > 1 else ''}+{place}]"
@@ -158,96 +135,54 @@ class Printer:
 
 
 def _touches_lanes(statement: Statement) -> bool:
-    """Whether anything in it varies."""
-    if isinstance(statement, (Let, Load)):
-        return statement.var.varies
+    """Say whether anything in it varies."""
     if isinstance(statement, Store):
         return statement.memory.varies
+    if isinstance(statement, Plain):
+        return statement.var.varies
     return any(_touches_lanes(s) for block in blocks(statement) for s in block)
 
 
-def _steered_by_lanes(statement: Loop | Branch | While | UnlikelyBlock) -> bool:
-    """Whether lanes may take different ways through it."""
-    if isinstance(statement, Branch):
-        return varies(statement.selector)
-    return isinstance(statement, While) and varies(statement.outcome)
-
-
-def _parts(statements: Sequence[Statement]) -> list[_Part]:
-    """Statements that vary gathered into loops over the lanes, as few as the order allows."""
-    parts: list[_Part] = []
-    side: _Side | None = None
+def _group(statements: list[Statement]) -> list[Statement]:
+    """Gather statements that vary into loops over the lanes, as few as the order allows."""
+    groups: list[Statement] = []
+    loop: LaneLoop | None = None
     for statement in statements:
         if not _touches_lanes(statement):
             # What all lanes share never waits for what varies: it may stand before the loop over the lanes.
-            at = parts.index(side) if side else len(parts)
-            parts.insert(at, _uniform(statement))
+            groups.insert(groups.index(loop) if loop else len(groups), statement)
             continue
-        if isinstance(statement, (Let, Load, Store)):
-            vector = not _one_by_one(statement)
-        elif _steered_by_lanes(statement):
-            vector = False
+        if isinstance(statement, Let):
+            vector = not statement.call
+        elif isinstance(statement, Plain):
+            # Vectors have slow instructions, or none, for an address that each lane computes.
+            vector = not varies(statement.index)
+        elif isinstance(statement, (Branch, While)) and any(map(varies, operands(statement))):
+            vector = False  # lanes may take different paths through it
         else:
-            side = None
-            parts.append(_Nested(statement, [_parts(block) for block in blocks(statement)]))
+            loop = None
+            groups.append(map_blocks(statement, _group))
             continue
-        if side is None or side.vector != vector:
-            side = _Side(vector)
-            parts.append(side)
-        side.statements.append(statement)
-    return parts
+        if loop is None or loop.vector != vector:
+            loop = LaneLoop(vector)
+            groups.append(loop)
+        loop.body.append(statement)
+    return groups
 
 
-def _one_by_one(statement: Let | Load | Store) -> bool:
-    """Library calls, and memory wherever a lane likes: vectors have slow instructions for it, or none."""
-    return statement.call if isinstance(statement, Let) else varies(statement.index)
-
-
-def _uniform(statement: Statement) -> _Part:
-    if isinstance(statement, (Let, Load, Store)):
-        return statement
-    return _Nested(statement, [[_uniform(s) for s in block] for block in blocks(statement)])
-
-
-def _shared(parts: Sequence[_Part]) -> set[Var]:
-    """Numbers that one loop over the lanes makes and another reads."""
+def _shared(statements: Sequence[Statement]) -> set[Var]:
+    """Find the numbers that one loop over the lanes computes and another reads."""
     home: dict[Var, int] = {}
     shared: set[Var] = set()
 
-    def visit(part: _Part | Statement, where: int) -> None:
-        for atom in _atoms(part):
-            if varies(atom) and home.get(atom, where) != where:  # type: ignore[arg-type]
-                shared.add(atom)  # type: ignore[arg-type]
-        if isinstance(part, (Let, Load)) and part.var.varies:
-            home[part.var] = where
-        if isinstance(part, _Side):
-            for s in part.statements:
-                visit(s, id(part))
-        elif isinstance(part, _Nested):
-            for block in part.blocks:
-                for p in block:
-                    visit(p, where)
-        elif isinstance(part, (Loop, Branch, While, UnlikelyBlock)):
-            for inner in blocks(part):
-                for s in inner:
-                    visit(s, where)
+    def visit(statements: Sequence[Statement], where: int) -> None:
+        for s in statements:
+            shared.update(a for a in operands(s) if isinstance(a, Var) and a.varies and home.get(a, where) != where)
+            if isinstance(s, Nested):
+                for block in blocks(s):
+                    visit(block, id(s) if isinstance(s, LaneLoop) else where)
+            elif not isinstance(s, Store) and s.var.varies:
+                home[s.var] = where
 
-    for part in parts:
-        visit(part, 0)
+    visit(statements, 0)
     return shared
-
-
-def _atoms(part: _Part | Statement) -> list[Atom | Place]:
-    """What a statement reads itself, its blocks not counted."""
-    if isinstance(part, _Nested):
-        return _atoms(part.statement)
-    if isinstance(part, Let):
-        return list(part.args)
-    if isinstance(part, (Load, Store)):
-        index = part.index.index if isinstance(part.index, OffsetIndex) else part.index
-        return [index] if isinstance(part, Load) else [index, part.value]
-    if isinstance(part, Branch):
-        return [part.selector]
-    if isinstance(part, UnlikelyBlock):
-        return [part.test]
-    return [part.outcome] if isinstance(part, While) else []

@@ -1,43 +1,49 @@
-"""What JAX computes entry by entry, in C: a table from the name of the operation to a form with {0}, {1}, … in it.
+"""Elementwise operations: a table from the name of the operation to C with the operands as {0}, {1}, …
 
-Where C and XLA differ, C is made to agree: a maximum passes NaN on, whole numbers divide by zero without a trap, shifts
+Where C and XLA differ, the C follows XLA: a maximum propagates NaN, whole numbers divide by zero without a trap, shifts
 by more than the width give zero.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+import jax
 import numpy as np
 
-from twoclock.codegen.ir import Unsupported, c_type
+from twoclock.codegen.arrays import Array, Equation, LazyArray, Scalars, Strided, varies
+from twoclock.codegen.ir import Atom, Buffer, Index, Lit, Unsupported, c_type, literal
+
+if TYPE_CHECKING:
+    from twoclock.codegen.lower import Lowering
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One application: what goes in, what comes out, and its settings."""
+    """One application of an operation: the types of its operands and of its result, and its settings."""
 
     name: str
-    given: tuple[np.dtype, ...]
-    made: np.dtype
+    operands: tuple[np.dtype, ...]
+    result: np.dtype
     params: Mapping[str, Any]
 
     @property
     def floating(self) -> bool:
-        return self.given[-1].kind == "f"
+        return self.operands[-1].kind == "f"
 
     @property
     def bits(self) -> int:
-        return self.given[-1].itemsize * 8
+        return self.operands[-1].itemsize * 8
 
 
 @dataclass(frozen=True)
-class Rare:
+class RareCase:
     """A form for nearly all arguments, and another for the few for which ``test`` holds.
 
-    Lanes walk side by side, so the second is worked out for all of them, but only when one of them asks.
+    Lanes run side by side, so the second is computed for all of them, but only if one of them needs it.
     """
 
     helper: str  # a number that all three need, {h} in them; the operands are {x} and {y}
@@ -51,34 +57,105 @@ Form: TypeAlias = str | Callable[[Operation], str]
 
 _LARGE_ANGLE = "!(fabs({h})<1e9)"
 RARE = {
-    "erf_inv": Rare("erf_inv_depth({x})", "erf_inv_middle({x},{h})", "!({h}<6.25)", "erf_inv_tail({x},{h})", False),
-    "sin": Rare("{x}", "tc_sin({h})", _LARGE_ANGLE, "sin({h})", True),
-    "cos": Rare("{x}", "tc_cos({h})", _LARGE_ANGLE, "cos({h})", True),
-    "pow": Rare("{y}", "{x}", "{h}!=1", "tc_pow({x},{h})", False),  # steps that fall as 1/k are what most runs have
+    "erf_inv": RareCase("erf_inv_depth({x})", "erf_inv_middle({x},{h})", "!({h}<6.25)", "erf_inv_tail({x},{h})", False),
+    "sin": RareCase("{x}", "tc_sin({h})", _LARGE_ANGLE, "sin({h})", True),
+    "cos": RareCase("{x}", "tc_cos({h})", _LARGE_ANGLE, "cos({h})", True),
+    "pow": RareCase("{y}", "{x}", "{h}!=1", "tc_pow({x},{h})", False),  # most step sizes fall as 1/k
 }
 
 
-def form(op: Operation) -> str:
-    """The operation in C."""
-    found = TABLE.get(op.name)
-    if found is None:
+def lower_elementwise(g: Lowering, eqn: Equation, *operands: Array) -> Array:
+    """Compute an array entry by entry; a scalar operand serves all entries, and an axis of length one is stretched."""
+    out = eqn.outputs[0]
+    op = Operation(eqn.name, tuple(np.dtype(v.dtype) for v in eqn.inputs), np.dtype(out.dtype), eqn.params)
+    compute = _formula(g, op)
+    small = g.arrays.is_small(out.shape)
+    arrays = [
+        g.arrays.to_memory(a) if not small and isinstance(a, Scalars) and a.entries.size > 1 else a for a in operands
+    ]
+
+    def entry(index: tuple[Index, ...]) -> Atom:
+        atoms = [
+            g.arrays.entry(a, [0 if n == 1 else i for n, i in zip(a.shape, index, strict=True)] if a.shape else ())
+            for a in arrays
+        ]
+        return compute(*atoms)
+
+    return g.arrays.lazy(out, entry, any(varies(a) for a in arrays), _reads(arrays))
+
+
+def lower_iota(g: Lowering, eqn: Equation, *_: Array) -> Array:
+    """Count along an axis."""
+    axis, out = eqn.params["dimension"], jax.ShapeDtypeStruct(eqn.params["shape"], eqn.params["dtype"])
+    c = c_type(out.dtype)
+
+    def entry(index: tuple[Index, ...]) -> Atom:
+        i = index[axis]
+        return literal(i, out.dtype) if isinstance(i, int) else g.build.let(c, f"({c}){{0}}", i)
+
+    return g.arrays.lazy(out, entry, False, frozenset())
+
+
+def _formula(g: Lowering, op: Operation) -> Callable[..., Atom]:
+    """Return what computes one entry from the entries of the operands."""
+    c = c_type(op.result)
+    if op.name in RARE:
+        return lambda *atoms: _rare(g, op, *atoms)
+    if op.name not in TABLE:
         raise Unsupported(f"the operation {op.name} is not generated")
-    return found if isinstance(found, str) else found(op)
+    found = TABLE[op.name]
+    form = found if isinstance(found, str) else found(op)
+    if form == "{0}":
+        return lambda *atoms: atoms[0]
+    # A function of the mathematical library runs one lane after the other.
+    call = op.name in _LIBRARY or (op.name == "rem" and op.floating)
+    folds = op.name in _FOLD and all(dtype.kind != "f" for dtype in (op.result, *op.operands))
+
+    def compute(*atoms: Atom) -> Atom:
+        known = [atom.value for atom in atoms if isinstance(atom, Lit)]
+        if not folds or len(known) < len(atoms):
+            return g.build.let(c, form, *atoms, call=call)
+        # Whole numbers that are known already are computed here; floats are left to the compiler.
+        with np.errstate(over="ignore"):
+            values = (np.asarray(v, d) for v, d in zip(known, op.operands, strict=True))
+            return literal(np.asarray(_FOLD[op.name](*values)).astype(op.result), op.result)
+
+    return compute
 
 
-def is_call(op: Operation) -> bool:
-    """Whether the operation calls the mathematical library, one lane after the other."""
-    return op.name in _LIBRARY or (op.name == "rem" and op.floating)
+def _rare(g: Lowering, op: Operation, *atoms: Atom) -> Atom:
+    rare, c = RARE[op.name], c_type(op.result)
+    if op.result.kind != "f":
+        raise Unsupported(f"the operation {op.name} on whole numbers is not generated")
+    wide = [
+        atom if dtype.name == "float64" else g.build.let("double", "(double){0}", atom)
+        for atom, dtype in zip(atoms, op.operands, strict=True)
+    ]
+    names = {"x": "{0}", "y": "{1}", "h": f"{{{len(wide)}}}"}
+    helper = g.build.let("double", rare.helper.format(**names), *wide)
+    main = g.build.let("double", rare.main.format(**names), *wide, helper)
+    test = g.build.let("int", rare.test.format(**names), *wide, helper)
+
+    def other() -> Atom:
+        return g.build.let("double", rare.other.format(**names), *wide, helper, call=rare.call)
+
+    chosen = g.build.select_rarely("double", test, main, other)
+    return chosen if c == "double" else g.build.let(c, f"({c}){{0}}", chosen)
 
 
-def folded(op: Operation, values: Sequence[Any]) -> Any:
-    """The outcome of an operation on whole numbers that are known already; None where it is left to the compiler."""
-    if op.name not in _FOLD or op.made.kind == "f" or any(dtype.kind == "f" for dtype in op.given):
-        return None
-    with np.errstate(over="ignore"):
-        return np.asarray(_FOLD[op.name](*(np.asarray(v, d) for v, d in zip(values, op.given, strict=True)))).astype(
-            op.made
-        )
+def _reads(arrays: Sequence[Array]) -> frozenset[Buffer] | None:
+    """Find the buffers that are read at the place of the entry alone; None if one may be read elsewhere."""
+    reads: set[Buffer] = set()
+    for array in arrays:
+        if isinstance(array, LazyArray):
+            if array.reads is None:
+                return None
+            reads |= array.reads
+        elif isinstance(array, Strided):
+            if not (array.is_contiguous and array.offset == 0 and math.prod(array.shape) == array.memory.size):
+                return None
+            reads.add(array.memory)
+    return frozenset(reads)
 
 
 def _by_kind(floating: str, whole: str) -> Form:
@@ -86,12 +163,12 @@ def _by_kind(floating: str, whole: str) -> Form:
 
 
 def _function(name: str) -> Form:
-    """A function of ours on doubles; floats are widened, which leaves them the last bit."""
+    """Call a function on doubles; floats are widened, which rounds them correctly."""
     return lambda op: f"{name}({{0}})" if op.bits == 64 else f"(float){name}((double){{0}})"
 
 
 def _convert(op: Operation) -> str:
-    (old,), new = op.given, op.made
+    (old,), new = op.operands, op.result
     if new.kind == "b":
         return "{0}!=0"
     if old.kind == "f" and new.kind in "iu":
@@ -102,7 +179,7 @@ def _convert(op: Operation) -> str:
 
 
 def _bitcast(op: Operation) -> str:
-    (old,), new = op.given, op.made
+    (old,), new = op.operands, op.result
     if old.itemsize != new.itemsize:
         raise Unsupported("numbers are reinterpreted at another width")
     if (old.kind == "f") == (new.kind == "f"):
@@ -123,7 +200,7 @@ def _power(op: Operation) -> str:
 
 
 def _product(x: str, times: int) -> str:
-    """A product by squaring, as XLA multiplies it out."""
+    """Multiply by squaring, as XLA does."""
     if times == 1:
         return x
     half = _product(x, times // 2)
@@ -138,9 +215,9 @@ def _function_of_two(name: str, second: str = "{1}") -> Callable[[Operation], st
 
 
 def _select(op: Operation) -> str:
-    if len(op.given) == 3:
+    if len(op.operands) == 3:
         return "{0}?{2}:{1}"
-    last = len(op.given) - 1
+    last = len(op.operands) - 1
     chain = f"{{{last}}}"
     for case in range(last - 1, 0, -1):
         chain = f"({{0}}=={case - 1}?{{{case}}}:{chain})"
@@ -149,7 +226,7 @@ def _select(op: Operation) -> str:
 
 def _shift(c_operator: str, beyond: str) -> Form:
     def of(op: Operation) -> str:
-        word = op.given[0]
+        word = op.operands[0]
         if c_operator == ">>" and beyond == "0" and word.kind == "i":
             return f"({c_type(word)})({{1}}<{op.bits}u?({c_type(np.dtype(f'u{word.itemsize}'))}){{0}}>>{{1}}:0)"
         return f"(uint64_t){{1}}<{op.bits}u?{{0}}{c_operator}{{1}}:{beyond}"
@@ -158,11 +235,11 @@ def _shift(c_operator: str, beyond: str) -> Form:
 
 
 def _divide(op: Operation) -> str:
-    return "{0}/{1}" if op.floating else f"div_{op.made.name}({{0}},{{1}})"
+    return "{0}/{1}" if op.floating else f"div_{op.result.name}({{0}},{{1}})"
 
 
 def _remainder(op: Operation) -> str:
-    return _function_of_two("fmod")(op) if op.floating else f"rem_{op.made.name}({{0}},{{1}})"
+    return _function_of_two("fmod")(op) if op.floating else f"rem_{op.result.name}({{0}},{{1}})"
 
 
 def _round(op: Operation) -> str:
@@ -197,11 +274,11 @@ TABLE: dict[str, Form] = {
     "and": "{0}&{1}",
     "or": "{0}|{1}",
     "xor": "{0}^{1}",
-    "not": lambda op: "!{0}" if op.made.kind == "b" else "~{0}",
+    "not": lambda op: "!{0}" if op.result.kind == "b" else "~{0}",
     "shift_left": _shift("<<", "0"),
     "shift_right_logical": _shift(">>", "0"),
     "shift_right_arithmetic": lambda op: f"{{0}}>>((uint64_t){{1}}<{op.bits}u?{{1}}:{op.bits - 1})",
-    "population_count": lambda op: f"popcount64((uint64_t)({c_type(np.dtype(f'u{op.made.itemsize}'))}){{0}})",
+    "population_count": lambda op: f"popcount64((uint64_t)({c_type(np.dtype(f'u{op.result.itemsize}'))}){{0}})",
     "select_n": _select,
     "convert_element_type": _convert,
     "bitcast_convert_type": _bitcast,

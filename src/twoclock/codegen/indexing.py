@@ -1,28 +1,200 @@
-"""Entries fetched or stored at places that only the step knows: slices that move, gathers and scatters."""
+"""Operations that only move entries: views and slices, pieces put together, gathers and scatters."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import jax
 import numpy as np
 from jax.lax import GatherScatterMode
 
-from twoclock.codegen.arrays import Array, Rule, Scalars, Strided, row_strides, varies
-from twoclock.codegen.equation import Equation
+from twoclock.codegen import ir
+from twoclock.codegen.arrays import Array, Equation, LazyArray, LoweringRule, Scalars, Strided, row_strides, varies
 from twoclock.codegen.ir import Atom, Index, Lit, Unsupported, Var, c_type, literal
 
 if TYPE_CHECKING:
-    from twoclock.codegen.lower import Generator
+    from twoclock.codegen.lower import Lowering
 
-# Comparisons up to which entries are stored by selection, so that the array stays in registers.
+# Comparisons up to which entries are scattered by selection, so that the array stays in registers.
 _COMPARISONS = 64
+_SCATTER = {"scatter": "{1}", "scatter-add": "{0}+{1}", "scatter_add": "{0}+{1}", "scatter_mul": "{0}*{1}"}
+
+
+def _broadcast_in_dim(g: Lowering, eqn: Equation, array: Array, *_: Array) -> Array:
+    shape, dims = tuple(eqn.params["shape"]), tuple(eqn.params["broadcast_dimensions"])
+    if g.arrays.is_small(shape) or (isinstance(array, Scalars) and array.entries.size == 1):
+        small = g.arrays.to_scalars(array)
+        if g.arrays.is_small(shape):
+            spread = [array.shape[dims.index(d)] if d in dims else 1 for d in range(len(shape))]
+            return Scalars(np.broadcast_to(small.entries.reshape(spread), shape), array.dtype)
+        atom = small.entries.ravel()[0]
+        return LazyArray(shape, array.dtype, lambda index: atom, varies(array), frozenset())
+    source = g.arrays.to_memory(array)
+    strides = [0] * len(shape)
+    for d, to in enumerate(dims):
+        strides[to] = source.strides[d] if source.shape[d] != 1 else 0
+    return Strided(source.memory, shape, tuple(strides), source.offset, array.dtype)
+
+
+def _reshape(g: Lowering, eqn: Equation, array: Array, *_: Array) -> Array:
+    shape = eqn.outputs[0].shape
+    if eqn.name == "reshape" and eqn.params.get("dimensions") is not None:
+        raise Unsupported("an array is given another shape in another order")
+    if isinstance(array, LazyArray) and not g.arrays.is_small(shape):
+        old, new = ([d for d, n in enumerate(s) if n != 1] for s in (array.shape, shape))
+        if [array.shape[d] for d in old] == [shape[d] for d in new]:
+            # Only axes of length one come and go: the array may stay a rule.
+            back = dict(zip(old, new, strict=True))
+            rank = len(array.shape)
+            return array.moved(shape, lambda i: tuple(i[back[d]] if d in back else 0 for d in range(rank)), array.reads)
+    return _reshaped(g, array, shape)
+
+
+def _reshaped(g: Lowering, array: Array, shape: tuple[int, ...]) -> Array:
+    packed = g.arrays.to_contiguous(array)
+    if isinstance(packed, Scalars):
+        return Scalars(packed.entries.reshape(shape), packed.dtype)
+    return Strided(packed.memory, shape, row_strides(shape), packed.offset, packed.dtype)
+
+
+def _transpose(g: Lowering, eqn: Equation, array: Array) -> Array:
+    order = tuple(eqn.params["permutation"])
+    shape = tuple(array.shape[d] for d in order)
+    if isinstance(array, Scalars):
+        return Scalars(array.entries.transpose(order), array.dtype)
+    if isinstance(array, Strided):
+        return Strided(array.memory, shape, tuple(array.strides[d] for d in order), array.offset, array.dtype)
+    return array.moved(shape, lambda index: tuple(index[order.index(d)] for d in range(len(order))))
+
+
+def _slice(g: Lowering, eqn: Equation, array: Array) -> Array:
+    starts, stops = eqn.params["start_indices"], eqn.params["limit_indices"]
+    return _sliced(g, array, starts, stops, eqn.params["strides"] or (1,) * len(starts))
+
+
+def _sliced(g: Lowering, array: Array, starts: Sequence[int], stops: Sequence[int], steps: Sequence[int]) -> Array:
+    """Take the entries start, start+step, … below stop along each axis."""
+    if isinstance(array, Scalars):
+        cut = tuple(slice(a, b, c) for a, b, c in zip(starts, stops, steps, strict=True))
+        return Scalars(array.entries[cut], array.dtype)
+    shape = tuple(max(0, -(-(b - a) // c)) for a, b, c in zip(starts, stops, steps, strict=True))
+    if isinstance(array, Strided):
+        offset = array.offset + sum(a * s for a, s in zip(starts, array.strides, strict=True))
+        strides = tuple(c * s for c, s in zip(steps, array.strides, strict=True))
+        return Strided(array.memory, shape, strides, offset, array.dtype)
+
+    def back(i: Index, step: int, start: int) -> Index:
+        if isinstance(i, int):
+            return start + step * i
+        return i if (step, start) == (1, 0) else g.build.let("int32_t", f"{{0}}*{step}+{start}", i)
+
+    return array.moved(shape, lambda index: tuple(map(back, index, steps, starts)))
+
+
+def _along(g: Lowering, array: Array, axis: int, start: int, stop: int) -> Array:
+    """Take the entries between two places of one axis."""
+    starts = [start if d == axis else 0 for d in range(len(array.shape))]
+    stops = [stop if d == axis else n for d, n in enumerate(array.shape)]
+    return _sliced(g, array, starts, stops, [1] * len(starts))
+
+
+def _split(g: Lowering, eqn: Equation, array: Array) -> list[Array]:
+    axis, parts, begin = eqn.params["axis"], [], 0
+    for size in eqn.params["sizes"]:
+        parts.append(_along(g, array, axis, begin, begin + size))
+        begin += size
+    return parts
+
+
+def _unstack(g: Lowering, eqn: Equation, array: Array) -> list[Array]:
+    axis = eqn.params["axis"]
+    shape = tuple(size for d, size in enumerate(array.shape) if d != axis)
+    return [_reshaped(g, _along(g, array, axis, n, n + 1), shape) for n in range(array.shape[axis])]
+
+
+def _rev(g: Lowering, eqn: Equation, array: Array) -> Array:
+    dims = eqn.params["dimensions"]
+    if isinstance(array, Scalars):
+        return Scalars(np.flip(array.entries, dims), array.dtype)
+    source = g.arrays.to_memory(array)
+    offset = source.offset + sum((source.shape[d] - 1) * source.strides[d] for d in dims)
+    strides = tuple(-s if d in dims else s for d, s in enumerate(source.strides))
+    return Strided(source.memory, source.shape, strides, offset, source.dtype)
+
+
+def _concatenate(g: Lowering, eqn: Equation, *arrays: Array) -> Array:
+    axis, out = eqn.params["dimension"], eqn.outputs[0]
+    if g.arrays.is_small(out.shape):
+        return Scalars(np.concatenate([g.arrays.to_scalars(a).entries for a in arrays], axis), out.dtype)
+    memory = g.build.memory(c_type(out.dtype), math.prod(out.shape), any(map(varies, arrays)))
+    strides, begin = row_strides(out.shape), 0
+    for array in arrays:
+        g.arrays.fill(Strided(memory, array.shape, strides, begin * strides[axis], out.dtype), array)
+        begin += array.shape[axis]
+    return Strided.contiguous(memory, out)
+
+
+def _pad(g: Lowering, eqn: Equation, array: Array, value: Array) -> Array:
+    out = eqn.outputs[0]
+    config = [tuple(int(n) for n in entry) for entry in eqn.params["padding_config"]]
+    filler = g.arrays.entry(value, ())
+    if any(low < 0 or high < 0 for low, high, _ in config):
+        if any(gap for *_, gap in config):
+            raise Unsupported("an array is padded inside and cut at its ends")
+        starts = [max(-low, 0) for low, *_ in config]
+        stops = [n - max(-high, 0) for n, (_, high, _) in zip(array.shape, config, strict=True)]
+        array = _sliced(g, array, starts, stops, [1] * len(starts))
+        config = [(max(low, 0), max(high, 0), 0) for low, high, *_ in config]
+    if g.arrays.is_small(out.shape):
+        entries = np.full(out.shape, filler, object)
+        small = g.arrays.to_scalars(array).entries
+        for i in np.ndindex(*small.shape):
+            entries[tuple(low + n * (gap + 1) for n, (low, _, gap) in zip(i, config, strict=True))] = small[i]
+        return Scalars(entries, out.dtype)
+    varying, strides = varies(array) or ir.varies(filler), row_strides(out.shape)
+    memory = g.build.memory(c_type(out.dtype), math.prod(out.shape), varying)
+    array = g.arrays.compute(array)
+    g.arrays.write(memory, LazyArray(out.shape, out.dtype, lambda index: filler, varying))
+    inner = tuple((gap + 1) * s for (_, _, gap), s in zip(config, strides, strict=True))
+    offset = sum(low * s for (low, _, _), s in zip(config, strides, strict=True))
+    g.arrays.fill(Strided(memory, array.shape, inner, offset, out.dtype), array)
+    return Strided.contiguous(memory, out)
+
+
+def _dynamic_slice(g: Lowering, eqn: Equation, array: Array, *starts: Array) -> Array:
+    out = jax.ShapeDtypeStruct(eqn.params["slice_sizes"], array.dtype)
+    first = _starts(g, array, starts, out.shape)
+    array = _prepare(g, array, not g.arrays.is_small(out.shape))
+    varying = varies(array) or any(map(ir.varies, first))
+    return g.arrays.lazy(out, lambda index: g.arrays.entry(array, g.arrays.add_indices(first, index)), varying)
+
+
+def _dynamic_update_slice(g: Lowering, eqn: Equation, array: Array, update: Array, *starts: Array) -> Array:
+    first = _starts(g, array, starts, update.shape)
+    known = [i for i in first if isinstance(i, int)]
+    if g.arrays.is_small(array.shape) and len(known) == len(first):
+        entries = g.arrays.to_scalars(array).entries.copy()
+        window = tuple(slice(a, a + m) for a, m in zip(known, update.shape, strict=True))
+        entries[window] = g.arrays.to_scalars(update).entries
+        return Scalars(entries, array.dtype)
+    update = _prepare(g, update, True)
+    target = _copy(g, array, varies(update) or any(map(ir.varies, first)))
+
+    def put(index: tuple[Index, ...]) -> None:
+        place = g.arrays.address(target, g.arrays.add_indices(first, index))
+        g.build.store(target.memory, place, g.arrays.entry(update, index))
+
+    g.arrays.for_each_index(update.shape, put)
+    target.memory.mutable = False
+    return target
 
 
 @dataclass(frozen=True)
 class _Window:
-    """Where a window lies in an array, and an entry of it.
+    """Where a window lies in an array, and an entry in the window.
 
     Args:
         offsets: (axis of the entry's index, axis of the array) inside the window.
@@ -32,16 +204,16 @@ class _Window:
         rank: of the array.
     """
 
-    offsets: list[tuple[int, int]]
-    batch: list[int]
-    batched: list[tuple[int, int]]
-    starts: list[tuple[int, int]]
+    offsets: Sequence[tuple[int, int]]
+    batch: Sequence[int]
+    batched: Sequence[tuple[int, int]]
+    starts: Sequence[tuple[int, int]]
     rank: int
 
     def place(
-        self, g: Generator, indices: Array, index: tuple[Index, ...], checked: bool
+        self, g: Lowering, indices: Array, index: tuple[Index, ...], checked: bool
     ) -> tuple[list[Index], Atom | None]:
-        """The place in the array, clipped; where that is asked for, also whether it lies inside without."""
+        """Compute the place in the array, clipped; if ``checked``, also whether it lies inside without clipping."""
         of_batch = [index[i] for i in self.batch]
         place: list[Index] = [0] * self.rank
         for i, dim in self.offsets:
@@ -50,94 +222,52 @@ class _Window:
             place[dim] = of_batch[follows]
         inside: Atom | None = None
         for j, (dim, most) in enumerate(self.starts):
-            start = g.shape.at(indices, (*of_batch, j))
+            start = g.arrays.entry(indices, (*of_batch, j))
             if checked:
-                inside = _both(g, inside, within(g, start, most))
-            place[dim] = _plus(g, clipped(g, start, most), place[dim])
+                fits = g.build.let("int", f"({{0}}>=0)&({{0}}<={most})", start) if isinstance(start, Var) else None
+                inside = _both(g, inside, fits or literal(0 <= start.value <= most, np.dtype(bool)))  # type: ignore[union-attr]
+            (place[dim],) = g.arrays.add_indices([_clip(g, start, most)], [place[dim]])
         return place, inside
 
 
-def dynamic_slice(g: Generator, eqn: Equation, array: Array, *starts: Array) -> Array:
-    sizes = tuple(eqn.params["slice_sizes"])
-    first = [clipped(g, g.shape.at(s, ()), n - size) for s, n, size in zip(starts, array.shape, sizes, strict=True)]
-    array = _ready(g, array, not g.shape.is_small(sizes))
-    shifted = Rule(
-        sizes,
-        array.dtype,
-        lambda index: g.shape.at(array, [_plus(g, a, i) for a, i in zip(first, index, strict=True)]),
-        varies(array) or any(isinstance(i, Var) and i.varies for i in first),
-    )
-    return g.shape.every(shifted) if g.shape.is_small(sizes) else shifted
-
-
-def dynamic_update_slice(g: Generator, eqn: Equation, array: Array, update: Array, *starts: Array) -> Array:
-    first = [clipped(g, g.shape.at(s, ()), n - m) for s, n, m in zip(starts, array.shape, update.shape, strict=True)]
-    known = [i for i in first if isinstance(i, int)]
-    if g.shape.is_small(array.shape) and len(known) == len(first):
-        entries = g.shape.every(array).entries.copy()
-        window = tuple(slice(a, a + m) for a, m in zip(known, update.shape, strict=True))
-        entries[window] = g.shape.every(update).entries
-        return Scalars(entries, array.dtype)
-    update = _ready(g, update, True)
-    target = _copied(g, array, varies(update) or any(isinstance(i, Var) and i.varies for i in first))
-
-    def put(index: tuple[Index, ...]) -> None:
-        place = g.shape.place(target, [_plus(g, a, i) for a, i in zip(first, index, strict=True)])
-        g.build.store(target.memory, place, g.shape.at(update, index))
-
-    g.shape.each(update.shape, put)
-    target.memory.mutable = False
-    return target
-
-
-def gather(g: Generator, eqn: Equation, array: Array, indices: Array) -> Array:
-    p, out = eqn.params, eqn.outvars[0].aval
+def _gather(g: Lowering, eqn: Equation, array: Array, indices: Array) -> Array:
+    p, out = eqn.params, eqn.outputs[0]
     d, sizes, mode = p["dimension_numbers"], p["slice_sizes"], GatherScatterMode.from_any(p["mode"])
-    fill = literal(_fill_value(p["fill_value"], out.dtype), out.dtype)
-    looped = not g.shape.is_small(out.shape)
-    array, indices = _ready(g, array, looped), _ready(g, indices, looped)
+    looped = not g.arrays.is_small(out.shape)
+    array, indices = _prepare(g, array, looped), _prepare(g, indices, looped)
     batch = [i for i in range(len(out.shape)) if i not in d.offset_dims]
-    kept = [i for i in range(len(array.shape)) if i not in (*d.collapsed_slice_dims, *d.operand_batching_dims)]
-
+    window = [i for i in range(len(array.shape)) if i not in (*d.collapsed_slice_dims, *d.operand_batching_dims)]
     batched = list(zip(d.operand_batching_dims, d.start_indices_batching_dims, strict=True))
     starts = [(dim, array.shape[dim] - sizes[dim]) for dim in d.start_index_map]
-    where = _Window(list(zip(d.offset_dims, kept, strict=True)), batch, batched, starts, len(array.shape))
+    where = _Window(list(zip(d.offset_dims, window, strict=True)), batch, batched, starts, len(array.shape))
+    fill = literal(_fill_value(out.dtype) if p["fill_value"] is None else p["fill_value"], out.dtype)
 
     def entry(index: tuple[Index, ...]) -> Atom:
         place, inside = where.place(g, indices, index, mode is GatherScatterMode.FILL_OR_DROP)
-        value = g.shape.at(array, place)
+        value = g.arrays.entry(array, place)
         return value if inside is None else g.build.let(c_type(out.dtype), "{0}?{1}:{2}", inside, value, fill)
 
-    rule = Rule(out.shape, out.dtype, entry, varies(array) or varies(indices))
-    return g.shape.every(rule) if g.shape.is_small(out.shape) else rule
+    return g.arrays.lazy(out, entry, varies(array) or varies(indices))
 
 
-def scatter(g: Generator, eqn: Equation, array: Array, indices: Array, updates: Array) -> Array:
-    """Entries put, or added, where the indices say; those out of bounds are dropped unless clipping is asked for."""
-    combine = {"scatter": "{1}", "scatter-add": "{0}+{1}", "scatter_add": "{0}+{1}", "scatter_mul": "{0}*{1}"}
-    if eqn.primitive.name not in combine:
-        raise Unsupported(f"the operation {eqn.primitive.name} is not generated")
-    form, p = combine[eqn.primitive.name], eqn.params
-    d, mode = p["dimension_numbers"], GatherScatterMode.from_any(p["mode"])
-    size, count, c = math.prod(array.shape), math.prod(updates.shape), c_type(array.dtype)
-    selects = g.shape.is_small(array.shape) and size * count <= _COMPARISONS
-    indices, updates = _ready(g, indices, not selects), _ready(g, updates, not selects)
+def _scatter(g: Lowering, eqn: Equation, array: Array, indices: Array, updates: Array) -> Array:
+    """Put or add entries where the indices say; those out of bounds are dropped unless they are to be clipped."""
+    form, p, c = _SCATTER[eqn.name], eqn.params, c_type(array.dtype)
+    d, checked = p["dimension_numbers"], GatherScatterMode.from_any(p["mode"]) is not GatherScatterMode.CLIP
+    size, count = math.prod(array.shape), math.prod(updates.shape)
+    selects = g.arrays.is_small(array.shape) and size * count <= _COMPARISONS
+    indices, updates = _prepare(g, indices, not selects), _prepare(g, updates, not selects)
     batch = [i for i in range(len(updates.shape)) if i not in d.update_window_dims]
-    kept = [i for i in range(len(array.shape)) if i not in (*d.inserted_window_dims, *d.operand_batching_dims)]
-    window = {dim: updates.shape[i] for i, dim in zip(d.update_window_dims, kept, strict=True)}
-
+    window = [i for i in range(len(array.shape)) if i not in (*d.inserted_window_dims, *d.operand_batching_dims)]
+    sizes = {dim: updates.shape[i] for i, dim in zip(d.update_window_dims, window, strict=True)}
     batched = list(zip(d.operand_batching_dims, d.scatter_indices_batching_dims, strict=True))
-    starts = [(dim, array.shape[dim] - window.get(dim, 1)) for dim in d.scatter_dims_to_operand_dims]
-    where = _Window(list(zip(d.update_window_dims, kept, strict=True)), batch, batched, starts, len(array.shape))
-
-    def place_of(index: tuple[Index, ...]) -> tuple[list[Index], Atom | None]:
-        return where.place(g, indices, index, mode is not GatherScatterMode.CLIP)
-
+    starts = [(dim, array.shape[dim] - sizes.get(dim, 1)) for dim in d.scatter_dims_to_operand_dims]
+    where = _Window(list(zip(d.update_window_dims, window, strict=True)), batch, batched, starts, len(array.shape))
     if selects:
-        entries = g.shape.every(array).entries.copy()
+        entries = g.arrays.to_scalars(array).entries.copy()
         for index in np.ndindex(*updates.shape):
-            place, inside = place_of(index)
-            new = g.shape.at(updates, index)
+            place, inside = where.place(g, indices, index, checked)
+            new = g.arrays.entry(updates, index)
             for i in np.ndindex(*array.shape):
                 here = inside
                 for known, at in zip(i, place, strict=True):
@@ -149,23 +279,29 @@ def scatter(g: Generator, eqn: Equation, array: Array, indices: Array, updates: 
                     value = g.build.let(c, form, entries[i], new)
                     entries[i] = value if here is None else g.build.let(c, "{0}?{1}:{2}", here, value, entries[i])
         return Scalars(entries, array.dtype)
-
-    target = _copied(g, array, varies(indices) or varies(updates))
+    target = _copy(g, array, varies(indices) or varies(updates))
 
     def put(index: tuple[Index, ...]) -> None:
-        place, inside = place_of(index)
-        where = g.shape.place(target, place)
-        old = g.build.load(target.memory, where)
-        new = g.build.let(c, form, old, g.shape.at(updates, index))
-        g.build.store(target.memory, where, new if inside is None else g.build.let(c, "{0}?{1}:{2}", inside, new, old))
+        place, inside = where.place(g, indices, index, checked)
+        address = g.arrays.address(target, place)
+        old = g.build.load(target.memory, address)
+        new = g.build.let(c, form, old, g.arrays.entry(updates, index))
+        value = new if inside is None else g.build.let(c, "{0}?{1}:{2}", inside, new, old)
+        g.build.store(target.memory, address, value)
 
-    g.shape.each(updates.shape, put, unroll=1)
+    g.arrays.for_each_index(updates.shape, put, unroll=1)
     target.memory.mutable = False
     return target
 
 
-def clipped(g: Generator, start: Atom, most: int) -> Index:
-    """An index held between 0 and the last at which a slice fits."""
+def _starts(g: Lowering, array: Array, starts: Sequence[Array], sizes: Sequence[int]) -> list[Index]:
+    """Clip where a slice begins, so that it fits."""
+    most = [n - size for n, size in zip(array.shape, sizes, strict=True)]
+    return [_clip(g, g.arrays.entry(start, ()), last) for start, last in zip(starts, most, strict=True)]
+
+
+def _clip(g: Lowering, start: Atom, most: int) -> Index:
+    """Clip an index between 0 and the last at which a slice fits."""
     if isinstance(start, Lit):
         return max(min(int(start.value), most), 0)
     if start.c.startswith("u"):
@@ -173,52 +309,42 @@ def clipped(g: Generator, start: Atom, most: int) -> Index:
     return g.build.let("int32_t", f"(int32_t)({{0}}<0?0:({{0}}>{most}?{most}:{{0}}))", start)
 
 
-def within(g: Generator, start: Atom, most: int) -> Atom:
-    if isinstance(start, Lit):
-        return Lit(str(int(0 <= start.value <= most)), 0 <= start.value <= most)
-    return g.build.let("int", f"({{0}}>=0)&({{0}}<={most})", start)
-
-
-def _both(g: Generator, a: Atom | None, b: Atom) -> Atom:
+def _both(g: Lowering, a: Atom | None, b: Atom) -> Atom:
     return b if a is None else g.build.let("int", "{0}&{1}", a, b)
 
 
-def _plus(g: Generator, a: Index, b: Index) -> Index:
-    if isinstance(a, int) and isinstance(b, int):
-        return a + b
-    if isinstance(a, int):
-        a, b = b, a
-    if isinstance(b, int):
-        assert isinstance(a, Var)
-        return a if b == 0 else g.build.let("int32_t", f"{{0}}+{b}", a)
-    assert isinstance(a, Var)
-    return g.build.let("int32_t", "{0}+{1}", a, b)
+def _prepare(g: Lowering, array: Array, looped: bool) -> Array:
+    """Compute an array, so that it may be read repeatedly; put it in memory if a loop reads it."""
+    array = g.arrays.compute(array)
+    return g.arrays.to_memory(array) if looped and isinstance(array, Scalars) and array.entries.size > 1 else array
 
 
-def _ready(g: Generator, array: Array, looped: bool) -> Array:
-    """An array whose entries may be read more than once, and in a loop by an index that only the loop knows."""
-    array = g.shape.settled(array)
-    return g.shape.in_memory(array) if looped and isinstance(array, Scalars) and array.entries.size > 1 else array
+def _copy(g: Lowering, array: Array, varying: bool) -> Strided:
+    """Copy an array to memory that can be written to."""
+    memory = g.build.memory(c_type(array.dtype), math.prod(array.shape), varies(array) or varying, mutable=True)
+    g.arrays.write(memory, array)
+    return Strided.contiguous(memory, array)
 
 
-def _copied(g: Generator, array: Array, more: bool) -> Strided:
-    """A copy in memory of its own, to be written to."""
-    memory = g.build.memory(c_type(array.dtype), math.prod(array.shape), varies(array) or more, mutable=True)
-    g.shape.write(memory, array)
-    return Strided(memory, array.shape, row_strides(array.shape), 0, array.dtype)
-
-
-def _fill_value(given: object, dtype: np.dtype) -> Any:
-    if given is not None:
-        return given
+def _fill_value(dtype: np.dtype) -> Any:
+    """Return what JAX fills in for an entry out of bounds."""
     if dtype.kind == "f":
         return np.nan
     return True if dtype.kind == "b" else np.iinfo(dtype).min if dtype.kind == "i" else np.iinfo(dtype).max
 
 
-RULES = {
-    "dynamic_slice": dynamic_slice,
-    "dynamic_update_slice": dynamic_update_slice,
-    "gather": gather,
-    **dict.fromkeys(("scatter", "scatter-add", "scatter_add", "scatter_mul"), scatter),
+RULES: dict[str, LoweringRule] = {
+    "broadcast_in_dim": _broadcast_in_dim,
+    **dict.fromkeys(("reshape", "squeeze", "expand_dims"), _reshape),
+    "transpose": _transpose,
+    "slice": _slice,
+    "rev": _rev,
+    "split": _split,
+    "unstack": _unstack,
+    "concatenate": _concatenate,
+    "pad": _pad,
+    "dynamic_slice": _dynamic_slice,
+    "dynamic_update_slice": _dynamic_update_slice,
+    "gather": _gather,
+    **dict.fromkeys(_SCATTER, _scatter),
 }

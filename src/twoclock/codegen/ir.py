@@ -1,18 +1,20 @@
-"""What the generated program is made of, before it is text: numbers, memory, and statements in blocks.
+"""The generated program before it is text: numbers, buffers and statements, and the builder that writes them.
 
-A value either *varies* from lane to lane or is the same for all lanes that walk side by side. The printer computes the
-latter once, so the two are told apart from the start.
+A value either *varies* from lane to lane or is the same for all lanes that run side by side. The printer computes the
+latter once, so every value carries the distinction from the start.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 
+Tree: TypeAlias = Any  # a pytree of arrays, or of their shapes
+T = TypeVar("T")
 C_TYPES = {
     "bool": "int",
     "int8": "int8_t",
@@ -28,15 +30,23 @@ C_TYPES = {
 }
 # In memory shared with JAX a truth value is one byte.
 STORED_TYPES = {**C_TYPES, "bool": "uint8_t"}
-T = TypeVar("T")
 _SUFFIXES = {"uint32": "u", "uint64": "ull", "int64": "ll", "float32": "f"}
 
 
-class Unsupported(Exception):
+class CodegenError(Exception):
+    """A program cannot be generated, compiled or loaded."""
+
+
+class Unsupported(CodegenError):
     """The reason why a program cannot be generated, in words that fit after "because"."""
 
 
+class ProgramTooLong(Unsupported):
+    """Too many statements; with more loops and fewer scalars there may be fewer."""
+
+
 def c_type(dtype: np.dtype) -> str:
+    """Name the C type of a number."""
     name = np.dtype(dtype).name
     if name not in C_TYPES:
         raise Unsupported(f"numbers of type {name} are not generated")
@@ -66,17 +76,17 @@ Index: TypeAlias = int | Var
 
 @dataclass(frozen=True)
 class OffsetIndex:
-    """A place in memory a known distance from another: neighbours share the one number that has to be computed."""
+    """An address at a known distance from another: neighbours share the one number that has to be computed."""
 
     index: Var
     offset: int
 
 
-Place: TypeAlias = Index | OffsetIndex
+Address: TypeAlias = Index | OffsetIndex
 
 
 def literal(value: object, dtype: np.dtype) -> Lit:
-    """The number in C, to the last bit."""
+    """Write the number in C, exactly."""
     dtype = np.dtype(dtype)
     number = np.asarray(value, dtype)
     if dtype.kind == "b":
@@ -100,14 +110,14 @@ def literal(value: object, dtype: np.dtype) -> Lit:
 
 
 @dataclass(eq=False)
-class Memory:
-    """An array that the program reads by index: a table handed over, or one of its own.
+class Buffer:
+    """An array that the program reads by index: a table from the caller, or an array on the stack.
 
     Args:
         varies: whether each lane has its own.
-        mutable: written more than once, so that no two reads may be taken for one.
-        table: handed over from outside; otherwise it lives on the stack.
-        base: for a table with one part a lane, where the lane's part begins.
+        mutable: written more than once, so that two reads may differ.
+        table: passed by the caller; otherwise it lives on the stack.
+        base: for a table with one part per lane, where the lane's part begins.
         stored: the type in memory, where it differs from that of a number once read.
     """
 
@@ -132,14 +142,14 @@ class Let:
 @dataclass(frozen=True)
 class Load:
     var: Var
-    memory: Memory
-    index: Place
+    memory: Buffer
+    index: Address
 
 
 @dataclass(frozen=True)
 class Store:
-    memory: Memory
-    index: Place
+    memory: Buffer
+    index: Address
     value: Atom
 
 
@@ -154,7 +164,7 @@ class Loop:
 
 @dataclass
 class Branch:
-    """Blocks of which the one with the number of the selector is walked."""
+    """Blocks of which the one with the selector's number runs."""
 
     selector: Atom
     cases: list[list[Statement]]
@@ -162,7 +172,7 @@ class Branch:
 
 @dataclass
 class UnlikelyBlock:
-    """A block that is walked only if the test holds for one of the lanes at least. It may be walked for all of them."""
+    """A block that runs only if the test holds for at least one of the lanes. It may then run for all of them."""
 
     test: Atom
     body: list[Statement] = field(default_factory=list)
@@ -170,116 +180,154 @@ class UnlikelyBlock:
 
 @dataclass
 class While:
-    """Walk ``test``; as long as its outcome holds, walk ``body`` and begin again."""
+    """Run ``test``; as long as its outcome holds, run ``body`` and repeat."""
 
     test: list[Statement] = field(default_factory=list)
     outcome: Atom = Lit("0", 0)
     body: list[Statement] = field(default_factory=list)
 
 
-Statement: TypeAlias = Let | Load | Store | Loop | Branch | While | UnlikelyBlock
+@dataclass
+class LaneLoop:
+    """A loop over lanes side by side, made by the printer; ``vector`` if the compiler may take the lanes together."""
+
+    vector: bool
+    body: list[Statement] = field(default_factory=list)
+
+
+Plain: TypeAlias = Let | Load | Store
+Nested: TypeAlias = Loop | Branch | While | UnlikelyBlock | LaneLoop
+Statement: TypeAlias = Plain | Nested
 
 
 class Builder:
-    """Writes statements one after the other; what was computed before, and is still in sight, is not computed again."""
+    """Appends statements; a number that is already computed, and in scope, is not computed again.
+
+    Args:
+        most: how many statements there may be.
+    """
 
     def __init__(self, most: int) -> None:
         self.statements: list[Statement] = []
-        self.memories: list[Memory] = []
+        self.memories: list[Buffer] = []
         self.written, self.most = 0, most
-        self._known: list[dict[object, Any]] = [{}]
+        self._scopes: list[dict[object, object]] = [{}]
         self._names = 0
 
     def name(self, prefix: str) -> str:
+        """Make a new name."""
         self._names += 1
         return f"{prefix}{self._names}"
 
     def let(self, c: str, form: str, *args: Atom, call: bool = False) -> Var:
-        """A number computed from others: ``form`` is C with the arguments as {0}, {1}, …"""
+        """Compute a number from others: ``form`` is C with the arguments as {0}, {1}, …"""
         key = (c, form, *(id(a) if isinstance(a, Var) else a.text for a in args))
-        return self._seen(key) or self._add(
-            key, Let(Var(self.name("v"), c, any(varies(a) for a in args)), form, args, call)
-        )
+        found = self._look_up(key)
+        if isinstance(found, Var):
+            return found
+        return self._append(key, Let(Var(self.name("v"), c, any(varies(a) for a in args)), form, args, call))
 
-    def load(self, memory: Memory, index: Place) -> Var:
+    def load(self, memory: Buffer, index: Address) -> Var:
+        """Read an entry."""
         key = (memory.name, index)
-        var = None if memory.mutable else self._seen(key)
-        return var or self._add(key, Load(Var(self.name("v"), memory.c, memory.varies or varies(index)), memory, index))
+        found = None if memory.mutable else self._look_up(key)
+        if isinstance(found, Var):
+            return found
+        return self._append(key, Load(Var(self.name("v"), memory.c, memory.varies or varies(index)), memory, index))
 
-    def store(self, memory: Memory, index: Place, value: Atom) -> None:
+    def store(self, memory: Buffer, index: Address, value: Atom) -> None:
+        """Write an entry."""
         self._count()
         self.statements.append(Store(memory, index, value))
 
     def once(self, key: object, make: Callable[[], T], keep: object) -> T:
-        """What ``make`` made under this key, if that can still be seen from here; ``keep`` lives as long as the key."""
-        found = self._seen(key)
+        """Return what ``make`` made under this key in this scope, or make it; ``keep`` lives as long as the key."""
+        found = self._look_up(key)
         if found is None:
-            found = self._known[-1][key] = make(), keep
-        return found[0]
+            found = self._scopes[-1][key] = make(), keep
+        return cast(tuple[T, object], found)[0]
 
-    def memory(self, c: str, size: int, varies: bool, *, mutable: bool = False) -> Memory:
-        """A new array of the program's own."""
-        new = Memory(self.name("a"), c, size, varies, mutable)
+    def memory(self, c: str, size: int, varies: bool, *, mutable: bool = False) -> Buffer:
+        """Make a new array on the stack."""
+        new = Buffer(self.name("a"), c, size, varies, mutable)
         self.memories.append(new)
         return new
 
-    def rarely(self, c: str, asked: Atom, usual: Atom, other: Callable[[], Atom]) -> Atom:
-        """The usual number, or the other where it is asked for."""
-        varying = any(varies(a) for a in (asked, usual))
-        chosen = self.memory(c, 1, varying, mutable=True)
+    def select_rarely(self, c: str, test: Atom, usual: Atom, other: Callable[[], Atom]) -> Atom:
+        """Select the usual number, or the other in the rare lanes where the test holds."""
+        chosen = self.memory(c, 1, varies(test) or varies(usual), mutable=True)
         self.store(chosen, 0, usual)
-        rarely = UnlikelyBlock(asked)
-        with self.block(rarely.body):
-            self.store(chosen, 0, self.let(c, "{0}?{1}:{2}", asked, other(), usual))
-        self.statements.append(rarely)
+        unlikely = UnlikelyBlock(test)
+        with self.block(unlikely.body):
+            self.store(chosen, 0, self.let(c, "{0}?{1}:{2}", test, other(), usual))
+        self.statements.append(unlikely)
         return self.load(chosen, 0)
 
     @contextmanager
     def loop(self, count: int) -> Iterator[Var]:
-        index = Var(self.name("i"), "int32_t", False)
-        loop = Loop(index, count)
+        """Append to the body of a loop."""
+        loop = Loop(Var(self.name("i"), "int32_t", False), count)
         with self.block(loop.body):
-            yield index
+            yield loop.index
         self.statements.append(loop)
 
     @contextmanager
     def block(self, body: list[Statement]) -> Iterator[None]:
-        """Write into a block of its own; what is computed there cannot be seen from outside."""
+        """Append to a block, which is a scope: a number computed there cannot be used outside."""
         outer, self.statements = self.statements, body
-        self._known.append({})
+        self._scopes.append({})
         try:
             yield
         finally:
-            self._known.pop()
+            self._scopes.pop()
             self.statements = outer
 
-    def _seen(self, key: object) -> Any:
-        return next((known[key] for known in reversed(self._known) if key in known), None)
+    def _look_up(self, key: object) -> object:
+        return next((scope[key] for scope in reversed(self._scopes) if key in scope), None)
 
-    def _add(self, key: object, statement: Let | Load) -> Var:
+    def _append(self, key: object, statement: Let | Load) -> Var:
         self._count()
         self.statements.append(statement)
-        self._known[-1][key] = statement.var
+        self._scopes[-1][key] = statement.var
         return statement.var
 
     def _count(self) -> None:
         self.written += 1
         if self.written > self.most:
-            raise TooLong(f"one step takes more than {self.most:,} lines of C")
+            raise ProgramTooLong(f"one step takes more than {self.most:,} lines of C")
 
 
-class TooLong(Unsupported):
-    """Too many statements; with more loops and fewer scalars there may be fewer."""
+def varies(value: Atom | Address) -> bool:
+    """Say whether it differs from lane to lane."""
+    value = value.index if isinstance(value, OffsetIndex) else value
+    return isinstance(value, Var) and value.varies
 
 
-def varies(thing: Atom | Place) -> bool:
-    """Whether it differs from lane to lane."""
-    thing = thing.index if isinstance(thing, OffsetIndex) else thing
-    return isinstance(thing, Var) and thing.varies
-
-
-def blocks(statement: Loop | Branch | While | UnlikelyBlock) -> list[list[Statement]]:
-    """The blocks of a statement that has some."""
+def blocks(statement: Nested) -> list[list[Statement]]:
+    """Return the blocks of a statement."""
     if isinstance(statement, Branch):
         return statement.cases
     return [statement.test, statement.body] if isinstance(statement, While) else [statement.body]
+
+
+def map_blocks(statement: Nested, change: Callable[[list[Statement]], list[Statement]]) -> Nested:
+    """Return the statement with its blocks changed."""
+    if isinstance(statement, Branch):
+        return replace(statement, cases=[change(case) for case in statement.cases])
+    if isinstance(statement, While):
+        return replace(statement, test=change(statement.test), body=change(statement.body))
+    return replace(statement, body=change(statement.body))
+
+
+def operands(statement: Statement) -> list[Atom | Index]:
+    """Return what a statement reads itself, not in its blocks and not from buffers."""
+    if isinstance(statement, Let):
+        return list(statement.args)
+    if isinstance(statement, (Load, Store)):
+        index = statement.index.index if isinstance(statement.index, OffsetIndex) else statement.index
+        return [index] if isinstance(statement, Load) else [index, statement.value]
+    if isinstance(statement, Branch):
+        return [statement.selector]
+    if isinstance(statement, UnlikelyBlock):
+        return [statement.test]
+    return [statement.outcome] if isinstance(statement, While) else []

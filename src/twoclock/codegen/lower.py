@@ -1,170 +1,315 @@
-"""From a jaxpr to statements: one equation after the other, each by the rule of its name."""
+"""From a jaxpr to statements: one equation after the other, each by the rule of its name.
+
+Calls are inlined; loops and branches become C's own, and short loops are unrolled.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias, cast
+from collections.abc import Sequence
+from typing import Any, cast
 
+import jax
 import numpy as np
-from jax.extend.core import Jaxpr, Literal
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxprs_in_params
 
-from twoclock.codegen import control_flow, elementwise, indexing, reductions, reshape_ops, threefry
-from twoclock.codegen.arrays import Array, Rule, Scalars, Shaper, Strided, varies
-from twoclock.codegen.elementwise import RARE, Operation
-from twoclock.codegen.equation import Equation
-from twoclock.codegen.ir import Atom, Builder, Index, Lit, Memory, Unsupported, c_type, literal
-from twoclock.codegen.threefry import Keys
+from twoclock.codegen import indexing, reductions, threefry
+from twoclock.codegen.arrays import (
+    Array,
+    ArrayBuilder,
+    Equation,
+    Keys,
+    LazyArray,
+    LoweringRule,
+    Scalars,
+    ShapedType,
+    Strided,
+    Value,
+    map_halves,
+    varies,
+)
+from twoclock.codegen.elementwise import lower_elementwise, lower_iota
+from twoclock.codegen.ir import Atom, Branch, Buffer, Builder, Index, Lit, Unsupported, Var, While, c_type
 
-Value: TypeAlias = Array | Keys
-
-_PLACES = {**reshape_ops.RULES, **indexing.RULES}
-RULES: dict[str, Callable[..., Any]] = {**_PLACES, **reductions.RULES}  # type: ignore[dict-item]
-
-# Multiplications in one product of matrices from which a library of matrices is faster.
-LARGE_PRODUCT = 1 << 15
+# Equations up to which the passes of a loop are unrolled: scalars then stay scalars.
+_UNROLLED = 256
 
 
-class Generator:
+class Lowering:
     """Writes the statements of one lane's step.
 
     Args:
         build: where they go.
-        shape: reads and writes arrays.
-        lanes: whether several lanes walk side by side, so that a branch that varies is walked on both sides.
+        arrays: reads and writes arrays.
+        lanes: whether several lanes run side by side, so that both sides of a branch that varies are computed.
     """
 
-    def __init__(self, build: Builder, shape: Shaper, lanes: bool) -> None:
-        self.build, self.shape, self.lanes = build, shape, lanes
+    def __init__(self, build: Builder, arrays: ArrayBuilder, lanes: bool) -> None:
+        self.build, self.arrays, self.lanes = build, arrays, lanes
 
-    def walk(self, jaxpr: Jaxpr, constants: Sequence[Any], given: Sequence[Value]) -> list[Value]:
-        """The outputs of a jaxpr for these inputs."""
+    def lower(self, jaxpr: Jaxpr, constants: Sequence[object], inputs: Sequence[Value]) -> list[Value]:
+        """Write the statements of a jaxpr, and return its outputs."""
         uses = Counter(v for e in jaxpr.eqns for v in e.invars if not isinstance(v, Literal))
         uses.update(v for v in jaxpr.outvars if not isinstance(v, Literal))
-        known: dict[Any, Value] = {}
+        known: dict[object, Value] = {}
 
-        def read(v: object) -> Value:
-            if not isinstance(v, Literal):
-                return known[v]
-            dtype: np.dtype = v.aval.dtype  # type: ignore[attr-defined]
-            return self.shape.constant(np.asarray(v.val, dtype))
+        def read(v: Any) -> Value:
+            if isinstance(v, Literal):
+                return self.arrays.constant(np.asarray(v.val, _types([v])[0].dtype))
+            return known[v]
 
         def write(v: Any, value: Value) -> None:
-            known[v] = self.shape.settled(value) if isinstance(value, Rule) and uses[v] > 1 else value
+            known[v] = self.arrays.compute(value) if isinstance(value, LazyArray) and uses[v] > 1 else value
 
         for v, constant in zip(jaxpr.constvars, constants, strict=True):
             known[v] = self.constant(constant)
-        for v, value in zip(jaxpr.invars, given, strict=True):
+        for v, value in zip(jaxpr.invars, inputs, strict=True):
             write(v, value)
         for eqn in jaxpr.eqns:
-            made = self.equation(cast(Equation, eqn), [read(v) for v in eqn.invars])
-            for v, value in zip(eqn.outvars, made, strict=True):
+            ours = Equation(eqn.primitive.name, eqn.params, _types(eqn.invars), _types(eqn.outvars))
+            for v, value in zip(eqn.outvars, self._apply(ours, [read(v) for v in eqn.invars]), strict=True):
                 write(v, value)
         return [read(v) for v in jaxpr.outvars]
 
+    def call(self, function: Jaxpr | ClosedJaxpr, inputs: Sequence[Value]) -> list[Value]:
+        """Inline a function."""
+        if isinstance(function, ClosedJaxpr):
+            return self.lower(function.jaxpr, function.consts, inputs)
+        return self.lower(function, (), inputs)
+
     def constant(self, value: object) -> Value:
-        if isinstance(value, (Scalars, Strided, Rule, Keys)):
+        """Make a value of a constant of the program."""
+        if isinstance(value, (Scalars, Strided, LazyArray, Keys)):
             return value
         if threefry.is_keys(value):
             raise Unsupported("a random key is part of the program")
-        return self.shape.constant(np.asarray(value))
+        return self.arrays.constant(np.asarray(value))
 
-    def equation(self, eqn: Equation, given: list[Value]) -> list[Value]:
-        name = eqn.primitive.name
-        if name in control_flow.RULES:
-            return control_flow.RULES[name](self, eqn, given)
-        if name in threefry.RULES:
-            draw: Any = threefry.RULES[name]
-            return [draw(self, eqn, *given)]
-        if any(isinstance(value, Keys) for value in given):
-            return self._on_keys(eqn, given)
-        rule = RULES.get(name)
-        made = rule(self, eqn, *given) if rule else self._entrywise(eqn, given)  # type: ignore[arg-type]
-        return made if isinstance(made, list) else [made]
+    def compute(self, values: Sequence[Value]) -> list[Value]:
+        """Compute all that is not computed yet."""
+        return [map_halves(self.arrays.compute, value) for value in values]
 
-    def count_product(self, multiplications: int, matrices: bool) -> None:
-        if matrices and multiplications > LARGE_PRODUCT:
-            raise Unsupported("XLA's library is faster with matrices as large as these")
+    def _apply(self, eqn: Equation, inputs: list[Value]) -> list[Value]:
+        if eqn.name not in _TAKE_KEYS and any(isinstance(v, Keys) for v in inputs):
+            # What only moves entries moves both words of a key alike.
+            if eqn.name not in indexing.RULES:
+                raise Unsupported(f"the operation {eqn.name} on random keys is not generated")
+            words = threefry.as_words(eqn)
+            halves = [
+                _as_list(_RULES[eqn.name](self, words, *(v.halves[h] if isinstance(v, Keys) else v for v in inputs)))
+                for h in (0, 1)
+            ]
+            return [Keys(cast(tuple[Array, Array], both)) for both in zip(*halves, strict=True)]
+        return _as_list(_RULES.get(eqn.name, lower_elementwise)(self, eqn, *inputs))
 
-    def _on_keys(self, eqn: Equation, given: list[Value]) -> list[Value]:
-        """What only moves entries moves both halves of a key alike."""
-        if eqn.primitive.name not in _PLACES:
-            raise Unsupported(f"the operation {eqn.primitive.name} on random keys is not generated")
-        halves = []
-        for half in (0, 1):
-            parts = [value.halves[half] if isinstance(value, Keys) else value for value in given]
-            made = _PLACES[eqn.primitive.name](self, threefry.as_words(eqn), *parts)  # type: ignore[operator]
-            halves.append(made if isinstance(made, list) else [made])
-        return [Keys((high, low)) for high, low in zip(*halves, strict=True)]
 
-    def _entrywise(self, eqn: Equation, given: list[Array]) -> Array:
-        out = eqn.outvars[0].aval
-        shape, dtype = tuple(out.shape), np.dtype(out.dtype)
-        op = Operation(eqn.primitive.name, tuple(np.dtype(v.aval.dtype) for v in eqn.invars), dtype, eqn.params)
-        compute = self._operation(op)
+def _as_list(values: Value | Sequence[Value]) -> list[Value]:
+    return list(values) if isinstance(values, Sequence) else [values]
 
-        def entry(index: tuple[Index, ...]) -> Atom:
-            return compute(*(self.shape.at(a, _own(a, index)) for a in given))
 
-        if self.shape.is_small(shape):
-            entries = np.empty(shape, object)
-            for i in np.ndindex(*shape):
-                entries[i] = entry(i)
-            return Scalars(entries, dtype)
-        given = [self.shape.in_memory(a) if isinstance(a, Scalars) and a.entries.size > 1 else a for a in given]
-        return Rule(shape, dtype, entry, any(varies(a) for a in given), _reads(given))
+def _types(variables: Sequence[Any]) -> list[ShapedType]:
+    return [v.aval for v in variables]
 
-    def _operation(self, op: Operation) -> Callable[..., Atom]:
-        c = c_type(op.made)
-        if op.name in RARE:
-            return lambda *atoms: self._rare(op, *atoms)
-        form, call = elementwise.form(op), elementwise.is_call(op)
-        if form == "{0}":
-            return lambda *atoms: atoms[0]
 
-        def compute(*atoms: Atom) -> Atom:
-            known = [atom.value for atom in atoms if isinstance(atom, Lit)]
-            outcome = elementwise.folded(op, known) if len(known) == len(atoms) else None
-            return self.build.let(c, form, *atoms, call=call) if outcome is None else literal(outcome, op.made)
+def _call(g: Lowering, eqn: Equation, *inputs: Value) -> list[Value]:
+    return g.call(next(eqn.params[name] for name in ("jaxpr", "call_jaxpr", "fun_jaxpr") if name in eqn.params), inputs)
 
-        return compute
 
-    def _rare(self, op: Operation, *given: Atom) -> Atom:
-        """The usual form, and the other where it is called for."""
-        rare, c = RARE[op.name], c_type(op.made)
-        if op.made.kind != "f":
-            raise Unsupported(f"the operation {op.name} on whole numbers is not generated")
-        wide = [
-            atom if dtype.name == "float64" else self.build.let("double", "(double){0}", atom)
-            for atom, dtype in zip(given, op.given, strict=True)
+def _linear_solve(g: Lowering, eqn: Equation, *inputs: Value) -> list[Value]:
+    """Of the four functions of ``lax.custom_linear_solve`` call the one that solves."""
+    counts, solve = eqn.params["const_lengths"], eqn.params["jaxprs"].solve
+    before = counts.matvec + counts.vecmat
+    return g.call(solve, [*inputs[before : before + counts.solve], *inputs[sum(counts) :]])
+
+
+def _scan(g: Lowering, eqn: Equation, *inputs: Value) -> list[Value]:
+    p = eqn.params
+    length, body = p["length"], p["jaxpr"]
+    # JAX renames its counts; but only stacked inputs and outputs have an axis more outside of the loop than inside.
+    stacked = sum(outer.shape != v.aval.shape for outer, v in zip(eqn.inputs, body.jaxpr.invars, strict=True))
+    carried = sum(outer.shape == v.aval.shape for outer, v in zip(eqn.outputs, body.jaxpr.outvars, strict=True))
+    values = g.compute(inputs)
+    fixed, cut = len(values) - carried - stacked, len(values) - stacked
+    carry, columns = values[fixed:cut], values[cut:]
+    constants = [g.constant(value) for value in body.consts]
+
+    def step(carry: Sequence[Value], t: Index) -> tuple[list[Value], list[Value]]:
+        rows = [map_halves(lambda column: _row(g, column, t), column) for column in columns]
+        out = g.compute(g.lower(body.jaxpr, constants, [*values[:fixed], *carry, *rows]))
+        return out[:carried], out[carried:]
+
+    if length * _count_equations(body.jaxpr) <= _UNROLLED:
+        rows: list[list[Value]] = []
+        for known in range(length - 1, -1, -1) if p["reverse"] else range(length):
+            carry, row = step(carry, known)
+            rows.append(row)
+        if p["reverse"]:
+            rows.reverse()
+        return [*carry, *(_stack(g, [row[i] for row in rows]) for i in range(len(eqn.outputs) - carried))]
+    if any(isinstance(value, Keys) for value in columns):
+        raise Unsupported("a long loop goes through random keys")
+    varying = any(map(varies, values))
+    slots = _Slots(g, carry, varying)
+    outputs = [
+        Strided.contiguous(g.build.memory(c_type(a.dtype), math.prod(a.shape), varying, mutable=True), a)
+        for a in eqn.outputs[carried:]
+    ]
+    with g.build.loop(length) as n:
+        t = g.build.let("int32_t", f"{length - 1}-{{0}}", n) if p["reverse"] else n
+        new, row = step(slots.values, t)
+        for output, value in zip(outputs, row, strict=True):
+            _put_row(g, output, value, t)
+        slots.store(new)
+    for output in outputs:
+        output.memory.mutable = False
+    return [*slots.freeze(), *outputs]
+
+
+def _while(g: Lowering, eqn: Equation, *inputs: Value) -> list[Value]:
+    p = eqn.params
+    of_test, cut = p["cond_nconsts"], p["cond_nconsts"] + p["body_nconsts"]
+    values = g.compute(inputs)
+    slots = _Slots(g, values[cut:], any(map(varies, values)))
+    loop = While()
+    with g.build.block(loop.test):
+        (outcome,) = g.call(p["cond_jaxpr"], [*values[:of_test], *slots.values])
+        loop.outcome = g.arrays.entry(cast(Array, outcome), ())
+    with g.build.block(loop.body):
+        slots.store(g.compute(g.call(p["body_jaxpr"], [*values[of_test:cut], *slots.values])))
+    g.build.statements.append(loop)
+    return slots.freeze()
+
+
+def _cond(g: Lowering, eqn: Equation, selector: Array, *inputs: Value) -> list[Value]:
+    branches = eqn.params["branches"]
+    which, values = g.arrays.entry(selector, ()), g.compute(inputs)
+    if isinstance(which, Lit):
+        return g.call(branches[min(max(int(which.value), 0), len(branches) - 1)], values)
+    if g.lanes and which.varies and not any(_has_while(branch.jaxpr) for branch in branches):
+        results = [g.compute(g.call(branch, values)) for branch in branches]
+        return [
+            map_halves(lambda *arrays: _select(g, which, arrays), *choices) for choices in zip(*results, strict=True)
         ]
-        names = {"x": "{0}", "y": "{1}", "h": f"{{{len(wide)}}}"}
-        helper = self.build.let("double", rare.helper.format(**names), *wide)
-        main = self.build.let("double", rare.main.format(**names), *wide, helper)
-        asked = self.build.let("int", rare.test.format(**names), *wide, helper)
-
-        def other() -> Atom:
-            return self.build.let("double", rare.other.format(**names), *wide, helper, call=rare.call)
-
-        found = self.build.rarely("double", asked, main, other)
-        return found if c == "double" else self.build.let(c, f"({c}){{0}}", found)
-
-
-def _own(array: Array, index: tuple[Index, ...]) -> tuple[Index, ...]:
-    """The place in an operand: a scalar has one, and an axis of length one is stretched."""
-    return tuple(0 if n == 1 else i for n, i in zip(array.shape, index, strict=True)) if array.shape else ()
+    fork = Branch(which, [[] for _ in branches])
+    slots: _Slots | None = None
+    for case, branch in zip(fork.cases, branches, strict=True):
+        with g.build.block(case):
+            out = g.compute(g.call(branch, values))
+            slots = slots or _Slots(g, out, which.varies or any(map(varies, values)), empty=True)
+            slots.store(out)
+    g.build.statements.append(fork)
+    assert slots is not None
+    return slots.freeze()
 
 
-def _reads(given: Sequence[Array]) -> frozenset[Memory] | None:
-    reads: set[Memory] = set()
-    for array in given:
-        if isinstance(array, Rule):
-            if array.reads is None:
-                return None
-            reads |= array.reads
-        elif isinstance(array, Strided):
-            if not (array.contiguous and array.offset == 0 and math.prod(array.shape) == array.memory.size):
-                return None
-            reads.add(array.memory)
-    return frozenset(reads)
+class _Slots:
+    """Values that change from pass to pass, each in a buffer."""
+
+    def __init__(self, g: Lowering, values: Sequence[Value], varying: bool, *, empty: bool = False) -> None:
+        self.g, self.memories = g, list[Buffer]()
+
+        def allocate(array: Array) -> Array:
+            memory = g.build.memory(c_type(array.dtype), max(math.prod(array.shape), 1), varying, mutable=True)
+            if not empty:
+                g.arrays.write(memory, array)
+            self.memories.append(memory)
+            return Strided.contiguous(memory, array)
+
+        self.values = [map_halves(allocate, value) for value in values]
+
+    def store(self, values: Sequence[Value]) -> None:
+        """Write all at once: what is read from a slot is read before any is written."""
+        slots = _arrays(self.values)
+        new = [a if a is slot else self._detach(a) for a, slot in zip(_arrays(values), slots, strict=True)]
+        for memory, array, slot in zip(self.memories, new, slots, strict=True):
+            if array is not slot:
+                self.g.arrays.write(memory, array)
+
+    def freeze(self) -> list[Value]:
+        """Return the values, which do not change any more."""
+        for memory in self.memories:
+            memory.mutable = False
+        return self.values
+
+    def _detach(self, array: Array) -> Array:
+        """Copy an array that shares memory with the slots."""
+        shares = isinstance(array, Strided) and any(array.memory is m for m in self.memories)
+        return self.g.arrays.copy(cast(Strided, array)) if shares else array
+
+
+def _arrays(values: Sequence[Value]) -> list[Array]:
+    return [a for value in values for a in (value.halves if isinstance(value, Keys) else (value,))]
+
+
+def _row(g: Lowering, column: Array, t: Index) -> Array:
+    if isinstance(column, Scalars):
+        if isinstance(t, int):
+            return Scalars(column.entries[t, ...], column.dtype)
+        column = g.arrays.to_memory(column)
+    whole, row = column, jax.ShapeDtypeStruct(column.shape[1:], column.dtype)
+    return g.arrays.lazy(row, lambda index: g.arrays.entry(whole, (t, *index)), varies(whole))
+
+
+def _stack(g: Lowering, rows: Sequence[Value]) -> Array:
+    if any(isinstance(row, Keys) for row in rows):
+        raise Unsupported("a loop collects random keys")
+    arrays = cast(Sequence[Array], rows)
+    shape, dtype = (len(arrays), *arrays[0].shape), arrays[0].dtype
+    if g.arrays.is_small(shape):
+        return Scalars(np.stack([g.arrays.to_scalars(a).entries for a in arrays]), dtype)
+    memory = g.build.memory(c_type(dtype), math.prod(shape), any(map(varies, arrays)))
+    stack = Strided.contiguous(memory, jax.ShapeDtypeStruct(shape, dtype))
+    for t, array in enumerate(arrays):
+        _put_row(g, stack, array, t)
+    return stack
+
+
+def _put_row(g: Lowering, target: Strided, value: Value, t: Index) -> None:
+    assert not isinstance(value, Keys)
+    g.arrays.fill(target, value, (t,), unroll=g.arrays.is_small(value.shape))
+
+
+def _select(g: Lowering, which: Var, arrays: Sequence[Array]) -> Array:
+    like, c = arrays[0], c_type(arrays[0].dtype)
+    if not g.arrays.is_small(like.shape):
+        arrays = [g.arrays.to_memory(a) if isinstance(a, Scalars) else a for a in arrays]
+
+    def entry(index: tuple[Index, ...]) -> Atom:
+        *others, chosen = (g.arrays.entry(a, index) for a in arrays)
+        for case, atom in reversed(list(enumerate(others))):
+            chosen = g.build.let(c, f"{{0}}=={case}?{{1}}:{{2}}", which, atom, chosen)
+        return chosen
+
+    return g.arrays.lazy(like, entry, True)
+
+
+def _inner_jaxprs(jaxpr: Jaxpr) -> list[Jaxpr]:
+    inner = [j for e in jaxpr.eqns for j in jaxprs_in_params(e.params)]
+    return [j.jaxpr if isinstance(j, ClosedJaxpr) else j for j in inner]
+
+
+def _count_equations(jaxpr: Jaxpr) -> int:
+    return len(jaxpr.eqns) + sum(map(_count_equations, _inner_jaxprs(jaxpr)))
+
+
+def _has_while(jaxpr: Jaxpr) -> bool:
+    return any(e.primitive.name == "while" for e in jaxpr.eqns) or any(map(_has_while, _inner_jaxprs(jaxpr)))
+
+
+_CONTROL_FLOW: dict[str, LoweringRule] = {
+    **dict.fromkeys(("jit", "pjit", "closed_call", "core_call", "checkpoint", "remat", "remat2"), _call),
+    **dict.fromkeys(("custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"), _call),
+    "custom_linear_solve": _linear_solve,
+    "scan": _scan,
+    "while": _while,
+    "cond": _cond,
+}
+_RULES: dict[str, LoweringRule] = {
+    **_CONTROL_FLOW,
+    **threefry.RULES,
+    **indexing.RULES,
+    **reductions.RULES,
+    "iota": lower_iota,
+}
+_TAKE_KEYS = {*_CONTROL_FLOW, *threefry.RULES}

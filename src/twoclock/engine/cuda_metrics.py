@@ -1,7 +1,7 @@
-"""Marks on a GPU: the metrics of all lanes in one launch and one transfer.
+"""Metrics on a GPU: those of all lanes in one launch and one transfer.
 
 XLA makes many small kernels of them, and waits for every pass of a loop. It still measures what cannot be generated (a
-factorisation, say), and where the two differ.
+factorisation, say), and takes over if the two differ.
 """
 
 from __future__ import annotations
@@ -16,18 +16,17 @@ from functools import cached_property
 import jax
 import numpy as np
 
-from twoclock.codegen.c_template import Source
+from twoclock.codegen.build import ProgramSource
+from twoclock.codegen.cuda_launch import DevicePointers, KernelLaunch
 from twoclock.codegen.ir import Unsupported
-from twoclock.engine import metrics, source_cache
-from twoclock.engine.cuda_launch import DevicePointers, Launch
+from twoclock.engine import lane_program, metrics
+from twoclock.engine.lane_program import MetricsSource
 from twoclock.engine.protocol import LaneState, Row
 from twoclock.engine.run_batch import Lanes
-from twoclock.engine.self_check import compare
-from twoclock.engine.source_cache import Measuring
 
 # Threads in a block: few, so that few lanes have many processors.
 THREADS = 32
-# Marks at which a kernel whose text is new here is compared with XLA: at the first one all lanes may be alike.
+# Rows for which a kernel whose text is new here is compared with XLA: in the first one all lanes may be alike.
 COMPARED = 2
 # Where a part of a row begins in memory: at a multiple of this.
 _ALIGNED = 16
@@ -36,26 +35,28 @@ _compared: Counter[tuple[str, int]] = Counter()
 _refused: set[tuple[str, int]] = set()
 
 
-class Marks:
+class DeviceMetrics:
     """Measures the lanes of one device."""
 
     def __init__(self, work: Lanes, device: jax.Device) -> None:
         self.work, self.device = work, device
-        self._kernel: _Kernel | None = None
+        self._kernel: _MetricsKernel | None = None
 
-    def measure(self, carry: LaneState, launch: Callable[[Source, int], Launch]) -> Row:
-        """The metrics of all lanes, each methods × seeds.
+    def measure(self, carry: LaneState, launch: Callable[[ProgramSource, int], KernelLaunch]) -> Row:
+        """Measure all lanes, each metric methods × seeds.
 
         Args:
-            launch: makes what launches a program, with so many threads in a block.
+            launch: prepares the launch of a program, with so many threads in a block.
         """
-        made = self._made
+        made = self._source
         if made is None or (kind := (made.source.text, self.device.id)) in _refused:
             return self._by_xla(carry)
         try:
-            self._kernel = self._kernel or _Kernel(made, launch(made.source, THREADS), self.device)
+            self._kernel = self._kernel or _MetricsKernel(made, launch(made.source, THREADS), self.device)
             row = self._kernel(carry)
-            trouble = None if _compared[kind] >= COMPARED else compare(row, self._by_xla(carry), when="")
+            trouble = None
+            if _compared[kind] < COMPARED:
+                trouble = lane_program.compare(row, self._by_xla(carry), when="")
         except Exception as error:  # cupy's errors have no common parent short of this one
             trouble = f"{type(error).__name__}: {error}"
         if trouble is None:
@@ -66,9 +67,9 @@ class Marks:
         return self._by_xla(carry)
 
     @cached_property
-    def _made(self) -> Measuring | None:
+    def _source(self) -> MetricsSource | None:
         try:
-            made = source_cache.measuring(self.work)
+            made = lane_program.metrics_source(self.work)
         except Unsupported:
             return None
         return made if jax.tree.leaves(made.row) else None
@@ -77,10 +78,10 @@ class Marks:
         return metrics.measure(self.work.instances, self.work.methods, carry)
 
 
-class _Kernel:
-    """The kernel that measures, and the memory of the device that it writes a row to, one metric after the other."""
+class _MetricsKernel:
+    """The kernel that measures, and the memory of the device for its row, one metric after the other."""
 
-    def __init__(self, made: Measuring, launch: Launch, device: jax.Device) -> None:
+    def __init__(self, made: MetricsSource, launch: KernelLaunch, device: jax.Device) -> None:
         import cupy
 
         self.launch, self.device, self.lanes = launch, device, math.prod(launch.shape)
@@ -100,7 +101,7 @@ class _Kernel:
         return dict(zip(self.names, self._entries(here), strict=True))
 
     def _entries(self, row: np.ndarray) -> Iterator[np.ndarray]:
-        """The numbers in a row that was fetched, each methods × seeds, in the order of their names."""
+        """Yield the numbers of a row that was fetched, each methods × seeds, in the order of their names."""
         for begin, part in zip(self.begins, self.parts, strict=True):
             bytes_ = row[begin : begin + self.lanes * part.size * part.dtype.itemsize]
             entries = bytes_.view(part.dtype).reshape(*self.launch.shape, part.size)

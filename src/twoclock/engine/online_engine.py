@@ -17,9 +17,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from twoclock.codegen import compiler
+from twoclock.codegen.compiler import ARGUMENTS, CompilerError, pointers
 from twoclock.codegen.ir import Unsupported
-from twoclock.engine import c_engine, compiler, self_check, source_cache
-from twoclock.engine.compiler import CompilerError
+from twoclock.engine import lane_program
 from twoclock.engine.protocol import LaneState, Operators, learn
 from twoclock.engine.tracing import digest, trace
 from twoclock.protocols import InputError, Method, PyTree, Scalar
@@ -29,7 +30,6 @@ Arrays = list[np.ndarray]
 
 # Numbers in the samples that XLA gets at once.
 _XLA_NUMBERS = 1 << 12
-_SIGNATURE = (None, *[ctypes.c_int64] * 6, *[ctypes.c_void_p] * 3)
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,19 +217,19 @@ class _Compiled:
     def __init__(self, live: Live, walk: Callable[..., None], tables: Arrays, constants: Sequence[np.ndarray]) -> None:
         # Copies: JAX would give out these conversions of NumPy arrays in any precision while they exist.
         self.tables, self.constants = tables, [np.array(constant) for constant in constants]
-        self.leaves = c_engine.pointers(live.leaves)
+        self.leaves = pointers(live.leaves)
         self.kept = live.leaves  # they must outlive the pointers to them
-        self.ready = c_engine.pointers([*tables, *live.buffers, *self.constants])
+        self.ready = pointers([*tables, *live.buffers, *self.constants])
         address = ctypes.cast(walk, ctypes.c_void_p).value  # type: ignore[arg-type]
         # One step is too short to let other threads in: to get back in line takes longer than the step.
-        self.at_once = ctypes.PYFUNCTYPE(*_SIGNATURE)(address)  # type: ignore[arg-type]
-        self.walk = ctypes.CFUNCTYPE(*_SIGNATURE)(address)  # type: ignore[arg-type]
+        self.at_once = ctypes.PYFUNCTYPE(None, *ARGUMENTS)(address)  # type: ignore[arg-type]
+        self.walk = ctypes.CFUNCTYPE(None, *ARGUMENTS)(address)  # type: ignore[arg-type]
 
     def one(self, k: int) -> None:
         self.at_once(k, k + 1, 0, 1, 1, 1, self.ready, self.leaves, None)
 
     def many(self, samples: Arrays, lo: int, hi: int) -> None:
-        tables = c_engine.pointers([*self.tables, *samples, *self.constants])
+        tables = pointers([*self.tables, *samples, *self.constants])
         self.walk(lo, hi, 0, 1, 1, 1, tables, self.leaves, None)
 
 
@@ -293,8 +293,10 @@ def _compiled(
         return found
     carry = live.carry()
     try:
-        source = source_cache.live(operators, method, carry, live.layout.example, bound is not None, live.traced.digest)
-        build = c_engine.build(source, found)
+        source = lane_program.online_source(
+            operators, method, carry, live.layout.example, bound is not None, live.traced.digest
+        )
+        build = compiler.build(source.text, source.target.width, found)
         walk = build.function()
     except Unsupported as reason:
         return str(reason)
@@ -303,11 +305,11 @@ def _compiled(
     limit = [] if bound is None else [np.asarray(bound, jnp.result_type(float))]
     tables = [np.ascontiguousarray(table) for table in [*jax.tree.leaves((operators, method)), *limit]]
     made = _Compiled(live, walk, tables, source.constants)
-    if not build.checked():
-        samples = [np.resize(sample, (self_check.STEPS, *sample.shape[1:])) for sample in first]
+    if not build.is_checked():
+        samples = [np.resize(sample, (lane_program.CHECKED_STEPS, *sample.shape[1:])) for sample in first]
         lo = int(live.last)
-        made.many(samples, lo, lo + self_check.STEPS)
-        differs = self_check.compare(live.carry(), xla.after(carry, samples, lo, lo + self_check.STEPS))
+        made.many(samples, lo, lo + lane_program.CHECKED_STEPS)
+        differs = lane_program.compare(live.carry(), xla.after(carry, samples, lo, lo + lane_program.CHECKED_STEPS))
         for leaf, old in zip(live.leaves, jax.tree.leaves(carry), strict=True):
             np.copyto(leaf, old)
         if differs is not None:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from twoclock import prng
-from twoclock.engine import source_cache
+from twoclock.engine import lane_program
 from twoclock.engine.metrics import metrics_of
 from twoclock.engine.protocol import LaneState, lane_start, lane_step
 from twoclock.engine.run_batch import group_by_program, make_placeholder, trace_problem
@@ -131,7 +131,7 @@ def _forget(owner: object) -> None:
         for name, module in list(sys.modules.items()):
             if name.startswith("twoclock."):
                 functions += [value for value in list(vars(module).values()) if isinstance(value, _JITTED)]
-        source_cache.forget()
+        lane_program.clear_cache()
         _converted.clear()
     for function in functions:
         function.clear_cache()  # type: ignore[attr-defined]

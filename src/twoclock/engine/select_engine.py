@@ -15,8 +15,8 @@ import jax
 
 from twoclock import validation
 from twoclock.engine import run_batch
-from twoclock.engine.c_engine import C
-from twoclock.engine.cuda_engine import Cuda
+from twoclock.engine.c_engine import CEngine
+from twoclock.engine.cuda_engine import CudaEngine
 from twoclock.engine.protocol import Engine, Program, is_table
 from twoclock.engine.run_batch import Lanes
 from twoclock.engine.xla_engine import Xla, start
@@ -63,12 +63,12 @@ def choose(asked: str | Engine, work: Lanes, steps: int, block: int | None = Non
         return _taken(asked, work, block, insisted=False)
     name = resolve(asked)
     if name != "auto":
-        engines: dict[str, Engine] = {"c": C(), "cuda": Cuda(), "xla": Xla(block)}
+        engines: dict[str, Engine] = {"c": CEngine(), "cuda": CudaEngine(), "xla": Xla(block)}
         return _taken(engines[name], work, block, insisted=True)
     on_gpu = jax.default_backend() == "gpu"
     if predicted(work, steps, on_gpu) < WORTH_COMPILING:
         return _with_xla(work, block, "the run is too short to be worth compiling for")
-    return _taken(Cuda() if on_gpu else C(), work, block, insisted=False)
+    return _taken(CudaEngine() if on_gpu else CEngine(), work, block, insisted=False)
 
 
 def resolve(asked: object) -> str:

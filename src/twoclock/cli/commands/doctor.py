@@ -17,9 +17,10 @@ def command(args: Sequence[str]) -> int:
     parse(make_dataclass("DoctorOptions", []), args, "twoclock doctor")
     import jax
 
-    from twoclock.engine import binary_cache, compiler, cuda_engine, run_batch, select_engine
+    from twoclock.codegen import binary_cache, compiler
+    from twoclock.engine import cuda_engine, run_batch, select_engine
 
-    found, kept = compiler.find(), binary_cache.users()
+    found, kept = compiler.find(), binary_cache.open_cache()
     devices = jax.devices()
     programs = list(kept.folder.glob("*.so"))
     megabytes = sum(path.stat().st_size for path in programs) / 2**20
@@ -41,8 +42,8 @@ def _check() -> int:
     import numpy as np
 
     from twoclock.engine import select_engine
-    from twoclock.engine.c_engine import C
-    from twoclock.engine.cuda_engine import Cuda
+    from twoclock.engine.c_engine import CEngine
+    from twoclock.engine.cuda_engine import CudaEngine
     from twoclock.engine.loop import drive
     from twoclock.engine.protocol import Engine
     from twoclock.engine.run_batch import Lanes, make_instances
@@ -50,7 +51,7 @@ def _check() -> int:
     from twoclock.methods import Fast
     from twoclock.problems import quadratic
 
-    engines: list[Engine] = [Xla(), C(), Cuda()]
+    engines: list[Engine] = [Xla(), CEngine(), CudaEngine()]
     rows, wrong, reference = [], 0, None
     with jax.enable_x64(True):
         seeds = tuple(range(_SEEDS))

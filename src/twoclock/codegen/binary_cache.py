@@ -1,8 +1,8 @@
-"""Compiled programs on disk, in the user's own cache folder.
+"""A cache of compiled programs on disk, in the user's own cache folder.
 
-A program is native code, so nothing is loaded that another user could have put there: the folder must belong to this
+A program is native code, so one that another user could have written is never loaded: the folder must belong to this
 user and be closed to all others. Files are written under another name and moved into place, and each is loaded only if
-its digest is the one noted beside it.
+its digest is the one in the file beside it.
 """
 
 from __future__ import annotations
@@ -13,29 +13,31 @@ import os
 import stat
 import tempfile
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
-# All programs together; the ones used longest ago go first.
-MOST_BYTES = 256 << 20
+# Size of all programs together; the least recently used are deleted first.
+MAX_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
-class Cache:
+class BinaryCache:
     """A folder of programs.
 
     Attributes:
-        folder: where they are; one that ends with this process where the user's cannot be trusted.
-        trouble: why it is not the user's own cache folder.
+        folder: the user's cache folder; a temporary one where that cannot be trusted.
+        trouble: why it is not the user's cache folder; None if it is.
     """
 
     folder: Path
     trouble: str | None = None
 
     def path(self, key: str) -> Path:
+        """Return where the program of a key is, or would be."""
         return self.folder / f"{key}.so"
 
     def holds(self, key: str) -> bool:
-        """Whether a whole program is there; a torn one is thrown away."""
+        """Say whether the program is there and undamaged; delete a damaged one."""
         path, note = self.path(key), self._note(key)
         try:
             noted = note.read_text().split()
@@ -43,33 +45,35 @@ class Cache:
         except (OSError, IndexError):
             return False
         if not whole:
-            self.forget(key)
+            self.delete(key)
             return False
         with contextlib.suppress(OSError):
             os.utime(path)
         return True
 
-    def keep(self, key: str, made: Path) -> Path:
-        """Move a program that was just made into place."""
-        digest = hashlib.sha256(made.read_bytes()).hexdigest()
-        made.chmod(0o700)
-        os.replace(made, self.path(key))
+    def add(self, key: str, program: Path) -> Path:
+        """Move a new program into the cache, and delete old ones if the cache is full."""
+        digest = hashlib.sha256(program.read_bytes()).hexdigest()
+        program.chmod(0o700)
+        os.replace(program, self.path(key))
         self._write(key, digest)
         self._trim(self.path(key))
         return self.path(key)
 
-    def forget(self, key: str) -> None:
+    def delete(self, key: str) -> None:
+        """Delete a program; it is fine if there is none."""
         for path in (self._note(key), self.path(key)):
             with contextlib.suppress(OSError):
                 path.unlink()
 
-    def checked(self, key: str) -> bool:
-        """Whether the program agreed with XLA when it was first used."""
+    def is_checked(self, key: str) -> bool:
+        """Say whether the program passed its check when it was first used."""
         with contextlib.suppress(OSError):
             return self._note(key).read_text().split()[1:] == ["checked"]
         return False
 
     def mark_checked(self, key: str) -> None:
+        """Record that the program passed its check."""
         with contextlib.suppress(OSError, IndexError):
             self._write(key, f"{self._note(key).read_text().split()[0]} checked")
 
@@ -91,28 +95,28 @@ class Cache:
             )
             total = sum(size for _, size, _ in found)
             for _, size, path in found:
-                if total <= MOST_BYTES:
+                if total <= MAX_BYTES:
                     break
                 if path != newest:
-                    self.forget(path.stem)
+                    self.delete(path.stem)
                     total -= size
 
 
-def users() -> Cache:
-    """The user's cache; a temporary one where that cannot be made, belongs to someone else or is open to others."""
+def open_cache() -> BinaryCache:
+    """Open the user's cache, or a temporary one if it cannot be made, belongs to someone else or is open to others."""
     base = os.environ.get("TWOCLOCK_CACHE") or os.path.join(
         os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "twoclock"
     )
     folder = Path(base) / "programs"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        trouble = _not_ours(folder)
+        trouble = _why_untrusted(folder)
     except OSError as error:
         trouble = f"{folder} cannot be made ({error.strerror})"
-    return Cache(folder) if trouble is None else Cache(_temporary(), trouble)
+    return BinaryCache(folder) if trouble is None else BinaryCache(Path(_temporary_folder().name), trouble)
 
 
-def _not_ours(folder: Path) -> str | None:
+def _why_untrusted(folder: Path) -> str | None:
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode):
         return f"{folder} is no folder"
@@ -125,11 +129,7 @@ def _not_ours(folder: Path) -> str | None:
     return None
 
 
-_folder: tempfile.TemporaryDirectory[str] | None = None
-
-
-def _temporary() -> Path:
-    global _folder
-    if _folder is None:
-        _folder = tempfile.TemporaryDirectory(prefix="twoclock-")
-    return Path(_folder.name)
+@cache
+def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
+    """Make one folder for this process; it is deleted when the process ends."""
+    return tempfile.TemporaryDirectory(prefix="twoclock-")

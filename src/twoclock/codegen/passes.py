@@ -1,0 +1,276 @@
+"""Passes over the statements of a step for a GPU: merge the halves of symmetric matrices, split the step in two.
+
+*Merging.* A pair of entries (i, j) and (j, i) of the state are twins if a step computes equal numbers for them whenever
+all twins are equal. All pairs are candidates at first, and those that a step distinguishes are dropped until none is
+left to drop, as in Moore's minimisation of automata (*Gedanken-experiments on sequential machines*, 1956). The caller
+must check that twins are equal to begin with.
+
+*Splitting.* Noise, samples that do not depend on the iterate, and step sizes are computed ahead of the state, and a few
+numbers are handed from there to the rest. Where it is less to carry, the inputs of a cheap number are handed over
+instead: an index, say, for a row of a table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from twoclock.codegen.ir import (
+    Address,
+    Atom,
+    Branch,
+    Buffer,
+    Let,
+    Load,
+    Nested,
+    OffsetIndex,
+    Plain,
+    Statement,
+    Store,
+    UnlikelyBlock,
+    Unsupported,
+    Var,
+    While,
+    blocks,
+    map_blocks,
+    operands,
+)
+
+Entry = tuple[Buffer, int]
+_COMMUTE = ("{0}+{1}", "{0}*{1}")
+_WIDE = ("double", "int64_t", "uint64_t")
+# A function or a quotient: many instructions, and a quotient's rare cases are a branch besides.
+_EXPENSIVE = re.compile(r"\w\(|/")
+
+
+def merge_twins(
+    statements: list[Statement], states: Mapping[Buffer, tuple[int, ...]]
+) -> tuple[list[Statement], dict[Entry, Entry]]:
+    """Remove what a step computes for entries below a diagonal, where their twins above it are equal.
+
+    Args:
+        states: the buffers that persist from step to step, and the shapes of the arrays in them.
+
+    Returns:
+        The statements, and for each entry that is no longer computed its twin.
+    """
+    twins = {
+        (memory, i * n + j): (memory, j * n + i)
+        for memory in _entrywise_states(statements, states)
+        for n in states[memory][:1]
+        if states[memory] == (n, n)
+        for i in range(n)
+        for j in range(i)
+    }
+    while twins:
+        numbers = _ValueNumbers(twins)
+        new = numbers.of_state(statements)
+        equal = {entry: twin for entry, twin in twins.items() if entry in new and new[entry] == new.get(twin)}
+        if len(equal) == len(twins):
+            return _without_duplicates(statements, numbers), twins
+        twins = equal
+    return statements, {}
+
+
+def _entrywise_states(statements: Iterable[Statement], states: Iterable[Buffer]) -> list[Buffer]:
+    """Find the floating-point states whose entries are read and written one by one, at known places."""
+    others = set[Buffer]()
+
+    def visit(inner: Iterable[Statement], nested: bool) -> None:
+        for s in inner:
+            if isinstance(s, (Load, Store)):
+                if nested or not isinstance(s.index, int):
+                    others.add(s.memory)
+            elif isinstance(s, Nested):
+                for block in blocks(s):
+                    visit(block, True)
+
+    visit(statements, False)
+    return [memory for memory in states if memory not in others and memory.c in ("double", "float")]
+
+
+class _ValueNumbers:
+    """Numbers for the values of a step: two values with the same number are equal as long as twins are."""
+
+    def __init__(self, twins: Mapping[Entry, Entry]) -> None:
+        self.twins, self.states = twins, {memory for memory, _ in twins}
+        self.known: dict[Hashable, int] = {}
+        self.number: dict[Var, int] = {}
+
+    def of_state(self, statements: Iterable[Statement]) -> dict[Entry, Hashable]:
+        """Number all values, and return those of the entries that are written."""
+        new: dict[Entry, Hashable] = {}
+        for s in statements:
+            if isinstance(s, (Let, Load)):
+                self.number[s.var] = self.known.setdefault(self._key(s), len(self.known))
+            elif isinstance(s, Store) and isinstance(s.index, int):
+                new[s.memory, s.index] = self._of(s.value)
+        return new
+
+    def _key(self, s: Let | Load) -> Hashable:
+        if isinstance(s, Let):
+            args = [self._of(a) for a in s.args]
+            return s.var.c, s.form, *(sorted(args, key=repr) if s.form in _COMMUTE else args)
+        if isinstance(s.index, int) and s.memory in self.states:
+            return self.twins.get((s.memory, s.index), (s.memory, s.index))
+        if not s.memory.table:
+            return s.var
+        if isinstance(s.index, OffsetIndex):
+            return s.memory, (self._of(s.index.index), s.index.offset)
+        return s.memory, self._of(s.index) if isinstance(s.index, Var) else s.index
+
+    def _of(self, atom: Atom) -> Hashable:
+        return self.number.get(atom, atom) if isinstance(atom, Var) else atom.text
+
+
+def _without_duplicates(statements: list[Statement], values: _ValueNumbers) -> list[Statement]:
+    """Drop the statements that compute what another one has."""
+    first: dict[int, Var] = {}
+
+    def var(v: Var) -> Var:
+        return first[values.number[v]] if v in values.number else v
+
+    def atom(a: Atom) -> Atom:
+        return var(a) if isinstance(a, Var) else a
+
+    def address(at: Address) -> Address:
+        if isinstance(at, OffsetIndex):
+            return OffsetIndex(var(at.index), at.offset)
+        return var(at) if isinstance(at, Var) else at
+
+    def rename(s: Statement) -> Statement:
+        if isinstance(s, Let):
+            return replace(s, args=tuple(map(atom, s.args)))
+        if isinstance(s, Load):
+            if isinstance(s.index, int):
+                return replace(s, index=values.twins.get((s.memory, s.index), (s.memory, s.index))[1])
+            return replace(s, index=address(s.index))
+        if isinstance(s, Store):
+            return replace(s, index=address(s.index), value=atom(s.value))
+        if isinstance(s, Branch):
+            s = replace(s, selector=atom(s.selector))
+        elif isinstance(s, UnlikelyBlock):
+            s = replace(s, test=atom(s.test))
+        elif isinstance(s, While):
+            s = replace(s, outcome=atom(s.outcome))
+        return map_blocks(s, lambda block: [*map(rename, block)])
+
+    rest: list[Statement] = []
+    for s in statements:
+        if isinstance(s, (Let, Load)):
+            if values.number[s.var] in first:
+                continue
+            first[values.number[s.var]] = s.var
+        elif isinstance(s, Store) and isinstance(s.index, int) and (s.memory, s.index) in values.twins:
+            continue
+        rest.append(rename(s))
+    return rest
+
+
+@dataclass(frozen=True)
+class SplitStep:
+    """The statements of a step in two parts, each in their order.
+
+    Attributes:
+        ahead: what does not depend on the state.
+        rows: what the rest reads of tables at places that were handed over, with all that this needs; between the two.
+        rest: what depends on the state.
+        handed: what ``ahead`` hands over.
+        fetched: what is read in ``rows``.
+    """
+
+    ahead: list[Statement]
+    rows: list[Statement]
+    rest: list[Statement]
+    handed: list[Var | Buffer]
+    fetched: list[Var]
+
+
+def split_step(statements: list[Statement], states: Iterable[Buffer]) -> SplitStep:
+    """Split a step; raise ``Unsupported`` if there is nothing to do ahead.
+
+    Args:
+        states: the buffers that persist from step to step.
+    """
+    touched = [(_reads(s), _writes(s)) for s in statements]
+    late = _state_dependent(touched, set(states))
+    ahead = [s for s, (_, written) in zip(statements, touched, strict=True) if not written & late]
+    early = {value for _, written in touched if not written & late for value in written}
+    needed = {value for read, written in touched if written & late for value in read} & early
+    again = _recomputed({s.var: s for s in ahead if isinstance(s, (Let, Load))}, needed, early)
+    rest = [s for s, (_, written) in zip(statements, touched, strict=True) if written & (late | again)]
+    fetched = [s.var for s in rest if isinstance(s, Load) and s.var in again and not isinstance(s.index, int)]
+    # Of what is recomputed, what is fetched and what that depends on.
+    rows, used = list[Statement](), set[Var | Buffer](fetched)
+    for statement in reversed([s for s in rest if _writes(s) <= again]):
+        if _writes(statement) & used:
+            used |= _reads(statement)
+            rows.insert(0, statement)
+    needed = {value for s in rest for value in _reads(s)} & (early - again)
+    rest = [s for s in rest if not _writes(s) <= set(fetched)]
+    handed = [v for v in dict.fromkeys(value for _, written in touched for value in written) if v in needed]
+    if not handed:
+        raise Unsupported("a step has nothing to do ahead of its state")
+    return SplitStep(ahead, rows, rest, handed, fetched)
+
+
+def _state_dependent(
+    touched: list[tuple[set[Var | Buffer], set[Var | Buffer]]], states: set[Var | Buffer]
+) -> set[Var | Buffer]:
+    """Find what depends on the state. A buffer that is written late anywhere is late everywhere."""
+    late = states
+    while True:
+        more = {value for read, written in touched if (read | written) & late for value in written}
+        if more <= late:
+            return late
+        late = late | more
+
+
+def _recomputed(
+    computed_by: dict[Var | Buffer, Let | Load], needed: set[Var | Buffer], early: set[Var | Buffer]
+) -> set[Var | Buffer]:
+    """Choose what the rest computes again, because less is handed over then."""
+    needed, again = set(needed), set[Var | Buffer]()
+
+    def inputs(value: Var | Buffer) -> set[Var | Buffer]:
+        return (_reads(computed_by[value]) & early) - needed - again
+
+    def cost(value: Var | Buffer) -> int:
+        """Return the bytes to hand over for a value: its own, or those of its inputs if it is cheap."""
+        own = _bytes(value)
+        return min(own, sum(map(cost, inputs(value)))) if value in computed_by and _cheap(computed_by[value]) else own
+
+    while True:
+        before = len(again)
+        for value in [v for v in computed_by if v in needed]:
+            if cost(value) < _bytes(value):
+                needed = (needed - {value}) | inputs(value)
+                again.add(value)
+        if len(again) == before:
+            return again
+
+
+def _cheap(statement: Let | Load) -> bool:
+    return statement.memory.table if isinstance(statement, Load) else not _EXPENSIVE.search(statement.form)
+
+
+def _bytes(value: Var | Buffer) -> int:
+    return (8 if value.c in _WIDE else 4) * (value.size if isinstance(value, Buffer) else 1)
+
+
+def _reads(statement: Statement) -> set[Var | Buffer]:
+    """Return what a statement reads, inside its blocks too."""
+    own: set[Var | Buffer] = {a for a in operands(statement) if isinstance(a, Var)}
+    if isinstance(statement, Load):
+        return own | {statement.memory}
+    if isinstance(statement, Plain):
+        return own
+    return own.union(*(_reads(s) for block in blocks(statement) for s in block))
+
+
+def _writes(statement: Statement) -> set[Var | Buffer]:
+    """Return what a statement computes or writes, inside its blocks too."""
+    if isinstance(statement, Plain):
+        return {statement.memory if isinstance(statement, Store) else statement.var}
+    return {value for block in blocks(statement) for s in block for value in _writes(s)}

@@ -1,0 +1,315 @@
+"""The C and CUDA text around a step: which lanes a group or a thread runs, what it loads before and stores after.
+
+On a GPU a lane is a thread. Lanes that diverge are rare, and to stop them in place at every step slows down the others.
+So an *unchecked* program runs all lanes and watches their numbers, and a lane stores its state only if all of it was
+finite. A lane that was not is marked, and a *checked* program runs it again from the same state.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING
+
+import jax
+import numpy as np
+
+from twoclock.codegen.c_printer import Printer
+from twoclock.codegen.ir import (
+    STORED_TYPES,
+    Buffer,
+    Let,
+    Load,
+    Loop,
+    Statement,
+    Store,
+    Tree,
+    Unsupported,
+    Var,
+    While,
+    blocks,
+)
+
+if TYPE_CHECKING:
+    from twoclock.codegen.build import CodeTarget, Example
+    from twoclock.codegen.passes import SplitStep
+
+# Sums in which the numbers of a lane are watched side by side.
+WATCHES = 4
+# Statements from which XLA, with many threads, measures a lane sooner than one thread: a millisecond of an H200.
+LONG_MEASURE = 1 << 18
+# Threads in a block of unchecked lanes, and of those whose steps are done ahead: the first fill the device, the second
+# are few and should not share a processor.
+MANY, FEW = 128, 32
+# Passes that a loop without a known end is assumed to have.
+_PASSES = 16
+# Lines of a step that a GPU runs two at a time: what the second does not wait for is hidden behind the first, but the
+# registers do not hold two longer ones. They hold less of the rest of a split step: more is under way at once.
+_SHORT, _SHORT_REST = 800, 600
+# Blocks that the registers of a processor must suffice for.
+_BOUNDS = f" __launch_bounds__({MANY},3)"
+# Bytes of a table that a block copies to shared memory, and of all such tables.
+_TABLE, _TABLES = 1 << 13, 1 << 14
+_DTYPES = {
+    "int": "int32", "float": "float32", "double": "float64", "int8_t": "int8", "int16_t": "int16", "int32_t": "int32",
+    "int64_t": "int64", "uint8_t": "uint8", "uint16_t": "uint16", "uint32_t": "uint32", "uint64_t": "uint64",
+}  # fmt: skip
+_ARGUMENTS = "int64_t methods,int64_t seeds,const void*const*tables,void*const*leaves,const uint32_t*streams"
+_EACH_STEP = "step<hi;step++){int32_t k=(int32_t)step;"
+# Which lanes a group holds. At the end of the seeds the last one runs again, and is stored once.
+_LANE = "int64_t method=lane/seeds,seed=lane%seeds;(void)method;(void)seed;"
+_ALIKE = """int64_t per=(seeds+WIDTH-1)/WIDTH,method=group/per,begin=group%per*WIDTH;
+int64_t lane[WIDTH],seed[WIDTH];int used[WIDTH];
+(void)method;
+for(int l=0;l<WIDTH;l++){used[l]=begin+l<seeds;seed[l]=used[l]?begin+l:seeds-1;lane[l]=method*seeds+seed[l];}"""
+_MIXED = """int64_t lane[WIDTH],seed[WIDTH],method[WIDTH];int used[WIDTH];
+for(int l=0;l<WIDTH;l++){int64_t i=group*WIDTH+l;used[l]=i<methods*seeds;lane[l]=used[l]?i:methods*seeds-1;
+method[l]=lane[l]/seeds;seed[l]=lane[l]%seeds;}"""
+
+
+@dataclass(frozen=True)
+class ProgramParts:
+    """C for the places of a program.
+
+    Args:
+        outside: before all groups of lanes.
+        before: what a group, or a thread, needs before its steps.
+        each_step: at the beginning of a step.
+        declarations: of the arrays on a lane's stack.
+        step: the step.
+        lines: how many it has.
+        after: after all steps.
+    """
+
+    outside: Iterable[str]
+    before: Iterable[str]
+    each_step: Iterable[str]
+    declarations: str
+    step: str
+    lines: int
+    after: Iterable[str] = ()
+
+
+@dataclass(frozen=True)
+class HandedArray:
+    """Numbers that the part of a step done ahead hands to the rest: entries per lane and step, and their type."""
+
+    size: int
+    dtype: np.dtype
+
+    @classmethod
+    def of(cls, value: Var | Buffer) -> HandedArray:
+        return cls(value.size if isinstance(value, Buffer) else 1, np.dtype(_DTYPES[value.c]))
+
+
+@cache
+def special_functions() -> str:
+    """Return the C with which every program begins."""
+    return resources.files("twoclock.codegen").joinpath("special.h").read_text()
+
+
+def copy_to_stack(width: int, name: str, stored: str, size: int, source: str, of: str) -> str:
+    """Write C that copies each lane's part of a table to an array on the stack."""
+    part, to = (of, "j") if width == 1 else (f"{of}[l]", f"j*{width}+l")
+    copy = f"for(int j=0;j<{size};j++){name}[{to}]=((const {stored}*){source})[(int64_t){part}*{size}+j];"
+    return copy if width == 1 else f"for(int l=0;l<{width};l++){copy}"
+
+
+def c_text(target: CodeTarget, carry: Tree, parts: ProgramParts) -> str:
+    """Write the program in C. ``carry`` has the shapes of what a lane stores, ``s0``, ``s1``, … in the step."""
+    width, load, store = target.width, [], []
+    for i, size, stored in _leaves(carry):
+        load.append(copy_to_stack(width, f"s{i}", stored, size, f"leaves[{i}]", "lane"))
+        lane, own = ("lane", "j") if width == 1 else ("lane[l]", f"j*{width}+l")
+        copy = f"for(int j=0;j<{size};j++)(({stored}*)leaves[{i}])[(int64_t){lane}*{size}+j]=({stored})s{i}[{own}];"
+        store.append(copy if width == 1 else f"for(int l=0;l<{width};l++)if(used[l]){copy}")
+    lanes = _LANE if width == 1 else _MIXED if target.mixed else _ALIKE
+    lines = [
+        special_functions(),
+        "#define RESTRICT restrict",
+        f"void walk(int64_t lo,int64_t hi,int64_t first,int64_t last,{_ARGUMENTS}){{",
+        *parts.outside,
+        "for(int64_t group=first;group<last;group++){" + ("int64_t lane=group;" if width == 1 else ""),
+        lanes.replace("WIDTH", str(width)),
+        parts.declarations,
+        *parts.before,
+        *load,
+        "for(int64_t step=lo;" + _EACH_STEP,
+        *parts.each_step,
+        parts.step,
+        "}",
+        *store,
+        "}}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def cuda_text(example: Example, parts: ProgramParts, statements: Iterable[Statement]) -> str:
+    """Write the kernel that does all of a step at once; ``statements`` are those of the step."""
+    load, store = _load_and_store(example)
+    if example.only_read:
+        if _executed(statements) > LONG_MEASURE:
+            raise Unsupported("XLA is faster with metrics as large as these")
+        measure = [*load[: example.only_read], parts.step, *store[example.only_read :]]
+        return _kernel("if(lane<count){int32_t k=0;(void)k;", parts, measure)
+    if example.unchecked is None:
+        steps = ["for(int64_t step=from[lane];" + _EACH_STEP, parts.step, "}"]
+        return _kernel("if(lane<count&&from[lane]>=0){", parts, [*load, *steps, *store], _restart_steps(example))
+    short = parts.lines <= _SHORT
+    steps = ["#pragma unroll 2"] if short else []
+    steps += ["for(int64_t step=lo;" + _EACH_STEP, parts.step, "}", *parts.after]
+    return _unchecked_kernel(example, parts, steps, _BOUNDS if short else "")
+
+
+def cuda_ahead_text(parts: ProgramParts, handed: Sequence[Var | Buffer]) -> str:
+    """Write the kernel of what is done ahead: a thread per step and lane; its output has the axes steps × lanes."""
+    where = "if(lane<(hi-lo)*count){int64_t at=lane,step=lo+lane/count;lane=lane%count;int32_t k=(int32_t)step;"
+    store = [
+        f"(({value.c}*)leaves[{n}])[at]={value.name};"
+        if isinstance(value, Var)
+        else f"for(int j=0;j<{value.size};j++)(({value.c}*)leaves[{n}])[at*{value.size}+j]={value.name}[j];"
+        for n, value in enumerate(handed)
+    ]
+    return _kernel(where, parts, [parts.step, *store])
+
+
+def cuda_rest_text(example: Example, parts: ProgramParts, cut: SplitStep, first: int) -> str:
+    """Write the kernel of the rest of a step, which reads what was done ahead.
+
+    A step fetches what is handed to it two steps before, and the rows of tables that this leads to one step before.
+
+    Args:
+        parts: of the rest of the step.
+        first: the number of the table of the first value that is handed over.
+    """
+    numbers = [(n, value) for n, value in enumerate(cut.handed, first) if isinstance(value, Var)]
+    arrays = [(n, value) for n, value in enumerate(cut.handed, first) if isinstance(value, Buffer)]
+
+    def fetch(step: str) -> str:
+        """Fetch what is handed to a step, or to the last one if there is none."""
+        values = "".join(f"f{v.name}=fetch((const {v.c}*)tables[{n}]+row);" for n, v in numbers)
+        return f"{{int64_t row=({step}<hi?{step}-lo:hi-1-lo)*count+lane;{values}}}"
+
+    named = "".join(f"const {v.c} {v.name}=f{v.name};" for _, v in numbers)
+    rows = Printer(1, cut.rows, cut.fetched).text()
+    carried = [*(v for _, v in numbers), *cut.fetched]
+    next_ = ["{", named, rows, *(f"n{v.name}={v.name};" for v in carried), "}"]
+    steps = [
+        *(f"{v.c} f{v.name};" for _, v in numbers),
+        *(f"{v.c} n{v.name};" for v in carried),
+        fetch("lo"),
+        *next_,
+        fetch("lo+1"),
+        f"#pragma unroll {2 if parts.step.count(chr(10)) <= _SHORT_REST else 1}",
+        "for(int64_t step=lo;" + _EACH_STEP,
+        *(f"const {v.c} {v.name}=n{v.name};" for v in carried),
+        *(f"const {m.c}*{m.name}=(const {m.c}*)tables[{n}]+((step-lo)*count+lane)*{m.size};" for n, m in arrays),
+        *next_,
+        fetch("step+2"),
+        parts.step,
+        "}",
+        *parts.after,
+    ]
+    return _unchecked_kernel(example, parts, steps)
+
+
+def choose_shared_tables(tables: Iterable[Buffer], statements: Iterable[Statement]) -> list[Buffer]:
+    """Choose the small tables that lanes read at computed places: a block copies those to its shared memory."""
+    indexed, left, chosen = set[Buffer](), _TABLES, []
+
+    def visit(statement: Statement) -> None:
+        if isinstance(statement, Load):
+            if not isinstance(statement.index, int):
+                indexed.add(statement.memory)
+        elif not isinstance(statement, (Let, Store)):
+            for block in blocks(statement):
+                for inner in block:
+                    visit(inner)
+
+    for statement in statements:
+        visit(statement)
+    for table in sorted(indexed & set(tables), key=lambda table: table.size):
+        size = table.size * np.dtype(_DTYPES[table.stored]).itemsize
+        if size <= min(_TABLE, left):
+            left -= size
+            chosen.append(table)
+    return chosen
+
+
+def copy_to_shared_memory(table: Buffer, number: int) -> str:
+    """Write C with which a block copies a table to its shared memory."""
+    declaration = f"__shared__ {table.stored} {table.name}[{table.size}];"
+    move = f"{table.name}[i]=((const {table.stored}*)tables[{number}])[i];"
+    return f"{declaration}for(int i=threadIdx.x;i<{table.size};i+=blockDim.x){move}"
+
+
+def _executed(statements: Iterable[Statement]) -> int:
+    """Count the statements that are executed, those in a loop as often as it has passes."""
+    count = 0
+    for statement in statements:
+        if isinstance(statement, (Let, Load, Store)):
+            count += 1
+        else:
+            times = statement.count if isinstance(statement, Loop) else _PASSES if isinstance(statement, While) else 1
+            count += times * sum(map(_executed, blocks(statement)))
+    return count
+
+
+def _kernel(where: str, parts: ProgramParts, lines: Sequence[str], own: str = "", bounds: str = "") -> str:
+    return "\n".join(
+        [
+            special_functions(),
+            "#define RESTRICT __restrict__",
+            f'extern "C" __global__ void{bounds} walk(int64_t lo,int64_t hi,{_ARGUMENTS}){{',
+            *parts.outside,
+            *(["__syncthreads();"] if any("__shared__" in line for line in parts.outside) else []),
+            "int64_t lane=(int64_t)blockIdx.x*blockDim.x+threadIdx.x;const int64_t count=methods*seeds;",
+            own,
+            where,
+            _LANE,
+            parts.declarations,
+            *parts.before,
+            *lines,
+            "}}\n",
+        ]
+    )
+
+
+def _restart_steps(example: Example) -> str:
+    """The step from which each lane must run checked, negative as long as it is finite; the last entry is for all."""
+    return f"int64_t*from=(int64_t*)leaves[{len(jax.tree.leaves(example.carry))}];"
+
+
+def _unchecked_kernel(example: Example, parts: ProgramParts, steps: Sequence[str], bounds: str = "") -> str:
+    assert example.unchecked is not None
+    load, store = _load_and_store(example)
+    watched = "+".join(f"watch[{i}]" for i in range(WATCHES))
+    dead = "" if example.unchecked.frozen else "from[count]=from[lane]=lo;"
+    lines = [
+        *load,
+        f"if(!s{example.unchecked.alive}[0]){{{dead}}}else{{float watch[{WATCHES}];",
+        f"for(int j=0;j<{WATCHES};j++)watch[j]=0;",
+        *steps,
+        f"float all={watched};if(all==all){{",
+        *store,
+        "}else from[count]=from[lane]=lo;}",
+    ]
+    return _kernel("if(lane<count&&from[lane]<0){", parts, lines, _restart_steps(example), bounds)
+
+
+def _load_and_store(example: Example) -> tuple[list[str], list[str]]:
+    """Write C that loads a lane's carry, and that stores it."""
+    load, store = [], []
+    for i, size, stored in _leaves(example.carry):
+        load.append(copy_to_stack(1, f"s{i}", stored, size, f"leaves[{i}]", "lane"))
+        store.append(f"for(int j=0;j<{size};j++)(({stored}*)leaves[{i}])[lane*{size}+j]=({stored})s{i}[j];")
+    return load, store
+
+
+def _leaves(carry: Tree) -> Iterator[tuple[int, int, str]]:
+    """Yield the number of each leaf, its size and its type in memory."""
+    for i, leaf in enumerate(jax.tree.leaves(carry)):
+        yield i, math.prod(np.shape(leaf)), STORED_TYPES[np.dtype(leaf.dtype).name]

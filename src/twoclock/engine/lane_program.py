@@ -1,0 +1,284 @@
+"""Programs generated for lanes: their source, cached by kind, and the check of a compiled one against XLA."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from twoclock import prng
+from twoclock.codegen.build import (
+    CodeTarget,
+    Example,
+    ProgramSource,
+    SplitProgram,
+    UncheckedStep,
+    generate,
+    generate_split,
+)
+from twoclock.codegen.ir import Unsupported
+from twoclock.engine.metrics import metrics_of
+from twoclock.engine.protocol import LaneState, Operators, is_table, lane_start, lane_step, learn, trusted_step
+from twoclock.engine.run_batch import Lanes
+from twoclock.engine.tracing import TracedProgram
+from twoclock.protocols import Method, Problem, PyTree, Scalar
+
+
+@dataclass(frozen=True)
+class MetricsSource:
+    """A program that measures, and the metrics of a lane that it writes, as shapes."""
+
+    source: ProgramSource
+    row: dict[str, PyTree]
+
+
+T = TypeVar("T", ProgramSource, SplitProgram, MetricsSource)
+_CUDA = CodeTarget(cuda=True)
+_MAX_CACHED = 256
+_cache: dict[Hashable, ProgramSource | SplitProgram | MetricsSource | Unsupported] = {}
+_lock = threading.Lock()
+
+
+def checked_source(work: Lanes, target: CodeTarget) -> ProgramSource:
+    """Generate the program that stops diverged lanes at every step; raise ``Unsupported`` if it cannot be."""
+    return _cached(_kind(work, target), lambda: generate(_checked_lane, _example(work), target))
+
+
+def unchecked_source(work: Lanes, symmetric: bool = True) -> ProgramSource:
+    """Generate the program for a GPU that only notes divergence; raise ``Unsupported`` if there is none.
+
+    Args:
+        symmetric: whether matrices that a step keeps symmetric are so.
+    """
+    kind = _kind(work, _CUDA, f"unchecked {symmetric}")
+    return _cached(kind, lambda: generate(_unchecked_lane, _unchecked_example(work, symmetric), _CUDA))
+
+
+def split_source(work: Lanes, symmetric: bool = True) -> SplitProgram:
+    """Generate the same in two parts: everything that does not depend on the state is done ahead."""
+    kind = _kind(work, _CUDA, f"split {symmetric}")
+    return _cached(kind, lambda: generate_split(_unchecked_lane, _unchecked_example(work, symmetric)))
+
+
+def metrics_source(work: Lanes) -> MetricsSource:
+    """Generate the program for a GPU that measures all lanes; raise ``Unsupported`` if there is none."""
+
+    def metrics(problem: Problem, method: Method, carry: LaneState) -> dict[str, PyTree]:
+        return metrics_of(problem, method, carry.state, carry.env)
+
+    def lane(problem: Problem, method: Method, both: PyTree, *_: object) -> PyTree:
+        return both[0], metrics(problem, method, both[0])
+
+    def make() -> MetricsSource:
+        example = _example(work)
+        row = jax.eval_shape(metrics, example.inputs, example.parameters, example.carry)
+        read = len(jax.tree.leaves(example.carry))
+        return MetricsSource(generate(lane, replace(example, carry=(example.carry, row), only_read=read), _CUDA), row)
+
+    return _cached(_kind(work, _CUDA, "metrics"), make)
+
+
+def online_source(
+    operators: Operators, method: Method, carry: LaneState, x: PyTree, bounded: bool, program: str
+) -> ProgramSource:
+    """Generate the program of one lane that learns from given samples; raise ``Unsupported`` if there is none.
+
+    Args:
+        carry, x: arrays, or shapes.
+        bounded: whether there is a bound on the iterates.
+        program: a digest of the step; functions may have changed since it was last generated.
+    """
+
+    def lane(
+        operators: Operators, method: Method, carry: LaneState, x: PyTree, k: Scalar, bound: Scalar | None
+    ) -> LaneState:
+        return learn(operators, method, x, carry, k, bound)
+
+    given = operators, method, carry, x
+    leaves, structure = jax.tree.flatten(given)
+    kind = _hashable((program, structure, tuple((leaf.shape, str(leaf.dtype)) for leaf in leaves), bounded, _x64()))
+    example = Example(*(jax.tree.map(_shape, tree) for tree in given))
+    return _cached(kind, lambda: generate(lane, replace(example, bounded=bounded), CodeTarget()))
+
+
+def clear_cache() -> None:
+    """Drop all sources; the functions that they were generated from may have changed."""
+    with _lock:
+        _cache.clear()
+
+
+def tables(work: Lanes) -> list[np.ndarray | jax.Array]:
+    """Return the arrays that a program reads, in its order, before its constants."""
+    bound = [] if work.bound is None else [np.asarray(work.bound, jnp.result_type(float))]
+    return [*jax.tree.leaves(work.instances.batched), *jax.tree.leaves(work.methods), *bound]
+
+
+def seed_streams(work: Lanes) -> jax.Array:
+    """Return the random stream of each seed: two words."""
+    return _stream_words(jnp.asarray(np.asarray(work.seeds, np.uint32)))
+
+
+_stream_words = jax.jit(prng.stream_words)
+
+
+def _cached(kind: Hashable, make: Callable[[], T]) -> T:
+    """Return the source of a kind from the cache, or make it; None is a kind that cannot be a key."""
+    found = _cache.get(kind) if kind is not None else None
+    if found is None:
+        try:
+            found = make()
+        except Unsupported as reason:
+            found = reason
+        except (KeyError, IndexError, AttributeError, AssertionError, NotImplementedError) as fault:
+            # A fault of the generator must not end a run that XLA can take; one of the user's comes again there.
+            found = Unsupported(f"the generator failed ({type(fault).__name__}: {str(fault)[:100]})")
+        if kind is not None:
+            with _lock:
+                if len(_cache) >= _MAX_CACHED:
+                    del _cache[next(iter(_cache))]
+                _cache[kind] = found
+    if isinstance(found, Unsupported):
+        raise Unsupported(*found.args)
+    return found  # type: ignore[return-value]
+
+
+def _kind(work: Lanes, target: CodeTarget, variant: str = "") -> Hashable:
+    """Return what decides the program: structure, shapes and types, as for ``jax.jit``; None if that is no key."""
+    per_seed = work.instances.per_seed
+    leaves, structure = jax.tree.flatten((work.instances.batched, work.methods))
+    count = len(jax.tree.leaves(work.instances.batched))
+    shapes = tuple(
+        (leaf.shape[1:] if per_seed or i >= count else leaf.shape, str(leaf.dtype)) for i, leaf in enumerate(leaves)
+    )
+    return _hashable(
+        (structure, shapes, per_seed, work.bound is not None, target, variant, _x64(), work.instances.traced)
+    )
+
+
+def _x64() -> bool:
+    return bool(jax.config.jax_enable_x64)  # type: ignore[attr-defined]
+
+
+def _hashable(kind: Hashable) -> Hashable:
+    try:
+        hash(kind)
+    except TypeError:
+        return None
+    return kind
+
+
+def _checked_lane(
+    problem: Problem, method: Method, carry: LaneState, words: jax.Array, k: Scalar, bound: Scalar | None
+) -> LaneState:
+    return lane_step(problem, method, prng.stream_of(words), carry, k, bound)
+
+
+def _unchecked_lane(
+    problem: Problem, method: Method, carry: LaneState, words: jax.Array, k: Scalar, bound: Scalar | None
+) -> LaneState:
+    return trusted_step(problem, method, prng.stream_of(words), carry, k)
+
+
+def _example(work: Lanes) -> Example:
+    """Return what one lane sees, as shapes, without computing any of it."""
+    problem = _without_axis(work.instances.batched) if work.instances.per_seed else work.instances.batched
+    problem, method = jax.tree.map(_shape, problem), _without_axis(work.methods)
+    carry = jax.eval_shape(partial(lane_start), problem, method, jax.ShapeDtypeStruct((), np.uint32))
+    return Example(problem, method, carry, per_seed=work.instances.per_seed, bounded=work.bound is not None)
+
+
+def _unchecked_example(work: Lanes, symmetric: bool) -> Example:
+    example = _example(work)
+    leaves, structure = jax.tree.flatten(example.carry)
+    number: LaneState = jax.tree.unflatten(structure, range(len(leaves)))
+    state = jax.tree.leaves(number.state, is_leaf=is_table)
+    finite = tuple(i for i in state if not is_table(i) and jnp.issubdtype(leaves[i].dtype, jnp.floating))
+    bounded = tuple(set(jax.tree.leaves((number.state.theta, number.state.omega))) & set(finite))
+    frozen = not any(map(is_table, state)) and not jax.tree.leaves(number.env)
+    return replace(example, unchecked=UncheckedStep(finite, bounded, int(number.alive), frozen, symmetric))
+
+
+def _without_axis(tree: PyTree) -> PyTree:
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), tree)
+
+
+def _shape(leaf: jax.Array | jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+
+
+# The self-check: steps, and methods and seeds, evenly spread: a compiler may be wrong in one branch alone.
+CHECKED_STEPS = 8
+_CHECKED_METHODS, _CHECKED_SEEDS = 2, 8
+# Differences that rounding may make in so few steps, relative to the size of an array's numbers.
+_ROUNDING = {"float64": 1e-9, "float32": 1e-3}
+
+
+def difference_from_xla(
+    lanes: Lanes, advance: Callable[[LaneState, int, int], LaneState], carry: LaneState, lo: int
+) -> str | None:
+    """Take a few steps of a few lanes by a program and by XLA, and say how they differ beyond rounding.
+
+    Args:
+        advance: the program.
+        carry, lo: of all lanes, and the step that it stands at.
+    """
+    methods, seeds = _spread(lanes.count, _CHECKED_METHODS), _spread(len(lanes.seeds), _CHECKED_SEEDS)
+    where, problem = np.ix_(methods, seeds), lanes.instances.batched
+    if lanes.instances.per_seed:
+        problem = jax.tree.map(lambda leaf: leaf[seeds], problem)
+    some_methods = jax.tree.map(lambda leaf: np.asarray(leaf)[methods], lanes.methods)
+    words = prng.stream_words(jnp.asarray(np.asarray(lanes.seeds, np.uint32)[seeds]))
+    expected = jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf)[where]), carry)
+    axes = {"axis": lanes.instances.seed_axis, "count": len(methods), "traced": lanes.instances.traced}
+    for k in range(lo, lo + CHECKED_STEPS):
+        expected = _xla_step(problem, some_methods, expected, words, np.int32(k), lanes.bound, **axes)
+    found = jax.tree.map(lambda leaf: np.asarray(leaf)[where], advance(carry, lo, lo + CHECKED_STEPS))
+    return compare(found, expected)
+
+
+def compare(found: PyTree, expected: PyTree, when: str = f" after {CHECKED_STEPS} steps") -> str | None:
+    """Say how the numbers of two trees differ beyond rounding; None if they do not."""
+    for a, b in zip(jax.tree.leaves(found), map(np.asarray, jax.tree.leaves(expected)), strict=True):
+        if a.dtype != b.dtype or a.shape != b.shape:
+            return f"it gives {a.dtype}{list(a.shape)} where XLA gives {b.dtype}{list(b.shape)}"
+        if b.dtype.kind != "f":
+            if not np.array_equal(a, b):
+                return "its whole numbers differ from XLA's"
+        elif not np.array_equal(np.isfinite(a), np.isfinite(b)):
+            return "its numbers overflow where XLA's do not, or the reverse"
+        elif b.size:
+            finite = np.isfinite(b)
+            size = np.max(np.abs(b), where=finite, initial=0.0)
+            worst = np.max(np.abs(a[finite] - b[finite]), initial=0.0)
+            if worst > _ROUNDING.get(b.dtype.name, 1e-2) * max(size, 1.0):
+                return f"it differs from XLA by {worst:.1e}{when}"
+    return None
+
+
+def _spread(count: int, most: int) -> np.ndarray:
+    return np.unique(np.linspace(0, count - 1, min(count, most)).astype(int))
+
+
+@partial(jax.jit, static_argnames=("axis", "count", "traced"))
+def _xla_step(
+    problem: Problem,
+    methods: Method,
+    carry: LaneState,
+    words: jax.Array,
+    k: Scalar,
+    bound: Scalar | None,
+    *,
+    axis: int | None,
+    count: int,
+    traced: TracedProgram | None,
+) -> LaneState:
+    """Take one step; ``traced`` distinguishes functions that have changed since they were compiled."""
+    by_seed = jax.vmap(_checked_lane, in_axes=(axis, None, 0, 0, None, None))
+    by_method = jax.vmap(by_seed, in_axes=(None, 0, 0, None, None, None), axis_size=count)
+    return by_method(problem, methods, carry, words, k, bound)
