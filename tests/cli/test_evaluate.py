@@ -1,4 +1,4 @@
-"""`twoclock evaluate`: a file in, a verdict and a report out; a killed pass goes on."""
+"""The command `twoclock evaluate`: a report from a file, one-line errors, resumed passes."""
 
 import numpy as np
 import pandas as pd
@@ -22,7 +22,7 @@ def files(tmp_path, monkeypatch):
     return ["evaluate", "log.parquet", "--gamma", "0.9", *columns.split()]
 
 
-def test_a_file_in_a_report_out(files, capsys, tmp_path):
+def test_the_command_reads_a_file_and_writes_a_report(files, capsys, tmp_path):
     assert cli.main([*files, "--policy", "mine.py:pi", "mine.py:uniform", "--report", "out"]) == 0
     out = capsys.readouterr().out
     assert "The policy 'pi' is worth" in out
@@ -47,14 +47,14 @@ def test_a_file_in_a_report_out(files, capsys, tmp_path):
         (["--policy", "mine.py:pi", "--estimator", "best"], "`estimator` has no 'best'"),
     ],
 )
-def test_a_mistake_is_one_line(files, capsys, extra, words):
+def test_a_wrong_argument_gives_one_line(files, capsys, extra, words):
     assert cli.main([*files, *extra]) == 2
     output = capsys.readouterr().err.strip().splitlines()[-1]
     assert words in output.replace("\n", " ")
 
 
-def test_a_killed_pass_goes_on(files, tmp_path, monkeypatch):
-    """Stopped in the middle of the second pass, the same call takes up the sums where they were."""
+def test_a_killed_pass_resumes(files, tmp_path, monkeypatch):
+    """A call that stopped in the middle of the second pass resumes from the saved sums."""
     log = logged.read("log.parquet")
     assert len(log.parts) > 3
     whole = tc.evaluate(log, MDP.pi, 0.9, bootstrap=0)

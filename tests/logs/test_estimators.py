@@ -22,14 +22,14 @@ def lstdq():
     return value(LOG, "lstdq")
 
 
-def test_all_are_found_and_told():
+def test_every_estimator_has_a_title_and_a_docstring():
     found = tc.logs.estimators()
     assert set(found) == {"dice", "dr", "fast_tdc", "fqe", "fqe_network", "lstdq", "model", "naive", "pdis", "wis"}
     assert all(one.title and one.estimate.__doc__ for one in found.values())
 
 
 @pytest.mark.parametrize(("name", "tolerance"), [("model", 1e-12), ("fqe", 1e-9), ("dice", 1e-8)])
-def test_the_same_fixed_point_by_other_ways(lstdq, name, tolerance):
+def test_model_fqe_and_dice_agree_with_lstdq(lstdq, name, tolerance):
     other = value(LOG, name)
     assert other.value == pytest.approx(lstdq.value, abs=tolerance)
     assert other.se == pytest.approx(lstdq.se, rel=0.01)
@@ -49,7 +49,7 @@ def test_dice_with_dense_features_that_cannot_represent_the_value(monkeypatch):
     assert drawn.table["value"][0] == pytest.approx(one.table["value"][0], abs=1e-8)
 
 
-def test_fast_tdc_walks_towards_it(lstdq, monkeypatch):
+def test_fast_tdc_converges_to_lstdq(lstdq, monkeypatch):
     monkeypatch.setattr(two_time_scale, "TDC_SEEDS", 1)
     other = value(LOG, "fast_tdc")
     assert abs(other.value - lstdq.value) < 0.5 * lstdq.se

@@ -43,7 +43,7 @@ def test_a_hand_computed_value_and_interval():
     assert v.value == pytest.approx(value, rel=1e-12)
 
 
-def test_numbers_do_not_depend_on_how_the_log_is_cut(tmp_path, monkeypatch):
+def test_results_do_not_depend_on_the_size_of_parts(tmp_path, monkeypatch):
     import pandas as pd
 
     whole = tc.evaluate(LOG, MDP.pi, MDP.gamma)
@@ -133,7 +133,7 @@ def test_taxi_is_solved_without_a_dense_matrix():
     assert 390 <= len(v.support["policy"]) <= 400
 
 
-def test_a_policy_that_the_log_cannot_speak_about():
+def test_value_is_nan_where_the_log_has_no_data():
     never = np.hstack([np.zeros((6, 2)), np.ones((6, 1))])
     v = tc.evaluate(LOG, never, MDP.gamma)
     assert "cannot be told from this log: 100.0% of the policy's discounted path" in v.verdict
@@ -195,7 +195,7 @@ def test_the_bootstrap_agrees_with_the_influence_function():
     assert main["bootstrap_high"] - main["bootstrap_low"] == pytest.approx(main["high"] - main["low"], rel=0.15)
 
 
-def test_saved_and_read_back(tmp_path):
+def test_a_saved_value_is_read_back(tmp_path):
     v = tc.evaluate(LOG, {"one": MDP.pi, "two": MDP.b}, MDP.gamma, bootstrap=0)
     v.save(tmp_path / "kept")
     again = tc.logs.load(tmp_path / "kept")

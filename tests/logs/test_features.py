@@ -66,7 +66,7 @@ def test_a_gaussian_policy(method):
         tc.evaluate(log, np.ones((1, 1)), 0.9, features=line)
 
 
-def test_vectors_by_every_basis():
+def test_every_basis_estimates_a_value_of_vectors():
     """A walk on a line with two actions: every basis comes near the value that a fine table has."""
     rng = np.random.default_rng(1)
     episodes, x, rows = 600, None, []
@@ -134,7 +134,7 @@ def test_a_table_given_as_a_frame():
     assert v.value == tc.evaluate(logged.read(columns), mdp.pi, 0.9, **BARE).value
 
 
-def test_a_misfit_is_noticed():
+def test_features_that_do_not_fit_give_a_warning():
     """Two features for a value that they cannot represent: richer ones move it, and that is said."""
     mdp = logged.random_mdp(states=8, end=0.1, seed=5)
     log = logged.read(mdp.draw(1500, 30, noise=0.1))

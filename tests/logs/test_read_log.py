@@ -84,7 +84,7 @@ def test_a_next_state_is_taken_from_the_following_row(monkeypatch):
     np.testing.assert_array_equal(found["next_state"], wanted["next_state"][~last])
 
 
-def test_episodes_are_told_apart_by_flags():
+def test_flags_separate_episodes():
     flags = {**COLUMNS, "truncated": np.append(np.diff(COLUMNS["episode"]) != 0, True) & ~COLUMNS["terminated"]}
     log = logged.read(flags, truncated="truncated", episode=None)
     same(transitions(log), transitions(logged.read(COLUMNS)))
@@ -154,19 +154,19 @@ def test_a_bad_row_is_named_and_can_be_dropped(columns, words):
     assert log.broken == {int(COLUMNS["episode"][INSIDE])}
 
 
-def test_flags_that_are_text_are_no_flags():
+def test_flags_that_are_text_are_refused():
     """bool("False") is True: every step would be an end, and the value one reward."""
     flags = np.where(COLUMNS["terminated"], "True", "False")
     with pytest.raises(tc.InputError, match="row 0, column `terminated`: is missing, or neither true nor false"):
         logged.read({**COLUMNS, "terminated": flags})
 
 
-def test_a_column_of_episodes_that_nothing_reads_is_no_secret():
+def test_an_unused_episode_column_gives_a_warning():
     with pytest.warns(UserWarning, match='`episode` that nothing reads.*write episode="episode" if'):
         logged.read(COLUMNS, episode=None, step=None, on_bad="drop")
 
 
-def test_what_cannot_be_read():
+def test_sources_that_cannot_be_read_are_refused():
     n = len(COLUMNS["state"])
     with pytest.raises(tc.InputError, match=r"column `reward` must have one entry a row, got the shape"):
         logged.read({**COLUMNS, "reward": np.ones((n, 2))})

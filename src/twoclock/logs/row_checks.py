@@ -96,18 +96,11 @@ def in_roles(columns: Columns, roles: Roles) -> RawRows:
     (terminated, odd), (truncated, odder) = (
         _flags(alone(name)) if name else never for name in (roles.terminated, roles.truncated)
     )
-    return RawRows(
-        state=state,
-        action=together(roles.action, len(roles.action) > 1),
-        reward=reward,
-        next_state=after,
-        terminated=terminated,
-        ended=terminated | truncated,
-        unclear=np.column_stack([odd, odder]),
-        episode=alone(roles.episode) if roles.episode else None,
-        step=_numbers(alone(roles.step)) if roles.step else None,
-        propensity=_numbers(alone(roles.propensity)) if roles.propensity else None,
-    )
+    action = together(roles.action, len(roles.action) > 1)
+    episode = alone(roles.episode) if roles.episode else None
+    step, propensity = (_numbers(alone(name)) if name else None for name in (roles.step, roles.propensity))
+    unclear = np.column_stack([odd, odder])
+    return RawRows(state, action, reward, after, terminated, terminated | truncated, unclear, episode, step, propensity)
 
 
 def _numbers(column: np.ndarray) -> np.ndarray:
@@ -156,14 +149,14 @@ def check(raw: RawRows, before: RawRows | None, after: RawRows | None, roles: Ro
     n = len(raw)
     ended_before = _shifted(raw.ended, None if before is None else before.ended, False)
     first = ended_before.copy()
-    goes_on = after is not None and not raw.ended[-1]
+    continues = after is not None and not raw.ended[-1]
     if raw.episode is not None:
         first[1:] = raw.episode[1:] != raw.episode[:-1]
         first[:1] = before is not None and before.episode != raw.episode[:1]
-        goes_on = after is not None and bool(np.all(after.episode == raw.episode[-1:]))
+        continues = after is not None and bool(np.all(after.episode == raw.episode[-1:]))
     first[0] |= before is None
-    last = np.append(first[1:], not goes_on)
-    following = np.concatenate([raw.state[1:], (after if after is not None and goes_on else raw.row(-1)).state])
+    last = np.append(first[1:], not continues)
+    following = np.concatenate([raw.state[1:], (after if after is not None and continues else raw.row(-1)).state])
     known = ~last | raw.terminated
     if raw.next_state is not None:
         known = np.ones(n, bool)
@@ -172,51 +165,46 @@ def check(raw: RawRows, before: RawRows | None, after: RawRows | None, roles: Ro
         next_state = _where(raw.terminated | last, raw.state, following)
     faults: dict[tuple[str, str], np.ndarray] = {}
 
-    def rule(column: str, words: str, broken: np.ndarray) -> None:
+    def rule(column: str | None, words: str, broken: np.ndarray) -> None:
         if broken.any():
-            faults[column, words] = broken
+            faults[column or "", words] = broken
 
     state, action = ", ".join(roles.state), ", ".join(roles.action)
     rule(state, "is missing or not finite", _missing(raw.state))
     rule(action, "is missing or not finite", _missing(raw.action))
     rule(roles.reward, "is missing or not finite", _missing(raw.reward))
-    rule(
-        ", ".join(roles.next_state) or state,
-        "gives a next state that is missing or not finite",
-        _missing(next_state) & known & ~_missing(raw.state),
-    )
+    lost = _missing(next_state) & known & ~_missing(raw.state)
+    rule(", ".join(roles.next_state) or state, "gives a next state that is missing or not finite", lost)
     for name, unclear in zip((roles.terminated, roles.truncated), raw.unclear.T, strict=True):
-        rule(name or "", "is missing, or neither true nor false", unclear)
+        rule(name, "is missing, or neither true nor false", unclear)
     if raw.episode is not None:
-        rule(roles.episode or "", "goes on after its end", ended_before & ~first)
-        rule(roles.episode or "", "is missing", _missing(raw.episode))
+        rule(roles.episode, "goes on after its end", ended_before & ~first)
+        rule(roles.episode, "is missing", _missing(raw.episode))
+    gaps = np.zeros(n, bool)
     if raw.step is not None:
         jump = raw.step - _shifted(raw.step, None if before is None else before.step, np.nan)
-        rule(roles.step or "", "is missing or not finite", _missing(raw.step))
-        rule(roles.step or "", "is a duplicate of the row before", ~first & (jump == 0))
-        rule(roles.step or "", "is smaller than in the row before", ~first & (jump < 0))
-        beyond = after.step if after is not None and after.step is not None and goes_on else np.array([np.nan])
-        ahead = np.append(raw.step[1:], beyond) - raw.step
-        rule(roles.step or "", "is not followed by the next one", ~last & (ahead > 1))
+        rule(roles.step, "is missing or not finite", _missing(raw.step))
+        rule(roles.step, "is a duplicate of the row before", ~first & (jump == 0))
+        rule(roles.step, "is smaller than in the row before", ~first & (jump < 0))
+        beyond = after.step if after is not None and after.step is not None and continues else np.array([np.nan])
+        gaps = ~last & (np.append(raw.step[1:], beyond) - raw.step > 1)
+        rule(roles.step, "is not followed by the next one", gaps)
     if raw.next_state is not None:
-        gaps = np.logical_or.reduce(
-            [broken for (_, words), broken in faults.items() if "not followed" in words] or [~known]
-        )
         differs = ~_same(raw.next_state, following) & ~last & ~raw.ended & ~gaps & ~_missing(next_state)
         differs &= ~np.append(_missing(raw.state)[1:], after is not None and bool(_missing(after.state)[0]))
         rule(", ".join(roles.next_state), "is not the state of the following row", differs)
     if raw.propensity is not None:
-        rule(roles.propensity or "", "must be above 0 for an action that was taken", raw.propensity <= 0)
-        rule(roles.propensity or "", "must be finite", np.isinf(raw.propensity))
+        rule(roles.propensity, "must be above 0 for an action that was taken", raw.propensity <= 0)
+        rule(roles.propensity, "must be finite", np.isinf(raw.propensity))
         if roles.actions is not None or raw.action.dtype.kind in "biuU":
-            rule(roles.propensity or "", "must be a probability, at most 1", raw.propensity > 1 + 1e-6)
+            rule(roles.propensity, "must be a probability, at most 1", raw.propensity > 1 + 1e-6)
     if roles.actions is not None and raw.action.ndim == 1:
         rule(action, "is not among `actions`", ~np.isin(raw.action, np.asarray(roles.actions)) & ~_missing(raw.action))
     return CheckedRows(first, last, next_state, known, faults)
 
 
 def _shifted(column: np.ndarray, before: np.ndarray | None, otherwise: object) -> np.ndarray:
-    """The column one row earlier."""
+    """Shift the column by a row, so that each row has the entry before it."""
     return np.concatenate([[otherwise] if before is None else before, column[:-1]])
 
 
@@ -225,6 +213,7 @@ def _where(rows: np.ndarray, one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def _missing(column: np.ndarray) -> np.ndarray:
+    """Mark the rows that have an entry that is missing or not finite."""
     if column.dtype.kind == "f":
         wrong = ~np.isfinite(column)
         return wrong if wrong.ndim == 1 else wrong.any(axis=1)

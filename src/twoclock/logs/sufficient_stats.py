@@ -8,7 +8,6 @@ They are additive, so parts of the log can be summed anywhere and in any number 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,6 +23,7 @@ OVERLAPPING_FROM = 2_000  # of features that overlap, such as tiles, whose C is 
 MOST_DENSE = 4_000  # dense features, of which A is a d × d matrix
 _MOST_PRODUCTS = 256  # actions × columns
 _MOST_WEIGHTS = 100_000
+Bounds = list[tuple[int, int]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +66,7 @@ class Estimand:
         return range(first * count // self.units, max(last, first) * count // self.units + 1)
 
     def begins(self, batch: Batch) -> np.ndarray:
-        """The rows whose states the value is a mean over."""
+        """Mark the rows whose states the value is a mean over."""
         if self.start is not None:
             return np.zeros(len(batch), bool)
         return np.ones(len(batch), bool) if self.visited else batch.first
@@ -150,8 +150,8 @@ class Moments(LogSums):
             C: Matrix = _sparse_zeros(d)
         else:
             A, C = np.zeros((g, d, d)), np.zeros((d, d))
-        phi0, starts, rows = np.zeros((g, d)), np.zeros(g), np.zeros(g)
-        return cls(groups.start, A, np.zeros((g, d)), C, phi0, starts, rows, start=estimand.start)
+        (b, phi0), (starts, rows) = np.zeros((2, g, d)), np.zeros((2, g))
+        return cls(groups.start, A, b, C, phi0, starts, rows, start=estimand.start)
 
     @property
     def is_sparse(self) -> bool:
@@ -178,8 +178,9 @@ class Moments(LogSums):
         if self.is_sparse:
             zero = _sparse_zeros(self.b.shape[1])
             A = sum((w * A for w, A in zip(weights, self.A, strict=True) if w), start=zero)
-            return A, weights @ self.b, phi0
-        return np.tensordot(weights, self.A, 1), weights @ self.b, phi0
+        else:
+            A = np.tensordot(weights, self.A, 1)
+        return A, weights @ self.b, phi0
 
 
 def matrix_fits(features: PairFeatures, log: Log) -> bool:
@@ -252,9 +253,7 @@ def _add_rows(sums: Moments, estimand: Estimand, batch: Batch, at: np.ndarray) -
     sums.b += _sum_by_group(phi, at, len(sums.rows), batch.reward)
 
 
-def _outer_sums(
-    phi: Matrix, after: Matrix, gamma: float, bounds: list[tuple[int, int]], sparse: bool
-) -> Iterable[Matrix]:
+def _outer_sums(phi: Matrix, after: Matrix, gamma: float, bounds: Bounds, sparse: bool) -> list[Matrix]:
     """Σφ(φ − γφ̄')ᵀ of each run of rows; ``after`` is overwritten where it is dense."""
     if isinstance(phi, np.ndarray):
         after *= -gamma
@@ -286,10 +285,10 @@ def _sparse_zeros(d: int) -> Matrix:
     return csr_array((d, d))
 
 
-def run_bounds(labels: np.ndarray) -> list[tuple[int, int]]:
+def run_bounds(labels: np.ndarray) -> Bounds:
     """Where each run of equal labels begins and ends."""
-    begins = run_starts(labels)
-    return list(zip(begins.tolist(), [*begins[1:].tolist(), len(labels)], strict=True))
+    begins = run_starts(labels).tolist()
+    return list(zip(begins, [*begins[1:], len(labels)], strict=True))
 
 
 def run_starts(labels: np.ndarray) -> np.ndarray:

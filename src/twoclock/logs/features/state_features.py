@@ -169,12 +169,12 @@ class Fourier:
     def __call__(self, x: np.ndarray) -> Matrix:
         if self.waves is None or self.scale is None:
             raise InputError("`Fourier(…)` is not scaled yet; give it to `evaluate(…, features=…)`, or call `fit`")
-        return np.cos(np.pi * (np.clip((x - self.scale[0]) / self.scale[1], 0, 1) @ self.waves.T))
+        return np.cos(np.pi * (_to_unit_cube(x, self.scale) @ self.waves.T))
 
 
 @dataclass(frozen=True, eq=False)
 class Tiles:
-    """Tile coding: grids of ``bins`` cells a column, each shifted by a share of a cell; sparse.
+    """Tile coding: grids of ``bins`` cells per column, each shifted by a share of a cell; sparse.
 
     Args:
         tilings: how many grids.
@@ -200,7 +200,7 @@ class Tiles:
         if self.scale is None:
             raise InputError("`Tiles(…)` is not scaled yet; give it to `evaluate(…, features=…)`, or call `fit`")
         n, k = x.shape
-        z = np.clip((x - self.scale[0]) / self.scale[1], 0, 1) * self.bins
+        z = _to_unit_cube(x, self.scale) * self.bins
         # Column i is shifted by an odd number of shares, 2i + 1, so that the grids do not line up along a diagonal.
         shift = (np.arange(self.tilings)[:, None] * (2 * np.arange(k) + 1) % self.tilings) / self.tilings
         cell = np.minimum((z[:, None, :] + shift).astype(int), self.bins)
@@ -214,6 +214,10 @@ def _ends(sample: X) -> X:
     """Return the least entry of each column and its range, 1 where it is constant."""
     low, high = sample.min(axis=0), sample.max(axis=0)
     return np.stack([low, np.where(high > low, high - low, 1.0)])
+
+
+def _to_unit_cube(x: X, scale: X) -> X:
+    return np.clip((x - scale[0]) / scale[1], 0, 1)
 
 
 def _check_count(count: int, what: str) -> None:
