@@ -59,7 +59,7 @@ def test_list_shows_what_there_is(capsys):
     out = capsys.readouterr().out
     assert all(name in out for name in ("quadratic", "fast", "standard", "polyak", "Power"))
     assert all(f"  {name} " in out for name in ("run", "sweep", "certify"))
-    assert all(f"  {call}" in out for call in ("bilevel(outer, inner", "custom(F, G", "soba(", "averaged("))
+    assert all(f"  {call}" in out for call in ("bilevel(outer, inner", "custom(F, G", "soba(", "averaged_tdc("))
     assert "``" not in out
 
 

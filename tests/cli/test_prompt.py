@@ -63,7 +63,7 @@ def test_every_repr_is_short():
     assert {name: text for name, text in shown.items() if len(text) > LONG or "\n" in text} == {}
     assert "layer 5: float64[3], …}" in shown["custom"]
     assert shown["boyan"].startswith("PolicyEvaluation(features=float64[13, 4]")
-    assert shown["check"].startswith("Report(")
+    assert shown["check"].startswith("CheckReport(")
 
 
 def test_results_in_a_notebook(result, sweep, certificate):

@@ -1,4 +1,4 @@
-"""Command-line options: dataclasses read by argparse, made from signatures too, and objects in a user's file."""
+"""Command-line options, read by argparse: of dataclasses and signatures; and objects in a user's file."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ import inspect
 import os
 import re
 import sys
-import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import NoneType
-from typing import Any, Literal, NoReturn, TypeVar
+from typing import Any, Literal, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
 from twoclock import registry, validation
 from twoclock.engine.select_engine import VARIABLE as ENGINE_VARIABLE
@@ -24,85 +23,67 @@ from twoclock.protocols import InputError, Method, Problem, ProblemSource
 T = TypeVar("T")
 EngineOption = Literal["auto", "c", "cuda", "xla"]
 
+Annotation = Any  # a type as an annotation spells it: int, float | None, Literal[…]
+
 _PLAIN = (bool, int, float, str, float | None, int | None, str | None)
 
 
-def option(help: str = "", default: object = dataclasses.MISSING, *, positional: bool = False) -> Any:
-    """Declare a field of an options dataclass.
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """One option of a command.
 
     Args:
-        help: its line in ``--help``.
+        name: of the value; ``problem.dim`` is given as ``--problem.dim``.
+        kind: bool, int (also written 1e5), float, str, Path or a Literal, one of them or None, or a tuple of them.
         default: without one the option must be given.
+        help: its line in ``--help``.
         positional: it is given by its place and not by its name.
     """
-    metadata = {"help": help, "positional": positional}
-    if default is dataclasses.MISSING:
-        return dataclasses.field(metadata=metadata)
-    return dataclasses.field(default=default, metadata=metadata)
 
+    name: str
+    kind: Annotation
+    default: object
+    help: str = ""
+    positional: bool = False
 
-def parse(kind: type[T], args: Sequence[str], prog: str) -> T:
-    """Read arguments into a dataclass of options; a wrong one is one line.
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
 
-    Fields are bool, int (also written 1e5), float, str, Path or a Literal, one of them or None, or a tuple of them. The
-    options of a field that is itself a dataclass stand behind its name and a dot: ``--problem.dim``.
-    """
-    parser = _Parser(prog=prog, allow_abbrev=False)
-    flags = _add_options(parser, parser.add_argument, kind, "")
-    words = [re.sub("^--[^=]+", lambda name: name[0].replace("_", "-"), word) for word in args]
-    values, unknown = parser.parse_known_args(words)
-    if unknown:
-        near = difflib.get_close_matches(unknown[0].partition("=")[0], flags, n=1)
-        parser.error(f"unrecognized option {unknown[0]}" + (f"; did you mean {near[0]}?" if near else ""))
-    return _build(kind, vars(values), "")
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise InputError(f"{message}; see `{self.prog} --help`")
-
-
-def _add_options(parser: _Parser, add: Callable[..., object], kind: type, prefix: str) -> list[str]:
-    """Add an option for each field, and return their names."""
-    flags, hints = [], typing.get_type_hints(kind)
-    for field in dataclasses.fields(kind):
-        name, hint = prefix + field.name, hints[field.name]
-        if _is_nested(hint):
-            flags += _add_options(parser, parser.add_argument_group(name).add_argument, hint, f"{name}.")
-            continue
-        required, positional = field.default is dataclasses.MISSING, field.metadata.get("positional")
-        words = field.metadata.get("help", "").replace("%", "%%")
-        if not required and field.default is not None and hint is not bool:
-            words += f" (default: {field.default})".replace("%", "%%")
-        flag = "--" + name.replace("_", "-")
-        if hint is bool:
-            no = "--" + f"{prefix}no_{field.name}".replace("_", "-")
-            add(flag, dest=name, action="store_true", default=field.default, help=words)
-            add(no, dest=name, action="store_false", default=field.default, help=argparse.SUPPRESS)
-            flags += [flag, no]
-            continue
-        many = next((k for k in (hint, *typing.get_args(hint)) if typing.get_origin(k) is tuple), None)
-        one = typing.get_args(many)[0] if many else hint
-        how: dict[str, Any] = {"type": partial(_read, one), "default": field.default, "help": words}
-        how["metavar"] = field.name.upper() if positional else _metavar(one)
-        if positional:
-            add(name, **how, nargs=("+" if required else "*") if many else None)
+    def add_to(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the option to argparse."""
+        required = self.default is dataclasses.MISSING
+        how: dict[str, Any] = {"default": self.default, "help": self.help.replace("%", "%%")}
+        if self.kind is bool:
+            parser.add_argument(self.flag, dest=self.name, action="store_true", **how)
+            how["help"] = argparse.SUPPRESS
+            no = re.sub(r"(--|\.)([^.]*)$", r"\1no-\2", self.flag)
+            parser.add_argument(no, dest=self.name, action="store_false", **how)
+            return
+        if not required and self.default is not None:
+            how["help"] += f" (default: {self.default})".replace("%", "%%")
+        many = next((k for k in (self.kind, *get_args(self.kind)) if get_origin(k) is tuple), None)
+        if many:
+            how["nargs"] = "*" if self.positional and not required else "+"
+        one = get_args(many)[0] if many else self.kind
+        how["type"] = partial(_read, one)
+        if self.positional:
+            parser.add_argument(self.name, metavar=self.name.upper(), **how)
         else:
-            add(flag, dest=name, **how, required=required, nargs="+" if many else None)
-            flags.append(flag)
-    return flags
+            kinds = [k.__name__.upper() for k in get_args(one) or [one] if isinstance(k, type) and k is not NoneType]
+            metavar = "|".join(kinds) or "{" + ",".join(get_args(one)) + "}"
+            parser.add_argument(self.flag, dest=self.name, required=required, metavar=metavar, **how)
 
 
-def _read(kind: Any, word: str) -> object:
+def _read(kind: Annotation, word: str) -> object:
     """Read one word as a value of this kind."""
-    if NoneType in typing.get_args(kind):
+    if NoneType in get_args(kind):
         if word == "None":
             return None
-        kind = typing.get_args(kind)[0]
-    if typing.get_origin(kind) is Literal:
-        if word not in typing.get_args(kind):
-            known = ", ".join(typing.get_args(kind))
-            raise argparse.ArgumentTypeError(f"invalid choice {word!r}, it must be one of {known}")
+        kind = get_args(kind)[0]
+    if _is_literal(kind):
+        if word not in get_args(kind):
+            raise argparse.ArgumentTypeError(f"invalid choice {word!r}, it must be one of {', '.join(get_args(kind))}")
         return word
     try:
         if kind is int and re.search("[.e]", word):
@@ -113,25 +94,48 @@ def _read(kind: Any, word: str) -> object:
         raise argparse.ArgumentTypeError(f"{word!r} is not a {words}") from None
 
 
-def _metavar(kind: Any) -> str:
-    if typing.get_origin(kind) is Literal:
-        return "{" + ",".join(typing.get_args(kind)) + "}"
-    return "|".join(
-        getattr(k, "__name__", str(k)).upper() for k in typing.get_args(kind) or [kind] if k is not NoneType
-    )
+def _is_literal(kind: Annotation) -> bool:
+    origin: object = get_origin(kind)
+    return origin is Literal
 
 
-def _build(kind: type[T], values: dict[str, Any], prefix: str) -> T:
-    built = {}
-    for field in dataclasses.fields(kind):  # type: ignore[arg-type]
-        name, hint = prefix + field.name, typing.get_type_hints(kind)[field.name]
-        value = _build(hint, values, f"{name}.") if _is_nested(hint) else values[name]
-        built[field.name] = tuple(value) if isinstance(value, list) else value
-    return kind(**built)
+def option(help: str = "", default: object = dataclasses.MISSING, *, positional: bool = False) -> Any:
+    """Declare a field of a dataclass of options; the arguments are those of ``Option``."""
+    return dataclasses.field(default=default, metadata={"help": help, "positional": positional})
 
 
-def _is_nested(kind: Any) -> bool:
-    return isinstance(kind, type) and dataclasses.is_dataclass(kind)
+def options_of(kind: type) -> list[Option]:
+    """An option for each field of a dataclass."""
+    hints = get_type_hints(kind)
+    return [Option(f.name, hints[f.name], f.default, **f.metadata) for f in dataclasses.fields(kind)]
+
+
+def parse(kind: type[T], args: Sequence[str], prog: str) -> T:
+    """Read arguments into a dataclass of options; a wrong one is one line."""
+    return kind(**read_values(options_of(kind), args, prog))
+
+
+def read_values(options: Sequence[Option], args: Sequence[str], prog: str) -> dict[str, object]:
+    """Read arguments into name → value."""
+    parser = _Parser(prog=prog, allow_abbrev=False)
+    for each in options:
+        each.add_to(parser)
+    words = [re.sub("^--[^=]+", lambda name: name[0].replace("_", "-"), word) for word in args]
+    values, unknown = parser.parse_known_args(words)
+    if unknown:
+        near = difflib.get_close_matches(unknown[0].partition("=")[0], [each.flag for each in options], n=1)
+        parser.error(f"unrecognized option {unknown[0]}" + (f"; did you mean {near[0]}?" if near else ""))
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in vars(values).items()}
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{message}; see `{self.prog} --help`")
+
+
+def values_below(values: Mapping[str, object], prefix: str) -> dict[str, object]:
+    """The values whose names begin so, without that beginning."""
+    return {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
 
 
 def use_engine(name: EngineOption) -> None:
@@ -140,64 +144,52 @@ def use_engine(name: EngineOption) -> None:
         os.environ[ENGINE_VARIABLE] = name
 
 
-def options_of_factory(factory: Callable[..., ProblemSource]) -> type:
-    """Make a dataclass with a field for each parameter of a problem factory."""
-    hints = typing.get_type_hints(inspect.unwrap(factory))
-    parameters = inspect.signature(factory).parameters.values()
-    kinds = {p.name: (_word_kind(hints.get(p.name), p.default), p.default) for p in parameters}
-    return _make_options("ProblemOptions", kinds, factory.__doc__)
+def options_of_factory(factory: Callable[..., ProblemSource], prefix: str = "") -> list[Option]:
+    """An option for each parameter of a problem factory."""
+    hints, words = get_type_hints(inspect.unwrap(factory)), _argument_help(factory.__doc__)
+    return [
+        Option(prefix + name, _word_kind(hints.get(name), p.default), p.default, words.get(name, ""))
+        for name, p in inspect.signature(factory).parameters.items()
+    ]
 
 
-def options_of_method(method: Callable[..., Method]) -> type:
-    """Make a dataclass with a field for each field of a method: schedules as text, a method inside a method nested."""
-    hints, kinds = typing.get_type_hints(method), dict[str, tuple[Any, object]]()
-    for field in _plain_fields(method):
+def options_of_method(method: Callable[..., Method], prefix: str = "") -> list[Option]:
+    """An option for each field of a method: schedules as text; those of a method inside a method behind a dot."""
+    hints, words, options = get_type_hints(method), _argument_help(method.__doc__), list[Option]()
+    for field in dataclasses.fields(method):  # type: ignore[arg-type]
+        name = prefix + field.name
         if isinstance(field.default, Method):
-            kinds[field.name] = (options_of_method(type(field.default)), None)
-        else:
-            kinds[field.name] = (_word_kind(hints[field.name], field.default), field.default)
-    return _make_options("MethodOptions", kinds, method.__doc__)
+            options += options_of_method(type(field.default), f"{name}.")
+        elif not (field.metadata.get("static") and field.default is None):  # a function or an object
+            kind = _word_kind(hints[field.name], field.default)
+            options.append(Option(name, kind, field.default, words.get(field.name, "")))
+    return options
 
 
-def build_method(method: Callable[..., Method], options: object) -> Method:
-    """Build the method that the options describe."""
-    values = {}
-    for field in _plain_fields(method):
-        value = getattr(options, field.name)
-        values[field.name] = build_method(type(field.default), value) if isinstance(field.default, Method) else value
-    return method(**values)
+def build_method(method: Callable[..., Method], values: Mapping[str, object]) -> Method:
+    """Build a method from the values of its options."""
+    settings = {name: value for name, value in values.items() if "." not in name}
+    for field in dataclasses.fields(method):  # type: ignore[arg-type]
+        if isinstance(field.default, Method):
+            settings[field.name] = build_method(type(field.default), values_below(values, f"{field.name}."))
+    return method(**settings)
 
 
-def _plain_fields(method: Callable[..., Method]) -> list[dataclasses.Field[Any]]:
-    """The fields that a word on a command line can stand for; others hold functions or objects."""
-    fields = dataclasses.fields(method)  # type: ignore[arg-type]
-    return [field for field in fields if not (field.metadata.get("static") and field.default is None)]
-
-
-def _word_kind(hint: Any, default: object) -> Any:
+def _word_kind(hint: Annotation, default: object) -> Annotation:
     """What a word on the command line is read as, for a parameter that may take more than such words."""
-    if hint in _PLAIN or typing.get_origin(hint) is Literal:
+    if hint in _PLAIN or _is_literal(hint):
         return hint
     return type(default) if isinstance(default, (bool, int, float, str)) else str | None
 
 
-def _make_options(name: str, kinds: dict[str, tuple[Any, object]], docstring: str | None) -> type:
-    """Make a dataclass of options from field → (kind, default), with the help that a docstring's Args section gives."""
+def _argument_help(docstring: str | None) -> dict[str, str]:
+    """What the Args section of a docstring says of each argument."""
     section = re.search(r"Args:\n(.*?)(?:\n\s*\n|\Z)", inspect.cleandoc(docstring or ""), re.DOTALL)
-    words, last = dict.fromkeys(kinds, ""), ""
-    for line in section[1].splitlines() if section else ():
-        if entry := re.match(r"    (\w+): (.*)", line):
-            last, words[entry[1]] = entry[1], entry[2]
-        elif last:
-            words[last] += " " + line.strip()
-    fields = [
-        (name, kind, dataclasses.field(default_factory=kind) if _is_nested(kind) else
-         option(words[name], default)) for name, (kind, default) in kinds.items()
-    ]  # fmt: skip
-    return dataclasses.make_dataclass(name, fields)
+    entries = re.findall(r"^    (\w+): (.*(?:\n     +.*)*)", section[1] if section else "", re.MULTILINE)
+    return {name: " ".join(words.split()) for name, words in entries}
 
 
-def load_object(text: str, option: str) -> Any:
+def load_object(text: str, option: str) -> object:
     """Load the object that a user's file defines, written ``file.py:name``."""
     path, _, name = text.rpartition(":")
     if not path:
@@ -224,7 +216,7 @@ def load_problem(text: str) -> Callable[..., ProblemSource]:
     return registry.factory(found)
 
 
-def _public_names(path: Path, option: str) -> dict[str, Any]:
+def _public_names(path: Path, option: str) -> dict[str, object]:
     """Run a user's file and return its public names."""
     if not path.is_file():
         raise InputError(f"`{option}` names the file {path}, which is not there; write path/to/file.py:name")

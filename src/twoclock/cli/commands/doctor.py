@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import make_dataclass
 
 from twoclock.cli import print_table, say
-from twoclock.cli.options import parse
+from twoclock.cli.options import read_values
 
 _SEEDS, _STEPS, _SHORT = 256, 20_000, 100
 
 
 def command(args: Sequence[str]) -> int:
     """twoclock doctor: show compilers, devices and engines, and check and time each engine."""
-    parse(make_dataclass("DoctorOptions", []), args, "twoclock doctor")
+    read_values([], args, "twoclock doctor")
     import jax
 
     from twoclock.codegen import binary_cache, compiler

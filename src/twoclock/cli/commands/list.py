@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import make_dataclass
 from types import ModuleType
 
 from rich.markup import escape
@@ -12,12 +11,12 @@ from rich.table import Table
 
 from twoclock import methods, problems, registry
 from twoclock.cli import OUT, command_names, describe_command
-from twoclock.cli.options import parse
+from twoclock.cli.options import read_values
 
 
 def command(args: Sequence[str]) -> int:
     """twoclock list: the commands, problems, methods and schedules there are, a line each."""
-    parse(make_dataclass("List", []), args, "twoclock list")
+    read_values([], args, "twoclock list")
     plain = registry.problems()
     settings = {name: function for name, function in _functions(methods).items() if name not in registry.methods()}
     from_python = {_call(f): _summary(f) for name, f in _functions(problems).items() if name not in plain}

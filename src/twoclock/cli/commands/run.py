@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, make_dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from rich.table import Table
 
@@ -49,15 +49,15 @@ def command(args: Sequence[str]) -> int:
     _, of_file, name = args[0].rpartition(".py:")
     factory = options.load_problem(args[0]) if of_file else validation.pick(registry.problems(), args[0], "PROBLEM")
     kind = validation.pick(registry.methods(), args[1], "METHOD")
-    problem_options, method_options = options.options_of_factory(factory), options.options_of_method(kind)
-    nested = [
-        ("problem", problem_options, field(default_factory=problem_options)),
-        ("method", method_options, field(default_factory=method_options)),
+    declared = [
+        *options.options_of(RunOptions),
+        *options.options_of_factory(factory, "problem."),
+        *options.options_of_method(kind, "method."),
     ]
-    chosen_options = make_dataclass("Run", nested, bases=(RunOptions,))
-    chosen: Any = options.parse(chosen_options, args[2:], f"twoclock run {args[0]} {args[1]}")
-    problem = factory(**vars(chosen.problem))
-    method = options.build_method(kind, chosen.method)
+    values = options.read_values(declared, args[2:], f"twoclock run {args[0]} {args[1]}")
+    chosen = RunOptions(**{name: value for name, value in values.items() if "." not in name})  # type: ignore[arg-type]
+    problem = factory(**options.values_below(values, "problem."))
+    method = options.build_method(kind, options.values_below(values, "method."))
     with _out_folder(chosen.out, chosen.resume, f"{name}-{args[1]}") as out:
         result = _result(problem, method, chosen, out, shlex.join(["twoclock", "run", *args]))
         _summary(result)
