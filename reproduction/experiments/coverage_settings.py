@@ -128,7 +128,7 @@ def _information(beta: Vector) -> Float[np.ndarray, "d d"]:
 
 
 @cache
-def random_mdp(seed: int = 0) -> tc.problems.Setting:
+def random_mdp(seed: int = 0) -> tc.problems.SlowWalkSetting:
     """One draw of the paper's random MDPs (``problems.random_policy_evaluation``), with its parts at hand."""
     rng, (S, A, d) = np.random.default_rng(seed), SIZES.values()
     P = rng.uniform(size=(S, A, S))
@@ -144,7 +144,7 @@ def random_mdp(seed: int = 0) -> tc.problems.Setting:
     }
 
 
-def parts(chain: str) -> tc.problems.Setting:
+def parts(chain: str) -> tc.problems.SlowWalkSetting:
     return random_mdp() if chain == "mdp" else tc.problems.slow_walk_setting()
 
 

@@ -11,12 +11,12 @@ from twoclock import prng
 from twoclock.intervals import batch_means
 from twoclock.methods import BatchMeans, Lstd
 from twoclock.models import limit_law
-from twoclock.problems.policy_evaluation.benchmarks import setting
+from twoclock.problems.policy_evaluation.benchmarks import slow_walk_setting
 from twoclock.protocols import InputError
 from twoclock.solve import check_fit
 from twoclock.storage.run_identity import RunSpec
 
-WALK = setting()
+WALK = slow_walk_setting()
 
 
 def test_blocks_of_a_stream_are_its_sums_at_every_length():

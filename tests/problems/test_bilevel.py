@@ -325,11 +325,11 @@ def test_flat_directions_are_warned_of():
 
 @pytest.mark.parametrize("size", [1, 2, 128, 400])
 def test_the_ends_of_a_spectrum(size):
-    from twoclock.problems.bilevel.losses import extremes
+    from twoclock.problems.bilevel.losses import extreme_eigenvalues
 
     rng = np.random.default_rng(size)
     basis, _ = np.linalg.qr(rng.standard_normal((size, size)))
     values = np.sort(rng.uniform(-0.3, 2.0, size))
     matrix = basis * values @ basis.T
-    np.testing.assert_allclose(extremes(lambda v: matrix @ v, size), (values[0], values[-1]), atol=1e-6)
-    assert np.isnan(extremes(lambda v: np.nan * v, 3)).all()
+    np.testing.assert_allclose(extreme_eigenvalues(lambda v: matrix @ v, size), (values[0], values[-1]), atol=1e-6)
+    assert np.isnan(extreme_eigenvalues(lambda v: np.nan * v, 3)).all()

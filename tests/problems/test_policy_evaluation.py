@@ -7,8 +7,8 @@ import pytest
 from scipy import stats
 
 from twoclock.models import Mdp
+from twoclock.problems.policy_evaluation.benchmarks import random_policy_evaluation
 from twoclock.problems.policy_evaluation.linear import policy_evaluation
-from twoclock.problems.policy_evaluation.random_mdp import random_policy_evaluation
 from twoclock.protocols import InputError
 from twoclock.sampling.transitions import Transition
 

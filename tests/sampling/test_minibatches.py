@@ -43,7 +43,7 @@ def test_every_item_once_an_epoch(items, size):
 def test_the_orders_are_all_equally_likely():
     words = jax.random.bits(jax.random.key(1), (60_000,), jnp.uint32)
     for items in (2, 3, 4):
-        orders = jax.jit(jax.vmap(lambda word, n=items: sampling.shuffled(word, jnp.arange(n), n)))(words)
+        orders = jax.jit(jax.vmap(lambda word, n=items: sampling.shuffle(word, jnp.arange(n), n)))(words)
         code = np.asarray(orders) @ (items ** np.arange(items))
         _, counts = np.unique(code, return_counts=True)
         assert len(counts) == math.factorial(items)
@@ -55,7 +55,7 @@ def test_an_order_is_no_pattern(items):
     """First and second item are jointly uniform in cells, and the mean of a batch has the variance it must have."""
     words = jax.random.bits(jax.random.key(2), (40_000,), jnp.uint32)
     size = 16
-    orders = np.asarray(jax.jit(jax.vmap(lambda word: sampling.shuffled(word, jnp.arange(size), items)))(words))
+    orders = np.asarray(jax.jit(jax.vmap(lambda word: sampling.shuffle(word, jnp.arange(size), items)))(words))
     gaps = np.bincount((orders[:, 1] - orders[:, 0]) % items, minlength=items)[1:]
     assert chisquare(gaps).pvalue > 1e-3
     assert chisquare(np.bincount(orders[:, 0], minlength=items)).pvalue > 1e-3

@@ -9,7 +9,7 @@ import pytest
 
 import twoclock as tc
 from twoclock import theory
-from twoclock.problems.quadratic import Quadratic
+from twoclock.problems.synthetic import Quadratic
 from twoclock.protocols import InputError, pytree
 
 FIG1 = {"alpha": 5e-4, "beta": 2e-3, "lam": "0.8/(k+10)"}

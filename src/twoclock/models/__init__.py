@@ -1,7 +1,7 @@
 """Exact answers: closed-form linear algebra, no iterates."""
 
-from twoclock.models.asymptotics import LimitLaw, limit_law
 from twoclock.models.certainty_equivalence import CertaintyEquivalence, EmpiricalMdp
+from twoclock.models.linear_evaluation import LimitLaw, limit_law
 from twoclock.models.lqr import Lqr
 from twoclock.models.mdp import Mdp, from_gymnasium
 from twoclock.models.soft_mdp import SoftMdp

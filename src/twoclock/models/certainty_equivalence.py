@@ -86,7 +86,7 @@ class EmpiricalMdp:
         r̂(s, a) = Σ r / n(s, a),     (γP)^(s'|s, a) = Σ γ1{s'} / n(s, a),     π̂, V̂ = soft value iteration
 
     with the sums over the visits of (s, a). `PlugIn` keeps them, sample by sample, from a prior that counts as one
-    sample: spread evenly over all pairs, with reward 0 and a uniform next state. The model is told γ and τ, and
+    sample: spread evenly over all pairs, with reward 0 and a uniform next state. The model knows γ and τ, and
     estimates P and r. Every sample updates S·A·S numbers.
 
     Args:
@@ -136,6 +136,6 @@ class EmpiricalMdp:
 
 
 def _one_at(place: State, value: Number, shape: tuple[int, ...]) -> Array:
-    """Zeros but for one value: by one comparison an entry, since this is done with every sample."""
+    """Zeros but for one value: by one comparison per entry, since this is done with every sample."""
     entries = jnp.arange(math.prod(shape), dtype=jnp.int32)
     return jnp.where(entries == place, value, jnp.zeros_like(value)).reshape(shape)

@@ -30,7 +30,7 @@ _DOUBLINGS = 50  # 2⁵⁰ terms of the series: a spectral radius of 1 − 1e-14
 def lyapunov(a: Float[Array, "n n"], q: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """The X with X = aᵀXa + q, or a matrix that is not finite where a is not stable.
 
-    The series Σ (aᵀ)ⁱ q aⁱ is summed by doubling, n³ a step, so any size will do and no n²×n² system is formed.
+    The series Σ (aᵀ)ⁱ q aⁱ is summed by doubling, n³ per step, so any size will do and no n²×n² system is formed.
     """
 
     def series(a: Matrix, q: Matrix) -> Matrix:
@@ -122,7 +122,7 @@ class Lqr:
     """A linear plant x' = Ax + Bu + w, w ~ N(0, Ψ), with the cost xᵀQx + uᵀRu, and its exact answers.
 
         P_K = Q + KᵀRK + (A−BK)ᵀP_K(A−BK)
-        J(K) = tr P_K(Ψ + σ²BBᵀ) + σ² tr R               the mean cost a step under u ~ N(−Kx, σ²I)
+        J(K) = tr P_K(Ψ + σ²BBᵀ) + σ² tr R               the mean cost per step under u ~ N(−Kx, σ²I)
         Ω_K = [[Q + AᵀP_KA, AᵀP_KB], [BᵀP_KA, R + BᵀP_KB]]
 
     Args:
@@ -212,7 +212,7 @@ class Lqr:
 
     @in_float64
     def J(self, K: Gain, sigma: Scalar = 0.0) -> Number:
-        """The mean cost a step of u ~ N(−Kx, σ²I); infinite where K does not stabilise."""
+        """The mean cost per step of u ~ N(−Kx, σ²I); infinite where K does not stabilise."""
         B, R = jnp.asarray(self.B), jnp.asarray(self.R)
         cost = jnp.sum(self.P(K) * (self.noise + sigma**2 * B @ B.T)) + sigma**2 * jnp.trace(R)
         return jnp.where(jnp.isnan(cost), jnp.inf, cost)
@@ -281,7 +281,7 @@ class Lqr:
     def simulate(
         self, K: ArrayLike, sigma: float, steps: int, seed: int = 0
     ) -> tuple[Float[np.ndarray, "steps n"], Float[np.ndarray, "steps m"], Float[np.ndarray, " steps"]]:
-        """A log of the plant from x = 0 under u ~ N(−Kx, σ²I): states, actions and costs, a row a step."""
+        """A log of the plant from x = 0 under u ~ N(−Kx, σ²I): states, actions and costs, one row per step."""
         n, m = self.shape
         gain = np.asarray(K, np.float64)
         rng = np.random.default_rng(seed)

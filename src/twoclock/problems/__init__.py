@@ -1,7 +1,6 @@
 """Ready-made problems, one file each."""
 
-from twoclock.problems.bilevel.bilevel import bilevel, minimax
-from twoclock.problems.bilevel.composite import composite
+from twoclock.problems.bilevel.bilevel import bilevel, composite, minimax
 from twoclock.problems.bilevel.least_squares import quadratic_bilevel, quadratic_minimax
 from twoclock.problems.bilevel.losses import CurvatureWarning
 from twoclock.problems.custom import custom, exact
@@ -17,25 +16,24 @@ from twoclock.problems.lqr.actor_critic import (
 from twoclock.problems.lqr.model_based import LqrModel, ModelCritic, lqr_model
 from twoclock.problems.lqr.operators import ActorCritic, Guard
 from twoclock.problems.policy_evaluation.benchmarks import (
-    Setting,
+    SlowWalkSetting,
     baird,
     boyan,
     long_walk,
+    random_policy_evaluation,
     ring,
     slow_walk,
+    slow_walk_setting,
     spiral,
     tsitsiklis_van_roy,
     walk_dependent,
     walk_inverted,
     walk_tabular,
 )
-from twoclock.problems.policy_evaluation.benchmarks import setting as slow_walk_setting
 from twoclock.problems.policy_evaluation.linear import PolicyEvaluation, policy_evaluation
 from twoclock.problems.policy_evaluation.nonlinear import nonlinear_policy_evaluation, value_operators
-from twoclock.problems.policy_evaluation.random_mdp import random_policy_evaluation
 from twoclock.problems.policy_evaluation.td_lambda import trace_operators, with_trace
-from twoclock.problems.quadratic import quadratic
-from twoclock.problems.synthetic_rates import rates
+from twoclock.problems.synthetic import quadratic, rates
 
 __all__ = [
     "ActorCritic",
@@ -45,7 +43,7 @@ __all__ = [
     "LqrModel",
     "ModelCritic",
     "PolicyEvaluation",
-    "Setting",
+    "SlowWalkSetting",
     "SoftOperators",
     "baird",
     "bilevel",

@@ -103,8 +103,8 @@ def custom(
             theta,
             omega,
             env,
-            lambda theta, omega, x: learned(F(slow(theta), fast(omega), x)),
-            lambda theta, omega, x: learned(G(slow(theta), fast(omega), x)),
+            lambda theta, omega, x: select_learned(F(slow(theta), fast(omega), x)),
+            lambda theta, omega, x: select_learned(G(slow(theta), fast(omega), x)),
             noise,
             None if draw is None else lambda u, theta, env: draw(u, slow(theta), env),
             None if measure is None else lambda theta, omega: measure(slow(theta), fast(omega)),
@@ -121,7 +121,7 @@ def is_module(tree: PyTree) -> bool:
     return any(map(_is_learned, leaves)) and any(callable(leaf) and not isinstance(leaf, arrays) for leaf in leaves)
 
 
-def learned(tree: PyTree) -> PyTree:
+def select_learned(tree: PyTree) -> PyTree:
     """The tree with None in place of all but arrays of floats, as ``equinox.filter_grad`` returns it."""
     return jax.tree.map(lambda leaf: leaf if _is_learned(leaf) else None, tree)
 
@@ -135,7 +135,7 @@ def split_module(tree: PyTree) -> tuple[PyTree, Callable[[PyTree], PyTree]]:
     def join(arrays: PyTree) -> PyTree:
         return jax.tree.map(lambda a, b: b if a is None else a, arrays, rest, is_leaf=lambda leaf: leaf is None)
 
-    return learned(tree), join
+    return select_learned(tree), join
 
 
 def _is_learned(leaf: object) -> bool:

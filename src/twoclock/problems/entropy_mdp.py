@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from twoclock.models.mdp import Mdp
 from twoclock.models.soft_mdp import Pairs, SoftTruth, States, soft_truth
 from twoclock.protocols import InputError, Key, Problem, Scalar, pytree, static
-from twoclock.sampling.alias import choose, lookup, tables_of, unit_point
+from twoclock.sampling.alias import choose, lookup, numpy_alias_table, unit_point
 from twoclock.sampling.transitions import entry
 from twoclock.validation import choice
 from twoclock.validation.arrays import Array, Number, State, Words, as_array
@@ -45,7 +45,7 @@ class SoftOperators:
         temp: the temperature τ of each state.
         gamma: the discount of samples that do not bring their own.
         scale: the horizon H of samples that do not bring their own.
-        features: φ, one row a state, for V = φᵀω instead of a table.
+        features: φ, one row per state, for V = φᵀω instead of a table.
         policy_features: ψ[s, a], a vector each, for π ∝ exp ψᵀθ instead of a table of logits.
 
     Reference: Zeng & Doan, Section 4.3; Mei et al. 2020.
@@ -101,7 +101,7 @@ class SoftOperators:
 def feature_table(
     value: ArrayLike | None, name: str, leading: tuple[int, ...]
 ) -> Float[np.ndarray, "*leading d"] | None:
-    """Features as an array with one vector a state, or a state and action; None where there are none."""
+    """Features as an array with one vector per state, or per state and action; None where there are none."""
     if value is None:
         return None
     table = as_array(name, value)
@@ -270,7 +270,7 @@ def entropy_mdp(
         start: the law ρ of the first state, or one state's number; uniform by default.
         sampling: "restart" (the discounted visitation law, the exact gradient), "stationary" (one chain that is never
             restarted) or "iid" (every s from ``start``, which must then have every state).
-        features: φ, one row a state, for a linear critic V = φᵀω instead of a table.
+        features: φ, one row per state, for a linear critic V = φᵀω instead of a table.
         policy_features: ψ[s, a], a vector each, for a log-linear policy instead of a table.
         theta0: where θ starts; 0, the uniform policy, by default.
 
@@ -314,8 +314,8 @@ def entropy_mdp(
     return EntropyMdp(
         theta0=theta,
         temp=soft.temp,
-        start=tables_of(np.asarray(soft.start)),
-        next=tables_of(mdp.P),
+        start=numpy_alias_table(np.asarray(soft.start)),
+        next=numpy_alias_table(mdp.P),
         r=mdp.r if mdp.r.ndim == 3 else mdp.r[:, :, None],
         gamma=gamma,
         scale=1 / (1 - gamma.max()),

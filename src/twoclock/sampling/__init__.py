@@ -6,9 +6,9 @@ from twoclock.sampling.minibatches import (
     Stream,
     as_sampler,
     common_length,
+    draw_indexed,
     epoch,
-    numbered,
-    shuffled,
+    shuffle,
 )
 
-__all__ = ["Minibatches", "Separate", "Stream", "as_sampler", "common_length", "epoch", "numbered", "shuffled"]
+__all__ = ["Minibatches", "Separate", "Stream", "as_sampler", "common_length", "draw_indexed", "epoch", "shuffle"]

@@ -33,7 +33,7 @@ def alias_table(law: Float[Array, "*rows n"]) -> UInt32[jax.Array, "*rows n"]:
     return jax.vmap(_one_table)(rows).reshape(law.shape)
 
 
-def tables_of(law: Float[np.ndarray, "*rows n"]) -> UInt32[np.ndarray, "*rows n"]:
+def numpy_alias_table(law: Float[np.ndarray, "*rows n"]) -> UInt32[np.ndarray, "*rows n"]:
     """The same for laws that are known: the formulas of ``_one_table`` in NumPy, which has nothing to compile."""
     n = law.shape[-1]
     _check_size(n)

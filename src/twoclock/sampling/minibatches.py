@@ -43,7 +43,7 @@ Source = Sampler | Callable[[Key], PyTree] | tuple["Source", "Source"]
 
 @pytree
 class Stream:
-    """A fresh batch a step, ``function(key)``.
+    """A fresh batch per step, ``function(key)``.
 
     >>> stream = Stream(lambda key: jax.random.normal(key, (8, 3)))
     >>> stream.draw(stream.noise(jax.random.key(0)), None)[0].shape
@@ -64,7 +64,7 @@ class Stream:
 
 @pytree
 class Minibatches:
-    """Finite data in minibatches, every item exactly once an epoch.
+    """Finite data in minibatches, every item exactly once per epoch.
 
     Each epoch goes through the data in an order of its own, and a batch is the next ``size`` items. Where the size does
     not divide the data, the last batch of an epoch runs over into the next epoch's order: all batches are full, all
@@ -75,7 +75,7 @@ class Minibatches:
 
     Args:
         data: a pytree of arrays whose first axis, of one length, runs over the items.
-        size: items a batch.
+        size: items per batch.
         replace: draw every item of a batch afresh from all the data instead; then there are no epochs.
 
     >>> batches = Minibatches(np.arange(5), size=2)
@@ -122,10 +122,10 @@ class Minibatches:
         return jax.random.bits(key, (), jnp.uint32)
 
     def draw(self, u: UInt32[Array, ""] | Int32[Array, " size"], env: Epoch | None) -> tuple[PyTree, Epoch | None]:
-        drawn, env = self.numbered(u, env)
+        drawn, env = self.draw_indexed(u, env)
         return drawn.batch, env
 
-    def numbered(
+    def draw_indexed(
         self, u: UInt32[Array, ""] | Int32[Array, " size"], env: Epoch | None
     ) -> tuple[IndexedBatch, Epoch | None]:
         """What ``draw`` gives, and which items these are."""
@@ -144,9 +144,9 @@ class Minibatches:
     def _indices(self, now: Word, then: Word, at: State) -> Int32[jax.Array, " size"]:
         place = at + jnp.arange(self.size, dtype=jnp.int32)
         if self.items % self.size == 0:
-            return shuffled(now, place, self.items)
+            return shuffle(now, place, self.items)
         over = place >= self.items
-        return shuffled(now, jnp.where(over, place - self.items, place), self.items, then, over)
+        return shuffle(now, jnp.where(over, place - self.items, place), self.items, then, over)
 
     def epoch(self) -> PyTree:
         """Full batches that hold every item equally often, stacked: a mean over them is the mean over the data."""
@@ -191,13 +191,13 @@ def as_sampler(sampler: object) -> Sampler:
     return Stream(sampler)
 
 
-def numbered(sampler: Sampler, u: PyTree, env: PyTree) -> tuple[PyTree, PyTree]:
+def draw_indexed(sampler: Sampler, u: PyTree, env: PyTree) -> tuple[PyTree, PyTree]:
     """What the sampler draws, with the numbers of the items where the data are finite."""
     if isinstance(sampler, Separate):
-        inner, env_inner = numbered(sampler.inner, u[0], env[0])
-        outer, env_outer = numbered(sampler.outer, u[1], env[1])
+        inner, env_inner = draw_indexed(sampler.inner, u[0], env[0])
+        outer, env_outer = draw_indexed(sampler.outer, u[1], env[1])
         return (inner, outer), (env_inner, env_outer)
-    return sampler.numbered(u, env) if isinstance(sampler, Minibatches) else sampler.draw(u, env)
+    return sampler.draw_indexed(u, env) if isinstance(sampler, Minibatches) else sampler.draw(u, env)
 
 
 def epoch(sampler: Sampler) -> PyTree:
@@ -222,7 +222,7 @@ def common_length(batch: PyTree, name: str) -> int:
 
 
 @partial(jax.jit, static_argnames="items", inline=True)  # traced once for all the programs that it is written into
-def shuffled(
+def shuffle(
     word: Word, place: Int[Array, " n"], items: int, then: Word | None = None, over: Bool[Array, " n"] | None = None
 ) -> Int32[jax.Array, " n"]:
     """Which item stands at each place, in the order of 0 … items−1 that the 32-bit word picks, or ``then`` where over.

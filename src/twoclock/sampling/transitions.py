@@ -12,7 +12,7 @@ from jaxtyping import Float, UInt32
 
 from twoclock.models.mdp import Mdp
 from twoclock.protocols import InputError, Key, PyTree, Scalar, pytree, static
-from twoclock.sampling.alias import lookup, tables_of
+from twoclock.sampling.alias import lookup, numpy_alias_table
 from twoclock.validation.arrays import Array, Number, State, Words
 
 
@@ -61,7 +61,7 @@ class Transitions:
     nu: Scalar | None = None
 
     def noise(self, key: Key) -> Words:
-        """One word of random bits a choice: a, s', s (unless a chain says it), and two for the reward's noise."""
+        """One word of random bits per choice: a, s', s (unless a chain says it), and two for the reward's noise."""
         words = (2 if self.markov else 3) + (0 if self.reward_noise is None else 2)
         return jax.random.bits(key, (words,), jnp.uint32)
 
@@ -112,7 +112,7 @@ def transitions(
     rho = np.divide(target, behaviour, out=np.zeros_like(target), where=behaviour > 0)
     r = mdp.r if mdp.r.ndim == 3 else mdp.r[:, :, None]
     gamma = mdp.gamma.reshape((1,) * (3 - mdp.gamma.ndim) + mdp.gamma.shape)
-    start, action, next_state = map(tables_of, (weights, behaviour, mdp.P))
+    start, action, next_state = map(numpy_alias_table, (weights, behaviour, mdp.P))
     return Transitions(start, action, next_state, rho, r, gamma, sampling == "markov")
 
 

@@ -198,10 +198,10 @@ def rate_conditions(
     return [(f"2/n ≤ {name}", 2 / n, fall), ("λ ≤ λ₀n₀/n", lam, lam0 * (n0 / n))]
 
 
-def first_n(
+def fit_first_n(
     lams: Sequence[Schedule], structure: str, values: Callable[[Schedule, NDArray[np.float64]], NDArray[np.float64]]
 ) -> float:
-    """The n₀ for which λ is c/(k+n₀), or c/√(k+n₀) for non-convex h, told by its first two values; 1 if it is neither.
+    """The n₀ for which λ is c/(k+n₀), or c/√(k+n₀) for non-convex h, from its first two values; 1 if it is neither.
 
     A larger n₀ asks for less, so of two averaging weights it is the larger that counts, and rounding is rounded up.
     """

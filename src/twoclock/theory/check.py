@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from twoclock.methods import Fast
 from twoclock.protocols import InputError, Schedule, html_table
 from twoclock.theory import lyapunov_search
-from twoclock.theory.certificate import Numbers, first_n, rate_conditions
+from twoclock.theory.certificate import Numbers, fit_first_n, rate_conditions
 from twoclock.theory.certify import ORDER, check_constants, check_steps, paper_decay, paper_rules
 from twoclock.validation import shown
 
@@ -149,7 +149,7 @@ def check(
     known = (structure, *given.scaled()[:3])
     lams = [lam for lam in (method.lam, method.lam_g) if lam is not None]
     grid = np.unique(np.r_[0, np.geomspace(1, check_steps("horizon", horizon), _POINTS).round()])
-    n0 = first_n(lams, structure, _values)
+    n0 = fit_first_n(lams, structure, _values)
 
     seen: dict[tuple[int, bytes], Array] = {}  # the inequalities look at the same steps again and again
 

@@ -155,7 +155,7 @@ def constants(
             return v + radius * rng.normal(size=v.shape)
 
         cloud = [(flat.theta0, flat.omega0)] + [(near(flat.theta0), near(flat.omega0)) for _ in range(points)]
-        found = _affine(flat, cloud) or _estimated(flat, cloud)
+        found = _from_affine_means(flat, cloud) or _estimate(flat, cloud)
         if found is None or not np.isfinite(list(found.values())).all():
             raise InputError(
                 f"F, G and ω* must be finite where `constants` looks, and within radius={radius:g} of the start they "
@@ -180,7 +180,7 @@ def start(problem: ProblemSource, structure: str, *, seed: int = 0, samples: int
         return InitialErrors(distance, tracking, float(f @ f), float(g @ g))
 
 
-def _affine(flat: Flat, cloud: list[Point]) -> Constants | None:
+def _from_affine_means(flat: Flat, cloud: list[Point]) -> Constants | None:
     if not flat.exact:
         return None
     jacobian = jax.jit(jax.jacfwd(flat.means, argnums=(0, 1)))
@@ -200,7 +200,7 @@ def _affine(flat: Flat, cloud: list[Point]) -> Constants | None:
     return Constants(found["L"], found["mu_h"], found["mu_g"], noise, exact=_NAMES[:3], spread={"noise": spread})
 
 
-def _estimated(flat: Flat, cloud: list[Point]) -> Constants | None:
+def _estimate(flat: Flat, cloud: list[Point]) -> Constants | None:
     """Constants at points, or None where some derivative is not finite there.
 
     ∇h has its slope where ω = ω*(θ), so μ_h is looked for there if ω* is known.

@@ -88,10 +88,10 @@ def quadratic_bilevel(
         dim_x: dimension of x.
         dim_y: dimension of y.
         samples: items of each level.
-        batch: items a step, of each level.
+        batch: items per step, of each level.
         condition: ratio of the largest to the smallest variance of the data.
         noise: standard deviation of what no y can fit.
-        replace: draw batches with replacement; otherwise every item comes once an epoch.
+        replace: draw batches with replacement; otherwise every item comes once per epoch.
         v_scale: see `bilevel`; chosen from the curvature if None, which gives this 0.25 at the default settings.
         seed: draws the data.
 
@@ -99,7 +99,7 @@ def quadratic_bilevel(
     >>> problem.x.shape
     (3,)
     """
-    dim_x, dim_y, samples, batch = _checked(dim_x, dim_y, samples, batch, condition, noise)
+    dim_x, dim_y, samples, batch = _check_sizes(dim_x, dim_y, samples, batch, condition, noise)
     rng = np.random.default_rng(seed_number("seed", seed))
     a, b, c = _inner_data(rng, dim_x, dim_y, samples, condition, noise)
     p = _rows(rng, samples, dim_y, condition)
@@ -133,7 +133,7 @@ def quadratic_minimax(
         dim_x: dimension of x.
         dim_y: dimension of y.
         samples: items.
-        batch: items a step.
+        batch: items per step.
         condition: ratio of the largest to the smallest variance of the data.
         noise: standard deviation of what no x can fit.
         seed: draws the data.
@@ -142,7 +142,7 @@ def quadratic_minimax(
     >>> problem.x.shape
     (3,)
     """
-    dim_x, dim_y, samples, batch = _checked(dim_x, dim_y, samples, batch, condition, noise)
+    dim_x, dim_y, samples, batch = _check_sizes(dim_x, dim_y, samples, batch, condition, noise)
     a, b, c = _inner_data(np.random.default_rng(seed_number("seed", seed)), dim_x, dim_y, samples, condition, noise)
     H, C, e = a.T @ a / samples + _RIDGE * np.eye(dim_y), a.T @ b / samples, a.T @ c / samples
     Y, y0 = np.linalg.solve(H, C), np.linalg.solve(H, -e)
@@ -171,7 +171,7 @@ def _unit(rng: np.random.Generator, dim: int) -> Float[np.ndarray, " dim"]:
     return direction / np.linalg.norm(direction)
 
 
-def _checked(
+def _check_sizes(
     dim_x: int, dim_y: int, samples: int, batch: int, condition: float, noise: float
 ) -> tuple[int, int, int, int]:
     """The sizes, as plain integers."""

@@ -45,7 +45,7 @@ class LossProblem(Problem):
         return self.sampler.noise(key)
 
     def draw(self, u: PyTree, theta: PyTree, env: PyTree) -> tuple[PyTree, PyTree]:
-        return sampling.numbered(self.sampler, u, env)
+        return sampling.draw_indexed(self.sampler, u, env)
 
     def h(self, theta: PyTree) -> Scalar:
         value: Scalar = self.truth.h(theta)
@@ -76,7 +76,7 @@ def check_truth(truth: PyTree, measure: Measure | None) -> PyTree:
     return truth
 
 
-def floats(tree: PyTree, name: str) -> PyTree:
+def read_floats(tree: PyTree, name: str) -> PyTree:
     """The start of a variable as NumPy arrays of floats, which a run casts to its precision."""
 
     def one(leaf: object) -> np.ndarray:
@@ -93,7 +93,7 @@ def floats(tree: PyTree, name: str) -> PyTree:
     return found
 
 
-def arrays(tree: PyTree) -> PyTree:
+def as_arrays(tree: PyTree) -> PyTree:
     """The leaves as JAX arrays, floats in JAX's present default precision."""
     return jax.tree.map(
         lambda leaf: jnp.asarray(leaf, float if jnp.issubdtype(jnp.asarray(leaf).dtype, jnp.floating) else None), tree
@@ -119,7 +119,7 @@ def first_batch(sampler: Sampler, names: tuple[str, ...]) -> PyTree:
 
 
 def check_scalar(loss: Loss, name: str, *args: PyTree) -> None:
-    """A loss is one number a batch; its arguments are one or two variables and the batch."""
+    """Check that a loss is one number per batch; its arguments are one or two variables and the batch."""
     function(name, loss, *(("x", "y", "batch") if len(args) == 3 else ("omega", "batch")))
     out = shape_from(name, loss, *args)
     shape = getattr(out, "shape", None)
@@ -130,7 +130,7 @@ def check_scalar(loss: Loss, name: str, *args: PyTree) -> None:
         raise InputError(f"`{name}` must return a floating-point number, got {out.dtype}")
 
 
-def probes(sampler: Sampler, unknowns: int) -> PyTree:
+def draw_probes(sampler: Sampler, unknowns: int) -> PyTree:
     """Batches to measure curvature on, stacked: all of finite data, else enough draws that curvature can show."""
     whole = sampling.epoch(sampler)
     if whole is not None:
@@ -145,8 +145,8 @@ def probes(sampler: Sampler, unknowns: int) -> PyTree:
     return jax.vmap(draw)(jax.random.split(jax.random.key(0), count))
 
 
-def of_batch(loss: Loss, batch: PyTree) -> Loss:
-    """The loss on a batch, plain or numbered; zero on one that is left out."""
+def loss_on_batch(loss: Loss, batch: PyTree) -> Loss:
+    """The loss on a batch, plain or indexed; zero on one that is left out."""
     if not isinstance(batch, IndexedBatch):
         return lambda *point: loss(*point, batch)
     if batch.index is None:
@@ -165,7 +165,7 @@ class CurvatureWarning(UserWarning):
     """An inner loss is not strongly convex where it was measured."""
 
 
-def extremes(product: Product, size: int) -> tuple[float, float]:
+def extreme_eigenvalues(product: Product, size: int) -> tuple[float, float]:
     """The smallest and the largest eigenvalue of a symmetric operator; NaN where they cannot be had."""
     from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
@@ -211,7 +211,7 @@ class Inner:
 
     def curvature(self, y: Float[Array, " n"]) -> tuple[float, float]:
         """The smallest and the largest eigenvalue of H at y."""
-        return extremes(lambda d: np.asarray(self.hessian(y, jnp.asarray(d))), self.size)
+        return extreme_eigenvalues(lambda d: np.asarray(self.hessian(y, jnp.asarray(d))), self.size)
 
     def joint(self, y: Float[Array, " n"], v: Float[Array, " n"], s: float) -> float:
         """The smallest eigenvalue of the symmetric part of [[H, 0], [sT, sH]], the slope of G in (y, v)."""
@@ -222,7 +222,7 @@ class Inner:
             low = s / 2 * self.slope(y, v, a) + s * self.hessian(y, b)
             return np.concatenate([top, low])
 
-        return extremes(product, 2 * self.size)[0]
+        return extreme_eigenvalues(product, 2 * self.size)[0]
 
     def solution(self) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         """About y* and v*, where a run will spend its time: minimise, then solve Hv = ∇_y f."""

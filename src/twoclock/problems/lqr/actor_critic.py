@@ -69,13 +69,13 @@ class LqrActorCritic(Problem):
         """
         (here, watch), n = env, theta.shape[1]
         if self.operators.expected_action:
-            gain, watch = self._supervised(theta, here, watch)
+            gain, watch = self._supervise(theta, here, watch)
             z = self._act(gain, here, u)
             after = self._move(z, u)
             following: Array = jnp.concatenate([after, -product(gain, after)])
         else:
             z, x = here, self._move(here, u)
-            gain, watch = self._supervised(theta, x, watch)
+            gain, watch = self._supervise(theta, x, watch)
             after = following = self._act(gain, x, u)
         sample: Sample = {"z": z, "next": following, "c": quadratic(self.lqr.Q, z[:n]) + quadratic(self.lqr.R, z[n:])}
         if self.bounds is not None:
@@ -122,7 +122,7 @@ class LqrActorCritic(Problem):
             "spectral_radius": self.lqr.spectral_radius(theta),
         }
 
-    def _supervised(self, K: Gain, x: Float[Array, " n"], watch: PyTree) -> tuple[Gain, PyTree]:
+    def _supervise(self, K: Gain, x: Float[Array, " n"], watch: PyTree) -> tuple[Gain, PyTree]:
         """The gain that acts in state x: K's own unless a guard steps in."""
         return (K, None) if self.bounds is None else self.bounds.supervise(K, x, watch)
 

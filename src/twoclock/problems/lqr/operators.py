@@ -38,7 +38,7 @@ class ActorCritic:
     >>> ActorCritic().F(np.ones((1, 2)), ActorCritic().start(np.ones((1, 2)))[1], None).tolist()
     [[0.0, 0.0]]
 
-    Reference: Zeng & Doan, Algorithm 2, with the sign and the missing z' of its critic put right.
+    Reference: Zeng & Doan, Algorithm 2, with the sign and the missing z' of its critic corrected.
     """
 
     kappa: Scalar = 2.0

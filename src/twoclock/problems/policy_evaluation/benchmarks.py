@@ -1,20 +1,39 @@
-"""Policy evaluation: the cases of the literature, by name, and chains that mix slowly."""
+"""Policy evaluation: the cases of the literature, by name, chains that mix slowly, and the paper's random MDPs."""
 
 from __future__ import annotations
 
 from typing import TypedDict
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, UInt32
 
 from twoclock.models.mdp import Mdp, Policy
-from twoclock.problems.policy_evaluation.linear import PolicyEvaluation, policy_evaluation
+from twoclock.problems.policy_evaluation.linear import (
+    PolicyEvaluation,
+    check_settings,
+    eligibility,
+    make_equation,
+    policy_evaluation,
+)
 from twoclock.problems.policy_evaluation.nonlinear import NonlinearPolicyEvaluation, nonlinear_policy_evaluation
-from twoclock.validation import number, whole
-from twoclock.validation.arrays import Number
+from twoclock.protocols import InputError, Key
+from twoclock.sampling.alias import alias_table
+from twoclock.sampling.transitions import Transitions
+from twoclock.validation import check_key, check_size, number, shown, whole
+from twoclock.validation.arrays import Array, Number, State
 
-__all__ = ["baird", "boyan", "spiral", "tsitsiklis_van_roy", "walk_dependent", "walk_inverted", "walk_tabular"]
+__all__ = [
+    "baird",
+    "boyan",
+    "random_policy_evaluation",
+    "spiral",
+    "tsitsiklis_van_roy",
+    "walk_dependent",
+    "walk_inverted",
+    "walk_tabular",
+]
 
 
 def baird(
@@ -67,7 +86,7 @@ def boyan(
 def walk_tabular(
     operator: str = "tdc", sampling: str = "iid", ridge: float | None = None, lam: float | None = None
 ) -> PolicyEvaluation:
-    """The five-state walk, off-policy, with one feature a state.
+    """The five-state walk, off-policy, with one feature per state.
 
     Start in the middle; leaving on the left earns −1, on the right +1; γ = 1. The behaviour is a fair coin, the target
     goes right with probability 0.6.
@@ -184,7 +203,8 @@ def ring(operator: str = "tdc", sampling: str = "markov", states: int = 40, wave
 def long_walk(operator: str = "tdc", sampling: str = "markov", states: int = 19) -> PolicyEvaluation:
     """The walk of Sutton and Barto: from the middle a fair step left or right, −1 off the left end, +1 off the right.
 
-    One feature a state, γ = 1 until the walk leaves and begins again in the middle; a walk takes some ((n+1)/2)² steps.
+    One feature per state, γ = 1 until the walk leaves and begins again in the middle; a walk takes about
+    ((n+1)/2)² steps.
 
     Reference: Sutton & Barto, *Reinforcement Learning*, 2nd ed., Example 7.1.
     """
@@ -204,7 +224,7 @@ def long_walk(operator: str = "tdc", sampling: str = "markov", states: int = 19)
 _STATES, _GROUPS = 20, 3
 
 
-class Setting(TypedDict):
+class SlowWalkSetting(TypedDict):
     """What ``policy_evaluation`` and ``models.limit_law`` both take."""
 
     mdp: Mdp
@@ -213,7 +233,7 @@ class Setting(TypedDict):
     behaviour: Policy
 
 
-def setting(right: float = 0.6) -> Setting:
+def slow_walk_setting(right: float = 0.6) -> SlowWalkSetting:
     """The walk's parts, for a target that goes right with this probability."""
     number("right", right, 0, 1)
     s = np.arange(_STATES)
@@ -240,4 +260,90 @@ def slow_walk(
     and the walk takes some 80 steps to leave it: an interval of 95 % that takes steps for independent covers .41 at the
     median state (``models.limit_law`` has the exact number). On-policy with ``right=0.5``.
     """
-    return policy_evaluation(**setting(right), operator=operator, sampling=sampling, ridge=ridge, lam=lam)
+    return policy_evaluation(**slow_walk_setting(right), operator=operator, sampling=sampling, ridge=ridge, lam=lam)
+
+
+def random_policy_evaluation(
+    key: Key,
+    states: int = 50,
+    actions: int = 50,
+    features: int = 10,
+    gamma: float = 0.5,
+    operator: str = "tdc",
+    sampling: str = "iid",
+    *,
+    ridge: float | None = None,
+    factor: float = 2.0,
+    lam: float | None = None,
+    spread: float = 1.0,
+    reward_noise: float = 0.0,
+    nu: float = 3.0,
+) -> PolicyEvaluation:
+    """Evaluate a random policy in a random MDP whose value lies in the span of the features.
+
+        P(·|s, a) ∝ Unif(0, 1)ˢ,   b uniform,   π(·|s) = softmax ψ_s,   ψ, Φ, θ* ∼ N(0, 1),   r = (I − γP_π)Φθ*
+
+    The transitions are kept as alias tables alone, four bytes per entry: 100 instances of 100 states and 100 actions
+    take 0.4 GB. They are made a state at a time, so that making them takes little more.
+
+    Args:
+        key: draws the instance; a solver that gets this function hands each seed its own.
+        states, actions, features: the sizes |S|, |A| and d ≤ |S|.
+        gamma: the discount, in [0, 1).
+        operator, sampling, ridge, factor, lam: as for ``policy_evaluation``.
+        spread: the scale of the first feature over that of the last, evenly in the logarithm between; the first is 1.
+        reward_noise: the scale of the noise that is added to every reward, a draw of Student's t.
+        nu: its degrees of freedom, above 2 so that it has a variance, reward_noise²·nu/(nu − 2).
+
+    >>> import jax
+    >>> from functools import partial
+    >>> draw = partial(random_policy_evaluation, states=5, actions=3, features=2)
+    >>> jax.eval_shape(draw, jax.random.key(0)).truth.A.shape  # to have numbers, call jax.jit(draw)
+    (2, 2)
+
+    Reference: Zeng & Doan, appendix "Simulations Details".
+    """
+    states, actions, features = whole("states", states), whole("actions", actions), whole("features", features)
+    check_size("`states`, `actions`", states * states * actions)
+    if features > states:
+        raise InputError(
+            f"`features` must not exceed the {states} states, got {shown(features)}: they would be dependent"
+        )
+    number("gamma", gamma, 0, 1, below=True, remedy="a random MDP has no end")
+    number("spread", spread, 1, remedy="it is the largest scale over the smallest")
+    number("reward_noise", reward_noise, 0)
+    number("nu", nu, 2, above=True, remedy="with 2 or less the noise has no variance")
+    ridge, traces = check_settings(operator, sampling, ridge, factor), eligibility(operator, lam, sampling)
+
+    check_key(key)
+    key_P, key_policy, key_features, key_theta = jax.random.split(key, 4)
+    pi = jax.nn.softmax(jax.random.normal(key_policy, (states, actions)))
+    Phi = jax.random.normal(key_features, (states, features))
+    if spread > 1:
+        Phi = Phi * np.geomspace(1.0, 1 / spread, features)[None]
+    theta = jax.random.normal(key_theta, (features,))
+
+    def one_state(s: State) -> tuple[UInt32[Array, "a s"], Float[Array, " s"], Float[Array, " s"]]:
+        P = jax.random.uniform(jax.random.fold_in(key_P, s), (actions, states))
+        P = P / P.sum(axis=-1, keepdims=True)
+        return alias_table(P), P.mean(axis=0), pi[s] @ P
+
+    table, chain_b, chain_pi = jax.lax.map(one_state, jnp.arange(states))
+    # Every entry of the chain is positive, so μP = μ, Σμ = 1 is the regular system (I − Pᵀ + 11ᵀ)μ = 1.
+    D = jnp.linalg.solve(jnp.eye(states) - chain_b.T + jnp.ones((states, states)), jnp.ones(states))
+    values = Phi @ theta
+    reward = values - gamma * (chain_pi @ values)
+    truth = make_equation(Phi, D, gamma * chain_pi, reward, values, traces)
+    sampler = Transitions(
+        start=alias_table(D),
+        action=alias_table(jnp.full((states, actions), 1 / actions)),
+        next=table,
+        rho=pi * actions,
+        r=reward[:, None, None],
+        gamma=jnp.full((1, 1, 1), gamma),
+        markov=sampling == "markov",
+        reward_noise=reward_noise or None,
+        nu=nu if reward_noise else None,
+    )
+    inverse = truth.inverse(ridge)
+    return PolicyEvaluation(Phi, jnp.zeros(features), sampler, truth, inverse, factor, ridge, operator, traces)

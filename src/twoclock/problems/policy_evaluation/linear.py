@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
+from twoclock.models.linear_evaluation import ProjectedBellman, projected_bellman, use_traces
 from twoclock.models.mdp import Mdp, read_features, read_policies
-from twoclock.models.projected_bellman import ProjectedBellman, projected_bellman, traced
 from twoclock.protocols import InputError, Key, Problem, PyTree, Scalar, pytree, static
 from twoclock.sampling.transitions import Transition, Transitions, transitions
 from twoclock.validation import choice, number
@@ -188,9 +188,9 @@ class PolicyEvaluation(Problem):
 
     def omega_star(self, theta: Vector) -> Omega:
         """(C + ridge·I)⁺(b − Aθ)."""
-        return () if self._is_td else self._tracked(theta)
+        return () if self._is_td else self._solve_omega(theta)
 
-    def _tracked(self, theta: Vector) -> Vector:
+    def _solve_omega(self, theta: Vector) -> Vector:
         return jnp.asarray(self.inverse) @ self.truth.residual(theta)
 
     def mean_F(self, theta: Vector, omega: Omega) -> Vector:
@@ -220,7 +220,7 @@ class PolicyEvaluation(Problem):
             "rmsve": truth.rmsve(theta),
         }
         if not isinstance(omega, tuple):
-            metrics["tracking"] = jnp.sum(jnp.square(omega - self._tracked(theta)))
+            metrics["tracking"] = jnp.sum(jnp.square(omega - self._solve_omega(theta)))
         return metrics
 
 
@@ -242,7 +242,7 @@ def policy_evaluation(
 
     Args:
         mdp: the decision process.
-        features: Φ, one row a state.
+        features: Φ, one row per state.
         target: the policy π[s, a] to evaluate.
         behaviour: the policy b[s, a] that draws the samples; the target itself by default.
         operator: "td", "tdc", "gtd2", "tdrc" or "etd".
@@ -264,7 +264,7 @@ def policy_evaluation(
     ridge = check_settings(operator, sampling, ridge, factor)
     pi, b, D = read_policies(mdp, target, behaviour, weights, sampling)
     Phi, traces = read_features(features, mdp.states), eligibility(operator, lam, sampling)
-    truth = equation(Phi, D, mdp.discounted_chain(pi), mdp.reward(pi), mdp.values(pi), traces)
+    truth = make_equation(Phi, D, mdp.discounted_chain(pi), mdp.reward(pi), mdp.values(pi), traces)
     sampler = transitions(mdp, pi, b, D, sampling)
     start = np.zeros(Phi.shape[1]) if theta0 is None else as_array("theta0", theta0)
     if start.shape != Phi.shape[1:]:
@@ -272,7 +272,7 @@ def policy_evaluation(
     return PolicyEvaluation(Phi, start, sampler, truth, truth.inverse(ridge), factor, ridge, operator, traces)
 
 
-def equation(
+def make_equation(
     Phi: Float[Array, "s d"],
     D: Float[Array, " s"],
     chain: Float[Array, "s s"],
@@ -283,7 +283,7 @@ def equation(
     """The projected Bellman equation that θ is to solve; values are weighed by the states' law in any case."""
     if traces is None:
         return projected_bellman(Phi, D, chain, reward, values)
-    whole = projected_bellman(Phi, *traced(D, chain, reward, cast("float", traces.lam), traces.emphatic), values)
+    whole = projected_bellman(Phi, *use_traces(D, chain, reward, cast("float", traces.lam), traces.emphatic), values)
     return dataclasses.replace(whole, weights=D)
 
 

@@ -117,12 +117,12 @@ class NonlinearPolicyEvaluation(Problem):
         return self.sampler.draw(u, env)
 
     def F(self, theta: PyTree, omega: PyTree, x: Transition) -> PyTree:
-        return value_operators(self.value, self.operator, self.factor, self.ridge)[0](theta, omega, self._seen(x))
+        return value_operators(self.value, self.operator, self.factor, self.ridge)[0](theta, omega, self._observe(x))
 
     def G(self, theta: PyTree, omega: PyTree, x: Transition) -> PyTree:
-        return value_operators(self.value, self.operator, self.factor, self.ridge)[1](theta, omega, self._seen(x))
+        return value_operators(self.value, self.operator, self.factor, self.ridge)[1](theta, omega, self._observe(x))
 
-    def _seen(self, x: Transition) -> Transition:
+    def _observe(self, x: Transition) -> Transition:
         """The sample with observations in place of state numbers."""
         return Transition(self._state(x.s), self._state(x.next_state), x.rho, x.r, self.sampler.discount(x))
 
@@ -150,9 +150,9 @@ class NonlinearPolicyEvaluation(Problem):
 
     def omega_star(self, theta: PyTree) -> PyTree:
         slopes, delta, back = self._projection(theta)
-        return back(self._tracked(slopes, delta))
+        return back(self._solve_omega(slopes, delta))
 
-    def _tracked(self, slopes: Float[jax.Array, "s d"], delta: States) -> Float[jax.Array, " d"]:
+    def _solve_omega(self, slopes: Float[jax.Array, "s d"], delta: States) -> Float[jax.Array, " d"]:
         """(SᵀS + ridge·I)⁺Sᵀδ̄, with S and δ̄ weighed by √D."""
         if self.operator != "tdrc":
             return pinv(slopes) @ delta
@@ -202,7 +202,7 @@ class NonlinearPolicyEvaluation(Problem):
             "rmsve": jnp.sqrt(jnp.sum(jnp.asarray(self.weights) * jnp.square(wrong))),
         }
         if self.operator != "td":
-            metrics["tracking"] = sqnorm(difference(omega, back(self._tracked(slopes, delta))))
+            metrics["tracking"] = sqnorm(difference(omega, back(self._solve_omega(slopes, delta))))
         return metrics
 
 

@@ -8,11 +8,11 @@ import pytest
 import twoclock as tc
 from twoclock.codegen import compiler
 from twoclock.models import limit_law
-from twoclock.problems.policy_evaluation.benchmarks import setting
+from twoclock.problems.policy_evaluation.benchmarks import slow_walk_setting
 from twoclock.protocols import InputError
 from twoclock.sampling.transitions import Transition
 
-WALK = setting()
+WALK = slow_walk_setting()
 ENGINE = "xla" if isinstance(compiler.find(), str) else "c"  # tests compile XLA's programs in haste, and these are long
 
 
