@@ -14,13 +14,7 @@ from numpy.typing import ArrayLike
 from twoclock import storage
 from twoclock.logs import diagnostics
 from twoclock.logs.dataset import Log
-from twoclock.logs.estimator_context import (
-    FOLDS,
-    DoesNotApply,
-    EstimatorContext,
-    ValueEstimate,
-    interval,
-)
+from twoclock.logs.estimator_context import FOLDS, DoesNotApply, EstimatorContext, ValueEstimate, interval
 from twoclock.logs.estimators import estimators
 from twoclock.logs.features.pair_features import PairFeatures, Stacked, build, table_of
 from twoclock.logs.features.state_features import Rbf

@@ -18,6 +18,7 @@ import numpy as np
 
 from twoclock import storage
 from twoclock.executor import ray_cluster
+from twoclock.logs.features.state_features import to_dense
 from twoclock.logs.sufficient_stats import Estimand, LogSums
 from twoclock.protocols import InputError
 
@@ -126,7 +127,7 @@ class PassCheckpoint:
         """Identify the passes by a hash of the log and of what the policy and features give for some of its rows."""
         state, action = estimand.log.sample(64)
         phi = estimand.features.pairs(estimand.features.encode(state), action)
-        rows = [estimand.policy.acts(state, (0, 0)).law, phi if isinstance(phi, np.ndarray) else phi.toarray()]
+        rows = [estimand.policy.acts(state, (0, 0)).law, to_dense(phi)]
         numbers = (estimand.gamma, estimand.groups, estimand.clusters, estimand.stream, estimand.visited)
         start = b"" if estimand.start is None else estimand.start.tobytes()
         text = repr((estimand.log.fingerprint(), *numbers, others)).encode()

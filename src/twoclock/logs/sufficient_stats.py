@@ -15,7 +15,7 @@ from jaxtyping import Float
 
 from twoclock.logs.dataset import Batch, Log
 from twoclock.logs.features.pair_features import Crossed, PairFeatures
-from twoclock.logs.features.state_features import Matrix
+from twoclock.logs.features.state_features import Matrix, csr_rows, to_dense
 from twoclock.logs.policies import Policy
 
 SPARSE_FROM = 300  # features; below, the sums of a table are dense, which is faster
@@ -105,8 +105,7 @@ class Estimand:
 
     def at(self, states: np.ndarray) -> Float[np.ndarray, "n d"]:
         """φ̄(s) of some states, dense."""
-        rows = self.features.mean(self.features.encode(states), self.policy.acts(states, (2**31, 0)))
-        return rows if isinstance(rows, np.ndarray) else rows.toarray()
+        return to_dense(self.features.mean(self.features.encode(states), self.policy.acts(states, (2**31, 0))))
 
 
 @dataclass
@@ -249,7 +248,7 @@ def _add_rows(sums: Moments, estimand: Estimand, batch: Batch, at: np.ndarray) -
     for (i, _), A in zip(bounds, _outer_sums(phi, after, estimand.gamma, bounds, sums.is_sparse), strict=True):
         sums.A[at[i]] = sums.A[at[i]] + A
     C = phi.T @ phi
-    sums.C = sums.C + (C if sums.is_sparse or isinstance(C, np.ndarray) else C.toarray())
+    sums.C = sums.C + (C if sums.is_sparse else to_dense(C))
     sums.b += _sum_by_group(phi, at, len(sums.rows), batch.reward)
 
 
@@ -259,11 +258,9 @@ def _outer_sums(phi: Matrix, after: Matrix, gamma: float, bounds: Bounds, sparse
         after *= -gamma
         after += phi
         return [phi[i:j].T @ after[i:j] for i, j in bounds]
-    from scipy.sparse import csr_array  # slow to load
-
     d, run = phi.shape[1], np.repeat(np.arange(len(bounds)), [j - i for i, j in bounds])
     index = phi.indices.astype(np.int64) + np.repeat(run, np.diff(phi.indptr)) * d
-    wide = csr_array((phi.data, index, phi.indptr), shape=(phi.shape[0], d * len(bounds)))
+    wide = csr_rows(phi.data, index, phi.indptr, d * len(bounds))
     stacked = (wide.T @ (phi - gamma * after)).tocsr()
     if not sparse:
         return list(stacked.toarray().reshape(len(bounds), d, d))
@@ -275,8 +272,7 @@ def _sum_by_group(rows: Matrix, at: np.ndarray, groups: int, weights: np.ndarray
     from scipy.sparse import csr_array  # slow to load
 
     n = len(at)
-    sums = csr_array((weights, (at, np.arange(n))), shape=(groups, n)) @ rows
-    return sums if isinstance(sums, np.ndarray) else sums.toarray()
+    return to_dense(csr_array((weights, (at, np.arange(n))), shape=(groups, n)) @ rows)
 
 
 def _sparse_zeros(d: int) -> Matrix:

@@ -9,7 +9,18 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from twoclock.logs.dataset import Log
-from twoclock.logs.features.state_features import Fittable, Fourier, Matrix, OneHot, Rbf, StateFeatures, Tiles, vectors
+from twoclock.logs.features.state_features import (
+    Fittable,
+    Fourier,
+    Matrix,
+    OneHot,
+    Rbf,
+    StateFeatures,
+    Tiles,
+    csr_rows,
+    to_dense,
+    vectors,
+)
 from twoclock.logs.policies import Actions, call_on_batch
 from twoclock.protocols import InputError
 from twoclock.validation import pick, shown
@@ -75,7 +86,7 @@ class PairFeatures(Protocol):
         """How many features there are."""
 
     def encode(self, state: np.ndarray) -> Matrix:
-        """What of a batch of states does not depend on the action."""
+        """Compute what does not depend on the action; it is indexed by rows like the states."""
 
     def pairs(self, encoded: Matrix, action: np.ndarray) -> Matrix:
         """φ(s, a) [n, size]."""
@@ -106,7 +117,7 @@ class Crossed:
             found[np.arange(n), :, action] = encoded
             return found.reshape(n, -1)
         index = encoded.indices.astype(np.int64) * self.actions + np.repeat(action, np.diff(encoded.indptr))
-        return _csr(encoded.data, index, encoded.indptr, (n, self.size))
+        return csr_rows(encoded.data, index, encoded.indptr, self.size)
 
     def dots(self, encoded: Matrix, columns: np.ndarray) -> np.ndarray:
         """φ(s, a)ᵀθ for every action a and every column θ [n, actions, columns], without any row of φ."""
@@ -118,7 +129,7 @@ class Crossed:
             return (encoded[:, :, None] * actions.law[:, None, :]).reshape(n, -1)
         row = np.repeat(np.arange(n), np.diff(encoded.indptr))
         index = (encoded.indices.astype(np.int64)[:, None] * A + np.arange(A)).ravel()
-        return _csr((encoded.data[:, None] * actions.law[row]).ravel(), index, encoded.indptr * A, (n, self.size))
+        return csr_rows((encoded.data[:, None] * actions.law[row]).ravel(), index, encoded.indptr * A, self.size)
 
 
 def table_of(features: PairFeatures) -> OneHot | None:
@@ -169,7 +180,7 @@ class Joint:
 
 
 def as_rows(found: object) -> Matrix:
-    """What a user's function gave, as a matrix of numbers."""
+    """Return what a user's function gave as a matrix of numbers."""
     if hasattr(found, "tocsr"):
         return found.tocsr().astype(float)
     try:
@@ -179,12 +190,6 @@ def as_rows(found: object) -> Matrix:
         return rows.astype(float, copy=False)
     except (TypeError, ValueError):
         raise InputError(f"`features` must give numbers, got {shown(found)}") from None
-
-
-def _csr(data: np.ndarray, index: np.ndarray, start: np.ndarray, shape: tuple[int, int]) -> Matrix:
-    from scipy.sparse import csr_array  # slow to load
-
-    return csr_array((data, index, start), shape=shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,24 +203,10 @@ class Stacked:
         return sum(part.size for part in self.parts)
 
     def encode(self, state: np.ndarray) -> Matrix:
-        return _Encoded([part.encode(state) for part in self.parts])
+        return state
 
     def pairs(self, encoded: Matrix, action: np.ndarray) -> Matrix:
-        return np.hstack([_dense(part.pairs(e, action)) for part, e in zip(self.parts, encoded.parts, strict=True)])
+        return np.hstack([to_dense(part.pairs(part.encode(encoded), action)) for part in self.parts])
 
     def mean(self, encoded: Matrix, actions: Actions) -> Matrix:
-        return np.hstack([_dense(part.mean(e, actions)) for part, e in zip(self.parts, encoded.parts, strict=True)])
-
-
-class _Encoded:
-    """What each part made of the states; rows are picked from all."""
-
-    def __init__(self, parts: list[Matrix]) -> None:
-        self.parts = parts
-
-    def __getitem__(self, rows: object) -> _Encoded:
-        return _Encoded([part[rows] for part in self.parts])
-
-
-def _dense(rows: Matrix) -> np.ndarray:
-    return rows if isinstance(rows, np.ndarray) else rows.toarray()
+        return np.hstack([to_dense(part.mean(part.encode(encoded), actions)) for part in self.parts])

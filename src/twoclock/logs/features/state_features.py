@@ -80,12 +80,21 @@ class OneHot:
         return self.states if fields is None else np.column_stack([self.states[name] for name in fields])
 
     def __call__(self, x: np.ndarray) -> Matrix:
-        from scipy.sparse import csr_array  # slow to load
-
         found = encode_labels(rows_as_labels(x), self.states)
         known = found >= 0
         start = np.concatenate([[0], np.cumsum(known)])
-        return csr_array((np.ones(int(start[-1])), found[known], start), shape=(len(x), self.size))
+        return csr_rows(np.ones(int(start[-1])), found[known], start, self.size)
+
+
+def csr_rows(data: np.ndarray, index: np.ndarray, start: np.ndarray, width: int) -> Matrix:
+    """Make a sparse matrix whose row i has the entries ``start[i]`` to ``start[i + 1]``."""
+    from scipy.sparse import csr_array  # slow to load
+
+    return csr_array((data, index, start), shape=(len(start) - 1, width))
+
+
+def to_dense(rows: Matrix) -> np.ndarray:
+    return rows if isinstance(rows, np.ndarray) else rows.toarray()
 
 
 def rows_as_labels(state: np.ndarray) -> np.ndarray:
@@ -195,8 +204,6 @@ class Tiles:
         return 0 if self.scale is None else self.tilings * (self.bins + 1) ** self.scale.shape[1]
 
     def __call__(self, x: np.ndarray) -> Matrix:
-        from scipy.sparse import csr_array  # slow to load
-
         if self.scale is None:
             raise InputError("`Tiles(…)` is not scaled yet; give it to `evaluate(…, features=…)`, or call `fit`")
         n, k = x.shape
@@ -205,9 +212,7 @@ class Tiles:
         shift = (np.arange(self.tilings)[:, None] * (2 * np.arange(k) + 1) % self.tilings) / self.tilings
         cell = np.minimum((z[:, None, :] + shift).astype(int), self.bins)
         index = cell @ (self.bins + 1) ** np.arange(k) + np.arange(self.tilings) * (self.bins + 1) ** k
-        return csr_array(
-            (np.ones(n * self.tilings), index.ravel(), np.arange(n + 1) * self.tilings), shape=(n, self.size)
-        )
+        return csr_rows(np.ones(n * self.tilings), index.ravel(), np.arange(n + 1) * self.tilings, self.size)
 
 
 def _ends(sample: X) -> X:
