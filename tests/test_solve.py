@@ -8,7 +8,7 @@ import pytest
 import twoclock as tc
 from twoclock import prng
 from twoclock.protocols import pytree
-from twoclock.validation import log_marks
+from twoclock.validation.run_args import log_marks
 
 PROBLEM = tc.problems.quadratic(dim=3)
 METHOD = tc.Fast("1/(k+5)", "2/(k+8)", "4/(k+16)")

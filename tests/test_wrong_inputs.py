@@ -9,7 +9,7 @@ import pytest
 import twoclock as tc
 import wrong_problems
 from twoclock import cli
-from twoclock.validation import shown
+from twoclock.validation import short_repr
 from wrong_inputs import BOWL, CALLS, COMMANDS, FILES, OTHERS, of_result
 
 OWN = """
@@ -59,7 +59,7 @@ def wrong_calls():
         name = getattr(function, "__qualname__", type(function).__name__)
         for argument, (words, values) in arguments.items():
             for i, value in enumerate(values):
-                where = f"{name}({argument}={shown(value)}) [{i}]"
+                where = f"{name}({argument}={short_repr(value)}) [{i}]"
                 yield where, lambda f=function, r=right, a=argument, v=value: f(**{**r, a: v}), words
     for i, (call, words) in enumerate(OTHERS):
         yield f"others [{i}]", call, words

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from twoclock.protocols import InputError, Method
-from twoclock.validation import check_method, shown
+from twoclock.validation import short_repr
+from twoclock.validation.run_args import check_method
 
 _MOST_VALUES = 100_000
 
@@ -110,7 +111,7 @@ def text(value: object) -> str:
 
 def _values(path: str, tried: Any) -> list[Any]:
     if isinstance(tried, (str, bytes)) or not isinstance(tried, Iterable) or getattr(tried, "ndim", 1) == 0:
-        raise InputError(f"`{path}` must be given a list of values, got {shown(tried)}; write [value, …]")
+        raise InputError(f"`{path}` must be given a list of values, got {short_repr(tried)}; write [value, …]")
     if not hasattr(tried, "__len__"):
         tried = list(itertools.islice(tried, _MOST_VALUES + 1))
     if len(tried) > _MOST_VALUES:

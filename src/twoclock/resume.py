@@ -12,7 +12,7 @@ from twoclock.engine.protocol import LaneState, Row
 from twoclock.protocols import InputError, Method, ProblemSource
 from twoclock.result import Result
 from twoclock.storage.run_identity import RunSpec, describe, explain_mismatch, identify
-from twoclock.validation import shown
+from twoclock.validation import short_repr
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def begin(
     """What to go on from, and the whole run with the marks of both its parts; refused where it is of another run."""
     if not isinstance(start, Mapping) or set(start) != set(methods):
         labels = ", ".join(map(repr, methods))
-        raise InputError(f"`start` must be a mapping with a result for each of {labels:.200}, got {shown(start)}")
+        raise InputError(f"`start` must be a mapping with a result for each of {labels:.200}, got {short_repr(start)}")
     results = {label: _result(label, start[label]) for label in methods}
     first = next(iter(results.values())).spec
     for label, result in results.items():
@@ -75,7 +75,7 @@ def begin(
 def _result(label: str, result: object) -> Result:
     where = f"start[{label!r}]" if label else "start"
     if not isinstance(result, Result):
-        raise InputError(f"`{where}` must be a result of `solve`, got {shown(result)}")
+        raise InputError(f"`{where}` must be a result of `solve`, got {short_repr(result)}")
     if result.end is None:
         raise InputError(f"`{where}` has no state to go on from (one of a sweep has none); run it with `solve`")
     seeds, marks = result.spec["seeds"], result.spec["marks"]

@@ -28,6 +28,7 @@ from twoclock.result import FinalState, Result
 from twoclock.resume import Start, begin
 from twoclock.storage import Checkpoints, absolute
 from twoclock.storage.run_identity import Identity, Precision, Provenance, RunSpec, describe, identify, shared_identity
+from twoclock.validation import run_args
 
 Progress = bool | Callable[[ProgressEvent], None]
 
@@ -111,17 +112,17 @@ def solve(
     >>> result.summary("error").columns.tolist()
     ['step', 'mean', 'median', 'iqm', 'low', 'high', 'seeds', 'diverged']
     """
-    source = validation.check_problem(problem)
+    source = run_args.check_problem(problem)
     spec = RunSpec.checked(steps, seeds, marks, precision, bound)
-    validation.check_pace(block, checkpoint_every, progress)
+    run_args.check_pace(block, checkpoint_every, progress)
     walker = select_engine.resolve(engine)
     method = Auto() if method is None else method
     one = not isinstance(method, Mapping)
     given = method if isinstance(method, Mapping) else {"": method}
     for label in given:
         if not isinstance(label, str):
-            raise InputError(f"`method` must map text labels to methods, got the label {validation.shown(label)}")
-    labelled = {label: validation.check_method(entry) for label, entry in given.items()}
+            raise InputError(f"`method` must map text labels to methods, got the label {validation.short_repr(label)}")
+    labelled = {label: run_args.check_method(entry) for label, entry in given.items()}
     if not labelled:
         raise InputError("`method` must name at least one method, got an empty mapping")
     if checkpoint is not None:
@@ -173,7 +174,7 @@ def solve(
 
 def check_fit(problem: object, method: object, spec: RunSpec) -> None:
     """Complain unless this problem can be run with this method; nothing is computed."""
-    source, checked = validation.check_problem(problem), validation.check_method(method)
+    source, checked = run_args.check_problem(problem), run_args.check_method(method)
     with jax.enable_x64(spec.x64):
         compatibility.check_source(source)
         compatibility.check_fit(make_placeholder(source).example, checked)

@@ -22,6 +22,7 @@ from twoclock.online import Learner
 from twoclock.problems.entropy_mdp import SoftOperators, Step, feature_table
 from twoclock.protocols import Method, PyTree
 from twoclock.schedules import Power
+from twoclock.validation import memory, run_args
 from twoclock.validation.arrays import Array, Number
 
 if TYPE_CHECKING:
@@ -87,12 +88,12 @@ class EntropyActorCritic(Learning):
         seed: int = 0,
     ) -> None:
         self.states, self.actions = validation.whole("states", states), validation.whole("actions", actions, least=2)
-        validation.check_size("`states`, `actions`", 4 * self.states * self.actions)
+        memory.check_size("`states`, `actions`", 4 * self.states * self.actions)
         self.temperature = validation.number("temperature", temperature, 0)
         self.gamma = validation.number("gamma", gamma, 0, 1, below=True)
         self.features = feature_table(features, "features", (self.states,))
         self.policy_features = feature_table(policy_features, "policy_features", (self.states, self.actions))
-        self.method = validation.check_method(_steps(self.gamma) if method is None else method)
+        self.method = run_args.check_method(_steps(self.gamma) if method is None else method)
         self.first_value = validation.number("first_value", first_value)
         self.seed = validation.seed_number("seed", seed)
         self._rng = np.random.default_rng([_EXPLORATION, self.seed])

@@ -11,7 +11,7 @@ import numpy as np
 
 from twoclock.agents.env_checks import EnvironmentFault, Kind, StepResult, number, truth
 from twoclock.protocols import InputError, PyTree
-from twoclock.validation import shown
+from twoclock.validation import short_repr
 
 # Its numbers must not be those of anything else that is seeded with the same seed, exploration above all.
 _PLANT = 0x706C616E74
@@ -65,7 +65,8 @@ class Simulated:
         given = came if isinstance(came, tuple) else (came,)
         if not 1 <= len(given) <= 3:
             raise EnvironmentFault(
-                f"a step function must give x_next, (x_next, reward) or (x_next, reward, terminated), got {shown(came)}"
+                "a step function must give x_next, (x_next, reward) or (x_next, reward, terminated), "
+                f"got {short_repr(came)}"
             )
         x_next = self._kind.check(given[0], "the state")
         reward = number(given[1], "the reward") if len(given) > 1 else None
@@ -112,7 +113,7 @@ class Gymnasium:
         self._actions = []
         given = self.env.reset(seed=episode_seed(self.seed, self._episode))
         if not isinstance(given, tuple) or len(given) != 2:
-            raise EnvironmentFault(f"`reset` must give (state, info), got {shown(given)}")
+            raise EnvironmentFault(f"`reset` must give (state, info), got {short_repr(given)}")
         self._kind = self._kind or Kind.of(given[0], "the first state")
         return self._kind.check(given[0], "the first state")
 
@@ -129,7 +130,9 @@ class Gymnasium:
     def _read(self, given: object) -> StepResult:
         assert self._kind is not None
         if not isinstance(given, tuple) or len(given) != 5:
-            raise EnvironmentFault(f"`step` must give (state, reward, terminated, truncated, info), got {shown(given)}")
+            raise EnvironmentFault(
+                f"`step` must give (state, reward, terminated, truncated, info), got {short_repr(given)}"
+            )
         x, reward, terminated, truncated, _ = given
         return StepResult(
             self._kind.check(x, "the state"), number(reward, "the reward"), truth(terminated, "`terminated`"),
@@ -195,7 +198,7 @@ def check_env(env: Any, x0: Any) -> None:
         if not _takes(env, 0):
             raise InputError(
                 "`env` must be a Gymnasium environment, the id of one, a function without arguments that makes one, or "
-                f"a step function (x, u, rng) -> x_next; got {shown(env)}"
+                f"a step function (x, u, rng) -> x_next; got {short_repr(env)}"
             )
         fits = "what a function makes begins where its `reset` says"
     if x0 is not None:
@@ -225,5 +228,5 @@ def made_of(env: Any) -> Any:
             raise InputError(f"`env` must be the id of a Gymnasium environment: {error}") from None
     made = env()
     if not is_env(made):
-        raise InputError(f"`env` must make a Gymnasium environment, it made {shown(made)}")
+        raise InputError(f"`env` must make a Gymnasium environment, it made {short_repr(made)}")
     return made

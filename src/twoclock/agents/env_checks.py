@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from twoclock.protocols import InputError
-from twoclock.validation import shown
+from twoclock.validation import short_repr
 
 
 class EnvironmentFault(InputError):
@@ -58,7 +58,7 @@ class Kind(NamedTuple):
             raise EnvironmentFault(f"{what} must have the shape of the first state, {self.shape}, got {array.shape}")
         if array.dtype.kind == "f":
             if not np.isfinite(array).all():
-                raise NotFinite(f"{what} must be finite, got {shown(array.tolist())}")
+                raise NotFinite(f"{what} must be finite, got {short_repr(array.tolist())}")
             return array.astype(np.float64) if self.shape else np.float64(array)
         return array.copy() if self.shape else int(array)
 
@@ -71,7 +71,7 @@ def number(value: Any, what: str) -> float:
     try:
         found = float(value)
     except (TypeError, ValueError):
-        raise EnvironmentFault(f"{what} must be a number, got {shown(value)}") from None
+        raise EnvironmentFault(f"{what} must be a number, got {short_repr(value)}") from None
     if not np.isfinite(found):
         raise NotFinite(f"{what} must be finite, got {found}")
     return found
@@ -84,7 +84,7 @@ def named_error(error: Exception) -> str:
 
 def truth(value: object, what: str) -> bool:
     if not isinstance(value, (bool, np.bool_)):
-        raise EnvironmentFault(f"{what} must be True or False, got {shown(value)}")
+        raise EnvironmentFault(f"{what} must be True or False, got {short_repr(value)}")
     return bool(value)
 
 
@@ -95,7 +95,7 @@ def _array(x: object, what: str) -> np.ndarray:
         array = np.empty((), object)
     if array.dtype.kind not in "biuf":
         raise EnvironmentFault(
-            f"{what} must be a number or an array of numbers, got {shown(x)}; "
+            f"{what} must be a number or an array of numbers, got {short_repr(x)}; "
             "a wrapper such as gymnasium.wrappers.FlattenObservation makes one of it"
         )
     return array

@@ -20,6 +20,7 @@ from twoclock.problems.lqr.operators import Bounds, Guard
 from twoclock.protocols import InputError, Method, PyTree
 from twoclock.result import Result
 from twoclock.schedules import Power
+from twoclock.validation import run_args
 from twoclock.validation.arrays import definite, matrix
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class Regulator:
             method = running_means(forgetting) if critic == "model" else Polyak(Standard(_ACTOR, _CRITIC), power=0.5)
         elif validation.number("forgetting", forgetting, 0):
             raise InputError("`forgetting` is for the model critic's own method; with `method` put it into that one")
-        self.method = validation.check_method(method)
+        self.method = run_args.check_method(method)
         self.kappa = validation.number("kappa", kappa, 0, above=True)
         self.guard = Guard(log=1000) if guard is True else None if guard is False or guard is None else guard
         if self.guard is not None and not isinstance(self.guard, Guard):
@@ -288,11 +289,13 @@ class Regulator:
         try:
             new = np.asarray(value, np.float64)
         except (TypeError, ValueError, OverflowError):
-            raise InputError(f"`{name}` must be a vector of {size} numbers, got {validation.shown(value)}") from None
+            raise InputError(
+                f"`{name}` must be a vector of {size} numbers, got {validation.short_repr(value)}"
+            ) from None
         if new.shape != (size,):
             raise InputError(f"`{name}` must have shape {(size,)}, got {new.shape}")
         if not np.isfinite(new).all():
             raise InputError(
-                f"`{name}` must be finite, got {validation.shown(new.tolist())}; the plant has left all bounds"
+                f"`{name}` must be finite, got {validation.short_repr(new.tolist())}; the plant has left all bounds"
             )
         return new

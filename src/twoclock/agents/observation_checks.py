@@ -47,7 +47,9 @@ def observations(at: Any, features: Features, see: See) -> tuple[np.ndarray, See
     except ValueError:
         given = np.asarray(None)
     if given.ndim == 0 or not len(given) or given.dtype.kind not in "biuf":
-        raise InputError(f"`at` must be a list of observations, numbers or arrays alike, got {validation.shown(at)}")
+        raise InputError(
+            f"`at` must be a list of observations, numbers or arrays alike, got {validation.short_repr(at)}"
+        )
     shown = [see("at", x) for x in given]
     if len({phi.shape for phi in shown}) > 1:
         raise InputError("`features` must have the same shape everywhere, and has not at `at`")
@@ -59,9 +61,9 @@ def index(name: str, value: int, size: int) -> int:
     try:
         i = operator.index(value)
     except TypeError:
-        raise InputError(f"`{name}` must be a whole number, got {validation.shown(value)}") from None
+        raise InputError(f"`{name}` must be a whole number, got {validation.short_repr(value)}") from None
     if not 0 <= i < size:
-        raise InputError(f"`{name}` must lie between 0 and {size - 1}, got {validation.shown(i)}")
+        raise InputError(f"`{name}` must lie between 0 and {size - 1}, got {validation.short_repr(i)}")
     return i
 
 
@@ -71,7 +73,7 @@ def known_reward(value: float | None) -> float:
         number = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         raise InputError(
-            f"`reward` must be a number, got {validation.shown(value)}; pass what the environment gave"
+            f"`reward` must be a number, got {validation.short_repr(value)}; pass what the environment gave"
         ) from None
     if not math.isfinite(number):
         raise InputError(f"`reward` must be finite, got {number}")

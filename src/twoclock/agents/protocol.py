@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, TypeVar, runtime_che
 
 from twoclock.protocols import InputError, PyTree
 from twoclock.result import Result
-from twoclock.validation import shown
+from twoclock.validation import short_repr
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -107,6 +107,6 @@ def check_kind(agent: object) -> None:
     """Complain of what is no agent."""
     lacking = missing(agent)
     if isinstance(agent, type) or lacking:
-        what = f"the class {agent.__name__}; call it" if isinstance(agent, type) else shown(agent)
+        what = f"the class {agent.__name__}; call it" if isinstance(agent, type) else short_repr(agent)
         lacks = f", which has no `{lacking[0]}`" if lacking and not isinstance(agent, type) else ""
         raise InputError(f"`agent` must be an agent such as tc.agents.Regulator(Q, R), got {what}{lacks}")

@@ -29,6 +29,7 @@ from twoclock.progress import watch
 from twoclock.protocols import InputError
 from twoclock.result import Result
 from twoclock.storage.run_identity import Identity, Provenance, RunSpec, describe
+from twoclock.validation import run_args
 
 
 def run(
@@ -92,11 +93,11 @@ def run(
     if seeds is None:
         seeds = int(env.num_envs) if vector else 1
     spec = RunSpec.checked(steps, seeds, marks)
-    validation.check_pace(None, checkpoint_every, progress)
+    run_args.check_pace(None, checkpoint_every, progress)
     where = validation.choice("on", on, ("local", "ray"))
     if address is not None and (not isinstance(address, str) or where != "ray"):
         raise InputError(
-            f'`address` must be "host:port" of a Ray cluster, with on="ray", got {validation.shown(address)}'
+            f'`address` must be "host:port" of a Ray cluster, with on="ray", got {validation.short_repr(address)}'
         )
     if limit is not None and where == "ray":
         raise InputError("`limit` is for processes on this machine; leave it out on Ray")

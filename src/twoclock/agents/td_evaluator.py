@@ -23,6 +23,7 @@ from twoclock.problems.custom import is_module, split_module
 from twoclock.problems.policy_evaluation.nonlinear import Value, value_operators
 from twoclock.problems.policy_evaluation.td_lambda import trace_operators
 from twoclock.protocols import InputError, Method, PyTree
+from twoclock.validation import arrays, run_args
 from twoclock.validation.arrays import Array, Number
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ class Evaluator(Learning):
         self._value, start = self._approximation()
         if method is None:
             method = steps(self.operator, self.gamma * self.lam, None if value is not None else self._shown)
-        self.method = validation.check_method(method)
+        self.method = run_args.check_method(method)
         self._traced = has_trace(self.operator, self.lam, self.method)
         self.seed = validation.seed_number("seed", seed)
         self._rng = np.random.default_rng([_EXPLORATION, self.seed])
@@ -240,9 +241,9 @@ class Evaluator(Learning):
             def value(learned: PyTree, phi: Array) -> Number:
                 return network(whole(learned), phi)
 
-        validation.start_of("params", params)
+        arrays.check_start("params", params)
         start = numbers_of(params)
-        shape = getattr(validation.shape_from("value", value, start, self._shown[0]), "shape", None)
+        shape = getattr(validation.trace_shapes("value", value, start, self._shown[0]), "shape", None)
         if shape != ():
             raise InputError(f"`value` must return one number, got {'no array' if shape is None else f'shape {shape}'}")
         return value, start

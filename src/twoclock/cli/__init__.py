@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args[0] == "--version":
             say(__version__)
             return 0
-        return load_command(validation.pick({name: name for name in command_names()}, args[0], "twoclock"))(args[1:])
+        return load_command(validation.lookup({name: name for name in command_names()}, args[0], "twoclock"))(args[1:])
     except BrokenPipeError:  # the reader of the output has closed it
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
         return 141

@@ -193,8 +193,8 @@ def load_object(text: str, option: str) -> object:
     """Load the object that a user's file defines, written ``file.py:name``."""
     path, _, name = text.rpartition(":")
     if not path:
-        raise InputError(f"`{option}` must be written file.py:name, got {validation.shown(text)}")
-    return validation.pick(_public_names(Path(path).expanduser(), option), name, path)
+        raise InputError(f"`{option}` must be written file.py:name, got {validation.short_repr(text)}")
+    return validation.lookup(_public_names(Path(path).expanduser(), option), name, path)
 
 
 def load_problem(text: str) -> Callable[..., ProblemSource]:
@@ -205,7 +205,7 @@ def load_problem(text: str) -> Callable[..., ProblemSource]:
         for name, thing in _public_names(Path(path).expanduser(), "PROBLEM").items()
         if isinstance(thing, Problem) or inspect.isfunction(thing)
     }
-    found = validation.pick(public, name, path) if public else None
+    found = validation.lookup(public, name, path) if public else None
     if isinstance(found, Problem):
         return lambda: found
     if found is None or not registry.is_plain(found):

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from twoclock.intervals.bootstrap import bootstrap_mean, ratio_of_means
 from twoclock.protocols import InputError
 from twoclock.result import Result
-from twoclock.validation import flag, shown, whole
+from twoclock.validation import flag, short_repr, whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -101,7 +101,7 @@ def _checked(results: object, metric: object, allow: object) -> tuple[Mapping[st
         raise InputError("`results` must map labels to results, one or more; try `{'Fast': result, …}`")
     allowed = [allow] if isinstance(allow, str) else list(allow) if isinstance(allow, (list, tuple, set)) else [allow]
     if any(not isinstance(what, str) or what not in _DIFFERING for what in allowed):
-        raise InputError(f"`allow` may name seeds, steps and problems, got {shown(allow)}")
+        raise InputError(f"`allow` may name seeds, steps and problems, got {short_repr(allow)}")
     first = next(iter(results))
     for label, result in results.items():
         for what, key in (("seeds", "seeds"), ("steps", "steps"), ("problems", "problem")):
@@ -116,7 +116,7 @@ def _checked(results: object, metric: object, allow: object) -> tuple[Mapping[st
     known = [name for name in results[first].metrics if all(name in r.metrics for r in results.values())]
     if not isinstance(metric, str) or metric not in known:
         have = ", ".join(known) or "there is none"
-        raise InputError(f"`metric` must be one that all results have ({have}), got {shown(metric)}")
+        raise InputError(f"`metric` must be one that all results have ({have}), got {short_repr(metric)}")
     return results, metric
 
 

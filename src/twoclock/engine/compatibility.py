@@ -19,7 +19,7 @@ from twoclock.engine.trace_checks import ShapeRecorder, check_pure, shape_of
 from twoclock.engine.tracing import TracedProgram
 from twoclock.intervals.bootstrap import TRACKED
 from twoclock.protocols import InputError, Method, Problem, ProblemSource, PyTree
-from twoclock.validation import function, memory, shown
+from twoclock.validation import function, memory, short_repr
 
 # What each function of a problem takes.
 _ARGUMENTS = {
@@ -49,7 +49,7 @@ def check_source(problem: ProblemSource) -> None:
     if not isinstance(made, Problem):
         raise InputError(
             "`problem` must have init, noise, draw, F and G, or be a function of a key that makes one; it made "
-            f"{shown(made)}"
+            f"{short_repr(made)}"
         )
     check_pure("problem", problem, key)
 
@@ -199,7 +199,7 @@ def _check_metrics(name: str, metrics: PyTree) -> None:
         raise InputError(f"`{name}` must return a dict of numbers, got {_layout(metrics)}; try {{'error': …}}")
     for metric, value in metrics.items():
         if not isinstance(metric, str):
-            raise InputError(f"`{name}` must name its metrics by text, got {shown(metric)}")
+            raise InputError(f"`{name}` must name its metrics by text, got {short_repr(metric)}")
         if metric in RESERVED or metric.startswith(TRACKED):
             raise InputError(f"`{name}` must not call a metric {metric!r}, a column of histories; rename it")
         if getattr(value, "shape", None) != () or not _is_real(value.dtype):
@@ -219,7 +219,7 @@ def _check_method(
     name = type(method).__name__
     state = look(f"{name}.init", lambda method, *start: method.init(*start), like, theta, omega)
     if not (hasattr(state, "theta") and hasattr(state, "omega")):
-        raise InputError(f"`{name}.init` must return a state with `.theta` and `.omega`, got {shown(state)}")
+        raise InputError(f"`{name}.init` must return a state with `.theta` and `.omega`, got {short_repr(state)}")
     k = jax.ShapeDtypeStruct((), jnp.int32)
     after = look(f"{name}.step", lambda m, state, x, k: m.step(problem.F, problem.G, state, x, k), like, state, x, k)
     _same(f"{name}.step", "the state", after, state)
@@ -253,4 +253,4 @@ def _name(root: str, path: tuple[object, ...]) -> str:
 
 def _layout(tree: PyTree) -> str:
     """The shapes in a tree, short and on one line."""
-    return shown(jax.tree.map(lambda leaf: getattr(leaf, "shape", leaf), tree))
+    return short_repr(jax.tree.map(lambda leaf: getattr(leaf, "shape", leaf), tree))

@@ -24,7 +24,8 @@ from twoclock.engine import lane_program
 from twoclock.engine.protocol import LaneState, Operators, learn
 from twoclock.engine.tracing import digest, trace
 from twoclock.protocols import InputError, Method, PyTree, Scalar
-from twoclock.validation import flattened, shown
+from twoclock.validation import short_repr
+from twoclock.validation.arrays import flatten_tree
 
 Arrays = list[np.ndarray]
 
@@ -44,7 +45,7 @@ class Layout:
     @classmethod
     def of(cls, x: PyTree) -> Layout:
         """Of an example, or of the shapes of one."""
-        found, structure = flattened("x", x)
+        found, structure = flatten_tree("x", x)
         names = tuple("x" + jax.tree_util.keystr(path) for path, _ in found)
         dtypes = tuple(_dtype(name, leaf) for name, (_, leaf) in zip(names, found, strict=True))
         return cls(structure, names, tuple(np.shape(leaf) for _, leaf in found), dtypes)
@@ -116,7 +117,7 @@ class Layout:
         """The name of an entry of one sample that is no finite number."""
         for name, array in zip(self.names, arrays, strict=True):
             if array.dtype.kind == "f" and not np.isfinite(array).all():
-                return f"{name} = {shown(array.tolist())}"
+                return f"{name} = {short_repr(array.tolist())}"
         return None
 
     def _other_type(self, i: int, leaf: object) -> InputError:
@@ -132,7 +133,7 @@ def _flat(name: str, x: PyTree) -> tuple[list[Any], jax.tree_util.PyTreeDef]:
     try:
         return jax.tree.flatten(x)
     except Exception:
-        flattened(name, x)
+        flatten_tree(name, x)
         raise
 
 
@@ -142,7 +143,7 @@ def _dtype(name: str, leaf: object) -> np.dtype:
         if dtype.kind not in "biuf":
             raise TypeError
     except (TypeError, ValueError):
-        raise InputError(f"`{name}` must be a number or an array of numbers, got {shown(leaf)}") from None
+        raise InputError(f"`{name}` must be a number or an array of numbers, got {short_repr(leaf)}") from None
     return np.dtype(jnp.result_type(float) if dtype.kind == "f" else jax.dtypes.canonicalize_dtype(dtype))
 
 

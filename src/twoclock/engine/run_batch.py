@@ -22,7 +22,7 @@ from twoclock import prng
 from twoclock.engine.signals import refuse_fork
 from twoclock.engine.tracing import TracedProgram, trace, with_exact_callbacks
 from twoclock.protocols import InputError, Key, Method, Problem, ProblemSource, PyTree, pytree, static
-from twoclock.validation import shown
+from twoclock.validation import short_repr
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., PyTree])
@@ -135,7 +135,8 @@ def _making(problem: Callable[[Key], Problem]) -> Iterator[None]:
     except (TypeError, ValueError, AttributeError) as error:
         why = (str(error).splitlines() or [type(error).__name__])[0]
         raise InputError(
-            f"`problem` must be a problem or a function of a key that makes one; {shown(problem)} called with a key "
+            "`problem` must be a problem or a function of a key that makes one; "
+            f"{short_repr(problem)} called with a key "
             f"fails: {why:.120}"
         ) from error
 

@@ -74,8 +74,8 @@ def choose(asked: str | Engine, work: Lanes, steps: int, block: int | None = Non
 def resolve(asked: object) -> str:
     """The engine that a name stands for, the one of the environment where that is "auto"."""
     names = {name: name for name in NAMES}
-    name = validation.pick(names, asked, "engine")
-    return validation.pick(names, os.environ.get(VARIABLE) or "auto", VARIABLE) if name == "auto" else name
+    name = validation.lookup(names, asked, "engine")
+    return validation.lookup(names, os.environ.get(VARIABLE) or "auto", VARIABLE) if name == "auto" else name
 
 
 def predicted(work: Lanes, steps: int, on_gpu: bool) -> float:

@@ -20,7 +20,7 @@ from twoclock.engine.program_digest import retrace_once, trace_in_precision, tra
 from twoclock.engine.run_batch import Lanes
 from twoclock.engine.tracing import TracedProgram, trace
 from twoclock.protocols import InputError, Method, Problem, PyTree
-from twoclock.validation.trace_errors import in_words
+from twoclock.validation import readable_trace_errors
 
 _FROM_THE_KEY = (
     "draw with `jax.random` from the key, carry what changes in `env`, hand a simulator's samples to `tc.Learner`"
@@ -33,13 +33,13 @@ _passed: dict[int, TracedProgram] = {}  # what lanes traced to when they passed 
 
 def shape_of(name: str, function: Callable[..., PyTree], *args: PyTree) -> PyTree:
     """The shapes that a user's function returns."""
-    with in_words(name):
+    with readable_trace_errors(name):
         return retrace_once(lambda: jax.eval_shape(function, *args), function)
 
 
 def check_pure(name: str, function: Callable[..., PyTree], *args: PyTree, remedy: str = _FROM_THE_KEY) -> None:
     """Refuse a function that is another program each time: the run would keep the first for all seeds and steps."""
-    with in_words(name):
+    with readable_trace_errors(name):
         if _stable_trace(lambda tag: trace(function, *args, tag=tag)[0], function) is None:
             raise InputError(
                 f"`{name}` must depend on its arguments alone: each time it is traced it gives other numbers, and a "

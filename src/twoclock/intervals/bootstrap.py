@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from twoclock.protocols import InputError
-from twoclock.validation import shown
+from twoclock.validation import short_repr
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,13 +84,13 @@ def metric_names(columns: Iterable[str]) -> list[str]:
 def check_metric(metric: object, recorded: Sequence[str]) -> None:
     if not isinstance(metric, str) or metric not in recorded:
         raise InputError(
-            f"`metric` must be one that was recorded ({', '.join(recorded) or 'none'}), got {shown(metric)}"
+            f"`metric` must be one that was recorded ({', '.join(recorded) or 'none'}), got {short_repr(metric)}"
         )
 
 
 def check_confidence(confidence: object) -> None:
     if isinstance(confidence, bool) or not isinstance(confidence, (int, float)) or not 0 < confidence < 1:
-        raise InputError(f"`confidence` must lie between 0 and 1, got {shown(confidence)}; try 0.95")
+        raise InputError(f"`confidence` must lie between 0 and 1, got {short_repr(confidence)}; try 0.95")
 
 
 def by_step_and_seed(history: pd.DataFrame, metric: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -13,7 +13,7 @@ from twoclock.intervals.bootstrap import TRACKED
 from twoclock.intervals.interval_warnings import NO_INTERVAL, Tracked
 from twoclock.intervals.random_scaling import critical_value
 from twoclock.protocols import InputError
-from twoclock.validation import choice, shown
+from twoclock.validation import choice, short_repr
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,7 +60,7 @@ def _mark(steps: Int[np.ndarray, " marks"], step: object) -> int:
         return len(steps) - 1
     if isinstance(step, bool) or not isinstance(step, (int, np.integer)) or step not in steps:
         some = ", ".join(map(str, steps[-3:]))
-        raise InputError(f"`step` must be a mark of the run ({some} are the last), got {shown(step)}; see `marks`")
+        raise InputError(f"`step` must be a mark of the run ({some} are the last), got {short_repr(step)}; see `marks`")
     return int(np.searchsorted(steps, step))
 
 
@@ -144,7 +144,7 @@ def by_step(
     seeds = tracked.seeds.tolist()
     chosen = history["seed"].iloc[0] if seed is None else seed
     if isinstance(chosen, bool) or chosen not in seeds:
-        raise InputError(f"`seed` must be one of the run, got {shown(seed)}; see `result.spec['seeds']`")
+        raise InputError(f"`seed` must be one of the run, got {short_repr(seed)}; see `result.spec['seeds']`")
     marks = [i for i in range(len(tracked.steps)) if tracked.n[i].max() >= 2]
     last = _at_mark(tracked, len(tracked.steps) - 1, c, diverged)
     note = last.set_index(["seed", "output"])["note"]

@@ -23,8 +23,8 @@ from twoclock.logs.ope_result import PolicyEstimate, Value
 from twoclock.logs.policies import Discrete, Gaussian, Policy, as_policies
 from twoclock.logs.sufficient_stats import Estimand, matrix_fits
 from twoclock.protocols import InputError
-from twoclock.validation import check_path, choice, flag, function, number, pick, shown, whole
-from twoclock.validation.arrays import law
+from twoclock.validation import check_path, choice, flag, function, lookup, number, short_repr, whole
+from twoclock.validation.arrays import check_distribution
 
 _FEW_EPISODES = 10
 _MOST_GROUPS, _MOST_CLUSTERS, _MOST_BLOCKS = 200, 50_000, 2_000
@@ -97,7 +97,7 @@ def evaluate(
     if checkpoint is not None:
         check_path("checkpoint", checkpoint)
     if address is not None and not isinstance(address, str):
-        raise InputError(f"`address` must be host:port of a Ray cluster, got {shown(address)}")
+        raise InputError(f"`address` must be host:port of a Ray cluster, got {short_repr(address)}")
     log, policies = _with_actions(log, policy)
     starts = _start_states(start, log)
     built = build(features, log, None if starts is None else starts[0])
@@ -208,10 +208,12 @@ def _estimator_names(given: object, features: PairFeatures, log: Log) -> list[st
     if isinstance(given, str) and given == "all":
         return ["lstdq", *(name for name in found if name != "lstdq")]
     if not isinstance(given, (str, list, tuple)) or not given:
-        raise InputError(f"`estimator` must be a name or a list of them, got {shown(given)}; leave it out for 'auto'")
+        raise InputError(
+            f"`estimator` must be a name or a list of them, got {short_repr(given)}; leave it out for 'auto'"
+        )
     names = [given] if isinstance(given, str) else list(given)
     for name in names:
-        pick(found, name, "estimator")
+        lookup(found, name, "estimator")
     return list(dict.fromkeys(names))
 
 
@@ -244,13 +246,13 @@ def _start_states(start: object, log: Log) -> tuple[np.ndarray, np.ndarray] | No
     try:
         states = np.asarray(start)
     except (ValueError, TypeError):  # lists of different lengths
-        raise InputError(f"`start` must be an array of states, or a law over them, got {shown(start)}") from None
+        raise InputError(f"`start` must be an array of states, or a law over them, got {short_repr(start)}") from None
     if states.ndim == 1 and states.dtype.kind == "f" and example.dtype.kind in "iu" and example.ndim == 1:
-        weights = law("start", states, len(states), "or give the states themselves as whole numbers")
+        weights = check_distribution("start", states, len(states), "or give the states themselves as whole numbers")
         return np.flatnonzero(weights), weights[weights > 0]
     if states.dtype.kind == "O" and example.dtype.kind != "O":
         raise InputError(
-            f"`start` must be states like the log's ({example.dtype}) or a law over them, got {shown(start)}"
+            f"`start` must be states like the log's ({example.dtype}) or a law over them, got {short_repr(start)}"
         )
     if states.ndim == example.ndim - 1 and states.shape == example.shape[1:]:
         states = states[None]
@@ -265,4 +267,4 @@ def _start_states(start: object, log: Log) -> tuple[np.ndarray, np.ndarray] | No
 def _features_name(features: object) -> str:
     if isinstance(features, str):
         return features
-    return getattr(features, "__name__", None) or shown(features)
+    return getattr(features, "__name__", None) or short_repr(features)

@@ -14,7 +14,7 @@ from twoclock import storage
 from twoclock.logs.diagnostics import Diagnostic
 from twoclock.logs.estimator_context import ValueEstimate, interval
 from twoclock.protocols import InputError, html_table
-from twoclock.validation import check_path, pick
+from twoclock.validation import check_path, lookup
 from twoclock.version import __version__
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Value:
 
     def __getitem__(self, name: str) -> Value:
         """What is known of one policy alone."""
-        pick(dict.fromkeys(self.policies), name, "v")
+        lookup(dict.fromkeys(self.policies), name, "v")
         return Value(
             self.table[self.table["policy"] == name],
             self.differences.iloc[:0],

@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike
 from twoclock.logs.dataset import Log, encode_labels
 from twoclock.logs.row_checks import Label
 from twoclock.protocols import InputError
-from twoclock.validation import choice, function, seed_number, shown, whole
-from twoclock.validation.arrays import as_array, laws, matrix
+from twoclock.validation import choice, function, seed_number, short_repr, whole
+from twoclock.validation.arrays import as_array, check_distributions, matrix
 
 _NODES, _SAMPLES = 9, 16
 T = TypeVar("T")
@@ -64,8 +64,8 @@ class Discrete:
             if wrong.any():
                 at = int(np.argmax(wrong))
                 raise InputError(
-                    f"`{self.name}` must give probabilities that sum to 1, got {shown(rows[at].tolist())} for the "
-                    f"state {shown(np.asarray(state[at]).tolist())}"
+                    f"`{self.name}` must give probabilities that sum to 1, got {short_repr(rows[at].tolist())} for the "
+                    f"state {short_repr(np.asarray(state[at]).tolist())}"
                 )
             clipped = np.maximum(rows, 0.0)
             return clipped / clipped.sum(axis=1, keepdims=True)
@@ -73,8 +73,9 @@ class Discrete:
             chosen = encode_labels(given, self.actions)
             if (chosen < 0).any():
                 raise InputError(
-                    f"`{self.name}` must choose among the actions {shown(list(self.actions))}, got "
-                    f"{shown(given[int(np.argmax(chosen < 0))].item())}; name all actions with `read(…, actions=[…])`"
+                    f"`{self.name}` must choose among the actions {short_repr(list(self.actions))}, got "
+                    f"{short_repr(given[int(np.argmax(chosen < 0))].item())}; "
+                    "name all actions with `read(…, actions=[…])`"
                 )
             return np.eye(k)[chosen]
         raise InputError(
@@ -202,7 +203,7 @@ def _array_policy(name: str, given: object, log: Log) -> Policy:
     whole_numbers = actions == tuple(range(len(actions)))
     if pi.shape[1] < len(actions) or (pi.shape[1] > len(actions) and not whole_numbers):
         raise InputError(f"`{name}` must have a column for each of the {len(actions)} actions, got {pi.shape[1]}")
-    pi = laws(name, pi, f"{name}[s]")
+    pi = check_distributions(name, pi, f"{name}[s]")
 
     def rows(state: np.ndarray) -> np.ndarray:
         labels = np.asarray(state)
@@ -225,18 +226,18 @@ def _frame_policy(name: str, given: Any, log: Log) -> Policy:
     """Make a policy of a frame with the states as its index and the actions as its columns."""
     actions = tuple(given.columns)
     if lacking := set(log.actions or ()) - set(actions):
-        raise InputError(f"`{name}` must have a column for each action of the log, it lacks {shown(lacking)}")
+        raise InputError(f"`{name}` must have a column for each action of the log, it lacks {short_repr(lacking)}")
     if actions != log.actions:
         raise InputError(
-            f"`{name}` must have its columns in the order of the actions, {shown(list(log.actions or ()))}"
+            f"`{name}` must have its columns in the order of the actions, {short_repr(list(log.actions or ()))}"
         )
-    pi, labels = laws(name, as_array(name, given.to_numpy(float)), f"{name}[s]"), np.asarray(given.index)
+    pi, labels = check_distributions(name, as_array(name, given.to_numpy(float)), f"{name}[s]"), np.asarray(given.index)
 
     def rows(state: np.ndarray) -> np.ndarray:
         found = encode_labels(np.asarray(state).ravel(), labels)
         if (found < 0).any():
             raise InputError(
-                f"`{name}` has no row for the state {shown(np.asarray(state)[int(np.argmax(found < 0))].item())}"
+                f"`{name}` has no row for the state {short_repr(np.asarray(state)[int(np.argmax(found < 0))].item())}"
             )
         return pi[found]
 

@@ -12,7 +12,7 @@ from twoclock.logs.dataset import Log, LogPart, with_neighbours
 from twoclock.logs.row_checks import CheckedRows, Label, Roles, check, in_roles
 from twoclock.logs.sources import ColumnSource, open_episodes, open_table
 from twoclock.protocols import InputError
-from twoclock.validation import choice, function, shown
+from twoclock.validation import choice, function, short_repr
 
 _LARGEST_INTEGER_ACTION = 10_000
 NO_NEXT = "no next state: the last row of an episode that was cut off"
@@ -87,11 +87,11 @@ def _check_actions(actions: object) -> tuple[Label, ...]:
     """Return the actions that were named: numbers or text, each once."""
     rule = "`actions` must be a list of numbers or one of text, each action once"
     if isinstance(actions, (str, bytes)) or not isinstance(actions, (Sequence, np.ndarray)):
-        raise InputError(f"{rule}, got {shown(actions)}")
+        raise InputError(f"{rule}, got {short_repr(actions)}")
     known = tuple(action.item() if isinstance(action, np.generic) else action for action in actions)
     alike = all(isinstance(a, str) for a in known) or all(isinstance(a, (int, float)) for a in known)
     if not known or not alike or len(set(known)) < len(known) or not all(a == a for a in known):
-        raise InputError(f"{rule}, got {shown(list(known))}")
+        raise InputError(f"{rule}, got {short_repr(list(known))}")
     return known
 
 
@@ -107,12 +107,12 @@ def _roles(
         optional = value is None and role not in needed
         if not optional and not (found[role] and all(isinstance(name, str) for name in found[role])):
             what = "the name of a column, or a list of them" if role in several else "the name of a column"
-            raise InputError(f"`{role}` must be {what}, got {shown(value)}")
+            raise InputError(f"`{role}` must be {what}, got {short_repr(value)}")
         for name in found[role]:
             if name not in names:
                 hint = "; write terminated=None if episodes never end by themselves" if role == "terminated" else ""
                 raise InputError(
-                    f"`{role}` names the column {shown(name)}, which is not there; there are: "
+                    f"`{role}` names the column {short_repr(name)}, which is not there; there are: "
                     f"{', '.join(map(str, names))}{hint}"
                 )
     states, after = len(found["state"]), len(found["next_state"])
@@ -148,7 +148,7 @@ def _scan(table: ColumnSource, roles: Roles, drop: bool, progress: Callable[[int
                 name = raw.episode[at : at + 1].tolist()[0]
                 if name in seen:
                     raise InputError(
-                        f"`source` row {row + at}, column `{roles.episode}`: the episode {shown(name)} comes back "
+                        f"`source` row {row + at}, column `{roles.episode}`: the episode {short_repr(name)} comes back "
                         "after others; sort the rows by episode and step"
                     )
                 seen.add(name)

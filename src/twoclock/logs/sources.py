@@ -11,7 +11,7 @@ import numpy as np
 
 from twoclock.protocols import InputError
 from twoclock.storage import parquet
-from twoclock.validation import shown
+from twoclock.validation import short_repr
 
 ROWS = 32_768
 """So many rows are worked on at a time."""
@@ -93,11 +93,11 @@ def open_table(given: Any) -> ColumnSource:
     else:
         raise InputError(
             "`source` must be a pandas or polars frame, a pyarrow table, a Parquet file or folder, a Minari dataset or "
-            f"its id, a dict of arrays or a list of episodes, got {shown(given)}"
+            f"its id, a dict of arrays or a list of episodes, got {short_repr(given)}"
         )
     lengths = {name: len(column) if column.ndim else 0 for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
-        raise InputError(f"`source` must have columns of one length, got {shown(lengths)}")
+        raise InputError(f"`source` must have columns of one length, got {short_repr(lengths)}")
     if not any(lengths.values()):
         raise InputError("`source` has no rows")
     return InMemory(columns)
@@ -106,7 +106,7 @@ def open_table(given: Any) -> ColumnSource:
 def _check_names(names: Sequence[str]) -> None:
     if len(set(names)) < len(names):
         twice = next(name for name in names if list(names).count(name) > 1)
-        raise InputError(f"`source` has two columns named {shown(twice)}; rename one")
+        raise InputError(f"`source` has two columns named {short_repr(twice)}; rename one")
 
 
 def _entry_as_column(name: str, given: object) -> np.ndarray:
@@ -114,9 +114,9 @@ def _entry_as_column(name: str, given: object) -> np.ndarray:
     try:
         column = np.asarray(given)
     except Exception as error:  # lists of different lengths, and whatever an object of the user's raises
-        raise InputError(f"`source[{shown(name)}]` is no column: {' '.join(str(error).split()):.100}") from None
+        raise InputError(f"`source[{short_repr(name)}]` is no column: {' '.join(str(error).split()):.100}") from None
     if not column.ndim:
-        raise InputError(f"`source[{shown(name)}]` must have an entry for each row, got {shown(given)}")
+        raise InputError(f"`source[{short_repr(name)}]` must have an entry for each row, got {short_repr(given)}")
     return _as_column(column)
 
 
@@ -178,7 +178,7 @@ def _episode_columns(number: int, episode: object) -> Columns:
     if isinstance(episode, Sequence) and not isinstance(episode, (str, bytes)):
         for step in episode:
             if not isinstance(step, (tuple, list)) or len(step) != len(_STEP):
-                raise InputError(f"`source[{number}]` must be steps ({', '.join(_STEP)}), got {shown(step)}")
+                raise InputError(f"`source[{number}]` must be steps ({', '.join(_STEP)}), got {short_repr(step)}")
         columns = {name: np.asarray([step[i] for step in episode]) for i, name in enumerate(_STEP)}
         return {**columns, "episode": np.full(len(episode), number)}
     given = {name: episode.get(name) if isinstance(episode, Mapping) else getattr(episode, name, None)

@@ -16,7 +16,7 @@ from twoclock.methods.schedule_tools import exponents
 from twoclock.methods.update_rule import WrapperState, wrapped_method
 from twoclock.protocols import Floats, InputError, Method, Operator, PyTree, Scalar, State, checked, pytree
 from twoclock.tree_math import Sum, add, blend
-from twoclock.validation import NOT_NEGATIVE, check_number, function, in_words, shown
+from twoclock.validation import NOT_NEGATIVE, check_number, function, readable_trace_errors, short_repr
 
 OutputChoice = bool | Callable[[PyTree, PyTree], PyTree]
 Outputs = Mapping[str, Floats]
@@ -35,7 +35,7 @@ def check_outputs(what: str, intervals: object) -> None:
         return
     if not callable(intervals):
         raise InputError(
-            f"`{what}` must be True, False or a function (theta, omega) -> outputs, got {shown(intervals)}"
+            f"`{what}` must be True, False or a function (theta, omega) -> outputs, got {short_repr(intervals)}"
         )
     function(what, intervals, "theta", "omega")
 
@@ -50,11 +50,11 @@ def outputs(intervals: OutputChoice, theta: Floats, omega: Floats) -> Outputs:
     if isinstance(intervals, bool):
         values: PyTree = {"theta": theta}
     else:
-        with in_words("intervals"):
+        with readable_trace_errors("intervals"):
             values = intervals(theta, omega)
     named = values if isinstance(values, Mapping) else {"f": values}
     if not any(jnp.size(leaf) for leaf in jax.tree.leaves(named)):
-        raise InputError(f"`intervals` must give at least one number, got {shown(named)}; return an array")
+        raise InputError(f"`intervals` must give at least one number, got {short_repr(named)}; return an array")
     return tree_math.as_floats("intervals", dict(named))
 
 

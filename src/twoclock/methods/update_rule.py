@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from twoclock import tree_math
 from twoclock.protocols import InputError, Method, PyTree, Scalar, State, checked, pytree
 from twoclock.tree_math import Sum
-from twoclock.validation import check_method
+from twoclock.validation.run_args import check_method
 
 
 @runtime_checkable

@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike
 
 from twoclock.models.soft_mdp import LEAST, SoftMdp
 from twoclock.protocols import InputError, Scalar, pytree
-from twoclock.validation import number, shown
-from twoclock.validation.arrays import as_array, law, laws
+from twoclock.validation import number, short_repr
+from twoclock.validation.arrays import as_array, check_distribution, check_distributions
 
 Policy = Float[np.ndarray, "s a"]
 States = Float[np.ndarray, " s"]
@@ -43,7 +43,7 @@ class Mdp:
         P, r, gamma = (as_array(name, getattr(self, name)) for name in ("P", "r", "gamma"))
         if P.ndim != 3 or P.shape[0] != P.shape[2] or 0 in P.shape:
             raise InputError(f"`P` must have the shape (states, actions, states), got {P.shape}; index it P[s, a, s']")
-        P = laws("P", P, "P[s, a]")
+        P = check_distributions("P", P, "P[s, a]")
         if r.shape not in (P.shape[:2], P.shape):
             raise InputError(f"`r` must have the shape {P.shape[:2]} or {P.shape} to go with `P`, got {r.shape}")
         try:
@@ -76,7 +76,7 @@ class Mdp:
             raise InputError(
                 f"`{name}` must have the shape {(self.states, self.actions)} (states, actions), got {pi.shape}"
             )
-        return laws(name, pi, f"{name}[s]")
+        return check_distributions(name, pi, f"{name}[s]")
 
     def chain(self, policy: Policy) -> Chain:
         """The state chain under a policy, P_π[s, s'] = Σ_a π(a|s) P(s'|s, a)."""
@@ -124,10 +124,10 @@ class Mdp:
         if isinstance(start, (int, np.integer)) and not isinstance(start, bool):
             if not 0 <= start < self.states:
                 raise InputError(
-                    f"`start` must be a state from 0 to {self.states - 1} or a law over them, got {shown(start)}"
+                    f"`start` must be a state from 0 to {self.states - 1} or a law over them, got {short_repr(start)}"
                 )
             return np.eye(self.states)[start]
-        return law("start", start, self.states, "leave it out for the uniform law")
+        return check_distribution("start", start, self.states, "leave it out for the uniform law")
 
     @property
     def over(self) -> Bool[np.ndarray, " s"]:
@@ -211,7 +211,11 @@ def read_policies(
         return pi, b, mdp.stationary(b)
     if sampling == "markov":
         raise InputError("`weights` are for sampling 'iid': a chain has its own stationary law; leave them out")
-    return pi, b, law("weights", weights, mdp.states, "leave them out for the behaviour's stationary law")
+    return (
+        pi,
+        b,
+        check_distribution("weights", weights, mdp.states, "leave them out for the behaviour's stationary law"),
+    )
 
 
 def read_features(features: ArrayLike, states: int) -> Float[np.ndarray, "s d"]:

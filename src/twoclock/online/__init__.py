@@ -22,6 +22,7 @@ from twoclock.problems.custom import Measure
 from twoclock.protocols import InputError, Method, Operator, Problem, PyTree
 from twoclock.result import Result
 from twoclock.storage.run_identity import Precision, Provenance, describe
+from twoclock.validation import run_args
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,7 +85,7 @@ class Learner:
         engine: str = "auto",
         example: PyTree = None,
     ) -> None:
-        validation.check_numbers(precision, bound)
+        run_args.check_numbers(precision, bound)
         asked = select_engine.resolve(engine)
         if asked == engine == "cuda":
             raise InputError("`engine` of a learner must be 'auto', 'c' or 'xla': single samples are no work for a GPU")

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from twoclock import prng, validation
+from twoclock import prng
 from twoclock.engine import compatibility, program_digest
 from twoclock.engine import metrics as rows
 from twoclock.engine.online_engine import Layout
@@ -21,6 +21,7 @@ from twoclock.engine.tracing import trace
 from twoclock.methods import Polyak
 from twoclock.problems.custom import Custom, custom
 from twoclock.protocols import InputError, Method, Operator, Problem, PyTree, Scalar, pytree, static
+from twoclock.validation import run_args
 
 Intervals = bool | Callable[[PyTree, PyTree], PyTree]
 
@@ -64,13 +65,13 @@ class LearnerSpec:
         if draws and not (method is theta is omega is measure is None):
             raise InputError("`Learner(problem, method)` takes F, G and the start from the problem; leave out the rest")
         if isinstance(F, Problem):
-            source: Problem = make_instances(validation.check_problem(F), []).batched
+            source: Problem = make_instances(run_args.check_problem(F), []).batched
             operators: Operators = source
             method = G
         else:
             own = custom(F, G, lambda key: None, theta, omega, measure=measure)
             source, operators = make_instances(own, []).batched, Functions(own.F, own.G, own.metrics)
-        method = _averaged(validation.check_method(method), intervals)
+        method = _averaged(run_args.check_method(method), intervals)
         program_digest.start_in_precision()
         theta, omega, _ = source.init(prng.start_key(0))
         compatibility.check_start(theta, omega)

@@ -13,17 +13,17 @@ from typing import TypeVar
 import jax
 import numpy as np
 
-from twoclock import validation
 from twoclock.engine import metrics
 from twoclock.engine.online_engine import Arrays, Layout, Live
 from twoclock.engine.protocol import LaneState, Row
 from twoclock.online.learner_spec import LearnerSpec
 from twoclock.protocols import InputError, PyTree
+from twoclock.validation import run_args
 
 T = TypeVar("T")
 
 _HORIZON = 2**31 - 1
-MARKS = validation.log_marks(_HORIZON)
+MARKS = run_args.log_marks(_HORIZON)
 # So many samples of a batch at a time; whoever waits to read may read in between.
 _AT_ONCE = 4096
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from twoclock.plot.style import COLOURS, LABELS, MARKERS, caption, check_panel, figure, plain, size_of
 from twoclock.protocols import InputError
-from twoclock.validation import shown
+from twoclock.validation import short_repr
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,7 +42,7 @@ def curves(
     Rewards and the like, which may be negative, have a plain axis.
     """
     if not isinstance(statistic, str) or statistic not in _STATISTICS:
-        raise InputError(f"`statistic` must be one of {', '.join(_STATISTICS)}, got {shown(statistic)}")
+        raise InputError(f"`statistic` must be one of {', '.join(_STATISTICS)}, got {short_repr(statistic)}")
     scale = "log"
     for i, (label, result) in enumerate(results.items()):
         table = _summarise(result, metric)

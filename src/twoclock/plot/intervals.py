@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from twoclock.plot.style import COLOURS, MARKERS, caption, check_panel, figure, plain, size_of
 from twoclock.protocols import InputError
-from twoclock.validation import pick, shown
+from twoclock.validation import lookup, short_repr
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,7 +47,7 @@ def intervals(
     of_output = {str(name): part for name, part in frame.groupby("output", sort=False)}
     names = list(of_output)
     if output is not None:
-        pick(of_output, output, "metric")
+        lookup(of_output, output, "metric")
         chosen = [output]
     else:
         chosen = names[: 1 if ax is not None else _MOST_PANELS]
@@ -164,5 +164,5 @@ def _check_coverage(frame: pd.DataFrame) -> None:
         values = frame[name].to_numpy(float)
         if not len(values) or not np.all((values >= low) & (values <= high) & np.isfinite(values)):
             raise InputError(
-                f"`frame` must have `{name}` in [{low}, {high}], in one row or more, got {shown(values.tolist())}"
+                f"`frame` must have `{name}` in [{low}, {high}], in one row or more, got {short_repr(values.tolist())}"
             )

@@ -16,7 +16,7 @@ from matplotlib.ticker import NullFormatter
 from twoclock.plot.curves import Summarised, curves
 from twoclock.plot.style import COLOURS, LABELS, MARKERS, caption, figure, plain
 from twoclock.protocols import InputError
-from twoclock.validation import shown
+from twoclock.validation import short_repr
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -273,7 +273,7 @@ def _known(table: pd.DataFrame, setting: str | None) -> str:
     if not known:
         raise InputError("this sweep varies no setting; make one with `tc.grid`")
     if setting is not None and (not isinstance(setting, str) or setting not in known):
-        raise InputError(f"`setting` {shown(setting)} does not vary in this sweep; what does: {', '.join(known)}")
+        raise InputError(f"`setting` {short_repr(setting)} does not vary in this sweep; what does: {', '.join(known)}")
     return setting or known[0]
 
 

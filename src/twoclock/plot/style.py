@@ -18,7 +18,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from twoclock.protocols import InputError
-from twoclock.validation import shown
+from twoclock.validation import short_repr
 
 #: Okabe & Ito: distinguishable with any common colour vision, and in grey when printed.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C8C8C")
@@ -113,7 +113,7 @@ def check_panel(ax: Axes | None, scale: Literal["log", "linear"]) -> None:
     if scale not in ("log", "linear"):
         raise InputError(f"`scale` must be 'log' or 'linear', got {scale!r}")
     if not (ax is None or hasattr(ax, "get_figure")):
-        raise InputError(f"`ax` must be a Matplotlib axes, got {shown(ax)}; leave it out for a figure of its own")
+        raise InputError(f"`ax` must be a Matplotlib axes, got {short_repr(ax)}; leave it out for a figure of its own")
 
 
 def size_of(size: tuple[float, float]) -> tuple[float, float]:

@@ -10,7 +10,8 @@ import numpy as np
 
 from twoclock.protocols import InputError, Key, Operator, Problem, PyTree, Scalar, pytree, static
 from twoclock.tree_math import difference
-from twoclock.validation import flattened, function, start_of
+from twoclock.validation import function
+from twoclock.validation.arrays import check_start, flatten_tree
 
 __all__ = ["custom", "exact"]
 
@@ -95,7 +96,7 @@ def custom(
         function("custom(draw=…)", draw, "u", "theta", "env")
     if measure is not None:
         function("custom(measure=…)", measure, "theta", "omega")
-    flattened("theta", theta), flattened("omega", omega)
+    flatten_tree("theta", theta), flatten_tree("omega", omega)
     problem = Custom(theta, omega, env, F, G, noise, draw, measure)
     if is_module(theta) or is_module(omega):
         (theta, slow), (omega, fast) = split_module(theta), split_module(omega)
@@ -109,8 +110,8 @@ def custom(
             None if draw is None else lambda u, theta, env: draw(u, slow(theta), env),
             None if measure is None else lambda theta, omega: measure(slow(theta), fast(omega)),
         )
-    start_of("theta", theta)
-    start_of("omega", omega, may_be_empty=True)
+    check_start("theta", theta)
+    check_start("omega", omega, may_be_empty=True)
     return problem
 
 

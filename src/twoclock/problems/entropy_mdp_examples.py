@@ -11,7 +11,8 @@ from twoclock.models.soft_mdp import SoftMdp, soft_truth
 from twoclock.problems.entropy_mdp import SAMPLINGS, EntropyMdp, entropy_mdp
 from twoclock.protocols import InputError, Key
 from twoclock.sampling.alias import alias_table
-from twoclock.validation import check_key, check_size, choice, flag, number, shown, whole
+from twoclock.validation import check_key, choice, flag, number, short_repr, whole
+from twoclock.validation.memory import check_size
 
 __all__ = ["forest", "frozen_lake", "random_entropy_mdp"]
 
@@ -45,7 +46,7 @@ def frozen_lake(
     Reference: Towers et al., *Gymnasium*, 2024; the table is the same as ``from_gymnasium`` reads there.
     """
     if not isinstance(size, int) or size not in _LAKES:
-        raise InputError(f"`size` must be 4 or 8, the maps that Gymnasium names, got {shown(size)}")
+        raise InputError(f"`size` must be 4 or 8, the maps that Gymnasium names, got {short_repr(size)}")
     gamma, slippery = number("gamma", gamma, 0, 1), flag("slippery", slippery)
     letters = "".join(_LAKES[size])
     P, r = np.zeros((size**2, 4, size**2)), np.zeros((size**2, 4, size**2))

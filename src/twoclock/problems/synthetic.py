@@ -9,8 +9,9 @@ from jaxtyping import Float
 
 from twoclock.protocols import Key, Problem, Scalar, pytree, static
 from twoclock.tree_math import sqnorm
-from twoclock.validation import check_size, choice, number, shown, whole
+from twoclock.validation import choice, number, short_repr, whole
 from twoclock.validation.arrays import Array, Number, Vector
+from twoclock.validation.memory import check_size
 
 __all__ = ["Rates", "quadratic", "rates"]
 
@@ -107,7 +108,7 @@ def quadratic(
     0.25
     """
     dim = whole("dim", dim)
-    check_size(f"`dim` = {shown(dim)}", 6 * dim**2)
+    check_size(f"`dim` = {short_repr(dim)}", 6 * dim**2)
     number("top", top, 0, above=True)
     for name, value in {"mu_h": mu_h, "mu_g": mu_g}.items():
         number(name, value, 0, top, above=True, remedy=f"top={top:g} is the largest eigenvalue")
@@ -252,7 +253,7 @@ def rates(
     choice("rates(h=…)", h, _SHAPES)
     choice("rates(coupling=…)", coupling, ("smooth", "kinked"))
     dim = whole("rates(dim=…)", dim)
-    check_size(f"`rates(dim=…)` = {shown(dim)}", 10 * dim)
+    check_size(f"`rates(dim=…)` = {short_repr(dim)}", 10 * dim)
     number("rates(noise=…)", noise, 0, remedy="it is a standard deviation")
     number("rates(start=…)", start)
     number("rates(correlation=…)", correlation, -1, 1, remedy="1 is the same noise in F and G")

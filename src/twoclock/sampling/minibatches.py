@@ -17,8 +17,8 @@ import numpy as np
 from jaxtyping import Bool, Int, Int32, UInt32
 
 from twoclock.protocols import IndexedBatch, InputError, Key, PyTree, pytree, static
-from twoclock.validation import as_numpy, flag, function, whole
-from twoclock.validation.arrays import Array, State
+from twoclock.validation import flag, function, whole
+from twoclock.validation.arrays import Array, State, as_numpy
 
 _ROUNDS = 16
 _SALTS = np.asarray([(0x9E3779B9 * (2 * r + 1)) & 0xFFFFFFFF for r in range(_ROUNDS)], np.uint32)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from twoclock.protocols import InputError
-from twoclock.validation import shown
+from twoclock.validation import short_repr
 
 _LARGEST_TEXT = 16 << 20
 
@@ -17,7 +17,7 @@ _LARGEST_TEXT = 16 << 20
 def one_line(path: str | Path, verb: str) -> Iterator[None]:
     """Turn whatever the system says of a path in this block into one line that names it."""
     kind = "file" if verb == "read" else "folder"
-    name = f"{path!s:.200}" if isinstance(path, (str, Path)) else shown(path)
+    name = f"{path!s:.200}" if isinstance(path, (str, Path)) else short_repr(path)
     try:
         yield
     except InputError:

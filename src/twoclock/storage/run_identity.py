@@ -20,9 +20,9 @@ from typing import Literal, cast
 import jax
 import numpy as np
 
-from twoclock import validation
 from twoclock.engine import program_digest
 from twoclock.protocols import Method, ProblemSource
+from twoclock.validation import run_args
 from twoclock.version import __version__
 
 # Of identities and of all records.
@@ -58,12 +58,12 @@ class RunSpec:
         cls, steps: object, seeds: object, marks: object = None, precision: object = "float64", bound: object = None
     ) -> RunSpec:
         """Check what a user gave: counts, sequences or nothing."""
-        many = validation.check_steps(steps)
-        validation.check_numbers(precision, bound)
+        many = run_args.check_steps(steps)
+        run_args.check_numbers(precision, bound)
         return cls(
             many,
-            tuple(validation.check_seeds(seeds)),
-            tuple(validation.check_marks(marks, many)),
+            tuple(run_args.check_seeds(seeds)),
+            tuple(run_args.check_marks(marks, many)),
             cast("Precision", precision),
             cast("float | None", bound),
         )

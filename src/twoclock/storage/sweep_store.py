@@ -18,7 +18,7 @@ from twoclock.storage.atomic_file import Document, clean, lock, note, put, put_n
 from twoclock.storage.paths import absolute
 from twoclock.storage.run_identity import FORMAT, Identity
 from twoclock.storage.sealed_folder import Damaged, Unsealed, checksum, seal, unseal, verified
-from twoclock.validation import shown
+from twoclock.validation import short_repr
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -187,7 +187,7 @@ def hive(column: str, label: str) -> str:
     try:
         name = f"{column}={urllib.parse.quote(label, safe=' ,')}"
     except (TypeError, UnicodeEncodeError):
-        raise InputError(f"the label of a {column} must be text, got {shown(label)}") from None
+        raise InputError(f"the label of a {column} must be text, got {short_repr(label)}") from None
     if not label or len(name) > _LONGEST_NAME:
         raise InputError(f"the label of a {column} must have 1 to about {_LONGEST_NAME} letters, got {label[:60]!r}")
     return name

@@ -12,7 +12,7 @@ from twoclock.protocols import InputError, Method, ProblemSource
 from twoclock.storage.run_identity import RunSpec
 from twoclock.storage.sweep_store import hive
 from twoclock.sweeps.plan import Job
-from twoclock.validation import shown
+from twoclock.validation import run_args, short_repr
 
 
 def job(
@@ -28,7 +28,7 @@ def job(
     """What is to be swept, and for each method the family among whose settings it is compared."""
     for name, given in {"problems": problems, "methods": methods}.items():
         if not isinstance(given, Mapping) or not given:
-            raise InputError(f"`{name}` must be a mapping of labels with at least one entry, got {shown(given)}")
+            raise InputError(f"`{name}` must be a mapping of labels with at least one entry, got {short_repr(given)}")
     run = RunSpec.checked(steps, seeds, marks, precision, bound)
     flat: dict[str, Method] = {}
     families: dict[str, str] = {}
@@ -51,7 +51,7 @@ def job(
             )
     for label in problems:
         hive("problem", label)
-    checked = {label: validation.check_problem(problem) for label, problem in problems.items()}
+    checked = {label: run_args.check_problem(problem) for label, problem in problems.items()}
     return Job(checked, flat, run, select_engine.resolve(engine)), families
 
 
@@ -63,25 +63,25 @@ def _kind(method: object) -> str:
 
 def check_lanes(lanes: object) -> int:
     if isinstance(lanes, bool) or not isinstance(lanes, (int, np.integer)) or lanes < 1:
-        raise InputError(f"`lanes` must be a whole number from 1 on, got {shown(lanes)}; leave it out for 2048")
+        raise InputError(f"`lanes` must be a whole number from 1 on, got {short_repr(lanes)}; leave it out for 2048")
     return int(lanes)
 
 
 def check_bytes(memory: object) -> float | int:
     if isinstance(memory, bool) or not isinstance(memory, (int, float, np.number)) or not memory > 0:
-        raise InputError(f"`memory` must be a number of bytes, got {shown(memory)}; leave it out for 1 GiB")
+        raise InputError(f"`memory` must be a number of bytes, got {short_repr(memory)}; leave it out for 1 GiB")
     return int(min(memory, 2**62))
 
 
 def check_choices(on: object, out: object, address: object, shared: object, tries: object) -> None:
     """Where to run, and what only a cluster has."""
     if not isinstance(on, str) or on not in ("local", "ray"):
-        raise InputError(f"`on` must be 'local' or 'ray', got {shown(on)}")
+        raise InputError(f"`on` must be 'local' or 'ray', got {short_repr(on)}")
     if out is not None:
         validation.check_path("out", out)
     if validation.flag("shared", shared) and (out is None or on != "ray"):
         raise InputError('`shared` needs on="ray" and `out`, a folder that every worker sees')
     if address is not None and (not isinstance(address, str) or on != "ray"):
-        raise InputError(f'`address` must be "host:port" of a Ray cluster, with on="ray", got {shown(address)}')
+        raise InputError(f'`address` must be "host:port" of a Ray cluster, with on="ray", got {short_repr(address)}')
     if isinstance(tries, bool) or not isinstance(tries, int) or not 1 <= tries <= 1000:
-        raise InputError(f"`tries` must be a whole number from 1 to 1,000, got {shown(tries)}")
+        raise InputError(f"`tries` must be a whole number from 1 to 1,000, got {short_repr(tries)}")

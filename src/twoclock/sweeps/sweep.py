@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from twoclock import storage, validation
+from twoclock import storage
 from twoclock.engine.loop import ProgressEvent
 from twoclock.engine.select_engine import EngineName
 from twoclock.engine.signals import Interrupted, deferred_interrupt
@@ -19,6 +19,7 @@ from twoclock.sweeps.plan import Plan, Shard, plan
 from twoclock.sweeps.progress import Watch, watching
 from twoclock.sweeps.shard_worker import Computed
 from twoclock.sweeps.sweep_result import Sweep
+from twoclock.validation import run_args
 
 
 class ShardsFailed(RuntimeError):
@@ -71,7 +72,7 @@ def sweep(
     ['fast', 'standard']
     """
     check_choices(on, out, address, shared, tries)
-    validation.check_progress(progress)
+    run_args.check_progress(progress)
     cut = plan(
         *job(problems, methods, steps, seeds, marks, precision, bound, engine),
         lanes=check_lanes(lanes),

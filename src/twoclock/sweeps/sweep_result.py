@@ -95,8 +95,8 @@ class Sweep:
 
     def result(self, problem: str, method: str) -> Result:
         """The record of one method on one problem, as a result without iterates."""
-        validation.pick(self.spec["problems"], problem, "problem")
-        validation.pick(self.spec["methods"], method, "method")
+        validation.lookup(self.spec["problems"], problem, "problem")
+        validation.lookup(self.spec["methods"], method, "method")
         rows = self.history[(self.history["problem"] == problem) & (self.history["method"] == method)]
         if rows.empty:
             raise InputError(f"this sweep has no {method!r} on {problem!r} yet; `.history` has what there is")

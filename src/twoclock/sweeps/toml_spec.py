@@ -49,9 +49,9 @@ def read(path: Path, *, however_many: bool = False) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:  # also an integer of thousands of digits
         raise InputError(f"`SPEC` {path} is not valid TOML ({error!s:.100})") from None
     for name, value in given.items():
-        kind = validation.pick(_FIELDS, name, "SPEC")
+        kind = validation.lookup(_FIELDS, name, "SPEC")
         if not isinstance(value, kind) or isinstance(value, bool):
-            raise InputError(f"`{name}` in {path.name} has the wrong type, got {validation.shown(value)}")
+            raise InputError(f"`{name}` in {path.name} has the wrong type, got {validation.short_repr(value)}")
     for name in ("problems", "methods"):
         if not given.get(name):
             raise InputError(f"`SPEC` needs a table [{name}.LABEL] with a `name`; `twoclock list` shows what there is")
@@ -65,17 +65,17 @@ def read(path: Path, *, however_many: bool = False) -> dict[str, Any]:
 
 
 def _problem(label: str, table: Mapping[str, Any]) -> Any:
-    factory = validation.pick(registry.problems(), _name(f"problems.{label}", table), f"problems.{label}.name")
+    factory = validation.lookup(registry.problems(), _name(f"problems.{label}", table), f"problems.{label}.name")
     options = {name: value for name, value in table.items() if name != "name"}
     parameters = inspect.signature(factory).parameters
     for name, value in options.items():
-        default = validation.pick(parameters, name, f"problems.{label}").default
+        default = validation.lookup(parameters, name, f"problems.{label}").default
         _check(f"problems.{label}.{name}", value, default)
     return factory(**options)
 
 
 def _method(label: str, table: Mapping[str, Any]) -> Any:
-    kind = validation.pick(registry.methods(), _name(f"methods.{label}", table), f"methods.{label}.name")
+    kind = validation.lookup(registry.methods(), _name(f"methods.{label}", table), f"methods.{label}.name")
     made = _made(f"methods.{label}", kind, {k: v for k, v in table.items() if k not in ("name", "grid")})
     return grid(made, **table["grid"]) if "grid" in table else made
 
@@ -85,9 +85,9 @@ def _made(where: str, kind: Any, options: Mapping[str, Any]) -> Any:
     fields = {field.name: field.default for field in dataclasses.fields(kind)}
     values = {}
     for name, value in options.items():
-        validation.pick({**fields, "name": None, "grid": None}, name, where)
+        validation.lookup({**fields, "name": None, "grid": None}, name, where)
         if isinstance(value, Mapping):
-            inner = validation.pick(registry.methods(), _name(f"{where}.{name}", value), f"{where}.{name}.name")
+            inner = validation.lookup(registry.methods(), _name(f"{where}.{name}", value), f"{where}.{name}.name")
             value = _made(f"{where}.{name}", inner, {k: v for k, v in value.items() if k != "name"})
         values[name] = value
     return kind(**values)
@@ -103,7 +103,9 @@ def _name(where: str, table: Mapping[str, Any]) -> str:
 def _check(where: str, value: object, default: object) -> None:
     kinds = (int, float) if isinstance(default, float) else type(default)
     if default is not None and (not isinstance(value, kinds) or isinstance(value, bool) != isinstance(default, bool)):
-        raise InputError(f"`{where}` must be of the kind of its default {default!r}, got {validation.shown(value)}")
+        raise InputError(
+            f"`{where}` must be of the kind of its default {default!r}, got {validation.short_repr(value)}"
+        )
 
 
 def _count(given: Mapping[str, Any], path: Path, however_many: bool) -> None:
@@ -120,7 +122,7 @@ def _count(given: Mapping[str, Any], path: Path, however_many: bool) -> None:
     seeds = given.get("seeds", 20)
     runs = settings * len(given["problems"]) * (seeds if isinstance(seeds, int) else len(seeds))
     if runs > MOST_RUNS and not however_many:
-        many = f"{runs:,}" if runs < 10**18 else validation.shown(runs)
+        many = f"{runs:,}" if runs < 10**18 else validation.short_repr(runs)
         raise InputError(
             f"`SPEC` {path.name} asks for {many} runs (settings × problems × seeds), more than {MOST_RUNS:,}; "
             "add --yes if you mean it"

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from twoclock.methods import Fast
 from twoclock.protocols import InputError, Schedule, html_table
 from twoclock.schedules import Power
-from twoclock.validation import shown
+from twoclock.validation import short_repr
 
 METRICS = {"strongly-convex": "error", "pl": "gap", "non-convex": "gradient"}
 Numbers = float | NDArray[np.float64]
@@ -150,7 +150,7 @@ class Certificate:
         except (OverflowError, TypeError, ValueError):
             fits = False
         if not fits:
-            raise InputError(f"`bound(k=…)` must lie in [0, 2³¹], got {shown(k)}; steps are counted in 32 bits")
+            raise InputError(f"`bound(k=…)` must lie in [0, 2³¹], got {short_repr(k)}; steps are counted in 32 bits")
         s = InitialErrors.read(start)
         v0 = float(np.dot(self.weights, (s.x, s.y, s.f, s.g)))
         if self.structure == "non-convex":

@@ -16,7 +16,7 @@ import numpy as np
 from twoclock.protocols import InputError
 from twoclock.theory import lyapunov_search
 from twoclock.theory.certificate import LAST_STEP, METRICS, Certificate, Condition, Rule, rate_conditions
-from twoclock.validation import choice, number, shown
+from twoclock.validation import choice, number, short_repr
 
 #: The structures that a proof covers.
 STRUCTURES = tuple(METRICS)
@@ -73,7 +73,7 @@ def check_steps(name: str, value: float) -> int:
     new = float(value) if real and 0 < value <= LAST_STEP else math.nan
     if not new.is_integer():
         raise InputError(
-            f"`{name}` must be a whole number in [1, 2³¹], got {shown(value)}; steps are counted in 32 bits"
+            f"`{name}` must be a whole number in [1, 2³¹], got {short_repr(value)}; steps are counted in 32 bits"
         )
     return int(new)
 

@@ -16,7 +16,7 @@ from twoclock.protocols import InputError, Schedule, html_table
 from twoclock.theory import lyapunov_search
 from twoclock.theory.certificate import Numbers, fit_first_n, rate_conditions
 from twoclock.theory.certify import ORDER, check_constants, check_steps, paper_decay, paper_rules
-from twoclock.validation import shown
+from twoclock.validation import short_repr
 
 Array = NDArray[np.float64]
 Steps = tuple[Array, Array, Array]
@@ -144,7 +144,7 @@ def check(
         raise InputError(f"`check(method=…)` must be a `Fast`, got {type(method).__name__}; the theory knows no other")
     if method.order != "paper":
         raise InputError(
-            f"`check(method=…)` must have order='paper', got {shown(method.order)}; the proofs know no other"
+            f"`check(method=…)` must have order='paper', got {short_repr(method.order)}; the proofs know no other"
         )
     known = (structure, *given.scaled()[:3])
     lams = [lam for lam in (method.lam, method.lam_g) if lam is not None]

@@ -16,7 +16,9 @@ from twoclock.engine import compatibility
 from twoclock.prng import instance_key, start_key, step_key
 from twoclock.protocols import InputError, Problem, ProblemSource, PyTree
 from twoclock.theory.certificate import METRICS, InitialErrors
-from twoclock.validation import check_problem, check_size, choice, number, seed_number, whole
+from twoclock.validation import choice, number, seed_number, whole
+from twoclock.validation.memory import check_size
+from twoclock.validation.run_args import check_problem
 
 Theta = Float[jax.Array, " d"]
 Omega = Float[jax.Array, " e"]

@@ -278,7 +278,8 @@ class AgentObjective(Objective):
             metric = COST if callable(getattr(agent, "stage_cost", None)) else REWARD
         if not isinstance(metric, str) or metric not in _AGENT_METRICS:
             raise InputError(
-                f"`metric` of an agent must be one of {', '.join(_AGENT_METRICS)}, got {validation.shown(metric)}: "
+                f"`metric` of an agent must be one of {', '.join(_AGENT_METRICS)}, "
+                f"got {validation.short_repr(metric)}: "
                 "what it thinks of itself is no measure of it"
             )
         self._job = job_of(agent, env, x0, RunSpec.checked(1, 1))

@@ -27,6 +27,7 @@ from twoclock.tuning.residual_estimate import (
     hide_truth,
     samples_used,
 )
+from twoclock.validation import run_args
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -124,7 +125,7 @@ def residual(
     >>> tc.residual(problem, result).by_seed.columns[:3].tolist()
     ['seed', 'value', 'se']
     """
-    source = validation.check_problem(problem)
+    source = run_args.check_problem(problem)
     if not isinstance(result, Result):
         name = type(result).__name__
         raise InputError(f"`result` must be a Result of tc.solve, got {name}; for several call it on each")

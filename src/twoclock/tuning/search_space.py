@@ -12,7 +12,8 @@ import numpy as np
 
 from twoclock.param_paths import check_field, paths, setting, with_settings
 from twoclock.protocols import InputError, Method
-from twoclock.validation import check_method, shown
+from twoclock.validation import short_repr
+from twoclock.validation.run_args import check_method
 
 Point = dict[str, float]
 Box = dict[str, tuple[float, float]]
@@ -49,7 +50,9 @@ class MethodFactory:
                 low, high = (float(limit) for limit in limits)
                 middle[path] = float(f"{math.sqrt(low * high):.3g}")
             except (TypeError, ValueError):
-                raise InputError(f"`{path}` must be given as (low, high), both positive, got {shown(limits)}") from None
+                raise InputError(
+                    f"`{path}` must be given as (low, high), both positive, got {short_repr(limits)}"
+                ) from None
         try:
             method = function(**middle)
         except InputError:
@@ -89,7 +92,7 @@ def check_box(tunable: Tunable, space: object) -> Box:
         try:
             low, high = (float(limit) for limit in limits)
         except (TypeError, ValueError):
-            raise InputError(f"`{path}` must be given as (low, high), got {shown(limits)}") from None
+            raise InputError(f"`{path}` must be given as (low, high), got {short_repr(limits)}") from None
         if not (0 < low < high < math.inf):
             raise InputError(f"`{path}` must have 0 < low < high, both finite, got ({low:g}, {high:g})")
         if not isinstance(tunable, MethodFactory):  # each field has its own rules

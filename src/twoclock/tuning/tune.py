@@ -21,6 +21,7 @@ from twoclock.tuning.halving import Candidates, Halving
 from twoclock.tuning.objective import MOST_SEEDS, RESIDUAL, AgentObjective, By, Objective, ProblemObjective, ScoreTable
 from twoclock.tuning.search_space import Box, MethodFactory, Tunable, build, check_box, default_box
 from twoclock.tuning.tune_result import Tuned, TunedMethods
+from twoclock.validation import run_args
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -159,7 +160,7 @@ def tune(
     Reference: Jamieson & Talwalkar, *Non-stochastic best arm identification and hyperparameter optimization*, 2016.
     """
     search = Search(
-        validation.check_steps(steps),
+        run_args.check_steps(steps),
         validation.whole("rungs", rungs, 1, 10),
         validation.whole("seed", seed, 0, 4000),
         _one_of("by", by, ("end", "area")),
@@ -177,8 +178,8 @@ def tune(
         return search.run(agents, {"": entry}, budget, fast=True)[0][""]
     if not (x0 is limit is processes is None):
         raise InputError("`x0`, `limit` and `processes` are for agents on an environment")
-    source = validation.check_problem(problem)
-    validation.check_numbers("float64", bound)
+    source = run_args.check_problem(problem)
+    run_args.check_numbers("float64", bound)
     engine_name = select_engine.resolve(engine)
     with jax.enable_x64(True):
         compatibility.check_source(source)
@@ -279,7 +280,7 @@ def _check_entries(method: object, space: object, search: Search, fast: bool) ->
             if callable(each) and not isinstance(each, (type, Method)):
                 tunable = MethodFactory.of(each, limits)
             else:
-                tunable = validation.check_method(each)
+                tunable = run_args.check_method(each)
             if limits is None and isinstance(tunable, Method):
                 box = default_box(tunable, fast)
             else:
@@ -299,14 +300,16 @@ def _check_entries(method: object, space: object, search: Search, fast: bool) ->
 def _choose_metric(example: Problem, metric: object, by: By) -> str:
     """What to compare: what was asked for, or an error that the problem knows, or the residual; never a guess."""
     if metric is not None and not isinstance(metric, str):
-        raise InputError(f"`metric` must be text, got {validation.shown(metric)}; leave it out to have it chosen")
+        raise InputError(f"`metric` must be text, got {validation.short_repr(metric)}; leave it out to have it chosen")
     known: list[str] = []
     if metric != RESIDUAL and example.knows("measure"):
         known = list(jax.eval_shape(lambda problem: problem.measure(*problem.init(prng.start_key(0))[:2]), example))
     if metric is None:
         metric = next((name for name in PREFERRED_METRICS if name in known), RESIDUAL)
     elif metric != RESIDUAL and metric not in known:
-        raise InputError(f"`metric` must be one of {', '.join((*known, RESIDUAL))}, got {validation.shown(metric)}")
+        raise InputError(
+            f"`metric` must be one of {', '.join((*known, RESIDUAL))}, got {validation.short_repr(metric)}"
+        )
     if metric == RESIDUAL and by == "area":
         others = f"name one of {', '.join(known)}" if known else "use by='end'"
         raise InputError(f"`by='area'` needs a metric with known truth, and the residual is of the end alone; {others}")
@@ -322,7 +325,7 @@ def _seeds_for(budget: object, searches: Mapping[str, Halving]) -> tuple[int, di
     if isinstance(budget, bool) or not isinstance(budget, (int, float)) or not least <= budget <= _MOST_BUDGET:
         raise InputError(
             f"`budget` must be at least {least:,} seed-steps for rungs={dearest.rungs} at steps={dearest.steps:,}, and "
-            f"at most 10¹⁸, got {validation.shown(budget)}; raise it, or lower `steps` or `rungs`"
+            f"at most 10¹⁸, got {validation.short_repr(budget)}; raise it, or lower `steps` or `rungs`"
         )
     counts = {label: int(budget // halving.price()) for label, halving in searches.items()}
     return int(budget), {
@@ -335,5 +338,5 @@ def _one_of(name: str, value: object, choices: tuple[T, ...]) -> T:
         if type(value) is type(choice) and value == choice:
             return choice
     raise InputError(
-        f"`{name}` must be {' or '.join(repr(choice) for choice in choices)}, got {validation.shown(value)}"
+        f"`{name}` must be {' or '.join(repr(choice) for choice in choices)}, got {validation.short_repr(value)}"
     )

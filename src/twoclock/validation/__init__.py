@@ -1,74 +1,227 @@
-"""Every validator: a wrong argument is answered in one line that names it, the rule and the remedy."""
+"""Checks of single values: numbers, counts, choices, paths and functions, each answered in one line.
 
-from twoclock.validation.run_args import (
-    check_marks,
-    check_method,
-    check_numbers,
-    check_pace,
-    check_problem,
-    check_progress,
-    check_seeds,
-    check_steps,
-    log_marks,
-)
-from twoclock.validation.scalars import (
-    AT_LEAST_ONE,
-    BELOW_ONE,
-    FRACTION,
-    NOT_NEGATIVE,
-    POSITIVE,
-    POSITIVE_FRACTION,
-    as_numpy,
-    check_key,
-    check_number,
-    check_path,
-    check_size,
-    choice,
-    flag,
-    flattened,
-    function,
-    is_positive,
-    number,
-    pick,
-    seed_number,
-    shown,
-    start_of,
-    whole,
-)
-from twoclock.validation.trace_errors import in_words, shape_from
+A wrong argument is answered by a message that names it, the rule and the remedy. Frozen classes state such a check with
+their field: ``protocols.checked``.
+"""
 
-__all__ = [
-    "AT_LEAST_ONE",
-    "BELOW_ONE",
-    "FRACTION",
-    "NOT_NEGATIVE",
-    "POSITIVE",
-    "POSITIVE_FRACTION",
-    "as_numpy",
-    "check_key",
-    "check_marks",
-    "check_method",
-    "check_number",
-    "check_numbers",
-    "check_pace",
-    "check_path",
-    "check_problem",
-    "check_progress",
-    "check_seeds",
-    "check_size",
-    "check_steps",
-    "choice",
-    "flag",
-    "flattened",
-    "function",
-    "in_words",
-    "is_positive",
-    "log_marks",
-    "number",
-    "pick",
-    "seed_number",
-    "shape_from",
-    "shown",
-    "start_of",
-    "whole",
-]
+from __future__ import annotations
+
+import difflib
+import inspect
+import math
+import numbers
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from twoclock.protocols import InputError, PyTree
+
+T = TypeVar("T")
+
+
+def short_repr(value: object) -> str:
+    """A wrong value as a message shows it: short, on one line, whatever it is."""
+    if isinstance(value, int) and abs(value) >= 10**18:
+        return f"an integer of {value.bit_length()} bits"
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # its own repr fails
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= 60 else f"{text[:57]}…"
+
+
+def as_whole(value: Any) -> int | None:
+    """A whole number, also one that is written as a float; None for anything else, and truth values are no numbers."""
+    if isinstance(value, (float, np.floating)) and float(value).is_integer():
+        return int(value)
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+        return int(value)
+    if getattr(value, "ndim", None) == 0 and np.issubdtype(getattr(value, "dtype", object), np.integer):
+        return int(value)
+    return None
+
+
+def check_path(name: str, value: object) -> None:
+    if not isinstance(value, (str, os.PathLike)):
+        raise InputError(f"`{name}` must be the path of a folder, got {short_repr(value)}")
+
+
+def is_positive(value: object, *, or_zero: bool = False) -> bool:
+    """Whether it is one number above 0 that a float can hold."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        return False
+    return bool((value > 0 or (or_zero and value == 0)) and (isinstance(value, float) or value < 10**308))
+
+
+def lookup(found: Mapping[str, T], name: object, what: str) -> T:
+    """The entry of that name, or a complaint that suggests the nearest."""
+    if isinstance(name, str) and name in found:
+        return found[name]
+    near = difflib.get_close_matches(name, found, n=1, cutoff=0.4) if isinstance(name, str) else None
+    hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(found)}"
+    raise InputError(f"`{what}` has no {short_repr(name)}; {hint}")
+
+
+def number(
+    name: str,
+    value: object,
+    least: float | int = -math.inf,
+    most: float | int = math.inf,
+    *,
+    above: bool = False,
+    below: bool = False,
+    remedy: str = "",
+) -> float:
+    """The value as a float from ``least`` to ``most``, ``above`` the one and ``below`` the other if so wished."""
+    new = _real(name, value)
+    if not least <= new <= most or (above and new == least) or (below and new == most) or not math.isfinite(new):
+        if math.isfinite(most):
+            rule = f"lie in {'(' if above else '['}{least:g}, {most:g}{')' if below else ']'}"
+        else:
+            bound = "" if least == -math.inf else f" {'above' if above else 'of at least'} {least:g}"
+            rule = f"be a finite number{bound}"
+        raise InputError(f"`{name}` must {rule}, got {new:g}" + (f"; {remedy}" if remedy else ""))
+    return new
+
+
+# Rules for ``check_number``, and their words.
+NOT_NEGATIVE = (lambda v: v >= 0, "be a finite number that is not negative")
+POSITIVE = (lambda v: v > 0, "be positive")
+FRACTION = (lambda v: 0 <= v <= 1, "lie in [0, 1]")
+POSITIVE_FRACTION = (lambda v: 0 < v <= 1, "lie in (0, 1]")
+BELOW_ONE = (lambda v: 0 <= v < 1, "lie in [0, 1)")
+AT_LEAST_ONE = (lambda v: v >= 1, "be at least 1")
+
+
+def check_number(what: str, value: Any, rule: Callable[[float], bool], words: str, remedy: str = "") -> None:
+    """Complain unless ``value`` is one finite number that keeps the rule; a tracer was checked when it was a number."""
+    if getattr(value, "ndim", 0):
+        raise InputError(
+            f"`{what}` must be one number, got an array of shape {tuple(value.shape)}; "
+            + (remedy or "for a grid of step sizes use `tc.grid`")
+        )
+    if isinstance(value, jax.core.Tracer):
+        return
+    real = isinstance(value, numbers.Real) or (hasattr(value, "dtype") and np.issubdtype(value.dtype, np.number))
+    if not real or isinstance(value, (bool, np.bool)) or np.iscomplexobj(value):
+        raise InputError(f"`{what}` must be a number, got {short_repr(value)}")
+    new = _as_float(value)
+    if not (math.isfinite(new) and rule(new)):
+        raise InputError(f"`{what}` must {words}, got {new:g}" + (f"; {remedy}" if remedy else ""))
+
+
+def _real(name: str, value: Any) -> float:
+    """One number. Text is none, though Python would read it, nor are truth values and arrays."""
+    kind = getattr(value, "dtype", None)
+    if isinstance(value, jax.core.Tracer):
+        raise InputError(
+            f"`{name}` must be one number, got a traced value; a problem is made, as in `forest()`, before it is solved"
+        )
+    plain = isinstance(value, numbers.Real) if kind is None else np.ndim(value) == 0 and np.dtype(kind).kind in "iuf"
+    if not plain or isinstance(value, bool):
+        raise InputError(f"`{name}` must be one number, got {short_repr(value)}")
+    return _as_float(value)
+
+
+def _as_float(value: Any) -> float:
+    """The number; an integer beyond all floats is infinite."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.copysign(math.inf, value > 0 or -1)
+
+
+def whole(name: str, value: object, least: int = 1, most: int | None = None) -> int:
+    """The value as an integer from ``least`` to ``most``."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        got = "a traced value" if isinstance(value, jax.core.Tracer) else short_repr(value)
+        raise InputError(f"`{name}` must be a whole number, got {got}; try {least}")
+    if value < least or (most is not None and value > most):
+        raise InputError(
+            f"`{name}` must be at least {least}, got {short_repr(value)}"
+            if most is None
+            else f"`{name}` must be a whole number from {least} to {most:,}, got {short_repr(value)}"
+        )
+    return int(value)
+
+
+def seed_number(name: str, value: object) -> int:
+    """The value as a seed."""
+    return whole(name, value, 0, 2**32 - 1)
+
+
+def flag(name: str, value: object) -> bool:
+    """The value, which must be True or False."""
+    if not isinstance(value, (bool, np.bool)):
+        raise InputError(f"`{name}` must be True or False, got {short_repr(value)}")
+    return bool(value)
+
+
+def check_key(value: object) -> None:
+    """Complain unless it is a key of JAX, a typed one or a pair of 32-bit words."""
+    kind = getattr(value, "dtype", None)
+    typed = kind is not None and jnp.issubdtype(kind, jax.dtypes.prng_key)
+    if not typed and not (kind == np.uint32 and getattr(value, "shape", None) == (2,)):
+        raise InputError(f"`key` must be a key of JAX, got {short_repr(value)}; try jax.random.key(0)")
+
+
+def choice(name: str, value: object, options: Iterable[str]) -> str:
+    """The value, which must be one of the words."""
+    words = list(options)
+    if not isinstance(value, str) or value not in words:
+        listed = " or ".join(filter(None, (", ".join(map(repr, words[:-1])), repr(words[-1]))))
+        raise InputError(f"`{name}` must be {listed}, got {short_repr(value)}")
+    return value
+
+
+def function(name: str, value: object, *arguments: str) -> None:
+    """Complain unless the value is a function that can be called with these positional arguments."""
+    if not callable(value):
+        raise InputError(f"`{name}` must be a function, got {type(value).__name__}")
+    try:
+        signature = inspect.signature(value)
+    except (TypeError, ValueError):  # some built-in functions do not say what they take
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError:
+        given = ", ".join(signature.parameters)
+        raise InputError(f"`{name}` must be a function of ({', '.join(arguments)}), got one of ({given:.60})") from None
+
+
+@contextmanager
+def readable_trace_errors(name: str) -> Iterator[None]:
+    """Report in one line what a user's function called ``name`` does wrong while it is traced."""
+    try:
+        yield
+    except InputError:
+        raise
+    except jax.errors.TracerBoolConversionError as error:
+        raise InputError(
+            f"`{name}` must not branch on a value that is only known in the run; write `jnp.where(condition, a, b)`, "
+            "or `jax.lax.cond`"
+        ) from error
+    except jax.errors.TracerArrayConversionError as error:
+        raise InputError(
+            f"`{name}` must compute with jax.numpy, it makes a NumPy array of a value that is only known in the run; "
+            "write `jnp.` for `np.`"
+        ) from error
+    except (jax.errors.ConcretizationTypeError, jax.errors.TracerIntegerConversionError) as error:
+        raise InputError(
+            f"`{name}` must not ask for the number in an array that is only known in the run (by float, int or range); "
+            "keep it an array"
+        ) from error
+    except Exception as error:
+        why = " ".join(str(error).split("\n")[0].split())
+        raise InputError(f"`{name}` fails when it is traced, with {type(error).__name__}: {why:.200}") from error
+
+
+def trace_shapes(name: str, f: Callable[..., object], *args: object) -> PyTree:
+    """Trace a user's function for the shapes that it returns for these arguments."""
+    with readable_trace_errors(name):
+        return jax.eval_shape(f, *args)

@@ -1,14 +1,16 @@
-"""Arrays: what annotations call them, and the checks of those that a user gives."""
+"""Checks of arrays and pytrees that a user gives, and the names that annotations have for arrays."""
 
 from __future__ import annotations
 
+import numbers
 from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
 from jaxtyping import Float, Int, UInt32
 
-from twoclock.protocols import InputError
+from twoclock.protocols import InputError, PyTree
+from twoclock.validation import short_repr
 
 Array = jax.Array | np.ndarray
 """NumPy's outside a trace, JAX's inside one."""
@@ -22,6 +24,7 @@ State = Int[Array, ""]
 Words = UInt32[Array, " words"]
 """Random bits, a word of 32 for each choice."""
 
+_DEEPEST = 100  # JAX gives up on deeper trees with an error that names no argument
 _SUM_TOLERANCE = 1e-6  # a table kept in float32 passes
 
 
@@ -40,7 +43,7 @@ def as_array(name: str, value: object, what: str = "an array of numbers") -> Flo
     return new
 
 
-def laws(name: str, table: Float[np.ndarray, "*rows n"], row: str) -> Float[np.ndarray, "*rows n"]:
+def check_distributions(name: str, table: Float[np.ndarray, "*rows n"], row: str) -> Float[np.ndarray, "*rows n"]:
     """The table with rows, along the last axis, that are probability laws; scaled to sum to 1 in double precision."""
     if (table < 0).any():
         where = tuple(map(int, np.argwhere(table < 0)[0]))
@@ -54,7 +57,7 @@ def laws(name: str, table: Float[np.ndarray, "*rows n"], row: str) -> Float[np.n
     return table / sums[..., None]
 
 
-def law(name: str, value: object, states: int, remedy: str) -> Float[np.ndarray, " s"]:
+def check_distribution(name: str, value: object, states: int, remedy: str) -> Float[np.ndarray, " s"]:
     """The value as a probability law over the states."""
     new = as_array(name, value)
     fits = new.shape == (states,)
@@ -109,3 +112,37 @@ def _lasting_mode_without(A: Float[np.ndarray, "n n"], B: Float[np.ndarray, "n m
             if singular[n - 1] <= 1e-10 * singular[0]:
                 return complex(mode) if np.imag(mode) else float(np.real(mode))
     return None
+
+
+def flatten_tree(name: str, tree: PyTree) -> tuple[list[tuple[tuple[object, ...], PyTree]], jax.tree_util.PyTreeDef]:
+    """The leaves of a tree with their paths, and its structure, if JAX can take it apart."""
+    try:
+        leaves, structure = jax.tree_util.tree_flatten_with_path(tree)
+    except (ValueError, TypeError, RecursionError, SystemError):
+        leaves, structure = [], None
+    if structure is None or any(len(path) > _DEEPEST for path, _ in leaves):
+        raise InputError(
+            f"`{name}` must be an array or a dict, list or tuple of them, not too deep and with keys of one kind"
+        )
+    return leaves, structure
+
+
+def as_numpy(name: str, tree: PyTree) -> PyTree:
+    """The leaves of a tree as NumPy arrays."""
+    flatten_tree(name, tree)
+    return jax.tree.map(np.asarray, tree)
+
+
+def check_start(name: str, tree: PyTree, *, may_be_empty: bool = False) -> None:
+    """Complain unless the start of a variable is a pytree of numbers."""
+    leaves, _ = flatten_tree(name, tree)
+    if not leaves and not may_be_empty:
+        raise InputError(f"`{name}` must hold at least one number, got {short_repr(tree)}; try np.zeros(1)")
+    for path, leaf in leaves:
+        where, hint = name + jax.tree_util.keystr(path), "call it first" if callable(leaf) else "write 0.0 or so"
+        if getattr(getattr(leaf, "dtype", None), "kind", "f") in "OSUmM":
+            raise InputError(f"`{where}` must be an array of numbers, got one of {leaf.dtype}; {hint}")
+        if not (hasattr(leaf, "dtype") or isinstance(leaf, numbers.Real)) or isinstance(leaf, bool):
+            raise InputError(f"`{where}` must be a number or an array, got {type(leaf).__name__}; {hint}")
+        if isinstance(leaf, int) and abs(leaf) >= 10**308:
+            raise InputError(f"`{where}` must be a number that a float can hold, got {short_repr(leaf)}")

@@ -1,4 +1,4 @@
-"""How much memory there is, asked before a run: the system ends a process that takes too much without a word."""
+"""Memory checks before a run: the system kills a process that takes too much."""
 
 from __future__ import annotations
 
@@ -21,6 +21,11 @@ def check(needed: float | int, what: str, remedy: str) -> None:
     free = available()
     if free is not None and needed > free:
         raise InputError(f"{what} takes about {text(needed)} of memory and there are {text(free)}; {remedy}")
+
+
+def check_size(what: str, numbers: int) -> None:
+    """Complain if a problem with so many numbers cannot be held."""
+    check(8 * numbers, f"{what}: a problem of that size", "take a smaller one")
 
 
 def available() -> int | None:

@@ -10,8 +10,7 @@ import jax
 import numpy as np
 
 from twoclock.protocols import InputError, Method, Problem, ProblemSource
-from twoclock.validation import memory
-from twoclock.validation.scalars import as_whole, is_positive, shown
+from twoclock.validation import as_whole, is_positive, memory, short_repr
 
 _HORIZON = 2**31 - 1
 _INTEGER = 80  # bytes of one in a list, and of its row in a table
@@ -45,9 +44,9 @@ def check_method(method: object, name: str = "method") -> Method:
 def check_steps(steps: object) -> int:
     number = as_whole(steps)
     if number is None:
-        raise InputError(f"`steps` must be a whole number, got {shown(steps)}; try steps=100_000")
+        raise InputError(f"`steps` must be a whole number, got {short_repr(steps)}; try steps=100_000")
     if not 0 < number <= _HORIZON:
-        raise InputError(f"`steps` must lie in 1 … 2³¹−1, got {shown(number)}; try steps=100_000")
+        raise InputError(f"`steps` must lie in 1 … 2³¹−1, got {short_repr(number)}; try steps=100_000")
     return number
 
 
@@ -56,7 +55,7 @@ def check_seeds(seeds: object) -> list[int]:
     if count is not None:
         if not 0 < count <= 2**32:
             raise InputError(
-                f"`seeds` must be a positive count or a sequence of integers, got {shown(count)}; try seeds=20"
+                f"`seeds` must be a positive count or a sequence of integers, got {short_repr(count)}; try seeds=20"
             )
         memory.check(
             count * _INTEGER, f"`seeds`: {count:,} seeds", "run them in parts, seeds=range(0, 1_000_000) first"
@@ -65,7 +64,7 @@ def check_seeds(seeds: object) -> list[int]:
     numbers = _wholes(seeds, "seeds", 2**32)
     if numbers is None:
         raise InputError(
-            f"`seeds` must be a positive count or a sequence of integers, got {shown(seeds)}; try seeds=20"
+            f"`seeds` must be a positive count or a sequence of integers, got {short_repr(seeds)}; try seeds=20"
         )
     if not numbers or min(numbers) < 0 or max(numbers) >= 2**32 or len(set(numbers)) < len(numbers):
         raise InputError("`seeds` must be different integers from 0 to 2³²−1, one or more; try seeds=range(20)")
@@ -77,10 +76,14 @@ def check_marks(marks: object, steps: int) -> list[int]:
         return log_marks(steps)
     given = _wholes(marks, "marks", steps + 1)
     if given is None:
-        raise InputError(f"`marks` must be a sequence of step numbers, got {shown(marks)}; leave it out for a log grid")
+        raise InputError(
+            f"`marks` must be a sequence of step numbers, got {short_repr(marks)}; leave it out for a log grid"
+        )
     numbers = sorted({*given, steps})
     if numbers[0] < 0 or numbers[-1] > steps:
-        raise InputError(f"`marks` must lie in 0 … steps={steps}, got {shown(numbers[0])} … {shown(numbers[-1])}")
+        raise InputError(
+            f"`marks` must lie in 0 … steps={steps}, got {short_repr(numbers[0])} … {short_repr(numbers[-1])}"
+        )
     return numbers
 
 
@@ -109,21 +112,23 @@ def log_marks(steps: int, per_decade: int = 10) -> list[int]:
 
 def check_numbers(precision: object, bound: object) -> None:
     if not isinstance(precision, str) or precision not in ("float64", "float32"):
-        raise InputError(f"`precision` must be 'float64' or 'float32', got {shown(precision)}")
+        raise InputError(f"`precision` must be 'float64' or 'float32', got {short_repr(precision)}")
     if bound is not None and not is_positive(bound):
-        raise InputError(f"`bound` must be positive, got {shown(bound)}; leave it out for none")
+        raise InputError(f"`bound` must be positive, got {short_repr(bound)}; leave it out for none")
 
 
 def check_pace(block: object, checkpoint_every: object, progress: object) -> None:
     """How a run goes about it; none of these changes what it computes."""
     if block is not None and (as_whole(block) or 0) < 1:
-        raise InputError(f"`block` must be at least 1, got {shown(block)}; leave it out to have it chosen")
+        raise InputError(f"`block` must be at least 1, got {short_repr(block)}; leave it out to have it chosen")
     if not is_positive(checkpoint_every, or_zero=True):
-        raise InputError(f"`checkpoint_every` must be a number of seconds, got {shown(checkpoint_every)}; try 10.0")
+        raise InputError(
+            f"`checkpoint_every` must be a number of seconds, got {short_repr(checkpoint_every)}; try 10.0"
+        )
     check_progress(progress)
 
 
 def check_progress(progress: object) -> None:
     # A step-size schedule is callable too, but made of numbers.
     if not isinstance(progress, bool) and not (callable(progress) and jax.tree_util.all_leaves([progress])):
-        raise InputError(f"`progress` must be True, False or a function, got {shown(progress)}")
+        raise InputError(f"`progress` must be True, False or a function, got {short_repr(progress)}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from twoclock import storage, theory, validation
+from twoclock import storage, theory
 from twoclock.cli import print_table, say, say_figures
 from twoclock.cli.options import option, parse
 from twoclock.engine.loop import ProgressEvent
@@ -20,6 +20,7 @@ from twoclock.problems import quadratic
 from twoclock.protocols import Problem
 from twoclock.solve import solve
 from twoclock.theory import Certificate
+from twoclock.validation import run_args
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -58,7 +59,7 @@ def command(args: Sequence[str]) -> int:
         say(f"The order α ≤ β ≤ λ ≤ ¼ is {left}; proofs that cover it: {', '.join(checked.covered) or 'none'}.")
         return 0
     found = theory.certify(
-        chosen.structure, **known, noise=chosen.noise, proof=chosen.proof, horizon=validation.check_steps(chosen.steps)
+        chosen.structure, **known, noise=chosen.noise, proof=chosen.proof, horizon=run_args.check_steps(chosen.steps)
     )
     conditions = [(c.name, f"{c.left:.6g}", f"{c.right:.6g}", f"{c.slack:.3g}") for c in found.conditions]
     print_table(str(found), ("inequality", "left", "right", "slack"), conditions)

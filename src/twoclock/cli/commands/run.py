@@ -47,8 +47,8 @@ def command(args: Sequence[str]) -> int:
             "`twoclock list` shows them"
         )
     _, of_file, name = args[0].rpartition(".py:")
-    factory = options.load_problem(args[0]) if of_file else validation.pick(registry.problems(), args[0], "PROBLEM")
-    kind = validation.pick(registry.methods(), args[1], "METHOD")
+    factory = options.load_problem(args[0]) if of_file else validation.lookup(registry.problems(), args[0], "PROBLEM")
+    kind = validation.lookup(registry.methods(), args[1], "METHOD")
     declared = [
         *options.options_of(RunOptions),
         *options.options_of_factory(factory, "problem."),

@@ -23,7 +23,7 @@ from twoclock.logs.features.state_features import (
 )
 from twoclock.logs.policies import Actions, call_on_batch
 from twoclock.protocols import InputError
-from twoclock.validation import pick, shown
+from twoclock.validation import lookup, short_repr
 
 NAMES: dict[str, Callable[[], Fittable] | None] = {"onehot": None, "rbf": Rbf, "tiles": Tiles, "fourier": Fourier}
 
@@ -39,7 +39,7 @@ def build(given: object, log: Log, others: np.ndarray | None = None) -> PairFeat
     """
     spec = given
     if isinstance(given, str):
-        kind = pick(NAMES, given, "features")
+        kind = lookup(NAMES, given, "features")
         if kind is None:
             if log.actions is None:
                 raise InputError(
@@ -66,7 +66,7 @@ def build(given: object, log: Log, others: np.ndarray | None = None) -> PairFeat
             )
         return Joint(spec, int(first.shape[1]), labels)
     raise InputError(
-        f"`features` must be a name ({', '.join(NAMES)}), a class with `fit`, or a function, got {shown(given)}"
+        f"`features` must be a name ({', '.join(NAMES)}), a class with `fit`, or a function, got {short_repr(given)}"
     )
 
 
@@ -189,7 +189,7 @@ def as_rows(found: object) -> Matrix:
             raise TypeError
         return rows.astype(float, copy=False)
     except (TypeError, ValueError):
-        raise InputError(f"`features` must give numbers, got {shown(found)}") from None
+        raise InputError(f"`features` must give numbers, got {short_repr(found)}") from None
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,7 @@ from twoclock.logs.dataset import Log, encode_labels
 from twoclock.logs.policies import call_on_batch
 from twoclock.problems.custom import is_module, split_module
 from twoclock.protocols import InputError
-from twoclock.validation import choice, number, seed_number, shown, whole
+from twoclock.validation import choice, number, seed_number, short_repr, whole
 
 Matrix = Any
 """A NumPy array, or a scipy.sparse CSR array where most entries are 0."""
@@ -66,7 +66,7 @@ class OneHot:
             if len(found) > _MOST_STATES:
                 raise InputError(
                     f"`features` 'onehot' needs states that come back; this log has more than {_MOST_STATES:,} "
-                    f"different ones, such as {shown(found[0])}; try features='rbf'"
+                    f"different ones, such as {short_repr(found[0])}; try features='rbf'"
                 )
         return cls(found)
 

@@ -14,8 +14,8 @@ from jaxtyping import Float
 from twoclock import sampling
 from twoclock.protocols import IndexedBatch, InputError, Key, Problem, PyTree, Scalar, pytree, static
 from twoclock.sampling.minibatches import Sampler
-from twoclock.validation import as_numpy, function, shape_from, shown
-from twoclock.validation.arrays import Array, Number
+from twoclock.validation import function, short_repr, trace_shapes
+from twoclock.validation.arrays import Array, Number, as_numpy
 
 Loss = Callable[..., Number]
 Measure = Callable[[PyTree, PyTree], Mapping[str, Scalar]]
@@ -89,7 +89,7 @@ def read_floats(tree: PyTree, name: str) -> PyTree:
     as_numpy(name, tree)  # complains of what JAX cannot take apart
     found = jax.tree.map(one, tree)
     if not jax.tree.leaves(found):
-        raise InputError(f"`{name}` must hold at least one number, got {shown(tree)}")
+        raise InputError(f"`{name}` must hold at least one number, got {short_repr(tree)}")
     return found
 
 
@@ -103,7 +103,7 @@ def as_arrays(tree: PyTree) -> PyTree:
 def first_batch(sampler: Sampler, names: tuple[str, ...]) -> PyTree:
     """The shapes of a batch, or of a pair of them, whose arrays must have one length each."""
     key = jax.random.key(0)
-    drawn = shape_from("sampler", lambda: sampler.draw(sampler.noise(key), sampler.init(key)))
+    drawn = trace_shapes("sampler", lambda: sampler.draw(sampler.noise(key), sampler.init(key)))
     if not isinstance(drawn, tuple) or len(drawn) != 2:
         raise InputError(f"`sampler.draw` must return the pair (batch, env), got {type(drawn).__name__}")
     batch, _ = drawn
@@ -121,7 +121,7 @@ def first_batch(sampler: Sampler, names: tuple[str, ...]) -> PyTree:
 def check_scalar(loss: Loss, name: str, *args: PyTree) -> None:
     """Check that a loss is one number per batch; its arguments are one or two variables and the batch."""
     function(name, loss, *(("x", "y", "batch") if len(args) == 3 else ("omega", "batch")))
-    out = shape_from(name, loss, *args)
+    out = trace_shapes(name, loss, *args)
     shape = getattr(out, "shape", None)
     if shape != ():
         got = f"shape {shape}" if shape is not None else type(out).__name__

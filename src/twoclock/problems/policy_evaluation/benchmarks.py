@@ -21,8 +21,9 @@ from twoclock.problems.policy_evaluation.nonlinear import NonlinearPolicyEvaluat
 from twoclock.protocols import InputError, Key
 from twoclock.sampling.alias import alias_table
 from twoclock.sampling.transitions import Transitions
-from twoclock.validation import check_key, check_size, number, shown, whole
+from twoclock.validation import check_key, number, short_repr, whole
 from twoclock.validation.arrays import Array, Number, State
+from twoclock.validation.memory import check_size
 
 __all__ = [
     "baird",
@@ -307,7 +308,7 @@ def random_policy_evaluation(
     check_size("`states`, `actions`", states * states * actions)
     if features > states:
         raise InputError(
-            f"`features` must not exceed the {states} states, got {shown(features)}: they would be dependent"
+            f"`features` must not exceed the {states} states, got {short_repr(features)}: they would be dependent"
         )
     number("gamma", gamma, 0, 1, below=True, remedy="a random MDP has no end")
     number("spread", spread, 1, remedy="it is the largest scale over the smallest")

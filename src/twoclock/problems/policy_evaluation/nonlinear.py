@@ -16,8 +16,8 @@ from twoclock.problems.policy_evaluation.linear import check_settings
 from twoclock.protocols import InputError, Key, Operator, Problem, PyTree, Scalar, pytree, static
 from twoclock.sampling.transitions import Transition, Transitions, transitions
 from twoclock.tree_math import difference, pinv, sqnorm
-from twoclock.validation import as_numpy, choice, function, shape_from, start_of
-from twoclock.validation.arrays import Array, Number, State, Words, as_array
+from twoclock.validation import choice, function, trace_shapes
+from twoclock.validation.arrays import Array, Number, State, Words, as_array, as_numpy, check_start
 
 __all__ = ["NonlinearPolicyEvaluation", "nonlinear_policy_evaluation", "value_operators"]
 
@@ -251,9 +251,9 @@ def nonlinear_policy_evaluation(
     if not rows or any(np.ndim(leaf) == 0 or len(leaf) != mdp.states for leaf in rows):
         raise InputError(f"`states` must have one row for each of the {mdp.states} states")
     function("value", value, "params", "state")
-    start_of("params", params)
+    check_start("params", params)
     start = jax.tree.map(lambda leaf: as_array("params", leaf), params)
-    shape = shape_from("value", value, start, jax.tree.map(lambda leaf: leaf[0], seen))
+    shape = trace_shapes("value", value, start, jax.tree.map(lambda leaf: leaf[0], seen))
     if getattr(shape, "shape", None) != ():
         raise InputError(f"`value` must return one number, got the shape {getattr(shape, 'shape', shape)}")
     sampler = transitions(mdp, pi, b, D, sampling)

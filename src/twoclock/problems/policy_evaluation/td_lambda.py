@@ -13,7 +13,7 @@ from twoclock.problems.policy_evaluation.linear import PolicyEvaluation
 from twoclock.problems.policy_evaluation.nonlinear import Value, td_error
 from twoclock.protocols import InputError, Key, Operator, Problem, PyTree, Scalar, pytree
 from twoclock.sampling.transitions import Transition
-from twoclock.validation import function, shown
+from twoclock.validation import function, short_repr
 from twoclock.validation.arrays import Number, State, Vector, Words
 
 __all__ = ["TracePolicyEvaluation", "trace_operators", "with_trace"]
@@ -138,7 +138,7 @@ def with_trace(problem: PolicyEvaluation) -> TracePolicyEvaluation:
     >>> result = tc.solve(problem, tc.methods.SwiftTD(), steps=1000, seeds=2)
     """
     if not isinstance(problem, PolicyEvaluation):
-        raise InputError(f"`problem` must be a linear policy evaluation, got {shown(problem)}")
+        raise InputError(f"`problem` must be a linear policy evaluation, got {short_repr(problem)}")
     if problem.operator != "td" or problem.traces is None:
         raise InputError(
             "`problem` must be TD(λ), with operator 'td' and a `lam`, got operator "
