@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:  # JAX takes seconds to load: not before Ctrl-C can be caught
-    from reproduction.runner import Outcome
+    from reproduction.runner import ExperimentOutcome
 
 COMMAND = "python -m reproduction"
 
@@ -66,7 +66,7 @@ def _run(args: Sequence[str]) -> int:
     return _reproduce(chosen, _prepare(out, options.quick, options.resume), options.quick, args)
 
 
-class _Parser(argparse.ArgumentParser):
+class _OneLineParser(argparse.ArgumentParser):
     """Raises a one-line ``InputError`` instead of printing the usage."""
 
     def error(self, message: str) -> NoReturn:
@@ -81,7 +81,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser(known: Mapping[str, ModuleType]) -> argparse.ArgumentParser:
     names = "\n".join(f"  {name:22} {module.TITLE}" for name, module in known.items())
-    parser = _Parser(
+    parser = _OneLineParser(
         prog=COMMAND,
         description="Run the experiments of the paper, judge its claims and write the report.",
         epilog=f"experiments:\n{names}",
@@ -180,7 +180,11 @@ def _redraw(folder: Path, known: Mapping[str, ModuleType], args: Sequence[str]) 
 
 
 def _publish(
-    outcomes: Mapping[str, Outcome], modules: Mapping[str, ModuleType], folder: Path, quick: bool, args: Sequence[str]
+    outcomes: Mapping[str, ExperimentOutcome],
+    modules: Mapping[str, ModuleType],
+    folder: Path,
+    quick: bool,
+    args: Sequence[str],
 ) -> None:
     """Write the report and print its verdicts."""
     from rich.console import Console
@@ -208,7 +212,7 @@ def _publish(
         console.print(f"  {written[name]}", markup=False, highlight=False, soft_wrap=True)
 
 
-def _facts(outcomes: Mapping[str, Outcome]) -> dict[str, str]:
+def _facts(outcomes: Mapping[str, ExperimentOutcome]) -> dict[str, str]:
     """Seeds, precision and wall time, from the records."""
     from reproduction.comparisons import span
 

@@ -21,7 +21,7 @@ import jax
 from rich.progress import TaskID
 
 from reproduction import experiments
-from reproduction.runner import CaseAdvanced, CaseStarted, ExperimentStarted, Message, Outcome, run_experiment
+from reproduction.runner import CaseAdvanced, CaseStarted, ExperimentOutcome, ExperimentStarted, Message, run_experiment
 from twoclock import InputError, cli
 
 
@@ -59,10 +59,12 @@ class ProgressDisplay:
                 self.bars.update(self.whole, completed=sum(self.done.values()))
 
 
-def run_side_by_side(names: Sequence[str], out: Path, quick: bool, display: ProgressDisplay) -> dict[str, Outcome]:
+def run_side_by_side(
+    names: Sequence[str], out: Path, quick: bool, display: ProgressDisplay
+) -> dict[str, ExperimentOutcome]:
     """Run the experiments in as many processes as there are cores. Ctrl-C reaches them all, and each stops cleanly."""
     context = multiprocessing.get_context("spawn")  # JAX has threads, which a fork would lose
-    done: dict[str, Outcome] = {}
+    done: dict[str, ExperimentOutcome] = {}
     with cli.deferred_interrupt() as asked_to_stop, context.Manager() as manager:
         messages, stopping = manager.Queue(), manager.Event()
         listener = threading.Thread(target=_listen, args=(messages, display), daemon=True)
@@ -97,10 +99,10 @@ def _in_turn(names: Sequence[str]) -> list[list[str]]:
 
 
 def _collect(
-    running: dict[Future[Outcome], str], asked_to_stop: Callable[[], bool], stopping: Event
-) -> dict[str, Outcome]:
+    running: dict[Future[ExperimentOutcome], str], asked_to_stop: Callable[[], bool], stopping: Event
+) -> dict[str, ExperimentOutcome]:
     """Gather the outcomes as they come; pass a request to stop on to the processes."""
-    done: dict[str, Outcome] = {}
+    done: dict[str, ExperimentOutcome] = {}
     pending = set(running)
     while pending:
         finished, pending = wait(pending, timeout=0.5, return_when=FIRST_COMPLETED)
@@ -124,7 +126,7 @@ def _use_cache(folder: str) -> None:
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
-def _run(name: str, out: Path, quick: bool, messages: Queue[Message | None], stopping: Event) -> Outcome:
+def _run(name: str, out: Path, quick: bool, messages: Queue[Message | None], stopping: Event) -> ExperimentOutcome:
     """Run one experiment in a process of its own."""
     if stopping.is_set():
         raise cli.Interrupted("stopped")

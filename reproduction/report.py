@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 
 from reproduction.experiment import Records
 from reproduction.report_view import final_numbers, gather
-from reproduction.runner import Outcome, Picture
+from reproduction.runner import ExperimentOutcome, Picture
 from reproduction.verdicts import SIGNS, kind
 from twoclock import plot, storage
 
@@ -26,7 +26,7 @@ Panel = Callable[[plot.Axes, Records], None]
 
 
 def write(
-    outcomes: Sequence[Outcome],
+    outcomes: Sequence[ExperimentOutcome],
     panels: Mapping[str, Panel],
     out: Path,
     provenance: Mapping[str, object],
@@ -62,7 +62,7 @@ def write(
     return written
 
 
-def _summary(outcomes: Sequence[Outcome], panels: Mapping[str, Panel], out: Path, *, quick: bool) -> Picture:
+def _summary(outcomes: Sequence[ExperimentOutcome], panels: Mapping[str, Panel], out: Path, *, quick: bool) -> Picture:
     """Draw the first claim of each experiment that has a panel: the claim above it, the verdict under the claim."""
     shown = [outcome for outcome in outcomes if outcome.name in panels]
     rows = max(1, math.ceil(len(shown) / _COLUMNS))
@@ -89,7 +89,7 @@ def _summary(outcomes: Sequence[Outcome], panels: Mapping[str, Panel], out: Path
     return Picture(SUMMARY, files, drawn["svg"])
 
 
-def claims_table(outcomes: Iterable[Outcome]) -> pd.DataFrame:
+def claims_table(outcomes: Iterable[ExperimentOutcome]) -> pd.DataFrame:
     """One row a claim, its numbers as JSON; a number with its interval is a list [value, low, high]."""
     return pd.DataFrame(
         [

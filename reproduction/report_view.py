@@ -13,7 +13,7 @@ import pandas as pd
 
 from reproduction.comparisons import listed, number
 from reproduction.experiment import Claim
-from reproduction.runner import Outcome, Picture
+from reproduction.runner import ExperimentOutcome, Picture
 from reproduction.verdicts import SIGNS, Kind, kind
 from twoclock import plot
 from twoclock.intervals import bootstrap_mean
@@ -34,7 +34,7 @@ class Change(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Row:
+class ClaimRow:
     """A claim as it is printed, with links to the runs behind it."""
 
     anchor: str
@@ -66,7 +66,7 @@ class Section:
     title: str
     folder: str
     images: list[Image]
-    rows: list[Row]
+    rows: list[ClaimRow]
     advice: Sequence[str]
     columns: list[str]
     table: list[list[str]]
@@ -74,7 +74,7 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Report:
+class ReportView:
     """All of it: ``counts`` has the paper's claims by kind; ``relative_errors`` a row for each task and method."""
 
     quick: bool
@@ -86,12 +86,12 @@ class Report:
     rules_changed: Sequence[Change]
 
     @property
-    def papers(self) -> list[Row]:
+    def papers(self) -> list[ClaimRow]:
         """The paper's claims."""
         return [row for section in self.sections for row in section.rows if not row.claim.ours]
 
     @property
-    def ours(self) -> list[Row]:
+    def ours(self) -> list[ClaimRow]:
         """Those of this project."""
         return [row for section in self.sections for row in section.rows if row.claim.ours]
 
@@ -101,10 +101,15 @@ class Report:
 
 
 def gather(
-    outcomes: Sequence[Outcome], summary: Picture, root: Path, provenance: Mapping[str, object], *, quick: bool
-) -> Report:
+    outcomes: Sequence[ExperimentOutcome],
+    summary: Picture,
+    root: Path,
+    provenance: Mapping[str, object],
+    *,
+    quick: bool,
+) -> ReportView:
     """Everything that the pages show, with links relative to ``root``."""
-    return Report(
+    return ReportView(
         quick=quick,
         headline=headline([claim for outcome in outcomes for claim in outcome.claims], quick=quick),
         summary=_image("summary", summary),
@@ -162,7 +167,7 @@ def count(kinds: Iterable[Kind]) -> dict[Kind, int]:
     return {each: found.count(each) for each in SIGNS}
 
 
-def _section(outcome: Outcome, root: Path) -> Section:
+def _section(outcome: ExperimentOutcome, root: Path) -> Section:
     table = final_numbers(outcome, root)
     sizes = table.groupby("case")["method"].transform("size")
     table = table[table["case"].isin(list(outcome.compared)) & (sizes <= _LISTED)]
@@ -180,8 +185,8 @@ def _section(outcome: Outcome, root: Path) -> Section:
     )
 
 
-def _row(i: int, claim: Claim, outcome: Outcome, root: Path) -> Row:
-    return Row(
+def _row(i: int, claim: Claim, outcome: ExperimentOutcome, root: Path) -> ClaimRow:
+    return ClaimRow(
         anchor=f"{outcome.name}-{i}",
         claim=claim,
         kind=kind(claim.verdict),
@@ -198,7 +203,7 @@ def _link(path: Path, root: Path) -> str:
     return Path(os.path.relpath(path, root)).as_posix() + "/"
 
 
-def final_numbers(outcome: Outcome, root: Path) -> pd.DataFrame:
+def final_numbers(outcome: ExperimentOutcome, root: Path) -> pd.DataFrame:
     """Each method's progress at the last step of each case: mean, its 95 % bootstrap interval, and the run's folder."""
     rows = []
     for case, results in outcome.records.items():

@@ -61,7 +61,7 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ExperimentOutcome:
     """An experiment that has run: its records, drawn and judged.
 
     Attributes:
@@ -94,7 +94,7 @@ def run_experiment(
     quick: bool = False,
     run: bool = True,
     post: Callable[[Message], None] = lambda message: None,
-) -> Outcome:
+) -> ExperimentOutcome:
     """Run the cases of an experiment that are not on disk yet, draw its figures and judge its claims.
 
     Args:
@@ -119,7 +119,7 @@ def run_experiment(
         post(CaseStarted(name, label, case.steps, case.lanes))
         advance = partial(_advance, post, name, label, case.lanes)
         records[label] = _run(folder / _slug(label), case, records[label], advance)
-    return Outcome(
+    return ExperimentOutcome(
         name=name,
         title=experiment.TITLE,
         folder=folder,

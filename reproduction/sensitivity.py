@@ -50,7 +50,7 @@ def labelled(name: str, methods: Sequence[Method]) -> dict[str, Method]:
 
 
 @dataclass(frozen=True)
-class Around:
+class NearbySettings:
     """The settings around the tuned one of several methods, on the same seeds.
 
     Attributes:
@@ -64,7 +64,7 @@ class Around:
         return len(next(iter(self.logs.values())))
 
     @classmethod
-    def of(cls, tried: Mapping[str, Result], metric: str) -> Around:
+    def of(cls, tried: Mapping[str, Result], metric: str) -> NearbySettings:
         found: dict[str, list[np.ndarray]] = {}
         for label, result in tried.items():
             found.setdefault(label.rsplit(": ", 1)[0], []).append(final_logs(result, metric))
@@ -94,7 +94,7 @@ class Around:
         return geometric_mean(rows[0] - rows[1 + int(np.argmin(self.levels(name)[1:]))])
 
 
-def curves(ax: plot.Axes, found: Around, of_all: bool) -> None:
+def curves(ax: plot.Axes, found: NearbySettings, of_all: bool) -> None:
     """The share of settings within a factor of the best, against the factor."""
     for colour, name in zip(plot.COLOURS, found.logs, strict=False):
         shares = [found.share(name, factor, of_all) for factor in _FACTORS.tolist()]
@@ -107,7 +107,7 @@ def curves(ax: plot.Axes, found: Around, of_all: bool) -> None:
     ax.legend(frameon=False, fontsize="x-small", loc="best")
 
 
-def draw(panels: Mapping[str, Around], note: str) -> plot.Figure:
+def draw(panels: Mapping[str, NearbySettings], note: str) -> plot.Figure:
     """A row for each case: on the left against each method's own best, on the right against the best of all."""
     fig, axes = plot.figure(len(panels), 2, width=4.6, height=3.2)
     for row, (title, found) in zip(axes, panels.items(), strict=True):
@@ -123,7 +123,7 @@ def draw(panels: Mapping[str, Around], note: str) -> plot.Figure:
     return fig
 
 
-def easier(found: Around, ours: str, rival: str, *, name: str, where: str, cases: Sequence[str]) -> Claim:
+def easier(found: NearbySettings, ours: str, rival: str, *, name: str, where: str, cases: Sequence[str]) -> Claim:
     """That a method has more settings than another that do well."""
     lead = found.lead(ours, rival)
     numbers: dict[str, Measured] = {f"{ours} less {rival}": lead}
@@ -144,7 +144,9 @@ def easier(found: Around, ours: str, rival: str, *, name: str, where: str, cases
     )
 
 
-def tuned_alike(found: Around, experiment: str, searched: str, *, name: str, where: str, cases: Sequence[str]) -> Claim:
+def tuned_alike(
+    found: NearbySettings, experiment: str, searched: str, *, name: str, where: str, cases: Sequence[str]
+) -> Claim:
     """That no method is held back by its settings: no better ones lie around, and none is at the edge of its box.
 
     Args:

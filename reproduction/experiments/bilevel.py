@@ -27,7 +27,7 @@ from reproduction.experiments.bilevel_settings import (
     where,
 )
 from reproduction.experiments.bilevel_settings import searches as searches
-from reproduction.sensitivity import SEEDS, Around, easier, tuned_alike
+from reproduction.sensitivity import SEEDS, NearbySettings, easier, tuned_alike
 from reproduction.verdicts import all_of, below, decide, only_for_steps
 from twoclock import Result, plot
 
@@ -130,7 +130,7 @@ def claims(records: Records) -> list[Claim]:
         found += _around(near, *key)
     for case, tried in records.items():
         if case.startswith("near-"):
-            found.append(_well_set(Around.of(tried, "error"), case))
+            found.append(_well_set(NearbySettings.of(tried, "error"), case))
     return found
 
 
@@ -230,13 +230,13 @@ def _beats(fast: Result, rival: Result, name: str, kind: str, batch: int) -> Cla
     )
 
 
-def _near(records: Records) -> dict[tuple[str, int], Around]:
+def _near(records: Records) -> dict[tuple[str, int], NearbySettings]:
     """The settings around the tuned ones, by panel."""
     parts = {case: case.split("-") for case in records if case.startswith("around-")}
-    return {(kind, int(batch)): Around.of(records[case], "error") for case, (_, kind, batch) in parts.items()}
+    return {(kind, int(batch)): NearbySettings.of(records[case], "error") for case, (_, kind, batch) in parts.items()}
 
 
-def _around(found: Around, kind: str, batch: int) -> list[Claim]:
+def _around(found: NearbySettings, kind: str, batch: int) -> list[Claim]:
     named, cases, rival = f"{kind}, batches of {batch}", (f"around-{kind}-{batch}",), COMPARED[kind][1]
     return [
         tuned_alike(
@@ -250,7 +250,7 @@ def _around(found: Around, kind: str, batch: int) -> list[Claim]:
     ]  # fmt: skip
 
 
-def _well_set(found: Around, case: str) -> Claim:
+def _well_set(found: NearbySettings, case: str) -> Claim:
     _, kind, batch = case.split("-")
     behind = {method: found.behind(method) for method in found.logs}
     words = f"{listed(list(behind))} {'runs' if len(behind) == 1 else 'run'} with settings as good as any around"

@@ -12,7 +12,7 @@ from reproduction.tuned_settings import Limits, Search, decaying, holding, setti
 from twoclock import Method, Problem
 
 
-class Size(TypedDict):
+class DataSize(TypedDict):
     """The size of the data, as the problems' factories take it."""
 
     dim_x: int
@@ -20,7 +20,7 @@ class Size(TypedDict):
     samples: int
 
 
-SETTING: Size = {"dim_x": 100, "dim_y": 100, "samples": 1024}
+SETTING: DataSize = {"dim_x": 100, "dim_y": 100, "samples": 1024}
 # Items drawn from each level in a whole run; a run of batch B has as many steps as that takes.
 ITEMS = {True: 32_000, False: 640_000}
 SOBA, MA_SOBA, TTSA, FAST, FAST_MEAN, SGDA = "SOBA", "MA-SOBA", "TTSA steps", "Fast", "Fast, averaged", "SGDA"

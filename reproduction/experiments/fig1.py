@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from typing import NamedTuple
 
 import twoclock as tc
 from reproduction import sensitivity
@@ -29,7 +30,7 @@ from reproduction.experiments.fig1_settings import (
     tuned,
 )
 from reproduction.experiments.fig1_settings import searches as searches
-from reproduction.sensitivity import SEEDS, Around, easier, tuned_alike
+from reproduction.sensitivity import SEEDS, NearbySettings, easier, tuned_alike
 from reproduction.verdicts import all_of, below, confirmed_verdict, decide, only_for_steps
 from twoclock import Method, Result, plot
 
@@ -47,6 +48,32 @@ _MOST = 1.3  # times LSTD's error
 SEEDS_OF = {"50": 100, "100": 60}  # a step of the larger ones takes three times as long
 
 
+class FigurePanel(NamedTuple):
+    """A panel of the figure: the size of the MDPs and how they are sampled."""
+
+    size: str
+    sampling: str
+
+    def case(self, operator: str) -> str:
+        return f"{self.size}-{self.sampling}-{operator}"
+
+    @property
+    def words(self) -> str:
+        s = SIZES[self.size]
+        return f"{s['states']}/{s['actions']}/{s['features']}, {'i.i.d.' if self.sampling == 'iid' else 'Markov'}"
+
+
+class Nearby(NamedTuple):
+    """Settings around the tuned ones: the size of the MDPs and the operator."""
+
+    size: str
+    operator: str
+
+    @property
+    def case(self) -> str:
+        return f"around-{self.size}-{self.operator}"
+
+
 def cases(quick: bool) -> dict[str, Case]:
     steps = 20_000 if quick else 1_000_000
     found = {}
@@ -54,7 +81,7 @@ def cases(quick: bool) -> dict[str, Case]:
         seeds = 20 if quick else SEEDS_OF[size]
         for operator, compared in COMPARED.items():
             if not quick:
-                found[f"around-{size}-{operator}"] = Case(
+                found[Nearby(size, operator).case] = Case(
                     source(size, operator=operator), nearby(operator, size), steps, SEEDS, marks=[steps],
                     title=f"around the settings of {' and '.join(compared)}, {size} states", role="tune",
                 )  # fmt: skip
@@ -67,21 +94,23 @@ def cases(quick: bool) -> dict[str, Case]:
                     methods[f"{name}, {AVERAGED}"] = one_setting(name, square_of(size))
                 if operator == "td":
                     methods[LSTD] = tc.methods.Lstd()
-                found[f"{size}-{sampling}-{operator}"] = Case(
+                panel = FigurePanel(size, sampling)
+                found[panel.case(operator)] = Case(
                     source(size, operator=operator, sampling=sampling), methods, steps, seeds,
-                    title=f"{_words(size, sampling)}: {' and '.join(compared)}",
+                    title=f"{panel.words}: {' and '.join(compared)}",
                 )  # fmt: skip
     return found
 
 
-def panels(records: Records) -> dict[tuple[str, str], dict[str, Result]]:
+def panels(records: Records) -> dict[FigurePanel, dict[str, Result]]:
     """All methods of one size and sampling together."""
-    return {
-        (size, sampling): {**records[f"{size}-{sampling}-tdc"], **records[f"{size}-{sampling}-td"]}
-        for size in SIZES
-        for sampling in SAMPLINGS
-        if f"{size}-{sampling}-tdc" in records
-    }
+    keys = [FigurePanel(size, sampling) for size in SIZES for sampling in SAMPLINGS]
+    return {key: {**records[key.case("tdc")], **records[key.case("td")]} for key in keys if key.case("tdc") in records}
+
+
+def nearby_settings(records: Records) -> dict[Nearby, NearbySettings]:
+    keys = [Nearby(size, operator) for size in SIZES for operator in COMPARED]
+    return {key: NearbySettings.of(records[key.case], "error") for key in keys if key.case in records}
 
 
 def draw(records: Records) -> dict[str, plot.Figure]:
@@ -90,7 +119,10 @@ def draw(records: Records) -> dict[str, plot.Figure]:
     fig, axes = plot.figure(len(shown), len(groups), width=3.9, height=3.5)
     names = (FAST, TDC, TD, f"{FAST}, averaged", f"{TDC}, averaged", f"{TD}, averaged", LSTD)
     colours = dict(zip(names, plot.COLOURS, strict=False))
-    for row, ((size, sampling), results) in zip(axes, shown.items(), strict=True):
+    for row, (key, results) in zip(axes, shown.items(), strict=True):
+        # One range for a row of panels: from under LSTD's last error to over the start.
+        start = next(iter(results.values())).summary("error")["mean"].iloc[0]
+        low, high = last_mean(results[LSTD], "error") / 3, 3 * float(start)
         for ax, (title, kinds) in zip(row, groups.items(), strict=True):
             picked = {}
             for label, result in results.items():
@@ -98,11 +130,11 @@ def draw(records: Records) -> dict[str, plot.Figure]:
                 if name == LSTD or steps in kinds:  # the panel's title says which steps, so the legend need not
                     picked[f"{name}, averaged" if steps == TUNED_MEAN else name] = result
             plot.curves(ax, picked, "error", colours=colours)
-            ax.set_title(f"{title}: {_words(size, sampling)}", fontsize="medium")
-            ax.set_ylim(*_axis_range(results))
+            ax.set_title(f"{title}: {key.words}", fontsize="medium")
+            ax.set_ylim(low, high)
             ax.legend(frameon=False, fontsize="x-small", loc="lower left")
     run = next(iter(next(iter(shown.values())).values())).spec
-    counts = {size: len(next(iter(results.values())).spec["seeds"]) for (size, _), results in shown.items()}
+    counts = {key.size: len(next(iter(results.values())).spec["seeds"]) for key, results in shown.items()}
     plot.caption(
         fig,
         f"mean over {listed([f'{n} random MDPs of {size} states' for size, n in counts.items()])}, "
@@ -113,13 +145,18 @@ def draw(records: Records) -> dict[str, plot.Figure]:
     efficiency, (line,) = plot.figure(1, 1, width=7.0, height=4.4)
     plot.ratios(
         line[0],
-        {_words(*key): (results[f"{FAST}, {AVERAGED}"], results[LSTD]) for key, results in shown.items()},
+        {key.words: (results[f"{FAST}, {AVERAGED}"], results[LSTD]) for key, results in shown.items()},
         "error",
         rule=_MOST,
         ylabel="mean error of averaged Fast TDC / LSTD's",
     )
     line[0].set(xlim=(100, None), ylim=(0.9, 6))
-    return {"fig1": fig, "fig1-efficiency": efficiency} | _sensitivity(records)
+    found = {"fig1": fig, "fig1-efficiency": efficiency}
+    if around := nearby_settings(records):
+        tried = {f"{key.size} states, {', '.join(COMPARED[key.operator])}": near for key, near in around.items()}
+        moved = "c_α and β/α moved (TD(0): c_α and the first step)"
+        found["fig1-sensitivity"] = sensitivity.draw(tried, moved)
+    return found
 
 
 def panel(ax: plot.Axes, records: Records) -> None:
@@ -148,7 +185,7 @@ def relative_errors(records: Records) -> dict[str, dict[str, float]]:
     out = {}
     for key, results in panels(records).items():
         last = {label: last_mean(result, "error") for label, result in results.items()}
-        out[f"policy evaluation, {_words(*key)}"] = {
+        out[f"policy evaluation, {key.words}"] = {
             label: error / last[LSTD] for label, error in last.items() if label != LSTD
         }
     return out
@@ -157,7 +194,7 @@ def relative_errors(records: Records) -> dict[str, dict[str, float]]:
 def advice(records: Records) -> list[str]:
     ends = relative_errors(records).values()
     fast, tdc = ([methods[f"{name}, {AVERAGED}"] for methods in ends] for name in (FAST, TDC))
-    close = all(confirmed_verdict(partial(_efficient_in, *key), records) == decide(True) for key in panels(records))
+    close = all(confirmed_verdict(partial(_efficient_in, key), records) == decide(True) for key in panels(records))
     # One and the same averaging of iterates, with averaged operators and without.
     alike = all(abs(a / b - 1) <= 0.1 for a, b in zip(fast, tdc, strict=True))
     helps = "so it is the averaging of the iterates that helps, not that of the operators" if alike else ""
@@ -171,31 +208,26 @@ def advice(records: Records) -> list[str]:
 
 
 def claims(records: Records) -> list[Claim]:
-    found = []
-    for (size, sampling), results in panels(records).items():
-        for kind, what in ((PRINTED, "with the printed step sizes"), (TUNED, "with both tuned")):
-            for rival in (TDC, TD):
-                found.append(_beats(results, kind, what, rival, size, sampling))
-    for (size, sampling), results in panels(records).items():
-        where = _words(size, sampling)
+    shown, kinds = panels(records), {PRINTED: "with the printed step sizes", TUNED: "with both tuned"}
+    found = [
+        _beats(key, results, kind, what, rival)
+        for key, results in shown.items()
+        for kind, what in kinds.items()
+        for rival in (TDC, TD)
+    ]
+    for key, results in shown.items():
         rate = rate_claim(
-            results[f"{FAST}, {TUNED}"],
-            "error",
-            1.0,
-            name=f"Fast TDC converges like 1/k, {where}",
-            statement=f"‖θ−θ*‖² of Fast TDC falls like 1/k, up to logarithms ({where})",
-            place="Section 4.1",
-            case=f"{size}-{sampling}-tdc",
-        )
-        found += [rate, _efficient(results, size, sampling)]
-    for case, tried in records.items():
-        if case.startswith("around"):
-            found += _around(tried, case)
+            results[f"{FAST}, {TUNED}"], "error", 1.0, name=f"Fast TDC converges like 1/k, {key.words}",
+            statement=f"‖θ−θ*‖² of Fast TDC falls like 1/k, up to logarithms ({key.words})", place="Section 4.1",
+            case=key.case("tdc"),
+        )  # fmt: skip
+        found += [rate, _efficient(key, results)]
+    for near, tried in nearby_settings(records).items():
+        found += _around(near, tried)
     return found
 
 
-def _beats(results: Mapping[str, Result], kind: str, what: str, rival: str, size: str, sampling: str) -> Claim:
-    where = _words(size, sampling)
+def _beats(key: FigurePanel, results: Mapping[str, Result], kind: str, what: str, rival: str) -> Claim:
     pair = Paired.of(results[f"{FAST}, {kind}"], results[f"{rival}, {kind}"], "error", first=100)
     if pair.ahead[pair.steps >= 10_000].all():
         verdict = decide(True)
@@ -210,76 +242,48 @@ def _beats(results: Mapping[str, Result], kind: str, what: str, rival: str, size
         if k in at
     }
     return Claim(
-        name=f"Fast TDC beats {rival} {what}, {where}",
-        statement=f"Fast TDC converges faster than {rival} {what} ({where})",
+        name=f"Fast TDC beats {rival} {what}, {key.words}",
+        statement=f"Fast TDC converges faster than {rival} {what} ({key.words})",
         place="Section 5 and Figure 1",
         rule="the 99 % interval of the mean log-ratio of ‖θ−θ*‖² on shared seeds lies below 0 at every mark from "
         "k=10,000 on; only where: at three marks or more in a row",
         numbers=numbers | {"at the end": pair.at_the_end},
         verdict=verdict,
-        cases=tuple(f"{size}-{sampling}-{operator}" for operator in (("tdc", "td") if rival == TD else ("tdc",))),
+        cases=tuple(key.case(operator) for operator in (("tdc", "td") if rival == TD else ("tdc",))),
         speed=True,
     )
 
 
-def _efficient_in(size: str, sampling: str, records: Records) -> Claim:
-    return _efficient(panels(records)[size, sampling], size, sampling)
+def _efficient_in(key: FigurePanel, records: Records) -> Claim:
+    return _efficient(key, panels(records)[key])
 
 
-def _efficient(results: Mapping[str, Result], size: str, sampling: str) -> Claim:
+def _efficient(key: FigurePanel, results: Mapping[str, Result]) -> Claim:
     ours, least = results[f"{FAST}, {AVERAGED}"], results[LSTD]
     recorded = set(ours.history["step"])
     marks = [k for k in (100_000, 1_000_000) if k in recorded] or [max(recorded)]
     ratios = {f"error / LSTD's at {k:,}": last_ratio(ours, least, "error", k) for k in marks}
-    where = _words(size, sampling)
     return Claim(
-        name=f"Averaged Fast TDC is nearly as good as LSTD, {where}",
+        name=f"Averaged Fast TDC is nearly as good as LSTD, {key.words}",
         statement=f"Averaged Fast TDC, set from the feature norms alone, keeps its error within {_MOST} of LSTD's "
-        f"({where})",
+        f"({key.words})",
         place="ours, not the paper's",
         rule=f"the geometric mean over seeds of ‖θ−θ*‖² over LSTD's on the same samples has its 95 % interval below "
         f"{_MOST} at 10⁵ and 10⁶; not reproduced where one lies above it, not decided between",
         numbers=ratios,
         verdict=decide(all_of(*(below(ratio, _MOST) for ratio in ratios.values()))),
-        cases=(f"{size}-{sampling}-tdc", f"{size}-{sampling}-td"),
+        cases=(key.case("tdc"), key.case("td")),
         ours=True,
     )
 
 
-def _around(tried: Mapping[str, Result], case: str) -> list[Claim]:
-    _, size, operator = case.split("-")
-    compared, nearby = ", ".join(COMPARED[operator]), Around.of(tried, "error")
-    found = [
-        tuned_alike(
-            nearby, "fig1", f"{size}-{operator}", name=f"All methods are tuned alike, {size} states: {compared}",
-            where=f"{size} states", cases=(case,),
-        )
-    ]  # fmt: skip
-    if operator == "tdc":
-        name = f"Fast TDC's steps are easier to choose than TDC's, {size} states"
-        found.append(easier(nearby, FAST, TDC, name=name, where=f"{size} states", cases=(case,)))
-    return found
-
-
-def _sensitivity(records: Records) -> dict[str, plot.Figure]:
-    shown = {
-        f"{case.split('-')[1]} states, {', '.join(COMPARED[case.split('-')[2]])}": Around.of(tried, "error")
-        for case, tried in records.items()
-        if case.startswith("around")
-    }
-    return (
-        {"fig1-sensitivity": sensitivity.draw(shown, "c_α and β/α moved (TD(0): c_α and the first step)")}
-        if shown
-        else {}
-    )
-
-
-def _words(size: str, sampling: str) -> str:
-    s = SIZES[size]
-    return f"{s['states']}/{s['actions']}/{s['features']}, {'i.i.d.' if sampling == 'iid' else 'Markov'}"
-
-
-def _axis_range(results: Mapping[str, Result]) -> tuple[float, float]:
-    """One range for a row of panels: from under LSTD's last error to over the start."""
-    start = next(iter(results.values())).summary("error")["mean"].iloc[0]
-    return last_mean(results[LSTD], "error") / 3, 3 * float(start)
+def _around(key: Nearby, tried: NearbySettings) -> list[Claim]:
+    where, compared, cases = f"{key.size} states", ", ".join(COMPARED[key.operator]), (key.case,)
+    alike = tuned_alike(
+        tried, "fig1", f"{key.size}-{key.operator}", name=f"All methods are tuned alike, {where}: {compared}",
+        where=where, cases=cases,
+    )  # fmt: skip
+    if key.operator == "td":
+        return [alike]
+    name = f"Fast TDC's steps are easier to choose than TDC's, {where}"
+    return [alike, easier(tried, FAST, TDC, name=name, where=where, cases=cases)]

@@ -12,7 +12,7 @@ from twoclock import Method
 from twoclock.protocols import ProblemSource
 
 
-class Size(TypedDict):
+class MdpSize(TypedDict):
     """The size of a random MDP, as the problem's factory takes it."""
 
     states: int
@@ -20,7 +20,7 @@ class Size(TypedDict):
     features: int
 
 
-SIZES: dict[str, Size] = {
+SIZES: dict[str, MdpSize] = {
     "50": {"states": 50, "actions": 50, "features": 10},
     "100": {"states": 100, "actions": 100, "features": 30},
 }

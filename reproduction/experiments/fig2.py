@@ -33,7 +33,7 @@ from reproduction.experiments.fig2_settings import (
     tuned,
 )
 from reproduction.experiments.fig2_settings import searches as searches
-from reproduction.sensitivity import SEEDS, Around, easier, tuned_alike
+from reproduction.sensitivity import SEEDS, NearbySettings, easier, tuned_alike
 from reproduction.verdicts import above, confirmed_verdict, decide, decide_each
 from twoclock import Result, plot
 from twoclock.intervals import Estimate
@@ -90,7 +90,11 @@ def cases(quick: bool) -> dict[str, Case]:
 
 def draw(records: Records) -> dict[str, plot.Figure]:
     return {"fig2": _draw_comparison(records), "fig2_guard": _draw_guard(records)} | (
-        {"fig2-sensitivity": sensitivity.draw({"the paper's regulator": Around.of(records["around"], "gap")}, _MOVED)}
+        {
+            "fig2-sensitivity": sensitivity.draw(
+                {"the paper's regulator": NearbySettings.of(records["around"], "gap")}, _MOVED
+            )
+        }
         if "around" in records
         else {}
     )
@@ -217,11 +221,11 @@ def claims(records: Records) -> list[Claim]:
         _faster(records),
         rate,
         *ours,
-        *(_around(Around.of(records["around"], "gap")) if "around" in records else ()),
+        *(_around(NearbySettings.of(records["around"], "gap")) if "around" in records else ()),
     ]
 
 
-def _around(found: Around) -> list[Claim]:
+def _around(found: NearbySettings) -> list[Claim]:
     where, cases = "the paper's regulator", ("around",)
     return [
         tuned_alike(found, "fig2", "gap", name="lqr-tuned-alike", where=where, cases=cases),

@@ -38,7 +38,7 @@ SAMPLED = 100_000
 SEEDS = 40
 
 
-class Panel(NamedTuple):
+class HardTask(NamedTuple):
     """A task: in words, the problem for an operator, and E‖φ‖²."""
 
     words: str
@@ -47,12 +47,12 @@ class Panel(NamedTuple):
 
 
 @cache
-def panels() -> dict[str, Panel]:
-    def chain(words: str, make: Callable[..., tc.problems.PolicyEvaluation]) -> Panel:
-        return Panel(words, partial(make, sampling="markov"), float(np.trace(make().truth.C)))
+def panels() -> dict[str, HardTask]:
+    def chain(words: str, make: Callable[..., tc.problems.PolicyEvaluation]) -> HardTask:
+        return HardTask(words, partial(make, sampling="markov"), float(np.trace(make().truth.C)))
 
-    def drawn(words: str, square: float, **options: Any) -> Panel:
-        return Panel(words, partial(_random, **({"states": 50, "actions": 50, "features": 10} | options)), square)
+    def drawn(words: str, square: float, **options: Any) -> HardTask:
+        return HardTask(words, partial(_random, **({"states": 50, "actions": 50, "features": 10} | options)), square)
 
     unequal = float(np.sum(np.geomspace(1.0, 0.1, 10) ** 2))
     return {

@@ -34,7 +34,7 @@ from reproduction.experiments.mdp_settings import (
     words,
 )
 from reproduction.experiments.mdp_settings import searches as searches
-from reproduction.sensitivity import SEEDS, Around, easier, tuned_alike
+from reproduction.sensitivity import SEEDS, NearbySettings, easier, tuned_alike
 from reproduction.tuned_settings import settings
 from reproduction.verdicts import Verdict, above, all_of, below, confirmed_verdict, decide_each, kind
 from twoclock import Result, plot
@@ -80,7 +80,7 @@ ALT = {
 def draw(records: Records) -> dict[str, plot.Figure]:
     # One case has no trend.
     found = {"mdp": _draw_gaps(records)} | ({"mdp-rates": _draw_rates(records)} if len(measured(records)) > 1 else {})
-    if shown := {words(where): Around.of(tried, "gap") for where, tried in around_where(records).items()}:
+    if shown := {words(where): NearbySettings.of(tried, "gap") for where, tried in around_where(records).items()}:
         found["mdp-sensitivity"] = sensitivity.draw(shown, "c_α, α's first step and c_β moved")
     return found
 
@@ -162,7 +162,7 @@ def claims(records: Records) -> list[Claim]:
         _model(records),
     ]
     for where, tried in around_where(records).items():
-        found += _around(Around.of(tried, "gap"), where)
+        found += _around(NearbySettings.of(tried, "gap"), where)
     return found
 
 
@@ -271,7 +271,7 @@ def _model(records: Records) -> Claim:
     )
 
 
-def _around(found: Around, where: str) -> list[Claim]:
+def _around(found: NearbySettings, where: str) -> list[Claim]:
     slug, named, cases = where.replace(" ", "-"), words(where), (f"{AROUND}{where}",)
     return [
         tuned_alike(found, "mdp", where, name=f"mdp-tuned-alike-{slug}", where=named, cases=cases),

@@ -10,7 +10,7 @@ import twoclock as tc
 from twoclock import Method, Problem, Result, theory
 
 
-class Steps(NamedTuple):
+class PrintedSteps(NamedTuple):
     """c_α, c_β, c_λ and τ of steps c/(k + τ + 1)."""
 
     alpha: float
@@ -23,7 +23,7 @@ class Steps(NamedTuple):
         return tc.Fast(alpha, beta, lam, order="paper")
 
 
-def first(L: float, mu_h: float, mu_g: float) -> Steps:
+def first(L: float, mu_h: float, mu_g: float) -> PrintedSteps:
     """Theorem 1's, Appendix A: c_α ≥ 8/μ_h, then the least c_β, c_λ and τ that its list allows."""
     m, g, M = mu_h, mu_g, (L + 1) ** 6
     alpha = 8 / m
@@ -31,7 +31,7 @@ def first(L: float, mu_h: float, mu_g: float) -> Steps:
     by_f, by_g = 4 * (56 * L**2 + 4.5 / m), 4 * (48 * L**2 + 10 * L / g)
     lam = max(beta * max(1, by_f, by_g), alpha * max(m, by_g))
     first_step = max(2.0, 4 * lam, beta * max(240 * M, g, 168 * L**4 / g), 6 * (L + 1) ** 4 * alpha / m)
-    return Steps(alpha, beta, lam, first_step - 1)
+    return PrintedSteps(alpha, beta, lam, first_step - 1)
 
 
 def second(L: float, mu_h: float, mu_g: float) -> tuple[float, float]:
@@ -47,7 +47,7 @@ def gentle() -> Problem:
     return tc.problems.quadratic(dim=2, mu_h=0.315, mu_g=0.315, top=0.315, rotation=0.0, coupling=0.18, sigma=1e-5)
 
 
-def bound(problem: Problem, steps: Steps, k: np.ndarray) -> np.ndarray:
+def bound(problem: Problem, steps: PrintedSteps, k: np.ndarray) -> np.ndarray:
     """Theorem 1's bound as printed, B·τ²/(k+τ) + τ²V₀/(k+τ)², for E‖θ_k−θ*‖²."""
     start = theory.start(problem, "strongly-convex")
     noise, later = theory.constants(problem)["noise"], k + steps.tau
@@ -55,7 +55,7 @@ def bound(problem: Problem, steps: Steps, k: np.ndarray) -> np.ndarray:
     return np.asarray(noise * steps.tau**2 / later + v0 * (steps.tau / later) ** 2)
 
 
-def of_gentle() -> Steps:
+def of_gentle() -> PrintedSteps:
     constants = theory.constants(gentle())
     return first(constants["L"], constants["mu_h"], constants["mu_g"])
 

@@ -104,7 +104,7 @@ def test_claims(name):
 def test_a_reader_meets_words_and_no_labels(name, tmp_path):
     module, found = EXPERIMENTS[name], cases(name, False)
     records = made_up.records(found)
-    outcome = runner.Outcome(
+    outcome = runner.ExperimentOutcome(
         name, module.TITLE, tmp_path, records, {}, {label: case.title or label for label, case in found.items()},
         [label for label, case in found.items() if case.role == "compare"], claims(name),
         runner.hook(module, "advice", records, []),

@@ -7,7 +7,7 @@ import pytest
 
 import twoclock as tc
 from reproduction import sensitivity
-from reproduction.sensitivity import Around, around, easier, labelled, tuned_alike
+from reproduction.sensitivity import NearbySettings, around, easier, labelled, tuned_alike
 from reproduction.verdicts import confirmed
 from twoclock.result import Result
 
@@ -52,7 +52,7 @@ def test_settings_around_are_spread_evenly_over_the_box_and_the_same_for_all():
 
 
 def test_shares_are_of_the_own_best_and_of_the_best_of_all():
-    found = Around.of(records(Fast=shares(16, 2.5), Standard=shares(8)), "error")
+    found = NearbySettings.of(records(Fast=shares(16, 2.5), Standard=shares(8)), "error")
     assert (found.share("Fast"), found.share("Standard")) == (0.5, 0.25)
     assert (found.share("Fast", of_all=True), found.share("Standard", of_all=True)) == (0.0, 0.25)
     assert found.share("Fast", 3.1) == 1.0
@@ -72,7 +72,11 @@ def test_easier_steps_need_a_lead_whose_interval_shows_it(fast, standard, verdic
     tried = {"around": records(Fast=shares(fast), Standard=shares(standard))}
 
     def judge(some):
-        return [easier(Around.of(some["around"], "error"), "Fast", "Standard", name="n", where="w", cases=("around",))]
+        return [
+            easier(
+                NearbySettings.of(some["around"], "error"), "Fast", "Standard", name="n", where="w", cases=("around",)
+            )
+        ]
 
     (claim,) = confirmed(judge, tried)
     assert claim.verdict == verdict
@@ -82,7 +86,7 @@ def test_a_lost_seed_is_no_good_setting():
     tried = records(Fast=shares(16), Standard=shares(16))
     history = tried["Fast: 3"].history
     history.loc[2, "error"] = np.nan
-    assert Around.of(tried, "error").share("Fast") == 15 / 32
+    assert NearbySettings.of(tried, "error").share("Fast") == 15 / 32
 
 
 @pytest.mark.parametrize(
@@ -104,10 +108,13 @@ def test_tuned_alike_means_nothing_better_around_and_no_edge(monkeypatch, best, 
     }
     monkeypatch.setattr(sensitivity, "stored", lambda name: kept)
     tried = records(Fast=[best, 1.0, *[2.0] * 30], Standard=[1.0, 1.2, *[2.0] * 30])
-    claim = tuned_alike(Around.of(tried, "error"), "exp", "case", name="n", where="w", cases=())
+    claim = tuned_alike(NearbySettings.of(tried, "error"), "exp", "case", name="n", where="w", cases=())
     assert claim.verdict == verdict
     kept["case"]["found by"] = "hand"
-    assert tuned_alike(Around.of(tried, "error"), "exp", "case", name="n", where="w", cases=()).verdict == "not decided"
+    assert (
+        tuned_alike(NearbySettings.of(tried, "error"), "exp", "case", name="n", where="w", cases=()).verdict
+        == "not decided"
+    )
     assert claim.numbers["Fast: tuned / best around"].value == pytest.approx(best)
 
 
@@ -115,12 +122,12 @@ def test_tuned_alike_is_not_decided_by_noise(monkeypatch):
     kept = {"case": {"steps": 100, "found by": "tc.tune", "methods": {"Fast": {"at the edge": {}}}}}
     monkeypatch.setattr(sensitivity, "stored", lambda name: kept)
     tried = {f"Fast: {i}": made_up(1.1 if i == 0 else 1.0, spread=0.3, salt=i) for i in range(2)}
-    claim = tuned_alike(Around.of(tried, "error"), "exp", "case", name="n", where="w", cases=())
+    claim = tuned_alike(NearbySettings.of(tried, "error"), "exp", "case", name="n", where="w", cases=())
     assert claim.verdict == "not decided"
 
 
 def test_the_picture_has_a_row_a_case_and_a_line_a_method():
-    found = Around.of(records(Fast=shares(16, 2.5), Standard=shares(8)), "error")
+    found = NearbySettings.of(records(Fast=shares(16, 2.5), Standard=shares(8)), "error")
     fig = sensitivity.draw({"one": found, "two": found}, "c moved")
     assert len(fig.axes) == 4
     fast = fig.axes[0].get_lines()[0]
@@ -132,4 +139,4 @@ def test_the_picture_has_a_row_a_case_and_a_line_a_method():
 def test_labels_tell_methods_apart():
     found = labelled("Fast, averaged", [tc.Fast(), tc.Fast()])
     assert list(found) == ["Fast, averaged: 0", "Fast, averaged: 1"]
-    assert set(Around.of(dict.fromkeys(found, made_up(1.0)), "error").logs) == {"Fast, averaged"}
+    assert set(NearbySettings.of(dict.fromkeys(found, made_up(1.0)), "error").logs) == {"Fast, averaged"}

@@ -6,7 +6,6 @@ import pytest
 
 import twoclock as tc
 from reproduction.experiments import table1
-from reproduction.experiments import table1_noise as levels
 from twoclock.result import Result
 
 K = np.unique(np.geomspace(1, 10**6, 61).round().astype(int))
@@ -92,11 +91,11 @@ def level_records(ratio):
         spec = {"seeds": list(range(seeds)), "steps": 10**5, "precision": "float64"}
         return Result(np.zeros(seeds), np.zeros(seeds), frame, np.zeros(seeds, bool), np.full(seeds, 10**5), spec)
 
-    fast = {levels.fast(r): made_up(1 / ratio(r)) for r in levels.RATIOS}
+    fast = {table1.WEIGHTED[r]: made_up(1 / ratio(r)) for r in table1.RATIOS}
     return {
-        f"levels-{coupling}-{noise}": {levels.ONE: made_up(1.0), **fast}
-        for coupling in levels.COUPLINGS
-        for noise in levels.NOISES
+        f"levels-{coupling}-{noise}": {table1.ONE: made_up(1.0), **fast}
+        for coupling in table1.COUPLINGS
+        for noise in table1.NOISES
     }
 
 
@@ -111,21 +110,22 @@ def level_records(ratio):
 )
 def test_levels_are_judged_by_both_sides_of_a_band(ratio, verdict):
     found = level_records(ratio)
-    claims = levels.claims(found)
+    claims = table1.level_claims(found)
     assert len(claims) == 6
     assert {claim.verdict for claim in claims} == {verdict}
-    assert set(levels.draw(found)) == set(levels.ALT)
-    assert f"smooth coupling, standard ends at {ratio(2):.1f}" in levels.advice(found)[0]
-    assert levels.claims({}) == levels.advice({}) == []
+    assert set(table1.draw(found)) == {"table1-levels"} < set(table1.ALT)
+    assert f"smooth coupling, standard ends at {ratio(2):.1f}" in table1._level_ends(found)
+    assert table1.level_claims({}) == []
+    assert table1._level_ends({}) == ""
 
 
 def test_levels_differ_in_the_weight_alone():
-    made = levels.methods()
-    for ratio in levels.RATIOS:
-        fast = made[levels.fast(ratio)]
+    made = table1.level_methods()
+    for ratio in table1.RATIOS:
+        fast = made[table1.WEIGHTED[ratio]]
         assert float(fast.lam(0)) == pytest.approx(0.25)
         assert float(fast.lam(10**9) / fast.beta(10**9)) == pytest.approx(ratio, rel=1e-4)
-        assert str((fast.alpha, fast.beta)) == str((made[levels.ONE].alpha, made[levels.ONE].beta))
+        assert str((fast.alpha, fast.beta)) == str((made[table1.ONE].alpha, made[table1.ONE].beta))
 
 
 def test_sizes_and_figures():
