@@ -96,7 +96,7 @@ def test_where_steps_are_independent_or_v_is_in_reach_nothing_is_missed():
         np.testing.assert_allclose(law.coverage(law.features), 0.95, rtol=1e-6)
 
 
-def test_independent_weights_a_step_miss_on_the_slow_walk_and_long_blocks_do_not():
+def test_weights_per_step_miss_on_the_slow_walk_and_long_blocks_do_not():
     law = limit_law(**WALK, sampling="markov")
     assert 0.40 < np.median(law.coverage(law.features)) < 0.42
     assert (np.abs(law.coverage(law.features, block=3125, blocks=32) - 0.95) < 0.005).all()
@@ -110,7 +110,7 @@ def test_a_chain_that_returns_after_two_steps_has_a_law_too():
     assert law.covariance(block=1) > 0.9
 
 
-def test_wrong_arguments():
+def test_wrong_arguments_are_refused():
     with pytest.raises(InputError, match="`features` leave θ undetermined"):
         limit_law(**{**WALK, "features": np.ones((20, 2))})
     with pytest.raises(InputError, match="`directions` must have one row an output and 3 columns"):

@@ -1,5 +1,7 @@
 """Wrong arguments of the problems and models: what is passed, and what the one line must say."""
 
+import types
+
 import jax
 import jaxtyping
 import numpy as np
@@ -109,7 +111,7 @@ def _as_users_run_it():
 
 
 @pytest.mark.parametrize(("make", "arguments", "words"), TABLE)
-def test_one_clear_line(make, arguments, words):
+def test_bad_arguments_are_refused_in_one_line(make, arguments, words):
     with pytest.raises(tc.InputError, match=words) as error:
         make(**arguments)
     assert "\n" not in str(error.value)
@@ -117,7 +119,16 @@ def test_one_clear_line(make, arguments, words):
 
 
 @pytest.mark.parametrize("name", ["forest", "paper_lqr", "quadratic", "rates", "boyan"])
-def test_a_factory_that_was_not_called(name):
+def test_a_factory_that_was_not_called_is_named(name):
     """A key arrives where a setting should."""
     with pytest.raises(tc.InputError, match=r"got a traced value|must be 'td'|must be 'strongly-convex'"):
         tc.solve(getattr(problems, name), tc.Standard(), steps=1, seeds=1)
+
+
+def test_objects_that_only_look_the_part_are_to_be_subclasses():
+    looks_like_a_problem = types.SimpleNamespace(init=F, noise=F, draw=F, F=F, G=F)
+    with pytest.raises(tc.InputError, match=r"got SimpleNamespace; derive its class from tc\.Problem"):
+        tc.solve(looks_like_a_problem, tc.Standard(), steps=1, seeds=1)
+    looks_like_a_method = types.SimpleNamespace(init=F, step=F, estimate=F)
+    with pytest.raises(tc.InputError, match=r"got SimpleNamespace; derive its class from tc\.Method"):
+        tc.solve(problems.quadratic(), looks_like_a_method, steps=1, seeds=1)

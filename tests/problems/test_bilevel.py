@@ -153,7 +153,7 @@ def test_theory_reports_exact_constants_for_quadratics():
     np.testing.assert_allclose(found.mu_h, np.linalg.eigvalsh(problem.truth.S)[0], rtol=1e-9)
 
 
-def test_nothing_is_slowed_down_where_nothing_needs_it():
+def test_v_scale_is_one_where_g_is_monotone():
     problem = tc.problems.bilevel(
         outer=lambda x, y, e: jnp.sum(y**2) / 20 + x**2,
         inner=lambda x, y, e: jnp.sum((y - x) ** 2),
@@ -324,7 +324,7 @@ def test_flat_directions_are_warned_of():
 
 
 @pytest.mark.parametrize("size", [1, 2, 128, 400])
-def test_the_ends_of_a_spectrum(size):
+def test_extreme_eigenvalues_agree_with_dense_ones(size):
     from twoclock.problems.bilevel.losses import extreme_eigenvalues
 
     rng = np.random.default_rng(size)

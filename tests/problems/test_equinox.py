@@ -63,7 +63,7 @@ def test_a_network_with_its_activation_is_learned_as_its_arrays_alone_are(networ
     assert learned.history.equals(by_hand.history)
 
 
-def test_back_from_disk(network, learned, tmp_path):
+def test_a_network_is_read_back_from_disk(network, learned, tmp_path):
     learned.save(tmp_path)
     whole = tc.load(tmp_path, like=network).theta
     assert whole.activation is network.activation
@@ -75,7 +75,7 @@ def test_back_from_disk(network, learned, tmp_path):
     assert again == learned
 
 
-def test_what_does_not_fit_is_named(network, learned, tmp_path):
+def test_a_network_that_does_not_fit_is_named(network, learned, tmp_path):
     learned.save(tmp_path)
     wide, deep = (eqx.nn.MLP(3, 1, *size, key=jax.random.key(0)) for size in ((5, 1), (4, 2)))
     with pytest.raises(
@@ -88,7 +88,7 @@ def test_what_does_not_fit_is_named(network, learned, tmp_path):
         tc.load(tmp_path, like=eqx.tree_at(lambda m: m.layers, network, network.layers[:1]))
 
 
-def test_as_omega(tmp_path):
+def test_a_network_may_be_the_fast_variable(tmp_path):
     """A module of plain arrays, which tracks the slope 2θ."""
     problem = tc.problems.custom(
         F=lambda theta, omega, u: omega.slope.sum() - 2,

@@ -39,7 +39,7 @@ def same(a, b):
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
-def test_a_problem_goes_everywhere(name, tmp_path):
+def test_every_problem_is_solved_saved_and_resumed(name, tmp_path):
     problem = PROBLEMS[name](**SMALL.get(name, {}))
     assert len(repr(problem)) < 400
     results = tc.solve(problem, SETTINGS, **RUN)

@@ -78,7 +78,7 @@ def test_a_guard_keeps_the_roots():
 
 
 @pytest.mark.parametrize("ahead", [False, True])
-def test_the_algorithm_to_the_letter(ahead):
+def test_the_operators_follow_the_algorithm_line_by_line(ahead):
     """Forty steps of the corrected Algorithm 2 in plain NumPy, against the library."""
     problem = tc.problems.paper_lqr(expected_action=ahead)
     steps, seed = 40, 3
@@ -109,7 +109,7 @@ def test_the_algorithm_to_the_letter(ahead):
     np.testing.assert_allclose(result.omega["Omega"][0], Omega, rtol=1e-9, atol=1e-12)
 
 
-def test_it_learns_and_measures():
+def test_the_actor_critic_learns_and_measures():
     problem = tc.problems.paper_lqr()
     result = tc.solve(problem, tc.Fast(*STEPS), steps=20_000, seeds=20, marks=[0, 1000, 20_000])
     table = result.history.groupby("step").median()
@@ -191,7 +191,7 @@ def test_small_sigma_warns_in_one_line_with_the_constant():
     ({"K0": [[2.0, 0, 0], [0, 0, 0]]}, "`K0` does not stabilise: A − B·K0 has spectral radius 1.5000"),
     ({"guard": 3}, "`guard` must be a Guard, True or None"),
 ])  # fmt: skip
-def test_bad_input(arguments, message):
+def test_bad_input_is_refused(arguments, message):
     with pytest.raises(tc.InputError, match=message) as error:
         tc.problems.lqr_actor_critic(PAPER, **arguments)
     assert "\n" not in str(error.value)

@@ -89,7 +89,7 @@ def test_a_gain_that_does_not_stabilise_costs_infinity():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_derivatives(seed):
+def test_derivatives_agree_with_differences(seed):
     lqr, K = random_plant(seed)
     with jax.enable_x64(True):
         gradient = jax.grad(lambda K: lqr.J(K, 0.7))(jnp.asarray(K))
@@ -209,7 +209,7 @@ def test_simulated_logs_have_the_stationary_moments():
     ({"B": "nonsense"}, "`B` must be a matrix of numbers"),
     ({"A": np.full((3, 3), np.nan)}, "`A` must be finite"),
 ])  # fmt: skip
-def test_bad_input(change, message):
+def test_bad_input_is_refused(change, message):
     arguments = {"A": PAPER.A, "B": PAPER.B, "Q": PAPER.Q, "R": PAPER.R, "noise": None} | change
     with pytest.raises(tc.InputError, match=message) as error:
         Lqr(**arguments)
@@ -217,7 +217,7 @@ def test_bad_input(change, message):
 
 
 @pytest.mark.parametrize("Q", [np.diag([1.0, 0.0]), np.outer([1.0, 0.5], [1.0, 0.5])])
-def test_a_semidefinite_cost_will_do(Q):
+def test_a_semidefinite_cost_is_accepted(Q):
     """A mass whose place alone costs: it is detectable, and SciPy's Riccati equation has the same answer."""
     A, B = DOUBLE_INTEGRATOR.A, DOUBLE_INTEGRATOR.B
     lqr = Lqr(A, B, Q, [[2.0]])
@@ -236,7 +236,7 @@ def test_what_decays_may_cost_nothing():
     assert lqr.J(lqr.gain) == 0
 
 
-def test_plain_lists_and_numbers_will_do():
+def test_plain_lists_and_numbers_are_accepted():
     gain = [[0.5, 1.0]]
     for method in ("P", "J", "Omega", "natural_gradient", "state_covariance", "covariance", "spectral_radius"):
         from_list = getattr(DOUBLE_INTEGRATOR, method)(gain)

@@ -15,7 +15,7 @@ def fast(alpha, beta, lam, shift):
 
 
 @pytest.mark.parametrize("ahead", [False, True])
-def test_it_changes_no_bit_where_it_is_not_needed(ahead):
+def test_a_guard_changes_nothing_where_it_is_not_needed(ahead):
     method = fast(1.0, 1.0, 40.0, 400.0)
     bare, guarded = (
         tc.solve(tc.problems.paper_lqr(expected_action=ahead, guard=guard), method, 2000, 8) for guard in (False, True)
@@ -29,7 +29,7 @@ def test_it_changes_no_bit_where_it_is_not_needed(ahead):
     assert guarded.history.drop(columns=columns).equals(bare.history)
 
 
-def test_it_turns_divergence_into_progress_on_the_boeing():
+def test_a_guard_turns_divergence_into_progress_on_the_boeing():
     """The same steps on the same plant: without it every seed is lost at once, with it none is and the gap falls."""
     method = fast(1.0, 1.0, 100.0, 1000.0)
     bare = tc.solve(tc.problems.boeing_747(guard=False), method, 10_000, 8)
@@ -42,7 +42,7 @@ def test_it_turns_divergence_into_progress_on_the_boeing():
     assert (gap.loc[10_000] < 0.5 * gap.loc[0]).all()
 
 
-def test_it_brings_back_runs_that_left_the_stabilising_gains():
+def test_a_guard_brings_back_runs_that_left_the_stabilising_gains():
     """Steps so bold that most seeds are lost: the guard loses none, says what it did, and they end below the start."""
     method = fast(4.0, 4.0, 40.0, 400.0)
     bare = tc.solve(tc.problems.paper_lqr(), method, 20_000, 16, marks=[20_000])
@@ -57,7 +57,7 @@ def test_it_brings_back_runs_that_left_the_stabilising_gains():
     assert np.median(last.gap) < 0.418325  # that of K0
 
 
-def test_it_takes_the_plant_and_gives_it_back():
+def test_a_guard_takes_the_plant_and_gives_it_back():
     """Step by step: a state beyond the edge trips it; K0 acts, F pulls back; near and half-way home it lets go."""
     with jax.enable_x64(True):
         bounds = tc.problems.paper_lqr(guard=True).bounds
@@ -77,7 +77,7 @@ def test_it_takes_the_plant_and_gives_it_back():
         assert (bool(watch["held"]), int(watch["trips"]), int(watch["steps"])) == (False, 1, 2)
 
 
-def test_it_never_sees_the_plant():
+def test_a_guard_never_sees_the_plant():
     """The bounds follow from K0 and a log alone."""
     x, u, c = BOEING.simulate(K0, 1.0, 10_000)
     bounds = tc.problems.Guard().measure(K0, x, u, c)
@@ -89,6 +89,6 @@ def test_it_never_sees_the_plant():
 
 
 @pytest.mark.parametrize("name", ["limit", "reach", "span", "log"])
-def test_bad_input(name):
+def test_bad_input_is_refused(name):
     with pytest.raises(tc.InputError, match=rf"`Guard\({name}=…\)` must be a finite number of at least"):
         tc.problems.Guard(**{name: 0.0})

@@ -23,7 +23,7 @@ def walk(sampler, steps, seed=0, see=lambda batch, env: batch):
 
 
 @pytest.mark.parametrize(("items", "size"), SIZES)
-def test_every_item_once_an_epoch(items, size):
+def test_every_item_comes_once_per_epoch(items, size):
     """Over five epochs and more: cut at multiples of the number of items, the indices are five permutations."""
     sampler = sampling.Minibatches(np.arange(items), size)
     steps = math.ceil(5 * items / size)
@@ -51,7 +51,7 @@ def test_the_orders_are_all_equally_likely():
 
 
 @pytest.mark.parametrize("items", [37, 1000, 1024])
-def test_an_order_is_no_pattern(items):
+def test_shuffled_orders_show_no_pattern(items):
     """First and second item are jointly uniform in cells, and the mean of a batch has the variance it must have."""
     words = jax.random.bits(jax.random.key(2), (40_000,), jnp.uint32)
     size = 16
@@ -86,7 +86,7 @@ def test_a_batch_may_be_any_pytree():
     np.testing.assert_array_equal(batch["b"][0][..., 0], 2 * batch["a"].astype(int))
 
 
-def test_two_levels_have_randomness_of_their_own():
+def test_two_levels_draw_independently():
     sampler = sampling.as_sampler((sampling.Minibatches(np.arange(64), 8), sampling.Minibatches(np.arange(64), 8)))
     inner, outer = walk(sampler, 8)
     assert (np.sort(np.ravel(inner)) == np.arange(64)).all()
@@ -110,7 +110,7 @@ def test_an_epoch_holds_every_item_equally_often(items, size):
         (lambda: sampling.as_sampler(3), "must be a function of a key"),
     ],
 )
-def test_bad_input(make, words):
+def test_bad_input_is_refused(make, words):
     with pytest.raises(tc.InputError, match=words) as error:
         make()
     assert "\n" not in str(error.value)

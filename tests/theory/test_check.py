@@ -28,7 +28,7 @@ def test_figure_one_leaves_the_order_at_step_391():
     assert report.covered == ()
 
 
-def test_it_says_from_which_step_on_an_inequality_holds():
+def test_a_report_says_from_which_step_an_inequality_holds():
     method = tc.Fast(alpha="0.1/(k+1)", beta="1/(k+1)", lam=lambda k: 30 / (k + 30))
     findings = {f.name: f for f in theory.check(method, "strongly-convex", **KNOWN, horizon=10**6).findings}
     assert findings["λ ≤ 1/4"].since == 90

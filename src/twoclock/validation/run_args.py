@@ -19,9 +19,10 @@ _LONGEST_STREAM = 10_000_000  # an iterator that gives more may never end
 
 def check_problem(problem: object) -> ProblemSource:
     if not isinstance(problem, Problem) and (not callable(problem) or hasattr(problem, "F")):
+        remedy = "derive its class from tc.Problem" if hasattr(problem, "F") else "try tc.problems.quadratic()"
         raise InputError(
             "`problem` must have init, noise, draw, F and G, or be a function of a key that makes one; "
-            f"got {type(problem).__name__}"
+            f"got {type(problem).__name__}; {remedy}"
         )
     if isinstance(problem, Problem):
         for leaf in jax.tree.leaves(problem):
@@ -37,7 +38,8 @@ def check_method(method: object, name: str = "method") -> Method:
     if isinstance(method, type):  # a class has the functions of its objects and would pass for one
         raise InputError(f"`{name}` must be a method, got the class {method.__name__}; call it, `{method.__name__}()`")
     if not isinstance(method, Method):
-        raise InputError(f"`{name}` must have init, step and estimate, got {type(method).__name__}; try tc.Fast()")
+        remedy = "derive its class from tc.Method" if hasattr(method, "step") else "try tc.Fast()"
+        raise InputError(f"`{name}` must have init, step and estimate, got {type(method).__name__}; {remedy}")
     return method
 
 
