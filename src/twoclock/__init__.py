@@ -1,6 +1,7 @@
 """Two-time-scale stochastic optimisation on JAX: two noisy operators in, a solution and its record out."""
 
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from twoclock import agents, logs, methods, models, problems, theory
 from twoclock import sampling as samplers
@@ -65,7 +66,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> ModuleType:
     if name == "plot":  # matplotlib is not loaded before something is drawn
         import importlib
 

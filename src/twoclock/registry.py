@@ -1,4 +1,4 @@
-"""What there is, found by looking: a new file in a folder is in the catalogue, with no list to keep."""
+"""Registry of methods, schedules and problems: a new file in their folders is in it, with no list to keep."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pkgutil
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import ModuleType
-from typing import Any
 
 from twoclock import schedules as _schedules
 from twoclock.protocols import Method, Problem, ProblemSource, Schedule
@@ -76,7 +75,7 @@ def _drawn(factory: Callable[..., Problem]) -> Callable[..., ProblemSource]:
     """A factory of draws: settings in, a function of a key out."""
     signature = inspect.signature(factory)
 
-    def settings(**options: Any) -> ProblemSource:
+    def settings(**options: object) -> ProblemSource:
         return partial(factory, **options)
 
     functools.update_wrapper(settings, factory)

@@ -54,7 +54,7 @@ def test_runs_are_numbered(tmp_path):
     assert (tmp_path / "runs" / "gap.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_list_shows_what_there_is(capsys):
+def test_list_shows_commands_problems_methods_and_schedules(capsys):
     assert cli.main(["list"]) == 0
     out = capsys.readouterr().out
     assert all(name in out for name in ("quadratic", "fast", "standard", "polyak", "Power"))
@@ -92,7 +92,7 @@ def test_a_mistake_is_one_line(args, words, capsys, tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
-def test_ctrl_c_says_how_to_go_on(tmp_path):
+def test_ctrl_c_says_how_to_resume(tmp_path):
     """In a run that lasts for minutes on any engine: one of seconds may be over when the signal comes."""
     args = ["run", "quadratic", "fast", "--steps", "2000000000", "--seeds", "3", "--problem.dim", "2", "--out", "here"]
     child = subprocess.Popen(
@@ -140,7 +140,7 @@ def drawn(key, dim: int = 2):
 """
 
 
-def test_a_problem_of_ones_own_and_counts_as_floats(tmp_path):
+def test_a_user_problem_and_counts_written_as_floats(tmp_path):
     (tmp_path / "own.py").write_text(OWN)
     (tmp_path / "beside.py").write_text("TARGET = 1.0")
     settings = ["--steps", "1e2", "--seeds", "3e0"]

@@ -1,4 +1,4 @@
-"""Whatever is wrong, with an argument, a file, the disk, the memory or a signal, is said in one line."""
+"""Errors of arguments, files, the disk, memory and signals are one line."""
 
 import inspect
 import itertools
@@ -86,7 +86,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_a_wrong_argument(case):
+def test_a_wrong_argument_is_one_line(case):
     make, words = WRONG[case]
     with pytest.raises(tc.InputError, match=words) as error:
         make()
@@ -94,12 +94,12 @@ def test_a_wrong_argument(case):
     assert len(str(error.value)) < 500
 
 
-def test_what_is_whole_may_be_written_as_a_float_or_an_array():
+def test_whole_numbers_may_be_floats_or_arrays():
     result = solve(steps=10.0, seeds=np.asarray([3, 5]), marks=(step for step in (0, 5.0)))
     assert (result.spec["steps"], result.spec["seeds"], result.spec["marks"]) == (10, [3, 5], [0, 5, 10])
 
 
-def test_memory_is_asked_before_the_run(monkeypatch):
+def test_memory_is_checked_before_the_run(monkeypatch):
     monkeypatch.setattr(memory, "available", lambda: 40 << 20)
     words = r"`seeds`: 50,000 seeds at 19 marks takes about .* MiB of memory and there are 40 MiB; take seeds=range"
     with pytest.raises(tc.InputError, match=words):
@@ -123,7 +123,7 @@ def test_memory_is_asked_before_the_run(monkeypatch):
         (("dim = 2", "dim = 2\x00"), "is not valid TOML"),
     ],
 )
-def test_a_wrong_file(change, words, tmp_path, capsys):
+def test_a_wrong_spec_file_is_one_line(change, words, tmp_path, capsys):
     (tmp_path / "spec.toml").write_text(SPEC.replace(*change))
     assert cli.main(["sweep", "spec.toml"]) == 2
     output = capsys.readouterr().err.strip()
@@ -132,7 +132,7 @@ def test_a_wrong_file(change, words, tmp_path, capsys):
     assert not (tmp_path / "runs").exists()
 
 
-def test_what_is_no_text_file(tmp_path, capsys):
+def test_a_file_that_is_not_text_is_refused(tmp_path, capsys):
     (tmp_path / "latin.toml").write_bytes(b"steps = 1 # \xe9")
     os.mkfifo(tmp_path / "pipe.toml")
     for name in ("/dev/zero", "pipe.toml", "latin.toml", ".", "x" * 300, os.fsdecode(b"\xff.toml")):
@@ -140,7 +140,7 @@ def test_what_is_no_text_file(tmp_path, capsys):
         assert "cannot be read" in capsys.readouterr().err
 
 
-def test_labels_are_shown_and_not_obeyed(tmp_path, capsys):
+def test_labels_are_not_read_as_markup(tmp_path, capsys):
     assert cli.main(["sweep", "spec.toml", "--out", "here"]) == 0
     output = capsys.readouterr().out
     assert "$\\frac{$ [bold]" in output
@@ -161,7 +161,7 @@ sys.exit(cli.main(sys.argv[1:]))
 """
 
 
-def test_a_full_disk_says_how_to_go_on(tmp_path):
+def test_a_full_disk_says_how_to_resume(tmp_path):
     args = ["run", "quadratic", "fast", "--steps", "2000", "--seeds", "50", "--problem.dim", "2", "--out", "here"]
     child = subprocess.run([sys.executable, "-c", LIMITED, *args], capture_output=True, text=True, check=False)
     assert child.returncode == 1, child.stderr
@@ -194,7 +194,7 @@ def test_a_signal_leaves_a_checkpoint(tmp_path, number):
     assert solve(marks=range(10), checkpoint="kept").history.equals(whole.history)
 
 
-def test_a_second_signal_is_not_waited_with():
+def test_a_second_signal_interrupts_at_once():
     with deferred_interrupt() as came:
         signal.raise_signal(signal.SIGINT)
         assert came()
@@ -202,7 +202,7 @@ def test_a_second_signal_is_not_waited_with():
             signal.raise_signal(signal.SIGINT)
 
 
-def test_stopped_twice_the_command_is_still_said():
+def test_a_second_interrupt_still_names_the_command():
     with (
         pytest.raises(KeyboardInterrupt, match="stopped; to go on: twoclock run again"),
         resumable("twoclock run again"),
@@ -210,7 +210,7 @@ def test_stopped_twice_the_command_is_still_said():
         raise KeyboardInterrupt
 
 
-def test_a_process_that_is_killed_is_one_line():
+def test_a_killed_process_is_one_line():
     with (
         pytest.raises(ResumableError, match=r"ended from outside.*to go on: twoclock run again"),
         resumable("twoclock run again"),

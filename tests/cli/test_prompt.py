@@ -1,4 +1,4 @@
-"""What a user sees at the prompt and in a notebook."""
+"""Reprs, notebook views and figures."""
 
 import copy
 import dataclasses
@@ -78,7 +78,7 @@ def test_results_in_a_notebook(result, sweep, certificate):
     assert "<b>" not in sweep._repr_html_()
 
 
-def test_figures_show_themselves(result, capsys, monkeypatch):
+def test_figures_can_be_shown(result, capsys, monkeypatch):
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
     fig = result.plot()
@@ -119,7 +119,7 @@ def test_equal_results(result, tmp_path):
     assert result != 3
 
 
-def test_ticks_are_plain(result):
+def test_progress_events_are_plain(result):
     ticks = []
     tc.solve(PROBLEM, tc.Fast(), **RUN, progress=ticks.append)
     last = ticks[-1]

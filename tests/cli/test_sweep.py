@@ -39,7 +39,7 @@ def _elsewhere(tmp_path, monkeypatch):
     (tmp_path / "spec.toml").write_text(SPEC)
 
 
-def test_a_file_is_a_sweep(tmp_path, capsys):
+def test_a_spec_file_runs_a_sweep(tmp_path, capsys):
     assert cli.main(["sweep", "spec.toml"]) == 0
     output = capsys.readouterr().out
     assert "best by error" in output
@@ -87,7 +87,7 @@ def test_status_while_it_runs_and_after_it_was_stopped(tmp_path, capsys):
     assert "goes on" in " ".join(capsys.readouterr().out.split())
 
 
-def test_status_sees_through_a_kill(tmp_path):
+def test_status_after_a_kill(tmp_path):
     cli.main(["sweep", "spec.toml", "--out", "here"])
     note = json.loads((tmp_path / "here" / "progress.json").read_text())
     gone = subprocess.Popen([sys.executable, "-c", ""])
@@ -145,7 +145,7 @@ def test_a_wrong_option_is_one_line(args, words, tmp_path, capsys):
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_large_grid_with_yes(tmp_path):
+def test_yes_allows_a_large_grid(tmp_path):
     (tmp_path / "spec.toml").write_text(SPEC.replace("seeds = 3", "seeds = 100_000"))
     assert toml_spec.read(tmp_path / "spec.toml", however_many=True)["seeds"] == 100_000
 
@@ -160,7 +160,7 @@ def test_failed_shards_are_one_line(tmp_path, capsys, monkeypatch):
     assert output.startswith("twoclock: 2 of 2 shards failed, the first with: no room for it; the same call")
 
 
-def test_the_folder_of_another_sweep(tmp_path, capsys):
+def test_the_folder_of_another_sweep_is_refused(tmp_path, capsys):
     cli.main(["sweep", "spec.toml", "--out", "here"])
     (tmp_path / "spec.toml").write_text(SPEC.replace("steps = 300", "steps = 400"))
     assert cli.main(["sweep", "spec.toml", "--out", "here"]) == 2

@@ -29,7 +29,7 @@ def end(result, metric="error"):
     return result.history[result.history["step"] == result.spec["steps"]][metric].to_numpy()
 
 
-def test_far_from_a_solution_it_says_how_far(early, seen):
+def test_the_distance_is_reported_far_from_a_solution(early, seen):
     """F and G are affine here: each seed's error lies in its own interval, all in all 95 % of the time."""
     error, table = end(early), seen.by_seed
     assert seen.what == "distance"
@@ -43,7 +43,7 @@ def test_far_from_a_solution_it_says_how_far(early, seen):
     assert "20 seeds, 1,000 fresh samples each" in repr(seen)
 
 
-def test_the_interval_of_a_seed_holds_its_error_as_often_as_it_says():
+def test_intervals_of_seeds_have_nominal_coverage():
     """200 seeds a step away from θ*, where the noise of the samples is all there is; slopes are exact here."""
     result = tc.solve(PROBLEM, tc.Fast(), 20, 200)
     table, error = tc.residual(PROBLEM, result).by_seed, end(result)
@@ -51,7 +51,7 @@ def test_the_interval_of_a_seed_holds_its_error_as_often_as_it_says():
     assert 0.88 <= inside <= 1.0
 
 
-def test_at_a_solution_nothing_is_seen_and_a_bound_is_given(early):
+def test_at_a_solution_only_an_upper_bound_is_reported(early):
     at = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (20, *np.shape(leaf))), PROBLEM.theta_star)
     omega = jax.vmap(PROBLEM.omega_star)(jnp.asarray(at))
     there = dataclasses.replace(early, theta=np.asarray(at), omega=np.asarray(omega))
@@ -62,7 +62,7 @@ def test_at_a_solution_nothing_is_seen_and_a_bound_is_given(early):
     assert abs(verdict.value) <= 4 * verdict.noise
 
 
-def test_truth_is_never_looked_at():
+def test_the_truth_is_never_used():
     def forbidden(theta, omega):
         raise AssertionError("a look at the answer")
 
@@ -86,14 +86,14 @@ def test_one_seed_and_a_loaded_result(early, seen, tmp_path):
     assert "1 seed, " in repr(one)
 
 
-def test_an_instance_for_each_seed():
+def test_one_instance_per_seed():
     problem = partial(tc.problems.random_policy_evaluation, states=4, actions=2, features=2)
     result = tc.solve(problem, tc.Fast(), 50, 12)
     verdict = tc.residual(problem, result, samples=20_000)
     np.testing.assert_allclose(verdict.by_seed["value"], end(result), rtol=0.5, atol=0.1)
 
 
-def test_diverged_seeds_are_left_out_and_said_to_be(early):
+def test_diverged_seeds_are_left_out_with_a_note(early):
     lost = dataclasses.replace(early, diverged=np.arange(20) < 3)
     verdict = tc.residual(PROBLEM, lost)
     assert verdict.by_seed["diverged"].sum() == 3
@@ -101,7 +101,7 @@ def test_diverged_seeds_are_left_out_and_said_to_be(early):
     assert np.isfinite(verdict.value)
 
 
-def test_flat_directions_and_samples_that_follow_theta_are_said_to_be():
+def test_flat_directions_and_on_policy_samples_are_noted():
     baird = tc.problems.baird()
     verdict = tc.residual(baird, tc.solve(baird, tc.Fast(), 100, 4))
     assert verdict.flat >= 1
@@ -111,7 +111,7 @@ def test_flat_directions_and_samples_that_follow_theta_are_said_to_be():
     assert "the samples follow θ" in repr(tc.residual(lqr, tc.solve(lqr, steps, 100, 4)))
 
 
-def test_what_is_too_large_for_a_distance_has_a_gradient():
+def test_large_problems_report_the_gradient_instead():
     problem = tc.problems.quadratic(dim=40, sigma=0.01)
     result = tc.solve(problem, tc.Standard(0.05, 0.5), 60, 4)
     verdict = tc.residual(problem, result)
@@ -156,7 +156,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_one_clear_line(case, early):
+def test_a_wrong_argument_is_one_line(case, early):
     make, words = CASES[case]
     with pytest.raises(tc.InputError, match=words) as error:
         make(early)

@@ -37,7 +37,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_means_of_independent_samples_and_of_chains(name):
+def test_squared_means_are_unbiased_on_independent_samples_and_chains(name):
     """‖E F‖² and ‖E G‖² without bias; up to the error of the slopes the slow one is ‖E F‖² at ω*(θ)."""
     problem, how = CASES[name]
     found, state = look(problem, **how)
@@ -54,14 +54,14 @@ def test_means_of_independent_samples_and_of_chains(name):
     assert np.all(np.abs(found.rest) < 1e-9)
 
 
-def test_the_distance_is_the_error():
+def test_the_distance_estimates_the_squared_error():
     """The curvature is measured too: exactly the distance where F and G are affine, here with steep and flat ways."""
     problem = tc.problems.quadratic(dim=4, mu_h=0.01, sigma=0.3)
     found, state = look(problem)
     close(found.distance, jax.vmap(jax.vmap(lambda t, w: problem.measure(t, w)["error"]))(state.theta, state.omega))
 
 
-def test_a_factor_in_an_operator_is_a_factor_in_the_slow_residual_and_none_in_the_distance():
+def test_scaling_an_operator_scales_the_slow_residual_but_not_the_distance():
     plain = tc.problems.quadratic(dim=2)
 
     def scaled(f, g):
@@ -76,7 +76,7 @@ def test_a_factor_in_an_operator_is_a_factor_in_the_slow_residual_and_none_in_th
     np.testing.assert_allclose(twice.distance, once.distance, rtol=1e-8)
 
 
-def test_many_entries_are_looked_at_along_some_directions():
+def test_large_problems_use_random_directions():
     problem = tc.problems.quadratic(dim=40, sigma=0.01)
     found, state = look(problem, samples=340, seeds=4, methods=METHODS[1:])
     exact = jax.vmap(jax.vmap(lambda t, w: sqnorm(problem.mean_G(t, w))))(state.theta, state.omega)
@@ -86,25 +86,25 @@ def test_many_entries_are_looked_at_along_some_directions():
     assert np.all(found.unit > 0)
 
 
-def test_an_empty_omega_leaves_f_alone():
+def test_without_omega_the_slow_residual_is_that_of_f():
     found, _ = look(tc.problems.boyan(operator="td"))
     np.testing.assert_allclose(found.slow, found.F)
     assert np.all(found.G == 0)
 
 
-def test_a_lane_that_diverges_is_infinitely_far():
+def test_a_diverged_lane_is_infinitely_far():
     problem, _ = CASES["quadratic"]
     found, _ = look(problem, steps=400, methods=[tc.Standard(0.0, 0.0), tc.Standard(1e3, 1e3)])
     assert np.all(np.isfinite(found.slow[0]))
     assert np.all(np.isinf(found.slow[1]))
 
 
-def test_the_oracle_knows_no_answer():
+def test_the_oracle_hides_the_answer():
     problem = tc.problems.paper_lqr(guard=True)
     names = ("measure", "h", "omega_star", "mean_F", "mean_G", "report")
     assert all(problem.knows(name) for name in names)
     assert not any(Oracle(problem).knows(name) for name in names)
 
 
-def test_samples_used():
+def test_samples_are_rounded_to_batches():
     assert [samples_used(n) for n in (1, 20, 50, 1700)] == [20, 20, 40, 1700]

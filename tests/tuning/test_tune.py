@@ -1,4 +1,4 @@
-"""Tuning: what is tried, how it is judged, and that no truth is needed for it."""
+"""Tuning: the settings that are tried, their scores, and tuning without truth."""
 
 import math
 
@@ -28,13 +28,13 @@ def found():
         return tc.tune(ONE, FAST, SPACE, steps=400, rungs=3)
 
 
-def test_the_choice_is_as_good_as_the_best_of_a_fine_grid(found):
+def test_the_winner_is_as_good_as_the_best_of_a_fine_grid(found):
     tried = tc.grid(FAST, **{"alpha.c": np.geomspace(0.05, 20, 24)}) | {"found": found.method}
     errors = at_end(ONE, tried, "error", 400)
     assert errors["found"] <= 1.2 * min(errors.values())
 
 
-def test_the_ranking_says_what_was_tried(found):
+def test_the_ranking_has_a_row_per_setting(found):
     table = found.ranking
     assert len(table) == 32 + 8  # and half of the second rung is new
     assert table.groupby("rung").size().tolist() == [24, 8, 8]
@@ -55,7 +55,7 @@ def test_the_ranking_says_what_was_tried(found):
     assert str(found.method.beta) == str(FAST.beta)
 
 
-def test_scores_are_those_of_solve(found):
+def test_scores_agree_with_solve(found):
     result = tc.solve(ONE, found.method, 400, range(1_000_016, 1_000_032), marks=[400])
     assert found.ranking["score"].iloc[0] == pytest.approx(result.history["error"].mean(), rel=1e-9)
 
@@ -87,13 +87,13 @@ def test_the_same_call_gives_the_same_answer_and_compiles_nothing(found, compila
     assert compilations() == before
 
 
-def test_the_budget_is_kept_and_used():
+def test_the_budget_is_used_and_not_exceeded():
     for metric in ("error", "residual"):
         spent = tc.tune(ONE, FAST, SPACE, steps=340, budget=200_000, metric=metric, rungs=2).spec["spent"]
         assert 0.5 * 200_000 < spent <= 200_000
 
 
-def test_without_truth_the_answer_is_never_looked_at():
+def test_tuning_by_residuals_never_calls_measure():
     def forbidden(theta, omega):
         raise AssertionError("a look at the answer")
 
@@ -102,7 +102,7 @@ def test_without_truth_the_answer_is_never_looked_at():
     assert found.metric == "residual"
 
 
-def test_a_problem_that_knows_nothing_is_tuned_by_its_residuals():
+def test_a_problem_without_metrics_is_tuned_by_residuals():
     problem = tc.problems.custom(
         F=lambda t, w, x: w - 1, G=lambda t, w, x: w - t + x, noise=lambda key: jax.random.normal(key),
         theta=0.0, omega=0.0,
@@ -122,7 +122,7 @@ TRUTH_FREE = {
 @pytest.mark.slow
 @pytest.mark.usefixtures("long_walks")
 @pytest.mark.parametrize("name", TRUTH_FREE)
-def test_the_choice_without_truth_is_within_half_again_of_the_choice_with_it(name):
+def test_the_winner_by_residuals_is_within_a_factor_1_5_of_the_winner_by_truth(name):
     problem, metric, space, steps, order = TRUTH_FREE[name]
     method = tc.Fast(tc.Power(1.0, shift=300.0), tc.Power(4.0, shift=300.0), tc.Power(100.0, shift=300.0))
     found = {
@@ -133,7 +133,7 @@ def test_the_choice_without_truth_is_within_half_again_of_the_choice_with_it(nam
     assert ends["residual"] <= 1.5 * ends[metric]
 
 
-def test_an_instance_for_each_seed_and_a_wrapped_method():
+def test_one_instance_per_seed_and_a_wrapped_method():
     problem = jax.tree_util.Partial(
         tc.problems.random_policy_evaluation, states=4, actions=2, features=2, operator="td"
     )
@@ -142,7 +142,7 @@ def test_an_instance_for_each_seed_and_a_wrapped_method():
     assert found.method.method.alpha.c == found.settings["method.alpha.c"]
 
 
-def test_diverged_settings_lose():
+def test_diverged_settings_rank_last():
     found = tc.tune(ONE, FAST, {"alpha.c": (0.1, 1e8)}, steps=400, rungs=2)
     assert found.ranking["diverged"].iloc[0] == 0
     for _, rung in found.ranking.groupby("rung"):
@@ -158,7 +158,7 @@ def everywhere(method, steps):
     return bool(np.all(a <= b) and np.all(b <= lam) and np.all(lam <= 1))
 
 
-def test_what_is_tried_keeps_the_order_only_if_asked():
+def test_candidates_satisfy_the_order_only_if_asked():
     space = {"alpha.c": (0.1, 10.0), "alpha.p": (0.5, 1.0), "beta.c": (0.1, 10.0), "lam.shift": (5.0, 2000.0)}
     points = Candidates(FAST, 5000, True, True, 0).spread(space, 64)
     methods = [with_settings(FAST, point) for point in points]
@@ -184,7 +184,7 @@ def test_what_is_tried_keeps_the_order_only_if_asked():
         (tc.methods.Lstd(), True, True),
     ],
 )
-def test_order(method, fast, ok):
+def test_keeps_order(method, fast, ok):
     assert keeps_order([method], 1000, fast).tolist() == [ok]
 
 
@@ -198,7 +198,7 @@ def test_candidates_are_spread_evenly_on_a_log_scale():
     assert points[1:] != other[1:]
 
 
-def test_new_candidates_lie_between_good_ones():
+def test_recombined_candidates_lie_between_good_ones():
     box = {"alpha.c": (0.01, 100.0), "beta.c": (0.01, 100.0)}
     ridge = [{"alpha.c": c, "beta.c": 2 * c} for c in (0.5, 0.8, 1.0, 1.7, 4.0)]
     new = Candidates(FAST, 100, False, True, 0).recombine(ridge, box, 8, 0)
@@ -208,7 +208,7 @@ def test_new_candidates_lie_between_good_ones():
 
 
 @pytest.mark.usefixtures("long_walks")
-def test_gradient_td_is_not_held_back_by_an_order():
+def test_gradient_td_wins_without_the_order():
     """On Boyan's chain TDC wants β ≪ α; with α ≤ β the best of the same box is hundreds of times worse."""
     problem, box = tc.problems.boyan(), {"alpha.c": (0.02, 200.0), "beta.c": (0.08, 800.0)}
     found = tc.tune(problem, tc.Standard(), steps=5000)
@@ -224,7 +224,7 @@ def test_gradient_td_is_not_held_back_by_an_order():
 NARROW = {"alpha.c": (0.001, 0.01)}
 
 
-def test_a_winner_at_the_edge_is_said_to_be_and_the_box_can_grow(found):
+def test_a_winner_at_the_edge_is_reported_and_the_box_can_widen(found):
     """A step size far too small: the score falls up to the upper limit, and a wider box finds what a good one does."""
     stuck = tc.tune(ONE, FAST, NARROW, steps=400, rungs=3)
     assert stuck.edge == {"alpha.c": "high"}
@@ -242,7 +242,7 @@ def test_a_winner_at_the_edge_is_said_to_be_and_the_box_can_grow(found):
     assert errors["grown"] <= 1.2 * errors["found"]
 
 
-def test_edges_are_a_tenth_of_the_log_range_and_boxes_double_it():
+def test_edges_are_a_tenth_of_the_log_range_and_widening_doubles_it():
     box = {"alpha.c": (1.0, 100.0), "beta.c": (1.0, 100.0), "alpha.p": (0.5, 1.0), "lam.p": (0.25, 0.5)}
     at = {"alpha.c": 1.5, "beta.c": 2.0, "alpha.p": 1.0, "lam.p": 0.5}
     edge = at_edge(FAST, at, box)
@@ -251,7 +251,7 @@ def test_edges_are_a_tenth_of_the_log_range_and_boxes_double_it():
     assert new == {**box, "alpha.c": (0.01, 100.0), "lam.p": (0.25, 1.0)}
 
 
-def test_the_default_box_is_around_the_methods_own_steps():
+def test_the_default_box_surrounds_the_methods_own_steps():
     box = default_box(FAST, fast=True)
     assert box["alpha.c"] == (0.01, 100.0)
     assert box["beta.c"] == (0.04, 400.0)
@@ -262,7 +262,7 @@ def test_the_default_box_is_around_the_methods_own_steps():
         default_box(tc.methods.Lstd(), fast=True)
 
 
-def test_several_methods_have_equal_budgets_and_meet_on_fresh_seeds(found):
+def test_several_methods_get_equal_budgets_and_are_compared_on_fresh_seeds(found):
     rivals = {"fast": FAST, "slow": tc.Fast(tc.Power(1e-3, shift=50.0), FAST.beta, FAST.lam)}
     spaces = {"fast": SPACE, "slow": {"alpha.c": (1e-4, 1e-2)}}
     both = tc.tune(ONE, rivals, spaces, steps=400, rungs=3)
@@ -298,7 +298,7 @@ def test_a_function_of_numbers_is_tuned_by_its_arguments(found):
     assert made.spec["method"] == {"name": "one_number"}
 
 
-def test_a_functions_box_grows_and_functions_meet_methods():
+def test_the_box_of_a_function_widens_and_functions_are_compared_with_methods():
     narrow = {"c": (0.05, 0.1)}
     found = tc.tune(
         ONE, {"a function": one_number, "a method": FAST}, {"a function": narrow, "a method": SPACE}, steps=400,
@@ -310,7 +310,7 @@ def test_a_functions_box_grows_and_functions_meet_methods():
     assert set(found.ranking["label"]) == {"a function", "a method"}
 
 
-def test_the_area_is_that_under_the_mean_curve_in_a_log_log_picture():
+def test_the_area_is_that_under_the_mean_curve_on_log_log_axes():
     found = tc.tune(ONE, FAST, SPACE, steps=400, rungs=1, by="area")
     marks = marks_of("area", 400)
     assert marks[0] == 4
@@ -334,7 +334,7 @@ def test_scores_of_curves():
     assert math.isinf(one["high"])
 
 
-def test_an_estimate_that_is_all_noise_does_not_win():
+def test_a_noisy_estimate_does_not_win():
     """Without truth a setting far away may be estimated at −1000, give or take 10,000; one at 1 ± 0.1 wins."""
     values, noise = np.array([[-2000.0, 0.0], [1.1, 0.9]]), np.array([[1e4, 1e4], [0.1, 0.1]])
     scores = ScoreTable(values[..., None], np.zeros((2, 2), bool), noise=noise)
@@ -349,7 +349,7 @@ def guess(measure):
     )  # fmt: skip
 
 
-def test_a_metric_that_is_no_error_is_never_minimised_by_guess():
+def test_a_metric_that_is_no_error_is_not_chosen_by_default():
     problem = guess(lambda t, w: {"estimate": t, "value": -t})
     options = {"steps": 340, "rungs": 1}
     assert tc.tune(problem, FAST, SPACE, **options).metric == "residual"
@@ -424,7 +424,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_one_clear_line(case):
+def test_a_wrong_argument_is_one_line(case):
     make, words = CASES[case]
     with pytest.raises(tc.InputError, match=words) as error:
         make()

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _RANGE = 1e4  # shown above the best score
+_LOST = "diverged, or worse than shown"
 _FIXED = ("problem", "family", "method", "mean", "low", "high", "median", "diverged", "seeds")
 _HATCH = "////"
 
@@ -57,15 +58,15 @@ def sensitivity(
     fig, axes = figure(1, len(names), width=4.2, height=3.6)
     tried = ranking[(ranking["steps"] == spec["steps"]) | (ranking["diverged"] > 0)]
     scores = np.concatenate([tried["score"], curve["score"]])
-    upwards = spec.get("scale", "log")
-    if upwards == "log":
+    scale = spec.get("scale", "log")
+    if scale == "log":
         scores = scores[(scores > 0) & (scores <= _RANGE * np.abs(scores).min())]
-        floor, top = 0.5 * scores.min(), 4 * scores.max()
+        floor, ceiling, top = 0.5 * scores.min(), 4 / 1.5 * scores.max(), 4 * scores.max()
     else:  # what was earned, with a minus
         scores = np.concatenate([scores, curve["low"], curve["high"]])
         scores = scores[np.isfinite(scores)]
         margin = 0.1 * np.ptp(scores) or 1.0
-        floor, top = scores.min() - margin, scores.max() + 2 * margin
+        floor, ceiling, top = scores.min() - margin, scores.max() + 1.5 * margin, scores.max() + 2 * margin
     for ax, name in zip(axes[0], names, strict=True):
         moved = curve[curve["setting"] == name]
         fine, line = (t[(t["diverged"] == 0) & (t["score"] <= top)] for t in (tried, moved))
@@ -79,24 +80,13 @@ def sensitivity(
         lost = np.concatenate(
             [tried.loc[~tried.index.isin(fine.index), name], moved.loc[~moved.index.isin(line.index), "value"]]
         )
-        ax.plot(
-            lost,
-            np.full(len(lost), top / 1.5 if upwards == "log" else top - margin / 2),
-            "x",
-            color=COLOURS[6],
-            markersize=5,
-            label="diverged, or worse than shown",
-        )
-        ax.set(
-            xscale="log", yscale=upwards, xlim=spec["space"][name], ylim=(floor, top), xlabel=name.replace(",", ", ")
-        )
+        ax.plot(lost, np.full(len(lost), ceiling), "x", color=COLOURS[6], markersize=5, label=_LOST)
+        ax.set(xscale="log", yscale=scale, xlim=spec["space"][name], ylim=(floor, top), xlabel=name.replace(",", ", "))
         _mark_edge(ax, spec["space"][name], spec["given"][name], edge.get(name))
         ax.xaxis.set_minor_formatter(NullFormatter())  # a short range would get labels on top of each other
     axes[0, 0].set_ylabel(LABELS.get(metric, metric))
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    fig.legend(
-        handles, labels, loc="outside upper center", ncols=4 if len(names) > 1 else 2, frameon=False, fontsize="small"
-    )
+    cols, legend = 4 if len(names) > 1 else 2, axes[0, 0].get_legend_handles_labels()
+    fig.legend(*legend, loc="outside upper center", ncols=cols, frameon=False, fontsize="small")
     last = ranking.iloc[0]
     caption(
         fig,

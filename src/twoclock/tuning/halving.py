@@ -217,7 +217,7 @@ class Halving:
         dearest = max(count * share * self.objective.cost(length) for count, length, share in self.stages())
         return _WIDENING * dearest * self.widen
 
-    def search(self, first: int, seeds: int, spec: Mapping[str, Any]) -> Tuned:
+    def search(self, first: int, seeds: int, spec: Mapping[str, object]) -> Tuned:
         """Find the best settings.
 
         Args:
@@ -229,7 +229,7 @@ class Halving:
 
         tunable, spent, box = self.candidates.method, self.objective.spent, self.box
         stages, purse = list(self.stages()), self._for_widening() * seeds
-        points, ranking = self.candidates.spread(box, stages[0][0]), list[dict[str, Any]]()
+        points, ranking = self.candidates.spread(box, stages[0][0]), list[dict[str, float]]()
         for rung, (count, length, share) in enumerate(stages):
             used = range(first, first + seeds * share)
             first, last = used.stop, rung == len(stages) - 1

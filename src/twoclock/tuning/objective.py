@@ -314,7 +314,7 @@ class AgentObjective(Objective):
                 raise Interrupted("stopped while tuning; nothing was kept") from None
 
     def __call__(
-        self, methods: Sequence[Any], seeds: Sequence[int], steps: int, batch: int, width: int = WIDTH
+        self, methods: Sequence[Method], seeds: Sequence[int], steps: int, batch: int, width: int = WIDTH
     ) -> ScoreTable:
         spec = RunSpec.checked(steps, list(seeds), [steps])
         jobs = [job_of(self.agent, self.env, self.x0, spec, **vars(settings)) for settings in methods]

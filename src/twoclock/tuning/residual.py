@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import jax
 import jax.numpy as jnp
@@ -199,7 +199,7 @@ def _squared_way(theta: PyTree, start: PyTree) -> Float[np.ndarray, " seeds"]:
     return sum((np.square(a - np.asarray(b)).reshape(a.shape[1], -1).sum(axis=1) for a, b in leaves), np.zeros(()))
 
 
-def _described_paths(described: Mapping[str, Any], prefix: str = "") -> list[str]:
+def _described_paths(described: Mapping[str, object], prefix: str = "") -> list[str]:
     """The paths of what is set in a method, from its description."""
     names = []
     for name, value in described.items():
@@ -210,7 +210,7 @@ def _described_paths(described: Mapping[str, Any], prefix: str = "") -> list[str
     return names
 
 
-def _check_same(here: Mapping[str, Any], there: Mapping[str, Any]) -> None:
+def _check_same(here: Mapping[str, object], there: Mapping[str, object]) -> None:
     """Refuse another problem; descriptions are compared as they are saved."""
     here, there = (json.loads(json.dumps(part)) for part in (here, there))
     if here != there:

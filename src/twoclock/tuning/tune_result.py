@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -146,7 +146,7 @@ class TunedMethods(Mapping[str, Tuned]):
         return html_table(f"Tuned {_words(self.spec)}, on {seeds} seeds that no tuning had seen", columns, rows)
 
 
-def _interval(row: Mapping[Any, Any], name: str) -> str:
+def _interval(row: Mapping[Hashable, float], name: str) -> str:
     """A number with its interval; empty where there is none."""
     low, high = (row[end if name == "score" else f"{name}_{end}"] for end in ("low", "high"))
     return "" if row[name] != row[name] else f"{row[name]:.3g} [{low:.3g}, {high:.3g}]"

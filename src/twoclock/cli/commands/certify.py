@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -50,17 +50,17 @@ def command(args: Sequence[str]) -> int:
     from twoclock import plot
 
     chosen = parse(CertifyOptions, args, "twoclock certify")
-    known: dict[str, Any] = {"L": chosen.L, "mu_h": chosen.mu_h, "mu_g": chosen.mu_g}
     if chosen.check:
         own = {name: getattr(chosen, name) for name in ("alpha", "beta", "lam") if getattr(chosen, name) is not None}
-        checked = theory.check(Fast(**own), chosen.structure, **known)
+        checked = theory.check(Fast(**own), chosen.structure, L=chosen.L, mu_h=chosen.mu_h, mu_g=chosen.mu_g)
         print_table("", ("proof", "inequality", "verdict"), [(f.group, f.name, str(f)) for f in checked.findings])
         left = "kept at every step" if checked.leaves_order is None else f"left at step {checked.leaves_order}"
         say(f"The order α ≤ β ≤ λ ≤ ¼ is {left}; proofs that cover it: {', '.join(checked.covered) or 'none'}.")
         return 0
     found = theory.certify(
-        chosen.structure, **known, noise=chosen.noise, proof=chosen.proof, horizon=run_args.check_steps(chosen.steps)
-    )
+        chosen.structure, L=chosen.L, mu_h=chosen.mu_h, mu_g=chosen.mu_g, noise=chosen.noise, proof=chosen.proof,
+        horizon=run_args.check_steps(chosen.steps),
+    )  # fmt: skip
     conditions = [(c.name, f"{c.left:.6g}", f"{c.right:.6g}", f"{c.slack:.3g}") for c in found.conditions]
     print_table(str(found), ("inequality", "left", "right", "slack"), conditions)
     for note in found.notes:
