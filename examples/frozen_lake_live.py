@@ -3,7 +3,7 @@
     python examples/frozen_lake_live.py [samples]
 
 The agent acts and learns from what it sees, a sample at a time. A first walk reaches the goal about once in a thousand
-episodes; what makes it go on is that it thinks well of every state that it does not know (``first_value=1``). Only the
+episodes; what makes it explore is the high value that it gives to unknown states (``initial_value=1``). Only the
 judge knows the lake's table: soft value iteration on it says what could be had at best.
 """
 
@@ -24,7 +24,7 @@ def main(samples: int = 80_000, seed: int = 0) -> dict[str, float]:
     """Learn and print; the share of the best soft return that is missing, the share of episodes at the goal, both."""
     env = gym.make("FrozenLake-v1", map_name="8x8")
     agent = tc.agents.EntropyActorCritic(
-        int(env.observation_space.n), int(env.action_space.n), TEMPERATURE, gamma=GAMMA, first_value=1.0, seed=seed
+        int(env.observation_space.n), int(env.action_space.n), TEMPERATURE, gamma=GAMMA, initial_value=1.0, seed=seed
     )
     mdp, start = tc.models.from_gymnasium(env, gamma=GAMMA)
     judge = mdp.soft(TEMPERATURE, start)

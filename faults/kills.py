@@ -124,7 +124,7 @@ def _is_worker(process: object) -> bool:
     import psutil
 
     try:
-        return " ".join(process.cmdline()).startswith("ray::_compute")  # type: ignore[attr-defined]
+        return " ".join(process.cmdline()).startswith("ray::_run_task")  # type: ignore[attr-defined]
     except psutil.Error:
         return False
 

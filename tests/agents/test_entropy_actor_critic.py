@@ -55,7 +55,7 @@ def test_learns_the_soft_optimum(tmp_path):
 def test_features_and_episodes():
     """One feature for both states, a shared preference: it finds the better action; returns are counted by episode."""
     psi = np.tile(np.eye(2)[None], (2, 1, 1))
-    agent = tc.agents.EntropyActorCritic(2, 2, 0.05, [[1.0], [1.0]], psi, gamma=0.5, first_value=2.0)
+    agent = tc.agents.EntropyActorCritic(2, 2, 0.05, [[1.0], [1.0]], psi, gamma=0.5, initial_value=2.0)
     assert agent.value == pytest.approx([2.0, 2.0])
     rng = np.random.default_rng(0)
     for _ in range(3000):

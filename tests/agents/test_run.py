@@ -137,18 +137,18 @@ def test_faults_in_one_line(trouble, words, tmp_path):
 
 def test_hung_and_killed_processes(tmp_path):
     with pytest.raises(
-        tc.agents.EnvironmentFault, match=r"seed 0, step 59: .* more than limit=2 seconds and was ended"
+        tc.agents.EnvironmentFault, match=r"seed 0, step 59: .* more than step_timeout=2 seconds and was ended"
     ):
-        tc.agents.run(Averager(), hangs, limit=2.0, checkpoint=tmp_path / "a", checkpoint_every=0.0, **STEPS)
+        tc.agents.run(Averager(), hangs, step_timeout=2.0, checkpoint=tmp_path / "a", checkpoint_every=0.0, **STEPS)
     with pytest.raises(tc.agents.EnvironmentFault, match=r"seed 0, step 59: its process ended with status 7"):
-        tc.agents.run(Averager(), dies, limit=60.0, **STEPS)
+        tc.agents.run(Averager(), dies, step_timeout=60.0, **STEPS)
 
 
 def test_a_main_program_without_a_guard(tmp_path):
     file = tmp_path / "main.py"
     file.write_text(
         "import twoclock as tc\nfrom an_agent import Averager, walk\n"
-        "try:\n    tc.agents.run(Averager(), walk, 10, limit=60.0)\n"
+        "try:\n    tc.agents.run(Averager(), walk, 10, step_timeout=60.0)\n"
         "except tc.InputError as error:\n    print(error)\n"
     )
     paths = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -175,9 +175,9 @@ def test_an_unstable_plant_is_data():
         (lambda: tc.agents.run(Averager(), walk, x0=X0), "`x0` is for a step function"),
         (lambda: tc.agents.run(Averager(), lambda a, b: a), "`env` must be a Gymnasium environment"),
         (lambda: tc.agents.run(Averager(), "NoSuch-v0"), "`env` must be the id of a Gymnasium environment"),
-        (lambda: tc.agents.run(Averager(), Walk(), limit=1.0), "`limit` needs an environment .* already"),
+        (lambda: tc.agents.run(Averager(), Walk(), step_timeout=1.0), "`step_timeout` needs an environment .* already"),
         (lambda: tc.agents.run(Averager(), lambda: Walk(), seeds=2, processes=2), "`processes` needs an environment"),
-        (lambda: tc.agents.run(Averager(), plant, x0=X0, limit=0), "`limit`"),
+        (lambda: tc.agents.run(Averager(), plant, x0=X0, step_timeout=0), "`step_timeout`"),
         (
             lambda: tc.agents.run(Averager(), gym.vector.SyncVectorEnv([walk] * 2), seeds=3),
             "`seeds` must be as many as the vectorised environment has parts, 2, got 3",
@@ -213,7 +213,7 @@ def test_killed_during_a_save(tmp_path):
     """Between any two calls that write: what lies there is whole, and the run ends as if nothing had been."""
     script = (
         "import os, sys, signal\nimport numpy as np\nimport twoclock as tc\nfrom an_agent import Averager, plant\n"
-        "from twoclock.agents import lane\nlane._LOOKS = 0.0\nreal, left = os.fsync, [int(sys.argv[2])]\n"
+        "from twoclock.agents import seed_runner\nseed_runner._LOOKS = 0.0\nreal, left = os.fsync, [int(sys.argv[2])]\n"
         "def fsync(handle):\n    left[0] -= 1\n    left[0] or os.kill(os.getpid(), signal.SIGKILL)\n    real(handle)\n"
         "os.fsync = fsync\n"
         "tc.agents.run(Averager(), plant, 200, x0=np.zeros(1), marks=[0, 50, 100, 200], checkpoint=sys.argv[1],\n"

@@ -12,7 +12,7 @@ import pytest
 import twoclock as tc
 from twoclock import cli
 from twoclock.sweeps import toml_spec
-from twoclock.sweeps.status import status
+from twoclock.sweeps.progress import status
 
 SPEC = """
 steps = 300
@@ -154,7 +154,7 @@ def test_failed_shards_are_one_line(tmp_path, capsys, monkeypatch):
     def fail(self, shard, look):
         raise MemoryError("no room for it")
 
-    monkeypatch.setattr("twoclock.sweeps.shard_worker.Worker.compute", fail)
+    monkeypatch.setattr("twoclock.sweeps.Worker.compute", fail)
     assert cli.main(["sweep", "spec.toml"]) == 1
     output = capsys.readouterr().err.strip().splitlines()[-1]
     assert output.startswith("twoclock: 2 of 2 shards failed, the first with: no room for it; the same call")

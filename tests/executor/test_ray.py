@@ -210,7 +210,7 @@ def workers():
     found = []
     for process in psutil.process_iter(["name", "cmdline"]):
         line = " ".join(process.info["cmdline"] or [])
-        if line.startswith("ray::_compute"):
+        if line.startswith("ray::_run_task"):
             found.append(process)
     return found
 

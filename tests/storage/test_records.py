@@ -15,7 +15,7 @@ import twoclock as tc
 from twoclock import cli, storage
 from twoclock.storage import atomic_file, sealed_folder
 from twoclock.storage.sweep_store import Shards
-from twoclock.sweeps.status import status
+from twoclock.sweeps.progress import status
 
 BOWL = tc.problems.quadratic(dim=2)
 SWEEP = {"problems": {"bowl": BOWL}, "methods": {"a": tc.Fast(), "b": tc.Standard()}, "steps": 60, "seeds": 3}
@@ -375,7 +375,7 @@ def test_damaged_progress_says_nothing(tmp_path):
     for content in ("", "[]", "{}", '{"ended": 3}', "[" * 100_000, "\x00"):
         (tmp_path / "progress.json").write_text(content)
         assert status(tmp_path).done == 2
-    assert Shards(tmp_path).noted() == {}
+    assert Shards(tmp_path).progress() == {}
 
 
 def test_check_any_folder(result, tmp_path, capsys):

@@ -204,7 +204,7 @@ def test_the_same_without_a_folder(whole, tmp_path, monkeypatch):
 
 
 def test_a_shard_that_fails_does_not_stop_the_others(tmp_path, monkeypatch):
-    from twoclock.sweeps.shard_worker import Worker
+    from twoclock.sweeps import Worker
 
     compute, failing = Worker.compute, []
 

@@ -1,10 +1,269 @@
 """Agents: ``act`` and ``observe`` around the library's own operators, for any simulator, robot or environment."""
 
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import time
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import numpy as np
+
+from twoclock import storage, validation
 from twoclock.agents.entropy_actor_critic import EntropyActorCritic
+from twoclock.agents.env_adapters import check_env, is_env, is_vector
 from twoclock.agents.env_checks import EnvironmentFault
 from twoclock.agents.lqr_regulator import Regulator
-from twoclock.agents.protocol import Agent, fresh
-from twoclock.agents.run import run
+from twoclock.agents.protocol import Agent, check_kind, fresh
+from twoclock.agents.seed_runner import AgentJob, SeedOutcome, Stopped, run_seeds, run_vectorised
 from twoclock.agents.td_evaluator import Evaluator
+from twoclock.engine import metrics
+from twoclock.engine.loop import ProgressEvent
+from twoclock.engine.protocol import LaneState
+from twoclock.engine.signals import Interrupted, deferred_interrupt
+from twoclock.executor import Channel, Executor, ThisProcess, cores
+from twoclock.executor.processes import Processes, why_not_portable
+from twoclock.executor.ray_cluster import on_ray
+from twoclock.progress import watch
+from twoclock.protocols import InputError
+from twoclock.result import Result
+from twoclock.storage.run_identity import Identity, Provenance, RunSpec, describe
+from twoclock.validation import run_args
 
 __all__ = ["Agent", "EntropyActorCritic", "EnvironmentFault", "Evaluator", "Regulator", "fresh", "run"]
+
+
+def run(
+    agent: Agent,
+    env: Any,
+    steps: int | float = 10_000,
+    seeds: int | Iterable[int] | None = None,
+    marks: Iterable[int] | None = None,
+    progress: bool | Callable[[ProgressEvent], None] = False,
+    checkpoint: str | Path | None = None,
+    *,
+    x0: object = None,
+    step_timeout: float | None = None,
+    processes: int | None = None,
+    on: Literal["local", "ray"] = "local",
+    address: str | None = None,
+    checkpoint_every: float = 10.0,
+) -> Result:
+    """Let an agent learn on an environment, for several seeds, and return a result as `solve` does.
+
+    Every seed begins with a fresh agent with the settings of the one that is given, which is left as it is, and has
+    exploration and an environment's noise of its own: what a seed comes to depends on nothing but its number.
+
+    Beside what the agent measures, its history has ``mean_reward`` and ``mean_return`` (of a step, and of the episodes
+    that ended), and ``mean_cost`` where the agent knows the cost of a step: at each mark over the later half of the
+    steps. ``result.interval()`` has intervals of the means over the later half of the run, each from its own seed,
+    unless the agent keeps intervals of its own.
+
+    Args:
+        agent: such as `Regulator`; one that has learnt nothing yet.
+        env: a Gymnasium environment; the id of one; a function without arguments that makes one; a vectorised one, each
+            part of which serves a seed; or a step function ``(x, u, rng) -> x_next``, which may also give
+            ``(x_next, reward)`` or ``(x_next, reward, terminated)``.
+        steps: how many, for each seed; one step takes one sample.
+        seeds: a count, or the integers themselves; one by default, as many as it has parts for a vectorised one.
+        marks: the steps at which to record; by default the start, the end and ten a decade.
+        progress: True for a bar, or a function that is called with every tick.
+        checkpoint: a folder, in which each seed is kept as its agent saves itself. A run that was stopped, killed or
+            met a fault goes on from there: a step function, and a Gymnasium environment that repeats itself, to the
+            identical result.
+        x0: of a step function the first state of every episode, or a function of ``rng`` that draws it.
+        step_timeout: seconds that the environment may take for a step or a reset. One that takes longer is ended with
+            its process.
+        processes: how many seeds at once, each in a process of its own; one a core by default, where the environment
+            can be made there. It changes nothing but the time.
+        on: "local", or "ray" for a cluster.
+        address: of the Ray cluster; None starts Ray on this machine, or joins where ``ray.init`` was called already.
+        checkpoint_every: seconds between checkpoints.
+
+    >>> import numpy as np, twoclock as tc
+    >>> def plant(x, u, rng):
+    ...     return 0.9 * x + 0.5 * u + rng.normal(size=1)
+    >>> agent = tc.agents.Regulator(Q=[[1.0]], R=[[1.0]])
+    >>> result = tc.agents.run(agent, plant, steps=500, seeds=2, x0=np.zeros(1), processes=1)
+    >>> result.theta["K"].shape
+    (2, 1, 1)
+    """
+    check_agent(agent)
+    check_env(env, x0)
+    vector = is_vector(env)
+    if seeds is None:
+        seeds = int(env.num_envs) if vector else 1
+    spec = RunSpec.checked(steps, seeds, marks)
+    run_args.check_pace(None, checkpoint_every, progress)
+    where = validation.choice("on", on, ("local", "ray"))
+    if address is not None and (not isinstance(address, str) or where != "ray"):
+        raise InputError(
+            f'`address` must be "host:port" of a Ray cluster, with on="ray", got {validation.short_repr(address)}'
+        )
+    if step_timeout is not None and where == "ray":
+        raise InputError("`step_timeout` is for processes on this machine; leave it out on Ray")
+    check_processes(processes, step_timeout)
+    if checkpoint is not None:
+        validation.check_path("checkpoint", checkpoint)
+    if vector:
+        asked = {"checkpoint": checkpoint, "step_timeout": step_timeout, "processes": processes}
+        _check_vector(env, len(spec.seeds), {**asked, "on": where if where != "local" else None})
+    job = make_agent_job(agent, env, x0, spec, checkpoint, checkpoint_every)
+    lock: AbstractContextManager[None] = nullcontext() if job.folder is None else storage.lock(job.folder)
+    began = time.perf_counter()
+    with lock, deferred_interrupt() as interrupted, watch(progress, spec.steps, len(spec.seeds)) as look:
+        seen = _Progress(spec, look)
+        try:
+            if vector:
+                outcomes = run_vectorised(job, Channel(lambda at: seen(*at), interrupted))  # type: ignore[misc]
+            else:
+                place: AbstractContextManager[Executor] = (
+                    on_ray(address, "the agent or the environment")
+                    if where == "ray"
+                    else seed_executor(job, len(spec.seeds), processes, step_timeout)
+                )
+                with place as executor:
+                    outcomes = run_seeds(executor, [(job, seed) for seed in spec.seeds], seen, interrupted)
+        except Stopped as stopped:
+            how = "; the same call with the same checkpoint goes on from there" if job.folder else ""
+            raise Interrupted(f"stopped at step {stopped.args[0]:,} of {spec.steps:,}{how}") from None
+    return _result(job, outcomes, time.perf_counter() - began)
+
+
+def check_processes(processes: object, step_timeout: object) -> None:
+    """Refuse a number of processes, or a timeout in seconds, that is none."""
+    if processes is not None:
+        validation.whole("processes", processes, 1, 4096)
+    if step_timeout is not None:
+        validation.number("step_timeout", step_timeout, 0, above=True, remedy="leave it out for none")
+
+
+def seed_executor(
+    job: AgentJob, seeds: int, processes: int | None, step_timeout: float | None
+) -> AbstractContextManager[Executor]:
+    """Worker processes for seeds, or this process where one is enough or the job cannot be sent to another.
+
+    Args:
+        job: one like those to come.
+        seeds: how many there may be at once.
+        processes: how many processes; None for one per core.
+        step_timeout: seconds that an environment may take for a step, which needs a process to end.
+    """
+    count = min(processes or cores(), seeds)
+    if count == 1 and step_timeout is None:
+        return nullcontext(ThisProcess())
+    reason = (
+        "it is an environment already"
+        if is_env(job.env)
+        else why_not_portable(job.env, job.x0, *job.settings.values(), job)
+    )
+    if reason is None:
+        return Processes(count, step_timeout)
+    if processes is None and step_timeout is None:
+        return nullcontext(ThisProcess())
+    raise InputError(
+        f"`{'processes' if step_timeout is None else 'step_timeout'}` needs an environment and an agent that can be "
+        f"made in another process ({reason}); give `env` as an id or a function that is defined in a file"
+    )
+
+
+class _Progress:
+    """Where each seed is, passed on as one event."""
+
+    def __init__(self, spec: RunSpec, look: Callable[[ProgressEvent], None]) -> None:
+        self.steps, self.lost = dict.fromkeys(spec.seeds, 0), set[int]()
+        self.spec, self.look = spec, look
+
+    def __call__(self, seed: int, step: int, diverged: bool) -> None:
+        self.steps[seed] = self.spec.steps if diverged else step
+        self.lost |= {seed} if diverged else set()
+        mean = sum(self.steps.values()) // len(self.steps)
+        self.look(ProgressEvent(mean, None, len(self.lost), _no_carry, engine="the environment"))
+
+
+def _no_carry() -> LaneState:
+    raise InputError("`carry` of a tick is for `solve`; what agents have learnt lies in their checkpoints")
+
+
+def check_agent(agent: Agent) -> None:
+    """Refuse what is no agent, or has learnt already."""
+    check_kind(agent)
+    if agent.steps:
+        raise InputError(
+            f"`agent` must not have learnt yet, and has from {agent.steps:,} samples: every seed begins anew; pass "
+            f"`tc.agents.fresh(agent, seed=0)`, or go on with this one in a loop of your own"
+        )
+
+
+def _check_vector(env: Any, seeds: int, asked: Mapping[str, object]) -> None:
+    if int(env.num_envs) != seeds:
+        raise InputError(
+            f"`seeds` must be as many as the vectorised environment has parts, {env.num_envs}, got {seeds}; "
+            "leave them out"
+        )
+    for name, value in asked.items():
+        if value is not None:
+            raise InputError(
+                f"`{name}` is for environments that are made one by one; in place of a vectorised one pass a function "
+                "that makes a single one"
+            )
+
+
+def make_agent_job(
+    agent: Agent,
+    env: object,
+    x0: object,
+    spec: RunSpec,
+    checkpoint: str | Path | None = None,
+    every: float = 10.0,
+    **changes: object,
+) -> AgentJob:
+    """What every seed of a run does, perhaps with some settings of the agent changed."""
+    settings = {name: value for name, value in {**agent.settings, **changes}.items() if name != "seed"}
+    what = {"problem": _describe_env(env), "method": describe(functools.partial(type(agent), **settings))}
+    numbers = hashlib.sha256(json.dumps(what).encode())
+    for leaf in jax.tree.leaves(settings):
+        if isinstance(leaf, (np.ndarray, np.generic, jax.Array, float, int)):
+            numbers.update(np.asarray(leaf).tobytes())
+    of_run = {name: value for name, value in spec.as_dict().items() if name != "seeds"}
+    identity = Identity({**of_run, "problem": what["problem"], "method": numbers.hexdigest()[:16]})
+    folder = None if checkpoint is None else storage.absolute(checkpoint)
+    return AgentJob(type(agent), settings, env, x0, spec, identity, what, folder, float(every))
+
+
+def _describe_env(env: object) -> dict[str, object]:
+    if isinstance(env, str):
+        return {"name": env}
+    if is_env(env):
+        known = getattr(env, "spec", None)
+        return {"name": str(getattr(known, "id", None) or type(getattr(env, "unwrapped", env)).__name__)}
+    return describe(env)
+
+
+def _result(job: AgentJob, outcomes: Sequence[SeedOutcome], seconds: float) -> Result:
+    import pandas as pd
+
+    spec = job.spec
+    names = list(dict.fromkeys(name for outcome in outcomes for name in outcome.rows[0]))
+    by_mark = [
+        {name: np.asarray([[outcome.rows[i].get(name, np.nan) for outcome in outcomes]]) for name in names}
+        for i in range(len(spec.marks))
+    ]
+    history = pd.DataFrame(metrics.columns(by_mark, 0, spec.seeds, spec.marks))
+    theta, omega = (
+        jax.tree.map(lambda *leaves: np.concatenate(leaves), *trees)
+        for trees in ([outcome.theta for outcome in outcomes], [outcome.omega for outcome in outcomes])
+    )
+    notes = [note for outcome in outcomes for note in outcome.notes]
+    for note in notes:
+        warnings.warn(note, stacklevel=3)
+    extra = {"notes": notes} if notes else {}
+    about = {**job.what, **spec.as_dict(), **extra, **Provenance.here(seconds).as_dict()}
+    diverged, last = np.asarray([o.diverged for o in outcomes]), np.asarray([o.last for o in outcomes], int)
+    return Result(theta, omega, history, diverged, last, about)

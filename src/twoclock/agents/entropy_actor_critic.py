@@ -1,9 +1,8 @@
-"""An actor-critic for finite states and actions that learns in an environment of one's own."""
+"""An entropy-regularised actor-critic for finite states and actions, which learns while it acts."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -12,9 +11,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from twoclock import validation
-from twoclock.agents import serialization
-from twoclock.agents.learner_mixin import Learning
-from twoclock.agents.observation_checks import index, known_reward
+from twoclock.agents.protocol import LearnerAgent, check_index, check_reward, saved_method
 from twoclock.intervals.bootstrap import Estimate
 from twoclock.intervals.random_scaling import RecentMean
 from twoclock.methods import Standard, serialize
@@ -25,17 +22,14 @@ from twoclock.schedules import Power
 from twoclock.validation import memory, run_args
 from twoclock.validation.arrays import Array, Number
 
-if TYPE_CHECKING:
-    pass
-
 # A simulator that is seeded with the same number must not draw the same numbers.
 _EXPLORATION = 0x736163
 # Steps are held for so many samples and then fall as k^−½.
 _HOLD = 2e4
-_NUMBERS = "states", "actions", "temperature", "gamma", "first_value", "seed"
+_NUMBERS = "states", "actions", "temperature", "gamma", "initial_value", "seed"
 
 
-class EntropyActorCritic(Learning):
+class EntropyActorCritic(LearnerAgent):
     """Learns a policy for Σ γ^k (r − τ log π(a|s)) while it acts, in any environment with finite states and actions.
 
         s, _ = env.reset()
@@ -55,8 +49,8 @@ class EntropyActorCritic(Learning):
         features: φ, one row a state, for a linear critic V = φᵀω instead of a table.
         policy_features: ψ[s, a], a vector each, for a policy ∝ exp ψᵀθ instead of a table.
         gamma: the discount, below 1.
-        first_value: what the critic thinks of every state at first. As much as can be earned at all makes it go where
-            it has not been: of what it has seen it knows better. Where rewards are rare it does not get far without.
+        initial_value: the critic's value of every state at the start. The most that can be earned makes it explore
+            states that it has not visited, which matters where rewards are rare.
         method: other steps than its own, `Standard` with α = 3(1 − γ) and β = 0.3 at first, held for some 20,000
             samples and then falling as k^−½, which suit rewards of order 1.
         seed: of its actions.
@@ -83,7 +77,7 @@ class EntropyActorCritic(Learning):
         policy_features: ArrayLike | None = None,
         gamma: float = 0.99,
         *,
-        first_value: float = 0.0,
+        initial_value: float = 0.0,
         method: Method | None = None,
         seed: int = 0,
     ) -> None:
@@ -93,18 +87,19 @@ class EntropyActorCritic(Learning):
         self.gamma = validation.number("gamma", gamma, 0, 1, below=True)
         self.features = feature_table(features, "features", (self.states,))
         self.policy_features = feature_table(policy_features, "policy_features", (self.states, self.actions))
-        self.method = run_args.check_method(_steps(self.gamma) if method is None else method)
-        self.first_value = validation.number("first_value", first_value)
+        self.method = run_args.check_method(_default_method(self.gamma) if method is None else method)
+        self.initial_value = validation.number("initial_value", initial_value)
         self.seed = validation.seed_number("seed", seed)
         self._rng = np.random.default_rng([_EXPLORATION, self.seed])
         self._returns, self._earned = RecentMean(), 0.0
         temp, discount = np.full(self.states, self.temperature), np.full((1, 1, 1), self.gamma)
         self._operators = SoftOperators(temp, discount, 1 / (1 - self.gamma), self.features, self.policy_features)
         shape = (self.states, self.actions) if self.policy_features is None else self.policy_features.shape[2:]
-        theta, omega = np.zeros(shape), self._first_critic()
+        values = np.full(self.states, self.initial_value)
+        omega = values if self.features is None else np.linalg.lstsq(self.features, values, rcond=None)[0]
         self._learner = Learner(
-            self._operators.F, self._operators.G, self.method, theta, omega,
-            measure=self._told, example=self._sample(0, 0, 0, 0.0, False),
+            self._operators.F, self._operators.G, self.method, np.zeros(shape), omega,
+            measure=self._measure, example=self._sample(0, 0, 0, 0.0, False),
         )  # fmt: skip
 
     def act(self, x: int) -> int:
@@ -114,9 +109,8 @@ class EntropyActorCritic(Learning):
 
     def probabilities(self, x: int) -> Float[np.ndarray, " actions"]:
         """π(·|x), by which it acts; that of the present iterate, before any averaging."""
-        s, psi = index("x", x, self.states), self.policy_features
-        course = self._learner._course
-        logits: np.ndarray = course.peek(lambda state: +state.theta[s] if psi is None else psi[s] @ state.theta)
+        s, psi = check_index("x", x, self.states), self.policy_features
+        logits: np.ndarray = self._learner.peek(lambda state: +state.theta[s] if psi is None else psi[s] @ state.theta)
         weights: np.ndarray = np.exp(logits - logits.max())
         return weights / weights.sum()
 
@@ -137,9 +131,9 @@ class EntropyActorCritic(Learning):
             terminated: the episode is over: what follows x_next is worth nothing.
             truncated: the episode was cut off; x_next is worth what any state is.
         """
-        s, t = index("x", x, self.states), index("x_next", x_next, self.states)
-        a = index("u", u, self.actions)
-        earned = known_reward(reward)
+        s, t = check_index("x", x, self.states), check_index("x_next", x_next, self.states)
+        a = check_index("u", u, self.actions)
+        earned = check_reward(reward)
         ended, cut = validation.flag("terminated", terminated), validation.flag("truncated", truncated)
         self._learner.update(self._sample(s, a, t, earned, ended))
         self._earned += earned
@@ -167,8 +161,8 @@ class EntropyActorCritic(Learning):
         return self._returns.estimate(level)
 
     @property
-    def settings(self) -> dict[str, Any]:
-        """The arguments that make another one like it."""
+    def settings(self) -> dict[str, object]:
+        """The arguments that make another agent like it."""
         return {name: getattr(self, name) for name in (*_NUMBERS, "features", "policy_features", "method")}
 
     def save(self, path: str | Path, **also: PyTree) -> Path:
@@ -176,7 +170,7 @@ class EntropyActorCritic(Learning):
 
         Args:
             path: the folder.
-            also: more trees of arrays to be kept with it.
+            also: more trees of arrays to save with it.
         """
         tables = {name: getattr(self, name) for name in ("features", "policy_features")}
         about = {
@@ -186,24 +180,21 @@ class EntropyActorCritic(Learning):
             "tables": [name for name, table in tables.items() if table is not None],
         }  # fmt: skip
         given = {name: table for name, table in tables.items() if table is not None}
-        return self._learner._save(path, {"EntropyActorCritic": about}, **given, **also)
+        return self._learner.save(path, {"EntropyActorCritic": about}, **given, **also)
 
     @classmethod
     def load(cls, path: str | Path, method: Method | None = None) -> EntropyActorCritic:
         """The agent that was saved, to go on from there; a method is needed where it held a function."""
-        spec, _, trees = serialization.read(path, "EntropyActorCritic")
-        about = spec["EntropyActorCritic"]
-        known = {name: about[name] for name in _NUMBERS}
-        known |= {name: trees[name] for name in about["tables"]}
-        agent = cls(**known, method=serialization.method_of(about, method))
+        about, record = cls._read(path)
+        known = {name: about[name] for name in _NUMBERS} | {name: record.trees[name] for name in about["tables"]}
+        agent = cls(**known, method=saved_method(about, method))
         agent.restore(path)
         return agent
 
     def restore(self, path: str | Path) -> None:
-        """Take up what one with the same settings saved, its exploration too."""
-        spec, history, trees = serialization.read(path, "EntropyActorCritic")
-        about = spec["EntropyActorCritic"]
-        self._learner._restore(trees["state"], history, spec["learner"])
+        """Take up what an agent with the same settings saved, its exploration too."""
+        about, record = self._read(path)
+        self._learner.restore(record)
         self._rng.bit_generator.state = about["rng"]
         self._returns, self._earned = RecentMean(about["returns"]), about["earned"]
 
@@ -211,25 +202,18 @@ class EntropyActorCritic(Learning):
         how = "diverged" if self.diverged else f"return {self.returns()}" if self._returns.count else "no episode yet"
         return f"EntropyActorCritic({self.states} states, {self.actions} actions, {self.steps:,} samples, {how})"
 
-    def _first_critic(self) -> Float[np.ndarray, " c"]:
-        everywhere = np.full(self.states, self.first_value)
-        return everywhere if self.features is None else np.linalg.lstsq(self.features, everywhere, rcond=None)[0]
-
     def _sample(self, s: int, a: int, t: int, reward: float, terminated: bool) -> Step:
         discount = 0.0 if terminated else self.gamma
-        return Step(_whole(s), _whole(a), _whole(t), np.asarray(reward), np.asarray(discount), horizon=None)
+        here, action, after = (np.asarray(i, np.int32) for i in (s, a, t))
+        return Step(here, action, after, np.asarray(reward), np.asarray(discount), horizon=None)
 
-    def _told(self, theta: Array, omega: Array) -> dict[str, Number]:
+    def _measure(self, theta: Array, omega: Array) -> dict[str, Number]:
         log_pi = jax.nn.log_softmax(self._operators.logits(theta))
         entropy = -jnp.sum(jnp.exp(log_pi) * log_pi, axis=1)
         return {"entropy": jnp.mean(entropy), "value": jnp.mean(self._operators.values(omega))}
 
 
-def _whole(i: int) -> np.ndarray:
-    return np.asarray(i, np.int32)
-
-
-def _steps(gamma: float) -> Method:
-    """F has the factor H, so α is in units of 1 − γ."""
+def _default_method(gamma: float) -> Method:
+    """Steps where none are given; F has the factor H, so α is in units of 1 − γ."""
     slow, fast = (Power(first * _HOLD**0.5, p=0.5, shift=_HOLD) for first in (3 * (1 - gamma), 0.3))
     return Standard(slow, fast)

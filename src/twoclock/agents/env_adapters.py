@@ -1,46 +1,77 @@
-"""Environments of one seed: Gymnasium's, or a plain step function. Each can be brought back to where it was."""
+"""Environments as an agent meets them: a step function, one of Gymnasium, or a vectorised one of Gymnasium.
+
+An adapter serves one seed or several: ``states`` has a state for each, ``step`` takes an action for each. The adapters
+of one seed can be brought back to where they were.
+"""
 
 from __future__ import annotations
 
+import abc
 import inspect
 import json
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-from twoclock.agents.env_checks import EnvironmentFault, Kind, StepResult, number, truth
+from twoclock.agents.env_checks import EnvironmentFault, NotFinite, StateKind, StepResult, check_bool, check_number
 from twoclock.protocols import InputError, PyTree
 from twoclock.validation import short_repr
 
 # Its numbers must not be those of anything else that is seeded with the same seed, exploration above all.
 _PLANT = 0x706C616E74
 
-StepFunction = Callable[[Any, Any, np.random.Generator], Any]
+StepFunction = Callable[[PyTree, PyTree, np.random.Generator], object]
+# The action that was taken, which may be the agent's cut to what is allowed, and what came of it: None where the turn
+# only began an episode, an error where the state left the finite numbers.
+Turn = tuple[PyTree, StepResult | NotFinite | None]
 
 
-class EnvAdapter(Protocol):
-    """What an agent acts on."""
+class EnvAdapter(abc.ABC):
+    """An environment of one seed."""
 
-    def reset(self) -> Any:
-        """The first state of an episode."""
+    what = "the environment"
+    x: PyTree = None  # the present state; None between two episodes
 
-    def step(self, x: object, u: object) -> tuple[Any, StepResult]:
-        """The action that was taken, which may be u cut to what is allowed, and what came of it."""
+    def states(self) -> list[PyTree]:
+        """The state of each seed; an episode that has ended is followed by the next."""
+        if self.x is None:
+            self.x = self.reset()
+        return [self.x]
 
-    def kept(self) -> dict[str, PyTree]:
+    def step(self, us: Sequence[PyTree]) -> list[Turn]:
+        """Take an action for each seed."""
+        try:
+            u, result = self.take(us[0])
+        except NotFinite as error:
+            return [(us[0], error)]
+        self.x = None if result.terminated or result.truncated else result.x
+        return [(u, result)]
+
+    @abc.abstractmethod
+    def reset(self) -> PyTree:
+        """Begin an episode, and return its first state."""
+
+    @abc.abstractmethod
+    def take(self, u: PyTree) -> tuple[PyTree, StepResult]:
+        """Take one action in the present state."""
+
+    @abc.abstractmethod
+    def snapshot(self) -> dict[str, PyTree]:
         """What it takes to come back to here, as arrays."""
 
-    def restore(self, kept: dict[str, PyTree], x: object) -> tuple[Any, bool]:
-        """The state to go on from, and whether it is x: if it could not come back there, a new episode begins.
+    @abc.abstractmethod
+    def restore(self, snapshot: dict[str, PyTree], x: PyTree) -> bool:
+        """Come back to state x, and say whether that worked; if not, a new episode begins.
 
-        An x of None is the end of an episode, and stays so: the next begins with ``reset``.
+        An x of None is the end of an episode, and stays so.
         """
 
-    def close(self) -> None: ...
+    def close(self) -> None:  # noqa: B027 - most have nothing to release
+        """Release what the adapter made."""
 
 
-class Simulated:
+class Simulated(EnvAdapter):
     """A step function: ``x_next``, ``(x_next, reward)`` or ``(x_next, reward, terminated)`` from (x, u, rng).
 
     Args:
@@ -52,16 +83,16 @@ class Simulated:
     def __init__(self, function: StepFunction, x0: object, seed: int) -> None:
         self.function, self.x0 = function, x0
         self._rng = np.random.default_rng([_PLANT, seed])
-        self._kind: Kind | None = None
+        self._kind: StateKind | None = None
 
-    def reset(self) -> Any:
+    def reset(self) -> PyTree:
         x = self.x0(self._rng) if callable(self.x0) else self.x0
-        self._kind = self._kind or Kind.of(x, "`x0`")
+        self._kind = self._kind or StateKind.of(x, "`x0`")
         return self._kind.check(x, "`x0`")
 
-    def step(self, x: object, u: object) -> tuple[Any, StepResult]:
+    def take(self, u: PyTree) -> tuple[PyTree, StepResult]:
         assert self._kind is not None
-        came = self.function(x, u, self._rng)
+        came = self.function(self.x, u, self._rng)
         given = came if isinstance(came, tuple) else (came,)
         if not 1 <= len(given) <= 3:
             raise EnvironmentFault(
@@ -69,24 +100,21 @@ class Simulated:
                 f"got {short_repr(came)}"
             )
         x_next = self._kind.check(given[0], "the state")
-        reward = number(given[1], "the reward") if len(given) > 1 else None
-        return u, StepResult(x_next, reward, len(given) > 2 and truth(given[2], "`terminated`"))
+        reward = check_number(given[1], "the reward") if len(given) > 1 else None
+        return u, StepResult(x_next, reward, len(given) > 2 and check_bool(given[2], "`terminated`"))
 
-    def kept(self) -> dict[str, PyTree]:
+    def snapshot(self) -> dict[str, PyTree]:
         return {"rng": np.asarray(json.dumps(self._rng.bit_generator.state))}
 
-    def restore(self, kept: dict[str, PyTree], x: object) -> tuple[Any, bool]:
-        self._rng.bit_generator.state = json.loads(str(kept["rng"]))
-        if x is None:
-            return None, True
-        self._kind = Kind.of(x, "the state")
-        return self._kind.check(x, "the state"), True
-
-    def close(self) -> None:
-        pass
+    def restore(self, snapshot: dict[str, PyTree], x: PyTree) -> bool:
+        self._rng.bit_generator.state = json.loads(str(snapshot["rng"]))
+        if x is not None:
+            self._kind = StateKind.of(x, "the state")
+            self.x = self._kind.check(x, "the state")
+        return True
 
 
-class Gymnasium:
+class Gymnasium(EnvAdapter):
     """A Gymnasium environment, seeded anew for each episode, so that the actions of one bring it back to any place.
 
     Actions are cut to the bounds of a box, and the agent learns from what was done.
@@ -95,71 +123,127 @@ class Gymnasium:
         env: the environment.
         seed: from which the seeds of its episodes are made.
         close_it: whether to close it in the end.
-        keep: whether to remember the actions, which take memory in an episode without an end.
+        replayable: whether to remember the actions, which take memory in an episode without an end.
     """
 
-    def __init__(self, env: Any, seed: int, close_it: bool, keep: bool) -> None:
-        self.env, self.seed, self.close_it, self.keep = env, seed, close_it, keep
-        space = env.action_space
-        self._box = (space.low, space.high, space.dtype) if hasattr(space, "low") else None
-        self._kind: Kind | None = None
-        self._episode, self._actions = -1, list[Any]()
+    def __init__(self, env: Any, seed: int, close_it: bool, replayable: bool) -> None:
+        self.env, self.seed, self.close_it, self.replayable = env, seed, close_it, replayable
+        self._clip = _clip_to(env.action_space)
+        self._kind: StateKind | None = None
+        self._episode, self._actions = -1, list[PyTree]()
 
-    def reset(self) -> Any:
+    def reset(self) -> PyTree:
         self._episode += 1
         return self._begin()
 
-    def _begin(self) -> Any:
+    def _begin(self) -> PyTree:
         self._actions = []
         given = self.env.reset(seed=episode_seed(self.seed, self._episode))
         if not isinstance(given, tuple) or len(given) != 2:
             raise EnvironmentFault(f"`reset` must give (state, info), got {short_repr(given)}")
-        self._kind = self._kind or Kind.of(given[0], "the first state")
+        self._kind = self._kind or StateKind.of(given[0], "the first state")
         return self._kind.check(given[0], "the first state")
 
-    def step(self, x: Any, u: Any) -> tuple[Any, StepResult]:
+    def take(self, u: PyTree) -> tuple[PyTree, StepResult]:
         assert self._kind is not None
-        if self._box is not None:
-            low, high, kind = self._box
-            u = np.clip(np.reshape(u, low.shape), low, high).astype(kind)
-        came = self._read(self.env.step(u))
-        if self.keep:  # after it went well: an environment that failed is brought back to before
-            self._actions.append(u)
-        return u, came
-
-    def _read(self, given: object) -> StepResult:
-        assert self._kind is not None
+        u = self._clip(u)
+        given = self.env.step(u)
         if not isinstance(given, tuple) or len(given) != 5:
             raise EnvironmentFault(
                 f"`step` must give (state, reward, terminated, truncated, info), got {short_repr(given)}"
             )
         x, reward, terminated, truncated, _ = given
-        return StepResult(
-            self._kind.check(x, "the state"), number(reward, "the reward"), truth(terminated, "`terminated`"),
-            truth(truncated, "`truncated`"),
+        result = StepResult(
+            self._kind.check(x, "the state"), check_number(reward, "the reward"),
+            check_bool(terminated, "`terminated`"), check_bool(truncated, "`truncated`"),
         )  # fmt: skip
+        if self.replayable:  # after it went well: an environment that failed is brought back to before
+            self._actions.append(u)
+        return u, result
 
-    def kept(self) -> dict[str, PyTree]:
+    def snapshot(self) -> dict[str, PyTree]:
         return {"episode": np.asarray(self._episode), "actions": np.asarray(self._actions)}
 
-    def restore(self, kept: dict[str, PyTree], x: Any) -> tuple[Any, bool]:
-        self._episode = int(kept["episode"])
+    def restore(self, snapshot: dict[str, PyTree], x: PyTree) -> bool:
+        self._episode = int(snapshot["episode"])
         if x is None:
-            return None, True
-        again = self._begin()
-        for u in kept["actions"]:
-            again = self.step(again, u)[1].x
-        if np.array_equal(again, x):
-            return again, True
-        return self.reset(), False
+            return True
+        self.x = self._begin()
+        for u in snapshot["actions"]:
+            self.x = self.take(u)[1].x
+        if np.array_equal(self.x, x):
+            return True
+        self.x = self.reset()
+        return False
 
     def close(self) -> None:
         if self.close_it:
             self.env.close()
 
 
+class Vectorised:
+    """A vectorised Gymnasium environment: its n-th part is that of the n-th seed, each with its own agent.
+
+    One agent for all parts would see samples of many trajectories in turn, from which nothing that remembers the last
+    sample (an eligibility trace, a guard) could learn.
+    """
+
+    what = "the vectorised environment"
+
+    def __init__(self, env: Any, seeds: Sequence[int]) -> None:
+        self.env = env
+        self._clip = _clip_to(env.single_action_space)
+        mode = getattr(env, "metadata", {}).get("autoreset_mode", "NextStep")
+        self.mode = str(getattr(mode, "value", mode))
+        self._ended = np.zeros(len(seeds), bool)
+        self._seeds = [episode_seed(seed, 0) for seed in seeds]
+        self._xs: list[PyTree] = []
+
+    def states(self) -> list[PyTree]:
+        if not self._xs:
+            given, _ = self.env.reset(seed=self._seeds)
+            self._kind = StateKind.of(next(iter(given)), "the first state")
+            self._xs = [self._kind.check(x, "the first state") for x in given]
+        return self._xs
+
+    def step(self, us: Sequence[PyTree]) -> list[Turn]:
+        us = [self._clip(u) for u in us]
+        xs, rewards, terminated, truncated, info = self.env.step(np.asarray(us))
+        ended = np.asarray(terminated) | np.asarray(truncated)
+        final = info.get("final_obs") if self.mode == "SameStep" else None
+        came: list[Turn] = []
+        for i, u in enumerate(us):
+            if self._ended[i] and self.mode == "NextStep":
+                came.append((u, None))
+                continue
+            try:
+                x = self._kind.check(xs[i] if final is None or not ended[i] else final[i], "the state")
+                reward = check_number(rewards[i], "the reward")
+                came.append((u, StepResult(x, reward, bool(terminated[i]), bool(truncated[i]))))
+            except NotFinite as error:
+                came.append((u, error))
+        if self.mode == "Disabled" and ended.any():
+            xs, _ = self.env.reset(options={"reset_mask": ended})
+        self._ended, self._xs = ended, [self._state(x) for x in xs]
+        return came
+
+    def _state(self, x: PyTree) -> PyTree:
+        """The state to act in; one that is not finite belongs to a seed that is lost, whose actions do not matter."""
+        try:
+            return self._kind.check(x, "the state")
+        except NotFinite:
+            return np.nan_to_num(np.asarray(x, float))
+
+
+def _clip_to(space: Any) -> Callable[[PyTree], PyTree]:
+    """Cut actions to the bounds of a box; others are left as they are."""
+    if not hasattr(space, "low"):
+        return lambda u: u
+    return lambda u: np.clip(np.reshape(u, space.low.shape), space.low, space.high).astype(space.dtype)
+
+
 def episode_seed(seed: int, episode: int) -> int:
-    """31 bits, which every environment takes."""
+    """The seed of an episode: 31 bits, which every environment takes."""
     return int(np.random.SeedSequence([_PLANT, seed, episode]).generate_state(1)[0] >> 1)
 
 
@@ -177,7 +261,7 @@ def is_step_function(env: object) -> bool:
 
 
 def _takes(function: object, count: int) -> bool:
-    if not callable(function):  # whose words would be in the error, and need not have any
+    if not callable(function):
         return False
     try:
         inspect.signature(function).bind(*[None] * count)
@@ -186,8 +270,8 @@ def _takes(function: object, count: int) -> bool:
     return True
 
 
-def check_env(env: Any, x0: Any) -> None:
-    """Complain of what is no environment, before the run."""
+def check_env(env: object, x0: object) -> None:
+    """Refuse what is no environment, before the run."""
     if is_env(env) or isinstance(env, str):
         fits = "a Gymnasium environment begins where its `reset` says"
     elif is_step_function(env):
@@ -205,28 +289,22 @@ def check_env(env: Any, x0: Any) -> None:
         raise InputError(f"`x0` is for a step function (x, u, rng) -> x_next; {fits}")
 
 
-def plant(env: Any, x0: Any, seed: int, keep: bool = False) -> EnvAdapter:
-    """The environment of one seed; ``keep``: it will be asked what it takes to come back."""
+def make_adapter(env: Any, x0: object, seed: int, replayable: bool) -> EnvAdapter:
+    """The environment of one seed; ``replayable``: it will be asked for a ``snapshot``."""
     if is_step_function(env):
         return Simulated(env, x0, seed)
-    made = made_of(env)
-    return Gymnasium(made, seed, made is not env, keep)
-
-
-def made_of(env: Any) -> Any:
-    """The environment that was given, or made as was said."""
     if is_env(env):
-        return env
-    if isinstance(env, str):
-        try:
-            import gymnasium
-        except ImportError:
-            raise InputError(f'`env={env!r}` needs Gymnasium; install it with `pip install "gymnasium"`') from None
-        try:
-            return gymnasium.make(env)
-        except gymnasium.error.Error as error:
-            raise InputError(f"`env` must be the id of a Gymnasium environment: {error}") from None
-    made = env()
-    if not is_env(made):
-        raise InputError(f"`env` must make a Gymnasium environment, it made {short_repr(made)}")
-    return made
+        return Gymnasium(env, seed, close_it=False, replayable=replayable)
+    if not isinstance(env, str):
+        made = env()
+        if not is_env(made):
+            raise InputError(f"`env` must make a Gymnasium environment, it made {short_repr(made)}")
+        return Gymnasium(made, seed, close_it=True, replayable=replayable)
+    try:
+        import gymnasium
+    except ImportError:
+        raise InputError(f'`env={env!r}` needs Gymnasium; install it with `pip install "gymnasium"`') from None
+    try:
+        return Gymnasium(gymnasium.make(env), seed, close_it=True, replayable=replayable)
+    except gymnasium.error.Error as error:
+        raise InputError(f"`env` must be the id of a Gymnasium environment: {error}") from None

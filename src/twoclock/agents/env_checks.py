@@ -1,12 +1,12 @@
-"""What an environment can do wrong, in one line that names the seed, the step and what came back."""
+"""Checks of what an environment returns; a fault is one line that names the seed, the step and what came back."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple, SupportsFloat
 
 import numpy as np
 
-from twoclock.protocols import InputError
+from twoclock.protocols import InputError, PyTree
 from twoclock.validation import short_repr
 
 
@@ -23,7 +23,7 @@ class EnvironmentFault(InputError):
         self.seed, self.step = seed, step
 
     def at(self, seed: int | None, step: int, how: str = "") -> EnvironmentFault:
-        """The same, with where it happened and what was kept."""
+        """The same fault, with where it happened and what was saved."""
         where = f"seed {seed}, step {step:,}: " if seed is not None else f"step {step:,}: "
         return EnvironmentFault(f"{where}{self}{how}", seed, step)
 
@@ -34,24 +34,24 @@ class StepResult(NamedTuple):
     A state is an array, or the number of a state.
     """
 
-    x: Any
+    x: PyTree
     reward: float | None = None
     terminated: bool = False
     truncated: bool = False
 
 
-class Kind(NamedTuple):
-    """What states look like; the first one says it for all."""
+class StateKind(NamedTuple):
+    """Shape and type of all states, taken from the first."""
 
     shape: tuple[int, ...]
     floats: bool
 
     @classmethod
-    def of(cls, x: object, what: str) -> Kind:
+    def of(cls, x: object, what: str) -> StateKind:
         array = _array(x, what)
         return cls(array.shape, array.dtype.kind == "f")
 
-    def check(self, x: object, what: str) -> Any:
+    def check(self, x: object, what: str) -> PyTree:
         """A copy of the state, floats in float64: some simulators give the same array every time, changed."""
         array = _array(x, what)
         if array.shape != self.shape:
@@ -67,22 +67,22 @@ class NotFinite(EnvironmentFault):
     """NaN or infinity."""
 
 
-def number(value: Any, what: str) -> float:
+def check_number(value: SupportsFloat, what: str) -> float:
     try:
-        found = float(value)
+        number = float(value)
     except (TypeError, ValueError):
         raise EnvironmentFault(f"{what} must be a number, got {short_repr(value)}") from None
-    if not np.isfinite(found):
-        raise NotFinite(f"{what} must be finite, got {found}")
-    return found
+    if not np.isfinite(number):
+        raise NotFinite(f"{what} must be finite, got {number}")
+    return number
 
 
 def named_error(error: Exception) -> str:
-    """What was raised, and its words if it has any."""
+    """The class of an error, with its message if it has one."""
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
-def truth(value: object, what: str) -> bool:
+def check_bool(value: object, what: str) -> bool:
     if not isinstance(value, (bool, np.bool_)):
         raise EnvironmentFault(f"{what} must be True or False, got {short_repr(value)}")
     return bool(value)

@@ -1,24 +1,24 @@
-"""A regulator that learns its gain on the plant itself, from what it sees."""
+"""A linear-quadratic regulator that learns its gain on the plant while it acts."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Literal
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
-from twoclock import storage, validation
-from twoclock.agents import serialization
-from twoclock.agents.lqr_learner import begun, judge, supervise
+from twoclock import validation
+from twoclock.agents.protocol import LearnerAgent, saved_method
 from twoclock.intervals.bootstrap import Estimate
 from twoclock.intervals.random_scaling import RecentMean
 from twoclock.methods import Polyak, Standard, running_means, serialize
 from twoclock.online import Learner
-from twoclock.problems.lqr.operators import Bounds, Guard
+from twoclock.problems.lqr.model_based import GuardedModel, ModelCritic
+from twoclock.problems.lqr.operators import ActorCritic, Bounds, Guard, Guarded
 from twoclock.protocols import InputError, Method, PyTree
-from twoclock.result import Result
 from twoclock.schedules import Power
 from twoclock.validation import run_args
 from twoclock.validation.arrays import definite, matrix
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 _ACTOR, _CRITIC = (Power(first * 2000**0.6, p=0.6, shift=2000.0) for first in (5e-4, 1e-3))
 
 # A simulator that is seeded with the same number must not draw the same numbers: exploration that is the plant's own
-# noise makes a wrong model, without a word.
+# noise silently makes a wrong model.
 _EXPLORATION = 0x74776F
 
 
-class Regulator:
+class Regulator(LearnerAgent):
     """Learns to regulate x' = Ax + Bu + w at the cost xᵀQx + uᵀRu, with A and B unknown, while it acts.
 
         u = agent.act(x)                    # u ~ N(−Kx, σ²I), with the K that it has learnt so far
@@ -110,9 +110,10 @@ class Regulator:
         self._rng = np.random.default_rng([_EXPLORATION, self.seed])
         self._log: list[np.ndarray] = []
         self._costs = RecentMean()
-        self._watch: Any = None
+        self._watch: PyTree = None
         self._bounds: Bounds | None = None
-        self._learner: Learner | None = None if self.guard else self._begin(None)
+        self._learning = self.guard is None  # else once the guard has its log
+        self._learner = self._make_learner(None)
 
     def act(self, x: ArrayLike) -> np.ndarray:
         """The action in state x."""
@@ -120,7 +121,7 @@ class Regulator:
         K = self._iterate()
         if self._bounds is not None:
             with jax.enable_x64(True):
-                held, self._watch = supervise(self._bounds, K, state, self._watch)
+                held, self._watch = _supervise(self._bounds, K, state, self._watch)
             K = np.asarray(held)
         return self.sigma * self._rng.standard_normal(len(self.R)) - K @ state
 
@@ -133,7 +134,7 @@ class Regulator:
         terminated: bool = False,
         truncated: bool = False,
     ) -> None:
-        """Learn from what an action u in state x led to. Its cost is by Q and R; what else a simulator says is let be.
+        """Learn from what an action u in state x led to. Its cost is by Q and R; rewards and ends are ignored.
 
         An episode that ends is none for a regulator: the last step of it led to x_next like any other.
         """
@@ -141,20 +142,20 @@ class Regulator:
         here, action, after = self._vector("x", x, n), self._vector("u", u, m), self._vector("x_next", x_next, n)
         cost = self.stage_cost(here, action)
         z = np.concatenate([here, action])
-        if self._learner is None:
+        if self.guard is not None and not self._learning:
             self._log.append(np.append(z, cost))
             self._costs.add(cost)
-            if self.guard is not None and len(self._log) >= self.guard.log:
-                self._learner = self._begin(self._measured(self.guard))
+            if len(self._log) >= self.guard.log:
+                self._end_log(self.guard)
             return
         K = self._iterate()
         if self._bounds is not None and bool(self._watch["held"]):
             K = self.K0
-        sample: dict[str, Any] = {"z": z, "next": np.concatenate([after, -K @ after]), "c": cost}
+        sample: PyTree = {"z": z, "next": np.concatenate([after, -K @ after]), "c": cost}
         watch = self._watch
         if self._bounds is not None:
             with jax.enable_x64(True):
-                sample, watch = jax.tree.map(np.asarray, judge(self._bounds, sample, watch))
+                sample, watch = jax.tree.map(np.asarray, _judge(self._bounds, sample, watch))
         self._learner.update(sample)
         self._watch = watch
         self._costs.add(cost)
@@ -164,8 +165,8 @@ class Regulator:
         return float(x @ self.Q @ x + u @ self.R @ u)
 
     @property
-    def settings(self) -> dict[str, Any]:
-        """The arguments that make another one like it."""
+    def settings(self) -> dict[str, object]:
+        """The arguments that make another agent like it."""
         return {
             "Q": self.Q, "R": self.R, "K0": self.K0, "sigma": self.sigma, "critic": self.critic,
             "guard": self.guard or False, "method": self.method, "kappa": self.kappa, "seed": self.seed,
@@ -174,8 +175,6 @@ class Regulator:
     @property
     def gain(self) -> np.ndarray:
         """The K of u = −Kx that it has learnt; K0 while a guard still takes its log."""
-        if self._learner is None:
-            return self.K0.copy()
         theta = self._learner.theta
         return np.asarray(theta["K"] if self.critic == "model" else theta)
 
@@ -187,16 +186,6 @@ class Regulator:
         return self._costs.estimate(level)
 
     @property
-    def steps(self) -> int:
-        """How many samples it has learnt from; those of a guard's log do not count."""
-        return 0 if self._learner is None else self._learner.steps
-
-    @property
-    def diverged(self) -> bool:
-        """Whether the learner left the finite numbers; the gain then stays as it was before."""
-        return self._learner is not None and self._learner.diverged
-
-    @property
     def interventions(self) -> dict[str, int]:
         """What the guard has done: how often K0 took over, for how many steps, and samples learnt from in part."""
         if self._bounds is None:
@@ -206,22 +195,18 @@ class Regulator:
     @property
     def history(self) -> pd.DataFrame:
         """``step`` and ``cost``, the mean cost as the critic has it, at ten marks a decade and now."""
-        if self._learner is None:
+        if self.guard is not None and not self._learning:
             raise InputError(
-                f"there is no history yet: the guard's log has {len(self._log)} of {self._wanted()} samples"
+                f"there is no history yet: the guard's log has {len(self._log)} of {self.guard.log:.0f} samples"
             )
         return self._learner.history
-
-    def result(self) -> Result:
-        """What it has learnt so far as a `Result` of one seed."""
-        return (self._learner or self._begin(None)).result()
 
     def save(self, path: str | Path, **also: PyTree) -> Path:
         """Write all of it to a folder, which changes from the last save to this one in an instant.
 
         Args:
             path: the folder.
-            also: more trees of arrays to be kept with it.
+            also: more trees of arrays to save with it.
         """
         method = serialize.to_json(self.method)
         about = {
@@ -230,60 +215,71 @@ class Regulator:
             "guard": None if self.guard is None else vars(self.guard), "costs": self._costs.numbers, "seed": self.seed,
         }  # fmt: skip
         log = np.asarray(self._log).reshape(len(self._log), len(self.Q) + len(self.R) + 1)
-        trees: dict[str, PyTree] = {"log": log, "watch": jax.tree.map(np.asarray, self._watch), **also}
-        if self._learner is not None:
-            return self._learner._save(path, {"Regulator": about}, **trees)
-        import pandas as pd
-
-        validation.check_path("path", path)
-        return storage.save(path, {"Regulator": about}, {"history": pd.DataFrame({"seed": [], "step": []})}, trees)
+        about["learning"] = self._learning
+        watch = jax.tree.map(np.asarray, self._watch)
+        return self._learner.save(path, {"Regulator": about}, log=log, watch=watch, **also)
 
     @classmethod
     def load(cls, path: str | Path, method: Method | None = None) -> Regulator:
         """The regulator that was saved, to go on from there; a method is needed where it held a function."""
-        about = serialization.read(path, "Regulator")[0]["Regulator"]
-        method = serialization.method_of(about, method)
+        about, _ = cls._read(path)
         guard = False if about["guard"] is None else Guard(**about["guard"])
-        known = {name: about[name] for name in ("Q", "R", "K0", "sigma", "critic", "kappa")}
-        agent = cls(**known, guard=guard, method=method, seed=about.get("seed", 0))
+        known = {name: about[name] for name in ("Q", "R", "K0", "sigma", "critic", "kappa", "seed")}
+        agent = cls(**known, guard=guard, method=saved_method(about, method))
         agent.restore(path)
         return agent
 
     def restore(self, path: str | Path) -> None:
-        """Take up what one with the same settings saved, its exploration too."""
-        spec, history, trees = serialization.read(path, "Regulator")
-        about = spec["Regulator"]
+        """Take up what an agent with the same settings saved, its exploration too."""
+        about, record = self._read(path)
         self._rng.bit_generator.state = about["rng"]
-        self._costs, self._log = RecentMean(about["costs"]), list(trees["log"])
-        if "state" in trees:
-            if self.guard is not None:
-                self._learner = self._begin(self._measured(self.guard))
-            self._watch = trees["watch"]
-            cast("Learner", self._learner)._restore(trees["state"], history, spec["learner"])
+        self._costs, self._log = RecentMean(about["costs"]), list(record.trees["log"])
+        if self.guard is not None and about["learning"]:
+            self._end_log(self.guard)
+        self._watch = record.trees["watch"]
+        self._learner.restore(record)
 
     def __repr__(self) -> str:
         how = "diverged" if self.diverged else f"cost {self.cost()}" if self._costs.count else "not begun"
         return f"Regulator({self.critic}, {self.steps:,} samples, {how})"
 
-    def _begin(self, bounds: Bounds | None) -> Learner:
+    def _end_log(self, guard: Guard) -> None:
+        """Measure the guard's bounds from its log, and learn under them from now on."""
+        log, n, m = np.asarray(self._log), len(self.Q), len(self.R)
+        self._learner = self._make_learner(guard.measure(self.K0, log[:, :n], log[:, n : n + m], log[:, -1]))
+        self._learning = True
+
+    def _make_learner(self, bounds: Bounds | None) -> Learner:
+        """A learner at the first gain, under a guard's bounds if there are any."""
         self._bounds = bounds
         with jax.enable_x64(True):
             self._watch = None if bounds is None else jax.tree.map(np.asarray, bounds.start())
-        return begun(self.critic, self.Q, self.R, self.K0, self.sigma, self.kappa, self.method, bounds)
+            if self.critic == "q":
+                actor = ActorCritic(np.float64(self.kappa), np.float64(self.sigma), expected_action=True)
+                theta, omega = jax.tree.map(np.asarray, actor.start(self.K0))
+                guarded = Guarded(actor, bounds)
+                return Learner(
+                    guarded.F, guarded.G, self.method, theta, omega, measure=lambda theta, omega: {"cost": omega["J"]}
+                )
+            model = ModelCritic(self.Q, self.R)
+            theta, omega = jax.tree.map(np.asarray, model.start(self.K0))
+
+        def measure(theta: PyTree, omega: PyTree) -> dict[str, jax.Array]:
+            """The mean cost of the gain on the plant as it is estimated."""
+            ab = model.plant(omega)
+            d, B = ab.shape[1], ab[:, len(self.Q) :]
+            noise = omega["M"][d:, d:] - ab @ omega["M"][:d, d:]
+            explored = jnp.asarray(self.sigma**2, ab.dtype)
+            cost = jnp.sum(theta["P"] * (noise + explored * B @ B.T)) + explored * jnp.trace(jnp.asarray(self.R))
+            return {"cost": cost}
+
+        operators = GuardedModel(model, bounds)
+        return Learner(operators.F, operators.G, self.method, theta, omega, measure=measure)
 
     def _iterate(self) -> np.ndarray:
         """The gain that acts, before any averaging."""
-        if self._learner is None:
-            return self.K0
         theta = self._learner.state.theta
         return np.asarray(theta["K"] if self.critic == "model" else theta)
-
-    def _measured(self, guard: Guard) -> Bounds:
-        log, n, m = np.asarray(self._log), len(self.Q), len(self.R)
-        return guard.measure(self.K0, log[:, :n], log[:, n : n + m], log[:, -1])
-
-    def _wanted(self) -> int:
-        return 0 if self.guard is None else int(self.guard.log)
 
     def _vector(self, name: str, value: ArrayLike, size: int) -> np.ndarray:
         try:
@@ -299,3 +295,15 @@ class Regulator:
                 f"`{name}` must be finite, got {validation.short_repr(new.tolist())}; the plant has left all bounds"
             )
         return new
+
+
+@jax.jit
+def _supervise(bounds: Bounds, K: PyTree, x: PyTree, watch: PyTree) -> tuple[PyTree, PyTree]:
+    """The gain that acts in x, and what the guard remembers."""
+    return bounds.supervise(K, x, watch)
+
+
+@jax.jit
+def _judge(bounds: Bounds, sample: PyTree, watch: PyTree) -> tuple[PyTree, PyTree]:
+    """The sample with how much of it may be learnt, and what the guard remembers."""
+    return bounds.judge(sample, watch)

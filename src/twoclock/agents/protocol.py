@@ -1,13 +1,20 @@
-"""The contract of an agent: what `run` and `tune` ask of one, whatever it learns."""
+"""The agent protocol, which `run` and `tune` need, and the base class of the library's agents."""
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeGuard, TypeVar, runtime_checkable
 
-from twoclock.protocols import InputError, PyTree
+from twoclock import storage, validation
+from twoclock.methods import serialize
+from twoclock.online import Learner
+from twoclock.protocols import InputError, Method, PyTree
 from twoclock.result import Result
+from twoclock.storage.atomic_file import Document
+from twoclock.storage.record import Record
 from twoclock.validation import short_repr
 
 if TYPE_CHECKING:
@@ -19,7 +26,7 @@ _PARTS = ("settings", "act", "observe", "steps", "diverged", "history", "result"
 
 @runtime_checkable
 class Agent(Protocol):
-    """Acts, learns from what comes of it, and can be kept and taken up again.
+    """Acts, learns from what comes of it, and can be saved and restored.
 
     It explores with random numbers of its own, which depend on its seed alone and are never those that a simulator
     seeded with the same number would draw: ``np.random.default_rng([a number of the class's own, seed])``.
@@ -29,10 +36,10 @@ class Agent(Protocol):
     """
 
     @property
-    def settings(self) -> Mapping[str, Any]:
+    def settings(self) -> Mapping[str, object]:
         """The keyword arguments that make another one like it, ``seed`` among them: ``type(agent)(**settings)``."""
 
-    def act(self, x: PyTree) -> Any:
+    def act(self, x: PyTree) -> PyTree:
         """The action in state x, of the kind that the environment takes."""
 
     def observe(
@@ -81,7 +88,7 @@ class Agent(Protocol):
 A = TypeVar("A", bound=Agent)
 
 
-def fresh(agent: A, seed: int, **changes: Any) -> A:
+def fresh(agent: A, seed: int, **changes: object) -> A:
     """Another agent with the same settings, or some of them changed, that has learnt nothing yet.
 
     >>> import twoclock as tc
@@ -94,19 +101,86 @@ def fresh(agent: A, seed: int, **changes: Any) -> A:
 
 
 def is_agent(thing: object) -> TypeGuard[Agent]:
-    """Whether it has all that is asked of an agent; its properties are not looked at, which may have nothing to say."""
-    return not isinstance(thing, type) and not missing(thing)
+    """Whether it has all members of an agent; its properties are not called, which may have nothing to return."""
+    return not isinstance(thing, type) and not _missing(thing)
 
 
-def missing(thing: object) -> list[str]:
-    """What it lacks to be an agent."""
-    return [name for name in _PARTS if not hasattr(type(thing), name)]
+def _missing(thing: object) -> list[str]:
+    """The members that it lacks to be an agent."""
+    return [name for name in _PARTS if name not in dir(type(thing))]
 
 
 def check_kind(agent: object) -> None:
-    """Complain of what is no agent."""
-    lacking = missing(agent)
+    """Refuse what is no agent."""
+    lacking = _missing(agent)
     if isinstance(agent, type) or lacking:
         what = f"the class {agent.__name__}; call it" if isinstance(agent, type) else short_repr(agent)
         lacks = f", which has no `{lacking[0]}`" if lacking and not isinstance(agent, type) else ""
         raise InputError(f"`agent` must be an agent such as tc.agents.Regulator(Q, R), got {what}{lacks}")
+
+
+class LearnerAgent:
+    """Base of the library's agents: what its learner has seen is what the agent has seen."""
+
+    _learner: Learner
+
+    @property
+    def steps(self) -> int:
+        """How many samples it has learnt from."""
+        return self._learner.steps
+
+    @property
+    def diverged(self) -> bool:
+        """Whether it left the finite numbers; what was learnt then stays as it was before."""
+        return self._learner.diverged
+
+    @property
+    def history(self) -> pd.DataFrame:
+        """``step`` and what it measures, at ten marks a decade and now."""
+        return self._learner.history
+
+    def result(self) -> Result:
+        """What it has learnt so far as a `Result` of one seed, with its intervals where it has them."""
+        return self._learner.result()
+
+    @classmethod
+    def _read(cls, path: str | Path) -> tuple[Document, Record]:
+        """What ``save`` wrote to a folder: the settings of the agent, and all of the record."""
+        validation.check_path("path", path)
+        record = storage.load(path)
+        if cls.__name__ not in record.spec:
+            raise InputError(f"`path` must be a folder that `{cls.__name__}.save` wrote, {path} is none")
+        return record.spec[cls.__name__], record
+
+
+def saved_method(about: Document, method: Method | None) -> Method:
+    """The method that was saved, unless one is given."""
+    if method is None:
+        if about["method"] is None:
+            raise InputError("`method` must be given: it holds a function, which no record can; pass it as it was")
+        method = serialize.from_json(about["method"])
+    return method
+
+
+def check_index(name: str, value: int, size: int) -> int:
+    """The number of a state or an action."""
+    try:
+        i = operator.index(value)
+    except TypeError:
+        raise InputError(f"`{name}` must be a whole number, got {short_repr(value)}") from None
+    if not 0 <= i < size:
+        raise InputError(f"`{name}` must lie between 0 and {size - 1}, got {short_repr(i)}")
+    return i
+
+
+def check_reward(value: float | None) -> float:
+    """The reward as a finite number."""
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(
+            f"`reward` must be a number, got {short_repr(value)}; pass what the environment gave"
+        ) from None
+    if not math.isfinite(number):
+        raise InputError(f"`reward` must be finite, got {number}")
+    return number

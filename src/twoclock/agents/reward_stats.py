@@ -1,4 +1,4 @@
-"""What a seed was paid: means over the later half of its steps at each mark, and an interval for the last of them."""
+"""Mean costs, rewards and returns of a seed over the later half of its steps, at each mark, with an interval."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from twoclock.protocols import PyTree
 COST, REWARD, RETURN = "mean_cost", "mean_reward", "mean_return"
 
 
-class Tally:
-    """Counts costs, rewards and returns.
+class RewardStats:
+    """Costs, rewards and returns of one seed.
 
     At mark m each mean is over the steps after m/2, so that what was learnt meanwhile shows in it. From half of the run
     on, the path of the mean is followed for its interval (``RunningMean``).
@@ -54,37 +54,34 @@ class Tally:
         *then, before = self._at.get(self.step // 2, (0.0,) * (len(self._sums) + 1))
         span, ended = self.step - self.step // 2, self._episodes - before
         of = dict(zip(self._sums, then, strict=True))
-        found = {kind: (self._sums[kind] - of[kind]) / span if span else math.nan for kind in self.kinds}
+        means = {kind: (self._sums[kind] - of[kind]) / span if span else math.nan for kind in self.kinds}
         if REWARD in self.kinds:
-            found[RETURN] = (self._sums[RETURN] - of[RETURN]) / ended if ended else math.nan
-        return found | (self._tracked() if tracked else {})
+            means[RETURN] = (self._sums[RETURN] - of[RETURN]) / ended if ended else math.nan
+        return means | (self._tracked() if tracked else {})
 
     def _tracked(self) -> dict[str, float]:
-        found = {f"{TRACKED}n": float(max(self.step - self.skip, 0))}
+        row = {f"{TRACKED}n": float(max(self.step - self.skip, 0))}
         for kind, path in self._paths.items():
             name = f"{kind} from step {self.skip + 1:,} on"
-            found[f"{TRACKED}estimate:{name}"] = path.mean
-            found[f"{TRACKED}scale:{name}"] = path.scale
-            found[f"{TRACKED}effective:{name}"] = path.effective
-        return found
+            row[f"{TRACKED}estimate:{name}"] = path.mean
+            row[f"{TRACKED}scale:{name}"] = path.scale
+            row[f"{TRACKED}effective:{name}"] = path.effective
+        return row
 
     def _now(self) -> tuple[float, ...]:
         return (*self._sums.values(), float(self._episodes))
 
-    def kept(self) -> dict[str, PyTree]:
-        """As arrays, to go on from."""
+    def snapshot(self) -> dict[str, PyTree]:
+        """All of it as arrays."""
         return {
             "step": np.asarray(self.step), "sums": np.asarray([*self._now(), self._episode]),
             "halves": np.asarray(list(self._at), int), "at": np.asarray(list(self._at.values())),
             "paths": np.asarray([path.sums for path in self._paths.values()]),
         }  # fmt: skip
 
-    def restore(self, kept: dict[str, PyTree]) -> None:
-        *sums, episodes, self._episode = kept["sums"].tolist()
-        self._sums, self._episodes, self.step = (
-            dict(zip(self._sums, sums, strict=True)),
-            int(episodes),
-            int(kept["step"]),
-        )
-        self._at = {h: tuple(at) for h, at in zip(kept["halves"].tolist(), kept["at"].tolist(), strict=True)}
-        self._paths = {kind: RunningMean(sums) for kind, sums in zip(self._paths, kept["paths"].tolist(), strict=True)}
+    def restore(self, snapshot: dict[str, PyTree]) -> None:
+        *sums, episodes, self._episode = snapshot["sums"].tolist()
+        self._sums = dict(zip(self._sums, sums, strict=True))
+        self._episodes, self.step = int(episodes), int(snapshot["step"])
+        self._at = {h: tuple(at) for h, at in zip(snapshot["halves"].tolist(), snapshot["at"].tolist(), strict=True)}
+        self._paths = {kind: RunningMean(s) for kind, s in zip(self._paths, snapshot["paths"].tolist(), strict=True)}

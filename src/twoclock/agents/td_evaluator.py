@@ -1,4 +1,4 @@
-"""An evaluator of a policy: its value from transitions as they come, by gradient or plain TD, with intervals."""
+"""An evaluator of a policy: its value from transitions as they come, by TD or gradient TD, with intervals."""
 
 from __future__ import annotations
 
@@ -13,31 +13,34 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from twoclock import validation
-from twoclock.agents import serialization
-from twoclock.agents.default_steps import has_trace, steps
-from twoclock.agents.learner_mixin import Learning
-from twoclock.agents.observation_checks import Seen, known_reward, numbers_of, observations, seeing
-from twoclock.methods import Polyak, serialize
+from twoclock.agents.protocol import LearnerAgent, check_index, check_reward, saved_method
+from twoclock.methods import Fast, Intentional, ObGD, Polyak, Standard, serialize
 from twoclock.online import Learner
 from twoclock.problems.custom import is_module, split_module
 from twoclock.problems.policy_evaluation.nonlinear import Value, value_operators
 from twoclock.problems.policy_evaluation.td_lambda import trace_operators
 from twoclock.protocols import InputError, Method, PyTree
-from twoclock.validation import arrays, run_args
-from twoclock.validation.arrays import Array, Number
+from twoclock.schedules import Constant, Power
+from twoclock.validation import run_args
+from twoclock.validation.arrays import Array, Number, as_array, check_start
 
 if TYPE_CHECKING:
     import pandas as pd
 
+Observed = Float[np.ndarray, "*shape"]
+FeatureTable = Float[np.ndarray, "s d"] | Callable[[Any], ArrayLike] | None
+FeatureFn = Callable[[str, Any], Observed]
 Ratio = float | Callable[[Any, Any], float]
 Behaviour = Callable[[Any, np.random.Generator], Any]
 
 # A simulator that is seeded with the same number must not draw the same numbers.
 _EXPLORATION = 0x65766C
+# A tenth of what E‖φ‖² allows, held for so many samples and then falling as k^−0.6.
+_FIRST, _HOLD = 0.1, 300.0
 _NUMBERS = "gamma", "operator", "lam", "intervals", "skip", "seed"
 
 
-class Evaluator(Learning):
+class Evaluator(LearnerAgent):
     """Learns the value V(x) = E Σ γ^k r_k of a policy π, from transitions under π itself or another policy b.
 
         agent = tc.agents.Evaluator(policy_ratio=lambda x, u: pi(u, x) / b(u, x), features=phi, gamma=0.99, at=[x0])
@@ -109,18 +112,18 @@ class Evaluator(Learning):
             raise InputError(
                 "`value` and `params` go together: the network V(params, x) and where its parameters start"
             )
-        self.features, self._phi = seeing(features)
-        self.at, self._shown = observations(at, self.features, self._phi)
+        self.features, self._phi = _feature_fn(features)
+        self.at, self._at_phi = _check_at(at, self.features, self._phi)
         self.network, self.params, self.behaviour = value, params, behaviour
         self._value, start = self._approximation()
         if method is None:
-            method = steps(self.operator, self.gamma * self.lam, None if value is not None else self._shown)
+            method = _default_method(self.operator, self.gamma * self.lam, None if value is not None else self._at_phi)
         self.method = run_args.check_method(method)
-        self._traced = has_trace(self.operator, self.lam, self.method)
+        self._traced = _has_trace(self.operator, self.lam, self.method)
         self.seed = validation.seed_number("seed", seed)
         self._rng = np.random.default_rng([_EXPLORATION, self.seed])
         self._first = True
-        self._learner = self._begin(start)
+        self._learner = self._make_learner(start)
 
     def act(self, x: Any) -> Any:
         """What the ``behaviour`` does in x."""
@@ -149,7 +152,7 @@ class Evaluator(Learning):
         rho = validation.number("policy_ratio(x, u)", rho, 0)
         here, after = self._phi("x", x), self._phi("x_next", x_next)
         ended, cut = validation.flag("terminated", terminated), validation.flag("truncated", truncated)
-        self._learner.update(self._sample(here, after, rho, known_reward(reward), ended))
+        self._learner.update(self._sample(here, after, rho, check_reward(reward), ended))
         self._first = ended or cut
 
     def value(self, x: Any) -> float:
@@ -166,8 +169,8 @@ class Evaluator(Learning):
         return self._learner.interval(level)
 
     @property
-    def settings(self) -> dict[str, Any]:
-        """The arguments that make another one like it."""
+    def settings(self) -> dict[str, object]:
+        """The arguments that make another agent like it."""
         fields = {
             name: getattr(self, name) for name in (*_NUMBERS, "policy_ratio", "features", "at", "params", "method")
         }
@@ -183,7 +186,7 @@ class Evaluator(Learning):
 
         Args:
             path: the folder.
-            also: more trees of arrays to be kept with it.
+            also: more trees of arrays to save with it.
         """
         ratio = None if callable(self.policy_ratio) else self.policy_ratio
         about = {
@@ -191,7 +194,7 @@ class Evaluator(Learning):
             "method": serialize.to_json(self.method), "rng": self._rng.bit_generator.state,
         }  # fmt: skip
         tables = {"at": self.at} | ({"features": self.features} if isinstance(self.features, np.ndarray) else {})
-        return self._learner._save(path, {"Evaluator": about}, **tables, **also)
+        return self._learner.save(path, {"Evaluator": about}, **tables, **also)
 
     @classmethod
     def load(
@@ -206,23 +209,22 @@ class Evaluator(Learning):
         behaviour: Behaviour | None = None,
     ) -> Evaluator:
         """The evaluator that was saved, to go on from there. Functions come from you, as they were; and ``params``."""
-        spec, _, trees = serialization.read(path, "Evaluator")
-        about = spec["Evaluator"]
+        about, record = cls._read(path)
         if policy_ratio is None and about["policy_ratio"] is None:
             raise InputError("`policy_ratio` must be given: it is a function, which no record can hold")
         ratio = about["policy_ratio"] if policy_ratio is None else policy_ratio
         agent = cls(
-            ratio, trees.get("features", features), **{name: about[name] for name in _NUMBERS}, at=trees["at"],
-            value=value, params=params, method=serialization.method_of(about, method), behaviour=behaviour,
+            ratio, record.trees.get("features", features), **{name: about[name] for name in _NUMBERS},
+            at=record.trees["at"], value=value, params=params, method=saved_method(about, method), behaviour=behaviour,
         )  # fmt: skip
         agent.restore(path)
         return agent
 
     def restore(self, path: str | Path) -> None:
-        """Take up what one with the same settings saved."""
-        spec, history, trees = serialization.read(path, "Evaluator")
-        self._learner._restore(trees["state"], history, spec["learner"])
-        self._rng.bit_generator.state, self._first = spec["Evaluator"]["rng"], spec["Evaluator"]["first"]
+        """Take up what an agent with the same settings saved."""
+        about, record = self._read(path)
+        self._learner.restore(record)
+        self._rng.bit_generator.state, self._first = about["rng"], about["first"]
 
     def __repr__(self) -> str:
         return f"Evaluator({self.operator}, {self.steps:,} samples{', diverged' if self.diverged else ''})"
@@ -230,9 +232,9 @@ class Evaluator(Learning):
     def _approximation(self) -> tuple[Value, PyTree]:
         """V(θ, φ) and where θ starts."""
         if self.network is None:
-            if self._shown.ndim != 2:
-                raise InputError(f"`features` must give a vector, got the shape {self._shown.shape[1:]}")
-            return lambda theta, phi: jnp.sum(phi * theta), np.zeros(self._shown.shape[1])
+            if self._at_phi.ndim != 2:
+                raise InputError(f"`features` must give a vector, got the shape {self._at_phi.shape[1:]}")
+            return lambda theta, phi: jnp.sum(phi * theta), np.zeros(self._at_phi.shape[1])
         validation.function("value", self.network, "params", "x")
         value, params = self.network, self.params
         if is_module(params):
@@ -241,36 +243,113 @@ class Evaluator(Learning):
             def value(learned: PyTree, phi: Array) -> Number:
                 return network(whole(learned), phi)
 
-        arrays.check_start("params", params)
-        start = numbers_of(params)
-        shape = getattr(validation.trace_shapes("value", value, start, self._shown[0]), "shape", None)
+        check_start("params", params)
+        start = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
+        shape = getattr(validation.trace_shapes("value", value, start, self._at_phi[0]), "shape", None)
         if shape != ():
             raise InputError(f"`value` must return one number, got {'no array' if shape is None else f'shape {shape}'}")
         return value, start
 
-    def _begin(self, start: PyTree) -> Learner:
-        value, shown, traced = self._value, self._shown, self._traced
+    def _make_learner(self, start: PyTree) -> Learner:
+        value, at_phi, traced = self._value, self._at_phi, self._traced
         self._value_at = jax.jit(value)
         F, G = trace_operators(value) if traced else value_operators(value, self.operator)
         omega = jax.tree.map(np.zeros_like, start) if traced or self.operator != "td" else ()
 
-        def told(theta: PyTree, omega: PyTree) -> Float[Array, " at"]:
-            return jax.vmap(value, (None, 0))(theta, jnp.asarray(shown))
+        def values(theta: PyTree, omega: PyTree) -> Float[Array, " at"]:
+            return jax.vmap(value, (None, 0))(theta, jnp.asarray(at_phi))
 
         def measure(theta: PyTree, omega: PyTree) -> dict[str, Number]:
-            return {"value": jnp.mean(told(theta, omega))}
+            return {"value": jnp.mean(values(theta, omega))}
 
         method = self.method
         if self.intervals:
-            if hasattr(method, "track"):
+            if method.knows("track"):
                 raise InputError(f"`intervals` must be False with {type(method).__name__}, which averages by itself")
-            method = Polyak(method, skip=self.skip, intervals=lambda theta, omega: {"value": told(theta, omega)})
-        example = self._sample(shown[0], shown[0], 1.0, 0.0, False)
+            method = Polyak(method, skip=self.skip, intervals=lambda theta, omega: {"value": values(theta, omega)})
+        example = self._sample(at_phi[0], at_phi[0], 1.0, 0.0, False)
         return Learner(F, G, method, start, omega, measure=measure, example=example)
 
-    def _sample(self, here: Seen, after: Seen, rho: float, reward: float, terminated: bool) -> dict[str, Seen | float]:
+    def _sample(
+        self, here: Observed, after: Observed, rho: float, reward: float, terminated: bool
+    ) -> dict[str, Observed | float]:
         gamma = 0.0 if terminated else self.gamma
-        sample: dict[str, Seen | float] = {"s": here, "next_state": after, "rho": rho, "r": reward, "gamma": gamma}
+        sample: dict[str, Observed | float] = {"s": here, "next_state": after, "rho": rho, "r": reward, "gamma": gamma}
         if self._traced:
             sample["keep"] = 0.0 if self._first else self.gamma * self.lam
         return sample
+
+
+def _feature_fn(features: ArrayLike | Callable[[Any], ArrayLike] | None) -> tuple[FeatureTable, FeatureFn]:
+    """Check the features, and make the function that looks them up from an argument's name and an observation."""
+    if features is None:
+        return None, as_array
+    if callable(features):
+        validation.function("features", features, "x")
+        return features, lambda name, x: as_array(f"features({name})", features(x))
+    table = as_array("features", features)
+    if table.ndim != 2 or not table.size:
+        raise InputError(f"`features` must have one row a state, got the shape {table.shape}; or give a function of x")
+    if not table.any():
+        raise InputError("`features` must not all be zero: every θ would give the same values; try np.eye(states)")
+    return table, lambda name, x: table[check_index(name, x, len(table))]
+
+
+def _check_at(at: Any, features: FeatureTable, feature_fn: FeatureFn) -> tuple[np.ndarray, Observed]:
+    """The observations at which the value is reported, and their features."""
+    if at is None:
+        if not isinstance(features, np.ndarray):
+            raise InputError("`at` must be given: observations at which the value is told, such as `[env.reset()[0]]`")
+        at = np.arange(len(features))
+    try:
+        given = np.asarray(at)
+    except ValueError:
+        given = np.asarray(None)
+    if given.ndim == 0 or not len(given) or given.dtype.kind not in "biuf":
+        raise InputError(
+            f"`at` must be a list of observations, numbers or arrays alike, got {validation.short_repr(at)}"
+        )
+    phi = [feature_fn("at", x) for x in given]
+    if len({row.shape for row in phi}) > 1:
+        raise InputError("`features` must have the same shape everywhere, and has not at `at`")
+    return given, np.stack(phi)
+
+
+def _default_method(operator: str, decay: float, phi: Float[np.ndarray, "at d"] | None) -> Method:
+    """The steps where none are given.
+
+    Args:
+        operator: of the evaluator.
+        decay: γλ, of the trace.
+        phi: features, whose size sets the steps; None for a network.
+    """
+    if phi is None:
+        if operator != "td":
+            raise InputError(
+                f"`method` must be given for a network with operator '{operator}': its steps are not known beforehand; "
+                "with operator='td' none are needed"
+            )
+        return ObGD()
+    size = float(np.max(np.sum(phi**2, axis=1)))
+    if size == 0:
+        raise InputError("`features` must not be zero at all of `at`: their size sets the steps; give `method`")
+    step = Power(_FIRST * (1 - decay) / size * _HOLD**0.6, p=0.6, shift=_HOLD)
+    return ObGD(step) if decay else Fast(step, step, 0.25)
+
+
+def _has_trace(operator: str, lam: float, method: Method) -> bool:
+    """Whether ω is an eligibility trace; an error where operator or method do not fit one."""
+    inner = method
+    while isinstance(wrapped := getattr(inner, "method", None), Method):  # inside those that average
+        inner = wrapped
+    streaming = isinstance(inner, (ObGD, Intentional))
+    if not (lam or streaming):
+        return False
+    if operator != "td":
+        raise InputError(f"`operator` must be 'td' with `lam`, ObGD or Intentional, got '{operator}'; leave those out")
+    if not streaming and not (isinstance(inner, Standard) and isinstance(inner.beta, Constant) and inner.beta.c == 1):
+        raise InputError(
+            f"`method` must move the trace whole where there is `lam`, got {inner}; write `Standard(alpha, 1.0)`, or "
+            "take ObGD or Intentional"
+        )
+    return True

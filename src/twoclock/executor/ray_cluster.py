@@ -1,4 +1,8 @@
-"""A Ray cluster: joined, or started on this machine for the time being."""
+"""A Ray cluster: joined, or started on this machine; its tasks take one core each.
+
+Memory: a worker takes what JAX does (about 400 MB) and what its tasks need. Object store: what the tasks share once,
+and the outcomes that are finished and not yet fetched, one per core at most.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +10,103 @@ import os
 import signal
 import socket
 import threading
+import uuid
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
+from twoclock.executor import Channel, Outcomes, RemoteTraceback, S, T, TaskBatch, V, WorkerLost
 from twoclock.protocols import InputError
+from twoclock.storage.paths import first_line
 
 _SECONDS_TO_ANSWER = 5.0
+_SECONDS_BETWEEN_LOOKS = 0.25
 _OBJECT_STORE = 256 << 20
 _TRIES = 3
 # One thread each: Ray gives a task one core, and what JAX or BLAS would take beyond it belongs to its neighbours.
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "NPROC": "1"}
+# The function and what its tasks share, as this worker process last fetched them; functions must stay the same objects
+# to be compiled once.
+_fetched: tuple[str, tuple[Callable[..., Any], object] | None] = ("", None)
+
+
+class RayTasks:
+    """Runs tasks on a Ray cluster; a task that runs is not told to stop but ended.
+
+    Args:
+        ray: the module, connected.
+        what: the arguments that travel to the workers, for the complaint where they cannot.
+        tries: how often a task is started whose worker or node died.
+        ordered: yield in the order of the tasks.
+    """
+
+    def __init__(self, ray: ModuleType, what: str, tries: int, ordered: bool) -> None:
+        self.ray, self.what, self.tries, self.ordered = ray, what, tries, ordered
+
+    def map(self, batch: TaskBatch[S, T, V]) -> Outcomes[V]:
+        ray, name, due = self.ray, uuid.uuid4().hex, 0
+        remote = ray.remote(num_cpus=1, max_retries=self.tries - 1, runtime_env={"env_vars": ONE_THREAD})(_run_task)
+        waiting = list(reversed(range(len(batch.tasks))))
+        running: dict[Any, int] = {}
+        outcomes: dict[int, V | Exception] = {}
+        try:
+            home = self._travel(ray.put, (batch.function, batch.shared))
+            while (waiting or running or outcomes) and not batch.stop():
+                at_once = max(int(ray.cluster_resources().get("CPU", 1)), 1) + self.ordered
+                while waiting and len(running) + len(outcomes) < at_once:
+                    number = waiting.pop()
+                    running[self._travel(remote.remote, name, [home], batch.tasks[number])] = number
+                    batch.report(number, None)
+                for reference in ray.wait(list(running), timeout=_SECONDS_BETWEEN_LOOKS)[0] if running else ():
+                    outcomes[running.pop(reference)] = self._fetch(reference)
+                while outcomes and (due in outcomes or not self.ordered):
+                    number = due if self.ordered else next(iter(outcomes))
+                    yield number, outcomes.pop(number)
+                    due += 1
+                if running:
+                    batch.report(next(iter(running.values())), None)
+        finally:
+            for reference in running:
+                ray.cancel(reference, force=True)
+
+    def _travel(self, send: Callable[..., Any], *given: object) -> Any:
+        try:
+            return send(*given)
+        except (TypeError, AttributeError) as error:
+            why = first_line(error.__cause__ or error)
+            raise InputError(f"{self.what} cannot travel to the workers: {why}") from None
+
+    def _fetch(self, reference: object) -> Any:
+        """The value of a task that has ended, or its exception."""
+        errors = self.ray.exceptions
+        try:
+            return self.ray.get(reference)
+        except errors.RayTaskError as error:
+            if not isinstance(error.cause, Exception):
+                return error
+            error.cause.__cause__ = error.cause.__cause__ or RemoteTraceback(str(error))
+            return error.cause
+        except errors.RayError as error:
+            return WorkerLost(f"its Ray task ended, {first_line(error)}")
+
+
+def _run_task(name: str, home: list[Any], task: object) -> object:
+    """Runs in a Ray worker."""
+    global _fetched
+    if _fetched[0] != name or _fetched[1] is None:
+        import ray
+
+        _fetched = name, ray.get(home[0])
+    assert _fetched[1] is not None
+    function, shared = _fetched[1]
+    return function(shared, task, Channel())
 
 
 @contextmanager
-def connected(address: str | None) -> Iterator[Any]:
-    """Ray, connected to a cluster or started on this machine; what was started here is stopped here."""
+def on_ray(address: str | None, what: str, *, tries: int = 1, ordered: bool = False) -> Iterator[RayTasks]:
+    """Connect to a cluster, or start Ray on this machine and stop it afterwards; arguments as for `RayTasks`."""
     try:
         import ray
     except ImportError:
@@ -33,23 +117,23 @@ def connected(address: str | None) -> Iterator[Any]:
     elif address is not None and address != ray.get_runtime_context().gcs_address:
         raise InputError("`address` names another cluster than this program is connected to; leave it out to use that")
     try:
-        yield ray
+        yield RayTasks(ray, what, tries, ordered)
     finally:
         if ours:
             ray.shutdown()
 
 
-def _connect(ray: object, address: str | None) -> None:
+def _connect(ray: ModuleType, address: str | None) -> None:
     usual = signal.getsignal(signal.SIGTERM)
     # Ray forks to execute its own programs at once, which is safe; JAX warns of every fork.
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called")
         _start_or_join(ray, address)
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, usual)  # Ray's own handler leaves without a word
+        signal.signal(signal.SIGTERM, usual)  # Ray's own handler ends the process silently
 
 
-def _start_or_join(ray: Any, address: str | None) -> None:
+def _start_or_join(ray: ModuleType, address: str | None) -> None:
     quiet = {"log_to_driver": False, "logging_level": "error"}
     if address is None:
         with _on_loopback():
@@ -67,7 +151,7 @@ def _start_or_join(ray: Any, address: str | None) -> None:
         ) from None
 
 
-def _start(ray: Any, **options: Any) -> None:
+def _start(ray: ModuleType, **options: object) -> None:
     """Ray gives its processes half a minute to come up, which on a busy machine may be too short."""
     for left in reversed(range(_TRIES)):
         try:
@@ -84,9 +168,10 @@ def _start(ray: Any, **options: Any) -> None:
 
 @contextmanager
 def _on_loopback() -> Iterator[None]:
-    """Have Ray's ports listen on 127.0.0.1 alone; else whoever reaches this machine could run code on it.
+    """Have Ray's ports listen on 127.0.0.1 alone; else anyone who reaches this machine could run code on it.
 
-    It is Ray's own switch for machines that form no cluster. It is read when Ray is imported, and by its processes.
+    This is Ray's switch for machines that form no cluster. There is no public one: ``ray.init`` turns 127.0.0.1 into
+    the address on the network, and the environment variable is read once, when Ray is imported.
     """
     from ray._private import ray_constants
 
@@ -100,7 +185,3 @@ def _on_loopback() -> Iterator[None]:
         os.environ.pop(switch)
         if outside is not None:
             os.environ[switch] = outside
-
-
-def first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:100]

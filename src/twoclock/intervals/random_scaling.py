@@ -178,7 +178,7 @@ class RunningMean:
         n += 1
         C = (n - 1) * n * (2 * n - 1) / 6
         D = (value - mean) / n
-        q += ((n * D) ** 2 - q) / (n - 1) if n > 1 else 0.0
+        q += (n * D * (n * D) - q) / (n - 1) if n > 1 else 0.0
         self.sums = n, mean + D, B - D * C, S + D * (D * C - 2 * B), q
 
     @property

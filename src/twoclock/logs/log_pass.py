@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 
 from twoclock import storage
-from twoclock.executor import ray_cluster
+from twoclock.executor import Executor, TaskBatch, Threads
+from twoclock.executor.ray_cluster import on_ray
 from twoclock.logs.features.state_features import to_dense
 from twoclock.logs.sufficient_stats import Estimand, LogSums
-from twoclock.protocols import InputError
 
 EVERY = 20.0  # seconds
 _TRIES = 4
 
 T = TypeVar("T")
-H = TypeVar("H")
 Progress = Callable[[int, int], None]
 
 
@@ -40,78 +36,30 @@ class Mapper(Protocol):
 @contextmanager
 def mapper(on: str, address: str | None = None, progress: Progress | None = None) -> Iterator[Mapper]:
     """Make a map over parts, on "local" threads or on "ray"."""
-    report = progress or (lambda done, total: None)
-    if on == "ray":
-        with ray_cluster.connected(address) as ray:
-            yield lambda function, arguments, parts: _on_ray(ray, function, arguments, parts, report)
-    else:
-        from threadpoolctl import threadpool_limits
+    place = _threads() if on == "local" else on_ray(address, "`policy` or `features`", tries=_TRIES, ordered=True)
 
-        # A core each: BLAS's own threads beside ours would wait for cores by spinning, and take ten times as long.
-        with threadpool_limits(1, user_api="blas"):
-            yield lambda function, arguments, parts: _on_threads(function, arguments, parts, report)
+    def over_parts(function: Callable[..., T], arguments: tuple[object, ...], parts: range) -> Iterator[T]:
+        batch = TaskBatch(lambda shared, part, channel: function(*shared, part), arguments, parts)
+        outcomes = executor.map(batch)
+        with closing(outcomes):
+            for number, outcome in outcomes:
+                if isinstance(outcome, Exception):
+                    raise outcome
+                yield outcome
+                if progress is not None:
+                    progress(parts[number] + 1, parts.stop)
 
-
-def _on_threads(
-    function: Callable[..., T], arguments: tuple[object, ...], parts: range, report: Progress
-) -> Iterator[T]:
-    """NumPy leaves other threads free to run; a few parts are ahead of the one that is asked for."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if min(cores, len(parts)) <= 1:
-        for part in parts:
-            yield function(*arguments, part)
-            report(part + 1, parts.stop)
-        return
-    with ThreadPoolExecutor(cores) as pool:
-
-        def submit(part: int) -> Future[T]:
-            return pool.submit(function, *arguments, part)
-
-        yield from _in_order(parts, cores + 1, submit, lambda task: task.result(), Future.cancel, report)
+    with place as executor:
+        yield over_parts
 
 
-def _on_ray(
-    ray: Any, function: Callable[..., T], arguments: tuple[object, ...], parts: range, report: Progress
-) -> Iterator[T]:
-    """Run a task for each part; a part whose worker dies is tried again elsewhere."""
-    task = ray.remote(num_cpus=1, max_retries=_TRIES - 1, runtime_env={"env_vars": ray_cluster.ONE_THREAD})(_run_part)
-    try:
-        shared = ray.put((function, arguments))
-    except (TypeError, AttributeError) as error:
-        why = ray_cluster.first_line(error.__cause__ or error)
-        raise InputError(f"`policy` or `features` cannot travel to the workers: {why}") from None
-    at_once = max(int(ray.cluster_resources().get("CPU", 1)), 1) + 1
-    send = lambda part: task.remote([shared], part)  # noqa: E731
-    yield from _in_order(parts, at_once, send, ray.get, lambda one: ray.cancel(one, force=True), report)
+@contextmanager
+def _threads() -> Iterator[Executor]:
+    from threadpoolctl import threadpool_limits
 
-
-def _run_part(shared: list[Any], part: int) -> object:
-    """Run in a Ray worker."""
-    import ray
-
-    function, arguments = ray.get(shared[0])
-    return function(*arguments, part)
-
-
-def _in_order(
-    parts: range,
-    at_once: int,
-    submit: Callable[[int], H],
-    fetch: Callable[[H], T],
-    cancel: Callable[[H], object],
-    report: Progress,
-) -> Iterator[T]:
-    """Have so many parts in flight, and yield what they give in their order."""
-    flying = deque(submit(part) for part in parts[:at_once])
-    try:
-        for i, part in enumerate(parts):
-            result = fetch(flying.popleft())
-            flying.extend(submit(later) for later in parts[i + at_once : i + at_once + 1])
-            yield result
-            report(part + 1, parts.stop)
-    finally:
-        for waiting in flying:
-            cancel(waiting)
+    # A core each: BLAS's own threads beside ours would wait for cores by spinning, and take ten times as long.
+    with threadpool_limits(1, user_api="blas"):
+        yield Threads()
 
 
 @dataclass

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import jax
 import numpy as np
@@ -21,11 +21,14 @@ from twoclock.online.update_loop import MARKS, UpdateLoop
 from twoclock.problems.custom import Measure
 from twoclock.protocols import InputError, Method, Operator, Problem, PyTree
 from twoclock.result import Result
+from twoclock.storage.record import Record
 from twoclock.storage.run_identity import Precision, Provenance, describe
 from twoclock.validation import run_args
 
 if TYPE_CHECKING:
     import pandas as pd
+
+T = TypeVar("T")
 
 # What a learner's record holds beside a result's.
 _KEPT = ("learner", "state")
@@ -168,15 +171,16 @@ class Learner:
         """What it has learnt as a ``Result`` of one seed, to plot, tabulate and save."""
         return self._result(self._course.now())
 
-    def save(self, path: str | Path) -> Path:
+    def save(self, path: str | Path, also: Mapping[str, Any] | None = None, **trees: PyTree) -> Path:
         """Write all of it to a folder, which changes from the last save to this one in an instant.
 
         It goes on from there with ``Learner.load``; ``tc.load`` reads the same folder as a ``Result``.
-        """
-        return self._save(path)
 
-    def _save(self, path: str | Path, also: Mapping[str, Any] | None = None, **trees: PyTree) -> Path:
-        """With what else is to be kept, in the same instant."""
+        Args:
+            path: the folder.
+            also: entries to add to its specification.
+            trees: arrays to save with it.
+        """
         validation.check_path("path", path)
         course, now = self._course, self._course.now()
         result = self._result(now)
@@ -218,7 +222,8 @@ class Learner:
             engine: as for a new one; by default the one that it ran on.
         """
         validation.check_path("path", path)
-        spec, tables, trees = storage.load(path)
+        record = storage.load(path)
+        spec, _, trees = record
         if not set(_KEPT) <= {*spec, *trees}:
             raise InputError(f"`path` must be a folder that `learner.save` wrote; {path} holds a result, see `tc.load`")
         about = spec["learner"]
@@ -234,7 +239,7 @@ class Learner:
             like = [jax.tree.map(lambda leaf: leaf[0], trees[name]) for name in ("theta", "omega")]
             start = [given if given is not None else saved for given, saved in zip((theta, omega), like, strict=True)]
             learner = cls(F, cast("Operator", G), method, *start, measure=measure, **options)
-        learner._restore(trees["state"], tables["history"], about)
+        learner.restore(record)
         return learner
 
     def __repr__(self) -> str:
@@ -267,14 +272,23 @@ class Learner:
         }  # fmt: skip
         return Result(theta, omega, history, np.asarray([not carry.alive]), np.asarray([int(carry.last)]), spec)
 
-    def _restore(self, leaves: tuple[np.ndarray, ...], history: pd.DataFrame, about: dict[str, Any]) -> None:
+    def peek(self, read: Callable[[PyTree], T]) -> T:
+        """What a quick function reads, and copies, of the method's state between two updates."""
+        return self._course.peek(read)
+
+    def restore(self, record: Record) -> None:
+        """Take up the state that a learner of the same operators and method saved, as ``storage.load`` read it."""
+        leaves, history = record.trees["state"], record.tables["history"]
         fresh, structure = jax.tree.flatten(self._course.carry)
         if [(leaf.shape, leaf.dtype) for leaf in fresh] != [(leaf.shape, leaf.dtype) for leaf in leaves]:
             raise InputError(
                 "`path` is of a learner with other variables or another method; pass theta, omega and method as they "
                 "were given to it"
             )
-        self._course.carry, self._course.identity = jax.tree.unflatten(structure, leaves), about["identity"]
+        self._course.carry, self._course.identity = (
+            jax.tree.unflatten(structure, leaves),
+            record.spec["learner"]["identity"],
+        )
         self._course.live = None  # what has begun holds the state it began with
         names = history.columns[2:]
         for i, step in enumerate(history["step"].tolist()):

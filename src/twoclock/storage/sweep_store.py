@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _LONGEST_NAME = 200
 _SPEC = "sweep.json"
 
+Columns = Mapping[str, np.ndarray | None]  # None for a metric that a problem does not measure
+
 
 class Shards:
     """A data set that grows a shard at a time, and the state of the sweep that makes it.
@@ -89,9 +91,7 @@ class Shards:
     def _describe(self, spec: Document, identity: Identity) -> None:
         put(self.folder / _SPEC, seal({**spec, "identity": identity.as_json()}))
 
-    def keep(
-        self, name: str, tables: Mapping[tuple[str, str], Mapping[str, np.ndarray | None]], info: Mapping[str, object]
-    ) -> None:
+    def add(self, name: str, tables: Mapping[tuple[str, str], Columns], info: Mapping[str, object]) -> None:
         """Write what a shard computed, (problem, method) → columns; its own record comes last."""
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -105,7 +105,12 @@ class Shards:
             )
             buffer = io.BytesIO()
             pq.write_table(table, buffer)
-            path = Path("history") / hive("problem", problem) / hive("method", method) / f"{name}.parquet"
+            path = (
+                Path("history")
+                / partition_name("problem", problem)
+                / partition_name("method", method)
+                / f"{name}.parquet"
+            )
             put(self.folder / path, buffer.getvalue(), aside=self.folder / ".parts")
             files[path.as_posix()] = checksum(buffer.getvalue())
         put(self.folder / "shards" / f"{name}.json", seal({**info, "files": files}), aside=self.folder / ".parts")
@@ -132,10 +137,10 @@ class Shards:
         for name in names:
             remove(self.folder / "shards" / f"{name}.json")
 
-    def note(self, progress: Mapping[str, object]) -> None:
+    def put_progress(self, progress: Mapping[str, object]) -> None:
         put_note(self.folder, "progress", {**progress, "time": time.time()})
 
-    def noted(self) -> Document:
+    def progress(self) -> Document:
         return note(self.folder, "progress")
 
     def tidy(self) -> None:
@@ -182,7 +187,7 @@ class Shards:
             return False
 
 
-def hive(column: str, label: str) -> str:
+def partition_name(column: str, label: str) -> str:
     """The name of a folder that holds the rows with one label, as pandas, polars and duckdb read it."""
     try:
         name = f"{column}={urllib.parse.quote(label, safe=' ,')}"

@@ -1,6 +1,210 @@
-"""Settings × problems × seeds as one resumable data set: here, on several devices, or on a Ray cluster."""
+"""Sweeps: problems × methods × seeds as one data set that can be resumed, on this machine or on a Ray cluster."""
 
-from twoclock.sweeps.sweep import ShardsFailed, sweep
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from twoclock import storage, validation
+from twoclock.engine import metrics
+from twoclock.engine.loop import ProgressEvent, RunOutput, drive
+from twoclock.engine.run_batch import Instances, Lanes, make_instances, pad_to
+from twoclock.engine.select_engine import EngineName
+from twoclock.engine.signals import Interrupted, deferred_interrupt
+from twoclock.executor import Channel, Executor, TaskBatch, ThisProcess
+from twoclock.executor.ray_cluster import on_ray
+from twoclock.protocols import InputError, Method, ProblemSource
+from twoclock.storage.atomic_file import Document
+from twoclock.storage.run_identity import RunSpec
+from twoclock.storage.sweep_store import Columns, Shards
+from twoclock.sweeps.plan import Shard, SweepJob, SweepPlan, make_job, make_plan
+from twoclock.sweeps.progress import Watch, watching
 from twoclock.sweeps.sweep_result import Sweep
+from twoclock.validation import run_args, short_repr
 
 __all__ = ["ShardsFailed", "Sweep", "sweep"]
+
+
+class ShardsFailed(RuntimeError):
+    """Some shards could not be computed; the others were, and their records stay."""
+
+
+def sweep(
+    problems: Mapping[str, ProblemSource],
+    methods: Mapping[str, Method | Mapping[str, Method]],
+    steps: int | float = 100_000,
+    seeds: int | Iterable[int] = 20,
+    marks: Iterable[int] | None = None,
+    precision: str = "float64",
+    *,
+    out: str | Path | None = None,
+    on: str = "local",
+    bound: float | None = None,
+    lanes: int = 2048,
+    memory: float | int = 2.0**30,
+    engine: EngineName = "auto",
+    progress: bool | Callable[[Watch], None] = False,
+    address: str | None = None,
+    shared: bool = False,
+    tries: int = 4,
+) -> Sweep:
+    """Run every method on every problem for every seed, into one data set that can be resumed.
+
+    The work is cut into shards named by the hash of what they compute. A shard that is finished is never computed
+    again and one that is not leaves nothing that counts, so a sweep that was killed is called again and ends in the
+    same data set, bit for bit. Methods that differ only in numbers share one compiled program.
+
+    Args:
+        problems: label → problem, or a function of a key that makes one for each seed.
+        methods: label → method, or a mapping of settings to methods such as ``tc.grid`` gives.
+        steps, seeds, marks, precision, bound: as for ``solve``.
+        out: the folder of the data set; None keeps it only in memory.
+        on: "local", or "ray" for a cluster.
+        lanes: how many runs (a method on a seed) a shard may hold; more keep more cores busy, fewer resume finer.
+        memory: how many bytes the iterates, instances and records of a shard may take.
+        engine: as for ``solve``. Engines agree to rounding, so a sweep resumed with another keeps what is done.
+        progress: True for a bar, or a function that is called with a ``Watch``.
+        address: of the Ray cluster; None starts Ray on this machine, or joins where ``ray.init`` was called already.
+        shared: the workers write to ``out`` themselves, a folder that they all see; else results come back through Ray.
+        tries: how often Ray starts a shard whose worker or node died.
+
+    >>> import twoclock as tc
+    >>> grid = tc.grid(tc.Fast(), **{"alpha.c": [0.5, 1.0, 2.0]})
+    >>> found = sweep({"bowl": tc.problems.quadratic(dim=2)}, {"fast": grid, "standard": tc.Standard()}, 1000, 5)
+    >>> found.best("error")["family"].tolist()
+    ['fast', 'standard']
+    """
+    _check_place(on, out, address, shared, tries)
+    run_args.check_progress(progress)
+    run = RunSpec.checked(steps, seeds, marks, precision, bound)
+    plan = make_plan(make_job(problems, methods, run, engine), lanes, memory)
+    place: AbstractContextManager[Executor] = (
+        nullcontext(ThisProcess()) if on == "local" else on_ray(address, "a problem or method", tries=tries)
+    )
+    with place as executor:
+        folder = Shards(storage.temporary() if out is None else out)
+        try:
+            with folder.writing():
+                folder.claim(plan.spec, plan.identity)
+                _run(plan, folder, progress, executor, shared)
+                return Sweep.load(folder.folder)
+        finally:
+            if out is None:
+                storage.remove(folder.folder)
+
+
+def _check_place(on: object, out: object, address: object, shared: object, tries: object) -> None:
+    if not isinstance(on, str) or on not in ("local", "ray"):
+        raise InputError(f"`on` must be 'local' or 'ray', got {short_repr(on)}")
+    if out is not None:
+        validation.check_path("out", out)
+    if validation.flag("shared", shared) and (out is None or on != "ray"):
+        raise InputError('`shared` needs on="ray" and `out`, a folder that every worker sees')
+    if address is not None and (not isinstance(address, str) or on != "ray"):
+        raise InputError(f'`address` must be "host:port" of a Ray cluster, with on="ray", got {short_repr(address)}')
+    if isinstance(tries, bool) or not isinstance(tries, int) or not 1 <= tries <= 1000:
+        raise InputError(f"`tries` must be a whole number from 1 to 1,000, got {short_repr(tries)}")
+
+
+def _run(
+    plan: SweepPlan, folder: Shards, progress: bool | Callable[[Watch], None], executor: Executor, shared: bool
+) -> None:
+    """Compute the shards that are missing or damaged."""
+    folder.drop({shard.name for shard in plan.shards} & set(folder.damage()))
+    done = folder.done()
+    missing = [shard for shard in plan.shards if shard.name not in done]
+    try:
+        with deferred_interrupt() as interrupted, watching(folder, plan, progress) as watch:
+
+            def look(number: int, tick: object) -> None:
+                watch.look(missing[number], tick if isinstance(tick, ProgressEvent) else None)
+                if interrupted():
+                    raise KeyboardInterrupt
+
+            home = (Worker(plan.job), folder.folder if shared else None)
+            with closing(executor.map(TaskBatch(_compute, home, missing, look))) as outcomes:
+                for number, outcome in outcomes:
+                    if isinstance(outcome, InputError):
+                        raise outcome
+                    if isinstance(outcome, Computed) and not shared:
+                        folder.add(missing[number].name, outcome.tables, outcome.info)
+                    watch.finish(missing[number], outcome if isinstance(outcome, Exception) else outcome.info)
+    except KeyboardInterrupt:
+        raise Interrupted(
+            f"stopped with {len(folder.done())} of {len(plan.shards)} shards done; "
+            "the same call with the same `out` goes on"
+        ) from None
+    if watch.failed:
+        raise ShardsFailed(
+            f"{len(watch.failed)} of {len(plan.shards)} shards failed, the first with: "
+            f"{next(iter(watch.failed.values()))}; the same call with the same `out` tries them again"
+        )
+    folder.tidy()
+
+
+@dataclass(frozen=True)
+class Computed:
+    """The outcome of a shard: its rows by (problem, method), and how many runs diverged and how long it took."""
+
+    tables: dict[tuple[str, str], Columns]
+    info: Document
+
+
+def _compute(home: tuple[Worker, Path | None], shard: Shard, channel: Channel) -> Computed:
+    """Compute a shard, wherever this runs; with a shared folder its rows are written there, not sent back."""
+    worker, folder = home
+    computed = worker.compute(shard, channel.report)
+    if folder is None:
+        return computed
+    Shards(folder).add(shard.name, computed.tables, computed.info)
+    return Computed({}, computed.info)
+
+
+class Worker:
+    """Computes shards one after the other, and reuses the instances of the problem while the next shard needs them."""
+
+    def __init__(self, job: SweepJob) -> None:
+        self.job = job
+        self._drawn: tuple[tuple[str, list[int]], Instances] | None = None
+
+    def compute(self, shard: Shard, look: Callable[[ProgressEvent], None] = lambda tick: None) -> Computed:
+        began, run = time.perf_counter(), self.job.run
+        methods = pad_to([self.job.methods[label] for label in shard.methods], shard.shape[0])
+        seeds = pad_to(shard.seeds, shard.shape[1])
+        with jax.enable_x64(run.x64):
+            lanes = Lanes.of(self._instances(shard.problem, seeds), methods, seeds, run.bound)
+            output = drive(lanes, run.marks, engine=self.job.engine, look=look)
+        tables = {(shard.problem, label): self._columns(shard, output, i) for i, label in enumerate(shard.methods)}
+        alive = np.asarray(output.carry.alive)[: len(shard.methods), : len(shard.seeds)]
+        info = {
+            "problem": shard.problem,
+            "lanes": shard.lanes,
+            "diverged": int(np.count_nonzero(~alive)),
+            "engine": output.engine,
+            "seconds": round(time.perf_counter() - began, 3),
+        }
+        return Computed(tables, info)
+
+    def _instances(self, label: str, seeds: list[int]) -> Instances:
+        wanted = (label, seeds)
+        if self._drawn is None or self._drawn[0] != wanted:
+            self._drawn = None  # free the old ones before drawing the new ones
+            self._drawn = wanted, make_instances(self.job.problems[label], seeds)
+        return self._drawn[1]
+
+    def _columns(self, shard: Shard, output: RunOutput, method: int) -> Columns:
+        """The rows of a method, with a column for every metric of the sweep, None where it is not measured here."""
+        marks = self.job.run.marks
+        found = metrics.columns(output.rows, method, shard.seeds, marks)
+        return {
+            "seed": found["seed"],
+            "step": found["step"],
+            "diverged": metrics.diverged_by(output.carry, method, len(shard.seeds), marks),
+            **{name: found[name].astype(np.float64) if name in found else None for name in shard.metrics},
+        }

@@ -1,20 +1,22 @@
-"""Cutting a sweep into shards: what each computes, what it is called, and how large it may be."""
+"""The plan of a sweep: its arguments checked, its work cut into shards, each named by what it computes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import jax
 import numpy as np
 
-from twoclock.engine import compatibility, program_digest
+from twoclock.engine import compatibility, program_digest, select_engine
 from twoclock.engine.compatibility import footprint
 from twoclock.engine.run_batch import group_by_program, make_placeholder
 from twoclock.param_paths import paths
 from twoclock.protocols import InputError, Method, ProblemSource
+from twoclock.storage.atomic_file import Document
 from twoclock.storage.run_identity import Identity, Provenance, RunSpec, describe
+from twoclock.storage.sweep_store import partition_name
+from twoclock.validation import run_args, short_repr
 
 # Fewer seeds than this are not shared out among threads; many come in multiples of it, so that they can be.
 _EVEN_SEEDS = 64
@@ -22,11 +24,19 @@ _MANY_SEEDS = 1024
 
 
 @dataclass(frozen=True)
-class Job:
-    """What a sweep is of: all that is needed to compute any of its shards. The engine is no part of what that is."""
+class SweepJob:
+    """All that is needed to compute any shard of a sweep. The engine is no part of the sweep's identity.
+
+    Attributes:
+        problems, methods: by label.
+        families: for each method the name under which its best setting is compared with others.
+        run: the options of every run.
+        engine: as for ``solve``.
+    """
 
     problems: Mapping[str, ProblemSource]
     methods: Mapping[str, Method]
+    families: Mapping[str, str]
     run: RunSpec
     engine: str = "auto"
 
@@ -60,23 +70,69 @@ class Shard:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """The shards of a sweep, what it is, and its description for the record."""
+class SweepPlan:
+    """The shards of a sweep, its identity, and its description for the record."""
 
-    job: Job
+    job: SweepJob
     shards: list[Shard]
     identity: Identity
-    spec: dict[str, Any]
+    spec: Document
 
 
-def plan(job: Job, families: Mapping[str, str], lanes: int, memory: float | int) -> Plan:
-    """Cut the work; the same work is cut the same way on any machine.
+def make_job(
+    problems: Mapping[str, ProblemSource],
+    methods: Mapping[str, Method | Mapping[str, Method]],
+    run: RunSpec,
+    engine: object = "auto",
+) -> SweepJob:
+    """Check problems and methods, and lay out grids: each setting is a method of the grid's family."""
+    for name, given in {"problems": problems, "methods": methods}.items():
+        if not isinstance(given, Mapping) or not given:
+            raise InputError(f"`{name}` must be a mapping of labels with at least one entry, got {short_repr(given)}")
+    flat: dict[str, Method] = {}
+    families: dict[str, str] = {}
+    for label, entry in methods.items():
+        if isinstance(entry, Mapping) and not entry:
+            raise InputError(f"`methods` has an empty grid under {label!r}; give it at least one setting")
+        settings = {f"{label} {s}": m for s, m in entry.items()} if isinstance(entry, Mapping) else {label: entry}
+        for twice in flat.keys() & settings.keys():
+            raise InputError(f"`methods` has {twice!r} twice, alone and in a grid; give one of them another label")
+        flat.update(settings)
+        families.update(dict.fromkeys(settings, label))
+    alone = [label for label in methods if label in flat]
+    kinds = [_kind(flat[label]) for label in alone]
+    families.update({label: kind for label, kind in zip(alone, kinds, strict=True) if kinds.count(kind) > 1})
+    for label, method in flat.items():
+        partition_name("method", label)
+        if not isinstance(method, Method) or isinstance(method, type):
+            raise InputError(
+                f"`methods` has {label!r}, which is no method but a {type(method).__name__}; try tc.Fast()"
+            )
+    for label in problems:
+        partition_name("problem", label)
+    checked = {label: run_args.check_problem(problem) for label, problem in problems.items()}
+    return SweepJob(checked, flat, families, run, select_engine.resolve(engine))
+
+
+def _kind(method: object) -> str:
+    """The family of a method that was given alone: it is compared with others of its class, as settings of it."""
+    inner = getattr(method, "method", None)
+    return type(method).__name__ + (f"({_kind(inner)})" if isinstance(inner, Method) else "")
+
+
+def make_plan(job: SweepJob, lanes: object, memory: object) -> SweepPlan:
+    """Cut the work into shards; the same work is cut the same way on any machine.
 
     Args:
-        families: the name under which each method's best setting is compared with others.
+        job: the work.
         lanes: how many runs (a method on a seed) a shard may hold.
         memory: how many bytes a shard may take while it is computed.
     """
+    if isinstance(lanes, bool) or not isinstance(lanes, (int, np.integer)) or lanes < 1:
+        raise InputError(f"`lanes` must be a whole number from 1 on, got {short_repr(lanes)}; leave it out for 2048")
+    if isinstance(memory, bool) or not isinstance(memory, (int, float, np.number)) or not memory > 0:
+        raise InputError(f"`memory` must be a number of bytes, got {short_repr(memory)}; leave it out for 1 GiB")
+    lanes, memory = int(lanes), int(min(memory, 2**62))
     run, cuts = job.run, []
     of_problems: dict[str, str] = {}
     of_methods: dict[str, dict[str, str]] = {name: {} for name in job.methods}
@@ -85,61 +141,47 @@ def plan(job: Job, families: Mapping[str, str], lanes: int, memory: float | int)
         for label, problem in job.problems.items():
             compatibility.check_source(problem)
             example = make_placeholder(problem)
-            groups = group_by_program(job.methods)
-            for labels in groups:
+            for labels in group_by_program(job.methods):
                 method = job.methods[labels[0]]
                 compatibility.check_fit(example.example, method)
                 size = footprint(example, method)
                 metrics.update(dict.fromkeys(size.metrics))
                 lane = 2 * size.lane + size.rows(len(run.marks))
                 shape = _shape(len(labels), len(run.seeds), lanes, memory, lane, size.instance)
-                cuts.append(_Cut(label, labels, shape))
-            of_problems[label], found = program_digest.digest_run(problem, job.methods, x64=run.x64)
-            for name, digest in found.items():
+                cuts.append((label, labels, shape))
+            of_problems[label], digests = program_digest.digest_run(problem, job.methods, x64=run.x64)
+            for name, digest in digests.items():
                 of_methods[name][label] = digest
-    programs: dict[str, Any] = {"problems": of_problems, "methods": of_methods}
-    shards = [shard for cut in cuts for shard in _shards(run, cut, programs, tuple(metrics))]
+    shards = []
+    for label, labels, shape in cuts:
+        for j in range(0, len(run.seeds), shape[1]):  # seeds outside: neighbours share the instances of the problem
+            for i in range(0, len(labels), shape[0]):
+                methods, seeds = tuple(labels[i : i + shape[0]]), run.seeds[j : j + shape[1]]
+                identity = Identity(
+                    {
+                        "problem": (label, of_problems[label]),
+                        "methods": [(name, of_methods[name][label]) for name in methods],
+                        **replace(run, seeds=seeds).as_dict(),
+                        "shape": shape,
+                    }
+                )
+                shards.append(Shard(identity.digest, label, methods, seeds, shape, tuple(metrics)))
     spec = {
         "problems": {label: describe(problem) for label, problem in job.problems.items()},
         "methods": {
-            label: {"family": families[label], "numbers": _numbers(method), **describe(method)}
+            label: {"family": job.families[label], "numbers": _numbers(method), **describe(method)}
             for label, method in job.methods.items()
         },
         "metrics": list(metrics),
         "shards": {shard.name: shard.lanes for shard in shards},
         **Provenance.here().as_dict(),
     }
-    return Plan(job, shards, Identity({**run.as_dict(), **programs, "lanes": lanes, "memory": memory}), spec)
+    programs = {"problems": of_problems, "methods": of_methods}
+    return SweepPlan(job, shards, Identity({**run.as_dict(), **programs, "lanes": lanes, "memory": memory}), spec)
 
 
-@dataclass(frozen=True)
-class _Cut:
-    """Methods that run as one program on a problem, and the shape, methods × seeds, of the shards they are cut into."""
-
-    problem: str
-    methods: list[str]
-    shape: tuple[int, int]
-
-
-def _shards(run: RunSpec, cut: _Cut, programs: dict[str, Any], metrics: tuple[str, ...]) -> Iterator[Shard]:
-    """Seeds outside, methods inside: neighbours share the instances of the problem."""
-    problem, (count, width) = cut.problem, cut.shape
-    for j in range(0, len(run.seeds), width):
-        for i in range(0, len(cut.methods), count):
-            methods, seeds = tuple(cut.methods[i : i + count]), run.seeds[j : j + width]
-            identity = Identity(
-                {
-                    "problem": (problem, programs["problems"][problem]),
-                    "methods": [(name, programs["methods"][name][problem]) for name in methods],
-                    **replace(run, seeds=seeds).as_dict(),
-                    "shape": cut.shape,
-                }
-            )
-            yield Shard(identity.digest, problem, methods, seeds, cut.shape, metrics)
-
-
-def _shape(methods: int, seeds: int, lanes: int, memory: float | int, lane: int, instance: int) -> tuple[int, int]:
-    """Methods × seeds of a shard: even shares of both within the bounds, preferring to keep the seeds together."""
+def _shape(methods: int, seeds: int, lanes: int, memory: int, lane: int, instance: int) -> tuple[int, int]:
+    """Methods × seeds of a shard: even shares of both within the bounds, keeping the seeds together if possible."""
     if memory < lane + instance:
         raise InputError(f"`memory` must hold one run, which takes {lane + instance:,} bytes, got {memory:,.0f}")
     most = min(lanes, int(memory // (lane + instance)))
@@ -149,12 +191,12 @@ def _shape(methods: int, seeds: int, lanes: int, memory: float | int, lane: int,
 
 
 def _even_share(whole: int, most: int, even: int = 1) -> int:
-    """What each of as few as possible gets, none more than ``most``; where it fits a multiple of ``even``."""
+    """Split ``whole`` into as few even shares of at most ``most`` as possible; a multiple of ``even`` if that fits."""
     share = -(-whole // -(-whole // most))
     rounded = -(-share // even) * even
     return rounded if rounded <= most else share
 
 
 def _numbers(method: Method) -> dict[str, float]:
-    """The numbers in a method by path, for whoever draws a record against them."""
+    """The numbers in a method by path, to plot against."""
     return {path: float(v) for path, v in paths(method).items() if isinstance(v, (int, float, np.number))}

@@ -1,4 +1,4 @@
-"""How far a sweep is: told to a bar, to the caller and to a file that `twoclock status` reads."""
+"""Progress of a sweep: a bar, a call of the user's function, and a file from which `status` reads how far it is."""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
 
 from twoclock import progress
 from twoclock.engine.loop import ProgressEvent
+from twoclock.storage.atomic_file import Document
 from twoclock.storage.sweep_store import Shards
-from twoclock.sweeps.plan import Plan, Shard
-from twoclock.sweeps.shard_worker import Computed
+from twoclock.sweeps.plan import Shard, SweepPlan
 
 _SECONDS_BETWEEN_NOTES = 2.0
+_SECONDS_OF_SILENCE = 60.0
 
 
 class Watch:
-    """The one place that knows what is done, what is running, what failed and how long the rest will take."""
+    """Counts what is done, running and failed, and estimates the time left."""
 
-    def __init__(self, folder: Shards, plan: Plan, tell: Callable[[Watch], None]) -> None:
+    def __init__(self, folder: Shards, plan: SweepPlan, tell: Callable[[Watch], None]) -> None:
         self.folder, self.plan, self.tell = folder, plan, tell
         self.running: dict[str, int] = {}
         self.failed: dict[str, str] = {}
@@ -50,13 +52,14 @@ class Watch:
         return self.diverged + sum(self._live.values())
 
     def look(self, shard: Shard, tick: ProgressEvent | None) -> None:
-        """A shard was started, or has come further."""
+        """Note that a shard was started, or has come further."""
         self.running[shard.name] = tick.step if tick else 0
         if tick:
             self._live[shard.name] = min(tick.diverged, shard.lanes)  # lanes that only fill up may diverge too
         self.beat(now=tick is None)
 
-    def finished(self, shard: Shard, outcome: Computed | Exception) -> None:
+    def finish(self, shard: Shard, outcome: Document | Exception) -> None:
+        """Count a shard that was computed, by its record, or that failed."""
         self.running.pop(shard.name, None)
         self._live.pop(shard.name, None)
         if isinstance(outcome, Exception):
@@ -64,16 +67,16 @@ class Watch:
             self.failed[shard.name] = lines[-1 if "Traceback" in str(outcome) else 0]
         else:
             self.done += 1
-            self.diverged += outcome.info["diverged"]
+            self.diverged += outcome["diverged"]
             self._walked += shard.lanes * self._steps
         self.beat(now=True)
 
     def beat(self, *, now: bool = False, ended: bool = False) -> None:
-        """Tell whoever listens; the file at every turn of events, and every other second between them."""
+        """Update the bar; write the file if something happened, and every other second."""
         self.tell(self)
         if now or ended or time.monotonic() - self._noted > _SECONDS_BETWEEN_NOTES:
             self._noted = time.monotonic()
-            self.folder.note(
+            self.folder.put_progress(
                 {
                     "ended": ended,
                     "host": socket.gethostname(),
@@ -86,23 +89,81 @@ class Watch:
 
 
 @contextmanager
-def watching(folder: Shards, plan: Plan, show: bool | Callable[[Watch], None]) -> Iterator[Watch]:
-    """A watch that shows a bar, calls the user's own function, or keeps quiet; its last note is written in any case."""
-    with progress.bar() if show is True else nullcontext() as columns:
-        tell: Callable[[Watch], None] = show if callable(show) else _bar(columns, plan) if columns else lambda w: None
-        watch = Watch(folder, plan, tell)
+def watching(folder: Shards, plan: SweepPlan, show: bool | Callable[[Watch], None]) -> Iterator[Watch]:
+    """A watch that shows a bar, calls the user's function, or is silent; its last note is written in any case."""
+    with progress.bar() if show is True else nullcontext() as bar:
+        if bar is not None:
+            lanes = plan.job.lanes
+            task = bar.add_task("shards", total=lanes * plan.job.run.steps, lanes=1, of=lanes, diverged=0)
+
+        def update_bar(watch: Watch) -> None:
+            if bar is not None:
+                count = f"{watch.done}/{len(plan.shards)}" + f", {len(watch.failed)} failed" * bool(watch.failed)
+                bar.update(task, completed=watch.walked, diverged=watch.all_diverged, count=count)
+
+        watch = Watch(folder, plan, show if callable(show) else update_bar)
         try:
             yield watch
         finally:
             watch.beat(ended=True)
 
 
-def _bar(columns: Any, plan: Plan) -> Callable[[Watch], None]:
-    task = columns.add_task("shards", total=plan.job.lanes * plan.job.run.steps, lanes=1, of=plan.job.lanes, diverged=0)
+@dataclass(frozen=True)
+class Status:
+    """Shards done, running and failed; runs that diverged; and the seconds left while it runs."""
 
-    def tell(watch: Watch) -> None:
-        failed = f", {len(watch.failed)} failed" if watch.failed else ""
-        count = f"{watch.done}/{len(plan.shards)}{failed}"
-        columns.update(task, completed=watch.walked, diverged=watch.all_diverged, count=count)
+    shards: int
+    done: int
+    running: int
+    failed: dict[str, str]
+    runs: int
+    runs_done: int
+    diverged: int
+    alive: bool
+    seconds_left: float | None
 
-    return tell
+
+def status(folder: str | Path) -> Status:
+    """Read the state of the sweep in a folder."""
+    stored = Shards(folder)
+    shards = stored.spec["shards"]
+    done = {name: info for name, info in stored.done().items() if name in shards}
+    now = _note(stored.progress())
+    alive = _is_alive(now)
+    left = now.get("seconds_left") if alive else None
+    return Status(
+        shards=len(shards),
+        done=len(done),
+        running=len([name for name in now.get("running", {}) if name not in done]) if alive else 0,
+        failed={name: why for name, why in now.get("failed", {}).items() if name not in done},
+        runs=sum(shards.values()),
+        runs_done=sum(info["lanes"] for info in done.values()),
+        diverged=sum(info["diverged"] for info in done.values()),
+        alive=alive,
+        seconds_left=None if left is None else max(left - (time.time() - now["time"]), 0.0),
+    )
+
+
+def _note(given: Document) -> Document:
+    """The last note of the sweep's process; empty if it is damaged."""
+    kinds: dict[str, type | tuple[type, ...]] = {
+        "ended": bool, "host": str, "pid": int, "running": dict, "failed": dict, "time": float,
+        "seconds_left": (float, int, type(None)),
+    }  # fmt: skip
+    fits = all(name in given and isinstance(given[name], kind) for name, kind in kinds.items())
+    return given if fits and 0 < given["pid"] < 2**31 else {}
+
+
+def _is_alive(now: Document) -> bool:
+    """Whether the process that wrote this still runs; on another machine, whether it wrote in the last minute."""
+    if not now or now["ended"]:
+        return False
+    if now["host"] != socket.gethostname():
+        return time.time() - now["time"] < _SECONDS_OF_SILENCE
+    try:
+        os.kill(now["pid"], 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True

@@ -12,16 +12,15 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from twoclock import validation
+from twoclock.agents import check_agent, check_processes, make_agent_job, seed_executor
 from twoclock.agents.env_adapters import check_env, is_vector
 from twoclock.agents.protocol import Agent, fresh
 from twoclock.agents.reward_stats import COST, RETURN, REWARD
-from twoclock.agents.run import check_agent, job_of
-from twoclock.agents.seed_runner import Stopped
+from twoclock.agents.seed_runner import Stopped, run_seeds
 from twoclock.engine import compatibility
 from twoclock.engine.loop import drive
 from twoclock.engine.run_batch import Instances, Lanes, make_instances, pad_to
 from twoclock.engine.signals import Interrupted, deferred_interrupt
-from twoclock.executor.agent_processes import check_processes, walkers
 from twoclock.intervals.bootstrap import resampled_means
 from twoclock.param_paths import paths, with_settings
 from twoclock.protocols import InputError, Method, ProblemSource
@@ -261,17 +260,17 @@ class AgentObjective(Objective):
     """Runs agents on an environment, scored by what they are paid over the later half of their steps.
 
     Args:
-        env, agent, x0, limit, processes: as for ``agents.run``.
+        env, agent, x0, step_timeout, processes: as for ``agents.run``.
         metric: "mean_cost", "mean_reward" or "mean_return"; the first by default, the second of an agent that knows no
             costs. What is earned counts with a minus, since the least is sought.
     """
 
     def __init__(
-        self, env: object, agent: Agent, metric: object, x0: object, limit: float | None, processes: int | None
+        self, env: object, agent: Agent, metric: object, x0: object, step_timeout: float | None, processes: int | None
     ) -> None:
         check_agent(agent)
         check_env(env, x0)
-        check_processes(processes, limit)
+        check_processes(processes, step_timeout)
         if is_vector(env):
             raise InputError("`problem` must be an environment that is made one by one, got a vectorised one")
         if metric is None:
@@ -282,10 +281,10 @@ class AgentObjective(Objective):
                 f"got {validation.short_repr(metric)}: "
                 "what it thinks of itself is no measure of it"
             )
-        self._job = job_of(agent, env, x0, RunSpec.checked(1, 1))
+        self._job = make_agent_job(agent, env, x0, RunSpec.checked(1, 1))
         super().__init__(metric, problem=self._job.what["problem"], scale="log" if metric == COST else "linear")
         self.label = metric if metric == COST else f"−{metric}"
-        self.env, self.agent, self.x0, self.limit, self.processes = env, agent, x0, limit, processes
+        self.env, self.agent, self.x0, self.step_timeout, self.processes = env, agent, x0, step_timeout, processes
         # A frozen class of the settings, so that they have paths as those of a method have.
         settings = {name: value for name, value in agent.settings.items() if name != "seed"}
         self.settings: Any = dataclasses.make_dataclass(type(agent).__name__, list(settings), frozen=True)(**settings)
@@ -306,7 +305,7 @@ class AgentObjective(Objective):
         """Hold the processes that run the seeds."""
         with (
             deferred_interrupt() as self._interrupted,
-            walkers(self._job, seeds, self.processes, self.limit) as self._walk,
+            seed_executor(self._job, seeds, self.processes, self.step_timeout) as self._executor,
         ):
             try:
                 yield
@@ -317,8 +316,9 @@ class AgentObjective(Objective):
         self, methods: Sequence[Method], seeds: Sequence[int], steps: int, batch: int, width: int = WIDTH
     ) -> ScoreTable:
         spec = RunSpec.checked(steps, list(seeds), [steps])
-        jobs = [job_of(self.agent, self.env, self.x0, spec, **vars(settings)) for settings in methods]
-        outcomes = self._walk([(job, seed) for job in jobs for seed in seeds], lambda *at: None, self._interrupted)
+        jobs = [make_agent_job(self.agent, self.env, self.x0, spec, **vars(settings)) for settings in methods]
+        tasks = [(job, seed) for job in jobs for seed in seeds]
+        outcomes = run_seeds(self._executor, tasks, lambda *at: None, self._interrupted)
         self._count(len(outcomes) * steps)
         shape = len(methods), len(seeds)
         values = np.asarray([self._value(outcome.rows[-1]) for outcome in outcomes]).reshape(shape)

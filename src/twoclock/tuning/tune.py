@@ -45,7 +45,7 @@ class Options(TypedDict, total=False):
     engine: EngineName
     progress: bool
     x0: object
-    limit: float | None
+    step_timeout: float | None
     processes: int | None
 
 
@@ -102,7 +102,7 @@ def tune(
     engine: object = "auto",
     progress: bool = False,
     x0: object = None,
-    limit: float | None = None,
+    step_timeout: float | None = None,
     processes: int | None = None,
 ) -> Tuned | TunedMethods:
     """Find the settings of a method that are best at a horizon, by successive halving over seeds and steps.
@@ -151,7 +151,7 @@ def tune(
         seed: draws the settings; the runs have the seeds from 1,000,000·(seed + 1) on, apart from those of ``solve``.
         bound, engine: as for ``solve``.
         progress: show a bar of the seed-steps spent.
-        x0, limit, processes: of an agent's environment, as for ``agents.run``.
+        x0, step_timeout, processes: of an agent's environment, as for ``agents.run``.
 
     >>> import twoclock as tc
     >>> found = tc.tune(tc.problems.quadratic(dim=2), tc.Fast(), {"alpha.c": (0.1, 10)}, steps=200, rungs=2)
@@ -173,11 +173,11 @@ def tune(
             raise InputError(
                 "`by`, `order`, `bound` and `engine` are for methods; an agent is tuned by what it is paid"
             )
-        agents = AgentObjective(problem, method, metric, x0, limit, processes)
+        agents = AgentObjective(problem, method, metric, x0, step_timeout, processes)
         entry = Entry(agents.settings, agents.check_box(space), order=False, widen=bool(search.widen))
         return search.run(agents, {"": entry}, budget, fast=True)[0][""]
-    if not (x0 is limit is processes is None):
-        raise InputError("`x0`, `limit` and `processes` are for agents on an environment")
+    if not (x0 is step_timeout is processes is None):
+        raise InputError("`x0`, `step_timeout` and `processes` are for agents on an environment")
     source = run_args.check_problem(problem)
     run_args.check_numbers("float64", bound)
     engine_name = select_engine.resolve(engine)

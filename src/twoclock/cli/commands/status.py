@@ -20,7 +20,7 @@ class StatusOptions:
 
 def command(args: Sequence[str]) -> int:
     """twoclock status DIR: how far a sweep or a run is, what failed or diverged, and the time left."""
-    from twoclock.sweeps.status import status
+    from twoclock.sweeps.progress import status
 
     folder = parse(StatusOptions, args, "twoclock status").folder
     if storage.is_complete(folder):
