@@ -10,15 +10,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from twoclock.models.lqr import MatrixLike, riccati
+from twoclock.models.lqr import MatrixLike, riccati, square_matrix
 from twoclock.models.soft_mdp import SoftMdp
-from twoclock.protocols import InputError, PyTree, Scalar, pytree, static
+from twoclock.protocols import PyTree, Scalar, pytree, static
 from twoclock.validation import number, whole
-from twoclock.validation.arrays import Array, Number, State, matrix
+from twoclock.validation.arrays import Array, Number, State
 from twoclock.validation.memory import check_size
 
 Moments = Float[Array, "p p"]
 """The mean of (x, u, x')(x, u, x')ᵀ, p = 2n + m."""
+Counts = dict[str, Float[Array, "s a"] | Float[Array, "s a s"]]
+"""Means over the samples: ``visits`` and ``reward`` of each pair, ``next`` states with their discount."""
 
 
 @pytree
@@ -45,11 +47,8 @@ class CertaintyEquivalence:
     ridge: Scalar = 1e-6
 
     def __post_init__(self) -> None:
-        Q, R = matrix("Q", self.Q), matrix("R", self.R)
-        for name, value in (("Q", Q), ("R", R)):
-            if value.shape[0] != value.shape[1]:
-                raise InputError(f"`{name}` must be square, got shape {value.shape}")
-            object.__setattr__(self, name, value)
+        for name in ("Q", "R"):
+            object.__setattr__(self, name, square_matrix(name, getattr(self, name)))
         object.__setattr__(self, "sigma", np.float64(number("sigma", self.sigma, 0)))
         object.__setattr__(self, "ridge", np.float64(number("ridge", self.ridge, 0, above=True)))
 
@@ -74,10 +73,6 @@ class CertaintyEquivalence:
         noise = mean[d:, d:] - AB @ mean[:d, d:]
         J = jnp.sum(P * (noise + self.sigma**2 * B @ B.T)) + self.sigma**2 * jnp.trace(jnp.asarray(self.R))
         return K, {"J": J, "Omega": jax.scipy.linalg.block_diag(self.Q, self.R) + AB.T @ P @ AB}
-
-
-Counts = dict[str, Float[Array, "s a"] | Float[Array, "s a s"]]
-"""Means over the samples: ``visits`` and ``reward`` of each pair, ``next`` states with their discount."""
 
 
 @pytree

@@ -24,6 +24,10 @@ Series = tuple[Matrix, Matrix, jax.Array]
 Doubling = tuple[Matrix, Matrix, Matrix, Matrix, jax.Array]
 
 _DOUBLINGS = 50  # 2⁵⁰ terms of the series: a spectral radius of 1 − 1e-14 still converges
+Gain = Float[Array, "m n"]
+States = Float[Array, "n n"]  # a matrix on states
+Both = Float[Array, "d d"]  # a matrix on z = (x, u), d = n + m
+MatrixLike = Annotated[Any, Float[np.ndarray, "p q"]]  # given as NumPy reads it, an array once it is checked
 
 
 @jax.jit
@@ -102,10 +106,12 @@ def riccati(
     return gain(P), P
 
 
-Gain = Float[Array, "m n"]
-States = Float[Array, "n n"]  # a matrix on states
-Both = Float[Array, "d d"]  # a matrix on z = (x, u), d = n + m
-MatrixLike = Annotated[Any, Float[np.ndarray, "p q"]]  # given as NumPy reads it, an array once it is checked
+def square_matrix(name: str, value: object) -> Float[np.ndarray, "n n"]:
+    """Check a square matrix, and return it as an array."""
+    new = matrix(name, value)
+    if new.shape[0] != new.shape[1]:
+        raise InputError(f"`{name}` must be square, got shape {new.shape}")
+    return new
 
 
 @runtime_checkable
@@ -147,13 +153,10 @@ class Lqr:
     noise: MatrixLike = None
 
     def __post_init__(self) -> None:
-        A = matrix("A", self.A)
-        B = matrix("B", self.B)
+        A, B = square_matrix("A", self.A), matrix("B", self.B)
         n, m = A.shape[0], B.shape[1]
         noise = np.eye(n) if self.noise is None else matrix("noise", self.noise)
         Q, R = matrix("Q", self.Q), matrix("R", self.R)
-        if A.shape != (n, n):
-            raise InputError(f"`A` must be square, got shape {A.shape}")
         for name, value, other, shape, want in (
             ("B", B, "A", A.shape, (n, m)),
             ("Q", Q, "A", A.shape, (n, n)),

@@ -23,6 +23,7 @@ _ITERATIONS = 200
 # How far rounding sets equally good actions apart, in units of the last place of the largest Q: in Gymnasium's tables
 # at most two, with all other actions 10¹⁰ behind.
 _ROUNDINGS = 32
+_TIE = 1e-9  # actions whose value is this close to the best, against its size, are best too at temperature 0
 
 
 class Evaluation(NamedTuple):
@@ -137,9 +138,6 @@ class SoftMdp:
         pi = jnp.exp(log_pi)
         weighted = pi * (Q - jnp.asarray(self.temp)[:, None] * log_pi - V[:, None])
         return weighted - pi * jnp.sum(weighted, axis=1, keepdims=True)
-
-
-_TIE = 1e-9  # actions whose value is this close to the best, against its size, are best too at temperature 0
 
 
 @pytree

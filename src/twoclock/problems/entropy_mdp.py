@@ -22,6 +22,11 @@ __all__ = ["EntropyMdp", "SoftOperators", "entropy_mdp"]
 
 Theta = Float[Array, "s a"] | Float[Array, " d"]  # logits, or the weights of policy features
 Critic = Float[Array, " c"]  # values of the states, or the weights of features
+Env = tuple[State, tuple[State, Number] | None] | None
+"""The state of the chain, with the length of this episode and the mean length so far; None where there is no chain."""
+SAMPLINGS = ("restart", "stationary", "iid")
+# The mean length of an episode is kept over about this many of the last ones.
+_EPISODES = 8
 
 
 class Step(NamedTuple):
@@ -115,14 +120,6 @@ def feature_table(
 
 def _one_hot(i: State, size: int, dtype: jnp.dtype) -> Float[jax.Array, " size"]:
     return (jnp.arange(size, dtype=jnp.int32) == i).astype(dtype)
-
-
-Env = tuple[State, tuple[State, Number] | None] | None
-"""The state of the chain, with the length of this episode and the mean length so far; None where there is no chain."""
-
-SAMPLINGS = ("restart", "stationary", "iid")
-# The mean length of an episode is kept over about this many of the last ones.
-_EPISODES = 8
 
 
 @pytree

@@ -20,6 +20,9 @@ from twoclock.validation import choice, number, short_repr
 
 #: The structures that a proof covers.
 STRUCTURES = tuple(METRICS)
+_FLATTEST = 1e-30
+# Closed forms meet some of their conditions with equality; this margin keeps rounding out of the comparison.
+MARGIN = 1 + 1e-9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,9 +38,6 @@ class Known:
         """The constants of F/L, G/L and h/L where L < 1; ω* stays, and its slope is below 1 anyhow."""
         s = min(self.L, 1.0)
         return self.L / s, None if self.mu_h is None else self.mu_h / s, self.mu_g / s, self.noise / s**2
-
-
-_FLATTEST = 1e-30
 
 
 def check_constants(
@@ -77,9 +77,6 @@ def check_steps(name: str, value: float) -> int:
         )
     return int(new)
 
-
-# Closed forms meet some of their conditions with equality; this margin keeps rounding out of the comparison.
-MARGIN = 1 + 1e-9
 
 ORDER: list[Rule] = [
     ("α ≤ β", lambda a, b, c: (a, b)),

@@ -23,6 +23,10 @@ from twoclock.validation.run_args import check_problem
 Theta = Float[jax.Array, " d"]
 Omega = Float[jax.Array, " e"]
 Pair = tuple[jax.Array, jax.Array]  # of F and of G
+_BATCHES = 8
+_NAMES = ("L", "mu_h", "mu_g", "noise")
+Numbers = dict[str, float]
+Point = tuple[Theta, Omega]
 
 
 class Flat:
@@ -69,12 +73,6 @@ class Flat:
         if not self.problem.knows("omega_star"):
             return None
         return lambda theta: ravel_pytree(self.problem.omega_star(self.theta_of(theta)))[0]
-
-
-_BATCHES = 8
-_NAMES = ("L", "mu_h", "mu_g", "noise")
-Numbers = dict[str, float]
-Point = tuple[Theta, Omega]
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

@@ -17,6 +17,7 @@ from twoclock.tree_math import difference
 from twoclock.validation import function, number
 
 __all__ = ["bilevel", "composite", "minimax"]
+Map = Callable[[PyTree, PyTree], PyTree]
 
 
 @pytree
@@ -235,9 +236,6 @@ def minimax(
         losses.refuse_flat(level.curvature(level.start), "loss", "subtract a term such as 1e-3·‖y‖² from it")
     truth = losses.check_truth(truth, measure)
     return Minimax(x, y, batches, truth, loss)
-
-
-Map = Callable[[PyTree, PyTree], PyTree]
 
 
 @pytree

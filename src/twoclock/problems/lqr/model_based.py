@@ -7,13 +7,13 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from twoclock.models.lqr import Lqr, MatrixLike
+from twoclock.models.lqr import Lqr, MatrixLike, square_matrix
 from twoclock.problems.lqr.actor_critic import Env, LqrActorCritic, simulate_plant
 from twoclock.problems.lqr.operators import Bounds, Guard, Sample, outer
-from twoclock.protocols import InputError, Key, Problem, Scalar, pytree
+from twoclock.protocols import Key, Problem, Scalar, pytree
 from twoclock.tree_math import sqnorm
 from twoclock.validation import number
-from twoclock.validation.arrays import Array, Number, matrix
+from twoclock.validation.arrays import Array, Number
 
 __all__ = ["ModelCritic", "lqr_model"]
 
@@ -55,10 +55,7 @@ class ModelCritic:
 
     def __post_init__(self) -> None:
         for name in ("Q", "R"):
-            value = matrix(name, getattr(self, name))
-            if value.shape[0] != value.shape[1]:
-                raise InputError(f"`{name}` must be square, got shape {value.shape}")
-            object.__setattr__(self, name, value)
+            object.__setattr__(self, name, square_matrix(name, getattr(self, name)))
         object.__setattr__(self, "ridge", np.float64(number("ridge", self.ridge, 0, above=True)))
 
     def start(self, K: Float[Array, "m n"]) -> tuple[Policy, Moments]:

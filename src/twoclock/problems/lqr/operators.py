@@ -17,6 +17,10 @@ Critic = dict[str, Number | Array]
 """``J``, the mean cost, and ``Omega``[z, z]."""
 Sample = dict[str, Array]
 """``z``, ``next`` and ``c``; a guard adds ``held`` and ``share``."""
+Watch = dict[str, Array]
+"""The supervisor's memory: ``held`` (is K0 in charge?), ``goal`` (how near must K come back?), and the counts."""
+# How hard F pulls K back to K0, in units of α. The theory keeps α well below λ, so this much more is still stable.
+_PULL = 10.0
 
 
 @pytree
@@ -82,13 +86,6 @@ def product(M: Float[Array, "p q"], v: Float[Array, " q"]) -> Float[Array, " p"]
 def quadratic(M: Float[Array, "p p"], v: Float[Array, " p"]) -> Number:
     """vᵀMv."""
     return jnp.sum(product(jnp.asarray(M), v) * v)
-
-
-Watch = dict[str, Array]
-"""The supervisor's memory: ``held`` (is K0 in charge?), ``goal`` (how near must K come back?), and the counts."""
-
-# How hard F pulls K back to K0, in units of α. The theory keeps α well below λ, so this much more is still stable.
-_PULL = 10.0
 
 
 @pytree

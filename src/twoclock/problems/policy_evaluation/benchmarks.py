@@ -163,14 +163,8 @@ def _spiral_value(theta: Number, state: dict[str, Number]) -> Number:
 def _walk(
     features: Float[np.ndarray, "s d"], operator: str, sampling: str, ridge: float | None, lam: float | None
 ) -> PolicyEvaluation:
-    P, r, gamma = np.zeros((5, 2, 5)), np.zeros((5, 2)), np.ones((5, 2, 1))
-    for s in range(5):
-        P[s, 0, s - 1 if s > 0 else 2] = 1
-        P[s, 1, s + 1 if s < 4 else 2] = 1
-    r[0, 0], r[4, 1] = -1, 1
-    gamma[0, 0] = gamma[4, 1] = 0
     return policy_evaluation(
-        Mdp(P, r, gamma),
+        _walk_mdp(5),
         features,
         target=np.tile([0.4, 0.6], (5, 1)),
         behaviour=np.full((5, 2), 0.5),
@@ -210,6 +204,12 @@ def long_walk(operator: str = "tdc", sampling: str = "markov", states: int = 19)
     Reference: Sutton & Barto, *Reinforcement Learning*, 2nd ed., Example 7.1.
     """
     states = whole("states", states, 3)
+    fair = np.full((states, 2), 0.5)
+    return policy_evaluation(_walk_mdp(states), np.eye(states), fair, operator=operator, sampling=sampling)
+
+
+def _walk_mdp(states: int) -> Mdp:
+    """Steps left or right: −1 off the left end, +1 off the right; after either the next walk begins in the middle."""
     middle = states // 2
     P, r, gamma = np.zeros((states, 2, states)), np.zeros((states, 2)), np.ones((states, 2, 1))
     for s in range(states):
@@ -217,8 +217,7 @@ def long_walk(operator: str = "tdc", sampling: str = "markov", states: int = 19)
         P[s, 1, s + 1 if s < states - 1 else middle] = 1
     r[0, 0], r[-1, 1] = -1, 1
     gamma[0, 0] = gamma[-1, 1] = 0
-    fair = np.full((states, 2), 0.5)
-    return policy_evaluation(Mdp(P, r, gamma), np.eye(states), fair, operator=operator, sampling=sampling)
+    return Mdp(P, r, gamma)
 
 
 # No __all__, so it is not in the catalogue: one more walk there would only be one more for every contract test to run.

@@ -18,6 +18,7 @@ from twoclock.validation import choice, number
 from twoclock.validation.arrays import Array, Number, State, Vector, Words, as_array
 
 __all__ = ["PolicyEvaluation", "policy_evaluation"]
+OPERATORS = ("td", "tdc", "gtd2", "tdrc", "etd")
 
 
 class TracedTransition(NamedTuple):
@@ -81,7 +82,6 @@ def eligibility(operator: str, lam: float | None, sampling: str) -> Eligibility 
 
 Sample = Transition | TracedTransition
 Omega = Vector | tuple[()]  # empty for TD
-OPERATORS = ("td", "tdc", "gtd2", "tdrc", "etd")
 
 
 @pytree
