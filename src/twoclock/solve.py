@@ -1,29 +1,29 @@
-"""Where a problem and a method meet: one call from the two operators to the solution and its record."""
+"""``solve``: one call from a problem and a method to the solution and its record."""
 
 from __future__ import annotations
 
+import operator
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import overload
+from typing import TypedDict, Unpack, overload
 
 import jax
 import numpy as np
 
 from twoclock import validation
-from twoclock.engine import compatibility, metrics, select_engine, trace_checks, xla_engine
+from twoclock.engine import compatibility, metrics, program_digest, select_engine, xla_engine
 from twoclock.engine.compatibility import check_memory
-from twoclock.engine.loop import ProgressEvent, RunOutput, drive
+from twoclock.engine.loop import ProgressEvent, drive
 from twoclock.engine.run_batch import Lanes, group_by_program, make_instances, make_placeholder
 from twoclock.engine.select_engine import EngineName
 from twoclock.engine.signals import deferred_interrupt
-from twoclock.engine.tracing import TracedProgram
 from twoclock.methods.auto import Auto
 from twoclock.progress import watch
-from twoclock.protocols import InputError, Method, Problem, ProblemSource
+from twoclock.protocols import InputError, Method, ProblemSource
 from twoclock.result import FinalState, Result
 from twoclock.resume import Start, begin
 from twoclock.storage import Checkpoints, absolute
@@ -31,32 +31,50 @@ from twoclock.storage.run_identity import Identity, Precision, Provenance, RunSp
 from twoclock.validation import run_args
 
 Progress = bool | Callable[[ProgressEvent], None]
+Seeds = int | Iterable[int]
+Marks = Iterable[int] | None
+
+
+class RunOptions(TypedDict, total=False):
+    """The options of ``solve`` that are the same for one method and for several."""
+
+    precision: Precision
+    progress: Progress
+    checkpoint: str | Path | None
+    bound: float | None
+    block: int | None
+    checkpoint_every: float
+    engine: EngineName
 
 
 @overload
 def solve(
     problem: ProblemSource,
     method: Method | None = None,
-    steps: int | float = 100_000,
-    seeds: int | Iterable[int] = 20,
-    marks: Iterable[int] | None = None,
-    precision: Precision = "float64",
-    progress: Progress = False,
-    checkpoint: str | Path | None = None,
+    steps: float = ...,
+    seeds: Seeds = ...,
+    marks: Marks = ...,
     *,
-    bound: float | None = None,
-    block: int | None = None,
-    checkpoint_every: float = 10.0,
-    engine: EngineName = "auto",
     start: Result | None = None,
+    **options: Unpack[RunOptions],
 ) -> Result: ...
 @overload
 def solve(
     problem: ProblemSource,
     method: Mapping[str, Method],
-    steps: int | float = 100_000,
-    seeds: int | Iterable[int] = 20,
-    marks: Iterable[int] | None = None,
+    steps: float = ...,
+    seeds: Seeds = ...,
+    marks: Marks = ...,
+    *,
+    start: Mapping[str, Result] | None = None,
+    **options: Unpack[RunOptions],
+) -> dict[str, Result]: ...
+def solve(
+    problem: ProblemSource,
+    method: Method | Mapping[str, Method] | None = None,
+    steps: float = 100_000,
+    seeds: Seeds = 20,
+    marks: Marks = None,
     precision: Precision = "float64",
     progress: Progress = False,
     checkpoint: str | Path | None = None,
@@ -65,23 +83,7 @@ def solve(
     block: int | None = None,
     checkpoint_every: float = 10.0,
     engine: EngineName = "auto",
-    start: Mapping[str, Result] | None = None,
-) -> dict[str, Result]: ...
-def solve(
-    problem: object,
-    method: object = None,
-    steps: object = 100_000,
-    seeds: object = 20,
-    marks: object = None,
-    precision: object = "float64",
-    progress: Progress = False,
-    checkpoint: str | Path | None = None,
-    *,
-    bound: float | None = None,
-    block: int | None = None,
-    checkpoint_every: float = 10.0,
-    engine: object = "auto",
-    start: object = None,
+    start: Result | Mapping[str, Result] | None = None,
 ) -> Result | dict[str, Result]:
     """Solve a problem for many seeds at once, by itself or with a method.
 
@@ -112,6 +114,8 @@ def solve(
     >>> result.summary("error").columns.tolist()
     ['step', 'mean', 'median', 'iqm', 'low', 'high', 'seeds', 'diverged']
     """
+    import pandas as pd
+
     source = run_args.check_problem(problem)
     spec = RunSpec.checked(steps, seeds, marks, precision, bound)
     run_args.check_pace(block, checkpoint_every, progress)
@@ -142,10 +146,10 @@ def solve(
             traced = compatibility.check_fit(example, alike[labels[0]])
             lanes = Lanes.of(replace(ready, traced=traced), list(alike.values()), spec.seeds, spec.bound)
             home = folder if folder is None or one else folder / str(number)
-            identities = _identities(source, example, alike, spec, traced, at_once=home is not None)
+            identities = _Identities(source, alike, spec, lanes)
             began = time.perf_counter()
             with (
-                _keeper(home, source, alike, identities) as keeper,
+                identities.checkpoints(home) as keeper,
                 watch(progress, spec.steps, len(spec.seeds) * len(alike), labels) as look,
             ):
                 walked = drive(
@@ -162,12 +166,23 @@ def solve(
                     interrupted=interrupted,
                 )
             took = time.perf_counter() - began + (origin.seconds(labels[0]) if origin else 0.0)
-            made = Provenance.here(took)
-            for i, (label, of_label) in enumerate(alike.items()):
-                what = {"problem": describe(problem), "method": describe(of_label)}
-                record = {**what, **spec.as_dict(), **_engine(walked), **made.as_dict()}
-                results[label] = _result(
-                    of_label, traced.digest, i, walked, spec, record, partial(_kept, identities, label)
+            of_engine = {"engine": walked.engine, "engine_reason": walked.engine_reason}
+            about = {
+                **spec.as_dict(),
+                **{name: value for name, value in of_engine.items() if value is not None},
+                **Provenance.here(took).as_dict(),
+            }
+            for i, (label, one_method) in enumerate(alike.items()):
+                carry = jax.tree.map(operator.itemgetter(i), walked.carry)
+                theta, omega = jax.tree.map(np.asarray, metrics.estimate_each(one_method, carry.state, traced.digest))
+                results[label] = Result(
+                    theta,
+                    omega,
+                    pd.DataFrame(metrics.columns(walked.rows, i, spec.seeds, spec.marks), copy=False),
+                    ~np.asarray(carry.alive),
+                    np.asarray(carry.last, int),
+                    {"problem": describe(problem), "method": describe(one_method), **about},
+                    FinalState(tuple(jax.tree.leaves(carry)), partial(identities.after_the_run, label)),
                 )
     return results[""] if one else {label: results[label] for label in labelled}
 
@@ -180,78 +195,37 @@ def check_fit(problem: object, method: object, spec: RunSpec) -> None:
         compatibility.check_fit(make_placeholder(source).example, checked)
 
 
-def _identities(
-    problem: ProblemSource,
-    example: Problem,
-    methods: Mapping[str, Method],
-    spec: RunSpec,
-    traced: TracedProgram,
-    *,
-    at_once: bool,
-) -> Callable[[], dict[str, Identity]]:
-    """What makes the identities of runs, when they are first asked for; to trace them takes a tenth of a second.
+class _Identities:
+    """The identities of runs by label, traced when they are first asked for: that takes a tenth of a second.
 
     By then a function may compute something else than it did in the run, since a number that it reads was changed. The
-    identity is then that of no run, and nothing goes on from there.
-
-    Args:
-        at_once: make them now, before the run, to look for its checkpoint.
+    identity is then that of no run, and nothing can continue from it.
     """
-    if at_once:
-        made = identify(problem, methods, spec)
-        return lambda: made
-    first = next(iter(methods.values()))
-    shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), example)
 
-    known: dict[str, Identity] = {}
+    def __init__(self, problem: ProblemSource, methods: Mapping[str, Method], spec: RunSpec, lanes: Lanes) -> None:
+        self.problem, self.methods, self.spec = problem, methods, spec
+        self.traced = lanes.instances.traced
+        self.example = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), lanes.instances.example)
 
-    def identities() -> dict[str, Identity]:
-        if known:
-            return known
-        found = identify(problem, methods, spec)
-        with jax.enable_x64(spec.x64), suppress(Exception):
-            if not trace_checks.has_changed(shapes, first, traced):
-                known.update(found)
-                return known
-        return {label: Identity({**one.parts, "problem": "changed after the run"}) for label, one in found.items()}
+    @cached_property
+    def before_the_run(self) -> dict[str, Identity]:
+        return identify(self.problem, self.methods, self.spec)
 
-    return identities
+    def after_the_run(self, label: str) -> dict[str, object]:
+        """The identity of one of the runs, as JSON."""
+        if "before_the_run" in vars(self):
+            return self.before_the_run[label].as_json()
+        first = next(iter(self.methods.values()))
+        with jax.enable_x64(self.spec.x64), suppress(Exception):
+            if program_digest.trace_lane(self.example, first) == self.traced:
+                return self.before_the_run[label].as_json()
+        found = identify(self.problem, self.methods, self.spec)[label]
+        return Identity({**found.parts, "problem": "changed after the run"}).as_json()
 
-
-def _kept(identities: Callable[[], dict[str, Identity]], label: str) -> dict[str, object]:
-    return identities()[label].as_json()
-
-
-def _keeper(
-    folder: Path | None,
-    problem: ProblemSource,
-    methods: Mapping[str, Method],
-    identities: Callable[[], dict[str, Identity]],
-) -> AbstractContextManager[Checkpoints | None]:
-    if folder is None:
-        return nullcontext()
-    what = {"problem": describe(problem), "method": {label: describe(method) for label, method in methods.items()}}
-    return closing(Checkpoints(folder, shared_identity(identities()), what))
-
-
-def _engine(walked: RunOutput) -> dict[str, object]:
-    reason = {} if walked.engine_reason is None else {"engine_reason": walked.engine_reason}
-    return {"engine": walked.engine, **reason}
-
-
-def _result(
-    method: Method,
-    program: str,
-    i: int,
-    walked: RunOutput,
-    spec: RunSpec,
-    record: dict[str, object],
-    identity: Callable[[], dict[str, object]],
-) -> Result:
-    import pandas as pd
-
-    carry = jax.tree.map(lambda leaf: leaf[i], walked.carry)
-    theta, omega = jax.tree.map(np.asarray, metrics.estimate_each(method, carry.state, program))
-    history = pd.DataFrame(metrics.columns(walked.rows, i, spec.seeds, spec.marks), copy=False)
-    end = FinalState(tuple(jax.tree.leaves(carry)), identity)
-    return Result(theta, omega, history, ~np.asarray(carry.alive), np.asarray(carry.last, int), record, end)
+    def checkpoints(self, folder: Path | None) -> AbstractContextManager[Checkpoints | None]:
+        """Where the runs are saved while they last."""
+        if folder is None:
+            return nullcontext()
+        methods = {label: describe(method) for label, method in self.methods.items()}
+        what = {"problem": describe(self.problem), "method": methods}
+        return closing(Checkpoints(folder, shared_identity(self.before_the_run), what))

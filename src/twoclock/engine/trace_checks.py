@@ -125,11 +125,6 @@ def trace_lanes(lanes: Lanes) -> TracedProgram:
     return _passed[kind] if kind in _passed else trace_lane(problem, method)
 
 
-def has_changed(problem: Problem, method: Method, traced: TracedProgram) -> bool:
-    """Whether a lane traces to another program than before; the problem may be given by its shapes."""
-    return trace_lane(problem, method) != traced
-
-
 def _kind(problem: Problem, method: Method) -> int | None:
     """A first guess, at no cost, of which lane it is; None where it cannot be told."""
     leaves, structure = jax.tree.flatten((problem, method))
