@@ -11,7 +11,7 @@ import twoclock as tc
 from twoclock.intervals.batch_means import ALIKE, BLOCKS
 from twoclock.logs import sources
 from twoclock.logs.estimator_context import block_statistics, interval
-from twoclock.logs.lstd_solve import with_ones
+from twoclock.logs.lstd_solve import fill_empty_rows
 from twoclock.logs.policies import as_policy
 from twoclock.logs.sufficient_stats import Estimand, Moments, part_moments
 
@@ -70,7 +70,7 @@ def of_many(finite, logs, episodes, steps, features=None):
     sums = Moments.zeros(estimand, range(logs))
     for part in range(len(log.parts)):
         sums.add(part_moments(estimand, part))
-    A = with_ones(sums.A)
+    A = fill_empty_rows(sums.A)
     phi0 = sums.phi0 / sums.starts[:, None]
     with threadpool_limits(1, user_api="blas"):  # hundreds of small systems: threads would only wait for each other
         theta, x = (

@@ -98,7 +98,7 @@ def evaluate(
         check_path("checkpoint", checkpoint)
     if address is not None and not isinstance(address, str):
         raise InputError(f"`address` must be host:port of a Ray cluster, got {short_repr(address)}")
-    log, policies = _with_actions(log, policy)
+    log, policies = _widen_actions(log, policy)
     starts = _start_states(start, log)
     built = build(features, log, None if starts is None else starts[0])
     names = _estimator_names(estimator, built, log)
@@ -160,7 +160,7 @@ class _Evaluation:
             return PolicyEstimate(estimates, refused, found, self.stream, np.zeros(0), None)
         if influence is not None:
             band = interval(value, influence, self.level, stream=self.stream)
-            richer = _enlarged(context) if self.compare else None
+            richer = _estimate_with_more_features(context) if self.compare else None
             found = diagnostics.diagnose(context, main, estimates, richer, band, self.level)
         weights = context.scores.sample * context.scores.rows.sum()
         return PolicyEstimate(estimates, refused, found, self.stream, weights, diagnostics.support(context))
@@ -187,7 +187,7 @@ class _Evaluation:
         return dataclasses.replace(estimand, start=weights @ estimand.at(states))
 
 
-def _enlarged(context: EstimatorContext) -> ValueEstimate | None:
+def _estimate_with_more_features(context: EstimatorContext) -> ValueEstimate | None:
     """Estimate with more features, where they are not a table already and the log is not long."""
     estimand = context.estimand
     features, log = estimand.features, estimand.log
@@ -202,6 +202,7 @@ def _enlarged(context: EstimatorContext) -> ValueEstimate | None:
 
 
 def _estimator_names(given: object, features: PairFeatures, log: Log) -> list[str]:
+    """Return the names of the estimators, the one that counts first."""
     found = estimators()
     if isinstance(given, str) and given == "auto":
         return ["lstdq" if matrix_fits(features, log) else "dice"]
@@ -217,8 +218,8 @@ def _estimator_names(given: object, features: PairFeatures, log: Log) -> list[st
     return list(dict.fromkeys(names))
 
 
-def _with_actions(log: Log, given: object) -> tuple[Log, dict[str, Policy]]:
-    """The policies, and the log with all the actions that one of them has."""
+def _widen_actions(log: Log, given: object) -> tuple[Log, dict[str, Policy]]:
+    """Return the log with all the actions that a policy has, and the policies for these."""
     named = as_policies(given, log)
     widths = [len(one.actions) for one in named.values() if isinstance(one, Discrete)]
     if log.actions is not None and log.actions == tuple(range(len(log.actions))):
@@ -237,7 +238,7 @@ def _with_actions(log: Log, given: object) -> tuple[Log, dict[str, Policy]]:
 
 
 def _start_states(start: object, log: Log) -> tuple[np.ndarray, np.ndarray] | None:
-    """The states of a given start and their probabilities."""
+    """Return the states of a given start and their probabilities; None where the log gives it."""
     if start is None or isinstance(start, str):
         if isinstance(start, str):
             choice("start", start, ("visited",))

@@ -137,13 +137,13 @@ def scale_rows(rows: Matrix, scale: np.ndarray, size: int, width: int) -> Rows:
 
 
 def longest_rows(problem: LogProblem) -> tuple[float, float]:
-    """The largest ‖φ‖² of a row, and of ‖φ − γφ̄'‖² a bound: what one sample can do."""
+    """Return the largest ‖φ‖² of a row, and a bound of ‖φ − γφ̄'‖²: what one sample can do."""
     phi, after = (np.square(rows.entries).sum(axis=1) for rows in (problem.phi, problem.after))
     return float(phi.max()), float(np.square(np.sqrt(phi) + np.sqrt(after)).max())
 
 
 def top_eigenvalues(problem: LogProblem) -> tuple[float, float]:
-    """The largest eigenvalues of E[φφᵀ] and of E[(φ − γφ̄')(φ − γφ̄')ᵀ], by power iteration, a little enlarged."""
+    """Estimate the largest eigenvalues of E[φφᵀ] and E[(φ − γφ̄')(φ − γφ̄')ᵀ] by power iteration, plus 5 %."""
     n, d = float(problem.count), problem.f.shape[0]
 
     def top(step: Callable[[jax.Array], jax.Array]) -> float:

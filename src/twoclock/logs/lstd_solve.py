@@ -58,11 +58,11 @@ class Basis:
         return M[self.seen][:, self.seen].tocsc()
 
     def down(self, v: np.ndarray) -> np.ndarray:
-        """A row of the system in the basis; vectors along the last axis."""
+        """Take vectors, along the last axis, to the basis."""
         return v @ self.white if self.white is not None else v[..., self.seen]
 
     def up(self, v: np.ndarray) -> np.ndarray:
-        """A solution back among all features; vectors along the last axis."""
+        """Take solutions, along the last axis, back to all features."""
         if self.white is not None:
             return v @ self.white.T
         found = np.zeros((*v.shape[:-1], self.size))
@@ -85,11 +85,11 @@ class LstdSolution:
 
 
 def solve_lstd(A: Matrix, b: np.ndarray, phi0: np.ndarray, basis: Basis) -> LstdSolution:
-    """Both solutions; rows of A without data, as in a part of the log, are left out."""
+    """Solve both systems; rows of A without data, as in a part of the log, are left out."""
     A, b, phi0 = basis.matrix(A), basis.down(b), basis.down(phi0)
     if not isinstance(A, np.ndarray):
         return _solve_sparse(A, b, phi0, basis)
-    A = with_ones(A)
+    A = fill_empty_rows(A)
     if len(A) <= _DENSE_SPECTRUM:
         spectrum = np.linalg.svd(A, compute_uv=False)
         condition = float(spectrum[0] / max(spectrum[-1], 1e-300))
@@ -102,8 +102,8 @@ def solve_lstd(A: Matrix, b: np.ndarray, phi0: np.ndarray, basis: Basis) -> Lstd
     return LstdSolution(basis.up(theta), basis.up(x), condition)
 
 
-def with_ones(A: np.ndarray) -> np.ndarray:
-    """A with 1 on the diagonal of rows that are all 0; ``A`` may be a stack."""
+def fill_empty_rows(A: np.ndarray) -> np.ndarray:
+    """Put 1 on the diagonal of rows of A that are all 0; ``A`` may be a stack."""
     empty = ~A.any(axis=-1)
     if empty.any():
         A = A.copy()
@@ -138,7 +138,7 @@ def bootstrap_values(moments: Moments, basis: Basis, counts: Float[np.ndarray, "
     b, phi0 = basis.down(moments.b), basis.down(moments.phi0)
     values = []
     for some in np.array_split(counts, -(-len(counts) * basis.rank**2 // _AT_ONCE)):
-        theta = np.linalg.solve(with_ones(np.tensordot(some, A, 1)), (some @ b)[..., None])[..., 0]
+        theta = np.linalg.solve(fill_empty_rows(np.tensordot(some, A, 1)), (some @ b)[..., None])[..., 0]
         if moments.start is not None:
             start = np.broadcast_to(basis.down(moments.start), theta.shape)
         else:

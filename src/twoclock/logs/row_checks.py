@@ -55,7 +55,7 @@ class RawRows:
         return len(self.reward)
 
     def row(self, i: int) -> RawRows:
-        """One row alone."""
+        """Return one row alone."""
         at = slice(i, i + 1 or None)
         one: dict[str, Any] = {name: None if value is None else value[at] for name, value in vars(self).items()}
         return RawRows(**one)
@@ -64,7 +64,7 @@ class RawRows:
 def in_roles(columns: Columns, roles: Roles) -> RawRows:
     """Sort the columns of a table by what they are."""
 
-    def alone(name: str) -> np.ndarray:
+    def one_column(name: str) -> np.ndarray:
         column = columns[name]
         if column.ndim == 2 and column.shape[1] == 1:
             return column[:, 0]
@@ -72,8 +72,8 @@ def in_roles(columns: Columns, roles: Roles) -> RawRows:
             raise InputError(f"`source` column `{name}` must have one entry a row, got the shape {column.shape}")
         return column
 
-    def together(names: tuple[str, ...], stacked: bool) -> np.ndarray:
-        """One column as it is; several as a matrix of numbers, or of text where all are text."""
+    def several_columns(names: tuple[str, ...], stacked: bool) -> np.ndarray:
+        """Return one column as it is; several as a matrix of numbers, or of text where all are text."""
         some = [columns[name] for name in names]
         for name, column in zip(names, some, strict=True):
             if column.ndim > 2 or (len(some) > 1 and column.ndim > 1):
@@ -87,18 +87,18 @@ def in_roles(columns: Columns, roles: Roles) -> RawRows:
             some = [_numbers(column) for column in some]
         return np.column_stack(some)
 
-    reward = _numbers(alone(roles.reward))
-    state = together(roles.state, roles.stacked)
-    after = together(roles.next_state, roles.stacked) if roles.next_state else None
+    reward = _numbers(one_column(roles.reward))
+    state = several_columns(roles.state, roles.stacked)
+    after = several_columns(roles.next_state, roles.stacked) if roles.next_state else None
     if after is not None and (after.shape != state.shape or (after.dtype.kind == "U") != (state.dtype.kind == "U")):
         raise InputError("`next_state` must have states as `state` has them: of the same shape, and text if they are")
     never = np.zeros(len(reward), bool), np.zeros(len(reward), bool)
     (terminated, odd), (truncated, odder) = (
-        _flags(alone(name)) if name else never for name in (roles.terminated, roles.truncated)
+        _flags(one_column(name)) if name else never for name in (roles.terminated, roles.truncated)
     )
-    action = together(roles.action, len(roles.action) > 1)
-    episode = alone(roles.episode) if roles.episode else None
-    step, propensity = (_numbers(alone(name)) if name else None for name in (roles.step, roles.propensity))
+    action = several_columns(roles.action, len(roles.action) > 1)
+    episode = one_column(roles.episode) if roles.episode else None
+    step, propensity = (_numbers(one_column(name)) if name else None for name in (roles.step, roles.propensity))
     unclear = np.column_stack([odd, odder])
     return RawRows(state, action, reward, after, terminated, terminated | truncated, unclear, episode, step, propensity)
 
@@ -115,7 +115,7 @@ def _numbers(column: np.ndarray) -> np.ndarray:
 
 
 def _flags(column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Which are true, and which are neither true (1) nor false (0): missing, another number, text."""
+    """Mark the entries that are true, and those that are neither true (1) nor false (0): missing, a number, text."""
     number = column if column.dtype.kind in "biuf" else _numbers(column)
     true = number == 1
     return true, ~(true | (number == 0))
@@ -147,7 +147,7 @@ class CheckedRows:
 def check(raw: RawRows, before: RawRows | None, after: RawRows | None, roles: Roles) -> CheckedRows:
     """Check the rules that need no more than a row and its neighbours."""
     n = len(raw)
-    ended_before = _shifted(raw.ended, None if before is None else before.ended, False)
+    ended_before = _shift(raw.ended, None if before is None else before.ended, False)
     first = ended_before.copy()
     continues = after is not None and not raw.ended[-1]
     if raw.episode is not None:
@@ -160,9 +160,9 @@ def check(raw: RawRows, before: RawRows | None, after: RawRows | None, roles: Ro
     known = ~last | raw.terminated
     if raw.next_state is not None:
         known = np.ones(n, bool)
-        next_state = _where(raw.terminated, raw.state, raw.next_state)
+        next_state = _choose_rows(raw.terminated, raw.state, raw.next_state)
     else:
-        next_state = _where(raw.terminated | last, raw.state, following)
+        next_state = _choose_rows(raw.terminated | last, raw.state, following)
     faults: dict[tuple[str, str], np.ndarray] = {}
 
     def rule(column: str | None, words: str, broken: np.ndarray) -> None:
@@ -170,28 +170,28 @@ def check(raw: RawRows, before: RawRows | None, after: RawRows | None, roles: Ro
             faults[column or "", words] = broken
 
     state, action = ", ".join(roles.state), ", ".join(roles.action)
-    rule(state, "is missing or not finite", _missing(raw.state))
-    rule(action, "is missing or not finite", _missing(raw.action))
-    rule(roles.reward, "is missing or not finite", _missing(raw.reward))
-    lost = _missing(next_state) & known & ~_missing(raw.state)
+    rule(state, "is missing or not finite", _is_missing(raw.state))
+    rule(action, "is missing or not finite", _is_missing(raw.action))
+    rule(roles.reward, "is missing or not finite", _is_missing(raw.reward))
+    lost = _is_missing(next_state) & known & ~_is_missing(raw.state)
     rule(", ".join(roles.next_state) or state, "gives a next state that is missing or not finite", lost)
     for name, unclear in zip((roles.terminated, roles.truncated), raw.unclear.T, strict=True):
         rule(name, "is missing, or neither true nor false", unclear)
     if raw.episode is not None:
         rule(roles.episode, "goes on after its end", ended_before & ~first)
-        rule(roles.episode, "is missing", _missing(raw.episode))
+        rule(roles.episode, "is missing", _is_missing(raw.episode))
     gaps = np.zeros(n, bool)
     if raw.step is not None:
-        jump = raw.step - _shifted(raw.step, None if before is None else before.step, np.nan)
-        rule(roles.step, "is missing or not finite", _missing(raw.step))
+        jump = raw.step - _shift(raw.step, None if before is None else before.step, np.nan)
+        rule(roles.step, "is missing or not finite", _is_missing(raw.step))
         rule(roles.step, "is a duplicate of the row before", ~first & (jump == 0))
         rule(roles.step, "is smaller than in the row before", ~first & (jump < 0))
         beyond = after.step if after is not None and after.step is not None and continues else np.array([np.nan])
         gaps = ~last & (np.append(raw.step[1:], beyond) - raw.step > 1)
         rule(roles.step, "is not followed by the next one", gaps)
     if raw.next_state is not None:
-        differs = ~_same(raw.next_state, following) & ~last & ~raw.ended & ~gaps & ~_missing(next_state)
-        differs &= ~np.append(_missing(raw.state)[1:], after is not None and bool(_missing(after.state)[0]))
+        differs = ~_is_same(raw.next_state, following) & ~last & ~raw.ended & ~gaps & ~_is_missing(next_state)
+        differs &= ~np.append(_is_missing(raw.state)[1:], after is not None and bool(_is_missing(after.state)[0]))
         rule(", ".join(roles.next_state), "is not the state of the following row", differs)
     if raw.propensity is not None:
         rule(roles.propensity, "must be above 0 for an action that was taken", raw.propensity <= 0)
@@ -199,20 +199,22 @@ def check(raw: RawRows, before: RawRows | None, after: RawRows | None, roles: Ro
         if roles.actions is not None or raw.action.dtype.kind in "biuU":
             rule(roles.propensity, "must be a probability, at most 1", raw.propensity > 1 + 1e-6)
     if roles.actions is not None and raw.action.ndim == 1:
-        rule(action, "is not among `actions`", ~np.isin(raw.action, np.asarray(roles.actions)) & ~_missing(raw.action))
+        rule(
+            action, "is not among `actions`", ~np.isin(raw.action, np.asarray(roles.actions)) & ~_is_missing(raw.action)
+        )
     return CheckedRows(first, last, next_state, known, faults)
 
 
-def _shifted(column: np.ndarray, before: np.ndarray | None, otherwise: object) -> np.ndarray:
+def _shift(column: np.ndarray, before: np.ndarray | None, otherwise: object) -> np.ndarray:
     """Shift the column by a row, so that each row has the entry before it."""
     return np.concatenate([[otherwise] if before is None else before, column[:-1]])
 
 
-def _where(rows: np.ndarray, one: np.ndarray, other: np.ndarray) -> np.ndarray:
+def _choose_rows(rows: np.ndarray, one: np.ndarray, other: np.ndarray) -> np.ndarray:
     return np.where(rows if one.ndim == 1 else rows[:, None], one, other)
 
 
-def _missing(column: np.ndarray) -> np.ndarray:
+def _is_missing(column: np.ndarray) -> np.ndarray:
     """Mark the rows that have an entry that is missing or not finite."""
     if column.dtype.kind == "f":
         wrong = ~np.isfinite(column)
@@ -224,7 +226,7 @@ def _missing(column: np.ndarray) -> np.ndarray:
     return np.zeros(len(column), bool)
 
 
-def _same(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+def _is_same(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     """Whether rows are equal; numbers up to the rounding of float32."""
     if one.dtype.kind == "f" or other.dtype.kind == "f":
         a, b = one.astype(float), other.astype(float)

@@ -1,4 +1,4 @@
-"""The value of policies on a log: estimators with their intervals, the weights, the support of each state."""
+"""Figure of an off-policy evaluation: estimators with intervals, weights, support of each state."""
 
 from __future__ import annotations
 
@@ -17,33 +17,30 @@ _MOST_STATES = 2_000
 def values(
     table: pd.DataFrame, weights: Mapping[str, np.ndarray], support: Mapping[str, pd.DataFrame], level: float
 ) -> Figure:
-    """One panel each for the estimators, the weights and, for tables, the states.
+    """Draw a panel each for the estimators, the weights and, for tables, the states.
 
     Args:
         table: columns policy, estimator, value, low, high, told.
         weights: by policy, weights of transitions.
-        support: by policy, columns visits and target, one row a state.
+        support: by policy, columns visits and target, one row per state.
         level: of the intervals.
     """
     panels = 2 + bool(support)
     fig, axes = figure(1, panels, width=4.6, height=max(3.4, 0.3 * len(table) + 1.2))
-    _estimators(axes[0, 0], table)
-    _weights(axes[0, 1], weights)
+    _draw_estimators(axes[0, 0], table)
+    _draw_weights(axes[0, 1], weights)
     if support:
-        _support(axes[0, 2], support)
-    caption(
-        fig,
-        f"bars: {level:.0%} intervals over episodes (or blocks of one stream); hollow: cannot be told from this log",
-    )
+        _draw_support(axes[0, 2], support)
+    bars = f"{level:.0%} intervals over episodes (or blocks of one stream)"
+    caption(fig, f"bars: {bars}; hollow: cannot be told from this log")
     return fig
 
 
-def _estimators(ax: Axes, table: pd.DataFrame) -> None:
+def _draw_estimators(ax: Axes, table: pd.DataFrame) -> None:
     shown = table[table["value"].notna()].reset_index(drop=True)
     policies = list(dict.fromkeys(shown["policy"]))
-    for i, (policy, value, low, high, told) in enumerate(
-        shown[["policy", "value", "low", "high", "told"]].itertuples(index=False)
-    ):
+    columns = ["policy", "value", "low", "high", "told"]
+    for i, (policy, value, low, high, told) in enumerate(shown[columns].itertuples(index=False)):
         colour = COLOURS[policies.index(policy) % len(COLOURS)]
         if np.isfinite([low, high]).all():
             ax.plot([low, high], [i, i], color=colour, linewidth=2.2, alpha=1.0 if told else 0.35)
@@ -57,7 +54,7 @@ def _estimators(ax: Axes, table: pd.DataFrame) -> None:
     ax.set(xlabel="value")
 
 
-def _weights(ax: Axes, weights: Mapping[str, np.ndarray]) -> None:
+def _draw_weights(ax: Axes, weights: Mapping[str, np.ndarray]) -> None:
     for i, (policy, some) in enumerate(weights.items()):
         if len(some):
             ax.hist(some, bins=60, histtype="step", color=COLOURS[i % len(COLOURS)], label=plain(policy), linewidth=1.3)
@@ -67,20 +64,12 @@ def _weights(ax: Axes, weights: Mapping[str, np.ndarray]) -> None:
         ax.legend(frameon=False, fontsize="small")
 
 
-def _support(ax: Axes, support: Mapping[str, pd.DataFrame]) -> None:
-    """Visits in the log against discounted visits of the target; what is at the left has no data."""
+def _draw_support(ax: Axes, support: Mapping[str, pd.DataFrame]) -> None:
+    """Draw visits in the log against discounted visits of the target; states at the left have no data."""
     for i, (policy, states) in enumerate(support.items()):
         some = states.nlargest(_MOST_STATES, "target")
-        colour = COLOURS[i % len(COLOURS)]
-        ax.plot(
-            some["visits"],
-            some["target"].clip(lower=0),
-            "o",
-            color=colour,
-            markersize=3,
-            alpha=0.6,
-            label=plain(policy),
-        )
+        visits, target, colour = some["visits"], some["target"].clip(lower=0), COLOURS[i % len(COLOURS)]
+        ax.plot(visits, target, "o", color=colour, markersize=3, alpha=0.6, label=plain(policy))
     ax.set_xscale("symlog", linthresh=1)
     ax.set_yscale("symlog", linthresh=1e-3)
     ax.set(xlabel="visits of a state in the log", ylabel="discounted visits of the policy")
