@@ -130,7 +130,7 @@ def begin(console: Console) -> None:
             for _ in range(2):
                 compiler._builds.clear()
                 seconds.append(
-                    best_of(1, lambda s=source: compiler.build(s.text, s.target.width, compiler.find()).function())
+                    best_of(1, lambda s=source: compiler.compile_text(s.text, s.target.width, compiler.find()).function())
                 )
             table.add_row(name, f"{source.lines:,}", *(f"{s:.2f}" for s in seconds))
     console.print(table)

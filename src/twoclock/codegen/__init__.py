@@ -1,1 +1,33 @@
-"""From one lane's step, traced by JAX, to C that walks many lanes: for a CPU, several side by side, or for a GPU."""
+"""From a jaxpr to C or CUDA: a generator that imports nothing else of twoclock and can be used by itself.
+
+1. ``build.generate`` takes a function of one *lane* (one run among many alike) and the shapes of what the lane reads.
+2. JAX traces the function to a jaxpr: a list of equations such as ``c = add a b``.
+3. ``lower`` visits the equations in order, inlines calls, and applies to each the rule of its name.
+4. The rules of ``elementwise``, ``indexing``, ``reductions`` and ``threefry`` (random bits) compute arrays.
+5. An array is a number for each entry, a buffer with strides, or a rule that computes an entry on demand (``arrays``).
+6. The rules append statements to a ``Builder``: assignments, loads, stores, loops and branches (``ir``).
+7. For a GPU, ``passes`` drops the mirrored half of symmetric matrices and splits off what can be computed ahead.
+8. ``c_printer`` prints the statements as C, with lanes side by side in loops that the compiler turns into vectors.
+9. ``templates`` puts the text around the step: which lanes run, what they load before the steps and store after them.
+10. ``compiler`` has the machine's compiler make a library of it, keeps that in ``binary_cache``, and loads the function;
+    ``cuda_launch`` compiles and launches the text for a GPU.
+
+Read the files in the order ir, arrays, elementwise, indexing, reductions, threefry, lower, c_printer, templates, passes,
+build, compiler, binary_cache, cuda_launch. What cannot be generated raises ``Unsupported``, what cannot be compiled
+``CompilerError``; both are a ``CodegenError``. Generated programs use the functions of ``special.h``.
+"""
+
+from twoclock.codegen.build import CodeTarget, Example, ProgramSource, generate
+from twoclock.codegen.compiler import CompilerError, compile_text
+from twoclock.codegen.ir import CodegenError, Unsupported
+
+__all__ = [
+    "CodeTarget",
+    "CodegenError",
+    "CompilerError",
+    "Example",
+    "ProgramSource",
+    "Unsupported",
+    "compile_text",
+    "generate",
+]

@@ -231,7 +231,7 @@ def close_builds() -> None:
         build.close()
 
 
-def build(text: str, width: int, by: Compiler) -> Build:
+def compile_text(text: str, width: int, by: Compiler) -> Build:
     """Take the program of a text from this process or from disk, or start to compile it."""
     key = hashlib.sha256(f"{by.identity(width)}\n{text}".encode()).hexdigest()[:40]
     with _lock:

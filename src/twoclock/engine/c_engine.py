@@ -44,7 +44,7 @@ class CEngine:
             source = lane_program.checked_source(work, choose_target(work, self.width))
         except Unsupported as reason:
             return str(reason)
-        return [CProgram(work, source, compiler.build(source.text, source.target.width, found))]
+        return [CProgram(work, source, compiler.compile_text(source.text, source.target.width, found))]
 
 
 class CProgram:

@@ -297,7 +297,7 @@ def _compiled(
         source = lane_program.online_source(
             operators, method, carry, live.layout.example, bound is not None, live.traced.digest
         )
-        build = compiler.build(source.text, source.target.width, found)
+        build = compiler.compile_text(source.text, source.target.width, found)
         walk = build.function()
     except Unsupported as reason:
         return str(reason)
