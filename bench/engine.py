@@ -24,7 +24,7 @@ from rich.table import Table
 from tabular import NUMBERS, best_of, random_tables
 from workloads import Timed, entropy_mdp, figure_1, large_mdp, lqr, quadratic_20, readme, streams
 
-from twoclock.codegen import compiler
+from twoclock.codegen import ProgramSource, compiler
 from twoclock.engine import lane_program, run_batch
 from twoclock.engine.c_engine import CEngine, choose_target
 from twoclock.engine.xla_engine import Xla
@@ -115,6 +115,10 @@ def compare(console: Console, repeats: int) -> None:
     console.print(table)
 
 
+def compile_source(source: ProgramSource) -> compiler.Build:
+    return compiler.compile_text(source.text, source.target.width, compiler.find())
+
+
 def begin(console: Console) -> None:
     """What comes before the first step: generating the text, compiling it, and starting again with what was kept."""
     table = Table(title="before the first step, s", title_justify="left")
@@ -129,9 +133,7 @@ def begin(console: Console) -> None:
             source = lane_program.checked_source(work, choose_target(work, None))
             for _ in range(2):
                 compiler._builds.clear()
-                seconds.append(
-                    best_of(1, lambda s=source: compiler.compile_text(s.text, s.target.width, compiler.find()).function())
-                )
+                seconds.append(best_of(1, lambda s=source: compile_source(s).function()))
             table.add_row(name, f"{source.lines:,}", *(f"{s:.2f}" for s in seconds))
     console.print(table)
 

@@ -7,9 +7,8 @@ import pytest
 
 import twoclock as tc
 from threads import needs_compiler, on_the_cpu
-from twoclock.codegen.build import CodeTarget
+from twoclock.codegen import CodeTarget, Unsupported
 from twoclock.codegen.compiler import pointers
-from twoclock.codegen.ir import Unsupported
 from twoclock.engine import lane_program
 from twoclock.engine.c_engine import CEngine
 from twoclock.engine.cuda_engine import CudaProgram

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import twoclock as tc
-from twoclock.codegen import binary_cache, build, compiler
+from twoclock.codegen import build, compiler
 from twoclock.engine import c_engine, cuda_engine, lane_program, select_engine
 from twoclock.engine.run_batch import Lanes, make_instances
 from twoclock.protocols import InputError
@@ -106,7 +106,7 @@ def test_what_is_kept_is_checked(monkeypatch, tmp_path):
     folder = tmp_path / "programs"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     (kept,) = folder.glob("*.so")
-    store = binary_cache.open_cache()
+    store = compiler.open_cache()
     assert store.trouble is None
     assert store.holds(kept.stem)
     assert store.is_checked(kept.stem)
@@ -130,24 +130,24 @@ def test_what_is_kept_is_checked(monkeypatch, tmp_path):
 def test_a_cache_of_someone_else_is_not_used(monkeypatch, tmp_path):
     folder = tmp_path / "programs"
     folder.mkdir(0o700)
-    assert binary_cache.open_cache().trouble is None
+    assert compiler.open_cache().trouble is None
     folder.chmod(0o755)
-    assert "open to others" in binary_cache.open_cache().trouble
+    assert "open to others" in compiler.open_cache().trouble
     folder.chmod(0o700)
     someone = os.geteuid() + 1
-    monkeypatch.setattr(binary_cache.os, "geteuid", lambda: someone)
-    found = binary_cache.open_cache()
+    monkeypatch.setattr(compiler.os, "geteuid", lambda: someone)
+    found = compiler.open_cache()
     assert "belongs to someone else" in found.trouble
     assert found.folder != folder
     folder.rmdir()
     (tmp_path / "elsewhere").mkdir()
     folder.symlink_to(tmp_path / "elsewhere")
-    assert "is no folder" in binary_cache.open_cache().trouble
+    assert "is no folder" in compiler.open_cache().trouble
 
 
 def test_the_cache_does_not_grow_without_end(monkeypatch, tmp_path):
-    monkeypatch.setattr(binary_cache, "MAX_BYTES", 2_500)
-    store = binary_cache.open_cache()
+    monkeypatch.setattr(compiler, "MAX_BYTES", 2_500)
+    store = compiler.open_cache()
     for i in range(4):
         made = tmp_path / "made"
         made.write_bytes(bytes(1_000))

@@ -9,17 +9,17 @@
 7. For a GPU, ``passes`` drops the mirrored half of symmetric matrices and splits off what can be computed ahead.
 8. ``c_printer`` prints the statements as C, with lanes side by side in loops that the compiler turns into vectors.
 9. ``templates`` puts the text around the step: which lanes run, what they load before the steps and store after them.
-10. ``compiler`` has the machine's compiler make a library of it, keeps that in ``binary_cache``, and loads the function;
-    ``cuda_launch`` compiles and launches the text for a GPU.
+10. ``compiler`` has the machine's compiler make a library of the text, caches it on disk, and loads the function.
 
-Read the files in the order ir, arrays, elementwise, indexing, reductions, threefry, lower, c_printer, templates, passes,
-build, compiler, binary_cache, cuda_launch. What cannot be generated raises ``Unsupported``, what cannot be compiled
-``CompilerError``; both are a ``CodegenError``. Generated programs use the functions of ``special.h``.
+Read the files in the order ir, arrays, elementwise, indexing, reductions, threefry, lower, c_printer, templates,
+passes, build, compiler. What cannot be generated raises ``Unsupported``, what cannot be compiled ``CompilerError``;
+both are a ``CodegenError``. Programs use the functions of ``special.h``. A kernel for a GPU is text for NVRTC.
 """
 
-from twoclock.codegen.build import CodeTarget, Example, ProgramSource, generate
+from twoclock.codegen.build import Example, ProgramSource, SplitProgram, UncheckedStep, generate, generate_split
 from twoclock.codegen.compiler import CompilerError, compile_text
 from twoclock.codegen.ir import CodegenError, Unsupported
+from twoclock.codegen.templates import CodeTarget
 
 __all__ = [
     "CodeTarget",
@@ -27,7 +27,10 @@ __all__ = [
     "CompilerError",
     "Example",
     "ProgramSource",
+    "SplitProgram",
+    "UncheckedStep",
     "Unsupported",
     "compile_text",
     "generate",
+    "generate_split",
 ]

@@ -6,6 +6,7 @@ and, where the arrays of methods or seeds differ, its own numbers; what they sha
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from collections.abc import Callable
@@ -19,20 +20,10 @@ from jax.extend.core import ClosedJaxpr
 from twoclock.codegen import templates
 from twoclock.codegen.arrays import Array, ArrayBuilder, Keys, LazyArray, ShapedType, Strided, Value
 from twoclock.codegen.c_printer import Printer
-from twoclock.codegen.ir import (
-    STORED_TYPES,
-    Buffer,
-    Builder,
-    ProgramTooLong,
-    Statement,
-    Tree,
-    Unsupported,
-    Var,
-    c_type,
-)
+from twoclock.codegen.ir import STORED_TYPES, Buffer, Builder, ProgramTooLong, Statement, Tree, Unsupported, Var, c_type
 from twoclock.codegen.lower import Lowering
 from twoclock.codegen.passes import Entry, merge_twins, split_step
-from twoclock.codegen.templates import HandedArray, ProgramParts
+from twoclock.codegen.templates import CodeTarget, HandedArray, ProgramParts
 
 # Entries up to which arrays are scalars, tried in turn, and the lines of C that each try may take.
 _TRIES = ((64, 2_000), (24, 2_500), (8, 5_000))
@@ -43,21 +34,6 @@ _COPIED = 64
 # A lane's random stream: two words.
 STREAM = jax.ShapeDtypeStruct((2,), np.uint32)
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class CodeTarget:
-    """What the text is for.
-
-    Args:
-        width: lanes side by side; one on a GPU.
-        mixed: whether lanes side by side may belong to different methods.
-        cuda: whether it is for a GPU.
-    """
-
-    width: int = 1
-    mixed: bool = False
-    cuda: bool = False
 
 
 @dataclass(frozen=True)
@@ -175,11 +151,9 @@ class _StackTooLarge(Exception):
 def _generate_short(
     traced: ClosedJaxpr, example: Example, target: CodeTarget, write: Callable[[_ProgramWriter], T]
 ) -> T:
-    for small, most in _TRIES[:-1]:
-        try:
-            return write(_ProgramWriter(traced, example, target, small, most))
-        except ProgramTooLong:
-            continue
+    for tried in _TRIES[:-1]:
+        with contextlib.suppress(ProgramTooLong):
+            return write(_ProgramWriter(traced, example, target, *tried))
     return write(_ProgramWriter(traced, example, target, *_TRIES[-1]))
 
 
@@ -208,10 +182,8 @@ class _ProgramWriter:
         step = self._step()
         if self.example.unchecked is not None:
             for table in templates.choose_shared_tables(self.shared, step):
-                number = self.shared[table]
-                self.outside[self.outside.index(_pointer(table, number))] = templates.copy_to_shared_memory(
-                    table, number
-                )
+                at = self.outside.index(_pointer(table, self.shared[table]))
+                self.outside[at] = templates.copy_to_shared_memory(table, self.shared[table])
         parts = self._parts(step, self.build.memories)
         if self.target.cuda:
             return self._source(templates.cuda_text(self.example, parts, step))

@@ -1,18 +1,22 @@
-"""The machine's C compiler: find it, run it beside this process, load what it made.
+"""From C to a loaded function: the machine's compiler, and a cache of compiled programs on disk.
 
-The compiler is a separate process, so that the caller can continue meanwhile. Its output is stored by ``binary_cache``,
-so that the next run of the same program starts at once.
+The compiler is a separate process, so that the caller can continue meanwhile. A program is native code, so one that
+another user could have written is never loaded: the cache folder must belong to this user and be closed to all others.
+Files are written under another name and moved into place, and each is loaded only if its digest is the one in the file
+beside it.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import hashlib
 import os
 import platform
 import shlex
 import shutil
+import stat
 import subprocess
 import tempfile
 import threading
@@ -23,11 +27,12 @@ from pathlib import Path
 
 import numpy as np
 
-from twoclock.codegen import binary_cache
 from twoclock.codegen.ir import CodegenError
 
 # Seconds that a compiler may take for one program; the longest that is generated takes a tenth of it.
 TIME_LIMIT = 60.0
+# Size of all programs in the cache together; the least recently used are deleted first.
+MAX_BYTES = 256 << 20
 # The arguments of a compiled program, see ``templates.c_text``: six numbers, then tables, leaves and streams.
 ARGUMENTS: Sequence[type[ctypes.c_int64 | ctypes.c_void_p]] = (*[ctypes.c_int64] * 6, *[ctypes.c_void_p] * 3)
 
@@ -67,10 +72,6 @@ class Compiler:
             own += ("-mcpu=native",)
         return (*_EXACT, *_FREE, *own)
 
-    def identity(self, width: int) -> str:
-        """Describe everything besides the text that decides the binary."""
-        return "\n".join((self.version, *self.command, *self.flags(width), processor()))
-
     def start(self, source: Path, target: Path, width: int) -> subprocess.Popen[str]:
         """Start to compile; wait for the process with ``finish``."""
         command = [*self.command, *self.flags(width), "-o", str(target), str(source), "-lm"]
@@ -79,15 +80,14 @@ class Compiler:
         )
 
 
-def finish(process: subprocess.Popen[str], limit: float | None = None) -> None:
+def finish(process: subprocess.Popen[str]) -> None:
     """Wait for a compiler; kill one that takes too long."""
-    limit = TIME_LIMIT if limit is None else limit
     try:
-        _, stderr = process.communicate(timeout=limit)
+        _, stderr = process.communicate(timeout=TIME_LIMIT)
     except subprocess.TimeoutExpired:
         process.kill()
         process.communicate()
-        raise CompilerError(f"the C compiler took more than {limit:g} s") from None
+        raise CompilerError(f"the C compiler took more than {TIME_LIMIT:g} s") from None
     if process.returncode:
         words = next((line for line in stderr.splitlines() if "error" in line), stderr.strip().partition("\n")[0])
         raise CompilerError(f"the C compiler failed: {words or f'exit status {process.returncode}'}"[:300])
@@ -104,15 +104,13 @@ def _find(asked: str, path: str) -> Compiler | str:
     for command in candidates:
         if shutil.which(command[0], path=path) is None:
             continue
-        try:
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             finished = subprocess.run(
                 [*command, "--version"], capture_output=True, text=True, timeout=10, stdin=subprocess.DEVNULL
             )
-        except (OSError, subprocess.TimeoutExpired):
-            continue
-        if finished.returncode == 0 and finished.stdout.strip():
-            gcc = "Free Software Foundation" in finished.stdout
-            return Compiler(command, finished.stdout.splitlines()[0].strip(), gcc)
+            if finished.returncode == 0 and finished.stdout.strip():
+                gcc = "Free Software Foundation" in finished.stdout
+                return Compiler(command, finished.stdout.splitlines()[0].strip(), gcc)
     return f"there is no C compiler ({' '.join(candidates[0]) if asked.strip() else 'cc, gcc or clang'})"
 
 
@@ -120,13 +118,11 @@ def _find(asked: str, path: str) -> Compiler | str:
 def processor() -> str:
     """Name the processor and its features, as the system reports them."""
     words = {platform.machine(), platform.processor()}
-    try:
+    with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             name, _, value = line.partition(":")
             if name.strip() in ("flags", "Features", "model name"):
                 words.add(value.strip())
-    except OSError:
-        pass
     return "\n".join(sorted(words))
 
 
@@ -136,6 +132,117 @@ def vector_bits() -> int:
     if "avx512f" in features and "avx512dq" in features:
         return 512
     return 256 if "avx2" in features else 128
+
+
+@dataclass(frozen=True)
+class BinaryCache:
+    """A folder of programs.
+
+    Attributes:
+        folder: the user's cache folder; a temporary one where that cannot be trusted.
+        trouble: why it is not the user's cache folder; None if it is.
+    """
+
+    folder: Path
+    trouble: str | None = None
+
+    def path(self, key: str) -> Path:
+        """Return where the program of a key is, or would be."""
+        return self.folder / f"{key}.so"
+
+    def holds(self, key: str) -> bool:
+        """Say whether the program is there and undamaged; delete a damaged one."""
+        path = self.path(key)
+        try:
+            whole = self._note(key).read_text().split()[0] == hashlib.sha256(path.read_bytes()).hexdigest()
+        except (OSError, IndexError):
+            return False
+        if not whole:
+            self.delete(key)
+            return False
+        with contextlib.suppress(OSError):
+            os.utime(path)
+        return True
+
+    def add(self, key: str, program: Path) -> None:
+        """Move a new program into the cache, and delete old ones if the cache is full."""
+        digest = hashlib.sha256(program.read_bytes()).hexdigest()
+        program.chmod(0o700)
+        os.replace(program, self.path(key))
+        self._write(key, digest)
+        self._trim(self.path(key))
+
+    def delete(self, key: str) -> None:
+        """Delete a program; it is fine if there is none."""
+        for path in (self._note(key), self.path(key)):
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+    def is_checked(self, key: str) -> bool:
+        """Say whether the program passed its check when it was first used."""
+        with contextlib.suppress(OSError):
+            return self._note(key).read_text().split()[1:] == ["checked"]
+        return False
+
+    def mark_checked(self, key: str) -> None:
+        """Record that the program passed its check."""
+        with contextlib.suppress(OSError, IndexError):
+            self._write(key, f"{self._note(key).read_text().split()[0]} checked")
+
+    def _note(self, key: str) -> Path:
+        return self.folder / f"{key}.sha256"
+
+    def _write(self, key: str, words: str) -> None:
+        handle, name = tempfile.mkstemp(dir=self.folder)
+        with os.fdopen(handle, "w") as file:
+            file.write(words)
+        os.replace(name, self._note(key))
+
+    def _trim(self, newest: Path) -> None:
+        with contextlib.suppress(OSError):
+            found = sorted(
+                (p.stat().st_mtime, p.stat().st_size, p)
+                for p in self.folder.glob("*.so")
+                if self._note(p.stem).exists()
+            )
+            total = sum(size for _, size, _ in found)
+            for _, size, path in found:
+                if total <= MAX_BYTES:
+                    break
+                if path != newest:
+                    self.delete(path.stem)
+                    total -= size
+
+
+def open_cache() -> BinaryCache:
+    """Open the user's cache, or a temporary one if it cannot be made, belongs to someone else or is open to others."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    folder = Path(os.environ.get("TWOCLOCK_CACHE") or os.path.join(base, "twoclock")) / "programs"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        trouble = _why_untrusted(folder)
+    except OSError as error:
+        trouble = f"{folder} cannot be made ({error.strerror})"
+    return BinaryCache(folder) if trouble is None else BinaryCache(Path(_temporary_folder().name), trouble)
+
+
+def _why_untrusted(folder: Path) -> str | None:
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode):
+        return f"{folder} is no folder"
+    if hasattr(os, "geteuid") and found.st_uid != os.geteuid():
+        return f"{folder} belongs to someone else"
+    if found.st_mode & 0o077:
+        return f"{folder} is open to others; close it with chmod 700"
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return f"{folder} cannot be written to"
+    return None
+
+
+@cache
+def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
+    """Make one folder for this process; it is deleted when the process ends."""
+    return tempfile.TemporaryDirectory(prefix="twoclock-")
 
 
 @dataclass
@@ -150,7 +257,7 @@ class Build:
     text: str
     width: int
     compiler: Compiler
-    store: binary_cache.BinaryCache
+    store: BinaryCache
     key: str
     process: subprocess.Popen[str] | None = None
     folder: Path | None = None
@@ -179,10 +286,17 @@ class Build:
                 raise CompilerError(self.error)
             if self.loaded is None:
                 try:
-                    self.loaded = self._load()
+                    if self.process is not None and self.folder is not None:
+                        finish(self.process)
+                        self.store.add(self.key, self.folder / "program.so")
+                    walk = ctypes.CDLL(os.fspath(self.store.path(self.key))).walk
                 except (CompilerError, OSError, AttributeError) as error:
                     self.error = str(error)
                     raise CompilerError(self.error) from None
+                finally:
+                    self.close()
+                walk.restype, walk.argtypes = None, list(ARGUMENTS)
+                self.loaded = walk
             return self.loaded
 
     def is_checked(self) -> bool:
@@ -207,18 +321,6 @@ class Build:
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _load(self) -> Callable[..., None]:
-        path = self.store.path(self.key)
-        if self.process is not None and self.folder is not None:
-            try:
-                finish(self.process)
-                path = self.store.add(self.key, self.folder / "program.so")
-            finally:
-                self.close()
-        walk = ctypes.CDLL(os.fspath(path)).walk
-        walk.restype, walk.argtypes = None, list(ARGUMENTS)
-        return walk
-
 
 _builds: dict[str, Build] = {}
 _lock = threading.Lock()
@@ -233,11 +335,12 @@ def close_builds() -> None:
 
 def compile_text(text: str, width: int, by: Compiler) -> Build:
     """Take the program of a text from this process or from disk, or start to compile it."""
-    key = hashlib.sha256(f"{by.identity(width)}\n{text}".encode()).hexdigest()[:40]
+    decides = (by.version, *by.command, *by.flags(width), processor(), text)
+    key = hashlib.sha256("\n".join(decides).encode()).hexdigest()[:40]
     with _lock:
         build = _builds.get(key)
         if build is None or build.error is not None:
-            build = _builds[key] = Build(text, width, by, binary_cache.open_cache(), key)
+            build = _builds[key] = Build(text, width, by, open_cache(), key)
             build.start()
     return build
 

@@ -34,7 +34,7 @@ from twoclock.codegen.ir import (
 )
 
 if TYPE_CHECKING:
-    from twoclock.codegen.build import CodeTarget, Example
+    from twoclock.codegen.build import Example
     from twoclock.codegen.passes import SplitStep
 
 # Sums in which the numbers of a lane are watched side by side.
@@ -68,6 +68,21 @@ for(int l=0;l<WIDTH;l++){used[l]=begin+l<seeds;seed[l]=used[l]?begin+l:seeds-1;l
 _MIXED = """int64_t lane[WIDTH],seed[WIDTH],method[WIDTH];int used[WIDTH];
 for(int l=0;l<WIDTH;l++){int64_t i=group*WIDTH+l;used[l]=i<methods*seeds;lane[l]=used[l]?i:methods*seeds-1;
 method[l]=lane[l]/seeds;seed[l]=lane[l]%seeds;}"""
+
+
+@dataclass(frozen=True)
+class CodeTarget:
+    """What the text is for.
+
+    Args:
+        width: lanes side by side; one on a GPU.
+        mixed: whether lanes side by side may belong to different methods.
+        cuda: whether it is for a GPU.
+    """
+
+    width: int = 1
+    mixed: bool = False
+    cuda: bool = False
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from twoclock.codegen import compiler
-from twoclock.codegen.build import CodeTarget, ProgramSource
-from twoclock.codegen.compiler import Build, CompilerError, pointers
-from twoclock.codegen.ir import Unsupported
+from twoclock.codegen import CodeTarget, CompilerError, ProgramSource, Unsupported, compiler
+from twoclock.codegen.compiler import Build, pointers
 from twoclock.engine import lane_program, metrics, run_batch
 from twoclock.engine.protocol import EngineError, LaneState, Row
 from twoclock.engine.run_batch import Lanes

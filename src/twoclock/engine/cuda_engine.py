@@ -19,12 +19,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from twoclock.codegen.build import CodeTarget, ProgramSource, SplitProgram
-from twoclock.codegen.cuda_launch import DeviceArray, DevicePointers, KernelLaunch, load_kernel
-from twoclock.codegen.ir import Unsupported
+from twoclock.codegen import CodeTarget, ProgramSource, SplitProgram, Unsupported
 from twoclock.codegen.templates import FEW, MANY
 from twoclock.engine import lane_program
-from twoclock.engine.cuda_metrics import DeviceMetrics
+from twoclock.engine.cuda_kernels import DeviceArray, DeviceMetrics, DevicePointers, KernelLaunch, load_kernel
 from twoclock.engine.protocol import EngineError, LaneState, Row
 from twoclock.engine.run_batch import Lanes, partition
 

@@ -13,16 +13,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from twoclock import prng
-from twoclock.codegen.build import (
+from twoclock.codegen import (
     CodeTarget,
     Example,
     ProgramSource,
     SplitProgram,
     UncheckedStep,
+    Unsupported,
     generate,
     generate_split,
 )
-from twoclock.codegen.ir import Unsupported
 from twoclock.engine.metrics import metrics_of
 from twoclock.engine.protocol import LaneState, Operators, is_table, lane_start, lane_step, learn, trusted_step
 from twoclock.engine.run_batch import Lanes

@@ -16,10 +16,10 @@ def command(args: Sequence[str]) -> int:
     read_values([], args, "twoclock doctor")
     import jax
 
-    from twoclock.codegen import binary_cache, compiler
+    from twoclock.codegen import compiler
     from twoclock.engine import cuda_engine, run_batch, select_engine
 
-    found, kept = compiler.find(), binary_cache.open_cache()
+    found, kept = compiler.find(), compiler.open_cache()
     devices = jax.devices()
     programs = list(kept.folder.glob("*.so"))
     megabytes = sum(path.stat().st_size for path in programs) / 2**20

@@ -1,7 +1,7 @@
-"""Metrics on a GPU: those of all lanes in one launch and one transfer.
+"""Kernels on a GPU: compiled by NVRTC through cupy, launched on the addresses of arrays; and the kernel of the metrics.
 
-XLA makes many small kernels of them, and waits for every pass of a loop. It still measures what cannot be generated (a
-factorisation, say), and takes over if the two differ.
+The metrics of all lanes take one launch and one transfer; XLA makes many small kernels of them, and waits for each pass
+of a loop. XLA still measures what cannot be generated (a factorisation, say), and takes over if the two differ.
 """
 
 from __future__ import annotations
@@ -10,22 +10,26 @@ import itertools
 import math
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
-from functools import cached_property
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any, TypeAlias
 
 import jax
 import numpy as np
 
-from twoclock.codegen.build import ProgramSource
-from twoclock.codegen.cuda_launch import DevicePointers, KernelLaunch
-from twoclock.codegen.ir import Unsupported
+from twoclock.codegen import ProgramSource, Unsupported
 from twoclock.engine import lane_program, metrics
 from twoclock.engine.lane_program import MetricsSource
 from twoclock.engine.protocol import LaneState, Row
 from twoclock.engine.run_batch import Lanes
 
+# As on the CPU: no fused sums, so that compensated ones survive and the bits are those of the program in C.
+OPTIONS = ("--fmad=false",)
+
+DeviceArray: TypeAlias = Any  # an array of JAX or cupy on a device; cupy has no types, and may be missing
 # Threads in a block: few, so that few lanes have many processors.
-THREADS = 32
+METRICS_THREADS = 32
 # Rows for which a kernel whose text is new here is compared with XLA: in the first one all lanes may be alike.
 COMPARED = 2
 # Where a part of a row begins in memory: at a multiple of this.
@@ -33,6 +37,60 @@ _ALIGNED = 16
 
 _compared: Counter[tuple[str, int]] = Counter()
 _refused: set[tuple[str, int]] = set()
+_kernels: dict[tuple[str, int], Callable[..., None]] = {}
+
+
+def load_kernel(text: str, device: jax.Device) -> Callable[..., None]:
+    """Compile a kernel for a device, once."""
+    import cupy
+
+    key = (text, device.id)
+    if key not in _kernels:
+        with cupy.cuda.Device(device.local_hardware_id):
+            module = cupy.RawModule(code=text, options=OPTIONS, backend="nvrtc")
+            _kernels[key] = module.get_function("walk")
+    return _kernels[key]
+
+
+class DevicePointers:
+    """Arrays of the current device with their addresses; the arrays live as long as this does."""
+
+    def __init__(self, arrays: Sequence[DeviceArray]) -> None:
+        import cupy
+
+        self.arrays = arrays
+        addresses = (a.unsafe_buffer_pointer() if isinstance(a, jax.Array) else a.data.ptr for a in arrays)
+        self.addresses = _to_device(cupy.cuda.Device().id, *addresses)
+
+
+@lru_cache
+def _to_device(device: int, *addresses: int) -> DeviceArray:
+    """Copy numbers to the current device. A run that alternates between two carries needs the same ones again."""
+    import cupy
+
+    return cupy.asarray(np.array([*addresses, 0], np.uint64))
+
+
+@dataclass(frozen=True)
+class KernelLaunch:
+    """A compiled kernel with everything that is the same at each launch.
+
+    Attributes:
+        shape: of the grid of lanes, methods × seeds.
+        threads: in a block.
+    """
+
+    kernel: Callable[..., None]
+    tables: DevicePointers
+    streams: DeviceArray
+    shape: tuple[int, int]
+    threads: int
+
+    def __call__(self, arrays: DevicePointers, lanes: int, lo: int, hi: int) -> None:
+        """Launch it on these arrays for so many lanes, from step ``lo`` to step ``hi``."""
+        numbers = [np.int64(n) for n in (lo, hi, *self.shape)]
+        arguments = (*numbers, self.tables.addresses, arrays.addresses, self.streams)
+        self.kernel((-(-lanes // self.threads),), (self.threads,), arguments)
 
 
 class DeviceMetrics:
@@ -52,7 +110,7 @@ class DeviceMetrics:
         if made is None or (kind := (made.source.text, self.device.id)) in _refused:
             return self._by_xla(carry)
         try:
-            self._kernel = self._kernel or _MetricsKernel(made, launch(made.source, THREADS), self.device)
+            self._kernel = self._kernel or _MetricsKernel(made, launch(made.source, METRICS_THREADS), self.device)
             row = self._kernel(carry)
             trouble = None
             if _compared[kind] < COMPARED:
