@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from twoclock.validation.run_args import check_method
 _MOST_VALUES = 100_000
 
 
-def grid(method: Method, **values: Any) -> dict[str, Method]:
+def grid(method: Method, **values: Iterable[object]) -> dict[str, Method]:
     """Every combination of settings of a method, each under a label that says what was set.
 
     Methods that differ only in numbers run as one program: ``tc.solve(problem, tc.grid(…))`` compiles once.
@@ -49,7 +49,7 @@ def grid(method: Method, **values: Any) -> dict[str, Method]:
     return out
 
 
-def with_settings(method: Method, values: dict[str, Any]) -> Method:
+def with_settings(method: Method, values: Mapping[str, object]) -> Method:
     """The method with each path set to its value."""
     # All at once: a method on the way from one setting to the other may break a rule that both keep.
     changes = {tuple(part.split(".")): value for path, value in values.items() for part in _split(path)}
@@ -83,18 +83,18 @@ def setting(method: Method, path: str) -> Any:
     >>> setting(tc.Fast(), "alpha.shift")
     20.0
     """
-    found = [_at(method, part) for part in _split(path)]
-    return found[0]
+    values = [_at(method, part) for part in _split(path)]
+    return values[0]
 
 
-def paths(method: object, prefix: str = "") -> dict[str, Any]:
+def paths(method: object, prefix: str = "") -> dict[str, object]:
     """Everything that can be set, path → value: each field, and the fields of the dataclasses in them.
 
     >>> import twoclock as tc
     >>> [path for path in paths(tc.Polyak(tc.Standard(0.1, 0.2))) if path.startswith("method.alpha")]
     ['method.alpha', 'method.alpha.c']
     """
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for field in dataclasses.fields(method) if dataclasses.is_dataclass(method) else ():
         value = getattr(method, field.name)
         found[prefix + field.name] = value
@@ -109,14 +109,13 @@ def text(value: object) -> str:
     return str(value)
 
 
-def _values(path: str, tried: Any) -> list[Any]:
+def _values(path: str, tried: object) -> list[object]:
     if isinstance(tried, (str, bytes)) or not isinstance(tried, Iterable) or getattr(tried, "ndim", 1) == 0:
         raise InputError(f"`{path}` must be given a list of values, got {short_repr(tried)}; write [value, …]")
-    if not hasattr(tried, "__len__"):
-        tried = list(itertools.islice(tried, _MOST_VALUES + 1))
-    if len(tried) > _MOST_VALUES:
+    given = list(itertools.islice(tried, _MOST_VALUES + 1))
+    if len(given) > _MOST_VALUES:
         raise InputError(f"`{path}` must be given at most {_MOST_VALUES:,} values, got more")
-    values = [value.item() if isinstance(value, np.generic) else value for value in tried]
+    values = [value.item() if isinstance(value, np.generic) else value for value in given]
     if not values:
         raise InputError(f"`{path}` must be given at least one value, got an empty list")
     return values
@@ -138,9 +137,9 @@ def _at(method: Method, part: str) -> Any:
     return thing
 
 
-def _replace(thing: Any, changes: dict[tuple[str, ...], Any]) -> Any:
+def _replace(thing: Any, changes: dict[tuple[str, ...], object]) -> Any:
     whole = {names[0]: value for names, value in changes.items() if len(names) == 1}
-    inside: dict[str, dict[tuple[str, ...], Any]] = {}
+    inside: dict[str, dict[tuple[str, ...], object]] = {}
     for (first, *rest), value in changes.items():
         if rest:
             inside.setdefault(first, {})[tuple(rest)] = value

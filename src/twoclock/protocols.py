@@ -137,9 +137,9 @@ class Method(ABC):
     def step(self, F: Operator, G: Operator, state: Any, x: PyTree, k: Scalar) -> State:
         """The state after step k on the sample x."""
 
-    @abstractmethod
     def estimate(self, state: Any) -> tuple[PyTree, PyTree]:
-        """The θ, ω to report; averaged methods differ here from the iterates."""
+        """The θ, ω to report: the iterates, unless a method averages them."""
+        return state.theta, state.omega
 
     def report(self, state: Any) -> Mapping[str, Scalar]:
         """What the method knows of its own progress, recorded beside the problem's metrics."""

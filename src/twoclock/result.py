@@ -16,7 +16,7 @@ from twoclock.engine import metrics as rows
 from twoclock.engine.loop import thawed
 from twoclock.intervals import bootstrap
 from twoclock.intervals import interval_table as inference
-from twoclock.methods.auto import Auto
+from twoclock.methods.zap import Auto
 from twoclock.protocols import InputError, Method, Problem, PyTree, html_table, list_names
 from twoclock.storage.record import shaped_like
 from twoclock.storage.run_identity import Json

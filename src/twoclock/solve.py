@@ -21,7 +21,7 @@ from twoclock.engine.loop import ProgressEvent, drive
 from twoclock.engine.run_batch import Lanes, group_by_program, make_instances, make_placeholder
 from twoclock.engine.select_engine import EngineName
 from twoclock.engine.signals import deferred_interrupt
-from twoclock.methods.auto import Auto
+from twoclock.methods.zap import Auto
 from twoclock.progress import watch
 from twoclock.protocols import InputError, Method, ProblemSource
 from twoclock.result import FinalState, Result

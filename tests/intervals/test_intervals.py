@@ -9,7 +9,7 @@ import pytest
 import twoclock as tc
 from twoclock.intervals import random_scaling
 from twoclock.intervals.random_scaling import critical_value, exceeds
-from twoclock.methods.schedule_tools import scaled
+from twoclock.methods.averaging import scale_steps
 
 STEP = tc.Power(2.0, p=0.6, shift=3.0)
 SETTLED = tc.Standard(STEP, STEP)
@@ -302,7 +302,7 @@ def test_richardson_romberg_is_two_runs_on_the_same_samples():
     single, double = (tc.solve(problem, tc.Polyak(m, 0.0, 10), 300, 2, engine="xla") for m in (one, two))
     np.testing.assert_allclose(both.theta, 2 * single.theta - double.theta, rtol=1e-12)
     np.testing.assert_allclose(both.omega, 2 * single.omega - double.omega, rtol=1e-12)
-    inside = scaled(tc.PlugIn(two), 2.0).method
+    inside = scale_steps(tc.PlugIn(two), 2.0).method
     assert [float(s(0)) for s in (inside.alpha, inside.beta, inside.lam)] == [0.08, 0.2, 0.3]
 
 

@@ -104,8 +104,5 @@ class Fast(Method):
         fast = move(state.fast, self.beta(k), along_g.value, self.transform_omega, self.project_omega)
         return FastState(slow, fast, new_f, new_g)
 
-    def estimate(self, state: FastState) -> tuple[PyTree, PyTree]:
-        return state.theta, state.omega
-
     def report(self, state: FastState) -> dict[str, Float[Array, ""]]:
         return {"f_sq": sqnorm(state.f), "g_sq": sqnorm(state.g)}

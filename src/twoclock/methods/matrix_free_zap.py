@@ -114,9 +114,6 @@ class MatrixFreeZap(Method):
         g = add(g, jax.tree.map(lambda a, b: -by_F * a - by_G * b, lag, back))
         return MatrixFreeZapState(slow, fast, f, g, lead, of_F, of_G, of_lead, count)
 
-    def estimate(self, state: MatrixFreeZapState) -> tuple[PyTree, PyTree]:
-        return state.theta, state.omega
-
     def report(self, state: MatrixFreeZapState) -> dict[str, Float[Array, ""]]:
         """How large the mean operators are here."""
         return {"f_sq": sqnorm(state.mean_F.value), "g_sq": sqnorm(state.mean_G.value)}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 
+from twoclock.methods.averaging import Polyak
 from twoclock.methods.fast import Fast
-from twoclock.methods.polyak import Polyak
 from twoclock.methods.standard import Standard
 from twoclock.methods.update_rule import Transformation
 from twoclock.protocols import InputError

@@ -60,6 +60,3 @@ class Standard(Method):
         slow = move(state.slow, self.alpha(k), f, self.transform_theta, self.project_theta)
         fast = move(state.fast, self.beta(k), g, self.transform_omega, self.project_omega)
         return StandardState(slow, fast)
-
-    def estimate(self, state: StandardState) -> tuple[PyTree, PyTree]:
-        return state.theta, state.omega

@@ -70,9 +70,6 @@ class ObGD(Method):
         bounded = alpha / jnp.maximum(1, alpha * jnp.asarray(self.kappa, size.dtype) * size)
         return ObGDState(tree_math.descend(state.slow, bounded, f), trace)
 
-    def estimate(self, state: ObGDState) -> tuple[PyTree, PyTree]:
-        return state.theta, state.omega
-
 
 @pytree
 class IntentionalState(Slow):
@@ -154,9 +151,6 @@ class Intentional(Method):
         alpha = jnp.asarray(self.eta(k), dtype) * share / jnp.maximum(size, _TINY)
         return IntentionalState(tree_math.descend(state.slow, alpha, direction), trace, squares, energy, weight, error)
 
-    def estimate(self, state: IntentionalState) -> tuple[PyTree, PyTree]:
-        return state.theta, state.omega
-
 
 @pytree
 class TIDBDState(Slow):
@@ -210,9 +204,6 @@ class TIDBD(Method):
         change = steps * sample.delta * sample.flat
         memory = state.memory * jnp.maximum(1 - steps * sample.phi * sample.flat, 0) + change
         return TIDBDState(tree_math.add(state.slow, back(change)), sample.trace, log_steps, memory)
-
-    def estimate(self, state: TIDBDState) -> tuple[PyTree, PyTree]:
-        return state.theta, state.omega
 
 
 @pytree
@@ -297,9 +288,6 @@ class SwiftTD(Method):
         grown = stale + (delta + moved) * slope - bounded * moved
         slow = tree_math.add(state.slow, back(change))
         return SwiftTDState(slow, trace, log_steps, change, dutch, slope, grown, memory, credit)
-
-    def estimate(self, state: SwiftTDState) -> tuple[PyTree, PyTree]:
-        return state.theta, state.omega
 
 
 class TDSample(NamedTuple):

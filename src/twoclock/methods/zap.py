@@ -1,26 +1,29 @@
-"""A matrix gain in place of step sizes: Newton steps to the root of a linear model of the mean operators."""
+"""A matrix gain in place of step sizes: Newton steps to the root of a linear model; and the default method."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
 from twoclock import tree_math
 from twoclock.methods import local_model
 from twoclock.methods.local_model import LinearModel
+from twoclock.methods.matrix_free_zap import MatrixFreeZap, MatrixFreeZapState
 from twoclock.protocols import Method, Operator, PyTree, Scalar, checked, pytree
 from twoclock.tree_math import sqnorm
-from twoclock.validation import NOT_NEGATIVE, POSITIVE_FRACTION, check_number
+from twoclock.validation import NOT_NEGATIVE, POSITIVE_FRACTION, check_number, whole
 
 # Between two powers of two the iterates move so often; with so many samples an entry of θ and ω before the first move,
 # and so many between any two, for a model must have seen where it is before it is believed again.
 _MOVES, _FIRST, _BETWEEN = 16, 10, 4
 # A model's root is believed up to so many standard errors from the iterate, and a part of its size if it is curved.
-FAR, _STRAIGHT = 5.0, 0.25
+_FAR, _STRAIGHT = 5.0, 0.25
 # How fast a model of curved operators forgets while the iterates move: half of it with a move of a sixth of their size.
 # It also does at every move if its samples were taken far from here on the whole, for many short moves make a long way.
 _FORGET = 30.0
@@ -125,9 +128,9 @@ class Zap(Method):
         z, back = ravel_pytree((state.theta, state.omega))
         to = local_model.root(local_model.lately(state.model), z, state.origin)
         radius = (1 + jnp.sqrt(sqnorm(state.theta))) * jnp.where(state.curved > 0, _STRAIGHT, 1)
-        by_theta = _part(jnp.minimum(FAR * jnp.sqrt(to.slow_noise), radius), to.slow) * to.slow
+        by_theta = _part(jnp.minimum(_FAR * jnp.sqrt(to.slow_noise), radius), to.slow) * to.slow
         omega = to.fast(by_theta)
-        by_omega = _part(FAR * jnp.sqrt(to.fast_noise), omega) * omega
+        by_omega = _part(_FAR * jnp.sqrt(to.fast_noise), omega) * omega
         there = z - jnp.concatenate([by_theta, by_omega])
         known = jnp.all(jnp.isfinite(there)) & (state.model.count >= _FIRST * z.size)
         theta, omega = back(jnp.where(known, there, z))
@@ -138,6 +141,76 @@ class Zap(Method):
         z, _ = ravel_pytree((state.theta, state.omega))
         to = local_model.root(state.model, z, state.origin)
         return {"newton_sq": sqnorm(to.slow), "noise_sq": to.slow_noise}
+
+
+AutoState = ZapState | MatrixFreeZapState
+
+
+@pytree
+class Auto(Method):
+    """Needs no step size, no scale and no horizon: ``Zap`` where its matrices are affordable, else ``MatrixFreeZap``.
+
+    What they need to know of a problem (curvature, noise, when to move and how far) they measure on the samples of the
+    run itself, so there is no pilot: every sample counts for the answer. The choice depends on the sizes of θ and ω
+    alone; ``result.chosen`` explains it, and ``result.method`` is the chosen method, which runs the same, bit for bit.
+
+    Args:
+        max_dim: ``Zap`` for so many entries of θ and ω together, whose square it keeps.
+
+    >>> import twoclock as tc
+    >>> tc.solve(tc.problems.quadratic(dim=2), steps=500, seeds=3).method
+    Zap()
+    """
+
+    finds_roots = True
+
+    max_dim: int = checked(whole, 0, default=128, static=True)
+
+    def chosen(self, theta: PyTree, omega: PyTree) -> Zap | MatrixFreeZap:
+        """The method for variables of these shapes."""
+        return Zap() if tree_math.size((theta, omega)) <= self.max_dim else MatrixFreeZap()
+
+    def init(self, theta: PyTree, omega: PyTree) -> AutoState:
+        return self.chosen(theta, omega).init(theta, omega)
+
+    def step(self, F: Operator, G: Operator, state: AutoState, x: PyTree, k: Scalar) -> AutoState:
+        return self.chosen(state.theta, state.omega).step(F, G, state, x, k)  # type: ignore[arg-type]
+
+    def estimate(self, state: AutoState) -> tuple[PyTree, PyTree]:
+        return self.chosen(state.theta, state.omega).estimate(state)  # type: ignore[arg-type]
+
+    def report(self, state: AutoState) -> dict[str, Array]:
+        return self.chosen(state.theta, state.omega).report(state)  # type: ignore[arg-type]
+
+    def explain(self, theta: PyTree, omega: PyTree, steps: int, reported: Mapping[str, np.ndarray]) -> str:
+        """Say in one line which method ran, why, at what cost, and whether it arrived.
+
+        Args:
+            theta, omega: variables of the shapes of the run's.
+            steps: how many the run took.
+            reported: what ``report`` gave at the end, by name, one entry per seed; may be empty.
+        """
+        slow, fast = tree_math.size(theta), tree_math.size(omega)
+        sizes = f"θ and ω have {slow} + {fast} = {slow + fast:,} entries"
+        if isinstance(self.chosen(theta, omega), Zap):
+            why = f"Zap, a matrix gain: {sizes}, at most the {self.max_dim:,} for which its matrices are kept"
+        else:
+            why = f"MatrixFreeZap, a matrix gain by products with vectors: {sizes}, more than the {self.max_dim:,} for "
+            why += "matrices"
+        words = f"{why}; no step size was set and no pilot run, all {steps:,} samples went into the estimate"
+        if "newton_sq" not in reported:
+            return words
+        far, noise = (np.sqrt(np.asarray(reported[name], float)) for name in ("newton_sq", "noise_sq"))
+        on_the_way = int(np.count_nonzero(~(far <= _FAR * noise)))
+        account = (
+            f"by its own account θ is known to ±{np.median(noise):.2g} (norm, one standard error, independent samples)"
+        )
+        arrived = (
+            f"{on_the_way} of {len(far)} seeds are still on their way: run longer"
+            if on_the_way
+            else "every seed arrived"
+        )
+        return f"{words}; {account}; {arrived}"
 
 
 def _due(k: Scalar, n: int) -> Bool[Array, ""]:

@@ -1,0 +1,338 @@
+"""Averages of the iterates of any method, Polyak's and Richardson–Romberg's, and what their intervals need."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import cast
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from twoclock import tree_math
+from twoclock.intervals.random_scaling import Path, advance, begin, effective, scale
+from twoclock.methods.fast import Fast
+from twoclock.methods.standard import Standard
+from twoclock.methods.update_rule import WrapperState, wrapped_method
+from twoclock.protocols import Floats, InputError, Method, Operator, PyTree, Scalar, Schedule, State, checked, pytree
+from twoclock.tree_math import Sum, add, blend
+from twoclock.validation import NOT_NEGATIVE, check_number, function, readable_trace_errors, short_repr
+
+OutputChoice = bool | Callable[[PyTree, PyTree], PyTree]
+Outputs = Mapping[str, Floats]
+_POWER = 0.5
+# The rule for ``skip``.
+_STEP_COUNT = (
+    lambda v: v >= 0 and v == int(v),
+    "be a whole number that is not negative",
+    "it counts the steps before the mean begins",
+)
+
+
+def check_outputs(what: str, intervals: object) -> None:
+    """Complain unless it names the outputs to have intervals for."""
+    if isinstance(intervals, bool):
+        return
+    if not callable(intervals):
+        raise InputError(
+            f"`{what}` must be True, False or a function (theta, omega) -> outputs, got {short_repr(intervals)}"
+        )
+    function(what, intervals, "theta", "omega")
+
+
+@pytree
+class PolyakState(WrapperState):
+    inner: State
+    mean_theta: Sum
+    mean_omega: Sum
+    weights: Sum
+    path: Path | None
+
+
+@pytree
+class Polyak(Method):
+    """Run a method as it is and report a weighted mean of its iterates.
+
+        θ̄_n = Σ_{k=1..n} k^power θ_k / Σ_{k=1..n} k^power        and the same for ω
+
+    The inner method's trajectory does not change by a bit. Power 0 is the plain mean; a larger power forgets the start
+    sooner and costs a factor (1+power)²/(1+2·power) in variance against it.
+
+    With ``intervals`` the run keeps what its own confidence intervals need, three numbers an output, and
+    ``result.interval(level)`` has them: y_n ± c √(V/n), V = n⁻² Σ s² (y_s − y_n)² (``intervals.random_scaling``). They
+    hold for steps ~ k^−a with ½ < a < 1. Samples may come from a Markov chain: where α/β is constant, (θ, ω) is one
+    iterate with one law, each of its coordinates has an interval by itself, and nothing more has to be kept. An output
+    f(θ, ω) is taken at the means, y_s = f(θ̄_s, ω̄_s), so its estimate is f of the estimates; the mean of f(θ_k, ω_k)
+    would carry a bias of the order of the step size where f is curved.
+
+    Args:
+        method: any method; its own estimate is what gets averaged.
+        power: the exponent of the weights, not negative; ½ by default. With intervals it is 0, and no other is taken:
+            weights that grow make V and the error of the mean dependent, and no level would be what it says.
+        skip: the first so many steps are left out of the mean; k counts from there.
+        intervals: True to keep an interval for each coordinate of θ; or a function (θ, ω) → array, or dict of arrays,
+            of the outputs to keep intervals for instead (a value at a state, a loss, a difference, ω itself).
+
+    >>> import twoclock as tc
+    >>> method = tc.Polyak(tc.Fast(alpha=0.01, beta=0.02, lam=0.1), power=2)
+    >>> step = tc.Power(0.5, p=0.7)
+    >>> method = tc.Polyak(tc.Standard(step, step), skip=100, intervals=True)
+    >>> result = tc.solve(tc.problems.quadratic(dim=2), method, steps=1000, seeds=3)
+    >>> result.interval(0.9).columns.tolist()
+    ['seed', 'output', 'estimate', 'low', 'high', 'note']
+
+    Reference: Polyak & Juditsky, *Acceleration of stochastic approximation by averaging*, 1992; Shamir & Zhang, 2013;
+    of the intervals Lee, Liao, Seo & Shin, 2022.
+    """
+
+    method: Method = wrapped_method(Fast())
+    power: float | None = None
+    skip: Scalar = checked(check_number, *_STEP_COUNT, default=0)
+    intervals: OutputChoice = checked(check_outputs, default=False, static=True)
+
+    def __post_init__(self) -> None:
+        if self.power is None:
+            object.__setattr__(self, "power", 0.0 if self.intervals else _POWER)
+        check_number("Polyak(power=…)", self.power, *NOT_NEGATIVE)
+        if self.intervals:
+            check_number(
+                "Polyak(power=…)", self.power, lambda v: v == 0, "be 0 with intervals",
+                "weights that grow make the mean and its spread dependent; leave `power` out",
+            )  # fmt: skip
+
+    def init(self, theta: PyTree, omega: PyTree) -> PolyakState:
+        inner = self.method.init(theta, omega)
+        theta, omega = self.method.estimate(inner)
+        mean_theta, mean_omega = tree_math.start(theta), tree_math.start(omega)
+        weights = tree_math.start(jnp.zeros_like(jnp.asarray(self.power, float)))
+        keep = not isinstance(self.intervals, bool)
+        path = begin(self._outputs(mean_theta, mean_omega), keep) if self.intervals else None
+        return PolyakState(inner, mean_theta, mean_omega, weights, path)
+
+    def step(self, F: Operator, G: Operator, state: PolyakState, x: PyTree, k: Scalar) -> PolyakState:
+        inner = self.method.step(F, G, state.inner, x, k)
+        theta, omega = self.method.estimate(inner)
+        n = count_averaged(k, self.skip)
+        weights = self._weights(state.weights, n)
+        newest = 1 / weights.value
+        mean_theta = blend(state.mean_theta, newest, theta)
+        mean_omega = blend(state.mean_omega, newest, omega)
+        before, now = (state.mean_theta, state.mean_omega), (mean_theta, mean_omega)
+        path = follow(state.path, lambda: self._outputs(*before), lambda: self._outputs(*now), n)
+        return PolyakState(inner, mean_theta, mean_omega, weights, path)
+
+    def _weights(self, older: Sum, n: Float[Array, ""]) -> Sum:
+        """Σ_{k≤n} (k/n)^power: in units of the newest weight they lie in [1, n], and no power overflows."""
+        if self.intervals:  # all are 1
+            return Sum(n, older.residue)
+        # From n−1 to n all older weights shrink by a share 1 − (1 − 1/n)^power; at n = 1 there are none.
+        older = jax.tree.map(lambda w: jnp.where(n > 1, w, jnp.zeros_like(w)), older)
+        shrink = -jnp.expm1(cast("float", self.power) * jnp.log1p(-1 / jnp.maximum(n, 2)))
+        return add(older, 1 - shrink * older.value)
+
+    def _outputs(self, mean_theta: Sum, mean_omega: Sum) -> Outputs:
+        return outputs(self.intervals, mean_theta.value, mean_omega.value)
+
+    def estimate(self, state: PolyakState) -> tuple[PyTree, PyTree]:
+        return state.mean_theta.value, state.mean_omega.value
+
+    def report(self, state: PolyakState) -> Mapping[str, Scalar]:
+        return self.method.report(state.inner)
+
+    def track(self, state: PolyakState) -> dict[str, PyTree]:
+        if state.path is None:
+            return {}
+        now = self._outputs(state.mean_theta, state.mean_omega)
+        return track_path(self.method, state.path, now, state.weights.value, self.skip, state.omega)
+
+
+@pytree
+class RichardsonRombergState:
+    single: PolyakState
+    double: PolyakState
+    path: Path | None
+
+    @property
+    def theta(self) -> PyTree:
+        return self.single.theta
+
+    @property
+    def omega(self) -> PyTree:
+        return self.single.omega
+
+
+@pytree
+class RichardsonRomberg(Method):
+    """Run a method with its steps and with twice its steps on the same samples, and extrapolate the means.
+
+        2 θ̄^(α) − θ̄^(2α)        and the same for ω
+
+    With constant steps the mean of the iterates settles O(α) away from the answer; the combination settles O(α²) away,
+    for a variance that tends to that of the mean. Both clocks are doubled alike, α and β; averaging weights such as λ
+    stay. Choose α so that the method is still stable at 2α. The samples are those of the first of the two: where they
+    depend on θ (a policy that learns and acts at once), the second sees another policy's and the bias stays.
+
+    Args:
+        method: any method; the paper's steps are constant. Its own estimate is what gets averaged.
+        skip: the first so many steps are left out of the means.
+        intervals: keep confidence intervals of the combination, as for ``Polyak``.
+
+    >>> import twoclock as tc
+    >>> method = tc.RichardsonRomberg(tc.Standard(alpha=0.01, beta=0.02), skip=1000, intervals=True)
+
+    Reference: Dieuleveut, Durmus & Bach, *Bridging the gap between constant step size stochastic gradient descent and
+    Markov chains*, 2020; Huo, Chen & Xie, *Bias and extrapolation in Markovian linear stochastic approximation*, 2023.
+    """
+
+    method: Method = wrapped_method(Standard(alpha=0.01, beta=0.02))
+    skip: Scalar = checked(check_number, *_STEP_COUNT, default=0)
+    intervals: OutputChoice = checked(check_outputs, default=False, static=True)
+
+    def _means(self) -> tuple[Polyak, Polyak]:
+        return Polyak(self.method, 0.0, self.skip), Polyak(scale_steps(self.method, 2.0), 0.0, self.skip)
+
+    def init(self, theta: PyTree, omega: PyTree) -> RichardsonRombergState:
+        single, double = (method.init(theta, omega) for method in self._means())
+        keep = not isinstance(self.intervals, bool)
+        path = begin(self._outputs(single, double), keep) if self.intervals else None
+        return RichardsonRombergState(single, double, path)
+
+    def step(
+        self, F: Operator, G: Operator, state: RichardsonRombergState, x: PyTree, k: Scalar
+    ) -> RichardsonRombergState:
+        one, two = self._means()
+        single, double = one.step(F, G, state.single, x, k), two.step(F, G, state.double, x, k)
+        before, now = (state.single, state.double), (single, double)
+        n = count_averaged(k, self.skip)
+        path = follow(state.path, lambda: self._outputs(*before), lambda: self._outputs(*now), n)
+        return RichardsonRombergState(single, double, path)
+
+    def _outputs(self, single: PolyakState, double: PolyakState) -> Outputs:
+        return outputs(self.intervals, *_extrapolate(single, double))
+
+    def estimate(self, state: RichardsonRombergState) -> tuple[PyTree, PyTree]:
+        return _extrapolate(state.single, state.double)
+
+    def report(self, state: RichardsonRombergState) -> Mapping[str, Scalar]:
+        return self.method.report(state.single.inner)
+
+    def track(self, state: RichardsonRombergState) -> dict[str, PyTree]:
+        if state.path is None:
+            return {}
+        now, n = self._outputs(state.single, state.double), state.single.weights.value
+        plain = outputs(self.intervals, state.single.mean_theta.value, state.single.mean_omega.value)
+        tracked = track_path(self.method, state.path, now, n, self.skip, state.omega)
+        return {**tracked, "correction": jax.tree.map(jnp.subtract, now, plain)}
+
+
+def _extrapolate(single: PolyakState, double: PolyakState) -> tuple[Floats, Floats]:
+    means = ((state.mean_theta.value, state.mean_omega.value) for state in (single, double))
+    return jax.tree.map(lambda one, two: 2 * one - two, *means)
+
+
+def count_averaged(k: Scalar, skip: Scalar) -> Float[Array, ""]:
+    """How many iterates the mean is of after step k; 1 while all were skipped, for it then follows the iterate."""
+    return jnp.maximum(jnp.asarray(k, float) + 1 - skip, 1)
+
+
+def outputs(intervals: OutputChoice, theta: Floats, omega: Floats) -> Outputs:
+    """The outputs to have intervals for, by name."""
+    if isinstance(intervals, bool):
+        values: PyTree = {"theta": theta}
+    else:
+        with readable_trace_errors("intervals"):
+            values = intervals(theta, omega)
+    named = values if isinstance(values, Mapping) else {"f": values}
+    if not any(jnp.size(leaf) for leaf in jax.tree.leaves(named)):
+        raise InputError(f"`intervals` must give at least one number, got {short_repr(named)}; return an array")
+    return tree_math.as_floats("intervals", dict(named))
+
+
+def follow(path: Path | None, before: Callable[[], Outputs], now: Callable[[], Outputs], n: Scalar) -> Path | None:
+    """The path after one more iterate; ``before`` is asked only where the path does not keep its value."""
+    if path is None:
+        return None
+    return advance(path, before() if path.value is None else path.value, now(), n)
+
+
+def track_path(
+    method: Method, path: Path, estimate: Outputs, n: Scalar, skip: Scalar, omega: PyTree
+) -> dict[str, PyTree]:
+    """What an interval needs at a mark, and what tells whether to trust it.
+
+    n: the iterates in the mean · estimate: y_n · scale: √(V/n) · effective: how many independent iterates it is worth ·
+    exponent, memory: how fast the step sizes and the averaging weights fall; of β only where ω has an entry.
+    """
+    k = jnp.asarray(n, float) + skip - 1
+    falling = exponents(method, k, weights=False)
+    moves = any(jnp.size(leaf) for leaf in jax.tree.leaves(omega))
+    steps = {path: p for path, p in falling.items() if moves or path.rpartition(".")[2] != "beta"}
+    numbers = {"n": n, "estimate": estimate, "scale": scale(path, n), "effective": effective(path, n)}
+    return {**numbers, "exponent": steps, "memory": exponents(method, k, weights=True)}
+
+
+def exponents(method: Method, k: Scalar, *, weights: bool) -> dict[str, Float[Array, ""]]:
+    """How fast each schedule falls over the last half of k steps, p̂ in α_k ~ k^−p̂; NaN where nothing can be told.
+
+    Measured rather than read off, so that a floor, a shift or a function of one's own counts for what it does.
+
+    Args:
+        weights: tell of the averaging weights (λ ≤ 1) in place of the step sizes.
+    """
+    later = jnp.asarray(k, jnp.int32)
+    sooner = later // 2
+    found = {}
+    for path, schedule, is_weight in _schedules(method):
+        if is_weight == weights:
+            now, then = schedule(later), schedule(sooner)
+            told = (later > 1) & (now > 0) & (then > 0)
+            ratio = jnp.where(told, then, 1) / jnp.where(told, now, 1)
+            span = (jnp.asarray(later, float) + 1) / (jnp.asarray(sooner, float) + 1)
+            found[path] = jnp.where(told, jnp.log(ratio) / jnp.log(jnp.maximum(span, 1.1)), jnp.nan)
+    return found
+
+
+def scale_steps(method: Method, factor: float) -> Method:
+    """The method with every step size, those inside a wrapped method too, times a factor; averaging weights stay."""
+    new = copy.copy(method)
+    for field in _fields(method):
+        value = getattr(method, field.name)
+        if isinstance(value, Method):
+            object.__setattr__(new, field.name, scale_steps(value, factor))
+        elif _is_schedule(field, value) and not _is_weight(field):
+            object.__setattr__(new, field.name, _ScaledSchedule(value, factor))
+    return new
+
+
+@pytree
+class _ScaledSchedule:
+    schedule: Schedule
+    factor: Scalar
+
+    def __call__(self, k: Scalar) -> Array:
+        return jnp.asarray(self.factor, float) * self.schedule(k)
+
+
+def _schedules(method: object, prefix: str = "") -> Iterator[tuple[str, Schedule, bool]]:
+    """Path, schedule and whether it is an averaging weight, of a method and those inside it."""
+    for field in _fields(method):
+        value = getattr(method, field.name)
+        if isinstance(value, Method):
+            yield from _schedules(value, f"{prefix}{field.name}.")
+        elif _is_schedule(field, value):
+            yield prefix + field.name, value, _is_weight(field)
+
+
+def _fields(method: object) -> tuple[dataclasses.Field[object], ...]:
+    return dataclasses.fields(method) if dataclasses.is_dataclass(method) else ()
+
+
+def _is_schedule(field: dataclasses.Field[object], value: object) -> bool:
+    return callable(value) and not field.metadata.get("static")
+
+
+def _is_weight(field: dataclasses.Field[object]) -> bool:
+    return field.metadata.get("most", math.inf) < math.inf
