@@ -149,8 +149,7 @@ def _prepare(out: Path, quick: bool, resume: bool) -> Path:
 
 
 def _reproduce(chosen: Mapping[str, ModuleType], folder: Path, quick: bool, args: Sequence[str]) -> int:
-    from reproduction.parallel import ProgressDisplay, run_side_by_side
-    from reproduction.runner import run_experiment
+    from reproduction.runner import ProgressDisplay, run_experiment, run_side_by_side
     from twoclock import cli, storage
 
     again = f"{COMMAND} {shlex.join([*(word for word in args if word != '--resume'), '--resume'])}"

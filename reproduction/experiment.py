@@ -148,7 +148,7 @@ class Experiment(Protocol):
     * ``panel(ax, records)``: the panel of the summary, about the first claim;
     * ``advice(records)``: what to use instead, in sentences computed from the records;
     * ``relative_errors(records)``: {task: {method: its final error over that of the best estimator known}};
-    * ``searches()``: {case: :class:`reproduction.tuned_settings.Search`}, what `--tune` tunes;
+    * ``searches()``: {case: :class:`reproduction.tuned_settings.MethodSearch`}, what `--tune` tunes;
     * ``TIMED``: true if it compares seconds, so that a full run gives it the machine for itself.
     """
 

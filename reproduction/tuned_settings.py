@@ -39,7 +39,7 @@ def holding(first: float, hold: float, power: float) -> Power:
 
 
 @dataclass(frozen=True)
-class Search:
+class MethodSearch:
     """What is tuned in one case of an experiment.
 
     Args:
@@ -74,7 +74,7 @@ def _number(cell: object) -> float:
     return float(cast(SupportsFloat, cell))
 
 
-def entry(search: Search, found: TunedMethods) -> Entry:
+def entry(search: MethodSearch, found: TunedMethods) -> Entry:
     """What is kept of a search."""
     fresh = found.ranking.set_index("label")
     methods = {}
@@ -145,7 +145,7 @@ def tunable(modules: Mapping[str, ModuleType]) -> dict[str, ModuleType]:
 
 
 def tune_again(asked: Mapping[str, ModuleType], known: Mapping[str, ModuleType], folder: Path | None) -> None:
-    """Search, and write NAME.json for each experiment when all of its cases are done.
+    """MethodSearch, and write NAME.json for each experiment when all of its cases are done.
 
     Args:
         asked: the experiments to tune.
@@ -160,7 +160,7 @@ def tune_again(asked: Mapping[str, ModuleType], known: Mapping[str, ModuleType],
     for target in targets.values():  # rather now than after the search
         storage.writable(target.parent)
     for name, module in asked.items():
-        searches: Mapping[str, Search] = module.searches()
+        searches: Mapping[str, MethodSearch] = module.searches()
         entries = {}
         for number, (case, search) in enumerate(searches.items(), 1):
             began = time.monotonic()

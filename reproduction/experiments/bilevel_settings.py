@@ -8,7 +8,7 @@ from typing import TypedDict
 
 import twoclock as tc
 from reproduction.sensitivity import around, labelled
-from reproduction.tuned_settings import Limits, Search, decaying, holding, settings
+from reproduction.tuned_settings import Limits, MethodSearch, decaying, holding, settings
 from twoclock import Method, Problem
 
 
@@ -78,16 +78,16 @@ def builder(name: str, batch: int) -> Callable[..., Method]:
     return partial(make, name, batch=batch)
 
 
-def searches() -> dict[str, Search]:
+def searches() -> dict[str, MethodSearch]:
     """What is tuned: every method of a panel, on its data; those with variance reduction at their own horizon."""
     found = {}
     for kind, batch in PANELS:
         made, title = problem(kind, batch), where(kind, batch)
         methods = {name: (builder(name, batch), BOXES[name]) for name in COMPARED[kind]}
-        found[f"{kind}-{batch}"] = Search(made, methods, ITEMS[False] // batch, "error", _RUNS, title)
+        found[f"{kind}-{batch}"] = MethodSearch(made, methods, ITEMS[False] // batch, "error", _RUNS, title)
         methods = {name: (reduced(name, kind), _REDUCED_BOX) for name in REDUCED[kind]}
         steps = reduced_marks(batch)[-1]
-        found[_reduced_case(kind)] = Search(made, methods, steps, "error", _RUNS, f"{title}, variance reduced")
+        found[_reduced_case(kind)] = MethodSearch(made, methods, steps, "error", _RUNS, f"{title}, variance reduced")
     return found
 
 

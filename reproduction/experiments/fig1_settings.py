@@ -7,7 +7,7 @@ from typing import TypedDict
 
 import twoclock as tc
 from reproduction.sensitivity import around, labelled
-from reproduction.tuned_settings import Limits, Search, decaying, settings
+from reproduction.tuned_settings import Limits, MethodSearch, decaying, settings
 from twoclock import Method
 from twoclock.protocols import ProblemSource
 
@@ -73,10 +73,10 @@ def source(size: str, operator: str, sampling: str = "iid") -> ProblemSource:
     return partial(tc.problems.random_policy_evaluation, **SIZES[size], operator=operator, sampling=sampling)
 
 
-def searches() -> dict[str, Search]:
+def searches() -> dict[str, MethodSearch]:
     """What is tuned, on i.i.d. samples; the Markov panels use the same settings."""
     return {
-        f"{size}-{operator}": Search(
+        f"{size}-{operator}": MethodSearch(
             source(size, operator=operator),
             {name: (partial(with_steps, name, square_of(size)), BOXES[name]) for name in compared},
             steps=1_000_000, metric="error", runs=1040, title=f"{size} states",

@@ -12,7 +12,7 @@ import twoclock as tc
 from reproduction.comparisons import last_mean
 from reproduction.experiment import Claim, Records
 from reproduction.sensitivity import around, labelled
-from reproduction.tuned_settings import Limits, Search, settings
+from reproduction.tuned_settings import Limits, MethodSearch, settings
 from reproduction.verdicts import decide
 from twoclock import Method, Result
 from twoclock.intervals import Estimate, ratio_of_means
@@ -55,9 +55,13 @@ def with_steps(name: str, c: float, ratio: float, shift: float, weight: float = 
     return tc.Standard(alpha, beta) if name == SAME else tc.Fast(alpha, beta, lam)
 
 
-def searches() -> dict[str, Search]:
+def searches() -> dict[str, MethodSearch]:
     methods = {name: (partial(with_steps, name), box) for name, box in BOXES.items()}
-    return {"gap": Search(tc.problems.paper_lqr(), methods, 1_000_000, "gap", runs=1040, title="the paper's regulator")}
+    return {
+        "gap": MethodSearch(
+            tc.problems.paper_lqr(), methods, 1_000_000, "gap", runs=1040, title="the paper's regulator"
+        )
+    }
 
 
 def nearby() -> dict[str, Method]:

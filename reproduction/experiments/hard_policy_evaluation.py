@@ -23,7 +23,7 @@ from reproduction.experiments.fig1_settings import (
     averaged_step,
     with_steps,
 )
-from reproduction.tuned_settings import Limits, Search, settings
+from reproduction.tuned_settings import Limits, MethodSearch, settings
 from reproduction.verdicts import above, all_of, below, decide
 from twoclock import Method, Result, plot
 from twoclock.intervals import Estimate
@@ -79,10 +79,10 @@ def boxes(square: float) -> dict[str, Limits]:
     }
 
 
-def searches() -> dict[str, Search]:
+def searches() -> dict[str, MethodSearch]:
     """What is tuned: each method on each task, at the length that is reported."""
     return {
-        f"{name}-{operator}": Search(
+        f"{name}-{operator}": MethodSearch(
             panel.problem(operator),
             {method: (partial(with_steps, method, panel.square), boxes(panel.square)[method]) for method in methods},
             steps=MARKS[-1], metric="error", runs=1040, title=panel.words,

@@ -8,7 +8,7 @@ from functools import partial
 import twoclock as tc
 from reproduction.experiment import Records
 from reproduction.sensitivity import around, labelled
-from reproduction.tuned_settings import Search, decaying, settings
+from reproduction.tuned_settings import MethodSearch, decaying, settings
 from twoclock import Method, Result
 from twoclock.intervals import Estimate, log_slope, slope_difference
 from twoclock.protocols import ProblemSource
@@ -47,7 +47,7 @@ def method(name: str, actor: float, first: float, critic: float) -> Method:
     return tc.Standard(alpha, decaying(critic, 0.25, 1.0 if name == SAME else 2 / 3))
 
 
-def searches() -> dict[str, Search]:
+def searches() -> dict[str, MethodSearch]:
     found = {}
     for where, centre in CENTRE.items():
         family, temp = where.split()
@@ -56,7 +56,7 @@ def searches() -> dict[str, Search]:
             for name, critic in CRITIC.items()
         }
         made = problem(family, float(temp))
-        found[where] = Search(made, methods, 1_000_000, "gap", runs=520, title=words(where))
+        found[where] = MethodSearch(made, methods, 1_000_000, "gap", runs=520, title=words(where))
     return found
 
 

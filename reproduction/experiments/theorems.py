@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
+from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
+import twoclock as tc
 from reproduction.comparisons import listed, rate_claim
 from reproduction.experiment import Case, Claim, Measured, Records
-from reproduction.experiments import printed_conditions as printed
-from reproduction.experiments.theorems_settings import (
-    MOVED,
-    ONE,
-    PRINTED,
-    PROOFS,
-    ROOT,
-    STRUCTURES,
-    WORDS,
-    certificate,
-    problem,
-    trap,
-    walk,
-)
 from reproduction.verdicts import VACUOUS, decide, only_where
-from twoclock import Result, plot, theory
+from twoclock import Method, Problem, Result, plot, theory
 from twoclock.intervals import Estimate, log_slope
+from twoclock.protocols import PyTree
 
 TITLE = "The theorems' bounds, the printed conditions, and λ ≡ 1"
 ALT = {
@@ -32,6 +24,116 @@ ALT = {
     "conditions": "Left: the gradient under the printed non-convex step rule. Right: nonlinear policy evaluation's "
     "gradient against the rate k^-½.",
 }
+STRUCTURES = {"strongly-convex": 1, "pl": 2, "non-convex": 3}
+WORDS = {"strongly-convex": "strongly convex h", "pl": "PL h", "non-convex": "non-convex h"}
+# What is bounded ends below this share of its start, or nothing moved.
+MOVED = 0.5
+PROOFS = {"paper": "the paper's proof, put right", "tight": "our tight proof"}
+# Four times these steps are too large for this problem: the gradient no longer falls.
+ROOT = tc.Fast(tc.Power(0.25, p=0.5, shift=400), tc.Power(1.0, p=0.5, shift=400), tc.Power(5.0, p=0.5, shift=400))
+PRINTED = tc.Fast(tc.Power(1 / 72, p=0.5), tc.Power(1 / 72, p=0.5), tc.Power(0.25, p=0.5))
+ONE: dict[str, Method] = {
+    "Standard": tc.Standard("2/(k+20)", "4/(k+20)"),
+    "Fast, λ = 1": tc.Fast("2/(k+20)", "4/(k+20)", 1.0, order="paper"),
+    "Fast, λ = 1, blended first": tc.Fast("2/(k+20)", "4/(k+20)", 1.0, order="fresh"),
+}
+
+
+def problem(structure: str) -> Problem:
+    """Kinked in the coupling, so that no smoothness beyond the theorems' assumptions helps."""
+    return tc.problems.rates(structure, "kinked")
+
+
+@cache
+def certificate(structure: str, proof: str) -> theory.Certificate:
+    return tc.certify(structure, **theory.constants(problem(structure)), proof=proof)
+
+
+def trap() -> Problem:
+    """F = 0.2θ + (ω−θ), G = 0.1(ω−θ): h = 0.1θ², L = 1, and the printed conditions of Section 3.3 let it diverge."""
+    return tc.problems.custom(
+        F=lambda theta, omega, x: 0.2 * theta + (omega - theta) + x,
+        G=lambda theta, omega, x: 0.1 * (omega - theta) + x,
+        noise=jax.random.normal,
+        theta=1.0,
+        omega=0.0,
+        measure=lambda theta, omega: {"gradient": (0.2 * theta) ** 2},
+    )
+
+
+def bend(params: PyTree, x: jax.Array) -> jax.Array:
+    """V_θ(x) = a·tanh(bx + c)"""
+    return params["a"] * jnp.tanh(params["b"] * x + params["c"])
+
+
+def walk() -> Problem:
+    """Nine states in a row, a walk that bounces off both ends, rewards ∓1 at them, and a value of three numbers."""
+    n = 9
+    P = np.zeros((n, 1, n))
+    for s in range(n):
+        P[s, 0, max(s - 1, 0)] += 0.5
+        P[s, 0, min(s + 1, n - 1)] += 0.5
+    mdp = tc.models.Mdp(P, np.array([[-1.0], *[[0.0]] * (n - 2), [1.0]]), gamma=0.8)
+    params = {"a": 1.0, "b": 0.5, "c": 1.0}
+    return tc.problems.nonlinear_policy_evaluation(
+        mdp, value=bend, params=params, target=np.ones((n, 1)), states=np.linspace(-2, 2, n)
+    )
+
+
+class PrintedSteps(NamedTuple):
+    """c_α, c_β, c_λ and τ of steps c/(k + τ + 1)."""
+
+    alpha: float
+    beta: float
+    lam: float
+    tau: float
+
+    def method(self) -> Method:
+        alpha, beta, lam = (tc.Power(c, shift=self.tau + 1) for c in (self.alpha, self.beta, self.lam))
+        return tc.Fast(alpha, beta, lam, order="paper")
+
+
+def first_conditions(L: float, mu_h: float, mu_g: float) -> PrintedSteps:
+    """Theorem 1's, Appendix A: c_α ≥ 8/μ_h, then the least c_β, c_λ and τ that its list allows."""
+    m, g, M = mu_h, mu_g, (L + 1) ** 6
+    alpha = 8 / m
+    beta = alpha / min(1, 8 * g / m, m * g / (152 * M), g / (8 * (8 * L**4 + 9 * L**2 / g)))
+    by_f, by_g = 4 * (56 * L**2 + 4.5 / m), 4 * (48 * L**2 + 10 * L / g)
+    lam = max(beta * max(1, by_f, by_g), alpha * max(m, by_g))
+    first_step = max(2.0, 4 * lam, beta * max(240 * M, g, 168 * L**4 / g), 6 * (L + 1) ** 4 * alpha / m)
+    return PrintedSteps(alpha, beta, lam, first_step - 1)
+
+
+def second_conditions(L: float, mu_h: float, mu_g: float) -> tuple[float, float]:
+    """Theorem 2's, Appendix B: the least c_β that α ≤ β and c_α ≥ 2/min(μ_h, μ_G) allow, and the most of the others.
+
+    No steps meet them for any constants: c_β ≤ 1/L, and c_β ≥ c_α ≥ 2/μ_G ≥ 2/L, since μ_G ≤ L.
+    """
+    return 2 / min(mu_h, mu_g), min(1 / L, mu_h**3 / (480 * (L + 1) ** 6), mu_g / (8 * L**2))
+
+
+def gentle() -> Problem:
+    """A quadratic with the constants at which Theorem 1's printed steps are nearly the largest, in little noise."""
+    return tc.problems.quadratic(dim=2, mu_h=0.315, mu_g=0.315, top=0.315, rotation=0.0, coupling=0.18, sigma=1e-5)
+
+
+def printed_bound(problem: Problem, steps: PrintedSteps, k: np.ndarray) -> np.ndarray:
+    """Theorem 1's bound as printed, B·τ²/(k+τ) + τ²V₀/(k+τ)², for E‖θ_k−θ*‖²."""
+    start = theory.start(problem, "strongly-convex")
+    noise, later = theory.constants(problem)["noise"], k + steps.tau
+    v0 = start.x + start.y + start.f + start.g
+    return np.asarray(noise * steps.tau**2 / later + v0 * (steps.tau / later) ** 2)
+
+
+def of_gentle() -> PrintedSteps:
+    constants = theory.constants(gentle())
+    return first_conditions(constants["L"], constants["mu_h"], constants["mu_g"])
+
+
+def moved(result: Result, metric: str) -> float:
+    """The metric's mean at the end over that at the start."""
+    mean = result.summary(metric)["mean"]
+    return float(mean.iloc[-1] / mean.iloc[0])
 
 
 def cases(quick: bool) -> dict[str, Case]:
@@ -45,9 +147,9 @@ def cases(quick: bool) -> dict[str, Case]:
     }  # fmt: skip
     long = 100_000 if quick else 1_000_000
     # Theorem 1's printed steps are so small that nothing moves before 10⁷ of them.
-    as_printed, far = {"Fast": printed.of_gentle().method()}, 1_000 if quick else 100_000_000
+    as_printed, far = {"Fast": of_gentle().method()}, 1_000 if quick else 100_000_000
     return bounds | {
-        "printed-1": Case(printed.gentle(), as_printed, far, 20, title="Theorem 1's conditions as printed"),
+        "printed-1": Case(gentle(), as_printed, far, 20, title="Theorem 1's conditions as printed"),
         "printed": Case(trap(), {"Fast": PRINTED}, long, 40, title="steps that Section 3.3 allows"),
         "lambda-1": Case(problem("strongly-convex"), ONE, 1000, 20, title="λ ≡ 1"),
         "nonlinear": Case(walk(), {"Fast": ROOT}, steps, seeds, title="nonlinear policy evaluation"),
@@ -69,8 +171,9 @@ def draw(records: Records) -> dict[str, plot.Figure]:
     plot.curves(axes[0, 0], {"steps that Section 3.3 allows": records["printed"]["Fast"]}, "gradient")
     axes[0, 0].set_title("F = 0.2θ + (ω−θ), G = 0.1(ω−θ)", fontsize="medium")
     plot.curves(axes[0, 1], {"Fast, steps ∝ k^-½": records["nonlinear"]["Fast"]}, "gradient")
-    k, mean = lowest(records["nonlinear"]["Fast"])
-    plot.slope(axes[0, 1], -0.5, (k[-1] / 100, 8 * mean[np.searchsorted(k, k[-1] / 100)]), "k^-½")
+    table = records["nonlinear"]["Fast"].summary("gradient").query("step > 0")
+    k, least = table["step"].to_numpy(), np.minimum.accumulate(table["mean"].to_numpy())
+    plot.slope(axes[0, 1], -0.5, (k[-1] / 100, 8 * least[np.searchsorted(k, k[-1] / 100)]), "k^-½")
     axes[0, 1].set_title("nonlinear policy evaluation, V = a·tanh(bx+c)", fontsize="medium")
     plot.caption(second, f"mean of {len(run['seeds'])} seeds (left 40); bands: 95 % bootstrap interval of the mean")
     return {"theorems": fig, "conditions": second}
@@ -79,7 +182,7 @@ def draw(records: Records) -> dict[str, plot.Figure]:
 def panel(ax: plot.Axes, records: Records, name: str = "strongly-convex") -> None:
     """Both bounds of a theorem and what was measured."""
     for colour, (proof, words) in zip(plot.COLOURS, PROOFS.items(), strict=False):
-        k, low, mean, high, bound = measured(records[name][proof], certificate(name, proof), name)
+        k, low, mean, high, bound = measured(records, name, proof)
         # Where nothing moves the lines lie on one another: the first is the wider, and stays in sight.
         width = 3.6 if proof == "paper" else 1.6
         ax.plot(k, mean, color=colour, linewidth=width, label=f"measured, {words}")
@@ -91,20 +194,15 @@ def panel(ax: plot.Axes, records: Records, name: str = "strongly-convex") -> Non
     ax.legend(frameon=False, fontsize="x-small")
 
 
-def measured(result: Result, proven: theory.Certificate, name: str) -> tuple[np.ndarray, ...]:
+def measured(records: Records, name: str, proof: str) -> tuple[np.ndarray, ...]:
     """Marks, the metric's lower end, mean and upper end, and the bound; for non-convex h smallest values so far."""
-    table = result.summary(proven.metric).query("step > 0")
+    proven = certificate(name, proof)
+    table = records[name][proof].summary(proven.metric).query("step > 0")
     values = [table[column].to_numpy() for column in ("low", "mean", "high")]
     if name == "non-convex":
         values = [np.minimum.accumulate(v) for v in values]
     k = table["step"].to_numpy()
     return k, *values, np.asarray(proven.bound(k, theory.start(problem(name), name)))
-
-
-def lowest(result: Result) -> tuple[np.ndarray, np.ndarray]:
-    """Marks and min over t ≤ k of the mean of ‖∇h‖², t among the marks."""
-    table = result.summary("gradient").query("step > 0")
-    return table["step"].to_numpy(), np.minimum.accumulate(table["mean"].to_numpy())
 
 
 def claims(records: Records) -> list[Claim]:
@@ -123,11 +221,11 @@ def _bound(records: Records, name: str) -> Claim:
     going: dict[str, float] = {}
     for proof, words in PROOFS.items():
         proven = certificate(name, proof)
-        _, _, mean, high, bound = measured(records[name][proof], proven, name)
+        _, _, mean, high, bound = measured(records, name, proof)
         numbers[f"{words}: bound / measured mean at the end"] = float(bound[-1] / mean[-1])
         numbers[f"{words}: largest upper end / bound"] = float(np.max(high / bound))
         numbers[f"{words}: α"] = str(proven.alpha)
-        numbers[f"{words}: the end over the start"] = going[proof] = printed.moved(records[name][proof], proven.metric)
+        numbers[f"{words}: the end over the start"] = going[proof] = moved(records[name][proof], proven.metric)
     kept, why, printed_numbers = _as_printed(records, name)
     steps = records[name]["paper"].spec["steps"]
     if not _bounds_hold(records, name):
@@ -157,15 +255,15 @@ def _as_printed(records: Records, name: str) -> tuple[bool, str, dict[str, Measu
     """Whether the printed conditions hold up in a run that moves; why not, in words; and the numbers."""
     if name == "pl":
         constants = theory.constants(problem(name))
-        least, most = printed.second(constants["L"], constants["mu_h"], constants["mu_g"])
+        least, most = second_conditions(constants["L"], constants["mu_h"], constants["mu_g"])
         numbers: dict[str, Measured] = {"as printed: least c_β that is asked for": least, "most that is allowed": most}
         return least <= most, "as printed no steps meet them", numbers
     if name == "non-convex":
         return _printed(records["printed"]["Fast"]).verdict == decide(True), "as printed they let a run diverge", {}
-    result, steps = records["printed-1"]["Fast"], printed.of_gentle()
+    result, steps = records["printed-1"]["Fast"], of_gentle()
     table = result.summary("error").query("step > 0")
-    ratio = float(np.max(table["high"].to_numpy() / printed.bound(printed.gentle(), steps, table["step"].to_numpy())))
-    end = printed.moved(result, "error")
+    ratio = float(np.max(table["high"].to_numpy() / printed_bound(gentle(), steps, table["step"].to_numpy())))
+    end = moved(result, "error")
     numbers = {
         "as printed, a gentle quadratic: τ": f"{steps.tau:.3g}",
         "as printed: steps": int(result.spec["steps"]),
@@ -179,11 +277,11 @@ def _as_printed(records: Records, name: str) -> tuple[bool, str, dict[str, Measu
 
 def _bounds_hold(records: Records, name: str) -> bool:
     """Whether what is measured stays below both bounds of a theorem, with no seed diverged."""
-    held = True
     for proof in PROOFS:
-        _, _, _, high, bound = measured(records[name][proof], certificate(name, proof), name)
-        held = held and bool(np.all(high <= bound)) and not records[name][proof].diverged.any()
-    return held
+        *_, high, bound = measured(records, name, proof)
+        if not np.all(high <= bound) or records[name][proof].diverged.any():
+            return False
+    return True
 
 
 def _printed(result: Result) -> Claim:
@@ -225,7 +323,7 @@ def _one(results: Mapping[str, Result]) -> Claim:
 def captions(records: Records) -> dict[str, str]:
     ends = []
     for name in STRUCTURES:
-        _, _, mean, _, bound = measured(records[name]["tight"], certificate(name, "tight"), name)
+        _, _, mean, _, bound = measured(records, name, "tight")
         stays = "stays below both bounds" if _bounds_hold(records, name) else "does not stay below its bounds"
         ends.append(
             f"for {WORDS[name]} what is measured {stays} (our bound ends at {bound[-1] / mean[-1]:,.3g} times it)"
@@ -241,17 +339,12 @@ def captions(records: Records) -> dict[str, str]:
 
 def advice(records: Records) -> list[str]:
     name = "strongly-convex"
-    _, _, mean, _, bound = measured(records[name]["tight"], certificate(name, "tight"), name)
-    _, _, slow, _, _ = measured(records[name]["paper"], certificate(name, "paper"), name)
+    _, _, mean, _, bound = measured(records, name, "tight")
+    _, _, slow, _, _ = measured(records, name, "paper")
     steps = f"the same {records[name]['tight'].spec['steps']:,} samples"
     closer = slow[-1] / mean[-1]
-    tight = (
-        f"the tight proof's steps end {closer:,.3g} times closer than those of the paper's own constants after {steps}"
-    )
-    if closer <= 1:
-        tight = f"the tight proof's steps end no closer than those of the paper's own constants after {steps}"
+    times = f"{closer:,.3g} times closer" if closer > 1 else "no closer"
+    tight = f"the tight proof's steps end {times} than those of the paper's own constants after {steps}"
     loose = bound[-1] / mean[-1]
     use = f"its bound is {loose:,.3g} times what is measured, so compare methods by runs and not by bounds"
-    return [
-        f"Guarantees: for steps with a proof use `tc.certify(…)`; {tight}{'; ' + use if loose > 1 else ''}.",
-    ]
+    return [f"Guarantees: for steps with a proof use `tc.certify(…)`; {tight}{'; ' + use if loose > 1 else ''}."]

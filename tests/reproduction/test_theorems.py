@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 import twoclock as tc
-from reproduction.experiments import printed_conditions as printed
 from reproduction.experiments import theorems
 from twoclock.intervals import log_slope
 
@@ -55,13 +54,13 @@ def test_no_steps_meet_theorem_2_as_printed(records):
     moving = falling(records, "pl", "tight", "gap", 0.1)
     assert "as printed no steps meet them" in verdicts(moving)["theorem-2"]
     for L in (0.1, 1.0, 30.0):  # whatever the constants, with μ_h as large as L(L+1)
-        least, most = printed.second(L, L * (L + 1), L)
+        least, most = theorems.second_conditions(L, L * (L + 1), L)
         assert least > most
 
 
 def test_theorem_1_as_printed_is_met_by_its_steps_and_by_none_larger():
     L, m, g = 0.5, 0.4, 0.3
-    alpha, beta, lam, tau = printed.first(L, m, g)
+    alpha, beta, lam, tau = theorems.first_conditions(L, m, g)
     M = (L + 1) ** 6
 
     def meets(a, b, c):

@@ -10,7 +10,7 @@ import pytest
 import twoclock as tc
 from reproduction import experiments, tuned_settings
 from reproduction.__main__ import main
-from reproduction.tuned_settings import Search
+from reproduction.tuned_settings import MethodSearch
 
 TUNABLE = tuned_settings.tunable(experiments.discover())
 
@@ -22,7 +22,7 @@ def make(beta, c):
 def small():
     problem = tc.problems.quadratic(dim=2)
     methods = {"one": (partial(make, 0.1), {"c": (0.1, 10.0)}), "two": (partial(make, 0.3), {"c": (0.1, 10.0)})}
-    return Search(problem, methods, steps=100, metric="error", runs=250, title="a quadratic")
+    return MethodSearch(problem, methods, steps=100, metric="error", runs=250, title="a quadratic")
 
 
 @pytest.fixture
