@@ -74,13 +74,13 @@ def run(
         seeds: a count, or the integers themselves; one by default, as many as it has parts for a vectorised one.
         marks: the steps at which to record; by default the start, the end and ten a decade.
         progress: True for a bar, or a function that is called with every tick.
-        checkpoint: a folder, in which each seed is kept as its agent saves itself. A run that was stopped, killed or
-            met a fault goes on from there: a step function, and a Gymnasium environment that repeats itself, to the
+        checkpoint: a folder, in which each seed is saved as its agent saves itself. A run that was stopped, killed or
+            met a fault resumes from there: a step function, and a Gymnasium environment that repeats itself, to the
             identical result.
         x0: of a step function the first state of every episode, or a function of ``rng`` that draws it.
         step_timeout: seconds that the environment may take for a step or a reset. One that takes longer is ended with
             its process.
-        processes: how many seeds at once, each in a process of its own; one a core by default, where the environment
+        processes: how many seeds at once, each in a process of its own; one per core by default, where the environment
             can be made there. It changes nothing but the time.
         on: "local", or "ray" for a cluster.
         address: of the Ray cluster; None starts Ray on this machine, or joins where ``ray.init`` was called already.

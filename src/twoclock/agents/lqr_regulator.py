@@ -40,10 +40,11 @@ class Regulator(LearnerAgent):
         u = agent.act(x)                    # u ~ N(−Kx, σ²I), with the K that it has learnt so far
         agent.observe(x, u, x_next)
 
-    ``critic="model"``: least squares for [A B] and one step of the Riccati recursion a sample (`problems.ModelCritic`);
-    it is as good as solving the Riccati equation anew at each sample, and what to take where the plant is nearly
-    linear. ``critic="q"``: the paper's actor-critic, the next action integrated out (`problems.ActorCritic`); it has no
-    model of the plant, needs seven times as many samples on the paper's, and steps that suit the units.
+    ``critic="model"``: least squares for [A B] and one step of the Riccati recursion per sample
+    (`problems.ModelCritic`); it is as good as solving the Riccati equation anew at each sample, and what to take where
+    the plant is nearly linear. ``critic="q"``: the paper's actor-critic, the next action integrated out
+    (`problems.ActorCritic`); it has no model of the plant, needs seven times as many samples on the paper's, and steps
+    that suit the units.
 
     Args:
         Q: the cost of states, positive semidefinite, n×n.
@@ -179,7 +180,7 @@ class Regulator(LearnerAgent):
         return np.asarray(theta["K"] if self.critic == "model" else theta)
 
     def cost(self, level: float = 0.95) -> Estimate:
-        """The mean cost a step over the later half of the samples or more, exploration included, with its interval.
+        """The mean cost per step over the later half of the samples or more, exploration included, with its interval.
 
         The interval is by random scaling, which holds for samples that depend on each other; NaN while they are few.
         """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -28,10 +28,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Observed = Float[np.ndarray, "*shape"]
-FeatureTable = Float[np.ndarray, "s d"] | Callable[[Any], ArrayLike] | None
-FeatureFn = Callable[[str, Any], Observed]
-Ratio = float | Callable[[Any, Any], float]
-Behaviour = Callable[[Any, np.random.Generator], Any]
+FeatureMap = Callable[[PyTree], ArrayLike]
+FeatureTable = Float[np.ndarray, "s d"] | FeatureMap | None
+FeatureFn = Callable[[str, PyTree], Observed]
+Ratio = float | Callable[[PyTree, PyTree], float]
+Behaviour = Callable[[PyTree, np.random.Generator], PyTree]
 
 # A simulator that is seeded with the same number must not draw the same numbers.
 _EXPLORATION = 0x65766C
@@ -55,7 +56,7 @@ class Evaluator(LearnerAgent):
         policy_ratio: ρ = π(u|x)/b(u|x), a function of (x, u); 1.0 where the policy to be evaluated acts itself.
         features: φ: a table with one row a state, for states numbered from 0; a function of x; None for x itself.
         gamma: the discount.
-        at: observations at which the value is told, each with its interval; all states of a table by default.
+        at: observations at which the value is reported, each with its interval; all states of a table by default.
         value: a network V(params, φ(x)) -> number, in jax.numpy, in place of φᵀθ.
         params: where its parameters start: any pytree of floats, or an Equinox module.
         operator: "td", "tdc", "gtd2" or "tdrc".
@@ -85,10 +86,10 @@ class Evaluator(LearnerAgent):
     def __init__(
         self,
         policy_ratio: Ratio,
-        features: ArrayLike | Callable[[Any], ArrayLike] | None,
+        features: ArrayLike | FeatureMap | None,
         gamma: float,
         *,
-        at: Any = None,
+        at: PyTree = None,
         value: Value | None = None,
         params: PyTree = None,
         operator: str = "tdc",
@@ -99,9 +100,8 @@ class Evaluator(LearnerAgent):
         behaviour: Behaviour | None = None,
         seed: int = 0,
     ) -> None:
-        self.policy_ratio = (
-            policy_ratio if callable(policy_ratio) else validation.number("policy_ratio", policy_ratio, 0)
-        )
+        given = policy_ratio
+        self.policy_ratio = given if callable(given) else validation.number("policy_ratio", given, 0)
         self.gamma = validation.number("gamma", gamma, 0, 1)
         self.operator = validation.choice("operator", operator, ("td", "tdc", "gtd2", "tdrc"))
         self.lam = validation.number("lam", lam, 0, 1)
@@ -125,17 +125,17 @@ class Evaluator(LearnerAgent):
         self._first = True
         self._learner = self._make_learner(start)
 
-    def act(self, x: Any) -> Any:
-        """What the ``behaviour`` does in x."""
+    def act(self, x: PyTree) -> PyTree:
+        """The action of the ``behaviour`` in x."""
         if self.behaviour is None:
             raise InputError("`act` needs a policy that acts: give `behaviour=`, a function of x and a generator")
         return self.behaviour(x, self._rng)
 
     def observe(
         self,
-        x: Any,
-        u: Any,
-        x_next: Any,
+        x: PyTree,
+        u: PyTree,
+        x_next: PyTree,
         reward: float | None = None,
         terminated: bool = False,
         truncated: bool = False,
@@ -155,7 +155,7 @@ class Evaluator(LearnerAgent):
         self._learner.update(self._sample(here, after, rho, check_reward(reward), ended))
         self._first = ended or cut
 
-    def value(self, x: Any) -> float:
+    def value(self, x: PyTree) -> float:
         """V(x) as learnt: that of the mean of the iterates, where they are averaged."""
         phi = self._phi("x", x)
         with jax.enable_x64(True):
@@ -171,10 +171,8 @@ class Evaluator(LearnerAgent):
     @property
     def settings(self) -> dict[str, object]:
         """The arguments that make another agent like it."""
-        fields = {
-            name: getattr(self, name) for name in (*_NUMBERS, "policy_ratio", "features", "at", "params", "method")
-        }
-        return {**fields, "value": self.network, "behaviour": self.behaviour}
+        names = (*_NUMBERS, "policy_ratio", "features", "at", "params", "method")
+        return {**{name: getattr(self, name) for name in names}, "value": self.network, "behaviour": self.behaviour}
 
     @property
     def theta(self) -> PyTree:
@@ -201,7 +199,7 @@ class Evaluator(LearnerAgent):
         cls,
         path: str | Path,
         policy_ratio: Ratio | None = None,
-        features: Callable[[Any], ArrayLike] | None = None,
+        features: FeatureMap | None = None,
         *,
         value: Value | None = None,
         params: PyTree = None,
@@ -270,17 +268,15 @@ class Evaluator(LearnerAgent):
         example = self._sample(at_phi[0], at_phi[0], 1.0, 0.0, False)
         return Learner(F, G, method, start, omega, measure=measure, example=example)
 
-    def _sample(
-        self, here: Observed, after: Observed, rho: float, reward: float, terminated: bool
-    ) -> dict[str, Observed | float]:
+    def _sample(self, here: Observed, after: Observed, rho: float, reward: float, terminated: bool) -> PyTree:
         gamma = 0.0 if terminated else self.gamma
-        sample: dict[str, Observed | float] = {"s": here, "next_state": after, "rho": rho, "r": reward, "gamma": gamma}
+        sample = {"s": here, "next_state": after, "rho": rho, "r": reward, "gamma": gamma}
         if self._traced:
             sample["keep"] = 0.0 if self._first else self.gamma * self.lam
         return sample
 
 
-def _feature_fn(features: ArrayLike | Callable[[Any], ArrayLike] | None) -> tuple[FeatureTable, FeatureFn]:
+def _feature_fn(features: ArrayLike | FeatureMap | None) -> tuple[FeatureTable, FeatureFn]:
     """Check the features, and make the function that looks them up from an argument's name and an observation."""
     if features is None:
         return None, as_array
@@ -295,7 +291,7 @@ def _feature_fn(features: ArrayLike | Callable[[Any], ArrayLike] | None) -> tupl
     return table, lambda name, x: table[check_index(name, x, len(table))]
 
 
-def _check_at(at: Any, features: FeatureTable, feature_fn: FeatureFn) -> tuple[np.ndarray, Observed]:
+def _check_at(at: PyTree, features: FeatureTable, feature_fn: FeatureFn) -> tuple[np.ndarray, Observed]:
     """The observations at which the value is reported, and their features."""
     if at is None:
         if not isinstance(features, np.ndarray):

@@ -33,19 +33,19 @@ class Watch:
         self._steps = plan.job.run.steps
         self._lanes = {shard.name: shard.lanes for shard in plan.shards}
         self.total = sum(self._lanes.values()) * self._steps
-        self._before = self._walked = sum(info["lanes"] for info in before) * self._steps
+        self._before = self._steps_done = sum(info["lanes"] for info in before) * self._steps
         self._live: dict[str, int] = {}
         self._began, self._noted = time.monotonic(), 0.0
 
     @property
-    def walked(self) -> int:
+    def steps_done(self) -> int:
         """Steps of all runs so far, those of unfinished shards too."""
-        return self._walked + sum(self._lanes[name] * step for name, step in self.running.items())
+        return self._steps_done + sum(self._lanes[name] * step for name, step in self.running.items())
 
     @property
     def seconds_left(self) -> float | None:
-        fresh = self.walked - self._before
-        return (self.total - self.walked) * (time.monotonic() - self._began) / fresh if fresh else None
+        fresh = self.steps_done - self._before
+        return (self.total - self.steps_done) * (time.monotonic() - self._began) / fresh if fresh else None
 
     @property
     def all_diverged(self) -> int:
@@ -68,7 +68,7 @@ class Watch:
         else:
             self.done += 1
             self.diverged += outcome["diverged"]
-            self._walked += shard.lanes * self._steps
+            self._steps_done += shard.lanes * self._steps
         self.beat(now=True)
 
     def beat(self, *, now: bool = False, ended: bool = False) -> None:
@@ -99,7 +99,7 @@ def watching(folder: Shards, plan: SweepPlan, show: bool | Callable[[Watch], Non
         def update_bar(watch: Watch) -> None:
             if bar is not None:
                 count = f"{watch.done}/{len(plan.shards)}" + f", {len(watch.failed)} failed" * bool(watch.failed)
-                bar.update(task, completed=watch.walked, diverged=watch.all_diverged, count=count)
+                bar.update(task, completed=watch.steps_done, diverged=watch.all_diverged, count=count)
 
         watch = Watch(folder, plan, show if callable(show) else update_bar)
         try:

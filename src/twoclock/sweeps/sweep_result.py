@@ -1,10 +1,10 @@
-"""What a sweep hands back, read from its records alone."""
+"""The result of a sweep, read from its records alone."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from twoclock.engine.metrics import preferred_metric
 from twoclock.intervals import bootstrap
 from twoclock.protocols import InputError, html_table, list_names
 from twoclock.result import Result
+from twoclock.storage.atomic_file import Document
 from twoclock.storage.sweep_store import Shards
 
 if TYPE_CHECKING:
@@ -27,22 +28,22 @@ class Sweep:
     """Every run of a sweep.
 
     Attributes:
-        history: one row a problem, method, seed and mark: those four, whether the seed had diverged by then, and a
+        history: one row per problem, method, seed and mark: those four, whether the seed had diverged by then, and a
             column for each metric (empty where a problem does not measure it).
         spec: what was run: problems, methods with their family and numbers, steps, seeds, marks, versions.
     """
 
     history: pd.DataFrame
-    spec: dict[str, Any]
+    spec: Document
 
     @classmethod
     def load(cls, folder: str | Path) -> Sweep:
         """The finished part of the sweep in a folder."""
-        kept = Shards(folder)
-        spec = kept.spec
-        if not kept.done():
-            raise InputError(f"the sweep in {kept.folder} has no finished shard yet; run it first")
-        history = kept.history()
+        shards = Shards(folder)
+        spec = shards.spec
+        if not shards.done():
+            raise InputError(f"the sweep in {shards.folder} has no finished shard yet; run it first")
+        history = shards.history()
         # In the order in which they were given; the files come in the order of the alphabet.
         order = [history[name].map({label: i for i, label in enumerate(spec[f"{name}s"])}) for name in _LABELS[:2]]
         return cls(history.iloc[np.lexsort(order[::-1])].reset_index(drop=True), spec)
@@ -53,7 +54,7 @@ class Sweep:
         return [name for name in bootstrap.metric_names(self.history.columns) if name not in _LABELS]
 
     def final(self, metric: str, confidence: float = 0.95) -> pd.DataFrame:
-        """One row a problem and method at the last step: mean with its bootstrap interval, median, seeds, diverged.
+        """One row per problem and method at the last step: mean with its bootstrap interval, median, seeds, diverged.
 
         A diverged seed counts with its last finite state, as everywhere. ``family`` and the numbers of the method
         (``alpha.c`` …) are there as columns.
@@ -113,19 +114,19 @@ class Sweep:
         return Result(None, None, history, ended[seeds].to_numpy(), fine.reindex(seeds).fillna(0).to_numpy(int), spec)
 
     def plot_best(self, metric: str, statistic: str = "mean") -> Figure:
-        """Learning curves of the best setting of each family, with bands; a panel a problem."""
+        """Learning curves of the best setting of each family, with bands; a panel per problem."""
         from twoclock import plot
 
         return plot.best_curves(self, metric, statistic)
 
     def plot_sensitivity(self, metric: str, setting: str | None = None) -> Figure:
-        """The metric at the last step against a setting, a line a family; a panel a problem."""
+        """The metric at the last step against a setting, a line per family; a panel per problem."""
         from twoclock import plot
 
         return plot.setting_curves(self, metric, setting)
 
     def plot_map(self, metric: str, x: str | None = None, y: str | None = None) -> Figure:
-        """The metric at the last step over two settings, hatched where seeds diverged; a panel a problem and family."""
+        """The metric at the last step over two settings, hatched where seeds diverged; one panel for each family."""
         from twoclock import plot
 
         return plot.setting_map(self, metric, x, y)

@@ -1,4 +1,4 @@
-"""A sweep from a file: problems and methods of the catalogue by name, their settings, and grids over them.
+"""Sweep specifications in TOML: problems and methods of the catalogue by name, their settings, and grids over them.
 
 steps = 100_000
 seeds = 50
@@ -15,29 +15,28 @@ grid = { "alpha.c" = [1, 5, 25], "lam.c" = [20, 40] }
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from twoclock import registry, storage, validation
 from twoclock.param_paths import grid
-from twoclock.protocols import InputError
+from twoclock.protocols import InputError, Method, ProblemSource
+from twoclock.storage.atomic_file import Document
 
-# Runs (settings × problems × seeds) beyond which a sweep is more likely a slip than a wish.
+# Runs (settings × problems × seeds) beyond which a sweep is more likely a mistake.
 MOST_RUNS = 100_000
 
-_FIELDS: dict[str, Any] = {
+_FIELDS: dict[str, type | tuple[type, ...]] = {
     "problems": dict, "methods": dict, "steps": int, "seeds": (int, list), "marks": list, "precision": str,
     "bound": (int, float), "lanes": int, "memory": (int, float),
 }  # fmt: skip
 
 
-def read(path: Path, *, however_many: bool = False) -> dict[str, Any]:
-    """The arguments of ``sweep`` that a file describes.
+def read(path: Path, *, however_many: bool = False) -> Document:
+    """Read the arguments of ``sweep`` from a file.
 
     Args:
         however_many: do not ask back when there are more than ``MOST_RUNS`` runs.
@@ -58,13 +57,13 @@ def read(path: Path, *, however_many: bool = False) -> dict[str, Any]:
         for label, table in given[name].items():
             if not isinstance(table, Mapping) or not label:
                 raise InputError(f"`{name}.{label}` must be a table with a `name`; write [{name}.{label}]")
-    _count(given, path, however_many)
-    problems = {label: _problem(label, table) for label, table in given.pop("problems").items()}
-    methods = {label: _method(label, table) for label, table in given.pop("methods").items()}
+    _check_runs(given, path, however_many)
+    problems = {label: _make_problem(label, table) for label, table in given.pop("problems").items()}
+    methods = {label: _make_methods(label, table) for label, table in given.pop("methods").items()}
     return {"problems": problems, "methods": methods, **given}
 
 
-def _problem(label: str, table: Mapping[str, Any]) -> Any:
+def _make_problem(label: str, table: Document) -> ProblemSource:
     factory = validation.lookup(registry.problems(), _name(f"problems.{label}", table), f"problems.{label}.name")
     options = {name: value for name, value in table.items() if name != "name"}
     parameters = inspect.signature(factory).parameters
@@ -74,26 +73,26 @@ def _problem(label: str, table: Mapping[str, Any]) -> Any:
     return factory(**options)
 
 
-def _method(label: str, table: Mapping[str, Any]) -> Any:
+def _make_methods(label: str, table: Document) -> Method | dict[str, Method]:
     kind = validation.lookup(registry.methods(), _name(f"methods.{label}", table), f"methods.{label}.name")
-    made = _made(f"methods.{label}", kind, {k: v for k, v in table.items() if k not in ("name", "grid")})
-    return grid(made, **table["grid"]) if "grid" in table else made
+    method = _make_method(f"methods.{label}", kind, {k: v for k, v in table.items() if k not in ("name", "grid")})
+    return grid(method, **table["grid"]) if "grid" in table else method
 
 
-def _made(where: str, kind: Any, options: Mapping[str, Any]) -> Any:
+def _make_method(where: str, kind: Callable[..., Method], options: Document) -> Method:
     """A method from its fields; a method inside a method is a table with a name of its own."""
-    fields = {field.name: field.default for field in dataclasses.fields(kind)}
+    fields = inspect.signature(kind).parameters
     values = {}
     for name, value in options.items():
-        validation.lookup({**fields, "name": None, "grid": None}, name, where)
+        validation.lookup(dict.fromkeys((*fields, "name", "grid")), name, where)
         if isinstance(value, Mapping):
             inner = validation.lookup(registry.methods(), _name(f"{where}.{name}", value), f"{where}.{name}.name")
-            value = _made(f"{where}.{name}", inner, {k: v for k, v in value.items() if k != "name"})
+            value = _make_method(f"{where}.{name}", inner, {k: v for k, v in value.items() if k != "name"})
         values[name] = value
     return kind(**values)
 
 
-def _name(where: str, table: Mapping[str, Any]) -> str:
+def _name(where: str, table: Mapping[str, object]) -> str:
     name = table.get("name")
     if not isinstance(name, str):
         raise InputError(f"`{where}` needs a `name` from the catalogue; `twoclock list` shows what there is")
@@ -108,7 +107,7 @@ def _check(where: str, value: object, default: object) -> None:
         )
 
 
-def _count(given: Mapping[str, Any], path: Path, however_many: bool) -> None:
+def _check_runs(given: Document, path: Path, however_many: bool) -> None:
     """Before a grid is laid out: an empty one, and one that is too large to be meant."""
     settings = 0
     for label, table in given["methods"].items():
