@@ -1,4 +1,4 @@
-"""What a run hands back."""
+"""The result of a run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from twoclock import prng, storage, validation
 from twoclock.engine import metrics as rows
-from twoclock.engine.loop import thawed
+from twoclock.engine.loop import from_arrays
 from twoclock.intervals import bootstrap
 from twoclock.intervals import interval_table as inference
 from twoclock.methods.zap import Auto
@@ -243,7 +243,7 @@ def so_far(path: str | Path) -> dict[str, Result]:
 
     found: dict[str, Result] = {}
     for kept in storage.interrupted(path):
-        leaves, seen = thawed(kept.tree)
+        leaves, seen = from_arrays(kept.tree)
         known: dict[str, Any] = dict(kept.identity)
         marks, seen = known["marks"][: len(seen)], seen or [{}]
         for i, (label, method) in enumerate(dict(kept.what["method"]).items()):  # type: ignore[call-overload]

@@ -35,7 +35,7 @@ Seeds = int | Iterable[int]
 Marks = Iterable[int] | None
 
 
-class RunOptions(TypedDict, total=False):
+class SolveOptions(TypedDict, total=False):
     """The options of ``solve`` that are the same for one method and for several."""
 
     precision: Precision
@@ -56,7 +56,7 @@ def solve(
     marks: Marks = ...,
     *,
     start: Result | None = None,
-    **options: Unpack[RunOptions],
+    **options: Unpack[SolveOptions],
 ) -> Result: ...
 @overload
 def solve(
@@ -67,7 +67,7 @@ def solve(
     marks: Marks = ...,
     *,
     start: Mapping[str, Result] | None = None,
-    **options: Unpack[RunOptions],
+    **options: Unpack[SolveOptions],
 ) -> dict[str, Result]: ...
 def solve(
     problem: ProblemSource,
@@ -149,7 +149,7 @@ def solve(
             identities = _Identities(source, alike, spec, lanes)
             began = time.perf_counter()
             with (
-                identities.checkpoints(home) as keeper,
+                identities.checkpoints(home) as checkpoints,
                 watch(progress, spec.steps, len(spec.seeds) * len(alike), labels) as look,
             ):
                 walked = drive(
@@ -161,8 +161,8 @@ def solve(
                     engine=origin.engine(labels[0]) if origin and engine == "auto" else walker,
                     block=block,
                     look=look,
-                    keeper=keeper,
-                    keep_every=checkpoint_every,
+                    checkpoints=checkpoints,
+                    save_every=checkpoint_every,
                     interrupted=interrupted,
                 )
             took = time.perf_counter() - began + (origin.seconds(labels[0]) if origin else 0.0)

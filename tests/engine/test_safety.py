@@ -191,7 +191,7 @@ def test_a_large_state_is_worth_compiling_for_sooner_and_tables_of_items_do_not_
     def numbers(problem, method):
         lanes = Lanes.of(make_instances(problem, [0, 1]), [method], [0, 1], None)
         per_group, per_lane, per_number = select_engine._CPU_COST
-        return (select_engine.predicted(lanes, 1000, on_gpu=False) / 1000 - per_group - 2 * per_lane) / per_number
+        return (select_engine.predict_seconds(lanes, 1000, on_gpu=False) / 1000 - per_group - 2 * per_lane) / per_number
 
     small, large = (numbers(tc.problems.quadratic(dim=dim), tc.Fast()) for dim in (2, 50))
     assert large - small == pytest.approx(2 * 4 * 48)  # two seeds; θ, ω and the means of F and G

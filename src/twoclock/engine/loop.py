@@ -1,4 +1,4 @@
-"""The only loop: lanes walked through the marks, with ticks to look at, checkpoints, and Ctrl-C between blocks."""
+"""The loop of a run: lanes advance from mark to mark, with progress events, checkpoints, and signals in between."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import numpy as np
 from twoclock.engine import compatibility, run_batch, trace_checks, xla_engine
 from twoclock.engine.protocol import Engine, EngineError, LaneState, Program, Row
 from twoclock.engine.run_batch import Lanes
-from twoclock.engine.select_engine import NAMES, Chosen, choose, fallen_back
+from twoclock.engine.select_engine import NAMES, Chosen, choose, fall_back
 from twoclock.engine.signals import Interrupted
 from twoclock.intervals.bootstrap import TRACKED
 from twoclock.protocols import PyTree
@@ -25,7 +25,7 @@ from twoclock.protocols import PyTree
 
 @dataclass(frozen=True, repr=False)
 class ProgressEvent:
-    """A place where the run may be looked at: a mark or, between marks, a pause.
+    """A moment at which the run may be looked at: a mark or, between marks, a pause.
 
     Attributes:
         step: the steps taken so far.
@@ -33,7 +33,7 @@ class ProgressEvent:
         diverged: how many lanes have diverged.
         carry: makes the carry of all lanes.
         labels: of the methods; "" for one that has none.
-        engine: which walks, and why it is not another.
+        engine: which one runs, and why it is not another.
     """
 
     step: int
@@ -60,12 +60,12 @@ class ProgressEvent:
 
 @dataclass(frozen=True)
 class RunOutput:
-    """What a walk came to.
+    """The outcome of a run.
 
     Attributes:
         rows: one for each mark.
         carry: of all lanes at the last, NumPy arrays methods × seeds.
-        engine: the one that walked.
+        engine: the one that ran.
         engine_reason: why it was not another; None where it is the one asked for.
     """
 
@@ -76,11 +76,11 @@ class RunOutput:
 
 
 @runtime_checkable
-class Keeper(Protocol):
-    """Where checkpoints go; ``record.Checkpoints`` is one."""
+class CheckpointStore(Protocol):
+    """Where checkpoints of a run are saved; ``storage.Checkpoints`` is one."""
 
     def latest(self) -> tuple[int, dict[str, PyTree]] | None:
-        """The step and the named arrays to go on from, or None for a fresh start."""
+        """The step and the named arrays to continue from, or None for a fresh start."""
 
     def save(self, step: int, tree: dict[str, PyTree]) -> None: ...
 
@@ -94,24 +94,24 @@ def drive(
     rows: Sequence[Row] = (),
     engine: str | Engine = "auto",
     block: int | None = None,
-    look: Callable[[ProgressEvent], None] = lambda tick: None,
-    keeper: Keeper | None = None,
-    keep_every: float = 10.0,
+    look: Callable[[ProgressEvent], None] = lambda event: None,
+    checkpoints: CheckpointStore | None = None,
+    save_every: float = 10.0,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> RunOutput:
-    """Walk all lanes to the last mark, measuring at each.
+    """Advance all lanes to the last mark, measuring at each.
 
     Args:
         work: the lanes.
         marks: increasing step numbers at which to record; the last one ends the run.
-        carry: where to go on from; None for the start.
+        carry: the state to continue from; None for the start.
         step: the step that the carry is at; earlier marks are passed over.
-        rows: those of the marks before ``step``, from the walk that led there.
-        engine: by name, or itself; see ``choice``. A checkpoint is gone on from with the engine that it was made with.
+        rows: those of the marks before ``step``.
+        engine: a name (see ``select_engine``) or an engine. From a checkpoint a run continues on the engine of that.
         block: draw the noise of at most so many steps at once, on XLA.
-        look: called with every tick: at each mark, and about four times a second between.
-        keeper: goes on from its latest checkpoint, and gets a new one every ``keep_every`` seconds and at the end.
-        interrupted: asked at every tick; once it says yes, a checkpoint is kept and ``Interrupted`` raised.
+        look: called with every event: at each mark, and about four times a second between.
+        checkpoints: the run continues from the latest; one is saved every ``save_every`` seconds and at the end.
+        interrupted: called after every event; once it is true, a checkpoint is saved and ``Interrupted`` raised.
     """
     traced = work.instances.traced or trace_checks.trace_lanes(work)
     work = replace(work, instances=replace(work.instances, traced=traced))
@@ -120,33 +120,35 @@ def drive(
         if carry is None:
             carry = xla_engine.start(work)
             compatibility.check_start(carry.state.theta, carry.state.omega)
-        if keeper is not None and (kept := keeper.latest()) is not None:
-            step, (carry, rows) = kept[0], _thaw(kept[1], carry)
+        if checkpoints is not None and (latest := checkpoints.latest()) is not None:
+            step, tree = latest
+            leaves, rows = from_arrays(tree)
+            carry = jax.tree.unflatten(jax.tree.structure(carry), leaves)
             del rows[bisect_left(marks, step) :]  # a mark at this very step is measured again
-            engine = _engine_of(kept[1]) if engine == "auto" else engine
-        saved, walk = time.monotonic(), _Walk(work, choose(engine, work, marks[-1], block), block)
-        for tick in walk.ticks(marks, carry, step):
-            if tick.row is not None:
-                rows.append(tick.row)
-            look(tick)
+            engine = NAMES[int(tree["engine"])] if engine == "auto" else engine
+        saved, groups = time.monotonic(), _Groups(work, choose(engine, work, marks[-1], block), block)
+        for event in groups.events(marks, carry, step):
+            if event.row is not None:
+                rows.append(event.row)
+            look(event)
             stop = interrupted()
-            if keeper is not None and (stop or time.monotonic() - saved > keep_every or tick.step == marks[-1]):
-                keeper.save(tick.step, _freeze(tick.carry(), rows, walk.chosen.name))
+            if checkpoints is not None and (stop or time.monotonic() - saved > save_every or event.step == marks[-1]):
+                checkpoints.save(event.step, _to_arrays(event.carry(), rows, groups.chosen.name))
                 saved = time.monotonic()
             if stop:
-                how = "; the same call with the same checkpoint goes on from there" if keeper else ""
-                raise Interrupted(f"stopped at step {tick.step:,} of {marks[-1]:,}{how}")
-        return RunOutput(rows, tick.carry(), walk.chosen.name, walk.chosen.reason)
+                how = "; the same call with the same checkpoint goes on from there" if checkpoints else ""
+                raise Interrupted(f"stopped at step {event.step:,} of {marks[-1]:,}{how}")
+        return RunOutput(rows, event.carry(), groups.chosen.name, groups.chosen.reason)
 
 
-class _Walk:
-    """Programs on their way; where an engine gives up, XLA takes over from the last carry."""
+class _Groups:
+    """The programs of all groups of lanes; where an engine fails, XLA takes over from the last carry."""
 
     def __init__(self, work: Lanes, chosen: Chosen, block: int | None) -> None:
         self.work, self.chosen, self.block = work, chosen, block
 
-    def ticks(self, marks: Sequence[int], carry: LaneState, step: int, pause: float = 0.25) -> Iterator[ProgressEvent]:
-        """A tick at each mark from ``step`` on, and about every ``pause`` seconds between."""
+    def events(self, marks: Sequence[int], carry: LaneState, step: int, pause: float = 0.25) -> Iterator[ProgressEvent]:
+        """An event at each mark from ``step`` on, and about every ``pause`` seconds between."""
         carries = [program.place(carry) for program in self.chosen.programs]
         stride = self.chosen.programs[0].stride
         with ThreadPoolExecutor(run_batch.count_threads()) as pool:
@@ -161,30 +163,29 @@ class _Walk:
                     elif took < pause / 2 and stop < mark:
                         stride *= 2
                     if step < mark:
-                        yield self._tick(step, None, carries)
+                        yield self._event(step, None, carries)
                 # One after the other: JAX may hand the factorisations of two programs to the pool they both wait on.
                 programs = self.chosen.programs
                 rows = [program.measure(carry) for program, carry in zip(programs, carries, strict=True)]
-                yield self._tick(step, rows[0] if len(rows) == 1 else _side_by_side(programs, rows), carries)
+                row = {name: _join(programs, *(part[name] for part in rows)) for name in rows[0]}
+                yield self._event(step, row, carries)
 
-    def _tick(self, step: int, row: Row | None, carries: list[LaneState]) -> ProgressEvent:
+    def _event(self, step: int, row: Row | None, carries: list[LaneState]) -> ProgressEvent:
+        diverged = sum(int(np.count_nonzero(~np.asarray(carry.alive))) for carry in carries)
         return ProgressEvent(
-            step, row, _diverged(carries), partial(_join, self.chosen.programs, carries), self.chosen.words
+            step, row, diverged, partial(_join_carries, self.chosen.programs, carries), self.chosen.words
         )
 
     def _advance(self, pool: ThreadPoolExecutor, carries: list[LaneState], lo: int, hi: int) -> list[LaneState]:
-        try:
-            return self._advance_all(pool, carries, lo, hi)
-        except EngineError as error:
-            carry = _join(self.chosen.programs, carries)
-            self.chosen = fallen_back(self.work, self.block, self.chosen.name, str(error))
-            again = [program.place(carry) for program in self.chosen.programs]
-            return self._advance_all(pool, again, lo, hi)
-
-    def _advance_all(self, pool: ThreadPoolExecutor, carries: list[LaneState], lo: int, hi: int) -> list[LaneState]:
         traced = self.work.instances.traced
         context = traced.separate_traces if traced else nullcontext
-        return advance_all(pool, self.chosen.programs, carries, lo, hi, context)
+        try:
+            return advance_all(pool, self.chosen.programs, carries, lo, hi, context)
+        except EngineError as error:
+            carry = _join_carries(self.chosen.programs, carries)
+            self.chosen = fall_back(self.work, self.block, self.chosen.name, str(error))
+            again = [program.place(carry) for program in self.chosen.programs]
+            return advance_all(pool, self.chosen.programs, again, lo, hi, context)
 
 
 def advance_all(
@@ -207,44 +208,26 @@ def advance_all(
     return list(pool.map(here, programs, carries))
 
 
-def _join(programs: Sequence[Program], carries: list[LaneState]) -> LaneState:
-    return jax.tree.map(lambda *parts: _whole(programs, parts), *jax.device_get(carries))
+def _join_carries(programs: Sequence[Program], carries: list[LaneState]) -> LaneState:
+    return jax.tree.map(partial(_join, programs), *jax.device_get(carries))
 
 
-def _side_by_side(programs: Sequence[Program], rows: Sequence[Row]) -> Row:
-    return {name: _whole(programs, [row[name] for row in rows]) for name in rows[0]}
+def _join(programs: Sequence[Program], *parts: np.ndarray) -> np.ndarray:
+    """Join the arrays of all groups, methods × seeds."""
+    pairs = zip(programs, parts, strict=True)
+    return run_batch.concat_groups([(program.where[0], np.asarray(part)) for program, part in pairs])
 
 
-def _whole(programs: Sequence[Program], parts: Sequence[jax.Array | np.ndarray]) -> np.ndarray:
-    return run_batch.concat_groups(
-        [(program.where[0], np.asarray(part)) for program, part in zip(programs, parts, strict=True)]
-    )
-
-
-def _diverged(carries: list[LaneState]) -> int:
-    return sum(int(np.count_nonzero(~np.asarray(carry.alive))) for carry in carries)
-
-
-def _freeze(carry: LaneState, rows: list[Row], engine: str) -> dict[str, PyTree]:
-    """A run as named arrays."""
+def _to_arrays(carry: LaneState, rows: list[Row], engine: str) -> dict[str, PyTree]:
+    """A run as named arrays, for a checkpoint."""
     leaves = {f"{i:04d}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(carry))}
     metrics = {name: np.stack([row[name] for row in rows]) for name in (rows[0] if rows else ())}
-    frozen = {"carry": leaves, "engine": np.asarray(NAMES.index(engine), np.int32)}
-    return {**frozen, "rows": metrics} if metrics else frozen
+    tree = {"carry": leaves, "engine": np.asarray(NAMES.index(engine), np.int32)}
+    return {**tree, "rows": metrics} if metrics else tree
 
 
-def _engine_of(tree: dict[str, PyTree]) -> str:
-    """The engine that a checkpoint was made with; those of older versions do not say."""
-    return NAMES[int(tree["engine"])] if "engine" in tree else "auto"
-
-
-def _thaw(tree: dict[str, PyTree], like: LaneState) -> tuple[LaneState, list[Row]]:
-    leaves, rows = thawed(tree)
-    return jax.tree.unflatten(jax.tree.structure(like), leaves), rows
-
-
-def thawed(tree: dict[str, PyTree]) -> tuple[list[np.ndarray], list[Row]]:
-    """The leaves of a kept carry, its ``alive`` and ``last`` at the end, and the rows of the marks so far."""
+def from_arrays(tree: dict[str, PyTree]) -> tuple[list[np.ndarray], list[Row]]:
+    """The leaves of the carry in a checkpoint, ``alive`` and ``last`` at the end, and the rows of the marks so far."""
     metrics = tree.get("rows", {})
     count = len(next(iter(metrics.values()), ()))
     rows = [{name: values[i] for name, values in metrics.items()} for i in range(count)]

@@ -1,4 +1,4 @@
-"""Which engine walks a run: the one asked for, or the one that is likely done first; XLA wherever another cannot.
+"""Selection of the engine of a run: the one asked for, or the one likely to finish first; XLA wherever another cannot.
 
 The choice depends on the size of a run and on the machine, never on what ran before: the same call gives the same bits.
 """
@@ -38,7 +38,7 @@ class Chosen:
 
     Attributes:
         name: the engine's.
-        programs: they walk all lanes together.
+        programs: together they advance all lanes.
         reason: why it is not another engine; None where it is the one asked for.
     """
 
@@ -52,7 +52,7 @@ class Chosen:
 
 
 def choose(asked: str | Engine, work: Lanes, steps: int, block: int | None = None) -> Chosen:
-    """The programs that walk these lanes.
+    """Choose an engine for these lanes and compile them.
 
     Args:
         asked: a name, or an engine itself; "auto" leaves it to ``TWOCLOCK_ENGINE`` and to the size of the run.
@@ -60,25 +60,25 @@ def choose(asked: str | Engine, work: Lanes, steps: int, block: int | None = Non
         block: for XLA.
     """
     if not isinstance(asked, str):
-        return _taken(asked, work, block, insisted=False)
+        return _compile(asked, work, block, warn=False)
     name = resolve(asked)
     if name != "auto":
         engines: dict[str, Engine] = {"c": CEngine(), "cuda": CudaEngine(), "xla": Xla(block)}
-        return _taken(engines[name], work, block, insisted=True)
+        return _compile(engines[name], work, block, warn=True)
     on_gpu = jax.default_backend() == "gpu"
-    if predicted(work, steps, on_gpu) < WORTH_COMPILING:
+    if predict_seconds(work, steps, on_gpu) < WORTH_COMPILING:
         return _with_xla(work, block, "the run is too short to be worth compiling for")
-    return _taken(CudaEngine() if on_gpu else CEngine(), work, block, insisted=False)
+    return _compile(CudaEngine() if on_gpu else CEngine(), work, block, warn=False)
 
 
 def resolve(asked: object) -> str:
-    """The engine that a name stands for, the one of the environment where that is "auto"."""
+    """Check the name of an engine; "auto" is what the environment says."""
     names = {name: name for name in NAMES}
     name = validation.lookup(names, asked, "engine")
     return validation.lookup(names, os.environ.get(VARIABLE) or "auto", VARIABLE) if name == "auto" else name
 
 
-def predicted(work: Lanes, steps: int, on_gpu: bool) -> float:
+def predict_seconds(work: Lanes, steps: int, on_gpu: bool) -> float:
     """Seconds that XLA would take for the steps, roughly."""
     per_group, per_lane, per_number = _GPU_COST if on_gpu else _CPU_COST
     count, seeds = work.shape
@@ -89,17 +89,17 @@ def predicted(work: Lanes, steps: int, on_gpu: bool) -> float:
     return steps * (len(methods) * len(parts) * per_group + count * seeds * per_lane + numbers * per_number)
 
 
-def fallen_back(work: Lanes, block: int | None, name: str, reason: str) -> Chosen:
-    """XLA in place of an engine that gave up; whoever waits for it is told, once."""
+def fall_back(work: Lanes, block: int | None, name: str, reason: str) -> Chosen:
+    """Take XLA in place of an engine that failed, with a warning."""
     warnings.warn(f"engine {name!r}: {reason}; the run goes on with 'xla'", stacklevel=2)
     return _with_xla(work, block, reason)
 
 
-def _taken(engine: Engine, work: Lanes, block: int | None, insisted: bool) -> Chosen:
+def _compile(engine: Engine, work: Lanes, block: int | None, warn: bool) -> Chosen:
     programs = engine.compile(work)
     if not isinstance(programs, str):
         return Chosen(engine.name, programs)
-    return fallen_back(work, block, engine.name, programs) if insisted else _with_xla(work, block, programs)
+    return fall_back(work, block, engine.name, programs) if warn else _with_xla(work, block, programs)
 
 
 def _with_xla(work: Lanes, block: int | None, reason: str) -> Chosen:
