@@ -176,7 +176,7 @@ def close(got, want, tolerance, like=None):
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
-def test_an_oracle_is_what_it_says(name):
+def test_operator_means_agree_with_h_and_omega_star(name):
     """The mean of F at ω*(θ) is ∇h(θ) (or the field that the problem declares), and the mean of G there is zero."""
     problem = problem_of(name)
     if not (exact_means(problem) and problem.knows("omega_star")):

@@ -31,6 +31,6 @@ def test_bits_are_the_same_under_vmap():
     assert together.tolist() == [float(u) for u in alone]
 
 
-def test_streams_do_not_meet():
+def test_streams_are_disjoint():
     data = [jax.random.key_data(k) for k in (prng.instance_key(0), prng.start_key(0), prng.step_stream(0))]
     assert len({tuple(d.tolist()) for d in data}) == 3

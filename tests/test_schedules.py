@@ -17,18 +17,18 @@ def test_values():
 
 
 @pytest.mark.parametrize("text", ["0.5", "0.8/(k+10)", "2/(k+100)^0.5", "max(1/(k+1), 0.05)", "max(1/(k+4)^0.25, 0.1)"])
-def test_text_goes_there_and_back(text):
+def test_text_form_round_trips(text):
     assert str(parse(text)) == text
 
 
-def test_text_means_what_it_says():
+def test_text_form_is_parsed():
     schedule = parse("max(0.8/(k+10)^0.5, 0.01)")
     assert schedule(6) == 0.8 / 4
     assert schedule(10**9) == 0.01
 
 
 @jax.numpy_dtype_promotion("standard")  # optax relies on it
-def test_anything_callable_will_do():
+def test_any_callable_is_a_schedule():
     cosine = optax.cosine_decay_schedule(0.1, 100)
     schedule = as_schedule(cosine, "alpha")
     np.testing.assert_allclose(schedule(50), 0.05, rtol=1e-6)

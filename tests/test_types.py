@@ -24,6 +24,6 @@ WRONG = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_a_wrong_shape_is_seen_where_it_enters(what):
+def test_a_wrong_shape_is_refused_where_it_enters(what):
     with pytest.raises((jaxtyping.TypeCheckError, BeartypeCallHintViolation)):
         WRONG[what]()

@@ -1,4 +1,4 @@
-"""The numbers inside a method, by path: read one, change one, lay out a grid of them."""
+"""Settings of a method by path: read them, change them, lay out a grid of them."""
 
 from __future__ import annotations
 
@@ -41,31 +41,26 @@ def grid(method: Method, **values: Iterable[object]) -> dict[str, Method]:
     out: dict[str, Method] = {}
     for chosen in itertools.product(*lists.values()):
         picked = dict(zip(lists, chosen, strict=True))
-        made = with_settings(method, picked)
         label = " ".join(f"{path}={text(value)}" for path, value in picked.items())
         if label in out:
             raise InputError(f"`grid` has the setting {label} twice; name each value once")
-        out[label] = made
+        out[label] = with_settings(method, picked)
     return out
 
 
 def with_settings(method: Method, values: Mapping[str, object]) -> Method:
-    """The method with each path set to its value."""
-    # All at once: a method on the way from one setting to the other may break a rule that both keep.
+    """Set the fields at some paths, all at once; fields check their values as they do when the method is made.
+
+    A method on the way from one setting to the other may break a rule that both satisfy.
+
+    >>> import twoclock as tc
+    >>> str(with_settings(tc.Polyak(tc.Fast()), {"method.alpha.c": 0.5}).method.alpha)
+    '0.5/(k+20)'
+    """
     changes = {tuple(part.split(".")): value for path, value in values.items() for part in _split(path)}
     for names in changes:
         _at(method, ".".join(names))
     return _replace(method, changes)
-
-
-def with_setting(method: Method, path: str, value: object) -> Method:
-    """The method with the field at the path set to a value; fields check it as they do when the method is made.
-
-    >>> import twoclock as tc
-    >>> str(with_setting(tc.Polyak(tc.Fast()), "method.alpha.c", 0.5).method.alpha)
-    '0.5/(k+20)'
-    """
-    return with_settings(method, {path: value})
 
 
 def check_field(method: Method, path: str, value: object) -> None:

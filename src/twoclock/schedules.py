@@ -142,7 +142,7 @@ def _read(value: Any, name: str) -> Schedule:
 
 
 def _first(schedule: Schedule) -> float | None:
-    """The value at k = 0, the only step that every run takes and where ours are largest; None if it cannot be told."""
+    """The value at k = 0, the only step that every run takes and where ours are largest; None if it is unknown."""
     if isinstance(schedule, Constant):
         schedule = Power(schedule.c, p=0.0)
     try:
@@ -151,7 +151,7 @@ def _first(schedule: Schedule) -> float | None:
             return max(c / shift**p, floor)
         with jax.ensure_compile_time_eval():
             return float(schedule(jnp.int32(0)))
-    except Exception:  # numbers that are traced; or a fault in the user's function, which the run will tell
+    except Exception:  # numbers that are traced; or a fault in the user's function, which the run reports
         return None
 
 

@@ -55,7 +55,7 @@ def descend(x: Sum, size: Scalar, direction: PyTree) -> Sum:
 
 
 def blend(mean: Sum, weight: Scalar, value: PyTree) -> Sum:
-    """``(1 − weight)·mean + weight·value``. In float64 a weight of 1 gives the value itself, to the bit."""
+    """``(1 − weight)·mean + weight·value``. In float64 a weight of 1 gives exactly the value."""
     if mean.residue is not None:
         return add(mean, jax.tree.map(lambda m, v: _like(weight, m) * (_like(v, m) - m), mean.value, value))
 

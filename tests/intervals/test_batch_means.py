@@ -19,7 +19,7 @@ from twoclock.storage.run_identity import RunSpec
 WALK = slow_walk_setting()
 
 
-def test_blocks_of_a_stream_are_its_sums_at_every_length():
+def test_online_block_sums_equal_sums_of_the_stream():
     rows = np.arange(1.0, 700.0)
 
     def one(sums, row):
@@ -45,7 +45,7 @@ def test_the_interval_of_a_mean_is_students():
 
 
 @pytest.mark.parametrize("operator", ["td", "tdc"])
-def test_a_run_keeps_what_the_samples_say(operator):
+def test_run_intervals_equal_the_sandwich_of_its_samples(operator):
     """The run's intervals are those of plain arrays of Jacobians and offsets of the same samples."""
     problem, steps, seed = tc.problems.walk_tabular(operator, "markov"), 500, 3
     inner = Lstd() if operator == "td" else tc.Polyak(tc.Standard(0.1, 0.1), power=1.0)
@@ -75,7 +75,7 @@ def test_a_run_keeps_what_the_samples_say(operator):
     assert operator == "td" or all("half-lengths from the solution" in note for note in found.note)
 
 
-def test_outputs_of_ones_own_and_intervals_after_a_save(tmp_path):
+def test_user_outputs_and_intervals_after_a_save(tmp_path):
     """A linear output has the interval of its direction; a product that of its derivative at the estimate."""
 
     def outputs(theta, omega):
@@ -105,7 +105,7 @@ def simulated(chains, steps, seed=0):
     return np.stack(J, axis=1), np.stack(c, axis=1)
 
 
-def test_steps_taken_for_independent_miss_where_blocks_cover():
+def test_blocks_cover_where_independence_is_wrong():
     """150 walks of 8,000 steps and their three values: coverage is known to ±.03 or so."""
     J, c = simulated(150, 8000)
     law = limit_law(**WALK, sampling="markov")
@@ -123,7 +123,7 @@ def test_steps_taken_for_independent_miss_where_blocks_cover():
     assert 0.90 < covers(32) < 0.98
 
 
-def test_random_scaling_covers_there_too():
+def test_random_scaling_covers_on_the_same_chain():
     """With the start left out and steps small against the chain's memory."""
     step = tc.Power(0.05 * 300**0.7, p=0.7, shift=300.0)
     method = tc.Polyak(tc.Standard(step, step), skip=20_000, intervals=True)
@@ -133,7 +133,7 @@ def test_random_scaling_covers_there_too():
     assert ((frame["low"] < truth) & (truth < frame["high"])).mean() > 0.90
 
 
-def test_too_few_blocks_and_unseen_features_are_told():
+def test_notes_on_few_blocks_and_unseen_features():
     J, c = simulated(1, 40)
     few = batch_means.sandwich(
         *(batch_means.in_blocks(part[0][:, :1, :1] if part.ndim == 4 else part[0][:, :1], 5)[0] for part in (J, c))
@@ -147,7 +147,7 @@ def test_too_few_blocks_and_unseen_features_are_told():
     assert batch_means.sandwich(np.full((32, 1, 1), 10.0), slow, ordered=False).note == [""]
 
 
-def test_linear_policy_evaluation_is_affine_and_what_is_not_is_refused():
+def test_affine_operators_are_accepted_and_others_refused():
     for operator in ("gtd2", "tdrc"):
         check_fit(tc.problems.boyan(operator), BatchMeans(Lstd()), RunSpec.checked(1, 1, None))
     with pytest.raises(InputError, match="needs F and G that are affine"):

@@ -64,7 +64,7 @@ def by_definition(values):
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(jnp.float64, 1e-11), (jnp.float32, 2e-4)])
-def test_the_recursion_is_the_definition(dtype, tolerance):
+def test_recursion_equals_the_definition(dtype, tolerance):
     """Correlated values about 3: the published form has no digit left of this in float32."""
     noise = np.random.default_rng(0).standard_normal((20_000, 3))
     values = 3 + np.apply_along_axis(lambda x: np.convolve(x, 0.9 ** np.arange(60))[: len(x)], 0, noise)
@@ -76,7 +76,7 @@ def test_the_recursion_is_the_definition(dtype, tolerance):
     np.testing.assert_allclose(mean, values.mean(axis=0), rtol=max(tolerance / 10, 1e-13))
 
 
-def test_the_law():
+def test_law_of_the_ratio_equals_simulation_and_tables():
     levels, published = (0.8, 0.9, 0.95, 0.98, 0.99), (3.875, 5.323, 6.747, 8.613, 10.017)
     np.testing.assert_allclose([critical_value(level) for level in levels], published, atol=5e-4)
     # By simulation: given its bridge, V = Σ z²/(πk)² in the law, t is normal with variance 1/V.
@@ -138,7 +138,7 @@ def test_skip_leaves_out_the_first_iterates():
     np.testing.assert_allclose(weighted.theta[0], np.average(theta[100:400], weights=np.arange(1, 301) ** 2.0))
 
 
-def test_outputs_of_ones_own(few):
+def test_outputs_of_a_user_function(few):
     """f at the means: a linear one has the interval of its coordinate, a curved one that of the delta method."""
     problem, result = few
 
@@ -168,7 +168,7 @@ def test_every_engine_and_precision(few):
     assert ((single["low"] < near + 0.05) & (single["high"] > near - 0.05) & (single["high"] > single["low"])).all()
 
 
-def test_what_a_record_keeps(few, tmp_path):
+def test_intervals_survive_a_record(few, tmp_path):
     """Saved and loaded, gone on from, and swept: the same intervals."""
     problem, result = few
     method = tc.Polyak(SETTLED, skip=50, intervals=True)
@@ -203,7 +203,7 @@ def notes(method, steps=3000, seeds=8, problem=None, **options):
         ("2/(k+3)^0.6", "2/(k+3)^0.7", "alpha/beta is not constant"),
     ],
 )
-def test_steps_that_an_interval_cannot_have(alpha, beta, words):
+def test_notes_on_step_sizes(alpha, beta, words):
     note = notes(tc.Polyak(tc.Standard(alpha, beta), intervals=True))["note"]
     assert note.str.contains(words, regex=False).all()
     for other in ("constant steps", "~ 1/k", "or slower", "alpha/beta"):
@@ -216,7 +216,7 @@ def test_an_averaging_weight_may_be_constant_but_not_1_over_k():
     assert note.str.contains(r"steps ~ 1/k \(lam\)").all()
 
 
-def test_what_has_not_settled_is_noted():
+def test_notes_on_runs_that_have_not_settled():
     """Steps far too small, from far away: nothing covers, and every interval says why."""
     small = tc.Power(0.02, p=0.6)
     frame = notes(tc.Polyak(tc.Standard(small, small), intervals=True), problem=line(5.0))
@@ -306,7 +306,7 @@ def test_richardson_romberg_is_two_runs_on_the_same_samples():
     assert [float(s(0)) for s in (inside.alpha, inside.beta, inside.lam)] == [0.08, 0.2, 0.3]
 
 
-def test_pictures_say_whose_band_it_is(many):
+def test_plots_label_the_band(many):
     fig = many.plot(intervals=True, seed=7)
     words = " ".join(t.get_text() for t in fig.findobj(lambda a: hasattr(a, "get_text")))
     assert "95 % confidence band of this one run (seed 7)" in words

@@ -7,7 +7,7 @@ import pytest
 from twoclock.intervals.random_scaling import RecentMean, RunningMean, advance, begin, critical_value, scale
 
 
-def test_the_same_as_the_compiled_path():
+def test_running_mean_equals_the_compiled_path():
     x = np.random.default_rng(0).normal(size=150)
     mean, path = RunningMean(), begin(jnp.asarray(0.0))
     for n, value in enumerate(x, 1):
@@ -18,7 +18,7 @@ def test_the_same_as_the_compiled_path():
     assert (high - low) / 2 == pytest.approx(critical_value(0.9) * float(scale(path, 150)), rel=1e-9)
 
 
-def test_later_half():
+def test_recent_mean_forgets_the_first_half():
     mean = RecentMean()
     for i in range(3000):
         mean.add(100.0 if i < 1024 else 1.0 + 0.1 * (i % 2))

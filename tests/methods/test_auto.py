@@ -34,7 +34,7 @@ def test_elimination_is_the_inverse():
         np.testing.assert_allclose(posterior_gain(jnp.asarray(flat), jnp.zeros((2, 2))), flat, atol=1e-9)
 
 
-def test_it_sees_whether_the_operators_are_affine():
+def test_zap_detects_whether_the_operators_are_affine():
     """Only then are samples kept that were taken far from here."""
 
     def curved(F):
@@ -50,7 +50,7 @@ def test_it_sees_whether_the_operators_are_affine():
     assert curved(lambda t, w, x: jnp.arcsin(t)) == 1  # has no value elsewhere
 
 
-def test_the_noise_is_that_at_the_iterates():
+def test_model_noise_is_measured_at_the_iterates():
     """However far aside of ω a sample is taken: else noisy slopes of G would send the next ones farther and farther."""
     method = tc.Zap()
     with jax.enable_x64(True):
@@ -64,7 +64,7 @@ def test_the_noise_is_that_at_the_iterates():
     np.testing.assert_allclose(far.c.value, near.c.value, atol=1e-12)
 
 
-def test_what_was_learnt_far_from_here_counts_less():
+def test_model_forgets_samples_taken_far_away():
     """At the root of an exact model nothing moves; samples from one off in θ and ω, of size 1 each, count a third."""
     z = jnp.zeros(2)
     model = replace(local_model.empty(z), J=start(jnp.eye(2)), count=jnp.asarray(1000.0))
@@ -74,7 +74,7 @@ def test_what_was_learnt_far_from_here_counts_less():
 
 
 @pytest.mark.parametrize("size", [1, 4, 64])
-def test_noise_is_seldom_taken_for_a_step(size):
+def test_noise_seldom_moves_the_iterates(size):
     """In one time in a hundred to one in twenty, in however many directions: ‖e‖² of e ~ N(0, I) has a χ² law."""
     mean, most = local_model._noise(jnp.eye(size), jnp.eye(size))
     assert mean == size
@@ -100,7 +100,7 @@ def test_the_rival_is_chosen_on_other_seeds(bowl, monkeypatch):
     np.testing.assert_allclose(result.history["error"], alone, rtol=1e-9)
 
 
-def test_ratios_are_over_seeds_that_the_rival_kept():
+def test_ratios_leave_out_seeds_on_which_the_rival_diverged():
     inf = np.inf
     assert _ratio(np.asarray([1.0, 3.0]), np.asarray([2.0, 2.0])) == 1
     assert _ratio(np.asarray([1.0, 3.0]), np.asarray([2.0, inf])) == 0.5
@@ -141,7 +141,7 @@ def test_the_error_is_the_statistical_limit(bowl, solved):
     assert 0.5 * limit < told < 2 * limit
 
 
-def test_it_says_what_it_chose(bowl, solved, tmp_path):
+def test_result_explains_the_chosen_method(bowl, solved, tmp_path):
     assert "Zap, a matrix gain: θ and ω have 2 + 2 = 4 entries" in solved.chosen
     assert "every seed arrived" in solved.chosen
     assert str(solved.method) == "Zap()"
@@ -167,7 +167,7 @@ def test_engines_agree(bowl, solved):
     np.testing.assert_allclose(c.theta, solved.theta, rtol=1e-6)
 
 
-def test_the_form_without_matrices(bowl, solved):
+def test_matrix_free_zap(bowl, solved):
     """O(n) memory, the same root; here twenty times the matrix form's error is still small against the start's 1."""
     found = tc.solve(bowl, tc.Auto(max_dim=3), steps=2000, seeds=8)
     assert "more than the 3 for matrices" in found.chosen
@@ -176,7 +176,7 @@ def test_the_form_without_matrices(bowl, solved):
     assert ours < 20 * matrix
 
 
-def test_downhill_and_not_to_the_maximum():
+def test_zap_goes_downhill_from_a_maximum():
     """h = θ⁴/4 − θ²/2 from 0.1: Newton's method goes to the maximum at 0, the minima are ±1."""
     problem = tc.problems.custom(
         F=lambda theta, omega, x: theta**3 - theta + x,

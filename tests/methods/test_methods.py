@@ -141,7 +141,7 @@ EVERY = [
 
 @pytest.mark.parametrize("method", EVERY, ids=lambda m: type(m).__name__)
 @pytest.mark.parametrize("theta", [np.ones(3), 1.0, {"a": np.float64(1), "b": jnp.ones(2, jnp.float32)}], ids=str)
-def test_in_a_loop_of_ones_own_outside_x64(method, theta):
+def test_stepping_in_a_user_loop_outside_x64(method, theta):
     """NumPy's float64 and plain floats become float32, compensated; types and structure stay from step to step."""
 
     def F(theta, omega, x):

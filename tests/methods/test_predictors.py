@@ -121,7 +121,7 @@ def tidbd(x, alpha, meta):
     return w
 
 
-def test_swift_td_is_its_authors_program():
+def test_swift_td_equals_the_program_of_its_authors():
     """With a bound that is met on some samples and not on others, and across ends of episodes."""
     problem, x = chain()
     assert 5 < (x.keep == 0).sum() < STEPS / 2
@@ -146,7 +146,7 @@ def test_tidbd():
     np.testing.assert_allclose(plain.theta, walked(problem, tc.Standard(0.05, 1.0), x).theta, rtol=1e-12)
 
 
-def test_the_trace_as_omega_or_in_the_sample_is_one_method():
+def test_trace_as_omega_equals_trace_in_the_sample():
     problem, x = chain()
     inside = problem.problem
     got = walked(inside, tc.Standard(0.05, 0.0), drawn(inside))
@@ -301,7 +301,7 @@ def test_samples_average_to_the_means(operator):
         ),
     ],
 )
-def test_one_line(call, words):
+def test_wrong_arguments_get_one_line(call, words):
     with pytest.raises(tc.InputError, match=words) as caught:
         call()
     assert "\n" not in str(caught.value)

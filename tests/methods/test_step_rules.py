@@ -95,14 +95,14 @@ FLAT = np.concatenate([START["W"].ravel(), START["v"]])
     ],
     ids=["obgd", "intentional", "clipped", "as published, within an episode"],
 )
-def test_recurrence(method, recurrence, samples):
+def test_steps_equal_the_recurrence_by_hand(method, recurrence, samples):
     """Two episodes, the second of which starts a new trace."""
     want = recurrence(FLAT, samples)
     assert np.abs(want - FLAT).max() > 0.05
     np.testing.assert_allclose(learnt(method, samples), want, rtol=1e-9, atol=1e-12)
 
 
-def test_a_step_does_what_is_intended():
+def test_a_step_removes_the_intended_fraction_of_the_error():
     """Without a trace V(s) moves by ηδ to first order, and ObGD keeps the sign of the error."""
     F, G = tc.problems.trace_operators(lambda theta, phi: phi @ theta)
     phi, theta = np.array([3.0, -1.0]), np.array([0.5, 2.0])
@@ -154,6 +154,6 @@ def _td0(features, law, P, r, gamma):
         (lambda: learnt(tc.methods.ObGD(), [{k: v for k, v in episode(1, 0)[0].items() if k != "keep"}]), "`keep`"),
     ],
 )
-def test_one_line(call, words):
+def test_wrong_arguments_get_one_line(call, words):
     with pytest.raises(tc.InputError, match=words):
         call()

@@ -109,7 +109,7 @@ def test_constant_steps_reach_the_exact_solution(method):
     assert hovering.summary("error")["mean"].iloc[-1] > 1e-6
 
 
-def test_both_take_a_saddle_and_levels_that_are_drawn_together():
+def test_saba_and_svrg_solve_saddles_and_levels_drawn_together():
     minimax = tc.problems.quadratic_minimax(dim_x=2, dim_y=2, samples=8, batch=4)
     for method in (SABA(0.1, 0.2, items=8), SVRG(0.1, 0.2)):
         assert tc.solve(minimax, method, steps=4000, seeds=1).summary("error")["mean"].iloc[-1] < 1e-16
@@ -122,7 +122,7 @@ def test_both_take_a_saddle_and_levels_that_are_drawn_together():
     assert result.summary("error")["mean"].iloc[-1] < 1e-16
 
 
-def test_the_loop_on_xla_does_not_turn_the_memory_at_every_step():
+def test_xla_updates_the_memory_in_place():
     """A step touches a batch of rows; to turn the tables took a hundred times as long as all else."""
     seeds = [0, 1, 2]
     work = Lanes.of(
@@ -145,7 +145,7 @@ def equations(jaxpr):
             yield from equations(inner)
 
 
-def test_a_lane_that_diverges_is_told_and_keeps_its_last_finite_place():
+def test_a_diverged_lane_is_reported_and_keeps_its_last_finite_iterate():
     result = tc.solve(problem_of(False), SABA(50.0, 50.0, items=(ITEMS, ITEMS)), steps=2000, seeds=2)
     assert result.diverged.all()
     assert np.isfinite(result.theta).all()
@@ -161,13 +161,13 @@ def test_a_lane_that_diverges_is_told_and_keeps_its_last_finite_place():
         (lambda: problem_of(True), SVRG(), "the same item may come twice"),
     ],
 )
-def test_what_does_not_fit_is_one_line(problem, method, words):
+def test_problems_that_do_not_fit_get_one_line(problem, method, words):
     with pytest.raises(InputError, match=words) as error:
         tc.solve(problem(), method, steps=10, seeds=1)
     assert "\n" not in str(error.value)
 
 
-def test_wrong_numbers_are_one_line():
+def test_wrong_numbers_get_one_line():
     with pytest.raises(InputError, match="items"):
         SABA(items=0)
     with pytest.raises(InputError, match="moves"):

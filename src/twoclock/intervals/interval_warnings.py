@@ -49,7 +49,7 @@ class Tracked:
         estimate: y_n of each output.
         scale: √(V/n) of each output.
         effective: how many independent iterates the mean was worth.
-        exponents: of each step size at the marks, p̂ in k^−p̂; NaN where it cannot be told.
+        exponents: of each step size at the marks, p̂ in k^−p̂; NaN where it is unknown.
         memory: the same for the averaging weights.
         correction: what an extrapolation added to each output; None where there was none.
     """
@@ -138,8 +138,8 @@ def _note_memory(tracked: Tracked, mark: int, lost: Bool[np.ndarray, " seeds"]) 
     output speaks for all: they are functions of the same iterates, and what has not settled in one leaks into the rest.
     On a slow chain intervals of the fastest of three outputs covered .90 where the other two were known to be too slow.
     """
-    kept = tracked.effective[:, mark, ~lost]
-    worth = float(np.median(kept, axis=1).min()) if kept.size else np.inf
+    effective = tracked.effective[:, mark, ~lost]
+    worth = float(np.median(effective, axis=1).min()) if effective.size else np.inf
     of = "worth" if len(tracked.outputs) == 1 else "the slowest output is worth"
     few = (
         f"{of} about {worth:.0f} independent iterates, {_FEWEST_EFFECTIVE} are needed; take more steps, or larger ones"

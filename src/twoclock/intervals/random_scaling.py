@@ -43,7 +43,7 @@ class Path:
     Attributes:
         B, S: the sums, compensated below float64.
         q: a mean, which needs no compensation.
-        value: y_n, kept where it costs something to compute it again; else None.
+        value: y_n, stored where it costs something to compute it again; else None.
     """
 
     B: Sum

@@ -64,7 +64,7 @@ class Polyak(Method):
     With ``intervals`` the run keeps what its own confidence intervals need, three numbers an output, and
     ``result.interval(level)`` has them: y_n ± c √(V/n), V = n⁻² Σ s² (y_s − y_n)² (``intervals.random_scaling``). They
     hold for steps ~ k^−a with ½ < a < 1. Samples may come from a Markov chain: where α/β is constant, (θ, ω) is one
-    iterate with one law, each of its coordinates has an interval by itself, and nothing more has to be kept. An output
+    iterate with one law, each of its coordinates has an interval by itself, and nothing more has to be stored. An output
     f(θ, ω) is taken at the means, y_s = f(θ̄_s, ω̄_s), so its estimate is f of the estimates; the mean of f(θ_k, ω_k)
     would carry a bias of the order of the step size where f is curved.
 
@@ -275,12 +275,12 @@ def track_path(
 
 
 def exponents(method: Method, k: Scalar, *, weights: bool) -> dict[str, Float[Array, ""]]:
-    """How fast each schedule falls over the last half of k steps, p̂ in α_k ~ k^−p̂; NaN where nothing can be told.
+    """How fast each schedule falls over the last half of k steps, p̂ in α_k ~ k^−p̂; NaN where it is unknown.
 
-    Measured rather than read off, so that a floor, a shift or a function of one's own counts for what it does.
+    Measured rather than read off, so that a floor, a shift or a user's function counts for what it does.
 
     Args:
-        weights: tell of the averaging weights (λ ≤ 1) in place of the step sizes.
+        weights: measure the averaging weights (λ ≤ 1) in place of the step sizes.
     """
     later = jnp.asarray(k, jnp.int32)
     sooner = later // 2
@@ -288,10 +288,10 @@ def exponents(method: Method, k: Scalar, *, weights: bool) -> dict[str, Float[Ar
     for path, schedule, is_weight in _schedules(method):
         if is_weight == weights:
             now, then = schedule(later), schedule(sooner)
-            told = (later > 1) & (now > 0) & (then > 0)
-            ratio = jnp.where(told, then, 1) / jnp.where(told, now, 1)
+            known = (later > 1) & (now > 0) & (then > 0)
+            ratio = jnp.where(known, then, 1) / jnp.where(known, now, 1)
             span = (jnp.asarray(later, float) + 1) / (jnp.asarray(sooner, float) + 1)
-            found[path] = jnp.where(told, jnp.log(ratio) / jnp.log(jnp.maximum(span, 1.1)), jnp.nan)
+            found[path] = jnp.where(known, jnp.log(ratio) / jnp.log(jnp.maximum(span, 1.1)), jnp.nan)
     return found
 
 

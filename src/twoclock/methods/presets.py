@@ -123,7 +123,7 @@ def adam(
         alpha, beta: the step sizes of θ and ω.
         levels: "both", or the one that has Adam, "theta" or "omega"; the other steps plainly. For TD(λ) whose trace is
             ω (`problems.with_trace`) take "theta" and β = 1.
-        b1, b2: how much of the mean of directions and of their squares is kept.
+        b1, b2: the decay rates of the mean of directions and of the mean of their squares.
 
     Reference: Heusel, Ramsauer, Unterthiner, Nessler & Hochreiter, *GANs trained by a two time-scale update rule
     converge to a local Nash equilibrium*, 2017; Kingma & Ba, *Adam: a method for stochastic optimization*, 2015.

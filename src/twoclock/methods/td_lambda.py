@@ -96,7 +96,7 @@ class Intentional(Method):
 
     That is the form of `problems.trace_operators`: ω is the eligibility trace of TD(λ), g = ∇V(s), δ the TD error.
     Without a trace, c = 0, one step moves V(s) by ηδ to first order. σ weighs the gradients as the trace does, and
-    starts anew with it; in the published program it goes on from one episode to the next. Where ω does not have the
+    starts anew with it; in the published program it continues from one episode to the next. Where ω does not have the
     form of θ, D is 1. The steps never fall, so θ ends in a neighbourhood.
 
     Args:
@@ -237,7 +237,7 @@ class SwiftTD(Method):
     with e = cω + φ, the form of `problems.with_trace` and `problems.trace_operators`; ω is the plain trace e. The
     steps need not fall, so θ ends in a neighbourhood. For ρ = 1 alone.
 
-    The authors' programs differ from one another; this is the one for dense features, h and z̄ of absent features kept
+    The authors' programs differ from one another; this is the one for dense features, h and z̄ of absent features stay
     as in the ones for sparse. No lower bound on the step sizes.
 
     Args:

@@ -25,7 +25,7 @@ Words = UInt32[Array, " words"]
 """Random bits, a word of 32 for each choice."""
 
 _DEEPEST = 100  # JAX gives up on deeper trees with an error that names no argument
-_SUM_TOLERANCE = 1e-6  # a table kept in float32 passes
+_SUM_TOLERANCE = 1e-6  # a table stored in float32 passes
 
 
 def as_array(name: str, value: object, what: str = "an array of numbers") -> Float[np.ndarray, "*shape"]:
