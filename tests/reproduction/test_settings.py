@@ -75,7 +75,10 @@ CASES = {
         lambda: tc.grid(tc.Polyak(FAST), **{"alpha.c": [1]}),
         r"`alpha.c` is not a setting of Polyak; did you mean `method.alpha.c`\?",
     ),
-    "far": (lambda: with_settings(tc.Standard(), {"zzz": 1}), "`zzz` is not a setting of Standard; it has alpha, alpha.c"),
+    "far": (
+        lambda: with_settings(tc.Standard(), {"zzz": 1}),
+        "`zzz` is not a setting of Standard; it has alpha, alpha.c",
+    ),
     "constant": (lambda: with_settings(FAST, {"lam.shift": 1}), r"`lam.shift` is not a setting of Fast; did you mean"),
     "one of the tied": (lambda: with_settings(FAST, {"alpha.c,gamma.c": 1}), "`gamma.c` is not a setting of Fast"),
     "value": (lambda: tc.grid(FAST, **{"alpha.c": [-1.0]}), r"`Power\(c=…\)` must be a finite number that is not neg"),

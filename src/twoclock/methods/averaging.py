@@ -64,7 +64,7 @@ class Polyak(Method):
     With ``intervals`` the run keeps what its own confidence intervals need, three numbers an output, and
     ``result.interval(level)`` has them: y_n ± c √(V/n), V = n⁻² Σ s² (y_s − y_n)² (``intervals.random_scaling``). They
     hold for steps ~ k^−a with ½ < a < 1. Samples may come from a Markov chain: where α/β is constant, (θ, ω) is one
-    iterate with one law, each of its coordinates has an interval by itself, and nothing more has to be stored. An output
+    iterate with one law, each of its coordinates has an interval by itself, and nothing more is stored. An output
     f(θ, ω) is taken at the means, y_s = f(θ̄_s, ω̄_s), so its estimate is f of the estimates; the mean of f(θ_k, ω_k)
     would carry a bias of the order of the step size where f is curved.
 
