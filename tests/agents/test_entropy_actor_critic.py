@@ -70,7 +70,7 @@ def test_features_and_episodes():
     assert agent.value == pytest.approx([1.0, 1.0], abs=0.1)
 
 
-def test_a_cut_is_no_end():
+def test_a_truncated_episode_has_a_value_after_it():
     """One state, reward 1, τ = 0, γ = ½: worth 1 where each step ends the episode, 2 where it only cuts it."""
     worth = {}
     for how in ("terminated", "truncated"):

@@ -21,11 +21,11 @@ def example():
 
 
 @pytest.mark.filterwarnings("ignore:.*Box.*:UserWarning")
-def test_the_environment_is_a_proper_one(example):
+def test_the_environment_passes_gymnasiums_checks(example):
     check_env(example.LinearPlant(PAPER), skip_render_check=True)
 
 
-def test_it_learns_through_reset_and_step(example):
+def test_the_regulator_learns_through_reset_and_step(example):
     K0 = np.zeros((2, 3))
     method = tc.Fast(tc.Power(1.0, shift=1000.0), tc.Power(2.0, shift=1000.0), tc.Power(80.0, shift=1000.0))
     state = example.train(example.LinearPlant(PAPER), K0, method, steps=5000)

@@ -23,7 +23,7 @@ def gap(K, lqr=PAPER):
     return float(lqr.J(K, 1.0) - lqr.J(lqr.gain, 1.0))
 
 
-def test_model_critic_on_a_plant_outside(tmp_path):
+def test_model_critic_learns_on_an_external_plant(tmp_path):
     """As good as the same operators in ``solve``; saved and loaded it goes on to the same bits; the cost is covered."""
     agent = tc.agents.Regulator(PAPER.Q, PAPER.R, seed=3)
     drive(agent, 1500)
@@ -41,7 +41,7 @@ def test_model_critic_on_a_plant_outside(tmp_path):
     assert again.history["cost"].iloc[-1] == pytest.approx(PAPER.J(agent.gain, 1.0), rel=0.1)
 
 
-def test_a_plant_seeded_alike_draws_other_numbers():
+def test_exploration_differs_from_a_plant_with_the_same_seed():
     """Exploration that equals the plant's noise would make a wrong model: a gain of 0.97 in place of 0.62."""
     plant = tc.models.Lqr([[0.9]], [[0.5]], [[1.0]], [[1.0]])
     agent = tc.agents.Regulator(plant.Q, plant.R, seed=0)

@@ -64,7 +64,7 @@ def test_unstable_plant_and_guard():
     assert "guard_trips" in result.metrics
 
 
-def test_held_goes_back_to_the_first_gain():
+def test_a_guard_falls_back_to_the_first_gain():
     problem = tc.problems.lqr_model(PAPER, K0=0.1 * PAPER.gain, guard=tc.problems.Guard(log=100))
     theta, omega, _ = problem.init(jax.random.key(0))
     theta = theta | {"K": theta["K"] + 1}

@@ -18,7 +18,7 @@ STEPS = {"steps": 200, "marks": [0, 50, 100, 200]}
 X0 = np.zeros(1)
 
 
-def test_what_is_recorded_by_hand():
+def test_records_equal_a_handwritten_loop():
     """A loop of one's own with the same numbers: the agent's and the plant's streams, means over the later half."""
     result = tc.agents.run(Averager(), plant, seeds=[3, 5], x0=X0, processes=1, **STEPS)
     for row, seed in enumerate((3, 5)):
@@ -62,7 +62,7 @@ def test_processes_change_nothing(tmp_path):
 
 
 @pytest.mark.parametrize(("env", "x0"), [(plant, X0), (walk, None)])
-def test_stopped_and_gone_on_to_the_same_bits(env, x0, tmp_path, monkeypatch):
+def test_a_stopped_run_resumes_to_the_identical_result(env, x0, tmp_path, monkeypatch):
     whole = tc.agents.run(Averager(), env, seeds=2, x0=x0, processes=1, **STEPS)
     monkeypatch.setattr("twoclock.agents.seed_runner._LOOKS", 0.0)
     looks = iter(range(10_000))
@@ -80,7 +80,7 @@ def test_stopped_and_gone_on_to_the_same_bits(env, x0, tmp_path, monkeypatch):
         tc.agents.run(Averager(sigma=2.0), env, **call)
 
 
-def test_regulator_goes_on_with_its_guard(tmp_path, monkeypatch):
+def test_a_regulator_resumes_with_its_guard(tmp_path, monkeypatch):
     """An agent of the library: stopped in the middle of its guard's log, and behind it."""
     agent = tc.agents.Regulator([[1.0]], [[1.0]], guard=tc.problems.Guard(log=100))
     call = {"steps": 160, "x0": X0, "marks": [30, 120, 160]}
@@ -101,7 +101,7 @@ def _interrupt_at(step):
 
 
 @pytest.mark.parametrize("mode", [gym.vector.AutoresetMode.NEXT_STEP, gym.vector.AutoresetMode.SAME_STEP])
-def test_vectorised(mode):
+def test_a_vectorised_environment_serves_a_seed_per_part(mode):
     """Each part serves a seed. Up to the end of its first episode it is the run of that seed alone."""
     env = gym.vector.SyncVectorEnv([walk] * 3, autoreset_mode=mode)
     result = tc.agents.run(Averager(), env, **STEPS)
@@ -135,7 +135,7 @@ def test_faults_in_one_line(trouble, words, tmp_path):
     assert tc.agents.run(Averager(), env, checkpoint=tmp_path / "a", **STEPS).last_step.tolist() == [200]
 
 
-def test_hung_and_killed_processes(tmp_path):
+def test_hung_and_killed_processes_are_faults(tmp_path):
     with pytest.raises(
         tc.agents.EnvironmentFault, match=r"seed 0, step 59: .* more than step_timeout=2 seconds and was ended"
     ):
@@ -144,7 +144,7 @@ def test_hung_and_killed_processes(tmp_path):
         tc.agents.run(Averager(), dies, step_timeout=60.0, **STEPS)
 
 
-def test_a_main_program_without_a_guard(tmp_path):
+def test_a_main_program_without_a_guard_is_one_line(tmp_path):
     file = tmp_path / "main.py"
     file.write_text(
         "import twoclock as tc\nfrom an_agent import Averager, walk\n"
@@ -157,7 +157,7 @@ def test_a_main_program_without_a_guard(tmp_path):
     assert ran.stdout.count("\n") == 1
 
 
-def test_an_unstable_plant_is_data():
+def test_an_unstable_plant_is_recorded_as_diverged():
     def explodes(x, u, rng):
         return 1e30 * (x + 1)
 

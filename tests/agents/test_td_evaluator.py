@@ -89,7 +89,7 @@ def test_near_least_squares_on_the_same_samples(operator, tmp_path):
     assert (agent.steps, agent.diverged) == (STEPS, False)
 
 
-def test_a_cut_is_no_end():
+def test_a_truncated_episode_has_a_value_after_it():
     """One state, reward 1, γ = ½: worth 1 where each step ends the episode, 2 where it only cuts it."""
     worth = {}
     for how in ("terminated", "truncated"):

@@ -62,7 +62,7 @@ def test_an_address_that_does_not_answer(tmp_path):
 
 
 @pytest.mark.usefixtures("unconnected")
-def test_ray_that_does_not_come_up_is_tried_again_and_then_said(monkeypatch):
+def test_ray_that_does_not_start_is_tried_again_and_then_reported(monkeypatch):
     tried = []
 
     def busy(*args, **options):
@@ -146,7 +146,7 @@ def cluster():
 
 
 @pytest.mark.filterwarnings("ignore::Warning")  # Ray's own
-def test_an_agent(cluster, tmp_path):
+def test_an_agent_on_ray_equals_one_here(cluster, tmp_path):
     run = {"steps": 200, "marks": [0, 50, 100, 200]}
     here = tc.agents.run(Averager(), walk, seeds=2, processes=1, **run)
     there = tc.agents.run(Averager(), lambda: Walk(), seeds=2, on="ray", checkpoint=tmp_path / "a", **run)
@@ -157,7 +157,7 @@ def test_an_agent(cluster, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore::Warning")
-def test_a_log_and_a_killed_worker(cluster, tmp_path, monkeypatch):
+def test_a_log_survives_a_killed_worker(cluster, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     log = pd.DataFrame(logged.random_mdp(end=0.1).draw(episodes=200, steps=50))
     log.to_parquet("log.parquet", row_group_size=300, index=False)
@@ -187,7 +187,7 @@ def _deadly(marker, driver):
 
 
 @pytest.mark.filterwarnings("ignore::Warning")
-def test_a_shared_folder(cluster, local, tmp_path):
+def test_workers_write_to_a_shared_folder(cluster, local, tmp_path):
     tc.sweep(PROBLEMS, METHODS, **OPTIONS, out=tmp_path, on="ray", shared=True)
     assert files(tmp_path) == local
 

@@ -175,7 +175,7 @@ def test_a_sweep_leaves_other_files_in_its_folder_alone(tmp_path):
     assert (tmp_path / "shards" / "notes.json").read_text() == "mine"
 
 
-def test_where_one_stands_the_folder_stays(result, tmp_path, monkeypatch):
+def test_saving_to_the_working_directory_replaces_files_not_the_folder(result, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     before = tmp_path.stat().st_ino
     for _ in range(2):
@@ -185,7 +185,7 @@ def test_where_one_stands_the_folder_stays(result, tmp_path, monkeypatch):
     assert tc.load(".").history.equals(result.history)
 
 
-def test_a_folder_full_of_other_things_stays_where_it_is(result, tmp_path):
+def test_saving_to_a_folder_with_other_files_moves_none_of_them(result, tmp_path):
     home = tmp_path / "home"
     (home / "photos").mkdir(parents=True)
     for i in range(1100):
@@ -199,7 +199,7 @@ def test_a_folder_full_of_other_things_stays_where_it_is(result, tmp_path):
     assert tc.load(home).history.equals(result.history)
 
 
-def test_debris_is_cleaned_and_never_counted(result, tmp_path, capsys):
+def test_unfinished_writes_are_removed_and_never_counted(result, tmp_path, capsys):
     runs = tmp_path / "runs"
     result.save(runs / "good")
     shutil.copytree(runs / "good", atomic_file.new_part(runs))
@@ -221,7 +221,7 @@ def write_file(path):
 
 
 @pytest.mark.parametrize("write", [write_folder, write_file])
-def test_what_another_process_took_for_debris_before_it_was_locked_is_begun_again(tmp_path, monkeypatch, write):
+def test_a_write_that_another_process_removed_before_its_lock_starts_again(tmp_path, monkeypatch, write):
     hold, first = atomic_file.hold, iter([True])
 
     def late(handle):
@@ -236,7 +236,7 @@ def test_what_another_process_took_for_debris_before_it_was_locked_is_begun_agai
     assert [path.name for path in tmp_path.iterdir()] == ["new"]
 
 
-def test_nobody_can_lock_what_is_being_cleaned(tmp_path, monkeypatch):
+def test_a_part_that_is_being_removed_cannot_be_locked(tmp_path, monkeypatch):
     """A writer that has just made it and comes second gives it up, also while it is still there."""
     atomic_file.new_part(tmp_path).touch()
     seen = []
@@ -263,7 +263,7 @@ def stopped(folder, times):
 
 
 @pytest.mark.parametrize("harm", [flip, cut, lose])
-def test_a_damaged_checkpoint_costs_the_time_since_the_one_before(whole, tmp_path, harm):
+def test_a_damaged_checkpoint_resumes_from_the_one_before(whole, tmp_path, harm):
     rng = np.random.default_rng(1)
     stopped(tmp_path / "kept", 1)
     older, newer = sorted((tmp_path / "kept").iterdir(), key=lambda path: int(path.name))
@@ -279,7 +279,7 @@ def test_a_damaged_checkpoint_costs_the_time_since_the_one_before(whole, tmp_pat
             assert np.array_equal(again.theta, whole.theta)
 
 
-def test_no_good_checkpoint_is_one_line(tmp_path):
+def test_only_damaged_checkpoints_are_refused_in_one_line(tmp_path):
     stopped(tmp_path, 1)
     for path in tmp_path.glob("*/arrays.npz"):
         flip(path, np.random.default_rng(2))
@@ -288,7 +288,7 @@ def test_no_good_checkpoint_is_one_line(tmp_path):
     one_line(error)
 
 
-def test_two_runs_into_one_checkpoint(tmp_path):
+def test_a_second_run_into_the_same_checkpoint_is_refused(tmp_path):
     def again(tick):
         tc.solve(**RUN, checkpoint=tmp_path)
 
@@ -300,7 +300,7 @@ def test_two_runs_into_one_checkpoint(tmp_path):
     tc.solve(**RUN, checkpoint=tmp_path)
 
 
-def test_the_dead_hold_no_lock(tmp_path):
+def test_a_killed_process_holds_no_lock(tmp_path):
     code = "import os, sys, pathlib, twoclock.storage as r\nwith r.lock(pathlib.Path(sys.argv[1])): os._exit(9)"
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
     assert (tmp_path / atomic_file.LOCK).exists()
@@ -354,14 +354,14 @@ def test_a_damaged_specification_of_a_sweep(tmp_path):
     assert status(tmp_path).done == 2
 
 
-def test_a_stop_while_the_specification_is_written_does_not_block(tmp_path):
+def test_a_sweep_killed_while_writing_its_specification_can_be_restarted(tmp_path):
     atomic_file.new_part(tmp_path).write_text('{"identity"')
     (tmp_path / atomic_file.LOCK).touch()
     tc.sweep(**SWEEP, out=tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["history", "progress.json", "shards", "sweep.json"]
 
 
-def test_two_sweeps_into_one_folder(tmp_path):
+def test_a_second_sweep_into_the_same_folder_is_refused(tmp_path):
     def again(watch):
         tc.sweep(**SWEEP, out=tmp_path)
 
@@ -370,7 +370,7 @@ def test_two_sweeps_into_one_folder(tmp_path):
     tc.sweep(**SWEEP, out=tmp_path)
 
 
-def test_damaged_progress_says_nothing(tmp_path):
+def test_a_damaged_progress_file_is_ignored(tmp_path):
     tc.sweep(**SWEEP, out=tmp_path)
     for content in ("", "[]", "{}", '{"ended": 3}', "[" * 100_000, "\x00"):
         (tmp_path / "progress.json").write_text(content)
@@ -378,7 +378,7 @@ def test_damaged_progress_says_nothing(tmp_path):
     assert Shards(tmp_path).progress() == {}
 
 
-def test_check_any_folder(result, tmp_path, capsys):
+def test_check_verifies_results_checkpoints_and_sweeps(result, tmp_path, capsys):
     result.save(tmp_path / "runs" / "one")
     stopped(tmp_path / "runs" / "two" / "checkpoint", 1)
     tc.sweep(**SWEEP, out=tmp_path / "swept")

@@ -101,14 +101,14 @@ def test_a_start_that_is_a_constant_is_traced_as_the_run_traces_it():
     assert one["Fast"].difference(other["Fast"].as_json()) == "problem"
 
 
-def test_methods_are_told_by_their_numbers_and_by_their_program():
+def test_methods_differ_by_their_numbers_and_by_their_program():
     methods = {"a": tc.Fast(), "b": tc.Fast(lam=0.5), "c": tc.Fast(order="fresh"), "again": tc.Fast()}
     _, found = program_digest.digest_run(held(TABLE), methods, x64=True)
     assert found["a"] == found["again"]
     assert len(set(found.values())) == 3
 
 
-def test_an_option_that_nobody_uses_invalidates_nothing():
+def test_an_unused_option_invalidates_no_record():
     old = Identity({"steps": 3})
     new = Identity({"steps": 3, "trick": None})
     used = Identity({"steps": 3, "trick": 1})

@@ -71,7 +71,7 @@ def test_a_sweep_computes_what_solve_does(whole):
         pd.testing.assert_frame_equal(rows[result.history.columns], result.history, rtol=1e-9)
 
 
-def test_one_line_in_pandas_polars_and_duckdb(whole):
+def test_pandas_polars_and_duckdb_read_the_data_set(whole):
     sweep, out = whole
     by_pandas = pd.read_parquet(out / "history")
     by_polars = polars.read_parquet(out / "history", hive_partitioning=True).to_pandas()
@@ -196,7 +196,7 @@ def test_best_is_by_family(whole):
     assert final["alpha.c"].nunique() == 3
 
 
-def test_the_same_without_a_folder(whole, tmp_path, monkeypatch):
+def test_a_sweep_without_a_folder_has_the_same_history(whole, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     sweep, _ = whole
     assert small().history.equals(sweep.history)
