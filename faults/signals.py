@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP at random moments, the first second too: one line, and the command in it goes on."""
+"""Ctrl-C, SIGTERM and SIGHUP at random moments, the first second too: one line, and the command in it resumes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``python -m twoclock``: the command line where no script was installed."""
+"""``python -m twoclock``: the command line without the installed script, or its quiet Ctrl-C while loading."""
 
 from twoclock.cli import program
 

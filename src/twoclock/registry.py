@@ -20,7 +20,7 @@ def methods() -> dict[str, Callable[..., Method]]:
     """Every method class, by its name in lower case. Each has defaults for all its fields."""
     found = (
         thing
-        for module in _modules("twoclock.methods")
+        for module in _import_modules("twoclock.methods")
         for thing in _public_classes(module)
         if issubclass(thing, Method)
     )
@@ -39,7 +39,7 @@ def problems() -> dict[str, Callable[..., ProblemSource]]:
     seed gets its own.
     """
     found = {}
-    for module in _modules("twoclock.problems"):
+    for module in _import_modules("twoclock.problems"):
         for name in getattr(module, "__all__", ()):
             thing = getattr(module, name)
             if inspect.isfunction(thing) and is_plain(thing):
@@ -49,10 +49,10 @@ def problems() -> dict[str, Callable[..., ProblemSource]]:
 
 def factory(function: Callable[..., Problem]) -> Callable[..., ProblemSource]:
     """A function that makes problems as one that takes settings alone; one of a key becomes a factory of draws."""
-    return _drawn(function) if "key" in inspect.signature(function).parameters else function
+    return _make_random_factory(function) if "key" in inspect.signature(function).parameters else function
 
 
-def _modules(folder: str) -> Iterator[ModuleType]:
+def _import_modules(folder: str) -> Iterator[ModuleType]:
     """Every module below a package, in the order of their names."""
     package = importlib.import_module(folder)
     for info in sorted(pkgutil.walk_packages(package.__path__, f"{package.__name__}."), key=lambda info: info.name):
@@ -71,7 +71,7 @@ def is_plain(factory: Callable[..., Problem]) -> bool:
     return all(p.default is None or isinstance(p.default, (bool, int, float, str)) for p in rest)
 
 
-def _drawn(factory: Callable[..., Problem]) -> Callable[..., ProblemSource]:
+def _make_random_factory(factory: Callable[..., Problem]) -> Callable[..., ProblemSource]:
     """A factory of draws: settings in, a function of a key out."""
     signature = inspect.signature(factory)
 

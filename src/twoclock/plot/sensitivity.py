@@ -142,14 +142,14 @@ def best_curves(sweep: Swept, metric: str, statistic: str = "mean") -> Figure:
         colours = {row.method: COLOURS[families.index(row.family) % len(COLOURS)] for row in chosen.itertuples()}
         curves(ax, results, metric, statistic, colours)
         ax.set_title(plain(problem), fontsize="medium")
-    caption(fig, f"best setting of each method by the mean at the last step; {_seeds(sweep)}; band: 95 % bootstrap")
+    caption(fig, f"best setting of each method by the mean at the last step; {_n_seeds(sweep)}; band: 95 % bootstrap")
     return fig
 
 
 def setting_curves(sweep: Swept, metric: str, setting: str | None = None) -> Figure:
     """The metric at the last step against one setting; other settings that vary are each at their best."""
     table = sweep.final(metric)
-    setting = _known(table, setting)
+    setting = _choose_setting(table, setting)
     problems = list(dict.fromkeys(table["problem"]))
     fig, axes = figure(cols=len(problems), width=5.2, height=4.2)
     for ax, problem in zip(axes[0], problems, strict=True):
@@ -157,15 +157,16 @@ def setting_curves(sweep: Swept, metric: str, setting: str | None = None) -> Fig
         for i, family in enumerate(dict.fromkeys(table["family"])):
             rows = of_problem[(of_problem["family"] == family) & of_problem[setting].notna()]
             if rows[setting].nunique() > 1:
-                _sensitivity_line(ax, _at_their_best(rows, [setting]), setting, family, i)
+                _draw_line(ax, _select_best(rows, [setting]), setting, family, i)
         ax.set(xscale="log", yscale="log", xlabel=setting, ylabel=plain(LABELS.get(metric, metric)))
         ax.margins(y=0.15)
         ax.set_title(plain(problem), fontsize="medium")
         ax.legend(frameon=False, fontsize="small")
     steps = sweep.spec["identity"]["steps"]
-    others = "other settings at their best; " if len(_varied(table)) > 1 else ""
+    others = "other settings at their best; " if len(_varied_settings(table)) > 1 else ""
     caption(
-        fig, f"mean after {steps:,} steps, {_seeds(sweep)}; {others}band: 95 % bootstrap; × at the top: seeds diverged"
+        fig,
+        f"mean after {steps:,} steps, {_n_seeds(sweep)}; {others}band: 95 % bootstrap; × at the top: seeds diverged",
     )
     return fig
 
@@ -176,7 +177,7 @@ def setting_map(sweep: Swept, metric: str, x: str | None = None, y: str | None =
     pairs = varied_together(sweep, metric)
     for setting in (x, y):
         if setting is not None:
-            _known(table, setting)
+            _choose_setting(table, setting)
     wanted = [pair for pair in pairs if x in (None, *pair) and y in (None, *pair) and (x is None or x != y)]
     if not wanted:
         known = ", ".join(" and ".join(pair) for pair in pairs) or "none do"
@@ -185,32 +186,32 @@ def setting_map(sweep: Swept, metric: str, x: str | None = None, y: str | None =
     x = x or (first if y != first else second)
     y = y or (second if x != second else first)
     panels = {
-        (problem, family): _at_their_best(rows, [x, y])
+        (problem, family): _select_best(rows, [x, y])
         for (problem, family), rows in table.groupby(["problem", "family"], sort=False)
         if rows[x].nunique() > 1 and rows[y].nunique() > 1
     }
     fig, axes = figure(cols=len(panels), width=5.0, height=4.4)
     for ax, ((problem, family), rows) in zip(axes[0], panels.items(), strict=True):
-        _map(fig, ax, rows, x, y, plain(LABELS.get(metric, metric)))
+        _draw_map(fig, ax, rows, x, y, plain(LABELS.get(metric, metric)))
         ax.set_title(plain(f"{problem}: {family}"), fontsize="medium")
     steps = sweep.spec["identity"]["steps"]
-    caption(fig, f"mean after {steps:,} steps, {_seeds(sweep)}; hatched: seeds diverged; star: the best")
+    caption(fig, f"mean after {steps:,} steps, {_n_seeds(sweep)}; hatched: seeds diverged; star: the best")
     return fig
 
 
 def varied_together(sweep: Swept, metric: str) -> list[tuple[str, str]]:
     """The pairs of settings that both take several values within a family."""
     table = sweep.final(metric)
-    families = [_varied(rows) for _, rows in table.groupby("family", sort=False)]
+    families = [_varied_settings(rows) for _, rows in table.groupby("family", sort=False)]
     return list(dict.fromkeys(pair for names in families for pair in itertools.combinations(names, 2)))
 
 
 def varied(sweep: Swept, metric: str) -> list[str]:
     """The settings that take several values within a family."""
-    return _varied(sweep.final(metric))
+    return _varied_settings(sweep.final(metric))
 
 
-def _sensitivity_line(ax: Axes, rows: pd.DataFrame, setting: str, label: str, i: int) -> None:
+def _draw_line(ax: Axes, rows: pd.DataFrame, setting: str, label: str, i: int) -> None:
     colour = COLOURS[i % len(COLOURS)]
     fine, bad = rows[rows["diverged"] == 0], rows[rows["diverged"] > 0]
     ax.plot(
@@ -225,7 +226,7 @@ def _sensitivity_line(ax: Axes, rows: pd.DataFrame, setting: str, label: str, i:
     )  # fmt: skip
 
 
-def _map(fig: Figure, ax: Axes, rows: pd.DataFrame, x: str, y: str, label: str) -> None:
+def _draw_map(fig: Figure, ax: Axes, rows: pd.DataFrame, x: str, y: str, label: str) -> None:
     ax.grid(visible=False)
     columns, lines = sorted(rows[x].unique()), sorted(rows[y].unique())
     at = rows.set_index([y, x])
@@ -246,20 +247,20 @@ def _map(fig: Figure, ax: Axes, rows: pd.DataFrame, x: str, y: str, label: str) 
     ax.set(xlabel=x, ylabel=y, xlim=(-0.5, len(columns) - 0.5), ylim=(-0.5, len(lines) - 0.5))
 
 
-def _at_their_best(rows: pd.DataFrame, settings: list[str]) -> pd.DataFrame:
+def _select_best(rows: pd.DataFrame, settings: list[str]) -> pd.DataFrame:
     """One row for each value of the settings: of what else varies, the best."""
     ranked = rows.sort_values(["diverged", "mean"], kind="stable")
     return ranked.groupby(settings, sort=True).head(1).sort_values(settings)
 
 
-def _varied(table: pd.DataFrame) -> list[str]:
+def _varied_settings(table: pd.DataFrame) -> list[str]:
     settings = [name for name in table.columns if name not in _FIXED]
     return [name for name in settings if (table.groupby(["problem", "family"])[name].nunique() > 1).any()]
 
 
-def _known(table: pd.DataFrame, setting: str | None) -> str:
+def _choose_setting(table: pd.DataFrame, setting: str | None) -> str:
     """The setting, or the first that varies."""
-    known = _varied(table)
+    known = _varied_settings(table)
     if not known:
         raise InputError("this sweep varies no setting; make one with `tc.grid`")
     if setting is not None and (not isinstance(setting, str) or setting not in known):
@@ -267,5 +268,5 @@ def _known(table: pd.DataFrame, setting: str | None) -> str:
     return setting or known[0]
 
 
-def _seeds(sweep: Swept) -> str:
+def _n_seeds(sweep: Swept) -> str:
     return f"{len(sweep.spec['identity']['seeds'])} seeds"

@@ -42,7 +42,7 @@ class Candidates:
     Args:
         method: what they are settings of.
         steps: the horizon up to which its schedules are looked at.
-        order: keep α ≤ β ≤ λ up to there. λ ≤ 1, an average and no extrapolation, is kept in any case.
+        order: require α ≤ β ≤ λ up to there. λ ≤ 1, an average and no extrapolation, holds in any case.
         fast: False where ω has no entries, so that β means nothing.
         seed: draws the points.
     """

@@ -95,14 +95,14 @@ class ScoreTable:
         means = resampled_means(np.clip(np.moveaxis(self.values, 1, 2), None, _HUGE), _RESAMPLES)
         drawn = self._score_curves(np.moveaxis(means, 1, 2))
         drawn, scores = np.where(drawn > _HUGE / 1e6, np.inf, drawn), self.scores()
-        low, high = _interval(drawn)
+        low, high = _quantiles(drawn)
         columns = {"score": scores, "low": low, "high": high}
         columns |= dict.fromkeys(("ratio", "ratio_low", "ratio_high"), np.full(len(scores), np.nan))
         if best is not None and scores[best] > 0:
             with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
                 ratios = np.where(drawn[best] > 0, drawn / drawn[best], np.inf)
                 columns["ratio"] = scores / scores[best]
-            columns["ratio_low"], columns["ratio_high"] = _interval(ratios)
+            columns["ratio_low"], columns["ratio_high"] = _quantiles(ratios)
         columns["diverged"] = self.diverged.mean(axis=1)
         for name, part in (("F", self.F), ("G", self.G)):
             if part is not None:
@@ -133,7 +133,7 @@ class ScoreTable:
         return np.exp(np.log(np.maximum(means, floor)).mean(axis=-1))
 
 
-def _interval(drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _quantiles(drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """95 %, row by row; at drawn values themselves, so that an infinite one stays where it is."""
     low, high = np.quantile(drawn, [0.025, 0.975], axis=1, method="nearest")
     return low, high

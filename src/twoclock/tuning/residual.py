@@ -50,7 +50,7 @@ class Residual:
             ‖E G‖² with their ``_se``, diverged.
         samples: fresh samples drawn for each seed.
         way: the mean squared way of θ from its start.
-        flat: directions of θ whose curvature cannot be told from noise; the distance leaves them out.
+        flat: directions of θ whose curvature is below the noise; the distance leaves them out.
         notes: what keeps the number from being the whole truth, in words.
     """
 

@@ -68,7 +68,7 @@ class ResidualEstimates:
         G: that of ‖E G‖².
         distance_se, slow_se, rest_se, F_se, G_se: their standard errors, by the jackknife over batches. That of the
             slopes is not in them; the spread over seeds has it all.
-        flat: how many directions of θ have no curvature that could be told from noise, and are not in the distance.
+        flat: how many directions of θ have a curvature below the noise, and are not in the distance.
     """
 
     distance: Float[np.ndarray, "settings seeds"]

@@ -143,7 +143,7 @@ def tune(
         by: "end", the metric's mean over seeds at the horizon; "area", the geometric mean of those means over the last
             two decades of steps, which is the area under the curve in a log-log picture.
         order: True tries only steps with α ≤ β ≤ λ up to the horizon, as the theory wants; "both" tunes with and
-            without, and compares. λ ≤ 1 is kept in any case.
+            without, and compares. λ ≤ 1 holds in any case.
         widen: while the leader lies at an edge of the box, make it twice as wide there (on the log scale) and try
             settings from the new part; for at most two rungs' worth of the work, which the budget includes. By default
             the default box is widened, and one that was given is not.
@@ -194,7 +194,7 @@ def tune(
 
 @dataclass(frozen=True)
 class Entry:
-    """One method to tune, where, whether α ≤ β ≤ λ is kept, and whether the box may grow."""
+    """One method to tune, its box, whether α ≤ β ≤ λ is required, and whether the box may widen."""
 
     tunable: Tunable
     box: Box

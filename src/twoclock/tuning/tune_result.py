@@ -59,18 +59,19 @@ class Tuned:
         unknown = last["ratio"].isna() & (last["low"] <= last["high"].iloc[0])
         tied = int(((last["ratio_low"] <= 1) | unknown).iloc[1:].sum())
         return (
-            f"Tuned({_settings(self.settings)}; {_score(self)}; "
-            f"of the {len(last) - 1} others in the last rung {tied} may be as good{_notes(self)})"
+            f"Tuned({_format_settings(self.settings)}; {_describe_score(self)}; "
+            f"of the {len(last) - 1} others in the last rung {tied} may be as good{_describe_caveats(self)})"
         )
 
     def _repr_html_(self) -> str:
         rows = [
-            (_settings({path: row[path] for path in self.settings}), _interval(row, "score"), _interval(row, "ratio"),
+            (_format_settings({path: row[path] for path in self.settings}), _format_interval(row, "score"),
+             _format_interval(row, "ratio"),
              f"{row['diverged']:.0%}", f"{row['steps']:,.0f} × {row['seeds']:.0f}")
             for row in self.ranking.head(_SHOWN).to_dict("records")
         ]  # fmt: skip
         columns = ("settings", self.metric, "ratio to the best", "diverged", "steps × seeds")
-        return html_table(f"Tuned: {_score(self)}{_notes(self)}", columns, rows)
+        return html_table(f"Tuned: {_describe_score(self)}{_describe_caveats(self)}", columns, rows)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -123,52 +124,54 @@ class TunedMethods(Mapping[str, Tuned]):
     def __repr__(self) -> str:
         first = self.ranking.iloc[0]
         lines = [
-            f"TunedMethods({self.metric} {_words(self.spec)}, {int(first['seeds'])} seeds that no tuning had seen, "
-            f"at most {self.spec['budget']:,} seed-steps to tune each:"
+            f"TunedMethods({self.metric} {_describe_horizon(self.spec)}, {int(first['seeds'])} seeds that no tuning "
+            f"had seen, at most {self.spec['budget']:,} seed-steps to tune each:"
         ]
         for rank, row in enumerate(self.ranking.to_dict("records"), 1):
             found = self.tuned[str(row["label"])]
             tied = ", may be as good as the best" if rank > 1 and row["ratio_low"] <= 1 else ""
             lines.append(
                 f"  {rank}. {row['label']}: {row['score']:.3g} [{row['low']:.3g}, {row['high']:.3g}]{tied}; "
-                f"{_settings(found.settings)}{_notes(found)}"
+                f"{_format_settings(found.settings)}{_describe_caveats(found)}"
             )
         return "\n".join(lines) + ")"
 
     def _repr_html_(self) -> str:
         rows = [
-            (str(rank), str(row["label"]), _interval(row, "score"), _interval(row, "ratio"),
-             _settings(self.tuned[str(row["label"])].settings))
+            (str(rank), str(row["label"]), _format_interval(row, "score"), _format_interval(row, "ratio"),
+             _format_settings(self.tuned[str(row["label"])].settings))
             for rank, row in enumerate(self.ranking.to_dict("records"), 1)
         ]  # fmt: skip
         columns = ("", "method", self.metric, "ratio to the best", "settings")
         seeds = int(self.ranking["seeds"].iloc[0])
-        return html_table(f"Tuned {_words(self.spec)}, on {seeds} seeds that no tuning had seen", columns, rows)
+        return html_table(
+            f"Tuned {_describe_horizon(self.spec)}, on {seeds} seeds that no tuning had seen", columns, rows
+        )
 
 
-def _interval(row: Mapping[Hashable, float], name: str) -> str:
+def _format_interval(row: Mapping[Hashable, float], name: str) -> str:
     """A number with its interval; empty where there is none."""
     low, high = (row[end if name == "score" else f"{name}_{end}"] for end in ("low", "high"))
     return "" if row[name] != row[name] else f"{row[name]:.3g} [{low:.3g}, {high:.3g}]"
 
 
-def _settings(settings: Mapping[str, float]) -> str:
+def _format_settings(settings: Mapping[str, float]) -> str:
     return ", ".join(f"{path}={text(value)}" for path, value in settings.items())
 
 
-def _score(found: Tuned) -> str:
+def _describe_score(found: Tuned) -> str:
     best = found.ranking.iloc[0]
     score = f"{found.metric} {best['score']:.3g} [{best['low']:.3g}, {best['high']:.3g}]"
-    return f"{score} {_words(found.spec)} on {int(best['seeds'])} seeds"
+    return f"{score} {_describe_horizon(found.spec)} on {int(best['seeds'])} seeds"
 
 
-def _words(spec: Mapping[str, Any]) -> str:
+def _describe_horizon(spec: Mapping[str, Any]) -> str:
     return (
         f"after {spec['steps']:,} steps" if spec["by"] == "end" else f"over the last decades of {spec['steps']:,} steps"
     )
 
 
-def _notes(found: Tuned) -> str:
+def _describe_caveats(found: Tuned) -> str:
     """What is at the edge, and what to do about it, and where the score is rough; nothing where nothing is."""
     rough = "; the samples follow θ, so the residual is a rough guide" if found.spec["rough"] else ""
     if not found.edge:

@@ -1,4 +1,4 @@
-"""Verify what is on disk."""
+"""Verify the checksums of saved files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this machine offers the engines, and whether they agree."""
+"""The compilers, devices and engines of this machine, and whether the engines agree."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ def command(args: Sequence[str]) -> int:
     from twoclock.codegen import compiler
     from twoclock.engine import cuda_engine, run_batch, select_engine
 
-    found, kept = compiler.find(), compiler.open_cache()
+    found, cache = compiler.find(), compiler.open_cache()
     devices = jax.devices()
-    programs = list(kept.folder.glob("*.so"))
+    programs = list(cache.folder.glob("*.so"))
     megabytes = sum(path.stat().st_size for path in programs) / 2**20
     rows = [
         ("C compiler", found if isinstance(found, str) else f"{' '.join(found.command)}: {found.version}"),
         ("vectors", f"{compiler.vector_bits()} bits, {run_batch.count_threads()} threads"),
-        ("kept programs", kept.trouble or f"{kept.folder}: {len(programs)}, {megabytes:.1f} MiB"),
+        ("compiled programs", cache.trouble or f"{cache.folder}: {len(programs)}, {megabytes:.1f} MiB"),
         ("devices", f"{len(devices)} × {devices[0].device_kind}, jax {jax.__version__}"),
         ("cuda", cuda_engine.unavailable() or "cupy is here"),
         (select_engine.VARIABLE, select_engine.resolve("auto")),
     ]
     print_table("this machine", ("", ""), rows)
-    return 1 if _check() else 0
+    return 1 if _check_engines() else 0
 
 
-def _check() -> int:
+def _check_engines() -> int:
     """Time each engine on one problem beside XLA; how many of those that can run disagree with it."""
     import jax
     import numpy as np
@@ -63,18 +63,18 @@ def _check() -> int:
             began = time.perf_counter()
             drive(work, [_SHORT], engine=engine)
             ready, began = time.perf_counter() - began, time.perf_counter()
-            walked = drive(work, [_STEPS], engine=engine)
+            output = drive(work, [_STEPS], engine=engine)
             nanoseconds = (time.perf_counter() - began) / _STEPS / _SEEDS * 1e9
-            theta = np.asarray(walked.carry.state.theta)
+            theta = np.asarray(output.carry.state.theta)
             reference = theta if reference is None else reference
             difference = float(np.max(np.abs(theta - reference)))
-            agrees = difference < 1e-9 and walked.engine == engine.name
+            agrees = difference < 1e-9 and output.engine == engine.name
             wrong += not agrees
             verdict = (
-                f"agrees to {difference:.0e}" if agrees else walked.engine_reason or f"DIFFERS by {difference:.0e}"
+                f"agrees to {difference:.0e}" if agrees else output.engine_reason or f"DIFFERS by {difference:.0e}"
             )
             rows.append((engine.name, f"{ready:.1f}", f"{nanoseconds:.1f}", verdict))
         taken = select_engine.choose("auto", work, 10**7)
-    print_table("engines", ("engine", "s to the first steps", "ns a seed-step", "self-check"), rows)
+    print_table("engines", ("engine", "s to the first steps", "ns per seed-step", "self-check"), rows)
     say(f"a long run would take {taken.words}")
     return wrong

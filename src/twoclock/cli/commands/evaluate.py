@@ -1,4 +1,4 @@
-"""The value of a policy from a log."""
+"""Off-policy evaluation of a policy from a log."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class EvaluateOptions:
     on: Literal["local", "ray"] = option(default="local")
     address: str | None = option("Of the Ray cluster, host:port; started on this machine if left out.", None)
     report: Path | None = option(
-        "Folder for the report, by default a new one under runs/; a run that was stopped goes on from what is there.",
+        "Folder for the report, by default a new one under runs/; a stopped run resumes from there.",
         None,
     )
 
@@ -66,10 +66,10 @@ def command(args: Sequence[str]) -> int:
         nullcontext(storage.writable(chosen.report)) if chosen.report else storage.numbered(Path("runs"), "evaluate")
     )
     with there as out, resumable(shlex.join(["twoclock", "evaluate", *args])):
-        with _bar("reading") as look:
+        with _progress_bar("reading") as look:
             log = read(chosen.log, **columns, on_bad=chosen.on_bad, progress=look)
         say(f"{log!r}", ERR)
-        with _bar("evaluating") as look:
+        with _progress_bar("evaluating") as look:
             v = evaluate(
                 log, next(iter(policies.values())) if len(policies) == 1 else policies, chosen.gamma, features,
                 chosen.estimator, chosen.level, bootstrap=chosen.bootstrap, on=chosen.on, address=chosen.address,
@@ -91,7 +91,7 @@ def command(args: Sequence[str]) -> int:
 
 
 @contextmanager
-def _bar(label: str) -> Iterator[Callable[[int, int], None]]:
+def _progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
     """A bar on the terminal: parts done, and the time left."""
     from rich.progress import Progress
 

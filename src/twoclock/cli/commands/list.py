@@ -1,4 +1,4 @@
-"""What there is."""
+"""The commands, problems, methods and schedules, with their summaries."""
 
 from __future__ import annotations
 
@@ -17,18 +17,16 @@ from twoclock.cli.options import read_values
 def command(args: Sequence[str]) -> int:
     """twoclock list: the commands, problems, methods and schedules there are, a line each."""
     read_values([], args, "twoclock list")
-    plain = registry.problems()
-    settings = {name: function for name, function in _functions(methods).items() if name not in registry.methods()}
-    from_python = {_call(f): _summary(f) for name, f in _functions(problems).items() if name not in plain}
+    problems_here, methods_here = registry.problems(), registry.methods()
     lists = {
         "commands": {name: describe_command(name)[1] for name in command_names()},
-        "problems": _lines(plain),
-        "problems that take functions, data or another problem, from Python: tc.problems.…": from_python,
-        "methods": _lines(registry.methods()),
-        "known methods as settings of these, from Python: tc.methods.…": {
-            _call(f): _summary(f) for f in settings.values()
-        },
-        "schedules": _lines(registry.schedules()),
+        "problems": _describe_all(problems_here),
+        "problems that take functions, data or another problem, from Python: tc.problems.…": _describe_calls(
+            problems, problems_here
+        ),
+        "methods": _describe_all(methods_here),
+        "known methods as settings of these, from Python: tc.methods.…": _describe_calls(methods, methods_here),
+        "schedules": _describe_all(registry.schedules()),
     }
     for title, lines in lists.items():
         table = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2))
@@ -38,23 +36,26 @@ def command(args: Sequence[str]) -> int:
     return 0
 
 
-def _lines(found: Mapping[str, Callable[..., object]]) -> dict[str, str]:
-    return {name: _summary(thing) for name, thing in found.items()}
+def _describe_all(found: Mapping[str, Callable[..., object]]) -> dict[str, str]:
+    return {name: _first_paragraph(thing) for name, thing in found.items()}
 
 
-def _summary(thing: object) -> str:
+def _first_paragraph(thing: object) -> str:
     """The first paragraph of a docstring."""
     return " ".join((inspect.getdoc(thing) or "").split("\n\n")[0].replace("``", "").split())
 
 
-def _functions(package: ModuleType) -> dict[str, Callable[..., object]]:
-    """The public functions of a package, by name."""
-    found = {name: getattr(package, name) for name in package.__all__}
-    return {name: thing for name, thing in found.items() if inspect.isfunction(thing)}
-
-
-def _call(function: Callable[..., object]) -> str:
-    """How a function is called: its name and the arguments that it must have."""
-    parameters = inspect.signature(function).parameters.values()
-    needed = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    return f"{function.__name__}({', '.join([*needed, '…'] if len(needed) < len(parameters) else needed)})"
+def _describe_calls(package: ModuleType, known: Mapping[str, object]) -> dict[str, str]:
+    """The public functions of a package that are not known by name, each with the arguments that it must have."""
+    calls = {}
+    for name in package.__all__:
+        function = getattr(package, name)
+        if not inspect.isfunction(function) or name in known:
+            continue
+        parameters = inspect.signature(function).parameters.values()
+        needed = [
+            p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+        ]
+        call = f"{name}({', '.join([*needed, '…'] if len(needed) < len(parameters) else needed)})"
+        calls[call] = _first_paragraph(function)
+    return calls

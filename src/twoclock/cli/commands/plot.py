@@ -1,4 +1,4 @@
-"""Draw records again."""
+"""Draw saved runs again."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def command(args: Sequence[str]) -> int:
     else:
         found = storage.results_below(chosen.folder)
         if not found and (started := so_far(chosen.folder)):
-            return _draw_so_far(started, chosen)
+            return _draw_interrupted(started, chosen)
         if not found:
             raise InputError(
                 f"`DIR` must hold a run, {chosen.folder} has none; make one with `twoclock run … --out DIR`"
@@ -42,7 +42,7 @@ def command(args: Sequence[str]) -> int:
     return 0
 
 
-def _draw_so_far(started: dict[str, Result], chosen: PlotOptions) -> int:
+def _draw_interrupted(started: dict[str, Result], chosen: PlotOptions) -> int:
     """The marks up to the checkpoint; what recorded no metric yet has nothing to draw."""
     results = {label or result.spec["method"]["name"]: result for label, result in started.items() if result.metrics}
     if not results:

@@ -59,13 +59,13 @@ def command(args: Sequence[str]) -> int:
     problem = factory(**options.values_below(values, "problem."))
     method = options.build_method(kind, options.values_below(values, "method."))
     with _out_folder(chosen.out, chosen.resume, f"{name}-{args[1]}") as out:
-        result = _result(problem, method, chosen, out, shlex.join(["twoclock", "run", *args]))
-        _summary(result)
+        result = _load_or_solve(problem, method, chosen, out, shlex.join(["twoclock", "run", *args]))
+        _print_summary(result)
         draw_comparison({args[1]: result}, out, main_metric(result), "mean")
     return 0
 
 
-def _result(problem: ProblemSource, method: Method, chosen: RunOptions, out: Path, command: str) -> Result:
+def _load_or_solve(problem: ProblemSource, method: Method, chosen: RunOptions, out: Path, command: str) -> Result:
     """The record in the folder, made if it is not there yet."""
     spec = RunSpec.checked(chosen.steps, chosen.seeds, precision=chosen.precision, bound=chosen.bound)
     check_fit(problem, method, spec)
@@ -109,7 +109,7 @@ def _out_folder(out: Path | None, resume: bool, stem: str) -> Iterator[Path]:
         yield path
 
 
-def _summary(result: Result) -> None:
+def _print_summary(result: Result) -> None:
     run = result.spec
     ended = int(result.diverged.sum())
     what = f"{run['problem']['name']}, {run['method']['name']}"

@@ -1,4 +1,4 @@
-"""Where a sweep or a run stands."""
+"""Progress of a sweep or a run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def command(args: Sequence[str]) -> int:
         say(f"finished: {load(folder)!r}")
         return 0
     if started := so_far(folder):
-        return _of_run(started, folder)
+        return _show_run(started, folder)
     now = status(folder)
     left = "unknown yet" if now.seconds_left is None else str(timedelta(seconds=round(now.seconds_left)))
     if now.done == now.shards:
@@ -50,7 +50,7 @@ def command(args: Sequence[str]) -> int:
     return 0
 
 
-def _of_run(started: dict[str, Result], folder: Path) -> int:
+def _show_run(started: dict[str, Result], folder: Path) -> int:
     """How far each method of a run came by its last checkpoint."""
     rows = []
     for label, result in started.items():
