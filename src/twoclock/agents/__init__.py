@@ -57,8 +57,8 @@ def run(
 ) -> Result:
     """Let an agent learn on an environment, for several seeds, and return a result as `solve` does.
 
-    Every seed begins with a fresh agent with the settings of the one that is given, which is left as it is, and has
-    exploration and an environment's noise of its own: what a seed comes to depends on nothing but its number.
+    Every seed begins with a fresh agent with the settings of the given one, which is not changed. Its exploration and
+    the noise of its environment depend on the number of the seed alone.
 
     Beside what the agent measures, its history has ``mean_reward`` and ``mean_return`` (of a step, and of the episodes
     that ended), and ``mean_cost`` where the agent knows the cost of a step: at each mark over the later half of the

@@ -64,7 +64,7 @@ class StateKind(NamedTuple):
 
 
 class NotFinite(EnvironmentFault):
-    """NaN or infinity."""
+    """A state or reward that is NaN or infinite."""
 
 
 def check_number(value: SupportsFloat, what: str) -> float:

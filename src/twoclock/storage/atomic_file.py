@@ -25,7 +25,7 @@ from twoclock.storage.paths import absolute, one_line
 
 try:
     import fcntl
-except ImportError:  # Windows: nobody is kept out there
+except ImportError:  # Windows: there are no locks there
     fcntl = None  # type: ignore[assignment]
 
 Document = dict[str, Any]  # a JSON object

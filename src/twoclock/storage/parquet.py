@@ -1,4 +1,4 @@
-"""Tables that others wrote: a Parquet file or folder a part at a time, an Arrow table; columns come out as arrays."""
+"""Parquet files and folders that others wrote, read part by part; Arrow columns as arrays."""
 
 from __future__ import annotations
 
@@ -47,8 +47,7 @@ def row_groups(path: str | Path) -> tuple[list[str], list[RowGroup]]:
 def batches(part: RowGroup, names: Sequence[str], rows: int) -> Iterator[dict[str, np.ndarray]]:
     """The named columns of a row group, so many rows at a time.
 
-    Without Arrow's own threads: who reads several parts at once has threads already, and those that wait for each other
-    can wait for ever.
+    Without Arrow's threads: a caller that reads several parts at once has threads already, and the two can deadlock.
     """
     opened = _open(Path(part.path))
     if part.rows * len(names) <= _AT_ONCE:

@@ -1,4 +1,4 @@
-"""The data set of a sweep on disk, which grows a shard at a time."""
+"""The data set of a sweep on disk, which grows shard by shard."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Columns = Mapping[str, np.ndarray | None]  # None for a metric that a problem do
 
 
 class Shards:
-    """A data set that grows a shard at a time, and the state of the sweep that makes it.
+    """A data set that grows shard by shard, and the state of the sweep that writes it.
 
     ``history/problem=…/method=…/<shard>.parquet`` is the data set; ``sweep.json`` says what it is of; a shard counts
     when its ``shards/<shard>.json`` is there, which is written last and has the digests of its files;
@@ -98,30 +98,25 @@ class Shards:
 
         files = {}
         for (problem, method), columns in tables.items():
-            # A column of nothing is a number that this problem does not measure.
             rows = max(len(column) for column in columns.values() if column is not None)
             table = pa.table(
                 {name: pa.nulls(rows, pa.float64()) if v is None else pa.array(v) for name, v in columns.items()}
             )
             buffer = io.BytesIO()
             pq.write_table(table, buffer)
-            path = (
-                Path("history")
-                / partition_name("problem", problem)
-                / partition_name("method", method)
-                / f"{name}.parquet"
-            )
+            labels = partition_name("problem", problem), partition_name("method", method)
+            path = Path("history", *labels, f"{name}.parquet")
             put(self.folder / path, buffer.getvalue(), aside=self.folder / ".parts")
             files[path.as_posix()] = checksum(buffer.getvalue())
         put(self.folder / "shards" / f"{name}.json", seal({**info, "files": files}), aside=self.folder / ".parts")
 
     def done(self) -> dict[str, Document]:
-        """What is finished, shard → its record; one whose files are not all there in full is not."""
+        """The records of finished shards, by name; a shard counts only if all its files are there in full."""
         return {name: info for name, info in self._records() if not isinstance(info, Damaged) and self._is_there(info)}
 
     def damage(self) -> dict[str, str]:
-        """What is wrong with the shards that were finished once, by name; every byte is read."""
-        found = {}
+        """What is wrong with finished shards, by name; every byte is read."""
+        trouble = {}
         for name, info in self._records():
             try:
                 if isinstance(info, Damaged):
@@ -129,11 +124,11 @@ class Shards:
                 for path, expected in info["files"].items():
                     verified(self.folder / path, expected)
             except Damaged as error:
-                found[name] = f"shards/{name}: {error}"
-        return found
+                trouble[name] = f"shards/{name}: {error}"
+        return trouble
 
     def drop(self, names: Iterable[str]) -> None:
-        """These shards are to be computed again."""
+        """Forget these shards, so that they are computed again."""
         for name in names:
             remove(self.folder / "shards" / f"{name}.json")
 
@@ -144,7 +139,7 @@ class Shards:
         return note(self.folder, "progress")
 
     def tidy(self) -> None:
-        """Drop what a kill left half-written."""
+        """Remove what a killed sweep left unfinished."""
         parts = self.folder / ".parts"
         if parts.is_dir():
             clean(parts)
@@ -152,7 +147,7 @@ class Shards:
                 parts.rmdir()
 
     def history(self) -> pd.DataFrame:
-        """The finished shards as one frame: problem, method, seed, step, diverged, and the metrics."""
+        """The finished shards as one table: problem, method, seed, step, diverged, and the metrics."""
         import pyarrow as pa
         import pyarrow.dataset as ds
 
