@@ -108,10 +108,10 @@ class Paired:
         return self.steps[int(np.max(np.flatnonzero(~self.ahead), initial=-1)) + 1 :]
 
 
-def standings(found: Iterable[Standing], rival: str) -> str:
+def describe_standings(found: Iterable[Standing], rival: str) -> str:
     """How often a method ends below, level with and above a rival, in words.
 
-    >>> standings(["better", "better"], "TDC"), standings(["a tie", "worse", "a tie"], "TDC")
+    >>> describe_standings(["better", "better"], "TDC"), describe_standings(["a tie", "worse", "a tie"], "TDC")
     ('ends below TDC', 'ends level with TDC in 2 of 3 panels and above it in 1')
     """
     counts = Counter(found)
@@ -121,7 +121,7 @@ def standings(found: Iterable[Standing], rival: str) -> str:
     if not rest:
         return f"ends {place} {rival}"
     first = f"{place} {rival} in {count} of {counts.total()} panels"
-    return f"ends {listed([first, *(f'{other} it in {number}' for other, number in rest)])}"
+    return f"ends {join_words([first, *(f'{other} it in {number}' for other, number in rest)])}"
 
 
 def seconds_a_step(result: Result) -> float:
@@ -217,10 +217,10 @@ def span(values: Iterable[float | int], form: str = ".3g") -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def listed(items: Sequence[str]) -> str:
+def join_words(items: Sequence[str]) -> str:
     """a, b and c
 
-    >>> listed(["one"]), listed(["one", "two", "three"])
+    >>> join_words(["one"]), join_words(["one", "two", "three"])
     ('one', 'one, two and three')
     """
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"

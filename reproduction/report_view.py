@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from reproduction.comparisons import listed, number
+from reproduction.comparisons import join_words, number
 from reproduction.experiment import Claim
 from reproduction.runner import ExperimentOutcome, Picture
 from reproduction.verdicts import SIGNS, Kind, kind
@@ -165,7 +165,7 @@ def _shares(claims: Iterable[Claim]) -> str:
         f"{undecided} {'is' if undecided == 1 else 'are'} not decided" if undecided else "",
         f"{unsaid} cannot be decided" if unsaid else "",
     ]
-    return listed([part for part in parts if part])
+    return join_words([part for part in parts if part])
 
 
 def count(kinds: Iterable[Kind]) -> dict[Kind, int]:

@@ -27,7 +27,7 @@ from rich.progress import TaskID
 
 from reproduction import experiments
 from reproduction.experiment import Claim, Experiment, Progress, Records, Runnable, hook, require
-from reproduction.verdicts import confirmed
+from reproduction.verdicts import confirm_claims
 from twoclock import InputError, Result, cli, load, plot, storage
 
 _LARGE = 1 << 24  # bytes
@@ -142,7 +142,7 @@ def run_experiment(
         pictures=_draw(experiment, records, folder, quick),
         titles={label: case.title or label for label, case in cases.items()},
         compared=[label for label, case in cases.items() if case.role == "compare"],
-        claims=confirmed(lambda some: hook(experiment, "claims", some, []), records),
+        claims=confirm_claims(lambda some: hook(experiment, "claims", some, []), records),
         advice=hook(experiment, "advice", records, []),
         relative_errors=hook(experiment, "relative_errors", records, {}),
     )

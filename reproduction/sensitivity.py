@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reproduction.comparisons import final_logs, geometric_mean, listed
+from reproduction.comparisons import final_logs, geometric_mean, join_words
 from reproduction.experiment import Claim, Measured
 from reproduction.tuned_settings import SEARCH, stored
 from reproduction.verdicts import above, all_of, below, decide
@@ -44,7 +44,7 @@ def around(
     ]
 
 
-def labelled(name: str, methods: Sequence[Method]) -> dict[str, Method]:
+def label_settings(name: str, methods: Sequence[Method]) -> dict[str, Method]:
     """The labels of a method's settings in a case; the first is the tuned one."""
     return {f"{name}: {i}": method for i, method in enumerate(methods)}
 
@@ -159,8 +159,8 @@ def tuned_alike(
     held = None if edge or kept["found by"] != SEARCH else all_of(*(below(ratio, 1.1) for ratio in behind.values()))
     return Claim(
         name=name,
-        statement=f"{listed(list(behind))} {'runs' if len(behind) == 1 else 'each run'} with settings as good as any "
-        f"around ({where})",
+        statement=f"{join_words(list(behind))} {'runs' if len(behind) == 1 else 'each run'} with settings as good as "
+        f"any around ({where})",
         place="ours, not the paper's",
         rule=f"after {kept['steps']:,} steps on seeds that the search has not seen, the geometric mean over them of "
         f"the tuned setting's error over that of the best of {found.count - 1} around it has its 95 % interval below "
@@ -168,7 +168,7 @@ def tuned_alike(
         "the box that was searched, or where they do not come from a search",
         numbers={
             **{f"{method}: tuned / best around": ratio for method, ratio in behind.items()},
-            "at the edge of the box searched": listed(edge) if edge else "none",
+            "at the edge of the box searched": join_words(edge) if edge else "none",
             "settings found by": kept["found by"],
         },
         verdict=decide(held),

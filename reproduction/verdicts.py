@@ -123,7 +123,7 @@ def below(found: Estimate, mark: float) -> bool | None:
     return True if found.high < mark else False if found.low >= mark else None
 
 
-def confirmed(judge: Callable[[Records], Sequence[Claim]], records: Records) -> list[Claim]:
+def confirm_claims(judge: Callable[[Records], Sequence[Claim]], records: Records) -> list[Claim]:
     """The claims, each with the verdict of all seeds if it is also that of the lower and of the upper half of them.
 
     Trials, and what is chosen by them, use low seeds: on the upper half nothing was chosen.
@@ -132,7 +132,7 @@ def confirmed(judge: Callable[[Records], Sequence[Claim]], records: Records) -> 
     found = []
     for claim in judge(records):
         parts = [half.get(claim.name, NOT_DECIDED) for half in halves]
-        verdict = agreed(claim.verdict, *parts)
+        verdict = combine_verdicts(claim.verdict, *parts)
         if verdict != claim.verdict:
             words = f"all seeds: {claim.verdict}; lower half: {parts[0]}; upper half: {parts[1]}"
             claim = replace(claim, verdict=verdict, numbers={**claim.numbers, "not confirmed": words})
@@ -140,20 +140,20 @@ def confirmed(judge: Callable[[Records], Sequence[Claim]], records: Records) -> 
     return found
 
 
-def confirmed_verdict(judge: Callable[[Records], Claim], records: Records) -> str:
+def confirm_verdict(judge: Callable[[Records], Claim], records: Records) -> str:
     """The confirmed verdict on one claim."""
-    (claim,) = confirmed(lambda some: [judge(some)], records)
+    (claim,) = confirm_claims(lambda some: [judge(some)], records)
     return claim.verdict
 
 
-def agreed(whole: str, *halves: str) -> str:
+def combine_verdicts(whole: str, *halves: str) -> str:
     """The verdict if the halves say the same, else that it is not decided; of several things each by itself.
 
     Verdicts that name a range of steps agree where the ranges meet.
 
-    >>> agreed("reproduced", "reproduced", "not reproduced")
+    >>> combine_verdicts("reproduced", "reproduced", "not reproduced")
     'not decided'
-    >>> agreed(only_for_steps(500, 1260), only_for_steps(400, 1000), only_for_steps(600, 2000))
+    >>> combine_verdicts(only_for_steps(500, 1260), only_for_steps(400, 1000), only_for_steps(600, 2000))
     'reproduced only where k is about 500 to 1,260'
     """
     found = [half for half in halves if isinstance(half, Verdict)]

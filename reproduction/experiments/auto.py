@@ -25,7 +25,7 @@ from reproduction.experiments.auto_races import (
     LSTD,
     TUNED,
     Race,
-    drawn,
+    draw_problem,
     slow_chain,
     variance,
 )
@@ -61,7 +61,7 @@ def cases(quick: bool) -> dict[str, Race]:
 def _catalogue() -> dict[str, Race]:
     """Every problem that has a name, as it comes; policy evaluation along a chain too where that is another matter."""
     found = {}
-    for name, factory in registry.problems().items():
+    for name, factory in sorted(registry.problems().items()):
         for label, options in ((name, {}), (f"{name}, markov", {"sampling": "markov"})):
             if label == name or label in (*PAPER, *_CHAINS):
                 found[f"{CATALOGUE}, {label}"] = _race(label, name, partial(factory, **options))
@@ -94,12 +94,12 @@ def _random(seed: int) -> dict[str, Race]:
     found = {}
     for i, (kind, (make, steps)) in enumerate(KINDS.items()):
         for j in range(EACH):
-            label, draw = f"{kind}, {j + 1}", partial(drawn, make, (seed, i, j))
+            label, draw = f"{kind}, {j + 1}", partial(draw_problem, make, (seed, i, j))
             methods, td = {AUTO: "auto", BEST: "grid", **({TUNED: "tune"} if j == 0 else {})}, None
             if kind in LINEAR:
                 methods[LIMIT] = "limit"
             if make is slow_chain:
-                methods[LSTD], td = "lstd", partial(drawn, partial(slow_chain, operator="td"), (seed, i, j))
+                methods[LSTD], td = "lstd", partial(draw_problem, partial(slow_chain, operator="td"), (seed, i, j))
             metric = "gap" if kind in ("LQR", "entropy MDP") else "error"
             found[label] = Race(draw, metric, methods, steps, SEEDS, kind, td=td, variance=variance, title=label)
     return found

@@ -335,7 +335,7 @@ KINDS: dict[str, tuple[Callable[[Rng], tc.Problem], int]] = {
 }
 
 
-def drawn(make: Callable[[Rng], tc.Problem], seed: Sequence[int]) -> tc.Problem:
+def draw_problem(make: Callable[[Rng], tc.Problem], seed: Sequence[int]) -> tc.Problem:
     """The problem of a kind that a seed makes."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of a plant or a curvature that only a person would change

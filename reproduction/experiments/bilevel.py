@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import twoclock as tc
 from reproduction import sensitivity
-from reproduction.comparisons import Paired, at_equal_seconds, last_mean, listed, seconds_a_step, standing
+from reproduction.comparisons import Paired, at_equal_seconds, join_words, last_mean, seconds_a_step, standing
 from reproduction.experiment import Case, Claim, Measured, Records
 from reproduction.experiments import bilevel_settings
 from reproduction.experiments.bilevel_settings import (
@@ -63,7 +63,7 @@ def cases(quick: bool) -> dict[str, Case]:
             short = marks[SABA][-1] // 4
             found[f"near-{kind}-{batch}"] = Case(
                 made, reduced_nearby(kind), short, SEEDS[:4], marks=[short],
-                title=f"around the settings of {listed(list(REDUCED[kind]))}, {where(kind, batch)}", role="tune",
+                title=f"around the settings of {join_words(list(REDUCED[kind]))}, {where(kind, batch)}", role="tune",
             )  # fmt: skip
         for name, method in methods.items():
             seeds = 5 if quick else 20
@@ -76,12 +76,22 @@ def cases(quick: bool) -> dict[str, Case]:
 
 
 def panels(records: Records) -> dict[tuple[str, int], dict[str, Result]]:
-    found: dict[tuple[str, int], dict[str, Result]] = {}
-    for case, results in records.items():
-        kind, *rest = case.split("-", 2)
-        if kind in COMPARED:
-            found.setdefault((kind, int(rest[0])), {}).update(results)
-    return found
+    """Kind and batch → method → its run."""
+    found = {
+        (kind, batch): {
+            name: records[label][name]
+            for name in (*COMPARED[kind], *REDUCED[kind])
+            if (label := f"{kind}-{batch}-{name}") in records
+        }
+        for kind, batch in PANELS
+    }
+    return {key: results for key, results in found.items() if results}
+
+
+def _near(records: Records, role: str = "around") -> dict[tuple[str, int], NearbySettings]:
+    """Kind and batch → the settings around the tuned ones; with the role "near" of those with variance reduction."""
+    labels = {(kind, batch): f"{role}-{kind}-{batch}" for kind, batch in PANELS}
+    return {key: NearbySettings.of(records[label], "error") for key, label in labels.items() if label in records}
 
 
 def draw(records: Records) -> dict[str, plot.Figure]:
@@ -128,9 +138,7 @@ def claims(records: Records) -> list[Claim]:
         found += [_beats(results[FAST], results[rival], rival, kind, batch) for rival in results if rival != FAST]
     for key, near in _near(records).items():
         found += _around(near, *key)
-    for case, tried in records.items():
-        if case.startswith("near-"):
-            found.append(_well_set(NearbySettings.of(tried, "error"), case))
+    found += [_well_set(near, *key) for key, near in _near(records, "near").items()]
     return found
 
 
@@ -181,7 +189,7 @@ def advice(records: Records) -> list[str]:
             for label in results
             if label != best and Paired.of(results[best], results[label], "error").at_the_end != "better"
         ]
-        ties = f", level with {listed(level)}" if level else ""
+        ties = f", level with {join_words(level)}" if level else ""
         found.append(
             f"Bilevel least squares, {where(*key)}: {best} ends lowest{ties}, at a mean squared error of "
             f"{last[best]:.2g}; in multiples of that: {_ranking(results)}."
@@ -230,12 +238,6 @@ def _beats(fast: Result, rival: Result, name: str, kind: str, batch: int) -> Cla
     )
 
 
-def _near(records: Records) -> dict[tuple[str, int], NearbySettings]:
-    """The settings around the tuned ones, by panel."""
-    parts = {case: case.split("-") for case in records if case.startswith("around-")}
-    return {(kind, int(batch)): NearbySettings.of(records[case], "error") for case, (_, kind, batch) in parts.items()}
-
-
 def _around(found: NearbySettings, kind: str, batch: int) -> list[Claim]:
     named, cases, rival = f"{kind}, batches of {batch}", (f"around-{kind}-{batch}",), COMPARED[kind][1]
     return [
@@ -250,20 +252,19 @@ def _around(found: NearbySettings, kind: str, batch: int) -> list[Claim]:
     ]  # fmt: skip
 
 
-def _well_set(found: NearbySettings, case: str) -> Claim:
-    _, kind, batch = case.split("-")
+def _well_set(found: NearbySettings, kind: str, batch: int) -> Claim:
     behind = {method: found.behind(method) for method in found.logs}
-    words = f"{listed(list(behind))} {'runs' if len(behind) == 1 else 'run'} with settings as good as any around"
+    words = f"{join_words(list(behind))} {'runs' if len(behind) == 1 else 'run'} with settings as good as any around"
     return Claim(
         name=f"{words}, {kind}, batches of {batch}",
-        statement=f"{words} ({where(kind, int(batch))})",
+        statement=f"{words} ({where(kind, batch)})",
         place="ours, not the paper's",
         rule=f"on other seeds, the geometric mean of the setting's error over that of the best of {found.count - 1} "
         "around it, after a quarter of its run, has its 95 % interval below 10 for each method (they converge "
         "linearly: an error is its exponent); not so where one lies above; not decided between",
         numbers={f"{method}: set / best around": ratio for method, ratio in behind.items()},
         verdict=decide(all_of(*(below(ratio, 10.0) for ratio in behind.values()))),
-        cases=(case,),
+        cases=(f"near-{kind}-{batch}",),
         ours=True,
     )
 

@@ -7,7 +7,7 @@ from functools import cache, partial
 from typing import TypedDict
 
 import twoclock as tc
-from reproduction.sensitivity import around, labelled
+from reproduction.sensitivity import around, label_settings
 from reproduction.tuned_settings import Limits, MethodSearch, decaying, holding, settings
 from twoclock import Method, Problem
 
@@ -101,7 +101,7 @@ def nearby(kind: str, batch: int) -> dict[str, Method]:
     found: dict[str, Method] = {}
     for name in COMPARED[kind]:
         chosen = settings("bilevel", f"{kind}-{batch}", name)
-        found |= labelled(name, around(builder(name, batch), chosen, count=16))
+        found |= label_settings(name, around(builder(name, batch), chosen, count=16))
     return found
 
 
@@ -138,5 +138,5 @@ def reduced_nearby(kind: str) -> dict[str, Method]:
     found: dict[str, Method] = {}
     for name in REDUCED[kind]:
         chosen = settings("bilevel", _reduced_case(kind), name)
-        found |= labelled(name, around(reduced(name, kind), chosen, count=4))
+        found |= label_settings(name, around(reduced(name, kind), chosen, count=4))
     return found

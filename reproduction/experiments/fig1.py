@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import twoclock as tc
 from reproduction import sensitivity
-from reproduction.comparisons import Paired, last_mean, last_ratio, listed, rate_claim, span, standings
+from reproduction.comparisons import Paired, describe_standings, join_words, last_mean, last_ratio, rate_claim, span
 from reproduction.experiment import Case, Claim, Measured, Records
 from reproduction.experiments.fig1_settings import (
     AVERAGED,
@@ -31,7 +31,7 @@ from reproduction.experiments.fig1_settings import (
 )
 from reproduction.experiments.fig1_settings import searches as searches
 from reproduction.sensitivity import SEEDS, NearbySettings, easier, tuned_alike
-from reproduction.verdicts import all_of, below, confirmed_verdict, decide, only_for_steps
+from reproduction.verdicts import all_of, below, confirm_verdict, decide, only_for_steps
 from twoclock import Method, Result, plot
 
 TITLE = "Policy evaluation in random MDPs (Figure 1)"
@@ -137,7 +137,7 @@ def draw(records: Records) -> dict[str, plot.Figure]:
     counts = {key.size: len(next(iter(results.values())).spec["seeds"]) for key, results in shown.items()}
     plot.caption(
         fig,
-        f"mean over {listed([f'{n} random MDPs of {size} states' for size, n in counts.items()])}, "
+        f"mean over {join_words([f'{n} random MDPs of {size} states' for size, n in counts.items()])}, "
         f"{run['steps']:,} samples; bands: 95 % bootstrap interval; "
         "printed: α=5e-4, β=2e-3, λ=4/(5(k+10)); averaged: α=β=(0.1/d)(1+k/300)^-½, λ=¼, weights ∝ k^½, one "
         "setting for all, chosen on 48 of the full run's MDPs",
@@ -170,7 +170,7 @@ def captions(records: Records) -> dict[str, str]:
 
     def against(rival: str, kind: str) -> str:
         pairs = (Paired.of(r[f"{FAST}, {kind}"], r[f"{rival}, {kind}"], "error", first=100) for r in shown)
-        return standings((pair.at_the_end for pair in pairs), rival)
+        return describe_standings((pair.at_the_end for pair in pairs), rival)
 
     ratios = span([methods[f"{FAST}, {AVERAGED}"] for methods in relative_errors(records).values()], ".2f")
     return {
@@ -194,7 +194,7 @@ def relative_errors(records: Records) -> dict[str, dict[str, float]]:
 def advice(records: Records) -> list[str]:
     ends = relative_errors(records).values()
     fast, tdc = ([methods[f"{name}, {AVERAGED}"] for methods in ends] for name in (FAST, TDC))
-    close = all(confirmed_verdict(partial(_efficient_in, key), records) == decide(True) for key in panels(records))
+    close = all(confirm_verdict(partial(_efficient_in, key), records) == decide(True) for key in panels(records))
     # One and the same averaging of iterates, with averaged operators and without.
     alike = all(abs(a / b - 1) <= 0.1 for a, b in zip(fast, tdc, strict=True))
     helps = "so it is the averaging of the iterates that helps, not that of the operators" if alike else ""

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TypedDict
 
 import twoclock as tc
-from reproduction.sensitivity import around, labelled
+from reproduction.sensitivity import around, label_settings
 from reproduction.tuned_settings import Limits, MethodSearch, decaying, settings
 from twoclock import Method
 from twoclock.protocols import ProblemSource
@@ -92,7 +92,7 @@ def nearby(operator: str, size: str) -> dict[str, Method]:
     for name in COMPARED[operator]:
         chosen = settings("fig1", f"{size}-{operator}", name)
         moved = [path for path in chosen if path != "weight"]
-        found |= labelled(name, around(partial(with_steps, name, square_of(size)), chosen, moved))
+        found |= label_settings(name, around(partial(with_steps, name, square_of(size)), chosen, moved))
     return found
 
 

@@ -6,7 +6,7 @@ import dataclasses
 
 import twoclock as tc
 from reproduction import sensitivity
-from reproduction.comparisons import last_mean, last_ratio, listed, rate_claim
+from reproduction.comparisons import join_words, last_mean, last_ratio, rate_claim
 from reproduction.experiment import Case, Claim, Measured, Records
 from reproduction.experiments.fig2_settings import (
     BETAS,
@@ -34,7 +34,7 @@ from reproduction.experiments.fig2_settings import (
 )
 from reproduction.experiments.fig2_settings import searches as searches
 from reproduction.sensitivity import SEEDS, NearbySettings, easier, tuned_alike
-from reproduction.verdicts import above, confirmed_verdict, decide, decide_each
+from reproduction.verdicts import above, confirm_verdict, decide, decide_each
 from twoclock import Result, plot
 from twoclock.intervals import Estimate
 
@@ -176,7 +176,7 @@ def captions(records: Records) -> dict[str, str]:
     ]
     return {
         "fig2": f"In multiples of Fast's final gap, with 95 % intervals: {'; '.join(ends)}. Readings of Algorithm 2 "
-        f"that find the optimum: {listed(works) if works else 'none'}.",
+        f"that find the optimum: {join_words(works) if works else 'none'}.",
         "fig2_guard": f"{'; '.join(guards)}.",
     }
 
@@ -203,10 +203,10 @@ def advice(records: Records) -> list[str]:
     if one_riccati_step(records).verdict == decide(True):
         found.append("With a model, one step of the Riccati recursion a sample is enough (`problems.lqr_model`).")
     standard, best, _ = _largest_safe_steps(records)
-    worth = "Fast is worth it for stability" if confirmed_verdict(_stability, records) == decide(True) else "Stability"
+    worth = "Fast is worth it for stability" if confirm_verdict(_stability, records) == decide(True) else "Stability"
     if best > standard:
         found.append(f"{worth}: Fast's largest safe critic step is {best:g} against {standard:g} for standard.")
-    if confirmed_verdict(_guard, records) == decide(True):
+    if confirm_verdict(_guard, records) == decide(True):
         found.append("A plant on which no step survives needs the guard (`guard=True`).")
     return found
 

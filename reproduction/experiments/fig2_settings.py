@@ -11,7 +11,7 @@ import numpy as np
 import twoclock as tc
 from reproduction.comparisons import last_mean
 from reproduction.experiment import Claim, Records
-from reproduction.sensitivity import around, labelled
+from reproduction.sensitivity import around, label_settings
 from reproduction.tuned_settings import Limits, MethodSearch, settings
 from reproduction.verdicts import decide
 from twoclock import Method, Result
@@ -68,7 +68,7 @@ def nearby() -> dict[str, Method]:
     """Settings around the tuned ones: α, β and the shift move, λ/β stays."""
     found: dict[str, Method] = {}
     for name in BOXES:
-        found |= labelled(name, around(partial(with_steps, name), settings("fig2", "gap", name), list(_BOX)))
+        found |= label_settings(name, around(partial(with_steps, name), settings("fig2", "gap", name), list(_BOX)))
     return found
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import twoclock as tc
-from reproduction.comparisons import Paired, last_ratio, listed
+from reproduction.comparisons import Paired, join_words, last_ratio
 from reproduction.experiment import Case, Claim, Measured, Records
 from reproduction.experiments.fig1_settings import (
     COMPARED,
@@ -120,7 +120,7 @@ def cases(quick: bool) -> dict[str, Case]:
             }
             found[case] = Case(
                 panel.problem(operator), tuned | others[operator], MARKS[-1], SEEDS, MARKS,
-                title=f"{panel.words}: {listed(list(methods))}",
+                title=f"{panel.words}: {join_words(list(methods))}",
             )  # fmt: skip
     return found
 
@@ -186,7 +186,7 @@ def advice(records: Records) -> list[str]:
         ends = {label: ratio.value for label, ratio in ratios(results).items()}
         best = min(ends, key=ends.__getitem__)
         others = [f"{label} at {value:.2g}" for label, value in ends.items() if label != best]
-        rest = f", {listed(others)}" if others else ""
+        rest = f", {join_words(others)}" if others else ""
         found.append(f"{panels()[name].words}: in multiples of LSTD's error, {best} ends at {ends[best]:.2g}{rest}.")
     return [f"Harder policy evaluation. {' '.join(line[0].upper() + line[1:] for line in found)}"]
 

@@ -8,7 +8,7 @@ import numpy as np
 
 import twoclock as tc
 from reproduction import sensitivity
-from reproduction.comparisons import band, last_mean, last_ratio, like, listed, span
+from reproduction.comparisons import band, join_words, last_mean, last_ratio, like, span
 from reproduction.experiment import Case, Claim, Measured, Records
 from reproduction.experiments.mdp_settings import (
     AROUND,
@@ -36,7 +36,7 @@ from reproduction.experiments.mdp_settings import (
 from reproduction.experiments.mdp_settings import searches as searches
 from reproduction.sensitivity import SEEDS, NearbySettings, easier, tuned_alike
 from reproduction.tuned_settings import settings
-from reproduction.verdicts import Verdict, above, all_of, below, confirmed_verdict, decide_each, kind
+from reproduction.verdicts import Verdict, above, all_of, below, confirm_verdict, decide_each, kind
 from twoclock import Result, plot
 from twoclock.intervals import Estimate
 
@@ -281,7 +281,7 @@ def _around(found: NearbySettings, where: str) -> list[Claim]:
 
 def captions(records: Records) -> dict[str, str]:
     ends = [f"{name} ends at {span([r.value for r in ratios(records, name).values()])}" for name in (SAME, TWO, RIVAL)]
-    found = {"mdp": f"In multiples of Fast's final gap {listed(ends)}."}
+    found = {"mdp": f"In multiples of Fast's final gap {join_words(ends)}."}
     if len(measured(records)) > 1:
         last = [slope[FAST].value for slope in slopes(records, 1.0).values()]
         least = [_least_probability(results) for results in measured(records).values()]
@@ -308,9 +308,9 @@ def advice(records: Records) -> list[str]:
         "partly": "averaging the operators helps here in some cases",
         "no": "averaging the operators is not what helps here",
         "undecided": "whether averaging the operators helps here is not decided",
-    }[kind(confirmed_verdict(lambda some: _beats(some, SAME), records))]
+    }[kind(confirm_verdict(lambda some: _beats(some, SAME), records))]
     found = [f"Entropy-regularised MDPs: {helps}: tuned alike, standard's gap ends at {span(against)} times Fast's."]
-    if (verdict := kind(confirmed_verdict(_model, records))) in ("yes", "partly"):
+    if (verdict := kind(confirm_verdict(_model, records))) in ("yes", "partly"):
         found.append(
             f"Where the states can be counted, counting them is better{' in some cases' if verdict == 'partly' else ''}"
             f": soft value iteration on the observed frequencies ends at {span(model, '.2g')} times the actor-critic's "

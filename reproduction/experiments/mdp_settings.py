@@ -7,7 +7,7 @@ from functools import partial
 
 import twoclock as tc
 from reproduction.experiment import Records
-from reproduction.sensitivity import around, labelled
+from reproduction.sensitivity import around, label_settings
 from reproduction.tuned_settings import MethodSearch, decaying, settings
 from twoclock import Method, Result
 from twoclock.intervals import Estimate, log_slope, slope_difference
@@ -64,7 +64,7 @@ def nearby(where: str) -> dict[str, Method]:
     """Settings around the tuned ones."""
     found: dict[str, Method] = {}
     for name in CRITIC:
-        found |= labelled(name, around(partial(method, name), settings("mdp", where, name)))
+        found |= label_settings(name, around(partial(method, name), settings("mdp", where, name)))
     return found
 
 

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 import twoclock as tc
-from reproduction.comparisons import BAND, at_least, last_mean, last_ratio, listed
+from reproduction.comparisons import BAND, at_least, join_words, last_mean, last_ratio
 from reproduction.experiment import Case, Claim, Measured, Records
 from reproduction.tuned_settings import decaying
-from reproduction.verdicts import above, all_of, below, confirmed_verdict, decide_each, kind
+from reproduction.verdicts import above, all_of, below, confirm_verdict, decide_each, kind
 from twoclock import Method, Result, plot
 from twoclock.intervals import Estimate, MeanCurve
 
@@ -246,14 +246,14 @@ def advice(records: Records) -> list[str]:
         "partly": "In some cases the averaging of F and G adds to the rate",
         "yes": "The averaging of F and G adds to the rate",
         "undecided": "Whether the averaging of F and G adds to the rate is not decided",
-    }[kind(confirmed_verdict(lambda some: _averaging_claim(slopes(some)), records))]
+    }[kind(confirm_verdict(lambda some: _averaging_claim(slopes(some)), records))]
     one = [coupling for coupling in COUPLINGS if last[coupling][ONE] < last[coupling][TWO]]
     two = [coupling for coupling in COUPLINGS if coupling not in one]
     choices = {"1/k for both variables": one, "the usual two time scales": two}
-    give = [f"{steps} where the coupling is {listed(where)}" for steps, where in choices.items() if where]
+    give = [f"{steps} where the coupling is {join_words(where)}" for steps, where in choices.items() if where]
     found = [
-        f"Steps: give the standard method {listed(give)}. Where the coupling has a kink, standard with 1/k for both "
-        f"ends at {kinked[ONE] / kinked[FAST]:.2f} of Fast's error, with the usual two time scales at "
+        f"Steps: give the standard method {join_words(give)}. Where the coupling has a kink, standard with 1/k for "
+        f"both ends at {kinked[ONE] / kinked[FAST]:.2f} of Fast's error, with the usual two time scales at "
         f"{kinked[TWO] / kinked[FAST]:.3g} of it; on the smooth problem at {smooth[ONE] / smooth[FAST]:.2f} and "
         f"{smooth[TWO] / smooth[FAST]:.2f}. {adds}."
     ]

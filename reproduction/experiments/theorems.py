@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import twoclock as tc
-from reproduction.comparisons import listed, rate_claim
+from reproduction.comparisons import join_words, rate_claim
 from reproduction.experiment import Case, Claim, Measured, Records
 from reproduction.verdicts import VACUOUS, decide, only_where
 from twoclock import Method, Problem, Result, plot, theory
@@ -236,7 +236,7 @@ def _bound(records: Records, name: str) -> Claim:
         verdict = decide(True)
     else:
         still = [words for proof, words in PROOFS.items() if going[proof] > MOVED]
-        aside = f"; vacuous for {listed(still)}, whose steps move nothing in {steps:,}" if still else ""
+        aside = f"; vacuous for {join_words(still)}, whose steps move nothing in {steps:,}" if still else ""
         verdict = only_where(f"the printed step-size conditions are put right ({why}){aside}")
     return Claim(
         f"theorem-{STRUCTURES[name]}",

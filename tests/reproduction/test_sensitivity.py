@@ -7,8 +7,8 @@ import pytest
 
 import twoclock as tc
 from reproduction import sensitivity
-from reproduction.sensitivity import NearbySettings, around, easier, labelled, tuned_alike
-from reproduction.verdicts import confirmed
+from reproduction.sensitivity import NearbySettings, around, easier, label_settings, tuned_alike
+from reproduction.verdicts import confirm_claims
 from twoclock.result import Result
 
 COUNT = 32
@@ -78,7 +78,7 @@ def test_easier_steps_need_a_lead_whose_interval_shows_it(fast, standard, verdic
             )
         ]
 
-    (claim,) = confirmed(judge, tried)
+    (claim,) = confirm_claims(judge, tried)
     assert claim.verdict == verdict
 
 
@@ -137,6 +137,6 @@ def test_the_picture_has_a_row_a_case_and_a_line_a_method():
 
 
 def test_labels_tell_methods_apart():
-    found = labelled("Fast, averaged", [tc.Fast(), tc.Fast()])
+    found = label_settings("Fast, averaged", [tc.Fast(), tc.Fast()])
     assert list(found) == ["Fast, averaged: 0", "Fast, averaged: 1"]
     assert set(NearbySettings.of(dict.fromkeys(found, made_up(1.0)), "error").logs) == {"Fast, averaged"}

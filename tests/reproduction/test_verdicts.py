@@ -6,7 +6,7 @@ import pytest
 
 from reproduction.comparisons import Paired, at_least, last_ratio, like, rate_claim
 from reproduction.experiment import Claim
-from reproduction.verdicts import agreed, confirmed, decide_each, kind, only_for_steps, split
+from reproduction.verdicts import combine_verdicts, confirm_claims, decide_each, kind, only_for_steps, split
 from twoclock.intervals import Estimate
 from twoclock.result import Result
 
@@ -39,7 +39,7 @@ def judged(result):
 def passes(exponent, seeds, freedom=4, runs=40):
     rng = np.random.default_rng(seeds)
     verdicts = [
-        confirmed(lambda some: [judged(some["c"]["m"])], {"c": {"m": simulated(exponent, seeds, rng, freedom)}})[
+        confirm_claims(lambda some: [judged(some["c"]["m"])], {"c": {"m": simulated(exponent, seeds, rng, freedom)}})[
             0
         ].verdict
         for _ in range(runs)
@@ -117,12 +117,12 @@ def test_a_verdict_stands_only_where_both_halves_of_the_seeds_say_so():
             Claim("x", "X", "P", "mean above 1.2", {"mean": mean}, "reproduced" if mean > 1.2 else "not reproduced")
         ]
 
-    (claim,) = confirmed(judge, records)
+    (claim,) = confirm_claims(judge, records)
     assert claim.verdict == "not decided"
     words = "all seeds: reproduced; lower half: reproduced; upper half: not reproduced"
     assert claim.numbers["not confirmed"] == words
     values[10:] = 2.0
-    (claim,) = confirmed(judge, {"c": {"m": record(values)}})
+    (claim,) = confirm_claims(judge, {"c": {"m": record(values)}})
     assert claim.verdict == "reproduced"
     assert "not confirmed" not in claim.numbers
 
@@ -144,7 +144,7 @@ def test_one_seed_is_not_divided():
 )
 def test_of_several_things_each_is_confirmed_by_itself(whole, lower, upper, verdict):
     three = [decide_each(dict(zip("ab", held, strict=True)), "it is {}") for held in (whole, lower, upper)]
-    found = agreed(*three)
+    found = combine_verdicts(*three)
     assert found == verdict
     kind(found)
 
@@ -152,5 +152,5 @@ def test_of_several_things_each_is_confirmed_by_itself(whole, lower, upper, verd
 def test_ranges_of_steps_must_meet():
     verdicts = [only_for_steps(*steps) for steps in ((100, 1000), (500, 2000), (3000, 9000))]
     assert verdicts[0] == "reproduced only where k is about 100 to 1,000"
-    assert agreed(*verdicts[:2], verdicts[0]) == verdicts[0]
-    assert agreed(verdicts[0], verdicts[1], verdicts[2]) == "not decided"
+    assert combine_verdicts(*verdicts[:2], verdicts[0]) == verdicts[0]
+    assert combine_verdicts(verdicts[0], verdicts[1], verdicts[2]) == "not decided"
