@@ -1,4 +1,4 @@
-"""Learning from samples of one's own: a simulator, a robot, a stream."""
+"""Learning from samples as they come: from a simulator, a robot, a stream."""
 
 from __future__ import annotations
 
@@ -95,14 +95,14 @@ class Learner:
         asked = "auto" if asked == "cuda" else asked  # what the environment says is meant for runs
         refuse_fork()
         with jax.enable_x64(precision == "float64"):
-            lesson = LearnerSpec.of(F, G, method, theta, omega, intervals, measure)
-        self._course = UpdateLoop(lesson, precision, bound, asked)
+            what = LearnerSpec.of(F, G, method, theta, omega, intervals, measure)
+        self._loop = UpdateLoop(what, precision, bound, asked)
         if example is not None:
-            self._course.begin(example)
+            self._loop.begin(example)
 
     def update(self, x: PyTree) -> None:
         """Learn from one sample. Once it has diverged it stays where it is."""
-        self._course.update(x)
+        self._loop.update(x)
 
     def update_many(self, xs: PyTree) -> None:
         """Learn from a batch of samples in order, to the bits of one by one.
@@ -110,49 +110,49 @@ class Learner:
         Args:
             xs: a sample whose arrays have a leading axis, one entry a sample; or a list of samples.
         """
-        self._course.update_many(xs)
+        self._loop.update_many(xs)
 
     @property
     def steps(self) -> int:
         """How many samples it has learnt from."""
-        return int(self._course.carry.last)
+        return int(self._loop.carry.last)
 
     @property
     def diverged(self) -> bool:
         """Whether it left the finite numbers or its bound; it then stays at its last finite state."""
-        return not self._course.carry.alive
+        return not self._loop.carry.alive
 
     @property
     def state(self) -> PyTree:
         """A copy of the method's state; ``state.theta`` and ``state.omega`` are the iterates."""
-        return self._course.now().state
+        return self._loop.now().state
 
     @property
     def theta(self) -> PyTree:
         """The estimate of θ, in NumPy arrays; that of an averaging method is its mean."""
-        return self._estimate(self._course.now())[0]
+        return self._estimate(self._loop.now())[0]
 
     @property
     def omega(self) -> PyTree:
         """The estimate of ω."""
-        return self._estimate(self._course.now())[1]
+        return self._estimate(self._loop.now())[1]
 
     @property
     def metrics(self) -> dict[str, float]:
         """What the problem and the method can tell of the present state."""
-        row = self._course.measured(self._course.now())
+        row = self._loop.measure(self._loop.now())
         return {name: float(row[name][0, 0]) for name in metric_names(row)}
 
     @property
     def history(self) -> pd.DataFrame:
         """``step`` and the metrics, at the start, at ten marks a decade, and now."""
-        frame = self._history(self._course.now())
+        frame = self._history(self._loop.now())
         return frame[["step", *metric_names(frame.columns)]]
 
     @property
     def engine(self) -> str:
-        """What walks, "c" or "xla", and why it is not the other; "" before the first sample."""
-        live = self._course.live
+        """Which engine runs, "c" or "xla", and why it is not the other; "" before the first sample."""
+        live = self._loop.live
         return "" if live is None else live.engine if live.reason is None else f"{live.engine}, because {live.reason}"
 
     def interval(self, level: float = 0.95, *, step: int | None = None) -> pd.DataFrame:
@@ -169,7 +169,7 @@ class Learner:
 
     def result(self) -> Result:
         """What it has learnt as a ``Result`` of one seed, to plot, tabulate and save."""
-        return self._result(self._course.now())
+        return self._result(self._loop.now())
 
     def save(self, path: str | Path, also: Mapping[str, Any] | None = None, **trees: PyTree) -> Path:
         """Write all of it to a folder, which changes from the last save to this one in an instant.
@@ -182,11 +182,11 @@ class Learner:
             trees: arrays to save with it.
         """
         validation.check_path("path", path)
-        course, now = self._course, self._course.now()
+        loop, now = self._loop, self._loop.now()
         result = self._result(now)
         about = {
-            "method": serialize.to_json(course.lesson.method), "identity": course.identity,
-            "engine": course.live.engine if course.live else course.asked,
+            "method": serialize.to_json(loop.spec.method), "identity": loop.identity,
+            "engine": loop.live.engine if loop.live else loop.asked,
         }  # fmt: skip
         trees |= {
             "theta": result.theta, "omega": result.omega, "diverged": result.diverged, "last_step": result.last_step,
@@ -244,11 +244,11 @@ class Learner:
 
     def __repr__(self) -> str:
         state = "diverged" if self.diverged else self.engine or "not begun"
-        return f"Learner({self._course.lesson.method}, {self.steps:,} samples, {state})"
+        return f"Learner({self._loop.spec.method}, {self.steps:,} samples, {state})"
 
     def _estimate(self, carry: LaneState) -> tuple[PyTree, PyTree]:
-        with self._course.exact():
-            theta, omega = self._course.lesson.estimate(carry.state)
+        with self._loop.exact():
+            theta, omega = self._loop.spec.estimate(carry.state)
         return jax.tree.map(np.asarray, theta), jax.tree.map(np.asarray, omega)
 
     def _history(self, carry: LaneState) -> pd.DataFrame:
@@ -256,41 +256,41 @@ class Learner:
         import pandas as pd
 
         last = int(carry.last)
-        known = {step: row for step, row in list(self._course.rows.items()) if step <= last}
-        known[last if carry.alive else last + 1] = self._course.measured(carry)
+        known = {step: row for step, row in list(self._loop.rows.items()) if step <= last}
+        known[last if carry.alive else last + 1] = self._loop.measure(carry)
         marks = sorted(known)
         return pd.DataFrame(rows.columns([known[mark] for mark in marks], 0, [0], marks))
 
     def _result(self, carry: LaneState) -> Result:
         theta, omega = jax.tree.map(lambda leaf: leaf[None], self._estimate(carry))
-        course, history = self._course, self._history(carry)
+        loop, history = self._loop, self._history(carry)
         spec = {
-            "problem": describe(course.lesson.source), "method": describe(course.lesson.method),
+            "problem": describe(loop.spec.source), "method": describe(loop.spec.method),
             "steps": int(history["step"].iloc[-1]), "seeds": [0], "marks": history["step"].tolist(),
-            "precision": course.precision, "bound": course.bound, "engine": course.live.engine if course.live else None,
+            "precision": loop.precision, "bound": loop.bound, "engine": loop.live.engine if loop.live else None,
             **Provenance.here().as_dict(),
         }  # fmt: skip
         return Result(theta, omega, history, np.asarray([not carry.alive]), np.asarray([int(carry.last)]), spec)
 
     def peek(self, read: Callable[[PyTree], T]) -> T:
         """What a quick function reads, and copies, of the method's state between two updates."""
-        return self._course.peek(read)
+        return self._loop.peek(read)
 
     def restore(self, record: Record) -> None:
         """Take up the state that a learner of the same operators and method saved, as ``storage.load`` read it."""
         leaves, history = record.trees["state"], record.tables["history"]
-        fresh, structure = jax.tree.flatten(self._course.carry)
+        fresh, structure = jax.tree.flatten(self._loop.carry)
         if [(leaf.shape, leaf.dtype) for leaf in fresh] != [(leaf.shape, leaf.dtype) for leaf in leaves]:
             raise InputError(
                 "`path` is of a learner with other variables or another method; pass theta, omega and method as they "
                 "were given to it"
             )
-        self._course.carry, self._course.identity = (
+        self._loop.carry, self._loop.identity = (
             jax.tree.unflatten(structure, leaves),
             record.spec["learner"]["identity"],
         )
-        self._course.live = None  # what has begun holds the state it began with
+        self._loop.live = None  # what has begun holds the state it began with
         names = history.columns[2:]
         for i, step in enumerate(history["step"].tolist()):
             if step in MARKS:
-                self._course.rows[step] = {name: history[name].to_numpy()[i : i + 1, None] for name in names}
+                self._loop.rows[step] = {name: history[name].to_numpy()[i : i + 1, None] for name in names}

@@ -1,11 +1,11 @@
-"""What a learner learns: two operators, a method and where they start, checked and in the precision of the run."""
+"""Specification of a learner: two operators, a method and where they start, checked and in the precision of the run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ from twoclock.engine.protocol import LaneState, Operators
 from twoclock.engine.run_batch import make_instances
 from twoclock.engine.tracing import trace
 from twoclock.methods import Polyak
-from twoclock.problems.custom import Custom, custom
+from twoclock.problems.custom import Custom, Measure, custom
 from twoclock.protocols import InputError, Method, Operator, Problem, PyTree, Scalar, pytree, static
 from twoclock.validation import run_args
 
@@ -59,19 +59,29 @@ class LearnerSpec:
     draws: bool
 
     @classmethod
-    def of(cls, F: Any, G: Any, method: Any, theta: PyTree, omega: PyTree, intervals: Any, measure: Any) -> LearnerSpec:
-        """From what a user gave to ``Learner``."""
+    def of(
+        cls,
+        F: Operator | Problem,
+        G: Operator | Method,
+        method: Method | None,
+        theta: PyTree,
+        omega: PyTree,
+        intervals: Intervals,
+        measure: Measure | None,
+    ) -> LearnerSpec:
+        """Check the arguments of ``Learner``."""
         draws = isinstance(F, Problem)
         if draws and not (method is theta is omega is measure is None):
             raise InputError("`Learner(problem, method)` takes F, G and the start from the problem; leave out the rest")
         if isinstance(F, Problem):
             source: Problem = make_instances(run_args.check_problem(F), []).batched
             operators: Operators = source
-            method = G
+            given: object = G
         else:
-            own = custom(F, G, lambda key: None, theta, omega, measure=measure)
+            given = method
+            own = custom(F, cast("Operator", G), lambda key: None, theta, omega, measure=measure)
             source, operators = make_instances(own, []).batched, Functions(own.F, own.G, own.metrics)
-        method = _averaged(run_args.check_method(method), intervals)
+        method = _with_intervals(run_args.check_method(given), intervals)
         program_digest.start_in_precision()
         theta, omega, _ = source.init(prng.start_key(0))
         compatibility.check_start(theta, omega)
@@ -83,7 +93,7 @@ class LearnerSpec:
         return cls(source, operators, method, numbers, carry, draws)
 
     def check(self, layout: Layout) -> None:
-        """Complain unless F and G take samples like these."""
+        """Refuse samples that F and G cannot take."""
         if self.draws:
             _, _, env = jax.eval_shape(self.source.init, prng.start_key(0))
             theta = self.start.state.theta
@@ -116,12 +126,12 @@ class LearnerSpec:
 
 @partial(jax.jit, static_argnames="program")
 def _measure(operators: Operators, method: Method, state: PyTree, *, program: str) -> dict[str, PyTree]:
-    """``program`` keeps functions apart that have changed since they were compiled."""
+    """``program`` tells functions apart that have changed since they were compiled."""
     return rows.of_state(operators, method, state)
 
 
-def _averaged(method: Method, intervals: Any) -> Method:
-    """The method with what its intervals need."""
+def _with_intervals(method: Method, intervals: Intervals) -> Method:
+    """Wrap a method so that it records what its intervals need."""
     if intervals is False:
         return method
     if method.knows("track"):

@@ -1,4 +1,4 @@
-"""The way of a learner through its samples: step by step, in order, readable from any thread."""
+"""Thread-safe update loop of a learner: one step per sample, in order."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 _HORIZON = 2**31 - 1
 MARKS = run_args.log_marks(_HORIZON)
-# So many samples of a batch at a time; whoever waits to read may read in between.
+# Samples of a batch between two chances for other threads to read.
 _AT_ONCE = 4096
 
 
@@ -33,10 +33,10 @@ class DivergedWarning(UserWarning):
 
 
 class UpdateLoop:
-    """A lesson on its way.
+    """The steps of a learner.
 
     Args:
-        lesson: what is learnt.
+        spec: the operators, the method and where they start.
         precision, bound: as for ``solve``.
         asked: the engine, "auto", "c" or "xla".
 
@@ -44,12 +44,12 @@ class UpdateLoop:
         carry: the present state; its arrays change in place, so ``now`` copies it.
         rows: what was measured at the marks so far.
         live: the compiled step; None before the first sample.
-        identity: a digest of what a step computes; None before the first sample, unless it goes on from a record.
+        identity: a digest of what a step computes; None before the first sample, unless it continues from a record.
     """
 
-    def __init__(self, lesson: LearnerSpec, precision: str, bound: float | None, asked: str) -> None:
-        self.lesson, self.precision, self.bound, self.asked = lesson, precision, bound, asked
-        self.carry, self.rows = lesson.start, dict[int, Row]()
+    def __init__(self, spec: LearnerSpec, precision: str, bound: float | None, asked: str) -> None:
+        self.spec, self.precision, self.bound, self.asked = spec, precision, bound, asked
+        self.carry, self.rows = spec.start, dict[int, Row]()
         self.live: Live | None = None
         self.identity: str | None = None
         self._warned = False
@@ -89,15 +89,15 @@ class UpdateLoop:
                 done += stop - k
                 if self._wanted:
                     self._wanted = False
-                    time.sleep(1e-4)  # a lock that is let go for an instant wakes nobody
+                    time.sleep(1e-4)  # yield to waiting readers: releasing the lock for an instant wakes none of them
 
     def begin(self, x: PyTree) -> Live:
         """Compile for samples like this one."""
         with self._writing, self.exact():
             layout = Layout.of(x)
-            self.lesson.check(layout)
-            lesson, first = self.lesson, layout.batch(x)
-            live = Live(lesson.operators, lesson.numbers, self.carry, layout, self.bound, self.asked, first)
+            self.spec.check(layout)
+            spec, first = self.spec, layout.batch(x)
+            live = Live(spec.operators, spec.numbers, self.carry, layout, self.bound, self.asked, first)
             if self.identity not in (None, live.identity):
                 raise InputError(
                     "`F`, `G`, `method` and the samples must compute what they did when the learner was saved; "
@@ -106,7 +106,7 @@ class UpdateLoop:
             self.live, self.identity = live, live.identity
             self.carry = jax.tree.unflatten(live.structure, live.leaves)
             if not self.rows:
-                self.rows[0] = self.measured(self.now())
+                self.rows[0] = self.measure(self.now())
         return live
 
     def _next(self, live: Live) -> int | None:
@@ -133,7 +133,7 @@ class UpdateLoop:
             before = "" if done is None else ", and those before it were learnt from"
             raise InputError(f"`x` must be finite, got {where}{wrong}; the sample was left out{before}")
         if stop == MARKS[bisect_right(MARKS, k)]:
-            self.rows[stop] = self.measured(self.now())
+            self.rows[stop] = self.measure(self.now())
 
     def _warn(self) -> None:
         self._warned = True
@@ -155,9 +155,9 @@ class UpdateLoop:
         with self._reading:
             return read(self.carry.state)
 
-    def measured(self, carry: LaneState) -> Row:
+    def measure(self, carry: LaneState) -> Row:
         with self.exact():
-            found = self.lesson.measure(carry.state)
+            found = self.spec.measure(carry.state)
         return metrics.flat(jax.tree.map(lambda leaf: np.asarray(leaf)[None, None], found), lanes=2)
 
     @contextmanager
