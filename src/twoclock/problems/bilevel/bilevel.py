@@ -150,7 +150,7 @@ def bilevel(
     return Bilevel(x, y, batches, np.float64(v_scale), truth, outer, inner)
 
 
-def _level(outer: Loss, inner: Loss, sampler: Sampler, x: PyTree, y: PyTree) -> losses.Inner:
+def _level(outer: Loss, inner: Loss, sampler: Sampler, x: PyTree, y: PyTree) -> losses.InnerProblem:
     """The mean inner problem at x, to be measured."""
     inner_probes, outer_probes = losses.draw_probes(sampler, sum(np.size(leaf) for leaf in jax.tree.leaves(y)))
     f, g = losses.mean_loss(outer, outer_probes), losses.mean_loss(inner, inner_probes)
@@ -158,7 +158,7 @@ def _level(outer: Loss, inner: Loss, sampler: Sampler, x: PyTree, y: PyTree) -> 
     def row(y: PyTree, v: PyTree) -> PyTree:
         return difference(differentiate_along(g, x, y, v)[1][1], jax.grad(f, 1)(x, y))
 
-    return losses.Inner(lambda y: g(x, y), row, y)
+    return losses.InnerProblem(lambda y: g(x, y), row, y)
 
 
 @pytree
@@ -232,7 +232,7 @@ def minimax(
         start = losses.as_arrays((x, y))
         losses.check_scalar(loss, "loss", *start, losses.first_batch(batches, ("batch",)))
         mean = losses.mean_loss(loss, losses.draw_probes(batches, sum(np.size(leaf) for leaf in jax.tree.leaves(y))))
-        level = losses.Inner(lambda y: -mean(start[0], y), lambda y, v: y, start[1])
+        level = losses.InnerProblem(lambda y: -mean(start[0], y), lambda y, v: y, start[1])
         losses.refuse_flat(level.curvature(level.start), "loss", "subtract a term such as 1e-3·‖y‖² from it")
     truth = losses.check_truth(truth, measure)
     return Minimax(x, y, batches, truth, loss)

@@ -186,7 +186,7 @@ def extreme_eigenvalues(product: Product, size: int) -> tuple[float, float]:
         return float("nan"), float("nan")
 
 
-class Inner:
+class InnerProblem:
     """The mean inner problem at a fixed x, seen through products: H = ∇²_yy g and T, the slope of v's row in y."""
 
     def __init__(self, loss: Callable[[PyTree], Number], row: Callable[[PyTree, PyTree], PyTree], y: PyTree) -> None:
@@ -256,7 +256,7 @@ def refuse_flat(curvature: tuple[float, float], loss: str, remedy: str) -> None:
         )
 
 
-def warn_of_flatness(inner: Inner) -> None:
+def warn_of_flatness(inner: InnerProblem) -> None:
     """Say what was measured of an inner loss that is not strongly convex in y, and refuse one that has no minimum."""
     here = inner.curvature(inner.start)
     if is_curved(here):
@@ -273,7 +273,7 @@ def warn_of_flatness(inner: Inner) -> None:
     )
 
 
-def choose_v_scale(inner: Inner) -> float:
+def choose_v_scale(inner: InnerProblem) -> float:
     """The largest s of 1, ½, ¼, … at which G keeps half of what strong monotonicity sH alone would give.
 
     The symmetric part of [[H, 0], [sT, sH]] is positive definite for s < 4/‖H^−½ T H^−½‖² and its smallest eigenvalue

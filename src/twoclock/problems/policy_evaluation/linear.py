@@ -29,7 +29,7 @@ class TracedTransition(NamedTuple):
     ahead: Number
 
 
-class Carried(NamedTuple):
+class TraceState(NamedTuple):
     """What goes from one step to the next: the state, the discount on the way to it, e, and ρ·γ·(follow-on)."""
 
     s: State
@@ -51,20 +51,20 @@ class Eligibility:
     lam: Scalar
     emphatic: bool = static(default=False)
 
-    def start(self, s: State, theta: Vector) -> Carried:
+    def start(self, s: State, theta: Vector) -> TraceState:
         nothing = jnp.zeros((), theta.dtype)
-        return Carried(s, nothing, jnp.zeros_like(theta), nothing)
+        return TraceState(s, nothing, jnp.zeros_like(theta), nothing)
 
     def follow(
-        self, x: Transition, gamma: Scalar, phi: Vector, env: Carried, s: State
-    ) -> tuple[TracedTransition, Carried]:
+        self, x: Transition, gamma: Scalar, phi: Vector, env: TraceState, s: State
+    ) -> tuple[TracedTransition, TraceState]:
         """The sample with its trace, and what the next one builds on."""
         lam = jnp.asarray(self.lam, phi.dtype)
         follow_on = 1 + env.follow_on
         weight = lam + (1 - lam) * follow_on if self.emphatic else 1
         trace = x.rho * (env.gamma * lam * env.trace + weight * phi)
         discount = jnp.asarray(gamma, phi.dtype)
-        carried = Carried(s, discount, trace, x.rho * discount * follow_on if self.emphatic else env.follow_on)
+        carried = TraceState(s, discount, trace, x.rho * discount * follow_on if self.emphatic else env.follow_on)
         return TracedTransition(x, trace, 1 - lam), carried
 
 
