@@ -81,6 +81,8 @@ def test_every_recipe_works_as_it_is_written(tmp_path):
     for name in ("conftest.py", "typechecks.py", "small.py", "test_contracts.py", "test_layers.py"):
         shutil.copy(ROOT / "tests" / name, tmp_path / "tests")
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    (tmp_path / "docs").mkdir()
+    shutil.copy(ROOT / "docs" / "architecture.md", tmp_path / "docs")
 
     found = recipes()
     kinds = [recipe["title"].split(":")[0] for recipe in found]
@@ -96,7 +98,7 @@ def test_every_recipe_works_as_it_is_written(tmp_path):
         commands += lines.splitlines()
     (tmp_path / "tests" / "test_driver.py").write_text(f"COMMANDS = {commands!r}\n{DRIVER}")
 
-    chosen = "momentum or portfolio or Halving or driver or arrows or every_part"
+    chosen = "momentum or portfolio or Halving or driver or parts_before_it or every_part"
     command = [sys.executable, "-m", "pytest", "-vv", "-p", "no:cacheprovider", "-k", chosen]
     ran = subprocess.run(
         [*command, "tests", "src/twoclock/schedules.py"], capture_output=True, text=True,
