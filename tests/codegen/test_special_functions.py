@@ -66,7 +66,7 @@ def off(got, exact):
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_to_the_last_place(library, name):
+def test_functions_are_accurate_to_the_last_place(library, name):
     function, x, most = FUNCTIONS[name]
     got = call(getattr(library, f"do_{name}"), x)
     exact = function(x.astype(np.longdouble))

@@ -1,4 +1,4 @@
-"""The engine c: what a step computes agrees with XLA to rounding, and its bits depend on (seed, step) alone."""
+"""The engine c: steps agree with XLA up to rounding, and their bits depend on (seed, step) alone."""
 
 import functools
 import re
@@ -101,7 +101,7 @@ def several(names, size):
 
 @pytest.mark.parametrize("size", [4, 80])
 @pytest.mark.parametrize("part", range(len(PARTS)))
-def test_whatever_a_step_computes(part, size):
+def test_every_operation_of_a_step_agrees_with_xla(part, size):
     """Arrays of 4 numbers become scalars, those of 80 go through loops; one seed alone has a program of its own."""
     problem, run = several(PARTS[part], size), {"steps": 12, "marks": [12]}
     want = tc.solve(problem, tc.Standard(1.0, 1.0), seeds=20, engine="xla", **run)
@@ -162,7 +162,7 @@ def test_a_resumed_run_has_the_same_bits(tmp_path):
     np.testing.assert_array_equal(again.history, whole.history)
 
 
-def test_each_seed_with_a_problem_of_its_own():
+def test_each_seed_can_have_its_own_problem():
     def drawn(key):
         return tc.problems.random_policy_evaluation(key, states=6, actions=3, features=4)
 
@@ -171,14 +171,14 @@ def test_each_seed_with_a_problem_of_its_own():
     np.testing.assert_allclose(got.theta, want.theta, rtol=1e-10, atol=1e-13)
 
 
-def test_another_number_compiles_nothing():
+def test_other_hyperparameters_compile_nothing():
     walk(16)
     before = len(compiler._builds), len(lane_program._cache)
     walk(16, [tc.Fast(tc.Power(c, p=0.6), "1/(k+3)", "4/(k+9)") for c in (0.2, 0.3, 0.4)])
     assert (len(compiler._builds), len(lane_program._cache)) == before
 
 
-def test_divergence_at_the_same_step():
+def test_lanes_diverge_at_the_same_step_as_on_xla():
     problem = tc.problems.custom(
         F=lambda t, w, x: -t * jnp.abs(x), G=lambda t, w, x: w, noise=jax.random.normal, theta=1.0, omega=0.0
     )
@@ -228,7 +228,7 @@ def test_lanes_go_side_by_side_in_vectors(tmp_path):
     assert [span for span in long if in_vectors.isdisjoint(range(span[0], span[1] + 1))] == []
 
 
-def test_nothing_of_the_user_is_in_the_text():
+def test_names_of_the_user_are_not_in_the_text():
     name = '";system("reboot");//'
     problem = tc.problems.custom(
         F=lambda t, w, x: t, G=lambda t, w, x: w, noise=lambda key: 0.0, theta={name: 1.5}, omega={name: 2.5}

@@ -1,4 +1,4 @@
-"""The text for a GPU, tried on the CPU: its threads one after the other, to the bits of the engine "c"."""
+"""The kernels for a GPU, run on the CPU one thread after the other: the same bits as the engine "c"."""
 
 import jax
 import jax.numpy as jnp
@@ -46,8 +46,8 @@ class Kernels:
             self.expected = jax.tree.leaves(program.advance(program.place(self.begin), 0, STEPS))
             self.tables = list(map(np.ascontiguousarray, lane_program.tables(lanes)))
             self.streams = np.asarray(lane_program.seed_streams(lanes))
-            self.careful = lane_program.checked_source(lanes, CodeTarget(cuda=True))
-            self.trusting, self.in_two = lane_program.unchecked_source(lanes), lane_program.split_source(lanes)
+            self.checked = lane_program.checked_source(lanes, CodeTarget(cuda=True))
+            self.unchecked, self.split = lane_program.unchecked_source(lanes), lane_program.split_source(lanes)
         self.count = len(methods) * len(SEEDS)
 
     def leaves(self, step):
@@ -60,13 +60,13 @@ class Kernels:
         run = on_the_cpu(source, self.folder)
         run(count, lo, hi, *self.shape, pointers(given), pointers(leaves), self.streams.ctypes.data)
 
-    def walk_in_two(self, leaves, lo, hi):
-        handed = [np.zeros((hi - lo, self.count, part.size), part.dtype) for part in self.in_two.handed]
-        self.launch(self.in_two.ahead, (hi - lo) * self.count, lo, hi, handed)
-        self.launch(self.in_two.rest, self.count, lo, hi, leaves, handed)
+    def run_split(self, leaves, lo, hi):
+        handed = [np.zeros((hi - lo, self.count, part.size), part.dtype) for part in self.split.handed]
+        self.launch(self.split.ahead, (hi - lo) * self.count, lo, hi, handed)
+        self.launch(self.split.rest, self.count, lo, hi, leaves, handed)
 
-    def walk_on_trust(self, leaves, lo, hi):
-        self.launch(self.trusting, self.count, lo, hi, leaves)
+    def run_unchecked(self, leaves, lo, hi):
+        self.launch(self.unchecked, self.count, lo, hi, leaves)
 
 
 @needs_compiler
@@ -75,17 +75,17 @@ class Kernels:
     [(lqr, 1e6, False), (tc.problems.boyan, None, False), (wild, None, True), (lqr, 1.5, True)],
     ids=["normal noise", "random words", "overflow", "out of bounds"],
 )
-def test_every_way_to_walk_gives_the_same_bits(make, bound, ends, tmp_path):
+def test_checked_unchecked_and_split_kernels_give_the_same_bits(make, bound, ends, tmp_path):
     kernels = Kernels(make(), METHODS, bound, tmp_path)
-    with_care = kernels.leaves(0)
-    kernels.launch(kernels.careful, kernels.count, 0, STEPS, with_care)
-    results = [with_care]
-    for walk in (kernels.walk_on_trust, kernels.walk_in_two):
+    checked = kernels.leaves(0)
+    kernels.launch(kernels.checked, kernels.count, 0, STEPS, checked)
+    results = [checked]
+    for walk in (kernels.run_unchecked, kernels.run_split):
         leaves = kernels.leaves(-1)
         for lo, hi in ((0, 25), (25, STEPS)):
             walk(leaves, lo, hi)
         assert (leaves[-1] >= 0).any() == ends
-        kernels.launch(kernels.careful, kernels.count, 0, STEPS, leaves)
+        kernels.launch(kernels.checked, kernels.count, 0, STEPS, leaves)
         results.append(leaves)
     assert not np.array_equal(kernels.expected[0], jax.tree.leaves(kernels.begin)[0])
     alive = kernels.expected[-2]
@@ -97,9 +97,9 @@ def test_every_way_to_walk_gives_the_same_bits(make, bound, ends, tmp_path):
 
 
 @needs_compiler
-def test_a_lane_that_has_diverged_stays_where_nothing_else_moves(tmp_path):
+def test_a_diverged_lane_keeps_its_state(tmp_path):
     kernels = Kernels(wild(), METHODS, None, tmp_path)
-    for walk in (kernels.walk_on_trust, kernels.walk_in_two):
+    for walk in (kernels.run_unchecked, kernels.run_split):
         leaves = kernels.leaves(-1)
         leaves[-3][:] = False
         before = [leaf.copy() for leaf in leaves]
@@ -127,7 +127,7 @@ def test_indices_are_handed_over_rather_than_rows():
     assert "rotate(" in made.ahead.text.split("walk(")[1]
 
 
-def test_nothing_is_done_ahead_where_all_waits_for_the_state():
+def test_a_step_that_depends_on_the_state_throughout_is_not_split():
     still = tc.problems.custom(lambda t, w, x: t - w, lambda t, w, x: w - 1, lambda key: (), 0.0, 0.0)
     lanes = Lanes.of(make_instances(still, (0,)), [tc.Fast(alpha=0.1, beta=0.1, lam=1.0)], (0,), None)
     with pytest.raises(Unsupported, match="nothing to do ahead"):
@@ -146,7 +146,7 @@ def matrix_lanes(factors, begin):
     return Lanes.of(make_instances(problem, SEEDS), METHODS[:1], SEEDS, None)
 
 
-def test_of_a_symmetric_matrix_one_half_is_walked():
+def test_one_half_of_a_symmetric_matrix_is_computed():
     with jax.enable_x64(True):
         lanes = Lanes.of(make_instances(lqr(), SEEDS), METHODS, SEEDS, None)
         made = lane_program.unchecked_source(lanes)
@@ -159,14 +159,14 @@ def test_of_a_symmetric_matrix_one_half_is_walked():
         )
 
 
-def test_entries_that_a_step_tells_apart_are_no_twins():
+def test_entries_that_a_step_distinguishes_are_not_merged():
     zero = [[0.0, 0.0], [0.0, 0.0]]
     with jax.enable_x64(True):
         assert len(lane_program.split_source(matrix_lanes([[1.0, 2.0], [2.0, 1.0]], zero)).rest.twins) == 2
         assert not lane_program.split_source(matrix_lanes([[1.0, 2.0], [3.0, 1.0]], zero)).rest.twins
 
 
-def test_a_matrix_that_is_not_symmetric_to_begin_with_is_walked_whole():
+def test_a_matrix_that_is_not_symmetric_at_first_is_computed_in_full():
     for corner, one_half in ((0.5, True), (-0.5, False)):
         with jax.enable_x64(True):
             lanes = matrix_lanes([[1.0, 2.0], [2.0, 1.0]], [[1.0, 0.5], [corner, 0.0]])

@@ -1,4 +1,4 @@
-"""Marks on a GPU: what the kernel gives, tried on the CPU, and when XLA measures in its place."""
+"""Metrics on a GPU: the kernel, run on the CPU, and when XLA measures instead."""
 
 import jax
 import jax.numpy as jnp
@@ -49,7 +49,7 @@ def lanes_of(measure, methods=METHODS, bound=None):
 
 @needs_compiler
 @pytest.mark.parametrize("bound", [None, 10.0])
-def test_a_row_keeps_names_types_and_what_is_tracked(bound, tmp_path):
+def test_a_row_has_the_names_types_and_tracked_values_of_xla(bound, tmp_path):
     with jax.enable_x64(True):
         lanes = lanes_of(several, [tc.Polyak(method, intervals=True) for method in METHODS], bound)
         found, expected = measured(lanes, shaken(start(lanes)), tmp_path)
@@ -97,7 +97,7 @@ def marks_of(lanes):
     return lambda carry: marks.measure(carry, lambda source, threads: lanes)
 
 
-def test_a_kernel_is_compared_at_its_first_marks_alone(fake):
+def test_a_kernel_is_compared_with_xla_for_its_first_rows_only(fake):
     lanes = lanes_of(several)
     carry, measure = start(lanes), marks_of(lanes)
     expected = measure(carry)
@@ -107,7 +107,7 @@ def test_a_kernel_is_compared_at_its_first_marks_alone(fake):
 
 
 @pytest.mark.parametrize("mark", [0, 1])
-def test_a_kernel_that_differs_from_xla_gives_way_to_it(mark, fake):
+def test_a_kernel_that_differs_from_xla_is_replaced_by_it(mark, fake):
     lanes = lanes_of(several)
     carry, measure = start(lanes), marks_of(lanes)
     expected = metrics.measure(lanes.instances, lanes.methods, carry)
@@ -121,7 +121,7 @@ def test_a_kernel_that_differs_from_xla_gives_way_to_it(mark, fake):
     assert fake.calls == mark + 1
 
 
-def test_a_kernel_that_cannot_be_compiled_gives_way_to_xla(fake):
+def test_a_kernel_that_cannot_be_compiled_is_replaced_by_xla(fake):
     def fails(row):
         raise RuntimeError("no such register")
 

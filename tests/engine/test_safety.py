@@ -1,4 +1,4 @@
-"""An engine that cannot, or must not, leads to XLA: one line of warning at most, never an exception or a crash."""
+"""An engine that cannot run falls back to XLA with at most one line of warning, never an exception or a crash."""
 
 import dataclasses
 import os
@@ -80,7 +80,7 @@ def test_a_compiler_that_hangs(monkeypatch, tmp_path):
     falls_back("the C compiler took more than 0.2 s")
 
 
-def test_a_compiler_that_makes_rubbish(monkeypatch, tmp_path):
+def test_a_compiler_that_writes_garbage(monkeypatch, tmp_path):
     made = 'while [ "$1" != -o ]; do shift; done; echo rubbish > "$2"'
     monkeypatch.setenv("CC", script(tmp_path / "cc", VERSION + made))
     with pytest.warns(UserWarning, match="engine 'c'"):
@@ -88,7 +88,7 @@ def test_a_compiler_that_makes_rubbish(monkeypatch, tmp_path):
 
 
 @needs_compiler
-def test_a_program_that_computes_something_else(monkeypatch):
+def test_a_program_with_wrong_results_is_rejected(monkeypatch):
     right = lane_program.generate
 
     def wrong(*args):
@@ -100,7 +100,7 @@ def test_a_program_that_computes_something_else(monkeypatch):
 
 
 @needs_compiler
-def test_what_is_kept_is_checked(monkeypatch, tmp_path):
+def test_cached_programs_are_verified_before_they_are_loaded(monkeypatch, tmp_path):
     first = solve()
     assert first.spec["engine"] == "c"
     folder = tmp_path / "programs"
@@ -164,7 +164,7 @@ def test_the_cache_does_not_grow_without_end(monkeypatch, tmp_path):
         (lambda t: jax.pure_callback(lambda x: x, t, t, vmap_method="sequential"), "pure_callback"),
     ],
 )
-def test_what_cannot_be_generated_goes_to_xla_by_itself(monkeypatch, step, words):
+def test_a_step_that_cannot_be_generated_falls_back_to_xla(monkeypatch, step, words):
     problem = tc.problems.custom(
         F=lambda t, w, x: step(t), G=lambda t, w, x: w, noise=lambda key: 0.0, theta=np.ones(3), omega=0.0
     )
@@ -219,7 +219,7 @@ def test_the_environment_sets_the_default(monkeypatch):
 
 
 @needs_compiler
-def test_under_progress_the_engine_is_named():
+def test_progress_names_the_engine():
     engines = []
     solve(progress=lambda tick: engines.append(tick.engine))
     assert set(engines) == {"c"}

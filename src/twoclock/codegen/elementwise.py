@@ -108,7 +108,7 @@ def _formula(g: Lowering, op: Operation) -> Callable[..., Atom]:
     if form == "{0}":
         return lambda *atoms: atoms[0]
     # A function of the mathematical library runs one lane after the other.
-    call = op.name in _LIBRARY or (op.name == "rem" and op.floating)
+    call = op.name in (*_LIBRARY, "atan2", "nextafter") or (op.name == "rem" and op.floating)
     folds = op.name in _FOLD and all(dtype.kind != "f" for dtype in (op.result, *op.operands))
 
     def compute(*atoms: Atom) -> Atom:
@@ -162,9 +162,11 @@ def _by_kind(floating: str, whole: str) -> Form:
     return lambda op: floating if op.floating else whole
 
 
-def _function(name: str) -> Form:
+def _function(name: str, *arguments: str) -> Callable[[Operation], str]:
     """Call a function on doubles; floats are widened, which rounds them correctly."""
-    return lambda op: f"{name}({{0}})" if op.bits == 64 else f"(float){name}((double){{0}})"
+    given = arguments or ("{0}",)
+    double, single = (f"{name}({','.join(cast + a for a in given)})" for cast in ("", "(double)"))
+    return lambda op: double if op.bits == 64 else f"(float){single}"
 
 
 def _convert(op: Operation) -> str:
@@ -195,7 +197,7 @@ def _power(op: Operation) -> str:
     if y == 0:
         return "1"
     if abs(y) > 16:
-        return _function_of_two("tc_pow", f"(double){y}")(op)
+        return _function("tc_pow", "{0}", f"(double){y}")(op)
     return _product("{0}", abs(y)) if y > 0 else f"1/{_product('{0}', -y)}"
 
 
@@ -205,13 +207,6 @@ def _product(x: str, times: int) -> str:
         return x
     half = _product(x, times // 2)
     return f"({half}*{half})" if times % 2 == 0 else f"({half}*{half}*{x})"
-
-
-def _function_of_two(name: str, second: str = "{1}") -> Callable[[Operation], str]:
-    def of(op: Operation) -> str:
-        return f"{name}({{0}},{second})" if op.bits == 64 else f"(float){name}((double){{0}},(double){second})"
-
-    return of
 
 
 def _select(op: Operation) -> str:
@@ -224,38 +219,22 @@ def _select(op: Operation) -> str:
     return chain
 
 
-def _shift(c_operator: str, beyond: str) -> Form:
-    def of(op: Operation) -> str:
-        word = op.operands[0]
-        if c_operator == ">>" and beyond == "0" and word.kind == "i":
-            return f"({c_type(word)})({{1}}<{op.bits}u?({c_type(np.dtype(f'u{word.itemsize}'))}){{0}}>>{{1}}:0)"
-        return f"(uint64_t){{1}}<{op.bits}u?{{0}}{c_operator}{{1}}:{beyond}"
-
-    return of
+def _shift_right_logical(op: Operation) -> str:
+    word = op.operands[0]
+    if word.kind == "i":
+        return f"({c_type(word)})({{1}}<{op.bits}u?({c_type(np.dtype(f'u{word.itemsize}'))}){{0}}>>{{1}}:0)"
+    return f"(uint64_t){{1}}<{op.bits}u?{{0}}>>{{1}}:0"
 
 
-def _divide(op: Operation) -> str:
-    return "{0}/{1}" if op.floating else f"div_{op.result.name}({{0}},{{1}})"
-
-
-def _remainder(op: Operation) -> str:
-    return _function_of_two("fmod")(op) if op.floating else f"rem_{op.result.name}({{0}},{{1}})"
-
-
-def _round(op: Operation) -> str:
-    to_even = int(op.params["rounding_method"]) == 1
-    name = "rint" if to_even else "round_away"
-    return f"{name}({{0}})" if op.bits == 64 else f"(float){name}((double){{0}})"
-
-
+_LIBRARY = ("tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "cbrt", "erf", "erfc", "lgamma")
 TABLE: dict[str, Form] = {
     **dict.fromkeys(("copy", "copy_p", "stop_gradient", "optimization_barrier", "real"), "{0}"),
     "add": "{0}+{1}",
     "add_any": "{0}+{1}",
     "sub": "{0}-{1}",
     "mul": "{0}*{1}",
-    "div": _divide,
-    "rem": _remainder,
+    "div": lambda op: "{0}/{1}" if op.floating else f"div_{op.result.name}({{0}},{{1}})",
+    "rem": lambda op: _function("fmod", "{0}", "{1}")(op) if op.floating else f"rem_{op.result.name}({{0}},{{1}})",
     "neg": "-{0}",
     "abs": _by_kind("fabs({0})", "{0}<0?-{0}:{0}"),
     "sign": _by_kind("{0}>0?1:({0}<0?-1:{0})", "({0}>0)-({0}<0)"),
@@ -264,7 +243,7 @@ TABLE: dict[str, Form] = {
     "integer_pow": _power,
     "max": _by_kind("({0}>={1})|({0}!={0})?{0}:{1}", "{0}>{1}?{0}:{1}"),
     "min": _by_kind("({0}<={1})|({0}!={0})?{0}:{1}", "{0}<{1}?{0}:{1}"),
-    "clamp": _by_kind("{1}<{0}?{0}:({1}>{2}?{2}:{1})", "{1}<{0}?{0}:({1}>{2}?{2}:{1})"),
+    "clamp": "{1}<{0}?{0}:({1}>{2}?{2}:{1})",
     "lt": "{0}<{1}",
     "gt": "{0}>{1}",
     "le": "{0}<={1}",
@@ -275,8 +254,8 @@ TABLE: dict[str, Form] = {
     "or": "{0}|{1}",
     "xor": "{0}^{1}",
     "not": lambda op: "!{0}" if op.result.kind == "b" else "~{0}",
-    "shift_left": _shift("<<", "0"),
-    "shift_right_logical": _shift(">>", "0"),
+    "shift_left": lambda op: f"(uint64_t){{1}}<{op.bits}u?{{0}}<<{{1}}:0",
+    "shift_right_logical": _shift_right_logical,
     "shift_right_arithmetic": lambda op: f"{{0}}>>((uint64_t){{1}}<{op.bits}u?{{1}}:{op.bits - 1})",
     "population_count": lambda op: f"popcount64((uint64_t)({c_type(np.dtype(f'u{op.result.itemsize}'))}){{0}})",
     "select_n": _select,
@@ -285,7 +264,7 @@ TABLE: dict[str, Form] = {
     "is_finite": "fabs({0})<INFINITY",
     "floor": _function("floor"),
     "ceil": _function("ceil"),
-    "round": _round,
+    "round": lambda op: _function("rint" if int(op.params["rounding_method"]) == 1 else "round_away")(op),
     "sqrt": _function("sqrt"),
     "rsqrt": lambda op: "1/sqrt({0})" if op.bits == 64 else "(float)(1/sqrt((double){0}))",
     "exp": _function("tc_exp"),
@@ -295,10 +274,9 @@ TABLE: dict[str, Form] = {
     "expm1": _function("tc_expm1"),
     "logistic": _function("tc_logistic"),
     "tanh": _function("tc_tanh"),
-    "atan2": _function_of_two("atan2"),
+    "atan2": _function("atan2", "{0}", "{1}"),
     "nextafter": lambda op: f"nextafter{'' if op.bits == 64 else 'f'}({{0}},{{1}})",
-    **{name: _function(name) for name in ("tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh")},
-    **{name: _function(name) for name in ("cbrt", "erf", "erfc", "lgamma")},
+    **{name: _function(name) for name in _LIBRARY},
 }
 
 _FOLD: dict[str, Callable[..., Any]] = {
@@ -319,7 +297,3 @@ _FOLD: dict[str, Callable[..., Any]] = {
     "select_n": lambda which, *cases: cases[int(which)],
     "clamp": lambda low, x, high: np.minimum(np.maximum(x, low), high),
 }
-
-_LIBRARY = frozenset(
-    ("tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "cbrt", "erf", "erfc", "lgamma")
-) | {"atan2", "nextafter"}
