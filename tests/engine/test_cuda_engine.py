@@ -51,7 +51,7 @@ class Kernels:
         self.count = len(methods) * len(SEEDS)
 
     def leaves(self, step):
-        """The carry at the beginning, and the step from which each lane is to be walked with care."""
+        """The carry at the beginning, and the step from which each lane must run checked."""
         carry = [np.array(leaf, order="C") for leaf in jax.tree.leaves(self.begin)]
         return [*carry, np.full(self.count + 1, step, np.int64)]
 

@@ -47,7 +47,7 @@ _COMBINE = {
 def _reduce(g: Lowering, eqn: Equation, array: Array) -> Array:
     name, axes, out = eqn.name.removeprefix("reduce_"), tuple(eqn.params["axes"]), eqn.outputs[0]
     form, start = _COMBINE[name]
-    kept = [d for d in range(len(array.shape)) if d not in axes]
+    remaining = [d for d in range(len(array.shape)) if d not in axes]
     along = tuple(array.shape[d] for d in axes)
     c = c_type(out.dtype)
     if math.prod(along) == 0:
@@ -58,7 +58,7 @@ def _reduce(g: Lowering, eqn: Equation, array: Array) -> Array:
 
     def entry(index: tuple[Index, ...]) -> Atom:
         def term(inner: tuple[Index, ...]) -> Atom:
-            return g.arrays.entry(array, _interleave((kept, index), (axes, inner)))
+            return g.arrays.entry(array, _interleave((remaining, index), (axes, inner)))
 
         first = None if start is None else literal(start, out.dtype)
         return _combine(g, along, c, form, term, varies(array), first)

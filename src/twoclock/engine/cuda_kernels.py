@@ -106,11 +106,11 @@ class DeviceMetrics:
         Args:
             launch: prepares the launch of a program, with so many threads in a block.
         """
-        made = self._source
-        if made is None or (kind := (made.source.text, self.device.id)) in _refused:
+        program = self._source
+        if program is None or (kind := (program.source.text, self.device.id)) in _refused:
             return self._by_xla(carry)
         try:
-            self._kernel = self._kernel or _MetricsKernel(made, launch(made.source, METRICS_THREADS), self.device)
+            self._kernel = self._kernel or _MetricsKernel(program, launch(program.source, METRICS_THREADS), self.device)
             row = self._kernel(carry)
             trouble = None
             if _compared[kind] < COMPARED:
@@ -127,10 +127,10 @@ class DeviceMetrics:
     @cached_property
     def _source(self) -> MetricsSource | None:
         try:
-            made = lane_program.metrics_source(self.work)
+            program = lane_program.metrics_source(self.work)
         except Unsupported:
             return None
-        return made if jax.tree.leaves(made.row) else None
+        return program if jax.tree.leaves(program.row) else None
 
     def _by_xla(self, carry: LaneState) -> Row:
         return metrics.measure(self.work.instances, self.work.methods, carry)
@@ -139,11 +139,11 @@ class DeviceMetrics:
 class _MetricsKernel:
     """The kernel that measures, and the memory of the device for its row, one metric after the other."""
 
-    def __init__(self, made: MetricsSource, launch: KernelLaunch, device: jax.Device) -> None:
+    def __init__(self, program: MetricsSource, launch: KernelLaunch, device: jax.Device) -> None:
         import cupy
 
         self.launch, self.device, self.lanes = launch, device, math.prod(launch.shape)
-        self.names, self.parts = list(metrics.flat(made.row)), jax.tree.leaves(made.row)
+        self.names, self.parts = list(metrics.flat(program.row)), jax.tree.leaves(program.row)
         sizes = [self.lanes * part.size * part.dtype.itemsize for part in self.parts]
         *self.begins, end = itertools.accumulate((-(-size // _ALIGNED) * _ALIGNED for size in sizes), initial=0)
         self.row = cupy.empty(end, np.uint8)
