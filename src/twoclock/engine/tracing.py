@@ -235,7 +235,7 @@ def _call_python(args: Sequence[jax.Array], parameters: dict[str, Any]) -> list[
         with jax.enable_x64(x64):
             out = [np.asarray(part) for part in parameters["callback"](*map(jax.device_put, arrays))]
         return [
-            np.ascontiguousarray(part)[..., None].view(np.uint32) if part.dtype.name in _EIGHT_BYTES else part
+            np.array(part, order="C")[..., None].view(np.uint32) if part.dtype.name in _EIGHT_BYTES else part
             for part in out
         ]
 
