@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -196,20 +196,17 @@ class Halving:
     widen: bool
     rivals: bool
 
-    @property
-    def steps(self) -> int:
-        """Those of the last rung, and of the one before; the others have half those of the next."""
-        return self.candidates.steps
-
-    def stages(self) -> Iterator[tuple[int, int, int]]:
+    def stages(self) -> list[tuple[int, int, int]]:
         """Of each rung: settings, steps, and seeds in units of the first rung's."""
-        for left in reversed(range(self.rungs)):
-            yield WIDTH << left, max(self.steps >> max(left - 1, 0), 1), 1 if left else 2
+        return [
+            (WIDTH << left, max(self.candidates.steps >> max(left - 1, 0), 1), 1 if left else 2)
+            for left in reversed(range(self.rungs))
+        ]
 
     def price(self) -> int:
         """Seed-steps in all, at most, for each seed of the first rung."""
         halving = sum(count * share * self.objective.cost(length) for count, length, share in self.stages())
-        at_the_end = 2 * self.objective.cost(self.steps)
+        at_the_end = 2 * self.objective.cost(self.candidates.steps)
         around = _pages(len(_MOVES) * len(self.box)) * at_the_end
         return halving + around + self._for_widening() + at_the_end * self.rivals
 
@@ -228,7 +225,7 @@ class Halving:
         import pandas as pd
 
         tunable, spent, box = self.candidates.method, self.objective.spent, self.box
-        stages, purse = list(self.stages()), self._for_widening() * seeds
+        stages, purse = self.stages(), self._for_widening() * seeds
         points, ranking = self.candidates.spread(box, stages[0][0]), list[dict[str, float]]()
         for rung, (count, length, share) in enumerate(stages):
             used = range(first, first + seeds * share)
@@ -262,7 +259,7 @@ class Halving:
         best, own = ranked[0], scores.select(ranks[0])
         moved = self.candidates.coordinate_neighbours(best, box)
         if moved:
-            own = own.join(self.objective(self._methods([point for _, point in moved]), used, self.steps, seeds))
+            own = own.join(self.objective(self._methods([point for _, point in moved]), used, length, seeds))
         unmoved, *near = own.rows(0)
         curve = [{"setting": path, "value": best[path], **unmoved} for path in box]
         for (path, point), row in zip(moved, near, strict=True):

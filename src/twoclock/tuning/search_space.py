@@ -138,7 +138,8 @@ def at_edge(tunable: Tunable, point: Mapping[str, float], box: Box) -> dict[str,
     for path, (low, high) in box.items():
         place = math.log(point[path] / low) / math.log(high / low)
         side: Side = "low" if place < 0.5 else "high"
-        if min(place, 1 - place) <= _NEAR and _beyond(tunable, path, box[path], side) is not None:
+        limit = box[path][side == "high"]
+        if min(place, 1 - place) <= _NEAR and abs(math.log(_beyond(tunable, path, box[path], side) / limit)) > 1e-2:
             edge[path] = side
     return edge
 
@@ -148,8 +149,7 @@ def widen_box(tunable: Tunable, box: Box, edge: Mapping[str, Side]) -> Box:
     wider = dict(box)
     for path, side in edge.items():
         limit = _beyond(tunable, path, box[path], side)
-        if limit is not None:
-            wider[path] = (limit, box[path][1]) if side == "low" else (box[path][0], limit)
+        wider[path] = (limit, box[path][1]) if side == "low" else (box[path][0], limit)
     return wider
 
 
@@ -162,12 +162,11 @@ def round_into(point: Mapping[str, float], box: Box) -> Point:
     return {path: min(max(float(f"{value:.3g}"), box[path][0]), box[path][1]) for path, value in point.items()}
 
 
-def _beyond(tunable: Tunable, path: str, limits: tuple[float, float], side: Side) -> float | None:
-    """The limit that doubles the log range on this side; None where a rule of the field stands in the way."""
+def _beyond(tunable: Tunable, path: str, limits: tuple[float, float], side: Side) -> float:
+    """The limit that doubles the log range on this side, or as near to it as a rule of the field allows."""
     low, high = limits
     old, new = (low, low * low / high) if side == "low" else (high, high * high / low)
-    limit = _furthest(tunable, path, old, new, weight=False)
-    return limit if abs(math.log(limit / old)) > 1e-2 else None
+    return _furthest(tunable, path, old, new, weight=False)
 
 
 def _furthest(tunable: Tunable, path: str, here: float, there: float, weight: bool) -> float:

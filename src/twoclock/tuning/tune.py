@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar, Unpack, overload
 
 import jax
 
@@ -50,7 +49,7 @@ class Options(TypedDict, total=False):
 
 
 @overload
-def tune(
+def tune(  # type: ignore[overload-overlap]  # the first that fits
     problem: ProblemSource | object,  # for an agent its environment, as for ``agents.run``
     method: Method | Callable[..., Method] | Agent,
     space: Limits | None = None,
@@ -64,25 +63,13 @@ def tune(
 @overload
 def tune(
     problem: ProblemSource,
-    method: Mapping[str, Method | Callable[..., Method]],
+    method: Method | Callable[..., Method] | Mapping[str, Method | Callable[..., Method]],
     space: Limits | Mapping[str, Limits | None] | None = None,
     steps: int = 100_000,
     budget: float | None = None,
     metric: str | None = None,
     *,
     order: bool | Literal["both"] = False,
-    **options: Unpack[Options],
-) -> TunedMethods: ...
-@overload
-def tune(
-    problem: ProblemSource,
-    method: Method | Callable[..., Method],
-    space: Limits | None = None,
-    steps: int = 100_000,
-    budget: float | None = None,
-    metric: str | None = None,
-    *,
-    order: Literal["both"],
     **options: Unpack[Options],
 ) -> TunedMethods: ...
 def tune(
@@ -159,23 +146,22 @@ def tune(
 
     Reference: Jamieson & Talwalkar, *Non-stochastic best arm identification and hyperparameter optimization*, 2016.
     """
-    search = Search(
-        run_args.check_steps(steps),
-        validation.whole("rungs", rungs, 1, 10),
-        validation.whole("seed", seed, 0, 4000),
-        _one_of("by", by, ("end", "area")),
-        _one_of("order", order, (False, True, "both")),
-        _one_of("widen", widen, (None, False, True)),
-        validation.flag("progress", progress),
-    )
+    steps, rungs = run_args.check_steps(steps), validation.whole("rungs", rungs, 1, 10)
+    seed = validation.whole("seed", seed, 0, 4000)
+    score_by: By = _one_of("by", by, ("end", "area"))
+    ordering: bool | Literal["both"] = _one_of("order", order, (False, True, "both"))
+    widen = _one_of("widen", widen, (None, False, True))
+    progress = validation.flag("progress", progress)
     if is_agent(method):
         if (by, order, bound, engine) != ("end", False, None, "auto"):
             raise InputError(
                 "`by`, `order`, `bound` and `engine` are for methods; an agent is tuned by what it is paid"
             )
         agents = AgentObjective(problem, method, metric, x0, step_timeout, processes)
-        entry = Entry(agents.settings, agents.check_box(space), order=False, widen=bool(search.widen))
-        return search.run(agents, {"": entry}, budget, fast=True)[0][""]
+        box, candidates = agents.check_box(space), Candidates(agents.settings, steps, False, True, seed)
+        return _search(
+            {"": Halving(candidates, agents, box, rungs, bool(widen), rivals=False)}, budget, "end", progress
+        )
     if not (x0 is step_timeout is processes is None):
         raise InputError("`x0`, `step_timeout` and `processes` are for agents on an environment")
     source = run_args.check_problem(problem)
@@ -186,58 +172,43 @@ def tune(
         example = make_placeholder(source).example
         _, omega, _ = jax.eval_shape(lambda problem: problem.init(prng.start_key(0)), example)
         fast = any(leaf.size for leaf in jax.tree.leaves(omega))
-        entries = _check_entries(method, space, search, fast)
-        objective = ProblemObjective(source, _choose_metric(example, metric, search.by), search.by, bound, engine_name)
-        tuned, ranking, spec = search.run(objective, entries, budget, fast)
-    return tuned[""] if ranking is None else TunedMethods(tuned, ranking, objective.metric, spec)
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One method to tune, its box, whether α ≤ β ≤ λ is required, and whether the box may widen."""
-
-    tunable: Tunable
-    box: Box
-    order: bool
-    widen: bool
-
-
-@dataclass(frozen=True)
-class Search:
-    """What ``tune`` was asked for, checked; its arguments have the same names."""
-
-    steps: int
-    rungs: int
-    seed: int
-    by: By
-    order: bool | Literal["both"]
-    widen: bool | None
-    progress: bool
-
-    def run(
-        self, objective: Objective, entries: Mapping[str, Entry], budget: object, fast: bool
-    ) -> tuple[dict[str, Tuned], pd.DataFrame | None, dict[str, Any]]:
-        """Tune every entry, and compare the winners on fresh seeds where there are several; with what was asked."""
-        joint = "" not in entries
+        entries = _check_entries(method, space, ordering, widen, fast)
+        objective = ProblemObjective(source, _choose_metric(example, metric, score_by), score_by, bound, engine_name)
         searches = {
             label: Halving(
-                Candidates(entry.tunable, self.steps, entry.order, fast, self.seed), objective, entry.box, self.rungs,
-                entry.widen, joint,
+                Candidates(tunable, steps, ordered, fast, seed), objective, box, rungs, grows, rivals="" not in entries
             )
-            for label, entry in entries.items()
-        }  # fmt: skip
-        purse, seeds = _seeds_for(budget, searches)
-        most, few, first = max(seeds.values()), min(seeds.values()), _FIRST_SEED * (self.seed + 1)
-        total = sum(halving.price() * seeds[label] for label, halving in searches.items())
-        with tally(self.progress, "seed-steps") as look, objective.session(most):
-            objective.look = lambda: look(objective.spent, total)
-            objective.check([build(entry.tunable, {}) for entry in entries.values()], range(first, first + most))
-            asked = {"steps": self.steps, "budget": purse, "by": self.by, "seed": self.seed, **objective.facts}
-            tuned = {label: halving.search(first, seeds[label], asked) for label, halving in searches.items()}
-            if not joint:
-                return tuned, None, asked
-            fresh = first + (self.rungs + 1) * most  # after those of every rung
-            return tuned, _compare(objective, tuned, range(fresh, fresh + 2 * few), self.steps), asked
+            for label, (tunable, box, ordered, grows) in entries.items()
+        }
+        return _search(searches, budget, score_by, progress)
+
+
+def _search(searches: Mapping[str, Halving], budget: object, by: By, progress: bool) -> Tuned | TunedMethods:
+    """Tune each within the budget; where there are rivals, compare the winners on fresh seeds."""
+    prices = {label: halving.price() for label, halving in searches.items()}
+    halving, dearest = next(iter(searches.values())), max(prices.values())
+    objective, rungs, steps, seed = halving.objective, halving.rungs, halving.candidates.steps, halving.candidates.seed
+    if budget is None:
+        budget = _SEEDS * dearest
+    if isinstance(budget, bool) or not isinstance(budget, (int, float)) or not 2 * dearest <= budget <= _MOST_BUDGET:
+        raise InputError(
+            f"`budget` must be at least {2 * dearest:,} seed-steps for rungs={rungs} at steps={steps:,}, and "
+            f"at most 10¹⁸, got {validation.short_repr(budget)}; raise it, or lower `steps` or `rungs`"
+        )
+    seeds = {label: int(budget // price) for label, price in prices.items()}  # in the first rung of each
+    seeds = {label: n if n <= MOST_SEEDS else n - n % MOST_SEEDS for label, n in seeds.items()}
+    most, first = max(seeds.values()), _FIRST_SEED * (seed + 1)
+    total = sum(prices[label] * seeds[label] for label in searches)
+    with tally(progress, "seed-steps") as look, objective.session(most):
+        objective.look = lambda: look(objective.spent, total)
+        objective.check([build(each.candidates.method, {}) for each in searches.values()], range(first, first + most))
+        asked = {"steps": steps, "budget": int(budget), "by": by, "seed": seed, **objective.facts}
+        tuned = {label: each.search(first, seeds[label], asked) for label, each in searches.items()}
+        if not halving.rivals:
+            return tuned[""]
+        fresh = first + (rungs + 1) * most  # after those of every rung
+        ranking = _compare(objective, tuned, range(fresh, fresh + 2 * min(seeds.values())), steps)
+    return TunedMethods(tuned, ranking, objective.metric, asked)
 
 
 def _compare(objective: Objective, tuned: Mapping[str, Tuned], seeds: Sequence[int], steps: int) -> pd.DataFrame:
@@ -256,8 +227,13 @@ def _compare(objective: Objective, tuned: Mapping[str, Tuned], seeds: Sequence[i
     return pd.DataFrame([{"label": labels[i], **rows[i], **where, "spent": spent[labels[i]]} for i in ranks])
 
 
-def _check_entries(method: object, space: object, search: Search, fast: bool) -> dict[str, Entry]:
-    """What to tune, by label; a single method has the empty one. By default the default box may grow, and no other."""
+def _check_entries(
+    method: object, space: object, order: bool | Literal["both"], widen: bool | None, fast: bool
+) -> dict[str, tuple[Tunable, Box, bool, bool]]:
+    """What to tune, its box, whether α ≤ β ≤ λ is required and whether the box may widen, by label.
+
+    A single method has the empty label. By default the default box may widen, and no other.
+    """
     methods = method if isinstance(method, Mapping) else {"": method}
     if not methods:
         raise InputError("`method` must name at least one method, got an empty mapping")
@@ -269,12 +245,12 @@ def _check_entries(method: object, space: object, search: Search, fast: bool) ->
                 f"`space` must have an entry for each method, or be one for all; {odd} is in one of them only"
             )
         spaces = dict(space)
-    entries: dict[str, Entry] = {}
+    entries: dict[str, tuple[Tunable, Box, bool, bool]] = {}
     for label, each in methods.items():
         if not isinstance(label, str):
             raise InputError(f"`method` must map text labels to methods, got the label {label!r}")
         limits = spaces[label]
-        widen = limits is None if search.widen is None else search.widen
+        grows = limits is None if widen is None else widen
         try:
             tunable: Tunable
             if callable(each) and not isinstance(each, (type, Method)):
@@ -287,12 +263,12 @@ def _check_entries(method: object, space: object, search: Search, fast: bool) ->
                 box = check_box(tunable, limits)
         except InputError as error:
             raise InputError(f"{error} (for the method {label!r})" if label else str(error)) from None
-        if search.order == "both":
-            entries[f"{label}, {_ORDERED}" if label else _ORDERED] = Entry(tunable, box, True, widen)
-            entries[label or "any order"] = Entry(tunable, box, False, widen)
+        if order == "both":
+            entries[f"{label}, {_ORDERED}" if label else _ORDERED] = tunable, box, True, grows
+            entries[label or "any order"] = tunable, box, False, grows
         else:
-            entries[label] = Entry(tunable, box, search.order, widen)
-    if len(entries) < len(methods) * (2 if search.order == "both" else 1):
+            entries[label] = tunable, box, order, grows
+    if len(entries) < len(methods) * (2 if order == "both" else 1):
         raise InputError("`method` has two labels that order='both' cannot tell apart; choose others")
     return entries
 
@@ -314,23 +290,6 @@ def _choose_metric(example: Problem, metric: object, by: By) -> str:
         others = f"name one of {', '.join(known)}" if known else "use by='end'"
         raise InputError(f"`by='area'` needs a metric with known truth, and the residual is of the end alone; {others}")
     return metric
-
-
-def _seeds_for(budget: object, searches: Mapping[str, Halving]) -> tuple[int, dict[str, int]]:
-    """The seed-steps that each method may spend, and how many seeds they pay for in the first rung of each."""
-    dearest = max(searches.values(), key=lambda halving: halving.price())
-    if budget is None:
-        budget = _SEEDS * dearest.price()
-    least = 2 * dearest.price()
-    if isinstance(budget, bool) or not isinstance(budget, (int, float)) or not least <= budget <= _MOST_BUDGET:
-        raise InputError(
-            f"`budget` must be at least {least:,} seed-steps for rungs={dearest.rungs} at steps={dearest.steps:,}, and "
-            f"at most 10¹⁸, got {validation.short_repr(budget)}; raise it, or lower `steps` or `rungs`"
-        )
-    counts = {label: int(budget // halving.price()) for label, halving in searches.items()}
-    return int(budget), {
-        label: count if count <= MOST_SEEDS else count - count % MOST_SEEDS for label, count in counts.items()
-    }
 
 
 def _one_of(name: str, value: object, choices: tuple[T, ...]) -> T:
