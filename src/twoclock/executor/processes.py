@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import pickle
 import signal
 import sys
 import time
@@ -13,6 +12,7 @@ from contextlib import suppress
 from ctypes import Array, c_double
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnContext
+from multiprocessing.reduction import ForkingPickler
 
 from twoclock.executor import Channel, Outcomes, RemoteTraceback, S, T, TaskBatch, TaskTimeout, V, WorkerLost
 from twoclock.executor.ray_cluster import ONE_THREAD
@@ -30,7 +30,7 @@ def why_not_portable(*things: object) -> str | None:
         if in_session and getattr(thing, "__module__", "") == "__main__":
             return f"{getattr(thing, '__qualname__', thing)} is defined in a session and in no file"
     try:
-        pickle.dumps(things)
+        ForkingPickler.dumps(things)
     except Exception as error:  # pickling raises many kinds
         return first_line(error)
     return None
@@ -189,7 +189,7 @@ def _portable(error: Exception) -> tuple[Exception, str]:
     raised = error.__cause__ if isinstance(error, InputError) else error
     trace = "" if raised is None else "".join(traceback.format_exception(raised))
     try:
-        pickle.loads(pickle.dumps(error))
+        ForkingPickler.loads(ForkingPickler.dumps(error))
     except Exception:  # an exception of the user's own need not survive it
         return RuntimeError(f"{type(error).__name__}: {error}"), trace
     return error, trace
