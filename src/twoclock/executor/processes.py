@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import signal
@@ -45,7 +46,7 @@ class Processes:
     """
 
     def __init__(self, count: int, timeout: float | None = None) -> None:
-        self.count, self.timeout = count, timeout
+        self.count, self.timeout = count, math.inf if timeout is None else timeout
         self._workers: list[_Worker] = []
 
     def __enter__(self) -> Processes:
@@ -77,7 +78,8 @@ class Processes:
         def give(worker: _Worker) -> None:
             if waiting and stopped is None and not batch.stop():
                 number = waiting.pop()
-                worker.start(number, (batch.function, batch.shared, batch.tasks[number]))
+                worker.number, worker.beat[:] = number, [0.0, 0.0]
+                worker.send((batch.function, batch.shared, batch.tasks[number]))
                 batch.report(number, None)
 
         for worker in self._workers:
@@ -92,8 +94,10 @@ class Processes:
                     worker.number = None
                     yield number, content  # type: ignore[misc]
                     give(worker)
-                if worker.number is not None and self.timeout is not None and worker.waits() > self.timeout:
-                    yield worker.number, worker.kill(self.timeout)
+                if worker.number is not None and 0 < worker.beat[0] < time.monotonic() - self.timeout:
+                    worker.process.kill()  # nothing else stops a call that never returns
+                    worker.process.join()
+                    yield worker.number, TaskTimeout(self.timeout, int(worker.beat[1]))
                     worker.number = None
             if stopped is None and batch.stop():
                 stopped = time.monotonic()
@@ -116,11 +120,6 @@ class _Worker:
         self.process.start()
         there.close()
 
-    def start(self, number: int, work: tuple[object, object, object]) -> None:
-        self.number = number
-        self.beat[:] = [0.0, 0.0]
-        self.send(work)
-
     def send(self, what: object) -> None:
         with suppress(OSError):  # it has ended, which ``receive`` notices next
             self.pipe.send(what)
@@ -129,34 +128,20 @@ class _Worker:
         """Whether the task has finished, and its outcome or message."""
         try:
             kind, content = self.pipe.recv()
-            self._answered = True
         except (EOFError, OSError):
             self.process.join(_SECONDS_TO_STOP)
-            return True, self._lost()
+            if not self._answered and self.process.exitcode == 1:
+                return True, InputError(
+                    "the worker processes cannot start, as they load the main program again: put the call under "
+                    "`if __name__ == '__main__':` in a file, or pass processes=1"
+                )
+            return True, WorkerLost(f"its process ended with status {self.process.exitcode}", int(self.beat[1]))
+        self._answered = True
         if kind == "failed":
             error, trace = content
             error.__cause__ = RemoteTraceback(trace) if trace else None
             return True, error
         return kind == "done", content
-
-    def _lost(self) -> Exception:
-        if not self._answered and self.process.exitcode == 1:
-            return InputError(
-                "the worker processes cannot start, as they load the main program again: put the call under "
-                "`if __name__ == '__main__':` in a file, or pass processes=1"
-            )
-        return WorkerLost(f"its process ended with status {self.process.exitcode}", int(self.beat[1]))
-
-    def waits(self) -> float:
-        """For how many seconds the task has waited for foreign code."""
-        since = float(self.beat[0])
-        return time.monotonic() - since if since > 0 else 0.0
-
-    def kill(self, timeout: float) -> TaskTimeout:
-        """End the process: nothing else stops a call that never returns."""
-        self.process.kill()
-        self.process.join()
-        return TaskTimeout(timeout, int(self.beat[1]))
 
 
 def _serve(pipe: Connection, beat: Array[c_double]) -> None:

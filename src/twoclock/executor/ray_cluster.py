@@ -25,11 +25,12 @@ _SECONDS_TO_ANSWER = 5.0
 _SECONDS_BETWEEN_LOOKS = 0.25
 _OBJECT_STORE = 256 << 20
 _TRIES = 3
+_QUIET = {"log_to_driver": False, "logging_level": "error"}
 # One thread each: Ray gives a task one core, and what JAX or BLAS would take beyond it belongs to its neighbours.
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "NPROC": "1"}
 # The function and what its tasks share, as this worker process last fetched them; functions must stay the same objects
 # to be compiled once.
-_fetched: tuple[str, tuple[Callable[..., Any], object] | None] = ("", None)
+_fetched: dict[str, tuple[Callable[..., Any], object]] = {}
 
 
 class RayTasks:
@@ -94,13 +95,12 @@ class RayTasks:
 
 def _run_task(name: str, home: list[Any], task: object) -> object:
     """Runs in a Ray worker."""
-    global _fetched
-    if _fetched[0] != name or _fetched[1] is None:
+    if name not in _fetched:
         import ray
 
-        _fetched = name, ray.get(home[0])
-    assert _fetched[1] is not None
-    function, shared = _fetched[1]
+        _fetched.clear()
+        _fetched[name] = ray.get(home[0])
+    function, shared = _fetched[name]
     return function(shared, task, Channel())
 
 
@@ -128,47 +128,29 @@ def _connect(ray: ModuleType, address: str | None) -> None:
     # Ray forks to execute its own programs at once, which is safe; JAX warns of every fork.
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called")
-        _start_or_join(ray, address)
+        if address is None:
+            _start(ray)
+        else:
+            _join(ray, address)
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, usual)  # Ray's own handler ends the process silently
 
 
-def _start_or_join(ray: ModuleType, address: str | None) -> None:
-    quiet = {"log_to_driver": False, "logging_level": "error"}
-    if address is None:
-        with _on_loopback():
-            _start(ray, include_dashboard=False, object_store_memory=_OBJECT_STORE, **quiet)
-        return
+def _join(ray: ModuleType, address: str) -> None:
     host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
         with socket.create_connection((host, int(port)), timeout=_SECONDS_TO_ANSWER):
             pass
-        ray.init(address, **quiet)
-    except (OSError, ValueError, ConnectionError, RuntimeError) as error:
+        ray.init(address, **_QUIET)
+    except (OSError, ValueError, RuntimeError) as error:
         raise InputError(
             f"`address` {address} does not answer as a Ray cluster ({first_line(error)}); "
             "give host:port of its head node, or leave it out to start Ray here"
         ) from None
 
 
-def _start(ray: ModuleType, **options: object) -> None:
-    """Ray gives its processes half a minute to come up, which on a busy machine may be too short."""
-    for left in reversed(range(_TRIES)):
-        try:
-            ray.init("local", **options)
-            return
-        except Exception as error:  # the bare class is what Ray raises here
-            ray.shutdown()
-            if not left:
-                raise InputError(
-                    f"Ray does not start on this machine ({first_line(error)}); try again when it is less busy, or "
-                    'leave out on="ray"'
-                ) from None
-
-
-@contextmanager
-def _on_loopback() -> Iterator[None]:
-    """Have Ray's ports listen on 127.0.0.1 alone; else anyone who reaches this machine could run code on it.
+def _start(ray: ModuleType) -> None:
+    """Start Ray with ports that listen on 127.0.0.1 alone; else anyone who reaches this machine could run code on it.
 
     This is Ray's switch for machines that form no cluster. There is no public one: ``ray.init`` turns 127.0.0.1 into
     the address on the network, and the environment variable is read once, when Ray is imported.
@@ -179,7 +161,17 @@ def _on_loopback() -> Iterator[None]:
     outside = os.environ.get(switch)
     os.environ[switch], ray_constants.ENABLE_RAY_CLUSTER = "0", False
     try:
-        yield
+        for left in reversed(range(_TRIES)):  # its processes have half a minute to come up, too short on a busy machine
+            try:
+                ray.init("local", include_dashboard=False, object_store_memory=_OBJECT_STORE, **_QUIET)
+                return
+            except Exception as error:  # the bare class is what Ray raises here
+                ray.shutdown()
+                if not left:
+                    raise InputError(
+                        f"Ray does not start on this machine ({first_line(error)}); try again when it is less busy, "
+                        'or leave out on="ray"'
+                    ) from None
     finally:
         ray_constants.ENABLE_RAY_CLUSTER = before
         os.environ.pop(switch)
