@@ -11,22 +11,21 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from twoclock import validation
-from twoclock.agents.protocol import LearnerAgent, check_index, check_reward, saved_method
+from twoclock.agents.protocol import LearnerAgent, check_index, check_reward
 from twoclock.intervals.bootstrap import Estimate
 from twoclock.intervals.random_scaling import RecentMean
-from twoclock.methods import Standard, serialize
+from twoclock.methods import Standard
 from twoclock.online import Learner
 from twoclock.problems.entropy_mdp import SoftOperators, Step, feature_table
 from twoclock.protocols import Method, PyTree
 from twoclock.schedules import Power
+from twoclock.storage.atomic_file import Document
+from twoclock.storage.record import Record
 from twoclock.validation import memory, run_args
 from twoclock.validation.arrays import Array, Number
 
-# A simulator that is seeded with the same number must not draw the same numbers.
-_EXPLORATION = 0x736163
 # Steps are held for so many samples and then fall as k^−½.
 _HOLD = 2e4
-_NUMBERS = "states", "actions", "temperature", "gamma", "initial_value", "seed"
 
 
 class EntropyActorCritic(LearnerAgent):
@@ -68,6 +67,10 @@ class EntropyActorCritic(LearnerAgent):
     methods*, 2020.
     """
 
+    _NUMBERS = ("states", "actions", "temperature", "gamma", "initial_value", "seed")
+    _ARRAYS = ("features", "policy_features")
+    _STREAM = 0x736163
+
     def __init__(
         self,
         states: int,
@@ -89,8 +92,7 @@ class EntropyActorCritic(LearnerAgent):
         self.policy_features = feature_table(policy_features, "policy_features", (self.states, self.actions))
         self.method = run_args.check_method(_default_method(self.gamma) if method is None else method)
         self.initial_value = validation.number("initial_value", initial_value)
-        self.seed = validation.seed_number("seed", seed)
-        self._rng = np.random.default_rng([_EXPLORATION, self.seed])
+        self._set_seed(seed)
         self._returns, self._earned = RecentMean(), 0.0
         temp, discount = np.full(self.states, self.temperature), np.full((1, 1, 1), self.gamma)
         self._operators = SoftOperators(temp, discount, 1 / (1 - self.gamma), self.features, self.policy_features)
@@ -114,27 +116,9 @@ class EntropyActorCritic(LearnerAgent):
         weights: np.ndarray = np.exp(logits - logits.max())
         return weights / weights.sum()
 
-    def observe(
-        self,
-        x: int,
-        u: int,
-        x_next: int,
-        reward: float | None = None,
-        terminated: bool = False,
-        truncated: bool = False,
-    ) -> None:
-        """Learn from what an action u in state x led to.
-
-        Args:
-            x, u, x_next: state, action and the state after it.
-            reward: of this step.
-            terminated: the episode is over: what follows x_next is worth nothing.
-            truncated: the episode was cut off; x_next is worth what any state is.
-        """
+    def _learn(self, x: PyTree, u: PyTree, x_next: PyTree, reward: float | None, ended: bool, cut: bool) -> None:
         s, t = check_index("x", x, self.states), check_index("x_next", x_next, self.states)
-        a = check_index("u", u, self.actions)
-        earned = check_reward(reward)
-        ended, cut = validation.flag("terminated", terminated), validation.flag("truncated", truncated)
+        a, earned = check_index("u", u, self.actions), check_reward(reward)
         self._learner.update(self._sample(s, a, t, earned, ended))
         self._earned += earned
         if ended or cut:
@@ -160,42 +144,16 @@ class EntropyActorCritic(LearnerAgent):
         """
         return self._returns.estimate(level)
 
-    @property
-    def settings(self) -> dict[str, object]:
-        """The arguments that make another agent like it."""
-        return {name: getattr(self, name) for name in (*_NUMBERS, "features", "policy_features", "method")}
-
-    def save(self, path: str | Path, **also: PyTree) -> Path:
-        """Write all of it to a folder, which changes from the last save to this one in an instant.
-
-        Args:
-            path: the folder.
-            also: more trees of arrays to save with it.
-        """
-        tables = {name: getattr(self, name) for name in ("features", "policy_features")}
-        about = {
-            **{name: getattr(self, name) for name in _NUMBERS},
-            "method": serialize.to_json(self.method), "rng": self._rng.bit_generator.state,
-            "returns": self._returns.numbers, "earned": self._earned,
-            "tables": [name for name, table in tables.items() if table is not None],
-        }  # fmt: skip
-        given = {name: table for name, table in tables.items() if table is not None}
-        return self._learner.save(path, {"EntropyActorCritic": about}, **given, **also)
-
     @classmethod
     def load(cls, path: str | Path, method: Method | None = None) -> EntropyActorCritic:
         """The agent that was saved, to go on from there; a method is needed where it held a function."""
-        about, record = cls._read(path)
-        known = {name: about[name] for name in _NUMBERS} | {name: record.trees[name] for name in about["tables"]}
-        agent = cls(**known, method=saved_method(about, method))
-        agent.restore(path)
-        return agent
+        return cls._load(path, method)
 
-    def restore(self, path: str | Path) -> None:
-        """Take up what an agent with the same settings saved, its exploration too."""
-        about, record = self._read(path)
-        self._learner.restore(record)
-        self._rng.bit_generator.state = about["rng"]
+    def _state(self) -> tuple[Document, dict[str, PyTree]]:
+        return {"returns": self._returns.numbers, "earned": self._earned}, {}
+
+    def _take_up(self, about: Document, record: Record) -> None:
+        super()._take_up(about, record)
         self._returns, self._earned = RecentMean(about["returns"]), about["earned"]
 
     def __repr__(self) -> str:

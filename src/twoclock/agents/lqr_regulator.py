@@ -11,15 +11,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from twoclock import validation
-from twoclock.agents.protocol import LearnerAgent, saved_method
+from twoclock.agents.protocol import LearnerAgent
 from twoclock.intervals.bootstrap import Estimate
 from twoclock.intervals.random_scaling import RecentMean
-from twoclock.methods import Polyak, Standard, running_means, serialize
+from twoclock.methods import Polyak, Standard, running_means
 from twoclock.online import Learner
 from twoclock.problems.lqr.model_based import GuardedModel, ModelCritic
 from twoclock.problems.lqr.operators import ActorCritic, Bounds, Guard, Guarded
 from twoclock.protocols import InputError, Method, PyTree
 from twoclock.schedules import Power
+from twoclock.storage.atomic_file import Document
+from twoclock.storage.record import Record
 from twoclock.validation import run_args
 from twoclock.validation.arrays import definite, matrix
 
@@ -28,10 +30,7 @@ if TYPE_CHECKING:
 
 # Steps of the actor-critic in units in which states, actions and costs are near 1, as a guard makes them.
 _ACTOR, _CRITIC = (Power(first * 2000**0.6, p=0.6, shift=2000.0) for first in (5e-4, 1e-3))
-
-# A simulator that is seeded with the same number must not draw the same numbers: exploration that is the plant's own
-# noise silently makes a wrong model.
-_EXPLORATION = 0x74776F
+_supervise, _judge = jax.jit(Bounds.supervise), jax.jit(Bounds.judge)
 
 
 class Regulator(LearnerAgent):
@@ -39,6 +38,9 @@ class Regulator(LearnerAgent):
 
         u = agent.act(x)                    # u ~ N(−Kx, σ²I), with the K that it has learnt so far
         agent.observe(x, u, x_next)
+
+    The cost of a step is by Q and R; rewards and ends are ignored. An episode that ends is none for a regulator: the
+    last step of it led to x_next like any other.
 
     ``critic="model"``: least squares for [A B] and one step of the Riccati recursion per sample
     (`problems.ModelCritic`); it is as good as solving the Riccati equation anew at each sample, and what to take where
@@ -70,6 +72,11 @@ class Regulator(LearnerAgent):
     >>> bool(abs(agent.gain - tc.models.Lqr([[0.9]], [[0.5]], [[1.0]], [[1.0]]).gain) < 0.1)
     True
     """
+
+    _NUMBERS = ("sigma", "critic", "kappa", "seed")
+    _ARRAYS = ("Q", "R", "K0")
+    _OTHERS = ("guard",)
+    _STREAM = 0x74776F  # exploration that is the plant's own noise would silently make a wrong model
 
     def __init__(
         self,
@@ -107,8 +114,7 @@ class Regulator(LearnerAgent):
         self.guard = Guard(log=1000) if guard is True else None if guard is False or guard is None else guard
         if self.guard is not None and not isinstance(self.guard, Guard):
             raise InputError(f"`guard` must be a Guard, True or False, got {type(guard).__name__}; try `guard=True`")
-        self.seed = validation.seed_number("seed", seed)
-        self._rng = np.random.default_rng([_EXPLORATION, self.seed])
+        self._set_seed(seed)
         self._log: list[np.ndarray] = []
         self._costs = RecentMean()
         self._watch: PyTree = None
@@ -126,19 +132,7 @@ class Regulator(LearnerAgent):
             K = np.asarray(held)
         return self.sigma * self._rng.standard_normal(len(self.R)) - K @ state
 
-    def observe(
-        self,
-        x: ArrayLike,
-        u: ArrayLike,
-        x_next: ArrayLike,
-        reward: float | None = None,
-        terminated: bool = False,
-        truncated: bool = False,
-    ) -> None:
-        """Learn from what an action u in state x led to. Its cost is by Q and R; rewards and ends are ignored.
-
-        An episode that ends is none for a regulator: the last step of it led to x_next like any other.
-        """
+    def _learn(self, x: PyTree, u: PyTree, x_next: PyTree, reward: float | None, ended: bool, cut: bool) -> None:
         n, m = len(self.Q), len(self.R)
         here, action, after = self._vector("x", x, n), self._vector("u", u, m), self._vector("x_next", x_next, n)
         cost = self.stage_cost(here, action)
@@ -164,14 +158,6 @@ class Regulator(LearnerAgent):
     def stage_cost(self, x: np.ndarray, u: np.ndarray) -> float:
         """xᵀQx + uᵀRu."""
         return float(x @ self.Q @ x + u @ self.R @ u)
-
-    @property
-    def settings(self) -> dict[str, object]:
-        """The arguments that make another agent like it."""
-        return {
-            "Q": self.Q, "R": self.R, "K0": self.K0, "sigma": self.sigma, "critic": self.critic,
-            "guard": self.guard or False, "method": self.method, "kappa": self.kappa, "seed": self.seed,
-        }  # fmt: skip
 
     @property
     def gain(self) -> np.ndarray:
@@ -202,43 +188,24 @@ class Regulator(LearnerAgent):
             )
         return self._learner.history
 
-    def save(self, path: str | Path, **also: PyTree) -> Path:
-        """Write all of it to a folder, which changes from the last save to this one in an instant.
-
-        Args:
-            path: the folder.
-            also: more trees of arrays to save with it.
-        """
-        method = serialize.to_json(self.method)
-        about = {
-            "Q": self.Q.tolist(), "R": self.R.tolist(), "K0": self.K0.tolist(), "sigma": self.sigma,
-            "critic": self.critic, "kappa": self.kappa, "method": method, "rng": self._rng.bit_generator.state,
-            "guard": None if self.guard is None else vars(self.guard), "costs": self._costs.numbers, "seed": self.seed,
-        }  # fmt: skip
-        log = np.asarray(self._log).reshape(len(self._log), len(self.Q) + len(self.R) + 1)
-        about["learning"] = self._learning
-        watch = jax.tree.map(np.asarray, self._watch)
-        return self._learner.save(path, {"Regulator": about}, log=log, watch=watch, **also)
-
     @classmethod
     def load(cls, path: str | Path, method: Method | None = None) -> Regulator:
         """The regulator that was saved, to go on from there; a method is needed where it held a function."""
-        about, _ = cls._read(path)
-        guard = False if about["guard"] is None else Guard(**about["guard"])
-        known = {name: about[name] for name in ("Q", "R", "K0", "sigma", "critic", "kappa", "seed")}
-        agent = cls(**known, guard=guard, method=saved_method(about, method))
-        agent.restore(path)
-        return agent
+        guard = cls._read(path)[0]["guard"]
+        return cls._load(path, method, guard=guard and Guard(**guard))
 
-    def restore(self, path: str | Path) -> None:
-        """Take up what an agent with the same settings saved, its exploration too."""
-        about, record = self._read(path)
-        self._rng.bit_generator.state = about["rng"]
+    def _state(self) -> tuple[Document, dict[str, PyTree]]:
+        guard = None if self.guard is None else vars(self.guard)
+        log = np.asarray(self._log).reshape(len(self._log), len(self.Q) + len(self.R) + 1)
+        about = {"guard": guard, "costs": self._costs.numbers, "learning": self._learning}
+        return about, {"log": log, "watch": jax.tree.map(np.asarray, self._watch)}
+
+    def _take_up(self, about: Document, record: Record) -> None:
         self._costs, self._log = RecentMean(about["costs"]), list(record.trees["log"])
         if self.guard is not None and about["learning"]:
             self._end_log(self.guard)
         self._watch = record.trees["watch"]
-        self._learner.restore(record)
+        super()._take_up(about, record)
 
     def __repr__(self) -> str:
         how = "diverged" if self.diverged else f"cost {self.cost()}" if self._costs.count else "not begun"
@@ -296,15 +263,3 @@ class Regulator(LearnerAgent):
                 f"`{name}` must be finite, got {validation.short_repr(new.tolist())}; the plant has left all bounds"
             )
         return new
-
-
-@jax.jit
-def _supervise(bounds: Bounds, K: PyTree, x: PyTree, watch: PyTree) -> tuple[PyTree, PyTree]:
-    """The gain that acts in x, and what the guard remembers."""
-    return bounds.supervise(K, x, watch)
-
-
-@jax.jit
-def _judge(bounds: Bounds, sample: PyTree, watch: PyTree) -> tuple[PyTree, PyTree]:
-    """The sample with how much of it may be learnt, and what the guard remembers."""
-    return bounds.judge(sample, watch)

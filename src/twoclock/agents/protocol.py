@@ -6,7 +6,9 @@ import math
 import operator
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeGuard, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, Protocol, Self, TypeGuard, TypeVar, runtime_checkable
+
+import numpy as np
 
 from twoclock import storage, validation
 from twoclock.methods import serialize
@@ -19,7 +21,6 @@ from twoclock.validation import short_repr
 
 if TYPE_CHECKING:
     import pandas as pd
-
 
 _PARTS = ("settings", "act", "observe", "steps", "diverged", "history", "result", "save", "restore")
 
@@ -120,9 +121,26 @@ def check_kind(agent: object) -> None:
 
 
 class LearnerAgent:
-    """Base of the library's agents: what its learner has seen is what the agent has seen."""
+    """Base of the library's agents: what its learner has seen is what the agent has seen.
 
+    A class names its settings, which are attributes too: those that JSON holds, those that may be arrays, and others.
+    """
+
+    _NUMBERS: ClassVar[tuple[str, ...]]
+    _ARRAYS: ClassVar[tuple[str, ...]]
+    _OTHERS: ClassVar[tuple[str, ...]] = ()
+    _STREAM: ClassVar[int]  # of the random numbers: a simulator that has the same seed must not draw the same ones
+    method: Method
     _learner: Learner
+
+    def _set_seed(self, seed: object) -> None:
+        self.seed = validation.seed_number("seed", seed)
+        self._rng = np.random.default_rng([self._STREAM, self.seed])
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """The arguments that make another agent like it."""
+        return {name: getattr(self, name) for name in (*self._NUMBERS, *self._ARRAYS, *self._OTHERS, "method")}
 
     @property
     def steps(self) -> int:
@@ -143,6 +161,68 @@ class LearnerAgent:
         """What it has learnt so far as a `Result` of one seed, with its intervals where it has them."""
         return self._learner.result()
 
+    def observe(
+        self,
+        x: PyTree,
+        u: PyTree,
+        x_next: PyTree,
+        reward: float | None = None,
+        terminated: bool = False,
+        truncated: bool = False,
+    ) -> None:
+        """Learn from what an action u in state x led to.
+
+        Args:
+            x, u, x_next: state, action and the state after it, at the end of an episode its last one.
+            reward: of this step.
+            terminated: the episode is over: what follows x_next is worth nothing.
+            truncated: the episode was cut off; x_next is worth what any state is.
+        """
+        ended, cut = validation.flag("terminated", terminated), validation.flag("truncated", truncated)
+        self._learn(x, u, x_next, reward, ended, cut)
+
+    def _learn(self, x: PyTree, u: PyTree, x_next: PyTree, reward: float | None, ended: bool, cut: bool) -> None:
+        raise NotImplementedError
+
+    def save(self, path: str | Path, **also: PyTree) -> Path:
+        """Write all of it but functions to a folder, which changes from the last save to this one in an instant.
+
+        Args:
+            path: the folder.
+            also: more trees of arrays to save with it.
+        """
+        own, trees = self._state()
+        about = {name: getattr(self, name) for name in self._NUMBERS} | own
+        about |= {"method": serialize.to_json(self.method), "rng": self._rng.bit_generator.state}
+        arrays = {name: array for name in self._ARRAYS if isinstance(array := getattr(self, name), np.ndarray)}
+        return self._learner.save(path, {type(self).__name__: about}, **arrays, **trees, **also)
+
+    def _state(self) -> tuple[Document, dict[str, PyTree]]:
+        """What else the agent saves: as JSON, and as trees of arrays."""
+        raise NotImplementedError
+
+    def restore(self, path: str | Path) -> None:
+        """Take up what an agent with the same settings saved, its exploration too."""
+        self._take_up(*self._read(path))
+
+    def _take_up(self, about: Document, record: Record) -> None:
+        self._learner.restore(record)
+        self._rng.bit_generator.state = about["rng"]
+
+    @classmethod
+    def _load(cls, path: str | Path, method: Method | None, **others: object) -> Self:
+        """The agent that was saved, with settings that no record holds."""
+        about, record = cls._read(path)
+        if method is None:
+            if about["method"] is None:
+                raise InputError("`method` must be given: it holds a function, which no record can; pass it as it was")
+            method = serialize.from_json(about["method"])
+        numbers = {name: about[name] for name in cls._NUMBERS}
+        arrays = {name: record.trees[name] for name in cls._ARRAYS if name in record.trees}
+        agent = cls(**{**others, **numbers, **arrays, "method": method})
+        agent._take_up(about, record)
+        return agent
+
     @classmethod
     def _read(cls, path: str | Path) -> tuple[Document, Record]:
         """What ``save`` wrote to a folder: the settings of the agent, and all of the record."""
@@ -151,15 +231,6 @@ class LearnerAgent:
         if cls.__name__ not in record.spec:
             raise InputError(f"`path` must be a folder that `{cls.__name__}.save` wrote, {path} is none")
         return record.spec[cls.__name__], record
-
-
-def saved_method(about: Document, method: Method | None) -> Method:
-    """The method that was saved, unless one is given."""
-    if method is None:
-        if about["method"] is None:
-            raise InputError("`method` must be given: it holds a function, which no record can; pass it as it was")
-        method = serialize.from_json(about["method"])
-    return method
 
 
 def check_index(name: str, value: int, size: int) -> int:

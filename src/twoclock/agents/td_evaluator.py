@@ -13,14 +13,16 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from twoclock import validation
-from twoclock.agents.protocol import LearnerAgent, check_index, check_reward, saved_method
-from twoclock.methods import Fast, Intentional, ObGD, Polyak, Standard, serialize
+from twoclock.agents.protocol import LearnerAgent, check_index, check_reward
+from twoclock.methods import Fast, Intentional, ObGD, Polyak, Standard
 from twoclock.online import Learner
 from twoclock.problems.custom import is_module, split_module
 from twoclock.problems.policy_evaluation.nonlinear import Value, value_operators
 from twoclock.problems.policy_evaluation.td_lambda import trace_operators
 from twoclock.protocols import InputError, Method, PyTree
 from twoclock.schedules import Constant, Power
+from twoclock.storage.atomic_file import Document
+from twoclock.storage.record import Record
 from twoclock.validation import run_args
 from twoclock.validation.arrays import Array, Number, as_array, check_start
 
@@ -34,11 +36,8 @@ FeatureFn = Callable[[str, PyTree], Observed]
 Ratio = float | Callable[[PyTree, PyTree], float]
 Behaviour = Callable[[PyTree, np.random.Generator], PyTree]
 
-# A simulator that is seeded with the same number must not draw the same numbers.
-_EXPLORATION = 0x65766C
 # A tenth of what E‖φ‖² allows, held for so many samples and then falling as k^−0.6.
 _FIRST, _HOLD = 0.1, 300.0
-_NUMBERS = "gamma", "operator", "lam", "intervals", "skip", "seed"
 
 
 class Evaluator(LearnerAgent):
@@ -83,6 +82,11 @@ class Evaluator(LearnerAgent):
     Section 4.1 (Fast TDC).
     """
 
+    _NUMBERS = ("gamma", "operator", "lam", "intervals", "skip", "seed")
+    _ARRAYS = ("features", "at")
+    _OTHERS = ("policy_ratio", "params", "behaviour")
+    _STREAM = 0x65766C
+
     def __init__(
         self,
         policy_ratio: Ratio,
@@ -120,8 +124,7 @@ class Evaluator(LearnerAgent):
             method = _default_method(self.operator, self.gamma * self.lam, None if value is not None else self._at_phi)
         self.method = run_args.check_method(method)
         self._traced = _has_trace(self.operator, self.lam, self.method)
-        self.seed = validation.seed_number("seed", seed)
-        self._rng = np.random.default_rng([_EXPLORATION, self.seed])
+        self._set_seed(seed)
         self._first = True
         self._learner = self._make_learner(start)
 
@@ -131,27 +134,10 @@ class Evaluator(LearnerAgent):
             raise InputError("`act` needs a policy that acts: give `behaviour=`, a function of x and a generator")
         return self.behaviour(x, self._rng)
 
-    def observe(
-        self,
-        x: PyTree,
-        u: PyTree,
-        x_next: PyTree,
-        reward: float | None = None,
-        terminated: bool = False,
-        truncated: bool = False,
-    ) -> None:
-        """Learn from what an action u in state x led to.
-
-        Args:
-            x, u, x_next: state, action and the state after it, at the end of an episode its last one.
-            reward: of this step.
-            terminated: the episode is over: what follows x_next is worth nothing.
-            truncated: the episode was cut off; x_next is worth what V says.
-        """
+    def _learn(self, x: PyTree, u: PyTree, x_next: PyTree, reward: float | None, ended: bool, cut: bool) -> None:
         rho = self.policy_ratio(x, u) if callable(self.policy_ratio) else self.policy_ratio
         rho = validation.number("policy_ratio(x, u)", rho, 0)
         here, after = self._phi("x", x), self._phi("x_next", x_next)
-        ended, cut = validation.flag("terminated", terminated), validation.flag("truncated", truncated)
         self._learner.update(self._sample(here, after, rho, check_reward(reward), ended))
         self._first = ended or cut
 
@@ -171,28 +157,12 @@ class Evaluator(LearnerAgent):
     @property
     def settings(self) -> dict[str, object]:
         """The arguments that make another agent like it."""
-        names = (*_NUMBERS, "policy_ratio", "features", "at", "params", "method")
-        return {**{name: getattr(self, name) for name in names}, "value": self.network, "behaviour": self.behaviour}
+        return {**super().settings, "value": self.network}
 
     @property
     def theta(self) -> PyTree:
         """The parameters as learnt."""
         return self._learner.theta
-
-    def save(self, path: str | Path, **also: PyTree) -> Path:
-        """Write all of it but functions to a folder, which changes from the last save to this one in an instant.
-
-        Args:
-            path: the folder.
-            also: more trees of arrays to save with it.
-        """
-        ratio = None if callable(self.policy_ratio) else self.policy_ratio
-        about = {
-            **{name: getattr(self, name) for name in _NUMBERS}, "policy_ratio": ratio, "first": self._first,
-            "method": serialize.to_json(self.method), "rng": self._rng.bit_generator.state,
-        }  # fmt: skip
-        tables = {"at": self.at} | ({"features": self.features} if isinstance(self.features, np.ndarray) else {})
-        return self._learner.save(path, {"Evaluator": about}, **tables, **also)
 
     @classmethod
     def load(
@@ -207,22 +177,19 @@ class Evaluator(LearnerAgent):
         behaviour: Behaviour | None = None,
     ) -> Evaluator:
         """The evaluator that was saved, to go on from there. Functions come from you, as they were; and ``params``."""
-        about, record = cls._read(path)
-        if policy_ratio is None and about["policy_ratio"] is None:
+        saved = cls._read(path)[0]["policy_ratio"]
+        if policy_ratio is None and saved is None:
             raise InputError("`policy_ratio` must be given: it is a function, which no record can hold")
-        ratio = about["policy_ratio"] if policy_ratio is None else policy_ratio
-        agent = cls(
-            ratio, record.trees.get("features", features), **{name: about[name] for name in _NUMBERS},
-            at=record.trees["at"], value=value, params=params, method=saved_method(about, method), behaviour=behaviour,
-        )  # fmt: skip
-        agent.restore(path)
-        return agent
+        ratio = saved if policy_ratio is None else policy_ratio
+        functions = {"features": features, "value": value, "behaviour": behaviour}
+        return cls._load(path, method, policy_ratio=ratio, params=params, **functions)
 
-    def restore(self, path: str | Path) -> None:
-        """Take up what an agent with the same settings saved."""
-        about, record = self._read(path)
-        self._learner.restore(record)
-        self._rng.bit_generator.state, self._first = about["rng"], about["first"]
+    def _state(self) -> tuple[Document, dict[str, PyTree]]:
+        return {"policy_ratio": None if callable(self.policy_ratio) else self.policy_ratio, "first": self._first}, {}
+
+    def _take_up(self, about: Document, record: Record) -> None:
+        super()._take_up(about, record)
+        self._first = about["first"]
 
     def __repr__(self) -> str:
         return f"Evaluator({self.operator}, {self.steps:,} samples{', diverged' if self.diverged else ''})"
