@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from twoclock.agents.env_checks import EnvironmentFault, NotFinite, StateKind, StepResult, check_bool, check_number
+from twoclock.agents.env_checks import EnvironmentFault, NotFinite, StepResult, check_bool, check_number, check_state
 from twoclock.protocols import InputError, PyTree
 from twoclock.validation import short_repr
 
@@ -32,6 +32,7 @@ class EnvAdapter(abc.ABC):
 
     what = "the environment"
     x: PyTree = None  # the present state; None between two episodes
+    _shape: tuple[int, ...] | None = None  # of the first state
 
     def states(self) -> list[PyTree]:
         """The state of each seed; an episode that has ended is followed by the next."""
@@ -47,6 +48,12 @@ class EnvAdapter(abc.ABC):
             return [(us[0], error)]
         self.x = None if result.terminated or result.truncated else result.x
         return [(u, result)]
+
+    def check_state(self, x: PyTree, what: str) -> PyTree:
+        """A copy of a state of the shape of the first."""
+        new = check_state(x, what, self._shape)
+        self._shape = np.shape(new)
+        return new
 
     @abc.abstractmethod
     def reset(self) -> PyTree:
@@ -83,15 +90,12 @@ class Simulated(EnvAdapter):
     def __init__(self, function: StepFunction, x0: object, seed: int) -> None:
         self.function, self.x0 = function, x0
         self._rng = np.random.default_rng([_PLANT, seed])
-        self._kind: StateKind | None = None
 
     def reset(self) -> PyTree:
         x = self.x0(self._rng) if callable(self.x0) else self.x0
-        self._kind = self._kind or StateKind.of(x, "`x0`")
-        return self._kind.check(x, "`x0`")
+        return self.check_state(x, "`x0`")
 
     def take(self, u: PyTree) -> tuple[PyTree, StepResult]:
-        assert self._kind is not None
         came = self.function(self.x, u, self._rng)
         given = came if isinstance(came, tuple) else (came,)
         if not 1 <= len(given) <= 3:
@@ -99,7 +103,7 @@ class Simulated(EnvAdapter):
                 "a step function must give x_next, (x_next, reward) or (x_next, reward, terminated), "
                 f"got {short_repr(came)}"
             )
-        x_next = self._kind.check(given[0], "the state")
+        x_next = self.check_state(given[0], "the state")
         reward = check_number(given[1], "the reward") if len(given) > 1 else None
         return u, StepResult(x_next, reward, len(given) > 2 and check_bool(given[2], "`terminated`"))
 
@@ -109,8 +113,7 @@ class Simulated(EnvAdapter):
     def restore(self, snapshot: dict[str, PyTree], x: PyTree) -> bool:
         self._rng.bit_generator.state = json.loads(str(snapshot["rng"]))
         if x is not None:
-            self._kind = StateKind.of(x, "the state")
-            self.x = self._kind.check(x, "the state")
+            self.x = self.check_state(x, "the state")
         return True
 
 
@@ -129,7 +132,6 @@ class Gymnasium(EnvAdapter):
     def __init__(self, env: Any, seed: int, close_it: bool, replayable: bool) -> None:
         self.env, self.seed, self.close_it, self.replayable = env, seed, close_it, replayable
         self._clip = _clip_to(env.action_space)
-        self._kind: StateKind | None = None
         self._episode, self._actions = -1, list[PyTree]()
 
     def reset(self) -> PyTree:
@@ -141,11 +143,9 @@ class Gymnasium(EnvAdapter):
         given = self.env.reset(seed=episode_seed(self.seed, self._episode))
         if not isinstance(given, tuple) or len(given) != 2:
             raise EnvironmentFault(f"`reset` must give (state, info), got {short_repr(given)}")
-        self._kind = self._kind or StateKind.of(given[0], "the first state")
-        return self._kind.check(given[0], "the first state")
+        return self.check_state(given[0], "the first state")
 
     def take(self, u: PyTree) -> tuple[PyTree, StepResult]:
-        assert self._kind is not None
         u = self._clip(u)
         given = self.env.step(u)
         if not isinstance(given, tuple) or len(given) != 5:
@@ -154,7 +154,7 @@ class Gymnasium(EnvAdapter):
             )
         x, reward, terminated, truncated, _ = given
         result = StepResult(
-            self._kind.check(x, "the state"), check_number(reward, "the reward"),
+            self.check_state(x, "the state"), check_number(reward, "the reward"),
             check_bool(terminated, "`terminated`"), check_bool(truncated, "`truncated`"),
         )  # fmt: skip
         if self.replayable:  # after it went well: an environment that failed is brought back to before
@@ -202,8 +202,8 @@ class Vectorised:
     def states(self) -> list[PyTree]:
         if not self._xs:
             given, _ = self.env.reset(seed=self._seeds)
-            self._kind = StateKind.of(next(iter(given)), "the first state")
-            self._xs = [self._kind.check(x, "the first state") for x in given]
+            self._shape = np.shape(next(iter(given)))
+            self._xs = [check_state(x, "the first state", self._shape) for x in given]
         return self._xs
 
     def step(self, us: Sequence[PyTree]) -> list[Turn]:
@@ -217,22 +217,16 @@ class Vectorised:
                 came.append((u, None))
                 continue
             try:
-                x = self._kind.check(xs[i] if final is None or not ended[i] else final[i], "the state")
+                x = check_state(xs[i] if final is None or not ended[i] else final[i], "the state", self._shape)
                 reward = check_number(rewards[i], "the reward")
                 came.append((u, StepResult(x, reward, bool(terminated[i]), bool(truncated[i]))))
             except NotFinite as error:
                 came.append((u, error))
         if self.mode == "Disabled" and ended.any():
             xs, _ = self.env.reset(options={"reset_mask": ended})
-        self._ended, self._xs = ended, [self._state(x) for x in xs]
+        # A state that is not finite belongs to a seed that is lost, whose actions do not matter.
+        self._ended, self._xs = ended, [check_state(np.nan_to_num(x), "the state", self._shape) for x in xs]
         return came
-
-    def _state(self, x: PyTree) -> PyTree:
-        """The state to act in; one that is not finite belongs to a seed that is lost, whose actions do not matter."""
-        try:
-            return self._kind.check(x, "the state")
-        except NotFinite:
-            return np.nan_to_num(np.asarray(x, float))
 
 
 def _clip_to(space: Any) -> Callable[[PyTree], PyTree]:
@@ -260,9 +254,7 @@ def is_step_function(env: object) -> bool:
     return not is_env(env) and not _takes(env, 0) and _takes(env, 3)
 
 
-def _takes(function: object, count: int) -> bool:
-    if not callable(function):
-        return False
+def _takes(function: Any, count: int) -> bool:
     try:
         inspect.signature(function).bind(*[None] * count)
     except (TypeError, ValueError):
@@ -272,21 +264,19 @@ def _takes(function: object, count: int) -> bool:
 
 def check_env(env: object, x0: object) -> None:
     """Refuse what is no environment, before the run."""
-    if is_env(env) or isinstance(env, str):
-        fits = "a Gymnasium environment begins where its `reset` says"
-    elif is_step_function(env):
+    if is_step_function(env):
         if x0 is None:
             raise InputError("`x0` must be given for a step function: the first state, or a function of rng")
         return
-    else:
-        if not _takes(env, 0):
-            raise InputError(
-                "`env` must be a Gymnasium environment, the id of one, a function without arguments that makes one, or "
-                f"a step function (x, u, rng) -> x_next; got {short_repr(env)}"
-            )
-        fits = "what a function makes begins where its `reset` says"
+    ready = is_env(env) or isinstance(env, str)
+    if not ready and not _takes(env, 0):
+        raise InputError(
+            "`env` must be a Gymnasium environment, the id of one, a function without arguments that makes one, or "
+            f"a step function (x, u, rng) -> x_next; got {short_repr(env)}"
+        )
     if x0 is not None:
-        raise InputError(f"`x0` is for a step function (x, u, rng) -> x_next; {fits}")
+        what = "a Gymnasium environment" if ready else "what a function makes"
+        raise InputError(f"`x0` is for a step function (x, u, rng) -> x_next; {what} begins where its `reset` says")
 
 
 def make_adapter(env: Any, x0: object, seed: int, replayable: bool) -> EnvAdapter:

@@ -40,29 +40,6 @@ class StepResult(NamedTuple):
     truncated: bool = False
 
 
-class StateKind(NamedTuple):
-    """Shape and type of all states, taken from the first."""
-
-    shape: tuple[int, ...]
-    floats: bool
-
-    @classmethod
-    def of(cls, x: object, what: str) -> StateKind:
-        array = _array(x, what)
-        return cls(array.shape, array.dtype.kind == "f")
-
-    def check(self, x: object, what: str) -> PyTree:
-        """A copy of the state, floats in float64: some simulators give the same array every time, changed."""
-        array = _array(x, what)
-        if array.shape != self.shape:
-            raise EnvironmentFault(f"{what} must have the shape of the first state, {self.shape}, got {array.shape}")
-        if array.dtype.kind == "f":
-            if not np.isfinite(array).all():
-                raise NotFinite(f"{what} must be finite, got {short_repr(array.tolist())}")
-            return array.astype(np.float64) if self.shape else np.float64(array)
-        return array.copy() if self.shape else int(array)
-
-
 class NotFinite(EnvironmentFault):
     """A state or reward that is NaN or infinite."""
 
@@ -88,7 +65,12 @@ def check_bool(value: object, what: str) -> bool:
     return bool(value)
 
 
-def _array(x: object, what: str) -> np.ndarray:
+def check_state(x: object, what: str, shape: tuple[int, ...] | None) -> PyTree:
+    """A copy of a state, floats in float64: some simulators give the same array every time, changed.
+
+    Args:
+        shape: of the first state; None for any.
+    """
     try:
         array = np.asarray(x)
     except (TypeError, ValueError):  # a ragged list
@@ -98,4 +80,10 @@ def _array(x: object, what: str) -> np.ndarray:
             f"{what} must be a number or an array of numbers, got {short_repr(x)}; "
             "a wrapper such as gymnasium.wrappers.FlattenObservation makes one of it"
         )
-    return array
+    if shape not in (None, array.shape):
+        raise EnvironmentFault(f"{what} must have the shape of the first state, {shape}, got {array.shape}")
+    if array.dtype.kind == "f":
+        if not np.isfinite(array).all():
+            raise NotFinite(f"{what} must be finite, got {short_repr(array.tolist())}")
+        return array.astype(np.float64) if array.shape else np.float64(array)
+    return array.copy() if array.shape else int(array)
