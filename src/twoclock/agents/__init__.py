@@ -7,7 +7,7 @@ import hashlib
 import json
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Literal
@@ -29,7 +29,7 @@ from twoclock.engine.protocol import LaneState
 from twoclock.engine.signals import Interrupted, deferred_interrupt
 from twoclock.executor import Channel, Executor, ThisProcess, cores
 from twoclock.executor.processes import Processes, why_not_portable
-from twoclock.executor.ray_cluster import on_ray
+from twoclock.executor.ray_cluster import check_place, on_ray
 from twoclock.progress import watch
 from twoclock.protocols import InputError
 from twoclock.result import Result
@@ -101,27 +101,40 @@ def run(
         seeds = int(env.num_envs) if vector else 1
     spec = RunSpec.checked(steps, seeds, marks)
     run_args.check_pace(None, checkpoint_every, progress)
-    where = validation.choice("on", on, ("local", "ray"))
-    if address is not None and (not isinstance(address, str) or where != "ray"):
-        raise InputError(
-            f'`address` must be "host:port" of a Ray cluster, with on="ray", got {validation.short_repr(address)}'
-        )
+    where = check_place(on, address)
     if step_timeout is not None and where == "ray":
         raise InputError("`step_timeout` is for processes on this machine; leave it out on Ray")
     check_processes(processes, step_timeout)
     if checkpoint is not None:
         validation.check_path("checkpoint", checkpoint)
     if vector:
+        if int(env.num_envs) != len(spec.seeds):
+            raise InputError(
+                f"`seeds` must be as many as the vectorised environment has parts, {env.num_envs}, "
+                f"got {len(spec.seeds)}; leave them out"
+            )
         asked = {"checkpoint": checkpoint, "step_timeout": step_timeout, "processes": processes}
-        _check_vector(env, len(spec.seeds), {**asked, "on": where if where != "local" else None})
+        for name, value in {**asked, "on": where if where != "local" else None}.items():
+            if value is not None:
+                raise InputError(
+                    f"`{name}` is for environments that are made one by one; in place of a vectorised one pass a "
+                    "function that makes a single one"
+                )
     job = make_agent_job(agent, env, x0, spec, checkpoint, checkpoint_every)
     lock: AbstractContextManager[None] = nullcontext() if job.folder is None else storage.lock(job.folder)
     began = time.perf_counter()
     with lock, deferred_interrupt() as interrupted, watch(progress, spec.steps, len(spec.seeds)) as look:
-        seen = _Progress(spec, look)
+        at, lost = dict.fromkeys(spec.seeds, 0), set[int]()
+
+        def seen(seed: int, step: int, diverged: bool) -> None:
+            """Pass on where the seeds are as one event."""
+            at[seed] = spec.steps if diverged else step
+            lost.update([seed] * diverged)
+            look(ProgressEvent(sum(at.values()) // len(at), None, len(lost), _no_carry, engine="the environment"))
+
         try:
             if vector:
-                outcomes = run_vectorised(job, Channel(lambda at: seen(*at), interrupted))  # type: ignore[misc]
+                outcomes = run_vectorised(job, Channel(lambda seed_at: seen(*seed_at), interrupted))  # type: ignore[misc]
             else:
                 place: AbstractContextManager[Executor] = (
                     on_ray(address, "the agent or the environment")
@@ -173,20 +186,6 @@ def seed_executor(
     )
 
 
-class _Progress:
-    """Where each seed is, passed on as one event."""
-
-    def __init__(self, spec: RunSpec, look: Callable[[ProgressEvent], None]) -> None:
-        self.steps, self.lost = dict.fromkeys(spec.seeds, 0), set[int]()
-        self.spec, self.look = spec, look
-
-    def __call__(self, seed: int, step: int, diverged: bool) -> None:
-        self.steps[seed] = self.spec.steps if diverged else step
-        self.lost |= {seed} if diverged else set()
-        mean = sum(self.steps.values()) // len(self.steps)
-        self.look(ProgressEvent(mean, None, len(self.lost), _no_carry, engine="the environment"))
-
-
 def _no_carry() -> LaneState:
     raise InputError("`carry` of a tick is for `solve`; what agents have learnt lies in their checkpoints")
 
@@ -201,20 +200,6 @@ def check_agent(agent: Agent) -> None:
         )
 
 
-def _check_vector(env: Any, seeds: int, asked: Mapping[str, object]) -> None:
-    if int(env.num_envs) != seeds:
-        raise InputError(
-            f"`seeds` must be as many as the vectorised environment has parts, {env.num_envs}, got {seeds}; "
-            "leave them out"
-        )
-    for name, value in asked.items():
-        if value is not None:
-            raise InputError(
-                f"`{name}` is for environments that are made one by one; in place of a vectorised one pass a function "
-                "that makes a single one"
-            )
-
-
 def make_agent_job(
     agent: Agent,
     env: object,
@@ -226,7 +211,11 @@ def make_agent_job(
 ) -> AgentJob:
     """What every seed of a run does, perhaps with some settings of the agent changed."""
     settings = {name: value for name, value in {**agent.settings, **changes}.items() if name != "seed"}
-    what = {"problem": _describe_env(env), "method": describe(functools.partial(type(agent), **settings))}
+    about_env = {"name": env} if isinstance(env, str) else describe(env)
+    if is_env(env):
+        known = getattr(getattr(env, "spec", None), "id", None)
+        about_env = {"name": str(known or type(getattr(env, "unwrapped", env)).__name__)}
+    what = {"problem": about_env, "method": describe(functools.partial(type(agent), **settings))}
     numbers = hashlib.sha256(json.dumps(what).encode())
     for leaf in jax.tree.leaves(settings):
         if isinstance(leaf, (np.ndarray, np.generic, jax.Array, float, int)):
@@ -235,15 +224,6 @@ def make_agent_job(
     identity = Identity({**of_run, "problem": what["problem"], "method": numbers.hexdigest()[:16]})
     folder = None if checkpoint is None else storage.absolute(checkpoint)
     return AgentJob(type(agent), settings, env, x0, spec, identity, what, folder, float(every))
-
-
-def _describe_env(env: object) -> dict[str, object]:
-    if isinstance(env, str):
-        return {"name": env}
-    if is_env(env):
-        known = getattr(env, "spec", None)
-        return {"name": str(getattr(known, "id", None) or type(getattr(env, "unwrapped", env)).__name__)}
-    return describe(env)
 
 
 def _result(job: AgentJob, outcomes: Sequence[SeedOutcome], seconds: float) -> Result:
@@ -256,14 +236,11 @@ def _result(job: AgentJob, outcomes: Sequence[SeedOutcome], seconds: float) -> R
         for i in range(len(spec.marks))
     ]
     history = pd.DataFrame(metrics.columns(by_mark, 0, spec.seeds, spec.marks))
-    theta, omega = (
-        jax.tree.map(lambda *leaves: np.concatenate(leaves), *trees)
-        for trees in ([outcome.theta for outcome in outcomes], [outcome.omega for outcome in outcomes])
-    )
+    learnt = [(outcome.theta, outcome.omega) for outcome in outcomes]
+    theta, omega = jax.tree.map(lambda *leaves: np.concatenate(leaves), *learnt)
     notes = [note for outcome in outcomes for note in outcome.notes]
     for note in notes:
         warnings.warn(note, stacklevel=3)
-    extra = {"notes": notes} if notes else {}
-    about = {**job.what, **spec.as_dict(), **extra, **Provenance.here(seconds).as_dict()}
+    about = {**job.what, **spec.as_dict(), **({"notes": notes} if notes else {}), **Provenance.here(seconds).as_dict()}
     diverged, last = np.asarray([o.diverged for o in outcomes]), np.asarray([o.last for o in outcomes], int)
     return Result(theta, omega, history, diverged, last, about)

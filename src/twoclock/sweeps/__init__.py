@@ -18,7 +18,7 @@ from twoclock.engine.run_batch import Instances, Lanes, make_instances, pad_to
 from twoclock.engine.select_engine import EngineName
 from twoclock.engine.signals import Interrupted, deferred_interrupt
 from twoclock.executor import Channel, Executor, TaskBatch, ThisProcess
-from twoclock.executor.ray_cluster import on_ray
+from twoclock.executor.ray_cluster import check_place, on_ray
 from twoclock.protocols import InputError, Method, ProblemSource
 from twoclock.storage.atomic_file import Document
 from twoclock.storage.run_identity import RunSpec
@@ -26,7 +26,7 @@ from twoclock.storage.sweep_store import Columns, Shards
 from twoclock.sweeps.plan import Shard, SweepJob, SweepPlan, make_job, make_plan
 from twoclock.sweeps.progress import Watch, watching
 from twoclock.sweeps.sweep_result import Sweep
-from twoclock.validation import run_args, short_repr
+from twoclock.validation import run_args
 
 __all__ = ["ShardsFailed", "Sweep", "sweep"]
 
@@ -80,12 +80,17 @@ def sweep(
     >>> found.best("error")["family"].tolist()
     ['fast', 'standard']
     """
-    _check_place(on, out, address, shared, tries)
+    where = check_place(on, address)
+    if out is not None:
+        validation.check_path("out", out)
+    if validation.flag("shared", shared) and (out is None or where != "ray"):
+        raise InputError('`shared` needs on="ray" and `out`, a folder that every worker sees')
+    validation.whole("tries", tries, 1, 1000)
     run_args.check_progress(progress)
     run = RunSpec.checked(steps, seeds, marks, precision, bound)
     plan = make_plan(make_job(problems, methods, run, engine), lanes, memory)
     place: AbstractContextManager[Executor] = (
-        nullcontext(ThisProcess()) if on == "local" else on_ray(address, "a problem or method", tries=tries)
+        nullcontext(ThisProcess()) if where == "local" else on_ray(address, "a problem or method", tries=tries)
     )
     with place as executor:
         folder = Shards(storage.temporary() if out is None else out)
@@ -97,19 +102,6 @@ def sweep(
         finally:
             if out is None:
                 storage.remove(folder.folder)
-
-
-def _check_place(on: object, out: object, address: object, shared: object, tries: object) -> None:
-    if not isinstance(on, str) or on not in ("local", "ray"):
-        raise InputError(f"`on` must be 'local' or 'ray', got {short_repr(on)}")
-    if out is not None:
-        validation.check_path("out", out)
-    if validation.flag("shared", shared) and (out is None or on != "ray"):
-        raise InputError('`shared` needs on="ray" and `out`, a folder that every worker sees')
-    if address is not None and (not isinstance(address, str) or on != "ray"):
-        raise InputError(f'`address` must be "host:port" of a Ray cluster, with on="ray", got {short_repr(address)}')
-    if isinstance(tries, bool) or not isinstance(tries, int) or not 1 <= tries <= 1000:
-        raise InputError(f"`tries` must be a whole number from 1 to 1,000, got {short_repr(tries)}")
 
 
 def _run(
