@@ -90,7 +90,10 @@ class EntropyActorCritic(LearnerAgent):
         self.gamma = validation.number("gamma", gamma, 0, 1, below=True)
         self.features = feature_table(features, "features", (self.states,))
         self.policy_features = feature_table(policy_features, "policy_features", (self.states, self.actions))
-        self.method = run_args.check_method(_default_method(self.gamma) if method is None else method)
+        if method is None:  # F has the factor H, so α is in units of 1 − γ
+            slow, fast = (Power(first * _HOLD**0.5, p=0.5, shift=_HOLD) for first in (3 * (1 - self.gamma), 0.3))
+            method = Standard(slow, fast)
+        self.method = run_args.check_method(method)
         self.initial_value = validation.number("initial_value", initial_value)
         self._set_seed(seed)
         self._returns, self._earned = RecentMean(), 0.0
@@ -169,9 +172,3 @@ class EntropyActorCritic(LearnerAgent):
         log_pi = jax.nn.log_softmax(self._operators.logits(theta))
         entropy = -jnp.sum(jnp.exp(log_pi) * log_pi, axis=1)
         return {"entropy": jnp.mean(entropy), "value": jnp.mean(self._operators.values(omega))}
-
-
-def _default_method(gamma: float) -> Method:
-    """Steps where none are given; F has the factor H, so α is in units of 1 − γ."""
-    slow, fast = (Power(first * _HOLD**0.5, p=0.5, shift=_HOLD) for first in (3 * (1 - gamma), 0.3))
-    return Standard(slow, fast)

@@ -57,16 +57,14 @@ class RewardStats:
         means = {kind: (self._sums[kind] - of[kind]) / span if span else math.nan for kind in self.kinds}
         if REWARD in self.kinds:
             means[RETURN] = (self._sums[RETURN] - of[RETURN]) / ended if ended else math.nan
-        return means | (self._tracked() if tracked else {})
-
-    def _tracked(self) -> dict[str, float]:
-        row = {f"{TRACKED}n": float(max(self.step - self.skip, 0))}
-        for kind, path in self._paths.items():
-            name = f"{kind} from step {self.skip + 1:,} on"
-            row[f"{TRACKED}estimate:{name}"] = path.mean
-            row[f"{TRACKED}scale:{name}"] = path.scale
-            row[f"{TRACKED}effective:{name}"] = path.effective
-        return row
+        if tracked:
+            means[f"{TRACKED}n"] = float(max(self.step - self.skip, 0))
+            for kind, path in self._paths.items():
+                name = f"{kind} from step {self.skip + 1:,} on"
+                means[f"{TRACKED}estimate:{name}"] = path.mean
+                means[f"{TRACKED}scale:{name}"] = path.scale
+                means[f"{TRACKED}effective:{name}"] = path.effective
+        return means
 
     def _now(self) -> tuple[float, ...]:
         return (*self._sums.values(), float(self._episodes))

@@ -53,9 +53,6 @@ class AgentJob:
     folder: Path | None = None
     every: float = 10.0
 
-    def agent(self, seed: int) -> Agent:
-        return self.kind(**{**self.settings, "seed": seed})
-
     def home(self, seed: int) -> Path | None:
         return None if self.folder is None else self.folder / f"seed-{seed}"
 
@@ -96,7 +93,7 @@ class SeedRunner:
 
     def __init__(self, job: AgentJob, seed: int) -> None:
         self.job, self.seed, self.marks = job, seed, job.spec.marks
-        self.agent = job.agent(seed)
+        self.agent = job.kind(**{**job.settings, "seed": seed})
         self.rows: list[dict[str, float]] = []
         self.step, self.diverged, self.notes = 0, False, list[str]()
         self._cost: Callable[[np.ndarray, np.ndarray], float] | None = getattr(self.agent, "stage_cost", None)

@@ -279,13 +279,7 @@ def _check_at(at: PyTree, features: FeatureTable, feature_fn: FeatureFn) -> tupl
 
 
 def _default_method(operator: str, decay: float, phi: Float[np.ndarray, "at d"] | None) -> Method:
-    """The steps where none are given.
-
-    Args:
-        operator: of the evaluator.
-        decay: γλ, of the trace.
-        phi: features, whose size sets the steps; None for a network.
-    """
+    """The steps where none are given: for a trace that decays by γλ, and features (None for a network) of this size."""
     if phi is None:
         if operator != "td":
             raise InputError(
