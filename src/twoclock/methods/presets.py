@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 
 from twoclock.methods.averaging import Polyak
-from twoclock.methods.fast import Fast
-from twoclock.methods.standard import Standard
+from twoclock.methods.fast import Fast, Standard
 from twoclock.methods.update_rule import Transformation
 from twoclock.protocols import InputError
 from twoclock.schedules import Constant, Power, ScheduleLike
