@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import cast
+from typing import TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,7 @@ from twoclock.validation import NOT_NEGATIVE, check_number, function, readable_t
 OutputChoice = bool | Callable[[PyTree, PyTree], PyTree]
 Outputs = Mapping[str, Floats]
 _POWER = 0.5
+S = TypeVar("S", "PolyakState", "RichardsonRombergState")
 # The rule for ``skip``.
 _STEP_COUNT = (
     lambda v: v >= 0 and v == int(v),
@@ -51,8 +52,29 @@ class PolyakState(WrapperState):
     path: Path | None
 
 
+class _Averaging(Method):
+    """A method that follows its outputs where it has intervals."""
+
+    intervals: OutputChoice
+
+    def _outputs(self, state: State) -> Outputs:
+        return outputs(self.intervals, *self.estimate(state))
+
+    def _start_path(self, state: S) -> S:
+        if not self.intervals:
+            return state
+        return dataclasses.replace(state, path=begin(self._outputs(state), not isinstance(self.intervals, bool)))
+
+    def _follow(self, before: S, state: S, n: Scalar) -> S:
+        """The state with the path of the one before and one more iterate."""
+        if before.path is None:
+            return state
+        old = self._outputs(before) if before.path.value is None else before.path.value
+        return dataclasses.replace(state, path=advance(before.path, old, self._outputs(state), n))
+
+
 @pytree
-class Polyak(Method):
+class Polyak(_Averaging):
     """Run a method as it is and report a weighted mean of its iterates.
 
         θ̄_n = Σ_{k=1..n} k^power θ_k / Σ_{k=1..n} k^power        and the same for ω
@@ -107,9 +129,7 @@ class Polyak(Method):
         theta, omega = self.method.estimate(inner)
         mean_theta, mean_omega = tree_math.start(theta), tree_math.start(omega)
         weights = tree_math.start(jnp.zeros_like(jnp.asarray(self.power, float)))
-        keep = not isinstance(self.intervals, bool)
-        path = begin(self._outputs(mean_theta, mean_omega), keep) if self.intervals else None
-        return PolyakState(inner, mean_theta, mean_omega, weights, path)
+        return self._start_path(PolyakState(inner, mean_theta, mean_omega, weights, None))
 
     def step(self, F: Operator, G: Operator, state: PolyakState, x: PyTree, k: Scalar) -> PolyakState:
         inner = self.method.step(F, G, state.inner, x, k)
@@ -119,9 +139,7 @@ class Polyak(Method):
         newest = 1 / weights.value
         mean_theta = blend(state.mean_theta, newest, theta)
         mean_omega = blend(state.mean_omega, newest, omega)
-        before, now = (state.mean_theta, state.mean_omega), (mean_theta, mean_omega)
-        path = follow(state.path, lambda: self._outputs(*before), lambda: self._outputs(*now), n)
-        return PolyakState(inner, mean_theta, mean_omega, weights, path)
+        return self._follow(state, PolyakState(inner, mean_theta, mean_omega, weights, None), n)
 
     def _weights(self, older: Sum, n: Float[Array, ""]) -> Sum:
         """Σ_{k≤n} (k/n)^power: in units of the newest weight they lie in [1, n], and no power overflows."""
@@ -132,9 +150,6 @@ class Polyak(Method):
         shrink = -jnp.expm1(cast("float", self.power) * jnp.log1p(-1 / jnp.maximum(n, 2)))
         return add(older, 1 - shrink * older.value)
 
-    def _outputs(self, mean_theta: Sum, mean_omega: Sum) -> Outputs:
-        return outputs(self.intervals, mean_theta.value, mean_omega.value)
-
     def estimate(self, state: PolyakState) -> tuple[PyTree, PyTree]:
         return state.mean_theta.value, state.mean_omega.value
 
@@ -144,27 +159,19 @@ class Polyak(Method):
     def track(self, state: PolyakState) -> dict[str, PyTree]:
         if state.path is None:
             return {}
-        now = self._outputs(state.mean_theta, state.mean_omega)
+        now = self._outputs(state)
         return track_path(self.method, state.path, now, state.weights.value, self.skip, state.omega)
 
 
 @pytree
-class RichardsonRombergState:
-    single: PolyakState
+class RichardsonRombergState(WrapperState):
+    inner: PolyakState
     double: PolyakState
     path: Path | None
 
-    @property
-    def theta(self) -> PyTree:
-        return self.single.theta
-
-    @property
-    def omega(self) -> PyTree:
-        return self.single.omega
-
 
 @pytree
-class RichardsonRomberg(Method):
+class RichardsonRomberg(_Averaging):
     """Run a method with its steps and with twice its steps on the same samples, and extrapolate the means.
 
         2 θ̄^(α) − θ̄^(2α)        and the same for ω
@@ -195,41 +202,29 @@ class RichardsonRomberg(Method):
 
     def init(self, theta: PyTree, omega: PyTree) -> RichardsonRombergState:
         single, double = (method.init(theta, omega) for method in self._means())
-        keep = not isinstance(self.intervals, bool)
-        path = begin(self._outputs(single, double), keep) if self.intervals else None
-        return RichardsonRombergState(single, double, path)
+        return self._start_path(RichardsonRombergState(single, double, None))
 
     def step(
         self, F: Operator, G: Operator, state: RichardsonRombergState, x: PyTree, k: Scalar
     ) -> RichardsonRombergState:
         one, two = self._means()
-        single, double = one.step(F, G, state.single, x, k), two.step(F, G, state.double, x, k)
-        before, now = (state.single, state.double), (single, double)
-        n = count_averaged(k, self.skip)
-        path = follow(state.path, lambda: self._outputs(*before), lambda: self._outputs(*now), n)
-        return RichardsonRombergState(single, double, path)
-
-    def _outputs(self, single: PolyakState, double: PolyakState) -> Outputs:
-        return outputs(self.intervals, *_extrapolate(single, double))
+        moved = RichardsonRombergState(one.step(F, G, state.inner, x, k), two.step(F, G, state.double, x, k), None)
+        return self._follow(state, moved, count_averaged(k, self.skip))
 
     def estimate(self, state: RichardsonRombergState) -> tuple[PyTree, PyTree]:
-        return _extrapolate(state.single, state.double)
+        single, double = ((mean.mean_theta.value, mean.mean_omega.value) for mean in (state.inner, state.double))
+        return jax.tree.map(lambda one, two: 2 * one - two, single, double)
 
     def report(self, state: RichardsonRombergState) -> Mapping[str, Scalar]:
-        return self.method.report(state.single.inner)
+        return self.method.report(state.inner.inner)
 
     def track(self, state: RichardsonRombergState) -> dict[str, PyTree]:
         if state.path is None:
             return {}
-        now, n = self._outputs(state.single, state.double), state.single.weights.value
-        plain = outputs(self.intervals, state.single.mean_theta.value, state.single.mean_omega.value)
+        now, n = self._outputs(state), state.inner.weights.value
+        plain = outputs(self.intervals, state.inner.mean_theta.value, state.inner.mean_omega.value)
         tracked = track_path(self.method, state.path, now, n, self.skip, state.omega)
         return {**tracked, "correction": jax.tree.map(jnp.subtract, now, plain)}
-
-
-def _extrapolate(single: PolyakState, double: PolyakState) -> tuple[Floats, Floats]:
-    means = ((state.mean_theta.value, state.mean_omega.value) for state in (single, double))
-    return jax.tree.map(lambda one, two: 2 * one - two, *means)
 
 
 def count_averaged(k: Scalar, skip: Scalar) -> Float[Array, ""]:
@@ -248,13 +243,6 @@ def outputs(intervals: OutputChoice, theta: Floats, omega: Floats) -> Outputs:
     if not any(jnp.size(leaf) for leaf in jax.tree.leaves(named)):
         raise InputError(f"`intervals` must give at least one number, got {short_repr(named)}; return an array")
     return tree_math.as_floats("intervals", dict(named))
-
-
-def follow(path: Path | None, before: Callable[[], Outputs], now: Callable[[], Outputs], n: Scalar) -> Path | None:
-    """The path after one more iterate; ``before`` is asked only where the path does not keep its value."""
-    if path is None:
-        return None
-    return advance(path, before() if path.value is None else path.value, now(), n)
 
 
 def track_path(
@@ -297,12 +285,10 @@ def exponents(method: Method, k: Scalar, *, weights: bool) -> dict[str, Float[Ar
 def scale_steps(method: Method, factor: float) -> Method:
     """The method with every step size, those inside a wrapped method too, times a factor; averaging weights stay."""
     new = copy.copy(method)
-    for field in _fields(method):
-        value = getattr(method, field.name)
-        if isinstance(value, Method):
-            object.__setattr__(new, field.name, scale_steps(value, factor))
-        elif _is_schedule(field, value) and not _is_weight(field):
-            object.__setattr__(new, field.name, _ScaledSchedule(value, factor))
+    for name, part, is_weight in _parts(method):
+        if not is_weight:
+            scaled = scale_steps(part, factor) if isinstance(part, Method) else _ScaledSchedule(part, factor)
+            object.__setattr__(new, name, scaled)
     return new
 
 
@@ -315,23 +301,18 @@ class _ScaledSchedule:
         return jnp.asarray(self.factor, float) * self.schedule(k)
 
 
-def _schedules(method: object, prefix: str = "") -> Iterator[tuple[str, Schedule, bool]]:
+def _schedules(method: Method) -> Iterator[tuple[str, Schedule, bool]]:
     """Path, schedule and whether it is an averaging weight, of a method and those inside it."""
-    for field in _fields(method):
+    for name, part, is_weight in _parts(method):
+        if isinstance(part, Method):
+            yield from ((f"{name}.{path}", schedule, inside) for path, schedule, inside in _schedules(part))
+        else:
+            yield name, part, is_weight
+
+
+def _parts(method: Method) -> Iterator[tuple[str, Method | Schedule, bool]]:
+    """The fields of a method that are methods or schedules, and whether they are averaging weights."""
+    for field in getattr(method, "__dataclass_fields__", {}).values():
         value = getattr(method, field.name)
-        if isinstance(value, Method):
-            yield from _schedules(value, f"{prefix}{field.name}.")
-        elif _is_schedule(field, value):
-            yield prefix + field.name, value, _is_weight(field)
-
-
-def _fields(method: object) -> tuple[dataclasses.Field[object], ...]:
-    return dataclasses.fields(method) if dataclasses.is_dataclass(method) else ()
-
-
-def _is_schedule(field: dataclasses.Field[object], value: object) -> bool:
-    return callable(value) and not field.metadata.get("static")
-
-
-def _is_weight(field: dataclasses.Field[object]) -> bool:
-    return field.metadata.get("most", math.inf) < math.inf
+        if isinstance(value, Method) or (callable(value) and not field.metadata.get("static")):
+            yield field.name, value, field.metadata.get("most", math.inf) < math.inf

@@ -1,4 +1,4 @@
-"""Standard two-time-scale stochastic approximation, the baseline, and Algorithm 1 of the paper, which averages first."""
+"""Standard two-time-scale stochastic approximation, the baseline, and Algorithm 1 of the paper, which averages."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
 import jax
@@ -179,7 +179,10 @@ class BatchMeans(Method):
             theta, omega = back(z)
             return ravel_pytree((F(theta, omega, x), G(theta, omega, x)))[0]
 
-        if not is_affine(both, z):
+        # Affine are those whose derivative along a direction does not depend on where it is taken.
+        derivative = jax.make_jaxpr(lambda z, dz: jax.jvp(both, (z,), (dz,))[1])(z, z).jaxpr
+        _, used = dce_jaxpr(derivative, [True] * len(derivative.outvars))
+        if used[0]:
             raise InputError(
                 "`BatchMeans` needs F and G that are affine in (θ, ω) jointly, and these are not; "
                 "take `Polyak(method, intervals=True)`, which asks nothing of them"
@@ -196,10 +199,8 @@ class BatchMeans(Method):
         return self.method.report(state.inner)
 
     def track(self, state: BatchMeansState) -> dict[str, PyTree]:
-        return {**self.method.track(state.inner), **self._blocks(state)}
-
-    def _blocks(self, state: BatchMeansState) -> dict[str, PyTree]:
         """What the blocks say of each output at the estimate; of f(θ, ω) by its derivative there."""
+        inner = self.method.track(state.inner)
         z, back = ravel_pytree(self.estimate(state))
         named = outputs(self.intervals, *back(z))
         _, as_outputs = ravel_pytree(named)
@@ -212,6 +213,7 @@ class BatchMeans(Method):
         # The trace of a projection is its rank.
         determined = jnp.trace(inverse @ total) > z.size - 0.5
         return {
+            **inner,
             "block-estimate": named,
             "block-error": as_outputs(jnp.where(determined, found.error, jnp.full_like(found.error, jnp.inf))),
             "block-correlation": as_outputs(jnp.asarray(found.correlation)),
@@ -219,10 +221,3 @@ class BatchMeans(Method):
             "block-freedom": found.freedom,
             "block-count": found.blocks,
         }
-
-
-def is_affine(function: Callable[[Vector], Vector], z: Vector) -> bool:
-    """Whether the derivative along a direction does not depend on where it is taken, read from the traced program."""
-    derivative = jax.make_jaxpr(lambda z, dz: jax.jvp(function, (z,), (dz,))[1])(z, z).jaxpr
-    _, used = dce_jaxpr(derivative, [True] * len(derivative.outvars))
-    return not used[0]

@@ -7,8 +7,6 @@ inside an episode and 0 at its first step.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
@@ -62,7 +60,7 @@ class ObGD(Method):
 
     def step(self, F: Operator, G: Operator, state: ObGDState, x: PyTree, k: Scalar) -> ObGDState:
         f, g = F(state.theta, state.omega, x), G(state.theta, state.omega, x)
-        trace = jax.tree.map(lambda w, g: w - g, state.omega, g)
+        trace = difference(state.omega, g)
         # ‖f‖₁ = |δ|‖e‖₁, so δ itself need not be known.
         size = absolute(f)
         size = jnp.maximum(size, absolute(trace).astype(size.dtype))
@@ -129,7 +127,7 @@ class Intentional(Method):
         theta, omega = state.theta, state.omega
         f = F(theta, omega, x)
         g = jax.tree.map(jnp.negative, G(theta, jax.tree.map(jnp.zeros_like, omega), x))
-        trace = jax.tree.map(lambda w, new: w - new, omega, G(theta, omega, x))
+        trace = difference(omega, G(theta, omega, x))
         dtype = state.energy.dtype
         decay, clip, clip_decay = (jnp.asarray(value, dtype) for value in (self.decay, self.clip, self.clip_decay))
         count = jnp.asarray(k, dtype) + 1
@@ -138,11 +136,11 @@ class Intentional(Method):
         scale = jax.tree.map(lambda v: jnp.sqrt(v / (1 - decay**count)) + _TINY, squares)
         alike = _same_form(f, scale)
         scale = scale if alike else jax.tree.map(jnp.ones_like, trace)
-        direction = _divide_trees(f, scale) if alike else f
+        direction = jax.tree.map(jnp.divide, f, scale) if alike else f
         kept = jnp.clip(_divide(_product(difference(trace, g), omega), _product(omega, omega)), 0, 1)
-        energy = kept * state.energy + _product(_divide_trees(g, scale), g)
+        energy = kept * state.energy + _product(jax.tree.map(jnp.divide, g, scale), g)
         weight = kept * state.weight + 1
-        size = jnp.sqrt(energy / weight * _product(_divide_trees(trace, scale), trace))
+        size = jnp.sqrt(energy / weight * _product(jax.tree.map(jnp.divide, trace, scale), trace))
 
         square = _divide(_product(f, f).astype(dtype), _product(trace, trace))  # δ², for f = −δz
         error = clip_decay * state.error + (1 - clip_decay) * square
@@ -188,22 +186,16 @@ class TIDBD(Method):
     meta: Scalar = checked(check_number, *NOT_NEGATIVE, "0 keeps the step sizes as they are", default=0.001)
 
     def init(self, theta: PyTree, omega: PyTree) -> TIDBDState:
-        _check_form("TIDBD", theta, omega)
-        slow = tree_math.start(theta, "theta")
-        flat, _ = ravel_pytree(slow.value)
-        log_steps = jnp.full_like(flat, jnp.log(jnp.asarray(self.alpha, flat.dtype)))
-        return TIDBDState(slow, tree_math.as_floats("omega", omega), log_steps, jnp.zeros_like(flat))
+        return TIDBDState(*_start(self, theta, omega))
 
     def step(self, F: Operator, G: Operator, state: TIDBDState, x: PyTree, k: Scalar) -> TIDBDState:
         _, back = ravel_pytree(state.theta)
-        sample = _read_sample(F, G, state.theta, state.omega, x)
-        log_steps = (
-            state.log_steps + jnp.asarray(self.meta, sample.phi.dtype) * sample.delta * sample.phi * state.memory
-        )
+        delta, phi, _, trace, flat = _read_sample(F, G, state.theta, state.omega, x)
+        log_steps = state.log_steps + jnp.asarray(self.meta, phi.dtype) * delta * phi * state.memory
         steps = jnp.exp(log_steps)
-        change = steps * sample.delta * sample.flat
-        memory = state.memory * jnp.maximum(1 - steps * sample.phi * sample.flat, 0) + change
-        return TIDBDState(tree_math.add(state.slow, back(change)), sample.trace, log_steps, memory)
+        change = steps * delta * flat
+        memory = state.memory * jnp.maximum(1 - steps * phi * flat, 0) + change
+        return TIDBDState(tree_math.add(state.slow, back(change)), trace, log_steps, memory)
 
 
 @pytree
@@ -260,11 +252,8 @@ class SwiftTD(Method):
     decay: Scalar = checked(check_number, *POSITIVE_FRACTION, default=0.999)
 
     def init(self, theta: PyTree, omega: PyTree) -> SwiftTDState:
-        _check_form("SwiftTD", theta, omega)
-        slow = tree_math.start(theta, "theta")
-        flat, _ = ravel_pytree(slow.value)
-        log_steps = jnp.full_like(flat, jnp.log(jnp.asarray(self.alpha, flat.dtype)))
-        return SwiftTDState(slow, tree_math.as_floats("omega", omega), log_steps, *[jnp.zeros_like(flat)] * 6)
+        *start, zeros = _start(self, theta, omega)
+        return SwiftTDState(*start, *[zeros] * 6)
 
     def step(self, F: Operator, G: Operator, state: SwiftTDState, x: PyTree, k: Scalar) -> SwiftTDState:
         flat, back = ravel_pytree(state.theta)
@@ -290,34 +279,30 @@ class SwiftTD(Method):
         return SwiftTDState(slow, trace, log_steps, change, dutch, slope, grown, memory, credit)
 
 
-class TDSample(NamedTuple):
-    """The parts of one sample."""
-
-    delta: Float[Array, ""]
-    phi: Vector
-    kept: Float[Array, ""]  # c
-    trace: PyTree  # e, of the form of ω
-    flat: Vector  # e as one vector
-
-
-def _read_sample(F: Operator, G: Operator, theta: PyTree, omega: PyTree, x: PyTree) -> TDSample:
-    """Read the parts of a sample. δ and c are those of the longest direction there is, and 0 where e or ω is."""
+def _read_sample(
+    F: Operator, G: Operator, theta: PyTree, omega: PyTree, x: PyTree
+) -> tuple[Float[Array, ""], Vector, Float[Array, ""], PyTree, Vector]:
+    """Read δ, φ, c and e, in the form of ω and flat. δ and c are of the longest direction, and 0 where e or ω is."""
     before, back = ravel_pytree(omega)
     f, _ = ravel_pytree(F(theta, omega, x))
     change, _ = ravel_pytree(G(theta, omega, x))
     phi = -ravel_pytree(G(theta, back(jnp.zeros_like(before)), x))[0]
     trace = before - change
     kept = jnp.clip(_divide((trace - phi) @ before, before @ before), 0, 1)
-    return TDSample(-_divide(f @ trace, trace @ trace), phi, kept, back(trace), trace)
+    return -_divide(f @ trace, trace @ trace), phi, kept, back(trace), trace
 
 
-def _check_form(method: str, theta: PyTree, omega: PyTree) -> None:
-    """Complain where ω cannot be a trace of θ."""
+def _start(method: TIDBD | SwiftTD, theta: PyTree, omega: PyTree) -> tuple[Sum, PyTree, Vector, Vector]:
+    """θ, ω, which must have the form of its trace, the logarithms of the first step sizes, and as many zeros."""
     if not _same_form(theta, omega):
         raise InputError(
-            f"`{method}` needs an ω of the form of θ, for it is the trace of TD(λ); take "
+            f"`{type(method).__name__}` needs an ω of the form of θ, for it is the trace of TD(λ); take "
             "`tc.problems.with_trace(problem)`, or `tc.problems.trace_operators(value)` for samples of your own"
         )
+    slow = tree_math.start(theta, "theta")
+    flat, _ = ravel_pytree(slow.value)
+    log_steps = jnp.full_like(flat, jnp.log(jnp.asarray(method.alpha, flat.dtype)))
+    return slow, tree_math.as_floats("omega", omega), log_steps, jnp.zeros_like(flat)
 
 
 def _divide(a: Float[Array, ""], b: Float[Array, ""]) -> Float[Array, ""]:
@@ -332,10 +317,6 @@ def _dtype(tree: PyTree) -> jnp.dtype:
 def _same_form(a: PyTree, b: PyTree) -> bool:
     structure: object = jax.tree.structure(a)
     return structure == jax.tree.structure(b) and bool(jax.tree.map(jnp.shape, a) == jax.tree.map(jnp.shape, b))
-
-
-def _divide_trees(a: PyTree, b: PyTree) -> PyTree:
-    return jax.tree.map(jnp.divide, a, b)
 
 
 def _product(a: PyTree, b: PyTree) -> Float[Array, ""]:

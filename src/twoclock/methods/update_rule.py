@@ -94,16 +94,13 @@ def move(
     if transform is not None:
         direction, memory = transform.update(direction, memory, x.value)
     moved = tree_math.descend(x.sum, size, direction)
-    return MovedVariable(moved if project is None else _projected(project, moved), memory)
-
-
-def _projected(project: Projection, x: Sum) -> Sum:
-    inside = project(x.value)
-    if x.residue is None:
-        return Sum(inside, None)
-    # Where the projection has moved an entry, what rounding dropped from it before means nothing any more.
-    kept = jax.tree.map(lambda r, a, b: jnp.where(a == b, r, jnp.zeros_like(r)), x.residue, x.value, inside)
-    return Sum(inside, kept)
+    if project is not None:
+        inside, kept = project(moved.value), moved.residue
+        if kept is not None:
+            # Where the projection has moved an entry, what rounding dropped from it before means nothing any more.
+            kept = jax.tree.map(lambda r, a, b: jnp.where(a == b, r, jnp.zeros_like(r)), kept, moved.value, inside)
+        moved = Sum(inside, kept)
+    return MovedVariable(moved, memory)
 
 
 def wrapped_method(default: Method) -> Any:

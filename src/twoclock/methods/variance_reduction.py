@@ -75,10 +75,7 @@ class SVRG(Method):
     moves: Scalar = checked(check_number, *AT_LEAST_ONE, "it counts passes over the data", default=2.0)
 
     def init(self, theta: PyTree, omega: PyTree) -> SVRGState:
-        slow, fast = tree_math.start(theta, "theta"), tree_math.start(omega, "omega")
-        anchor = slow.value, fast.value
-        nothing = tree_math.start(jax.tree.map(jnp.zeros_like, anchor))
-        return SVRGState(slow, fast, anchor, nothing, jnp.zeros((), jnp.int32))
+        return SVRGState(*_start(theta, omega), jnp.zeros((), jnp.int32))
 
     def step(self, F: Operator, G: Operator, state: SVRGState, x: PyTree, k: Scalar) -> SVRGState:
         one_pass, here = _steps_of_a_pass(x), (state.theta, state.omega)
@@ -143,9 +140,7 @@ class VRTDC(Method):
     batch: Scalar = checked(check_number, *AT_LEAST_ONE, "it counts samples", default=500.0)
 
     def init(self, theta: PyTree, omega: PyTree) -> VRTDCState:
-        slow, fast = tree_math.start(theta, "theta"), tree_math.start(omega, "omega")
-        anchor = slow.value, fast.value
-        nothing = tree_math.start(jax.tree.map(jnp.zeros_like, anchor))
+        slow, fast, anchor, nothing = _start(theta, omega)
         zero = jnp.zeros((), jnp.int32)
         return VRTDCState(slow, fast, anchor, nothing, nothing, zero, zero)
 
@@ -175,15 +170,15 @@ class VRTDC(Method):
         return {"evaluations": 3 * size * epochs + done + jnp.maximum(done - size, 0)}
 
 
+def _start(theta: PyTree, omega: PyTree) -> tuple[Sum, Sum, Pair, Sum]:
+    """θ, ω, both as the first anchor, and no field yet."""
+    slow, fast = tree_math.start(theta, "theta"), tree_math.start(omega, "omega")
+    anchor = slow.value, fast.value
+    return slow, fast, anchor, tree_math.start(jax.tree.map(jnp.zeros_like, anchor))
+
+
 def correct_by_anchor(
-    F: Operator,
-    G: Operator,
-    x: PyTree,
-    here: Pair,
-    anchor: Pair,
-    field: Sum,
-    done: Float[Array, ""],
-    gathers: Bool[Array, ""],
+    F: Operator, G: Operator, x: PyTree, here: Pair, anchor: Pair, field: Sum, done: Array, gathers: Bool[Array, ""]
 ) -> tuple[Pair, Sum]:
     """The directions F(here) − F(anchor) + F̃ and the same of G, 0 while gathering; and (F̃, G̃) with the sample in.
 
@@ -276,10 +271,6 @@ class SABA(Method):
     beta: StepSize = step_size("0.1")
     items: int | tuple[int, ...] = checked(_check_items, default=(64, 64), static=True)
 
-    @property
-    def _counts(self) -> tuple[int, ...]:
-        return self.items if isinstance(self.items, tuple) else (self.items,)
-
     def init(self, theta: PyTree, omega: PyTree) -> SABAState:
         slow, fast = tree_math.start(theta, "theta"), tree_math.start(omega, "omega")
         both = slow.value, fast.value
@@ -289,10 +280,18 @@ class SABA(Method):
             nothing = tree_math.start(jax.tree.map(jnp.zeros_like, both))
             return ItemMemory(RowTable(values), jnp.zeros(items, bool), nothing, jnp.zeros(()))
 
-        return SABAState(slow, fast, tuple(memory(items) for items in self._counts))
+        return SABAState(slow, fast, tuple(memory(items) for items in self.items))  # type: ignore[union-attr]
 
     def step(self, F: Operator, G: Operator, state: SABAState, x: PyTree, k: Scalar) -> SABAState:
-        parts, theta, omega = self._parts(x), state.theta, state.omega
+        parts, theta, omega = indexed_batches(x), state.theta, state.omega
+        if parts is None:
+            raise InputError(
+                "`SABA` must know which items a sample holds, and this problem has no finite data, or F and G are no "
+                "sums over them; take `bilevel` or `minimax` with `sampling.Minibatches`, or tc.Fast()"
+            )
+        counts = tuple(part.items for part in parts)
+        if counts != self.items:
+            raise InputError(f"`SABA(items={self.items})` must count the data's items, which are {counts}")
         directions, memories = [], []
         for i, memory in enumerate(state.memories):
 
@@ -307,18 +306,6 @@ class SABA(Method):
         f, g = jax.tree.map(lambda *shares: sum(shares[1:], shares[0]), *directions)
         slow, fast = tree_math.descend(state.slow, self.alpha(k), f), tree_math.descend(state.fast, self.beta(k), g)
         return SABAState(slow, fast, tuple(memories))
-
-    def _parts(self, x: PyTree) -> tuple[IndexedBatch, ...]:
-        parts = indexed_batches(x)
-        if parts is None:
-            raise InputError(
-                "`SABA` must know which items a sample holds, and this problem has no finite data, or F and G are no "
-                "sums over them; take `bilevel` or `minimax` with `sampling.Minibatches`, or tc.Fast()"
-            )
-        counts = tuple(part.items for part in parts)
-        if counts != self._counts:
-            raise InputError(f"`SABA(items={self.items})` must count the data's items, which are {counts}")
-        return parts
 
 
 def correct_by_memory(memory: ItemMemory, part: IndexedBatch, now: PyTree) -> tuple[PyTree, ItemMemory]:
