@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,7 @@ from twoclock.logs.estimator_context import FOLDS, DoesNotApply, EstimatorContex
 from twoclock.logs.estimators import estimators
 from twoclock.logs.features.pair_features import PairFeatures, Stacked, build, table_of
 from twoclock.logs.features.state_features import Rbf
-from twoclock.logs.log_pass import Mapper, PassCheckpoint, mapper
+from twoclock.logs.log_pass import PassCheckpoint, mapper
 from twoclock.logs.ope_result import PolicyEstimate, Value
 from twoclock.logs.policies import Discrete, Gaussian, Policy, as_policies
 from twoclock.logs.sufficient_stats import Estimand, matrix_fits
@@ -103,88 +102,77 @@ def evaluate(
     built = build(features, log, None if starts is None else starts[0])
     names = _estimator_names(estimator, built, log)
     began = time.perf_counter()
+    estimates = {}
     with mapper(on, address, progress) as map_parts:
         folder = None if checkpoint is None else storage.writable(checkpoint)
-        visited = isinstance(start, str)
-        task = _Evaluation(log, built, gamma, names, level, starts, visited, bootstrap, compare, map_parts, folder)
-        estimates = {name: task.estimate(one) for name, one in policies.items()}
+        for name, one in policies.items():
+            estimand = _estimand(log, one, built, gamma, starts, isinstance(start, str), bool(bootstrap))
+            passes = None if folder is None else PassCheckpoint.of(folder, estimand, level)
+            context = EstimatorContext(estimand, map_parts, bootstrap, passes)
+            estimates[name] = _estimate(context, names, level, compare)
+    called = features if isinstance(features, str) else getattr(features, "__name__", None) or short_repr(features)
     settings = {
-        "gamma": gamma, "level": level, "estimator": names[0], "features": _features_name(features),
-        "size": built.size, "rows": log.rows, "episodes": log.episodes, "dropped": dict(log.dropped),
+        "gamma": gamma, "level": level, "estimator": names[0], "features": called, "size": built.size,
+        "rows": log.rows, "episodes": log.episodes, "dropped": dict(log.dropped),
         "wall_seconds": time.perf_counter() - began,
     }  # fmt: skip
     return Value.of(estimates, settings)
 
 
-@dataclass(frozen=True, eq=False)
-class _Evaluation:
-    """The checked arguments of ``evaluate``, the same for every policy."""
+def _estimand(
+    log: Log,
+    policy: Policy,
+    features: PairFeatures,
+    gamma: float,
+    starts: tuple[np.ndarray, np.ndarray] | None,
+    visited: bool,
+    resampled: bool,
+) -> Estimand:
+    """Choose how many groups and clusters there are, and fix the start where the log's episodes do not."""
+    stream, d = log.episodes < _FEW_EPISODES, features.size
+    units, most = (log.length, _MOST_BLOCKS) if stream else (log.episodes, _MOST_CLUSTERS)
+    fitting = _GROUP_BYTES // (8 * d * d) if d <= 2_000 else _GROUP_BYTES // (64 * d)
+    wanted = 2 * FOLDS if not resampled else 50 if stream else _MOST_GROUPS
+    groups = min(units, wanted, max(fitting, 2 * FOLDS))
+    clusters = units if units <= most else most // groups * groups  # a group is a whole number of clusters
+    estimand = Estimand(log, policy, features, gamma, groups, clusters, stream, visited=visited)
+    if starts is None and stream and not visited:
+        states = np.concatenate([batch.state[batch.first] for batch in log])
+        starts = states, np.full(len(states), 1 / len(states))
+    if starts is None:
+        return estimand
+    states, weights = starts
+    if isinstance(policy, Gaussian):  # many samples, since no row of the log carries their error
+        copies = -(-_START_SAMPLES // len(states))
+        states, weights = np.repeat(states, copies, axis=0), np.repeat(weights, copies) / copies
+    return dataclasses.replace(estimand, start=weights @ estimand.at(states))
 
-    log: Log
-    features: PairFeatures
-    gamma: float
-    names: list[str]
-    level: float
-    starts: tuple[np.ndarray, np.ndarray] | None
-    visited: bool
-    resamples: int
-    compare: bool
-    mapper: Mapper
-    checkpoint: Path | None
 
-    @property
-    def stream(self) -> bool:
-        return self.log.episodes < _FEW_EPISODES
-
-    def estimate(self, policy: Policy) -> PolicyEstimate:
-        """Compute the estimates of one policy and their diagnostics."""
-        estimand = self.estimand(policy)
-        checkpoint = None if self.checkpoint is None else PassCheckpoint.of(self.checkpoint, estimand, self.level)
-        context = EstimatorContext(estimand, self.mapper, self.resamples, checkpoint)
-        linear, main = matrix_fits(self.features, self.log), self.names[0]
-        compared: list[str] = []
-        if self.compare:
-            compared = (["dr"] if linear else []) + ["naive"] + (["pdis", "wis"] if self.log.propensities else [])
-        estimates: dict[str, ValueEstimate] = {}
-        refused: dict[str, str] = {}
-        for name in dict.fromkeys([*self.names, *compared]):
-            try:
-                estimates[name] = estimators()[name].estimate(context)
-            except DoesNotApply as error:
-                if name == main:
-                    raise InputError(f"`estimator` {name!r} does not apply to this log: {error}") from None
-                refused[name] = str(error)
-        value, influence = estimates[main].value, estimates[main].influence
-        found: list[diagnostics.Diagnostic] = []
-        if not linear:
-            return PolicyEstimate(estimates, refused, found, self.stream, np.zeros(0), None)
-        if influence is not None:
-            band = interval(value, influence, self.level, stream=self.stream)
-            richer = _estimate_with_more_features(context) if self.compare else None
-            found = diagnostics.diagnose(context, main, estimates, richer, band, self.level)
-        weights = context.scores.sample * context.scores.rows.sum()
-        return PolicyEstimate(estimates, refused, found, self.stream, weights, diagnostics.support(context))
-
-    def estimand(self, policy: Policy) -> Estimand:
-        """Choose how many groups and clusters there are, and fix the start where the log's episodes do not."""
-        log, d = self.log, self.features.size
-        units, most = (log.length, _MOST_BLOCKS) if self.stream else (log.episodes, _MOST_CLUSTERS)
-        fitting = _GROUP_BYTES // (8 * d * d) if d <= 2_000 else _GROUP_BYTES // (64 * d)
-        wanted = 2 * FOLDS if not self.resamples else 50 if self.stream else _MOST_GROUPS
-        groups = min(units, wanted, max(fitting, 2 * FOLDS))
-        clusters = units if units <= most else most // groups * groups  # a group is a whole number of clusters
-        estimand = Estimand(log, policy, self.features, self.gamma, groups, clusters, self.stream, visited=self.visited)
-        if self.starts is not None:
-            states, weights = self.starts
-        elif self.stream and not self.visited:
-            states = np.concatenate([batch.state[batch.first] for batch in log])
-            weights = np.full(len(states), 1 / len(states))
-        else:
-            return estimand
-        if isinstance(policy, Gaussian):  # many samples, since no row of the log carries their error
-            copies = -(-_START_SAMPLES // len(states))
-            states, weights = np.repeat(states, copies, axis=0), np.repeat(weights, copies) / copies
-        return dataclasses.replace(estimand, start=weights @ estimand.at(states))
+def _estimate(context: EstimatorContext, names: list[str], level: float, compare: bool) -> PolicyEstimate:
+    """Compute the estimates of one policy and their diagnostics."""
+    main, stream, log = names[0], context.estimand.stream, context.estimand.log
+    linear = matrix_fits(context.estimand.features, log)
+    if compare:
+        names = [*names, *(["dr"] if linear else []), "naive", *(["pdis", "wis"] if log.propensities else [])]
+    estimates: dict[str, ValueEstimate] = {}
+    refused: dict[str, str] = {}
+    for name in dict.fromkeys(names):
+        try:
+            estimates[name] = estimators()[name].estimate(context)
+        except DoesNotApply as error:
+            if name == main:
+                raise InputError(f"`estimator` {name!r} does not apply to this log: {error}") from None
+            refused[name] = str(error)
+    if not linear:
+        return PolicyEstimate(estimates, refused, [], stream, np.zeros(0), None)
+    found: list[diagnostics.Diagnostic] = []
+    influence = estimates[main].influence
+    if influence is not None:
+        band = interval(estimates[main].value, influence, level, stream=stream)
+        richer = _estimate_with_more_features(context) if compare else None
+        found = diagnostics.diagnose(context, main, estimates, richer, band, level)
+    weights = context.scores.sample * context.scores.rows.sum()
+    return PolicyEstimate(estimates, refused, found, stream, weights, diagnostics.support(context))
 
 
 def _estimate_with_more_features(context: EstimatorContext) -> ValueEstimate | None:
@@ -263,9 +251,3 @@ def _start_states(start: object, log: Log) -> tuple[np.ndarray, np.ndarray] | No
             f"got the shape {states.shape}"
         )
     return states, np.full(len(states), 1 / len(states))
-
-
-def _features_name(features: object) -> str:
-    if isinstance(features, str):
-        return features
-    return getattr(features, "__name__", None) or short_repr(features)

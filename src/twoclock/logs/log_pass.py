@@ -6,7 +6,7 @@ import hashlib
 import io
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from twoclock import storage
-from twoclock.executor import Executor, TaskBatch, Threads
+from twoclock.executor import TaskBatch, Threads
 from twoclock.executor.ray_cluster import on_ray
 from twoclock.logs.features.state_features import to_dense
 from twoclock.logs.sufficient_stats import Estimand, LogSums
@@ -36,7 +36,10 @@ class Mapper(Protocol):
 @contextmanager
 def mapper(on: str, address: str | None = None, progress: Progress | None = None) -> Iterator[Mapper]:
     """Make a map over parts, on "local" threads or on "ray"."""
-    place = _threads() if on == "local" else on_ray(address, "`policy` or `features`", tries=_TRIES, ordered=True)
+    from threadpoolctl import threadpool_limits
+
+    local = on == "local"
+    place = nullcontext(Threads()) if local else on_ray(address, "`policy` or `features`", tries=_TRIES, ordered=True)
 
     def over_parts(function: Callable[..., T], arguments: tuple[object, ...], parts: range) -> Iterator[T]:
         batch = TaskBatch(lambda shared, part, channel: function(*shared, part), arguments, parts)
@@ -49,17 +52,9 @@ def mapper(on: str, address: str | None = None, progress: Progress | None = None
                 if progress is not None:
                     progress(parts[number] + 1, parts.stop)
 
-    with place as executor:
-        yield over_parts
-
-
-@contextmanager
-def _threads() -> Iterator[Executor]:
-    from threadpoolctl import threadpool_limits
-
     # A core each: BLAS's own threads beside ours would wait for cores by spinning, and take ten times as long.
-    with threadpool_limits(1, user_api="blas"):
-        yield Threads()
+    with threadpool_limits(1 if local else None, user_api="blas"), place as executor:
+        yield over_parts
 
 
 @dataclass

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 from jaxtyping import Float
@@ -38,7 +39,8 @@ Propensities = Callable[[Batch], np.ndarray]
 @estimator("mean discounted return of the log (the behaviour's value)")
 def naive(context: EstimatorContext) -> ValueEstimate:
     """v̂ = mean over episodes of Σγᵗr: no estimate of the target's value, but a yardstick for it."""
-    returns = context.once(_plain_returns)
+    _require_episodes(context)
+    returns = _returns(context, None, ())
     return returns.estimate(context, returns.plain, np.ones_like(returns.plain), comparable=False)
 
 
@@ -120,16 +122,11 @@ class EpisodeReturns:
         return ValueEstimate(value, influence, resampled, self.notes, self.complete and enough, self.ratio)
 
 
-def _plain_returns(context: EstimatorContext) -> EpisodeReturns:
-    _require_episodes(context)
-    return _returns(context, None, ())
-
-
 def _weighted_returns(context: EstimatorContext) -> EpisodeReturns:
     _require_episodes(context)
     log = context.estimand.log
     if log.propensities == log.rows:
-        return _returns(context, _logged_propensities, ())
+        return _returns(context, attrgetter("propensity"), ())
     return _returns(context, *_fit_propensities(context))
 
 
@@ -174,11 +171,6 @@ def part_returns(estimand: Estimand, propensities: Propensities | None, part: in
         sums = (np.add.reduceat(column, begins) for column in (earned, np.exp(np.minimum(up_to, 700)) * earned))
         pieces.append((batch.episode[begins], np.add.reduceat(logs, begins), length, *sums))
     return tuple(np.concatenate(column) for column in zip(*pieces, strict=True))
-
-
-def _logged_propensities(batch: Batch) -> Float[np.ndarray, " n"]:
-    assert batch.propensity is not None
-    return batch.propensity
 
 
 @dataclass(frozen=True, eq=False)
