@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Grade = Literal["fine", "note", "warning", "fatal"]
+Finding = tuple[str, float, str]
+"""The name, value and sentence of a diagnostic."""
 
 
 class Threshold(NamedTuple):
@@ -117,34 +119,38 @@ def diagnose(
         apart = interval(gap, other.influence - main.influence, level, stream=stream)
         return gap, _standard_errors(gap, apart.se, main.value)
 
-    found = list(_support(context, main, band))
-    found.append(Diagnostic("clusters", float(band.clusters), f"the interval rests on {band.clusters:,} {unit}"))
+    found = [*_support(context, main, band)]
+    found.append(("clusters", float(band.clusters), f"the interval rests on {band.clusters:,} {unit}"))
     if stream and main.influence is not None:
         memory = float(block_statistics(main.influence, stream=True).correlation[0])
-        found.append(Diagnostic("memory", memory, f"neighbouring blocks of the stream are correlated by {memory:.2f}"))
+        found.append(("memory", memory, f"neighbouring blocks of the stream are correlated by {memory:.2f}"))
     found += _weights(context, unit)
     radius, condition = context.radius, context.solution.condition
-    message = f"the spectral radius of fitted Q-evaluation is {radius:.4g}; from 1 on it diverges"
-    found.append(Diagnostic("radius", radius, message))
-    found.append(Diagnostic("condition", condition, f"the condition of A is {condition:.3g}"))
-    found += _drift(context, band)
+    found.append(
+        ("radius", radius, f"the spectral radius of fitted Q-evaluation is {radius:.4g}; from 1 on it diverges")
+    )
+    found.append(("condition", condition, f"the condition of A is {condition:.3g}"))
+    if context.fold_solutions:
+        found += _drift(context, band)
     gaps = {key: distance(other) for key, other in estimates.items() if key != name and other.comparable}
     if gaps:
         other, (gap, z) = max(gaps.items(), key=lambda entry: entry[1][1])
         message = f"the estimator {other} differs by {gap:.3g}, {z:.3g} standard errors of the difference"
-        found.append(Diagnostic("estimators", z, message))
+        found.append(("estimators", z, message))
     if richer is not None:
         gap, z = distance(richer)
-        message = f"with more features the value moves by {gap:.3g}, {z:.3g} standard errors"
-        found.append(Diagnostic("features", z, message))
+        found.append(("features", z, f"with more features the value moves by {gap:.3g}, {z:.3g} standard errors"))
     for ratios in [one.ratios for one in estimates.values() if one.ratios is not None][:1]:
         left = effective_size(ratios)
         message = f"the ratios of whole episodes leave {left:,.0f} effective episodes of {len(ratios):,}"
-        found.append(Diagnostic("ratios", left, message, aside=name not in ("pdis", "wis")))
-    return [*found, *_range_of_rewards(context, main, band)]
+        found.append(("ratios", left, message))
+    if context.estimand.gamma < 1:
+        found += _range_of_rewards(context, main, band)
+    unweighted = name not in ("pdis", "wis")
+    return [Diagnostic(*one, aside=one[0] == "ratios" and unweighted) for one in found]
 
 
-def _support(context: EstimatorContext, main: ValueEstimate, band: Interval) -> Iterator[Diagnostic]:
+def _support(context: EstimatorContext, main: ValueEstimate, band: Interval) -> Iterator[Finding]:
     """Where the target leads beyond the log.
 
     The share is E[γ^τ], τ the first time that the target does what the log has no data for: exact for a table. For
@@ -160,17 +166,16 @@ def _support(context: EstimatorContext, main: ValueEstimate, band: Interval) -> 
     else:
         share = float(np.linalg.norm(left) / max(float(np.linalg.norm(phi0)), _TINY))
     share = 0.0 if abs(share) < 1e-9 else share
-    message = f"{share:.1%} of the policy's discounted path leads to what the log has no data for"
-    yield Diagnostic("outside", share, message)
+    yield "outside", share, f"{share:.1%} of the policy's discounted path leads to what the log has no data for"
     if table is not None:
         # There θ is 0 for want of data; it is taken to be as far off as the largest Q of the pairs that were seen.
         missed = share * float(np.abs(context.solution.theta).max())
         z = _standard_errors(missed, band.se, main.value)
         message = f"what the log has no data for may well move the value by {missed:.3g}, {z:.3g} standard errors"
-        yield Diagnostic("blind", z, message)
+        yield "blind", z, message
 
 
-def _weights(context: EstimatorContext, unit: str) -> Iterator[Diagnostic]:
+def _weights(context: EstimatorContext, unit: str) -> Iterator[Finding]:
     """How much of the log counts once it is reweighted."""
     scores = context.scores
     squares, absolute, negative = scores.squares.tolist()
@@ -179,28 +184,23 @@ def _weights(context: EstimatorContext, unit: str) -> Iterator[Diagnostic]:
     overlap, below = rows / max(transitions, _TINY), negative / max(absolute, _TINY)
     seen = "reweighted to the policy the log counts as"
     worth = "it is worth that many times fewer transitions than a log of the policy itself"
-    yield Diagnostic("effective_transitions", transitions, f"{seen} {transitions:,.0f} of its {rows:,.0f} transitions")
-    yield Diagnostic("effective_clusters", clusters, f"{seen} {clusters:,.0f} of its {len(by_cluster):,} {unit}")
-    yield Diagnostic("overlap", overlap, f"E[w²]/E[w]² = {overlap:,.3g}: {worth}")
-    message = f"{below:.0%} of the weight is negative, which no ratio of visits can be"
-    yield Diagnostic("negative_weights", below, message)
+    yield "effective_transitions", transitions, f"{seen} {transitions:,.0f} of its {rows:,.0f} transitions"
+    yield "effective_clusters", clusters, f"{seen} {clusters:,.0f} of its {len(by_cluster):,} {unit}"
+    yield "overlap", overlap, f"E[w²]/E[w]² = {overlap:,.3g}: {worth}"
+    yield "negative_weights", below, f"{below:.0%} of the weight is negative, which no ratio of visits can be"
 
 
-def _drift(context: EstimatorContext, band: Interval) -> Iterator[Diagnostic]:
+def _drift(context: EstimatorContext, band: Interval) -> Iterator[Finding]:
     """Whether parts of the log disagree."""
-    if not context.fold_solutions:
-        return
     first = np.arange(context.estimand.groups) < context.estimand.groups // 2
-    values = []
-    for half in (first, ~first):
-        A, b, phi0 = context.moments.total(1.0 * half)
-        values.append(float(phi0 @ solve_lstd(A, b, phi0, context.basis).theta))
-    z = _standard_errors(values[0] - values[1], 2 * band.se, values[0])
-    says = f"the first half of the log says {values[0]:.4g} and the second {values[1]:.4g}"
-    yield Diagnostic("halves", z, f"{says}, {z:.3g} standard errors apart")
+    totals = [context.moments.total(1.0 * half) for half in (first, ~first)]
+    one, other = (float(phi0 @ solve_lstd(A, b, phi0, context.basis).theta) for A, b, phi0 in totals)
+    z = _standard_errors(one - other, 2 * band.se, one)
+    says = f"the first half of the log says {one:.4g} and the second {other:.4g}"
+    yield "halves", z, f"{says}, {z:.3g} standard errors apart"
     ratio = mspbe_ratio(context)
     message = f"the projected Bellman error on episodes that were left out is {ratio:.2g} times its noise floor"
-    yield Diagnostic("mspbe", ratio, message)
+    yield "mspbe", ratio, message
 
 
 def mspbe_ratio(context: EstimatorContext) -> float:
@@ -225,20 +225,18 @@ def _standard_errors(gap: float, se: float, value: float) -> float:
     return 0.0 if abs(gap) <= 1e-6 * abs(value) else abs(gap) / max(se, _TINY)
 
 
-def _range_of_rewards(context: EstimatorContext, main: ValueEstimate, band: Interval) -> Iterator[Diagnostic]:
+def _range_of_rewards(context: EstimatorContext, main: ValueEstimate, band: Interval) -> Iterator[Finding]:
     """Whether the estimate and its interval say more than the range of rewards does."""
     gamma, (least, most) = context.estimand.gamma, context.moments.reward
-    if gamma >= 1:
-        return
     low, high = min(least, 0.0) / (1 - gamma), max(most, 0.0) / (1 - gamma)
     span = max(high - low, _TINY)
     beyond = max(low - main.value, main.value - high, 0.0) / span
     beyond = 0.0 if beyond < 1e-9 else beyond
     side = "outside" if beyond else "inside"
     message = f"with the rewards of the log the value lies in [{low:.4g}, {high:.4g}]; the estimate is {side}"
-    yield Diagnostic("possible", beyond, message)
+    yield "possible", beyond, message
     width = (band.high - band.low) / span
-    yield Diagnostic("width", width, f"the interval is {width:.0%} as wide as all values that the log's rewards allow")
+    yield "width", width, f"the interval is {width:.0%} as wide as all values that the log's rewards allow"
 
 
 def support(context: EstimatorContext) -> pd.DataFrame | None:
