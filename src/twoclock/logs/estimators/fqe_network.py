@@ -36,7 +36,11 @@ def fqe_network(context: EstimatorContext) -> ValueEstimate:
         raise DoesNotApply(f"it is for discrete actions, the starts of the log, and up to {_MOST_ROWS:,} rows")
     batches = list(log)
     both = [np.concatenate([getattr(b, name) for b in batches]) for name in ("state", "next_state")]
-    state, after = np.split(_inputs(np.concatenate(both)), 2)
+    inputs = np.concatenate(both)
+    if inputs.ndim == 1 and inputs.dtype.kind in "iuU":  # single whole numbers or text, which a network sees one-hot
+        labels, at = np.unique(inputs, return_inverse=True)
+        inputs = np.eye(len(labels))[at]
+    state, after = np.split(vectors(inputs), 2)
     law = np.concatenate([estimand.policy.acts(b.next_state, (*b.number, 0)).law for b in batches])
     names = ("action", "reward", "terminated", "episode", "first")
     action, reward, ended, episode, first = (np.concatenate([getattr(b, name) for b in batches]) for name in names)
@@ -59,13 +63,6 @@ def fqe_network(context: EstimatorContext) -> ValueEstimate:
     by_start = np.bincount(cluster[first], (start - plain) / len(start), minlength=estimand.clusters)
     by_score = np.bincount(cluster, score, minlength=estimand.clusters)
     return ValueEstimate(value, by_start + by_score - by_score.mean(), None, (f"the networks alone say {plain:.5g}",))
-
-
-def _inputs(state: np.ndarray) -> np.ndarray:
-    """States as a network sees them: vectors, or one-hot where they are single whole numbers or text."""
-    if state.ndim == 1 and state.dtype.kind in "iuU":
-        return np.eye(len(labels := np.unique(state)))[np.searchsorted(labels, state)]
-    return vectors(state)
 
 
 def _fit(rows: tuple[np.ndarray, ...], actions: int, gamma: float, seed: int) -> Callable[[np.ndarray], np.ndarray]:

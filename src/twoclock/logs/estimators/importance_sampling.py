@@ -173,25 +173,13 @@ def part_returns(estimand: Estimand, propensities: Propensities | None, part: in
     return tuple(np.concatenate(column) for column in zip(*pieces, strict=True))
 
 
-@dataclass(frozen=True, eq=False)
-class FittedPropensities:
-    """Multinomial logit of the features of the state, one for each half of the episodes, used on the other."""
+def _fit_propensities(context: EstimatorContext) -> tuple[Propensities, tuple[str, ...]]:
+    """Estimate the behaviour's probabilities, and say how they were found and how far they are off.
 
-    features: Crossed
-    coefficients: tuple[Float[np.ndarray, "k a"], Float[np.ndarray, "k a"]]
+    A multinomial logit of the features of the state for each half of the episodes is used on the other half.
+    """
+    from scipy.special import softmax
 
-    def __call__(self, batch: Batch) -> Float[np.ndarray, " n"]:
-        encoded = self.features.encode(batch.state)
-        fitted = np.empty(len(batch))
-        for half in (0, 1):
-            rows = np.flatnonzero(batch.episode % 2 == half)
-            law = _softmax(encoded[rows] @ self.coefficients[1 - half])
-            fitted[rows] = np.maximum(law[np.arange(len(rows)), batch.action[rows]], CLIP)
-        return fitted if batch.propensity is None else np.where(np.isnan(batch.propensity), fitted, batch.propensity)
-
-
-def _fit_propensities(context: EstimatorContext) -> tuple[FittedPropensities, tuple[str, ...]]:
-    """Estimate the behaviour's probabilities, and say how they were found and how far they are off."""
     features, log = context.estimand.features, context.estimand.log
     if not isinstance(features, Crossed):
         raise DoesNotApply(
@@ -202,33 +190,38 @@ def _fit_propensities(context: EstimatorContext) -> tuple[FittedPropensities, tu
     state, action, episode = (np.concatenate(column) for column in zip(*thinned, strict=True))
     encoded = features.encode(state)
     halves = [np.flatnonzero(episode % 2 == half) for half in (0, 1)]
-    first, second = (_fit_logit(encoded[rows], action[rows], features.actions) for rows in halves)
+    fits = [_fit_logit(encoded[rows], action[rows], features.actions) for rows in halves][::-1]
     miss = max(
-        _miscalibration(_softmax(encoded[rows] @ other), action[rows])
-        for rows, other in zip(halves, (second, first), strict=True)
+        _miscalibration(softmax(encoded[rows] @ fit, axis=1), action[rows])
+        for rows, fit in zip(halves, fits, strict=True)
     )
     share = log.propensities / log.rows
     known = f"given for {share:.0%} of the rows and " if log.propensities else "not in the log but "
     notes: tuple[str, ...] = (f"propensities are {known}estimated by a cross-fitted logit, none below {CLIP:g}",)
     if miss > _CALIBRATION:
         notes += (f"the estimated propensities are off by up to {miss:.2f} on average: do not trust this row",)
-    return FittedPropensities(features, (first, second)), notes
 
+    def propensities(batch: Batch) -> Float[np.ndarray, " n"]:
+        encoded, fitted = features.encode(batch.state), np.empty(len(batch))
+        for half, fit in enumerate(fits):
+            rows = np.flatnonzero(batch.episode % 2 == half)
+            law = softmax(encoded[rows] @ fit, axis=1)
+            fitted[rows] = np.maximum(law[np.arange(len(rows)), batch.action[rows]], CLIP)
+        return fitted if batch.propensity is None else np.where(np.isnan(batch.propensity), fitted, batch.propensity)
 
-def _softmax(scores: np.ndarray) -> Float[np.ndarray, "n a"]:
-    top = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return top / top.sum(axis=1, keepdims=True)
+    return propensities, notes
 
 
 def _fit_logit(x: Matrix, action: np.ndarray, actions: int) -> Float[np.ndarray, "k a"]:
     from scipy.optimize import minimize  # slow to load
+    from scipy.special import softmax
 
     n, k = x.shape
     taken = np.eye(actions)[action]
 
     def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
         B = flat.reshape(k, actions)
-        law = _softmax(x @ B)
+        law = softmax(x @ B, axis=1)
         likelihood = -np.log(np.maximum(law[np.arange(n), action], 1e-300)).mean()
         gradient = x.T @ (law - taken) / n + _PENALTY / n * B
         return float(likelihood + _PENALTY / n / 2 * (B**2).sum()), np.asarray(gradient).ravel()
