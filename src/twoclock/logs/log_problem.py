@@ -11,6 +11,7 @@ At (0, 0) DICE has f = φ̄₀ and g = −E[φr], and TDC f = g = −E[φr]. A p
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
@@ -47,9 +48,6 @@ class DenseRows:
     def back(self, u: jax.Array, d: int) -> jax.Array:
         return u @ self.entries
 
-    def at(self, rows: jax.Array) -> DenseRows:
-        return DenseRows(self.entries[rows])
-
 
 @pytree
 class SparseRows:
@@ -63,9 +61,6 @@ class SparseRows:
 
     def back(self, u: jax.Array, d: int) -> jax.Array:
         return jnp.zeros(d, u.dtype).at[self.index].add(self.entries * u[:, None])
-
-    def at(self, rows: jax.Array) -> SparseRows:
-        return SparseRows(self.index[rows], self.entries[rows])
 
 
 Rows = DenseRows | SparseRows
@@ -119,7 +114,7 @@ class LogProblem(Problem):
         phi, after = jax.tree.map(jnp.asarray, (self.phi, self.after))
         if not self.batch:
             return phi, after, jnp.asarray(self.count, jnp.asarray(self.f).dtype)
-        return phi.at(x), after.at(x), float(self.batch)
+        return *jax.tree.map(lambda column: column[x], (phi, after)), float(self.batch)
 
 
 def scale_rows(rows: Matrix, scale: np.ndarray, size: int, width: int) -> Rows:
@@ -136,14 +131,11 @@ def scale_rows(rows: Matrix, scale: np.ndarray, size: int, width: int) -> Rows:
     return SparseRows(index, entries)
 
 
-def longest_rows(problem: LogProblem) -> tuple[float, float]:
-    """Return the largest ‖φ‖² of a row, and a bound of ‖φ − γφ̄'‖²: what one sample can do."""
-    phi, after = (np.square(rows.entries).sum(axis=1) for rows in (problem.phi, problem.after))
-    return float(phi.max()), float(np.square(np.sqrt(phi) + np.sqrt(after)).max())
+def curvatures(problem: LogProblem) -> tuple[float, float]:
+    """Estimate the largest eigenvalues of E[φφᵀ] and E[(φ − γφ̄')(φ − γφ̄')ᵀ] by power iteration, plus 5 %.
 
-
-def top_eigenvalues(problem: LogProblem) -> tuple[float, float]:
-    """Estimate the largest eigenvalues of E[φφᵀ] and E[(φ − γφ̄')(φ − γφ̄')ᵀ] by power iteration, plus 5 %."""
+    Where steps are on a batch, the longest row with its share of the batch is added: what one sample can do.
+    """
     n, d = float(problem.count), problem.f.shape[0]
 
     def top(step: Callable[[jax.Array], jax.Array]) -> float:
@@ -163,7 +155,12 @@ def top_eigenvalues(problem: LogProblem) -> tuple[float, float]:
         u = phi.dot(v) - after.dot(v)
         return (phi.back(u, d) - after.back(u, d)) / n
 
-    return top(lambda v: phi.back(phi.dot(v), d) / n), top(difference)
+    tops = top(lambda v: phi.back(phi.dot(v), d) / n), top(difference)
+    if not problem.batch:
+        return tops
+    length, ahead = (np.square(rows.entries).sum(axis=1) for rows in (problem.phi, problem.after))
+    difference_length = np.square(np.sqrt(length) + np.sqrt(ahead))
+    return tops[0] + float(length.max()) / problem.batch, tops[1] + float(difference_length.max()) / problem.batch
 
 
 @dataclass
@@ -190,16 +187,13 @@ class OperatorSums:
     drawn: list[tuple[Matrix, Matrix]] = field(default_factory=list)
 
     @classmethod
-    def zeros(cls, d: int) -> OperatorSums:
-        back, fast, left, earned, squares = np.zeros((5, d))
-        return cls(back, fast, left, earned, squares, np.zeros(d + 1))
-
-    @classmethod
     def over_log(cls, context: EstimatorContext, theta: Sums, omega: Sums, number: int, rows: int) -> OperatorSums:
         """Sum over the log and draw about so many rows; ``number`` makes its draw another one."""
-        total, log_rows = cls.zeros(context.estimand.features.size), context.estimand.log.rows
+        log_rows = context.estimand.log.rows
         share = 1.0 if rows >= log_rows else 0.98 * rows / log_rows  # seldom more than fit
-        for part in context.map_parts(_part_sums, theta, omega, share, number):
+        parts = context.map_parts(_part_sums, theta, omega, share, number)
+        total = next(parts)
+        for part in parts:
             for name in ("back", "fast", "left", "earned", "squares", "starts", "rows"):
                 setattr(total, name, getattr(total, name) + getattr(part, name))
             total.drawn += part.drawn
@@ -208,7 +202,13 @@ class OperatorSums:
     def sample(self, scale: Sums, estimand: Estimand) -> tuple[Rows, Rows, int]:
         """The drawn rows, φ and γφ̄', scaled, and how many they are; the arrays always have the same size."""
         most, width = min(most_rows(estimand), estimand.log.rows), _entries_of_a_mean(estimand)
-        phi, after = (_stack([rows[i] for rows in self.drawn])[:most] for i in (0, 1))
+        if isinstance(self.drawn[0][0], np.ndarray):
+            stack: Callable[..., Matrix] = np.concatenate
+        else:
+            from scipy.sparse import vstack
+
+            stack = functools.partial(vstack, format="csr")
+        phi, after = (stack(rows)[:most] for rows in zip(*self.drawn, strict=True))
         one = scale_rows(phi, scale, most, width // len(estimand.log.actions or (0,)))
         return one, scale_rows(after, scale * estimand.gamma, most, width), phi.shape[0]
 
@@ -223,7 +223,8 @@ class OperatorSums:
 
 def _part_sums(estimand: Estimand, theta: Sums, omega: Sums, share: float, number: int, part: int) -> OperatorSums:
     """Sum over one part, and draw a share of its rows."""
-    gamma, sums = estimand.gamma, OperatorSums.zeros(estimand.features.size)
+    gamma, d = estimand.gamma, estimand.features.size
+    sums = OperatorSums(*np.zeros((5, d)), *np.zeros((1, d + 1)))
     rng = np.random.default_rng([number, part])
     for batch in estimand.log.batches(part):
         phi, after = estimand.rows(batch)
@@ -253,11 +254,3 @@ def _entries_of_a_mean(estimand: Estimand) -> int:
     state = estimand.log.sample(2)[0][:1]
     mean = estimand.features.mean(estimand.features.encode(state), estimand.policy.acts(state, (0, 0)))
     return estimand.features.size if isinstance(mean, np.ndarray) else max(int(mean.nnz), 1)
-
-
-def _stack(parts: list[Matrix]) -> Matrix:
-    if isinstance(parts[0], np.ndarray):
-        return np.concatenate(parts)
-    from scipy.sparse import vstack
-
-    return vstack(parts, format="csr")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
 
 import numpy as np
 
 from twoclock.logs.estimator_context import DoesNotApply, EstimatorContext, ValueEstimate, estimator
-from twoclock.logs.log_problem import C, LogProblem, OperatorSums, longest_rows, most_rows, top_eigenvalues
+from twoclock.logs.log_problem import C, LogProblem, OperatorSums, curvatures, most_rows
 from twoclock.methods import Fast, Polyak, Standard
 from twoclock.schedules import Constant
 from twoclock.solve import solve
@@ -20,13 +19,6 @@ _LOOSE = 1e-3
 _PATIENCE = 24  # rounds in which the residual must halve
 _WILD = 1e4  # the weights overshoot by 1/c before they settle; beyond that a sample was too small for its steps
 _A_STEP = 1 << 18  # numbers; a larger sample is stepped through by draws from it
-
-
-class _Iterate(NamedTuple):
-    residual: float
-    theta: np.ndarray
-    omega: np.ndarray
-    f: np.ndarray
 
 
 @estimator("DICE, two operators on two clocks")
@@ -48,7 +40,7 @@ def dice(context: EstimatorContext) -> ValueEstimate:
     first = sums = OperatorSums.over_log(context, theta, omega, 0, most)
     n, phi0, scale = first.rows, first.phi0(estimand), first.scale()
     size = max(float(np.linalg.norm(scale * phi0)), 1e-300)
-    best = _Iterate(np.inf, theta, omega, theta)
+    best = np.inf, theta, omega, theta
     residuals: list[float] = []
     pace, sample = 1.0, None
     for number in range(DICE_ROUNDS):
@@ -57,11 +49,11 @@ def dice(context: EstimatorContext) -> ValueEstimate:
         f = scale * (phi0 - sums.back / n)
         g = scale * (C * sums.fast - sums.earned + sums.left) / n
         residual = float(np.linalg.norm(f) / size)
-        if residual < best.residual:
-            best = _Iterate(residual, theta, omega, f)
+        if residual < best[0]:
+            best = residual, theta, omega, f
         residuals.append(residual)
-        if not residual < _WILD * best.residual:  # back to the best; it is tried again from there, more slowly
-            theta, omega = best.theta, best.omega
+        if not residual < _WILD * best[0]:  # back to the best; it is tried again from there, more slowly
+            theta, omega = best[1:3]
             pace, sample = pace / 2, None
             continue
         if residual < TOLERANCE or (number >= _PATIENCE and not residual < residuals[-1 - _PATIENCE] / 2):
@@ -70,8 +62,13 @@ def dice(context: EstimatorContext) -> ValueEstimate:
             sample = sums.sample(scale, estimand)
         assert sample is not None
         phi, after, rows = sample
-        step = _solve_sample(LogProblem(phi, after, f, g, rows), pace, number)
-        theta, omega = theta + step[0], omega + step[1]
+        width = phi.entries.shape[1]
+        batch = max(_A_STEP // width, 1) if rows * width > _A_STEP else 0
+        problem = LogProblem(phi, after, f, g, rows, batch=batch)
+        top, top_difference = curvatures(problem)  # a step is 1/L of what it steps along
+        method = Standard(alpha=Constant(0.5 * pace * C / top_difference), beta=Constant(pace / (C * top)))
+        result = solve(problem, method, DICE_STEPS, [number], marks=[DICE_STEPS], engine="xla")
+        theta, omega = theta + result.theta[0], omega + result.omega[0]
         if estimand.log.rows > most:
             sample = None
     residual, theta, omega, f = best
@@ -91,19 +88,6 @@ def dice(context: EstimatorContext) -> ValueEstimate:
     return ValueEstimate(value, influence, None, (note,))
 
 
-def _solve_sample(problem: LogProblem, pace: float, number: int) -> tuple[np.ndarray, np.ndarray]:
-    """Run both step sizes on a sample; steps are 1/L of what they step along, from power iteration."""
-    rows, width = problem.count, problem.phi.entries.shape[1]
-    (top, top_difference), (length, length_difference) = top_eigenvalues(problem), longest_rows(problem)
-    if rows * width > _A_STEP:
-        batch = max(_A_STEP // width, 1)
-        problem = dataclasses.replace(problem, batch=batch)
-        top, top_difference = top + length / batch, top_difference + length_difference / batch
-    method = Standard(alpha=Constant(0.5 * pace * C / top_difference), beta=Constant(pace / (C * top)))
-    result = solve(problem, method, DICE_STEPS, [number], marks=[DICE_STEPS], engine="xla")
-    return result.theta[0], result.omega[0]
-
-
 @estimator("Fast TDC on samples of the log")
 def fast_tdc(context: EstimatorContext) -> ValueEstimate:
     """TDC's operators on ``TDC_BATCH`` rows of the log a step, averaged iterates; v̂ = φ̄₀ᵀθ.
@@ -121,10 +105,10 @@ def fast_tdc(context: EstimatorContext) -> ValueEstimate:
     begins = -scale * sums.earned / sums.rows
     phi, after, count = sums.sample(scale, estimand)
     problem = LogProblem(phi, after, begins, begins, count, kind="tdc", batch=TDC_BATCH)
-    (top, top_difference), (length, length_difference) = top_eigenvalues(problem), longest_rows(problem)
+    top, top_difference = curvatures(problem)
     # Stable for means over a batch: a step must not overshoot on the mean, nor on the longest row with its share of it.
-    beta = 0.2 / (top + length / TDC_BATCH)
-    alpha = min(0.1 / (top_difference + length_difference / TDC_BATCH), beta)
+    beta = 0.2 / top
+    alpha = min(0.1 / top_difference, beta)
     method = Polyak(Fast(alpha=Constant(alpha), beta=Constant(beta), lam=Constant(0.25)), power=1.0)
     result = solve(problem, method, TDC_STEPS, TDC_SEEDS, marks=[TDC_STEPS], engine="xla")
     value = float((np.asarray(result.theta) @ (scale * phi0)).mean())
