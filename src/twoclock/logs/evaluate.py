@@ -15,8 +15,8 @@ from twoclock.logs import diagnostics
 from twoclock.logs.dataset import Log
 from twoclock.logs.estimator_context import FOLDS, DoesNotApply, EstimatorContext, ValueEstimate, interval
 from twoclock.logs.estimators import estimators
-from twoclock.logs.features.pair_features import PairFeatures, Stacked, build, table_of
-from twoclock.logs.features.state_features import Rbf
+from twoclock.logs.features.pair_features import Joint, PairFeatures, build, table_of
+from twoclock.logs.features.state_features import Rbf, to_dense
 from twoclock.logs.log_pass import PassCheckpoint, mapper
 from twoclock.logs.ope_result import PolicyEstimate, Value
 from twoclock.logs.policies import Discrete, Gaussian, Policy, as_policies
@@ -182,9 +182,15 @@ def _estimate_with_more_features(context: EstimatorContext) -> ValueEstimate | N
     if table_of(features) is not None or log.rows > _ENLARGE_UP_TO or features.size > 500 or estimand.start is not None:
         return None
     try:
-        both = Stacked((features, build(Rbf(centres=10, seed=1), log)))
+        parts = features, build(Rbf(centres=10, seed=1), log)
     except InputError:  # states that are text
         return None
+
+    def side_by_side(state: np.ndarray, action: np.ndarray) -> np.ndarray:
+        return np.hstack([to_dense(part.pairs(part.encode(state), action)) for part in parts])
+
+    numbers = None if log.actions is None else np.arange(len(log.actions))
+    both = Joint(side_by_side, sum(part.size for part in parts), numbers)
     richer = EstimatorContext(dataclasses.replace(estimand, features=both), context.mapper)
     return estimators()["lstdq"].estimate(richer)
 

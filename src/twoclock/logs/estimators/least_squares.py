@@ -68,9 +68,8 @@ def model(context: EstimatorContext) -> ValueEstimate:
 
     S, pairs = table.size, estimand.features.size
     A = pairs // S
-    visits, earned, moves = np.zeros(pairs), np.zeros(pairs), csr_array((pairs, S))
-    for part in context.map_parts(_count_transitions):
-        visits, earned, moves = visits + part[0], earned + part[1], moves + part[2]
+    visits, earned = context.moments.C.diagonal(), context.moments.b.sum(axis=0)
+    moves = sum(context.map_parts(_count_moves), start=csr_array((pairs, S)))
     law = estimand.policy.acts(table.rows(), (0, 0)).law.ravel()
     share = np.divide(law, visits, out=np.zeros(pairs), where=visits > 0)
     gather: Matrix = csr_array((share, (np.repeat(np.arange(S), A), np.arange(pairs))), shape=(S, pairs))
@@ -79,22 +78,14 @@ def model(context: EstimatorContext) -> ValueEstimate:
     return context.fixed_point_estimate(float(start @ V))
 
 
-def _count_transitions(estimand: Estimand, part: int) -> tuple[np.ndarray, np.ndarray, Matrix]:
-    """Visits of each pair, what they earned, and the moves to each next state that is no end."""
-    from scipy.sparse import csr_array
-
-    table = table_of(estimand.features)
-    assert table is not None
-    S, pairs = table.size, estimand.features.size
-    visits, earned, moves = np.zeros(pairs), np.zeros(pairs), csr_array((pairs, S))
+def _count_moves(estimand: Estimand, part: int) -> Matrix:
+    """How often each pair led to each next state that is no end."""
+    moves: Matrix = 0
     for batch in estimand.log.batches(part):
-        pair = estimand.features.encode(batch.state).indices * (pairs // S) + batch.action
-        visits += np.bincount(pair, minlength=pairs)
-        earned += np.bincount(pair, batch.reward, minlength=pairs)
         on = ~batch.terminated
-        after = estimand.features.encode(batch.next_state[on]).indices
-        moves = moves + csr_array((np.ones(len(after)), (pair[on], after)), shape=(pairs, S))
-    return visits, earned, moves
+        pairs = estimand.features.pairs(estimand.features.encode(batch.state[on]), batch.action[on])
+        moves = moves + pairs.T @ estimand.features.encode(batch.next_state[on])
+    return moves
 
 
 @estimator("doubly robust, cross-fitted")

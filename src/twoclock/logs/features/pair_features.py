@@ -18,7 +18,6 @@ from twoclock.logs.features.state_features import (
     StateFeatures,
     Tiles,
     csr_rows,
-    to_dense,
     vectors,
 )
 from twoclock.logs.policies import Actions, call_on_batch
@@ -190,23 +189,3 @@ def as_rows(found: object) -> Matrix:
         return rows.astype(float, copy=False)
     except (TypeError, ValueError):
         raise InputError(f"`features` must give numbers, got {short_repr(found)}") from None
-
-
-@dataclass(frozen=True, eq=False)
-class Stacked:
-    """φ(s, a) = (φ₁(s, a), φ₂(s, a), …), dense."""
-
-    parts: tuple[PairFeatures, ...]
-
-    @property
-    def size(self) -> int:
-        return sum(part.size for part in self.parts)
-
-    def encode(self, state: np.ndarray) -> Matrix:
-        return state
-
-    def pairs(self, encoded: Matrix, action: np.ndarray) -> Matrix:
-        return np.hstack([to_dense(part.pairs(part.encode(encoded), action)) for part in self.parts])
-
-    def mean(self, encoded: Matrix, actions: Actions) -> Matrix:
-        return np.hstack([to_dense(part.mean(part.encode(encoded), actions)) for part in self.parts])
