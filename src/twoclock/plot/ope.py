@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from twoclock.plot.style import COLOURS, caption, figure, plain
@@ -25,52 +24,41 @@ def values(
         support: by policy, columns visits and target, one row per state.
         level: of the intervals.
     """
-    panels = 2 + bool(support)
-    fig, axes = figure(1, panels, width=4.6, height=max(3.4, 0.3 * len(table) + 1.2))
-    _draw_estimators(axes[0, 0], table)
-    _draw_weights(axes[0, 1], weights)
-    if support:
-        _draw_support(axes[0, 2], support)
-    bars = f"{level:.0%} intervals over episodes (or blocks of one stream)"
-    caption(fig, f"bars: {bars}; hollow: cannot be told from this log")
-    return fig
-
-
-def _draw_estimators(ax: Axes, table: pd.DataFrame) -> None:
+    fig, axes = figure(1, 2 + bool(support), width=4.6, height=max(3.4, 0.3 * len(table) + 1.2))
+    ax = axes[0, 0]
     shown = table[table["value"].notna()].reset_index(drop=True)
     policies = list(dict.fromkeys(shown["policy"]))
-    columns = ["policy", "value", "low", "high", "told"]
-    for i, (policy, value, low, high, told) in enumerate(shown[columns].itertuples(index=False)):
+    labels = []
+    columns = ["policy", "estimator", "value", "low", "high", "told"]
+    for i, (policy, estimator, value, low, high, told) in enumerate(shown[columns].itertuples(index=False)):
         colour = COLOURS[policies.index(policy) % len(COLOURS)]
         if np.isfinite([low, high]).all():
             ax.plot([low, high], [i, i], color=colour, linewidth=2.2, alpha=1.0 if told else 0.35)
         ax.plot([value], [i], "o", color=colour, markerfacecolor=colour if told else "none", markersize=5)
-    several = len(policies) > 1
-    labels = [
-        plain(f"{p}, {e}" if several else str(e)) for p, e in zip(shown["policy"], shown["estimator"], strict=True)
-    ]
+        labels.append(plain(f"{policy}, {estimator}" if len(policies) > 1 else str(estimator)))
     ax.set_yticks(range(len(shown)), labels)
     ax.invert_yaxis()
     ax.set(xlabel="value")
 
-
-def _draw_weights(ax: Axes, weights: Mapping[str, np.ndarray]) -> None:
-    for i, (policy, some) in enumerate(weights.items()):
-        if len(some):
-            ax.hist(some, bins=60, histtype="step", color=COLOURS[i % len(COLOURS)], label=plain(policy), linewidth=1.3)
+    ax = axes[0, 1]
+    for i, (policy, sample) in enumerate(weights.items()):
+        if len(sample):
+            ax.hist(sample, 60, histtype="step", color=COLOURS[i % len(COLOURS)], label=plain(policy), linewidth=1.3)
     ax.set(xlabel="weight of a transition, times their number", ylabel="transitions (a sample)", yscale="log")
     ax.set_ylim(bottom=0.5)  # one transition is seen, and a bar of a hundred stands as high as it should
     if len(weights) > 1:
         ax.legend(frameon=False, fontsize="small")
 
-
-def _draw_support(ax: Axes, support: Mapping[str, pd.DataFrame]) -> None:
-    """Draw visits in the log against discounted visits of the target; states at the left have no data."""
-    for i, (policy, states) in enumerate(support.items()):
-        some = states.nlargest(_MOST_STATES, "target")
-        visits, target, colour = some["visits"], some["target"].clip(lower=0), COLOURS[i % len(COLOURS)]
-        ax.plot(visits, target, "o", color=colour, markersize=3, alpha=0.6, label=plain(policy))
-    ax.set_xscale("symlog", linthresh=1)
-    ax.set_yscale("symlog", linthresh=1e-3)
-    ax.set(xlabel="visits of a state in the log", ylabel="discounted visits of the policy")
-    ax.set_xlim(left=-0.2)
+    if support:  # visits in the log against discounted visits of the target; states at the left have no data
+        ax = axes[0, 2]
+        for i, (policy, states) in enumerate(support.items()):
+            some = states.nlargest(_MOST_STATES, "target")
+            visits, target, colour = some["visits"], some["target"].clip(lower=0), COLOURS[i % len(COLOURS)]
+            ax.plot(visits, target, "o", color=colour, markersize=3, alpha=0.6, label=plain(policy))
+        ax.set_xscale("symlog", linthresh=1)
+        ax.set_yscale("symlog", linthresh=1e-3)
+        ax.set(xlabel="visits of a state in the log", ylabel="discounted visits of the policy")
+        ax.set_xlim(left=-0.2)
+    bars = f"{level:.0%} intervals over episodes (or blocks of one stream)"
+    caption(fig, f"bars: {bars}; hollow: cannot be told from this log")
+    return fig
