@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from twoclock.logs.dataset import Log, LogPart, with_neighbours
-from twoclock.logs.row_checks import CheckedRows, Label, Roles, check, in_roles
+from twoclock.logs.row_checks import Label, Roles, check, in_roles
 from twoclock.logs.sources import ColumnSource, open_episodes, open_table
 from twoclock.protocols import InputError
 from twoclock.validation import choice, function, short_repr
@@ -61,7 +61,15 @@ def read(
     """
     choice("on_bad", on_bad, ("raise", "drop"))
     function("progress", progress, "done", "total")
-    known = None if actions is None else _check_actions(actions)
+    known: tuple[Label, ...] | None = None
+    if actions is not None:
+        rule = "`actions` must be a list of numbers or one of text, each action once"
+        if isinstance(actions, (str, bytes)) or not isinstance(actions, (Sequence, np.ndarray)):
+            raise InputError(f"{rule}, got {short_repr(actions)}")
+        known = tuple(action.item() if isinstance(action, np.generic) else action for action in actions)
+        alike = all(isinstance(a, str) for a in known) or all(isinstance(a, (int, float)) for a in known)
+        if not known or not alike or len(set(known)) < len(known) or not all(a == a for a in known):
+            raise InputError(f"{rule}, got {short_repr(list(known))}")
     columns: dict[str, str | Sequence[str] | None] = {
         "state": state, "action": action, "reward": reward, "next_state": next_state, "terminated": terminated,
         "truncated": truncated, "episode": episode, "step": step, "propensity": propensity,
@@ -81,18 +89,6 @@ def read(
                 stacklevel=2,
             )
     return _scan(table, roles, on_bad == "drop", progress)
-
-
-def _check_actions(actions: object) -> tuple[Label, ...]:
-    """Return the actions that were named: numbers or text, each once."""
-    rule = "`actions` must be a list of numbers or one of text, each action once"
-    if isinstance(actions, (str, bytes)) or not isinstance(actions, (Sequence, np.ndarray)):
-        raise InputError(f"{rule}, got {short_repr(actions)}")
-    known = tuple(action.item() if isinstance(action, np.generic) else action for action in actions)
-    alike = all(isinstance(a, str) for a in known) or all(isinstance(a, (int, float)) for a in known)
-    if not known or not alike or len(set(known)) < len(known) or not all(a == a for a in known):
-        raise InputError(f"{rule}, got {short_repr(list(known))}")
-    return known
 
 
 def _roles(
@@ -142,7 +138,7 @@ def _scan(table: ColumnSource, roles: Roles, drop: bool, progress: Callable[[int
             parts.append(LogPart(before, None, episode + 1, row))
         parts[-1] = dataclasses.replace(parts[-1], after=after)
         checked = check(raw, before, after, roles)
-        numbers = episode + np.cumsum(checked.first)
+        episodes = episode + np.cumsum(checked.first)
         if raw.episode is not None:
             for at in np.flatnonzero(checked.first).tolist():
                 name = raw.episode[at : at + 1].tolist()[0]
@@ -153,7 +149,11 @@ def _scan(table: ColumnSource, roles: Roles, drop: bool, progress: Callable[[int
                     )
                 seen.add(name)
         if checked.faults and not drop:
-            _complain(checked, row)
+            (column, words), wrong = min(checked.faults.items(), key=lambda fault: int(np.argmax(fault[1])))
+            raise InputError(
+                f"`source` row {row + int(np.argmax(wrong))}, column `{column}`: {words} ({int(wrong.sum()):,} such "
+                f"rows among {len(wrong):,}); mend it, or read with on_bad='drop'"
+            )
         counted = np.zeros(len(raw), bool)  # a row that breaks two rules is left out once
         for (column, words), wrong in checked.faults.items():
             if new := int((wrong & ~counted).sum()):
@@ -161,7 +161,7 @@ def _scan(table: ColumnSource, roles: Roles, drop: bool, progress: Callable[[int
             counted |= wrong
         bad = checked.bad
         keep = checked.known & ~bad
-        broken |= set(numbers[bad].tolist())
+        broken |= set(episodes[bad].tolist())
         if not checked.known.all():
             counts[NO_NEXT] = counts.get(NO_NEXT, 0) + int((~checked.known & ~bad).sum())
         if (raw.action.dtype.kind == "f" and roles.actions is None) or raw.action.ndim > 1:
@@ -172,30 +172,16 @@ def _scan(table: ColumnSource, roles: Roles, drop: bool, progress: Callable[[int
         terminated += int((raw.terminated & keep).sum())
         cut += int((checked.last & ~raw.terminated).sum())
         known += 0 if raw.propensity is None else int((~np.isnan(raw.propensity) & keep).sum())
-        episode, row = int(numbers[-1]), row + len(raw)
+        episode, row = int(episodes[-1]), row + len(raw)
         progress(row, total)
     if not rows:
         raise InputError(
             "`source` has no row that can be used: " + "; ".join(f"{n:,} {why}" for why, n in counts.items())
         )
-    actions = None if continuous else roles.actions or _order_actions(labels)
+    numbers = [label for label in labels if isinstance(label, int)]
+    if labels and len(numbers) == len(labels) and min(numbers) >= 0 and max(numbers) < _LARGEST_INTEGER_ACTION:
+        labels = set(range(max(numbers) + 1))  # they stand for themselves, so that an array policy needs no names
+    actions = None if continuous else roles.actions or tuple(np.unique(list(labels)).tolist())
     return Log(
         table, roles, tuple(parts), rows, episode + 1, terminated, actions, counts, frozenset(broken), known, cut
     )
-
-
-def _complain(checked: CheckedRows, row: int) -> None:
-    """Name the first bad row; ``row`` is the number of the first one here."""
-    (column, words), wrong = min(checked.faults.items(), key=lambda fault: int(np.argmax(fault[1])))
-    raise InputError(
-        f"`source` row {row + int(np.argmax(wrong))}, column `{column}`: {words} ({int(wrong.sum()):,} such rows among "
-        f"{len(wrong):,}); mend it, or read with on_bad='drop'"
-    )
-
-
-def _order_actions(labels: set[Label]) -> tuple[Label, ...]:
-    """Sort the actions; whole numbers from 0 stand for themselves, so that an array policy needs no names."""
-    numbers = [label for label in labels if isinstance(label, int)]
-    if len(numbers) == len(labels) and min(numbers) >= 0 and max(numbers) < _LARGEST_INTEGER_ACTION:
-        return tuple(range(int(max(numbers)) + 1))
-    return tuple(np.unique(list(labels)).tolist())
