@@ -119,33 +119,28 @@ class Value:
     @property
     def value(self) -> float:
         """The estimate; NaN where the log cannot tell it."""
-        return float(self._main["value"]) if self._told else float("nan")
+        return self._main("value", np.nan)
 
     @property
     def low(self) -> float:
         """The lower end of the interval; −inf where the log cannot tell."""
-        return float(self._main["low"]) if self._told else float("-inf")
+        return self._main("low", -np.inf)
 
     @property
     def high(self) -> float:
         """The upper end of the interval; inf where the log cannot tell."""
-        return float(self._main["high"]) if self._told else float("inf")
+        return self._main("high", np.inf)
 
     @property
     def se(self) -> float:
         """The standard error, clustered by episode; inf where the log cannot tell."""
-        return float(self._main["se"]) if self._told else float("inf")
+        return self._main("se", np.inf)
 
-    @property
-    def _main(self) -> Any:
+    def _main(self, column: str, untold: float) -> float:
         if len(self.policies) > 1:
             names = ", ".join(map(repr, self.policies))
             raise InputError(f"`v` has several policies; write v[name] for one of {names}, or see v.table")
-        return self.table.iloc[0]
-
-    @property
-    def _told(self) -> bool:
-        return bool(self._main["told"])
+        return float(self.table[column].iloc[0]) if self.table["told"].iloc[0] else untold
 
     @property
     def warnings(self) -> list[str]:
@@ -198,11 +193,13 @@ class Value:
         for kind, content in pictures.items():
             storage.put(out / f"value.{kind}", content)
         data, width = embed_svg(pictures["svg"])
+        graded = {name: set(self[name].diagnostics["grade"]) for name in self.policies}
+        worst = {name: max(grades & {*_SIGNS}, key=[*_SIGNS].index, default="fine") for name, grades in graded.items()}
         page = render_page(
             Path(__file__).parent / "templates",
             "value.html.j2",
             filters={"cell": _cell},
-            policies=[(self[name].verdict, *_SIGNS[self[name]._worst_grade]) for name in self.policies],
+            policies=[(self[name].verdict, *_SIGNS[grade]) for name, grade in worst.items()],
             lead=f"{settings['rows']:,} transitions in {settings['episodes']:,} episodes, "
             f"discount {settings['gamma']:g}, {settings['size']:,} features ({settings['features']}).",
             warnings=self.warnings,
@@ -211,11 +208,6 @@ class Value:
             settings={**settings, "twoclock": __version__},
         )
         return storage.put(out / "report.html", page)
-
-    @property
-    def _worst_grade(self) -> str:
-        grades = set(self.diagnostics["grade"])
-        return next((grade for grade in ("fatal", "warning") if grade in grades), "fine")
 
     def _tables(self) -> dict[str, pd.DataFrame]:
         return {"table": self.table, "differences": self.differences, "diagnostics": self.diagnostics}
