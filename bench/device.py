@@ -20,7 +20,7 @@ from workloads import Timed, entropy_mdp, figure_1, lqr, streams
 import twoclock as tc
 from twoclock import prng
 from twoclock.engine.cuda_engine import CudaEngine
-from twoclock.engine.xla_engine import Xla
+from twoclock.engine.engines import Xla
 
 WHOLE = ((1_000, 100_000), (10_000, 10_000), (100_000, 1_000), (1_000_000, 1_000))
 SEEDS = ((1_000, 10_000), (10_000, 4_000), (100_000, 1_000), (1_000_000, 150))

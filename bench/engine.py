@@ -27,7 +27,7 @@ from workloads import Timed, entropy_mdp, figure_1, large_mdp, lqr, quadratic_20
 from twoclock.codegen import ProgramSource, compiler
 from twoclock.engine import lane_program, run_batch
 from twoclock.engine.c_engine import CEngine, choose_target
-from twoclock.engine.xla_engine import Xla
+from twoclock.engine.engines import Xla
 
 FLAGS = ("-O3", "-march=native", "-ffast-math", "-mprefer-vector-width=512", "-shared", "-fPIC")
 

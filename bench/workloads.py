@@ -8,10 +8,10 @@ import numpy as np
 from tabular import METHOD, TabularTdc, random_tables
 
 import twoclock as tc
+from twoclock.engine.engines import start
 from twoclock.engine.loop import advance_all
 from twoclock.engine.protocol import Engine, Program
 from twoclock.engine.run_batch import Lanes, make_instances
-from twoclock.engine.xla_engine import start
 
 
 def figure_1():

@@ -10,7 +10,8 @@ import pytest
 
 from twoclock.codegen import compiler
 from twoclock.codegen.compiler import pointers
-from twoclock.engine import lane_program, metrics
+from twoclock.engine import lane_program
+from twoclock.engine.protocol import flatten_row, measure_lanes
 
 needs_compiler = pytest.mark.skipif(isinstance(compiler.find(), str), reason="there is no C compiler")
 
@@ -64,8 +65,8 @@ def measured(lanes, carry, folder):
     )  # fmt: skip
     for a, b in zip(leaves, jax.tree.leaves(carry), strict=True):
         np.testing.assert_array_equal(a, b)
-    found = metrics.flat(jax.tree.unflatten(structure, row), lanes=2)
-    return found, metrics.measure(lanes.instances, lanes.methods, carry)
+    found = flatten_row(jax.tree.unflatten(structure, row), lanes=2)
+    return found, measure_lanes(lanes.instances, lanes.methods, carry)
 
 
 def assert_alike(found, expected):

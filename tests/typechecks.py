@@ -14,7 +14,7 @@ from jaxtyping import _typeguard
 # Where arrays are handed on. What handles text (generated code, files, the command line) only gets slower by it.
 MODULES = [
     *("protocols", "prng", "schedules", "tree_math"),
-    *("engine.run_batch", "engine.metrics", "engine.protocol"),
+    *("engine.run_batch", "engine.protocol"),
     *("intervals", "methods", "models", "problems", "sampling"),
     # A search calls those of theory.lyapunov_search, with four numbers each, half a million times.
     *(f"theory.{name}" for name in ("certificate", "certify", "check", "constants")),

@@ -12,8 +12,8 @@ import jax
 import numpy as np
 
 from twoclock import prng, storage, validation
-from twoclock.engine import metrics as rows
 from twoclock.engine.loop import from_arrays
+from twoclock.engine.protocol import history_columns, preferred_metric
 from twoclock.intervals import bootstrap
 from twoclock.intervals import interval_table as inference
 from twoclock.methods.zap import Auto
@@ -142,7 +142,7 @@ class Result:
             return plot.intervals(path, self._named(), level, metric, ax=ax, scale=scale, size=size)
         if seed is not None:
             raise InputError("`seed` is for `plot(intervals=True)`; a metric is drawn over all seeds")
-        shown = rows.preferred_metric(self.metrics) if metric is None else metric
+        shown = preferred_metric(self.metrics) if metric is None else metric
         if shown is None:
             raise InputError("`metric`: this run recorded none, so there is nothing to draw; give it a `measure`")
         return plot.compare({self.spec["method"]["name"]: self}, shown, statistic, ax=ax, scale=scale, size=size)
@@ -248,7 +248,7 @@ def so_far(path: str | Path) -> dict[str, Result]:
         marks, seen = known["marks"][: len(seen)], seen or [{}]
         for i, (label, method) in enumerate(dict(kept.what["method"]).items()):  # type: ignore[call-overload]
             alive, last = (leaf[i] for leaf in leaves[-2:])
-            history = pd.DataFrame(rows.columns(seen, i, known["seeds"], marks))
+            history = pd.DataFrame(history_columns(seen, i, known["seeds"], marks))
             spec = {
                 "problem": kept.what["problem"], "method": method, "steps": kept.step, "of": known["steps"],
                 "seeds": known["seeds"], "marks": marks, "precision": known["precision"], "bound": known["bound"],

@@ -15,14 +15,13 @@ import jax
 import numpy as np
 
 from twoclock import validation
-from twoclock.engine import compatibility, metrics, program_digest, select_engine, xla_engine
+from twoclock.engine import compatibility, engines, program_digest
 from twoclock.engine.compatibility import check_memory
-from twoclock.engine.loop import ProgressEvent, drive
+from twoclock.engine.engines import EngineName
+from twoclock.engine.loop import ProgressEvent, deferred_interrupt, drive, watch
+from twoclock.engine.protocol import estimate_each, history_columns
 from twoclock.engine.run_batch import Lanes, group_by_program, make_instances, make_placeholder
-from twoclock.engine.select_engine import EngineName
-from twoclock.engine.signals import deferred_interrupt
 from twoclock.methods.zap import Auto
-from twoclock.progress import watch
 from twoclock.protocols import InputError, Method, ProblemSource
 from twoclock.result import FinalState, Result
 from twoclock.resume import Start, begin
@@ -119,7 +118,7 @@ def solve(
     source = run_args.check_problem(problem)
     spec = RunSpec.checked(steps, seeds, marks, precision, bound)
     run_args.check_pace(block, checkpoint_every, progress)
-    walker = select_engine.resolve(engine)
+    walker = engines.resolve(engine)
     method = Auto() if method is None else method
     one = not isinstance(method, Mapping)
     given = method if isinstance(method, Mapping) else {"": method}
@@ -155,7 +154,7 @@ def solve(
                 walked = drive(
                     lanes,
                     spec.marks,
-                    origin.carry(labels, xla_engine.start(lanes)) if origin else None,
+                    origin.carry(labels, engines.start(lanes)) if origin else None,
                     origin.step if origin else 0,
                     rows=origin.rows(labels) if origin else (),
                     engine=origin.engine(labels[0]) if origin and engine == "auto" else walker,
@@ -174,11 +173,11 @@ def solve(
             }
             for i, (label, one_method) in enumerate(alike.items()):
                 carry = jax.tree.map(operator.itemgetter(i), walked.carry)
-                theta, omega = jax.tree.map(np.asarray, metrics.estimate_each(one_method, carry.state, traced.digest))
+                theta, omega = jax.tree.map(np.asarray, estimate_each(one_method, carry.state, traced.digest))
                 results[label] = Result(
                     theta,
                     omega,
-                    pd.DataFrame(metrics.columns(walked.rows, i, spec.seeds, spec.marks), copy=False),
+                    pd.DataFrame(history_columns(walked.rows, i, spec.seeds, spec.marks), copy=False),
                     ~np.asarray(carry.alive),
                     np.asarray(carry.last, int),
                     {"problem": describe(problem), "method": describe(one_method), **about},

@@ -12,7 +12,7 @@ import pytest
 
 import twoclock as tc
 from an_agent import Averager, Walk, dies, hangs, plant, slow, walk
-from twoclock.engine.signals import Interrupted
+from twoclock.engine.loop import Interrupted
 
 STEPS = {"steps": 200, "marks": [0, 50, 100, 200]}
 X0 = np.zeros(1)

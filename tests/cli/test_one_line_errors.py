@@ -17,7 +17,7 @@ import pytest
 import twoclock as tc
 from twoclock import cli
 from twoclock.cli import ResumableError, resumable
-from twoclock.engine.signals import deferred_interrupt
+from twoclock.engine.loop import deferred_interrupt
 from twoclock.validation import memory
 
 BOWL = tc.problems.quadratic(dim=2)

@@ -12,8 +12,8 @@ from twoclock.codegen.compiler import pointers
 from twoclock.engine import lane_program
 from twoclock.engine.c_engine import CEngine
 from twoclock.engine.cuda_engine import CudaProgram
+from twoclock.engine.engines import start
 from twoclock.engine.run_batch import Lanes, make_instances
-from twoclock.engine.xla_engine import start
 
 SEEDS, STEPS = (3, 5, 8), 40
 METHODS = [tc.Fast("0.02/(k+100)", "0.2/(k+100)", lam) for lam in ("20/(k+100)", "10/(k+100)")]

@@ -8,9 +8,10 @@ import pytest
 import twoclock as tc
 from threads import assert_alike, measured, needs_compiler, shaken
 from twoclock.codegen import Unsupported
-from twoclock.engine import cuda_engine, cuda_kernels, lane_program, metrics
+from twoclock.engine import cuda_engine, cuda_kernels, lane_program
+from twoclock.engine.engines import start
+from twoclock.engine.protocol import measure_lanes
 from twoclock.engine.run_batch import Lanes, make_instances
-from twoclock.engine.xla_engine import start
 
 SEEDS = (3, 5, 8)
 METHODS = [tc.Fast(1e-3, beta, 1e-2) for beta in (1e-3, 2e-3)]
@@ -84,7 +85,7 @@ def fake(monkeypatch):
 
         def __call__(self, carry):
             Fake.calls += 1
-            return Fake.row(metrics.measure(self.lanes.instances, self.lanes.methods, carry))
+            return Fake.row(measure_lanes(self.lanes.instances, self.lanes.methods, carry))
 
     monkeypatch.setattr(cuda_kernels, "_MetricsKernel", Fake)
     monkeypatch.setattr(cuda_kernels, "_refused", set())
@@ -110,7 +111,7 @@ def test_a_kernel_is_compared_with_xla_for_its_first_rows_only(fake):
 def test_a_kernel_that_differs_from_xla_is_replaced_by_it(mark, fake):
     lanes = lanes_of(several)
     carry, measure = start(lanes), marks_of(lanes)
-    expected = metrics.measure(lanes.instances, lanes.methods, carry)
+    expected = measure_lanes(lanes.instances, lanes.methods, carry)
     for _ in range(mark):
         measure(carry)
     fake.row = lambda row: {**row, "error": row["error"] + 1e-3}
@@ -129,7 +130,7 @@ def test_a_kernel_that_cannot_be_compiled_is_replaced_by_xla(fake):
     carry, measure = start(lanes), marks_of(lanes)
     with pytest.warns(UserWarning, match="RuntimeError: no such register; 'xla' measures"):
         found = measure(carry)
-    assert_alike(found, metrics.measure(lanes.instances, lanes.methods, carry))
+    assert_alike(found, measure_lanes(lanes.instances, lanes.methods, carry))
 
 
 def test_a_problem_without_metrics_has_an_empty_row(fake):

@@ -11,17 +11,17 @@ SCRIPT = """
 import sys
 import jax, numpy as np
 import twoclock as tc
-from twoclock.engine import run_batch, xla_engine
+from twoclock.engine import run_batch, engines
 
 run_batch.LARGEST_GROUP = 32  # as many groups as devices, without a long test
 used = set()
-advance = xla_engine.Group.advance
+advance = engines.Group.advance
 def watched(self, carry, lo, hi):
     used.update(leaf.device.id for leaf in jax.tree.leaves(carry))
     return advance(self, carry, lo, hi)
-xla_engine.Group.advance = watched
+engines.Group.advance = watched
 if sys.argv[2] == "accelerators":
-    xla_engine.jax.default_backend = lambda: "gpu"
+    engines.jax.default_backend = lambda: "gpu"
 methods = tc.grid(tc.Fast(), **{"alpha.c": [1.0, 2.0]})
 out = tc.solve(tc.problems.quadratic(dim=2), methods, steps=200, seeds=int(sys.argv[3]), bound=50.0)
 parts = {f"{label} {name}": getattr(result, name) for label, result in out.items() for name in ("theta", "omega")}

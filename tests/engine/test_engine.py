@@ -6,9 +6,8 @@ import pytest
 
 import twoclock as tc
 from twoclock import prng
-from twoclock.engine import metrics
 from twoclock.engine.loop import drive
-from twoclock.engine.protocol import lane_start, lane_step
+from twoclock.engine.protocol import lane_start, lane_step, measure_lanes
 from twoclock.engine.run_batch import Lanes, make_instances
 
 METHODS = [tc.Fast(), tc.Fast(alpha="5000/(k+20)")]
@@ -46,7 +45,7 @@ class OneByOne:
         return stacked([stacked([lane(i, j) for j in range(len(SEEDS))]) for i in range(len(METHODS))])
 
     def measure(self, carry):
-        return metrics.measure(self.lanes.instances, self.lanes.methods, carry)
+        return measure_lanes(self.lanes.instances, self.lanes.methods, carry)
 
 
 def at(tree, index):

@@ -12,7 +12,7 @@ import pytest
 
 import twoclock as tc
 from twoclock.codegen import build, compiler
-from twoclock.engine import c_engine, cuda_engine, lane_program, select_engine
+from twoclock.engine import c_engine, cuda_engine, engines, lane_program
 from twoclock.engine.run_batch import Lanes, make_instances
 from twoclock.protocols import InputError
 
@@ -168,7 +168,7 @@ def test_a_step_that_cannot_be_generated_falls_back_to_xla(monkeypatch, step, wo
     problem = tc.problems.custom(
         F=lambda t, w, x: step(t), G=lambda t, w, x: w, noise=lambda key: 0.0, theta=np.ones(3), omega=0.0
     )
-    monkeypatch.setattr(select_engine, "WORTH_COMPILING", 0.0)
+    monkeypatch.setattr(engines, "WORTH_COMPILING", 0.0)
     result = tc.solve(problem, tc.Standard(0.1, 0.1), steps=5, seeds=2)  # warnings are errors here
     assert result.spec["engine"] == "xla"
     assert words in result.spec["engine_reason"]
@@ -190,8 +190,8 @@ def test_short_runs_stay_with_xla():
 def test_a_large_state_is_worth_compiling_for_sooner_and_tables_of_items_do_not_count():
     def numbers(problem, method):
         lanes = Lanes.of(make_instances(problem, [0, 1]), [method], [0, 1], None)
-        per_group, per_lane, per_number = select_engine._CPU_COST
-        return (select_engine.predict_seconds(lanes, 1000, on_gpu=False) / 1000 - per_group - 2 * per_lane) / per_number
+        per_group, per_lane, per_number = engines._CPU_COST
+        return (engines.predict_seconds(lanes, 1000, on_gpu=False) / 1000 - per_group - 2 * per_lane) / per_number
 
     small, large = (numbers(tc.problems.quadratic(dim=dim), tc.Fast()) for dim in (2, 50))
     assert large - small == pytest.approx(2 * 4 * 48)  # two seeds; θ, ω and the means of F and G
@@ -231,7 +231,7 @@ def test_progress_names_the_engine():
 
 
 def test_sweeps_and_tuning_run_on_the_engine_that_is_named(monkeypatch, tmp_path):
-    asked, real = [], select_engine.choose
+    asked, real = [], engines.choose
     monkeypatch.setattr(
         "twoclock.engine.loop.choose", lambda engine, *rest: asked.append(engine) or real(engine, *rest)
     )

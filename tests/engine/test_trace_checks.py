@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import twoclock as tc
-from twoclock.engine import compatibility, trace_checks
+from twoclock.engine import compatibility, program_digest
 
 RATES = np.asarray([0.1, 0.3, 0.7])
 COUNTER = itertools.count()
@@ -78,7 +78,7 @@ def test_what_would_be_frozen_is_refused(case):
 def test_a_constant_start_is_not_known_to_a_step():
     """In a run a step is traced once for all that comes; what holds at the start need not hold later."""
     problem = Branching(jnp.zeros(3))
-    assert trace_checks.ShapeRecorder(problem, tc.Standard()).traced is None
+    assert program_digest.ShapeRecorder(problem, tc.Standard()).traced is None
     with pytest.raises(tc.InputError, match="`draw` must not branch on a value that is only known in the run"):
         solve(problem)
 

@@ -8,9 +8,9 @@ from jax.extend.core import jaxprs_in_params
 
 import twoclock as tc
 from twoclock import prng
-from twoclock.engine import xla_engine
+from twoclock.engine import engines
+from twoclock.engine.engines import Xla
 from twoclock.engine.run_batch import Lanes, make_instances
-from twoclock.engine.xla_engine import Xla
 from twoclock.methods import SABA, SVRG
 from twoclock.protocols import InputError
 
@@ -129,9 +129,9 @@ def test_xla_updates_the_memory_in_place():
         make_instances(problem_of(replace=False), seeds), [SABA(0.1, 0.2, items=(ITEMS, ITEMS))], seeds, None
     )
     (group,) = Xla().compile(work)
-    noise = xla_engine._noise(group.instances, group.streams, np.int32(0), size=1, capacity=1)
-    traced = jax.make_jaxpr(xla_engine._advance)(
-        group.instances, group.methods, group.place(xla_engine.start(work)), noise, *np.zeros(3, np.int32), None
+    noise = engines._noise(group.instances, group.streams, np.int32(0), size=1, capacity=1)
+    traced = jax.make_jaxpr(engines._advance)(
+        group.instances, group.methods, group.place(engines.start(work)), noise, *np.zeros(3, np.int32), None
     )
     turned = [eqn.outvars[0].aval.shape for eqn in equations(traced.jaxpr) if eqn.primitive.name == "transpose"]
     assert turned  # the rest of the state is

@@ -12,8 +12,8 @@ import twoclock as tc
 from small import SMALL
 from threads import assert_alike, measured, needs_compiler, shaken
 from twoclock import registry, theory
+from twoclock.engine.engines import start
 from twoclock.engine.run_batch import Lanes, make_instances
-from twoclock.engine.xla_engine import start
 
 PROBLEMS = registry.problems()
 METHOD = tc.Fast(1e-5, 1e-3, 1e-2)

@@ -23,14 +23,11 @@ from twoclock.agents.lqr_regulator import Regulator
 from twoclock.agents.protocol import Agent, check_kind, fresh
 from twoclock.agents.seed_runner import AgentJob, SeedOutcome, Stopped, run_seeds, run_vectorised
 from twoclock.agents.td_evaluator import Evaluator
-from twoclock.engine import metrics
-from twoclock.engine.loop import ProgressEvent
-from twoclock.engine.protocol import LaneState
-from twoclock.engine.signals import Interrupted, deferred_interrupt
+from twoclock.engine.loop import Interrupted, ProgressEvent, deferred_interrupt, watch
+from twoclock.engine.protocol import LaneState, history_columns
 from twoclock.executor import Channel, Executor, ThisProcess, cores
 from twoclock.executor.processes import Processes, why_not_portable
 from twoclock.executor.ray_cluster import check_place, on_ray
-from twoclock.progress import watch
 from twoclock.protocols import InputError
 from twoclock.result import Result
 from twoclock.storage.run_identity import Identity, Provenance, RunSpec, describe
@@ -235,7 +232,7 @@ def _result(job: AgentJob, outcomes: Sequence[SeedOutcome], seconds: float) -> R
         {name: np.asarray([[outcome.rows[i].get(name, np.nan) for outcome in outcomes]]) for name in names}
         for i in range(len(spec.marks))
     ]
-    history = pd.DataFrame(metrics.columns(by_mark, 0, spec.seeds, spec.marks))
+    history = pd.DataFrame(history_columns(by_mark, 0, spec.seeds, spec.marks))
     learnt = [(outcome.theta, outcome.omega) for outcome in outcomes]
     theta, omega = jax.tree.map(lambda *leaves: np.concatenate(leaves), *learnt)
     notes = [note for outcome in outcomes for note in outcome.notes]

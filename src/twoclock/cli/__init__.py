@@ -19,10 +19,8 @@ from rich.text import Text
 
 from twoclock import storage, validation
 from twoclock.cli import commands
-from twoclock.engine import signals
-from twoclock.engine.metrics import preferred_metric
-from twoclock.engine.signals import Interrupted, deferred_interrupt
-from twoclock.progress import bar as progress_bar
+from twoclock.engine.loop import Interrupted, deferred_interrupt, last_signal, progress_bar
+from twoclock.engine.protocol import preferred_metric
 from twoclock.protocols import InputError
 from twoclock.result import Result
 from twoclock.version import __version__
@@ -106,7 +104,7 @@ def explain(error: BaseException) -> tuple[str, int] | None:
     if isinstance(error, InputError):
         return str(error), 2
     if isinstance(error, KeyboardInterrupt):
-        return str(error) or "stopped", 128 + signals.last_signal()
+        return str(error) or "stopped", 128 + last_signal()
     if isinstance(error, ResumableError):
         return str(error), 1
     if isinstance(error, OSError):
@@ -125,7 +123,7 @@ def resumable(command: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as stop:
-        raise signals.Interrupted(f"{str(stop).split(';')[0] or 'stopped'}; to go on: {command}") from None
+        raise Interrupted(f"{str(stop).split(';')[0] or 'stopped'}; to go on: {command}") from None
     except BrokenProcessPool:
         raise ResumableError(
             "a process of this run was ended from outside, perhaps for want of memory; what was finished is kept; "

@@ -17,7 +17,7 @@ from types import NoneType
 from typing import Any, Literal, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
 from twoclock import registry, validation
-from twoclock.engine.select_engine import VARIABLE as ENGINE_VARIABLE
+from twoclock.engine.engines import VARIABLE as ENGINE_VARIABLE
 from twoclock.protocols import InputError, Method, Problem, ProblemSource
 
 T = TypeVar("T")

@@ -15,8 +15,8 @@ import numpy as np
 
 from twoclock.codegen import CodeTarget, CompilerError, ProgramSource, Unsupported, compiler
 from twoclock.codegen.compiler import Build, pointers
-from twoclock.engine import lane_program, metrics, run_batch
-from twoclock.engine.protocol import EngineError, LaneState, Row
+from twoclock.engine import lane_program, run_batch
+from twoclock.engine.protocol import EngineError, LaneState, Row, measure_lanes
 from twoclock.engine.run_batch import Lanes
 
 # Lane-steps of the first call of a program: some milliseconds.
@@ -67,7 +67,7 @@ class CProgram:
         return self._run(self._walk, carry, lo, hi)
 
     def measure(self, carry: LaneState) -> Row:
-        return metrics.measure(self.work.instances, self.work.methods, carry)
+        return measure_lanes(self.work.instances, self.work.methods, carry)
 
     def _load(self, carry: LaneState, lo: int) -> Callable[..., None]:
         """Wait for the compiled program, and compare a new one with XLA."""

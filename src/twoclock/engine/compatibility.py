@@ -11,11 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from twoclock import prng
-from twoclock.engine import program_digest, trace_checks
-from twoclock.engine.metrics import RESERVED, flat, metrics_of
-from twoclock.engine.protocol import lane_start
+from twoclock.engine import program_digest
+from twoclock.engine.program_digest import ShapeRecorder, check_pure, numbers_as_shapes, shape_of
+from twoclock.engine.protocol import RESERVED, flatten_row, lane_metrics, lane_start
 from twoclock.engine.run_batch import Instances, group_by_program, make_placeholder
-from twoclock.engine.trace_checks import ShapeRecorder, check_pure, shape_of
 from twoclock.engine.tracing import TracedProgram
 from twoclock.intervals.bootstrap import TRACKED
 from twoclock.protocols import InputError, Method, Problem, ProblemSource, PyTree
@@ -66,14 +65,10 @@ def check_fit(problem: Problem, method: Method) -> TracedProgram:
             f"`method` {type(method).__name__} looks for the root of E G, and here ω is a trace, which solves no "
             "equation; try tc.methods.ObGD(), SwiftTD() or TIDBD(), or the problem that `with_trace` was given"
         )
-    if (before := trace_checks.passed_before(problem, method)) is not None:
+    if (before := program_digest.passed_before(problem, method)) is not None:
         return before
     recorder = ShapeRecorder(problem, method)
-
-    def look(name: str, function: Callable[..., PyTree], *args: PyTree) -> PyTree:
-        out, known = recorder.find(name, args)
-        return out if known else shape_of(name, function, *args)
-
+    look = recorder.shape_of
     key = prng.start_key(0)
     begin = look("init", problem.init, key)
     if not isinstance(begin, tuple) or len(begin) != 3:
@@ -95,7 +90,7 @@ def check_fit(problem: Problem, method: Method) -> TracedProgram:
     _check_metrics("report", look("report", problem.report, env))
     _check_schedules(method)
     _check_method(problem, method, theta, omega, x, look)
-    if (traced := trace_checks.check_lane(problem, method, recorder.traced)) is not None:
+    if (traced := program_digest.check_lane(problem, method, recorder.traced)) is not None:
         return traced
     check_pure("init", problem.init, key)
     check_pure("noise", problem.noise, key)
@@ -134,12 +129,12 @@ class Footprint:
 def footprint(instances: Instances, method: Method) -> Footprint:
     """Of a method on a problem; only shapes are looked at."""
     problem = instances.example
-    numbers = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(np.shape(leaf), jnp.result_type(float)), method)
+    numbers = numbers_as_shapes(method)
     carry = jax.eval_shape(lambda problem, method: lane_start(problem, method, 0), problem, numbers)
-    row = jax.eval_shape(metrics_of, problem, numbers, carry.state, carry.env)
+    row = jax.eval_shape(lane_metrics, problem, numbers, carry.state, carry.env)
     # An instance is there twice: among those of all seeds, and in its group.
     return Footprint(
-        list(flat(row)), _bytes((carry.state, carry.env)), 2 * _bytes(problem) if instances.per_seed else 0
+        list(flatten_row(row)), _bytes((carry.state, carry.env)), 2 * _bytes(problem) if instances.per_seed else 0
     )
 
 
@@ -215,7 +210,7 @@ def _check_method(
     problem: Problem, method: Method, theta: PyTree, omega: PyTree, x: PyTree, look: Callable[..., PyTree]
 ) -> None:
     """What a method makes of these shapes: a state that keeps its shapes, an estimate, a report."""
-    like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(np.shape(leaf), jnp.result_type(float)), method)
+    like = numbers_as_shapes(method)
     name = type(method).__name__
     state = look(f"{name}.init", lambda method, *start: method.init(*start), like, theta, omega)
     if not (hasattr(state, "theta") and hasattr(state, "omega")):

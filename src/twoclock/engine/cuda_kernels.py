@@ -19,9 +19,9 @@ import jax
 import numpy as np
 
 from twoclock.codegen import ProgramSource, Unsupported
-from twoclock.engine import lane_program, metrics
+from twoclock.engine import lane_program
 from twoclock.engine.lane_program import MetricsSource
-from twoclock.engine.protocol import LaneState, Row
+from twoclock.engine.protocol import LaneState, Row, flatten_row, measure_lanes
 from twoclock.engine.run_batch import Lanes
 
 # As on the CPU: no fused sums, so that compensated ones survive and the bits are those of the program in C.
@@ -133,7 +133,7 @@ class DeviceMetrics:
         return program if jax.tree.leaves(program.row) else None
 
     def _by_xla(self, carry: LaneState) -> Row:
-        return metrics.measure(self.work.instances, self.work.methods, carry)
+        return measure_lanes(self.work.instances, self.work.methods, carry)
 
 
 class _MetricsKernel:
@@ -143,7 +143,7 @@ class _MetricsKernel:
         import cupy
 
         self.launch, self.device, self.lanes = launch, device, math.prod(launch.shape)
-        self.names, self.parts = list(metrics.flat(program.row)), jax.tree.leaves(program.row)
+        self.names, self.parts = list(flatten_row(program.row)), jax.tree.leaves(program.row)
         sizes = [self.lanes * part.size * part.dtype.itemsize for part in self.parts]
         *self.begins, end = itertools.accumulate((-(-size // _ALIGNED) * _ALIGNED for size in sizes), initial=0)
         self.row = cupy.empty(end, np.uint8)

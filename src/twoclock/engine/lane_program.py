@@ -23,8 +23,16 @@ from twoclock.codegen import (
     generate,
     generate_split,
 )
-from twoclock.engine.metrics import metrics_of
-from twoclock.engine.protocol import LaneState, Operators, is_table, lane_start, lane_step, learn, trusted_step
+from twoclock.engine.protocol import (
+    LaneState,
+    Operators,
+    is_table,
+    lane_metrics,
+    lane_start,
+    lane_step,
+    learn,
+    trusted_step,
+)
 from twoclock.engine.run_batch import Lanes
 from twoclock.engine.tracing import TracedProgram
 from twoclock.protocols import Method, Problem, PyTree, Scalar
@@ -70,7 +78,7 @@ def metrics_source(work: Lanes) -> MetricsSource:
     """Generate the program for a GPU that measures all lanes; raise ``Unsupported`` if there is none."""
 
     def metrics(problem: Problem, method: Method, carry: LaneState) -> dict[str, PyTree]:
-        return metrics_of(problem, method, carry.state, carry.env)
+        return lane_metrics(problem, method, carry.state, carry.env)
 
     def lane(problem: Problem, method: Method, both: PyTree, *_: object) -> PyTree:
         return both[0], metrics(problem, method, both[0])

@@ -1,26 +1,39 @@
-"""The loop of a run: lanes advance from mark to mark, with progress events, checkpoints, and signals in between."""
+"""The loop of a run: lanes advance from mark to mark, with progress events, checkpoints, and signals in between.
+
+Python raises KeyboardInterrupt wherever it stands: in the middle of a compilation, of a checkpoint being written, or in
+a callback of the garbage collector, where it is swallowed. A run notes it instead, and stops at the next event. The
+signals that a scheduler sends before it kills, and a terminal when it is closed, are taken in the same way.
+"""
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol, runtime_checkable
+from types import FrameType
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import numpy as np
 
-from twoclock.engine import compatibility, run_batch, trace_checks, xla_engine
+from twoclock.engine import compatibility, program_digest, run_batch
+from twoclock.engine.engines import NAMES, Chosen, choose, fall_back, start
 from twoclock.engine.protocol import Engine, EngineError, LaneState, Program, Row
 from twoclock.engine.run_batch import Lanes
-from twoclock.engine.select_engine import NAMES, Chosen, choose, fall_back
-from twoclock.engine.signals import Interrupted
 from twoclock.intervals.bootstrap import TRACKED
 from twoclock.protocols import PyTree
+
+_USUAL: dict[int, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+if hasattr(signal, "SIGHUP"):  # Windows has none
+    _USUAL[signal.SIGHUP] = signal.SIG_DFL
+
+_last: int = signal.SIGINT
 
 
 @dataclass(frozen=True, repr=False)
@@ -107,18 +120,18 @@ def drive(
         carry: the state to continue from; None for the start.
         step: the step that the carry is at; earlier marks are passed over.
         rows: those of the marks before ``step``.
-        engine: a name (see ``select_engine``) or an engine. From a checkpoint a run continues on the engine of that.
+        engine: a name (see ``engines``) or an engine. From a checkpoint a run continues on the engine of that.
         block: draw the noise of at most so many steps at once, on XLA.
         look: called with every event: at each mark, and about four times a second between.
         checkpoints: the run continues from the latest; one is saved every ``save_every`` seconds and at the end.
         interrupted: called after every event; once it is true, a checkpoint is saved and ``Interrupted`` raised.
     """
-    traced = work.instances.traced or trace_checks.trace_lanes(work)
+    traced = work.instances.traced or program_digest.trace_lanes(work)
     work = replace(work, instances=replace(work.instances, traced=traced))
     with traced.separate_traces():
         rows = list(rows)
         if carry is None:
-            carry = xla_engine.start(work)
+            carry = start(work)
             compatibility.check_start(carry.state.theta, carry.state.omega)
         if checkpoints is not None and (latest := checkpoints.latest()) is not None:
             step, tree = latest
@@ -126,66 +139,65 @@ def drive(
             carry = jax.tree.unflatten(jax.tree.structure(carry), leaves)
             del rows[bisect_left(marks, step) :]  # a mark at this very step is measured again
             engine = NAMES[int(tree["engine"])] if engine == "auto" else engine
-        saved, groups = time.monotonic(), _Groups(work, choose(engine, work, marks[-1], block), block)
-        for event in groups.events(marks, carry, step):
+        saved, first = time.monotonic(), choose(engine, work, marks[-1], block)
+        for event, chosen in _events(work, first, block, marks, carry, step):
             if event.row is not None:
                 rows.append(event.row)
             look(event)
             stop = interrupted()
             if checkpoints is not None and (stop or time.monotonic() - saved > save_every or event.step == marks[-1]):
-                checkpoints.save(event.step, _to_arrays(event.carry(), rows, groups.chosen.name))
+                checkpoints.save(event.step, _to_arrays(event.carry(), rows, chosen.name))
                 saved = time.monotonic()
             if stop:
                 how = "; the same call with the same checkpoint goes on from there" if checkpoints else ""
                 raise Interrupted(f"stopped at step {event.step:,} of {marks[-1]:,}{how}")
-        return RunOutput(rows, event.carry(), groups.chosen.name, groups.chosen.reason)
+        return RunOutput(rows, event.carry(), chosen.name, chosen.reason)
 
 
-class _Groups:
-    """The programs of all groups of lanes; where an engine fails, XLA takes over from the last carry."""
+def _events(
+    work: Lanes,
+    chosen: Chosen,
+    block: int | None,
+    marks: Sequence[int],
+    carry: LaneState,
+    step: int,
+    pause: float = 0.25,
+) -> Iterator[tuple[ProgressEvent, Chosen]]:
+    """An event at each mark from ``step`` on, and about every ``pause`` seconds between, each with what runs by then.
 
-    def __init__(self, work: Lanes, chosen: Chosen, block: int | None) -> None:
-        self.work, self.chosen, self.block = work, chosen, block
+    Where an engine fails, XLA takes over from the last carry.
+    """
+    carries = [program.place(carry) for program in chosen.programs]
+    stride = chosen.programs[0].stride
+    context = work.instances.traced.separate_traces if work.instances.traced else nullcontext
 
-    def events(self, marks: Sequence[int], carry: LaneState, step: int, pause: float = 0.25) -> Iterator[ProgressEvent]:
-        """An event at each mark from ``step`` on, and about every ``pause`` seconds between."""
-        carries = [program.place(carry) for program in self.chosen.programs]
-        stride = self.chosen.programs[0].stride
-        with ThreadPoolExecutor(run_batch.count_threads()) as pool:
-            for mark in marks[bisect_left(marks, step) :]:
-                while step < mark:
-                    stop = min(step + stride, mark)
-                    began = time.perf_counter()
-                    carries = self._advance(pool, carries, step, stop)
-                    took, step = time.perf_counter() - began, stop
-                    if took > 2 * pause:
-                        stride = max(stride // 2, 1)
-                    elif took < pause / 2 and stop < mark:
-                        stride *= 2
-                    if step < mark:
-                        yield self._event(step, None, carries)
-                # One after the other: JAX may hand the factorisations of two programs to the pool they both wait on.
-                programs = self.chosen.programs
-                rows = [program.measure(carry) for program, carry in zip(programs, carries, strict=True)]
-                row = {name: _join(programs, *(part[name] for part in rows)) for name in rows[0]}
-                yield self._event(step, row, carries)
-
-    def _event(self, step: int, row: Row | None, carries: list[LaneState]) -> ProgressEvent:
+    def event(row: Row | None) -> tuple[ProgressEvent, Chosen]:
         diverged = sum(int(np.count_nonzero(~np.asarray(carry.alive))) for carry in carries)
-        return ProgressEvent(
-            step, row, diverged, partial(_join_carries, self.chosen.programs, carries), self.chosen.words
-        )
+        join = partial(_join_carries, chosen.programs, carries)
+        return ProgressEvent(step, row, diverged, join, chosen.words), chosen
 
-    def _advance(self, pool: ThreadPoolExecutor, carries: list[LaneState], lo: int, hi: int) -> list[LaneState]:
-        traced = self.work.instances.traced
-        context = traced.separate_traces if traced else nullcontext
-        try:
-            return advance_all(pool, self.chosen.programs, carries, lo, hi, context)
-        except EngineError as error:
-            carry = _join_carries(self.chosen.programs, carries)
-            self.chosen = fall_back(self.work, self.block, self.chosen.name, str(error))
-            again = [program.place(carry) for program in self.chosen.programs]
-            return advance_all(pool, self.chosen.programs, again, lo, hi, context)
+    with ThreadPoolExecutor(run_batch.count_threads()) as pool:
+        for mark in marks[bisect_left(marks, step) :]:
+            while step < mark:
+                stop = min(step + stride, mark)
+                began = time.perf_counter()
+                try:
+                    carries = advance_all(pool, chosen.programs, carries, step, stop, context)
+                except EngineError as error:
+                    carry = _join_carries(chosen.programs, carries)
+                    chosen = fall_back(work, block, chosen.name, str(error))
+                    carries = [program.place(carry) for program in chosen.programs]
+                    continue
+                took, step = time.perf_counter() - began, stop
+                if took > 2 * pause:
+                    stride = max(stride // 2, 1)
+                elif took < pause / 2 and stop < mark:
+                    stride *= 2
+                if step < mark:
+                    yield event(None)
+            # One after the other: JAX may hand the factorisations of two programs to the pool they both wait on.
+            rows = [program.measure(carry) for program, carry in zip(chosen.programs, carries, strict=True)]
+            yield event({name: _join(chosen.programs, *(part[name] for part in rows)) for name in rows[0]})
 
 
 def advance_all(
@@ -232,3 +244,103 @@ def from_arrays(tree: dict[str, PyTree]) -> tuple[list[np.ndarray], list[Row]]:
     count = len(next(iter(metrics.values()), ()))
     rows = [{name: values[i] for name, values in metrics.items()} for i in range(count)]
     return [tree["carry"][name] for name in sorted(tree["carry"])], rows
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C: the message says where it stopped and how to go on."""
+
+
+def last_signal() -> int:
+    """The number of the signal that stopped the last run, for an exit status."""
+    return _last
+
+
+@contextmanager
+def deferred_interrupt() -> Iterator[Callable[[], bool]]:
+    """Yields a function that says whether a signal came. One that comes again stops at once, as usual."""
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False  # this thread gets no signals
+        return
+    came = False
+
+    def note(number: int, frame: FrameType | None) -> None:
+        nonlocal came
+        global _last
+        came, _last = True, number
+        put_back()
+
+    def put_back() -> None:
+        for number in ours:
+            signal.signal(number, _USUAL[number])
+
+    # Where another handler is in charge, or a signal is ignored as under nohup, it stays so.
+    ours = [number for number, usual in _USUAL.items() if signal.getsignal(number) is usual]
+    for number in ours:
+        signal.signal(number, note)
+    try:
+        yield lambda: came
+    finally:
+        put_back()
+
+
+@contextmanager
+def watch(
+    progress: bool | Callable[[ProgressEvent], None], steps: int, lanes: int, labels: Sequence[str] = ("",)
+) -> Iterator[Callable[[ProgressEvent], None]]:
+    """What to call with each tick: nothing, the user's own function, or a bar on the terminal."""
+    if callable(progress):
+        yield lambda tick: progress(replace(tick, labels=tuple(labels)))
+    elif not progress:
+        yield lambda tick: None
+    else:
+        with progress_bar() as columns:
+            task = columns.add_task("steps", total=steps, lanes=lanes, diverged=0)
+            yield lambda tick: columns.update(
+                task, completed=tick.step, diverged=tick.diverged, description=f"steps on {tick.engine}"
+            )
+
+
+@contextmanager
+def tally(progress: bool, label: str) -> Iterator[Callable[[int, int], None]]:
+    """What to call with the work done and the work there is: nothing, or a bar on the terminal."""
+    if not progress:
+        yield lambda done, total: None
+        return
+    with progress_bar() as columns:
+        task = columns.add_task(label, total=None, lanes=1, of=0, diverged=0)
+        yield lambda done, total: columns.update(task, completed=done, total=total)
+
+
+def progress_bar() -> Any:
+    """A rich progress bar whose tasks count steps and have the fields ``lanes`` and ``diverged``.
+
+    A task may also say how many lanes can diverge, ``of``, and what stands for its count, ``count``.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+    from rich.text import Text
+
+    class Count(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text(task.fields.get("count") or f"{task.completed:,.0f}/{task.total or 0:,.0f}", style="green")
+
+    class Rate(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            speed = (task.finished_speed or task.speed or 0) * task.fields["lanes"]
+            return Text(f"{_si(speed)} seed-steps/s", style="cyan")
+
+    class Diverged(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            count, lanes = task.fields["diverged"], task.fields.get("of", task.fields["lanes"])
+            return Text(f"{count}/{lanes} diverged" if lanes else "", style="red" if count else "dim")
+
+    columns = TextColumn("{task.description}"), BarColumn(), Count(), Rate(), TimeRemainingColumn(), Diverged()
+    return Progress(*columns, console=Console(stderr=True))
+
+
+def _si(number: float) -> str:
+    for unit in ("", "k", "M", "G"):
+        if number < 1000:
+            return f"{number:.3g}{unit}"
+        number /= 1000
+    return f"{number:.3g}T"

@@ -1,11 +1,17 @@
-"""What lanes and runs compute: their traces in the precision of the run, and their digests."""
+"""Traces of lanes in the precision of the run: what they compute, whether that is the same each time, its digest.
+
+JAX calls a user's function once and keeps what it saw. So a function that draws, counts or reads a clock by itself is
+frozen, one that changed since it was compiled is not called again, and one that asks a number for its value fails in
+JAX's own words. Tracing alone finds each of these. The digest of a trace then is part of what JAX compiles for a lane,
+so that a changed constant makes a new program and leaves all others alone.
+"""
 
 from __future__ import annotations
 
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import suppress
 from types import FunctionType, MethodType
 from typing import TypeVar
@@ -16,11 +22,11 @@ import numpy as np
 
 from twoclock import prng
 from twoclock.engine import lane_program
-from twoclock.engine.metrics import metrics_of
-from twoclock.engine.protocol import LaneState, lane_start, lane_step
-from twoclock.engine.run_batch import group_by_program, make_placeholder, trace_problem
+from twoclock.engine.protocol import LaneState, lane_metrics, lane_start, lane_step
+from twoclock.engine.run_batch import Lanes, group_by_program, make_placeholder, trace_problem
 from twoclock.engine.tracing import TracedProgram, digest_each, trace
-from twoclock.protocols import Method, Problem, ProblemSource, PyTree, Scalar
+from twoclock.protocols import InputError, Method, Problem, ProblemSource, PyTree, Scalar
+from twoclock.validation import readable_trace_errors
 
 T = TypeVar("T")
 
@@ -30,6 +36,13 @@ _FUNCTIONS = ("init", "noise", "draw", "F", "G", "measure", "report", "step", "e
 
 _converted: set[str] = set()  # the precisions in which programs with NumPy arrays in them were traced
 _made_in_other_precision: set[str] = set()  # digests of programs whose arrays are a user's choice
+_FROM_THE_KEY = (
+    "draw with `jax.random` from the key, carry what changes in `env`, hand a simulator's samples to `tc.Learner`"
+)
+_OF_PROBLEM = ("init", "noise", "draw", "F", "G", "measure", "report")
+_OF_METHOD = ("init", "estimate", "report")
+
+_passed: dict[int | None, TracedProgram] = {}  # what lanes traced to when they passed all checks
 
 
 def trace_lane(
@@ -48,18 +61,23 @@ def trace_lane(
     """
 
     def everything(problem: Problem, method: Method, seed: Scalar, k: Scalar) -> PyTree:
-        problem, method = recording(problem, method)
-        begin = lane_start(problem, method, seed)
-        # A step does not know the numbers it begins with, also not those of a constant start.
-        carry: LaneState = jax.lax.optimization_barrier(begin)
-        after = lane_step(problem, method, prng.step_stream(seed), carry, k)
-        return begin, after, metrics_of(problem, method, carry.state, carry.env), method.estimate(carry.state)
+        return _compute_all(*recording(problem, method), seed, None, k)
 
-    arguments = problem, _numbers_as_shapes(method), np.uint32(0), np.int32(0)
+    arguments = problem, numbers_as_shapes(method), np.uint32(0), np.int32(0)
     return trace_in_precision(lambda: trace(everything, *arguments, tag=tag)[0], (problem, method))
 
 
-def _numbers_as_shapes(method: Method) -> Method:
+def _compute_all(problem: Problem, method: Method, seed: Scalar, carry: LaneState | None, k: Scalar) -> PyTree:
+    """All that a lane computes: its start, step k from a carry or from the start, its metrics, its estimate."""
+    begin = lane_start(problem, method, seed)
+    if carry is None:
+        # A step does not know the numbers it begins with, also not those of a constant start.
+        carry = jax.lax.optimization_barrier(begin)
+    after = lane_step(problem, method, prng.step_stream(seed), carry, k)
+    return begin, after, lane_metrics(problem, method, carry.state, carry.env), method.estimate(carry.state)
+
+
+def numbers_as_shapes(method: Method) -> Method:
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(np.shape(leaf), jnp.result_type(float)), method)
 
 
@@ -70,23 +88,125 @@ def digest_run(problem: ProblemSource, methods: Mapping[str, Method], *, x64: bo
         of_problem = trace_problem(example if isinstance(problem, Problem) else problem)[0].digest
         by_label: dict[str, str] = {}
         for labels in group_by_program(methods):
-            found = _digest_methods([methods[label] for label in labels], example)
-            by_label.update(zip(labels, found, strict=True))
+            # They differ only in numbers: their program is traced once, on the problem that they run on.
+            alike = [methods[label] for label in labels]
+            like, seed, k = numbers_as_shapes(alike[0]), np.uint32(0), np.int32(0)
+            carry = jax.eval_shape(functools.partial(lane_start, example), like, seed)
+            program = trace(functools.partial(_compute_all, example), like, seed, carry, k)[1]
+            numbers = [jax.tree.map(lambda leaf: np.asarray(leaf, float), method) for method in alike]
+            by_label.update(zip(labels, digest_each(program, numbers), strict=True))
     return of_problem, {label: by_label[label] for label in methods}
 
 
-def _digest_methods(methods: list[Method], problem: Problem) -> list[str]:
-    """Of methods that differ only in numbers: their program is traced once, on the problem that they run on."""
+def shape_of(name: str, function: Callable[..., PyTree], *args: PyTree) -> PyTree:
+    """The shapes that a user's function returns."""
+    with readable_trace_errors(name):
+        return retrace_once(lambda: jax.eval_shape(function, *args), function)
 
-    def everything(method: Method, seed: jax.Array, carry: LaneState, k: jax.Array) -> PyTree:
-        begin = lane_start(problem, method, seed)
-        after = lane_step(problem, method, prng.step_stream(seed), carry, k)
-        return begin, after, metrics_of(problem, method, carry.state, carry.env), method.estimate(carry.state)
 
-    like, seed, k = _numbers_as_shapes(methods[0]), np.uint32(0), np.int32(0)
-    carry = jax.eval_shape(lambda method: lane_start(problem, method, seed), like)
-    program = trace(everything, like, seed, carry, k)[1]
-    return digest_each(program, [jax.tree.map(lambda leaf: np.asarray(leaf, float), m) for m in methods])
+def check_pure(name: str, function: Callable[..., PyTree], *args: PyTree, remedy: str = _FROM_THE_KEY) -> None:
+    """Refuse a function that is another program each time: the run would keep the first for all seeds and steps."""
+    with readable_trace_errors(name):
+        if _stable_trace(lambda tag: trace(function, *args, tag=tag)[0], function) is None:
+            raise InputError(
+                f"`{name}` must depend on its arguments alone: each time it is traced it gives other numbers, and a "
+                f"run would freeze the first; {remedy}"
+            )
+
+
+class ShapeRecorder:
+    """One trace of a lane, and the shapes that its functions returned, by their names and the shapes they were given.
+
+    Attributes:
+        traced: what the lane traced to; None where tracing failed, and then no shape is known.
+    """
+
+    def __init__(self, problem: Problem, method: Method) -> None:
+        self.traced: TracedProgram | None = None
+        self._shapes: dict[Hashable, PyTree] = {}
+        with suppress(Exception):
+            self.traced = trace_lane(problem, method, self._recording)
+
+    def shape_of(self, name: str, function: Callable[..., PyTree], *args: PyTree) -> PyTree:
+        """The shapes that a function returned for arguments of these shapes; it is traced if it was not called so."""
+        key = _call(name, args)
+        return self._shapes[key] if self.traced and key in self._shapes else shape_of(name, function, *args)
+
+    def _recording(self, problem: Problem, method: Method) -> tuple[Problem, Method]:
+        """The same problem and method; what they return is recorded."""
+        name = type(method).__name__
+
+        def recorded(name: str, function: Callable[..., PyTree], *first: PyTree, skip: int = 0) -> object:
+            def call(*args: PyTree) -> PyTree:
+                out = function(*args)
+                shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(jnp.shape(x), jnp.result_type(x)), out)
+                self._shapes.setdefault(_call(name, (*first, *args[skip:])), shapes)
+                return out
+
+            return staticmethod(call)
+
+        of_problem = {n: recorded(n, getattr(problem, n)) for n in _OF_PROBLEM}
+        of_method = {n: recorded(f"{name}.{n}", getattr(method, n), method) for n in _OF_METHOD}
+        of_method["step"] = recorded(f"{name}.step", method.step, method, skip=2)  # F and G have no shapes
+        of_method["track"] = staticmethod(method.track)
+        return type("Recorded", (Problem,), of_problem)(), type("Recorded", (Method,), of_method)()
+
+
+def _call(name: str, args: tuple[PyTree, ...]) -> Hashable:
+    leaves, structure = jax.tree.flatten(args)
+    return name, structure, tuple((jnp.shape(leaf), str(jnp.result_type(leaf))) for leaf in leaves)
+
+
+def check_lane(problem: Problem, method: Method, first: TracedProgram | None) -> TracedProgram | None:
+    """What a lane traces to, given a first trace of it; None if that is another program each time."""
+    traced = _stable_trace(lambda tag: trace_lane(problem, method, tag=tag), (problem, method), first)
+    if traced is not None and (kind := _kind(problem, method)) is not None:
+        _passed[kind] = traced
+    return traced
+
+
+def passed_before(problem: Problem, method: Method) -> TracedProgram | None:
+    """What this very lane traces to, if it passed all checks and is what it was then: one trace in place of ten.
+
+    "This very lane" is what ``jax.jit`` takes for it: the same functions by identity, the same structure and shapes.
+    And since a function may have changed inside, it is called again: two traces that agree, then and now, are what
+    ``check_lane`` asks for. Any other outcome is left to the checks themselves, whose messages name the cause.
+    """
+    passed = _passed.get(_kind(problem, method))
+    with suppress(Exception):
+        return passed if passed is not None and trace_lane(problem, method) == passed else None
+    return None
+
+
+def trace_lanes(lanes: Lanes) -> TracedProgram:
+    """What each lane traced to when it passed the checks; traced now where none has."""
+    method = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), lanes.methods)
+    problem = lanes.instances.example
+    return _passed.get(_kind(problem, method)) or trace_lane(problem, method)
+
+
+def _kind(problem: Problem, method: Method) -> int | None:
+    """A first guess, at no cost, of which lane it is; None where it cannot be told."""
+    leaves, structure = jax.tree.flatten((problem, method))
+    try:
+        return hash((structure, tuple(np.shape(leaf) for leaf in leaves), jnp.result_type(float)))
+    except TypeError:
+        return None
+
+
+def _stable_trace(
+    look: Callable[[str], TracedProgram], owner: object, first: TracedProgram | None = None
+) -> TracedProgram | None:
+    """A trace that agrees with the one before it; None if each one differs.
+
+    A first trace that differs from the later ones is no fault: something was made once and kept.
+    """
+    last = first
+    for tag in ("1", "2", "3") if first is None else ("2", "3"):
+        before, last = last, trace_in_precision(functools.partial(look, tag), owner)
+        if last == before:
+            return last
+    return None
 
 
 def start_in_precision() -> None:

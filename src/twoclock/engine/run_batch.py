@@ -19,7 +19,6 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr
 
 from twoclock import prng
-from twoclock.engine.signals import refuse_fork
 from twoclock.engine.tracing import TracedProgram, trace, with_exact_callbacks
 from twoclock.protocols import InputError, Key, Method, Problem, ProblemSource, PyTree, pytree, static
 from twoclock.validation import short_repr
@@ -251,3 +250,30 @@ def _methods_together(methods: int, seeds: int, shares: int) -> int:
     most = methods if shares > 1 or methods * seeds < 2 * SMALLEST_SHARE else max(methods // 2, 1)
     sizes = range(max(min(most, LARGEST_SHARED_GROUP // seeds), 1), 0, -1)
     return next(size for size in sizes if methods % size == 0)
+
+
+_jax_in_use = False  # by a run or a learner of this process
+_forked = False
+
+
+def refuse_fork() -> None:
+    """Refuse a run in a child that was forked after one: JAX's threads are not in it, and it would wait for ever.
+
+    What else started JAX in the parent is not seen here; JAX itself warns of such a fork.
+    """
+    global _jax_in_use
+    if _forked:
+        raise InputError(
+            "this process was forked after JAX had started, whose threads a fork does not copy; "
+            'make it with multiprocessing.get_context("spawn")'
+        )
+    _jax_in_use = True
+
+
+def _note_fork() -> None:
+    global _forked
+    _forked = _jax_in_use
+
+
+if hasattr(os, "register_at_fork"):  # Windows has none
+    os.register_at_fork(after_in_child=_note_fork)

@@ -10,10 +10,9 @@ import jax
 import numpy as np
 
 from twoclock import storage, validation
-from twoclock.engine import metrics as rows
-from twoclock.engine import select_engine
-from twoclock.engine.protocol import LaneState
-from twoclock.engine.signals import refuse_fork
+from twoclock.engine import engines
+from twoclock.engine.protocol import LaneState, history_columns
+from twoclock.engine.run_batch import refuse_fork
 from twoclock.intervals.bootstrap import metric_names
 from twoclock.methods import serialize
 from twoclock.online.learner_spec import Intervals, LearnerSpec
@@ -89,7 +88,7 @@ class Learner:
         example: PyTree = None,
     ) -> None:
         run_args.check_numbers(precision, bound)
-        asked = select_engine.resolve(engine)
+        asked = engines.resolve(engine)
         if asked == engine == "cuda":
             raise InputError("`engine` of a learner must be 'auto', 'c' or 'xla': single samples are no work for a GPU")
         asked = "auto" if asked == "cuda" else asked  # what the environment says is meant for runs
@@ -232,7 +231,7 @@ class Learner:
                 raise InputError("`method` must be given: it holds a function, which no record can; pass it as it was")
             method, intervals = serialize.from_json(about["method"]), False
         options: dict[str, Any] = {"precision": spec["precision"], "bound": spec["bound"], "intervals": intervals}
-        options["engine"] = about["engine"] if select_engine.resolve(engine) == "auto" else engine
+        options["engine"] = about["engine"] if engines.resolve(engine) == "auto" else engine
         if isinstance(F, Problem):
             learner = cls(F, method, **options)
         else:
@@ -259,7 +258,7 @@ class Learner:
         known = {step: row for step, row in list(self._loop.rows.items()) if step <= last}
         known[last if carry.alive else last + 1] = self._loop.measure(carry)
         marks = sorted(known)
-        return pd.DataFrame(rows.columns([known[mark] for mark in marks], 0, [0], marks))
+        return pd.DataFrame(history_columns([known[mark] for mark in marks], 0, [0], marks))
 
     def _result(self, carry: LaneState) -> Result:
         theta, omega = jax.tree.map(lambda leaf: leaf[None], self._estimate(carry))

@@ -13,9 +13,8 @@ import numpy as np
 
 from twoclock import prng
 from twoclock.engine import compatibility, program_digest
-from twoclock.engine import metrics as rows
 from twoclock.engine.online_engine import Layout
-from twoclock.engine.protocol import LaneState, Operators
+from twoclock.engine.protocol import LaneState, Operators, state_metrics
 from twoclock.engine.run_batch import make_instances
 from twoclock.engine.tracing import trace
 from twoclock.methods import Polyak
@@ -115,7 +114,7 @@ class LearnerSpec:
     @cached_property
     def measure(self) -> Callable[[PyTree], dict[str, PyTree]]:
         """From the method's state to its metrics."""
-        traced, _ = trace(rows.of_state, self.operators, self.numbers, self.start.state)
+        traced, _ = trace(state_metrics, self.operators, self.numbers, self.start.state)
 
         def measure(state: PyTree) -> dict[str, PyTree]:
             with traced.separate_traces():
@@ -127,7 +126,7 @@ class LearnerSpec:
 @partial(jax.jit, static_argnames="program")
 def _measure(operators: Operators, method: Method, state: PyTree, *, program: str) -> dict[str, PyTree]:
     """``program`` tells functions apart that have changed since they were compiled."""
-    return rows.of_state(operators, method, state)
+    return state_metrics(operators, method, state)
 
 
 def _with_intervals(method: Method, intervals: Intervals) -> Method:

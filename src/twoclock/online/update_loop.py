@@ -13,9 +13,8 @@ from typing import TypeVar
 import jax
 import numpy as np
 
-from twoclock.engine import metrics
 from twoclock.engine.online_engine import Arrays, Layout, Live
-from twoclock.engine.protocol import LaneState, Row
+from twoclock.engine.protocol import LaneState, Row, flatten_row
 from twoclock.online.learner_spec import LearnerSpec
 from twoclock.protocols import InputError, PyTree
 from twoclock.validation import run_args
@@ -158,7 +157,7 @@ class UpdateLoop:
     def measure(self, carry: LaneState) -> Row:
         with self.exact():
             found = self.spec.measure(carry.state)
-        return metrics.flat(jax.tree.map(lambda leaf: np.asarray(leaf)[None, None], found), lanes=2)
+        return flatten_row(jax.tree.map(lambda leaf: np.asarray(leaf)[None, None], found), lanes=2)
 
     @contextmanager
     def exact(self) -> Iterator[None]:

@@ -12,11 +12,10 @@ import jax
 import numpy as np
 
 from twoclock import storage, validation
-from twoclock.engine import metrics
-from twoclock.engine.loop import ProgressEvent, RunOutput, drive
+from twoclock.engine.engines import EngineName
+from twoclock.engine.loop import Interrupted, ProgressEvent, RunOutput, deferred_interrupt, drive
+from twoclock.engine.protocol import diverged_by, history_columns
 from twoclock.engine.run_batch import Instances, Lanes, make_instances, pad_to
-from twoclock.engine.select_engine import EngineName
-from twoclock.engine.signals import Interrupted, deferred_interrupt
 from twoclock.executor import Channel, Executor, TaskBatch, ThisProcess
 from twoclock.executor.ray_cluster import check_place, on_ray
 from twoclock.protocols import InputError, Method, ProblemSource
@@ -193,10 +192,10 @@ class Worker:
     def _columns(self, shard: Shard, output: RunOutput, method: int) -> Columns:
         """The rows of a method, with a column for every metric of the sweep, None where it is not measured here."""
         marks = self.job.run.marks
-        found = metrics.columns(output.rows, method, shard.seeds, marks)
+        found = history_columns(output.rows, method, shard.seeds, marks)
         return {
             "seed": found["seed"],
             "step": found["step"],
-            "diverged": metrics.diverged_by(output.carry, method, len(shard.seeds), marks),
+            "diverged": diverged_by(output.carry, method, len(shard.seeds), marks),
             **{name: found[name].astype(np.float64) if name in found else None for name in shard.metrics},
         }

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import jax
 import numpy as np
 
-from twoclock.engine import compatibility, program_digest, select_engine
+from twoclock.engine import compatibility, engines, program_digest
 from twoclock.engine.compatibility import footprint
 from twoclock.engine.run_batch import group_by_program, make_placeholder
 from twoclock.param_paths import paths
@@ -111,7 +111,7 @@ def make_job(
     for label in problems:
         partition_name("problem", label)
     checked = {label: run_args.check_problem(problem) for label, problem in problems.items()}
-    return SweepJob(checked, flat, families, run, select_engine.resolve(engine))
+    return SweepJob(checked, flat, families, run, engines.resolve(engine))
 
 
 def _kind(method: object) -> str:

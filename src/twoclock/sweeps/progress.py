@@ -10,8 +10,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from twoclock import progress
-from twoclock.engine.loop import ProgressEvent
+from twoclock.engine.loop import ProgressEvent, progress_bar
 from twoclock.storage.atomic_file import Document
 from twoclock.storage.sweep_store import Shards
 from twoclock.sweeps.plan import Shard, SweepPlan
@@ -91,7 +90,7 @@ class Watch:
 @contextmanager
 def watching(folder: Shards, plan: SweepPlan, show: bool | Callable[[Watch], None]) -> Iterator[Watch]:
     """A watch that shows a bar, calls the user's function, or is silent; its last note is written in any case."""
-    with progress.bar() if show is True else nullcontext() as bar:
+    with progress_bar() if show is True else nullcontext() as bar:
         if bar is not None:
             lanes = plan.job.lanes
             task = bar.add_task("shards", total=lanes * plan.job.run.steps, lanes=1, of=lanes, diverged=0)

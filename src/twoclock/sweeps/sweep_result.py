@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from twoclock import validation
-from twoclock.engine.metrics import preferred_metric
+from twoclock.engine.protocol import preferred_metric
 from twoclock.intervals import bootstrap
 from twoclock.protocols import InputError, html_table, list_names
 from twoclock.result import Result

@@ -18,9 +18,8 @@ from twoclock.agents.protocol import Agent, fresh
 from twoclock.agents.reward_stats import COST, RETURN, REWARD
 from twoclock.agents.seed_runner import Stopped, run_seeds
 from twoclock.engine import compatibility
-from twoclock.engine.loop import drive
+from twoclock.engine.loop import Interrupted, deferred_interrupt, drive
 from twoclock.engine.run_batch import Instances, Lanes, make_instances, pad_to
-from twoclock.engine.signals import Interrupted, deferred_interrupt
 from twoclock.intervals.bootstrap import resampled_means
 from twoclock.param_paths import paths, with_settings
 from twoclock.protocols import InputError, Method, ProblemSource

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from twoclock import prng, validation
-from twoclock.engine import xla_engine
+from twoclock.engine import engines
 from twoclock.engine.protocol import LaneState
 from twoclock.engine.run_batch import Lanes, make_instances
 from twoclock.protocols import InputError, Problem, ProblemSource, PyTree
@@ -142,7 +142,7 @@ def residual(
             _check_same(describe(source), result.spec["problem"])
         check_differentiable(ready.example)
         lanes = hide_truth(Lanes(ready, Probe(), 1, seeds))
-        start = xla_engine.start(lanes)
+        start = engines.start(lanes)
         theta = _as_lanes(result.theta, start.state.theta, "theta")
         omega = _as_lanes(result.omega, start.state.omega, "omega")
         state = FrozenState(theta, omega, start.state.totals)

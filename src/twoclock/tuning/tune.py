@@ -10,11 +10,11 @@ import jax
 
 from twoclock import prng, validation
 from twoclock.agents.protocol import Agent, is_agent
-from twoclock.engine import compatibility, select_engine
-from twoclock.engine.metrics import PREFERRED_METRICS
+from twoclock.engine import compatibility, engines
+from twoclock.engine.engines import EngineName
+from twoclock.engine.loop import tally
+from twoclock.engine.protocol import PREFERRED_METRICS
 from twoclock.engine.run_batch import make_placeholder
-from twoclock.engine.select_engine import EngineName
-from twoclock.progress import tally
 from twoclock.protocols import InputError, Method, Problem, ProblemSource
 from twoclock.tuning.halving import Candidates, Halving
 from twoclock.tuning.objective import MOST_SEEDS, RESIDUAL, AgentObjective, By, Objective, ProblemObjective, ScoreTable
@@ -166,7 +166,7 @@ def tune(
         raise InputError("`x0`, `step_timeout` and `processes` are for agents on an environment")
     source = run_args.check_problem(problem)
     run_args.check_numbers("float64", bound)
-    engine_name = select_engine.resolve(engine)
+    engine_name = engines.resolve(engine)
     with jax.enable_x64(True):
         compatibility.check_source(source)
         example = make_placeholder(source).example

@@ -17,7 +17,7 @@ def command(args: Sequence[str]) -> int:
     import jax
 
     from twoclock.codegen import compiler
-    from twoclock.engine import cuda_engine, run_batch, select_engine
+    from twoclock.engine import cuda_engine, engines, run_batch
 
     found, cache = compiler.find(), compiler.open_cache()
     devices = jax.devices()
@@ -29,7 +29,7 @@ def command(args: Sequence[str]) -> int:
         ("compiled programs", cache.trouble or f"{cache.folder}: {len(programs)}, {megabytes:.1f} MiB"),
         ("devices", f"{len(devices)} × {devices[0].device_kind}, jax {jax.__version__}"),
         ("cuda", cuda_engine.unavailable() or "cupy is here"),
-        (select_engine.VARIABLE, select_engine.resolve("auto")),
+        (engines.VARIABLE, engines.resolve("auto")),
     ]
     print_table("this machine", ("", ""), rows)
     return 1 if _check_engines() else 0
@@ -40,13 +40,12 @@ def _check_engines() -> int:
     import jax
     import numpy as np
 
-    from twoclock.engine import select_engine
     from twoclock.engine.c_engine import CEngine
     from twoclock.engine.cuda_engine import CudaEngine
+    from twoclock.engine.engines import Xla, choose
     from twoclock.engine.loop import drive
     from twoclock.engine.protocol import Engine
     from twoclock.engine.run_batch import Lanes, make_instances
-    from twoclock.engine.xla_engine import Xla
     from twoclock.methods import Fast
     from twoclock.problems import quadratic
 
@@ -74,7 +73,7 @@ def _check_engines() -> int:
                 f"agrees to {difference:.0e}" if agrees else output.engine_reason or f"DIFFERS by {difference:.0e}"
             )
             rows.append((engine.name, f"{ready:.1f}", f"{nanoseconds:.1f}", verdict))
-        taken = select_engine.choose("auto", work, 10**7)
+        taken = choose("auto", work, 10**7)
     print_table("engines", ("engine", "s to the first steps", "ns per seed-step", "self-check"), rows)
     say(f"a long run would take {taken.words}")
     return wrong
