@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from twoclock.models.mdp import Chain, Mdp, Policy, States, read_features, read_policies
+from twoclock.models.mdp import Chain, Mdp, States, read_features, read_policies
 from twoclock.protocols import InputError, pytree
 from twoclock.validation import choice, number, whole
 from twoclock.validation.arrays import Array, Number, Vector, as_array
@@ -239,23 +239,16 @@ def limit_law(
     if np.linalg.matrix_rank(A) < len(A):
         raise InputError("`features` leave θ undetermined (A = E[ρφ(φ − γφ')ᵀ] is singular); leave out dependent ones")
     theta = np.linalg.solve(A, weighted @ mdp.reward(pi))
-    one_step, following = _scores(mdp, pi, b, Phi @ theta)
+    r, values = mdp.r if mdp.r.ndim == 3 else mdp.r[:, :, None], Phi @ theta
+    delta = r + mdp.gamma * values - values[:, None, None]
+    rho = np.divide(pi, b, out=np.zeros_like(pi), where=b > 0)
+    one_step = np.einsum("sa,sat,sat->s", pi * rho, mdp.P, np.square(delta))  # E[(ρδ)²|s]
+    following = np.einsum("sa,sat,sat->st", pi, mdp.P, delta)  # E[ρδ 1(s')|s]
     P = mdp.chain(b)
     drift = Phi * following.sum(axis=1)[:, None]
     poisson = np.linalg.solve(np.eye(len(P)) - P + d[None, :], drift) if sampling == "markov" else drift
     forward = weighted @ following if sampling == "markov" else None
     return LimitLaw(theta, A, Phi, (weighted * one_step) @ Phi, forward, P, poisson, d)
-
-
-def _scores(mdp: Mdp, target: Policy, behaviour: Policy, values: States) -> tuple[States, Chain]:
-    """E[(ρδ)²|s] and E[ρδ 1(s')|s], for the values Φθ*."""
-    r = mdp.r if mdp.r.ndim == 3 else mdp.r[:, :, None]
-    delta = r + mdp.gamma * values - values[:, None, None]
-    rho = np.divide(target, behaviour, out=np.zeros_like(target), where=behaviour > 0)
-    return (
-        np.einsum("sa,sat,sat->s", target * rho, mdp.P, np.square(delta)),
-        np.einsum("sa,sat,sat->st", target, mdp.P, delta),
-    )
 
 
 def _level(level: float) -> float:

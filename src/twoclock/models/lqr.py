@@ -242,8 +242,9 @@ class Lqr:
     @in_float64
     def covariance(self, K: Gain, sigma: Scalar = 0.0) -> Both:
         """The stationary covariance Σ of z = (x, u)."""
-        ik = self._feedback(K)
-        return ik @ self.state_covariance(K, sigma) @ ik.T + self._exploration(sigma)
+        ik, (n, m), dtype = self._feedback(K), self.shape, jnp.asarray(self.A).dtype
+        sure = ik @ self.state_covariance(K, sigma) @ ik.T
+        return sure + sigma**2 * jnp.diag(jnp.concatenate([jnp.zeros(n, dtype), jnp.ones(m, dtype)]))
 
     @in_float64
     def critic_mean(self, K: Gain, sigma: Scalar, J: Scalar, Omega: Both) -> Both:
@@ -261,9 +262,13 @@ class Lqr:
         self, K: Gain, sigma: Scalar, kappa: Scalar = 1.0
     ) -> tuple[Float[Array, "svec svec"], Float[Array, " svec"]]:
         """The exact critic operator E[M] and E[c] of eq. (lqr_Goperator) on (J, svec Ω), with κ on the first row."""
-        d = sum(self.shape)
         Sigma = self.covariance(K, sigma)
-        basis = jnp.asarray(_symmetric_basis(d), Sigma.dtype)
+        row, column = np.triu_indices(sum(self.shape))
+        unit = np.zeros((len(row), *Sigma.shape))  # an orthonormal basis of the symmetric matrices, in svec's order
+        unit[np.arange(len(row)), row, column] = unit[np.arange(len(row)), column, row] = np.where(
+            row == column, 1.0, np.sqrt(0.5)
+        )
+        basis = jnp.asarray(unit, Sigma.dtype)
         L = self._feedback(K) @ self._ab()
         image = jax.vmap(lambda X: 2 * Sigma @ (X - L.T @ X @ L) @ Sigma)(basis)
         T = jnp.tensordot(basis, image, axes=[[1, 2], [1, 2]])
@@ -307,22 +312,7 @@ class Lqr:
         K = jnp.asarray(K)
         return jnp.concatenate([jnp.eye(self.shape[0], dtype=K.dtype), -K])
 
-    def _exploration(self, sigma: Scalar) -> Both:
-        n, m = self.shape
-        A = jnp.asarray(self.A)
-        return sigma**2 * jnp.diag(jnp.concatenate([jnp.zeros(n, A.dtype), jnp.ones(m, A.dtype)]))
-
 
 @in_float64
 def _riccati(lqr: Lqr) -> tuple[Gain, States]:
     return riccati(lqr.A, lqr.B, lqr.Q, lqr.R)
-
-
-def _symmetric_basis(d: int) -> np.ndarray:
-    """An orthonormal basis of the symmetric d×d matrices, in the order of svec: the upper triangle, row by row."""
-    row, column = np.triu_indices(d)
-    basis = np.zeros((len(row), d, d))
-    weight = np.where(row == column, 1.0, np.sqrt(0.5))
-    basis[np.arange(len(row)), row, column] = weight
-    basis[np.arange(len(row)), column, row] = weight
-    return basis

@@ -71,12 +71,7 @@ class Mdp:
 
     def policy(self, policy: ArrayLike, name: str = "policy") -> Policy:
         """The policy as an array π[s, a], or a complaint that names the row."""
-        pi = as_array(name, policy)
-        if pi.shape != (self.states, self.actions):
-            raise InputError(
-                f"`{name}` must have the shape {(self.states, self.actions)} (states, actions), got {pi.shape}"
-            )
-        return check_distributions(name, pi, f"{name}[s]")
+        return check_distributions(name, self._pairs(name, policy), f"{name}[s]")
 
     def chain(self, policy: Policy) -> Chain:
         """The state chain under a policy, P_π[s, s'] = Σ_a π(a|s) P(s'|s, a)."""
@@ -107,8 +102,15 @@ class Mdp:
                 f"the chain under `policy` has {len(classes)} recurrent classes (states {a} and {b} never meet), so it "
                 "has no single stationary law; give `weights` or a policy that visits every state"
             )
+        P = chain[np.ix_(classes[0], classes[0])]
+        for k in range(len(P) - 1, 0, -1):
+            P[:k, k] /= P[k, :k].sum()
+            P[:k, :k] += np.outer(P[:k, k], P[k, :k])
+        share = np.ones(len(P))
+        for k in range(1, len(P)):
+            share[k] = share[:k] @ P[:k, k]
         law = np.zeros(self.states)
-        law[classes[0]] = _eliminate(chain[np.ix_(classes[0], classes[0])])
+        law[classes[0]] = share / share.sum()
         return law
 
     def values(self, policy: ArrayLike) -> States:
@@ -167,17 +169,18 @@ class Mdp:
 
     def soft_gradient(self, logits: ArrayLike, temp: Scalar, start: ArrayLike | None = None) -> Policy:
         """∂J_τ/∂θ(s, a) of π = softmax θ at θ = logits."""
-        theta = as_array("logits", logits)
-        if theta.shape != (self.states, self.actions):
-            raise InputError(
-                f"`logits` must have the shape {(self.states, self.actions)} (states, actions), got {theta.shape}"
-            )
-        return self.soft(temp, start).gradient(theta)
+        return self.soft(temp, start).gradient(self._pairs("logits", logits))
 
     def visitation(self, policy: ArrayLike, start: ArrayLike | None = None) -> States:
         """The discounted visitation law d = η/Ση, η = ρ(I − (γP)_π)⁻¹: where episodes are that go on with chance γ."""
         visits = self.soft(0.0, start).evaluate(self._logits(policy)).visits
         return visits / visits.sum()
+
+    def _pairs(self, name: str, value: ArrayLike) -> Policy:
+        pairs, shape = as_array(name, value), (self.states, self.actions)
+        if pairs.shape != shape:
+            raise InputError(f"`{name}` must have the shape {shape} (states, actions), got {pairs.shape}")
+        return pairs
 
     def _logits(self, policy: ArrayLike) -> Policy:
         pi = self.policy(policy)
@@ -211,11 +214,8 @@ def read_policies(
         return pi, b, mdp.stationary(b)
     if sampling == "markov":
         raise InputError("`weights` are for sampling 'iid': a chain has its own stationary law; leave them out")
-    return (
-        pi,
-        b,
-        check_distribution("weights", weights, mdp.states, "leave them out for the behaviour's stationary law"),
-    )
+    remedy = "leave them out for the behaviour's stationary law"
+    return pi, b, check_distribution("weights", weights, mdp.states, remedy)
 
 
 def read_features(features: ArrayLike, states: int) -> Float[np.ndarray, "s d"]:
@@ -237,18 +237,6 @@ def recurrent_classes(chain: Chain) -> list[Int[np.ndarray, " states"]]:
     s, t = np.nonzero(chain)
     left = set(label[s][label[s] != label[t]].tolist())
     return [np.flatnonzero(label == c) for c in range(count) if c not in left]
-
-
-def _eliminate(chain: Chain) -> States:
-    P = chain.copy()
-    n = len(P)
-    for k in range(n - 1, 0, -1):
-        P[:k, k] /= P[k, :k].sum()
-        P[:k, :k] += np.outer(P[:k, k], P[k, :k])
-    law = np.ones(n)
-    for k in range(1, n):
-        law[k] = law[:k] @ P[:k, k]
-    return law / law.sum()
 
 
 def from_gymnasium(env: object, gamma: float = 0.95, **options: Any) -> tuple[Mdp, Float[np.ndarray, " s"]]:
@@ -297,22 +285,8 @@ def from_gymnasium(env: object, gamma: float = 0.95, **options: Any) -> tuple[Md
                 earned[s, a, t] += p * reward
                 ended[s, a, t] += p * done
     ends = np.any(ended > 0, axis=(0, 1))
-    _check_ends(P, ended, ends, rho)
-    r = np.divide(earned, P, out=np.zeros_like(P), where=P > 0)
-    discount = np.where(ended > 0, 0.0, gamma)
-    P[ends], r[ends], discount[ends] = rho, 0.0, 0.0
-    return Mdp(P, r, discount), rho
-
-
-def _check_ends(
-    P: Float[np.ndarray, "s a s"],
-    ended: Float[np.ndarray, "s a s"],
-    ends: Bool[np.ndarray, " s"],
-    start: Float[np.ndarray, " s"],
-) -> None:
-    """Whether entering a state ends the episode must not depend on where one comes from, among what can be reached."""
-    reach = start > 0
-    going_on = ((P - ended) > 1e-12).any(axis=1)
+    # Whether entering a state ends the episode must not depend on where one comes from, among what can be reached.
+    reach, going_on = rho > 0, ((P - ended) > 1e-12).any(axis=1)
     while (wider := reach | going_on[reach].any(axis=0)).sum() > reach.sum():
         reach = wider
     both = ends & going_on[reach].any(axis=0)
@@ -321,3 +295,7 @@ def _check_ends(
             f"`env` ends some episodes in state {int(np.argmax(both))} and goes on there in others; a finite MDP needs "
             "an end of its own: add a state to the table"
         )
+    r = np.divide(earned, P, out=np.zeros_like(P), where=P > 0)
+    discount = np.where(ended > 0, 0.0, gamma)
+    P[ends], r[ends], discount[ends] = rho, 0.0, 0.0
+    return Mdp(P, r, discount), rho

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from twoclock.models.float64 import in_float64
 from twoclock.protocols import pytree
@@ -163,24 +163,16 @@ class SoftTruth:
         known = self.soft.evaluate(logits)
         pi = jax.nn.softmax(logits)
         hot = jnp.asarray(self.soft.temp) > 0
-        metrics = {
-            "gap": self.J_star - jnp.sum(self.soft.start * known.V),
-            "error": jnp.sum(self.d_star * self._distance(pi, hot)),
-            "least_probability": jnp.min(jnp.where(self._matters[:, None], pi, 1.0)),
-        }
-        return metrics, self.soft.slope(logits, known)
-
-    def _distance(self, pi: Pairs, hot: Bool[Array, " s"]) -> States:
-        """‖π(·|s) − π*(·|s)‖² to the nearest optimal policy: at temperature 0 any law over the best actions is one."""
+        gap = self.J_star - jnp.sum(self.soft.start * known.V)
+        # ‖π(·|s) − π*(·|s)‖² to the nearest optimal policy: at temperature 0 any law over the best actions is one.
         best = (jnp.asarray(self.pi_star) > 0).astype(pi.dtype)
         off = pi * (1 - best)
         cold = jnp.sum(jnp.square(off), axis=1) + jnp.square(jnp.sum(off, axis=1)) / jnp.sum(best, axis=1)
-        return jnp.where(hot, jnp.sum(jnp.square(pi - self.pi_star), axis=1), cold)
-
-    @property
-    def _matters(self) -> Bool[Array, " s"]:
-        """The states where the choice of action matters: those where an episode is not over."""
-        return jnp.any(jnp.asarray(self.soft.P) > 0, axis=(1, 2)) | jnp.any(jnp.asarray(self.soft.r) != 0, axis=1)
+        error = jnp.sum(self.d_star * jnp.where(hot, jnp.sum(jnp.square(pi - self.pi_star), axis=1), cold))
+        # The choice of action matters where an episode is not over.
+        matters = jnp.any(jnp.asarray(self.soft.P) > 0, axis=(1, 2)) | jnp.any(jnp.asarray(self.soft.r) != 0, axis=1)
+        least = jnp.min(jnp.where(matters[:, None], pi, 1.0))
+        return {"gap": gap, "error": error, "least_probability": least}, self.soft.slope(logits, known)
 
     def weights(self, logits: Pairs, visits: States, sampling: str) -> States:
         """How samples weigh the states: by the discounted visits, their stationary law, or the start law."""

@@ -27,16 +27,13 @@ _MOST = 2**16 - 1  # the column number below is a product of 16-bit halves
 
 def alias_table(law: Float[Array, "*rows n"]) -> UInt32[jax.Array, "*rows n"]:
     """The table of each law along the last axis, as uint32 of the same shape."""
-    n = law.shape[-1]
-    _check_size(n)
-    rows = jnp.asarray(law).reshape(-1, n)
+    rows = jnp.asarray(law).reshape(-1, law.shape[-1])
     return jax.vmap(_one_table)(rows).reshape(law.shape)
 
 
 def numpy_alias_table(law: Float[np.ndarray, "*rows n"]) -> UInt32[np.ndarray, "*rows n"]:
     """The same for laws that are known: the formulas of ``_one_table`` in NumPy, which has nothing to compile."""
     n = law.shape[-1]
-    _check_size(n)
     rows = law.reshape(-1, n).astype(float)
     shift = _alias_bits(n)
     unit, none = np.uint32(2 ** (31 - shift)), np.uint32(0)
@@ -81,33 +78,25 @@ def _one_table(law: Float[jax.Array, " n"]) -> UInt32[jax.Array, " n"]:
     owed = jnp.where(light, unit - weight, jnp.uint32(0))
     debt = jnp.cumsum(owed, dtype=jnp.uint32)
     surplus = jnp.cumsum(jnp.where(light, jnp.uint32(0), weight - unit), dtype=jnp.uint32)
-    filler = _first(surplus, jnp.where(light, debt - owed, surplus), "right")
-    overdrawn = debt[_first(debt, surplus, "left")] - surplus
+    filler = jnp.searchsorted(surplus, jnp.where(light, debt - owed, surplus), side="right")
+    overdrawn = debt[jnp.searchsorted(debt, surplus, side="left")] - surplus
     threshold = jnp.where(light, weight, unit - overdrawn)
     return (threshold << jnp.uint32(shift)) | jnp.minimum(filler, n - 1).astype(jnp.uint32)
-
-
-def _first(ascending: UInt32[jax.Array, " n"], bound: UInt32[jax.Array, " n"], side: str) -> Int[jax.Array, " n"]:
-    """For each bound the first index whose entry exceeds it (side right) or reaches it (left)."""
-    return jnp.searchsorted(ascending, bound, side=side)
 
 
 def _first_of_rows(
     ascending: UInt32[np.ndarray, "rows n"], bound: UInt32[np.ndarray, "rows n"], side: Literal["left", "right"]
 ) -> Int[np.ndarray, "rows n"]:
-    """The same in each row, the last index where there is none: one search through all rows, one above the other."""
+    """``searchsorted`` in each row, the last index where there is none: one search, the rows one above the other."""
     rows, n = ascending.shape
     above = np.arange(rows, dtype=np.uint64)[:, None] << np.uint64(32)
     found = np.searchsorted((ascending + above).ravel(), (bound + above).ravel(), side).reshape(rows, n)
     return np.minimum(found - n * np.arange(rows)[:, None], n - 1)
 
 
-def _check_size(n: int) -> None:
+def _alias_bits(n: int) -> int:
     if n > _MOST:
         raise InputError(f"a law must have at most {_MOST} outcomes to be sampled, got {n}; split it in two stages")
-
-
-def _alias_bits(n: int) -> int:
     return max(1, (n - 1).bit_length())
 
 

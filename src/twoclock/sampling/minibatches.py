@@ -232,7 +232,7 @@ def shuffle(
     if items == 1:  # nothing to shuffle, and XLA of JAX 0.12 fails on the program below
         return jnp.zeros(place.shape, jnp.int32)
     n, i = jnp.uint32(items), jnp.asarray(place, jnp.uint32)
-    rounds = [_round_keys(w, n) for w in (word, then) if w is not None]
+    rounds = [((keys := _mix(jnp.asarray(w) + _SALTS)) % n, _mix(keys)) for w in (word, then) if w is not None]
     for r in range(_ROUNDS):
         K, mask = (
             rounds[0][part][r] if over is None else jnp.where(over, rounds[1][part][r], rounds[0][part][r])
@@ -242,11 +242,6 @@ def shuffle(
         swap = _mix(jnp.maximum(i, partner) ^ mask) >= jnp.uint32(1 << 31)
         i = jnp.where(swap, partner, i)
     return i.astype(jnp.int32)
-
-
-def _round_keys(word: Word, n: Word) -> tuple[UInt32[jax.Array, " rounds"], UInt32[jax.Array, " rounds"]]:
-    keys = _mix(jnp.asarray(word) + _SALTS)
-    return keys % n, _mix(keys)
 
 
 def _mix(x: UInt32[jax.Array, "*shape"]) -> UInt32[jax.Array, "*shape"]:
