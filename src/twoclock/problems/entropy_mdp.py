@@ -15,6 +15,7 @@ from twoclock.models.soft_mdp import Pairs, SoftTruth, States, soft_truth
 from twoclock.protocols import InputError, Key, Problem, Scalar, pytree, static
 from twoclock.sampling.alias import choose, lookup, numpy_alias_table, unit_point
 from twoclock.sampling.transitions import entry
+from twoclock.tree_math import sqnorm
 from twoclock.validation import choice
 from twoclock.validation.arrays import Array, Number, State, Words, as_array
 
@@ -163,7 +164,8 @@ class EntropyMdp(Problem):
         if self.sampling == "iid":
             return theta, jnp.zeros(size, theta.dtype), None
         s = lookup(jnp.asarray(self.start), (), jax.random.bits(key, (), jnp.uint32))
-        episode = (jnp.zeros((), jnp.int32), jnp.asarray(self.scale)) if self._episodic else None
+        restarts = self.sampling == "restart" and self.gamma.size > 1  # the horizon then depends on the policy
+        episode = (jnp.zeros((), jnp.int32), jnp.asarray(self.scale)) if restarts else None
         return theta, jnp.zeros(size, theta.dtype), (s, episode)
 
     def noise(self, key: Key) -> Words:
@@ -200,21 +202,13 @@ class EntropyMdp(Problem):
         """F and G, which see samples and no tables."""
         return SoftOperators(self.temp, self.gamma, self.scale, self.features, self.policy_features)
 
-    @property
-    def _episodic(self) -> bool:
-        """Whether the horizon depends on the policy and has to be measured."""
-        return self.sampling == "restart" and self.gamma.size > 1
-
     def policy(self, theta: Theta) -> Pairs:
         """π_θ[s, a]."""
-        return jax.nn.softmax(self._logits(theta))
-
-    def _logits(self, theta: Theta) -> Pairs:
-        return self.operators.logits(theta)
+        return jax.nn.softmax(self.operators.logits(theta))
 
     def h(self, theta: Theta) -> Number:
         """−J_τ(π_θ)."""
-        return -self.truth.soft.J(self._logits(theta))
+        return -self.truth.soft.J(self.operators.logits(theta))
 
     def field(self, theta: Theta) -> Theta:
         """What F averages to at ω*(θ): ∇h itself for a tabular critic and restarts."""
@@ -224,29 +218,27 @@ class EntropyMdp(Problem):
 
     def omega_star(self, theta: Theta) -> Critic:
         """V_θ or, with features, the fixed point of TD under the law of the samples."""
-        return self.truth.critic(self._logits(theta), self.features, self.sampling)
+        return self.truth.critic(self.operators.logits(theta), self.features, self.sampling)
 
     def mean_F(self, theta: Theta, omega: Critic) -> Theta:
-        visits, _, advantage = self.truth.means(self._logits(theta), self.operators.values(omega), self.sampling)
+        visits, _, advantage = self.truth.means(
+            self.operators.logits(theta), self.operators.values(omega), self.sampling
+        )
         if self.sampling != "restart":
             visits = visits * jnp.asarray(self.scale)
         rows = -visits[:, None] * advantage
         return rows if self.policy_features is None else jnp.tensordot(rows, jnp.asarray(self.policy_features), axes=2)
 
     def mean_G(self, theta: Theta, omega: Critic) -> Critic:
-        visits, delta, _ = self.truth.means(self._logits(theta), self.operators.values(omega), self.sampling)
+        visits, delta, _ = self.truth.means(self.operators.logits(theta), self.operators.values(omega), self.sampling)
         pull = -visits / jnp.sum(visits) * delta
         return pull if self.features is None else pull @ jnp.asarray(self.features)
 
     def measure(self, theta: Theta, omega: Critic) -> dict[str, Number]:
-        metrics, slope = self.truth.measure(self._logits(theta))
+        metrics, slope = self.truth.measure(self.operators.logits(theta))
         if self.policy_features is not None:
             slope = jnp.tensordot(slope, jnp.asarray(self.policy_features), axes=2)
-        return {
-            **metrics,
-            "gradient": jnp.sum(jnp.square(slope)),
-            "tracking": jnp.sum(jnp.square(omega - self.omega_star(theta))),
-        }
+        return metrics | {"gradient": sqnorm(slope), "tracking": sqnorm(omega - self.omega_star(theta))}
 
 
 def entropy_mdp(

@@ -13,7 +13,7 @@ from twoclock.problems.bilevel import losses
 from twoclock.problems.bilevel.losses import Loss, LossProblem, Measure
 from twoclock.protocols import IndexedBatch, Key, PyTree, Scalar, pytree, static
 from twoclock.sampling.minibatches import Sampler, Source
-from twoclock.tree_math import difference
+from twoclock.tree_math import difference, size
 from twoclock.validation import function, number
 
 __all__ = ["bilevel", "composite", "minimax"]
@@ -141,24 +141,18 @@ def bilevel(
         losses.check_scalar(inner, "inner", *start, of_inner)
         if v_scale is not None:
             number("v_scale", v_scale, 0, above=True, remedy="leave it out to have it chosen")
-        level = _level(outer, inner, batches, *start)
+        inner_probes, outer_probes = losses.draw_probes(batches, size(y))
+        f, g = losses.mean_loss(outer, outer_probes), losses.mean_loss(inner, inner_probes)
+
+        def row(y: PyTree, v: PyTree) -> PyTree:
+            return difference(differentiate_along(g, start[0], y, v)[1][1], jax.grad(f, 1)(start[0], y))
+
+        level = losses.InnerProblem(lambda y: g(start[0], y), row, start[1])
         if check:
             losses.warn_of_flatness(level)
         if v_scale is None:
             v_scale = losses.choose_v_scale(level)
-    truth = losses.check_truth(truth, measure)
-    return Bilevel(x, y, batches, np.float64(v_scale), truth, outer, inner)
-
-
-def _level(outer: Loss, inner: Loss, sampler: Sampler, x: PyTree, y: PyTree) -> losses.InnerProblem:
-    """The mean inner problem at x, to be measured."""
-    inner_probes, outer_probes = losses.draw_probes(sampler, sum(np.size(leaf) for leaf in jax.tree.leaves(y)))
-    f, g = losses.mean_loss(outer, outer_probes), losses.mean_loss(inner, inner_probes)
-
-    def row(y: PyTree, v: PyTree) -> PyTree:
-        return difference(differentiate_along(g, x, y, v)[1][1], jax.grad(f, 1)(x, y))
-
-    return losses.InnerProblem(lambda y: g(x, y), row, y)
+    return Bilevel(x, y, batches, np.float64(v_scale), losses.check_truth(truth, measure), outer, inner)
 
 
 @pytree
@@ -231,11 +225,10 @@ def minimax(
     with jax.enable_x64(True):
         start = losses.as_arrays((x, y))
         losses.check_scalar(loss, "loss", *start, losses.first_batch(batches, ("batch",)))
-        mean = losses.mean_loss(loss, losses.draw_probes(batches, sum(np.size(leaf) for leaf in jax.tree.leaves(y))))
+        mean = losses.mean_loss(loss, losses.draw_probes(batches, size(y)))
         level = losses.InnerProblem(lambda y: -mean(start[0], y), lambda y, v: y, start[1])
         losses.refuse_flat(level.curvature(level.start), "loss", "subtract a term such as 1e-3·‖y‖² from it")
-    truth = losses.check_truth(truth, measure)
-    return Minimax(x, y, batches, truth, loss)
+    return Minimax(x, y, batches, losses.check_truth(truth, measure), loss)
 
 
 @pytree
@@ -339,5 +332,4 @@ def composite(
         of_inner, of_outer = losses.first_batch(batches, ("inner_batch", "outer_batch"))
         value = jax.eval_shape(inner, losses.as_arrays(x), of_inner)
         losses.check_scalar(outer, "outer", value, of_outer)
-    truth = losses.check_truth(truth, measure)
-    return Composite(x, batches, truth, outer, inner)
+    return Composite(x, batches, losses.check_truth(truth, measure), outer, inner)

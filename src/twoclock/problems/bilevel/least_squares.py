@@ -100,9 +100,7 @@ def quadratic_bilevel(
     >>> problem.x.shape
     (3,)
     """
-    dim_x, dim_y, samples, batch = _check_sizes(dim_x, dim_y, samples, batch, condition, noise)
-    rng = np.random.default_rng(seed_number("seed", seed))
-    a, b, c = _inner_data(rng, dim_x, dim_y, samples, condition, noise)
+    rng, (a, b, c) = _draw_inner(dim_x, dim_y, samples, batch, condition, noise, seed)
     p = _rows(rng, samples, dim_y, condition)
     r = p @ _unit(rng, dim_y) + noise * rng.standard_normal(samples)
     H, C, e = a.T @ a / samples + _RIDGE * np.eye(dim_y), a.T @ b / samples, a.T @ c / samples
@@ -143,8 +141,7 @@ def quadratic_minimax(
     >>> problem.x.shape
     (3,)
     """
-    dim_x, dim_y, samples, batch = _check_sizes(dim_x, dim_y, samples, batch, condition, noise)
-    a, b, c = _inner_data(np.random.default_rng(seed_number("seed", seed)), dim_x, dim_y, samples, condition, noise)
+    _, (a, b, c) = _draw_inner(dim_x, dim_y, samples, batch, condition, noise, seed)
     H, C, e = a.T @ a / samples + _RIDGE * np.eye(dim_y), a.T @ b / samples, a.T @ c / samples
     Y, y0 = np.linalg.solve(H, C), np.linalg.solve(H, -e)
     S = C.T @ Y + _RIDGE * np.eye(dim_x)
@@ -152,34 +149,27 @@ def quadratic_minimax(
     return minimax(saddle_loss, Minibatches((a, b, c), batch), np.zeros(dim_x), np.zeros(dim_y), truth=truth)
 
 
-def _inner_data(
-    rng: np.random.Generator, dim_x: int, dim_y: int, samples: int, condition: float, noise: float
-) -> tuple[Float[np.ndarray, "i e"], Float[np.ndarray, "i d"], Float[np.ndarray, " i"]]:
+def _draw_inner(
+    dim_x: int, dim_y: int, samples: int, batch: int, condition: float, noise: float, seed: int
+) -> tuple[np.random.Generator, tuple[Float[np.ndarray, "i e"], Float[np.ndarray, "i d"], Float[np.ndarray, " i"]]]:
+    """Check the arguments, and draw the data of the inner level; the generator is for the outer one."""
+    dim_x, dim_y, samples = whole("dim_x", dim_x), whole("dim_y", dim_y), whole("samples", samples)
+    whole("batch", batch, 1, samples)
+    check_size("`samples`, `dim_x`, `dim_y`", (samples + 2 * dim_x + 2 * dim_y) * (dim_x + dim_y))
+    number("condition", condition, 1)
+    number("noise", noise, 0)
+    rng = np.random.default_rng(seed_number("seed", seed))
     a = _rows(rng, samples, dim_y, condition)
     larger = max(dim_x, dim_y)
     W = np.linalg.qr(rng.standard_normal((larger, larger)))[0][:dim_y, :dim_x]
-    return a, a @ W, a @ _unit(rng, dim_y) + noise * rng.standard_normal(samples)
+    return rng, (a, a @ W, a @ _unit(rng, dim_y) + noise * rng.standard_normal(samples))
 
 
 def _rows(rng: np.random.Generator, samples: int, dim: int, condition: float) -> Float[np.ndarray, "i dim"]:
     basis, _ = np.linalg.qr(rng.standard_normal((dim, dim)))
-    scale = np.geomspace(1.0, condition**-0.5, dim)
-    return rng.standard_normal((samples, dim)) * scale @ basis.T
+    return rng.standard_normal((samples, dim)) * np.geomspace(1.0, condition**-0.5, dim) @ basis.T
 
 
 def _unit(rng: np.random.Generator, dim: int) -> Float[np.ndarray, " dim"]:
     direction = rng.standard_normal(dim)
     return direction / np.linalg.norm(direction)
-
-
-def _check_sizes(
-    dim_x: int, dim_y: int, samples: int, batch: int, condition: float, noise: float
-) -> tuple[int, int, int, int]:
-    """The sizes, as plain integers."""
-    dim_x, dim_y, samples = whole("dim_x", dim_x), whole("dim_y", dim_y), whole("samples", samples)
-    batch = whole("batch", batch, 1, samples)
-    size = (samples + 2 * dim_x + 2 * dim_y) * (dim_x + dim_y)
-    check_size("`samples`, `dim_x`, `dim_y`", size)
-    number("condition", condition, 1)
-    number("noise", noise, 0)
-    return dim_x, dim_y, samples, batch

@@ -52,17 +52,9 @@ def baird(
     features = np.zeros((7, 8))
     features[np.arange(6), 1 + np.arange(6)] = 2
     features[:6, 0], features[6, 0], features[6, 7] = 1, 2, 1
-    return policy_evaluation(
-        Mdp(P, np.zeros((7, 2)), 0.99),
-        features,
-        target=np.tile([0.0, 1.0], (7, 1)),
-        behaviour=np.tile([6 / 7, 1 / 7], (7, 1)),
-        operator=operator,
-        sampling=sampling,
-        ridge=ridge,
-        theta0=[1, 1, 1, 1, 1, 1, 1, 10],
-        lam=lam,
-    )
+    mdp, theta0 = Mdp(P, np.zeros((7, 2)), 0.99), [1, 1, 1, 1, 1, 1, 1, 10]
+    target, behaviour = np.tile([0.0, 1.0], (7, 1)), np.tile([6 / 7, 1 / 7], (7, 1))
+    return policy_evaluation(mdp, features, target, behaviour, operator, sampling, ridge=ridge, theta0=theta0, lam=lam)
 
 
 def boyan(
@@ -121,14 +113,9 @@ def tsitsiklis_van_roy(gamma: float = 0.9, operator: str = "tdc", ridge: float |
     """
     P = np.zeros((2, 1, 2))
     P[:, 0, 1] = 1
+    mdp = Mdp(P, np.zeros((2, 1)), gamma)
     return policy_evaluation(
-        Mdp(P, np.zeros((2, 1)), gamma),
-        [[1.0], [2.0]],
-        np.ones((2, 1)),
-        operator=operator,
-        ridge=ridge,
-        weights=[1.0, 0.0],
-        theta0=[1.0],
+        mdp, [[1.0], [2.0]], np.ones((2, 1)), operator=operator, ridge=ridge, weights=[1.0, 0.0], theta0=[1.0]
     )
 
 
@@ -143,15 +130,10 @@ def spiral(operator: str = "tdc", sampling: str = "iid", ridge: float | None = N
     with the numbers of Bhatnagar et al. 2009.
     """
     P = np.array([[0.5, 0, 0.5], [0.5, 0.5, 0], [0, 0.5, 0.5]])[:, None, :]
+    mdp = Mdp(P, np.zeros((3, 1)), 0.9)
+    states = {"a": np.array([100.0, -70.0, -30.0]), "b": np.array([23.094, 75.056, -98.15])}
     return nonlinear_policy_evaluation(
-        Mdp(P, np.zeros((3, 1)), 0.9),
-        value=_spiral_value,
-        params=0.0,
-        target=np.ones((3, 1)),
-        operator=operator,
-        sampling=sampling,
-        states={"a": np.array([100.0, -70.0, -30.0]), "b": np.array([23.094, 75.056, -98.15])},
-        ridge=ridge,
+        mdp, _spiral_value, 0.0, np.ones((3, 1)), None, operator, sampling, states=states, ridge=ridge
     )
 
 
@@ -163,19 +145,11 @@ def _spiral_value(theta: Number, state: dict[str, Number]) -> Number:
 def _walk(
     features: Float[np.ndarray, "s d"], operator: str, sampling: str, ridge: float | None, lam: float | None
 ) -> PolicyEvaluation:
-    return policy_evaluation(
-        _walk_mdp(5),
-        features,
-        target=np.tile([0.4, 0.6], (5, 1)),
-        behaviour=np.full((5, 2), 0.5),
-        operator=operator,
-        sampling=sampling,
-        ridge=ridge,
-        lam=lam,
-    )
+    target, behaviour = np.tile([0.4, 0.6], (5, 1)), np.full((5, 2), 0.5)
+    return policy_evaluation(_walk_mdp(5), features, target, behaviour, operator, sampling, ridge=ridge, lam=lam)
 
 
-# No __all__, so they are not in the catalogue: two more chains there would be two more for every contract test to run.
+# Not in __all__, so they are not in the catalogue: each more chain there is one more for every contract test to run.
 
 
 def ring(operator: str = "tdc", sampling: str = "markov", states: int = 40, waves: int = 4) -> PolicyEvaluation:
@@ -220,10 +194,6 @@ def _walk_mdp(states: int) -> Mdp:
     return Mdp(P, r, gamma)
 
 
-# No __all__, so it is not in the catalogue: one more walk there would only be one more for every contract test to run.
-_STATES, _GROUPS = 20, 3
-
-
 class SlowWalkSetting(TypedDict):
     """What ``policy_evaluation`` and ``models.limit_law`` both take."""
 
@@ -236,14 +206,13 @@ class SlowWalkSetting(TypedDict):
 def slow_walk_setting(right: float = 0.6) -> SlowWalkSetting:
     """The walk's parts, for a target that goes right with this probability."""
     number("right", right, 0, 1)
-    s = np.arange(_STATES)
-    P = np.zeros((_STATES, 2, _STATES))
-    P[s, 0, np.maximum(s - 1, 0)] = P[s, 1, np.minimum(s + 1, _STATES - 1)] = 1
+    s, P = np.arange(20), np.zeros((20, 2, 20))
+    P[s, 0, np.maximum(s - 1, 0)] = P[s, 1, np.minimum(s + 1, 19)] = 1
     return {
-        "mdp": Mdp(P, np.tile(np.linspace(0, 1, _STATES)[:, None], 2), 0.5),
-        "features": np.eye(_GROUPS)[s * _GROUPS // _STATES],
-        "target": np.tile([1 - right, right], (_STATES, 1)),
-        "behaviour": np.full((_STATES, 2), 0.5),
+        "mdp": Mdp(P, np.tile(np.linspace(0, 1, 20)[:, None], 2), 0.5),
+        "features": np.eye(3)[s * 3 // 20],
+        "target": np.tile([1 - right, right], (20, 1)),
+        "behaviour": np.full((20, 2), 0.5),
     }
 
 

@@ -14,6 +14,7 @@ from twoclock.models.linear_evaluation import ProjectedBellman, projected_bellma
 from twoclock.models.mdp import Mdp, read_features, read_policies
 from twoclock.protocols import InputError, Key, Problem, PyTree, Scalar, pytree, static
 from twoclock.sampling.transitions import Transition, Transitions, transitions
+from twoclock.tree_math import difference, sqnorm
 from twoclock.validation import choice, number
 from twoclock.validation.arrays import Array, Number, State, Vector, Words, as_array
 
@@ -188,10 +189,7 @@ class PolicyEvaluation(Problem):
 
     def omega_star(self, theta: Vector) -> Omega:
         """(C + ridge·I)⁺(b − Aθ)."""
-        return () if self._is_td else self._solve_omega(theta)
-
-    def _solve_omega(self, theta: Vector) -> Vector:
-        return jnp.asarray(self.inverse) @ self.truth.residual(theta)
+        return () if self._is_td else jnp.asarray(self.inverse) @ self.truth.residual(theta)
 
     def mean_F(self, theta: Vector, omega: Omega) -> Vector:
         residual, factor = self.truth.residual(theta), jnp.asarray(self.factor, theta.dtype)
@@ -220,7 +218,7 @@ class PolicyEvaluation(Problem):
             "rmsve": truth.rmsve(theta),
         }
         if not isinstance(omega, tuple):
-            metrics["tracking"] = jnp.sum(jnp.square(omega - self._solve_omega(theta)))
+            metrics["tracking"] = sqnorm(difference(omega, self.omega_star(theta)))
         return metrics
 
 

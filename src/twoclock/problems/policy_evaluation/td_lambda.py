@@ -74,11 +74,7 @@ class TraceSample(NamedTuple):
     keep: Number
 
 
-def _value(theta: Vector, phi: Vector) -> Number:
-    return phi @ theta
-
-
-_F, _G = trace_operators(_value)
+_F, _G = trace_operators(lambda theta, phi: phi @ theta)
 
 
 @pytree
