@@ -286,7 +286,7 @@ def from_gymnasium(env: object, gamma: float = 0.95, **options: Any) -> tuple[Md
                 ended[s, a, t] += p * done
     ends = np.any(ended > 0, axis=(0, 1))
     # Whether entering a state ends the episode must not depend on where one comes from, among what can be reached.
-    reach, going_on = rho > 0, ((P - ended) > 1e-12).any(axis=1)
+    reach, going_on = rho > 0, np.any(P - ended > 1e-12, axis=1)
     while (wider := reach | going_on[reach].any(axis=0)).sum() > reach.sum():
         reach = wider
     both = ends & going_on[reach].any(axis=0)
