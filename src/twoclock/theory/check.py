@@ -180,24 +180,20 @@ def check(
             lam = given_steps(k, np.maximum)[2]
             return rate_conditions(structure, name, fall(k), promised, lam, lam0, k + n0, n0)
 
-        def side(i: int) -> Side:
-            return lambda k: sides(k)[i][1:]
+        return [(text, lambda k, i=i: sides(k)[i][1:]) for i, (text, *_) in enumerate(sides(grid[:1]))]
 
-        return [(text, side(i)) for i, (text, *_) in enumerate(sides(grid[:1]))]
+    def triples(k: Array) -> list[tuple[float, float, float]]:
+        return list(zip(*scaled_steps(k), strict=True))
 
     def margin(k: Array) -> tuple[Numbers, Numbers]:
         positive = np.finfo(float).tiny  # so that ≤ means <
-        return positive, np.array(
-            [lyapunov_search.margin(structure, s, *known[1:])[0] for s in zip(*scaled_steps(k), strict=True)]
-        )
+        return positive, np.array([lyapunov_search.margin(structure, s, *known[1:])[0] for s in triples(k)])
 
     some = grid[:: _POINTS // 20]
-    D = _common_weights(known, list(zip(*scaled_steps(some), strict=True)), some + n0)
+    D = _common_weights(known, triples(some), some + n0)
 
     def tight_fall(k: Array) -> Array:
-        return np.array(
-            [lyapunov_search.speed(structure, s, D, 1.0, *known[1:]) for s in zip(*scaled_steps(k), strict=True)]
-        )
+        return np.array([lyapunov_search.speed(structure, s, D, 1.0, *known[1:]) for s in triples(k)])
 
     name, speed = paper_decay(structure, *known[2:])
     groups = {
@@ -231,10 +227,8 @@ def _common_weights(
     units = np.sqrt(n) if structure == "non-convex" else n
 
     def worst(D: Array) -> float:
-        falls = (
-            lyapunov_search.speed(structure, t, D, 1.0, *rest) * unit for t, unit in zip(triples, units, strict=True)
-        )
-        return min(falls)
+        speeds = [lyapunov_search.speed(structure, t, D, 1.0, *rest) for t in triples]
+        return min(speed * unit for speed, unit in zip(speeds, units, strict=True))
 
     choices = [D for fits, D in (lyapunov_search.margin(structure, t, *rest) for t in triples) if fits > 0]
     if not choices:
@@ -258,23 +252,17 @@ def _follow(group: str, name: str, side: Side, grid: Array) -> ConditionCheck:
         left, right = side(k)
         return np.broadcast_to(np.asarray(left) <= np.asarray(right) * (1 + 1e-12), k.shape)
 
-    values = true(grid)
-    holds: list[tuple[int, int]] = []
-    first = 0 if values[0] else None
+    values, last = true(grid), int(grid[-1])
+    changes = [0] if values[0] else []  # where a stretch begins, and the step after its last, in turn
     for i in np.flatnonzero(values[1:] != values[:-1]):
         low, high = int(grid[i]), int(grid[i + 1])
         while high - low > 1:
             middle = (low + high) // 2
-            if true(np.array([float(middle)]))[0] == values[i]:
-                low = middle
-            else:
-                high = middle
-        if first is None:
-            first = high
-        else:
-            holds.append((first, low))
-            first = None
-    if first is not None:
-        holds.append((first, int(grid[-1])))
-    left, right = side(grid[:1])
-    return ConditionCheck(group, name, float(np.ravel(left)[0]), float(np.ravel(right)[0]), tuple(holds), int(grid[-1]))
+            same = true(np.array([float(middle)]))[0] == values[i]
+            low, high = (middle, high) if same else (low, middle)
+        changes.append(high)
+    if len(changes) % 2:
+        changes.append(last + 1)
+    holds = tuple((first, after - 1) for first, after in zip(changes[::2], changes[1::2], strict=True))
+    left, right = (float(np.ravel(v)[0]) for v in side(grid[:1]))
+    return ConditionCheck(group, name, left, right, holds, last)

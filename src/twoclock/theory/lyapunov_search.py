@@ -56,13 +56,27 @@ def descent(structure: str, c: Steps, D: Weights, eps: float, L: float, mu_h: fl
 
 
 def speed(structure: str, c: Steps, D: Weights, eps: float, L: float, mu_h: float | None, mu_g: float) -> float:
-    """How fast V falls at steps eps·c: the largest r with V₊ ≤ (1 − r·eps)V, or V₊ ≤ V − r·eps‖∇h‖² (non-convex)."""
+    """How fast V falls at steps eps·c: the largest r with V₊ ≤ (1 − r·eps)V, or V₊ ≤ V − r·eps‖∇h‖² (non-convex).
+
+    It is the smallest eigenvalue of Q relative to a diagonal, −inf where Q is not positive definite.
+    """
     relative = np.array(D, float)
     if structure == "pl":
         relative[0] = 1 / (2 * mu_h) if mu_h else math.inf  # h−h* ≤ ‖∇h‖²/(2μ_h)
     if structure == "non-convex":
         relative = np.array([1.0, 0.0, 0.0, 0.0])
-    return _smallest(descent(structure, c, D, eps, L, mu_h, mu_g), relative)
+    Q = descent(structure, c, D, eps, L, mu_h, mu_g)
+    diagonal = np.diag(Q)
+    if not np.all(np.isfinite(Q)) or np.any(diagonal <= 0):
+        return -math.inf
+    # By way of the inverse of Q scaled to a unit diagonal: it keeps its digits where the entries span twenty decades.
+    scale = 1 / np.sqrt(diagonal)
+    try:
+        lower = np.linalg.cholesky(Q * np.outer(scale, scale))
+    except np.linalg.LinAlgError:
+        return -math.inf
+    root = np.linalg.inv(lower) * (scale * np.sqrt(relative))
+    return float(1 / np.linalg.eigvalsh(root.T @ root)[-1])
 
 
 def rules(structure: str, L: float, mu_h: float | None) -> list[Rule]:
@@ -92,23 +106,6 @@ def margin(structure: str, steps: Steps, L: float, mu_h: float | None, mu_g: flo
     D = (u / v) / (u[0] / v[0])
     # Kv = v − 1 ≤ (1 − 1/max v)v; the eigenvalue itself would drown in rounding where steps are tiny.
     return float(1 / v.max()), D if structure == "strongly-convex" else D * steps[0] / 2
-
-
-def _smallest(Q: Array, relative: Array) -> float:
-    """The smallest eigenvalue of Q relative to a diagonal, −inf where Q is not positive definite.
-
-    By way of the inverse of Q scaled to a unit diagonal: it keeps its digits where the entries span twenty decades.
-    """
-    diagonal = np.diag(Q)
-    if not np.all(np.isfinite(Q)) or np.any(diagonal <= 0):
-        return -math.inf
-    scale = 1 / np.sqrt(diagonal)
-    try:
-        lower = np.linalg.cholesky(Q * np.outer(scale, scale))
-    except np.linalg.LinAlgError:
-        return -math.inf
-    root = np.linalg.inv(lower) * (scale * np.sqrt(relative))
-    return float(1 / np.linalg.eigvalsh(root.T @ root)[-1])
 
 
 def initial_guess(structure: str, L: float, mu_h: float | None, mu_g: float) -> tuple[float, float, Array]:
