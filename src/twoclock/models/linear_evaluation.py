@@ -10,7 +10,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from twoclock.models.mdp import Chain, Mdp, States, read_features, read_policies
-from twoclock.protocols import InputError, pytree
+from twoclock.protocols import InputError, Scalar, pytree
 from twoclock.validation import choice, number, whole
 from twoclock.validation.arrays import Array, Number, Vector, as_array
 
@@ -73,13 +73,29 @@ def projected_bellman(
     chain: Float[Array, "s s"],
     reward: Float[Array, " s"],
     values: Float[Array, " s"],
+    lam: Scalar | None = None,
+    emphatic: bool = False,
 ) -> ProjectedBellman:
     """The equation for features Φ, state weights D, the discounted chain (γP)_π, r_π and V_π.
 
+    With λ it is the equation of TD(λ), or of emphatic TD(λ); values are weighed by the states' law in any case.
+
+        T^(λ)V = (I − λP)⁻¹(r + (1 − λ)PV)        P = (γP)_π
+        m = λd + (1 − λ)(I − Pᵀ)⁻¹d                the emphasis, in place of the state weights d
+
     In NumPy or in JAX, whichever the arrays are of.
+
+    Reference: Tsitsiklis & Van Roy 1997; Sutton, Mahmood & White, *An emphatic approach to the problem of off-policy
+    temporal-difference learning*, 2016.
     """
-    xp = features.__array_namespace__()
-    weighted = features.T * weights[None, :]
+    xp, law = features.__array_namespace__(), weights
+    if lam is not None:
+        one = xp.eye(len(chain))
+        resolvent = xp.linalg.inv(one - lam * chain)
+        if emphatic:
+            law = lam * weights + (1 - lam) * xp.linalg.solve(one - chain.T, weights)
+        chain, reward = (1 - lam) * (resolvent @ chain), resolvent @ reward
+    weighted = features.T * law[None, :]
     A, b, C = weighted @ (features - chain @ features), weighted @ reward, weighted @ features
     small = 10 * len(C) * xp.finfo(C.dtype).eps
     size, axes = xp.linalg.eigh(C)
@@ -89,29 +105,6 @@ def projected_bellman(
     return ProjectedBellman(
         features, weights, values, A, b, C, whiten, inverse @ (whiten.T @ b), inverse @ (whiten.T @ A)
     )
-
-
-def use_traces(
-    weights: Float[Array, " s"],
-    chain: Float[Array, "s s"],
-    reward: Float[Array, " s"],
-    lam: float,
-    emphatic: bool = False,
-) -> tuple[Float[Array, " s"], Float[Array, "s s"], Float[Array, " s"]]:
-    """Weights, chain and reward with which ``projected_bellman`` gives the equation of TD(λ), or of emphatic TD(λ).
-
-        T^(λ)V = (I − λP)⁻¹(r + (1 − λ)PV)        P = (γP)_π
-        m = λd + (1 − λ)(I − Pᵀ)⁻¹d                the emphasis, in place of the state weights d
-
-    Reference: Tsitsiklis & Van Roy 1997; Sutton, Mahmood & White, *An emphatic approach to the problem of off-policy
-    temporal-difference learning*, 2016.
-    """
-    xp = chain.__array_namespace__()
-    one = xp.eye(len(chain))
-    resolvent = xp.linalg.inv(one - lam * chain)
-    if emphatic:
-        weights = lam * weights + (1 - lam) * xp.linalg.solve(one - chain.T, weights)
-    return weights, (1 - lam) * (resolvent @ chain), resolvent @ reward
 
 
 @dataclass(frozen=True, eq=False)

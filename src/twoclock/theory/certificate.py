@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twoclock.methods import Fast
-from twoclock.protocols import InputError, Schedule, html_table
+from twoclock.protocols import InputError, html_table
 from twoclock.schedules import Power
 from twoclock.validation import short_repr
 
@@ -196,22 +196,3 @@ def rate_conditions(
         share = np.sqrt(n0 / n)
         return [(f"r√(n₀/n) ≤ {name}", promised * share, fall), ("λ ≤ λ₀√(n₀/n)", lam, lam0 * share)]
     return [(f"2/n ≤ {name}", 2 / n, fall), ("λ ≤ λ₀n₀/n", lam, lam0 * (n0 / n))]
-
-
-def fit_first_n(
-    lams: Sequence[Schedule], structure: str, values: Callable[[Schedule, NDArray[np.float64]], NDArray[np.float64]]
-) -> float:
-    """The n₀ for which λ is c/(k+n₀), or c/√(k+n₀) for non-convex h, from its first two values; 1 if it is neither.
-
-    A larger n₀ asks for less, so of two averaging weights it is the larger that counts, and rounding is rounded up.
-    """
-    p = 0.5 if structure == "non-convex" else 1.0
-    found = [1.0]
-    for lam in lams:
-        if isinstance(lam, Power) and float(np.asarray(lam.p)) == p:
-            found.append(float(np.asarray(lam.shift)))
-            continue
-        first, second = values(lam, np.arange(2.0)) ** (1 / p)
-        if first > second:
-            found.append(float(second / (first - second)) * (1 + 1e-6))
-    return max(found)

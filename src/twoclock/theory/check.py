@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from twoclock.methods import Fast
 from twoclock.protocols import InputError, Schedule, html_table
+from twoclock.schedules import Power
 from twoclock.theory import lyapunov_search
-from twoclock.theory.certificate import Numbers, fit_first_n, rate_conditions
+from twoclock.theory.certificate import Numbers, rate_conditions
 from twoclock.theory.certify import ORDER, check_constants, check_steps, paper_decay, paper_rules
 from twoclock.validation import short_repr
 
@@ -149,7 +150,15 @@ def check(
     known = (structure, *given.scaled()[:3])
     lams = [lam for lam in (method.lam, method.lam_g) if lam is not None]
     grid = np.unique(np.r_[0, np.geomspace(1, check_steps("horizon", horizon), _POINTS).round()])
-    n0 = fit_first_n(lams, structure, _values)
+    # The n₀ for which λ is c/(k+n₀), or c/√(k+n₀) for non-convex h, from its first two values; 1 if it is neither.
+    # A larger n₀ asks for less, so of two averaging weights it is the larger that counts, and rounding is rounded up.
+    n0, p = 1.0, 0.5 if structure == "non-convex" else 1.0
+    for lam in lams:
+        first, second = _values(lam, np.arange(2.0)) ** (1 / p)
+        if isinstance(lam, Power) and float(np.asarray(lam.p)) == p:
+            n0 = max(n0, float(np.asarray(lam.shift)))
+        elif first > second:
+            n0 = max(n0, float(second / (first - second)) * (1 + 1e-6))
 
     seen: dict[tuple[int, bytes], Array] = {}  # the inequalities look at the same steps again and again
 
@@ -180,7 +189,10 @@ def check(
             lam = given_steps(k, np.maximum)[2]
             return rate_conditions(structure, name, fall(k), promised, lam, lam0, k + n0, n0)
 
-        return [(text, lambda k, i=i: sides(k)[i][1:]) for i, (text, *_) in enumerate(sides(grid[:1]))]
+        def side(i: int) -> Side:
+            return lambda k: sides(k)[i][1:]
+
+        return [(text, side(i)) for i, (text, *_) in enumerate(sides(grid[:1]))]
 
     def triples(k: Array) -> list[tuple[float, float, float]]:
         return list(zip(*scaled_steps(k), strict=True))

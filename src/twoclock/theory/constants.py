@@ -21,7 +21,7 @@ from twoclock.validation.run_args import check_problem
 
 Theta = Float[jax.Array, " d"]
 Omega = Float[jax.Array, " e"]
-Pair = tuple[jax.Array, jax.Array]  # of F and of G
+Pair = tuple[jax.Array, jax.Array]
 _BATCHES = 8
 _NAMES = ("L", "mu_h", "mu_g", "noise")
 Numbers = dict[str, float]
@@ -58,18 +58,6 @@ class Flat:
             return ravel_pytree(self.problem.mean_F(a, b))[0], ravel_pytree(self.problem.mean_G(a, b))[0]
         F, G = self.samples(theta, omega)
         return F.mean(0), G.mean(0)
-
-    def variances(self, theta: Theta, omega: Omega) -> tuple[Pair, Pair]:
-        """E‖F−mean‖² and E‖G−mean‖² with their standard errors."""
-        values = self.samples(theta, omega)
-        n = len(values[0])
-        squares = [jnp.sum((v - v.mean(0, keepdims=True)) ** 2, axis=1) * (n / (n - 1)) for v in values]
-        return (squares[0].mean(), squares[1].mean()), (squares[0].std() / n**0.5, squares[1].std() / n**0.5)
-
-    def omega_star(self) -> Callable[[Theta], Omega] | None:
-        if not self.problem.knows("omega_star"):
-            return None
-        return lambda theta: ravel_pytree(self.problem.omega_star(self.theta_of(theta)))[0]
 
 
 def _make_instance(source: ProblemSource, key: Key) -> Problem:
@@ -223,14 +211,14 @@ def _estimate(flat: Flat, cloud: list[Point]) -> Constants | None:
 
     ∇h has its slope where ω = ω*(θ), so μ_h is looked for there if ω* is known.
     """
-    root = flat.omega_star()
-    at_root = [] if root is None else [(theta, root(theta)) for theta, _ in cloud]
+    at_root = []
+    if flat.problem.knows("omega_star"):
+        at_root = [(theta, ravel_pytree(flat.problem.omega_star(flat.theta_of(theta)))[0]) for theta, _ in cloud]
 
     def batches(theta: Theta, omega: Omega) -> tuple[jax.Array, jax.Array]:
         F, G = flat.samples(theta, omega)
         size = len(F) // _BATCHES
-        first, second = (v[: size * _BATCHES].reshape(_BATCHES, size, -1).mean(1) for v in (F, G))
-        return first, second
+        return jax.tree.map(lambda v: v[: size * _BATCHES].reshape(_BATCHES, size, -1).mean(1), (F, G))
 
     jacobian = jax.jit(jax.jacfwd(batches, argnums=(0, 1)))
     seen = [[jax.tree.map(np.asarray, jacobian(*point)) for point in points] for points in (cloud, at_root)]
@@ -268,5 +256,13 @@ def _linear(
 
 def _noise(flat: Flat, points: list[Point]) -> tuple[float, float]:
     """The largest noise level over the points, of F or of G, and its standard error."""
-    found = [jax.tree.map(float, jax.jit(flat.variances)(*point)) for point in points]
-    return max(pair for levels, errors in found for pair in zip(levels, errors, strict=True))
+
+    @jax.jit
+    def variances(theta: Theta, omega: Omega) -> list[Pair]:
+        """E‖F−mean‖² and E‖G−mean‖², each with its standard error."""
+        values = flat.samples(theta, omega)
+        n = len(values[0])
+        squares = [jnp.sum((v - v.mean(0, keepdims=True)) ** 2, axis=1) * (n / (n - 1)) for v in values]
+        return [(square.mean(), square.std() / n**0.5) for square in squares]
+
+    return max(pair for point in points for pair in jax.tree.map(float, variances(*point)))

@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, UInt32
 
+from twoclock.models.linear_evaluation import projected_bellman
 from twoclock.models.mdp import Mdp, Policy
 from twoclock.problems.policy_evaluation.linear import (
     PolicyEvaluation,
     check_settings,
     eligibility,
-    make_equation,
     policy_evaluation,
 )
 from twoclock.problems.policy_evaluation.nonlinear import NonlinearPolicyEvaluation, nonlinear_policy_evaluation
@@ -302,7 +302,8 @@ def random_policy_evaluation(
     D = jnp.linalg.solve(jnp.eye(states) - chain_b.T + jnp.ones((states, states)), jnp.ones(states))
     values = Phi @ theta
     reward = values - gamma * (chain_pi @ values)
-    truth = make_equation(Phi, D, gamma * chain_pi, reward, values, traces)
+    chain, weight = gamma * chain_pi, traces.lam if traces else None
+    truth = projected_bellman(Phi, D, chain, reward, values, weight, operator == "etd")
     sampler = Transitions(
         start=alias_table(D),
         action=alias_table(jnp.full((states, actions), 1 / actions)),

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from twoclock.models.linear_evaluation import ProjectedBellman, projected_bellman, use_traces
+from twoclock.models.linear_evaluation import ProjectedBellman, projected_bellman
 from twoclock.models.mdp import Mdp, read_features, read_policies
 from twoclock.protocols import InputError, Key, Problem, PyTree, Scalar, pytree, static
 from twoclock.sampling.transitions import Transition, Transitions, transitions
@@ -262,27 +261,13 @@ def policy_evaluation(
     ridge = check_settings(operator, sampling, ridge, factor)
     pi, b, D = read_policies(mdp, target, behaviour, weights, sampling)
     Phi, traces = read_features(features, mdp.states), eligibility(operator, lam, sampling)
-    truth = make_equation(Phi, D, mdp.discounted_chain(pi), mdp.reward(pi), mdp.values(pi), traces)
+    chain, reward, values = mdp.discounted_chain(pi), mdp.reward(pi), mdp.values(pi)
+    truth = projected_bellman(Phi, D, chain, reward, values, traces.lam if traces else None, operator == "etd")
     sampler = transitions(mdp, pi, b, D, sampling)
     start = np.zeros(Phi.shape[1]) if theta0 is None else as_array("theta0", theta0)
     if start.shape != Phi.shape[1:]:
         raise InputError(f"`theta0` must have one entry a feature, the shape {Phi.shape[1:]}, got {start.shape}")
     return PolicyEvaluation(Phi, start, sampler, truth, truth.inverse(ridge), factor, ridge, operator, traces)
-
-
-def make_equation(
-    Phi: Float[Array, "s d"],
-    D: Float[Array, " s"],
-    chain: Float[Array, "s s"],
-    reward: Float[Array, " s"],
-    values: Float[Array, " s"],
-    traces: Eligibility | None,
-) -> ProjectedBellman:
-    """The projected Bellman equation that θ is to solve; values are weighed by the states' law in any case."""
-    if traces is None:
-        return projected_bellman(Phi, D, chain, reward, values)
-    whole = projected_bellman(Phi, *use_traces(D, chain, reward, cast("float", traces.lam), traces.emphatic), values)
-    return dataclasses.replace(whole, weights=D)
 
 
 def check_settings(operator: str, sampling: str, ridge: float | None, factor: float) -> float:
