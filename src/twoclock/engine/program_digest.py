@@ -91,7 +91,7 @@ def digest_run(problem: ProblemSource, methods: Mapping[str, Method], *, x64: bo
             # They differ only in numbers: their program is traced once, on the problem that they run on.
             alike = [methods[label] for label in labels]
             like, seed, k = numbers_as_shapes(alike[0]), np.uint32(0), np.int32(0)
-            carry = jax.eval_shape(functools.partial(lane_start, example), like, seed)
+            carry = jax.eval_shape(functools.partial(lane_start, example, seed=seed), like)
             program = trace(functools.partial(_compute_all, example), like, seed, carry, k)[1]
             numbers = [jax.tree.map(lambda leaf: np.asarray(leaf, float), method) for method in alike]
             by_label.update(zip(labels, digest_each(program, numbers), strict=True))

@@ -142,8 +142,9 @@ def lane_metrics(problem: Problem, method: Method, state: PyTree, env: PyTree) -
 
 def state_metrics(operators: Operators, method: Method, state: PyTree) -> dict[str, PyTree]:
     """The same without what is reported of the environment."""
+    known = operators.measure(*method.estimate(state))
     tracked = {TRACKED + kind: tree for kind, tree in method.track(state).items()}
-    return {**operators.measure(*method.estimate(state)), **method.report(state), **tracked}
+    return {**known, **method.report(state), **tracked}
 
 
 def flatten_row(row: Mapping[str, PyTree], lanes: int = 0) -> dict[str, Any]:
