@@ -37,12 +37,12 @@ def doors():
             "episode": np.repeat(np.arange(200), 20),
         }
     )
-    log = tc.logs.read(table)
+    log = tc.logs.read(table, episode="episode")
     regulator = tc.agents.Regulator([[1.0]], [[1.0]], K0=[[0.3]])
     return {
         "tc.solve": lambda: tc.solve(problem, tc.Fast(), 1000, 4, engine="xla"),
         "tc.evaluate": lambda: tc.evaluate(log, np.full((5, 2), 0.5), 0.9),
-        "tc.agents.run": lambda: tc.agents.run(regulator, plant, 300, seeds=2, x0=np.zeros(1)),
+        "tc.agents.run": lambda: tc.agents.run(regulator, plant, 300, seeds=1, x0=np.zeros(1)),
         "tc.sweep": lambda: tc.sweep({"bowl": problem}, {"fast": tc.Fast()}, 1000, 4),
         "tc.tune": lambda: tc.tune(problem, tc.Fast(), steps=2000),
     }
@@ -82,7 +82,7 @@ def main():
     import matplotlib.pyplot as plt
 
     walks = {door: files_of(call) for door, call in doors().items()}
-    columns = 6
+    columns = 5
     rows = [(door, files[i : i + columns]) for door, files in walks.items() for i in range(0, len(files), columns)]
     fig, ax = plt.subplots(figsize=(13, 0.42 * len(rows) + 0.9))
     for y, (door, files) in enumerate(rows):
