@@ -30,7 +30,7 @@ faults: setup
 
 # The site: tutorials and doctests are run, a warning is an error. `make check-docs` then looks at it in a browser.
 docs: .venv/documented
-	TWOCLOCK_ALL_SNIPPETS=1 $(BIN)/python -m pytest src tests/test_snippets.py
+	TWOCLOCK_ALL_SNIPPETS=1 $(BIN)/python -m pytest src tests/docs/test_snippets.py
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 	@echo "Open docs/_build/html/index.html"
 
