@@ -18,13 +18,16 @@ from __future__ import annotations
 import inspect
 import math
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from twoclock import registry, storage, validation
 from twoclock.param_paths import grid
 from twoclock.protocols import InputError, Method, ProblemSource
 from twoclock.storage.atomic_file import Document
+
+T = TypeVar("T")
 
 # Runs (settings × problems × seeds) beyond which a sweep is more likely a mistake.
 MOST_RUNS = 100_000
@@ -58,53 +61,45 @@ def read(path: Path, *, however_many: bool = False) -> Document:
             if not isinstance(table, Mapping) or not label:
                 raise InputError(f"`{name}.{label}` must be a table with a `name`; write [{name}.{label}]")
     _check_runs(given, path, however_many)
-    problems = {label: _make_problem(label, table) for label, table in given.pop("problems").items()}
-    methods = {label: _make_methods(label, table) for label, table in given.pop("methods").items()}
+    problems: dict[str, ProblemSource] = {}
+    for label, table in given.pop("problems").items():
+        where = f"problems.{label}"
+        factory = _from_catalogue(registry.problems(), where, table)
+        options = {name: value for name, value in table.items() if name != "name"}
+        for name, value in options.items():
+            default = validation.lookup(inspect.signature(factory).parameters, name, where).default
+            kinds = (int, float) if isinstance(default, float) else type(default)
+            fits = isinstance(value, kinds) and isinstance(value, bool) == isinstance(default, bool)
+            if default is not None and not fits:
+                raise InputError(
+                    f"`{where}.{name}` must be of the kind of its default {default!r}, "
+                    f"got {validation.short_repr(value)}"
+                )
+        problems[label] = factory(**options)
+    methods: dict[str, Method | dict[str, Method]] = {}
+    for label, table in given.pop("methods").items():
+        method = _make_method(f"methods.{label}", {name: v for name, v in table.items() if name != "grid"})
+        methods[label] = grid(method, **table["grid"]) if "grid" in table else method
     return {"problems": problems, "methods": methods, **given}
 
 
-def _make_problem(label: str, table: Document) -> ProblemSource:
-    factory = validation.lookup(registry.problems(), _name(f"problems.{label}", table), f"problems.{label}.name")
-    options = {name: value for name, value in table.items() if name != "name"}
-    parameters = inspect.signature(factory).parameters
-    for name, value in options.items():
-        default = validation.lookup(parameters, name, f"problems.{label}").default
-        _check(f"problems.{label}.{name}", value, default)
-    return factory(**options)
-
-
-def _make_methods(label: str, table: Document) -> Method | dict[str, Method]:
-    kind = validation.lookup(registry.methods(), _name(f"methods.{label}", table), f"methods.{label}.name")
-    method = _make_method(f"methods.{label}", kind, {k: v for k, v in table.items() if k not in ("name", "grid")})
-    return grid(method, **table["grid"]) if "grid" in table else method
-
-
-def _make_method(where: str, kind: Callable[..., Method], options: Document) -> Method:
+def _make_method(where: str, table: Mapping[str, object]) -> Method:
     """A method from its fields; a method inside a method is a table with a name of its own."""
-    fields = inspect.signature(kind).parameters
+    kind = _from_catalogue(registry.methods(), where, table)
+    fields = dict.fromkeys((*inspect.signature(kind).parameters, "name", "grid"))
     values = {}
-    for name, value in options.items():
-        validation.lookup(dict.fromkeys((*fields, "name", "grid")), name, where)
-        if isinstance(value, Mapping):
-            inner = validation.lookup(registry.methods(), _name(f"{where}.{name}", value), f"{where}.{name}.name")
-            value = _make_method(f"{where}.{name}", inner, {k: v for k, v in value.items() if k != "name"})
-        values[name] = value
+    for name, value in table.items():
+        validation.lookup(fields, name, where)
+        if name != "name":
+            values[name] = _make_method(f"{where}.{name}", value) if isinstance(value, Mapping) else value
     return kind(**values)
 
 
-def _name(where: str, table: Mapping[str, object]) -> str:
+def _from_catalogue(catalogue: Mapping[str, T], where: str, table: Mapping[str, object]) -> T:
     name = table.get("name")
     if not isinstance(name, str):
         raise InputError(f"`{where}` needs a `name` from the catalogue; `twoclock list` shows what there is")
-    return name
-
-
-def _check(where: str, value: object, default: object) -> None:
-    kinds = (int, float) if isinstance(default, float) else type(default)
-    if default is not None and (not isinstance(value, kinds) or isinstance(value, bool) != isinstance(default, bool)):
-        raise InputError(
-            f"`{where}` must be of the kind of its default {default!r}, got {validation.short_repr(value)}"
-        )
+    return validation.lookup(catalogue, name, f"{where}.name")
 
 
 def _check_runs(given: Document, path: Path, however_many: bool) -> None:
