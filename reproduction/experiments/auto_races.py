@@ -22,7 +22,7 @@ from jaxtyping import Float
 import twoclock as tc
 from reproduction.experiment import Progress, Role
 from twoclock.protocols import Key, ProblemSource, Scalar, pytree
-from twoclock.storage import Identity, Provenance, RunSpec, identify
+from twoclock.storage import Identity, RunSpec, identify, provenance
 
 AUTO, BEST, TUNED, CERTIFIED, LSTD = "Auto", "best of 60", "tune without truth", "certified", "LSTD"
 LIMIT = "statistical limit"
@@ -177,7 +177,7 @@ class Race:
         history = pd.DataFrame({"seed": seeds, "step": self.steps, "error": values})
         spec = {
             "problem": {"name": self.title or self.kind}, "method": {"name": name}, "steps": self.steps,
-            "marks": [self.steps], "seeds": seeds, "precision": "float64", **Provenance.here(seconds).as_dict(),
+            "marks": [self.steps], "seeds": seeds, "precision": "float64", **provenance(seconds),
         }  # fmt: skip
         nothing = np.zeros((self.seeds, 0))
         return tc.Result(nothing, nothing, history, lost, np.full(self.seeds, self.steps), spec)

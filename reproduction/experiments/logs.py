@@ -19,7 +19,7 @@ from reproduction.verdicts import decide_each
 from twoclock import Result, plot
 from twoclock.intervals import Estimate
 from twoclock.models import Mdp
-from twoclock.storage import Identity, Provenance
+from twoclock.storage import Identity, provenance
 
 TITLE = "Logged data: error, coverage and length of the estimators"
 ALT = {
@@ -150,7 +150,7 @@ class LogCase:
         history = pd.DataFrame(rows).drop(columns="estimate")
         history[["seed", "step"]] = history[["seed", "step"]].astype(int)
         estimates = np.array([[row["estimate"]] for row in rows])
-        made = Provenance.here(float(history["seconds"].sum())).as_dict()
+        made = provenance(float(history["seconds"].sum()))
         spec = {
             "problem": {"name": self.title}, "method": {"name": name}, "steps": self.steps, "marks": [self.steps],
             "seeds": list(range(self.seeds)), "precision": "float64", **made,

@@ -26,7 +26,7 @@ from twoclock.protocols import InputError, Method, ProblemSource
 from twoclock.result import FinalState, Result
 from twoclock.resume import Start, begin
 from twoclock.storage import Checkpoints, absolute
-from twoclock.storage.run_identity import Identity, Precision, Provenance, RunSpec, describe, identify, shared_identity
+from twoclock.storage.run_identity import Identity, Precision, RunSpec, describe, identify, provenance, shared_identity
 from twoclock.validation import run_args
 
 Progress = bool | Callable[[ProgressEvent], None]
@@ -169,7 +169,7 @@ def solve(
             about = {
                 **spec.as_dict(),
                 **{name: value for name, value in of_engine.items() if value is not None},
-                **Provenance.here(took).as_dict(),
+                **provenance(took),
             }
             for i, (label, one_method) in enumerate(alike.items()):
                 carry = jax.tree.map(operator.itemgetter(i), walked.carry)

@@ -30,7 +30,7 @@ from twoclock.executor.processes import Processes, why_not_portable
 from twoclock.executor.ray_cluster import check_place, on_ray
 from twoclock.protocols import InputError
 from twoclock.result import Result
-from twoclock.storage.run_identity import Identity, Provenance, RunSpec, describe
+from twoclock.storage.run_identity import Identity, RunSpec, describe, provenance
 from twoclock.validation import run_args
 
 __all__ = ["Agent", "EntropyActorCritic", "EnvironmentFault", "Evaluator", "Regulator", "fresh", "run"]
@@ -238,6 +238,6 @@ def _result(job: AgentJob, outcomes: Sequence[SeedOutcome], seconds: float) -> R
     notes = [note for outcome in outcomes for note in outcome.notes]
     for note in notes:
         warnings.warn(note, stacklevel=3)
-    about = {**job.what, **spec.as_dict(), **({"notes": notes} if notes else {}), **Provenance.here(seconds).as_dict()}
+    about = {**job.what, **spec.as_dict(), **({"notes": notes} if notes else {}), **provenance(seconds)}
     diverged, last = np.asarray([o.diverged for o in outcomes]), np.asarray([o.last for o in outcomes], int)
     return Result(theta, omega, history, diverged, last, about)

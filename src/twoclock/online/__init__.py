@@ -21,7 +21,7 @@ from twoclock.problems.custom import Measure
 from twoclock.protocols import InputError, Method, Operator, Problem, PyTree
 from twoclock.result import Result
 from twoclock.storage.record import Record
-from twoclock.storage.run_identity import Precision, Provenance, describe
+from twoclock.storage.run_identity import Precision, describe, provenance
 from twoclock.validation import run_args
 
 if TYPE_CHECKING:
@@ -267,7 +267,7 @@ class Learner:
             "problem": describe(loop.spec.source), "method": describe(loop.spec.method),
             "steps": int(history["step"].iloc[-1]), "seeds": [0], "marks": history["step"].tolist(),
             "precision": loop.precision, "bound": loop.bound, "engine": loop.live.engine if loop.live else None,
-            **Provenance.here().as_dict(),
+            **provenance(),
         }  # fmt: skip
         return Result(theta, omega, history, np.asarray([not carry.alive]), np.asarray([int(carry.last)]), spec)
 

@@ -1,23 +1,18 @@
 """Everything on disk: records, checkpoints and sweeps; atomic, checksummed, locked."""
 
-from twoclock.storage.atomic_file import Taken, is_held, lock, note, numbered, put, put_note, remove, unused, writable
-from twoclock.storage.checkpoints import Checkpoint, Checkpoints, StaleCheckpoint, discard, interrupted
+from twoclock.storage.atomic_file import is_held, lock, note, numbered, put, put_note, remove, unused, writable
+from twoclock.storage.checkpoints import Checkpoints, StaleCheckpoint, discard, interrupted
 from twoclock.storage.paths import absolute, temporary, text
 from twoclock.storage.record import VALUE, is_complete, load, results_below, save, spec
-from twoclock.storage.run_identity import FORMAT, Identity, Provenance, RunSpec, environment, identify
-from twoclock.storage.sealed_folder import Damaged
+from twoclock.storage.run_identity import FORMAT, Identity, RunSpec, environment, identify, provenance
 
 __all__ = [
     "FORMAT",
     "VALUE",
-    "Checkpoint",
     "Checkpoints",
-    "Damaged",
     "Identity",
-    "Provenance",
     "RunSpec",
     "StaleCheckpoint",
-    "Taken",
     "absolute",
     "discard",
     "environment",
@@ -29,6 +24,7 @@ __all__ = [
     "lock",
     "note",
     "numbered",
+    "provenance",
     "put",
     "put_note",
     "remove",

@@ -172,20 +172,10 @@ def describe(thing: object) -> dict[str, Json]:
     return {"name": type(thing).__name__, **fields}
 
 
-@dataclasses.dataclass(frozen=True)
-class Provenance:
+def provenance(wall_seconds: float | None = None) -> dict[str, object]:
     """Where a number came from: recorded beside it, no part of the identity."""
-
-    versions: dict[str, str]
-    device: str
-    wall_seconds: float | None = None
-
-    @classmethod
-    def here(cls, wall_seconds: float | None = None) -> Provenance:
-        return cls(dict(_versions()), jax.devices()[0].device_kind, wall_seconds and round(wall_seconds, 3))
-
-    def as_dict(self) -> dict[str, object]:
-        return {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
+    took = {} if wall_seconds is None else {"wall_seconds": round(wall_seconds, 3)}
+    return {"versions": dict(_versions()), "device": jax.devices()[0].device_kind, **took}
 
 
 @functools.cache

@@ -14,7 +14,7 @@ from twoclock.engine.run_batch import group_by_program, make_placeholder
 from twoclock.param_paths import paths
 from twoclock.protocols import InputError, Method, ProblemSource
 from twoclock.storage.atomic_file import Document
-from twoclock.storage.run_identity import Identity, Provenance, RunSpec, describe
+from twoclock.storage.run_identity import Identity, RunSpec, describe, provenance
 from twoclock.storage.sweep_store import partition_name
 from twoclock.validation import run_args, short_repr
 
@@ -166,15 +166,17 @@ def make_plan(job: SweepJob, lanes: object, memory: object) -> SweepPlan:
                     }
                 )
                 shards.append(Shard(identity.digest, label, methods, seeds, shape, tuple(metrics)))
+    of_record = {}
+    for label, method in job.methods.items():
+        # The numbers in a method by path, to plot against.
+        numbers = {path: float(v) for path, v in paths(method).items() if isinstance(v, (int, float, np.number))}
+        of_record[label] = {"family": job.families[label], "numbers": numbers, **describe(method)}
     spec = {
         "problems": {label: describe(problem) for label, problem in job.problems.items()},
-        "methods": {
-            label: {"family": job.families[label], "numbers": _numbers(method), **describe(method)}
-            for label, method in job.methods.items()
-        },
+        "methods": of_record,
         "metrics": list(metrics),
         "shards": {shard.name: shard.lanes for shard in shards},
-        **Provenance.here().as_dict(),
+        **provenance(),
     }
     programs = {"problems": of_problems, "methods": of_methods}
     return SweepPlan(job, shards, Identity({**run.as_dict(), **programs, "lanes": lanes, "memory": memory}), spec)
@@ -195,8 +197,3 @@ def _even_share(whole: int, most: int, even: int = 1) -> int:
     share = -(-whole // -(-whole // most))
     rounded = -(-share // even) * even
     return rounded if rounded <= most else share
-
-
-def _numbers(method: Method) -> dict[str, float]:
-    """The numbers in a method by path, to plot against."""
-    return {path: float(v) for path, v in paths(method).items() if isinstance(v, (int, float, np.number))}
