@@ -11,14 +11,13 @@ import hashlib
 import itertools
 import json
 import os
-import re
 import shutil
 import socket
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from twoclock.protocols import InputError
 from twoclock.storage.paths import absolute, one_line
@@ -32,7 +31,7 @@ Document = dict[str, Any]  # a JSON object
 
 LOCK = ".twoclock.lock"
 _BUSY = (errno.EWOULDBLOCK, errno.EACCES)
-_PART = re.compile(r"\.twoclock-part-([0-9a-f]{24})([0-9a-f]{8})")
+PART = ".twoclock-part-"
 
 
 def put(path: str | Path, content: str | bytes, aside: Path | None = None) -> Path:
@@ -40,7 +39,12 @@ def put(path: str | Path, content: str | bytes, aside: Path | None = None) -> Pa
     target = Path(path)
     for folder in {target.parent, aside or target.parent}:
         folder.mkdir(parents=True, exist_ok=True)
-    part, file = _new_file(aside or target.parent)
+    while True:
+        part = new_part(aside or target.parent)
+        file = part.open("xb")
+        if hold_new(file.fileno(), part):  # so that ``clean`` in another process leaves it alone
+            break
+        file.close()
     try:
         with file:
             file.write(content.encode() if isinstance(content, str) else content)
@@ -52,30 +56,18 @@ def put(path: str | Path, content: str | bytes, aside: Path | None = None) -> Pa
     return target
 
 
-def _new_file(folder: Path) -> tuple[Path, BinaryIO]:
-    """Open a new file to write, locked, so that ``clean`` in another process leaves it alone."""
-    while True:
-        part = new_part(folder)
-        file = part.open("xb")
-        if hold_new(file.fileno(), part):
-            return part, file
-        file.close()
-
-
 def new_part(folder: Path) -> Path:
     """Choose a hidden name for an unfinished write, such that `is_part` can prove who chose it."""
-    token = uuid.uuid4().hex[:24]
-    return folder / f".twoclock-part-{token}{_checksum(token)}"
+    return folder / _part_name(uuid.uuid4().hex[:24])
 
 
 def is_part(path: Path) -> bool:
     """Whether `new_part` chose this name; nothing else is ever taken for an unfinished write and removed."""
-    match = _PART.fullmatch(path.name)
-    return match is not None and _checksum(match[1]) == match[2]
+    return path.name == _part_name(path.name.removeprefix(PART)[:24])
 
 
-def _checksum(token: str) -> str:
-    return hashlib.sha256(f"twoclock {token}".encode()).hexdigest()[:8]
+def _part_name(token: str) -> str:
+    return f"{PART}{token}{hashlib.sha256(f'twoclock {token}'.encode()).hexdigest()[:8]}"
 
 
 def clean(folder: Path) -> None:
@@ -202,15 +194,16 @@ def if_free(path: Path) -> Iterator[bool]:
 @contextmanager
 def wait_for(folder: Path) -> Iterator[None]:
     """Lock the folder itself, after its present holder has let go."""
-    handle = os.open(folder, os.O_RDONLY) if fcntl is not None else None
+    if fcntl is None:
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
     try:
-        if handle is not None:
-            with suppress(OSError):  # a file system without locks
-                fcntl.flock(handle, fcntl.LOCK_EX)
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
         yield
     finally:
-        if handle is not None:
-            os.close(handle)
+        os.close(handle)
 
 
 def is_held(folder: str | Path) -> bool:
@@ -228,7 +221,10 @@ def _acquire(path: Path) -> int:
         # A symbolic link is not followed: what it leads to is not ours to write.
         handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644)
         try:
-            holder = _holder(handle)
+            holder = ""
+            with suppress(ValueError, KeyError, TypeError, OSError):  # it has not signed yet
+                known = json.loads(os.pread(handle, 1000, 0))
+                holder = f" (process {int(known['pid'])} on {known['host']!s:.60})"
             if not hold(handle):
                 raise Taken(f"another run writes to {path.parent}{holder}; wait for it, or choose another folder")
             if not holder and os.fstat(handle).st_size:
@@ -242,11 +238,3 @@ def _acquire(path: Path) -> int:
             os.close(handle)
             raise
         os.close(handle)
-
-
-def _holder(handle: int) -> str:
-    try:
-        known = json.loads(os.pread(handle, 1000, 0))
-        return f" (process {int(known['pid'])} on {known['host']!s:.60})"
-    except (ValueError, KeyError, TypeError, OSError):  # it has not signed yet
-        return ""

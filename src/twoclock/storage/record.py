@@ -24,11 +24,12 @@ from twoclock.storage.sealed_folder import (
     SPEC,
     Damaged,
     Unsealed,
+    checksum,
     read_spec,
     recovered,
     replacement,
+    seal,
     verified,
-    write_spec,
 )
 from twoclock.storage.sweep_store import Shards
 
@@ -66,7 +67,9 @@ def save(
         for name, table in tables.items():
             table.to_parquet(part / f"{name}.parquet", index=False)
         np.savez(part / _ARRAYS, **arrays)  # type: ignore[arg-type]
-        write_spec(part, {**spec, "kind": kind, "format": FORMAT, "layout": layout})
+        files = {path.name: checksum(path.read_bytes()) for path in sorted(part.iterdir())}
+        about = {**spec, "kind": kind, "format": FORMAT, "layout": layout}
+        (part / SPEC).write_text(seal({**about, "files": files}))
     return absolute(folder)
 
 
@@ -162,7 +165,17 @@ def verify(folder: str | Path) -> list[FolderCheck]:
 
 def _verify_below(folder: Path) -> Iterator[FolderCheck]:
     if (folder / "sweep.json").is_file():
-        yield from _verify_sweep(Shards(folder))
+        shards = Shards(folder)
+        done, damage = shards.done(), shards.damage()
+        try:
+            wanted, trouble = shards.spec["shards"], None
+        except (Damaged, KeyError) as error:
+            wanted, trouble = {}, str(error)
+        yield FolderCheck(folder, f"sweep, {len(done)} of {len(wanted) or '?'} shards finished", 1, trouble)
+        for name in sorted({*done, *damage}):
+            stranger = f"shards/{name} is of another sweep" if wanted and name not in wanted else None
+            files = 1 + len(done.get(name, {}).get("files", ()))
+            yield FolderCheck(folder / "shards" / f"{name}.json", "shard", files, damage.get(name, stranger))
         return
     # Files without their specification were part of a record.
     if any((folder / name).is_file() for name in (SPEC, _ARRAYS, "history.parquet")):
@@ -177,19 +190,6 @@ def _verify_below(folder: Path) -> Iterator[FolderCheck]:
             yield FolderCheck(path, "left by a kill", 0)
         elif not path.name.startswith("."):
             yield from _verify_below(path)
-
-
-def _verify_sweep(shards: Shards) -> Iterator[FolderCheck]:
-    done, damage = shards.done(), shards.damage()
-    try:
-        wanted, trouble = shards.spec["shards"], None
-    except (Damaged, KeyError) as error:
-        wanted, trouble = {}, str(error)
-    yield FolderCheck(shards.folder, f"sweep, {len(done)} of {len(wanted) or '?'} shards finished", 1, trouble)
-    for name in sorted({*done, *damage}):
-        stranger = f"shards/{name} is of another sweep" if wanted and name not in wanted else None
-        files = 1 + len(done.get(name, {}).get("files", ()))
-        yield FolderCheck(shards.folder / "shards" / f"{name}.json", "shard", files, damage.get(name, stranger))
 
 
 def encode(tree: PyTree, arrays: dict[str, np.ndarray]) -> PyTree:
@@ -251,7 +251,13 @@ def shaped_like(name: str, saved: PyTree, like: PyTree, seeds: int) -> PyTree:
         is_array = hasattr(leaf, "shape")
         if not (is_array or isinstance(leaf, (int, float))):
             return leaf
-        where, there = name + jax.tree_util.keystr(path), _at(saved, path)
+        where, there = name + jax.tree_util.keystr(path), saved
+        try:
+            for key in path:
+                label = jax.tree_util.keystr((key,), simple=True)
+                there = there[int(label)] if isinstance(there, (list, tuple)) else there[label]
+        except (KeyError, IndexError, TypeError, ValueError):
+            there = None
         shape = there.shape if isinstance(there, np.ndarray) else None
         if shape != (seeds, *np.shape(leaf)):
             if shape is None and not is_array:
@@ -269,19 +275,3 @@ def shaped_like(name: str, saved: PyTree, like: PyTree, seeds: int) -> PyTree:
         if id(leaf) not in used and leaf.dtype.kind in "fV" and leaf.shape[:1] == (seeds,):
             raise InputError(f"`like` must have the structure of {name}: it lacks `{name}{jax.tree_util.keystr(path)}`")
     return whole
-
-
-def _at(saved: PyTree, path: tuple[object, ...]) -> PyTree:
-    """The part of a saved tree at a place, None if there is none."""
-    try:
-        for key in path:
-            match key:
-                case jax.tree_util.SequenceKey(idx=index):
-                    saved = saved[index]
-                case jax.tree_util.GetAttrKey(name=name):
-                    saved = saved[name]
-                case jax.tree_util.DictKey(key=label) | jax.tree_util.FlattenedIndexKey(key=label):
-                    saved = saved[str(label)]
-    except (KeyError, IndexError, TypeError):
-        return None
-    return saved

@@ -21,13 +21,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from twoclock.protocols import InputError
-from twoclock.storage.atomic_file import Document, clean, hold_new, if_free, is_part, new_part, remove, wait_for
+from twoclock.storage.atomic_file import PART, Document, clean, hold_new, if_free, is_part, new_part, remove, wait_for
 from twoclock.storage.paths import absolute, one_line
 
 SPEC = "spec.json"
 _SEAL = "sha256"
 _COMMIT = ".twoclock-commit-"
-_PART = ".twoclock-part-"
 
 
 class Damaged(InputError):
@@ -67,12 +66,6 @@ def unseal(document: bytes) -> Document:
     if seal(content).encode() != document:
         raise Damaged("its digest does not fit, it is not what was written")
     return content
-
-
-def write_spec(folder: Path, content: Document) -> None:
-    """Write the last file of a folder: its specification, with the checksums of all other files."""
-    files = {path.name: checksum(path.read_bytes()) for path in sorted(folder.iterdir())}
-    (folder / SPEC).write_text(seal({**content, "files": files}))
 
 
 def read_spec(folder: Path) -> Document:
@@ -181,7 +174,7 @@ def _rename(part: Path, target: Path) -> None:
         for commit in filter(_is_commit, list(target.iterdir())):
             _move_in(commit, target)
         _check_written_here(part, target)
-        commit = target / part.name.replace(_PART, _COMMIT)
+        commit = target / part.name.replace(PART, _COMMIT)
         os.rename(part, commit)
         _move_in(commit, target)
 
@@ -221,4 +214,4 @@ def _move_in(commit: Path, target: Path) -> None:
 
 
 def _is_commit(path: Path) -> bool:
-    return path.name.startswith(_COMMIT) and is_part(path.with_name(path.name.replace(_COMMIT, _PART)))
+    return path.name.startswith(_COMMIT) and is_part(path.with_name(path.name.replace(_COMMIT, PART)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import time
 import urllib.parse
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from twoclock.protocols import InputError
-from twoclock.storage.atomic_file import Document, clean, lock, note, put, put_note, remove, unused, writable
+from twoclock.storage.atomic_file import Document, clean, lock, note, put, remove, unused, writable
 from twoclock.storage.paths import absolute
 from twoclock.storage.run_identity import FORMAT, Identity
 from twoclock.storage.sealed_folder import Damaged, Unsealed, checksum, seal, unseal, verified
@@ -131,9 +130,6 @@ class Shards:
         """Forget these shards, so that they are computed again."""
         for name in names:
             remove(self.folder / "shards" / f"{name}.json")
-
-    def put_progress(self, progress: Mapping[str, object]) -> None:
-        put_note(self.folder, "progress", {**progress, "time": time.time()})
 
     def progress(self) -> Document:
         return note(self.folder, "progress")

@@ -10,6 +10,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
+from twoclock import storage
 from twoclock.engine.loop import ProgressEvent, progress_bar
 from twoclock.storage.atomic_file import Document
 from twoclock.storage.sweep_store import Shards
@@ -17,6 +18,10 @@ from twoclock.sweeps.plan import Shard, SweepPlan
 
 _SECONDS_BETWEEN_NOTES = 2.0
 _SECONDS_OF_SILENCE = 60.0
+_NOTE: dict[str, type | tuple[type, ...]] = {
+    "ended": bool, "host": str, "pid": int, "running": dict, "failed": dict, "time": float,
+    "seconds_left": (float, int, type(None)),
+}  # fmt: skip
 
 
 class Watch:
@@ -75,16 +80,16 @@ class Watch:
         self.tell(self)
         if now or ended or time.monotonic() - self._noted > _SECONDS_BETWEEN_NOTES:
             self._noted = time.monotonic()
-            self.folder.put_progress(
-                {
-                    "ended": ended,
-                    "host": socket.gethostname(),
-                    "pid": os.getpid(),
-                    "running": {} if ended else self.running,
-                    "failed": self.failed,
-                    "seconds_left": None if ended else self.seconds_left,
-                }
-            )
+            note = {
+                "ended": ended,
+                "host": socket.gethostname(),
+                "pid": os.getpid(),
+                "running": {} if ended else self.running,
+                "failed": self.failed,
+                "seconds_left": None if ended else self.seconds_left,
+                "time": time.time(),
+            }
+            storage.put_note(self.folder.folder, "progress", note)
 
 
 @contextmanager
@@ -127,7 +132,12 @@ def status(folder: str | Path) -> Status:
     stored = Shards(folder)
     shards = stored.spec["shards"]
     done = {name: info for name, info in stored.done().items() if name in shards}
-    now = _note(stored.progress())
+    now = stored.progress()
+    if (
+        not all(name in now and isinstance(now[name], kind) for name, kind in _NOTE.items())
+        or not 0 < now["pid"] < 2**31
+    ):
+        now = {}  # it is damaged
     alive = _is_alive(now)
     left = now.get("seconds_left") if alive else None
     return Status(
@@ -141,16 +151,6 @@ def status(folder: str | Path) -> Status:
         alive=alive,
         seconds_left=None if left is None else max(left - (time.time() - now["time"]), 0.0),
     )
-
-
-def _note(given: Document) -> Document:
-    """The last note of the sweep's process; empty if it is damaged."""
-    kinds: dict[str, type | tuple[type, ...]] = {
-        "ended": bool, "host": str, "pid": int, "running": dict, "failed": dict, "time": float,
-        "seconds_left": (float, int, type(None)),
-    }  # fmt: skip
-    fits = all(name in given and isinstance(given[name], kind) for name, kind in kinds.items())
-    return given if fits and 0 < given["pid"] < 2**31 else {}
 
 
 def _is_alive(now: Document) -> bool:
