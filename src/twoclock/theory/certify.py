@@ -226,8 +226,16 @@ def certify(
             certificate = PROOFS[proof](structure, *known.scaled())
     except (ArithmeticError, np.linalg.LinAlgError):
         raise InputError("no certificate: the constants are too far apart for double precision") from None
-    if known.L < 1:
-        certificate = _unscale(certificate, known)
+    if known.L < 1:  # back from F/L, G/L and h/L: steps grow by 1/L, squares of Δf and Δg by L², h by L
+        s, A, rate = known.L, certificate.A, certificate.rate
+        (a, b, lam), (_, y, f, g) = certificate.c, certificate.weights
+        if structure == "strongly-convex":
+            weights, A = (1.0, y, f / s**2, g / s**2), A / s**2
+        else:
+            weights, A = (1.0, s * y, f / s, g / s), A / s
+            rate = rate / s if structure == "non-convex" else rate
+        given = dataclasses.asdict(known)
+        certificate = dataclasses.replace(certificate, **given, c=(a / s, b / s, lam), weights=weights, A=A, rate=rate)
     for condition in certificate.conditions:
         if not condition.holds:
             raise InputError(
@@ -240,15 +248,3 @@ def certify(
             tau = f"τ = {certificate.tau:.3g}"
             notes += (f"{tau} exceeds the horizon of {last} steps: by then the bound will hardly fall",)
     return dataclasses.replace(certificate, notes=notes)
-
-
-def _unscale(certificate: Certificate, known: Known) -> Certificate:
-    """Back from F/L, G/L and h/L to F, G and h: steps grow by 1/L, squares of Δf and Δg by L², h by L."""
-    s, (a, b, lam), (_, y, f, g) = known.L, certificate.c, certificate.weights
-    if certificate.structure == "strongly-convex":
-        weights, A, rate = (1.0, y, f / s**2, g / s**2), certificate.A / s**2, certificate.rate
-    else:
-        weights, A = (1.0, s * y, f / s, g / s), certificate.A / s
-        rate = certificate.rate / s if certificate.structure == "non-convex" else certificate.rate
-    given = dataclasses.asdict(known)
-    return dataclasses.replace(certificate, **given, c=(a / s, b / s, lam), weights=weights, A=A, rate=rate)

@@ -193,10 +193,9 @@ def _from_affine_means(flat: Flat, cloud: list[Point]) -> Constants | None:
     first, *others = [jax.tree.map(np.asarray, jacobian(*point)) for point in cloud]
     if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(first)):
         return None
-    for other in others:
-        for a, b in zip(jax.tree.leaves(first), jax.tree.leaves(other), strict=True):
-            if a.size and not np.allclose(a, b, rtol=1e-9, atol=1e-9 * (1 + np.abs(a).max())):
-                return None
+    for a, *rest in zip(*map(jax.tree.leaves, (first, *others)), strict=True):
+        if a.size and not np.allclose(a, rest, rtol=1e-9, atol=1e-9 * (1 + np.abs(a).max())):
+            return None
     (A, B), (C, M) = first
     shift = np.concatenate(flat.means(*cloud[0]))
     move = np.linalg.lstsq(np.block([[A, B], [C, M]]), -shift, rcond=None)[0]

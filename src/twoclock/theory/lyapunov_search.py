@@ -81,11 +81,8 @@ def speed(structure: str, c: Steps, D: Weights, eps: float, L: float, mu_h: floa
 
 def rules(structure: str, L: float, mu_h: float | None) -> list[Rule]:
     """What the recursion in norms asks of every (α_k, β_k, λ_k)."""
-    if structure == "strongly-convex":
-        smooth: Rule = ("α ≤ 2/(L+μ_h)", lambda a, b, c: (a, 2 / (L + (mu_h or 0.0))))
-    else:
-        smooth = ("α ≤ 1/L", lambda a, b, c: (a, 1 / L))
-    return [smooth, ("λ ≤ 1", lambda a, b, c: (c, 1.0))]
+    largest, text = (2 / (L + (mu_h or 0.0)), "2/(L+μ_h)") if structure == "strongly-convex" else (1 / L, "1/L")
+    return [(f"α ≤ {text}", lambda a, b, c: (a, largest)), ("λ ≤ 1", lambda a, b, c: (c, 1.0))]
 
 
 def margin(structure: str, steps: Steps, L: float, mu_h: float | None, mu_g: float) -> tuple[float, Array]:
@@ -120,7 +117,7 @@ def initial_guess(structure: str, L: float, mu_h: float | None, mu_g: float) -> 
 
 def certificate(structure: str, L: float, mu_h: float | None, mu_g: float, noise: float) -> Certificate:
     known = (L, mu_h, mu_g)
-    ratios, D, e = _read(structure, _search(structure, *known), L, mu_h)
+    ratios, D, e = _search(structure, *known)
     r = speed(structure, ratios, D, e, *known)
     # Non-convex: steps e·ratios over √(k+1). Else the scale at which V contracts by 2/n, and 1/(τ+1) = e/scale.
     scale = e if structure == "non-convex" else 2 / r * (1 + 1e-6)
@@ -134,14 +131,20 @@ def certificate(structure: str, L: float, mu_h: float | None, mu_g: float, noise
 
 
 @lru_cache(maxsize=1024)  # a fifth of a second each; the noise plays no part
-def _search(structure: str, L: float, mu_h: float | None, mu_g: float) -> tuple[float, ...]:
-    """Where the bound is best: logarithms of two ratios of steps, of three weights and of the first step."""
+def _search(structure: str, L: float, mu_h: float | None, mu_g: float) -> tuple[Array, Array, float]:
+    """Where the bound is best: ratios of the steps, weights, and the first step, not too large."""
     from scipy.optimize import minimize  # slow to load, and needed here alone
 
     known = (L, mu_h, mu_g)
+    largest_alpha = 2 / (L + (mu_h or 0.0)) if structure == "strongly-convex" else 1 / L
+
+    def read(x: Array) -> tuple[Array, Array, float]:
+        """From the logarithms of two ratios, of three weights and of the first step."""
+        ratios, D = np.exp([x[0], 0.0, x[1]]), np.exp([0.0, *x[2:5]])
+        return ratios, D, min(math.exp(min(x[5], 50.0)), (1 - 1e-9) / ratios[2], (1 - 1e-9) * largest_alpha / ratios[0])
 
     def cost(x: Array) -> float:
-        ratios, D, e = _read(structure, x, L, mu_h)
+        ratios, D, e = read(x)
         r = speed(structure, ratios, D, e, *known)
         if r <= 0:
             return math.inf
@@ -157,14 +160,7 @@ def _search(structure: str, L: float, mu_h: float | None, mu_g: float) -> tuple[
             x = minimize(cost, x, method="Nelder-Mead", options={"maxfev": 600, "xatol": 1e-3, "fatol": 1e-4}).x
         if before - (before := cost(x)) < 1e-3:
             break
-    return tuple(x.tolist())
-
-
-def _read(structure: str, x: Array | tuple[float, ...], L: float, mu_h: float | None) -> tuple[Array, Array, float]:
-    """What the numbers of a search stand for: ratios of the steps, weights, and the first step, not too large."""
-    largest_alpha = 2 / (L + (mu_h or 0.0)) if structure == "strongly-convex" else 1 / L
-    ratios, D = np.exp([x[0], 0.0, x[1]]), np.exp([0.0, *x[2:5]])
-    return ratios, D, min(math.exp(min(x[5], 50.0)), (1 - 1e-9) / ratios[2], (1 - 1e-9) * largest_alpha / ratios[0])
+    return read(x)
 
 
 def conditions(
