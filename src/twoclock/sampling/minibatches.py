@@ -181,13 +181,12 @@ def as_sampler(sampler: object) -> Sampler:
         return Separate(as_sampler(sampler[0]), as_sampler(sampler[1]))
     if isinstance(sampler, Sampler):
         return sampler
-    if callable(sampler):
-        function("sampler", sampler, "key")
-    else:
+    if not callable(sampler):
         raise InputError(
             f"`sampler` must be a function of a key or a pair (inner, outer), got {type(sampler).__name__}; "
             "for finite data try `(samplers.Minibatches(train, 32), samplers.Minibatches(valid, 32))`"
         )
+    function("sampler", sampler, "key")
     return Stream(sampler)
 
 

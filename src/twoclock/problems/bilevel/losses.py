@@ -94,10 +94,8 @@ def read_floats(tree: PyTree, name: str) -> PyTree:
 
 
 def as_arrays(tree: PyTree) -> PyTree:
-    """The leaves as JAX arrays, floats in JAX's present default precision."""
-    return jax.tree.map(
-        lambda leaf: jnp.asarray(leaf, float if jnp.issubdtype(jnp.asarray(leaf).dtype, jnp.floating) else None), tree
-    )
+    """The floats of `read_floats` as JAX arrays in JAX's present default precision."""
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, float), tree)
 
 
 def first_batch(sampler: Sampler, names: tuple[str, ...]) -> PyTree:
@@ -192,20 +190,13 @@ class InnerProblem:
     def __init__(self, loss: Callable[[PyTree], Number], row: Callable[[PyTree, PyTree], PyTree], y: PyTree) -> None:
         self.start, self.back = ravel_pytree(y)
         self.size = self.start.size
-        gradient = jax.grad(loss)
-
-        def flat(tree: PyTree) -> jax.Array:
-            return ravel_pytree(tree)[0]
-
-        def grad(y: jax.Array) -> jax.Array:
-            return flat(gradient(self.back(y)))
+        both = jax.value_and_grad(lambda y: loss(self.back(y)))
 
         def v_row(y: jax.Array, v: jax.Array) -> jax.Array:
-            return flat(row(self.back(y), self.back(v)))
+            return ravel_pytree(row(self.back(y), self.back(v)))[0]
 
-        self.both = jax.jit(jax.value_and_grad(lambda y: loss(self.back(y))))
-        self.v_row = jax.jit(v_row)
-        self.hessian = jax.jit(lambda y, d: jax.jvp(grad, (y,), (d,))[1])
+        self.both, self.v_row = jax.jit(both), jax.jit(v_row)
+        self.hessian = jax.jit(lambda y, d: jax.jvp(lambda y: both(y)[1], (y,), (d,))[1])
         self.slope = jax.jit(lambda y, v, d: jax.jvp(lambda y: v_row(y, v), (y,), (d,))[1])
         self.slope_back = jax.jit(lambda y, v, d: jax.vjp(lambda y: v_row(y, v), y)[1](d)[0])
 

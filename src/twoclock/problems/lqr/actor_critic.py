@@ -169,7 +169,21 @@ def lqr_actor_critic(
     """
     kappa = number("kappa", kappa, 0, above=True)
     problem = simulate_plant(lqr, sigma, K0, kappa, expected_action, guard)
-    _check_exploration(lqr, np.asarray(problem.K0), number("sigma", sigma), kappa)
+
+    def conditioning(s: float) -> float:
+        T = lqr.critic(problem.K0, s)[0][1:, 1:]
+        values = np.linalg.eigvalsh((T + T.T) / 2)
+        return float(values[0] / values[-1])
+
+    # Where the critic's conditioning still grows like σ⁴, actions drown in the noise.
+    if sigma == 0 or conditioning(2 * sigma) > 8 * conditioning(sigma):
+        constant, better = (float(lqr.monotonicity(problem.K0, s, kappa)) for s in (sigma, max(2 * sigma, 0.1)))
+        warnings.warn(
+            f"`sigma={sigma:g}` leaves the critic nearly blind: its monotonicity constant at K0 is {constant:.3g} "
+            f"(with sigma={max(2 * sigma, 0.1):g} it would be {better:.3g}); raise `sigma`",
+            BlindCriticWarning,
+            stacklevel=2,
+        )
     return problem
 
 
@@ -214,24 +228,6 @@ def simulate_plant(
         J_star=lqr.J(lqr.gain, sigma),
         bounds=None if guard is None else guard.measure(gain, *lqr.simulate(gain, sigma, guard.log)),
     )
-
-
-def _check_exploration(lqr: Lqr, K: Float[np.ndarray, "m n"], sigma: float, kappa: float) -> None:
-    """Warn where the critic's conditioning still grows like σ⁴: there actions drown in the noise."""
-
-    def conditioning(s: float) -> float:
-        T = lqr.critic(K, s)[0][1:, 1:]
-        values = np.linalg.eigvalsh((T + T.T) / 2)
-        return float(values[0] / values[-1])
-
-    if sigma == 0 or conditioning(2 * sigma) > 8 * conditioning(sigma):
-        constant, better = (float(lqr.monotonicity(K, s, kappa)) for s in (sigma, max(2 * sigma, 0.1)))
-        warnings.warn(
-            f"`sigma={sigma:g}` leaves the critic nearly blind: its monotonicity constant at K0 is {constant:.3g} "
-            f"(with sigma={max(2 * sigma, 0.1):g} it would be {better:.3g}); raise `sigma`",
-            BlindCriticWarning,
-            stacklevel=3,
-        )
 
 
 PAPER = Lqr(
