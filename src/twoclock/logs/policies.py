@@ -167,11 +167,10 @@ def call_on_batch(name: str, function: Callable[..., T], *batch: np.ndarray) -> 
 
 def as_policies(given: object, log: Log) -> dict[str, Policy]:
     """Return the policies by name; one alone is called "policy"."""
-    if isinstance(given, Mapping):
-        if not given:
-            raise InputError("`policy` must name at least one policy, got an empty mapping")
-        return {str(name): as_policy(str(name), entry, log) for name, entry in given.items()}
-    return {"policy": as_policy("policy", given, log)}
+    named = given if isinstance(given, Mapping) else {"policy": given}
+    if not named:
+        raise InputError("`policy` must name at least one policy, got an empty mapping")
+    return {str(name): as_policy(str(name), entry, log) for name, entry in named.items()}
 
 
 def as_policy(name: str, given: object, log: Log) -> Policy:

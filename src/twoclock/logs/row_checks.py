@@ -92,14 +92,14 @@ def in_roles(columns: Columns, roles: Roles) -> RawRows:
     after = several_columns(roles.next_state, roles.stacked) if roles.next_state else None
     if after is not None and (after.shape != state.shape or (after.dtype.kind == "U") != (state.dtype.kind == "U")):
         raise InputError("`next_state` must have states as `state` has them: of the same shape, and text if they are")
-    never = np.zeros(len(reward), bool), np.zeros(len(reward), bool)
-    (terminated, odd), (truncated, odder) = (
-        _flags(one_column(name)) if name else never for name in (roles.terminated, roles.truncated)
-    )
+    flags = [
+        _numbers(one_column(name)) if name else np.zeros(len(reward)) for name in (roles.terminated, roles.truncated)
+    ]
+    terminated, truncated = (flag == 1 for flag in flags)
+    unclear = np.column_stack([(flag != 1) & (flag != 0) for flag in flags])
     action = several_columns(roles.action, len(roles.action) > 1)
     episode = one_column(roles.episode) if roles.episode else None
     step, propensity = (_numbers(one_column(name)) if name else None for name in (roles.step, roles.propensity))
-    unclear = np.column_stack([odd, odder])
     return RawRows(state, action, reward, after, terminated, terminated | truncated, unclear, episode, step, propensity)
 
 
@@ -112,13 +112,6 @@ def _numbers(column: np.ndarray) -> np.ndarray:
         if isinstance(entry, (int, float, np.number, np.bool)):
             found[i] = entry
     return found
-
-
-def _flags(column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mark the entries that are true, and those that are neither true (1) nor false (0): missing, a number, text."""
-    number = column if column.dtype.kind in "biuf" else _numbers(column)
-    true = number == 1
-    return true, ~(true | (number == 0))
 
 
 @dataclass(frozen=True, eq=False)

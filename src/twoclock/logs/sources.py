@@ -89,7 +89,17 @@ def open_table(given: Any) -> ColumnSource:
         _check_names(given.column_names)
         columns = {name: parquet.array(given[name]) for name in given.column_names}
     elif isinstance(given, Mapping):
-        columns = {str(name): _entry_as_column(str(name), column) for name, column in given.items()}
+        columns = {}
+        for name, entry in given.items():
+            try:
+                column = np.asarray(entry)
+            except Exception as error:  # lists of different lengths, and whatever an object of the user's raises
+                why = " ".join(str(error).split())
+                raise InputError(f"`source[{short_repr(str(name))}]` is no column: {why:.100}") from None
+            if not column.ndim:
+                where = f"`source[{short_repr(str(name))}]`"
+                raise InputError(f"{where} must have an entry for each row, got {short_repr(entry)}")
+            columns[str(name)] = _as_column(column)
     else:
         raise InputError(
             "`source` must be a pandas or polars frame, a pyarrow table, a Parquet file or folder, a Minari dataset or "
@@ -107,17 +117,6 @@ def _check_names(names: Sequence[str]) -> None:
     if len(set(names)) < len(names):
         twice = next(name for name in names if list(names).count(name) > 1)
         raise InputError(f"`source` has two columns named {short_repr(twice)}; rename one")
-
-
-def _entry_as_column(name: str, given: object) -> np.ndarray:
-    """Return an entry of a dict as a column."""
-    try:
-        column = np.asarray(given)
-    except Exception as error:  # lists of different lengths, and whatever an object of the user's raises
-        raise InputError(f"`source[{short_repr(name)}]` is no column: {' '.join(str(error).split()):.100}") from None
-    if not column.ndim:
-        raise InputError(f"`source[{short_repr(name)}]` must have an entry for each row, got {short_repr(given)}")
-    return _as_column(column)
 
 
 def _as_column(column: np.ndarray) -> np.ndarray:
@@ -146,7 +145,19 @@ def open_episodes(source: Any) -> InMemory | None:
         stem, _, version = source.rpartition("-v")  # an id is name-v0 or namespace/name-v0, where no such file is
         if not stem or not version.isdigit() or Path(source).exists():
             return None
-        source = _load_minari(source)
+        try:
+            import minari
+
+            source = minari.load_dataset(source, download=False)
+        except ImportError:
+            raise InputError(
+                f"`source` {source} is a Minari id; install it with `pip install 'twoclock[minari]'`"
+            ) from None
+        except (FileNotFoundError, ValueError) as error:
+            why = " ".join(str(error).split())
+            raise InputError(
+                f"`source` {source} is no local Minari dataset: {why:.150}; `minari download` it first"
+            ) from None
     if hasattr(source, "iterate_episodes"):
         episodes: Iterable[object] = source.iterate_episodes()
     elif isinstance(source, Sequence) and not isinstance(source, bytes):
@@ -158,20 +169,6 @@ def open_episodes(source: Any) -> InMemory | None:
         raise InputError("`source` has no episodes")
     names = [name for name in parts[0] if name != "propensity" or all("propensity" in part for part in parts)]
     return InMemory({name: np.concatenate([part[name] for part in parts]) for name in names})
-
-
-def _load_minari(name: str) -> object:
-    try:
-        import minari
-    except ImportError:
-        raise InputError(f"`source` {name} is a Minari id; install it with `pip install 'twoclock[minari]'`") from None
-    try:
-        return minari.load_dataset(name, download=False)
-    except (FileNotFoundError, ValueError) as error:
-        why = " ".join(str(error).split())
-        raise InputError(
-            f"`source` {name} is no local Minari dataset: {why:.150}; `minari download` it first"
-        ) from None
 
 
 def _episode_columns(number: int, episode: object) -> Columns:

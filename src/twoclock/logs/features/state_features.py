@@ -269,29 +269,21 @@ _compiled: dict[tuple[int, str], tuple[object, Row]] = {}
 def _batch_features(model: Callable[..., jax.Array], part: str) -> Row:
     """Compile the features of a batch; the same model is compiled once."""
     key = id(model), part
-    if key not in _compiled:
-        one = _last_layer(model) if part == "last" else _gradient(model)
-        _compiled[key] = model, jax.jit(jax.vmap(one))  # the model is held, so that its id is not given again
-    return _compiled[key][1]
+    if key in _compiled:
+        return _compiled[key][1]
+    layers, activation = getattr(model, "layers", None), getattr(model, "activation", lambda z: z)
 
-
-def _last_layer(model: Callable[..., jax.Array]) -> Row:
-    """Return what the last layer sees; a plain function has no layers, and gives the features itself."""
-    layers = getattr(model, "layers", None)
-    if not layers:
-        return lambda x: jnp.atleast_1d(model(x))
-    activation = getattr(model, "activation", lambda z: z)
-
-    def hidden(x: jax.Array) -> jax.Array:
+    def features(x: jax.Array) -> jax.Array:
+        if part == "whole":
+            arrays, whole = split_module(model)
+            flat, back = ravel_pytree(arrays)
+            return jax.grad(lambda p: jnp.ravel(whole(back(p))(x))[0])(flat)
+        if not layers:  # a plain function has none, and gives the features itself
+            return jnp.atleast_1d(model(x))
         for layer in layers[:-1]:
             z = layer(x)
             x = jax.vmap(lambda act, entry: act(entry))(activation, z) if is_module(activation) else activation(z)
         return x
 
-    return hidden
-
-
-def _gradient(model: object) -> Row:
-    arrays, whole = split_module(model)
-    flat, back = ravel_pytree(arrays)
-    return lambda x: jax.grad(lambda p: jnp.ravel(whole(back(p))(x))[0])(flat)
+    _compiled[key] = model, jax.jit(jax.vmap(features))  # the model is held, so that its id is not given again
+    return _compiled[key][1]
