@@ -23,7 +23,6 @@ OVERLAPPING_FROM = 2_000  # of features that overlap, such as tiles, whose C is 
 MOST_DENSE = 4_000  # dense features, of which A is a d × d matrix
 _MOST_PRODUCTS = 256  # actions × columns
 _MOST_WEIGHTS = 100_000
-Bounds = list[tuple[int, int]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,27 +243,23 @@ def _add_crossed(sums: Moments, estimand: Estimand, batch: Batch, at: np.ndarray
 def _add_rows(sums: Moments, estimand: Estimand, batch: Batch, at: np.ndarray) -> None:
     """Add a batch, whatever the features are."""
     phi, after = estimand.rows(batch)
-    bounds = run_bounds(at)
-    for (i, _), A in zip(bounds, _outer_sums(phi, after, estimand.gamma, bounds, sums.is_sparse), strict=True):
+    bounds, d = run_bounds(at), phi.shape[1]
+    if isinstance(phi, np.ndarray):
+        after *= -estimand.gamma
+        after += phi
+        products = [phi[i:j].T @ after[i:j] for i, j in bounds]
+    else:  # one product for all runs: each has columns of its own
+        run = np.repeat(np.arange(len(bounds)), [j - i for i, j in bounds])
+        index = phi.indices.astype(np.int64) + np.repeat(run, np.diff(phi.indptr)) * d
+        wide = csr_rows(phi.data, index, phi.indptr, d * len(bounds))
+        stacked = (wide.T @ (phi - estimand.gamma * after)).tocsr()
+        stacked = stacked if sums.is_sparse else stacked.toarray()
+        products = [stacked[i * d : (i + 1) * d] for i in range(len(bounds))]
+    for (i, _), A in zip(bounds, products, strict=True):
         sums.A[at[i]] = sums.A[at[i]] + A
     C = phi.T @ phi
     sums.C = sums.C + (C if sums.is_sparse else to_dense(C))
     sums.b += _sum_by_group(phi, at, len(sums.rows), batch.reward)
-
-
-def _outer_sums(phi: Matrix, after: Matrix, gamma: float, bounds: Bounds, sparse: bool) -> list[Matrix]:
-    """Σφ(φ − γφ̄')ᵀ of each run of rows; ``after`` is overwritten where it is dense."""
-    if isinstance(phi, np.ndarray):
-        after *= -gamma
-        after += phi
-        return [phi[i:j].T @ after[i:j] for i, j in bounds]
-    d, run = phi.shape[1], np.repeat(np.arange(len(bounds)), [j - i for i, j in bounds])
-    index = phi.indices.astype(np.int64) + np.repeat(run, np.diff(phi.indptr)) * d
-    wide = csr_rows(phi.data, index, phi.indptr, d * len(bounds))
-    stacked = (wide.T @ (phi - gamma * after)).tocsr()
-    if not sparse:
-        return list(stacked.toarray().reshape(len(bounds), d, d))
-    return [stacked[i * d : (i + 1) * d] for i in range(len(bounds))]
 
 
 def _sum_by_group(rows: Matrix, at: np.ndarray, groups: int, weights: np.ndarray) -> np.ndarray:
@@ -281,7 +276,7 @@ def _sparse_zeros(d: int) -> Matrix:
     return csr_array((d, d))
 
 
-def run_bounds(labels: np.ndarray) -> Bounds:
+def run_bounds(labels: np.ndarray) -> list[tuple[int, int]]:
     """Where each run of equal labels begins and ends."""
     begins = run_starts(labels).tolist()
     return list(zip(begins, [*begins[1:], len(labels)], strict=True))
