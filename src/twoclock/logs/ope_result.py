@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 _TABLE = [
     "policy", "estimator", "value", "se", "low", "high", "bootstrap_low", "bootstrap_high", "clusters", "told", "note",
 ]  # fmt: skip
-
+_DIFFERENCES = ["policy", "minus", "difference", "se", "low", "high", "told"]
+_DIAGNOSTICS = ["policy", "name", "value", "warning", "fatal", "grade", "sentence", "remedy"]
 _TITLES = {
     "table": ("Estimates", "The first row of a policy is the one that counts; the others speak for or against it."),
     "differences": ("Differences", "Policies against each other on the same episodes."),
@@ -82,18 +83,32 @@ class Value:
         """Put the estimates of all policies into one object."""
         import pandas as pd
 
-        level = settings["level"]
-        columns = ["policy", "name", "value", "warning", "fatal", "grade", "sentence", "remedy"]
-        checks = [
-            (name, one.name, one.value, limit.warning, limit.fatal, one.grade, one.sentence, limit.remedy)
-            for name, single in singles.items()
-            for one in single.diagnostics
-            for limit in [one.threshold]
-        ]
+        level, nan = settings["level"], float("nan")
+        rows, differences, checks = list[tuple[object, ...]](), list[tuple[object, ...]](), list[tuple[object, ...]]()
+        for name, single in singles.items():
+            for estimator, one in single.estimates.items():
+                se, clusters, low, high = nan, 0, nan, nan
+                if one.influence is not None:
+                    se, clusters, low, high = interval(one.value, one.influence, level, stream=single.stream)
+                ends = [nan, nan]
+                if one.resampled is not None:
+                    ends = np.quantile(one.resampled, ((1 - level) / 2, (1 + level) / 2)).tolist()
+                told = not single.fatal or estimator == "naive"
+                rows.append((name, estimator, one.value, se, low, high, *ends, clusters, told, "; ".join(one.notes)))
+            rows += [(name, estimator, *[nan] * 6, 0, False, why) for estimator, why in single.refused.items()]
+            for check in single.diagnostics:
+                limit, words = check.threshold, (check.grade, check.sentence, check.threshold.remedy)
+                checks.append((name, check.name, check.value, limit.warning, limit.fatal, *words))
+        for name, other in itertools.combinations(singles, 2):  # on the same episodes
+            a, b = (singles[policy].estimates[settings["estimator"]] for policy in (name, other))
+            if a.influence is not None and b.influence is not None:
+                gap, told = b.value - a.value, not (singles[name].fatal or singles[other].fatal)
+                band = interval(gap, b.influence - a.influence, level, stream=singles[name].stream)
+                differences.append((other, name, gap, band.se, band.low, band.high, told))
         return cls(
-            pd.DataFrame([row for name, one in singles.items() for row in _rows(name, one, level)], columns=_TABLE),
-            _differences(singles, settings["estimator"], level),
-            pd.DataFrame(checks, columns=columns),
+            pd.DataFrame(rows, columns=_TABLE),
+            pd.DataFrame(differences, columns=_DIFFERENCES),
+            pd.DataFrame(checks, columns=_DIAGNOSTICS),
             settings,
             {name: single.weights for name, single in singles.items()},
             {name: single.support for name, single in singles.items() if single.support is not None},
@@ -230,37 +245,6 @@ def load(folder: str | Path) -> Value:
         {name: arrays[f"weights-{i}"] for i, name in enumerate(content["weights"])},
         {name: tables[f"support-{i}"] for i, name in enumerate(content["support"])},
     )  # fmt: skip
-
-
-def _rows(name: str, single: PolicyEstimate, level: float) -> list[tuple[object, ...]]:
-    """The rows of the table of one policy."""
-    nan, rows = float("nan"), list[tuple[object, ...]]()
-    for estimator, one in single.estimates.items():
-        se, clusters, low, high = nan, 0, nan, nan
-        if one.influence is not None:
-            se, clusters, low, high = interval(one.value, one.influence, level, stream=single.stream)
-        ends = [nan, nan]
-        if one.resampled is not None:
-            ends = np.quantile(one.resampled, ((1 - level) / 2, (1 + level) / 2)).tolist()
-        told = not single.fatal or estimator == "naive"
-        rows.append((name, estimator, one.value, se, low, high, *ends, clusters, told, "; ".join(one.notes)))
-    return rows + [(name, estimator, *[nan] * 6, 0, False, why) for estimator, why in single.refused.items()]
-
-
-def _differences(singles: Mapping[str, PolicyEstimate], name: str, level: float) -> pd.DataFrame:
-    """Subtract the first policy of each pair from the second, with an interval on the same episodes."""
-    import pandas as pd
-
-    rows = []
-    for one, other in itertools.combinations(singles, 2):
-        a, b = singles[one].estimates[name], singles[other].estimates[name]
-        if a.influence is None or b.influence is None:
-            continue
-        gap = b.value - a.value
-        band = interval(gap, b.influence - a.influence, level, stream=singles[one].stream)
-        told = all(not singles[p].fatal for p in (one, other))
-        rows.append((other, one, gap, band.se, band.low, band.high, told))
-    return pd.DataFrame(rows, columns=["policy", "minus", "difference", "se", "low", "high", "told"])
 
 
 def _verdict(one: Value) -> str:
