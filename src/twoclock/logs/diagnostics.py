@@ -41,17 +41,14 @@ class Threshold(NamedTuple):
 
 _NEVER, _TINY = float("inf"), 1e-300
 _MORE = "log more episodes, of a behaviour that does more often what the policy would do"
+_LONGER = "log a longer stream: its blocks are shorter than its memory, the interval too narrow"
 THRESHOLDS = {
     "clusters": Threshold(30, 10, "log more: an interval from fewer than 30 is rough, from fewer than 10 none", True),
     "effective_transitions": Threshold(100, 10, _MORE, True),
     "effective_clusters": Threshold(30, 5, _MORE, True),
     "overlap": Threshold(100, _NEVER, _MORE),
     "negative_weights": Threshold(0.1, 0.4, "take richer features, or fewer where episodes are few"),
-    "memory": Threshold(
-        ALIKE / BLOCKS**0.5,
-        _NEVER,
-        "log a longer stream: its blocks are shorter than its memory, the interval too narrow",
-    ),
+    "memory": Threshold(ALIKE / BLOCKS**0.5, _NEVER, _LONGER),
     "outside": Threshold(0.01, 0.1, "evaluate a policy that stays closer to the log, or log what this one does"),
     "blind": Threshold(1.0, _NEVER, "log what the policy does there; until then the interval may miss by that much"),
     "radius": Threshold(1.0, _NEVER, "do not iterate Q on this log; LSTD-Q has the same fixed point without iterating"),

@@ -6,6 +6,7 @@ discounted sums, which is enough to join pieces in order. Propensities that the 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import attrgetter
@@ -39,8 +40,7 @@ Propensities = Callable[[Batch], np.ndarray]
 @estimator("mean discounted return of the log (the behaviour's value)")
 def naive(context: EstimatorContext) -> ValueEstimate:
     """v̂ = mean over episodes of Σγᵗr: no estimate of the target's value, but a yardstick for it."""
-    _require_episodes(context)
-    returns = _returns(context, None, ())
+    returns = _returns(context, weighted=False)
     return returns.estimate(context, returns.plain, np.ones_like(returns.plain), comparable=False)
 
 
@@ -66,14 +66,6 @@ def wis(context: EstimatorContext) -> ValueEstimate:
     if not returns.ratio.sum() > 0:
         raise DoesNotApply("no episode of the log is possible under the policy: every ratio is 0")
     return returns.estimate(context, returns.plain, returns.ratio)
-
-
-def _require_episodes(context: EstimatorContext) -> None:
-    estimand = context.estimand
-    if estimand.stream:
-        raise DoesNotApply(f"it needs whole episodes, {_FEWEST_EPISODES} or more; this log has {estimand.log.episodes}")
-    if estimand.start is not None or estimand.visited:
-        raise DoesNotApply("it can only speak of the starts of the log's own episodes; leave out `start`")
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,23 +114,23 @@ class EpisodeReturns:
         return ValueEstimate(value, influence, resampled, self.notes, self.complete and enough, self.ratio)
 
 
-def _weighted_returns(context: EstimatorContext) -> EpisodeReturns:
-    _require_episodes(context)
-    log = context.estimand.log
-    if log.propensities == log.rows:
-        return _returns(context, attrgetter("propensity"), ())
-    return _returns(context, *_fit_propensities(context))
-
-
-def _returns(context: EstimatorContext, propensities: Propensities | None, notes: tuple[str, ...]) -> EpisodeReturns:
+def _returns(context: EstimatorContext, *, weighted: bool) -> EpisodeReturns:
     """Compute the returns of all episodes that have all their rows."""
-    log, gamma = context.estimand.log, context.estimand.gamma
+    estimand, log, gamma = context.estimand, context.estimand.log, context.estimand.gamma
+    if estimand.stream:
+        raise DoesNotApply(f"it needs whole episodes, {_FEWEST_EPISODES} or more; this log has {log.episodes}")
+    if estimand.start is not None or estimand.visited:
+        raise DoesNotApply("it can only speak of the starts of the log's own episodes; leave out `start`")
+    propensities: Propensities | None = attrgetter("propensity") if weighted else None
+    notes: tuple[str, ...] = ()
+    if weighted and log.propensities < log.rows:
+        propensities, notes = _fit_propensities(context)
     pieces = list(context.map_parts(part_returns, propensities))
-    episode, logs, length, plain, weighted = (np.concatenate(column) for column in zip(*pieces, strict=True))
+    episode, logs, length, plain, reweighted = (np.concatenate(column) for column in zip(*pieces, strict=True))
     for i in np.flatnonzero(episode[1:] == episode[:-1])[::-1]:  # from the end, so that chains add up
         factor = gamma ** length[i]
         plain[i] += factor * plain[i + 1]
-        weighted[i] += factor * np.exp(min(logs[i], 700)) * weighted[i + 1]
+        reweighted[i] += factor * np.exp(min(logs[i], 700)) * reweighted[i + 1]
         logs[i] += logs[i + 1]
         length[i] += length[i + 1]
     begins = run_starts(episode)
@@ -151,7 +143,10 @@ def _returns(context: EstimatorContext, propensities: Propensities | None, notes
         why = "of the episodes were cut off before they ended; what they would have earned is missing"
         notes = (*notes, f"{cut:.0%} {why}")
     ratio = np.exp(np.minimum(logs[rows], 700))
-    return EpisodeReturns(plain[rows], weighted[rows], ratio, episode[rows], notes, cut <= 0.01)
+    return EpisodeReturns(plain[rows], reweighted[rows], ratio, episode[rows], notes, cut <= 0.01)
+
+
+_weighted_returns = functools.partial(_returns, weighted=True)
 
 
 def part_returns(estimand: Estimand, propensities: Propensities | None, part: int) -> tuple[np.ndarray, ...]:
