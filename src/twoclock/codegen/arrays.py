@@ -10,19 +10,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from twoclock.codegen import ir
-from twoclock.codegen.ir import (
-    Address,
-    Atom,
-    Buffer,
-    Builder,
-    Index,
-    Lit,
-    OffsetIndex,
-    Unsupported,
-    Var,
-    c_type,
-    literal,
-)
+from twoclock.codegen.ir import Address, Atom, Buffer, Builder, Index, OffsetIndex, Unsupported, Var, c_type, literal
 
 # Copies of a loop's body side by side: enough to hide what a pass of the loop costs.
 UNROLL = 4
@@ -174,13 +162,7 @@ class ArrayBuilder:
         entries[()] = atom
         return Scalars(entries, dtype)
 
-    def lazy(
-        self,
-        like: ShapedType,
-        entry: EntryAt,
-        varying: bool,
-        reads: frozenset[Buffer] | None = None,
-    ) -> Array:
+    def lazy(self, like: ShapedType, entry: EntryAt, varying: bool, reads: frozenset[Buffer] | None = None) -> Array:
         """Make an array of a rule; a small one is computed now."""
         array = LazyArray(tuple(like.shape), np.dtype(like.dtype), entry, varying, reads)
         return self.to_scalars(array) if self.is_small(array.shape) else array
@@ -318,7 +300,7 @@ class ArrayBuilder:
 
     def _spill(self, array: Scalars) -> Strided:
         atoms = list(array.entries.ravel())
-        if all(isinstance(a, Lit) for a in atoms):
+        if all(isinstance(a, ir.Lit) for a in atoms):
             return Strided.contiguous(
                 self._constant(np.array([a.value for a in atoms], array.dtype).reshape(array.shape)), array
             )

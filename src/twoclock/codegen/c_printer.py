@@ -9,28 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from twoclock.codegen.ir import (
-    Address,
-    Atom,
-    Branch,
-    Buffer,
-    LaneLoop,
-    Let,
-    Lit,
-    Load,
-    Loop,
-    Nested,
-    OffsetIndex,
-    Plain,
-    Statement,
-    Store,
-    Var,
-    While,
-    blocks,
-    map_blocks,
-    operands,
-    varies,
-)
+from twoclock.codegen import ir
+from twoclock.codegen.ir import Address, Atom, Buffer, LaneLoop, Let, Load, Plain, Statement, Store, Var, While, varies
 
 
 class Printer:
@@ -70,8 +50,8 @@ class Printer:
             else:
                 yield from self._nested(statement)
 
-    def _nested(self, statement: Nested) -> Iterator[str]:
-        if isinstance(statement, Branch):
+    def _nested(self, statement: ir.Nested) -> Iterator[str]:
+        if isinstance(statement, ir.Branch):
             yield f"switch({self._atom(statement.selector)}){{"
             for number, case in enumerate(statement.cases):
                 yield "default:{" if case is statement.cases[-1] else f"case {number}:{{"
@@ -82,7 +62,7 @@ class Printer:
             yield from self._lines(statement.test)
             yield f"if(!({self._atom(statement.outcome)}))break;"
             yield from self._lines(statement.body)
-        elif isinstance(statement, Loop):
+        elif isinstance(statement, ir.Loop):
             i = statement.index.name
             yield f"for(int32_t {i}=0;{i}<{statement.count};{i}++){{"
             yield from self._lines(statement.body)
@@ -116,11 +96,11 @@ class Printer:
         return f"{left}={statement.form.format(*(self._atom(a) for a in statement.args))};"
 
     def _atom(self, atom: Atom | Address) -> str:
-        if isinstance(atom, Lit):
+        if isinstance(atom, ir.Lit):
             return atom.text
         if isinstance(atom, int):
             return str(atom)
-        if isinstance(atom, OffsetIndex):
+        if isinstance(atom, ir.OffsetIndex):
             return f"({self._atom(atom.index)}{atom.offset:+})"
         return f"{atom.name}[l]" if atom in self.shared else atom.name
 
@@ -140,7 +120,7 @@ def _touches_lanes(statement: Statement) -> bool:
         return statement.memory.varies
     if isinstance(statement, Plain):
         return statement.var.varies
-    return any(_touches_lanes(s) for block in blocks(statement) for s in block)
+    return any(_touches_lanes(s) for block in ir.blocks(statement) for s in block)
 
 
 def _group(statements: list[Statement]) -> list[Statement]:
@@ -157,11 +137,11 @@ def _group(statements: list[Statement]) -> list[Statement]:
         elif isinstance(statement, Plain):
             # Vectors have slow instructions, or none, for an address that each lane computes.
             vector = not varies(statement.index)
-        elif isinstance(statement, (Branch, While)) and any(map(varies, operands(statement))):
+        elif isinstance(statement, (ir.Branch, While)) and any(map(varies, ir.operands(statement))):
             vector = False  # lanes may take different paths through it
         else:
             loop = None
-            groups.append(map_blocks(statement, _group))
+            groups.append(ir.map_blocks(statement, _group))
             continue
         if loop is None or loop.vector != vector:
             loop = LaneLoop(vector)
@@ -177,9 +157,9 @@ def _shared(statements: Sequence[Statement]) -> set[Var]:
 
     def visit(statements: Sequence[Statement], where: int) -> None:
         for s in statements:
-            shared.update(a for a in operands(s) if isinstance(a, Var) and a.varies and home.get(a, where) != where)
-            if isinstance(s, Nested):
-                for block in blocks(s):
+            shared.update(a for a in ir.operands(s) if isinstance(a, Var) and a.varies and home.get(a, where) != where)
+            if isinstance(s, ir.Nested):
+                for block in ir.blocks(s):
                     visit(block, id(s) if isinstance(s, LaneLoop) else where)
             elif not isinstance(s, Store) and s.var.varies:
                 home[s.var] = where

@@ -16,26 +16,8 @@ import re
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from twoclock.codegen.ir import (
-    Address,
-    Atom,
-    Branch,
-    Buffer,
-    Let,
-    Load,
-    Nested,
-    OffsetIndex,
-    Plain,
-    Statement,
-    Store,
-    UnlikelyBlock,
-    Unsupported,
-    Var,
-    While,
-    blocks,
-    map_blocks,
-    operands,
-)
+from twoclock.codegen import ir
+from twoclock.codegen.ir import Address, Atom, Buffer, Let, Load, OffsetIndex, Plain, Statement, Store, Var, blocks
 
 Entry = tuple[Buffer, int]
 _COMMUTE = ("{0}+{1}", "{0}*{1}")
@@ -82,7 +64,7 @@ def _entrywise_states(statements: Iterable[Statement], states: Iterable[Buffer])
             if isinstance(s, (Load, Store)):
                 if nested or not isinstance(s.index, int):
                     others.add(s.memory)
-            elif isinstance(s, Nested):
+            elif isinstance(s, ir.Nested):
                 for block in blocks(s):
                     visit(block, True)
 
@@ -148,13 +130,13 @@ def _without_duplicates(statements: list[Statement], values: _ValueNumbers) -> l
             return replace(s, index=address(s.index))
         if isinstance(s, Store):
             return replace(s, index=address(s.index), value=atom(s.value))
-        if isinstance(s, Branch):
+        if isinstance(s, ir.Branch):
             s = replace(s, selector=atom(s.selector))
-        elif isinstance(s, UnlikelyBlock):
+        elif isinstance(s, ir.UnlikelyBlock):
             s = replace(s, test=atom(s.test))
-        elif isinstance(s, While):
+        elif isinstance(s, ir.While):
             s = replace(s, outcome=atom(s.outcome))
-        return map_blocks(s, lambda block: [*map(rename, block)])
+        return ir.map_blocks(s, lambda block: [*map(rename, block)])
 
     rest: list[Statement] = []
     for s in statements:
@@ -211,7 +193,7 @@ def split_step(statements: list[Statement], states: Iterable[Buffer]) -> SplitSt
     rest = [s for s in rest if not _writes(s) <= set(fetched)]
     handed = [v for v in dict.fromkeys(value for _, written in touched for value in written) if v in needed]
     if not handed:
-        raise Unsupported("a step has nothing to do ahead of its state")
+        raise ir.Unsupported("a step has nothing to do ahead of its state")
     return SplitStep(ahead, rows, rest, handed, fetched)
 
 
@@ -261,7 +243,7 @@ def _bytes(value: Var | Buffer) -> int:
 
 def _reads(statement: Statement) -> set[Var | Buffer]:
     """Return what a statement reads, inside its blocks too."""
-    own: set[Var | Buffer] = {a for a in operands(statement) if isinstance(a, Var)}
+    own: set[Var | Buffer] = {a for a in ir.operands(statement) if isinstance(a, Var)}
     if isinstance(statement, Load):
         return own | {statement.memory}
     if isinstance(statement, Plain):

@@ -8,17 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from twoclock.codegen.arrays import (
-    Array,
-    EntryAt,
-    Equation,
-    LazyArray,
-    LoweringRule,
-    Scalars,
-    ShapedType,
-    Strided,
-    varies,
-)
+from twoclock.codegen.arrays import Array, EntryAt, Equation, LazyArray, LoweringRule, Scalars, Strided, varies
 from twoclock.codegen.ir import Atom, Index, Unsupported, c_type, literal
 
 if TYPE_CHECKING:
@@ -63,7 +53,7 @@ def _reduce(g: Lowering, eqn: Equation, array: Array) -> Array:
         first = None if start is None else literal(start, out.dtype)
         return _combine(g, along, c, form, term, varies(array), first)
 
-    return _result(g, out, entry, varies(array))
+    return _result(g, eqn, entry, varies(array))
 
 
 def _combine(
@@ -115,7 +105,7 @@ def _dot_general(g: Lowering, eqn: Equation, left: Array, right: Array) -> Array
         zero = literal(0, out.dtype)
         return zero if math.prod(along) == 0 else _combine(g, along, c, plus, term, varying, zero)
 
-    return _result(g, out, entry, varying, written_out)
+    return _result(g, eqn, entry, varying, written_out)
 
 
 def _interleave(*parts: tuple[Sequence[int], Sequence[Index]]) -> list[Index]:
@@ -196,7 +186,7 @@ def _arg_extreme(g: Lowering, eqn: Equation, array: Array) -> Array:
             g.build.store(top, 0, g.build.let(c, "{0}?{1}:{2}", wins, value, old))
         return g.build.load(where, 0)
 
-    return _result(g, out, entry, varies(array))
+    return _result(g, eqn, entry, varies(array))
 
 
 def _prepare(g: Lowering, array: Array, again: bool = False) -> Array:
@@ -204,7 +194,8 @@ def _prepare(g: Lowering, array: Array, again: bool = False) -> Array:
     return g.arrays.compute(array) if again or g.arrays.is_small(array.shape) else array
 
 
-def _result(g: Lowering, out: ShapedType, entry: EntryAt, varying: bool, written_out: bool = True) -> Array:
+def _result(g: Lowering, eqn: Equation, entry: EntryAt, varying: bool, written_out: bool = True) -> Array:
+    (out,) = eqn.outputs
     result = LazyArray(out.shape, np.dtype(out.dtype), entry, varying)
     return g.arrays.to_scalars(result) if g.arrays.is_small(out.shape) and written_out else g.arrays.to_memory(result)
 

@@ -17,21 +17,9 @@ from typing import TYPE_CHECKING
 import jax
 import numpy as np
 
+from twoclock.codegen import ir
 from twoclock.codegen.c_printer import Printer
-from twoclock.codegen.ir import (
-    STORED_TYPES,
-    Buffer,
-    Let,
-    Load,
-    Loop,
-    Statement,
-    Store,
-    Tree,
-    Unsupported,
-    Var,
-    While,
-    blocks,
-)
+from twoclock.codegen.ir import STORED_TYPES, Buffer, Load, Loop, Statement, Tree, Unsupported, Var, While, blocks
 
 if TYPE_CHECKING:
     from twoclock.codegen.build import Example
@@ -239,7 +227,7 @@ def choose_shared_tables(tables: Iterable[Buffer], statements: Iterable[Statemen
         if isinstance(statement, Load):
             if not isinstance(statement.index, int):
                 indexed.add(statement.memory)
-        elif not isinstance(statement, (Let, Store)):
+        elif isinstance(statement, ir.Nested):
             for block in blocks(statement):
                 for inner in block:
                     visit(inner)
@@ -265,11 +253,11 @@ def _executed(statements: Iterable[Statement]) -> int:
     """Count the statements that are executed, those in a loop as often as it has passes."""
     count = 0
     for statement in statements:
-        if isinstance(statement, (Let, Load, Store)):
-            count += 1
-        else:
+        if isinstance(statement, ir.Nested):
             times = statement.count if isinstance(statement, Loop) else _PASSES if isinstance(statement, While) else 1
             count += times * sum(map(_executed, blocks(statement)))
+        else:
+            count += 1
     return count
 
 

@@ -9,17 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from twoclock.codegen.arrays import (
-    Array,
-    Equation,
-    Keys,
-    LazyArray,
-    LoweringRule,
-    Scalars,
-    Strided,
-    row_strides,
-    varies,
-)
+from twoclock.codegen import arrays
+from twoclock.codegen.arrays import Array, Equation, Keys, LazyArray, LoweringRule, Scalars, Strided
 from twoclock.codegen.ir import Atom, Index, Lit, Unsupported, c_type, literal
 
 if TYPE_CHECKING:
@@ -62,7 +53,7 @@ def _unwrap(g: Lowering, eqn: Equation, keys: Keys) -> Array:
 def _seed(g: Lowering, eqn: Equation, seeds: Array) -> Keys:
     _check(eqn.outputs[0].dtype)
     words = jax.ShapeDtypeStruct(seeds.shape, _WORD)
-    low = g.arrays.lazy(words, lambda i: _as_word(g, g.arrays.entry(seeds, i)), varies(seeds), frozenset())
+    low = g.arrays.lazy(words, lambda i: _as_word(g, g.arrays.entry(seeds, i)), arrays.varies(seeds), frozenset())
     return Keys((g.arrays.constant(np.zeros(seeds.shape, _WORD)), low))
 
 
@@ -100,7 +91,7 @@ def _bits(g: Lowering, eqn: Equation, keys: Keys) -> Array:
 def _words(g: Lowering, keys: Keys, index: tuple[Index, ...], shape: tuple[int, ...]) -> tuple[Atom, Atom]:
     """Compute the two words of an entry: the first axes of its index are those of the keys, the others count."""
     rank = len(keys.shape)
-    place = g.arrays.linear_index(index[rank:], row_strides(shape[rank:]))
+    place = g.arrays.linear_index(index[rank:], arrays.row_strides(shape[rank:]))
     count = literal(place, _WORD) if isinstance(place, int) else g.build.let("uint32_t", "(uint32_t){0}", place)
     return _threefry(g, keys, index[:rank], count)
 
