@@ -15,19 +15,8 @@ import numpy as np
 
 Tree: TypeAlias = Any  # a pytree of arrays, or of their shapes
 T = TypeVar("T")
-C_TYPES = {
-    "bool": "int",
-    "int8": "int8_t",
-    "int16": "int16_t",
-    "int32": "int32_t",
-    "int64": "int64_t",
-    "uint8": "uint8_t",
-    "uint16": "uint16_t",
-    "uint32": "uint32_t",
-    "uint64": "uint64_t",
-    "float32": "float",
-    "float64": "double",
-}
+_WHOLE = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
+C_TYPES = {"bool": "int", **{name: f"{name}_t" for name in _WHOLE}, "float32": "float", "float64": "double"}
 # In memory shared with JAX a truth value is one byte.
 STORED_TYPES = {**C_TYPES, "bool": "uint8_t"}
 _SUFFIXES = {"uint32": "u", "uint64": "ull", "int64": "ll", "float32": "f"}
@@ -88,15 +77,13 @@ Address: TypeAlias = Index | OffsetIndex
 def literal(value: object, dtype: np.dtype) -> Lit:
     """Write the number in C, exactly."""
     dtype = np.dtype(dtype)
-    number = np.asarray(value, dtype)
+    number, suffix = np.asarray(value, dtype), _SUFFIXES.get(dtype.name, "")
     if dtype.kind == "b":
         return Lit(str(int(number)), bool(number))
     if dtype.kind in "iu":
         whole = int(number)
         lowest = dtype.kind == "i" and whole == np.iinfo(dtype).min
-        text = (
-            f"({whole + 1}{_SUFFIXES.get(dtype.name, '')}-1)" if lowest else f"{whole}{_SUFFIXES.get(dtype.name, '')}"
-        )
+        text = f"({whole + 1}{suffix}-1)" if lowest else f"{whole}{suffix}"
         return Lit(f"({text})" if whole < 0 else text, whole)
     if dtype.kind != "f" or dtype.name not in C_TYPES:
         raise Unsupported(f"numbers of type {dtype.name} are not generated")
@@ -105,7 +92,7 @@ def literal(value: object, dtype: np.dtype) -> Lit:
         return Lit(f"({c_type(dtype)})NAN", real)
     if np.isinf(real):
         return Lit(f"({'-' if real < 0 else ''}({c_type(dtype)})INFINITY)", real)
-    text = real.hex() + _SUFFIXES.get(dtype.name, "")
+    text = real.hex() + suffix
     return Lit(f"({text})" if text.startswith("-") else text, real)
 
 

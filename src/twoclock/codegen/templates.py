@@ -41,10 +41,7 @@ _SHORT, _SHORT_REST = 800, 600
 _BOUNDS = f" __launch_bounds__({MANY},3)"
 # Bytes of a table that a block copies to shared memory, and of all such tables.
 _TABLE, _TABLES = 1 << 13, 1 << 14
-_DTYPES = {
-    "int": "int32", "float": "float32", "double": "float64", "int8_t": "int8", "int16_t": "int16", "int32_t": "int32",
-    "int64_t": "int64", "uint8_t": "uint8", "uint16_t": "uint16", "uint32_t": "uint32", "uint64_t": "uint64",
-}  # fmt: skip
+_DTYPES = {**{c: name for name, c in ir.C_TYPES.items()}, "int": "int32"}
 _ARGUMENTS = "int64_t methods,int64_t seeds,const void*const*tables,void*const*leaves,const uint32_t*streams"
 _EACH_STEP = "step<hi;step++){int32_t k=(int32_t)step;"
 # Which lanes a group holds. At the end of the seeds the last one runs again, and is stored once.
