@@ -227,12 +227,16 @@ def _shift_right_logical(op: Operation) -> str:
 
 
 _LIBRARY = ("tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "cbrt", "erf", "erfc", "lgamma")
+_INFIX = dict(
+    zip(
+        ("add", "add_any", "sub", "mul", "lt", "gt", "le", "ge", "eq", "ne", "and", "or", "xor"),
+        ("+", "+", "-", "*", "<", ">", "<=", ">=", "==", "!=", "&", "|", "^"),
+        strict=True,
+    )
+)
 TABLE: dict[str, Form] = {
     **dict.fromkeys(("copy", "copy_p", "stop_gradient", "optimization_barrier", "real"), "{0}"),
-    "add": "{0}+{1}",
-    "add_any": "{0}+{1}",
-    "sub": "{0}-{1}",
-    "mul": "{0}*{1}",
+    **{name: f"{{0}}{sign}{{1}}" for name, sign in _INFIX.items()},
     "div": lambda op: "{0}/{1}" if op.floating else f"div_{op.result.name}({{0}},{{1}})",
     "rem": lambda op: _function("fmod", "{0}", "{1}")(op) if op.floating else f"rem_{op.result.name}({{0}},{{1}})",
     "neg": "-{0}",
@@ -244,15 +248,6 @@ TABLE: dict[str, Form] = {
     "max": _by_kind("({0}>={1})|({0}!={0})?{0}:{1}", "{0}>{1}?{0}:{1}"),
     "min": _by_kind("({0}<={1})|({0}!={0})?{0}:{1}", "{0}<{1}?{0}:{1}"),
     "clamp": "{1}<{0}?{0}:({1}>{2}?{2}:{1})",
-    "lt": "{0}<{1}",
-    "gt": "{0}>{1}",
-    "le": "{0}<={1}",
-    "ge": "{0}>={1}",
-    "eq": "{0}=={1}",
-    "ne": "{0}!={1}",
-    "and": "{0}&{1}",
-    "or": "{0}|{1}",
-    "xor": "{0}^{1}",
     "not": lambda op: "!{0}" if op.result.kind == "b" else "~{0}",
     "shift_left": lambda op: f"(uint64_t){{1}}<{op.bits}u?{{0}}<<{{1}}:0",
     "shift_right_logical": _shift_right_logical,
@@ -262,21 +257,13 @@ TABLE: dict[str, Form] = {
     "convert_element_type": _convert,
     "bitcast_convert_type": _bitcast,
     "is_finite": "fabs({0})<INFINITY",
-    "floor": _function("floor"),
-    "ceil": _function("ceil"),
     "round": lambda op: _function("rint" if int(op.params["rounding_method"]) == 1 else "round_away")(op),
-    "sqrt": _function("sqrt"),
     "rsqrt": lambda op: "1/sqrt({0})" if op.bits == 64 else "(float)(1/sqrt((double){0}))",
-    "exp": _function("tc_exp"),
     "exp2": lambda op: "tc_pow(2.0,{0})" if op.bits == 64 else "(float)tc_pow(2.0,(double){0})",
-    "log": _function("tc_log"),
-    "log1p": _function("tc_log1p"),
-    "expm1": _function("tc_expm1"),
-    "logistic": _function("tc_logistic"),
-    "tanh": _function("tc_tanh"),
     "atan2": _function("atan2", "{0}", "{1}"),
     "nextafter": lambda op: f"nextafter{'' if op.bits == 64 else 'f'}({{0}},{{1}})",
-    **{name: _function(name) for name in _LIBRARY},
+    **{name: _function(name) for name in ("floor", "ceil", "sqrt", *_LIBRARY)},
+    **{name: _function(f"tc_{name}") for name in ("exp", "log", "log1p", "expm1", "logistic", "tanh")},
 }
 
 _FOLD: dict[str, Callable[..., Any]] = {
