@@ -165,7 +165,7 @@ class _ProgramWriter:
         self.build = Builder(most)
         self.shared: dict[Buffer, int] = {}  # the tables that all lanes share, and their numbers
         self.constants: list[np.ndarray] = []
-        self.constant_tables: list[Buffer] = []
+        self.constant_tables: dict[object, Buffer] = {}
         self.outside: list[str] = []  # C before all groups of lanes
         self.before: list[str] = []  # C at the beginning of a group
         self.each_step: list[str] = []  # C at the beginning of a step
@@ -213,7 +213,7 @@ class _ProgramWriter:
     def _step(self) -> list[Statement]:
         """Write the statements of a step."""
         example = self.example
-        states = [self._state(i, leaf) for i, leaf in enumerate(jax.tree.leaves(example.carry))]
+        states = [self._on_stack(f"s{i}", leaf) for i, leaf in enumerate(jax.tree.leaves(example.carry))]
         self.states = {state.memory: state.shape for state in states}
         shared, own = jax.tree.leaves(example.inputs), jax.tree.leaves(example.parameters)
         of = ["seed" if example.per_seed else "all"] * len(shared) + ["method"] * len(own)
@@ -270,16 +270,15 @@ class _ProgramWriter:
             if value is not None:
                 self.arrays.write(state.memory, value)
 
-    def _state(self, i: int, leaf: ShapedType) -> Strided:
-        memory = Buffer(f"s{i}", c_type(leaf.dtype), max(math.prod(leaf.shape), 1), True)
+    def _on_stack(self, name: str, leaf: ShapedType) -> Strided:
+        """Declare an array of which each lane has its own."""
+        memory = Buffer(name, c_type(leaf.dtype), max(math.prod(leaf.shape), 1), True)
         self.build.memories.append(memory)
         return Strided.contiguous(memory, leaf)
 
     def _stream(self) -> Strided:
-        memory = Buffer("stream", "uint32_t", 2, True)
-        self.build.memories.append(memory)
         self.before.append(templates.copy_to_stack(self.target.width, "stream", "uint32_t", 2, "streams", "seed"))
-        return Strided.contiguous(memory, STREAM)
+        return self._on_stack("stream", STREAM)
 
     def _sample(self, i: int) -> Strided:
         """Declare an array of the sample: the table has one for each step and each seed."""
@@ -301,9 +300,8 @@ class _ProgramWriter:
             memory = Buffer(name, c, size, False, table=True, stored=stored)
             self.before.append(f"{pointer} {name}=({pointer})tables[{number}]+{of}*{size};")
         elif size <= _COPIED:
-            memory = Buffer(name, c, size, True)
-            self.build.memories.append(memory)
             self.before.append(templates.copy_to_stack(width, name, stored, size, f"tables[{number}]", of))
+            return self._on_stack(name, leaf)
         else:
             base = Var(f"b{number}", "int64_t", True)
             memory = Buffer(name, c, size, True, table=True, base=base, stored=stored)
@@ -314,12 +312,11 @@ class _ProgramWriter:
     def _constant(self, value: np.ndarray) -> Buffer:
         """Pass a large constant to the program as a table; equal constants share one."""
         value = np.ascontiguousarray(value)
-        for known, old in enumerate(self.constants):
-            if old.dtype == value.dtype and old.shape == value.shape and old.tobytes() == value.tobytes():
-                return self.constant_tables[known]
-        self.constant_tables.append(self._shared_table(self.count + len(self.constants), value.dtype, value.size))
-        self.constants.append(value)
-        return self.constant_tables[-1]
+        key = value.dtype, value.shape, value.tobytes()
+        if key not in self.constant_tables:
+            self.constant_tables[key] = self._shared_table(self.count + len(self.constants), value.dtype, value.size)
+            self.constants.append(value)
+        return self.constant_tables[key]
 
     def _shared_table(self, number: int, dtype: np.dtype, size: int) -> Buffer:
         if size >= 1 << 31:
