@@ -176,7 +176,10 @@ def split_step(statements: list[Statement], states: Iterable[Buffer]) -> SplitSt
         states: the buffers that persist from step to step.
     """
     touched = [(_reads(s), _writes(s)) for s in statements]
-    late = _state_dependent(touched, set(states))
+    # What depends on the state. A buffer that is written late anywhere is late everywhere.
+    late: set[Var | Buffer] = set(states)
+    while more := {value for read, written in touched if (read | written) & late for value in written} - late:
+        late |= more
     ahead = [s for s, (_, written) in zip(statements, touched, strict=True) if not written & late]
     early = {value for _, written in touched if not written & late for value in written}
     needed = {value for read, written in touched if written & late for value in read} & early
@@ -195,18 +198,6 @@ def split_step(statements: list[Statement], states: Iterable[Buffer]) -> SplitSt
     if not handed:
         raise ir.Unsupported("a step has nothing to do ahead of its state")
     return SplitStep(ahead, rows, rest, handed, fetched)
-
-
-def _state_dependent(
-    touched: list[tuple[set[Var | Buffer], set[Var | Buffer]]], states: set[Var | Buffer]
-) -> set[Var | Buffer]:
-    """Find what depends on the state. A buffer that is written late anywhere is late everywhere."""
-    late = states
-    while True:
-        more = {value for read, written in touched if (read | written) & late for value in written}
-        if more <= late:
-            return late
-        late = late | more
 
 
 def _recomputed(
