@@ -243,6 +243,4 @@ def _are_equal(leaves: list[jax.Array], twins: tuple[tuple[int, int, int], ...])
     return every
 
 
-@jax.jit
-def _copy(leaves: list[jax.Array]) -> list[jax.Array]:
-    return [jnp.copy(leaf) for leaf in leaves]
+_copy = jax.jit(partial(jax.tree.map, jnp.copy))
