@@ -10,7 +10,7 @@ import itertools
 import math
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, TypeAlias
@@ -156,11 +156,8 @@ class _MetricsKernel:
         with cupy.cuda.Device(self.device.local_hardware_id):
             self.launch(DevicePointers([*leaves, *self.places]), self.lanes, 0, 1)
             here = self.row.get()
-        return dict(zip(self.names, self._entries(here), strict=True))
-
-    def _entries(self, row: np.ndarray) -> Iterator[np.ndarray]:
-        """Yield the numbers of a row that was fetched, each methods × seeds, in the order of their names."""
+        entries: list[np.ndarray] = []
         for begin, part in zip(self.begins, self.parts, strict=True):
-            bytes_ = row[begin : begin + self.lanes * part.size * part.dtype.itemsize]
-            entries = bytes_.view(part.dtype).reshape(*self.launch.shape, part.size)
-            yield from (entries[..., i] for i in range(part.size))
+            bytes_ = here[begin : begin + self.lanes * part.size * part.dtype.itemsize]
+            entries += np.moveaxis(bytes_.view(part.dtype).reshape(*self.launch.shape, part.size), -1, 0)
+        return dict(zip(self.names, entries, strict=True))
