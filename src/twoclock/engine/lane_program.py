@@ -110,7 +110,7 @@ def online_source(
 
     given = operators, method, carry, x
     leaves, structure = jax.tree.flatten(given)
-    kind = _hashable((program, structure, tuple((leaf.shape, str(leaf.dtype)) for leaf in leaves), bounded, _x64()))
+    kind = program, structure, tuple((leaf.shape, str(leaf.dtype)) for leaf in leaves), bounded
     example = Example(*(jax.tree.map(_shape, tree) for tree in given))
     return _cached(kind, lambda: generate(lane, replace(example, bounded=bounded), CodeTarget()))
 
@@ -136,8 +136,12 @@ _stream_words = jax.jit(prng.stream_words)
 
 
 def _cached(kind: Hashable, make: Callable[[], T]) -> T:
-    """Return the source of a kind from the cache, or make it; None is a kind that cannot be a key."""
-    found = _cache.get(kind) if kind is not None else None
+    """Return the source of a kind in this precision from the cache, or make it."""
+    key: Hashable = kind, jax.config.jax_enable_x64  # type: ignore[attr-defined]
+    try:
+        found = _cache.get(key)
+    except TypeError:  # a kind that cannot be a key
+        key = found = None
     if found is None:
         try:
             found = make()
@@ -146,39 +150,25 @@ def _cached(kind: Hashable, make: Callable[[], T]) -> T:
         except (KeyError, IndexError, AttributeError, AssertionError, NotImplementedError) as fault:
             # A fault of the generator must not end a run that XLA can take; one of the user's comes again there.
             found = Unsupported(f"the generator failed ({type(fault).__name__}: {str(fault)[:100]})")
-        if kind is not None:
+        if key is not None:
             with _lock:
                 if len(_cache) >= _MAX_CACHED:
                     del _cache[next(iter(_cache))]
-                _cache[kind] = found
+                _cache[key] = found
     if isinstance(found, Unsupported):
         raise Unsupported(*found.args)
     return found  # type: ignore[return-value]
 
 
 def _kind(work: Lanes, target: CodeTarget, variant: str = "") -> Hashable:
-    """Return what decides the program: structure, shapes and types, as for ``jax.jit``; None if that is no key."""
+    """Return what decides the program: structure, shapes and types, as for ``jax.jit``."""
     per_seed = work.instances.per_seed
     leaves, structure = jax.tree.flatten((work.instances.batched, work.methods))
     count = len(jax.tree.leaves(work.instances.batched))
     shapes = tuple(
         (leaf.shape[1:] if per_seed or i >= count else leaf.shape, str(leaf.dtype)) for i, leaf in enumerate(leaves)
     )
-    return _hashable(
-        (structure, shapes, per_seed, work.bound is not None, target, variant, _x64(), work.instances.traced)
-    )
-
-
-def _x64() -> bool:
-    return bool(jax.config.jax_enable_x64)  # type: ignore[attr-defined]
-
-
-def _hashable(kind: Hashable) -> Hashable:
-    try:
-        hash(kind)
-    except TypeError:
-        return None
-    return kind
+    return structure, shapes, per_seed, work.bound is not None, target, variant, work.instances.traced
 
 
 def _checked_lane(
