@@ -116,11 +116,8 @@ class Printer:
 
 def _touches_lanes(statement: Statement) -> bool:
     """Say whether anything in it varies."""
-    if isinstance(statement, Store):
-        return statement.memory.varies
-    if isinstance(statement, Plain):
-        return statement.var.varies
-    return any(_touches_lanes(s) for block in ir.blocks(statement) for s in block)
+    plain = (s for s in ir.walk([statement]) if isinstance(s, Plain))
+    return any(s.memory.varies if isinstance(s, Store) else s.var.varies for s in plain)
 
 
 def _group(statements: list[Statement]) -> list[Statement]:

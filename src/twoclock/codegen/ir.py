@@ -6,7 +6,7 @@ latter once, so every value carries the distinction from the start.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, TypeVar, cast
@@ -295,6 +295,15 @@ def blocks(statement: Nested) -> list[list[Statement]]:
     if isinstance(statement, Branch):
         return statement.cases
     return [statement.test, statement.body] if isinstance(statement, While) else [statement.body]
+
+
+def walk(statements: Iterable[Statement]) -> Iterator[Statement]:
+    """Yield all statements, those inside of others too."""
+    for statement in statements:
+        yield statement
+        if isinstance(statement, Nested):
+            for block in blocks(statement):
+                yield from walk(block)
 
 
 def map_blocks(statement: Nested, change: Callable[[list[Statement]], list[Statement]]) -> Nested:

@@ -17,7 +17,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from twoclock.codegen import ir
-from twoclock.codegen.ir import Address, Atom, Buffer, Let, Load, OffsetIndex, Plain, Statement, Store, Var, blocks
+from twoclock.codegen.ir import Address, Atom, Buffer, Let, Load, OffsetIndex, Plain, Statement, Store, Var
 
 Entry = tuple[Buffer, int]
 _COMMUTE = ("{0}+{1}", "{0}*{1}")
@@ -57,18 +57,8 @@ def merge_twins(
 
 def _entrywise_states(statements: Iterable[Statement], states: Iterable[Buffer]) -> list[Buffer]:
     """Find the floating-point states whose entries are read and written one by one, at known places."""
-    others = set[Buffer]()
-
-    def visit(inner: Iterable[Statement], nested: bool) -> None:
-        for s in inner:
-            if isinstance(s, (Load, Store)):
-                if nested or not isinstance(s.index, int):
-                    others.add(s.memory)
-            elif isinstance(s, ir.Nested):
-                for block in blocks(s):
-                    visit(block, True)
-
-    visit(statements, False)
+    entrywise = {id(s) for s in statements if isinstance(s, (Load, Store)) and isinstance(s.index, int)}
+    others = {s.memory for s in ir.walk(statements) if isinstance(s, (Load, Store)) and id(s) not in entrywise}
     return [memory for memory in states if memory not in others and memory.c in ("double", "float")]
 
 
@@ -211,8 +201,9 @@ def _recomputed(
 
     def cost(value: Var | Buffer) -> int:
         """Return the bytes to hand over for a value: its own, or those of its inputs if it is cheap."""
-        own = _bytes(value)
-        return min(own, sum(map(cost, inputs(value)))) if value in computed_by and _cheap(computed_by[value]) else own
+        s = computed_by.get(value)
+        cheap = s.memory.table if isinstance(s, Load) else s is not None and not _EXPENSIVE.search(s.form)
+        return min(_bytes(value), sum(map(cost, inputs(value)))) if cheap else _bytes(value)
 
     while True:
         before = len(again)
@@ -224,26 +215,18 @@ def _recomputed(
             return again
 
 
-def _cheap(statement: Let | Load) -> bool:
-    return statement.memory.table if isinstance(statement, Load) else not _EXPENSIVE.search(statement.form)
-
-
 def _bytes(value: Var | Buffer) -> int:
     return (8 if value.c in _WIDE else 4) * (value.size if isinstance(value, Buffer) else 1)
 
 
 def _reads(statement: Statement) -> set[Var | Buffer]:
     """Return what a statement reads, inside its blocks too."""
-    own: set[Var | Buffer] = {a for a in ir.operands(statement) if isinstance(a, Var)}
-    if isinstance(statement, Load):
-        return own | {statement.memory}
-    if isinstance(statement, Plain):
-        return own
-    return own.union(*(_reads(s) for block in blocks(statement) for s in block))
+    every = list(ir.walk([statement]))
+    numbers = {a for s in every for a in ir.operands(s) if isinstance(a, Var)}
+    return numbers | {s.memory for s in every if isinstance(s, Load)}
 
 
 def _writes(statement: Statement) -> set[Var | Buffer]:
     """Return what a statement computes or writes, inside its blocks too."""
-    if isinstance(statement, Plain):
-        return {statement.memory if isinstance(statement, Store) else statement.var}
-    return {value for block in blocks(statement) for s in block for value in _writes(s)}
+    plain = (s for s in ir.walk([statement]) if isinstance(s, Plain))
+    return {s.memory if isinstance(s, Store) else s.var for s in plain}

@@ -218,19 +218,8 @@ def cuda_rest_text(example: Example, parts: ProgramParts, cut: SplitStep, first:
 
 def choose_shared_tables(tables: Iterable[Buffer], statements: Iterable[Statement]) -> list[Buffer]:
     """Choose the small tables that lanes read at computed places: a block copies those to its shared memory."""
-    indexed, left, chosen = set[Buffer](), _TABLES, []
-
-    def visit(statement: Statement) -> None:
-        if isinstance(statement, Load):
-            if not isinstance(statement.index, int):
-                indexed.add(statement.memory)
-        elif isinstance(statement, ir.Nested):
-            for block in blocks(statement):
-                for inner in block:
-                    visit(inner)
-
-    for statement in statements:
-        visit(statement)
+    left, chosen = _TABLES, []
+    indexed = {s.memory for s in ir.walk(statements) if isinstance(s, Load) and not isinstance(s.index, int)}
     for table in sorted(indexed & set(tables), key=lambda table: table.size):
         size = table.size * np.dtype(_DTYPES[table.stored]).itemsize
         if size <= min(_TABLE, left):
