@@ -80,7 +80,7 @@ class Lowering:
 
     def constant(self, value: object) -> Value:
         """Make a value of a constant of the program."""
-        if isinstance(value, (Scalars, Strided, LazyArray, Keys)):
+        if isinstance(value, Value):
             return value
         if threefry.is_keys(value):
             raise Unsupported("a random key is part of the program")
@@ -139,7 +139,7 @@ def _scan(g: Lowering, eqn: Equation, *inputs: Value) -> list[Value]:
         out = g.compute(g.lower(body.jaxpr, constants, [*values[:fixed], *carry, *rows]))
         return out[:carried], out[carried:]
 
-    if length * _count_equations(body.jaxpr) <= _UNROLLED:
+    if length * len(_primitives(body.jaxpr)) <= _UNROLLED:
         rows: list[list[Value]] = []
         for known in range(length - 1, -1, -1) if p["reverse"] else range(length):
             carry, row = step(carry, known)
@@ -186,7 +186,7 @@ def _cond(g: Lowering, eqn: Equation, selector: Array, *inputs: Value) -> list[V
     which, values = g.arrays.entry(selector, ()), g.compute(inputs)
     if isinstance(which, Lit):
         return g.call(branches[min(max(int(which.value), 0), len(branches) - 1)], values)
-    if g.lanes and which.varies and not any(_has_while(branch.jaxpr) for branch in branches):
+    if g.lanes and which.varies and not any("while" in _primitives(branch.jaxpr) for branch in branches):
         results = [g.compute(g.call(branch, values)) for branch in branches]
         return [
             map_halves(lambda *arrays: _select(g, which, arrays), *choices) for choices in zip(*results, strict=True)
@@ -221,7 +221,10 @@ class _Slots:
     def store(self, values: Sequence[Value]) -> None:
         """Write all at once: what is read from a slot is read before any is written."""
         slots = _arrays(self.values)
-        new = [a if a is slot else self._detach(a) for a, slot in zip(_arrays(values), slots, strict=True)]
+        new = [
+            self.g.arrays.copy(a) if a is not slot and isinstance(a, Strided) and a.memory in self.memories else a
+            for a, slot in zip(_arrays(values), slots, strict=True)
+        ]
         for memory, array, slot in zip(self.memories, new, slots, strict=True):
             if array is not slot:
                 self.g.arrays.write(memory, array)
@@ -231,11 +234,6 @@ class _Slots:
         for memory in self.memories:
             memory.mutable = False
         return self.values
-
-    def _detach(self, array: Array) -> Array:
-        """Copy an array that shares memory with the slots."""
-        shares = isinstance(array, Strided) and any(array.memory is m for m in self.memories)
-        return self.g.arrays.copy(cast(Strided, array)) if shares else array
 
 
 def _arrays(values: Sequence[Value]) -> list[Array]:
@@ -284,17 +282,10 @@ def _select(g: Lowering, which: Var, arrays: Sequence[Array]) -> Array:
     return g.arrays.lazy(like, entry, True)
 
 
-def _inner_jaxprs(jaxpr: Jaxpr) -> list[Jaxpr]:
-    inner = [j for e in jaxpr.eqns for j in jaxprs_in_params(e.params)]
-    return [j.jaxpr if isinstance(j, ClosedJaxpr) else j for j in inner]
-
-
-def _count_equations(jaxpr: Jaxpr) -> int:
-    return len(jaxpr.eqns) + sum(map(_count_equations, _inner_jaxprs(jaxpr)))
-
-
-def _has_while(jaxpr: Jaxpr) -> bool:
-    return any(e.primitive.name == "while" for e in jaxpr.eqns) or any(map(_has_while, _inner_jaxprs(jaxpr)))
+def _primitives(jaxpr: Jaxpr) -> list[str]:
+    """Name the primitives of all equations, those of inner functions too."""
+    inner = [j.jaxpr if isinstance(j, ClosedJaxpr) else j for e in jaxpr.eqns for j in jaxprs_in_params(e.params)]
+    return [e.primitive.name for e in jaxpr.eqns] + [name for j in inner for name in _primitives(j)]
 
 
 _CONTROL_FLOW: dict[str, LoweringRule] = {
