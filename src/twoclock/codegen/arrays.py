@@ -156,12 +156,6 @@ class ArrayBuilder:
             return Scalars(entries, value.dtype)
         return Strided.contiguous(self._constant(value), value)
 
-    def scalar(self, atom: Atom, dtype: np.dtype) -> Scalars:
-        """Make an array without axes."""
-        entries = np.empty((), object)
-        entries[()] = atom
-        return Scalars(entries, dtype)
-
     def lazy(self, like: ShapedType, entry: EntryAt, varying: bool, reads: frozenset[Buffer] | None = None) -> Array:
         """Make an array of a rule; a small one is computed now."""
         array = LazyArray(tuple(like.shape), np.dtype(like.dtype), entry, varying, reads)
@@ -231,10 +225,6 @@ class ArrayBuilder:
         self.write(memory, array)
         return Strided.contiguous(memory, array)
 
-    def to_contiguous(self, array: Array) -> Scalars | Strided:
-        """Convert to scalars or to memory in row-major order, so that the array can be reshaped."""
-        return self.copy(array) if isinstance(array, Strided) and not array.is_contiguous else self.compute(array)
-
     def compute(self, array: Array) -> Scalars | Strided:
         """Compute an array that is not computed yet, so that its entries may be read any number of times."""
         if not isinstance(array, LazyArray):
@@ -271,32 +261,22 @@ class ArrayBuilder:
         self, shape: Sequence[int], body: Callable[[tuple[Index, ...]], None], unroll: int = UNROLL
     ) -> None:
         """Write nested loops over all indices, a few passes of the innermost side by side."""
-        if not shape:
-            body(())
-            return
-        *outer, last = shape
 
-        def innermost(index: tuple[Index, ...]) -> None:
-            if last <= unroll:
-                for i in range(last):
-                    body((*index, i))
+        def nest(index: tuple[Index, ...]) -> None:
+            if len(index) == len(shape):
+                body(index)
                 return
-            with self.build.loop(last // unroll) as block:
-                for u in range(unroll):
-                    body((*index, self.build.let("int32_t", f"{{0}}*{unroll}+{u}", block)))
-            for i in range(last - last % unroll, last):
-                body((*index, i))
+            count, innermost = shape[len(index)], len(index) == len(shape) - 1
+            step = unroll if innermost else 1
+            passes = count // step if count > step else 0
+            if passes:
+                with self.build.loop(passes) as i:
+                    for u in range(step):
+                        nest((*index, self.build.let("int32_t", f"{{0}}*{step}+{u}", i) if innermost else i))
+            for known in range(passes * step, count):
+                nest((*index, known))
 
-        def nest(shape: Sequence[int], index: tuple[Index, ...]) -> None:
-            if not shape:
-                innermost(index)
-            elif shape[0] == 1:
-                nest(shape[1:], (*index, 0))
-            else:
-                with self.build.loop(shape[0]) as i:
-                    nest(shape[1:], (*index, i))
-
-        nest(outer, ())
+        nest(())
 
     def _spill(self, array: Scalars) -> Strided:
         atoms = list(array.entries.ravel())

@@ -18,7 +18,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr
 
 from twoclock.codegen import templates
-from twoclock.codegen.arrays import Array, ArrayBuilder, Keys, LazyArray, ShapedType, Strided, Value
+from twoclock.codegen.arrays import Array, ArrayBuilder, Keys, LazyArray, Scalars, ShapedType, Strided, Value
 from twoclock.codegen.c_printer import Printer
 from twoclock.codegen.ir import STORED_TYPES, Buffer, Builder, ProgramTooLong, Statement, Tree, Unsupported, Var, c_type
 from twoclock.codegen.lower import Lowering
@@ -221,7 +221,7 @@ class _ProgramWriter:
             *(self._table(i, leaf, whose) for i, (leaf, whose) in enumerate(zip((*shared, *own), of, strict=True))),
             *states,
             *([self._stream()] if example.source is STREAM else map(self._sample, range(len(self.samples)))),
-            self.arrays.scalar(Var("k", "int32_t", False), np.dtype(np.int32)),
+            Scalars(np.array(Var("k", "int32_t", False), object), np.dtype(np.int32)),
         ]
         if example.bounded:
             inputs.append(self._table(self.first_sample - 1, self.traced.in_avals[-1], "all"))

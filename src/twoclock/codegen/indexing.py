@@ -54,7 +54,9 @@ def _reshape(g: Lowering, eqn: Equation, array: Array, *_: Array) -> Array:
 
 
 def _reshaped(g: Lowering, array: Array, shape: tuple[int, ...]) -> Array:
-    packed = g.arrays.to_contiguous(array)
+    packed = g.arrays.compute(array)
+    if isinstance(packed, Strided) and not packed.is_contiguous:
+        packed = g.arrays.copy(packed)
     if isinstance(packed, Scalars):
         return Scalars(packed.entries.reshape(shape), packed.dtype)
     return Strided(packed.memory, shape, row_strides(shape), packed.offset, packed.dtype)
