@@ -170,7 +170,19 @@ class BinaryCache:
         program.chmod(0o700)
         os.replace(program, self.path(key))
         self._write(key, digest)
-        self._trim(self.path(key))
+        with contextlib.suppress(OSError):
+            found = sorted(
+                (p.stat().st_mtime, p.stat().st_size, p)
+                for p in self.folder.glob("*.so")
+                if self._note(p.stem).exists()
+            )
+            total = sum(size for _, size, _ in found)
+            for _, size, path in found:
+                if total <= MAX_BYTES:
+                    break
+                if path != self.path(key):
+                    self.delete(path.stem)
+                    total -= size
 
     def delete(self, key: str) -> None:
         """Delete a program; it is fine if there is none."""
@@ -197,21 +209,6 @@ class BinaryCache:
         with os.fdopen(handle, "w") as file:
             file.write(words)
         os.replace(name, self._note(key))
-
-    def _trim(self, newest: Path) -> None:
-        with contextlib.suppress(OSError):
-            found = sorted(
-                (p.stat().st_mtime, p.stat().st_size, p)
-                for p in self.folder.glob("*.so")
-                if self._note(p.stem).exists()
-            )
-            total = sum(size for _, size, _ in found)
-            for _, size, path in found:
-                if total <= MAX_BYTES:
-                    break
-                if path != newest:
-                    self.delete(path.stem)
-                    total -= size
 
 
 def open_cache() -> BinaryCache:
