@@ -78,8 +78,8 @@ def setting(method: Method, path: str) -> Any:
     >>> setting(tc.Fast(), "alpha.shift")
     20.0
     """
-    values = [_at(method, part) for part in _split(path)]
-    return values[0]
+    first, *_ = [_at(method, part) for part in _split(path)]
+    return first
 
 
 def paths(method: object, prefix: str = "") -> dict[str, object]:
@@ -108,12 +108,10 @@ def _values(path: str, tried: object) -> list[object]:
     if isinstance(tried, (str, bytes)) or not isinstance(tried, Iterable) or getattr(tried, "ndim", 1) == 0:
         raise InputError(f"`{path}` must be given a list of values, got {short_repr(tried)}; write [value, …]")
     given = list(itertools.islice(tried, _MOST_VALUES + 1))
-    if len(given) > _MOST_VALUES:
-        raise InputError(f"`{path}` must be given at most {_MOST_VALUES:,} values, got more")
-    values = [value.item() if isinstance(value, np.generic) else value for value in given]
-    if not values:
-        raise InputError(f"`{path}` must be given at least one value, got an empty list")
-    return values
+    if not 0 < len(given) <= _MOST_VALUES:
+        rule, got = (f"at most {_MOST_VALUES:,} values", "more") if given else ("at least one value", "an empty list")
+        raise InputError(f"`{path}` must be given {rule}, got {got}")
+    return [value.item() if isinstance(value, np.generic) else value for value in given]
 
 
 def _split(path: str) -> list[str]:

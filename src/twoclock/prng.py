@@ -27,17 +27,17 @@ _INSTANCE, _START, _STEPS = range(3)
 
 def instance_key(seed: Scalar) -> Key:
     """The key of seed s for drawing the problem itself, where each seed has its own."""
-    return jax.random.fold_in(_key(seed, _ROLLED), _INSTANCE)
+    return jax.random.fold_in(jax.random.key(seed, impl=_ROLLED), _INSTANCE)
 
 
 def start_key(seed: Scalar) -> Key:
     """The key of seed s for the starting point."""
-    return jax.random.fold_in(_key(seed, _IMPLEMENTATION), _START)
+    return jax.random.fold_in(jax.random.key(seed, impl=_IMPLEMENTATION), _START)
 
 
 def step_stream(seed: Scalar) -> Key:
     """The key that the steps of seed s fold their number into."""
-    return jax.random.fold_in(_key(seed, _IMPLEMENTATION), _STEPS)
+    return jax.random.fold_in(jax.random.key(seed, impl=_IMPLEMENTATION), _STEPS)
 
 
 def step_key(seed: Scalar, k: Scalar) -> Key:
@@ -95,20 +95,20 @@ def _seed(seed: Scalar) -> jax.Array:
     return jnp.stack([jnp.zeros_like(low), low])
 
 
-def _bits(block: Block, key: jax.Array, width: int, shape: tuple[int, ...]) -> jax.Array:
-    x, y = block(key, _count(shape))
-    if width == 64:
-        return (x.astype(jnp.uint64) << jnp.uint64(32)) | y.astype(jnp.uint64)
-    return (x ^ y).astype({32: jnp.uint32, 16: jnp.uint16, 8: jnp.uint8}[width])
-
-
 def _implementation(block: Block, name: str) -> Hashable:
     block = jax.jit(block)  # traced and lowered once for all draws of a program
+
+    def bits(key: jax.Array, width: int, shape: tuple[int, ...]) -> jax.Array:
+        x, y = block(key, _count(shape))
+        if width == 64:
+            return (x.astype(jnp.uint64) << jnp.uint64(32)) | y.astype(jnp.uint64)
+        return (x ^ y).astype({32: jnp.uint32, 16: jnp.uint16, 8: jnp.uint8}[width])
+
     return define_prng_impl(
         key_shape=(2,),
         seed=_seed,
         split=lambda key, shape: jnp.stack(block(key, _count(shape)), axis=-1),
-        random_bits=lambda key, width, shape: _bits(block, key, width, shape),
+        random_bits=bits,
         fold_in=lambda key, data: jnp.stack(block(key, jnp.asarray(data).astype(jnp.uint32))),
         name=name,
         tag="tc",
@@ -117,7 +117,3 @@ def _implementation(block: Block, name: str) -> Hashable:
 
 _IMPLEMENTATION = _implementation(_written_out, "twoclock_threefry2x32")
 _ROLLED = _implementation(_rolled, "twoclock_threefry2x32_rolled")
-
-
-def _key(seed: Scalar, implementation: Hashable) -> Key:
-    return jax.random.key(seed, impl=implementation)

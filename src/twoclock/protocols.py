@@ -189,10 +189,20 @@ def pytree(cls: type[C]) -> type[C]:
     """
     if "__repr__" not in vars(cls):
         cls.__repr__ = _short  # type: ignore[method-assign]
-    checks = {name: field.metadata["check"] for name, field in vars(cls).items()
-              if isinstance(field, dataclasses.Field) and "check" in field.metadata}  # fmt: skip
+    declared = [(name, field) for name, field in vars(cls).items() if isinstance(field, dataclasses.Field)]
+    checks = {name: field.metadata["check"] for name, field in declared if "check" in field.metadata}
+    own = getattr(cls, "__post_init__", None)
+
+    def run_checks(self: C) -> None:
+        for name, check in checks.items():
+            value = check(type(self).__name__, name, getattr(self, name))
+            if value is not None:
+                object.__setattr__(self, name, value)
+        if own is not None:
+            own(self)
+
     if checks:
-        cls.__post_init__ = _post_init(checks, getattr(cls, "__post_init__", None))  # type: ignore[attr-defined]
+        cls.__post_init__ = run_checks  # type: ignore[attr-defined]
     new = dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)
     fields = dataclasses.fields(new)  # type: ignore[arg-type]
     leaves = tuple(f.name for f in fields if not f.metadata.get("static"))
@@ -213,20 +223,6 @@ def pytree(cls: type[C]) -> type[C]:
 
     jax.tree_util.register_pytree_with_keys(new, flatten_with_keys, unflatten, flatten)
     return new
-
-
-def _post_init(
-    checks: Mapping[str, Callable[[str, str, object], object]], own: Callable[[object], None] | None
-) -> Callable[[object], None]:
-    def run_checks(self: object) -> None:
-        for name, check in checks.items():
-            value = check(type(self).__name__, name, getattr(self, name))
-            if value is not None:
-                object.__setattr__(self, name, value)
-        if own is not None:
-            own(self)
-
-    return run_checks
 
 
 _FEW, _LONGEST = 6, 60
@@ -324,8 +320,7 @@ class IndexedBatch:
 
     def one_by_one(self) -> IndexedBatch:
         """As batches of one item each, stacked."""
-        batch, index = jax.tree.map(lambda leaf: leaf[:, None], (self.batch, self.index))
-        return IndexedBatch(batch, index, self.items, self.replace)
+        return jax.tree.map(lambda leaf: leaf[:, None], self)
 
 
 def indexed_batches(x: PyTree) -> tuple[IndexedBatch, ...] | None:

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from twoclock.models.float64 import in_float64
 from twoclock.protocols import InputError, Scalar, pytree
-from twoclock.validation.arrays import Array, Number, definite, detectable, matrix, stabilisable
+from twoclock.validation.arrays import Array, Number, check_regulator, definite, matrix
 
 Matrix = jax.Array
 Series = tuple[Matrix, Matrix, jax.Array]
@@ -167,8 +167,7 @@ class Lqr:
                 raise InputError(f"`{name}` has shape {value.shape} and `{other}` {shape}: `{name}` must be {want}")
         for name, value, floor in (("Q", Q, -1e-12), ("R", R, 0.0), ("noise", noise, -1e-12)):
             definite(name, value, floor)
-        stabilisable(A, B)
-        detectable(A, Q)
+        check_regulator(A, B, Q)
         for name, value in (("A", A), ("B", B), ("Q", Q), ("R", R), ("noise", noise)):
             object.__setattr__(self, name, value)
 

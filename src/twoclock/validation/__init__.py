@@ -69,7 +69,7 @@ def lookup(found: Mapping[str, T], name: object, what: str) -> T:
 
 def number(
     name: str,
-    value: object,
+    value: Any,
     least: float | int = -math.inf,
     most: float | int = math.inf,
     *,
@@ -78,7 +78,16 @@ def number(
     remedy: str = "",
 ) -> float:
     """The value as a float from ``least`` to ``most``, ``above`` the one and ``below`` the other if so wished."""
-    new = _real(name, value)
+    if isinstance(value, jax.core.Tracer):
+        raise InputError(
+            f"`{name}` must be one number, got a traced value; a problem is made, as in `forest()`, before it is solved"
+        )
+    # Text is no number, though Python would read it, nor are truth values and arrays.
+    kind = getattr(value, "dtype", None)
+    plain = isinstance(value, numbers.Real) if kind is None else np.ndim(value) == 0 and np.dtype(kind).kind in "iuf"
+    if not plain or isinstance(value, bool):
+        raise InputError(f"`{name}` must be one number, got {short_repr(value)}")
+    new = _as_float(value)
     if not least <= new <= most or (above and new == least) or (below and new == most) or not math.isfinite(new):
         if math.isfinite(most):
             rule = f"lie in {'(' if above else '['}{least:g}, {most:g}{')' if below else ']'}"
@@ -115,19 +124,6 @@ def check_number(what: str, value: Any, rule: Callable[[float], bool], words: st
         raise InputError(f"`{what}` must {words}, got {new:g}" + (f"; {remedy}" if remedy else ""))
 
 
-def _real(name: str, value: Any) -> float:
-    """One number. Text is none, though Python would read it, nor are truth values and arrays."""
-    kind = getattr(value, "dtype", None)
-    if isinstance(value, jax.core.Tracer):
-        raise InputError(
-            f"`{name}` must be one number, got a traced value; a problem is made, as in `forest()`, before it is solved"
-        )
-    plain = isinstance(value, numbers.Real) if kind is None else np.ndim(value) == 0 and np.dtype(kind).kind in "iuf"
-    if not plain or isinstance(value, bool):
-        raise InputError(f"`{name}` must be one number, got {short_repr(value)}")
-    return _as_float(value)
-
-
 def _as_float(value: Any) -> float:
     """The number; an integer beyond all floats is infinite."""
     try:
@@ -142,11 +138,8 @@ def whole(name: str, value: object, least: int = 1, most: int | None = None) -> 
         got = "a traced value" if isinstance(value, jax.core.Tracer) else short_repr(value)
         raise InputError(f"`{name}` must be a whole number, got {got}; try {least}")
     if value < least or (most is not None and value > most):
-        raise InputError(
-            f"`{name}` must be at least {least}, got {short_repr(value)}"
-            if most is None
-            else f"`{name}` must be a whole number from {least} to {most:,}, got {short_repr(value)}"
-        )
+        rule = f"at least {least}" if most is None else f"a whole number from {least} to {most:,}"
+        raise InputError(f"`{name}` must be {rule}, got {short_repr(value)}")
     return int(value)
 
 
@@ -194,6 +187,20 @@ def function(name: str, value: object, *arguments: str) -> None:
         raise InputError(f"`{name}` must be a function of ({', '.join(arguments)}), got one of ({given:.60})") from None
 
 
+_NUMBER_ASKED = (
+    "must not ask for the number in an array that is only known in the run (by float, int or range); keep it an array"
+)
+# What JAX raises where a traced function does what it must not, the special cases first.
+_TRACE_ERRORS = {
+    jax.errors.TracerBoolConversionError: "must not branch on a value that is only known in the run; write "
+    "`jnp.where(condition, a, b)`, or `jax.lax.cond`",
+    jax.errors.TracerArrayConversionError: "must compute with jax.numpy, it makes a NumPy array of a value that is "
+    "only known in the run; write `jnp.` for `np.`",
+    jax.errors.ConcretizationTypeError: _NUMBER_ASKED,
+    jax.errors.TracerIntegerConversionError: _NUMBER_ASKED,
+}
+
+
 @contextmanager
 def readable_trace_errors(name: str) -> Iterator[None]:
     """Report in one line what a user's function called ``name`` does wrong while it is traced."""
@@ -201,24 +208,11 @@ def readable_trace_errors(name: str) -> Iterator[None]:
         yield
     except InputError:
         raise
-    except jax.errors.TracerBoolConversionError as error:
-        raise InputError(
-            f"`{name}` must not branch on a value that is only known in the run; write `jnp.where(condition, a, b)`, "
-            "or `jax.lax.cond`"
-        ) from error
-    except jax.errors.TracerArrayConversionError as error:
-        raise InputError(
-            f"`{name}` must compute with jax.numpy, it makes a NumPy array of a value that is only known in the run; "
-            "write `jnp.` for `np.`"
-        ) from error
-    except (jax.errors.ConcretizationTypeError, jax.errors.TracerIntegerConversionError) as error:
-        raise InputError(
-            f"`{name}` must not ask for the number in an array that is only known in the run (by float, int or range); "
-            "keep it an array"
-        ) from error
     except Exception as error:
         why = " ".join(str(error).split("\n")[0].split())
-        raise InputError(f"`{name}` fails when it is traced, with {type(error).__name__}: {why:.200}") from error
+        fails = f"fails when it is traced, with {type(error).__name__}: {why:.200}"
+        rule = next((rule for kind, rule in _TRACE_ERRORS.items() if isinstance(error, kind)), fails)
+        raise InputError(f"`{name}` {rule}") from error
 
 
 def trace_shapes(name: str, f: Callable[..., object], *args: object) -> PyTree:

@@ -88,14 +88,10 @@ def definite(name: str, value: Float[np.ndarray, "n n"], floor: float) -> None:
         raise InputError(f"`{name}` must be symmetric positive {kind}, got the smallest eigenvalue {smallest:.3g}")
 
 
-def stabilisable(A: Float[np.ndarray, "n n"], B: Float[np.ndarray, "n m"]) -> None:
-    """Complain unless some gain stabilises."""
+def check_regulator(A: Float[np.ndarray, "n n"], B: Float[np.ndarray, "n m"], Q: Float[np.ndarray, "n n"]) -> None:
+    """Complain unless some gain stabilises, and what does not decay by itself costs something."""
     if (mode := _lasting_mode_without(A, B)) is not None:
         raise InputError(f"`(A, B)` must be stabilisable: no gain moves the mode {mode:.4g} of `A`")
-
-
-def detectable(A: Float[np.ndarray, "n n"], Q: Float[np.ndarray, "n n"]) -> None:
-    """Complain unless what does not decay by itself costs something."""
     if (mode := _lasting_mode_without(A.T, Q)) is not None:
         raise InputError(
             f"`(A, Q)` must be detectable: the mode {mode:.4g} of `A` does not decay and costs nothing; give it some "

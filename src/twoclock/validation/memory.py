@@ -30,19 +30,16 @@ def check_size(what: str, numbers: int) -> None:
 
 def available() -> int | None:
     """The bytes that this process can still have, or None where the system does not say."""
-    found = [free for free in (_of_machine(), _of_group()) if free is not None]
-    return min(found) if found else None
+    return min((free for free in (_of_machine(), _of_group()) if free is not None), default=None)
 
 
 def text(size: float | int) -> str:
     """A size in words: 3.2 GiB."""
     if size >= 2**70:
         return "more than 1,000 EiB"
-    for unit in ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB"):
-        if size < 1024 or unit == "PiB":
-            return f"{size:,.3g} {unit}" if size < 1e6 else f"{float(size):.1e} {unit}"
-        size /= 1024
-    raise AssertionError
+    power = min(max(int(size).bit_length() - 1, 0) // 10, 5)
+    unit, size = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")[power], size / 1024**power
+    return f"{size:,.3g} {unit}" if size < 1e6 else f"{size:.1e} {unit}"
 
 
 def _of_machine() -> int | None:

@@ -54,20 +54,15 @@ def check_steps(steps: object) -> int:
 
 def check_seeds(seeds: object) -> list[int]:
     count = as_whole(seeds)
+    numbers = _wholes(seeds, "seeds", 2**32) if count is None else [count]
+    if numbers is None or (count is not None and not 0 < count <= 2**32):
+        got = short_repr(seeds if count is None else count)
+        raise InputError(f"`seeds` must be a positive count or a sequence of integers, got {got}; try seeds=20")
     if count is not None:
-        if not 0 < count <= 2**32:
-            raise InputError(
-                f"`seeds` must be a positive count or a sequence of integers, got {short_repr(count)}; try seeds=20"
-            )
         memory.check(
             count * _INTEGER, f"`seeds`: {count:,} seeds", "run them in parts, seeds=range(0, 1_000_000) first"
         )
         return list(range(count))
-    numbers = _wholes(seeds, "seeds", 2**32)
-    if numbers is None:
-        raise InputError(
-            f"`seeds` must be a positive count or a sequence of integers, got {short_repr(seeds)}; try seeds=20"
-        )
     if not numbers or min(numbers) < 0 or max(numbers) >= 2**32 or len(set(numbers)) < len(numbers):
         raise InputError("`seeds` must be different integers from 0 to 2³²−1, one or more; try seeds=range(20)")
     return numbers
