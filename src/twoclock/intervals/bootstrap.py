@@ -58,9 +58,8 @@ def summarise(
     check_metric(metric, metric_names(history.columns))
     check_confidence(confidence)
     steps, seeds, values = by_step_and_seed(history, metric)
-    low, high = bootstrap_mean(values, confidence)
     nothing = np.isnan(values).all(axis=1)  # such as the mean return before any episode has ended
-    low, high = (np.where(nothing, np.nan, end) for end in (low, high))
+    low, high = (np.where(nothing, np.nan, end) for end in bootstrap_mean(values, confidence))
     ended = np.asarray([last_step[seed] for seed in seeds.tolist()])
     return pd.DataFrame(
         {
@@ -123,8 +122,7 @@ def interquartile_mean(values: np.ndarray) -> np.ndarray:
 def bootstrap_mean(values: np.ndarray, confidence: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
     """Percentile-bootstrap interval of each row's mean over its columns; NaN for one column, which says nothing."""
     if values.shape[-1] < 2:
-        nothing = np.full(values.shape[:-1], np.nan)
-        return nothing, nothing.copy()
+        return np.full(values.shape[:-1], np.nan), np.full(values.shape[:-1], np.nan)
     finite = np.clip(np.nan_to_num(values, nan=_HUGE, posinf=_HUGE), None, _HUGE)
     ends = np.quantile(resampled_means(finite, 1000), ((1 - confidence) / 2, (1 + confidence) / 2), axis=-1)
     low, high = (np.where(end > _HUGE / 1e6, np.inf, end) for end in ends)
@@ -171,8 +169,11 @@ def _poisson_means(values: np.ndarray, resamples: int) -> np.ndarray:
 
 def ratio_of_means(values: np.ndarray, base: np.ndarray) -> Estimate:
     """The mean of some values over that of others on the same seeds, with a 95 % bootstrap interval over the seeds."""
-    low, high = np.quantile(resampled_means(values) / resampled_means(base), (0.025, 0.975))
-    return Estimate(float(values.mean() / base.mean()), float(low), float(high))
+    return _estimate(values.mean() / base.mean(), resampled_means(values) / resampled_means(base))
+
+
+def _estimate(value: float, samples: np.ndarray) -> Estimate:
+    return Estimate(float(value), *np.quantile(samples, (0.025, 0.975)).tolist())
 
 
 @dataclass(frozen=True)
@@ -216,13 +217,10 @@ class MeanCurve:
 
 def log_slope(history: pd.DataFrame, metric: str, decades: float = 2.0, lowest: bool = False) -> Estimate:
     """The slope of log mean against log step over the last decades, with a 95 % bootstrap interval over seeds."""
-    slope, samples = MeanCurve.of(history, metric, lowest).slopes(decades)
-    low, high = np.quantile(samples, (0.025, 0.975))
-    return Estimate(slope, float(low), float(high))
+    return _estimate(*MeanCurve.of(history, metric, lowest).slopes(decades))
 
 
 def slope_difference(history: pd.DataFrame, base: pd.DataFrame, metric: str, decades: float = 2.0) -> Estimate:
     """One ``log_slope`` less another on the same seeds, resampled together, with a 95 % bootstrap interval."""
     (slope, samples), (other, others) = (MeanCurve.of(each, metric).slopes(decades) for each in (history, base))
-    low, high = np.quantile(samples - others, (0.025, 0.975))
-    return Estimate(slope - other, float(low), float(high))
+    return _estimate(slope - other, samples - others)

@@ -18,7 +18,6 @@ from twoclock.validation import choice, short_repr
 if TYPE_CHECKING:
     import pandas as pd
 
-HOW = ("random-scaling", "blocks")
 _BLOCK_ESTIMATE = f"{TRACKED}block-estimate:"
 
 
@@ -38,7 +37,7 @@ def interval(
         how: "random-scaling", or "blocks" for linear problems.
         step: the mark; the last by default.
     """
-    if choice("how", how, HOW) == "blocks":
+    if choice("how", how, ("random-scaling", "blocks")) == "blocks":
         return _from_blocks(history, diverged, level, step)
     c, tracked = critical_value(level), _tracked(history)
     return _at_mark(tracked, _mark(tracked.steps, step), c, diverged)

@@ -140,11 +140,12 @@ def _note_memory(tracked: Tracked, mark: int, lost: Bool[np.ndarray, " seeds"]) 
     """
     effective = tracked.effective[:, mark, ~lost]
     worth = float(np.median(effective, axis=1).min()) if effective.size else np.inf
+    if worth >= _FEWEST_EFFECTIVE:
+        return ""
     of = "worth" if len(tracked.outputs) == 1 else "the slowest output is worth"
-    few = (
+    return (
         f"{of} about {worth:.0f} independent iterates, {_FEWEST_EFFECTIVE} are needed; take more steps, or larger ones"
     )
-    return "" if worth >= _FEWEST_EFFECTIVE else few
 
 
 def _find_moved(tracked: Tracked, mark: int) -> Bool[np.ndarray, "outputs seeds"]:
@@ -166,7 +167,10 @@ def _find_moved(tracked: Tracked, mark: int) -> Bool[np.ndarray, "outputs seeds"
     sums = np.diff(tracked.estimate[:, ends] * count[:, None], axis=1, prepend=0.0)
     later = size[first[0] :]
     scaled = np.diff(sums[:, first[0] :] / later[:, None], axis=1) / np.sqrt(1 / later[1:] + 1 / later[:-1])[:, None]
-    variance, free = np.mean(scaled**2, axis=1), _freedom(later)
+    variance = np.mean(scaled**2, axis=1)
+    # The degrees of freedom of a mean of squared successive differences, which overlap (Satterthwaite).
+    shared = 1 / later[1:-1] / np.sqrt((1 / later[:-2] + 1 / later[1:-1]) * (1 / later[1:-1] + 1 / later[2:]))
+    free = (len(later) - 1) ** 2 / (len(later) - 1 + 2 * np.sum(shared**2))
     chance = np.ones(variance.shape)
     for cut in first:
         before, after = sums[:, :cut].sum(axis=1) / count[cut - 1], sums[:, cut:].sum(axis=1) / size[cut:].sum()
@@ -206,12 +210,6 @@ def _note_corrections(tracked: Tracked, mark: int, lost: Bool[np.ndarray, " seed
     moved = np.abs(np.median(tracked.correction[:, mark, ~lost], axis=1))
     message = "the bias taken away is {:.2g} half-lengths, and what is left is unknown; take smaller steps"
     return [message.format(m / h) if m > _LARGEST_CORRECTION * h > 0 else "" for m, h in zip(moved, half, strict=True)]
-
-
-def _freedom(size: Float[np.ndarray, " blocks"]) -> float:
-    """Degrees of freedom of a mean of squared successive differences, which overlap (Satterthwaite)."""
-    shared = 1 / size[1:-1] / np.sqrt((1 / size[:-2] + 1 / size[1:-1]) * (1 / size[1:-1] + 1 / size[2:]))
-    return float((len(size) - 1) ** 2 / (len(size) - 1 + 2 * np.sum(shared**2)))
 
 
 def _blocks(n: Float[np.ndarray, " marks"]) -> Int[np.ndarray, " blocks"]:

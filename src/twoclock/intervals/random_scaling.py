@@ -112,17 +112,12 @@ def exceeds(c: float) -> float:
     >>> round(exceeds(6.747), 4)
     0.05
     """
-    return _integral(lambda x: math.exp(-x / 2) * math.sqrt(2 * x / -math.expm1(-2 * x)) if x > 0 else 1.0, c)
+    return _integral(_root_of_ratio, c)
 
 
-def _within(c: float) -> float:
-    """P(|t| < c), to all digits where it is small."""
-
-    def less(x: float) -> float:
-        # Near 0 the series of 1 − √(x / sinh x), which would cancel.
-        return x * x / 12 - x**4 / 160 if x < 0.01 else 1 - math.exp(-x / 2) * math.sqrt(2 * x / -math.expm1(-2 * x))
-
-    return _integral(less, c)
+def _root_of_ratio(x: float) -> float:
+    """√(x / sinh x)."""
+    return math.exp(-x / 2) * math.sqrt(2 * x / -math.expm1(-2 * x)) if x > 0 else 1.0
 
 
 def _integral(of_x: Callable[[float], float], c: float) -> float:
@@ -154,10 +149,14 @@ def _critical_value(level: float) -> float:
     if level < _LINEAR:  # the law has a smooth density at 0
         return level / _LINEAR * _critical_value(_LINEAR)
 
-    # P(|t| > c) falls like exp(−c/2), so the bracket holds every level below 1 that a float can be.
-    def missing(c: float) -> float:
-        return _within(c) - level if level < 0.5 else (1 - level) - exceeds(c)
+    def within(x: float) -> float:
+        # The integrand of P(|t| < c); near 0 its series, for the difference would cancel.
+        return x * x / 12 - x**4 / 160 if x < 0.01 else 1 - _root_of_ratio(x)
 
+    def missing(c: float) -> float:
+        return _integral(within, c) - level if level < 0.5 else (1 - level) - exceeds(c)
+
+    # P(|t| > c) falls like exp(−c/2), so the bracket holds every level below 1 that a float can be.
     return float(brentq(missing, _LINEAR, 100.0, xtol=1e-20, rtol=1e-13))
 
 
