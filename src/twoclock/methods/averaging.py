@@ -14,8 +14,7 @@ from jaxtyping import Array, Float
 
 from twoclock import tree_math
 from twoclock.intervals.random_scaling import Path, advance, begin, effective, scale
-from twoclock.methods.fast import Fast, Standard
-from twoclock.methods.update_rule import WrapperState, wrapped_method
+from twoclock.methods.fast import Fast, Standard, WrapperState, wrapped_method
 from twoclock.protocols import Floats, InputError, Method, Operator, PyTree, Scalar, Schedule, State, checked, pytree
 from twoclock.tree_math import Sum, add, blend
 from twoclock.validation import NOT_NEGATIVE, check_number, function, readable_trace_errors, short_repr

@@ -1,30 +1,141 @@
-"""Standard two-time-scale stochastic approximation, the baseline, and Algorithm 1 of the paper, which averages."""
+"""Standard two-time-scale stochastic approximation and Algorithm 1 of the paper; how a variable moves, and states.
+
+A variable moves along a direction by a transformation, a step and a projection. A transformation is optax's pair (init,
+update) and turns a direction into a direction: ``optax.scale_by_adam()``, ``optax.clip_by_global_norm(1.0)`` or a chain
+of such. The step size stays the method's own, so ``optax.adam(1e-3)``, which brings its own and flips the sign, is
+refused. A projection is any function from the variable to itself. Either may be None.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from twoclock import tree_math
-from twoclock.methods import update_rule
-from twoclock.methods.update_rule import (
-    Both,
-    MovedVariable,
-    Projection,
-    Transformation,
-    check_projection,
-    check_transformation,
-    move,
-)
-from twoclock.protocols import Method, Operator, PyTree, Scalar, checked, pytree
+from twoclock.protocols import InputError, Method, Operator, PyTree, Scalar, State, checked, pytree
 from twoclock.schedules import OptionalStepSize, StepSize, step_size
 from twoclock.tree_math import Sum, blend, sqnorm
 from twoclock.validation import choice
+from twoclock.validation.run_args import check_method
 
+
+@runtime_checkable
+class Transformation(Protocol):
+    """What optax calls a ``GradientTransformation``."""
+
+    @property
+    def init(self) -> Callable[[PyTree], PyTree]: ...
+    @property
+    def update(self) -> Callable[..., tuple[PyTree, PyTree]]: ...
+
+
+Projection = Callable[[PyTree], PyTree]
 _ORDERS = ("paper", "fresh", "fresh-g")
+
+
+@pytree
+class MovedVariable:
+    """θ or ω: the sum of its steps, and the state of the transformation (None where there is none)."""
+
+    sum: Sum
+    memory: PyTree
+
+    @property
+    def value(self) -> PyTree:
+        return self.sum.value
+
+
+class Slow:
+    """A state whose θ is the value of its slow variable."""
+
+    slow: MovedVariable | Sum
+
+    @property
+    def theta(self) -> PyTree:
+        return self.slow.value
+
+
+class Both(Slow):
+    """A state whose θ and ω are the values of its slow and its fast variable."""
+
+    fast: MovedVariable | Sum
+
+    @property
+    def omega(self) -> PyTree:
+        return self.fast.value
+
+
+class WrapperState:
+    """The state of a method that runs another one as it is."""
+
+    inner: State
+
+    @property
+    def theta(self) -> PyTree:
+        return self.inner.theta
+
+    @property
+    def omega(self) -> PyTree:
+        return self.inner.omega
+
+
+def start(name: str, x: PyTree, transform: Transformation | None, project: Projection | None) -> MovedVariable:
+    """The variable before its first move, inside its set."""
+    x = tree_math.as_floats(name, x)
+    inside = tree_math.start(x if project is None else project(x), name)
+    return MovedVariable(inside, None if transform is None else transform.init(inside.value))
+
+
+def move(
+    x: MovedVariable, size: Scalar, direction: PyTree, transform: Transformation | None, project: Projection | None
+) -> MovedVariable:
+    """``project(x − size·transform(direction))``."""
+    memory = x.memory
+    if transform is not None:
+        direction, memory = transform.update(direction, memory, x.value)
+    moved = tree_math.descend(x.sum, size, direction)
+    if project is not None:
+        inside, kept = project(moved.value), moved.residue
+        if kept is not None:
+            # Where the projection has moved an entry, what rounding dropped from it before means nothing any more.
+            kept = jax.tree.map(lambda r, a, b: jnp.where(a == b, r, jnp.zeros_like(r)), kept, moved.value, inside)
+        moved = Sum(inside, kept)
+    return MovedVariable(moved, memory)
+
+
+def wrapped_method(default: Method) -> Any:
+    """A field for the method that a wrapper runs."""
+    return checked(lambda what, method: check_method(method, what), default=default)
+
+
+def check_projection(what: str, project: object) -> None:
+    """Complain of a projection that is no function."""
+    if project is not None and not callable(project):
+        raise InputError(
+            f"`{what}` must be a function from the variable to itself, got {type(project).__name__}; "
+            "try `optax.projections.projection_non_negative`"
+        )
+
+
+def check_transformation(what: str, transform: object) -> None:
+    """Complain of a transformation that is none, or that turns descent into ascent."""
+    if transform is None:
+        return
+    if not isinstance(transform, Transformation):
+        raise InputError(
+            f"`{what}` must be an optax transformation, got {type(transform).__name__}; try `optax.scale_by_adam()`"
+        )
+    with jax.ensure_compile_time_eval():
+        one = jnp.ones(())
+        if float(transform.update(one, transform.init(one), one)[0]) < 0:
+            raise InputError(
+                f"`{what}` must keep the sign of a direction, and this one turns descent into ascent; "
+                "the step size is the method's own, so write `optax.scale_by_adam()` for `optax.adam(…)`"
+            )
 
 
 @pytree
@@ -62,8 +173,8 @@ class Standard(Method):
     project_omega: Projection | None = checked(check_projection, default=None, static=True)
 
     def init(self, theta: PyTree, omega: PyTree) -> StandardState:
-        slow = update_rule.start("theta", theta, self.transform_theta, self.project_theta)
-        fast = update_rule.start("omega", omega, self.transform_omega, self.project_omega)
+        slow = start("theta", theta, self.transform_theta, self.project_theta)
+        fast = start("omega", omega, self.transform_omega, self.project_omega)
         return StandardState(slow, fast)
 
     def step(self, F: Operator, G: Operator, state: StandardState, x: PyTree, k: Scalar) -> StandardState:
@@ -126,15 +237,17 @@ class Fast(Method):
     beta: StepSize = step_size("8/(k+40)")
     lam: StepSize = step_size("40/(k+160)", most=1.0)
     lam_g: OptionalStepSize = step_size(None, most=1.0)
-    order: Literal["paper", "fresh", "fresh-g"] = checked(choice, _ORDERS, default="paper", static=True)
+    order: Literal["paper", "fresh", "fresh-g"] = checked(
+        choice, ("paper", "fresh", "fresh-g"), default="paper", static=True
+    )
     transform_theta: Transformation | None = checked(check_transformation, default=None, static=True)
     transform_omega: Transformation | None = checked(check_transformation, default=None, static=True)
     project_theta: Projection | None = checked(check_projection, default=None, static=True)
     project_omega: Projection | None = checked(check_projection, default=None, static=True)
 
     def init(self, theta: PyTree, omega: PyTree) -> FastState:
-        slow = update_rule.start("theta", theta, self.transform_theta, self.project_theta)
-        fast = update_rule.start("omega", omega, self.transform_omega, self.project_omega)
+        slow = start("theta", theta, self.transform_theta, self.project_theta)
+        fast = start("omega", omega, self.transform_omega, self.project_omega)
         f, g = jax.tree.map(jnp.zeros_like, (slow.value, fast.value))
         return FastState(slow, fast, tree_math.start(f), tree_math.start(g))
 

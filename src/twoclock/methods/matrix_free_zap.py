@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from twoclock import tree_math
-from twoclock.methods.update_rule import Both
+from twoclock.methods.fast import Both
 from twoclock.protocols import Method, Operator, PyTree, Scalar, checked, pytree
 from twoclock.tree_math import Sum, add, blend, sqnorm
 from twoclock.validation import NOT_NEGATIVE, POSITIVE, POSITIVE_FRACTION, check_number

@@ -14,8 +14,7 @@ from jaxtyping import Array, Float
 from twoclock import tree_math
 from twoclock.intervals.batch_means import BlockSums, add_row, empty_sums, score_statistics, sums_in_order
 from twoclock.methods.averaging import OutputChoice, check_outputs, outputs
-from twoclock.methods.fast import Fast
-from twoclock.methods.update_rule import WrapperState, wrapped_method
+from twoclock.methods.fast import Fast, WrapperState, wrapped_method
 from twoclock.protocols import InputError, Method, Operator, PyTree, Scalar, State, checked, pytree
 from twoclock.tree_math import Sum, add, blend, pinv
 

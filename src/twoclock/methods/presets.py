@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 
 from twoclock.methods.averaging import Polyak
-from twoclock.methods.fast import Fast, Standard
-from twoclock.methods.update_rule import Transformation
+from twoclock.methods.fast import Fast, Standard, Transformation
 from twoclock.protocols import InputError
 from twoclock.schedules import Constant, Power, ScheduleLike
 from twoclock.validation import POSITIVE, check_number, choice, flag, number
@@ -104,12 +103,7 @@ def averaged_step(mean_sq_feature_norm: float) -> Power:
 
 
 def adam(
-    alpha: ScheduleLike,
-    beta: ScheduleLike,
-    levels: str = "both",
-    *,
-    b1: float = 0.9,
-    b2: float = 0.999,
+    alpha: ScheduleLike, beta: ScheduleLike, levels: str = "both", *, b1: float = 0.9, b2: float = 0.999
 ) -> Standard:
     """Adam in each level with a step size of its own: the two time-scale update rule.
 

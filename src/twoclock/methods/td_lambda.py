@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from twoclock import tree_math
-from twoclock.methods.update_rule import Slow
+from twoclock.methods.fast import Slow
 from twoclock.protocols import InputError, Method, Operator, PyTree, Scalar, checked, pytree
 from twoclock.schedules import StepSize, as_schedule, step_size
 from twoclock.tree_math import Sum, absolute, difference

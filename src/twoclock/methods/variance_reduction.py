@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from twoclock import tree_math
-from twoclock.methods.update_rule import Both
+from twoclock.methods.fast import Both
 from twoclock.protocols import (
     IndexedBatch,
     InputError,
