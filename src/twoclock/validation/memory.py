@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from twoclock.protocols import InputError
@@ -30,7 +31,19 @@ def check_size(what: str, numbers: int) -> None:
 
 def available() -> int | None:
     """The bytes that this process can still have, or None where the system does not say."""
-    return min((free for free in (_of_machine(), _of_group()) if free is not None), default=None)
+    found = []
+    try:
+        lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+        found.append(int(lines["MemAvailable"].split()[0]) * 1024)
+    except (OSError, KeyError, ValueError):
+        with suppress(AttributeError, OSError, ValueError):
+            found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    # What is left of a container's share: there is no such file, or it says "max", where there is no limit.
+    for folder, limit, used in ((_GROUP, "max", "current"), (_GROUP / "memory", "limit_in_bytes", "usage_in_bytes")):
+        with suppress(OSError, ValueError):
+            left = int((folder / f"memory.{limit}").read_text()) - int((folder / f"memory.{used}").read_text())
+            found.append(max(left, 0))
+    return min(found, default=None)
 
 
 def text(size: float | int) -> str:
@@ -40,28 +53,3 @@ def text(size: float | int) -> str:
     power = min(max(int(size).bit_length() - 1, 0) // 10, 5)
     unit, size = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")[power], size / 1024**power
     return f"{size:,.3g} {unit}" if size < 1e6 else f"{size:.1e} {unit}"
-
-
-def _of_machine() -> int | None:
-    try:
-        lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
-        return int(lines["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):
-        pass
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):
-        return None
-
-
-def _of_group() -> int | None:
-    """What is left of a container's share."""
-    for limit, used in (
-        ("memory.max", "memory.current"),
-        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
-    ):
-        try:
-            return max(int((_GROUP / limit).read_text()) - int((_GROUP / used).read_text()), 0)
-        except (OSError, ValueError):  # no such file, or "max"
-            continue
-    return None
