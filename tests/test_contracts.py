@@ -63,9 +63,8 @@ def test_method_keeps_structure_and_dtype(name, dtype):
     assert isinstance(method, Method)
     theta, omega = {"a": np.ones(3, dtype), "b": np.zeros((2, 2), dtype)}, (np.zeros(4, dtype),)
     try:
-        state = jax.eval_shape(
-            method.init, theta, omega
-        )  # traced, not compiled: shapes and types are all that is asked
+        # Traced, not compiled: shapes and types are all that is asked.
+        state = jax.eval_shape(method.init, theta, omega)
     except tc.InputError:  # of a method whose ω is a trace of θ
         omega = theta
         state = jax.eval_shape(method.init, theta, omega)

@@ -200,9 +200,8 @@ def posterior_gain(A: Float[Array, "n n"], noise: Float[Array, "n n"]) -> Float[
     least = jnp.finfo(A.dtype)
     M = A @ A.T + noise
     one = jnp.eye(len(A), dtype=A.dtype)
-    scale = jax.lax.rsqrt(
-        jnp.sum(M * one, axis=1) + least.eps * jnp.sum(A**2) + least.tiny
-    )  # unit diagonal, for the pivots
+    # Unit diagonal, for the pivots.
+    scale = jax.lax.rsqrt(jnp.sum(M * one, axis=1) + least.eps * jnp.sum(A**2) + least.tiny)
     # A singular A is common (a softmax has as many flat directions as states): what rounding leaves of them must stay
     # well below the ridge, or the pivots are made of nothing else.
     ridge = float(least.eps) ** (2 / 3)

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from twoclock.protocols import InputError, Method, Problem, ProblemSource
-from twoclock.validation import as_whole, is_positive, memory, short_repr
+from twoclock.validation import as_whole, choice, is_positive, memory, short_repr
 
 _HORIZON = 2**31 - 1
 _INTEGER = 80  # bytes of one in a list, and of its row in a table
@@ -93,10 +93,7 @@ def _wholes(values: object, name: str, most: int) -> list[int] | None:
     if count > most:
         raise InputError(f"`{name}` must have at most {most:,} entries, got {count:,}")
     memory.check(count * _INTEGER, f"`{name}`: {count:,} entries", "take fewer, or run them in parts")
-    try:
-        numbers = [as_whole(value) for value in itertools.islice(values, most + 1)]
-    except TypeError:  # an array without dimensions
-        return None
+    numbers = [as_whole(value) for value in itertools.islice(values, most + 1)]
     return None if None in numbers or len(numbers) > most else numbers  # type: ignore[return-value]
 
 
@@ -108,8 +105,7 @@ def log_marks(steps: int, per_decade: int = 10) -> list[int]:
 
 
 def check_numbers(precision: object, bound: object) -> None:
-    if not isinstance(precision, str) or precision not in ("float64", "float32"):
-        raise InputError(f"`precision` must be 'float64' or 'float32', got {short_repr(precision)}")
+    choice("precision", precision, ("float64", "float32"))
     if bound is not None and not is_positive(bound):
         raise InputError(f"`bound` must be positive, got {short_repr(bound)}; leave it out for none")
 
