@@ -68,7 +68,15 @@ def begin(
         raise InputError(
             f"`marks` up to {step:,} must be those of `start`, which has none at {missing[0]:,}; leave them out"
         )
-    _check_same(results, problem, methods, replace(spec, steps=step, marks=known))
+    before = replace(spec, steps=step, marks=known)
+    here = identify(problem, methods, before)
+    for label, result in results.items():
+        differs = here[label].difference(result.end.identity() if result.end else {})
+        if differs is not None:
+            of_here = {**before.as_dict(), "problem": describe(problem), "method": describe(methods[label])}
+            reason, remedy = explain_mismatch(differs, result.spec.get(differs), of_here.get(differs))
+            where = f"start[{label!r}]" if label else "start"
+            raise InputError(f"`{where}` is of another run: {reason}; {remedy} to go on from it")
     return Start(step, results), replace(spec, marks=(*known, *(mark for mark in spec.marks if mark > step)))
 
 
@@ -84,19 +92,3 @@ def _result(label: str, result: object) -> Result:
     if not all(np.array_equal(*pair) for pair in zip(as_written, columns, strict=True)):
         raise InputError(f"`{where}` must have its history as `solve` wrote it; its rows are others now")
     return result
-
-
-def _check_same(
-    results: Mapping[str, Result], problem: ProblemSource, methods: Mapping[str, Method], spec: RunSpec
-) -> None:
-    here = identify(problem, methods, spec)
-    for label, result in results.items():
-        kept = result.end.identity() if result.end else {}
-        differs = here[label].difference(kept)
-        if differs is None:
-            continue
-        of_here = {"problem": describe(problem), "method": describe(methods[label])}
-        there = result.spec.get(differs)
-        told, remedy = explain_mismatch(differs, there, {**spec.as_dict(), **of_here}.get(differs))
-        where = f"start[{label!r}]" if label else "start"
-        raise InputError(f"`{where}` is of another run: {told}; {remedy} to go on from it")

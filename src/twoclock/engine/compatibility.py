@@ -92,13 +92,9 @@ def check_fit(problem: Problem, method: Method) -> TracedProgram:
     _check_method(problem, method, theta, omega, x, look)
     if (traced := program_digest.check_lane(problem, method, recorder.traced)) is not None:
         return traced
-    check_pure("init", problem.init, key)
-    check_pure("noise", problem.noise, key)
-    check_pure("draw", problem.draw, u, theta, env)
-    check_pure("F", problem.F, theta, omega, x)
-    check_pure("G", problem.G, theta, omega, x)
-    check_pure("measure", problem.measure, theta, omega)
-    check_pure("report", problem.report, env)
+    given = {"key": key, "u": u, "theta": theta, "omega": omega, "x": x, "env": env}
+    for name, arguments in _ARGUMENTS.items():
+        check_pure(name, getattr(problem, name), *(given[argument] for argument in arguments))
     _check_schedules(method, partial(check_pure, remedy="make it a function of k"))
     raise InputError(
         "`method` must depend on its arguments alone: each time it is traced it gives other numbers, and a run would "
@@ -170,7 +166,7 @@ def _bytes(tree: PyTree) -> int:
 def _operator(name: str, of: str, out: PyTree, like: PyTree) -> None:
     _same(name, of, out, like)
     for path, leaf in jax.tree_util.tree_leaves_with_path(out):
-        if not (jnp.issubdtype(leaf.dtype, jnp.floating) or jnp.issubdtype(leaf.dtype, jnp.integer)):
+        if not _is_one_of(leaf.dtype, jnp.floating, jnp.integer):
             raise InputError(
                 f"`{name}` must return real numbers: at `{_name(of, path)}` it returns {leaf.dtype}; "
                 + ("take `jnp.real`" if "complex" in leaf.dtype.name else "write `.astype(float)`, or `jnp.where`")
@@ -197,13 +193,9 @@ def _check_metrics(name: str, metrics: PyTree) -> None:
             raise InputError(f"`{name}` must name its metrics by text, got {short_repr(metric)}")
         if metric in RESERVED or metric.startswith(TRACKED):
             raise InputError(f"`{name}` must not call a metric {metric!r}, a column of histories; rename it")
-        if getattr(value, "shape", None) != () or not _is_real(value.dtype):
+        if getattr(value, "shape", None) != () or not _is_one_of(value.dtype, jnp.floating, jnp.integer, jnp.bool_):
             kind = f"{value.dtype} of shape {value.shape}" if hasattr(value, "shape") else _layout(value)
             raise InputError(f"`{name}` must return one real number for {metric!r}, got {kind}; sum it, or take a norm")
-
-
-def _is_real(dtype: np.dtype) -> bool:
-    return any(jnp.issubdtype(dtype, kind) for kind in (jnp.floating, jnp.integer, jnp.bool_))
 
 
 def _check_method(
@@ -240,6 +232,10 @@ def _check_schedules(method: object, check: Callable[..., object] | None = None)
                 raise InputError(
                     f"`{field.name}` must give one number a step, got shape {shape} at k=0; return a scalar"
                 )
+
+
+def _is_one_of(dtype: np.dtype, *kinds: type) -> bool:
+    return any(jnp.issubdtype(dtype, kind) for kind in kinds)
 
 
 def _name(root: str, path: tuple[object, ...]) -> str:

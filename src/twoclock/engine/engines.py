@@ -175,7 +175,8 @@ class Group:
         count = sum(leaf.size for leaf in jax.tree.leaves(noise))
         # The walking program is compiled for blocks of this capacity, however much of one is filled at once.
         numbers = CPU_BLOCK_NUMBERS if jax.default_backend() == "cpu" else ACCELERATOR_BLOCK_NUMBERS
-        self.capacity = _power_of_two(min(LONGEST_BLOCK, numbers // max(count, 1)))
+        at_most = max(min(LONGEST_BLOCK, numbers // max(count, 1)), 1)
+        self.capacity = 1 << at_most.bit_length() - 1  # a power of two
         self.stride = min(block or self.capacity, self.capacity)
         self._drawn: tuple[int, PyTree] = (-1, None)
 
@@ -260,7 +261,3 @@ def _advance(
     begin = turned(carry.state, 1, -1), (carry.env, carry.alive, carry.last)
     state, rest = jax.lax.fori_loop(lo, hi, body, begin)
     return LaneState(turned(state, -1, 1), *rest)
-
-
-def _power_of_two(at_most: int) -> int:
-    return 1 << max(at_most, 1).bit_length() - 1

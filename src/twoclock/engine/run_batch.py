@@ -222,34 +222,24 @@ def partition(methods: int, seeds: int, accelerators: int | None) -> tuple[list[
     Accelerators get an even share of the seeds each.
     """
     if accelerators is None:
-        share = _group_size(seeds)
-        together = _methods_together(methods, share, seeds // share)
+        # The largest even share of the seeds that leaves two groups or more; too few seeds to share stay together.
+        shares = range(min(LARGEST_GROUP, seeds // 2), SMALLEST_SHARE - 1, -1)
+        share = next((size for size in shares if seeds % size == 0), seeds)
+        # The largest even share of the methods that fits a group, and leaves two groups or more where it can.
+        most = methods if seeds > share or methods * share < 2 * SMALLEST_SHARE else max(methods // 2, 1)
+        sizes = range(max(min(most, LARGEST_SHARED_GROUP // share), 1), 0, -1)
+        together = next(size for size in sizes if methods % size == 0)
     else:
         share, together = -(-seeds // accelerators), methods
-    return _slices(methods, together), _slices(seeds, share)
-
-
-def _slices(whole: int, size: int) -> list[slice]:
-    return [slice(i, i + size) for i in range(0, whole, size)]
+    parts = ((methods, together), (seeds, share))
+    of_methods, of_seeds = ([slice(i, i + size) for i in range(0, whole, size)] for whole, size in parts)
+    return of_methods, of_seeds
 
 
 def count_threads() -> int:
     """One for each core, or what OMP_NUM_THREADS says."""
     asked = os.environ.get("OMP_NUM_THREADS", "")
     return max(int(asked) if asked.isdecimal() else os.cpu_count() or 1, 1)
-
-
-def _group_size(seeds: int) -> int:
-    """The largest even share that leaves two groups or more; too few seeds to share stay together."""
-    shares = range(min(LARGEST_GROUP, seeds // 2), SMALLEST_SHARE - 1, -1)
-    return next((size for size in shares if seeds % size == 0), seeds)
-
-
-def _methods_together(methods: int, seeds: int, shares: int) -> int:
-    """The largest even share of the methods that fits a group, and leaves two groups or more where it can."""
-    most = methods if shares > 1 or methods * seeds < 2 * SMALLEST_SHARE else max(methods // 2, 1)
-    sizes = range(max(min(most, LARGEST_SHARED_GROUP // seeds), 1), 0, -1)
-    return next(size for size in sizes if methods % size == 0)
 
 
 _jax_in_use = False  # by a run or a learner of this process

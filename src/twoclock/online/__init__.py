@@ -284,10 +284,8 @@ class Learner:
                 "`path` is of a learner with other variables or another method; pass theta, omega and method as they "
                 "were given to it"
             )
-        self._loop.carry, self._loop.identity = (
-            jax.tree.unflatten(structure, leaves),
-            record.spec["learner"]["identity"],
-        )
+        self._loop.carry = jax.tree.unflatten(structure, leaves)
+        self._loop.identity = record.spec["learner"]["identity"]
         self._loop.live = None  # what has begun holds the state it began with
         names = history.columns[2:]
         for i, step in enumerate(history["step"].tolist()):

@@ -80,7 +80,14 @@ class LearnerSpec:
             given = method
             own = custom(F, cast("Operator", G), lambda key: None, theta, omega, measure=measure)
             source, operators = make_instances(own, []).batched, Functions(own.F, own.G, own.metrics)
-        method = _with_intervals(run_args.check_method(given), intervals)
+        method = run_args.check_method(given)
+        if intervals is not False:
+            if method.knows("track"):
+                raise InputError(
+                    f"`intervals` is for a plain method; of {type(method).__name__} itself ask them, "
+                    f"`{type(method).__name__}(…, intervals=True)`"
+                )
+            method = Polyak(method, intervals=intervals)
         program_digest.start_in_precision()
         theta, omega, _ = source.init(prng.start_key(0))
         compatibility.check_start(theta, omega)
@@ -127,15 +134,3 @@ class LearnerSpec:
 def _measure(operators: Operators, method: Method, state: PyTree, *, program: str) -> dict[str, PyTree]:
     """``program`` tells functions apart that have changed since they were compiled."""
     return state_metrics(operators, method, state)
-
-
-def _with_intervals(method: Method, intervals: Intervals) -> Method:
-    """Wrap a method so that it records what its intervals need."""
-    if intervals is False:
-        return method
-    if method.knows("track"):
-        raise InputError(
-            f"`intervals` is for a plain method; of {type(method).__name__} itself ask them, "
-            f"`{type(method).__name__}(…, intervals=True)`"
-        )
-    return Polyak(method, intervals=intervals)

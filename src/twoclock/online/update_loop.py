@@ -6,8 +6,8 @@ import threading
 import time
 import warnings
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TypeVar
 
 import jax
@@ -67,11 +67,7 @@ class UpdateLoop:
             self._look(live, live.buffers, k, k + 1)
 
     def update_many(self, xs: PyTree) -> None:
-        """Learn from a batch of samples in order, to the bits of one by one.
-
-        Args:
-            xs: a sample whose arrays have a leading axis, one entry a sample; or a list of samples.
-        """
+        """Learn from a batch of samples in order; see ``Learner.update_many``."""
         with self._writing:
             if self.live is None and (first := _first(xs)) is not None:
                 self.begin(first)
@@ -159,11 +155,9 @@ class UpdateLoop:
             found = self.spec.measure(carry.state)
         return flatten_row(jax.tree.map(lambda leaf: np.asarray(leaf)[None, None], found), lanes=2)
 
-    @contextmanager
-    def exact(self) -> Iterator[None]:
+    def exact(self) -> AbstractContextManager[object]:
         """In the precision of the run."""
-        with jax.enable_x64(self.precision == "float64"):
-            yield
+        return jax.enable_x64(self.precision == "float64")
 
 
 def _first(xs: PyTree) -> PyTree:
