@@ -185,7 +185,16 @@ class Result:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Result):
             return NotImplemented
-        return _spec_text(self.spec) == _spec_text(other.spec) and _same_numbers(self, other)
+        mine, theirs = (jax.tree.flatten((r.theta, r.omega, r.diverged, r.last_step)) for r in (self, other))
+        return (
+            _spec_text(self.spec) == _spec_text(other.spec)
+            and mine[1] == theirs[1]  # type: ignore[operator]
+            and self.history.equals(other.history)
+            and all(
+                np.asarray(a).dtype == np.asarray(b).dtype and np.array_equal(a, b)
+                for a, b in zip(mine[0], theirs[0], strict=True)
+            )
+        )
 
     def __hash__(self) -> int:
         return hash(_spec_text(self.spec))
@@ -260,12 +269,3 @@ def so_far(path: str | Path) -> dict[str, Result]:
 def _spec_text(spec: Mapping[str, Any]) -> str:
     """What was run, as JSON writes it: a result and the same one from disk agree."""
     return json.dumps({name: value for name, value in spec.items() if name not in _PROVENANCE}, sort_keys=True)
-
-
-def _same_numbers(one: Result, other: Result) -> bool:
-    mine, theirs = ((r.theta, r.omega, r.diverged, r.last_step) for r in (one, other))
-    alike = jax.tree.structure(mine) == jax.tree.structure(theirs)  # type: ignore[operator]
-    if not (alike and one.history.equals(other.history)):
-        return False
-    pairs = zip(jax.tree.leaves(mine), jax.tree.leaves(theirs), strict=True)
-    return all(np.asarray(a).dtype == np.asarray(b).dtype and np.array_equal(a, b) for a, b in pairs)

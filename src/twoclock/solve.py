@@ -16,7 +16,6 @@ import numpy as np
 
 from twoclock import validation
 from twoclock.engine import compatibility, engines, program_digest
-from twoclock.engine.compatibility import check_memory
 from twoclock.engine.engines import EngineName
 from twoclock.engine.loop import ProgressEvent, deferred_interrupt, drive, watch
 from twoclock.engine.protocol import estimate_each, history_columns
@@ -130,14 +129,14 @@ def solve(
         raise InputError("`method` must name at least one method, got an empty mapping")
     if checkpoint is not None:
         validation.check_path("checkpoint", checkpoint)
+    folder = None if checkpoint is None else absolute(checkpoint)
     origin: Start | None = None
     if start is not None:
         origin, spec = begin({"": start} if one else start, source, labelled, spec, marks)
-    folder = None if checkpoint is None else absolute(checkpoint)
     results: dict[str, Result] = {}
     with jax.enable_x64(spec.x64), deferred_interrupt() as interrupted:
         compatibility.check_source(source)
-        check_memory(source, labelled, len(spec.seeds), len(spec.marks))
+        compatibility.check_memory(source, labelled, len(spec.seeds), len(spec.marks))
         ready = make_instances(source, spec.seeds)
         example = ready.example
         for number, labels in enumerate(group_by_program(labelled)):
@@ -165,12 +164,8 @@ def solve(
                     interrupted=interrupted,
                 )
             took = time.perf_counter() - began + (origin.seconds(labels[0]) if origin else 0.0)
-            of_engine = {"engine": walked.engine, "engine_reason": walked.engine_reason}
-            about = {
-                **spec.as_dict(),
-                **{name: value for name, value in of_engine.items() if value is not None},
-                **provenance(took),
-            }
+            reason = {} if walked.engine_reason is None else {"engine_reason": walked.engine_reason}
+            about = {**spec.as_dict(), "engine": walked.engine, **reason, **provenance(took)}
             for i, (label, one_method) in enumerate(alike.items()):
                 carry = jax.tree.map(operator.itemgetter(i), walked.carry)
                 theta, omega = jax.tree.map(np.asarray, estimate_each(one_method, carry.state, traced.digest))

@@ -64,7 +64,7 @@ PROBLEMS = {
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
-def test_another_engine_walks_the_same_lanes(name):
+def test_another_engine_gives_the_same_result(name):
     """A lane that stays, and one that leaves the bound at the same step."""
     work, marks = lanes_on(PROBLEMS[name], bound=1e3), [0, 10, 25]
     one, other = drive(work, marks), drive(work, marks, engine=OneByOne())
@@ -74,7 +74,7 @@ def test_another_engine_walks_the_same_lanes(name):
         np.testing.assert_allclose(a, b, rtol=1e-10)
 
 
-def test_what_an_engine_cannot_take_goes_the_ordinary_way():
+def test_lanes_that_an_engine_refuses_run_on_xla():
     class Choosy:
         name = "none"
 

@@ -53,7 +53,7 @@ def pairs():
 
 
 @pytest.mark.parametrize(("problem", "method"), pairs())
-def test_agrees_with_xla_to_rounding(problem, method):
+def test_c_programs_agree_with_xla_to_rounding(problem, method):
     """A tenth of the default steps: a run that blows up says nothing of rounding."""
     small = jax.tree.map(lambda leaf: jnp.asarray(0.1 * leaf), METHODS[method]())
     steps = 100 if method in TRACES else 10_000

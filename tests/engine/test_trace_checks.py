@@ -69,13 +69,13 @@ FROZEN = {
 
 
 @pytest.mark.parametrize("case", FROZEN)
-def test_what_would_be_frozen_is_refused(case):
+def test_impure_functions_of_a_problem_are_refused(case):
     name = case.partition(",")[0]
     with pytest.raises(tc.InputError, match=rf"^`{name}` must depend on its arguments alone.*from the key"):
         solve(FROZEN[case]())
 
 
-def test_a_constant_start_is_not_known_to_a_step():
+def test_a_step_cannot_branch_on_a_constant_start():
     """In a run a step is traced once for all that comes; what holds at the start need not hold later."""
     problem = Branching(jnp.zeros(3))
     assert program_digest.ShapeRecorder(problem, tc.Standard()).traced is None
@@ -83,19 +83,19 @@ def test_a_constant_start_is_not_known_to_a_step():
         solve(problem)
 
 
-def test_a_frozen_schedule_is_refused():
+def test_an_impure_schedule_is_refused():
     with pytest.raises(tc.InputError, match=r"^`alpha` must depend on its arguments alone.*; make it a function of k"):
         solve(bowl(), tc.Standard(alpha=lambda k: 0.1 * RNG.random() + 0.0 * k.astype(float)))
 
 
-def test_sweeps_and_tuning_refuse_it_too():
+def test_sweeps_and_tuning_refuse_impure_functions():
     with pytest.raises(tc.InputError, match=r"^`noise` must depend"):
         tc.sweep({"a": FROZEN["noise"]()}, {"b": tc.Standard()}, 4, 2)
     with pytest.raises(tc.InputError, match=r"^`problem` must depend"):
         tc.tune(FROZEN["problem"](), tc.Standard(), steps=20)
 
 
-def test_what_is_made_once_and_kept_is_no_fault():
+def test_a_function_may_cache_what_it_makes_once():
     kept = {}
 
     def F(theta, omega, x):
@@ -106,7 +106,7 @@ def test_what_is_made_once_and_kept_is_no_fault():
     assert not solve(bowl(F=F)).diverged.any()
 
 
-def test_constants_that_change_between_runs_are_seen():
+def test_a_constant_changed_between_runs_takes_effect():
     target = np.ones(3)
     scale = [1.0]
 
@@ -122,7 +122,7 @@ def test_constants_that_change_between_runs_are_seen():
     np.testing.assert_array_equal(solve(problem, method, steps=1).theta, 1.0)
 
 
-def test_a_lane_that_passed_is_traced_once_more_and_all_checks_come_again_if_it_changed():
+def test_a_checked_lane_is_traced_once_and_checked_again_if_it_changed():
     calls, after = [], {"now": lambda omega: omega}
 
     def F(theta, omega, x):
@@ -144,7 +144,7 @@ def test_a_lane_that_passed_is_traced_once_more_and_all_checks_come_again_if_it_
     np.testing.assert_array_equal(solve(problem, method).theta, first)
 
 
-def test_one_trace_tells_the_shapes_of_all_functions_and_a_second_whether_they_are_pure():
+def test_the_checks_call_each_function_at_most_three_times():
     calls = []
 
     def noting(name, value):
@@ -161,7 +161,7 @@ def test_one_trace_tells_the_shapes_of_all_functions_and_a_second_whether_they_a
     assert max(map(calls.count, calls)) <= 3  # one more where arrays of the other precision are met
 
 
-def test_one_that_takes_turns_is_refused_each_time():
+def test_a_function_that_alternates_is_refused_each_time():
     turns = itertools.cycle([1.0, 2.0])
     problem, method = bowl(F=lambda theta, omega, x: omega * next(turns)), tc.Standard(0.5, 0.5)
     for _ in range(4):
@@ -169,7 +169,7 @@ def test_one_that_takes_turns_is_refused_each_time():
             solve(problem, method)
 
 
-def test_what_the_user_compiled_before_it_changed_is_not_taken_over():
+def test_a_stale_jitted_function_of_the_user_is_traced_again():
     scale = [1.0]
     F = jax.jit(lambda theta, omega, x: scale[0] * (theta - jnp.ones(3)))
     F(jnp.zeros(3), jnp.zeros(3), jnp.zeros(3))
@@ -178,7 +178,7 @@ def test_what_the_user_compiled_before_it_changed_is_not_taken_over():
 
 
 @pytest.mark.parametrize("order", [("float64", "float32", "float64"), ("float32", "float64")])
-def test_numpy_arrays_follow_the_precision(order):
+def test_numpy_arrays_follow_the_precision_of_the_run(order):
     rates = RATES.copy()
     problem = bowl(
         F=lambda theta, omega, x: jnp.take(rates, jnp.arange(3)) + jnp.asarray(rates) + jnp.dot(rates, theta)
@@ -201,7 +201,7 @@ def test_a_users_own_single_precision_does_not_round_a_double_run():
     np.testing.assert_array_equal(solve(bowl(F=F), tc.Standard(1.0, 0.5), steps=1).theta[0], -rates)
 
 
-def test_arrays_made_in_single_precision_stay_and_cost_nothing_again(compilations):
+def test_single_precision_arrays_stay_and_compile_once(compilations):
     data = RATES.astype(np.float32)
     problem = bowl(F=lambda theta, omega, x: theta + jnp.asarray(data).astype(float))
     first = solve(problem).theta
@@ -213,7 +213,7 @@ def test_arrays_made_in_single_precision_stay_and_cost_nothing_again(compilation
 
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 @pytest.mark.parametrize("seeds", [1, 70])
-def test_calling_python_back(precision, seeds):
+def test_callbacks_into_python_have_the_precision_of_the_run(precision, seeds):
     def F(theta, omega, x):
         like = jax.ShapeDtypeStruct(omega.shape, omega.dtype)
         return jax.pure_callback(lambda w: np.asarray(w) / 3, like, omega, vmap_method="expand_dims")

@@ -41,7 +41,7 @@ def one_by_one():
 
 
 @pytest.mark.parametrize("engine", ["c", "xla"])
-def test_by_hand(engine):
+def test_learner_matches_steps_by_hand(engine):
     """θ ← θ − α(ω − 1), ω ← ω − α(ω − θ + x), in plain Python; one by one and in batches of odd sizes, to the bit."""
     theta = omega = 0.0
     for k, x in enumerate(X[:200].tolist()):
@@ -59,7 +59,7 @@ def test_by_hand(engine):
     np.testing.assert_allclose((single.theta, single.omega), (theta, omega), rtol=1e-13)
 
 
-def test_as_solve_does():
+def test_learner_matches_solve():
     """A problem's own samples, handed in, give the metrics, marks and intervals of ``solve`` on their seed."""
     problem = tc.problems.custom(
         F, G, lambda key: jax.random.normal(key), 0.0, 0.0, measure=lambda t, o: {"error": (t - 1) ** 2}
@@ -78,7 +78,7 @@ def test_as_solve_does():
     assert live.metrics["error"] == pytest.approx(its.history["error"].iloc[-1], rel=1e-8)
 
 
-def test_interval_narrows(one_by_one):
+def test_interval_narrows_with_samples(one_by_one):
     at = [one_by_one.interval(step=step).iloc[0] for step in (100, 1000)] + [one_by_one.interval().iloc[0]]
     assert at[-1]["high"] - at[-1]["low"] < (at[0]["high"] - at[0]["low"]) / 3
     assert at[-1]["low"] < at[-1]["estimate"] < at[-1]["high"]
@@ -116,7 +116,7 @@ def test_diverged_stays_at_its_last_finite_state():
     assert bounded.steps < 20
 
 
-def test_nan_is_left_out():
+def test_sample_with_nan_is_refused_and_changes_nothing():
     found, clean = learner(), learner()
     clean.update_many(X[:20])
     found.update_many(X[:10])
@@ -139,7 +139,7 @@ def test_nan_is_left_out():
         ({"a": np.zeros(2), "n": "1"}, r"`x\['n'\]` must be int64"),
     ],
 )
-def test_other_samples_are_refused(x, words):
+def test_samples_unlike_the_first_are_refused(x, words):
     found = _of_pairs()
     before = found.theta, found.steps
     with pytest.raises(tc.InputError, match=words):
@@ -177,7 +177,7 @@ def _of_pairs(made=[]):  # noqa: B006
         (lambda: tc.Learner(_calls_back, G, STANDARD, 0.0, 0.0).update(1.0), "hand its outcome over in the sample"),
     ],
 )
-def test_one_line(call, words):
+def test_wrong_arguments_are_refused_in_one_line(call, words):
     with pytest.raises(tc.InputError, match=words) as caught:
         call()
     assert "\n" not in str(caught.value)
@@ -187,7 +187,7 @@ def _calls_back(theta, omega, x):
     return jax.pure_callback(lambda o: o - 1, jax.ShapeDtypeStruct((), theta.dtype), omega)
 
 
-def test_goes_on_from_a_save(tmp_path, one_by_one):
+def test_loaded_learner_continues_to_the_same_numbers(tmp_path, one_by_one):
     """To the bits of one that never stopped, with its history; also a second time, and read as a result."""
     first = learner(intervals=True)
     first.update_many(X[:700])
@@ -204,7 +204,7 @@ def test_goes_on_from_a_save(tmp_path, one_by_one):
     assert tc.load(tmp_path / "a").interval()["estimate"].tolist() == [float(first.theta)]
 
 
-def test_another_learner_is_refused(tmp_path):
+def test_loading_with_another_method_or_operators_is_refused(tmp_path):
     found = learner()
     found.update_many(X[:5])
     found.save(tmp_path / "a")
@@ -233,7 +233,7 @@ for i in range(300):
 """
 
 
-def test_killed_while_it_saves(tmp_path, kill):
+def test_a_kill_during_save_leaves_a_readable_record(tmp_path, kill):
     """What is there afterwards is one of the saves, whole, and no older than the last that returned."""
     process = subprocess.Popen([sys.executable, "-c", SAVING, tmp_path / "a"], stdout=subprocess.PIPE, text=True)
     told = [process.stdout.readline() for _ in range(8)][-1]
@@ -249,7 +249,7 @@ def test_killed_while_it_saves(tmp_path, kill):
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
-def test_read_while_it_learns():
+def test_other_threads_can_read_while_it_learns():
     """θ and ω are moved alike, so a reader that sees them differ has seen half a step."""
     found = tc.Learner(lambda t, o, x: t - x, lambda t, o, x: o - x, tc.Standard(0.1, 0.1), np.zeros(50), np.zeros(50))
     found.update(X[:50])

@@ -22,7 +22,7 @@ from twoclock.codegen.compiler import ARGUMENTS, CompilerError, pointers
 from twoclock.codegen.ir import Unsupported
 from twoclock.engine import lane_program
 from twoclock.engine.protocol import LaneState, Operators, learn
-from twoclock.engine.tracing import digest, trace
+from twoclock.engine.tracing import digest_each, trace
 from twoclock.protocols import InputError, Method, PyTree, Scalar
 from twoclock.validation import short_repr
 from twoclock.validation.arrays import flatten_tree
@@ -198,7 +198,7 @@ class Live:
                 "`F` and `G` of a learner must not call back into Python (`jax.pure_callback`); call it in your own "
                 "loop and hand its outcome over in the sample"
             )
-        self.traced, self.identity = traced, digest(program, operators, method)
+        self.traced, self.identity = traced, digest_each(program, [(operators, method)])[0]
         xla = _Xla(self, operators, method, bound)
         made = (
             "`engine='xla'` was asked for" if engine == "xla" else _compiled(self, operators, method, bound, xla, first)
@@ -299,9 +299,7 @@ def _compiled(
         )
         build = compiler.compile_text(source.text, source.target.width, found)
         walk = build.function()
-    except Unsupported as reason:
-        return str(reason)
-    except (CompilerError, OSError) as error:
+    except (Unsupported, CompilerError, OSError) as error:
         return str(error)
     limit = [] if bound is None else [np.asarray(bound, jnp.result_type(float))]
     tables = [np.ascontiguousarray(table) for table in [*jax.tree.leaves((operators, method)), *limit]]

@@ -73,7 +73,9 @@ def trace(function: Callable[..., PyTree], *args: PyTree, tag: str = "1") -> tup
 
     program = anew(tag)
     inside = list(_programs_inside(program.jaxpr))
-    user_jitted = any(not _is_of_library(inner.debug_info.func_src_info) for inner in inside)
+    # JAX describes where a function was written as "name at file:line".
+    sources = [inner.debug_info.func_src_info for inner in inside]
+    user_jitted = any(source is None or not any(place in source for place in _LIBRARIES) for source in sources)
     if user_jitted:
         program = anew(f"{tag}.{next(_fresh_tags)}")
         inside = list(_programs_inside(program.jaxpr))
@@ -92,18 +94,8 @@ def _programs_inside(jaxpr: Jaxpr) -> Iterator[Jaxpr]:
             yield from _programs_inside(inner)
 
 
-def _is_of_library(source: str | None) -> bool:
-    """Whether a function described as "name at file:line" is JAX's or of this library."""
-    return source is not None and any(library in source for library in _LIBRARIES)
-
-
-def digest(program: ClosedJaxpr, *arguments: PyTree) -> str:
-    """The digest of a program and every number in it, and of the numbers that some of its arguments have."""
-    return digest_each(program, [arguments])[0]
-
-
 def digest_each(program: ClosedJaxpr, arguments: Iterable[PyTree]) -> list[str]:
-    """The digests of one program with each of several sets of numbers for its arguments."""
+    """The digests of one program and every number in it, with each of several sets of numbers for its arguments."""
     of_program, found = _Reader().read(program), []
     for numbers in arguments:
         with_numbers = of_program.copy()
