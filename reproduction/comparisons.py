@@ -21,9 +21,10 @@ _MOST = 1e150
 BAND = 0.1
 
 
-def last_values(result: Result, metric: str) -> np.ndarray:
-    """The metric at the last step, seed by seed."""
-    return _values_at(result, metric, None)
+def last_values(result: Result, metric: str, step: int | None = None) -> np.ndarray:
+    """The metric at the last step, or at another, seed by seed."""
+    steps, _, values = by_step_and_seed(result.history, metric)
+    return values[-1] if step is None else values[steps == step].ravel()
 
 
 def last_mean(result: Result, metric: str) -> float:
@@ -37,28 +38,14 @@ def last_ratio(result: Result, base: Result, metric: str, step: int | None = Non
     A few instances carry a mean of errors; the logarithm of the ratio, seed by seed, weighs all of them alike. The
     interval is a 95 % bootstrap interval over the shared seeds.
     """
-    return geometric_mean(_logs_at(result, metric, step) - _logs_at(base, metric, step))
+    ours, theirs = (log_values(last_values(run, metric, step)) for run in (result, base))
+    return geometric_mean(ours - theirs)
 
 
 def geometric_mean(logs: np.ndarray) -> Estimate:
     """That of numbers whose logarithms these are, seed by seed, with its 95 % bootstrap interval."""
     low, high = bootstrap_mean(logs[None, :])
     return Estimate(*(float(np.exp(v)) for v in (logs.mean(), low[0], high[0])))
-
-
-def final_logs(result: Result, metric: str) -> np.ndarray:
-    """The logarithm of the metric at the last step, seed by seed; that of a lost seed is beyond all others."""
-    return _logs_at(result, metric, None)
-
-
-def _logs_at(result: Result, metric: str, step: int | None) -> np.ndarray:
-    return log_values(_values_at(result, metric, step))
-
-
-def _values_at(result: Result, metric: str, step: int | None) -> np.ndarray:
-    """The metric at a step, None for the last, seed by seed."""
-    steps, _, values = by_step_and_seed(result.history, metric)
-    return values[-1] if step is None else values[steps == step].ravel()
 
 
 def log_values(values: np.ndarray) -> np.ndarray:

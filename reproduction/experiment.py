@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal, Protocol, TypeVar, runtime_checkable
 
-from twoclock import InputError, Method, ProgressEvent, Result, plot, solve
+from twoclock import InputError, Method, Result, plot, solve
 from twoclock.intervals import Estimate
 from twoclock.protocols import ProblemSource
 from twoclock.storage import Identity, RunSpec, identify
@@ -36,10 +36,6 @@ class Runnable(Protocol):
     @property
     def lanes(self) -> int:
         """How many trajectories it runs."""
-
-    @property
-    def work(self) -> int:
-        """Seed-steps."""
 
     @property
     def title(self) -> str: ...
@@ -85,21 +81,12 @@ class Case:
         """How many trajectories the case runs."""
         return len(self.methods) * (self.seeds if isinstance(self.seeds, int) else len(self.seeds))
 
-    @property
-    def work(self) -> int:
-        """Seed-steps."""
-        return self.steps * self.lanes
-
     def run(self, labels: Sequence[str], checkpoint: Path, progress: Progress) -> dict[str, Result]:
         """Compute the results of some of the methods; a killed run continues from the checkpoint."""
-
-        def advance(event: ProgressEvent) -> None:
-            progress(event.step, event.diverged)
-
         todo = {label: self.methods[label] for label in labels}
         return solve(
             self.problem, todo, self.steps, self.seeds, self.marks, bound=self.bound, checkpoint=checkpoint,
-            progress=advance,
+            progress=lambda event: progress(event.step, event.diverged),
         )  # fmt: skip
 
     @cached_property

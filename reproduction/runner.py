@@ -128,7 +128,7 @@ def run_experiment(
         raise InputError(
             f"`DIR` lacks records of {name}, {missing[0]}; run `python -m reproduction {name}` on it first"
         )
-    post(ExperimentStarted(name, experiment.TITLE, sum(cases[label].work for label in missing)))
+    post(ExperimentStarted(name, experiment.TITLE, sum(_work(cases[label]) for label in missing)))
     for label in missing:
         case = cases[label]
         post(CaseStarted(name, label, case.steps, case.lanes))
@@ -195,6 +195,11 @@ def _finished(folder: Path, case: Runnable) -> dict[str, Result]:
         return {}
     same = [label for label in case.methods if case.identities[label].difference(kept[label]) is None]
     return {label: load(folder / _slug(label)) for label in same}
+
+
+def _work(case: Runnable) -> int:
+    """Seed-steps."""
+    return case.steps * case.lanes
 
 
 def _slug(label: str) -> str:
@@ -271,7 +276,7 @@ def run_side_by_side(
 def _in_turn(names: Sequence[str]) -> list[list[str]]:
     """The longest first, so that the cores finish together; after them, one by one, those that compare seconds."""
     modules = experiments.discover()
-    work = {name: sum(case.work for case in modules[name].cases(False).values()) for name in names}
+    work = {name: sum(_work(case) for case in modules[name].cases(False).values()) for name in names}
     timed = [name for name in names if getattr(modules[name], "TIMED", False)]
     longest_first = sorted((name for name in names if name not in timed), key=lambda name: -work[name])
     return [longest_first, *([name] for name in timed)]

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reproduction.comparisons import final_logs, geometric_mean, join_words
+from reproduction.comparisons import geometric_mean, join_words, last_values, log_values
 from reproduction.experiment import Claim, Measured
-from reproduction.tuned_settings import SEARCH, stored
+from reproduction.tuned_settings import SEARCH, settings, stored
 from reproduction.verdicts import above, all_of, below, decide
 from twoclock import Method, Result, plot
 from twoclock.intervals import Estimate, bootstrap_mean
@@ -22,20 +22,18 @@ _WITHIN = 2.0
 _FACTORS = np.geomspace(1.0, 10.0, 200)
 
 
-def around(
-    build: Callable[..., Method], chosen: Mapping[str, float], moved: Sequence[str] | None = None, count: int = _COUNT
-) -> list[Method]:
+def around(build: Callable[..., Method], chosen: Mapping[str, float], count: int = _COUNT) -> list[Method]:
     """The method as tuned, and others with each number up to a factor 8 smaller or larger, evenly on a log scale.
 
     All methods with as many numbers are moved by the same factors, so that their shares compare setting by setting.
+    A number called ``weight``, λ/β, stays.
 
     Args:
-        moved: which numbers; all by default.
         count: how many settings; a power of two.
     """
     from scipy.stats.qmc import Sobol  # slow to load
 
-    names = list(chosen) if moved is None else list(moved)
+    names = [name for name in chosen if name != "weight"]
     places = 2 * Sobol(len(names), seed=0).random(count) - 1
     places[0] = 0.0
     return [
@@ -44,9 +42,20 @@ def around(
     ]
 
 
-def label_settings(name: str, methods: Sequence[Method]) -> dict[str, Method]:
-    """The labels of a method's settings in a case; the first is the tuned one."""
-    return {f"{name}: {i}": method for i, method in enumerate(methods)}
+def nearby(
+    experiment: str, searched: str, builds: Mapping[str, Callable[..., Method]], count: int = _COUNT
+) -> dict[str, Method]:
+    """The settings around the tuned ones of several methods, as the methods of a case; the first of each is the tuned.
+
+    Args:
+        experiment, searched: which of the stored searches the settings come from.
+        builds: label → the function that makes the method from its numbers.
+    """
+    return {
+        f"{name}: {i}": method
+        for name, build in builds.items()
+        for i, method in enumerate(around(build, settings(experiment, searched, name), count))
+    }
 
 
 @dataclass(frozen=True)
@@ -67,7 +76,7 @@ class NearbySettings:
     def of(cls, tried: Mapping[str, Result], metric: str) -> NearbySettings:
         found: dict[str, list[np.ndarray]] = {}
         for label, result in tried.items():
-            found.setdefault(label.rsplit(": ", 1)[0], []).append(final_logs(result, metric))
+            found.setdefault(label.rsplit(": ", 1)[0], []).append(log_values(last_values(result, metric)))
         return cls({name: np.array(rows) for name, rows in found.items()})
 
     def levels(self, name: str) -> np.ndarray:

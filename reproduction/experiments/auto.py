@@ -7,31 +7,19 @@ the problems that it now judges were drawn.)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
 from reproduction.comparisons import last_values, span
 from reproduction.experiment import Claim, Measured, Records
-from reproduction.experiments.auto_races import (
-    AUTO,
-    BEST,
-    CERTIFIED,
-    KINDS,
-    LIMIT,
-    LINEAR,
-    LSTD,
-    TUNED,
-    Race,
-    draw_problem,
-    slow_chain,
-    variance,
-)
+from reproduction.experiments import auto_races
+from reproduction.experiments.auto_races import AUTO, BEST, CERTIFIED, KINDS, LIMIT, LSTD, TUNED, Race
 from reproduction.verdicts import decide
 from twoclock import plot, registry
-from twoclock.protocols import ProblemSource
 
 TITLE = "No step size to choose: Auto against the best of 60 settings, tuned with the answer known"
 ALT = {
@@ -46,29 +34,45 @@ _ROUNDING = 1e-15  # of a squared error
 _GAP = ("forest", "frozen_lake", "random_entropy_mdp", "paper_lqr", "double_integrator", "boeing_747")
 _METRIC = {**dict.fromkeys(_GAP, "gap"), "baird": "rmspbe", "spiral": "gradient"}
 _STEPS = {"rates": 1_000_000, "quadratic": 100_000, "frozen_lake": 10_000, "boeing_747": 10_000}
+_ALONG = ", markov"  # along one chain
 PAPER = ("random_policy_evaluation", "random_policy_evaluation, markov")
 _CHAINS = ("boyan", "boyan, markov", "walk_dependent", "walk_inverted", "walk_tabular")
 _STRUCTURE = {"quadratic": "strongly-convex", "rates": "strongly-convex"}
 
 
+class RaceKey(NamedTuple):
+    """A race: on the how-manieth random problem of a kind, or on one of the catalogue, by its name."""
+
+    kind: str
+    which: str
+
+    @property
+    def label(self) -> str:
+        return f"{self.kind}, {self.which}"
+
+
+def keys() -> list[RaceKey]:
+    """All races: random problems of each kind, then every problem that has a name, as it comes.
+
+    Policy evaluation along a chain is there too, where that is another matter.
+    """
+    random = [RaceKey(kind, str(j + 1)) for kind in KINDS for j in range(EACH)]
+    chains = [name for name in (*PAPER, *_CHAINS) if name.endswith(_ALONG)]
+    named = sorted([*registry.problems(), *chains], key=lambda name: name.removesuffix(_ALONG))
+    return random + [RaceKey(CATALOGUE, name) for name in named]
+
+
 def cases(quick: bool) -> dict[str, Race]:
     if quick:
+        key = RaceKey("PL", "1")
         methods = {AUTO: "auto", BEST: "grid"}
-        return {"PL, 1": replace(_random(_TRIALS)["PL, 1"], methods=methods, steps=1000, seeds=4, apart=4)}
-    return {**_random(SEED), **_catalogue()}
+        return {key.label: replace(_random(key, _TRIALS), methods=methods, steps=1000, seeds=4, apart=4)}
+    return {key.label: _named(key.which) if key.kind == CATALOGUE else _random(key, SEED) for key in keys()}
 
 
-def _catalogue() -> dict[str, Race]:
-    """Every problem that has a name, as it comes; policy evaluation along a chain too where that is another matter."""
-    found = {}
-    for name, factory in sorted(registry.problems().items()):
-        for label, options in ((name, {}), (f"{name}, markov", {"sampling": "markov"})):
-            if label == name or label in (*PAPER, *_CHAINS):
-                found[f"{CATALOGUE}, {label}"] = _race(label, name, partial(factory, **options))
-    return found
-
-
-def _race(label: str, name: str, make: Callable[..., ProblemSource]) -> Race:
+def _named(label: str) -> Race:
+    name = label.removesuffix(_ALONG)
+    make = partial(registry.problems()[name], **({} if label == name else {"sampling": "markov"}))
     methods, td = {AUTO: "auto", BEST: "grid"}, None
     if label in (*PAPER, *_CHAINS):
         methods[LSTD], td = "lstd", partial(make, operator="td")
@@ -77,46 +81,32 @@ def _race(label: str, name: str, make: Callable[..., ProblemSource]) -> Race:
     if name == "quadratic":
         methods[LIMIT] = "limit"
     return Race(
-        make,
-        _METRIC.get(name, "error"),
-        methods,
-        _STEPS.get(name, 10_000),
-        SEEDS // 2,
-        CATALOGUE,
-        _STRUCTURE.get(name),
-        td,
-        variance,
-        title=label,
-    )
+        make, _METRIC.get(name, "error"), methods, _STEPS.get(name, 10_000), SEEDS // 2, CATALOGUE,
+        _STRUCTURE.get(name), td, auto_races.variance, title=label,
+    )  # fmt: skip
 
 
-def _random(seed: int) -> dict[str, Race]:
-    found = {}
-    for i, (kind, (make, steps)) in enumerate(KINDS.items()):
-        for j in range(EACH):
-            label, draw = f"{kind}, {j + 1}", partial(draw_problem, make, (seed, i, j))
-            methods, td = {AUTO: "auto", BEST: "grid", **({TUNED: "tune"} if j == 0 else {})}, None
-            if kind in LINEAR:
-                methods[LIMIT] = "limit"
-            if make is slow_chain:
-                methods[LSTD], td = "lstd", partial(draw_problem, partial(slow_chain, operator="td"), (seed, i, j))
-            metric = "gap" if kind in ("LQR", "entropy MDP") else "error"
-            found[label] = Race(draw, metric, methods, steps, SEEDS, kind, td=td, variance=variance, title=label)
-    return found
+def _random(key: RaceKey, seed: int) -> Race:
+    (make, steps), place = KINDS[key.kind], (seed, list(KINDS).index(key.kind), int(key.which) - 1)
+    methods, td = {AUTO: "auto", BEST: "grid"}, None
+    if key.which == "1":
+        methods[TUNED] = "tune"
+    if key.kind in auto_races.LINEAR:
+        methods[LIMIT] = "limit"
+    if make is auto_races.slow_chain:
+        methods[LSTD], td = "lstd", partial(auto_races.draw_problem, partial(make, operator="td"), place)
+    return Race(
+        partial(auto_races.draw_problem, make, place), "gap" if key.kind in ("LQR", "entropy MDP") else "error",
+        methods, steps, SEEDS, key.kind, td=td, variance=auto_races.variance, title=key.label,
+    )  # fmt: skip
 
 
-def kind_of(label: str) -> str:
-    """The kind of a case, by its label."""
-    kind = label.rpartition(", ")[0]
-    return kind if kind in KINDS else CATALOGUE
-
-
-def ratios(records: Records, rival: str = BEST) -> dict[str, float]:
-    """Label → the mean error of Auto over that of a rival, where there is one."""
+def ratios(records: Records, rival: str = BEST) -> dict[RaceKey, float]:
+    """Race → the mean error of Auto over that of a rival, where there is one."""
     return {
-        label: _ratio(last_values(results[AUTO], "error"), last_values(results[rival], "error"))
-        for label, results in records.items()
-        if rival in results
+        key: _ratio(*(last_values(records[key.label][name], "error") for name in (AUTO, rival)))
+        for key in keys()
+        if rival in records.get(key.label, ())
     }
 
 
@@ -143,9 +133,9 @@ def draw(records: Records) -> dict[str, plot.Figure]:
 
 def panel(ax: plot.Axes, records: Records) -> None:
     found = ratios(records)
-    kinds = [kind for kind in (*KINDS, CATALOGUE) if any(kind_of(label) == kind for label in found)]
+    kinds = list(dict.fromkeys(key.kind for key in found))
     for i, kind in enumerate(kinds):
-        values = [np.clip(value, 1e-3, 1e3) for label, value in found.items() if kind_of(label) == kind]
+        values = [np.clip(value, 1e-3, 1e3) for key, value in found.items() if key.kind == kind]
         ax.plot(values, [i] * len(values), "o", color=plot.COLOURS[i % len(plot.COLOURS)], alpha=0.7, markersize=5)
     for at, style in ((1.0, "-"), (1.5, ":")):
         ax.axvline(at, color="0.5", linewidth=0.8, linestyle=style)
@@ -156,47 +146,47 @@ def panel(ax: plot.Axes, records: Records) -> None:
 
 def captions(records: Records) -> dict[str, str]:
     found = ratios(records)
-    worst = max(found, key=lambda label: found[label])
-    return {"auto": f"The median is {np.median(list(found.values())):.2f}; the worst is {worst}, {found[worst]:.3g}."}
+    worst, ratio = max(found.items(), key=lambda one: one[1])
+    return {"auto": f"The median is {np.median(list(found.values())):.2f}; the worst is {worst.label}, {ratio:.3g}."}
 
 
 def claims(records: Records) -> list[Claim]:
     found = ratios(records)
-    random = {label: value for label, value in found.items() if kind_of(label) != CATALOGUE}
-    named = {label: value for label, value in found.items() if kind_of(label) == CATALOGUE}
-    made = [_near(records, "random", "random problems", random), _near(records, "catalogue", "the catalogue", named)]
-    made += [_policy_evaluation(records), _rivals(records), _limit(records)]
-    return [claim for claim in made if claim is not None]
+    random = {key: value for key, value in found.items() if key.kind != CATALOGUE}
+    named = {key: value for key, value in found.items() if key.kind == CATALOGUE}
+    made = [_near(records, "random", "random problems", random)] if random else []
+    made += [_near(records, "catalogue", "the catalogue", named)] if named else []
+    return made + [claim for judge in (_policy_evaluation, _rivals, _limit) if (claim := judge(records))]
 
 
-def _near(records: Records, name: str, where: str, found: Mapping[str, float]) -> Claim | None:
-    if not found:
-        return None
+def _near(records: Records, name: str, where: str, found: Mapping[RaceKey, float]) -> Claim:
     values = np.array(list(found.values()))
-    lost = [label for label in found if records[label][AUTO].diverged.any()]
-    beaten = [label for label in found if not np.isfinite(last_values(records[label][BEST], "error")).all()]
-    worst = max(found, key=lambda label: found[label])
-    numbers: dict[str, Measured] = {
-        "problems": len(values),
-        "median ratio": round(float(np.median(values)), 3),
-        "share at 1.5 or less": round(float(np.mean(values <= 1.5)), 3),
-        "share at 1.1 or less": round(float(np.mean(values <= 1.1)), 3),
-        "largest ratio": round(float(values.max()), 3),
-        "where": worst,
-        "problems with a diverged seed": len(lost),
-        "problems where the best of 60 lost a seed": len(beaten),
-    }
+    lost = sum(records[key.label][AUTO].diverged.any() for key in found)
+    beaten = sum(not np.isfinite(last_values(records[key.label][BEST], "error")).all() for key in found)
     return Claim(
         name=f"auto, {name}",
         statement=f"Without a step size to choose, Auto is as good as the best of 60 settings on {where}",
         place="ours: what `solve(problem)` promises",
         rule="the ratio of mean errors, on seeds that the setting was not chosen on, has a median of 1.1 or less, is "
         "1.5 or less for nine in ten problems, and no seed diverges",
-        numbers=numbers,
+        numbers={
+            "problems": len(values),
+            "median ratio": round(float(np.median(values)), 3),
+            "share at 1.5 or less": round(float(np.mean(values <= 1.5)), 3),
+            "share at 1.1 or less": round(float(np.mean(values <= 1.1)), 3),
+            **_largest(found),
+            "problems with a diverged seed": int(lost),
+            "problems where the best of 60 lost a seed": int(beaten),
+        },
         verdict=decide(bool(np.median(values) <= 1.1 and np.mean(values <= 1.5) >= 0.9 and not lost)),
-        cases=list(found),
+        cases=[key.label for key in found],
         ours=True,
     )
+
+
+def _largest(found: Mapping[RaceKey, float]) -> dict[str, Measured]:
+    worst, ratio = max(found.items(), key=lambda one: one[1])
+    return {"largest ratio": round(float(ratio), 3), "where": worst.label}
 
 
 def _policy_evaluation(records: Records) -> Claim | None:
@@ -208,14 +198,9 @@ def _policy_evaluation(records: Records) -> Claim | None:
         statement="Auto ends within 1.1 of LSTD on the paper's MDPs and within 1.5 on chains and walks",
         place="ours: Section 4.1's task",
         rule="the ratio of mean squared errors on the same samples is at most 1.1 on random MDPs and 1.5 elsewhere",
-        numbers={label: round(value, 3) for label, value in found.items()},
-        verdict=decide(
-            all(
-                value <= (1.1 if label.removeprefix(f"{CATALOGUE}, ") in PAPER else 1.5)
-                for label, value in found.items()
-            )
-        ),
-        cases=list(found),
+        numbers={key.label: round(value, 3) for key, value in found.items()},
+        verdict=decide(all(value <= (1.1 if key.which in PAPER else 1.5) for key, value in found.items())),
+        cases=[key.label for key in found],
         ours=True,
     )
 
@@ -236,7 +221,7 @@ def _rivals(records: Records) -> Claim | None:
         rule="the median over problems of the ratio of mean errors is below 1 for both",
         numbers=numbers,
         verdict=decide(all(float(value) < 1 for value in numbers.values())),  # type: ignore[arg-type]
-        cases=sorted({label for values in found.values() for label in values}),
+        cases=sorted({key.label for values in found.values() for key in values}),
         ours=True,
     )
 
@@ -254,10 +239,9 @@ def _limit(records: Records) -> Claim | None:
         numbers={
             "problems": len(values),
             "median ratio": round(float(np.median(values)), 3),
-            "largest ratio": round(max(values), 3),
-            "where": max(found, key=lambda label: found[label]),
+            **_largest(found),
         },
         verdict=decide(bool(np.median(values) <= 1.2)),
-        cases=list(found),
+        cases=[key.label for key in found],
         ours=True,
     )

@@ -21,12 +21,13 @@ from jaxtyping import Float
 
 import twoclock as tc
 from reproduction.experiment import Progress, Role
+from reproduction.tuned_settings import holding
 from twoclock.protocols import Key, ProblemSource, Scalar, pytree
 from twoclock.storage import Identity, RunSpec, identify, provenance
 
 AUTO, BEST, TUNED, CERTIFIED, LSTD = "Auto", "best of 60", "tune without truth", "certified", "LSTD"
 LIMIT = "statistical limit"
-_HOLD = 100.0
+_steps = partial(holding, hold=100.0)  # first·(1 + k/100)^−power
 _RUNS_OF_A_SEARCH = 400  # of two rungs, with their fresh samples
 
 
@@ -37,18 +38,12 @@ def grid() -> dict[str, dict[str, tc.Method]]:
         for ratio in (0.1, 1.0, 10.0):
             if (first, ratio) != (1.0, 10.0):
                 label = f"{first:g}, {ratio:g}"
-                slow, fast = _steps(first, 1.0), _steps(first * ratio, 1.0)
+                slow, fast = _steps(first, power=1.0), _steps(first * ratio, power=1.0)
                 found["Standard"][label] = tc.Standard(slow, fast)
                 found["Fast"][label] = tc.Fast(slow, fast, "40/(k+160)")
-                found["Polyak"][label] = tc.Polyak(
-                    tc.Standard(_steps(first, 0.5), _steps(first * ratio, 0.5)), power=1.0
-                )
+                root = tc.Standard(_steps(first, power=0.5), _steps(first * ratio, power=0.5))
+                found["Polyak"][label] = tc.Polyak(root, power=1.0)
     return found
-
-
-def _steps(first: float, p: float) -> tc.Power:
-    """first·(1 + k/100)^−p."""
-    return tc.Power(first * _HOLD**p, p=p, shift=_HOLD)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,10 +85,6 @@ class Race:
     def lanes(self) -> int:
         return sum(self.seeds + (60 * self.apart if how == "grid" else 0) for how in self.methods.values())
 
-    @property
-    def work(self) -> int:
-        return self.steps * self.lanes
-
     @cached_property
     def identities(self) -> dict[str, Identity]:
         spec = RunSpec.checked(self.steps, self.seeds, [self.steps])
@@ -104,38 +95,44 @@ class Race:
 
     def run(self, labels: Sequence[str], checkpoint: Path, progress: Progress) -> dict[str, tc.Result]:
         """Run each in its turn; no checkpoint is written, for each takes seconds."""
-        ways = {
-            "auto": self._auto, "grid": self._grid, "tune": self._tune, "certified": self._certified,
-            "lstd": self._lstd, "limit": self._limit,
-        }  # fmt: skip
         found = {}
         for label in labels:
-            began = time.perf_counter()
-            name, values, lost = ways[self.methods[label]](progress)
-            found[label] = self._result(name, values, lost, time.perf_counter() - began)
+            began, seeds = time.perf_counter(), list(range(self.seeds))
+            if (how := self.methods[label]) == "limit":
+                assert self.variance is not None
+                name, lost = "limit", np.zeros(self.seeds, bool)
+                values = np.full(self.seeds, self.variance(self.problem) / self.steps)
+            else:
+                name, problem, method, steps = self._entrant(how, progress)
+                (values,), (lost,) = self._walk(problem, [method], steps, progress, range(self.seeds))
+            history = pd.DataFrame({"seed": seeds, "step": self.steps, "error": values})
+            spec = {
+                "problem": {"name": self.title or self.kind}, "method": {"name": name}, "steps": self.steps,
+                "marks": [self.steps], "seeds": seeds, "precision": "float64",
+                **provenance(time.perf_counter() - began),
+            }  # fmt: skip
+            nothing = np.zeros((self.seeds, 0))
+            found[label] = tc.Result(nothing, nothing, history, lost, np.full(self.seeds, self.steps), spec)
         return found
 
-    def _auto(self, progress: Progress) -> tuple[str, np.ndarray, np.ndarray]:
-        values, lost = self._walk(self.problem, [tc.Auto()], self.steps, progress)
-        return "Auto", values[0], lost[0]
-
-    def _lstd(self, progress: Progress) -> tuple[str, np.ndarray, np.ndarray]:
-        assert self.td is not None
-        values, lost = self._walk(self.td(), [tc.methods.Lstd()], self.steps, progress)
-        return "Lstd", values[0], lost[0]
-
-    def _limit(self, progress: Progress) -> tuple[str, np.ndarray, np.ndarray]:
-        assert self.variance is not None
-        return "limit", np.full(self.seeds, self.variance(self.problem) / self.steps), np.zeros(self.seeds, bool)
-
-    def _certified(self, progress: Progress) -> tuple[str, np.ndarray, np.ndarray]:
-        assert self.structure is not None
-        method = tc.certify(self.structure, **self.problem.constants()).method()  # type: ignore[union-attr]
-        values, lost = self._walk(self.problem, [method], self.steps, progress)
-        return str(method), values[0], lost[0]
-
-    def _grid(self, progress: Progress) -> tuple[str, np.ndarray, np.ndarray]:
-        """Chosen on seeds of its own, so that luck in the choice does not count: few lost, then a small mean."""
+    def _entrant(self, how: str, progress: Progress) -> tuple[str, ProblemSource, tc.Method, int]:
+        """The name of a method, its problem, the method itself, and how many samples are left for it."""
+        if how == "auto":
+            return "Auto", self.problem, tc.Auto(), self.steps
+        if how == "lstd":
+            assert self.td is not None
+            return "Lstd", self.td(), tc.methods.Lstd(), self.steps
+        if how == "certified":
+            assert self.structure is not None
+            method = tc.certify(self.structure, **self.problem.constants()).method()  # type: ignore[union-attr]
+            return str(method), self.problem, method, self.steps
+        if how == "tune":
+            half = self.steps // 2
+            short = max(half * self.seeds // _RUNS_OF_A_SEARCH, 1)  # the horizon that so small a budget affords
+            start = tc.Polyak(tc.Standard(_steps(0.03, power=0.5), _steps(0.03, power=0.5)), power=1.0)
+            tuned = tc.tune(self.problem, start, steps=short, budget=half * self.seeds, metric="residual", rungs=2)
+            return str(tuned.method), self.problem, tuned.method, half
+        # Chosen on seeds of its own, so that luck in the choice does not count: few lost, then a small mean.
         apart = range(self.seeds, self.seeds + self.apart)
         found = []
         for family, settings in grid().items():
@@ -143,27 +140,12 @@ class Race:
             ranks = zip(lost.sum(axis=1), values.mean(axis=1), strict=True)
             found += [(rank, f"{family} {s}", settings[s]) for s, rank in zip(settings, ranks, strict=True)]
         _, name, best = min(found, key=lambda one: one[0])
-        values, lost = self._walk(self.problem, [best], self.steps, progress)
-        return name, values[0], lost[0]
-
-    def _tune(self, progress: Progress) -> tuple[str, np.ndarray, np.ndarray]:
-        half = self.steps // 2
-        short = max(half * self.seeds // _RUNS_OF_A_SEARCH, 1)  # the horizon that so small a budget affords
-        method = tc.Polyak(tc.Standard(_steps(0.03, 0.5), _steps(0.03, 0.5)), power=1.0)
-        found = tc.tune(self.problem, method, steps=short, budget=half * self.seeds, metric="residual", rungs=2)
-        values, lost = self._walk(self.problem, [found.method], half, progress)
-        return str(found.method), values[0], lost[0]
+        return name, self.problem, best, self.steps
 
     def _walk(
-        self,
-        problem: ProblemSource,
-        methods: Sequence[tc.Method],
-        steps: int,
-        progress: Progress,
-        seeds: range | None = None,
+        self, problem: ProblemSource, methods: Sequence[tc.Method], steps: int, progress: Progress, seeds: range
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The metric at the end and which lanes diverged, each methods × seeds; on those that count if not said."""
-        seeds = range(self.seeds) if seeds is None else seeds
+        """The metric at the end and which lanes diverged, each methods × seeds."""
         results = tc.solve(
             problem, {str(i): method for i, method in enumerate(methods)}, steps, seeds, [steps],
             progress=lambda event: progress(event.step, event.diverged),
@@ -171,16 +153,6 @@ class Race:
         lost = np.array([result.diverged for result in results.values()])
         last = [r.history[r.history["step"] == steps].set_index("seed")[self.metric] for r in results.values()]
         return np.where(lost, np.inf, [column.reindex(seeds).to_numpy(float) for column in last]), lost
-
-    def _result(self, name: str, values: np.ndarray, lost: np.ndarray, seconds: float) -> tc.Result:
-        seeds = list(range(self.seeds))
-        history = pd.DataFrame({"seed": seeds, "step": self.steps, "error": values})
-        spec = {
-            "problem": {"name": self.title or self.kind}, "method": {"name": name}, "steps": self.steps,
-            "marks": [self.steps], "seeds": seeds, "precision": "float64", **provenance(seconds),
-        }  # fmt: skip
-        nothing = np.zeros((self.seeds, 0))
-        return tc.Result(nothing, nothing, history, lost, np.full(self.seeds, self.steps), spec)
 
 
 Rng = np.random.Generator
@@ -279,21 +251,9 @@ def off_policy(rng: Rng) -> tc.Problem:
     return tc.problems.policy_evaluation(mdp, rng.normal(size=(n, d)), target, mixed, "tdc", "iid")
 
 
-def _least_squares(rng: Rng) -> tuple[float, float]:
-    """How ill-conditioned the data of a bilevel problem are, and their noise."""
-    return _power(rng, 0.3, 1.7), _power(rng, -1, 0.5)
-
-
-def bilevel(rng: Rng) -> tc.Problem:
-    return tc.problems.quadratic_bilevel(
-        3, 3, 48, 8, _power(rng, 0.3, 1.7), _power(rng, -1, 0.5), seed=int(rng.integers(10**6))
-    )
-
-
-def minimax(rng: Rng) -> tc.Problem:
-    return tc.problems.quadratic_minimax(
-        3, 3, 48, 8, _power(rng, 0.3, 1.7), _power(rng, -1, 0.5), seed=int(rng.integers(10**6))
-    )
+def least_squares(make: Callable[..., tc.Problem], rng: Rng) -> tc.Problem:
+    """Bilevel or minimax, with data of any condition and noise."""
+    return make(3, 3, 48, 8, _power(rng, 0.3, 1.7), _power(rng, -1, 0.5), seed=int(rng.integers(10**6)))
 
 
 def regulator(rng: Rng) -> tc.Problem:
@@ -328,8 +288,8 @@ KINDS: dict[str, tuple[Callable[[Rng], tc.Problem], int]] = {
     "heavy tails": (heavy_tailed, 30_000),
     "slow chain": (slow_chain, 100_000),
     "off-policy": (off_policy, 100_000),
-    "bilevel": (bilevel, 10_000),
-    "minimax": (minimax, 10_000),
+    "bilevel": (partial(least_squares, tc.problems.quadratic_bilevel), 10_000),
+    "minimax": (partial(least_squares, tc.problems.quadratic_minimax), 10_000),
     "LQR": (regulator, 10_000),
     "entropy MDP": (soft_mdp, 100_000),
 }

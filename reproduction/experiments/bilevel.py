@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import twoclock as tc
 from reproduction import sensitivity
@@ -10,20 +10,15 @@ from reproduction.comparisons import Paired, at_equal_seconds, join_words, last_
 from reproduction.experiment import Case, Claim, Measured, Records
 from reproduction.experiments import bilevel_settings
 from reproduction.experiments.bilevel_settings import (
+    BATCH,
     COMPARED,
     FAST,
     ITEMS,
-    PANELS,
     REDUCED,
     SABA,
     SETTING,
     SVRG,
     WORDS,
-    nearby,
-    reduced_marks,
-    reduced_nearby,
-    reduced_tuned,
-    tuned,
     where,
 )
 from reproduction.experiments.bilevel_settings import searches as searches
@@ -47,71 +42,74 @@ ALT = {
 
 def cases(quick: bool) -> dict[str, Case]:
     found = {}
-    for kind, batch in [("bilevel", 16)] if quick else PANELS:
-        steps, made = ITEMS[quick] // batch, bilevel_settings.problem(kind, batch)
-        if not quick:
-            found[f"around-{kind}-{batch}"] = Case(
-                made, nearby(kind, batch), steps, SEEDS[:4], marks=[steps],
-                title=f"around the tuned settings, {where(kind, batch)}", role="tune",
-            )  # fmt: skip
-        # A quick run leaves out averaging and variance reduction, each a program more to compile.
-        methods = {name: tuned(name, kind, batch) for name in COMPARED[kind][: -1 if quick else None]}
+    for kind in ["bilevel"] if quick else COMPARED:
+        steps, made = ITEMS[quick] // BATCH, bilevel_settings.problem(kind)
+        methods = bilevel_settings.tuned(kind, False)
         marks = dict.fromkeys(methods, tc.log_marks(steps))
-        if not quick:
-            marks |= dict.fromkeys(REDUCED[kind], reduced_marks(batch))
-            methods |= {name: reduced_tuned(name, kind) for name in REDUCED[kind]}
-            short = marks[SABA][-1] // 4
-            found[f"near-{kind}-{batch}"] = Case(
-                made, reduced_nearby(kind), short, SEEDS[:4], marks=[short],
-                title=f"around the settings of {join_words(list(REDUCED[kind]))}, {where(kind, batch)}", role="tune",
-            )  # fmt: skip
+        if quick:  # leaves out averaging and variance reduction, each a program more to compile
+            methods.popitem()
+        else:
+            marks |= dict.fromkeys(REDUCED[kind], bilevel_settings.reduced_marks())
+            methods |= bilevel_settings.tuned(kind, True)
+            near = f"the settings of {join_words(REDUCED[kind])}"
+            for role, reduced, end, count, words in (
+                ("around", False, steps, 16, "the tuned settings"),
+                ("near", True, marks[SABA][-1] // 4, 4, near),
+            ):
+                builds = bilevel_settings.builders(kind, reduced)
+                nearby = sensitivity.nearby("bilevel", bilevel_settings.searched(kind, reduced), builds, count)
+                title = f"around {words}, {where(kind)}"
+                found[f"{role}-{kind}-{BATCH}"] = Case(made, nearby, end, SEEDS[:4], [end], title=title, role="tune")
         for name, method in methods.items():
-            seeds = 5 if quick else 20
+            seeds, title = 5 if quick else 20, f"{where(kind)}: {name}"
             # Once for a few steps, so that the run that is timed compiles nothing.
-            found[f"warm-{kind}-{batch}-{name}"] = Case(made, {name: method}, 10, seeds, role="warm up")
-            found[f"{kind}-{batch}-{name}"] = Case(
-                made, {name: method}, marks[name][-1], seeds, marks[name], title=f"{where(kind, batch)}: {name}"
-            )
+            found[f"warm-{_case(kind, name)}"] = Case(made, {name: method}, 10, seeds, role="warm up")
+            found[_case(kind, name)] = Case(made, {name: method}, marks[name][-1], seeds, marks[name], title=title)
     return found
 
 
-def panels(records: Records) -> dict[tuple[str, int], dict[str, Result]]:
-    """Kind and batch → method → its run."""
+def _case(kind: str, name: str) -> str:
+    return f"{kind}-{BATCH}-{name}"
+
+
+def panels(records: Records) -> dict[str, dict[str, Result]]:
+    """Kind → method → its run."""
     found = {
-        (kind, batch): {
-            name: records[label][name]
-            for name in (*COMPARED[kind], *REDUCED[kind])
-            if (label := f"{kind}-{batch}-{name}") in records
+        kind: {
+            name: records[_case(kind, name)][name] for name in (*names, *REDUCED[kind]) if _case(kind, name) in records
         }
-        for kind, batch in PANELS
+        for kind, names in COMPARED.items()
     }
-    return {key: results for key, results in found.items() if results}
+    return {kind: results for kind, results in found.items() if results}
 
 
-def _near(records: Records, role: str = "around") -> dict[tuple[str, int], NearbySettings]:
-    """Kind and batch → the settings around the tuned ones; with the role "near" of those with variance reduction."""
-    labels = {(kind, batch): f"{role}-{kind}-{batch}" for kind, batch in PANELS}
-    return {key: NearbySettings.of(records[label], "error") for key, label in labels.items() if label in records}
+def _near(records: Records, role: str = "around") -> dict[str, NearbySettings]:
+    """Kind → the settings around the tuned ones; with the role "near" of those with variance reduction."""
+    labels = {kind: f"{role}-{kind}-{BATCH}" for kind in COMPARED}
+    return {kind: NearbySettings.of(records[label], "error") for kind, label in labels.items() if label in records}
 
 
 def draw(records: Records) -> dict[str, plot.Figure]:
     shown = panels(records)
     figures = {}
     for name, kinds in {"bilevel": ("bilevel", "replaced"), "bilevel-minimax": ("minimax",)}.items():
-        rows = {(kind, batch): results for (kind, batch), results in shown.items() if kind in kinds}
+        rows = {kind: results for kind, results in shown.items() if kind in kinds}
         if not rows:
             continue
         fig, axes = plot.figure(len(rows), 2)
-        for row, ((kind, batch), results) in zip(axes, rows.items(), strict=True):
+        for row, (kind, results) in zip(axes, rows.items(), strict=True):
             per_step = {label: seconds_a_step(r) for label, r in results.items()}
-            items = dict.fromkeys(results, float(batch))
-            plot.against(row[0], results, "error", items, "items drawn from each level")
+            _draw_by_items(row[0], results)
             plot.against(row[1], results, "error", per_step, "seconds for all seeds, compiling aside")
             # Reshuffled data leave less noise than independent draws: the square of the rate.
             power = 1 if kind == "replaced" else 2
-            plot.slope(row[0], -float(power), _anchor(streaming(results), batch), "∝ 1/k" + "²" * (power - 1))
-            row[0].set_title(f"batches of {batch}, {WORDS[kind]}", fontsize="medium")
-            row[1].set_title(f"batches of {batch}, {WORDS[kind]}, by the clock", fontsize="medium")
+            # The line starts under the lowest curve, a decade before the end.
+            tables = [result.summary("error") for result in streaming(results).values()]
+            k = float(tables[0]["step"].iloc[-1]) / 10
+            lowest = min(float(table[table["step"] >= k]["mean"].iloc[0]) for table in tables)
+            plot.slope(row[0], -float(power), (k * BATCH, lowest / 4), "∝ 1/k" + "²" * (power - 1))
+            row[0].set_title(f"batches of {BATCH}, {WORDS[kind]}", fontsize="medium")
+            row[1].set_title(f"batches of {BATCH}, {WORDS[kind]}, by the clock", fontsize="medium")
         run = next(iter(next(iter(rows.values())).values())).spec
         plot.caption(
             fig,
@@ -120,35 +118,48 @@ def draw(records: Records) -> dict[str, plot.Figure]:
             "is one inner and one outer batch for every method, also where it moves nothing",
         )
         figures[name] = fig
-    if near := {where(*key): found for key, found in _near(records).items()}:
+    if near := {where(kind): found for kind, found in _near(records).items()}:
         figures["bilevel-sensitivity"] = sensitivity.draw(near, "c and the method's second number moved")
     return figures
 
 
 def panel(ax: plot.Axes, records: Records) -> None:
     """The methods that the first claim compares, and the others on the same batches."""
-    (_, batch), results = next(iter(panels(records).items()))
-    plot.against(ax, results, "error", dict.fromkeys(results, float(batch)), "items drawn from each level")
+    _draw_by_items(ax, next(iter(panels(records).values())))
     ax.legend(frameon=False, fontsize="x-small")
+
+
+def _draw_by_items(ax: plot.Axes, results: Mapping[str, Result]) -> None:
+    plot.against(ax, results, "error", dict.fromkeys(results, float(BATCH)), "items drawn from each level")
 
 
 def claims(records: Records) -> list[Claim]:
     found = []
-    for (kind, batch), results in panels(records).items():
-        found += [_beats(results[FAST], results[rival], rival, kind, batch) for rival in results if rival != FAST]
-    for key, near in _near(records).items():
-        found += _around(near, *key)
-    found += [_well_set(near, *key) for key, near in _near(records, "near").items()]
-    return found
+    for kind, results in panels(records).items():
+        found += [_beats(results[FAST], results[rival], rival, kind) for rival in results if rival != FAST]
+    for kind, near in _near(records).items():
+        named, cases, rival = f"{kind}, batches of {BATCH}", (f"around-{kind}-{BATCH}",), COMPARED[kind][1]
+        found += [
+            tuned_alike(
+                near, "bilevel", bilevel_settings.searched(kind, False), name=f"All methods are tuned alike, {named}",
+                where=where(kind), cases=cases,
+            ),
+            easier(
+                near, FAST, rival, name=f"Fast's steps are easier to choose than {rival}'s, {named}",
+                where=where(kind), cases=cases,
+            ),
+        ]  # fmt: skip
+    return found + [_well_set(near, kind) for kind, near in _near(records, "near").items()]
 
 
 def captions(records: Records) -> dict[str, str]:
-    shown = panels(records)
     found = {}
     for name, kinds in {"bilevel": ("bilevel", "replaced"), "bilevel-minimax": ("minimax",)}.items():
-        ends = [f"{where(*key)}: {_ranking(streaming(results))}" for key, results in shown.items() if key[0] in kinds]
+        shown = {kind: results for kind, results in panels(records).items() if kind in kinds}
+        ends = [f"{where(kind)}: {_ranking(streaming(results))}" for kind, results in shown.items()]
+        reduced = [_reduced(kind, results) for kind, results in shown.items()]
         if ends:
-            found[name] = f"Errors at the end, in multiples of the lowest: {'; '.join(ends)}.{_reduced(shown, kinds)}"
+            found[name] = f"Errors at the end, in multiples of the lowest: {'; '.join(ends)}.{''.join(reduced)}"
     return found
 
 
@@ -157,18 +168,16 @@ def streaming(results: Mapping[str, Result]) -> dict[str, Result]:
     return {label: result for label, result in results.items() if label not in (SABA, SVRG)}
 
 
-def _reduced(shown: Mapping[tuple[str, int], Mapping[str, Result]], kinds: Sequence[str]) -> str:
+def _reduced(kind: str, results: Mapping[str, Result]) -> str:
     """Where variance reduction ends, beside Fast."""
-    found = [
-        f" {where(*key)[0].upper()}{where(*key)[1:]}: {label} is at {last_mean(result, 'error'):.2g} after "
-        f"{result.spec['steps'] * key[1]:,} items, Fast at {last_mean(results[FAST], 'error'):.2g} after "
-        f"{results[FAST].spec['steps'] * key[1]:,}."
-        for key, results in shown.items()
-        if key[0] in kinds
+    fast = results[FAST]
+    return "".join(
+        f" {where(kind)[0].upper()}{where(kind)[1:]}: {label} is at {last_mean(result, 'error'):.2g} after "
+        f"{result.spec['steps'] * BATCH:,} items, Fast at {last_mean(fast, 'error'):.2g} after "
+        f"{fast.spec['steps'] * BATCH:,}."
         for label, result in results.items()
         if label in (SABA, SVRG)
-    ]
-    return "".join(found)
+    )
 
 
 def _ranking(results: Mapping[str, Result]) -> str:
@@ -179,8 +188,7 @@ def _ranking(results: Mapping[str, Result]) -> str:
 
 def advice(records: Records) -> list[str]:
     found = []
-    shown = panels(records)
-    for key, every in shown.items():
+    for kind, every in panels(records).items():
         results = streaming(every)
         last = {label: last_mean(result, "error") for label, result in results.items()}
         best = min(last, key=last.__getitem__)
@@ -191,7 +199,7 @@ def advice(records: Records) -> list[str]:
         ]
         ties = f", level with {join_words(level)}" if level else ""
         found.append(
-            f"Bilevel least squares, {where(*key)}: {best} ends lowest{ties}, at a mean squared error of "
+            f"Bilevel least squares, {where(kind)}: {best} ends lowest{ties}, at a mean squared error of "
             f"{last[best]:.2g}; in multiples of that: {_ranking(results)}."
         )
         reduced = {label: last_mean(result, "error") for label, result in every.items() if label in (SABA, SVRG)}
@@ -199,14 +207,14 @@ def advice(records: Records) -> list[str]:
             lowest = min(reduced, key=reduced.__getitem__)
             pays = "use it where the data are finite and its memory fits" if lowest == SABA else "use it on finite data"
             found.append(
-                f"Variance reduction, {where(*key)}: "
+                f"Variance reduction, {where(kind)}: "
                 + (f"{lowest} ends below all of these; {pays}." if reduced[lowest] < last[best] else "it does not pay.")
-                + _reduced({key: every}, key[:1])
+                + _reduced(kind, every)
             )
     return found
 
 
-def _beats(fast: Result, rival: Result, name: str, kind: str, batch: int) -> Claim:
+def _beats(fast: Result, rival: Result, name: str, kind: str) -> Claim:
     pair = Paired.of(fast, rival, "error")
     half = len(pair.steps) // 2
     if pair.ahead[half:].all():
@@ -217,7 +225,7 @@ def _beats(fast: Result, rival: Result, name: str, kind: str, batch: int) -> Cla
         verdict = decide(False)
     by_the_clock = at_equal_seconds(fast, rival, "error")
     numbers: dict[str, Measured] = {
-        f"geometric mean of the error ratio after {pair.steps[-1] * batch:,} items": float(f"{pair.ratio[-1]:.4g}"),
+        f"geometric mean of the error ratio after {pair.steps[-1] * BATCH:,} items": float(f"{pair.ratio[-1]:.4g}"),
         "at half the marks": float(f"{pair.ratio[half]:.4g}"),
         "at the end": pair.at_the_end,
         "time a step / the rival's": round(seconds_a_step(fast) / seconds_a_step(rival), 2),
@@ -225,53 +233,31 @@ def _beats(fast: Result, rival: Result, name: str, kind: str, batch: int) -> Cla
         "by the clock": standing(by_the_clock),
     }
     return Claim(
-        name=f"Fast beats {name}, {kind}, batches of {batch}",
-        statement=f"Fast has a smaller error than {name} after as many items ({where(kind, batch)})",
+        name=f"Fast beats {name}, {kind}, batches of {BATCH}",
+        statement=f"Fast has a smaller error than {name} after as many items ({where(kind)})",
         place="ours: the paper's remark on bilevel problems, put to the test",
         rule="the 99 % interval of the mean log-ratio of ‖x−x*‖² on shared seeds lies below 0 at every mark of the "
         "later half that both have; only where: from some mark to the end. By the clock: beside it, not in the verdict",
         numbers=numbers,
         verdict=verdict,
-        cases=(f"{kind}-{batch}-{FAST}", f"{kind}-{batch}-{name}"),
+        cases=(_case(kind, FAST), _case(kind, name)),
         ours=True,
         speed=True,
     )
 
 
-def _around(found: NearbySettings, kind: str, batch: int) -> list[Claim]:
-    named, cases, rival = f"{kind}, batches of {batch}", (f"around-{kind}-{batch}",), COMPARED[kind][1]
-    return [
-        tuned_alike(
-            found, "bilevel", f"{kind}-{batch}", name=f"All methods are tuned alike, {named}", where=where(kind, batch),
-            cases=cases,
-        ),
-        easier(
-            found, FAST, rival, name=f"Fast's steps are easier to choose than {rival}'s, {named}",
-            where=where(kind, batch), cases=cases,
-        ),
-    ]  # fmt: skip
-
-
-def _well_set(found: NearbySettings, kind: str, batch: int) -> Claim:
+def _well_set(found: NearbySettings, kind: str) -> Claim:
     behind = {method: found.behind(method) for method in found.logs}
     words = f"{join_words(list(behind))} {'runs' if len(behind) == 1 else 'run'} with settings as good as any around"
     return Claim(
-        name=f"{words}, {kind}, batches of {batch}",
-        statement=f"{words} ({where(kind, batch)})",
+        name=f"{words}, {kind}, batches of {BATCH}",
+        statement=f"{words} ({where(kind)})",
         place="ours, not the paper's",
         rule=f"on other seeds, the geometric mean of the setting's error over that of the best of {found.count - 1} "
         "around it, after a quarter of its run, has its 95 % interval below 10 for each method (they converge "
         "linearly: an error is its exponent); not so where one lies above; not decided between",
         numbers={f"{method}: set / best around": ratio for method, ratio in behind.items()},
         verdict=decide(all_of(*(below(ratio, 10.0) for ratio in behind.values()))),
-        cases=(f"near-{kind}-{batch}",),
+        cases=(f"near-{kind}-{BATCH}",),
         ours=True,
     )
-
-
-def _anchor(results: Mapping[str, Result], batch: int) -> tuple[float, float]:
-    """Where the 1/k line starts: under the lowest curve, a decade before the end."""
-    tables = [r.summary("error") for r in results.values()]
-    k = float(tables[0]["step"].iloc[-1]) / 10
-    lowest = min(float(t[t["step"] >= k]["mean"].iloc[0]) for t in tables)
-    return k * batch, lowest / 4

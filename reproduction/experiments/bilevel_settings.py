@@ -7,7 +7,6 @@ from functools import cache, partial
 from typing import TypedDict
 
 import twoclock as tc
-from reproduction.sensitivity import around, label_settings
 from reproduction.tuned_settings import Limits, MethodSearch, decaying, holding, settings
 from twoclock import Method, Problem
 
@@ -21,7 +20,8 @@ class DataSize(TypedDict):
 
 
 SETTING: DataSize = {"dim_x": 100, "dim_y": 100, "samples": 1024}
-# Items drawn from each level in a whole run; a run of batch B has as many steps as that takes.
+BATCH = 16
+# Items drawn from each level in a whole run; it has as many steps as that takes.
 ITEMS = {True: 32_000, False: 640_000}
 SOBA, MA_SOBA, TTSA, FAST, FAST_MEAN, SGDA = "SOBA", "MA-SOBA", "TTSA steps", "Fast", "Fast, averaged", "SGDA"
 BILEVEL = (FAST, SOBA, MA_SOBA, TTSA, FAST_MEAN)
@@ -31,23 +31,18 @@ COMPARED = {"bilevel": BILEVEL, "replaced": BILEVEL, "minimax": (FAST, SGDA, FAS
 SABA, SVRG = "SABA", "SVRG"
 REDUCED = {"bilevel": (SABA, SVRG), "replaced": (SABA,), "minimax": (SABA, SVRG)}
 WORDS = {"bilevel": "without replacement", "replaced": "with replacement", "minimax": "minimax, without replacement"}
-PANELS = (("bilevel", 16), ("replaced", 16), ("minimax", 16))
 # The box in which `tc.tune` looks first; it widens it while the leader lies at an edge. No order is imposed.
 _RATIO, _ITEMS = (0.5, 32.0), (100.0, 100_000.0)
 _REDUCED_BOX: Limits = {"c": (1.0, 32.0), "second": (0.25, 16.0)}
 # As few runs as a search of four rungs takes: seeds differ little here.
 _RUNS = 228
-BOXES: dict[str, Limits] = {
-    name: {"c": (1.0, 64.0), "second": _ITEMS if name in (TTSA, FAST_MEAN) else _RATIO}
-    for name in (FAST, SOBA, MA_SOBA, TTSA, FAST_MEAN, SGDA)
-}
 
 
-def where(kind: str, batch: int) -> str:
-    return f"{WORDS[kind]}, batches of {batch}"
+def where(kind: str) -> str:
+    return f"{WORDS[kind]}, batches of {BATCH}"
 
 
-def make(name: str, c: float, second: float, batch: int, levels: int = 2) -> Method:
+def make(name: str, c: float, second: float, levels: int = 2) -> Method:
     """A method with two numbers to tune: c, of α = c/(k + shift), and one of its own.
 
     SOBA, SGDA, MA-SOBA, Fast: β/α at the end; the averages have λ/β = 4 there. TTSA: for how many items β
@@ -55,7 +50,7 @@ def make(name: str, c: float, second: float, batch: int, levels: int = 2) -> Met
     falls as k^−½; weights ∝ k². SABA, SVRG: β/α, and α is constant, c/16 of the first step; the first has a memory for
     each of the ``levels``. The first step is half of what a batch of this size is stable with.
     """
-    first = 0.5 * batch / (batch + 40.0)  # E‖a‖² is about 40
+    first = 0.5 * BATCH / (BATCH + 40.0)  # E‖a‖² is about 40
     if name in (SABA, SVRG):
         steps = tc.Constant(first * c / 16), tc.Constant(second * first * c / 16)
         items = (SETTING["samples"],) * levels
@@ -64,79 +59,57 @@ def make(name: str, c: float, second: float, batch: int, levels: int = 2) -> Met
     if name in (SOBA, SGDA):
         return tc.methods.soba(alpha, decaying(second * c, first))
     if name == TTSA:
-        return tc.Standard(alpha, holding(first, second / batch, 2 / 3))
+        return tc.Standard(alpha, holding(first, second / BATCH, 2 / 3))
     if name == MA_SOBA:
         return tc.methods.ma_soba(alpha, decaying(second * c, first), decaying(4 * second * c, 0.25))
     if name == FAST:
         return tc.Fast(alpha, decaying(second * c, first), decaying(4 * second * c, 0.25))
-    step = holding(first * c / 32, second / batch, 0.5)
+    step = holding(first * c / 32, second / BATCH, 0.5)
     return tc.Polyak(tc.Fast(step, step, 0.25), power=2.0)
 
 
-def builder(name: str, batch: int) -> Callable[..., Method]:
-    """The method as a function of its two numbers."""
-    return partial(make, name, batch=batch)
+def builders(kind: str, reduced: bool) -> dict[str, Callable[..., Method]]:
+    """The methods of a panel, or those with variance reduction, each as a function of its two numbers."""
+    levels = 1 if kind == "minimax" else 2
+    return {name: partial(make, name, levels=levels) for name in (REDUCED if reduced else COMPARED)[kind]}
+
+
+def searched(kind: str, reduced: bool) -> str:
+    """The search that the settings of a panel's methods come from."""
+    return f"{kind}-{BATCH}{'-reduced' if reduced else ''}"
 
 
 def searches() -> dict[str, MethodSearch]:
     """What is tuned: every method of a panel, on its data; those with variance reduction at their own horizon."""
     found = {}
-    for kind, batch in PANELS:
-        made, title = problem(kind, batch), where(kind, batch)
-        methods = {name: (builder(name, batch), BOXES[name]) for name in COMPARED[kind]}
-        found[f"{kind}-{batch}"] = MethodSearch(made, methods, ITEMS[False] // batch, "error", _RUNS, title)
-        methods = {name: (reduced(name, kind), _REDUCED_BOX) for name in REDUCED[kind]}
-        steps = reduced_marks(batch)[-1]
-        found[_reduced_case(kind)] = MethodSearch(made, methods, steps, "error", _RUNS, f"{title}, variance reduced")
+    for kind in COMPARED:
+        made, title = problem(kind), where(kind)
+        methods = {
+            name: (build, {"c": (1.0, 64.0), "second": _ITEMS if name in (TTSA, FAST_MEAN) else _RATIO})
+            for name, build in builders(kind, False).items()
+        }
+        found[searched(kind, False)] = MethodSearch(made, methods, ITEMS[False] // BATCH, "error", _RUNS, title)
+        methods = {name: (build, _REDUCED_BOX) for name, build in builders(kind, True).items()}
+        steps, title = reduced_marks()[-1], f"{title}, variance reduced"
+        found[searched(kind, True)] = MethodSearch(made, methods, steps, "error", _RUNS, title)
     return found
 
 
-def tuned(name: str, kind: str, batch: int) -> Method:
-    """The method with the settings that were found."""
-    return builder(name, batch)(**settings("bilevel", f"{kind}-{batch}", name))
-
-
-def nearby(kind: str, batch: int) -> dict[str, Method]:
-    """Settings around the tuned ones."""
-    found: dict[str, Method] = {}
-    for name in COMPARED[kind]:
-        chosen = settings("bilevel", f"{kind}-{batch}", name)
-        found |= label_settings(name, around(builder(name, batch), chosen, count=16))
-    return found
+def tuned(kind: str, reduced: bool) -> dict[str, Method]:
+    """The methods with the settings that were found."""
+    case = searched(kind, reduced)
+    return {name: build(**settings("bilevel", case, name)) for name, build in builders(kind, reduced).items()}
 
 
 @cache
-def problem(kind: str, batch: int) -> Problem:
-    """The data are one draw, the same for all batches, methods and seeds; seeds draw the batches."""
+def problem(kind: str) -> Problem:
+    """The data are one draw, the same for all methods and seeds; seeds draw the batches."""
     if kind == "minimax":
-        return tc.problems.quadratic_minimax(**SETTING, batch=batch)
-    return tc.problems.quadratic_bilevel(**SETTING, batch=batch, replace=kind == "replaced", v_scale=1.0)
+        return tc.problems.quadratic_minimax(**SETTING, batch=BATCH)
+    return tc.problems.quadratic_bilevel(**SETTING, batch=BATCH, replace=kind == "replaced", v_scale=1.0)
 
 
-def reduced(name: str, kind: str) -> Callable[..., Method]:
-    """A method with variance reduction as a function of its two numbers, in batches of 16."""
-    return partial(make, name, batch=16, levels=1 if kind == "minimax" else 2)
-
-
-def reduced_marks(batch: int) -> list[int]:
+def reduced_marks() -> list[int]:
     """Those of a whole run up to a fifteenth of it."""
-    marks = tc.log_marks(ITEMS[False] // batch)
+    marks = tc.log_marks(ITEMS[False] // BATCH)
     return [mark for mark in marks if mark <= marks[-1] // 15]
-
-
-def _reduced_case(kind: str) -> str:
-    return f"{kind}-16-reduced"
-
-
-def reduced_tuned(name: str, kind: str) -> Method:
-    """The method with the settings that were found."""
-    return reduced(name, kind)(**settings("bilevel", _reduced_case(kind), name))
-
-
-def reduced_nearby(kind: str) -> dict[str, Method]:
-    """Settings around those of the methods with variance reduction."""
-    found: dict[str, Method] = {}
-    for name in REDUCED[kind]:
-        chosen = settings("bilevel", _reduced_case(kind), name)
-        found |= label_settings(name, around(reduced(name, kind), chosen, count=4))
-    return found

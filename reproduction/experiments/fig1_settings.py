@@ -6,7 +6,7 @@ from functools import partial
 from typing import TypedDict
 
 import twoclock as tc
-from reproduction.sensitivity import around, label_settings
+from reproduction import sensitivity
 from reproduction.tuned_settings import Limits, MethodSearch, decaying, settings
 from twoclock import Method
 from twoclock.protocols import ProblemSource
@@ -87,13 +87,9 @@ def searches() -> dict[str, MethodSearch]:
 
 
 def nearby(operator: str, size: str) -> dict[str, Method]:
-    """Settings around the tuned ones: α and β move, λ/β stays."""
-    found: dict[str, Method] = {}
-    for name in COMPARED[operator]:
-        chosen = settings("fig1", f"{size}-{operator}", name)
-        moved = [path for path in chosen if path != "weight"]
-        found |= label_settings(name, around(partial(with_steps, name, square_of(size)), chosen, moved))
-    return found
+    """Settings around the tuned ones."""
+    builds = {name: partial(with_steps, name, square_of(size)) for name in COMPARED[operator]}
+    return sensitivity.nearby("fig1", f"{size}-{operator}", builds)
 
 
 def tuned(method: str, size: str) -> Method:

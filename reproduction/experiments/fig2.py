@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 
 import twoclock as tc
 from reproduction import sensitivity
@@ -27,10 +28,10 @@ from reproduction.experiments.fig2_settings import (
     diverged_share,
     grid,
     model_problem,
-    nearby,
     one_riccati_step,
     start,
     tuned,
+    with_steps,
 )
 from reproduction.experiments.fig2_settings import searches as searches
 from reproduction.sensitivity import SEEDS, NearbySettings, easier, tuned_alike
@@ -69,9 +70,8 @@ def cases(quick: bool) -> dict[str, Case]:
         ),
     }  # fmt: skip
     if not quick:
-        out["around"] = Case(
-            problem, nearby(), steps, SEEDS, marks=[steps], title="around the tuned settings", role="tune"
-        )
+        nearby = sensitivity.nearby("fig2", "gap", {name: partial(with_steps, name) for name in (FAST, SAME, TWO)})
+        out["around"] = Case(problem, nearby, steps, SEEDS, [steps], title="around the tuned settings", role="tune")
     for name, critic in READINGS.items():
         literal = dataclasses.replace(from_half, operators=critic)
         out[name] = Case(

@@ -11,7 +11,6 @@ import numpy as np
 import twoclock as tc
 from reproduction.comparisons import last_mean
 from reproduction.experiment import Claim, Records
-from reproduction.sensitivity import around, label_settings
 from reproduction.tuned_settings import Limits, MethodSearch, settings
 from reproduction.verdicts import decide
 from twoclock import Method, Result
@@ -62,14 +61,6 @@ def searches() -> dict[str, MethodSearch]:
             tc.problems.paper_lqr(), methods, 1_000_000, "gap", runs=1040, title="the paper's regulator"
         )
     }
-
-
-def nearby() -> dict[str, Method]:
-    """Settings around the tuned ones: α, β and the shift move, λ/β stays."""
-    found: dict[str, Method] = {}
-    for name in BOXES:
-        found |= label_settings(name, around(partial(with_steps, name), settings("fig2", "gap", name), list(_BOX)))
-    return found
 
 
 def tuned(name: str) -> tc.Fast | tc.Standard:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +13,7 @@ import pandas as pd
 from jaxtyping import Float
 
 import twoclock as tc
-from reproduction.comparisons import last_values
+from reproduction.comparisons import last_mean, last_values
 from reproduction.experiment import Claim, Progress, Records, Role
 from reproduction.verdicts import decide_each
 from twoclock import Result, plot
@@ -102,24 +102,16 @@ class LogCase:
     def lanes(self) -> int:
         return len(self.methods) * self.seeds
 
-    @property
-    def work(self) -> int:
-        return self.steps * self.lanes
-
     @cached_property
     def identities(self) -> dict[str, Identity]:
         """By the numbers of the world and the library's version: the estimators are its code."""
-        mdp, world = self.mdp_numbers, self.world
+        world, mdp = self.world, self.world.mdp
         parts = {
-            "mdp": mdp, "start": world.start.tolist(), "target": world.target.tolist(), "steps": self.steps,
-            "behaviour": world.behaviour.tolist(), "seeds": self.seeds, "longest": self.longest,
-            "version": tc.__version__,
+            "mdp": [np.asarray(part).tolist() for part in (mdp.P, mdp.r, mdp.gamma)], "start": world.start.tolist(),
+            "target": world.target.tolist(), "steps": self.steps, "behaviour": world.behaviour.tolist(),
+            "seeds": self.seeds, "longest": self.longest, "version": tc.__version__,
         }  # fmt: skip
         return {label: Identity({**parts, "method": name}) for label, name in self.methods.items()}
-
-    @property
-    def mdp_numbers(self) -> list[object]:
-        return [np.asarray(part).tolist() for part in (self.world.mdp.P, self.world.mdp.r, self.world.mdp.gamma)]
 
     def run(self, labels: Sequence[str], checkpoint: Path, progress: Progress) -> dict[str, Result]:
         """Draw the logs and evaluate each with every estimator; a log is a seed, its episodes are the step."""
@@ -165,10 +157,16 @@ def worlds() -> dict[str, tuple[Logged, int, int, str]]:
     P = rng.dirichlet(np.full(5, 0.5), size=(5, 2))
     anywhere, even = np.full(5, 0.2), np.full((5, 2), 0.5)
     drawn = Logged(Mdp(P, rng.random((5, 2)), 0.9), anywhere, even, rng.dirichlet(np.ones(2), size=5))
+    # Forest management: the behaviour waits half of the time, the target nine times in ten.
+    P = np.zeros((3, 2, 3))
+    P[:, 0] = [[0.1, 0.9, 0.0], [0.1, 0.0, 0.9], [0.1, 0.0, 0.9]]
+    P[:, 1, 0] = 1
+    mdp = Mdp(P, [[0.0, 0.0], [0.0, 1.0], [4.0, 2.0]], 0.9)
+    forest = Logged(mdp, np.full(3, 1 / 3), np.full((3, 2), 0.5), np.tile([0.9, 0.1], (3, 1)))
     return {
         "random": (drawn, 100, 12, "random MDP, episodes cut off"),
         "boyan": (_boyan(), 100, 14, "Boyan's chain"),
-        "forest": (_forest(), 60, 20, "forest, episodes cut off"),
+        "forest": (forest, 60, 20, "forest, episodes cut off"),
     }
 
 
@@ -183,15 +181,6 @@ def _boyan() -> Logged:
     r = np.where(np.arange(n) == 1, -2.0, -3.0)[:, None] * np.ones(2)
     r[0] = 0.0
     return Logged(Mdp(P, r, discount), np.eye(n)[12], np.full((n, 2), 0.5), np.tile([0.3, 0.7], (n, 1)))
-
-
-def _forest() -> Logged:
-    """Forest management: the behaviour waits half of the time, the target nine times in ten."""
-    P = np.zeros((3, 2, 3))
-    P[:, 0] = [[0.1, 0.9, 0.0], [0.1, 0.0, 0.9], [0.1, 0.0, 0.9]]
-    P[:, 1, 0] = 1
-    mdp = Mdp(P, [[0.0, 0.0], [0.0, 1.0], [4.0, 2.0]], 0.9)
-    return Logged(mdp, np.full(3, 1 / 3), np.full((3, 2), 0.5), np.tile([0.9, 0.1], (3, 1)))
 
 
 def cases(quick: bool) -> dict[str, LogCase]:
@@ -211,13 +200,13 @@ def coverage(result: Result) -> Estimate:
 
 
 def rmse(result: Result) -> float:
-    return float(np.sqrt(last_values(result, "error").mean()))
+    return float(np.sqrt(last_mean(result, "error")))
 
 
 def draw(records: Records) -> dict[str, plot.Figure]:
     fig, axes = plot.figure(1, len(records), width=4.2, height=3.4)
-    for ax, (label, results) in zip(axes[0], records.items(), strict=True):
-        _panel(ax, results)
+    for ax, label in zip(axes[0], records, strict=True):
+        panel(ax, records, label)
         ax.set_title(_words(label), fontsize="medium")
     plot.caption(
         fig, "beside each bar: the share of logs whose 95 % interval covers the true value; error on a log scale"
@@ -225,7 +214,8 @@ def draw(records: Records) -> dict[str, plot.Figure]:
     return {"logs": fig}
 
 
-def _panel(ax: plot.Axes, results: Mapping[str, Result]) -> None:
+def panel(ax: plot.Axes, records: Records, world: str = "random") -> None:
+    results = records[world]
     for i, result in enumerate(results.values()):
         error = rmse(result)
         ax.plot([0, error], [i, i], color=plot.COLOURS[i % len(plot.COLOURS)], linewidth=9, solid_capstyle="butt")
@@ -238,10 +228,6 @@ def _panel(ax: plot.Axes, results: Mapping[str, Result]) -> None:
     ax.set(xlabel="root mean squared error")
 
 
-def panel(ax: plot.Axes, records: Records) -> None:
-    _panel(ax, records["random"])
-
-
 def _words(label: str) -> str:
     return worlds()[label][3]
 
@@ -252,26 +238,22 @@ def captions(records: Records) -> dict[str, str]:
 
 
 def claims(records: Records) -> list[Claim]:
-    found = {_words(label): coverage(results[LSTDQ]) for label, results in records.items()}
-    robust = {_words(label): coverage(results[DR]) for label, results in records.items()}
+    named = {_words(label): results for label, results in records.items()}
+    found = {name: coverage(results[LSTDQ]) for name, results in named.items()}
     logs = len(last_values(next(iter(records.values()))[LSTDQ], "covered"))
     numbers = {f"{name}: LSTD-Q": share for name, share in found.items()}
-    numbers |= {f"{name}: doubly robust": share for name, share in robust.items()}
+    numbers |= {f"{name}: doubly robust": coverage(results[DR]) for name, results in named.items()}
+    smaller = {name: rmse(results[LSTDQ]) < rmse(results[PDIS]) for name, results in named.items()}
+    measures: dict[str, Callable[[Result], float]] = {
+        "": rmse,
+        ", mean length": lambda result: last_mean(result, "length"),
+        ", seconds a log": lambda result: last_mean(result, "seconds"),
+    }
     errors = {
-        f"{_words(label)}: {name}": round(rmse(result), 4)
-        for label, results in records.items()
-        for name, result in results.items()
-    }
-    smaller = {_words(label): rmse(results[LSTDQ]) < rmse(results[PDIS]) for label, results in records.items()}
-    lengths = {
-        f"{_words(label)}, mean length: {name}": round(float(last_values(result, "length").mean()), 4)
-        for label, results in records.items()
-        for name, result in results.items()
-    }
-    seconds = {
-        f"{_words(label)}, seconds a log: {name}": round(float(last_values(result, "seconds").mean()), 4)
-        for label, results in records.items()
-        for name, result in results.items()
+        f"{name}{what}: {estimator}": round(measure(result), 4)
+        for what, measure in measures.items()
+        for name, results in named.items()
+        for estimator, result in results.items()
     }
     return [
         Claim(
@@ -291,7 +273,7 @@ def claims(records: Records) -> list[Claim]:
             "Least squares needs no propensities and has a smaller error than importance sampling",
             "ours: `tc.evaluate`",
             "the root mean squared error of LSTD-Q over the logs is below that of per-decision importance sampling",
-            {**errors, **lengths, **seconds},
+            errors,
             decide_each(smaller, "the world is {}"),
             ours=True,
         ),

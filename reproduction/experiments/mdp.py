@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 
@@ -27,7 +28,6 @@ from reproduction.experiments.mdp_settings import (
     differences,
     measured,
     method,
-    nearby,
     problem,
     slopes,
     tuned,
@@ -60,8 +60,9 @@ def cases(quick: bool) -> dict[str, Case]:
                 problem(family, temp), rest | rival, steps, min(seeds, 16), title=f"{words(where)}, a model counted"
             )
             if not quick and temp in (temps[0], temps[-1]):  # the warmest and the coldest tell enough
+                nearby = sensitivity.nearby("mdp", where, {name: partial(method, name) for name in CRITIC})
                 found[f"{AROUND}{where}"] = Case(
-                    problem(family, temp), nearby(where), steps, SEEDS, marks=[steps],
+                    problem(family, temp), nearby, steps, SEEDS, marks=[steps],
                     title=f"around the tuned settings, {words(where)}", role="tune",
                 )  # fmt: skip
     return found

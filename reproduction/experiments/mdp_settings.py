@@ -7,7 +7,6 @@ from functools import partial
 
 import twoclock as tc
 from reproduction.experiment import Records
-from reproduction.sensitivity import around, label_settings
 from reproduction.tuned_settings import MethodSearch, decaying, settings
 from twoclock import Method, Result
 from twoclock.intervals import Estimate, log_slope, slope_difference
@@ -57,14 +56,6 @@ def searches() -> dict[str, MethodSearch]:
         }
         made = problem(family, float(temp))
         found[where] = MethodSearch(made, methods, 1_000_000, "gap", runs=520, title=words(where))
-    return found
-
-
-def nearby(where: str) -> dict[str, Method]:
-    """Settings around the tuned ones."""
-    found: dict[str, Method] = {}
-    for name in CRITIC:
-        found |= label_settings(name, around(partial(method, name), settings("mdp", where, name)))
     return found
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import twoclock as tc
 from reproduction.comparisons import BAND, at_least, join_words, last_mean, last_ratio
 from reproduction.experiment import Case, Claim, Measured, Records
-from reproduction.tuned_settings import decaying
+from reproduction.tuned_settings import decaying, holding
 from reproduction.verdicts import above, all_of, below, confirm_verdict, decide_each, kind
 from twoclock import Method, Result, plot
 from twoclock.intervals import Estimate, MeanCurve
@@ -77,14 +77,10 @@ KEYS = [RateKey(h, coupling, dim) for dim in (1, 4) for h in ROWS for coupling i
 def methods(row: RateRow) -> dict[str, Method]:
     """All methods start from the same α and β, in the theory's order; only the exponents differ."""
     alpha, beta, lam, shift = (1 / 16, 1 / 8, 1 / 4, 32.0) if row.fast == 1 else (1 / 10, 1 / 5, 1 / 4, 16.0)
-
-    def power(first: float, p: float) -> tc.Power:
-        return tc.Power(first * shift**p, p=p, shift=shift)
-
-    slow, quick = power(alpha, row.fast), power(beta, row.fast)
+    slow, quick = holding(alpha, shift, row.fast), holding(beta, shift, row.fast)
     return {
-        FAST: tc.Fast(slow, quick, power(lam, row.fast), order="paper"),
-        TWO: tc.Standard(power(alpha, row.alpha), power(beta, row.beta)),
+        FAST: tc.Fast(slow, quick, holding(lam, shift, row.fast), order="paper"),
+        TWO: tc.Standard(holding(alpha, shift, row.alpha), holding(beta, shift, row.beta)),
         ONE: tc.Standard(slow, quick),
     }
 

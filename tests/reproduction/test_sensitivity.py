@@ -7,7 +7,7 @@ import pytest
 
 import twoclock as tc
 from reproduction import sensitivity
-from reproduction.sensitivity import NearbySettings, around, easier, label_settings, tuned_alike
+from reproduction.sensitivity import NearbySettings, around, easier, nearby, tuned_alike
 from reproduction.verdicts import confirm_claims
 from twoclock.result import Result
 
@@ -38,7 +38,7 @@ def test_settings_around_are_spread_evenly_over_the_box_and_the_same_for_all():
         return tc.Fast(tc.Power(c), tc.Power(ratio * c), 0.5 * weight)
 
     chosen = {"c": 2.0, "ratio": 3.0, "weight": 1.0}
-    found = around(build, chosen, ["c", "ratio"])
+    found = around(build, chosen)
     assert len(found) == COUNT
     assert found[0].alpha.c == 2.0
     moves = np.log([[m.alpha.c / 2.0, m.beta.c / m.alpha.c / 3.0] for m in found]) / np.log(sensitivity.SPAN)
@@ -47,7 +47,7 @@ def test_settings_around_are_spread_evenly_over_the_box_and_the_same_for_all():
     for side in moves.T:  # a Sobol sequence has as many below as above
         assert abs(int((side > 0).sum()) - COUNT // 2) <= 1
     assert {float(m.lam(0)) for m in found} == {0.5}
-    other = around(build, {"c": 0.1, "ratio": 9.0, "weight": 1.0}, ["c", "ratio"])
+    other = around(build, {"c": 0.1, "ratio": 9.0, "weight": 1.0})
     assert np.allclose([m.alpha.c / 0.1 for m in other], [m.alpha.c / 2.0 for m in found])
 
 
@@ -136,7 +136,8 @@ def test_the_picture_has_a_row_a_case_and_a_line_a_method():
     assert y[-1] == 1.0
 
 
-def test_labels_tell_methods_apart():
-    found = label_settings("Fast, averaged", [tc.Fast(), tc.Fast()])
+def test_labels_tell_methods_apart(monkeypatch):
+    monkeypatch.setattr(sensitivity, "settings", lambda experiment, case, name: {"c": 1.0})
+    found = nearby("exp", "case", {"Fast, averaged": lambda c: tc.Fast(tc.Power(c))}, count=2)
     assert list(found) == ["Fast, averaged: 0", "Fast, averaged: 1"]
     assert set(NearbySettings.of(dict.fromkeys(found, made_up(1.0)), "error").logs) == {"Fast, averaged"}
