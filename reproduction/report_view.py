@@ -143,19 +143,15 @@ def headline(claims: Iterable[Claim], *, quick: bool = False) -> str:
     speed = [claim for claim in papers if claim.speed]
     if not papers:
         return "No claim of the paper was tested."
-    found = f"{'In this quick run, of' if quick else 'Of'} the paper's {_claims(papers)}, {_shares(papers)}"
+    claimed = f"{len(papers)} claim{'s' if len(papers) > 1 else ''}"
+    found = f"{'In this quick run, of' if quick else 'Of'} the paper's {claimed}, {_shares(papers)}"
     if speed:
         found += f"; of the {len(speed)} that Fast is faster than methods without averaged operators, {_shares(speed)}"
     return f"{found}."
 
 
-def _claims(claims: Sequence[Claim]) -> str:
-    return f"{len(claims)} claim{'s' if len(claims) > 1 else ''}"
-
-
 def _shares(claims: Iterable[Claim]) -> str:
     counts = count(kind(claim.verdict) for claim in claims)
-
     yes, partly, no, vacuous, undecided, unsaid = (counts[each] for each in SIGNS)
     parts = [
         f"{yes} {'is' if yes == 1 else 'are'} reproduced" if yes else "none is reproduced",
@@ -184,21 +180,20 @@ def _section(outcome: ExperimentOutcome, root: Path) -> Section:
         title=outcome.title,
         folder=_link(outcome.folder, root),
         images=[_image(name, picture) for name, picture in outcome.pictures.items()],
-        rows=[_row(i, claim, outcome, root) for i, claim in enumerate(outcome.claims, 1)],
+        rows=[
+            ClaimRow(
+                anchor=f"{outcome.name}-{i}",
+                claim=claim,
+                kind=kind(claim.verdict),
+                numbers=[(name, number(value)) for name, value in claim.numbers.items()],
+                runs=[(outcome.titles[c], _link(outcome.home(c), root)) for c in claim.cases or outcome.compared],
+            )
+            for i, claim in enumerate(outcome.claims, 1)
+        ],
         advice=outcome.advice,
         columns=[str(column) for column in table.columns[:-1]],
         table=[[number(value) for value in row[:-1]] for row in table.itertuples(index=False)],
         links=[str(link) for link in table["folder"]],
-    )
-
-
-def _row(i: int, claim: Claim, outcome: ExperimentOutcome, root: Path) -> ClaimRow:
-    return ClaimRow(
-        anchor=f"{outcome.name}-{i}",
-        claim=claim,
-        kind=kind(claim.verdict),
-        numbers=[(name, number(value)) for name, value in claim.numbers.items()],
-        runs=[(outcome.titles[case], _link(outcome.home(case), root)) for case in claim.cases or outcome.compared],
     )
 
 
@@ -230,7 +225,7 @@ def final_numbers(outcome: ExperimentOutcome, root: Path) -> pd.DataFrame:
                     "steps": int(result.spec["steps"]),
                     "seeds": len(result.spec["seeds"]),
                     "diverged": int(result.diverged.sum()),
-                    "folder": Path(os.path.relpath(outcome.home(case, method), root)).as_posix() + "/",
+                    "folder": _link(outcome.home(case, method), root),
                 }
             )
     return pd.DataFrame(rows)

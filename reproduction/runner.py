@@ -16,7 +16,6 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from queue import Queue
 from threading import Event
@@ -132,7 +131,10 @@ def run_experiment(
     for label in missing:
         case = cases[label]
         post(CaseStarted(name, label, case.steps, case.lanes))
-        advance = partial(_advance, post, name, label, case.lanes)
+
+        def advance(step: int, diverged: int, label: str = label, lanes: int = case.lanes) -> None:
+            post(CaseAdvanced(name, label, step, diverged, lanes))
+
         records[label] = _run(folder / _slug(label), case, records[label], advance)
     return ExperimentOutcome(
         name=name,
@@ -146,10 +148,6 @@ def run_experiment(
         advice=hook(experiment, "advice", records, []),
         relative_errors=hook(experiment, "relative_errors", records, {}),
     )
-
-
-def _advance(post: Callable[[Message], None], name: str, case: str, lanes: int, step: int, diverged: int) -> None:
-    post(CaseAdvanced(name, case, step, diverged, lanes))
 
 
 def _draw(experiment: Experiment, records: Records, folder: Path, quick: bool) -> dict[str, Picture]:
@@ -168,7 +166,16 @@ def _draw(experiment: Experiment, records: Records, folder: Path, quick: bool) -
 
 def on_disk(name: str, cases: Mapping[str, Runnable], out: str | Path) -> dict[str, dict[str, Result]]:
     """Load the results of an experiment that need not run again: case → method → result."""
-    return {label: _finished(Path(out) / name / _slug(label), case) for label, case in cases.items()}
+    found: dict[str, dict[str, Result]] = {}
+    for label, case in cases.items():
+        folders = {method: Path(out) / name / _slug(label) / _slug(method) for method in case.methods}
+        kept = {method: storage.spec(folder).get("identity", {}) for method, folder in folders.items()}
+        found[label] = {
+            method: load(folder)
+            for method, folder in folders.items()
+            if any(kept.values()) and case.identities[method].difference(kept[method]) is None
+        }
+    return found
 
 
 def _run(folder: Path, case: Runnable, done: Mapping[str, Result], progress: Progress) -> dict[str, Result]:
@@ -186,15 +193,6 @@ def _run(folder: Path, case: Runnable, done: Mapping[str, Result], progress: Pro
         replace(result, spec=spec, end=None if large else result.end).save(folder / _slug(method))
     storage.discard(checkpoint)
     return {method: {**done, **fresh}[method] for method in case.methods}
-
-
-def _finished(folder: Path, case: Runnable) -> dict[str, Result]:
-    """The results on disk that are of these very runs."""
-    kept = {label: storage.spec(folder / _slug(label)).get("identity", {}) for label in case.methods}
-    if not any(kept.values()):
-        return {}
-    same = [label for label in case.methods if case.identities[label].difference(kept[label]) is None]
-    return {label: load(folder / _slug(label)) for label in same}
 
 
 def _work(case: Runnable) -> int:
@@ -248,7 +246,12 @@ def run_side_by_side(
     done: dict[str, ExperimentOutcome] = {}
     with cli.deferred_interrupt() as asked_to_stop, context.Manager() as manager:
         messages, stopping = manager.Queue(), manager.Event()
-        listener = threading.Thread(target=_listen, args=(messages, display), daemon=True)
+
+        def listen() -> None:
+            while (message := messages.get()) is not None:
+                display.show(message)
+
+        listener = threading.Thread(target=listen, daemon=True)
         listener.start()
         try:
             with (
@@ -294,11 +297,6 @@ def _collect(
             stopping.set()
         done |= {running[future]: future.result() for future in finished}
     return done
-
-
-def _listen(messages: Queue[Message | None], display: ProgressDisplay) -> None:
-    while (message := messages.get()) is not None:
-        display.show(message)
 
 
 def _use_cache(folder: str) -> None:

@@ -166,13 +166,12 @@ def combine_verdicts(whole: str, *halves: str) -> str:
                     for name, value in whole.held.items()
                 }
                 return decide_each(held, whole.condition, whole.separator)
-        if whole.steps is not None and all(_meet(whole.steps, half.steps) for half in found):
+        if whole.steps is not None and all(
+            half.steps is not None and whole.steps[0] <= half.steps[1] and half.steps[0] <= whole.steps[1]
+            for half in found
+        ):
             return whole
     return whole if all(half == whole for half in halves) else NOT_DECIDED
-
-
-def _meet(one: tuple[float, float], other: tuple[float, float] | None) -> bool:
-    return other is not None and one[0] <= other[1] and other[0] <= one[1]
 
 
 def split(records: Records) -> tuple[Records, Records]:

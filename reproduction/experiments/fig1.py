@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import NamedTuple
 
 import twoclock as tc
@@ -194,7 +193,10 @@ def relative_errors(records: Records) -> dict[str, dict[str, float]]:
 def advice(records: Records) -> list[str]:
     ends = relative_errors(records).values()
     fast, tdc = ([methods[f"{name}, {AVERAGED}"] for methods in ends] for name in (FAST, TDC))
-    close = all(confirm_verdict(partial(_efficient_in, key), records) == decide(True) for key in panels(records))
+    close = all(
+        confirm_verdict(lambda some, key=key: _efficient(key, panels(some)[key]), records) == decide(True)
+        for key in panels(records)
+    )
     # One and the same averaging of iterates, with averaged operators and without.
     alike = all(abs(a / b - 1) <= 0.1 for a, b in zip(fast, tdc, strict=True))
     helps = "so it is the averaging of the iterates that helps, not that of the operators" if alike else ""
@@ -223,7 +225,12 @@ def claims(records: Records) -> list[Claim]:
         )  # fmt: skip
         found += [rate, _efficient(key, results)]
     for near, tried in nearby_settings(records).items():
-        found += _around(near, tried)
+        where, compared, cases = f"{near.size} states", ", ".join(COMPARED[near.operator]), (near.case,)
+        name, searched = f"All methods are tuned alike, {where}: {compared}", f"{near.size}-{near.operator}"
+        found.append(tuned_alike(tried, "fig1", searched, name=name, where=where, cases=cases))
+        if near.operator == "tdc":
+            name = f"Fast TDC's steps are easier to choose than TDC's, {where}"
+            found.append(easier(tried, FAST, TDC, name=name, where=where, cases=cases))
     return found
 
 
@@ -254,10 +261,6 @@ def _beats(key: FigurePanel, results: Mapping[str, Result], kind: str, what: str
     )
 
 
-def _efficient_in(key: FigurePanel, records: Records) -> Claim:
-    return _efficient(key, panels(records)[key])
-
-
 def _efficient(key: FigurePanel, results: Mapping[str, Result]) -> Claim:
     ours, least = results[f"{FAST}, {AVERAGED}"], results[LSTD]
     recorded = set(ours.history["step"])
@@ -275,15 +278,3 @@ def _efficient(key: FigurePanel, results: Mapping[str, Result]) -> Claim:
         cases=(key.case("tdc"), key.case("td")),
         ours=True,
     )
-
-
-def _around(key: Nearby, tried: NearbySettings) -> list[Claim]:
-    where, compared, cases = f"{key.size} states", ", ".join(COMPARED[key.operator]), (key.case,)
-    alike = tuned_alike(
-        tried, "fig1", f"{key.size}-{key.operator}", name=f"All methods are tuned alike, {where}: {compared}",
-        where=where, cases=cases,
-    )  # fmt: skip
-    if key.operator == "td":
-        return [alike]
-    name = f"Fast TDC's steps are easier to choose than TDC's, {where}"
-    return [alike, easier(tried, FAST, TDC, name=name, where=where, cases=cases)]

@@ -25,12 +25,7 @@ SIZES: dict[str, MdpSize] = {
     "100": {"states": 100, "actions": 100, "features": 30},
 }
 SAMPLINGS = ("iid", "markov")
-PRINTED, TUNED, TUNED_MEAN, AVERAGED = (
-    "as printed",
-    "tuned",
-    "tuned, averaged",
-    "averaged, one setting",
-)
+PRINTED, TUNED, TUNED_MEAN, AVERAGED = "as printed", "tuned", "tuned, averaged", "averaged, one setting"
 FAST, TDC, TD, LSTD = "Fast TDC", "TDC", "TD(0)", "LSTD"
 # The boxes in which `tc.tune` looks first; it widens them while the leader lies at an edge. No order is imposed.
 _C, RATIO, WEIGHT, FIRST = (0.5, 8.0), (0.25, 16.0), (1.0, 64.0), (0.02, 2.0)

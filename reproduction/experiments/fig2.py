@@ -49,8 +49,6 @@ ALT = {
     "fig2_guard": "Gap against steps with and without the guard on two plants.",
 }
 
-_MOVED = "c_α, β/α and the shift moved"
-
 
 def cases(quick: bool) -> dict[str, Case]:
     steps, seeds = (30_000, 20) if quick else (1_000_000, 100)
@@ -89,15 +87,11 @@ def cases(quick: bool) -> dict[str, Case]:
 
 
 def draw(records: Records) -> dict[str, plot.Figure]:
-    return {"fig2": _draw_comparison(records), "fig2_guard": _draw_guard(records)} | (
-        {
-            "fig2-sensitivity": sensitivity.draw(
-                {"the paper's regulator": NearbySettings.of(records["around"], "gap")}, _MOVED
-            )
-        }
-        if "around" in records
-        else {}
-    )
+    found = {"fig2": _draw_comparison(records), "fig2_guard": _draw_guard(records)}
+    if "around" in records:
+        tried = {"the paper's regulator": NearbySettings.of(records["around"], "gap")}
+        found["fig2-sensitivity"] = sensitivity.draw(tried, "c_α, β/α and the shift moved")
+    return found
 
 
 def _draw_comparison(records: Records) -> plot.Figure:
@@ -115,8 +109,7 @@ def _draw_comparison(records: Records) -> plot.Figure:
     )  # fmt: skip
     second.set_title("share of seeds diverged", fontsize="medium")
     plot.curves(third, {name: records[name]["Fast"] for name in READINGS}, "gap", statistic="median")
-    start_from_zero = start(records["gap"]["Fast"])  # that case starts from K = 0
-    third.axhline(start_from_zero, color="0.5", linestyle=":", linewidth=1)
+    third.axhline(start(records["gap"]["Fast"]), color="0.5", linestyle=":", linewidth=1)  # that case is from K = 0
     third.set_title("Algorithm 2 from K₀ = K*/2; dotted: K = 0", fontsize="medium")
     third.legend(frameon=False, fontsize="x-small")
     fast, same, two = (tuned(name) for name in (FAST, SAME, TWO))
@@ -216,22 +209,15 @@ def claims(records: Records) -> list[Claim]:
         records["gap"]["Fast"], "gap", 1.0, name="lqr-rate", place="Section 4.2, after Theorem 2", case="gap",
         statement="J(K_k) − J* of the fast actor-critic on the paper's regulator falls like 1/k, up to logarithms",
     )  # fmt: skip
-    ours = [_stability(records), _printed(records), _guard(records), one_riccati_step(records)]
-    return [
-        _faster(records),
-        rate,
-        *ours,
-        *(_around(NearbySettings.of(records["around"], "gap")) if "around" in records else ()),
-    ]
-
-
-def _around(found: NearbySettings) -> list[Claim]:
-    where, cases = "the paper's regulator", ("around",)
-    return [
-        tuned_alike(found, "fig2", "gap", name="lqr-tuned-alike", where=where, cases=cases),
-        easier(found, FAST, SAME, name="lqr-easier-steps", where=where, cases=cases),
-        easier(found, FAST, TWO, name="lqr-easier-steps-two-thirds", where=where, cases=cases),
-    ]
+    found = [_faster(records), rate, _stability(records), _printed(records), _guard(records), one_riccati_step(records)]
+    if "around" in records:
+        tried, where, cases = NearbySettings.of(records["around"], "gap"), "the paper's regulator", ("around",)
+        found += [
+            tuned_alike(tried, "fig2", "gap", name="lqr-tuned-alike", where=where, cases=cases),
+            easier(tried, FAST, SAME, name="lqr-easier-steps", where=where, cases=cases),
+            easier(tried, FAST, TWO, name="lqr-easier-steps-two-thirds", where=where, cases=cases),
+        ]
+    return found
 
 
 def _result(records: Records, label: str) -> Result:
@@ -299,8 +285,7 @@ def _finds_the_optimum(result: Result) -> bool:
 
 
 def _printed(records: Records) -> Claim:
-    begin = start(records["as printed"]["Fast"])
-    numbers: dict[str, Measured] = {"gap at the start": begin}
+    numbers: dict[str, Measured] = {"gap at the start": start(records["as printed"]["Fast"])}
     for name in READINGS:
         result = records[name]["Fast"]
         gap = result.summary("gap")["median"].iloc[-1]

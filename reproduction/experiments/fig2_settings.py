@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 
 import twoclock as tc
-from reproduction.comparisons import last_mean
+from reproduction.comparisons import last_mean, last_values
 from reproduction.experiment import Claim, Records
 from reproduction.tuned_settings import Limits, MethodSearch, settings
 from reproduction.verdicts import decide
 from twoclock import Method, Result
-from twoclock.intervals import Estimate, ratio_of_means
+from twoclock.intervals import ratio_of_means
 from twoclock.protocols import PyTree, Scalar, pytree, static
 
 FAST, SAME, TWO = "Fast", "Standard, Fast's exponents", "Standard, 1 and 2/3"
@@ -149,17 +149,14 @@ def model_problem() -> WithRival:
     return WithRival(made.plant, made.operators)
 
 
-def over_certainty_equivalence(result: Result, step: int) -> Estimate:
-    """The mean gap over certainty equivalence's on the same samples, with a 95 % bootstrap interval over seeds."""
-    there = result.history[result.history["step"] == step]
-    return ratio_of_means(there["gap"].to_numpy(float), there["rival"].to_numpy(float))
-
-
 def one_riccati_step(records: Records) -> Claim:
     """Not the paper's: what estimating the model buys, and that it takes one step of the Riccati recursion a sample."""
     result, fast = records["model"][MODEL], records["gap"]["Fast"]
     marks = set(result.history["step"].tolist())
-    ratios = {step: over_certainty_equivalence(result, step) for step in sorted({*marks.intersection(_AT), max(marks)})}
+    ratios = {
+        step: ratio_of_means(last_values(result, "gap", step), last_values(result, "rival", step))
+        for step in sorted({*marks.intersection(_AT), max(marks)})
+    }
     return Claim(
         "one-riccati-step-is-enough",
         "Two clocks on a model, one Riccati step a sample, cost no more than certainty equivalence on the same samples",

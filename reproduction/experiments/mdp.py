@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from functools import partial
 
 import numpy as np
@@ -12,26 +13,21 @@ from reproduction import sensitivity
 from reproduction.comparisons import band, join_words, last_mean, last_ratio, like, span
 from reproduction.experiment import Case, Claim, Measured, Records
 from reproduction.experiments.mdp_settings import (
-    AROUND,
     BOLD,
-    COUNTED,
+    CENTRES,
     CRITIC,
     FAST,
-    QUICK,
     RIVAL,
     SAME,
     SIZE,
-    TEMPS,
     TWO,
     WORDS,
-    around_where,
+    EntropyTask,
     differences,
     measured,
     method,
     problem,
     slopes,
-    tuned,
-    words,
 )
 from reproduction.experiments.mdp_settings import searches as searches
 from reproduction.sensitivity import SEEDS, NearbySettings, easier, tuned_alike
@@ -40,32 +36,36 @@ from reproduction.verdicts import Verdict, above, all_of, below, confirm_verdict
 from twoclock import Result, plot
 from twoclock.intervals import Estimate
 
+# The warmest and the coldest tell enough of the settings around the tuned ones.
+_BETWEEN = (EntropyTask("random", 0.1), EntropyTask("lake", 0.03))
 TITLE = "Entropy-regularised MDPs: actor-critics and a model-based rival"
 
 
 def cases(quick: bool) -> dict[str, Case]:
     steps, seeds = (10_000, 16) if quick else (1_000_000, 120)
     found = {}
-    for family, temps in (QUICK if quick else TEMPS).items():
-        for temp in temps:
-            where = f"{family} {temp:g}"
-            states, gamma = SIZE[family]
-            compared = {name: tuned(where, name) for name in CRITIC}
-            best = settings("mdp", where, FAST)
-            compared[BOLD] = method(FAST, **{**best, "actor": 4 * best["actor"]})
-            rival = {RIVAL: tc.PlugIn(compared[FAST], tc.models.EmpiricalMdp(states, 4, gamma, temp))}
-            rest = {} if quick else {FAST: compared[FAST]}
-            found[where] = Case(problem(family, temp), compared, steps, seeds, title=words(where))
-            found[f"{COUNTED}{where}"] = Case(  # each of its samples touches S²A sums: fewer seeds
-                problem(family, temp), rest | rival, steps, min(seeds, 16), title=f"{words(where)}, a model counted"
-            )
-            if not quick and temp in (temps[0], temps[-1]):  # the warmest and the coldest tell enough
-                nearby = sensitivity.nearby("mdp", where, {name: partial(method, name) for name in CRITIC})
-                found[f"{AROUND}{where}"] = Case(
-                    problem(family, temp), nearby, steps, SEEDS, marks=[steps],
-                    title=f"around the tuned settings, {words(where)}", role="tune",
-                )  # fmt: skip
+    for task in [EntropyTask("lake", 0.03)] if quick else CENTRES:
+        states, gamma = SIZE[task.family]
+        best = {name: settings("mdp", task.case, name) for name in CRITIC}
+        compared = {name: method(name, **best[name]) for name in CRITIC}
+        compared[BOLD] = method(FAST, **{**best[FAST], "actor": 4 * best[FAST]["actor"]})
+        rival = {RIVAL: tc.PlugIn(compared[FAST], tc.models.EmpiricalMdp(states, 4, gamma, task.temp))}
+        rest = {} if quick else {FAST: compared[FAST]}
+        found[task.case] = Case(problem(*task), compared, steps, seeds, title=task.words)
+        found[task.counted] = Case(  # each of its samples touches S²A sums: fewer seeds
+            problem(*task), rest | rival, steps, min(seeds, 16), title=f"{task.words}, a model counted"
+        )
+        if not quick and task not in _BETWEEN:
+            nearby = sensitivity.nearby("mdp", task.case, {name: partial(method, name) for name in CRITIC})
+            found[task.around] = Case(
+                problem(*task), nearby, steps, SEEDS, marks=[steps], title=f"around the tuned settings, {task.words}",
+                role="tune",
+            )  # fmt: skip
     return found
+
+
+def nearby_settings(records: Records) -> dict[EntropyTask, NearbySettings]:
+    return {task: NearbySettings.of(records[task.around], "gap") for task in CENTRES if task.around in records}
 
 
 ALT = {
@@ -81,23 +81,23 @@ ALT = {
 def draw(records: Records) -> dict[str, plot.Figure]:
     # One case has no trend.
     found = {"mdp": _draw_gaps(records)} | ({"mdp-rates": _draw_rates(records)} if len(measured(records)) > 1 else {})
-    if shown := {words(where): NearbySettings.of(tried, "gap") for where, tried in around_where(records).items()}:
+    if shown := {task.words: tried for task, tried in nearby_settings(records).items()}:
         found["mdp-sensitivity"] = sensitivity.draw(shown, "c_α, α's first step and c_β moved")
     return found
 
 
 def _draw_gaps(records: Records) -> plot.Figure:
     shown = measured(records)
-    families = list(dict.fromkeys(where.split()[0] for where in shown))
-    columns = max(sum(where.startswith(family) for where in shown) for family in families)
+    families = Counter(task.family for task in shown)
+    columns = max(families.values())
     fig, axes = plot.figure(len(families), columns, width=5.6 if columns == 1 else 4.0, height=3.6)
     for row, family in zip(axes, families, strict=True):
-        for ax, where in zip(row, (w for w in shown if w.startswith(family)), strict=False):
-            plot.curves(ax, shown[where], "gap")
-            table = shown[where][FAST].summary("gap")
+        for ax, task in zip(row, (task for task in shown if task.family == family), strict=False):
+            plot.curves(ax, shown[task], "gap")
+            table = shown[task][FAST].summary("gap")
             last = table[table["step"] >= table["step"].max() / 10]
             plot.slope(ax, -1.0, (float(last["step"].iloc[0]), float(last["mean"].iloc[0]) / 4), "1/k")
-            ax.set_title(words(where), fontsize="medium")
+            ax.set_title(task.words, fontsize="medium")
             ax.set_ylabel("J* − J(π), mean of seeds")
             ax.legend(frameon=False, fontsize="x-small").set_visible(ax is axes[0, 0])
     first = next(iter(shown.values()))
@@ -116,7 +116,7 @@ def _draw_rates(records: Records) -> plot.Figure:
     left, right = axes[0]
     found, shown = slopes(records, 1.0), measured(records)
     for i, name in enumerate((*CRITIC, BOLD, RIVAL)):
-        rows = [found[where][name] for where in found]
+        rows = [of_task[name] for of_task in found.values()]
         at = np.arange(len(rows)) + 0.15 * (i - 2)
         middle, low, high = np.array(rows).T
         left.errorbar(
@@ -126,16 +126,16 @@ def _draw_rates(records: Records) -> plot.Figure:
     for slope, label in ((-1.0, "−1"), (-2 / 3, "−2/3")):
         left.axvline(slope, color="0.45", linestyle="--", linewidth=1, zorder=1)
         left.annotate(label, (slope, -0.6), fontsize="x-small", color="0.35", backgroundcolor="w", ha="center")
-    left.set_yticks(range(len(found)), [words(where) for where in found])
+    left.set_yticks(range(len(found)), [task.words for task in found])
     left.set(xlabel="slope of log mean gap, last decade", ylim=(len(found) + 0.9, -0.9))
     left.legend(frameon=False, fontsize="x-small", ncols=2, loc="lower center")
-    for i, (where, results) in enumerate(shown.items()):
+    for i, (task, results) in enumerate(shown.items()):
         table = results[FAST].summary("least_probability")
         table = table[table["step"] > 0]
-        style = "-" if where.startswith("random") else "--"
+        style = "-" if task.family == "random" else "--"
         right.plot(table["step"], table["median"], color=plot.COLOURS[i % 3], linestyle=style, linewidth=1.6)
         right.annotate(
-            words(where), (table["step"].iloc[-1], table["median"].iloc[-1]), (3, 0),
+            task.words, (table["step"].iloc[-1], table["median"].iloc[-1]), (3, 0),
             textcoords="offset points", fontsize="x-small", color=plot.COLOURS[i % 3], va="center",
         )  # fmt: skip
     right.set(
@@ -162,13 +162,21 @@ def claims(records: Records) -> list[Claim]:
         _degrades(records),
         _model(records),
     ]
-    for where, tried in around_where(records).items():
-        found += _around(NearbySettings.of(tried, "gap"), where)
+    for task, tried in nearby_settings(records).items():
+        slug, where, cases = task.case.replace(" ", "-"), task.words, (task.around,)
+        found += [
+            tuned_alike(tried, "mdp", task.case, name=f"mdp-tuned-alike-{slug}", where=where, cases=cases),
+            easier(tried, FAST, SAME, name=f"mdp-easier-steps-{slug}", where=where, cases=cases),
+        ]
     return found
 
 
-def _decide(held: Mapping[str, bool | None]) -> Verdict:
-    return decide_each({words(where): found for where, found in held.items()}, separator="; ")
+def _decide(held: Mapping[EntropyTask, bool | None]) -> Verdict:
+    return decide_each({task.words: found for task, found in held.items()}, separator="; ")
+
+
+def _cases(tasks: Iterable[EntropyTask]) -> tuple[str, ...]:
+    return tuple(task.case for task in tasks)
 
 
 def _rate(records: Records, name: str) -> Claim:
@@ -180,18 +188,18 @@ def _rate(records: Records, name: str) -> Claim:
         "Section 4.3; the theory wants c_α ≥ 2/μ_h" if name == BOLD else "Section 4.3",
         f"the 95 % interval of the slope of log mean gap against log k over the last decade {band(1.0)}; over the last "
         "two, which may hold some of the descent before the rate, for comparison",
-        {words(where): f"{two[where][name]}, last decade {one[where][name]}" for where in two},
-        _decide({where: like(one[where][name], 1.0) for where in one}),
-        tuple(two),
+        {task.words: f"{two[task][name]}, last decade {one[task][name]}" for task in two},
+        _decide({task: like(one[task][name], 1.0) for task in one}),
+        _cases(two),
     )
 
 
-def ratios(records: Records, name: str) -> dict[str, Estimate]:
+def ratios(records: Records, name: str) -> dict[EntropyTask, Estimate]:
     """A method's gap over Fast's at the last step of each case: the geometric mean over seeds, with its interval."""
     found = {}
-    for where in measured(records):
-        results = {**records[where], **records[f"{COUNTED}{where}"]} if name == RIVAL else records[where]
-        found[where] = last_ratio(results[name], results[FAST], "gap")
+    for task in measured(records):
+        results = {**records[task.case], **(records[task.counted] if name == RIVAL else {})}
+        found[task] = last_ratio(results[name], results[FAST], "gap")
     return found
 
 
@@ -203,9 +211,9 @@ def _beats(records: Records, name: str) -> Claim:
         "Section 4.3, against the rate k^-2/3 of the standard method",
         f"the geometric mean over shared seeds of the gap of {name} over Fast's at the last step, both tuned, has its "
         "95 % interval above 1.1; not reproduced where it lies below, not decided between",
-        {words(where): ratio for where, ratio in found.items()},
-        _decide({where: above(ratio, 1.1) for where, ratio in found.items()}),
-        tuple(found),
+        {task.words: ratio for task, ratio in found.items()},
+        _decide({task: above(ratio, 1.1) for task, ratio in found.items()}),
+        _cases(found),
         speed=True,
     )
 
@@ -218,9 +226,9 @@ def _slower(records: Records) -> Claim:
         "Section 4.3; an upper bound in the paper, read as a rate",
         "over the last decade the 95 % interval of its slope lies above −0.8, and that of its difference to Fast's, on "
         "shared seeds, above 0",
-        {words(where): f"{slope[TWO]}, less Fast's {slower[where]}" for where, slope in found.items()},
-        _decide({where: all_of(above(found[where][TWO], -0.8), above(slower[where], 0.0)) for where in found}),
-        tuple(found),
+        {task.words: f"{slope[TWO]}, less Fast's {slower[task]}" for task, slope in found.items()},
+        _decide({task: all_of(above(found[task][TWO], -0.8), above(slower[task], 0.0)) for task in found}),
+        _cases(found),
         speed=True,
     )
 
@@ -228,17 +236,16 @@ def _slower(records: Records) -> Claim:
 def _degrades(records: Records) -> Claim:
     """Not the paper's, which takes the PL constant as given."""
     numbers: dict[str, Measured] = {}
-    held: dict[str, bool | None] = {}
+    held: dict[EntropyTask, bool | None] = {}
     before: dict[str, Result] = {}
-    for where, results in measured(records).items():
-        family = where.split()[0]
+    for task, results in measured(records).items():
         scaled = results[FAST].spec["steps"] * last_mean(results[FAST], "gap")
-        numbers[words(where)] = f"k·gap {scaled:.3g} at a smallest probability of {_least_probability(results):.2g}"
-        if family in before:
-            grows = last_ratio(results[FAST], before[family], "gap")
-            numbers[f"{words(where)}, over the warmer one"] = grows
-            held[where] = above(grows, 1.0)
-        before[family] = results[FAST]
+        numbers[task.words] = f"k·gap {scaled:.3g} at a smallest probability of {_least_probability(results):.2g}"
+        if task.family in before:
+            grows = last_ratio(results[FAST], before[task.family], "gap")
+            numbers[f"{task.words}, over the warmer one"] = grows
+            held[task] = above(grows, 1.0)
+        before[task.family] = results[FAST]
     return Claim(
         "mdp-constant-degrades",
         "The colder, the smaller the least action probability and the larger the constant before 1/k",
@@ -247,7 +254,7 @@ def _degrades(records: Records) -> Claim:
         "ratio has its 95 % interval above 1",
         numbers,
         _decide(held),
-        tuple(measured(records)),
+        _cases(measured(records)),
         ours=True,
     )
 
@@ -265,19 +272,11 @@ def _model(records: Records) -> Claim:
         "not in the paper",
         "the geometric mean over shared seeds of the model-based rival's gap over Fast's at the last step has its 95 % "
         "interval below 1",
-        {words(where): ratio for where, ratio in found.items()},
-        _decide({where: below(ratio, 1.0) for where, ratio in found.items()}),
-        tuple(f"{COUNTED}{where}" for where in found),
+        {task.words: ratio for task, ratio in found.items()},
+        _decide({task: below(ratio, 1.0) for task, ratio in found.items()}),
+        tuple(task.counted for task in found),
         ours=True,
     )
-
-
-def _around(found: NearbySettings, where: str) -> list[Claim]:
-    slug, named, cases = where.replace(" ", "-"), words(where), (f"{AROUND}{where}",)
-    return [
-        tuned_alike(found, "mdp", where, name=f"mdp-tuned-alike-{slug}", where=named, cases=cases),
-        easier(found, FAST, SAME, name=f"mdp-easier-steps-{slug}", where=named, cases=cases),
-    ]
 
 
 def captions(records: Records) -> dict[str, str]:
@@ -295,9 +294,9 @@ def captions(records: Records) -> dict[str, str]:
 def relative_errors(records: Records) -> dict[str, dict[str, float]]:
     """Final mean gaps over the model-based rival's."""
     out = {}
-    for where, results in measured(records).items():
+    for task, results in measured(records).items():
         last = {name: last_mean(result, "gap") for name, result in results.items()}
-        out[words(where)] = {name: gap / last[RIVAL] for name, gap in last.items() if name != RIVAL}
+        out[task.words] = {name: gap / last[RIVAL] for name, gap in last.items() if name != RIVAL}
     return out
 
 
@@ -317,9 +316,5 @@ def advice(records: Records) -> list[str]:
             f": soft value iteration on the observed frequencies ends at {span(model, '.2g')} times the actor-critic's "
             "gap on the same samples."
         )
-    found.append(f"The actor's constants c_α as tuned for Fast, by temperature: {_actor_steps(records)}.")
-    return found
-
-
-def _actor_steps(records: Records) -> str:
-    return "; ".join(f"{words(where)}: {settings('mdp', where, FAST)['actor']:.3g}" for where in measured(records))
+    actors = [f"{task.words}: {settings('mdp', task.case, FAST)['actor']:.3g}" for task in measured(records)]
+    return [*found, f"The actor's constants c_α as tuned for Fast, by temperature: {'; '.join(actors)}."]
