@@ -84,7 +84,7 @@ def searches() -> dict[str, MethodSearch]:
     found = {}
     for kind in COMPARED:
         made, title = problem(kind), where(kind)
-        methods = {
+        methods: dict[str, tuple[Callable[..., Method], Limits]] = {
             name: (build, {"c": (1.0, 64.0), "second": _ITEMS if name in (TTSA, FAST_MEAN) else _RATIO})
             for name, build in builders(kind, False).items()
         }

@@ -7,9 +7,7 @@ import pandas as pd
 
 from reproduction.experiment import Case, Records
 from reproduction.experiments import coverage_settings as settings
-from reproduction.experiments.coverage_claims import claims as claims
-from reproduction.experiments.coverage_settings import CONSTANT, FALLING, FAST_TDC, LSTD, TD
-from reproduction.experiments.coverage_table import (
+from reproduction.experiments.coverage_claims import (
     HIGH,
     LOW,
     at_95,
@@ -20,6 +18,8 @@ from reproduction.experiments.coverage_table import (
     run_names,
     table,
 )
+from reproduction.experiments.coverage_claims import claims as claims
+from reproduction.experiments.coverage_settings import CONSTANT, FALLING, FAST_TDC, LSTD, TD
 from twoclock import plot
 
 TITLE = "Error bars from one run: how often they cover"

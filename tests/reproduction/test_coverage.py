@@ -6,7 +6,6 @@ import pytest
 
 from reproduction.experiments import coverage_claims as claims
 from reproduction.experiments import coverage_settings as settings
-from reproduction.experiments import coverage_table as reading
 from reproduction.verdicts import kind
 from twoclock.models import limit_law
 
@@ -28,7 +27,7 @@ def rows(**columns):
 def test_intervals_without_a_note_are_judged_and_only_those(clean, verdict):
     found = rows(clean=[clean, np.nan])
     assert kind(claims._cover(found).verdict) == verdict
-    assert len(reading.judged(found)) == 1
+    assert len(claims.judged(found)) == 1
 
 
 def test_few_runs_are_given_their_noise_and_very_few_decide_nothing():
@@ -39,7 +38,7 @@ def test_few_runs_are_given_their_noise_and_very_few_decide_nothing():
 
 
 def test_notes_must_warn_of_more_misses():
-    assert reading.failures(rows()) == pytest.approx((0.05, 0.2))
+    assert claims.failures(rows()) == pytest.approx((0.05, 0.2))
     assert kind(claims._notes(rows()).verdict) == "yes"
     assert kind(claims._notes(rows(noted=[np.nan, 0.97])).verdict) == "no"
 
