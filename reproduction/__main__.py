@@ -48,10 +48,17 @@ def _run(args: Sequence[str]) -> int:
     if options.report is not None:
         if len(args) > 2 or (len(args) == 2 and "=" in args[0]):
             raise tc.InputError("`--report` takes a folder and nothing else; leave the other arguments out")
-        return _redraw(options.report.expanduser().absolute(), known, args)
+        _redraw(options.report.expanduser().absolute(), known, args)
+        return 0
     if options.engine != "auto":
         os.environ["TWOCLOCK_ENGINE"] = options.engine
-    asked = [_lookup(name, known) for name in options.experiments] or ["all"]
+    names = [*known, "all"]
+    for name in options.experiments:
+        if name not in names:
+            near = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(names)}"
+            raise tc.InputError(f"`EXPERIMENT` has no {name!r}; {hint}")
+    asked = options.experiments or ["all"]
     chosen = {name: module for name, module in known.items() if name in asked or "all" in asked}
     out = (options.out or Path("results")).expanduser().absolute()
     if options.tune:
@@ -63,7 +70,8 @@ def _run(args: Sequence[str]) -> int:
             )
         tune_again(tunable(known) if "all" in asked else chosen, known, out if options.out else None)
         return 0
-    return _reproduce(chosen, _prepare(out, options.quick, options.resume), options.quick, args)
+    _reproduce(chosen, _prepare(out, options.quick, options.resume), options.quick, args)
+    return 0
 
 
 class _OneLineParser(argparse.ArgumentParser):
@@ -119,17 +127,6 @@ def _parser(known: Mapping[str, ModuleType]) -> argparse.ArgumentParser:
     return parser
 
 
-def _lookup(name: str, known: Mapping[str, ModuleType]) -> str:
-    from twoclock import InputError
-
-    names = [*known, "all"]
-    if name not in names:
-        near = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(names)}"
-        raise InputError(f"`EXPERIMENT` has no {name!r}; {hint}")
-    return name
-
-
 def _prepare(out: Path, quick: bool, resume: bool) -> Path:
     """Make the folder, unless its records have another format; quick and full runs live side by side in it."""
     import twoclock as tc
@@ -148,7 +145,7 @@ def _prepare(out: Path, quick: bool, resume: bool) -> Path:
     return folder
 
 
-def _reproduce(chosen: Mapping[str, ModuleType], folder: Path, quick: bool, args: Sequence[str]) -> int:
+def _reproduce(chosen: Mapping[str, ModuleType], folder: Path, quick: bool, args: Sequence[str]) -> None:
     from reproduction.runner import ProgressDisplay, run_experiment, run_side_by_side
     from twoclock import cli, storage
 
@@ -160,10 +157,9 @@ def _reproduce(chosen: Mapping[str, ModuleType], folder: Path, quick: bool, args
             ((name, module),) = chosen.items()
             outcomes = {name: run_experiment(name, module, folder, quick=quick, post=display.show)}
     _publish(outcomes, chosen, folder, quick, args)
-    return 0
 
 
-def _redraw(folder: Path, known: Mapping[str, ModuleType], args: Sequence[str]) -> int:
+def _redraw(folder: Path, known: Mapping[str, ModuleType], args: Sequence[str]) -> None:
     from reproduction.runner import run_experiment
     from twoclock import InputError, storage
 
@@ -175,7 +171,6 @@ def _redraw(folder: Path, known: Mapping[str, ModuleType], args: Sequence[str]) 
     quick = folder.name == "quick"
     outcomes = {name: run_experiment(name, module, folder, quick=quick, run=False) for name, module in there.items()}
     _publish(outcomes, there, folder, quick, args)
-    return 0
 
 
 def _publish(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -30,6 +30,11 @@ def last_values(result: Result, metric: str, step: int | None = None) -> np.ndar
 def last_mean(result: Result, metric: str) -> float:
     """The metric's mean over seeds at the last step."""
     return float(last_values(result, metric).mean())
+
+
+def last_means(results: Mapping[str, Result], metric: str) -> dict[str, float]:
+    """Those of several methods."""
+    return {label: last_mean(result, metric) for label, result in results.items()}
 
 
 def last_ratio(result: Result, base: Result, metric: str, step: int | None = None) -> Estimate:

@@ -43,19 +43,10 @@ def write(
     """
     outcomes = sorted(outcomes, key=lambda o: all(claim.ours for claim in o.claims))  # the paper's come first
     report = gather(outcomes, _summary(outcomes, panels, out, quick=quick), out, provenance, quick=quick)
-    written = {
-        f"report.{form}": storage.put(
-            out / f"report.{form}",
-            plot.render_page(
-                TEMPLATES,
-                f"report.{form}.j2",
-                filters={"prose": prose},
-                finalize=markdown if form == "md" else None,
-                report=report,
-            ),
-        )
-        for form in ("html", "md")
-    }
+    written = {}
+    for name, finalize in (("report.html", None), ("report.md", markdown)):
+        page = plot.render_page(TEMPLATES, f"{name}.j2", filters={"prose": prose}, finalize=finalize, report=report)
+        written[name] = storage.put(out / name, page)
     tables = {"claims": claims_table(outcomes), **{o.name: final_numbers(o, out) for o in outcomes}}
     for name, table in tables.items():
         written[f"{name}.csv"] = storage.put(out / "tables" / f"{name}.csv", table.to_csv(index=False))
@@ -91,24 +82,17 @@ def _summary(outcomes: Sequence[ExperimentOutcome], panels: Mapping[str, Panel],
 
 def claims_table(outcomes: Iterable[ExperimentOutcome]) -> pd.DataFrame:
     """One row a claim, its numbers as JSON; a number with its interval is a list [value, low, high]."""
-    return pd.DataFrame(
-        [
-            {
-                "experiment": outcome.name,
-                "claim": claim.name,
-                "statement": claim.statement,
-                "place": claim.place,
-                "rule": claim.rule,
-                "numbers": json.dumps(dict(claim.numbers), ensure_ascii=False),
-                "verdict": claim.verdict,
-                "cases": " ".join(claim.cases or outcome.records),
-                "ours": claim.ours,
-            }
-            for outcome in outcomes
-            for claim in outcome.claims
-        ],
-        columns=["experiment", "claim", "statement", "place", "rule", "numbers", "verdict", "cases", "ours"],
-    )
+    columns = ["experiment", "claim", "statement", "place", "rule", "numbers", "verdict", "cases", "ours"]
+    rows = [
+        (
+            outcome.name, claim.name, claim.statement, claim.place, claim.rule,
+            json.dumps(dict(claim.numbers), ensure_ascii=False), claim.verdict,
+            " ".join(claim.cases or outcome.records), claim.ours,
+        )
+        for outcome in outcomes
+        for claim in outcome.claims
+    ]  # fmt: skip
+    return pd.DataFrame(rows, columns=columns)
 
 
 def markdown(value: object) -> object:
@@ -134,10 +118,9 @@ def prose(text: str) -> Markup:
     >>> str(prose("use `a<b>`, c_α and k^-2/3."))
     'use <code>a&lt;b&gt;</code>, c<sub>α</sub> and k<sup>-2/3</sup>.'
     """
-    words, code = [], False
-    for part in str(escape(text)).split("`"):
+    parts = str(escape(text)).split("`")
+    for i, part in enumerate(parts):
         plain = re.sub(r"\^([-−]?[\d/½⅔⅖]+)", r"<sup>\1</sup>", part)
         plain = re.sub(r"(?<=\b\w)_(\w)\b", r"<sub>\1</sub>", plain)
-        words.append(f"<code>{part}</code>" if code else plain)
-        code = not code
-    return Markup("".join(words))
+        parts[i] = f"<code>{part}</code>" if i % 2 else plain
+    return Markup("".join(parts))

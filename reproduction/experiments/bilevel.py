@@ -6,7 +6,15 @@ from collections.abc import Mapping
 
 import twoclock as tc
 from reproduction import sensitivity
-from reproduction.comparisons import Paired, at_equal_seconds, join_words, last_mean, seconds_a_step, standing
+from reproduction.comparisons import (
+    Paired,
+    at_equal_seconds,
+    join_words,
+    last_mean,
+    last_means,
+    seconds_a_step,
+    standing,
+)
 from reproduction.experiment import Case, Claim, Measured, Records
 from reproduction.experiments import bilevel_settings
 from reproduction.experiments.bilevel_settings import (
@@ -181,7 +189,7 @@ def _reduced(kind: str, results: Mapping[str, Result]) -> str:
 
 
 def _ranking(results: Mapping[str, Result]) -> str:
-    last = {label: last_mean(result, "error") for label, result in results.items()}
+    last = last_means(results, "error")
     ranked = sorted(last, key=last.__getitem__)
     return ", ".join(f"{label} {last[label] / last[ranked[0]]:.3g}" for label in ranked)
 
@@ -190,7 +198,7 @@ def advice(records: Records) -> list[str]:
     found = []
     for kind, every in panels(records).items():
         results = streaming(every)
-        last = {label: last_mean(result, "error") for label, result in results.items()}
+        last = last_means(results, "error")
         best = min(last, key=last.__getitem__)
         level = [
             label

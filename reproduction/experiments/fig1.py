@@ -7,7 +7,16 @@ from typing import NamedTuple
 
 import twoclock as tc
 from reproduction import sensitivity
-from reproduction.comparisons import Paired, describe_standings, join_words, last_mean, last_ratio, rate_claim, span
+from reproduction.comparisons import (
+    Paired,
+    describe_standings,
+    join_words,
+    last_mean,
+    last_means,
+    last_ratio,
+    rate_claim,
+    span,
+)
 from reproduction.experiment import Case, Claim, Measured, Records
 from reproduction.experiments.fig1_settings import (
     AVERAGED,
@@ -183,7 +192,7 @@ def relative_errors(records: Records) -> dict[str, dict[str, float]]:
     """Final mean errors over LSTD's."""
     out = {}
     for key, results in panels(records).items():
-        last = {label: last_mean(result, "error") for label, result in results.items()}
+        last = last_means(results, "error")
         out[f"policy evaluation, {key.words}"] = {
             label: error / last[LSTD] for label, error in last.items() if label != LSTD
         }

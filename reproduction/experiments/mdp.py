@@ -10,7 +10,7 @@ import numpy as np
 
 import twoclock as tc
 from reproduction import sensitivity
-from reproduction.comparisons import band, join_words, last_mean, last_ratio, like, span
+from reproduction.comparisons import band, join_words, last_mean, last_means, last_ratio, like, span
 from reproduction.experiment import Case, Claim, Measured, Records
 from reproduction.experiments.mdp_settings import (
     BOLD,
@@ -295,7 +295,7 @@ def relative_errors(records: Records) -> dict[str, dict[str, float]]:
     """Final mean gaps over the model-based rival's."""
     out = {}
     for task, results in measured(records).items():
-        last = {name: last_mean(result, "gap") for name, result in results.items()}
+        last = last_means(results, "gap")
         out[task.words] = {name: gap / last[RIVAL] for name, gap in last.items() if name != RIVAL}
     return out
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import twoclock as tc
-from reproduction.comparisons import join_words, last_mean
+from reproduction.comparisons import join_words, last_means
 from reproduction.experiment import Case, Records
 from twoclock import Method, plot
 
@@ -41,7 +41,7 @@ def draw(records: Records) -> dict[str, plot.Figure]:
 
 
 def captions(records: Records) -> dict[str, str]:
-    last = {label: last_mean(result, "error") for label, result in records["dim10"].items()}
+    last = last_means(records["dim10"], "error")
     best = min(last, key=last.__getitem__)
     others = [f"{label} at {error / last[best]:.2f}" for label, error in last.items() if label != best]
     return {"quadratic": f"{best} has the smallest error at the end; in multiples of it, {join_words(others)}."}

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 import twoclock as tc
-from reproduction.comparisons import BAND, at_least, join_words, last_mean, last_ratio
+from reproduction.comparisons import BAND, at_least, join_words, last_means, last_ratio
 from reproduction.experiment import Case, Claim, Measured, Records
 from reproduction.tuned_settings import decaying, holding
 from reproduction.verdicts import above, all_of, below, confirm_verdict, decide_each, kind
@@ -233,8 +233,7 @@ def captions(records: Records) -> dict[str, str]:
 
 def advice(records: Records) -> list[str]:
     last = {
-        coupling: {label: last_mean(r, "error") for label, r in records[f"strongly-convex-{coupling}-1d"].items()}
-        for coupling in COUPLINGS
+        coupling: last_means(records[RateKey("strongly-convex", coupling, 1).label], "error") for coupling in COUPLINGS
     }
     kinked, smooth = last["kinked"], last["smooth"]
     adds = {

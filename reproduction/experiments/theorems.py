@@ -188,9 +188,8 @@ def panel(ax: plot.Axes, records: Records, name: str = "strongly-convex") -> Non
         ax.plot(k, mean, color=colour, linewidth=width, label=f"measured, {words}")
         ax.fill_between(k, low, high, color=colour, alpha=0.2, linewidth=0)
         ax.plot(k, bound, color=colour, linewidth=1.2, linestyle="--", label=f"bound, {words}")
-    metric = certificate(name, "tight").metric
-    label = "least so far, " if name == "non-convex" else ""
-    ax.set(xscale="log", yscale="log", xlabel="steps k (one sample each)", ylabel=label + plot.LABELS[metric])
+    label = ("least so far, " if name == "non-convex" else "") + plot.LABELS[certificate(name, "tight").metric]
+    ax.set(xscale="log", yscale="log", xlabel="steps k (one sample each)", ylabel=label)
     ax.legend(frameon=False, fontsize="x-small")
 
 
@@ -277,11 +276,9 @@ def _as_printed(records: Records, name: str) -> tuple[bool, str, dict[str, Measu
 
 def _bounds_hold(records: Records, name: str) -> bool:
     """Whether what is measured stays below both bounds of a theorem, with no seed diverged."""
-    for proof in PROOFS:
-        *_, high, bound = measured(records, name, proof)
-        if not np.all(high <= bound) or records[name][proof].diverged.any():
-            return False
-    return True
+    ends = [measured(records, name, proof)[-2:] for proof in PROOFS]
+    lost = any(records[name][proof].diverged.any() for proof in PROOFS)
+    return not lost and all(bool(np.all(high <= bound)) for high, bound in ends)
 
 
 def _printed(result: Result) -> Claim:
