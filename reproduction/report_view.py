@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,7 +105,8 @@ class ReportView:
 
     @property
     def counts(self) -> dict[Kind, int]:
-        return count(row.kind for row in self.papers)
+        found = Counter(row.kind for row in self.papers)
+        return {each: found[each] for each in SIGNS}
 
 
 def gather(
@@ -151,7 +153,7 @@ def headline(claims: Iterable[Claim], *, quick: bool = False) -> str:
 
 
 def _shares(claims: Iterable[Claim]) -> str:
-    counts = count(kind(claim.verdict) for claim in claims)
+    counts = Counter(kind(claim.verdict) for claim in claims)
     yes, partly, no, vacuous, undecided, unsaid = (counts[each] for each in SIGNS)
     parts = [
         f"{yes} {'is' if yes == 1 else 'are'} reproduced" if yes else "none is reproduced",
@@ -162,12 +164,6 @@ def _shares(claims: Iterable[Claim]) -> str:
         f"{unsaid} cannot be decided" if unsaid else "",
     ]
     return join_words([part for part in parts if part])
-
-
-def count(kinds: Iterable[Kind]) -> dict[Kind, int]:
-    """How many there are of each kind."""
-    found = list(kinds)
-    return {each: found.count(each) for each in SIGNS}
 
 
 def _section(outcome: ExperimentOutcome, root: Path) -> Section:

@@ -103,26 +103,22 @@ class NearbySettings:
         return geometric_mean(rows[0] - rows[1 + int(np.argmin(self.levels(name)[1:]))])
 
 
-def curves(ax: plot.Axes, found: NearbySettings, of_all: bool) -> None:
-    """The share of settings within a factor of the best, against the factor."""
-    for colour, name in zip(plot.COLOURS, found.logs, strict=False):
-        shares = [found.share(name, factor, of_all) for factor in _FACTORS.tolist()]
-        ax.step(_FACTORS, shares, where="post", color=colour, linewidth=1.6, label=name)
-    ax.axvline(_WITHIN, color="0.5", linestyle=":", linewidth=1)
-    ax.set(xscale="log", xlim=(1, 10), ylim=(0, 1), xlabel=f"factor over the {'best of all' if of_all else 'own best'}")
-    ax.set_xticks([1, 2, 5, 10], ["1", "2", "5", "10"])
-    ax.minorticks_off()
-    ax.set_ylabel("share of settings")
-    ax.legend(frameon=False, fontsize="x-small", loc="best")
-
-
 def draw(panels: Mapping[str, NearbySettings], note: str) -> plot.Figure:
     """A row for each case: on the left against each method's own best, on the right against the best of all."""
     fig, axes = plot.figure(len(panels), 2, width=4.6, height=3.2)
     for row, (title, found) in zip(axes, panels.items(), strict=True):
-        for ax, of_all in zip(row, (False, True), strict=True):
-            curves(ax, found, of_all)
-            ax.set_title(f"{title}: {'best of all' if of_all else 'own best'}", fontsize="small")
+        for ax, best in zip(row, ("own best", "best of all"), strict=True):
+            for colour, name in zip(plot.COLOURS, found.logs, strict=False):
+                shares = [found.share(name, factor, best == "best of all") for factor in _FACTORS.tolist()]
+                ax.step(_FACTORS, shares, where="post", color=colour, linewidth=1.6, label=name)
+            ax.axvline(_WITHIN, color="0.5", linestyle=":", linewidth=1)
+            ax.set(
+                xscale="log", xlim=(1, 10), ylim=(0, 1), xlabel=f"factor over the {best}", ylabel="share of settings"
+            )
+            ax.set_xticks([1, 2, 5, 10], ["1", "2", "5", "10"])
+            ax.minorticks_off()
+            ax.legend(frameon=False, fontsize="x-small", loc="best")
+            ax.set_title(f"{title}: {best}", fontsize="small")
     plot.caption(
         fig,
         f"{next(iter(panels.values())).count} settings of each method, {note}, each between 1/{SPAN:g} and {SPAN:g} "

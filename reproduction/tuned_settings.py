@@ -104,12 +104,6 @@ def entry(search: MethodSearch, found: TunedMethods) -> Entry:
     }
 
 
-def text(name: str, entries: Mapping[str, Entry]) -> str:
-    """The file of an experiment's settings."""
-    whole = {"made by": f"python -m reproduction {name} --tune", "twoclock": __version__, "cases": entries}
-    return json.dumps(whole, ensure_ascii=False, indent=1) + "\n"
-
-
 def place(name: str) -> Path:
     """Where the file of an experiment lies: beside the experiments, in the package."""
     return Path(str(resources.files("reproduction.experiments"))) / "tuned" / f"{name}.json"
@@ -168,6 +162,7 @@ def tune_again(asked: Mapping[str, ModuleType], known: Mapping[str, ModuleType],
             found = search.run(progress=console.is_terminal)
             entries[case] = entry(search, found)
             console.print(f"{found}\n{time.monotonic() - began:.0f} s", highlight=False, markup=False)
-        storage.put(targets[name], text(name, entries))
+        whole = {"made by": f"python -m reproduction {name} --tune", "twoclock": __version__, "cases": entries}
+        storage.put(targets[name], json.dumps(whole, ensure_ascii=False, indent=1) + "\n")
         stored.cache_clear()
         console.print(f"wrote {targets[name]}")

@@ -191,18 +191,17 @@ def _halves(result: Result) -> tuple[Result, Result]:
     seeds = np.asarray(result.spec["seeds"])
     if len(seeds) < _LEAST:
         return result, result
+
+    def part(keep: np.ndarray) -> Result:
+        theta, omega = jax.tree.map(lambda leaf: leaf[keep], (result.theta, result.omega))
+        return replace(
+            result, theta=theta, omega=omega, history=result.history[result.history["seed"].isin(seeds[keep])],
+            diverged=result.diverged[keep], last_step=result.last_step[keep],
+            spec={**result.spec, "seeds": seeds[keep].tolist()}, end=None,
+        )  # fmt: skip
+
     if id(result) not in _divided:
         upper = seeds >= np.sort(seeds)[len(seeds) // 2]
-        _divided[id(result)] = _part(result, ~upper), _part(result, upper)
+        _divided[id(result)] = part(~upper), part(upper)
         finalize(result, _divided.pop, id(result))
     return _divided[id(result)]
-
-
-def _part(result: Result, keep: np.ndarray) -> Result:
-    seeds = np.asarray(result.spec["seeds"])[keep].tolist()
-    theta, omega = jax.tree.map(lambda leaf: leaf[keep], (result.theta, result.omega))
-    return replace(
-        result, theta=theta, omega=omega, history=result.history[result.history["seed"].isin(seeds)],
-        diverged=result.diverged[keep], last_step=result.last_step[keep],
-        spec={**result.spec, "seeds": seeds}, end=None,
-    )  # fmt: skip

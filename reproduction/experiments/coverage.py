@@ -57,8 +57,7 @@ def cases(quick: bool) -> dict[str, Case]:
 
 def draw(records: Records) -> dict[str, plot.Figure]:
     found = table(records)
-    shown = [of_run(found, *run).assign(label=run_name(*run)) for run in _shown(found)]
-    levels = pd.concat(shown)
+    levels = pd.concat([of_run(found, *run).assign(label=run_name(*run)) for run in _shown(found)])
     return {
         "coverage": _dots(found),
         "coverage-levels": plot.coverage(levels[levels["step"].isin(settings.MARKED)]),
@@ -155,9 +154,8 @@ def captions(records: Records) -> dict[str, str]:
 
 
 def advice(records: Records) -> list[str]:
-    found = table(records)
+    found, lines = table(records), []
     clean, noted = failures(found)
-    lines = []
     if not np.isnan(clean) and not np.isnan(noted):
         lines.append(
             f"Read the notes: of 95 % intervals without one {clean:.1%} miss the truth, of those with one {noted:.1%}."

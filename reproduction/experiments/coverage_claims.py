@@ -178,6 +178,7 @@ def _cover(found: pd.DataFrame) -> Claim:
 
 def _notes(found: pd.DataFrame) -> Claim:
     clean, noted = failures(found)
+    rounded = ["none" if np.isnan(value) else round(value, 4) for value in (clean, noted)]
     by_part = {
         f"({part}) missing, without and with a note": [round(v, 4) for v in failures(rows) if not np.isnan(v)]
         for part, rows in found.groupby("part")
@@ -188,14 +189,10 @@ def _notes(found: pd.DataFrame) -> Claim:
         place="ours: what a note is for",
         rule="over all runs and numbers of samples, the share of 95 % intervals that miss is larger among those with a "
         "note than among those without",
-        numbers={"missing without a note": _rounded(clean), "missing with a note": _rounded(noted), **by_part},
+        numbers={"missing without a note": rounded[0], "missing with a note": rounded[1], **by_part},
         verdict=decide(noted > clean),
         ours=True,
     )
-
-
-def _rounded(value: float) -> float | str:
-    return "none" if np.isnan(value) else round(value, 4)
 
 
 def _published(found: pd.DataFrame) -> list[Claim]:
@@ -233,10 +230,14 @@ def _published(found: pd.DataFrame) -> list[Claim]:
     ]
 
 
+def _at_the_end(found: pd.DataFrame) -> pd.DataFrame:
+    rows = late(found)
+    return rows[(rows["step"] == rows["step"].max()) & (rows["step"] >= settings.MARKED[1])]
+
+
 def _independent(found: pd.DataFrame) -> Claim | None:
     """What taking the steps of the slow walk for independent would do, by the exact law, against what was measured."""
-    rows = late(found[(found["case"].isin(["walk-td-markov", "walk-blocks-markov"]))])
-    rows = rows[(rows["step"] == rows["step"].max()) & (rows["step"] >= settings.MARKED[1])]
+    rows = _at_the_end(found[found["case"].isin(["walk-td-markov", "walk-blocks-markov"])])
     if not len(rows):
         return None
     given = settings.parts("walk")
@@ -289,8 +290,7 @@ def _blocks(found: pd.DataFrame) -> Claim | None:
 
 
 def _same_limit(found: pd.DataFrame) -> Claim | None:
-    rows = late(found[found["method"].isin([TD, TDC, FAST_TDC, GTD2]) & (found["part"] == "b")])
-    rows = rows[(rows["step"] == rows["step"].max()) & (rows["step"] >= settings.MARKED[1])]
+    rows = _at_the_end(found[found["method"].isin([TD, TDC, FAST_TDC, GTD2]) & (found["part"] == "b")])
     if not len(rows):
         return None
     names = run_names(rows)
