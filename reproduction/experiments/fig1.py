@@ -18,25 +18,8 @@ from reproduction.comparisons import (
     span,
 )
 from reproduction.experiment import Case, Claim, Measured, Records
-from reproduction.experiments.fig1_settings import (
-    AVERAGED,
-    COMPARED,
-    FAST,
-    LSTD,
-    PRINTED,
-    SAMPLINGS,
-    SIZES,
-    TD,
-    TDC,
-    TUNED,
-    TUNED_MEAN,
-    nearby,
-    one_setting,
-    printed,
-    source,
-    square_of,
-    tuned,
-)
+from reproduction.experiments import fig1_settings
+from reproduction.experiments.fig1_settings import AVERAGED, COMPARED, FAST, LSTD, PRINTED, SIZES, TD, TDC, TUNED
 from reproduction.experiments.fig1_settings import searches as searches
 from reproduction.sensitivity import SEEDS, NearbySettings, easier, tuned_alike
 from reproduction.verdicts import all_of, below, confirm_verdict, decide, only_for_steps
@@ -90,21 +73,22 @@ def cases(quick: bool) -> dict[str, Case]:
         for operator, compared in COMPARED.items():
             if not quick:
                 found[Nearby(size, operator).case] = Case(
-                    source(size, operator=operator), nearby(operator, size), steps, SEEDS, marks=[steps],
-                    title=f"around the settings of {' and '.join(compared)}, {size} states", role="tune",
+                    fig1_settings.source(size, operator=operator), fig1_settings.nearby(operator, size), steps, SEEDS,
+                    marks=[steps], title=f"around the settings of {' and '.join(compared)}, {size} states", role="tune",
                 )  # fmt: skip
-            for sampling in SAMPLINGS[:1] if quick else SAMPLINGS:
+            for sampling in fig1_settings.SAMPLINGS[:1] if quick else fig1_settings.SAMPLINGS:
                 methods: dict[str, Method] = {}
                 for name in compared:
-                    methods[f"{name}, {PRINTED}"] = printed(name)
-                    methods[f"{name}, {TUNED}"] = tuned(name, size)
-                    methods[f"{name}, {TUNED_MEAN}"] = tc.Polyak(tuned(name, size), power=2.0)
-                    methods[f"{name}, {AVERAGED}"] = one_setting(name, square_of(size))
+                    best = fig1_settings.tuned(name, size)
+                    methods[f"{name}, {PRINTED}"] = fig1_settings.printed(name)
+                    methods[f"{name}, {TUNED}"] = best
+                    methods[f"{name}, {fig1_settings.TUNED_MEAN}"] = tc.Polyak(best, power=2.0)
+                    methods[f"{name}, {AVERAGED}"] = fig1_settings.one_setting(name, fig1_settings.square_of(size))
                 if operator == "td":
                     methods[LSTD] = tc.methods.Lstd()
                 panel = FigurePanel(size, sampling)
                 found[panel.case(operator)] = Case(
-                    source(size, operator=operator, sampling=sampling), methods, steps, seeds,
+                    fig1_settings.source(size, operator=operator, sampling=sampling), methods, steps, seeds,
                     title=f"{panel.words}: {' and '.join(compared)}",
                 )  # fmt: skip
     return found
@@ -112,7 +96,7 @@ def cases(quick: bool) -> dict[str, Case]:
 
 def panels(records: Records) -> dict[FigurePanel, dict[str, Result]]:
     """All methods of one size and sampling together."""
-    keys = [FigurePanel(size, sampling) for size in SIZES for sampling in SAMPLINGS]
+    keys = [FigurePanel(size, sampling) for size in SIZES for sampling in fig1_settings.SAMPLINGS]
     return {key: {**records[key.case("tdc")], **records[key.case("td")]} for key in keys if key.case("tdc") in records}
 
 
@@ -123,7 +107,7 @@ def nearby_settings(records: Records) -> dict[Nearby, NearbySettings]:
 
 def draw(records: Records) -> dict[str, plot.Figure]:
     shown = panels(records)
-    groups = {"as printed": (PRINTED,), "tuned": (TUNED, TUNED_MEAN), "averaged": (AVERAGED,)}
+    groups = {"as printed": (PRINTED,), "tuned": (TUNED, fig1_settings.TUNED_MEAN), "averaged": (AVERAGED,)}
     fig, axes = plot.figure(len(shown), len(groups), width=3.9, height=3.5)
     names = (FAST, TDC, TD, f"{FAST}, averaged", f"{TDC}, averaged", f"{TD}, averaged", LSTD)
     colours = dict(zip(names, plot.COLOURS, strict=False))
@@ -136,7 +120,7 @@ def draw(records: Records) -> dict[str, plot.Figure]:
             for label, result in results.items():
                 name, _, steps = label.partition(", ")
                 if name == LSTD or steps in kinds:  # the panel's title says which steps, so the legend need not
-                    picked[f"{name}, averaged" if steps == TUNED_MEAN else name] = result
+                    picked[f"{name}, averaged" if steps == fig1_settings.TUNED_MEAN else name] = result
             plot.curves(ax, picked, "error", colours=colours)
             ax.set_title(f"{title}: {key.words}", fontsize="medium")
             ax.set_ylim(low, high)

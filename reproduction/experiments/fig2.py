@@ -9,30 +9,8 @@ import twoclock as tc
 from reproduction import sensitivity
 from reproduction.comparisons import join_words, last_mean, last_ratio, rate_claim
 from reproduction.experiment import Case, Claim, Measured, Records
-from reproduction.experiments.fig2_settings import (
-    BETAS,
-    BOLD,
-    EXPECTED,
-    FAST,
-    LABELS,
-    LAMBDAS,
-    MODEL,
-    MODEL_METHODS,
-    ORDINARY,
-    PAPER,
-    PLANTS,
-    READINGS,
-    SAME,
-    TWO,
-    compared,
-    diverged_share,
-    grid,
-    model_problem,
-    one_riccati_step,
-    start,
-    tuned,
-    with_steps,
-)
+from reproduction.experiments import fig2_settings
+from reproduction.experiments.fig2_settings import BETAS, EXPECTED, FAST, LABELS, LAMBDAS, MODEL, READINGS, SAME, TWO
 from reproduction.experiments.fig2_settings import searches as searches
 from reproduction.sensitivity import SEEDS, NearbySettings, easier, tuned_alike
 from reproduction.verdicts import above, confirm_verdict, decide, decide_each
@@ -52,23 +30,25 @@ ALT = {
 
 def cases(quick: bool) -> dict[str, Case]:
     steps, seeds = (30_000, 20) if quick else (1_000_000, 100)
-    problem, fast = tc.problems.paper_lqr(), tuned(FAST)
-    from_half = tc.problems.lqr_actor_critic(PAPER, K0=PAPER.gain / 2)
+    problem, fast = tc.problems.paper_lqr(), fig2_settings.tuned(FAST)
+    from_half = tc.problems.lqr_actor_critic(fig2_settings.PAPER, K0=fig2_settings.PAPER.gain / 2)
     out = {
-        "gap": Case(problem, compared(), steps, seeds, title="the paper's regulator"),
+        "gap": Case(problem, fig2_settings.compared(), steps, seeds, title="the paper's regulator"),
         "expected": Case(tc.problems.paper_lqr(expected_action=True), {"Fast": fast}, steps, seeds, title=EXPECTED),
-        "model": Case(model_problem(), MODEL_METHODS, steps, seeds, title=MODEL),
+        "model": Case(fig2_settings.model_problem(), fig2_settings.MODEL_METHODS, steps, seeds, title=MODEL),
         "exact": Case(
             tc.problems.exact(problem), {"exact": tc.Standard(fast.alpha, 1.0)}, min(steps, 100_000), 1,
             title="exact natural gradient",
         ),
         "map": Case(
-            problem, grid(), *((2000, 10) if quick else (20_000, 50)), marks=[0], bound=1e6, title="map of β and λ",
-            role="tune",
+            problem, fig2_settings.grid(), *((2000, 10) if quick else (20_000, 50)), marks=[0], bound=1e6,
+            title="map of β and λ", role="tune",
         ),
     }  # fmt: skip
     if not quick:
-        nearby = sensitivity.nearby("fig2", "gap", {name: partial(with_steps, name) for name in (FAST, SAME, TWO)})
+        nearby = sensitivity.nearby(
+            "fig2", "gap", {name: partial(fig2_settings.with_steps, name) for name in (FAST, SAME, TWO)}
+        )
         out["around"] = Case(problem, nearby, steps, SEEDS, [steps], title="around the tuned settings", role="tune")
     for name, critic in READINGS.items():
         literal = dataclasses.replace(from_half, operators=critic)
@@ -78,11 +58,11 @@ def cases(quick: bool) -> dict[str, Case]:
     size = (5000, 8) if quick else (100_000, 40)
     for suffix, guard, words in (("", False, "without the guard"), (" guarded", True, "with the guard")):
         plants = {
-            "boeing": (tc.problems.boeing_747(guard=guard), ORDINARY),
-            "bold": (tc.problems.paper_lqr(guard=guard), BOLD),
+            "boeing": (tc.problems.boeing_747(guard=guard), fig2_settings.ORDINARY),
+            "bold": (tc.problems.paper_lqr(guard=guard), fig2_settings.BOLD),
         }
         for name, (plant, method) in plants.items():
-            out[name + suffix] = Case(plant, {"Fast": method}, *size, title=f"{PLANTS[name]}, {words}")
+            out[name + suffix] = Case(plant, {"Fast": method}, *size, title=f"{fig2_settings.PLANTS[name]}, {words}")
     return out
 
 
@@ -104,15 +84,17 @@ def _draw_comparison(records: Records) -> plot.Figure:
     first.legend(frameon=False, fontsize="x-small")
     first.set_title("J(K) − J*, mean of seeds", fontsize="medium")
     plot.table(
-        second, diverged_share(records), [f"{b:g}" for b in BETAS], ["standard", *(f"{lam:g}" for lam in LAMBDAS)],
+        second, fig2_settings.diverged_share(records), [f"{b:g}" for b in BETAS], ["standard", *(f"{lam:g}" for lam in LAMBDAS)],
         "critic step β (constant)", "averaging weight λ",
     )  # fmt: skip
     second.set_title("share of seeds diverged", fontsize="medium")
     plot.curves(third, {name: records[name]["Fast"] for name in READINGS}, "gap", statistic="median")
-    third.axhline(start(records["gap"]["Fast"]), color="0.5", linestyle=":", linewidth=1)  # that case is from K = 0
+    third.axhline(
+        fig2_settings.start(records["gap"]["Fast"]), color="0.5", linestyle=":", linewidth=1
+    )  # that case is from K = 0
     third.set_title("Algorithm 2 from K₀ = K*/2; dotted: K = 0", fontsize="medium")
     third.legend(frameon=False, fontsize="x-small")
-    fast, same, two = (tuned(name) for name in (FAST, SAME, TWO))
+    fast, same, two = (fig2_settings.tuned(name) for name in (FAST, SAME, TWO))
     run, cell, reading = (
         records[n][m].spec for n, m in (("gap", "Fast"), ("map", "0.002 0.5"), ("as printed", "Fast"))
     )
@@ -129,7 +111,10 @@ def _draw_comparison(records: Records) -> plot.Figure:
 
 def _draw_guard(records: Records) -> plot.Figure:
     fig, axes = plot.figure(1, 2)
-    titles = {"boeing": f"Boeing 747, {_steps(ORDINARY)}", "bold": f"the paper's plant, {_steps(BOLD)}"}
+    titles = {
+        "boeing": f"Boeing 747, {_steps(fig2_settings.ORDINARY)}",
+        "bold": f"the paper's plant, {_steps(fig2_settings.BOLD)}",
+    }
     notes = []
     for ax, (name, title) in zip(axes[0], titles.items(), strict=True):
         guarded = records[f"{name} guarded"]["Fast"]
@@ -165,7 +150,7 @@ def captions(records: Records) -> dict[str, str]:
     guards = [
         f"{words}: {records[name]['Fast'].diverged.mean():.0%} of the seeds diverge without the guard, "
         f"{records[f'{name} guarded']['Fast'].diverged.mean():.0%} with it"
-        for name, words in PLANTS.items()
+        for name, words in fig2_settings.PLANTS.items()
     ]
     return {
         "fig2": f"In multiples of Fast's final gap, with 95 % intervals: {'; '.join(ends)}. Readings of Algorithm 2 "
@@ -193,7 +178,7 @@ def advice(records: Records) -> list[str]:
         f"Without a model, {'take' if expected < 1 else 'do not take'} the expectation over the next action in closed "
         f"form (`expected_action=True`): it ends at {expected:.2f} of Fast's gap.",
     ]
-    if one_riccati_step(records).verdict == decide(True):
+    if fig2_settings.one_riccati_step(records).verdict == decide(True):
         found.append("With a model, one step of the Riccati recursion a sample is enough (`problems.lqr_model`).")
     standard, best, _ = _largest_safe_steps(records)
     worth = "Fast is worth it for stability" if confirm_verdict(_stability, records) == decide(True) else "Stability"
@@ -209,7 +194,14 @@ def claims(records: Records) -> list[Claim]:
         records["gap"]["Fast"], "gap", 1.0, name="lqr-rate", place="Section 4.2, after Theorem 2", case="gap",
         statement="J(K_k) − J* of the fast actor-critic on the paper's regulator falls like 1/k, up to logarithms",
     )  # fmt: skip
-    found = [_faster(records), rate, _stability(records), _printed(records), _guard(records), one_riccati_step(records)]
+    found = [
+        _faster(records),
+        rate,
+        _stability(records),
+        _printed(records),
+        _guard(records),
+        fig2_settings.one_riccati_step(records),
+    ]
     if "around" in records:
         tried, where, cases = NearbySettings.of(records["around"], "gap"), "the paper's regulator", ("around",)
         found += [
@@ -255,7 +247,7 @@ def _faster(records: Records) -> Claim:
 
 def _largest_safe_steps(records: Records) -> tuple[float, float, float]:
     """The largest β of the map with at most 5 % of the seeds diverged: standard's, at the best λ, at the least λ."""
-    share = diverged_share(records)
+    share = fig2_settings.diverged_share(records)
     largest = [max((b for b, s in zip(BETAS, row, strict=True) if s <= 0.05), default=0.0) for row in share]
     return largest[0], max(largest[1:]), largest[-1]
 
@@ -281,11 +273,13 @@ def _stability(records: Records) -> Claim:
 
 
 def _finds_the_optimum(result: Result) -> bool:
-    return not result.diverged.any() and bool(result.summary("gap")["median"].iloc[-1] < start(result) / 2)
+    return not result.diverged.any() and bool(
+        result.summary("gap")["median"].iloc[-1] < fig2_settings.start(result) / 2
+    )
 
 
 def _printed(records: Records) -> Claim:
-    numbers: dict[str, Measured] = {"gap at the start": start(records["as printed"]["Fast"])}
+    numbers: dict[str, Measured] = {"gap at the start": fig2_settings.start(records["as printed"]["Fast"])}
     for name in READINGS:
         result = records[name]["Fast"]
         gap = result.summary("gap")["median"].iloc[-1]
@@ -305,7 +299,7 @@ def _guard(records: Records) -> Claim:
     """Not the paper's, which assumes that K stays stabilising."""
     numbers: dict[str, Measured] = {}
     held = True
-    for name, words in PLANTS.items():
+    for name, words in fig2_settings.PLANTS.items():
         bare, guarded = records[name]["Fast"], records[f"{name} guarded"]["Fast"]
         gaps = guarded.summary("gap")["median"]
         first, last = float(gaps.iloc[0]), float(gaps.iloc[-1])

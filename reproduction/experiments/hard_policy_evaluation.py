@@ -11,18 +11,8 @@ import numpy as np
 import twoclock as tc
 from reproduction.comparisons import Paired, join_words, last_ratio
 from reproduction.experiment import Case, Claim, Measured, Records
-from reproduction.experiments.fig1_settings import (
-    COMPARED,
-    FAST,
-    FIRST,
-    LSTD,
-    RATIO,
-    TD,
-    TDC,
-    WEIGHT,
-    averaged_step,
-    with_steps,
-)
+from reproduction.experiments import fig1_settings
+from reproduction.experiments.fig1_settings import COMPARED, FAST, LSTD, TD, TDC, averaged_step, with_steps
 from reproduction.tuned_settings import Limits, MethodSearch, settings
 from reproduction.verdicts import above, all_of, below, decide
 from twoclock import Method, Result, plot
@@ -71,9 +61,9 @@ def boxes(square: float) -> dict[str, Limits]:
     """Where `tc.tune` looks first. c·E‖φ‖² = 1 would suit a curvature of E‖φ‖², which none of these has: hence more."""
     c = (1.0 / square, 512.0 / square)
     return {
-        FAST: {"c": c, "ratio": RATIO, "weight": WEIGHT},
-        TDC: {"c": c, "ratio": RATIO},
-        TD: {"c": c, "first": FIRST},
+        FAST: {"c": c, "ratio": fig1_settings.RATIO, "weight": fig1_settings.WEIGHT},
+        TDC: {"c": c, "ratio": fig1_settings.RATIO},
+        TD: {"c": c, "first": fig1_settings.FIRST},
     }
 
 

@@ -12,23 +12,8 @@ import twoclock as tc
 from reproduction import sensitivity
 from reproduction.comparisons import band, join_words, last_mean, last_means, last_ratio, like, span
 from reproduction.experiment import Case, Claim, Measured, Records
-from reproduction.experiments.mdp_settings import (
-    BOLD,
-    CENTRES,
-    CRITIC,
-    FAST,
-    RIVAL,
-    SAME,
-    SIZE,
-    TWO,
-    WORDS,
-    EntropyTask,
-    differences,
-    measured,
-    method,
-    problem,
-    slopes,
-)
+from reproduction.experiments import mdp_settings
+from reproduction.experiments.mdp_settings import BOLD, CENTRES, CRITIC, FAST, RIVAL, SAME, TWO, EntropyTask, measured
 from reproduction.experiments.mdp_settings import searches as searches
 from reproduction.sensitivity import SEEDS, NearbySettings, easier, tuned_alike
 from reproduction.tuned_settings import settings
@@ -45,21 +30,21 @@ def cases(quick: bool) -> dict[str, Case]:
     steps, seeds = (10_000, 16) if quick else (1_000_000, 120)
     found = {}
     for task in [EntropyTask("lake", 0.03)] if quick else CENTRES:
-        states, gamma = SIZE[task.family]
+        states, gamma = mdp_settings.SIZE[task.family]
         best = {name: settings("mdp", task.case, name) for name in CRITIC}
-        compared = {name: method(name, **best[name]) for name in CRITIC}
-        compared[BOLD] = method(FAST, **{**best[FAST], "actor": 4 * best[FAST]["actor"]})
+        compared = {name: mdp_settings.method(name, **best[name]) for name in CRITIC}
+        compared[BOLD] = mdp_settings.method(FAST, **{**best[FAST], "actor": 4 * best[FAST]["actor"]})
         rival = {RIVAL: tc.PlugIn(compared[FAST], tc.models.EmpiricalMdp(states, 4, gamma, task.temp))}
         rest = {} if quick else {FAST: compared[FAST]}
-        found[task.case] = Case(problem(*task), compared, steps, seeds, title=task.words)
+        found[task.case] = Case(mdp_settings.problem(*task), compared, steps, seeds, title=task.words)
         found[task.counted] = Case(  # each of its samples touches S²A sums: fewer seeds
-            problem(*task), rest | rival, steps, min(seeds, 16), title=f"{task.words}, a model counted"
+            mdp_settings.problem(*task), rest | rival, steps, min(seeds, 16), title=f"{task.words}, a model counted"
         )
         if not quick and task not in _BETWEEN:
-            nearby = sensitivity.nearby("mdp", task.case, {name: partial(method, name) for name in CRITIC})
+            nearby = sensitivity.nearby("mdp", task.case, {name: partial(mdp_settings.method, name) for name in CRITIC})
             found[task.around] = Case(
-                problem(*task), nearby, steps, SEEDS, marks=[steps], title=f"around the tuned settings, {task.words}",
-                role="tune",
+                mdp_settings.problem(*task), nearby, steps, SEEDS, marks=[steps],
+                title=f"around the tuned settings, {task.words}", role="tune",
             )  # fmt: skip
     return found
 
@@ -104,7 +89,7 @@ def _draw_gaps(records: Records) -> plot.Figure:
     run, counted = first[FAST].spec, len(first[RIVAL].spec["seeds"])
     plot.caption(
         fig,
-        f"{'; '.join(WORDS[family] for family in families)}; restart sampling, {len(run['seeds'])} seeds, "
+        f"{'; '.join(mdp_settings.WORDS[family] for family in families)}; restart sampling, {len(run['seeds'])} seeds, "
         f"{run['steps']:,} samples; bands: 95 % bootstrap interval of the mean. Each method tuned on other seeds "
         f"at 10⁶ samples. Model-based: soft value iteration on the frequencies in Fast's samples, {counted} seeds.",
     )
@@ -114,7 +99,7 @@ def _draw_gaps(records: Records) -> plot.Figure:
 def _draw_rates(records: Records) -> plot.Figure:
     fig, axes = plot.figure(1, 2, width=5.6, height=4.4)
     left, right = axes[0]
-    found, shown = slopes(records, 1.0), measured(records)
+    found, shown = mdp_settings.slopes(records, 1.0), measured(records)
     for i, name in enumerate((*CRITIC, BOLD, RIVAL)):
         rows = [of_task[name] for of_task in found.values()]
         at = np.arange(len(rows)) + 0.15 * (i - 2)
@@ -180,7 +165,7 @@ def _cases(tasks: Iterable[EntropyTask]) -> tuple[str, ...]:
 
 
 def _rate(records: Records, name: str) -> Claim:
-    two, one = slopes(records, 2.0), slopes(records, 1.0)
+    two, one = mdp_settings.slopes(records, 2.0), mdp_settings.slopes(records, 1.0)
     larger = ", with c_α four times what was tuned" if name == BOLD else ""
     return Claim(
         "mdp-rate-larger-steps" if name == BOLD else "mdp-rate",
@@ -219,7 +204,7 @@ def _beats(records: Records, name: str) -> Claim:
 
 
 def _slower(records: Records) -> Claim:
-    found, slower = slopes(records, 1.0), differences(records, TWO, 1.0)
+    found, slower = mdp_settings.slopes(records, 1.0), mdp_settings.differences(records, TWO, 1.0)
     return Claim(
         "mdp-standard-is-slower",
         "In entropy-regularised MDPs the standard method with its exponents 1 and 2/3 falls only like k^-2/3",
@@ -283,7 +268,7 @@ def captions(records: Records) -> dict[str, str]:
     ends = [f"{name} ends at {span([r.value for r in ratios(records, name).values()])}" for name in (SAME, TWO, RIVAL)]
     found = {"mdp": f"In multiples of Fast's final gap {join_words(ends)}."}
     if len(measured(records)) > 1:
-        last = [slope[FAST].value for slope in slopes(records, 1.0).values()]
+        last = [slope[FAST].value for slope in mdp_settings.slopes(records, 1.0).values()]
         least = [_least_probability(results) for results in measured(records).values()]
         found["mdp-rates"] = (
             f"Fast's slope is {span(last, '.2f')}; its smallest action probability ends at {span(least, '.1g')}."

@@ -43,7 +43,7 @@ def test_the_printed_sign_drives_the_critic_away(name):
 def test_the_corrected_reading_is_the_library(name):
     problem = reading(name)
     ours = tc.problems.lqr_actor_critic(PAPER, K0=GAIN, kappa=float(problem.operators.kappa))
-    runs = [tc.solve(p, fig2.tuned(fig2.FAST), steps=100, seeds=2, marks=[100]) for p in (problem, ours)]
+    runs = [tc.solve(p, fig2_settings.tuned(fig2.FAST), steps=100, seeds=2, marks=[100]) for p in (problem, ours)]
     for a, b in zip(*(jax.tree.leaves((run.theta, run.omega)) for run in runs), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12)
 
