@@ -83,10 +83,9 @@ def _draw_comparison(records: Records) -> plot.Figure:
     first.plot(exact["step"], exact["gap"], color="0.3", linestyle=":", label="exact natural gradient, same α")
     first.legend(frameon=False, fontsize="x-small")
     first.set_title("J(K) − J*, mean of seeds", fontsize="medium")
-    plot.table(
-        second, fig2_settings.diverged_share(records), [f"{b:g}" for b in BETAS], ["standard", *(f"{lam:g}" for lam in LAMBDAS)],
-        "critic step β (constant)", "averaging weight λ",
-    )  # fmt: skip
+    betas, weights = [f"{b:g}" for b in BETAS], ["standard", *(f"{lam:g}" for lam in LAMBDAS)]
+    share = fig2_settings.diverged_share(records)
+    plot.table(second, share, betas, weights, "critic step β (constant)", "averaging weight λ")
     second.set_title("share of seeds diverged", fontsize="medium")
     plot.curves(third, {name: records[name]["Fast"] for name in READINGS}, "gap", statistic="median")
     third.axhline(
