@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import NamedTuple
 
 import twoclock as tc
@@ -186,10 +187,7 @@ def relative_errors(records: Records) -> dict[str, dict[str, float]]:
 def advice(records: Records) -> list[str]:
     ends = relative_errors(records).values()
     fast, tdc = ([methods[f"{name}, {AVERAGED}"] for methods in ends] for name in (FAST, TDC))
-    close = all(
-        confirm_verdict(lambda some, key=key: _efficient(key, panels(some)[key]), records) == decide(True)
-        for key in panels(records)
-    )
+    close = all(confirm_verdict(partial(_efficient, key), records) == decide(True) for key in panels(records))
     # One and the same averaging of iterates, with averaged operators and without.
     alike = all(abs(a / b - 1) <= 0.1 for a, b in zip(fast, tdc, strict=True))
     helps = "so it is the averaging of the iterates that helps, not that of the operators" if alike else ""
@@ -216,7 +214,7 @@ def claims(records: Records) -> list[Claim]:
             statement=f"‖θ−θ*‖² of Fast TDC falls like 1/k, up to logarithms ({key.words})", place="Section 4.1",
             case=key.case("tdc"),
         )  # fmt: skip
-        found += [rate, _efficient(key, results)]
+        found += [rate, _efficient(key, records)]
     for near, tried in nearby_settings(records).items():
         where, compared, cases = f"{near.size} states", ", ".join(COMPARED[near.operator]), (near.case,)
         name, searched = f"All methods are tuned alike, {where}: {compared}", f"{near.size}-{near.operator}"
@@ -254,7 +252,8 @@ def _beats(key: FigurePanel, results: Mapping[str, Result], kind: str, what: str
     )
 
 
-def _efficient(key: FigurePanel, results: Mapping[str, Result]) -> Claim:
+def _efficient(key: FigurePanel, records: Records) -> Claim:
+    results = panels(records)[key]
     ours, least = results[f"{FAST}, {AVERAGED}"], results[LSTD]
     recorded = set(ours.history["step"])
     marks = [k for k in (100_000, 1_000_000) if k in recorded] or [max(recorded)]
