@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 
 import jax
@@ -118,14 +117,14 @@ def _run(
                 if interrupted():
                     raise KeyboardInterrupt
 
-            home = (Worker(plan.job), folder.folder if shared else None)
-            with closing(executor.map(TaskBatch(_compute, home, missing, look))) as outcomes:
+            worker = Worker(plan.job, folder.folder if shared else None)
+            with closing(executor.map(TaskBatch(Worker.compute, worker, missing, look))) as outcomes:
                 for number, outcome in outcomes:
                     if isinstance(outcome, InputError):
                         raise outcome
-                    if isinstance(outcome, Computed) and not shared:
-                        folder.add(missing[number].name, outcome.tables, outcome.info)
-                    watch.finish(missing[number], outcome if isinstance(outcome, Exception) else outcome.info)
+                    if not isinstance(outcome, Exception) and not shared:
+                        folder.add(missing[number].name, *outcome)
+                    watch.finish(missing[number], outcome if isinstance(outcome, Exception) else outcome[1])
     except KeyboardInterrupt:
         raise Interrupted(
             f"stopped with {len(folder.done())} of {len(plan.shards)} shards done; "
@@ -139,38 +138,30 @@ def _run(
     folder.tidy()
 
 
-@dataclass(frozen=True)
-class Computed:
-    """The outcome of a shard: its rows by (problem, method), and how many runs diverged and how long it took."""
-
-    tables: dict[tuple[str, str], Columns]
-    info: Document
-
-
-def _compute(home: tuple[Worker, Path | None], shard: Shard, channel: Channel) -> Computed:
-    """Compute a shard, wherever this runs; with a shared folder its rows are written there, not sent back."""
-    worker, folder = home
-    computed = worker.compute(shard, channel.report)
-    if folder is None:
-        return computed
-    Shards(folder).add(shard.name, computed.tables, computed.info)
-    return Computed({}, computed.info)
-
-
 class Worker:
-    """Computes shards one after the other, and reuses the instances of the problem while the next shard needs them."""
+    """Computes shards one after the other, and reuses the instances of the problem while the next shard needs them.
 
-    def __init__(self, job: SweepJob) -> None:
-        self.job = job
+    Args:
+        job: the sweep.
+        folder: a shared one, where rows are written and not sent back; None for none.
+    """
+
+    def __init__(self, job: SweepJob, folder: Path | None) -> None:
+        self.job, self.folder = job, folder
         self._drawn: tuple[tuple[str, list[int]], Instances] | None = None
 
-    def compute(self, shard: Shard, look: Callable[[ProgressEvent], None] = lambda tick: None) -> Computed:
+    def compute(self, shard: Shard, channel: Channel) -> tuple[dict[tuple[str, str], Columns], Document]:
+        """The rows of a shard by (problem, method), and how many runs diverged and how long it took."""
         began, run = time.perf_counter(), self.job.run
         methods = pad_to([self.job.methods[label] for label in shard.methods], shard.shape[0])
         seeds = pad_to(shard.seeds, shard.shape[1])
         with jax.enable_x64(run.x64):
-            lanes = Lanes.of(self._instances(shard.problem, seeds), methods, seeds, run.bound)
-            output = drive(lanes, run.marks, engine=self.job.engine, look=look)
+            wanted = (shard.problem, seeds)
+            if self._drawn is None or self._drawn[0] != wanted:
+                self._drawn = None  # free the old ones before drawing the new ones
+                self._drawn = wanted, make_instances(self.job.problems[shard.problem], seeds)
+            lanes = Lanes.of(self._drawn[1], methods, seeds, run.bound)
+            output = drive(lanes, run.marks, engine=self.job.engine, look=channel.report)
         tables = {(shard.problem, label): self._columns(shard, output, i) for i, label in enumerate(shard.methods)}
         alive = np.asarray(output.carry.alive)[: len(shard.methods), : len(shard.seeds)]
         info = {
@@ -180,14 +171,10 @@ class Worker:
             "engine": output.engine,
             "seconds": round(time.perf_counter() - began, 3),
         }
-        return Computed(tables, info)
-
-    def _instances(self, label: str, seeds: list[int]) -> Instances:
-        wanted = (label, seeds)
-        if self._drawn is None or self._drawn[0] != wanted:
-            self._drawn = None  # free the old ones before drawing the new ones
-            self._drawn = wanted, make_instances(self.job.problems[label], seeds)
-        return self._drawn[1]
+        if self.folder is None:
+            return tables, info
+        Shards(self.folder).add(shard.name, tables, info)
+        return {}, info
 
     def _columns(self, shard: Shard, output: RunOutput, method: int) -> Columns:
         """The rows of a method, with a column for every metric of the sweep, None where it is not measured here."""
