@@ -103,21 +103,18 @@ def fresh(agent: A, seed: int, **changes: object) -> A:
 
 def is_agent(thing: object) -> TypeGuard[Agent]:
     """Whether it has all members of an agent; its properties are not called, which may have nothing to return."""
-    return not isinstance(thing, type) and not _missing(thing)
-
-
-def _missing(thing: object) -> list[str]:
-    """The members that it lacks to be an agent."""
-    return [name for name in _PARTS if name not in dir(type(thing))]
+    return not isinstance(thing, type) and all(name in dir(type(thing)) for name in _PARTS)
 
 
 def check_kind(agent: object) -> None:
     """Refuse what is no agent."""
-    lacking = _missing(agent)
-    if isinstance(agent, type) or lacking:
-        what = f"the class {agent.__name__}; call it" if isinstance(agent, type) else short_repr(agent)
-        lacks = f", which has no `{lacking[0]}`" if lacking and not isinstance(agent, type) else ""
-        raise InputError(f"`agent` must be an agent such as tc.agents.Regulator(Q, R), got {what}{lacks}")
+    if is_agent(agent):
+        return
+    if isinstance(agent, type):
+        got = f"the class {agent.__name__}; call it"
+    else:
+        got = f"{short_repr(agent)}, which has no `{next(name for name in _PARTS if name not in dir(type(agent)))}`"
+    raise InputError(f"`agent` must be an agent such as tc.agents.Regulator(Q, R), got {got}")
 
 
 class LearnerAgent:
