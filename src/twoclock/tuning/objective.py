@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from twoclock import validation
 from twoclock.agents import check_agent, check_processes, make_agent_job, seed_executor
 from twoclock.agents.env_adapters import check_env, is_vector
 from twoclock.agents.protocol import Agent, fresh
@@ -27,6 +26,7 @@ from twoclock.storage.run_identity import RunSpec, describe
 from twoclock.tuning.residual import check_differentiable, check_unconstrained, follows_theta
 from twoclock.tuning.residual_estimate import Oracle, ResidualEstimates, estimate_residuals, hide_truth, samples_used
 from twoclock.tuning.search_space import Box, check_box, is_number
+from twoclock.validation import short_repr
 
 By = Literal["end", "area"]
 
@@ -51,8 +51,7 @@ def marks_of(by: By, steps: int) -> list[int]:
     return sorted({max(round(mark), 1) for mark in grid.tolist()})
 
 
-@dataclasses.dataclass(frozen=True)
-class ScoreTable:
+class ScoreTable(NamedTuple):
     """Settings × seeds × marks: the metric; whether the seed diverged; without truth also the squared residuals and the
     standard error of the metric from the fresh samples.
 
@@ -112,16 +111,12 @@ class ScoreTable:
 
     def select(self, i: int) -> ScoreTable:
         """One of the settings."""
-        return ScoreTable(*(None if part is None else part[i : i + 1] for part in self._parts()))  # type: ignore[arg-type]
+        return ScoreTable(*(None if part is None else part[i : i + 1] for part in self))  # type: ignore[arg-type]
 
     def join(self, others: ScoreTable) -> ScoreTable:
         """These settings and others, on the same seeds."""
-        pairs = zip(self._parts(), others._parts(), strict=True)
-        parts = (None if a is None or b is None else np.concatenate([a, b]) for a, b in pairs)
-        return ScoreTable(*parts)  # type: ignore[arg-type]
-
-    def _parts(self) -> tuple[np.ndarray | None, ...]:
-        return self.values, self.diverged, self.F, self.G, self.noise
+        pairs = zip(self, others, strict=True)
+        return ScoreTable(*(None if a is None or b is None else np.concatenate([a, b]) for a, b in pairs))  # type: ignore[arg-type]
 
     def _score_curves(self, means: np.ndarray) -> np.ndarray:
         """Score mean curves, whose marks are the last axis."""
@@ -132,10 +127,9 @@ class ScoreTable:
         return np.exp(np.log(np.maximum(means, floor)).mean(axis=-1))
 
 
-def _quantiles(drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _quantiles(drawn: np.ndarray) -> Float[np.ndarray, "2 settings"]:
     """95 %, row by row; at drawn values themselves, so that an infinite one stays where it is."""
-    low, high = np.quantile(drawn, [0.025, 0.975], axis=1, method="nearest")
-    return low, high
+    return np.quantile(drawn, [0.025, 0.975], axis=1, method="nearest")
 
 
 class Objective(ABC):
@@ -222,13 +216,22 @@ class ProblemObjective(Objective):
     def __call__(
         self, methods: Sequence[Method], seeds: Sequence[int], steps: int, batch: int, width: int = WIDTH
     ) -> ScoreTable:
-        batch, parts = min(batch, MOST_SEEDS), []
+        batch, parts, blind = min(batch, MOST_SEEDS), [], self.metric == RESIDUAL
         for i in range(0, len(seeds), batch):
-            pages = [self._run_page(methods[j : j + width], seeds[i : i + batch], steps, width)
-                     for j in range(0, len(methods), width)]  # fmt: skip
+            some, pages = list(seeds[i : i + batch]), []
+            for j in range(0, len(methods), width):  # a short page is filled up with its last
+                page = pad_to(list(methods[j : j + width]), width)
+                lanes = Lanes.of(self._instances(some), page, some, self.bound)
+                output = drive(hide_truth(lanes) if blind else lanes, marks_of(self.by, steps), engine=self.engine)
+                self._count(width * len(some) * self.cost(steps))
+                if blind:
+                    seen = [*vars(estimate_residuals(lanes, output.carry, steps, steps, self.engine)).values()]
+                else:
+                    seen = [np.stack([row[self.metric] for row in output.rows], axis=-1)]
+                pages.append([np.asarray(output.carry.alive), *seen])
             parts.append([np.concatenate(part)[: len(methods)] for part in zip(*pages, strict=True)])
         alive, *values = (np.concatenate(part, axis=1) for part in zip(*parts, strict=True))
-        if self.metric != RESIDUAL:
+        if not blind:
             if values[0].shape[2] > 1 and (values[0] < 0).any():
                 name = repr(self.metric)
                 raise InputError(f"`by='area'` needs a metric that is never negative, and {name} is; use by='end'")
@@ -240,19 +243,6 @@ class ProblemObjective(Objective):
         lost = ~np.isfinite(score) | ~np.isfinite(noise)
         score, noise = (np.where(lost, np.inf, part) for part in (score, noise))
         return ScoreTable(score[..., None], lost, found.F, found.G, noise)
-
-    def _run_page(self, methods: Sequence[Method], seeds: Sequence[int], steps: int, width: int) -> list[np.ndarray]:
-        """Whether each lane is alive, and its metric or its residuals. A short page is filled up with its last."""
-        lanes = Lanes.of(self._instances(seeds), pad_to(list(methods), width), list(seeds), self.bound)
-        output = drive(
-            hide_truth(lanes) if self.metric == RESIDUAL else lanes, marks_of(self.by, steps), engine=self.engine
-        )
-        self._count(width * len(seeds) * self.cost(steps))
-        alive = np.asarray(output.carry.alive)
-        if self.metric != RESIDUAL:
-            return [alive, np.stack([row[self.metric] for row in output.rows], axis=-1)]
-        found = estimate_residuals(lanes, output.carry, steps, steps, self.engine)
-        return [alive, *(getattr(found, field.name) for field in dataclasses.fields(found))]
 
 
 class AgentObjective(Objective):
@@ -276,8 +266,7 @@ class AgentObjective(Objective):
             metric = COST if callable(getattr(agent, "stage_cost", None)) else REWARD
         if not isinstance(metric, str) or metric not in _AGENT_METRICS:
             raise InputError(
-                f"`metric` of an agent must be one of {', '.join(_AGENT_METRICS)}, "
-                f"got {validation.short_repr(metric)}: "
+                f"`metric` of an agent must be one of {', '.join(_AGENT_METRICS)}, got {short_repr(metric)}: "
                 "what it thinks of itself is no measure of it"
             )
         self._job = make_agent_job(agent, env, x0, RunSpec.checked(1, 1))
@@ -319,16 +308,15 @@ class AgentObjective(Objective):
         tasks = [(job, seed) for job in jobs for seed in seeds]
         outcomes = run_seeds(self._executor, tasks, lambda *at: None, self._interrupted)
         self._count(len(outcomes) * steps)
-        shape = len(methods), len(seeds)
-        values = np.asarray([self._value(outcome.rows[-1]) for outcome in outcomes]).reshape(shape)
+        ends = [outcome.rows[-1] for outcome in outcomes]
+        for row in ends:
+            if self.metric not in row:
+                there = ", ".join(name for name in _AGENT_METRICS if name in row) or "none of them"
+                raise InputError(f"`metric` {self.metric} is not recorded here, {there} is")
+        sign, shape = 1 if self.metric == COST else -1, (len(methods), len(seeds))
+        values = sign * np.asarray([row[self.metric] for row in ends]).reshape(shape)
         lost = np.asarray([outcome.diverged for outcome in outcomes]).reshape(shape)
         return ScoreTable(np.where(lost | ~np.isfinite(values), np.inf, values)[..., None], lost)
-
-    def _value(self, row: Mapping[str, float]) -> float:
-        if self.metric not in row:
-            there = ", ".join(name for name in _AGENT_METRICS if name in row) or "none of them"
-            raise InputError(f"`metric` {self.metric} is not recorded here, {there} is")
-        return row[self.metric] if self.metric == COST else -row[self.metric]
 
     def finish(self, method: Any) -> Any:
         """An agent with these settings that has learnt nothing yet."""

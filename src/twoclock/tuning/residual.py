@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
 
 from twoclock import prng, validation
 from twoclock.engine import engines
@@ -22,7 +20,6 @@ from twoclock.storage.run_identity import describe
 from twoclock.tuning.residual_estimate import (
     FrozenState,
     Probe,
-    ResidualEstimates,
     estimate_residuals,
     hide_truth,
     samples_used,
@@ -68,7 +65,9 @@ class Residual:
     @property
     def seen(self) -> bool:
         """Whether the samples can tell the estimates from a solution, by two standard errors or more."""
-        return self.value > 2 * self.noise or self._gradient_seen
+        fine = self._fine
+        sure = fine["gradient"].sum() > 2 * np.sqrt(np.sum(fine["gradient_se"] ** 2))
+        return self.value > 2 * self.noise or bool(sure)
 
     @property
     def verdict(self) -> str:
@@ -91,13 +90,8 @@ class Residual:
     def _fine(self) -> pd.DataFrame:
         return self.by_seed[~self.by_seed["diverged"]]
 
-    @property
-    def _gradient_seen(self) -> bool:
-        fine = self._fine
-        return bool(fine["gradient"].sum() > 2 * np.sqrt(np.sum(fine["gradient_se"] ** 2)))
-
     def __repr__(self) -> str:
-        seeds = int((~self.by_seed["diverged"]).sum())
+        seeds = len(self._fine)
         of = f"{seeds} seed{'s' if seeds > 1 else ''}, {self.samples:,} fresh samples each"
         return f"Residual({self.verdict}; {'; '.join((of, *self.notes))})"
 
@@ -125,6 +119,9 @@ def residual(
     >>> tc.residual(problem, result).by_seed.columns[:3].tolist()
     ['seed', 'value', 'se']
     """
+    import pandas as pd
+    from scipy.stats import t
+
     source = run_args.check_problem(problem)
     if not isinstance(result, Result):
         name = type(result).__name__
@@ -135,11 +132,18 @@ def residual(
         raise InputError(f"`samples` must leave steps + samples below 2³¹, got {fresh:,} after {steps:,} steps")
     if result.diverged.all():
         raise InputError("`result` has no seed that did not diverge, so there is no estimate to look at")
-    check_unconstrained(_described_paths(result.spec["method"]))
+    set_fields = pd.json_normalize(result.spec["method"]).iloc[0].dropna()
+    check_unconstrained(list(set_fields.index))
     with jax.enable_x64(True):
         ready = make_instances(source, seeds)
         if validation.flag("check", check):
-            _check_same(describe(source), result.spec["problem"])
+            here, there = (json.loads(json.dumps(part)) for part in (describe(source), result.spec["problem"]))
+            if here != there:
+                odd = next((name for name in (*here, *there) if here.get(name) != there.get(name)), "name")
+                raise InputError(
+                    f"`result` is of another problem ({there.get('name')}, which differs in `{odd}`); pass the problem "
+                    "that it was solved on, or check=False"
+                )
         check_differentiable(ready.example)
         lanes = hide_truth(Lanes(ready, Probe(), 1, seeds))
         start = engines.start(lanes)
@@ -149,14 +153,8 @@ def residual(
         carry = LaneState(state, start.env, jnp.asarray(~result.diverged[None]), start.last)
         found = estimate_residuals(lanes, carry, steps, fresh)
         on_policy = follows_theta(ready.example)
-    way = _squared_way(theta, start.state.theta)
-    return _verdict(found, seeds, fresh, way, on_policy)
-
-
-def _verdict(found: ResidualEstimates, seeds: list[int], samples: int, way: np.ndarray, on_policy: bool) -> Residual:
-    import pandas as pd
-    from scipy.stats import t
-
+    leaves = zip(jax.tree.leaves(theta), jax.tree.leaves(start.state.theta), strict=True)
+    way = sum(np.square(a - np.asarray(b)).reshape(len(seeds), -1).sum(axis=1) for a, b in leaves)
     large = bool(np.isnan(found.distance).any())
     value, se = (part[0] for part in found.value(found.median_unit()))
     lost = ~np.isfinite(value)
@@ -182,8 +180,9 @@ def _verdict(found: ResidualEstimates, seeds: list[int], samples: int, way: np.n
         notes.append("the samples follow θ, so the distance is rough; E F and E G are not")
     what: Literal["distance", "gradient"] = "gradient" if large else "distance"
     flat = 0 if large else int(np.max(found.flat[0][~lost]))
-    ends, squared_way = (mean - half, mean + half), float(way[~lost].mean())
-    return Residual(mean, *ends, noise, what, table, samples, squared_way, flat, tuple(notes))
+    return Residual(
+        mean, mean - half, mean + half, noise, what, table, fresh, float(way[~lost].mean()), flat, tuple(notes)
+    )
 
 
 def _as_lanes(tree: PyTree, like: PyTree, name: str) -> PyTree:
@@ -192,33 +191,6 @@ def _as_lanes(tree: PyTree, like: PyTree, name: str) -> PyTree:
     if shapes != wanted:
         raise InputError(f"`result` does not fit the problem: its {name} has shapes {shapes}, the problem's {wanted}")
     return jax.tree.map(lambda leaf, to: np.asarray(leaf, to.dtype)[None], tree, like)
-
-
-def _squared_way(theta: PyTree, start: PyTree) -> Float[np.ndarray, " seeds"]:
-    leaves = zip(jax.tree.leaves(theta), jax.tree.leaves(start), strict=True)
-    return sum((np.square(a - np.asarray(b)).reshape(a.shape[1], -1).sum(axis=1) for a, b in leaves), np.zeros(()))
-
-
-def _described_paths(described: Mapping[str, object], prefix: str = "") -> list[str]:
-    """The paths of what is set in a method, from its description."""
-    names = []
-    for name, value in described.items():
-        if isinstance(value, Mapping):
-            names += _described_paths(value, f"{prefix}{name}.")
-        elif value is not None:
-            names.append(prefix + name)
-    return names
-
-
-def _check_same(here: Mapping[str, object], there: Mapping[str, object]) -> None:
-    """Refuse another problem; descriptions are compared as they are saved."""
-    here, there = (json.loads(json.dumps(part)) for part in (here, there))
-    if here != there:
-        odd = next((name for name in (*here, *there) if here.get(name) != there.get(name)), "name")
-        raise InputError(
-            f"`result` is of another problem ({there.get('name')}, which differs in `{odd}`); pass the problem that it "
-            "was solved on, or check=False"
-        )
 
 
 def check_unconstrained(fields: list[str]) -> None:

@@ -127,17 +127,19 @@ def estimate_residuals(
     begin = _place_probe(slopes, lanes.methods, carry)
     carry = drive(replace(unbounded, methods=slopes), [first], begin, step, engine=engine).carry
     J_F, J_G = (np.asarray(total) / (_FIRST * length) for total in carry.state.totals)
-    probe, means = Probe(), []
+    probe, means = Probe(), (list[np.ndarray](), list[np.ndarray]())  # settings × seeds × entries, of F and of G
 
     def add(event: ProgressEvent) -> None:
         if event.row is not None:
-            means.append([_flat(total, lanes.shape) for total in event.carry().state.totals])
+            for total, part in zip(event.carry().state.totals, means, strict=True):
+                leaves = [np.asarray(leaf).reshape(*lanes.shape, -1) for leaf in jax.tree.leaves(total) if leaf.size]
+                part.append(np.concatenate([np.zeros((*lanes.shape, 0)), *leaves], axis=-1))
 
     marks = [first + length * i for i in range(_BATCHES + 1)]
     begin = _place_probe(probe, slopes, carry)
     carry = drive(replace(unbounded, methods=probe), marks, begin, first, engine=engine, look=add).carry
     alive = np.asarray(carry.alive)
-    F, G = (np.diff(np.stack(part), axis=0) / length for part in zip(*means, strict=True))
+    F, G = (np.diff(np.stack(part), axis=0) / length for part in means)
     J_F, J_G = (np.where(alive[..., None, None], J, 0.0) for J in (J_F, J_G))
     return _square(J_F, J_G, F, G, whole, alive)
 
@@ -167,8 +169,8 @@ class Probe(Method):
 
 
 @pytree
-class Slopes(Method):
-    """A method that does not move and adds up the derivatives of F and G along directions of (θ, ω), one per row."""
+class Slopes(Probe):
+    """A probe that does not move and adds up the derivatives of F and G along directions of (θ, ω), one per row."""
 
     directions: jax.Array | np.ndarray
 
@@ -190,9 +192,6 @@ class Slopes(Method):
         totals = jax.tree.map(lambda a, b: a + b.astype(a.dtype), state.totals, along)
         return FrozenState(state.theta, state.omega, totals)
 
-    def estimate(self, state: FrozenState) -> tuple[PyTree, PyTree]:
-        return state.theta, state.omega
-
 
 @jax.jit
 def _place_probe(probe: Method, methods: Method, carry: LaneState) -> LaneState:
@@ -213,12 +212,6 @@ def _directions(theta: PyTree, omega: PyTree) -> tuple[np.ndarray, bool]:
     return np.concatenate([np.zeros((len(some), slow)), some], axis=1), False
 
 
-def _flat(tree: PyTree, lanes: tuple[int, ...]) -> np.ndarray:
-    """Settings × seeds × entries."""
-    leaves = [np.asarray(leaf).reshape(*lanes, -1) for leaf in jax.tree.leaves(tree) if leaf.size]
-    return np.concatenate([np.zeros((*lanes, 0)), *leaves], axis=-1)
-
-
 def _square(
     J_F: Float[np.ndarray, "settings seeds directions slow"],
     J_G: Float[np.ndarray, "settings seeds directions fast"],
@@ -227,14 +220,7 @@ def _square(
     whole: bool,
     alive: Bool[np.ndarray, "settings seeds"],
 ) -> ResidualEstimates:
-    """Combine slopes along directions and batch means into the estimates.
-
-    Args:
-        J_F, J_G: the mean derivatives of F and G, a row for each direction of (θ, ω).
-        F, G: the means over each batch.
-        whole: whether the directions are all of (θ, ω), and not some of ω alone.
-        alive: which lanes have not diverged.
-    """
+    """Combine slopes along directions and batch means; ``whole``: the directions are all of (θ, ω), not some of ω."""
     split = F.shape[-1] if whole else 0
     (F_theta, F_omega), (G_theta, G_omega) = ((J[..., :split, :], J[..., split:, :]) for J in (J_F, J_G))
     back = np.linalg.pinv(G_omega, rcond=_CUT)
