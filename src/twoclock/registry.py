@@ -18,13 +18,8 @@ __all__ = ["methods", "problems", "schedules"]
 
 def methods() -> dict[str, Callable[..., Method]]:
     """Every method class, by its name in lower case. Each has defaults for all its fields."""
-    found = (
-        thing
-        for module in _import_modules("twoclock.methods")
-        for thing in _public_classes(module)
-        if issubclass(thing, Method)
-    )
-    return {thing.__name__.lower(): thing for thing in found}
+    found = (thing for module in _import_modules("twoclock.methods") for thing in _public_classes(module))
+    return {thing.__name__.lower(): thing for thing in found if issubclass(thing, Method)}
 
 
 def schedules() -> dict[str, Callable[..., Schedule]]:
@@ -49,7 +44,17 @@ def problems() -> dict[str, Callable[..., ProblemSource]]:
 
 def factory(function: Callable[..., Problem]) -> Callable[..., ProblemSource]:
     """A function that makes problems as one that takes settings alone; one of a key becomes a factory of draws."""
-    return _make_random_factory(function) if "key" in inspect.signature(function).parameters else function
+    signature = inspect.signature(function)
+    if "key" not in signature.parameters:
+        return function
+
+    def settings(**options: object) -> ProblemSource:
+        return partial(function, **options)
+
+    functools.update_wrapper(settings, function)
+    rest = [p for name, p in signature.parameters.items() if name != "key"]
+    settings.__signature__ = signature.replace(parameters=rest)  # type: ignore[attr-defined]
+    return settings
 
 
 def _import_modules(folder: str) -> Iterator[ModuleType]:
@@ -69,16 +74,3 @@ def is_plain(factory: Callable[..., Problem]) -> bool:
     parameters = list(inspect.signature(factory).parameters.values())
     rest = parameters[1:] if parameters and parameters[0].name == "key" else parameters
     return all(p.default is None or isinstance(p.default, (bool, int, float, str)) for p in rest)
-
-
-def _make_random_factory(factory: Callable[..., Problem]) -> Callable[..., ProblemSource]:
-    """A factory of draws: settings in, a function of a key out."""
-    signature = inspect.signature(factory)
-
-    def settings(**options: object) -> ProblemSource:
-        return partial(factory, **options)
-
-    functools.update_wrapper(settings, factory)
-    rest = [p for name, p in signature.parameters.items() if name != "key"]
-    settings.__signature__ = signature.replace(parameters=rest)  # type: ignore[attr-defined]
-    return settings

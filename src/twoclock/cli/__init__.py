@@ -7,9 +7,9 @@ import importlib
 import os
 import pkgutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,8 @@ from twoclock.result import Result
 from twoclock.version import __version__
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from twoclock.sweeps.sweep_result import Sweep
 
 # Names beside `main` and `program` serve programs with a command line, such as the reproduction of the paper.
@@ -143,10 +145,17 @@ def say(text: str, console: Console = OUT) -> None:
     console.print(_printable(text), markup=False, highlight=False, soft_wrap=True)
 
 
-def say_figures(paths: Iterable[Path]) -> None:
-    """Print the paths of figures, one per line."""
-    for path in paths:
-        say(f"  {path}")
+def save_figure(fig: Figure, folder: Path, name: str) -> None:
+    """Write a figure into a folder, as PNG and as SVG, and print where."""
+    from twoclock import plot
+
+    for kind, content in plot.render(fig).items():
+        say(f"  {storage.put(folder / f'{name}.{kind}', content)}")
+
+
+def open_folder(chosen: Path | None, name: str) -> AbstractContextManager[Path]:
+    """The folder that was chosen, or a new one under runs/."""
+    return nullcontext(storage.writable(chosen)) if chosen else storage.numbered(Path("runs"), name)
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -168,13 +177,3 @@ def main_metric(result: Result | Sweep) -> str:
     if metric is None:
         raise InputError("this run recorded no metrics, so there is nothing to draw; give the problem a `measure`")
     return metric
-
-
-def draw_comparison(
-    results: dict[str, Result], folder: Path, metric: str, statistic: str, title: str | None = None
-) -> None:
-    """Draw results into a folder, and print where."""
-    from twoclock import plot
-
-    drawn = plot.render(plot.compare(results, metric, statistic, title))
-    say_figures(storage.put(folder / f"{metric}.{kind}", content) for kind, content in drawn.items())

@@ -7,7 +7,6 @@ import dataclasses
 import difflib
 import importlib.util
 import inspect
-import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +16,6 @@ from types import NoneType
 from typing import Any, Literal, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
 from twoclock import registry, validation
-from twoclock.engine.engines import VARIABLE as ENGINE_VARIABLE
 from twoclock.protocols import InputError, Method, Problem, ProblemSource
 
 T = TypeVar("T")
@@ -136,12 +134,6 @@ class _Parser(argparse.ArgumentParser):
 def values_below(values: Mapping[str, object], prefix: str) -> dict[str, object]:
     """The values whose names begin so, without that beginning."""
     return {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
-
-
-def use_engine(name: EngineOption) -> None:
-    """Use an engine for the rest of the process and in its child processes; "auto" changes nothing."""
-    if name != "auto":
-        os.environ[ENGINE_VARIABLE] = name
 
 
 def options_of_factory(factory: Callable[..., ProblemSource], prefix: str = "") -> list[Option]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from twoclock import storage, theory
-from twoclock.cli import print_table, say, say_figures
+from twoclock import theory
+from twoclock.cli import open_folder, print_table, save_figure, say
 from twoclock.cli.options import option, parse
 from twoclock.engine.loop import ProgressEvent
 from twoclock.methods import Fast
@@ -47,8 +46,6 @@ class CertifyOptions:
 
 def command(args: Sequence[str]) -> int:
     """twoclock certify STRUCTURE --L … --mu-h … --mu-g … --noise …: step sizes with a proof, and the bound drawn."""
-    from twoclock import plot
-
     chosen = parse(CertifyOptions, args, "twoclock certify")
     if chosen.check:
         own = {name: getattr(chosen, name) for name in ("alpha", "beta", "lam") if getattr(chosen, name) is not None}
@@ -65,13 +62,12 @@ def command(args: Sequence[str]) -> int:
     print_table(str(found), ("inequality", "left", "right", "slack"), conditions)
     for note in found.notes:
         say(f"Note: {note}.")
-    with nullcontext(storage.writable(chosen.out)) if chosen.out else storage.numbered(Path("runs"), "certify") as out:
+    with open_folder(chosen.out, "certify") as out:
         table = measure_bound(found, chosen.steps, chosen.seeds, progress=True)
         rows = table[table["step"].isin([10**i for i in range(10)] + [chosen.steps])]
         columns = ("step", "measured mean", "bound")
         print_table("", columns, [(f"{r.step:,}", f"{r.mean:.3g}", f"{r.bound:.3g}") for r in rows.itertuples()])
-        drawn = plot.render(draw_bound(found, table, chosen.seeds))
-        say_figures(storage.put(out / f"bound.{kind}", content) for kind, content in drawn.items())
+        save_figure(draw_bound(found, table, chosen.seeds), out, "bound")
     return 0
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from twoclock import storage
-from twoclock.cli import ERR, print_table, resumable, say
+from twoclock.cli import ERR, open_folder, print_table, resumable, say
 from twoclock.cli.options import load_object, option, parse
 
 
@@ -62,10 +61,7 @@ def command(args: Sequence[str]) -> int:
     for role in ("state", "action", "next_state"):
         names = getattr(chosen, role)
         columns[role] = names[0] if names is not None and len(names) == 1 else names
-    there = (
-        nullcontext(storage.writable(chosen.report)) if chosen.report else storage.numbered(Path("runs"), "evaluate")
-    )
-    with there as out, resumable(shlex.join(["twoclock", "evaluate", *args])):
+    with open_folder(chosen.report, "evaluate") as out, resumable(shlex.join(["twoclock", "evaluate", *args])):
         with _progress_bar("reading") as look:
             log = read(chosen.log, **columns, on_bad=chosen.on_bad, progress=look)
         say(f"{log!r}", ERR)
@@ -79,10 +75,8 @@ def command(args: Sequence[str]) -> int:
         page = v.report(out)
         discard(out / "passes")
     rows = [
-        (str(p), str(e), f"{value:.6g}", f"{low:.5g} … {high:.5g}", str(note))
-        for p, e, value, low, high, note in v.table[["policy", "estimator", "value", "low", "high", "note"]].itertuples(
-            index=False
-        )
+        (str(r.policy), str(r.estimator), f"{r.value:.6g}", f"{r.low:.5g} … {r.high:.5g}", str(r.note))
+        for r in v.table.itertuples()
     ]
     print_table("", ("policy", "estimator", "value", f"{chosen.level:.0%} interval", "note"), rows)
     say(repr(v))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 
 from rich.markup import escape
@@ -20,13 +20,13 @@ def command(args: Sequence[str]) -> int:
     problems_here, methods_here = registry.problems(), registry.methods()
     lists = {
         "commands": {name: describe_command(name)[1] for name in command_names()},
-        "problems": _describe_all(problems_here),
+        "problems": {name: _first_paragraph(thing) for name, thing in problems_here.items()},
         "problems that take functions, data or another problem, from Python: tc.problems.…": _describe_calls(
             problems, problems_here
         ),
-        "methods": _describe_all(methods_here),
+        "methods": {name: _first_paragraph(thing) for name, thing in methods_here.items()},
         "known methods as settings of these, from Python: tc.methods.…": _describe_calls(methods, methods_here),
-        "schedules": _describe_all(registry.schedules()),
+        "schedules": {name: _first_paragraph(thing) for name, thing in registry.schedules().items()},
     }
     for title, lines in lists.items():
         table = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2))
@@ -34,10 +34,6 @@ def command(args: Sequence[str]) -> int:
             table.add_row(f"[bold]{escape(name)}[/]", escape(words))
         OUT.print(table)
     return 0
-
-
-def _describe_all(found: Mapping[str, Callable[..., object]]) -> dict[str, str]:
-    return {name: _first_paragraph(thing) for name, thing in found.items()}
 
 
 def _first_paragraph(thing: object) -> str:

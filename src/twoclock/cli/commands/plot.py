@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Literal
 
 from twoclock import storage
-from twoclock.cli import draw_comparison, main_metric, say
+from twoclock.cli import main_metric, save_figure, say
 from twoclock.cli.options import option, parse
 from twoclock.protocols import InputError
-from twoclock.result import Result, load, so_far
+from twoclock.result import load, so_far
 
 
 @dataclass
@@ -25,31 +25,23 @@ class PlotOptions:
 
 def command(args: Sequence[str]) -> int:
     """twoclock plot DIR [--metric M] [--statistic S]: draw a record again, or several together."""
-    chosen = parse(PlotOptions, args, "twoclock plot")
+    from twoclock import plot
+
+    chosen, title = parse(PlotOptions, args, "twoclock plot"), None
     if storage.is_complete(chosen.folder):
         results = {chosen.folder.resolve().name: load(chosen.folder)}
-    else:
-        found = storage.results_below(chosen.folder)
-        if not found and (started := so_far(chosen.folder)):
-            return _draw_interrupted(started, chosen)
-        if not found:
-            raise InputError(
-                f"`DIR` must hold a run, {chosen.folder} has none; make one with `twoclock run … --out DIR`"
-            )
+    elif found := storage.results_below(chosen.folder):
         results = {name: load(path) for name, path in found.items()}
+    elif started := so_far(chosen.folder):  # what recorded no metric yet has nothing to draw
+        results = {label or each.spec["method"]["name"]: each for label, each in started.items() if each.metrics}
+        if not results:
+            raise InputError(f"`DIR` {chosen.folder} holds a run that has recorded nothing yet; wait, or go on with it")
+        one = next(iter(results.values())).spec
+        title = f"{one['problem']['name']}, interrupted at step {one['steps']:,} of {one['of']:,}"
+        say(title)
+    else:
+        raise InputError(f"`DIR` must hold a run, {chosen.folder} has none; make one with `twoclock run … --out DIR`")
     metric = chosen.metric or main_metric(next(iter(results.values())))
-    draw_comparison(results, storage.writable(chosen.folder), metric, chosen.statistic)
-    return 0
-
-
-def _draw_interrupted(started: dict[str, Result], chosen: PlotOptions) -> int:
-    """The marks up to the checkpoint; what recorded no metric yet has nothing to draw."""
-    results = {label or result.spec["method"]["name"]: result for label, result in started.items() if result.metrics}
-    if not results:
-        raise InputError(f"`DIR` {chosen.folder} holds a run that has recorded nothing yet; wait, or go on with it")
-    one = next(iter(results.values()))
-    title = f"{one.spec['problem']['name']}, interrupted at step {one.spec['steps']:,} of {one.spec['of']:,}"
-    metric = chosen.metric or main_metric(one)
-    say(title)
-    draw_comparison(results, storage.writable(chosen.folder), metric, chosen.statistic, title)
+    fig = plot.compare(results, metric, chosen.statistic, title)
+    save_figure(fig, storage.writable(chosen.folder), metric)
     return 0

@@ -12,7 +12,7 @@ from typing import Literal
 from rich.table import Table
 
 from twoclock import registry, storage, validation
-from twoclock.cli import OUT, draw_comparison, main_metric, options, resumable, say
+from twoclock.cli import OUT, main_metric, options, resumable, save_figure, say
 from twoclock.cli.commands import list as list_command
 from twoclock.cli.options import EngineOption, option
 from twoclock.protocols import InputError, Method, ProblemSource
@@ -61,7 +61,10 @@ def command(args: Sequence[str]) -> int:
     with _out_folder(chosen.out, chosen.resume, f"{name}-{args[1]}") as out:
         result = _load_or_solve(problem, method, chosen, out, shlex.join(["twoclock", "run", *args]))
         _print_summary(result)
-        draw_comparison({args[1]: result}, out, main_metric(result), "mean")
+        from twoclock import plot  # a second, which a wrong argument need not wait for
+
+        metric = main_metric(result)
+        save_figure(plot.compare({args[1]: result}, metric), out, metric)
     return 0
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from twoclock import storage
 from twoclock.cli import print_table, say
 from twoclock.cli.options import option, parse
-from twoclock.result import Result, load, so_far
+from twoclock.result import load, so_far
 
 
 @dataclass
@@ -26,39 +26,31 @@ def command(args: Sequence[str]) -> int:
     if storage.is_complete(folder):
         say(f"finished: {load(folder)!r}")
         return 0
-    if started := so_far(folder):
-        return _show_run(started, folder)
+    if started := so_far(folder):  # how far each method came by its last checkpoint
+        rows = []
+        for label, result in started.items():
+            run = result.spec
+            at = f"{run['steps']:,} of {run['of']:,} ({run['steps'] / max(run['of'], 1):.0%})"
+            diverged = f"{int(result.diverged.sum())} of {len(run['seeds'])}"
+            rows.append((run["problem"]["name"], label or run["method"]["name"], at, diverged))
+        print_table("", ("problem", "method", "step", "diverged"), rows)
+        going = storage.is_held(folder)
+        say("it is going on" if going else "nobody is working on it; the same run with the same folder goes on")
+        return 0
     now = status(folder)
     left = "unknown yet" if now.seconds_left is None else str(timedelta(seconds=round(now.seconds_left)))
     if now.done == now.shards:
         left = "none, it is finished"
     elif not now.alive:
         left = "nobody is working on it; the same sweep with the same folder goes on"
-    print_table(
-        "",
-        ("", ""),
-        [
-            ("done", f"{now.done} of {now.shards} shards, {now.runs_done:,} of {now.runs:,} runs"),
-            ("running", f"{now.running} shards"),
-            ("failed", f"{len(now.failed)} shards"),
-            ("diverged", f"{now.diverged:,} runs"),
-            ("time left", left),
-        ],
-    )
+    table = {
+        "done": f"{now.done} of {now.shards} shards, {now.runs_done:,} of {now.runs:,} runs",
+        "running": f"{now.running} shards",
+        "failed": f"{len(now.failed)} shards",
+        "diverged": f"{now.diverged:,} runs",
+        "time left": left,
+    }
+    print_table("", ("", ""), list(table.items()))
     for name, why in now.failed.items():
         say(f"  {name}: {why}")
-    return 0
-
-
-def _show_run(started: dict[str, Result], folder: Path) -> int:
-    """How far each method of a run came by its last checkpoint."""
-    rows = []
-    for label, result in started.items():
-        run = result.spec
-        at = f"{run['steps']:,} of {run['of']:,} ({run['steps'] / max(run['of'], 1):.0%})"
-        diverged = f"{int(result.diverged.sum())} of {len(run['seeds'])}"
-        rows.append((run["problem"]["name"], label or run["method"]["name"], at, diverged))
-    print_table("", ("problem", "method", "step", "diverged"), rows)
-    going = storage.is_held(folder)
-    say("it is going on" if going else "nobody is working on it; the same run with the same folder goes on")
     return 0

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from twoclock import storage
-from twoclock.cli import ERR, main_metric, print_table, resumable, say, say_figures
-from twoclock.cli.options import EngineOption, option, parse, use_engine
+from twoclock.cli import ERR, main_metric, print_table, resumable, save_figure, say
+from twoclock.cli.options import EngineOption, option, parse
+from twoclock.engine.engines import VARIABLE
 
 
 @dataclass
@@ -39,7 +40,8 @@ def command(args: Sequence[str]) -> int:
     from twoclock.sweeps import ShardsFailed, sweep, toml_spec
 
     chosen = parse(SweepOptions, args, "twoclock sweep")
-    use_engine(chosen.engine)
+    if chosen.engine != "auto":
+        os.environ[VARIABLE] = chosen.engine  # for the rest of the process and its child processes
     wanted = toml_spec.read(chosen.spec, however_many=chosen.yes)
     out = chosen.out or Path("runs") / chosen.spec.stem
     try:
@@ -63,7 +65,6 @@ def command(args: Sequence[str]) -> int:
     if plot.varied_together(found, metric):
         figures["map"] = found.plot_map(metric)
     for name, fig in figures.items():
-        drawn = plot.render(fig)
-        say_figures(storage.put(out / f"{metric}-{name}.{kind}", content) for kind, content in drawn.items())
+        save_figure(fig, out, f"{metric}-{name}")
     say(f"  {(out / 'history').absolute()}")
     return 0
