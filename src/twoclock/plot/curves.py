@@ -43,26 +43,12 @@ def curves(
     """
     if not isinstance(statistic, str) or statistic not in _STATISTICS:
         raise InputError(f"`statistic` must be one of {', '.join(_STATISTICS)}, got {short_repr(statistic)}")
-    scale = "log"
-    for i, (label, result) in enumerate(results.items()):
-        table = _summarise(result, metric)
-        if (table[statistic] < 0).any():
-            scale = "linear"
-        colour = (colours or {}).get(label, COLOURS[i % len(COLOURS)])
-        _draw_line(ax, i, table["step"], table[statistic], _count_diverged(label, table), colour)
-        if statistic == "mean":
-            _draw_band(ax, table["step"], table, colour)
-    _finish(ax, _STEPS, LABELS.get(metric, metric), scale)
+    _draw_results(ax, results, metric, statistic, colours or {}, dict.fromkeys(results, 1.0), _STEPS)
 
 
 def against(ax: Axes, results: Mapping[str, Summarised], metric: str, unit: Mapping[str, float], xlabel: str) -> None:
     """A line for each result, log-log, with the 95 % bootstrap band of the mean; ``unit`` is what a step costs."""
-    for i, (label, result) in enumerate(results.items()):
-        table, colour = _summarise(result, metric), COLOURS[i % len(COLOURS)]
-        cost = table["step"] * unit[label]
-        _draw_line(ax, i, cost, table["mean"], _count_diverged(label, table), colour)
-        _draw_band(ax, cost, table, colour)
-    _finish(ax, xlabel, LABELS.get(metric, metric))
+    _draw_results(ax, results, metric, "mean", {}, unit, xlabel)
 
 
 def ratios(
@@ -116,11 +102,11 @@ def compare(
     """
     if not isinstance(results, Mapping) or not results or not all(hasattr(r, "summary") for r in results.values()):
         raise InputError("`results` must map labels to results, one or more; try `{'Fast': result, …}`")
-    check_panel(ax, scale)
-    panel = figure(1, 1, *size_of(size))[1][0, 0] if ax is None else ax
-    fig = panel.get_figure(root=True)
-    if fig is None:
-        raise InputError("`ax` must belong to a figure; make it with `fig.subplots()`")
+    fig = check_panel(ax, scale)
+    if fig is None or ax is None:
+        fig, ((panel,),) = figure(1, 1, *size_of(size))
+    else:
+        panel = ax
     curves(panel, results, metric, statistic)
     if scale == "linear":
         panel.set(xscale="linear", yscale="linear")
@@ -133,14 +119,32 @@ def compare(
     return fig
 
 
+def _draw_results(
+    ax: Axes,
+    results: Mapping[str, Summarised],
+    metric: str,
+    statistic: str,
+    colours: Mapping[str, str],
+    unit: Mapping[str, float],
+    xlabel: str,
+) -> None:
+    scale = "log"
+    for i, (label, result) in enumerate(results.items()):
+        table, colour = _summarise(result, metric), colours.get(label, COLOURS[i % len(COLOURS)])
+        if (table[statistic] < 0).any():
+            scale = "linear"
+        cost, diverged = table["step"] * unit[label], int(table["diverged"].iloc[-1])
+        lost = f" ({diverged}/{table['seeds'].iloc[-1]} diverged)" if diverged else ""
+        _draw_line(ax, i, cost, table[statistic], label + lost, colour)
+        finite = np.isfinite(table["low"]) & np.isfinite(table["high"])
+        if statistic == "mean" and finite.any():
+            ax.fill_between(cost, table["low"], table["high"], where=finite, color=colour, alpha=0.2, linewidth=0)
+    _finish(ax, xlabel, LABELS.get(metric, metric), scale)
+
+
 def _summarise(result: Summarised, metric: str) -> pd.DataFrame:
     table = result.summary(metric)
     return table[table["step"] > 0]  # step 0 has no place on a log axis
-
-
-def _count_diverged(label: str, table: pd.DataFrame) -> str:
-    diverged = int(table["diverged"].iloc[-1])
-    return f"{label} ({diverged}/{table['seeds'].iloc[-1]} diverged)" if diverged else label
 
 
 def _draw_line(
@@ -150,12 +154,6 @@ def _draw_line(
         x, y, color=colour, linewidth=1.6, label=plain(label), marker=MARKERS[i % len(MARKERS)], markersize=3.5,
         markevery=max(1, len(x) // 8),
     )  # fmt: skip
-
-
-def _draw_band(ax: Axes, x: pd.Series, table: pd.DataFrame, colour: str) -> None:
-    finite = np.isfinite(table["low"]) & np.isfinite(table["high"])
-    if finite.any():
-        ax.fill_between(x, table["low"], table["high"], where=finite, color=colour, alpha=0.2, linewidth=0)
 
 
 def _finish(ax: Axes, xlabel: str, ylabel: str, scale: str = "log") -> None:

@@ -17,7 +17,7 @@ from twoclock.validation import lookup, short_repr
 if TYPE_CHECKING:
     import pandas as pd
 
-_COLUMNS = ("step", "level", "coverage", "runs")
+_COLUMNS = {"step": (0, math.inf), "level": (0, 1), "coverage": (0, 1), "runs": (1, math.inf)}  # and their ranges
 _MOST_PANELS = 6
 _SETTLED = 0.02  # of the steps: earlier bands are too wide to set the range of the panel
 
@@ -43,16 +43,16 @@ def intervals(
         scale: of the steps: "log" or "linear".
         size: width and height of a new figure, in inches.
     """
-    check_panel(ax, scale)
+    fig = check_panel(ax, scale)
     of_output = {str(name): part for name, part in frame.groupby("output", sort=False)}
     names = list(of_output)
+    chosen = names[: 1 if ax is not None else _MOST_PANELS]
     if output is not None:
         lookup(of_output, output, "metric")
         chosen = [output]
-    else:
-        chosen = names[: 1 if ax is not None else _MOST_PANELS]
     seed, last = frame["seed"].iloc[0], int(frame["step"].iloc[-1])
-    if ax is None:
+    panels = [ax] if ax is not None else []
+    if fig is None:
         cols = math.ceil(math.sqrt(len(chosen)))
         rows = math.ceil(len(chosen) / cols)
         width, height = size_of(size)
@@ -60,11 +60,6 @@ def intervals(
         panels = list(axes.flat)
         for empty in panels[len(chosen) :]:
             empty.set_visible(False)
-    else:
-        panels, root = [ax], ax.get_figure(root=True)
-        if root is None:
-            raise InputError("`ax` must belong to a figure; make it with `fig.subplots()`")
-        fig = root
     band = f"{100 * level:g} % confidence band of this one run (seed {seed})"
     for panel, name in zip(panels, chosen, strict=False):
         _draw_band(panel, of_output[name], name, band)
@@ -109,7 +104,15 @@ def coverage(frame: pd.DataFrame, title: str | None = None) -> Figure:
     >>> frame = pd.DataFrame({"step": [1000, 10000], "level": 0.95, "coverage": [0.91, 0.946], "runs": 1000})
     >>> fig = coverage(frame)  # tc.plot.coverage
     """
-    _check_coverage(frame)
+    columns = list(getattr(frame, "columns", ()))
+    if missing := [name for name in _COLUMNS if name not in columns]:
+        raise InputError(f"`frame` must have the columns {', '.join(_COLUMNS)}; it lacks {', '.join(missing)}")
+    for name, (start, end) in _COLUMNS.items():
+        values = frame[name].to_numpy(float)
+        if not len(values) or not np.all((values >= start) & (values <= end) & np.isfinite(values)):
+            raise InputError(
+                f"`frame` must have `{name}` in [{start}, {end}], in one row or more, got {short_repr(values.tolist())}"
+            )
     by_label = {"": frame}
     if "label" in frame:
         by_label = {str(label): part for label, part in frame.groupby("label", sort=False)}
@@ -122,8 +125,8 @@ def coverage(frame: pd.DataFrame, title: str | None = None) -> Figure:
     for ax, (label, of_label) in zip(axes.flat, by_label.items(), strict=False):
         for i, level in enumerate(levels):
             line = of_label[of_label["level"] == level].sort_values("step")
-            low, high = binomial(line["coverage"].to_numpy(float), line["runs"].to_numpy(float))
             share, colour = line["coverage"].to_numpy(float), COLOURS[i % len(COLOURS)]
+            low, high = binomial(share, line["runs"].to_numpy(float))
             # Side by side: bars of several levels at one step would hide each other.
             aside = 1.04 ** (i - (len(levels) - 1) / 2)
             ax.errorbar(
@@ -153,16 +156,3 @@ def binomial(share: np.ndarray, runs: np.ndarray, z: float = 1.959964) -> tuple[
     middle = (share + z**2 / (2 * runs)) / (1 + z**2 / runs)
     half = z / (1 + z**2 / runs) * np.sqrt(share * (1 - share) / runs + z**2 / (4 * runs**2))
     return np.minimum(middle - half, share), np.maximum(middle + half, share)
-
-
-def _check_coverage(frame: pd.DataFrame) -> None:
-    columns = list(getattr(frame, "columns", ()))
-    if missing := [name for name in _COLUMNS if name not in columns]:
-        raise InputError(f"`frame` must have the columns {', '.join(_COLUMNS)}; it lacks {', '.join(missing)}")
-    rules = {"step": (0, math.inf), "level": (0, 1), "coverage": (0, 1), "runs": (1, math.inf)}
-    for name, (low, high) in rules.items():
-        values = frame[name].to_numpy(float)
-        if not len(values) or not np.all((values >= low) & (values <= high) & np.isfinite(values)):
-            raise InputError(
-                f"`frame` must have `{name}` in [{low}, {high}], in one row or more, got {short_repr(values.tolist())}"
-            )

@@ -82,7 +82,14 @@ def sensitivity(
         )
         ax.plot(lost, np.full(len(lost), ceiling), "x", color=COLOURS[6], markersize=5, label=_LOST)
         ax.set(xscale="log", yscale=scale, xlim=spec["space"][name], ylim=(floor, top), xlabel=name.replace(",", ", "))
-        _mark_edge(ax, spec["space"][name], spec["given"][name], edge.get(name))
+        low_limit, high_limit = spec["space"][name]
+        for limit in set(spec["given"][name]) - {low_limit, high_limit}:
+            ax.axvline(limit, color="0.4", linestyle=":", linewidth=1)
+        if name in edge:
+            tenth = (high_limit / low_limit) ** 0.1  # of the box, on the log scale
+            band = (low_limit, low_limit * tenth) if edge[name] == "low" else (high_limit / tenth, high_limit)
+            ax.axvspan(*band, color=COLOURS[1], alpha=0.25, linewidth=0)
+            ax.set_title("at the edge of its box", fontsize="small", color=COLOURS[1])
         ax.xaxis.set_minor_formatter(NullFormatter())  # a short range would get labels on top of each other
     axes[0, 0].set_ylabel(LABELS.get(metric, metric))
     cols, legend = 4 if len(names) > 1 else 2, axes[0, 0].get_legend_handles_labels()
@@ -94,17 +101,6 @@ def sensitivity(
         f"{len(ranking)} settings tried with {spec['spent']:,} seed-steps",
     )
     return fig
-
-
-def _mark_edge(ax: Axes, box: tuple[float, float], given: tuple[float, float], edge: str | None) -> None:
-    """Limits that were passed, dotted; and the tenth of the box, on the log scale, in which the choice is."""
-    for limit in set(given) - set(box):
-        ax.axvline(limit, color="0.4", linestyle=":", linewidth=1)
-    if edge is not None:
-        tenth = (box[1] / box[0]) ** 0.1
-        band = (box[0], box[0] * tenth) if edge == "low" else (box[1] / tenth, box[1])
-        ax.axvspan(*band, color=COLOURS[1], alpha=0.25, linewidth=0)
-        ax.set_title("at the edge of its box", fontsize="small", color=COLOURS[1])
 
 
 def tuned_scores(ranking: pd.DataFrame, metric: str, spec: dict[str, Any]) -> Figure:
@@ -157,7 +153,14 @@ def setting_curves(sweep: Swept, metric: str, setting: str | None = None) -> Fig
         for i, family in enumerate(dict.fromkeys(table["family"])):
             rows = of_problem[(of_problem["family"] == family) & of_problem[setting].notna()]
             if rows[setting].nunique() > 1:
-                _draw_line(ax, _select_best(rows, [setting]), setting, family, i)
+                rows, colour, mark = _select_best(rows, [setting]), COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]
+                fine, bad = rows[rows["diverged"] == 0], rows[rows["diverged"] > 0]
+                style = {"color": colour, "marker": mark, "markersize": 4, "linewidth": 1.6}
+                ax.plot(fine[setting], fine["mean"], label=plain(family), **style)
+                ax.fill_between(fine[setting], fine["low"], fine["high"], color=colour, alpha=0.2, linewidth=0)
+                # A diverged setting has no mean worth a place on the axis: it is marked at the top edge.
+                top, at = np.full(len(bad), 0.985 - 0.03 * i), ax.get_xaxis_transform()
+                ax.plot(bad[setting], top, "x", color=colour, transform=at, markersize=6)
         ax.set(xscale="log", yscale="log", xlabel=setting, ylabel=plain(LABELS.get(metric, metric)))
         ax.margins(y=0.15)
         ax.set_title(plain(problem), fontsize="medium")
@@ -209,21 +212,6 @@ def varied_together(sweep: Swept, metric: str) -> list[tuple[str, str]]:
 def varied(sweep: Swept, metric: str) -> list[str]:
     """The settings that take several values within a family."""
     return _varied_settings(sweep.final(metric))
-
-
-def _draw_line(ax: Axes, rows: pd.DataFrame, setting: str, label: str, i: int) -> None:
-    colour = COLOURS[i % len(COLOURS)]
-    fine, bad = rows[rows["diverged"] == 0], rows[rows["diverged"] > 0]
-    ax.plot(
-        fine[setting], fine["mean"], color=colour, marker=MARKERS[i % len(MARKERS)], markersize=4, label=plain(label),
-        linewidth=1.6,
-    )  # fmt: skip
-    ax.fill_between(fine[setting], fine["low"], fine["high"], color=colour, alpha=0.2, linewidth=0)
-    # A diverged setting has no mean worth a place on the axis: it is marked at the top edge.
-    ax.plot(
-        bad[setting], np.full(len(bad), 0.985 - 0.03 * i), "x", color=colour, transform=ax.get_xaxis_transform(),
-        markersize=6,
-    )  # fmt: skip
 
 
 def _draw_map(fig: Figure, ax: Axes, rows: pd.DataFrame, x: str, y: str, label: str) -> None:

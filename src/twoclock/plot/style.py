@@ -109,11 +109,16 @@ def render(fig: Figure) -> dict[str, bytes]:
     return {"png": png.getvalue(), "svg": svg.getvalue()}
 
 
-def check_panel(ax: Axes | None, scale: Literal["log", "linear"]) -> None:
+def check_panel(ax: Axes | None, scale: Literal["log", "linear"]) -> Figure | None:
+    """The figure of a user's axes, if one was given."""
     if scale not in ("log", "linear"):
         raise InputError(f"`scale` must be 'log' or 'linear', got {scale!r}")
     if not (ax is None or hasattr(ax, "get_figure")):
         raise InputError(f"`ax` must be a Matplotlib axes, got {short_repr(ax)}; leave it out for a figure of its own")
+    fig = None if ax is None else ax.get_figure(root=True)
+    if ax is not None and fig is None:
+        raise InputError("`ax` must belong to a figure; make it with `fig.subplots()`")
+    return fig
 
 
 def size_of(size: tuple[float, float]) -> tuple[float, float]:
