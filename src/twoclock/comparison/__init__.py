@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 
 Differing = Literal["seeds", "steps", "problems"]
 
-_DIFFERING = ("seeds", "steps", "problems")
+_DIFFERING: dict[str, Callable[[Mapping[str, Any]], object]] = {  # what must be the same, in a run's spec
+    "seeds": lambda spec: sorted(spec["seeds"]),
+    "steps": lambda spec: spec["steps"],
+    "problems": lambda spec: json.dumps(spec["problem"], sort_keys=True),
+}
 _LEVEL = 0.05
 _HUGE = 1e150  # stands for a diverged seed, whose logarithm must be finite
 
@@ -67,35 +71,33 @@ def table(
 
     from twoclock.comparison.comparison_table import Table
 
-    found, name = _checked(results, metric, allow)
+    found, name = _check_comparable(results, metric, allow)
+    ends = {int(result.spec["steps"]) for result in found.values()}
+    when = f"after {ends.pop():,} steps" if len(ends) == 1 else "at the end"
     if step is not None:
-        whole("step", step, 0, 2**31 - 1)
-    columns = {label: _values(label, result, name, step) for label, result in found.items()}
+        when = f"at step {whole('step', step, 0, 2**31 - 1):,}"
+    columns = {label: _read_values(label, result, name, step) for label, result in found.items()}
     sign = -1.0 if flag("largest", largest) else 1.0
     lost = {label: int(result.diverged.sum()) for label, result in found.items()}
     ranked = sorted(columns, key=lambda label: (lost[label] / len(columns[label][0]), sign * columns[label][1].mean()))
-    tests = _tests({label: _judged(columns[label], found[label], sign) for label in ranked})
+    tests = _test_pairs({label: _mark_diverged(columns[label], found[label], sign) for label in ranked})
     rows = []
     for rank, label in enumerate(ranked, 1):
         seeds, values = columns[label]
         low, high = bootstrap_mean(values)
         against = tests[(tests["first"] == ranked[0]) & (tests["second"] == label)]["p"]
         row = {"rank": rank, "mean": values.mean(), "low": float(low), "high": float(high)}
-        row |= _ratio(columns[label], columns[ranked[0]])
+        shared, base = _shared(columns[label], columns[ranked[0]])
+        comparable = base.size > 1 and np.all(base > 0) and np.isfinite(shared).all()
+        ratios = ratio_of_means(shared, base) if comparable else (np.nan, np.nan, np.nan)
+        row |= dict(zip(("ratio", "ratio_low", "ratio_high"), ratios, strict=True))
         p = float(against.iloc[0]) if len(against) else np.nan
         rows.append({**row, "p": p, "seeds": len(seeds), "diverged": lost[label]})
     frame = pd.DataFrame(rows, index=pd.Index(ranked, name="method"))
-    return Table(frame, tests, f"{name} {_when(found, step)}", _notes(tests, frame))
+    return Table(frame, tests, f"{name} {when}", _notes(tests, frame))
 
 
-def _when(results: Mapping[str, Result], step: object) -> str:
-    if step is not None:
-        return f"at step {step:,}"
-    ends = {int(result.spec["steps"]) for result in results.values()}
-    return f"after {ends.pop():,} steps" if len(ends) == 1 else "at the end"
-
-
-def _checked(results: object, metric: object, allow: object) -> tuple[Mapping[str, Result], str]:
+def _check_comparable(results: object, metric: object, allow: object) -> tuple[Mapping[str, Result], str]:
     """Only what was measured alike can be compared."""
     if not isinstance(results, Mapping) or not results or not all(isinstance(r, Result) for r in results.values()):
         raise InputError("`results` must map labels to results, one or more; try `{'Fast': result, …}`")
@@ -104,10 +106,8 @@ def _checked(results: object, metric: object, allow: object) -> tuple[Mapping[st
         raise InputError(f"`allow` may name seeds, steps and problems, got {short_repr(allow)}")
     first = next(iter(results))
     for label, result in results.items():
-        for what, key in (("seeds", "seeds"), ("steps", "steps"), ("problems", "problem")):
-            mine, theirs = (json.dumps(r.spec[key], sort_keys=True) for r in (result, results[first]))
-            if what == "seeds":
-                mine, theirs = (str(sorted(r.spec["seeds"])) for r in (result, results[first]))
+        for what in _DIFFERING:
+            mine, theirs = (_DIFFERING[what](r.spec) for r in (result, results[first]))
             if mine != theirs and what not in allowed:
                 raise InputError(
                     f"`results` must have the same {what}, and those of {label!r} differ from those of {first!r}; "
@@ -123,7 +123,7 @@ def _checked(results: object, metric: object, allow: object) -> tuple[Mapping[st
 Column = tuple[Int[np.ndarray, " _"], Float[np.ndarray, " _"]]  # the seeds, and the metric of each
 
 
-def _values(label: str, result: Result, metric: str, step: object) -> Column:
+def _read_values(label: str, result: Result, metric: str, step: object) -> Column:
     """The seeds in order, and the metric of each."""
     at = result.spec["steps"] if step is None else step
     rows = result.history[result.history["step"] == at].sort_values("seed")
@@ -136,7 +136,7 @@ def _values(label: str, result: Result, metric: str, step: object) -> Column:
     return rows["seed"].to_numpy(), rows[metric].to_numpy(float)
 
 
-def _judged(column: Column, result: Result, sign: float) -> Column:
+def _mark_diverged(column: Column, result: Result, sign: float) -> Column:
     """What the tests see: smaller is better, and a diverged seed is the worst."""
     seeds, values = column
     lost = dict(zip(result.spec["seeds"], result.diverged.tolist(), strict=True))
@@ -144,26 +144,17 @@ def _judged(column: Column, result: Result, sign: float) -> Column:
     return seeds, np.where(gone, np.inf, sign * values)
 
 
-def _tests(columns: Mapping[str, Column]) -> pd.DataFrame:
+def _test_pairs(columns: Mapping[str, Column]) -> pd.DataFrame:
     """A row for each pair, the better ranked one first."""
     import pandas as pd
 
     rows = []
     for first, second in itertools.combinations(columns, 2):
-        a, b = _shared(columns[first], columns[second])
-        pair = compare(a, b)
+        pair = compare(*_shared(columns[first], columns[second]))
         rows.append({"first": first, "second": second, **vars(pair)})
     frame = pd.DataFrame(rows, columns=["first", "second", "seeds", "ratio", "wins", "p"])
     raw = frame["p"].to_numpy(float)
     return frame.assign(p_alone=raw, p=holm(raw))
-
-
-def _ratio(column: Column, best: Column) -> dict[str, float]:
-    values, base = _shared(column, best)
-    found = (np.nan, np.nan, np.nan)
-    if base.size > 1 and np.all(base > 0) and np.isfinite(values).all():
-        found = ratio_of_means(values, base)
-    return dict(zip(("ratio", "ratio_low", "ratio_high"), found, strict=True))
 
 
 def _shared(one: Column, other: Column) -> tuple[Float[np.ndarray, " shared"], Float[np.ndarray, " shared"]]:
@@ -177,7 +168,7 @@ def _notes(tests: pd.DataFrame, frame: pd.DataFrame) -> tuple[str, ...]:
     notes = []
     if len(tests):
         fewest = int(tests["seeds"].min())
-        least = least_p(fewest) * len(tests)
+        least = 2.0 ** (1 - fewest) * len(tests)  # all seeds on one side
         if fewest < 2:
             notes.append("some pairs share fewer than two seeds and are not tested")
         elif least > _LEVEL:
@@ -238,8 +229,3 @@ def holm(p: Float[np.ndarray, " tests"]) -> Float[np.ndarray, " tests"]:
     order = known[np.argsort(p[known], kind="stable")]
     out[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(order), 0, -1)), 1.0)
     return out
-
-
-def least_p(seeds: int) -> float:
-    """The smallest p that the test can give: all seeds on one side."""
-    return 2.0 ** (1 - seeds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import math
 import re
 
@@ -76,7 +77,7 @@ class Table(pd.DataFrame):
         return "\n".join([self.shown().to_string(), *self._notes()])
 
     def _repr_html_(self) -> str:
-        notes = "".join(f"<p><small>{_html(note)}</small></p>" for note in self._notes())
+        notes = "".join(f"<p><small>{html.escape(note, quote=False)}</small></p>" for note in self._notes())
         return self.shown().to_html(escape=True) + notes
 
     def _notes(self) -> list[str]:
@@ -87,10 +88,6 @@ class Table(pd.DataFrame):
 
 def _escaped(text: str) -> str:
     return "".join(_SPECIAL.get(letter, letter) for letter in text)
-
-
-def _html(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _tex(value: float, digits: int = 3) -> str:
