@@ -95,9 +95,8 @@ class SoftOperators:
 
     def logits(self, theta: Theta) -> Pairs:
         """What π_θ(·|s) is the softmax of, in every state."""
-        return (
-            theta if self.policy_features is None else jnp.tensordot(jnp.asarray(self.policy_features), theta, axes=1)
-        )
+        psi = self.policy_features
+        return theta if psi is None else jnp.tensordot(jnp.asarray(psi), theta, axes=1)
 
     def values(self, omega: Critic) -> States:
         """V in every state."""
@@ -289,9 +288,8 @@ def entropy_mdp(
         )
     if sampling == "stationary":
         mdp.stationary(np.full((mdp.states, mdp.actions), 1 / mdp.actions))  # or a complaint that there is no such law
-    Phi, Psi = feature_table(features, "features", (mdp.states,)), feature_table(
-        policy_features, "policy_features", (mdp.states, mdp.actions)
-    )  # fmt: skip
+    Phi = feature_table(features, "features", (mdp.states,))
+    Psi = feature_table(policy_features, "policy_features", (mdp.states, mdp.actions))
     shape = (mdp.states, mdp.actions) if Psi is None else Psi.shape[2:]
     theta = np.zeros(shape) if theta0 is None else as_array("theta0", theta0)
     if theta.shape != shape:
