@@ -194,17 +194,7 @@ class ArrayBuilder:
 
     def add_indices(self, first: Sequence[Index], second: Sequence[Index]) -> list[Index]:
         """Add two indices, axis by axis."""
-
-        def add(a: Index, b: Index) -> Index:
-            if isinstance(a, int) and isinstance(b, int):
-                return a + b
-            a, b = (b, a) if isinstance(a, int) else (a, b)
-            assert isinstance(a, Var)
-            if isinstance(b, int):
-                return a if b == 0 else self.build.let("int32_t", f"{{0}}+{b}", a)
-            return self.build.let("int32_t", "{0}+{1}", a, b)
-
-        return list(map(add, first, second))
+        return [self.linear_index(both, (1, 1)) for both in zip(first, second, strict=True)]
 
     def to_scalars(self, array: Array) -> Scalars:
         """Compute all entries."""
