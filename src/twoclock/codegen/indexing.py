@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -104,11 +105,8 @@ def _along(g: Lowering, array: Array, axis: int, start: int, stop: int) -> Array
 
 
 def _split(g: Lowering, eqn: Equation, array: Array) -> list[Array]:
-    axis, parts, begin = eqn.params["axis"], [], 0
-    for size in eqn.params["sizes"]:
-        parts.append(_along(g, array, axis, begin, begin + size))
-        begin += size
-    return parts
+    axis, sizes = eqn.params["axis"], eqn.params["sizes"]
+    return [_along(g, array, axis, end - n, end) for n, end in zip(sizes, accumulate(sizes), strict=True)]
 
 
 def _unstack(g: Lowering, eqn: Equation, array: Array) -> list[Array]:
