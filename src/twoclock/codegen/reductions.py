@@ -21,16 +21,14 @@ _WRITTEN_OUT = 8
 # Multiplications in one matrix product from which XLA's library of matrices is faster.
 _LARGE_PRODUCT = 1 << 15
 
-_MAX = "({0}>={1})|({0}!={0})?{0}:{1}"
-_MIN = "({0}<={1})|({0}!={0})?{0}:{1}"
 _COMBINE = {
     "sum": ("{0}+{1}", 0),
     "prod": ("{0}*{1}", 1),
     "and": ("{0}&{1}", -1),
     "or": ("{0}|{1}", 0),
     "xor": ("{0}^{1}", 0),
-    "max": (_MAX, None),
-    "min": (_MIN, None),
+    "max": ("({0}>={1})|({0}!={0})?{0}:{1}", None),
+    "min": ("({0}<={1})|({0}!={0})?{0}:{1}", None),
 }
 
 
