@@ -12,17 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from twoclock import prng
-from twoclock.codegen import (
-    CodeTarget,
-    Example,
-    ProgramSource,
-    SplitProgram,
-    UncheckedStep,
-    Unsupported,
-    generate,
-    generate_split,
-)
+from twoclock import codegen, prng
+from twoclock.codegen import CodeTarget, Example, ProgramSource, SplitProgram, Unsupported, generate
 from twoclock.engine.protocol import (
     LaneState,
     Operators,
@@ -71,7 +62,7 @@ def unchecked_source(work: Lanes, symmetric: bool = True) -> ProgramSource:
 def split_source(work: Lanes, symmetric: bool = True) -> SplitProgram:
     """Generate the same in two parts: everything that does not depend on the state is done ahead."""
     kind = _kind(work, _CUDA, f"split {symmetric}")
-    return _cached(kind, lambda: generate_split(_unchecked_lane, _unchecked_example(work, symmetric)))
+    return _cached(kind, lambda: codegen.generate_split(_unchecked_lane, _unchecked_example(work, symmetric)))
 
 
 def metrics_source(work: Lanes) -> MetricsSource:
@@ -103,10 +94,8 @@ def online_source(
         program: a digest of the step; functions may have changed since it was last generated.
     """
 
-    def lane(
-        operators: Operators, method: Method, carry: LaneState, x: PyTree, k: Scalar, bound: Scalar | None
-    ) -> LaneState:
-        return learn(operators, method, x, carry, k, bound)
+    def lane(operators: Operators, method: Method, carry: LaneState, x: PyTree, *rest: PyTree) -> LaneState:
+        return learn(operators, method, x, carry, *rest)
 
     given = operators, method, carry, x
     leaves, structure = jax.tree.flatten(given)
@@ -199,7 +188,7 @@ def _unchecked_example(work: Lanes, symmetric: bool) -> Example:
     finite = tuple(i for i in state if not is_table(i) and jnp.issubdtype(leaves[i].dtype, jnp.floating))
     bounded = tuple(set(jax.tree.leaves((number.state.theta, number.state.omega))) & set(finite))
     frozen = not any(map(is_table, state)) and not jax.tree.leaves(number.env)
-    return replace(example, unchecked=UncheckedStep(finite, bounded, int(number.alive), frozen, symmetric))
+    return replace(example, unchecked=codegen.UncheckedStep(finite, bounded, int(number.alive), frozen, symmetric))
 
 
 def _without_axis(tree: PyTree) -> PyTree:
@@ -264,19 +253,8 @@ def _spread(count: int, most: int) -> np.ndarray:
 
 
 @partial(jax.jit, static_argnames=("axis", "count", "traced"))
-def _xla_step(
-    problem: Problem,
-    methods: Method,
-    carry: LaneState,
-    words: jax.Array,
-    k: Scalar,
-    bound: Scalar | None,
-    *,
-    axis: int | None,
-    count: int,
-    traced: TracedProgram | None,
-) -> LaneState:
-    """Take one step; ``traced`` distinguishes functions that have changed since they were compiled."""
+def _xla_step(*arguments: PyTree, axis: int | None, count: int, traced: TracedProgram | None) -> LaneState:
+    """Take one step of all lanes; ``traced`` distinguishes functions that have changed since they were compiled."""
     by_seed = jax.vmap(_checked_lane, in_axes=(axis, None, 0, 0, None, None))
     by_method = jax.vmap(by_seed, in_axes=(None, 0, 0, None, None, None), axis_size=count)
-    return by_method(problem, methods, carry, words, k, bound)
+    return by_method(*arguments)
