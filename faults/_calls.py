@@ -23,11 +23,13 @@ _CONTAINERS = {
         "Certificate",
         "Condition",
         "Constants",
-        "Finding",
-        "Report",
-        "Start",
+        "InitialErrors",
+        "CheckReport",
+        "ConditionCheck",
+        "Method",
+        "Problem",
     ),
-    *("LimitLaw", "Log", "Value", "Agent", "SoftOperators"),
+    *("LimitLaw", "Log", "Value", "Agent", "SoftOperators", "LqrModel", "PolicyEvaluation", "SlowWalkSetting"),
 }
 _BASES = ("Rbf", "Tiles", "Fourier", "Network")
 LOG = {
@@ -36,7 +38,7 @@ LOG = {
 }  # fmt: skip
 TRANSITION = {"x": 0, "u": 1, "x_next": 2, "reward": 1.0, "terminated": False, "truncated": False}
 # Parts that only work inside a step, on numbers that a trace has checked.
-_INSIDE = {"samplers.shuffled", "samplers.epoch", "samplers.common_length", "samplers.numbered"}
+_INSIDE = {"samplers.shuffle", "samplers.epoch", "samplers.common_length", "samplers.draw_indexed"}
 
 
 def right_values() -> dict[str, Any]:
@@ -254,7 +256,7 @@ def arguments(name: str, function: Callable[..., Any], known: dict[str, Any]) ->
             "progress": False,
             "checkpoint": None,
             "x0": np.zeros(1),
-            "limit": None,
+            "step_timeout": None,
             "processes": 1,
             "on": "local",
             "address": None,

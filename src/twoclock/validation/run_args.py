@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from twoclock.protocols import InputError, Method, Problem, ProblemSource
-from twoclock.validation import as_whole, choice, is_positive, memory, short_repr
+from twoclock.validation import as_whole, choice, is_positive, memory, short_repr, whole
 
 _HORIZON = 2**31 - 1
 _INTEGER = 80  # bytes of one in a list, and of its row in a table
@@ -99,6 +99,7 @@ def _wholes(values: object, name: str, most: int) -> list[int] | None:
 
 def log_marks(steps: int, per_decade: int = 10) -> list[int]:
     """The start, the end and about ``per_decade`` marks a decade between them."""
+    steps, per_decade = check_steps(steps), whole("per_decade", per_decade)
     count = int(np.ceil(np.log10(steps) * per_decade)) + 1
     grid = np.round(10 ** (np.arange(count) / per_decade)).astype(int)
     return [0, *sorted({int(mark) for mark in grid if mark < steps} | {steps})]
