@@ -391,3 +391,11 @@ def test_check_verifies_results_checkpoints_and_sweeps(result, tmp_path, capsys)
     assert cli.main(["check", str(tmp_path / "nowhere")]) == 2
     (tmp_path / "empty").mkdir()
     assert cli.main(["check", str(tmp_path / "empty")]) == 2
+
+
+def test_a_name_that_the_system_does_not_take_is_one_line(result, tmp_path):
+    for name in ("a\0b", "x" * 300):
+        with pytest.raises(tc.InputError, match=r"cannot be (written|used)") as error:
+            result.save(tmp_path / name)
+        one_line(error)
+    assert not list(tmp_path.iterdir())

@@ -105,6 +105,8 @@ def replacement(folder: str | Path) -> Iterator[Path]:
     """An empty folder to fill; when the block ends without an error, its files replace the record in ``folder``."""
     target = recovered(folder)
     with one_line(target, "written"):
+        with suppress(FileNotFoundError):
+            target.lstat()  # raises where the system does not take the name; `exists` would only say no
         if target.is_symlink():
             target = target.resolve()
         target.parent.mkdir(parents=True, exist_ok=True)
