@@ -6,12 +6,12 @@ import argparse
 import difflib
 import os
 import shlex
-import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn
+
+import twoclock_command
 
 if TYPE_CHECKING:  # JAX takes seconds to load: not before Ctrl-C can be caught
     from reproduction.runner import ExperimentOutcome
@@ -20,23 +20,10 @@ COMMAND = "python -m reproduction"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command. Exit status 2 for a wrong argument, 130 for Ctrl-C, 1 for trouble with the machine."""
-    args = list(sys.argv[1:] if argv is None else argv)
-    try:
-        return _run(args)
-    except BrokenPipeError:  # the reader of the output has closed it
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
-        return 141
-    except (Exception, KeyboardInterrupt) as error:
-        from twoclock import cli
+    """Run the command; returns the exit status."""
+    from twoclock import cli
 
-        explanation = cli.explain(error)
-        if explanation is None:
-            raise
-        message, status = explanation
-        with suppress(OSError):  # a terminal that was closed
-            sys.stderr.write(f"reproduction: {message}\n")
-        return status
+    return cli.guard("reproduction", _run, argv)
 
 
 def _run(args: Sequence[str]) -> int:
@@ -150,7 +137,8 @@ def _reproduce(chosen: Mapping[str, ModuleType], folder: Path, quick: bool, args
     from twoclock import cli, storage
 
     again = f"{COMMAND} {shlex.join([*(word for word in args if word != '--resume'), '--resume'])}"
-    with storage.lock(folder), cli.resumable(again), ProgressDisplay() as display:
+    display = ProgressDisplay()
+    with storage.lock(folder), cli.resumable(again), display.bars:
         if len(chosen) > 1:
             outcomes = run_side_by_side(list(chosen), folder, quick, display)
         else:
@@ -184,8 +172,7 @@ def _publish(
     from rich.console import Console
     from rich.table import Table
 
-    from reproduction.report import write
-    from reproduction.report_view import headline
+    from reproduction.report import headline, write
     from twoclock.storage import environment
 
     panels = {name: module.panel for name, module in modules.items() if "panel" in vars(module)}
@@ -226,11 +213,4 @@ def _facts(outcomes: Mapping[str, ExperimentOutcome]) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # names of files are not all UTF-8
-    status = main()
-    with suppress(OSError):  # a terminal that was closed
-        sys.stdout.flush()
-    if status >= 128:
-        os._exit(status)  # threads of a compiler that was stopped may crash the interpreter's shutdown
-    sys.exit(status)
+    twoclock_command.load("reproduction").program(main)

@@ -103,12 +103,11 @@ class Claim:
     Args:
         name: a short name, unique in its experiment; the key in ``claims.csv``.
         statement: the claim in one line; no two claims of an experiment have the same.
-        place: where the paper makes it, or what of the paper it is about.
+        place: where the paper makes it; a claim of this project begins with "ours" or "not in the paper".
         rule: the test that decides it.
         numbers: what was measured, with intervals where there are any.
         verdict: one of the kinds in ``reproduction.verdicts``.
         cases: the cases that the numbers come from; all of the experiment's if empty.
-        ours: not the paper's claim but one of this project.
         speed: says that Fast is faster than a method without averaged operators, which is what the paper is about.
     """
 
@@ -119,8 +118,12 @@ class Claim:
     numbers: Mapping[str, Measured]
     verdict: str
     cases: Sequence[str] = ()
-    ours: bool = False
     speed: bool = False
+
+    @property
+    def ours(self) -> bool:
+        """Whether it is not the paper's claim but one of this project."""
+        return self.place.startswith(("ours", "not in the paper"))
 
 
 @runtime_checkable

@@ -1,27 +1,37 @@
-"""The report on disk: one HTML file that needs nothing else, the same in Markdown, the tables as CSV, and a summary."""
+"""The report: one HTML file that needs nothing else, the same in Markdown, the tables as CSV, and a summary."""
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import textwrap
+import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 from markupsafe import Markup, escape
 
-from reproduction.experiment import Records
-from reproduction.report_view import final_numbers, gather
+from reproduction.comparisons import join_words, number
+from reproduction.experiment import Claim, Records
 from reproduction.runner import ExperimentOutcome, Picture
 from reproduction.verdicts import SIGNS, kind
 from twoclock import plot, storage
+from twoclock.intervals import bootstrap_mean
 
 SUMMARY = "What was claimed and what was measured, one panel an experiment; the line under each title is the verdict."
-TEMPLATES = Path(__file__).parent / "templates"
+_HERE = Path(__file__).parent
 _TONES = {"✓": "#00664b", "◐": "#7a4b00", "✗": "#a3320b"}
 _LINE, _BOLD, _COLUMNS = 50, 44, 3  # characters above a panel; panels in a row
+# The most methods of one case that the page lists; a longer list is in the CSV file alone.
+_LISTED = 16
+# What a table shows of a run: the first of these metrics that it has.
+_METRICS = ("error", "gap", "gradient")
 Panel = Callable[[plot.Axes, Records], None]
 
 
@@ -45,7 +55,9 @@ def write(
     report = gather(outcomes, _summary(outcomes, panels, out, quick=quick), out, provenance, quick=quick)
     written = {}
     for name, finalize in (("report.html", None), ("report.md", markdown)):
-        page = plot.render_page(TEMPLATES, f"{name}.j2", filters={"prose": prose}, finalize=finalize, report=report)
+        page = plot.render_page(
+            _HERE / "templates", f"{name}.j2", filters={"prose": prose}, finalize=finalize, report=report
+        )
         written[name] = storage.put(out / name, page)
     tables = {"claims": claims_table(outcomes), **{o.name: final_numbers(o, out) for o in outcomes}}
     for name, table in tables.items():
@@ -78,6 +90,133 @@ def _summary(outcomes: Sequence[ExperimentOutcome], panels: Mapping[str, Panel],
     drawn = plot.render(fig)
     files = {form: storage.put(out / f"summary.{form}", content) for form, content in drawn.items()}
     return Picture(SUMMARY, files, drawn["svg"])
+
+
+def gather(
+    outcomes: Sequence[ExperimentOutcome],
+    summary: Picture,
+    root: Path,
+    provenance: Mapping[str, object],
+    *,
+    quick: bool,
+) -> dict[str, Any]:
+    """Everything that the pages show, by the names that the templates have for it, with links relative to ``root``."""
+    sections = [_section(outcome, root) for outcome in outcomes]
+    papers, ours = ([row for s in sections for row in s["rows"] if row["claim"].ours is own] for own in (False, True))
+    return {
+        "quick": quick,
+        "headline": headline([claim for outcome in outcomes for claim in outcome.claims], quick=quick),
+        "summary": _image("summary", summary),
+        "sections": sections,
+        "papers": papers,
+        "ours": ours,
+        "counts": Counter(row["kind"] for row in papers),
+        "relative_errors": [
+            (task, method, f"{ratio:.3g}")
+            for outcome in outcomes
+            for task, methods in outcome.relative_errors.items()
+            for method, ratio in methods.items()
+        ],
+        "provenance": [(name, number(value)) for name, value in provenance.items()],
+        "rules_changed": tomllib.loads((_HERE / "rule_changes.toml").read_text(encoding="utf-8"))["change"],
+    }
+
+
+def headline(claims: Iterable[Claim], *, quick: bool = False) -> str:
+    """What was found, in one sentence.
+
+    >>> verdicts = ("reproduced", "not reproduced")
+    >>> headline([Claim("name", "statement", "Section 1", "rule", {}, verdict) for verdict in verdicts])
+    "Of the paper's 2 claims, 1 is reproduced and 1 fails."
+    """
+    papers = [claim for claim in claims if not claim.ours]
+    speed = [claim for claim in papers if claim.speed]
+    if not papers:
+        return "No claim of the paper was tested."
+    claimed = f"{len(papers)} claim{'s' if len(papers) > 1 else ''}"
+    found = f"{'In this quick run, of' if quick else 'Of'} the paper's {claimed}, {_shares(papers)}"
+    if speed:
+        found += f"; of the {len(speed)} that Fast is faster than methods without averaged operators, {_shares(speed)}"
+    return f"{found}."
+
+
+def _shares(claims: Iterable[Claim]) -> str:
+    counts = Counter(kind(claim.verdict) for claim in claims)
+    yes, partly, no, vacuous, undecided, unsaid = (counts[each] for each in SIGNS)
+    parts = [
+        f"{yes} {'is' if yes == 1 else 'are'} reproduced" if yes else "none is reproduced",
+        f"{partly} hold{'s' if partly == 1 else ''} only in part" if partly else "",
+        f"{no} fail{'s' if no == 1 else ''}" if no else "",
+        f"{vacuous} {'is' if vacuous == 1 else 'are'} vacuous" if vacuous else "",
+        f"{undecided} {'is' if undecided == 1 else 'are'} not decided" if undecided else "",
+        f"{unsaid} cannot be decided" if unsaid else "",
+    ]
+    return join_words([part for part in parts if part])
+
+
+def _section(outcome: ExperimentOutcome, root: Path) -> dict[str, Any]:
+    """One experiment: its figures, its claims with links to the runs behind them, its advice, its final numbers."""
+    table = final_numbers(outcome, root)
+    sizes = table.groupby("case")["method"].transform("size")
+    table = table[table["case"].isin(list(outcome.compared)) & (sizes <= _LISTED)]
+    table = table.assign(case=table["case"].map(dict(outcome.titles)), metric=table["metric"].replace(plot.LABELS))
+    rows = [
+        {
+            "anchor": f"{outcome.name}-{i}",
+            "claim": claim,
+            "kind": kind(claim.verdict),
+            "sign": SIGNS[kind(claim.verdict)],
+            "numbers": [(name, number(value)) for name, value in claim.numbers.items()],
+            "runs": [(outcome.titles[c], _link(outcome.home(c), root)) for c in claim.cases or outcome.compared],
+        }
+        for i, claim in enumerate(outcome.claims, 1)
+    ]
+    return {
+        "name": outcome.name,
+        "title": outcome.title,
+        "folder": _link(outcome.folder, root),
+        "images": [_image(name, picture) for name, picture in outcome.pictures.items()],
+        "rows": rows,
+        "advice": outcome.advice,
+        "columns": [str(column) for column in table.columns[:-1]],
+        "table": [[number(value) for value in row[:-1]] for row in table.itertuples(index=False)],
+        "links": [str(link) for link in table["folder"]],
+    }
+
+
+def _image(name: str, picture: Picture) -> dict[str, Any]:
+    data, width = plot.embed_svg(picture.svg)
+    return {"name": name, "words": picture.alt, "data": data, "width": width}
+
+
+def _link(path: Path, root: Path) -> str:
+    return Path(os.path.relpath(path, root)).as_posix() + "/"
+
+
+def final_numbers(outcome: ExperimentOutcome, root: Path) -> pd.DataFrame:
+    """Each method's progress at the last step of each case: mean, its 95 % bootstrap interval, and the run's folder."""
+    rows = []
+    for case, results in outcome.records.items():
+        for method, result in results.items():
+            last = result.history[result.history["step"] == result.history["step"].max()]
+            metric = next((name for name in _METRICS if name in last.columns), None)
+            values = last[metric].to_numpy(float) if metric else np.array([np.nan])
+            low, high = bootstrap_mean(values[None, :])
+            rows.append(
+                {
+                    "case": case,
+                    "method": method,
+                    "metric": metric or "",
+                    "mean": float(values.mean()),
+                    "low": float(low[0]),
+                    "high": float(high[0]),
+                    "steps": int(result.spec["steps"]),
+                    "seeds": len(result.spec["seeds"]),
+                    "diverged": int(result.diverged.sum()),
+                    "folder": _link(outcome.home(case, method), root),
+                }
+            )
+    return pd.DataFrame(rows)
 
 
 def claims_table(outcomes: Iterable[ExperimentOutcome]) -> pd.DataFrame:

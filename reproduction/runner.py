@@ -14,7 +14,7 @@ import tempfile
 import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import Queue
@@ -42,27 +42,18 @@ class ExperimentStarted:
 
 
 @dataclass(frozen=True)
-class CaseStarted:
-    """A case of an experiment runs, with so many lanes."""
-
-    name: str
-    case: str
-    steps: int
-    lanes: int
-
-
-@dataclass(frozen=True)
 class CaseAdvanced:
     """A case has come to a step, with so many of its lanes diverged."""
 
     name: str
     case: str
     step: int
-    diverged: int
+    steps: int
     lanes: int
+    diverged: int
 
 
-Message = ExperimentStarted | CaseStarted | CaseAdvanced
+Message = ExperimentStarted | CaseAdvanced
 
 
 @dataclass(frozen=True)
@@ -130,11 +121,11 @@ def run_experiment(
     post(ExperimentStarted(name, experiment.TITLE, sum(_work(cases[label]) for label in missing)))
     for label in missing:
         case = cases[label]
-        post(CaseStarted(name, label, case.steps, case.lanes))
 
-        def advance(step: int, diverged: int, label: str = label, lanes: int = case.lanes) -> None:
-            post(CaseAdvanced(name, label, step, diverged, lanes))
+        def advance(step: int, diverged: int, label: str = label, case: Runnable = case) -> None:
+            post(CaseAdvanced(name, label, step, case.steps, case.lanes, diverged))
 
+        advance(0, 0)
         records[label] = _run(folder / _slug(label), case, records[label], advance)
     return ExperimentOutcome(
         name=name,
@@ -214,24 +205,17 @@ class ProgressDisplay:
         self.done: dict[tuple[str, str], int] = {}
         self.tasks: dict[str, TaskID] = {}
 
-    def __enter__(self) -> ProgressDisplay:
-        self.bars.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.bars.stop()
-
     def show(self, message: Message) -> None:
         match message:
             case ExperimentStarted(name, title, work):
                 self.bars.console.print(f"[bold]{name}[/]: {title}")
                 self.total += work
                 self.bars.update(self.whole, total=self.total, visible=self.total > 0)
-            case CaseStarted(name, case, steps, lanes):
-                if name in self.tasks:
-                    self.bars.remove_task(self.tasks[name])
-                self.tasks[name] = self.bars.add_task(f"{name}, {case}", total=steps, lanes=lanes, diverged=0)
-            case CaseAdvanced(name, case, step, diverged, lanes):
+            case CaseAdvanced(name, case, step, steps, lanes, diverged):
+                if (name, case) not in self.done:
+                    if name in self.tasks:
+                        self.bars.remove_task(self.tasks[name])
+                    self.tasks[name] = self.bars.add_task(f"{name}, {case}", total=steps, lanes=lanes, diverged=0)
                 self.bars.update(self.tasks[name], completed=step, diverged=diverged)
                 # Methods of different kinds take the same steps one after the other.
                 self.done[name, case] = max(self.done.get((name, case), 0), step * lanes)
@@ -264,7 +248,12 @@ def run_side_by_side(
                             pool.submit(_run_in_process, name, out, quick, messages, stopping): name
                             for name in together
                         }
-                        done |= _collect(running, asked_to_stop, stopping)
+                        pending = set(running)
+                        while pending:
+                            finished, pending = wait(pending, timeout=0.5, return_when=FIRST_COMPLETED)
+                            if asked_to_stop():
+                                stopping.set()
+                            done |= {running[future]: future.result() for future in finished}
                 except KeyboardInterrupt as stop:
                     raise cli.Interrupted(str(stop) or "stopped") from None
                 finally:
@@ -283,20 +272,6 @@ def _in_turn(names: Sequence[str]) -> list[list[str]]:
     timed = [name for name in names if getattr(modules[name], "TIMED", False)]
     longest_first = sorted((name for name in names if name not in timed), key=lambda name: -work[name])
     return [longest_first, *([name] for name in timed)]
-
-
-def _collect(
-    running: dict[Future[ExperimentOutcome], str], asked_to_stop: Callable[[], bool], stopping: Event
-) -> dict[str, ExperimentOutcome]:
-    """Gather the outcomes as they come; pass a request to stop on to the processes."""
-    done: dict[str, ExperimentOutcome] = {}
-    pending = set(running)
-    while pending:
-        finished, pending = wait(pending, timeout=0.5, return_when=FIRST_COMPLETED)
-        if asked_to_stop():
-            stopping.set()
-        done |= {running[future]: future.result() for future in finished}
-    return done
 
 
 def _use_cache(folder: str) -> None:

@@ -145,7 +145,6 @@ def easier(found: NearbySettings, ours: str, rival: str, *, name: str, where: st
         numbers=numbers,
         verdict=decide(above(lead, 0.0)),
         cases=cases,
-        ours=True,
     )
 
 
@@ -178,5 +177,4 @@ def tuned_alike(
         },
         verdict=decide(held),
         cases=cases,
-        ours=True,
     )  # fmt: skip

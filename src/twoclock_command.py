@@ -9,13 +9,19 @@ from __future__ import annotations
 import gc
 import os
 import signal
+from types import ModuleType
 
 
-def program() -> None:
-    """Load the command line and run it on argv."""
+def load(name: str) -> ModuleType:
+    """Import the command line of the library; Ctrl-C meanwhile is one line that begins with the program's name."""
+
+    def leave(number: int, frame: object) -> None:
+        os.write(2, f"{name}: stopped\n".encode())
+        os._exit(128 + number)
+
     quiet = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if quiet:
-        signal.signal(signal.SIGINT, _leave)
+        signal.signal(signal.SIGINT, leave)
     gc.disable()  # nothing that is loaded is garbage, and looking for some takes a quarter of the time
     from twoclock import cli
 
@@ -23,12 +29,12 @@ def program() -> None:
     gc.enable()
     if quiet:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    cli.program()
+    return cli
 
 
-def _leave(number: int, frame: object) -> None:
-    os.write(2, b"twoclock: stopped\n")
-    os._exit(128 + number)
+def program() -> None:
+    """Load the command line and run it on argv."""
+    load("twoclock").program()
 
 
 if __name__ == "__main__":

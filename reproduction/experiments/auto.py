@@ -180,7 +180,6 @@ def _near(records: Records, name: str, where: str, found: Mapping[RaceKey, float
         },
         verdict=decide(bool(np.median(values) <= 1.1 and np.mean(values <= 1.5) >= 0.9 and not lost)),
         cases=[key.label for key in found],
-        ours=True,
     )
 
 
@@ -201,7 +200,6 @@ def _policy_evaluation(records: Records) -> Claim | None:
         numbers={key.label: round(value, 3) for key, value in found.items()},
         verdict=decide(all(value <= (1.1 if key.which in PAPER else 1.5) for key, value in found.items())),
         cases=[key.label for key in found],
-        ours=True,
     )
 
 
@@ -222,7 +220,6 @@ def _rivals(records: Records) -> Claim | None:
         numbers=numbers,
         verdict=decide(all(float(value) < 1 for value in numbers.values())),  # type: ignore[arg-type]
         cases=sorted({key.label for values in found.values() for key in values}),
-        ours=True,
     )
 
 
@@ -243,5 +240,4 @@ def _limit(records: Records) -> Claim | None:
         },
         verdict=decide(bool(np.median(values) <= 1.2)),
         cases=[key.label for key in found],
-        ours=True,
     )

@@ -249,7 +249,6 @@ def _beats(fast: Result, rival: Result, name: str, kind: str) -> Claim:
         numbers=numbers,
         verdict=verdict,
         cases=(_case(kind, FAST), _case(kind, name)),
-        ours=True,
         speed=True,
     )
 
@@ -267,5 +266,4 @@ def _well_set(found: NearbySettings, kind: str) -> Claim:
         numbers={f"{method}: set / best around": ratio for method, ratio in behind.items()},
         verdict=decide(all_of(*(below(ratio, 10.0) for ratio in behind.values()))),
         cases=(f"near-{kind}-{BATCH}",),
-        ours=True,
     )

@@ -172,7 +172,6 @@ def _cover(found: pd.DataFrame) -> Claim:
         f"[{LOW}, {HIGH}]; {_FEW}. Where fewer than one in twenty is without a note, nothing is judged",
         numbers=numbers or {"intervals without a note": "none"},
         verdict=decide_each(dict(zip(names, rows["held"], strict=True)), "it is {}", "; "),
-        ours=True,
     )
 
 
@@ -191,7 +190,6 @@ def _notes(found: pd.DataFrame) -> Claim:
         "note than among those without",
         numbers={"missing without a note": rounded[0], "missing with a note": rounded[1], **by_part},
         verdict=decide(noted > clean),
-        ours=True,
     )
 
 
@@ -225,7 +223,6 @@ def _published(found: pd.DataFrame) -> list[Claim]:
             numbers=numbers,
             verdict=decide_each(held, "it is {}", "; "),
             cases=[case for case in settings.PUBLISHED if case in set(found["case"])],
-            ours=True,
         )
     ]
 
@@ -253,7 +250,6 @@ def _independent(found: pd.DataFrame) -> Claim | None:
         numbers={"steps taken for independent, predicted": round(float(np.median(predicted)), 4), **ours},
         verdict=decide(all_of(bool(np.median(predicted) < 0.6), *map(covers, rows["coverage"], rows["runs"]))),
         cases=sorted(set(rows["case"])),
-        ours=True,
     )
 
 
@@ -285,7 +281,6 @@ def _blocks(found: pd.DataFrame) -> Claim | None:
         numbers=numbers,
         verdict=decide_each(held, "it is {}"),
         cases=used,
-        ours=True,
     )
 
 
@@ -305,5 +300,4 @@ def _same_limit(found: pd.DataFrame) -> Claim | None:
         numbers=spread,
         verdict=decide_each({name: bool(abs(spread[name] - 1) < bar[name]) for name in names}, "it is {}", "; "),
         cases=sorted(set(rows["case"])),
-        ours=True,
     )

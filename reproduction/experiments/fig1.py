@@ -268,5 +268,4 @@ def _efficient(key: FigurePanel, records: Records) -> Claim:
         numbers=ratios,
         verdict=decide(all_of(*(below(ratio, _MOST) for ratio in ratios.values()))),
         cases=(key.case("tdc"), key.case("td")),
-        ours=True,
     )

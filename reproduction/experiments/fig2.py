@@ -267,7 +267,6 @@ def _stability(records: Records) -> Claim:
         },
         decide(best > standard and least < standard),
         ("map",),
-        ours=True,
     )
 
 
@@ -313,5 +312,4 @@ def _guard(records: Records) -> Claim:
         numbers,
         decide(held),
         ("boeing", "boeing guarded", "bold", "bold guarded"),
-        ours=True,
     )

@@ -171,5 +171,4 @@ def one_riccati_step(records: Records) -> Claim:
         },
         decide(all(found.high < _MOST for found in ratios.values()) and not result.diverged.any()),
         ("model", "gap"),
-        ours=True,
     )

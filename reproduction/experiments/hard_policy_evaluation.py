@@ -207,7 +207,6 @@ def _efficient(name: str, results: Mapping[str, Result]) -> Claim:
         numbers=numbers,
         verdict=decide(all_of(*held)),
         cases=(f"{name}-tdc", f"{name}-td"),
-        ours=True,
     )
 
 
@@ -224,6 +223,5 @@ def _beats(name: str, results: Mapping[str, Result]) -> Claim:
         # Not so where the interval has 1 inside and no more than a tie below it.
         verdict=decide(True if below(ratio, 1.0) else False if above(ratio, 1 / 1.1) else None),
         cases=(f"{name}-tdc", f"{name}-td"),
-        ours=True,
         speed=True,
     )

@@ -266,7 +266,6 @@ def claims(records: Records) -> list[Claim]:
             decide_each(
                 {name: share.low <= HIGH and share.high >= LOW for name, share in found.items()}, "the world is {}"
             ),
-            ours=True,
         ),
         Claim(
             "logs-error",
@@ -275,7 +274,6 @@ def claims(records: Records) -> list[Claim]:
             "the root mean squared error of LSTD-Q over the logs is below that of per-decision importance sampling",
             errors,
             decide_each(smaller, "the world is {}"),
-            ours=True,
         ),
     ]
 

@@ -240,7 +240,6 @@ def _degrades(records: Records) -> Claim:
         numbers,
         _decide(held),
         _cases(measured(records)),
-        ours=True,
     )
 
 
@@ -260,7 +259,6 @@ def _model(records: Records) -> Claim:
         {task.words: ratio for task, ratio in found.items()},
         _decide({task: below(ratio, 1.0) for task, ratio in found.items()}),
         tuple(task.counted for task in found),
-        ours=True,
     )
 
 

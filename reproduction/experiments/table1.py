@@ -341,7 +341,6 @@ def level_claims(records: Records) -> list[Claim]:
                 "λ/β is {}",
             ),
             cases=(f"levels-{coupling}-{noise}",),
-            ours=True,
         )
         for (coupling, noise), found in level_ratios(records).items()
     ]

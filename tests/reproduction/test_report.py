@@ -43,7 +43,7 @@ def experiment():
         numbers = {"ratio": float(ratio), "an interval": [0.1, 0.25], "count": 12345}
         return [
             Claim("tiny-id", "Fast <b>beats</b> & standard", "Section 1", "ratio > 0.001", numbers, verdict, ("one",)),
-            Claim("tiny-ours", "It <i>runs</i>", "ours", "it ends", {"steps": 300}, "reproduced", ("one",), ours=True),
+            Claim("tiny-ours", "It <i>runs</i>", "ours", "it ends", {"steps": 300}, "reproduced", ("one",)),
         ]
 
     module.cases = lambda quick: {"one": Case(tc.problems.quadratic(dim=2), methods, 300, 5, title="two dimensions")}

@@ -4,7 +4,7 @@ import pytest
 
 import made_up
 from reproduction.experiments import bilevel, fig1, fig2, mdp, quadratic, table1, theorems
-from reproduction.report_view import headline
+from reproduction.report import headline
 from reproduction.verdicts import kind
 from tests.reproduction.test_experiments import cases
 

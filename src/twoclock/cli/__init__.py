@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from twoclock.sweeps.sweep_result import Sweep
 
 # Names beside `main` and `program` serve programs with a command line, such as the reproduction of the paper.
-__all__ = ["Interrupted", "deferred_interrupt", "explain", "main", "program", "progress_bar", "resumable"]
+__all__ = ["Interrupted", "deferred_interrupt", "guard", "main", "program", "progress_bar", "resumable"]
 
 OUT = Console()
 ERR = Console(stderr=True)
@@ -40,22 +40,30 @@ _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command. Exit status 2 for a wrong argument, 128 + n for signal n, 1 for trouble with the machine.
+    """Run one command of `twoclock`."""
+    return guard("twoclock", _run_command, argv)
 
-    What goes wrong is one line; a traceback is a fault of ours.
+
+def _run_command(args: Sequence[str]) -> int:
+    if not args or args[0] in ("-h", "--help"):
+        say("Two-time-scale stochastic optimisation: two noisy operators in, a solution and its record out.\n")
+        for name in command_names():
+            usage, words = describe_command(name)
+            OUT.print(f"  {usage}\n      {words}", markup=False, highlight=False)
+        return 0
+    if args[0] == "--version":
+        say(__version__)
+        return 0
+    return load_command(validation.lookup({name: name for name in command_names()}, args[0], "twoclock"))(args[1:])
+
+
+def guard(name: str, command: Callable[[Sequence[str]], int], argv: Sequence[str] | None) -> int:
+    """Run a command. Exit status 2 for a wrong argument, 128 + n for signal n, 1 for trouble with the machine.
+
+    What goes wrong is one line that begins with the program's name; a traceback is a fault of ours.
     """
-    args = list(sys.argv[1:] if argv is None else argv)
     try:
-        if not args or args[0] in ("-h", "--help"):
-            say("Two-time-scale stochastic optimisation: two noisy operators in, a solution and its record out.\n")
-            for name in command_names():
-                usage, words = describe_command(name)
-                OUT.print(f"  {usage}\n      {words}", markup=False, highlight=False)
-            return 0
-        if args[0] == "--version":
-            say(__version__)
-            return 0
-        return load_command(validation.lookup({name: name for name in command_names()}, args[0], "twoclock"))(args[1:])
+        return command(list(sys.argv[1:] if argv is None else argv))
     except BrokenPipeError:  # the reader of the output has closed it
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
         return 141
@@ -65,12 +73,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         message, status = explanation
         with suppress(OSError):  # a terminal that was closed
-            say(f"twoclock: {message}", ERR)
+            say(f"{name}: {message}", ERR)
         return status
 
 
-def program() -> None:
-    """Run `main` on argv and leave the process."""
+def program(main: Callable[[], int] = main) -> None:
+    """Run a program's `main` on argv and leave the process."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # names of files are not all UTF-8
     status = main()
