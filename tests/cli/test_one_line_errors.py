@@ -15,10 +15,9 @@ import numpy as np
 import pytest
 
 import twoclock as tc
-from twoclock import cli
+from twoclock import cli, validation
 from twoclock.cli import ResumableError, resumable
 from twoclock.engine.loop import deferred_interrupt
-from twoclock.validation import memory
 
 BOWL = tc.problems.quadratic(dim=2)
 HUGE = 10**5000
@@ -100,7 +99,7 @@ def test_whole_numbers_may_be_floats_or_arrays():
 
 
 def test_memory_is_checked_before_the_run(monkeypatch):
-    monkeypatch.setattr(memory, "available", lambda: 40 << 20)
+    monkeypatch.setattr(validation, "available_memory", lambda: 40 << 20)
     words = r"`seeds`: 50,000 seeds at 19 marks takes about .* MiB of memory and there are 40 MiB; take seeds=range"
     with pytest.raises(tc.InputError, match=words):
         tc.solve(BOWL, tc.Fast(), 100, 50_000)
@@ -154,7 +153,6 @@ def test_labels_are_not_read_as_markup(tmp_path, capsys):
 LIMITED = """
 import resource, sys
 from twoclock import cli
-from twoclock.validation import memory
 sys.dont_write_bytecode = True  # Python would leave half of a compiled module behind, for all who import it later
 resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
 sys.exit(cli.main(sys.argv[1:]))

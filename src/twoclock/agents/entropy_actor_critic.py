@@ -21,7 +21,7 @@ from twoclock.protocols import Method, PyTree
 from twoclock.schedules import Power
 from twoclock.storage.atomic_file import Document
 from twoclock.storage.record import Record
-from twoclock.validation import memory, run_args
+from twoclock.validation import check_size, run_args
 from twoclock.validation.arrays import Array, Number
 
 # Steps are held for so many samples and then fall as k^−½.
@@ -85,7 +85,7 @@ class EntropyActorCritic(LearnerAgent):
         seed: int = 0,
     ) -> None:
         self.states, self.actions = validation.whole("states", states), validation.whole("actions", actions, least=2)
-        memory.check_size("`states`, `actions`", 4 * self.states * self.actions)
+        check_size("`states`, `actions`", 4 * self.states * self.actions)
         self.temperature = validation.number("temperature", temperature, 0)
         self.gamma = validation.number("gamma", gamma, 0, 1, below=True)
         self.features = feature_table(features, "features", (self.states,))

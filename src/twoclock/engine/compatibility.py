@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from twoclock import prng
+from twoclock import prng, validation
 from twoclock.engine import program_digest
 from twoclock.engine.program_digest import ShapeRecorder, check_pure, numbers_as_shapes, shape_of
 from twoclock.engine.protocol import RESERVED, flatten_row, lane_metrics, lane_start
@@ -18,7 +18,7 @@ from twoclock.engine.run_batch import Instances, group_by_program, make_placehol
 from twoclock.engine.tracing import TracedProgram
 from twoclock.intervals.bootstrap import TRACKED
 from twoclock.protocols import InputError, Method, Problem, ProblemSource, PyTree
-from twoclock.validation import function, memory, short_repr
+from twoclock.validation import function, short_repr
 
 # What each function of a problem takes.
 _ARGUMENTS = {
@@ -148,9 +148,9 @@ def check_memory(problem: ProblemSource, methods: Mapping[str, Method], seeds: i
     for labels in group_by_program(methods):
         size = footprint(example, methods[labels[0]])
         needed = max(needed, seeds * (len(labels) * (2 * size.lane + size.rows(marks)) + size.instance))
-    free = memory.available()
+    free = validation.available_memory()
     fits = seeds if free is None else int(seeds * free / (2 * max(needed, 1)))
-    memory.check(
+    validation.check_memory(
         needed,
         f"`seeds`: {seeds:,} seeds at {marks:,} marks",
         f"take seeds=range({fits:,}) and the next so many after it, fewer marks, or `tc.sweep`, which works in shards"

@@ -13,9 +13,8 @@ from jaxtyping import Float
 from twoclock.models.lqr import MatrixLike, riccati, square_matrix
 from twoclock.models.soft_mdp import SoftMdp
 from twoclock.protocols import PyTree, Scalar, pytree, static
-from twoclock.validation import number, whole
+from twoclock.validation import check_size, number, whole
 from twoclock.validation.arrays import Array, Number, State
-from twoclock.validation.memory import check_size
 
 Moments = Float[Array, "p p"]
 """The mean of (x, u, x')(x, u, x')ᵀ, p = 2n + m."""

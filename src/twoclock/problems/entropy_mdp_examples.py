@@ -11,8 +11,7 @@ from twoclock.models.soft_mdp import SoftMdp, soft_truth
 from twoclock.problems.entropy_mdp import SAMPLINGS, EntropyMdp, entropy_mdp
 from twoclock.protocols import InputError, Key
 from twoclock.sampling.alias import alias_table
-from twoclock.validation import check_key, choice, flag, number, short_repr, whole
-from twoclock.validation.memory import check_size
+from twoclock.validation import check_key, check_size, choice, flag, number, short_repr, whole
 
 __all__ = ["forest", "frozen_lake", "random_entropy_mdp"]
 

@@ -9,9 +9,8 @@ from jaxtyping import Float
 
 from twoclock.protocols import Key, Problem, Scalar, pytree, static
 from twoclock.tree_math import sqnorm
-from twoclock.validation import choice, number, short_repr, whole
+from twoclock.validation import check_size, choice, number, short_repr, whole
 from twoclock.validation.arrays import Array, Number, Vector
-from twoclock.validation.memory import check_size
 
 __all__ = ["Rates", "quadratic", "rates"]
 

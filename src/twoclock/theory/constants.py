@@ -15,8 +15,7 @@ from jaxtyping import Float
 from twoclock.prng import instance_key, start_key, step_key
 from twoclock.protocols import InputError, Key, Problem, ProblemSource, PyTree
 from twoclock.theory.certificate import METRICS, InitialErrors
-from twoclock.validation import choice, function, number, seed_number, short_repr, trace_shapes, whole
-from twoclock.validation.memory import check_size
+from twoclock.validation import check_size, choice, function, number, seed_number, short_repr, trace_shapes, whole
 from twoclock.validation.run_args import check_problem
 
 Theta = Float[jax.Array, " d"]

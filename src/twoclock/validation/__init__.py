@@ -1,4 +1,4 @@
-"""Checks of single values: numbers, counts, choices, paths and functions, each answered in one line.
+"""Checks of single values: numbers, counts, choices, paths and functions, and of memory, each answered in one line.
 
 A wrong argument is answered by a message that names it, the rule and the remedy. Frozen classes state such a check with
 their field: ``protocols.checked``.
@@ -12,7 +12,8 @@ import math
 import numbers
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
@@ -22,6 +23,8 @@ import numpy as np
 from twoclock.protocols import InputError, PyTree
 
 T = TypeVar("T")
+
+_GROUP = Path("/sys/fs/cgroup")
 
 
 def short_repr(value: object) -> str:
@@ -219,3 +222,46 @@ def trace_shapes(name: str, f: Callable[..., object], *args: object) -> PyTree:
     """Trace a user's function for the shapes that it returns for these arguments."""
     with readable_trace_errors(name):
         return jax.eval_shape(f, *args)
+
+
+def check_memory(needed: float | int, what: str, remedy: str) -> None:
+    """Complain if so many bytes are not there: the system kills a process that takes too much.
+
+    Args:
+        needed: an estimate from below; what it lets pass may still be too much.
+        what: the argument, and what it asks for.
+        remedy: how to split it.
+    """
+    free = available_memory()
+    if free is not None and needed > free:
+        raise InputError(f"{what} takes about {_bytes(needed)} of memory and there are {_bytes(free)}; {remedy}")
+
+
+def check_size(what: str, numbers: int) -> None:
+    """Complain if a problem with so many numbers cannot be held."""
+    check_memory(8 * numbers, f"{what}: a problem of that size", "take a smaller one")
+
+
+def available_memory() -> int | None:
+    """The bytes that this process can still have, or None where the system does not say."""
+    found = []
+    try:
+        lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+        found.append(int(lines["MemAvailable"].split()[0]) * 1024)
+    except (OSError, KeyError, ValueError):
+        with suppress(AttributeError, OSError, ValueError):
+            found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    # What is left of a container's share: there is no such file, or it says "max", where there is no limit.
+    for folder, limit, used in ((_GROUP, "max", "current"), (_GROUP / "memory", "limit_in_bytes", "usage_in_bytes")):
+        with suppress(OSError, ValueError):
+            left = int((folder / f"memory.{limit}").read_text()) - int((folder / f"memory.{used}").read_text())
+            found.append(max(left, 0))
+    return min(found, default=None)
+
+
+def _bytes(size: float | int) -> str:
+    if size >= 2**70:
+        return "more than 1,000 EiB"
+    power = min(max(int(size).bit_length() - 1, 0) // 10, 5)
+    unit, size = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")[power], size / 1024**power
+    return f"{size:,.3g} {unit}" if size < 1e6 else f"{size:.1e} {unit}"

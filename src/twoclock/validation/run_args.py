@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from twoclock.protocols import InputError, Method, Problem, ProblemSource
-from twoclock.validation import as_whole, choice, is_positive, memory, short_repr, whole
+from twoclock.validation import as_whole, check_memory, choice, is_positive, short_repr, whole
 
 _HORIZON = 2**31 - 1
 _INTEGER = 80  # bytes of one in a list, and of its row in a table
@@ -59,7 +59,7 @@ def check_seeds(seeds: object) -> list[int]:
         got = short_repr(seeds if count is None else count)
         raise InputError(f"`seeds` must be a positive count or a sequence of integers, got {got}; try seeds=20")
     if count is not None:
-        memory.check(
+        check_memory(
             count * _INTEGER, f"`seeds`: {count:,} seeds", "run them in parts, seeds=range(0, 1_000_000) first"
         )
         return list(range(count))
@@ -92,7 +92,7 @@ def _wholes(values: object, name: str, most: int) -> list[int] | None:
     most = most if isinstance(values, Sized) else min(most, _LONGEST_STREAM)
     if count > most:
         raise InputError(f"`{name}` must have at most {most:,} entries, got {count:,}")
-    memory.check(count * _INTEGER, f"`{name}`: {count:,} entries", "take fewer, or run them in parts")
+    check_memory(count * _INTEGER, f"`{name}`: {count:,} entries", "take fewer, or run them in parts")
     numbers = [as_whole(value) for value in itertools.islice(values, most + 1)]
     return None if None in numbers or len(numbers) > most else numbers  # type: ignore[return-value]
 

@@ -10,9 +10,8 @@ from twoclock.problems.bilevel.bilevel import Bilevel, Minimax, bilevel, minimax
 from twoclock.protocols import PyTree, pytree
 from twoclock.sampling.minibatches import Minibatches
 from twoclock.tree_math import sqnorm
-from twoclock.validation import number, seed_number, whole
+from twoclock.validation import check_size, number, seed_number, whole
 from twoclock.validation.arrays import Array, Number, Vector
-from twoclock.validation.memory import check_size
 
 __all__ = ["quadratic_bilevel", "quadratic_minimax"]
 

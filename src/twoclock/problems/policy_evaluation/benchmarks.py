@@ -21,9 +21,8 @@ from twoclock.problems.policy_evaluation.nonlinear import NonlinearPolicyEvaluat
 from twoclock.protocols import InputError, Key
 from twoclock.sampling.alias import alias_table
 from twoclock.sampling.transitions import Transitions
-from twoclock.validation import check_key, number, short_repr, whole
+from twoclock.validation import check_key, check_size, number, short_repr, whole
 from twoclock.validation.arrays import Array, Number, State
-from twoclock.validation.memory import check_size
 
 __all__ = [
     "baird",
