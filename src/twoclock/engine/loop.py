@@ -7,10 +7,11 @@ signals that a scheduler sends before it kills, and a terminal when it is closed
 
 from __future__ import annotations
 
+import random
 import signal
 import threading
 import time
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -23,7 +24,7 @@ import jax
 import numpy as np
 
 from twoclock.engine import compatibility, program_digest, run_batch
-from twoclock.engine.engines import NAMES, Chosen, choose, fall_back, start
+from twoclock.engine.engines import NAMES, choose, fall_back, start
 from twoclock.engine.protocol import Engine, EngineError, LaneState, Program, Row
 from twoclock.engine.run_batch import Lanes
 from twoclock.intervals.bootstrap import TRACKED
@@ -34,6 +35,7 @@ if hasattr(signal, "SIGHUP"):  # Windows has none
     _USUAL[signal.SIGHUP] = signal.SIG_DFL
 
 _last: int = signal.SIGINT
+_PAUSE = 0.25  # seconds between two events, about
 
 
 @dataclass(frozen=True, repr=False)
@@ -128,7 +130,7 @@ def drive(
     """
     traced = work.instances.traced or program_digest.trace_lanes(work)
     work = replace(work, instances=replace(work.instances, traced=traced))
-    with traced.separate_traces():
+    with traced.separate_traces(), ThreadPoolExecutor(run_batch.count_threads()) as pool:
         rows = list(rows)
         if carry is None:
             carry = start(work)
@@ -139,65 +141,50 @@ def drive(
             carry = jax.tree.unflatten(jax.tree.structure(carry), leaves)
             del rows[bisect_left(marks, step) :]  # a mark at this very step is measured again
             engine = NAMES[int(tree["engine"])] if engine == "auto" else engine
-        saved, first = time.monotonic(), choose(engine, work, marks[-1], block)
-        for event, chosen in _events(work, first, block, marks, carry, step):
-            if event.row is not None:
-                rows.append(event.row)
-            look(event)
+        saved, chosen = time.monotonic(), choose(engine, work, marks[-1], block)
+        parts = [program.place(carry) for program in chosen.programs]
+        stride = chosen.programs[0].stride
+
+        def pause(row: Row | None = None) -> None:
+            nonlocal saved
+            now = partial(_join_carries, chosen.programs, parts)
+            diverged = sum(int(np.count_nonzero(~np.asarray(part.alive))) for part in parts)
+            look(ProgressEvent(step, row, diverged, now, chosen.words))
             stop = interrupted()
-            if checkpoints is not None and (stop or time.monotonic() - saved > save_every or event.step == marks[-1]):
-                checkpoints.save(event.step, _to_arrays(event.carry(), rows, chosen.name))
+            if checkpoints is not None and (stop or time.monotonic() - saved > save_every or step == marks[-1]):
+                checkpoints.save(step, _to_arrays(now(), rows, chosen.name))
                 saved = time.monotonic()
             if stop:
                 how = "; the same call with the same checkpoint goes on from there" if checkpoints else ""
-                raise Interrupted(f"stopped at step {event.step:,} of {marks[-1]:,}{how}")
-        return RunOutput(rows, event.carry(), chosen.name, chosen.reason)
+                raise Interrupted(f"stopped at step {step:,} of {marks[-1]:,}{how}")
 
-
-def _events(
-    work: Lanes,
-    chosen: Chosen,
-    block: int | None,
-    marks: Sequence[int],
-    carry: LaneState,
-    step: int,
-    pause: float = 0.25,
-) -> Iterator[tuple[ProgressEvent, Chosen]]:
-    """An event at each mark from ``step`` on, and about every ``pause`` seconds between, each with what runs by then.
-
-    Where an engine fails, XLA takes over from the last carry.
-    """
-    carries = [program.place(carry) for program in chosen.programs]
-    stride = chosen.programs[0].stride
-    context = work.instances.traced.separate_traces if work.instances.traced else nullcontext
-
-    def event(row: Row | None) -> tuple[ProgressEvent, Chosen]:
-        diverged = sum(int(np.count_nonzero(~np.asarray(carry.alive))) for carry in carries)
-        join = partial(_join_carries, chosen.programs, carries)
-        return ProgressEvent(step, row, diverged, join, chosen.words), chosen
-
-    with ThreadPoolExecutor(run_batch.count_threads()) as pool:
         for mark in marks[bisect_left(marks, step) :]:
             while step < mark:
-                stop = min(step + stride, mark)
-                began = time.perf_counter()
+                stop, began = next_stop(marks, step, stride), time.perf_counter()
                 try:
-                    carries = advance_all(pool, chosen.programs, carries, step, stop, context)
-                except EngineError as error:
-                    carry = _join_carries(chosen.programs, carries)
+                    parts = advance_all(pool, chosen.programs, parts, step, stop, traced.separate_traces)
+                except EngineError as error:  # XLA takes over from the last carry
+                    carry = _join_carries(chosen.programs, parts)
                     chosen = fall_back(work, block, chosen.name, str(error))
-                    carries = [program.place(carry) for program in chosen.programs]
+                    parts = [program.place(carry) for program in chosen.programs]
                     continue
                 took, step = time.perf_counter() - began, stop
-                if took > 2 * pause:
+                if took > 2 * _PAUSE:
                     stride = max(stride // 2, 1)
-                elif took < pause / 2 and stop < mark:
+                elif took < _PAUSE / 2 and stop < mark:
                     stride *= 2
                 if step < mark:
-                    yield event(None)
+                    pause()
             # One after the other: JAX may hand the factorisations of two programs to the pool they both wait on.
-            rows = [program.measure(carry) for program, carry in zip(chosen.programs, carries, strict=True)]
-            yield event({name: _join(chosen.programs, *(part[name] for part in rows)) for name in rows[0]})
+            found = [program.measure(part) for program, part in zip(chosen.programs, parts, strict=True)]
+            rows.append({name: _join(chosen.programs, *(row[name] for row in found)) for name in found[0]})
+            pause(rows[-1])
+        return RunOutput(rows, _join_carries(chosen.programs, parts), chosen.name, chosen.reason)
+
+
+def next_stop(marks: Sequence[int], step: int, most: int) -> int:
+    """Where a loop that stands at a step stops next: at a mark, to measure, or after so many steps."""
+    return min(step + most, marks[bisect_right(marks, step)])
 
 
 def advance_all(
@@ -215,9 +202,7 @@ def advance_all(
         with jax.enable_x64(x64), context():  # a thread would start from the global setting
             return program.advance(carry, lo, hi)
 
-    if len(programs) == 1:
-        return [here(programs[0], carries[0])]
-    return list(pool.map(here, programs, carries))
+    return list((map if len(programs) == 1 else pool.map)(here, programs, carries))
 
 
 def _join_carries(programs: Sequence[Program], carries: list[LaneState]) -> LaneState:
@@ -226,8 +211,10 @@ def _join_carries(programs: Sequence[Program], carries: list[LaneState]) -> Lane
 
 def _join(programs: Sequence[Program], *parts: np.ndarray) -> np.ndarray:
     """Join the arrays of all groups, methods × seeds."""
-    pairs = zip(programs, parts, strict=True)
-    return run_batch.concat_groups([(program.where[0], np.asarray(part)) for program, part in pairs])
+    by_methods: dict[int, list[np.ndarray]] = {}
+    for program, part in zip(programs, parts, strict=True):
+        by_methods.setdefault(program.where[0].start, []).append(np.asarray(part))
+    return np.concatenate([row[0] if len(row) == 1 else np.concatenate(row, axis=1) for row in by_methods.values()])
 
 
 def _to_arrays(carry: LaneState, rows: list[Row], engine: str) -> dict[str, PyTree]:
@@ -271,7 +258,8 @@ def deferred_interrupt() -> Iterator[Callable[[], bool]]:
 
     def put_back() -> None:
         for number in ours:
-            signal.signal(number, _USUAL[number])
+            if signal.getsignal(number) is note:  # one that was installed during the run stays
+                signal.signal(number, _USUAL[number])
 
     # Where another handler is in charge, or a signal is ignored as under nohup, it stays so.
     ours = [number for number, usual in _USUAL.items() if signal.getsignal(number) is usual]
@@ -316,9 +304,12 @@ def progress_bar() -> Any:
 
     A task may also say how many lanes can diverge, ``of``, and what stands for its count, ``count``.
     """
+    state = random.getstate()
     from rich.console import Console
     from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
     from rich.text import Text
+
+    random.setstate(state)  # rich draws from it when it is imported
 
     class Count(ProgressColumn):
         def render(self, task: Task) -> Text:
@@ -327,7 +318,8 @@ def progress_bar() -> Any:
     class Rate(ProgressColumn):
         def render(self, task: Task) -> Text:
             speed = (task.finished_speed or task.speed or 0) * task.fields["lanes"]
-            return Text(f"{_si(speed)} seed-steps/s", style="cyan")
+            power = min(max(int(np.log10(max(speed, 1)) // 3), 0), 4)
+            return Text(f"{speed / 1000**power:.3g}{' kMGT'[power].strip()} seed-steps/s", style="cyan")
 
     class Diverged(ProgressColumn):
         def render(self, task: Task) -> Text:
@@ -336,11 +328,3 @@ def progress_bar() -> Any:
 
     columns = TextColumn("{task.description}"), BarColumn(), Count(), Rate(), TimeRemainingColumn(), Diverged()
     return Progress(*columns, console=Console(stderr=True))
-
-
-def _si(number: float) -> str:
-    for unit in ("", "k", "M", "G"):
-        if number < 1000:
-            return f"{number:.3g}{unit}"
-        number /= 1000
-    return f"{number:.3g}T"

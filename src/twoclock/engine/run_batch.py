@@ -208,14 +208,6 @@ def pad_to(items: Sequence[T], size: int) -> list[T]:
     return [*items, *[items[-1]] * (size - len(items))]
 
 
-def concat_groups(parts: Sequence[tuple[slice, np.ndarray]]) -> np.ndarray:
-    """The parts of all groups, each with its methods, put together again to methods × seeds."""
-    by_methods: dict[int, list[np.ndarray]] = {}
-    for methods, part in parts:
-        by_methods.setdefault(methods.start, []).append(part)
-    return np.concatenate([row[0] if len(row) == 1 else np.concatenate(row, axis=1) for row in by_methods.values()])
-
-
 def partition(methods: int, seeds: int, accelerators: int | None) -> tuple[list[slice], list[slice]]:
     """Which methods and which seeds go together; each pair of the two is a group, all of one shape.
 
