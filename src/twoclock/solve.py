@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TypedDict, Unpack, overload
+from typing import Any, TypedDict, Unpack, overload
 
 import jax
 import numpy as np
@@ -18,15 +18,23 @@ from twoclock import validation
 from twoclock.engine import compatibility, engines, program_digest
 from twoclock.engine.engines import EngineName
 from twoclock.engine.loop import ProgressEvent, deferred_interrupt, drive, watch
-from twoclock.engine.protocol import estimate_each, history_columns
+from twoclock.engine.protocol import LaneState, Row, estimate_each, history_columns
 from twoclock.engine.run_batch import Lanes, group_by_program, make_instances, make_placeholder
 from twoclock.methods.zap import Auto
 from twoclock.protocols import InputError, Method, ProblemSource
 from twoclock.result import FinalState, Result
-from twoclock.resume import Start, begin
 from twoclock.storage import Checkpoints, absolute
-from twoclock.storage.run_identity import Identity, Precision, RunSpec, describe, identify, provenance, shared_identity
-from twoclock.validation import run_args
+from twoclock.storage.run_identity import (
+    Identity,
+    Precision,
+    RunSpec,
+    describe,
+    explain_mismatch,
+    identify,
+    provenance,
+    shared_identity,
+)
+from twoclock.validation import run_args, short_repr
 
 Progress = bool | Callable[[ProgressEvent], None]
 Seeds = int | Iterable[int]
@@ -123,28 +131,28 @@ def solve(
     given = method if isinstance(method, Mapping) else {"": method}
     for label in given:
         if not isinstance(label, str):
-            raise InputError(f"`method` must map text labels to methods, got the label {validation.short_repr(label)}")
+            raise InputError(f"`method` must map text labels to methods, got the label {short_repr(label)}")
     labelled = {label: run_args.check_method(entry) for label, entry in given.items()}
     if not labelled:
         raise InputError("`method` must name at least one method, got an empty mapping")
     if checkpoint is not None:
         validation.check_path("checkpoint", checkpoint)
     folder = None if checkpoint is None else absolute(checkpoint)
-    origin: Start | None = None
+    origin: dict[str, Result] = {}
     if start is not None:
-        origin, spec = begin({"": start} if one else start, source, labelled, spec, marks)
+        origin, spec = _check_start({"": start} if one else start, source, labelled, spec, marks)
     results: dict[str, Result] = {}
     with jax.enable_x64(spec.x64), deferred_interrupt() as interrupted:
         compatibility.check_source(source)
         compatibility.check_memory(source, labelled, len(spec.seeds), len(spec.marks))
         ready = make_instances(source, spec.seeds)
-        example = ready.example
         for number, labels in enumerate(group_by_program(labelled)):
             alike = {label: labelled[label] for label in labels}
-            traced = compatibility.check_fit(example, alike[labels[0]])
+            traced = compatibility.check_fit(ready.example, alike[labels[0]])
             lanes = Lanes.of(replace(ready, traced=traced), list(alike.values()), spec.seeds, spec.bound)
             home = folder if folder is None or one else folder / str(number)
             identities = _Identities(source, alike, spec, lanes)
+            before: dict[str, Any] = origin[labels[0]].spec if origin else {"steps": 0}
             began = time.perf_counter()
             with (
                 identities.checkpoints(home) as checkpoints,
@@ -153,19 +161,19 @@ def solve(
                 walked = drive(
                     lanes,
                     spec.marks,
-                    origin.carry(labels, engines.start(lanes)) if origin else None,
-                    origin.step if origin else 0,
-                    rows=origin.rows(labels) if origin else (),
-                    engine=origin.engine(labels[0]) if origin and engine == "auto" else walker,
+                    _carry([origin[label] for label in labels], engines.start(lanes)) if origin else None,
+                    before["steps"],
+                    rows=_rows([origin[label] for label in labels]) if origin else (),
+                    engine=before.get("engine", "xla") if origin and engine == "auto" else walker,
                     block=block,
                     look=look,
                     checkpoints=checkpoints,
                     save_every=checkpoint_every,
                     interrupted=interrupted,
                 )
-            took = time.perf_counter() - began + (origin.seconds(labels[0]) if origin else 0.0)
-            reason = {} if walked.engine_reason is None else {"engine_reason": walked.engine_reason}
-            about = {**spec.as_dict(), "engine": walked.engine, **reason, **provenance(took)}
+            took = time.perf_counter() - began + before.get("wall_seconds", 0.0)
+            ran = {"engine": walked.engine, "engine_reason": walked.engine_reason}
+            about = {**spec.as_dict(), **ran, **provenance(took)}
             for i, (label, one_method) in enumerate(alike.items()):
                 carry = jax.tree.map(operator.itemgetter(i), walked.carry)
                 theta, omega = jax.tree.map(np.asarray, estimate_each(one_method, carry.state, traced.digest))
@@ -179,6 +187,65 @@ def solve(
                     FinalState(tuple(jax.tree.leaves(carry)), partial(identities.after_the_run, label)),
                 )
     return results[""] if one else {label: results[label] for label in labelled}
+
+
+def _check_start(
+    start: object, problem: ProblemSource, methods: Mapping[str, Method], spec: RunSpec, marks: object
+) -> tuple[dict[str, Result], RunSpec]:
+    """What to go on from, and the whole run with the marks of both its parts; refused where it is of another run."""
+    if not isinstance(start, Mapping) or set(start) != set(methods):
+        labels = ", ".join(map(repr, methods))
+        raise InputError(f"`start` must be a mapping with a result for each of {labels:.200}, got {short_repr(start)}")
+    results = {label: start[label] for label in methods}
+    names = {label: f"start[{label!r}]" if label else "start" for label in methods}
+    for label, result in results.items():
+        where = names[label]
+        if not isinstance(result, Result):
+            raise InputError(f"`{where}` must be a result of `solve`, got {short_repr(result)}")
+        if result.end is None:
+            raise InputError(f"`{where}` has no state to go on from (one of a sweep has none); run it with `solve`")
+        first = results[next(iter(methods))].spec
+        seeds, known = result.spec["seeds"], result.spec["marks"]
+        if (result.spec["steps"], known) != (first["steps"], first["marks"]):
+            raise InputError(
+                f"`start` must hold results with the same steps and marks, {label!r} has others; go on one by one"
+            )
+        as_written = np.repeat(seeds, len(known)), np.tile(known, len(seeds))
+        if not all(map(np.array_equal, as_written, (result.history[name] for name in ("seed", "step")))):
+            raise InputError(f"`{where}` must have its history as `solve` wrote it; its rows are others now")
+    step, known = first["steps"], tuple(first["marks"])
+    if spec.steps < step:
+        raise InputError(
+            f"`steps` must be the new total, at least the {step:,} where `start` stopped, got {spec.steps:,}"
+        )
+    missing = [] if marks is None else [mark for mark in spec.marks if mark <= step and mark not in known]
+    if missing:
+        raise InputError(
+            f"`marks` up to {step:,} must be those of `start`, which has none at {missing[0]:,}; leave them out"
+        )
+    before = replace(spec, steps=step, marks=known)
+    here = identify(problem, methods, before)
+    for label, result in results.items():
+        differs = here[label].difference(result.end.identity())
+        if differs is not None:
+            of_here = {**before.as_dict(), "problem": describe(problem), "method": describe(methods[label])}
+            reason, remedy = explain_mismatch(differs, result.spec.get(differs), of_here.get(differs))
+            raise InputError(f"`{names[label]}` is of another run: {reason}; {remedy} to go on from it")
+    return results, replace(spec, marks=(*known, *(mark for mark in spec.marks if mark > step)))
+
+
+def _carry(results: list[Result], like: LaneState) -> LaneState:
+    """Where the methods of one program stopped, methods × seeds."""
+    leaves = zip(*(result.end.carry for result in results if result.end is not None), strict=True)
+    return jax.tree.unflatten(jax.tree.structure(like), map(np.stack, leaves))
+
+
+def _rows(results: list[Result]) -> list[Row]:
+    """What was recorded at the marks before the last step; the one at it is measured again."""
+    shape = [len(results[0].spec[name]) for name in ("seeds", "marks")]
+    names = [name for name in results[0].history.columns if name not in ("seed", "step")]
+    values = {n: np.stack([result.history[n].to_numpy().reshape(shape) for result in results]) for n in names}
+    return [{n: v[:, :, i] for n, v in values.items()} for i in range(shape[1] - 1)]
 
 
 def check_fit(problem: object, method: object, spec: RunSpec) -> None:
