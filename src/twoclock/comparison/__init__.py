@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -80,19 +79,27 @@ def table(
     sign = -1.0 if flag("largest", largest) else 1.0
     lost = {label: int(result.diverged.sum()) for label, result in found.items()}
     ranked = sorted(columns, key=lambda label: (lost[label] / len(columns[label][0]), sign * columns[label][1].mean()))
-    tests = _test_pairs({label: _mark_diverged(columns[label], found[label], sign) for label in ranked})
+
+    def seen_by_tests(label: str) -> Column:
+        """Smaller is better, and a diverged seed is the worst."""
+        seeds, values = columns[label]
+        gone = dict(zip(found[label].spec["seeds"], found[label].diverged.tolist(), strict=True))
+        return seeds, np.where([gone[int(seed)] for seed in seeds] | np.isnan(values), np.inf, sign * values)
+
+    tests = _test_pairs({label: seen_by_tests(label) for label in ranked})
     rows = []
     for rank, label in enumerate(ranked, 1):
         seeds, values = columns[label]
         low, high = bootstrap_mean(values)
-        against = tests[(tests["first"] == ranked[0]) & (tests["second"] == label)]["p"]
-        row = {"rank": rank, "mean": values.mean(), "low": float(low), "high": float(high)}
         shared, base = _shared(columns[label], columns[ranked[0]])
         comparable = base.size > 1 and np.all(base > 0) and np.isfinite(shared).all()
         ratios = ratio_of_means(shared, base) if comparable else (np.nan, np.nan, np.nan)
-        row |= dict(zip(("ratio", "ratio_low", "ratio_high"), ratios, strict=True))
-        p = float(against.iloc[0]) if len(against) else np.nan
-        rows.append({**row, "p": p, "seeds": len(seeds), "diverged": lost[label]})
+        against = tests[(tests["first"] == ranked[0]) & (tests["second"] == label)]["p"]
+        rows.append(
+            {"rank": rank, "mean": values.mean(), "low": float(low), "high": float(high)}
+            | dict(zip(("ratio", "ratio_low", "ratio_high"), ratios, strict=True))
+            | {"p": float(against.iloc[0]) if len(against) else np.nan, "seeds": len(seeds), "diverged": lost[label]}
+        )
     frame = pd.DataFrame(rows, index=pd.Index(ranked, name="method"))
     return Table(frame, tests, f"{name} {when}", _notes(tests, frame))
 
@@ -136,14 +143,6 @@ def _read_values(label: str, result: Result, metric: str, step: object) -> Colum
     return rows["seed"].to_numpy(), rows[metric].to_numpy(float)
 
 
-def _mark_diverged(column: Column, result: Result, sign: float) -> Column:
-    """What the tests see: smaller is better, and a diverged seed is the worst."""
-    seeds, values = column
-    lost = dict(zip(result.spec["seeds"], result.diverged.tolist(), strict=True))
-    gone = np.array([lost[int(seed)] for seed in seeds]) | np.isnan(values)
-    return seeds, np.where(gone, np.inf, sign * values)
-
-
 def _test_pairs(columns: Mapping[str, Column]) -> pd.DataFrame:
     """A row for each pair, the better ranked one first."""
     import pandas as pd
@@ -151,7 +150,7 @@ def _test_pairs(columns: Mapping[str, Column]) -> pd.DataFrame:
     rows = []
     for first, second in itertools.combinations(columns, 2):
         pair = compare(*_shared(columns[first], columns[second]))
-        rows.append({"first": first, "second": second, **vars(pair)})
+        rows.append({"first": first, "second": second, **pair._asdict()})
     frame = pd.DataFrame(rows, columns=["first", "second", "seeds", "ratio", "wins", "p"])
     raw = frame["p"].to_numpy(float)
     return frame.assign(p_alone=raw, p=holm(raw))
@@ -182,17 +181,8 @@ def _notes(tests: pd.DataFrame, frame: pd.DataFrame) -> tuple[str, ...]:
     return tuple(notes)
 
 
-@dataclass(frozen=True)
-class Pair:
-    """One result against another on the seeds that both have.
-
-    Attributes:
-        seeds: how many those are.
-        ratio: the median over seeds of first/second; NaN where a value is not positive.
-        wins: the share of seeds on which the first is smaller, half of those on which both are the same.
-        p: two-sided, of Wilcoxon's signed-rank test that the log-ratios (where a value is not positive: the
-            differences) are symmetric around 0. NaN for fewer than two seeds.
-    """
+class Pair(NamedTuple):
+    """One result against another on the seeds that both have: columns of ``Table.tests``."""
 
     seeds: int
     ratio: float
@@ -204,7 +194,8 @@ def compare(first: Float[np.ndarray, " seeds"], second: Float[np.ndarray, " seed
     """Compare values of the same seeds; infinite ones belong to diverged seeds.
 
     Wilcoxon's test rather than the t-test: errors have long tails, and one failed seed, whatever it failed to, is one
-    rank. On well-behaved errors it needs about 5 % more seeds than the t-test.
+    rank. On well-behaved errors it needs about 5 % more seeds than the t-test. p is NaN for fewer than two seeds, the
+    ratio where a value is not positive.
     """
     from scipy.stats import wilcoxon
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import html
 import math
-import re
 
 import pandas as pd
 
 _LEVEL = 0.05
-_SPECIAL = {
+_SPECIAL = str.maketrans({
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"$<$", ">": r"$>$", "|": r"$|$",
     "α": r"$\alpha$", "β": r"$\beta$", "γ": r"$\gamma$", "λ": r"$\lambda$", "θ": r"$\theta$", "ω": r"$\omega$",
     "τ": r"$\tau$", "σ": r"$\sigma$", "≤": r"$\le$", "≥": r"$\ge$", "²": r"$^2$", "½": r"$\frac12$", "⅔": r"$\frac23$",
     "−": "$-$", "×": r"$\times$", "·": r"$\cdot$", "∞": r"$\infty$", "…": r"\ldots{}",
-}  # fmt: skip
+})  # fmt: skip
 
 
 class Table(pd.DataFrame):
@@ -23,7 +22,8 @@ class Table(pd.DataFrame):
 
     Attributes:
         tests: a row for each pair: ``first``, ``second``, the ``seeds`` they share, the median ``ratio`` over seeds,
-            ``wins`` of the first, ``p`` with Holm's correction and ``p_alone`` without.
+            the share of seeds on which the first ``wins`` (half of the ties), ``p`` with Holm's correction and
+            ``p_alone`` without.
         metric: what was compared, and when.
         notes: what to know before believing it.
     """
@@ -47,11 +47,11 @@ class Table(pd.DataFrame):
         lines = [
             r"\begin{tabular}{rlrlrr}",
             r"\toprule",
-            rf" & method & {_escaped(self.metric)} & 95\,\% interval & ratio & $p$ \\",
+            rf" & method & {self.metric.translate(_SPECIAL)} & 95\,\% interval & ratio & $p$ \\",
             r"\midrule",
         ]
         for label, row in zip(self.index, self.to_dict("records"), strict=True):
-            name = _escaped(str(label))
+            name = str(label).translate(_SPECIAL)
             if row["rank"] == 1 or row["p"] >= _LEVEL:
                 name = rf"\textbf{{{name}}}"
             interval = f"[{_tex(row['low'])}, {_tex(row['high'])}]"
@@ -86,17 +86,11 @@ class Table(pd.DataFrame):
         return ["mean [95 % bootstrap interval]" + (f"; {how}" if pairs else ""), *self.notes]
 
 
-def _escaped(text: str) -> str:
-    return "".join(_SPECIAL.get(letter, letter) for letter in text)
-
-
 def _tex(value: float, digits: int = 3) -> str:
     """A number in mathematics, with a power of ten where Python would write an exponent."""
     if math.isnan(value):
         return "--"
     if math.isinf(value):
         return r"$\infty$" if value > 0 else r"$-\infty$"
-    text = re.sub(
-        r"e([+-])0*(\d+)", lambda m: rf"\times10^{{{'-' if m[1] == '-' else ''}{m[2]}}}", f"{value:.{digits}g}"
-    )
-    return f"${text}$"
+    digits_only, _, power = f"{value:.{digits}g}".partition("e")
+    return rf"${digits_only}\times10^{{{int(power)}}}$" if power else f"${digits_only}$"
