@@ -49,7 +49,7 @@ def library(tmp_path_factory):
             text += f"for(int i=0;i<n;i++)z[i]={what}_{kind}(x[i],y[i]);}}\n"
     source = tmp_path_factory.mktemp("special") / "special.c"
     source.write_text(text)
-    compiler.finish(found.start(source, source.with_suffix(".so"), width=8))
+    compiler.finish(found.start(source, width=8), source)
     return ctypes.CDLL(source.with_suffix(".so"))
 
 

@@ -1,9 +1,12 @@
 """An engine that cannot run falls back to XLA with at most one line of warning, never an exception or a crash."""
 
 import dataclasses
+import errno
 import os
 import stat
+import time
 import warnings
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -80,6 +83,61 @@ def test_a_compiler_that_hangs(monkeypatch, tmp_path):
     falls_back("the C compiler took more than 0.2 s")
 
 
+def test_a_compiler_that_hangs_behind_a_wrapper_is_killed_with_it(monkeypatch, tmp_path):
+    """The wrapper's child holds its output open, and would be waited for."""
+    monkeypatch.setattr(compiler, "TIME_LIMIT", 0.2)
+    child = f"sleep 60 & echo $! > {tmp_path / 'child'}; wait"
+    monkeypatch.setenv("CC", script(tmp_path / "cc", VERSION + child))
+    began = time.monotonic()
+    falls_back("the C compiler took more than 0.2 s")
+    assert time.monotonic() - began < 30
+    child_status = Path("/proc", (tmp_path / "child").read_text().strip(), "stat")
+    assert not child_status.exists() or child_status.read_text().split()[2] == "Z"
+
+
+def test_a_compiler_whose_version_hangs_is_passed_over(monkeypatch, tmp_path):
+    monkeypatch.setattr(compiler, "VERSION_TIME_LIMIT", 0.2)
+    monkeypatch.setenv("CC", script(tmp_path / "cc", "sleep 60 & wait"))
+    falls_back("there is no C compiler")
+
+
+@pytest.mark.parametrize(("asked", "words"), [("gcc '", "cannot be read"), ("''", "there is no C compiler")])
+def test_a_compiler_whose_name_cannot_be_read(monkeypatch, asked, words):
+    monkeypatch.setenv("CC", asked)
+    falls_back(words)
+
+
+def test_a_compiler_whose_words_are_not_utf_8(monkeypatch, tmp_path):
+    monkeypatch.setenv("CC", script(tmp_path / "cc", VERSION + r"printf 'x.c:1: error: caf\351\n' >&2; exit 1"))
+    falls_back("the C compiler failed: x.c:1: error: caf\ufffd")
+    monkeypatch.setenv("CC", script(tmp_path / "c2", r"printf '\377\n'; exit 1"))
+    falls_back("there is no C compiler")
+
+
+@pytest.mark.parametrize("call", ["write_text", "mkdir"])
+def test_a_full_disk_of_the_cache_leaves_the_run_to_xla(monkeypatch, tmp_path, call):
+    monkeypatch.setenv("CC", script(tmp_path / "cc", VERSION + "exit 1"))
+
+    def full(*args, **kwargs):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(compiler.Path, call, full)
+    monkeypatch.setattr(compiler.tempfile, "TemporaryDirectory", full)
+    compiler._temporary_folder.cache_clear()
+    falls_back("No space left on device")
+
+
+@needs_compiler
+@pytest.mark.parametrize("options", ["-ffast-math", "-Ofast", "-funsafe-math-optimizations"])
+def test_options_for_fast_arithmetic_change_nothing(monkeypatch, options):
+    want, tiny = solve().theta, np.float64(1e-310)
+    monkeypatch.setenv("CC", " ".join((*compiler.find().command, options)))
+    result = solve()
+    assert result.spec["engine"] == "c"
+    np.testing.assert_array_equal(result.theta, want)
+    assert tiny / 2 > 0  # as before: numbers below the smallest normal one are not flushed in this process
+
+
 def test_a_compiler_that_writes_garbage(monkeypatch, tmp_path):
     made = 'while [ "$1" != -o ]; do shift; done; echo rubbish > "$2"'
     monkeypatch.setenv("CC", script(tmp_path / "cc", VERSION + made))
@@ -143,6 +201,36 @@ def test_a_cache_of_someone_else_is_not_used(monkeypatch, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     folder.symlink_to(tmp_path / "elsewhere")
     assert "is no folder" in compiler.open_cache().trouble
+
+
+def test_a_cache_that_others_could_replace_is_not_used(monkeypatch, tmp_path):
+    """Who may write to a folder above it can put another in its place while a program is compiled."""
+    above = tmp_path / "shared"
+    monkeypatch.setenv("TWOCLOCK_CACHE", str(above / "cache"))
+    assert compiler.open_cache().trouble is None
+    assert stat.S_IMODE((above / "cache").stat().st_mode) == 0o700
+    above.chmod(0o777)
+    found = compiler.open_cache()
+    assert f"{above} is open to others" in found.trouble
+    assert above not in found.folder.parents
+    above.chmod(0o1777)  # as /tmp: only the owner renames
+    assert compiler.open_cache().trouble is None
+    if os.geteuid() == 0:
+        os.chown(above, 65534, 65534)
+        above.chmod(0o755)
+        assert f"{above} belongs to someone else" in compiler.open_cache().trouble
+
+
+def test_what_a_killed_process_left_in_the_cache_is_deleted_in_time(tmp_path):
+    store = compiler.open_cache()
+    left, others, new = (store.folder / f"making-{name}" for name in ("left", "others", "new"))
+    for folder, file in ((left, "program.c"), (others, "thesis.tex"), (new, "program.c")):
+        folder.mkdir()
+        (folder / file).write_text("")
+    for folder in (left, others):
+        os.utime(folder, (0, 0))
+    store.make_folder()
+    assert [folder.exists() for folder in (left, others, new)] == [False, True, True]
 
 
 def test_the_cache_does_not_grow_without_end(monkeypatch, tmp_path):

@@ -1,9 +1,9 @@
 """From C to a loaded function: the machine's compiler, and a cache of compiled programs on disk.
 
 The compiler is a separate process, so that the caller can continue meanwhile. A program is native code, so one that
-another user could have written is never loaded: the cache folder must belong to this user and be closed to all others.
-Files are written under another name and moved into place, and each is loaded only if its digest is the one in the file
-beside it.
+another user could have written is never loaded: the cache folder must belong to this user and be closed to all others,
+and no one else may rename it or a folder above it. Each file is loaded only if its digest is the one in the file beside
+it.
 """
 
 from __future__ import annotations
@@ -16,29 +16,36 @@ import os
 import platform
 import shlex
 import shutil
+import signal
 import stat
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
 from twoclock.codegen.ir import CodegenError
 
-# Seconds that a compiler may take for one program; the longest that is generated takes a tenth of it.
-TIME_LIMIT = 60.0
+# Seconds that a compiler may take for one program, of which the longest takes a tenth; and to say its version.
+TIME_LIMIT, VERSION_TIME_LIMIT = 60.0, 10.0
 # Size of all programs in the cache together; the least recently used are deleted first.
 MAX_BYTES = 256 << 20
 # The arguments of a compiled program, see ``templates.c_text``: six numbers, then tables, leaves and streams.
 ARGUMENTS: Sequence[type[ctypes.c_int64 | ctypes.c_void_p]] = (*[ctypes.c_int64] * 6, *[ctypes.c_void_p] * 3)
 
+# Seconds after which what a killed process left behind in the cache is deleted.
+_ABANDONED = 600.0
 # Exact arithmetic: no fused or reordered sums, so that compensated ones survive and all widths give the same bits.
-_EXACT = ("-O2", "-ftree-vectorize", "-fopenmp-simd", "-ffp-contract=off", "-fwrapv", "-fno-strict-aliasing")
-_FREE = ("-fno-math-errno", "-fno-trapping-math", "-w", "-std=gnu11", "-shared", "-fPIC")
+_EXACT = ("-O2", "-fno-fast-math", "-ftree-vectorize", "-fopenmp-simd", "-ffp-contract=off", "-fwrapv")
+# Without start files: those of -ffast-math change the arithmetic of the whole process.
+_FREE = ("-fno-strict-aliasing", "-fno-math-errno", "-fno-trapping-math", "-w", "-std=gnu11", "-shared", "-fPIC")
+_LINKED = ("-nostartfiles",)
 # GCC would make branches of what is needed on some paths only and, between lanes side by side, of a choice that follows
 # from an earlier one; lanes go through branches one by one. A lane by itself is faster with the second.
 _GCC, _GCC_SIDE_BY_SIDE = ("-fno-tree-pre",), ("-fno-thread-jumps",)
@@ -70,48 +77,64 @@ class Compiler:
             own += ("-march=native", f"-mprefer-vector-width={vector_bits()}")
         elif machine in ("aarch64", "arm64"):
             own += ("-mcpu=native",)
-        return (*_EXACT, *_FREE, *own)
+        return (*_EXACT, *_FREE, *_LINKED, *own)
 
-    def start(self, source: Path, target: Path, width: int) -> subprocess.Popen[str]:
-        """Start to compile; wait for the process with ``finish``."""
-        command = [*self.command, *self.flags(width), "-o", str(target), str(source), "-lm"]
-        return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-        )
+    def start(self, source: Path, width: int) -> subprocess.Popen[bytes]:
+        """Start to compile a file to one beside it that ends in .so; wait for the process with ``finish``."""
+        target = source.with_suffix(".so")
+        with source.with_suffix(".errors").open("wb") as errors:
+            return _start([*self.command, *self.flags(width), "-o", str(target), str(source), "-lm"], errors)
 
 
-def finish(process: subprocess.Popen[str]) -> None:
-    """Wait for a compiler; kill one that takes too long."""
+def _start(command: Sequence[str], output: IO[bytes]) -> subprocess.Popen[bytes]:
+    """Start a command in a session of its own: what it starts in turn can be killed with it, and holds no pipe."""
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process and all that it started."""
+    with contextlib.suppress(OSError):
+        os.killpg(process.pid, signal.SIGKILL) if hasattr(os, "killpg") else process.kill()
+    process.wait()
+
+
+def finish(process: subprocess.Popen[bytes], source: Path) -> None:
+    """Wait for the compiler of a file; kill one that takes too long."""
     try:
-        _, stderr = process.communicate(timeout=TIME_LIMIT)
+        status = process.wait(TIME_LIMIT)
     except subprocess.TimeoutExpired:
-        process.kill()
-        process.communicate()
+        _kill(process)
         raise CompilerError(f"the C compiler took more than {TIME_LIMIT:g} s") from None
-    if process.returncode:
-        words = next((line for line in stderr.splitlines() if "error" in line), stderr.strip().partition("\n")[0])
-        raise CompilerError(f"the C compiler failed: {words or f'exit status {process.returncode}'}"[:300])
+    if status:
+        lines = source.with_suffix(".errors").read_text(errors="replace").strip().splitlines()
+        words = next((line for line in lines if "error" in line), (lines or [f"exit status {status}"])[0])
+        raise CompilerError(f"the C compiler failed: {words}"[:300])
 
 
 def find() -> Compiler | str:
     """Find the compiler that CC names, or the first of cc, gcc and clang; otherwise say why there is none."""
-    return _find(os.environ.get("CC", ""), os.environ.get("PATH", ""))
+    return _find(os.environ.get("CC", "").strip(), os.environ.get("PATH", ""))
 
 
 @cache
 def _find(asked: str, path: str) -> Compiler | str:
-    candidates = [tuple(shlex.split(asked))] if asked.strip() else [("cc",), ("gcc",), ("clang",)]
+    try:
+        candidates = [tuple(shlex.split(asked))] if asked else [("cc",), ("gcc",), ("clang",)]
+    except ValueError as error:
+        return f"the compiler that CC names cannot be read ({error})"
     for command in candidates:
         if shutil.which(command[0], path=path) is None:
             continue
-        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            finished = subprocess.run(
-                [*command, "--version"], capture_output=True, text=True, timeout=10, stdin=subprocess.DEVNULL
-            )
-            if finished.returncode == 0 and finished.stdout.strip():
-                gcc = "Free Software Foundation" in finished.stdout
-                return Compiler(command, finished.stdout.splitlines()[0].strip(), gcc)
-    return f"there is no C compiler ({' '.join(candidates[0]) if asked.strip() else 'cc, gcc or clang'})"
+        with contextlib.suppress(OSError), tempfile.TemporaryFile() as output:
+            process = _start([*command, "--version"], output)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(VERSION_TIME_LIMIT)
+            _kill(process)
+            output.seek(0)
+            version = output.read().decode(errors="replace").strip()
+            if process.returncode == 0 and version:
+                return Compiler(command, version.splitlines()[0].strip(), "Free Software Foundation" in version)
+    return f"there is no C compiler ({asked or 'cc, gcc or clang'})"
 
 
 @cache
@@ -171,18 +194,12 @@ class BinaryCache:
         os.replace(program, self.path(key))
         self._write(key, digest)
         with contextlib.suppress(OSError):
-            found = sorted(
-                (p.stat().st_mtime, p.stat().st_size, p)
-                for p in self.folder.glob("*.so")
-                if self._note(p.stem).exists()
-            )
-            total = sum(size for _, size, _ in found)
-            for _, size, path in found:
-                if total <= MAX_BYTES:
-                    break
-                if path != self.path(key):
+            found = [(p.stat(), p) for p in self.folder.glob("*.so") if self._note(p.stem).exists()]
+            total = sum(of.st_size for of, _ in found)
+            for of, path in sorted(found, key=lambda pair: pair[0].st_mtime):
+                if total > MAX_BYTES and path != self.path(key):
                     self.delete(path.stem)
-                    total -= size
+                    total -= of.st_size
 
     def delete(self, key: str) -> None:
         """Delete a program; it is fine if there is none."""
@@ -201,6 +218,16 @@ class BinaryCache:
         with contextlib.suppress(OSError, IndexError):
             self._write(key, f"{self._note(key).read_text().split()[0]} checked")
 
+    def make_folder(self) -> Path:
+        """Make a folder to compile in; delete those that a killed process has left behind."""
+        for old in self.folder.glob("making-*"):
+            with contextlib.suppress(OSError):
+                if time.time() - old.stat().st_mtime > _ABANDONED:
+                    for file in old.glob("program.*"):
+                        file.unlink()
+                    old.rmdir()
+        return Path(tempfile.mkdtemp(prefix="making-", dir=self.folder))
+
     def _note(self, key: str) -> Path:
         return self.folder / f"{key}.sha256"
 
@@ -216,23 +243,30 @@ def open_cache() -> BinaryCache:
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     folder = Path(os.environ.get("TWOCLOCK_CACHE") or os.path.join(base, "twoclock")) / "programs"
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for part in (folder.parent, folder):
+            part.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = folder.parent.resolve() / folder.name
         trouble = _why_untrusted(folder)
-    except OSError as error:
-        trouble = f"{folder} cannot be made ({error.strerror})"
+    except (OSError, RuntimeError) as error:
+        trouble = f"{folder} cannot be made ({getattr(error, 'strerror', error)})"
     return BinaryCache(folder) if trouble is None else BinaryCache(Path(_temporary_folder().name), trouble)
 
 
 def _why_untrusted(folder: Path) -> str | None:
-    found = folder.lstat()
+    found, user = folder.lstat(), os.geteuid() if hasattr(os, "geteuid") else 0
     if not stat.S_ISDIR(found.st_mode):
         return f"{folder} is no folder"
-    if hasattr(os, "geteuid") and found.st_uid != os.geteuid():
-        return f"{folder} belongs to someone else"
     if found.st_mode & 0o077:
         return f"{folder} is open to others; close it with chmod 700"
     if not os.access(folder, os.W_OK | os.X_OK):
         return f"{folder} cannot be written to"
+    # Whoever may write to a folder above can put another in the place of this one while a program is compiled.
+    for part in (folder, *folder.parents):
+        found = part.stat()
+        if found.st_uid not in (user, 0 if part != folder else user):
+            return f"{part} belongs to someone else"
+        if found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
+            return f"{part} is open to others; close it with chmod go-w"
     return None
 
 
@@ -242,38 +276,33 @@ def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="twoclock-")
 
 
-@dataclass
 class Build:
     """A program that is being compiled, or is compiled already.
 
-    Attributes:
+    Args:
         text: the program in C, with one function ``walk``.
         width: lanes side by side in it.
+        by: the compiler.
+        key: of the program in the cache.
+
+    Attributes:
+        error: why there is none; None as long as all is well.
     """
 
-    text: str
-    width: int
-    compiler: Compiler
-    store: BinaryCache
-    key: str
-    process: subprocess.Popen[str] | None = None
-    folder: Path | None = None
-    error: str | None = None
-    loaded: Callable[..., None] | None = None
-    accepted: bool = False
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def start(self) -> None:
-        """Start the compiler, unless the program is in the cache."""
-        if self.store.holds(self.key):
-            return
-        self.folder = Path(tempfile.mkdtemp(prefix="making-", dir=self.store.folder))
-        source = self.folder / "program.c"
-        source.write_text(self.text)
+    def __init__(self, text: str, width: int, by: Compiler, key: str) -> None:
+        self.key, self.lock, self.accepted = key, threading.Lock(), False
+        self.error: str | None = None
+        self.loaded: Callable[..., None] | None = None
+        self.process: subprocess.Popen[bytes] | None = None
+        self.source: Path | None = None
         try:
-            self.process = self.compiler.start(source, source.with_suffix(".so"), self.width)
+            self.store = open_cache()
+            if not self.store.holds(key):
+                self.source = self.store.make_folder() / "program.c"
+                self.source.write_text(text)
+                self.process = by.start(self.source, width)
         except OSError as error:
-            self.error = f"the C compiler cannot be started ({error.strerror})"
+            self.error = f"the C compiler cannot start ({error.strerror})"
             self.close()
 
     def function(self) -> Callable[..., None]:
@@ -283,9 +312,9 @@ class Build:
                 raise CompilerError(self.error)
             if self.loaded is None:
                 try:
-                    if self.process is not None and self.folder is not None:
-                        finish(self.process)
-                        self.store.add(self.key, self.folder / "program.so")
+                    if self.process is not None and self.source is not None:
+                        finish(self.process, self.source)
+                        self.store.add(self.key, self.source.with_suffix(".so"))
                     walk = ctypes.CDLL(os.fspath(self.store.path(self.key))).walk
                 except (CompilerError, OSError, AttributeError) as error:
                     self.error = str(error)
@@ -313,10 +342,9 @@ class Build:
     def close(self) -> None:
         """Kill a compiler that is still running, and leave no files behind."""
         if self.process is not None and self.process.poll() is None:
-            self.process.kill()
-            self.process.communicate()
-        if self.folder is not None:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            _kill(self.process)
+        if self.source is not None:
+            shutil.rmtree(self.source.parent, ignore_errors=True)
 
 
 _builds: dict[str, Build] = {}
@@ -335,11 +363,9 @@ def compile_text(text: str, width: int, by: Compiler) -> Build:
     decides = (by.version, *by.command, *by.flags(width), processor(), text)
     key = hashlib.sha256("\n".join(decides).encode()).hexdigest()[:40]
     with _lock:
-        build = _builds.get(key)
-        if build is None or build.error is not None:
-            build = _builds[key] = Build(text, width, by, open_cache(), key)
-            build.start()
-    return build
+        if key not in _builds or _builds[key].error is not None:
+            _builds[key] = Build(text, width, by, key)
+        return _builds[key]
 
 
 def pointers(arrays: Sequence[np.ndarray]) -> ctypes.Array[ctypes.c_void_p]:

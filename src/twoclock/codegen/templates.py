@@ -220,7 +220,7 @@ def choose_shared_tables(tables: Iterable[Buffer], statements: Iterable[Statemen
     """Choose the small tables that lanes read at computed places: a block copies those to its shared memory."""
     left, chosen = _TABLES, []
     indexed = {s.memory for s in ir.walk(statements) if isinstance(s, Load) and not isinstance(s.index, int)}
-    for table in sorted(indexed & set(tables), key=lambda table: table.size):
+    for table in sorted((t for t in tables if t in indexed), key=lambda table: table.size):
         size = table.size * np.dtype(_DTYPES[table.stored]).itemsize
         if size <= min(_TABLE, left):
             left -= size

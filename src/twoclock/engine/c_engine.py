@@ -42,7 +42,8 @@ class CEngine:
             source = lane_program.checked_source(work, choose_target(work, self.width))
         except Unsupported as reason:
             return str(reason)
-        return [CProgram(work, source, compiler.compile_text(source.text, source.target.width, found))]
+        build = compiler.compile_text(source.text, source.target.width, found)
+        return build.error or [CProgram(work, source, build)]
 
 
 class CProgram:
