@@ -92,7 +92,10 @@ def plain():
         (lambda: tc.agents.EntropyActorCritic(0, 2, 0.1), "`states` must be"),
         (lambda: tc.agents.EntropyActorCritic(2, 2, -0.1), "`temperature` must be"),
         (lambda: tc.agents.EntropyActorCritic(2, 2, 0.1, gamma=1.0), r"`gamma` must lie in \[0, 1\)"),
-        (lambda: tc.agents.EntropyActorCritic(2, 2, 0.1, np.eye(3)), "`features` must have one vector a state"),
+        (
+            lambda: tc.agents.EntropyActorCritic(2, 2, 0.1, np.eye(3)),
+            "`features` must have one vector for each of the 2 states",
+        ),
         (lambda: plain().act(2), "`x` must lie between 0 and 1, got 2"),
         (lambda: plain().act([0.5, 1]), "`x` must be a whole number"),
         (lambda: plain().observe(0, 3, 1, 0.0), "`u` must lie between 0 and 1, got 3"),

@@ -206,7 +206,10 @@ TWO_ENDS = tc.models.Mdp(np.eye(3)[:, None, :].repeat(2, axis=1), np.ones((3, 2)
             r"`sampling` must be 'restart', 'stationary' or 'iid'",
         ),
         (lambda: tc.problems.entropy_mdp(GOOD, start=0, sampling="iid"), r"`start` must give every state some weight"),
-        (lambda: tc.problems.entropy_mdp(GOOD, features=np.ones((2, 2))), r"`features` must have one vector a state"),
+        (
+            lambda: tc.problems.entropy_mdp(GOOD, features=np.ones((2, 2))),
+            r"`features` must have one vector for each of the 3 states",
+        ),
         (
             lambda: tc.problems.entropy_mdp(GOOD, policy_features=np.ones((3, 2))),
             r"`policy_features` must have one vector",

@@ -15,8 +15,9 @@ from twoclock.agents.protocol import LearnerAgent, check_index, check_reward
 from twoclock.intervals.bootstrap import Estimate
 from twoclock.intervals.random_scaling import RecentMean
 from twoclock.methods import Standard
+from twoclock.models.mdp import read_features
 from twoclock.online import Learner
-from twoclock.problems.entropy_mdp import SoftOperators, Step, feature_table
+from twoclock.problems.entropy_mdp import SoftOperators, Step
 from twoclock.protocols import Method, PyTree
 from twoclock.schedules import Power
 from twoclock.storage.atomic_file import Document
@@ -88,8 +89,9 @@ class EntropyActorCritic(LearnerAgent):
         check_size("`states`, `actions`", 4 * self.states * self.actions)
         self.temperature = validation.number("temperature", temperature, 0)
         self.gamma = validation.number("gamma", gamma, 0, 1, below=True)
-        self.features = feature_table(features, "features", (self.states,))
-        self.policy_features = feature_table(policy_features, "policy_features", (self.states, self.actions))
+        self.features = None if features is None else read_features("features", features, self.states)
+        psi = policy_features
+        self.policy_features = None if psi is None else read_features("policy_features", psi, self.states, self.actions)
         if method is None:  # F has the factor H, so α is in units of 1 − γ
             slow, fast = (Power(first * _HOLD**0.5, p=0.5, shift=_HOLD) for first in (3 * (1 - self.gamma), 0.3))
             method = Standard(slow, fast)

@@ -224,7 +224,7 @@ def limit_law(
     """
     choice("sampling", sampling, ("iid", "markov"))
     pi, b, d = read_policies(mdp, target, behaviour, weights, sampling)
-    Phi = read_features(features, mdp.states)
+    Phi = read_features("features", features, mdp.states)
     if ((pi > 0) & (b == 0)).any():
         raise InputError("`behaviour` must take every action that `target` takes; mix some of the target into it")
     weighted = Phi.T * d

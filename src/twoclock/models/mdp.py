@@ -202,12 +202,17 @@ class Mdp:
             )
 
 
+def check_mdp(mdp: object) -> Mdp:
+    if not isinstance(mdp, Mdp):
+        raise InputError(f"`mdp` must be a `tc.models.Mdp(P, r, gamma)`, got {type(mdp).__name__}")
+    return mdp
+
+
 def read_policies(
     mdp: object, target: ArrayLike, behaviour: ArrayLike | None, weights: ArrayLike | None, sampling: str
 ) -> tuple[Policy, Policy, States]:
     """Check what is evaluated, π, b and the state weights D: those given, or the behaviour's stationary law."""
-    if not isinstance(mdp, Mdp):
-        raise InputError(f"`mdp` must be a `tc.models.Mdp(P, r, gamma)`, got {type(mdp).__name__}")
+    mdp = check_mdp(mdp)
     pi = mdp.policy(target, "target")
     b = pi if behaviour is None else mdp.policy(behaviour, "behaviour")
     if weights is None:
@@ -218,14 +223,16 @@ def read_policies(
     return pi, b, check_distribution("weights", weights, mdp.states, remedy)
 
 
-def read_features(features: ArrayLike, states: int) -> Float[np.ndarray, "s d"]:
-    """Check features, an array with one row per state."""
-    Phi = as_array("features", features)
-    if Phi.ndim != 2 or len(Phi) != states or not Phi.shape[1]:
-        raise InputError(f"`features` must have one row for each of the {states} states, got the shape {Phi.shape}")
-    if not Phi.any():
-        raise InputError("`features` must not all be zero: every θ would give the same values; try np.eye(states)")
-    return Phi
+def read_features(name: str, features: ArrayLike, *leading: int) -> Float[np.ndarray, "... d"]:
+    """Check features, an array with one vector per state, or per state and action."""
+    table = as_array(name, features)
+    if table.ndim != len(leading) + 1 or table.shape[:-1] != leading or not table.size:
+        what = "states" if len(leading) == 1 else "states and actions"
+        wanted = " × ".join(map(str, leading))
+        raise InputError(f"`{name}` must have one vector for each of the {wanted} {what}, got the shape {table.shape}")
+    if not table.any():
+        raise InputError(f"`{name}` must not all be zero: all parameters would give the same; try np.eye(states)")
+    return table
 
 
 def recurrent_classes(chain: Chain) -> list[Int[np.ndarray, " states"]]:

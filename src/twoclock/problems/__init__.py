@@ -4,8 +4,7 @@ from twoclock.problems.bilevel.bilevel import bilevel, composite, minimax
 from twoclock.problems.bilevel.least_squares import quadratic_bilevel, quadratic_minimax
 from twoclock.problems.bilevel.losses import CurvatureWarning
 from twoclock.problems.custom import custom, exact
-from twoclock.problems.entropy_mdp import SoftOperators, entropy_mdp
-from twoclock.problems.entropy_mdp_examples import forest, frozen_lake, random_entropy_mdp
+from twoclock.problems.entropy_mdp import SoftOperators, entropy_mdp, forest, frozen_lake, random_entropy_mdp
 from twoclock.problems.lqr.actor_critic import (
     BlindCriticWarning,
     boeing_747,

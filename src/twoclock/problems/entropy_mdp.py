@@ -1,4 +1,4 @@
-"""Entropy-regularised MDPs: the actor-critic with a softmax policy and a critic of its soft value."""
+"""Entropy-regularised MDPs: the actor-critic with a softmax policy and a critic of its soft value, and known cases."""
 
 from __future__ import annotations
 
@@ -10,35 +10,39 @@ import numpy as np
 from jaxtyping import Float, UInt32
 from numpy.typing import ArrayLike
 
-from twoclock.models.mdp import Mdp
-from twoclock.models.soft_mdp import Pairs, SoftTruth, States, soft_truth
+from twoclock.models.mdp import Mdp, check_mdp, read_features
+from twoclock.models.soft_mdp import Pairs, SoftMdp, SoftTruth, States, soft_truth
 from twoclock.protocols import InputError, Key, Problem, Scalar, pytree, static
-from twoclock.sampling.alias import choose, lookup, numpy_alias_table, unit_point
+from twoclock.sampling.alias import alias_table, choose, lookup, numpy_alias_table, unit_point
 from twoclock.sampling.transitions import entry
 from twoclock.tree_math import sqnorm
-from twoclock.validation import choice
+from twoclock.validation import check_key, check_size, choice, flag, number, short_repr, whole
 from twoclock.validation.arrays import Array, Number, State, Words, as_array
 
-__all__ = ["EntropyMdp", "SoftOperators", "entropy_mdp"]
+__all__ = ["EntropyMdp", "SoftOperators", "entropy_mdp", "forest", "frozen_lake", "random_entropy_mdp"]
 
 Theta = Float[Array, "s a"] | Float[Array, " d"]  # logits, or the weights of policy features
 Critic = Float[Array, " c"]  # values of the states, or the weights of features
+# The state of the chain, with the length of this episode and the mean length so far; None where there is no chain.
 Env = tuple[State, tuple[State, Number] | None] | None
-"""The state of the chain, with the length of this episode and the mean length so far; None where there is no chain."""
-SAMPLINGS = ("restart", "stationary", "iid")
-# The mean length of an episode is kept over about this many of the last ones.
-_EPISODES = 8
+SAMPLINGS = {"restart": 4, "stationary": 2, "iid": 3}  # with the random words that a step takes
+_EPISODES = 8  # the mean length of an episode is over about so many of the last ones
+_LAKES = {4: "SFFFFHFHFFFHHFFG", 8: "SFFFFFFFFFFFFFFFFFFHFFFFFFFFFHFFFFFHFFFFFHHFFFHFFHFFHFHFFFFHFFFG"}
 
 
 class Step(NamedTuple):
-    """One sample: the state, action and next state, the reward, and the discount and horizon where they vary."""
+    """One sample: state, action, next state and reward; discount and horizon are None where they are constant."""
 
     s: State
     a: State
     next_state: State
     r: Number
-    gamma: Number | None  # None where the discount is one number for all
-    horizon: Number | None  # None where the horizon is one number for all
+    gamma: Number | None
+    horizon: Number | None
+
+
+def _one_hot(i: State, size: int, dtype: jnp.dtype) -> Float[jax.Array, " size"]:
+    return (jnp.arange(size, dtype=jnp.int32) == i).astype(dtype)
 
 
 @pytree
@@ -54,7 +58,8 @@ class SoftOperators:
         features: φ, one row per state, for V = φᵀω instead of a table.
         policy_features: ψ[s, a], a vector each, for π ∝ exp ψᵀθ instead of a table of logits.
 
-    Reference: Zeng & Doan, Section 4.3; Mei et al. 2020.
+    Reference: Zeng & Doan, Section 4.3; Mei et al., *On the global convergence rates of softmax policy gradient
+    methods*, 2020.
     """
 
     temp: Float[Array, " s"]
@@ -65,8 +70,7 @@ class SoftOperators:
 
     def F(self, theta: Theta, omega: Critic, x: Step) -> Theta:
         log_pi = self.log_pi(theta, x.s)
-        actions = jnp.arange(log_pi.shape[0], dtype=jnp.int32)
-        score = (actions == x.a).astype(log_pi.dtype) - jnp.exp(log_pi)
+        score = _one_hot(x.a, len(log_pi), log_pi.dtype) - jnp.exp(log_pi)
         scale = jnp.asarray(self.scale) if x.horizon is None else x.horizon
         row = -(scale * self._delta(theta, omega, x)) * score
         if self.policy_features is not None:
@@ -103,47 +107,9 @@ class SoftOperators:
         return omega if self.features is None else jnp.asarray(self.features) @ omega
 
 
-def feature_table(
-    value: ArrayLike | None, name: str, leading: tuple[int, ...]
-) -> Float[np.ndarray, "*leading d"] | None:
-    """Features as an array with one vector per state, or per state and action; None where there are none."""
-    if value is None:
-        return None
-    table = as_array(name, value)
-    what = "state" if len(leading) == 1 else "state and action"
-    if table.ndim != len(leading) + 1 or table.shape[:-1] != leading or not table.shape[-1]:
-        raise InputError(f"`{name}` must have one vector a {what}, the shape {(*leading, 'd')}, got {table.shape}")
-    if not table.any():
-        raise InputError(f"`{name}` must not all be zero: they would tell no {what} from another")
-    return table
-
-
-def _one_hot(i: State, size: int, dtype: jnp.dtype) -> Float[jax.Array, " size"]:
-    return (jnp.arange(size, dtype=jnp.int32) == i).astype(dtype)
-
-
 @pytree
 class EntropyMdp(Problem):
-    """Maximise J_τ(π_θ) = E Σ γ^k (r − τ log π_θ) over softmax policies, from samples of the policy itself.
-
-        δ = r − τ log π(a|s) + γV(s') − V(s),        F = −H·δ·∇log π(a|s),        G = −δ·∇V(s)
-
-    θ[s, a] are the logits and ω[s] = V, unless features make the policy log-linear, π ∝ exp ψ(s, a)ᵀθ, or the critic
-    linear, V = φ(s)ᵀω. H = 1/(1 − γ) is the discounted number of steps from a start. Where the discount varies (where
-    episodes end) that number depends on the policy; H is then the mean length of the episodes *before* this one, which
-    is independent of this one's samples and right on average.
-
-    ``restart`` goes from s to s' with probability γ and to a fresh start with 1 − γ; δ always sees s' itself. The chain
-    has the discounted visitation law, and the mean of F at V_θ is exactly ∇h, h = −J. ``stationary`` follows P alone
-    and ``iid`` draws every s from the start law: the same gradient with other weights on the states, and the same
-    zeros.
-
-    Metrics: ``gap`` J* − J(θ); ``error``, the squared distance of π_θ(·|s) to the nearest optimal policy, averaged over
-    the states that the optimal policy visits; ``gradient`` ‖∇J‖²; ``tracking``; ``least_probability``, the smallest
-    π_θ(a|s) over states where a choice matters.
-
-    Reference: Zeng & Doan, Section 4.3, which leaves the algorithm out; Mei et al. 2020.
-    """
+    """The actor-critic on an MDP whose exact answers are its truth half; see `entropy_mdp`."""
 
     theta0: Theta
     temp: Float[Array, " s"]
@@ -160,17 +126,17 @@ class EntropyMdp(Problem):
     def init(self, key: Key) -> tuple[Theta, Critic, Env]:
         theta = jnp.asarray(self.theta0)
         size = len(self.temp) if self.features is None else self.features.shape[1]
+        episode = None
         if self.sampling == "iid":
             return theta, jnp.zeros(size, theta.dtype), None
         s = lookup(jnp.asarray(self.start), (), jax.random.bits(key, (), jnp.uint32))
-        restarts = self.sampling == "restart" and self.gamma.size > 1  # the horizon then depends on the policy
-        episode = (jnp.zeros((), jnp.int32), jnp.asarray(self.scale)) if restarts else None
+        if self.sampling == "restart" and self.gamma.size > 1:  # the horizon then depends on the policy
+            episode = jnp.zeros((), jnp.int32), jnp.asarray(self.scale)
         return theta, jnp.zeros(size, theta.dtype), (s, episode)
 
     def noise(self, key: Key) -> Words:
         """A word of random bits for each choice: the action, s', and a start or whether to start anew or both."""
-        words = {"restart": 4, "stationary": 2, "iid": 3}[self.sampling]
-        return jax.random.bits(key, (words,), jnp.uint32)
+        return jax.random.bits(key, (SAMPLINGS[self.sampling],), jnp.uint32)
 
     def draw(self, u: Words, theta: Theta, env: Env) -> tuple[Step, Env]:
         s, episode = (lookup(jnp.asarray(self.start), (), u[2]), None) if env is None else env
@@ -220,9 +186,8 @@ class EntropyMdp(Problem):
         return self.truth.critic(self.operators.logits(theta), self.features, self.sampling)
 
     def mean_F(self, theta: Theta, omega: Critic) -> Theta:
-        visits, _, advantage = self.truth.means(
-            self.operators.logits(theta), self.operators.values(omega), self.sampling
-        )
+        operators = self.operators
+        visits, _, advantage = self.truth.means(operators.logits(theta), operators.values(omega), self.sampling)
         if self.sampling != "restart":
             visits = visits * jnp.asarray(self.scale)
         rows = -visits[:, None] * advantage
@@ -252,12 +217,22 @@ def entropy_mdp(
 ) -> EntropyMdp:
     """Learn the optimal policy of a finite MDP whose return has an entropy bonus, as an actor and a critic.
 
+    Maximise J_τ(π_θ) = E Σ γ^k (r − τ log π_θ) over softmax policies, by `SoftOperators` on samples of the policy
+    itself. H is the discounted number of steps from a start, 1/(1 − γ); where the discount varies, the mean length of
+    the episodes *before* this one, which is independent of this one's samples and right on average.
+
+    Metrics: ``gap`` J* − J(θ); ``error``, the squared distance of π_θ(·|s) to the nearest optimal policy, averaged over
+    the states that the optimal policy visits; ``gradient`` ‖∇J‖²; ``tracking``; ``least_probability``, the smallest
+    π_θ(a|s) over states where a choice matters.
+
     Args:
         mdp: the decision process; its discount must be below 1, and is 0 where an episode ends.
         temp: the temperature τ of the bonus −τ log π(a|s); 0 is the ordinary MDP.
         start: the law ρ of the first state, or one state's number; uniform by default.
-        sampling: "restart" (the discounted visitation law, the exact gradient), "stationary" (one chain that is never
-            restarted) or "iid" (every s from ``start``, which must then have every state).
+        sampling: "restart" goes from s to s' with probability γ and to a fresh start with 1 − γ, while δ always sees s'
+            itself: states have the discounted visitation law, and the mean of F at V_θ is exactly ∇h, h = −J.
+            "stationary" follows P alone, "iid" draws every s from ``start``, which must then have every state: other
+            weights on the states, and the same zeros.
         features: φ, one row per state, for a linear critic V = φᵀω instead of a table.
         policy_features: ψ[s, a], a vector each, for a log-linear policy instead of a table.
         theta0: where θ starts; 0, the uniform policy, by default.
@@ -269,11 +244,9 @@ def entropy_mdp(
     >>> bool(result.history.gap.iloc[-1] < 0.1)
     True
 
-    Reference: Zeng & Doan, Section 4.3; Mei et al., *On the global convergence rates of softmax policy gradient
-    methods*, 2020.
+    Reference: Zeng & Doan, Section 4.3; Mei et al. 2020.
     """
-    if not isinstance(mdp, Mdp):
-        raise InputError(f"`mdp` must be a `tc.models.Mdp(P, r, gamma)`, got {type(mdp).__name__}")
+    check_mdp(mdp)
     if mdp.gamma.max() >= 1:
         raise InputError(
             f"`mdp` must have gamma < 1 everywhere, got {mdp.gamma.max():g}: a bonus that is never discounted adds up "
@@ -286,28 +259,90 @@ def entropy_mdp(
             f"`start` must give every state some weight where sampling is 'iid', got none for state "
             f"{int(np.argmin(soft.start))}; leave it out for the uniform law, or sample by 'restart'"
         )
+    pairs = mdp.states, mdp.actions
     if sampling == "stationary":
-        mdp.stationary(np.full((mdp.states, mdp.actions), 1 / mdp.actions))  # or a complaint that there is no such law
-    Phi = feature_table(features, "features", (mdp.states,))
-    Psi = feature_table(policy_features, "policy_features", (mdp.states, mdp.actions))
-    shape = (mdp.states, mdp.actions) if Psi is None else Psi.shape[2:]
+        mdp.stationary(np.full(pairs, 1 / mdp.actions))  # or a complaint that there is no such law
+    Phi = None if features is None else read_features("features", features, mdp.states)
+    Psi = None if policy_features is None else read_features("policy_features", policy_features, *pairs)
+    shape = pairs if Psi is None else Psi.shape[2:]
     theta = np.zeros(shape) if theta0 is None else as_array("theta0", theta0)
     if theta.shape != shape:
         what = "one entry a policy feature" if Psi is not None else "(states, actions)"
         raise InputError(f"`theta0` must have the shape {shape}, {what}, got {theta.shape}")
-    constant = np.ptp(mdp.gamma) == 0
-    axes = (1, 1, 1) if constant else (1,) * (3 - mdp.gamma.ndim) + mdp.gamma.shape
-    gamma = mdp.gamma.ravel()[: np.prod(axes)].reshape(axes)
-    return EntropyMdp(
-        theta0=theta,
-        temp=soft.temp,
-        start=numpy_alias_table(np.asarray(soft.start)),
-        next=numpy_alias_table(mdp.P),
-        r=mdp.r if mdp.r.ndim == 3 else mdp.r[:, :, None],
-        gamma=gamma,
-        scale=1 / (1 - gamma.max()),
-        truth=soft_truth(soft, mdp.P),
-        features=Phi,
-        policy_features=Psi,
-        sampling=sampling,
-    )
+    gamma = mdp.gamma[(None,) * (3 - mdp.gamma.ndim)]
+    gamma = gamma[:1, :1, :1] if np.ptp(gamma) == 0 else gamma
+    first, after = numpy_alias_table(np.asarray(soft.start)), numpy_alias_table(mdp.P)
+    r, scale, truth = mdp.r if mdp.r.ndim == 3 else mdp.r[:, :, None], 1 / (1 - gamma.max()), soft_truth(soft, mdp.P)
+    return EntropyMdp(theta, soft.temp, first, after, r, gamma, scale, truth, Phi, Psi, sampling)
+
+
+def forest(temp: float = 0.1, gamma: float = 0.9, sampling: str = "restart") -> EntropyMdp:
+    """Forest management: wait for an old forest that a fire may burn, or cut it now.
+
+    Three ages. Waiting earns 4 in the oldest and a fire sets it back with probability 0.1; cutting earns 0, 1 or 2.
+
+    Reference: Chadès et al., *MDPtoolbox*, 2014.
+    """
+    P = np.zeros((3, 2, 3))
+    P[:, 0] = [[0.1, 0.9, 0.0], [0.1, 0.0, 0.9], [0.1, 0.0, 0.9]]
+    P[:, 1, 0] = 1
+    return entropy_mdp(Mdp(P, [[0.0, 0.0], [0.0, 1.0], [4.0, 2.0]], gamma), temp, sampling=sampling)
+
+
+def frozen_lake(
+    temp: float = 0.01, size: int = 4, gamma: float = 0.95, slippery: bool = True, sampling: str = "restart"
+) -> EntropyMdp:
+    """Gymnasium's FrozenLake on its 4×4 or 8×8 map: reach the goal over slippery ice, past the holes.
+
+    Left, down, right and up; on slippery ice a step goes where it aims or to either side, a third of the time each.
+    Episodes end in a hole or at the goal, which alone earns 1; there is no limit on the number of steps.
+
+    Reference: Towers et al., *Gymnasium*, 2024; the table is the same as ``from_gymnasium`` reads there.
+    """
+    if not isinstance(size, int) or size not in _LAKES:
+        raise InputError(f"`size` must be 4 or 8, the maps that Gymnasium names, got {short_repr(size)}")
+    gamma, slippery = number("gamma", gamma, 0, 1), flag("slippery", slippery)
+    letters = _LAKES[size]
+    P, r, discount = (np.full((size**2, 4, size**2), value) for value in (0.0, 0.0, gamma))
+    for s, a in np.ndindex(size**2, 4):
+        for turn in (-1, 0, 1) if slippery else (0,):
+            step = ((0, -1), (1, 0), (0, 1), (-1, 0))[(a + turn) % 4]
+            row, column = np.clip(np.add(divmod(s, size), step), 0, size - 1)
+            t = row * size + column
+            P[s, a, t] += 1 / 3 if slippery else 1
+            r[s, a, t], discount[s, a, t] = letters[t] == "G", 0 if letters[t] in "GH" else gamma
+    ends = [s for s, letter in enumerate(letters) if letter in "GH"]
+    P[ends], r[ends], discount[ends] = np.eye(size**2)[0], 0, 0
+    return entropy_mdp(Mdp(P, r, discount), temp, 0, sampling)
+
+
+def random_entropy_mdp(
+    key: Key, states: int = 10, actions: int = 4, gamma: float = 0.9, temp: float = 0.1, sampling: str = "restart"
+) -> EntropyMdp:
+    """A random MDP: P(·|s, a) ∝ Unif(0, 1)ˢ, r ~ Unif(0, 1), and a uniform start.
+
+    Args:
+        key: draws the instance; a solver that gets this function hands each seed its own.
+        states, actions: the sizes |S| and |A|.
+        gamma: the discount, in [0, 1).
+        temp, sampling: as for ``entropy_mdp``.
+
+    >>> import functools, jax
+    >>> draw = functools.partial(random_entropy_mdp, states=5, actions=3)
+    >>> jax.eval_shape(draw, jax.random.key(0)).truth.pi_star.shape  # to have numbers, call jax.jit(draw)
+    (5, 3)
+    """
+    states, actions = whole("states", states), whole("actions", actions)
+    check_size("`states`, `actions`", 3 * states * states * actions)
+    number("gamma", gamma, 0, 1, below=True, remedy="a random MDP has no end")
+    choice("sampling", sampling, SAMPLINGS)
+    check_key(key)
+    key_P, key_r = jax.random.split(key)
+    P = jax.random.uniform(key_P, (states, actions, states))
+    P = P / P.sum(axis=-1, keepdims=True)
+    r = jax.random.uniform(key_r, (states, actions))
+    start, tau = jnp.full(states, 1 / states), jnp.full(states, number("temp", temp, 0))
+    theta, first, after = jnp.zeros((states, actions)), alias_table(start), alias_table(P)
+    rewards, discount, scale = r[:, :, None], jnp.full((1, 1, 1), gamma), jnp.asarray(1 / (1 - gamma))
+    truth = soft_truth(SoftMdp(gamma * P, r, tau, start), P)
+    return EntropyMdp(theta, tau, first, after, rewards, discount, scale, truth, sampling=sampling)

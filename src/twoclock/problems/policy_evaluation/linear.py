@@ -260,7 +260,7 @@ def policy_evaluation(
     """
     ridge = check_settings(operator, sampling, ridge, factor)
     pi, b, D = read_policies(mdp, target, behaviour, weights, sampling)
-    Phi, traces = read_features(features, mdp.states), eligibility(operator, lam, sampling)
+    Phi, traces = read_features("features", features, mdp.states), eligibility(operator, lam, sampling)
     chain, reward, values = mdp.discounted_chain(pi), mdp.reward(pi), mdp.values(pi)
     truth = projected_bellman(Phi, D, chain, reward, values, traces.lam if traces else None, operator == "etd")
     sampler = transitions(mdp, pi, b, D, sampling)
