@@ -180,11 +180,7 @@ class LimitLaw:
         return quantile * np.sqrt(self.variance(directions) / samples)
 
     def coverage(
-        self,
-        directions: ArrayLike,
-        block: int = 1,
-        level: float = 0.95,
-        blocks: int | None = None,
+        self, directions: ArrayLike, block: int = 1, level: float = 0.95, blocks: int | None = None
     ) -> Float[np.ndarray, " m"]:
         """How often intervals cover whose variance is that of blocks of this length, as samples grow at fixed length.
 

@@ -133,34 +133,19 @@ def quadratic(
 
 
 _PULL = 0.9
-Draws = Float[Array, " d"] | Float[Array, "2 d"]
 Sample = Vector | tuple[Vector, Vector]  # X, which F and G share, or (X, Y)
-
-# h and h′ in one dimension; each h has its minimum 0 at 0 and |h″| ≤ 1, with equality at 0.
+# h and h′ in one dimension, and the largest μ with ½h′² ≥ μh; that of the second is reached at |x| = 2.2017. Each h
+# has its minimum 0 at 0 and |h″| ≤ 1, with equality at 0.
 _SHAPES = {
-    "strongly-convex": (lambda x: x**2 / 2, lambda x: x),
-    "pl": (lambda x: (x**2 + 3 * jnp.sin(x) ** 2) / 8, lambda x: (2 * x + 3 * jnp.sin(2 * x)) / 8),
-    "non-convex": (lambda x: x**2 / (2 * (1 + x**2)), lambda x: x / (1 + x**2) ** 2),
+    "strongly-convex": (lambda x: x**2 / 2, lambda x: x, 1.0),
+    "pl": (lambda x: (x**2 + 3 * jnp.sin(x) ** 2) / 8, lambda x: (2 * x + 3 * jnp.sin(2 * x)) / 8, 0.021941373),
+    "non-convex": (lambda x: x**2 / (2 * (1 + x**2)), lambda x: x / (1 + x**2) ** 2, 0.0),
 }
-# The largest μ with ½h′² ≥ μh; that of the second is reached at |x| = 2.2017.
-_MU = {"strongly-convex": 1.0, "pl": 0.021941373, "non-convex": 0.0}
 
 
 @pytree
 class Rates(Problem):
-    """Minimise a separable h through an ω that tracks ω*(θ), with Gaussian noise X in F and Y in G.
-
-        smooth   F = h′(θ) + 0.9(ω − ω*) + X       ω*(θ) = ½ sin Rθ
-        kinked   F = h′(θ) + 0.9|ω − ω*| + X       ω*(θ) = ½ |sin Rθ|
-                 G = ω − ω*(θ) + Y,                Cov(X, Y) = correlation·σ²·I
-
-    coordinate by coordinate, with Y = X, one draw in both, unless a correlation is given; R shifts the coordinates by
-    one, round the ring, and so couples them. A kink turns the fast variable's noise into a bias of the slow one:
-    E|ω−ω*| ∝ √β. Without it the sharing of X helps: an ω that moves much faster than θ answers each X, and takes up to
-    nine tenths of it out of F; with opposite noise it adds as much.
-
-    Metrics: ``error``, ``gap``, ``gradient``, ``tracking``.
-    """
+    """One of the problems of `rates`."""
 
     theta0: Float[Array, " d"]
     sigma: Scalar
@@ -172,11 +157,11 @@ class Rates(Problem):
         theta = jnp.asarray(self.theta0)
         return theta, jnp.zeros_like(theta), None
 
-    def noise(self, key: Key) -> Draws:
+    def noise(self, key: Key) -> Float[Array, "*two d"]:
         shape = jnp.shape(self.theta0)
         return jax.random.normal(key, shape if self.correlation is None else (2, *shape))
 
-    def draw(self, u: Draws, theta: Vector, env: None) -> tuple[Sample, None]:
+    def draw(self, u: Float[Array, "*two d"], theta: Vector, env: None) -> tuple[Sample, None]:
         x = jnp.asarray(self.sigma, u.dtype) * u
         if self.correlation is None:
             return x, env
@@ -219,7 +204,7 @@ class Rates(Problem):
         dim = len(self.theta0)
         gentle = self.shape == "non-convex" and self.coupling == "smooth" and dim == 1
         noise = dim * float(np.asarray(self.sigma)) ** 2
-        return {"L": 1.0 if gentle else 1.0 + _PULL / 2, "mu_h": _MU[self.shape], "mu_g": 1.0, "noise": noise}
+        return {"L": 1.0 if gentle else 1.0 + _PULL / 2, "mu_h": _SHAPES[self.shape][2], "mu_g": 1.0, "noise": noise}
 
 
 def rates(
@@ -230,11 +215,19 @@ def rates(
     start: float = 1.0,
     correlation: float = 1.0,
 ) -> Rates:
-    """One of the six problems behind Table 1, in any dimension.
+    """One of the six problems behind Table 1, in any dimension: minimise a separable h through an ω that tracks ω*(θ).
 
         strongly-convex   h = x²/2
         pl                h = (x² + 3 sin²x)/8
         non-convex        h = x²/(2(1 + x²))
+
+        smooth   F = h′(θ) + 0.9(ω − ω*) + X       ω*(θ) = ½ sin Rθ
+        kinked   F = h′(θ) + 0.9|ω − ω*| + X       ω*(θ) = ½ |sin Rθ|
+                 G = ω − ω*(θ) + Y,                Cov(X, Y) = correlation·σ²·I
+
+    coordinate by coordinate; R shifts the coordinates by one, round the ring, and so couples them. A kink turns the
+    fast variable's noise into a bias of the slow one: E|ω−ω*| ∝ √β. Without it the sharing of X helps: an ω that moves
+    much faster than θ answers each X, and takes up to nine tenths of it out of F; opposite noise adds as much.
 
     Args:
         h: the shape of h in each coordinate.

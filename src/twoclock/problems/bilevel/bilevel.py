@@ -186,12 +186,7 @@ class Minimax(LossProblem):
 
 
 def minimax(
-    loss: Loss,
-    sampler: Source,
-    x: PyTree,
-    y: PyTree,
-    measure: Measure | None = None,
-    truth: PyTree = None,
+    loss: Loss, sampler: Source, x: PyTree, y: PyTree, measure: Measure | None = None, truth: PyTree = None
 ) -> Minimax:
     """Minimise over x what y maximises.
 
@@ -289,12 +284,7 @@ class Composite(LossProblem):
 
 
 def composite(
-    outer: Loss,
-    inner: Map,
-    sampler: Source,
-    x: PyTree,
-    measure: Measure | None = None,
-    truth: PyTree = None,
+    outer: Loss, inner: Map, sampler: Source, x: PyTree, measure: Measure | None = None, truth: PyTree = None
 ) -> Composite:
     """Minimise a loss of an expectation.
 

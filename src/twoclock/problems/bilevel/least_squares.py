@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
@@ -21,23 +22,22 @@ Inner = Float[Array, " e"]
 
 @pytree
 class AffineTruth:
-    """h = ½(x−x*)ᵀS(x−x*), and an ω* of one or two blocks, each slope·x + offset."""
+    """h = ½(x−x*)ᵀS(x−x*), and an ω* whose blocks are slope·x + offset."""
 
     S: Float[Array, "d d"]
     x_star: Float[Array, " d"]
-    slopes: tuple[Float[Array, "e d"], ...]
-    offsets: tuple[Float[Array, " e"], ...]
+    slopes: PyTree
+    offsets: PyTree
 
     def h(self, x: Vector) -> Number:
         d = x - self.x_star
         return d @ (self.S @ d) / 2
 
     def omega_star(self, x: Vector) -> PyTree:
-        blocks = tuple(slope @ x + offset for slope, offset in zip(self.slopes, self.offsets, strict=True))
-        return blocks if len(blocks) > 1 else blocks[0]
+        return jax.tree.map(lambda slope, offset: slope @ x + offset, self.slopes, self.offsets)
 
     def measure(self, x: Vector, omega: PyTree) -> dict[str, Number]:
-        blocks, known = (w if isinstance(w, tuple) else (w,) for w in (omega, self.omega_star(x)))
+        blocks, known = map(jax.tree.leaves, (omega, self.omega_star(x)))
         return {
             "error": sqnorm(x - self.x_star),
             "gap": self.h(x),
@@ -85,30 +85,26 @@ def quadratic_bilevel(
     drawn data.
 
     Args:
-        dim_x: dimension of x.
-        dim_y: dimension of y.
-        samples: items of each level.
-        batch: items per step, of each level.
+        dim_x, dim_y: dimensions of x and of y.
+        samples, batch: items of each level, and how many of them a step takes.
         condition: ratio of the largest to the smallest variance of the data.
         noise: standard deviation of what no y can fit.
         replace: draw batches with replacement; otherwise every item comes once per epoch.
         v_scale: see `bilevel`; chosen from the curvature if None, which gives this 0.25 at the default settings.
         seed: draws the data.
 
-    >>> problem = quadratic_bilevel(dim_x=3)
-    >>> problem.x.shape
+    >>> quadratic_bilevel(dim_x=3).x.shape
     (3,)
     """
-    rng, (a, b, c) = _draw_inner(dim_x, dim_y, samples, batch, condition, noise, seed)
+    rng, data, (H, C, e) = _draw_inner(dim_x, dim_y, samples, batch, condition, noise, seed)
     p = _rows(rng, samples, dim_y, condition)
     r = p @ _unit(rng, dim_y) + noise * rng.standard_normal(samples)
-    H, C, e = a.T @ a / samples + _RIDGE * np.eye(dim_y), a.T @ b / samples, a.T @ c / samples
     P, q = p.T @ p / samples, p.T @ r / samples
     Y, y0 = np.linalg.solve(H, C), np.linalg.solve(H, e)
     V, v0 = np.linalg.solve(H, P @ Y), np.linalg.solve(H, P @ y0 - q)
     S = Y.T @ P @ Y + _RIDGE * np.eye(dim_x)
     truth = AffineTruth(S, np.linalg.solve(S, Y.T @ (q - P @ y0)), (Y, V), (y0, v0))
-    sampler = Minibatches((a, b, c), batch, replace), Minibatches((p, r), batch, replace)
+    sampler = Minibatches(data, batch, replace), Minibatches((p, r), batch, replace)
     return bilevel(outer_loss, inner_loss, sampler, np.zeros(dim_x), np.zeros(dim_y), v_scale, truth=truth)
 
 
@@ -128,30 +124,22 @@ def quadratic_minimax(
     with a, b and c as in `quadratic_bilevel`. x and y start at zero; x*, y*(x) and h are exact for the drawn data.
 
     Args:
-        dim_x: dimension of x.
-        dim_y: dimension of y.
-        samples: items.
-        batch: items per step.
-        condition: ratio of the largest to the smallest variance of the data.
-        noise: standard deviation of what no x can fit.
-        seed: draws the data.
+        dim_x, dim_y, samples, batch, condition, noise, seed: as for `quadratic_bilevel`.
 
-    >>> problem = quadratic_minimax(dim_x=3)
-    >>> problem.x.shape
+    >>> quadratic_minimax(dim_x=3).x.shape
     (3,)
     """
-    _, (a, b, c) = _draw_inner(dim_x, dim_y, samples, batch, condition, noise, seed)
-    H, C, e = a.T @ a / samples + _RIDGE * np.eye(dim_y), a.T @ b / samples, a.T @ c / samples
+    _, data, (H, C, e) = _draw_inner(dim_x, dim_y, samples, batch, condition, noise, seed)
     Y, y0 = np.linalg.solve(H, C), np.linalg.solve(H, -e)
     S = C.T @ Y + _RIDGE * np.eye(dim_x)
-    truth = AffineTruth((S + S.T) / 2, np.linalg.solve(S, C.T @ -y0), (Y,), (y0,))
-    return minimax(saddle_loss, Minibatches((a, b, c), batch), np.zeros(dim_x), np.zeros(dim_y), truth=truth)
+    truth = AffineTruth((S + S.T) / 2, np.linalg.solve(S, C.T @ -y0), Y, y0)
+    return minimax(saddle_loss, Minibatches(data, batch), np.zeros(dim_x), np.zeros(dim_y), truth=truth)
 
 
 def _draw_inner(
     dim_x: int, dim_y: int, samples: int, batch: int, condition: float, noise: float, seed: int
-) -> tuple[np.random.Generator, tuple[Float[np.ndarray, "i e"], Float[np.ndarray, "i d"], Float[np.ndarray, " i"]]]:
-    """Check the arguments, and draw the data of the inner level; the generator is for the outer one."""
+) -> tuple[np.random.Generator, tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
+    """Check the arguments, draw the inner level's data a, b, c and take their moments; the generator has more."""
     dim_x, dim_y, samples = whole("dim_x", dim_x), whole("dim_y", dim_y), whole("samples", samples)
     whole("batch", batch, 1, samples)
     check_size("`samples`, `dim_x`, `dim_y`", (samples + 2 * dim_x + 2 * dim_y) * (dim_x + dim_y))
@@ -161,7 +149,8 @@ def _draw_inner(
     a = _rows(rng, samples, dim_y, condition)
     larger = max(dim_x, dim_y)
     W = np.linalg.qr(rng.standard_normal((larger, larger)))[0][:dim_y, :dim_x]
-    return rng, (a, a @ W, a @ _unit(rng, dim_y) + noise * rng.standard_normal(samples))
+    b, c = a @ W, a @ _unit(rng, dim_y) + noise * rng.standard_normal(samples)
+    return rng, (a, b, c), (a.T @ a / samples + _RIDGE * np.eye(dim_y), a.T @ b / samples, a.T @ c / samples)
 
 
 def _rows(rng: np.random.Generator, samples: int, dim: int, condition: float) -> Float[np.ndarray, "i dim"]:

@@ -188,12 +188,7 @@ def lqr_actor_critic(
 
 
 def simulate_plant(
-    lqr: object,
-    sigma: float,
-    K0: ArrayLike | None,
-    kappa: float,
-    expected_action: bool,
-    guard: object,
+    lqr: object, sigma: float, K0: ArrayLike | None, kappa: float, expected_action: bool, guard: object
 ) -> LqrActorCritic:
     """Make the problem, whether or not its critic sees enough."""
     if not isinstance(lqr, Lqr):

@@ -180,11 +180,7 @@ class LqrModel(Problem):
 
 
 def lqr_model(
-    lqr: Lqr,
-    sigma: float = 1.0,
-    K0: ArrayLike | None = None,
-    ridge: float = 1e-6,
-    guard: Guard | bool | None = None,
+    lqr: Lqr, sigma: float = 1.0, K0: ArrayLike | None = None, ridge: float = 1e-6, guard: Guard | bool | None = None
 ) -> LqrModel:
     """Learn the optimal gain of a linear plant from one trajectory of it, by way of a model.
 

@@ -11,12 +11,7 @@ from jaxtyping import Float, UInt32
 
 from twoclock.models.linear_evaluation import projected_bellman
 from twoclock.models.mdp import Mdp, Policy
-from twoclock.problems.policy_evaluation.linear import (
-    PolicyEvaluation,
-    check_settings,
-    eligibility,
-    policy_evaluation,
-)
+from twoclock.problems.policy_evaluation.linear import PolicyEvaluation, check_settings, eligibility, policy_evaluation
 from twoclock.problems.policy_evaluation.nonlinear import NonlinearPolicyEvaluation, nonlinear_policy_evaluation
 from twoclock.protocols import InputError, Key
 from twoclock.sampling.alias import alias_table
