@@ -11,7 +11,7 @@ import pytest
 
 import twoclock as tc
 from twoclock import cli
-from twoclock.sweeps import toml_spec
+from twoclock.cli.commands.sweep import read_spec
 from twoclock.sweeps.progress import status
 
 SPEC = """
@@ -147,7 +147,7 @@ def test_a_wrong_option_is_one_line(args, words, tmp_path, capsys):
 
 def test_yes_allows_a_large_grid(tmp_path):
     (tmp_path / "spec.toml").write_text(SPEC.replace("seeds = 3", "seeds = 100_000"))
-    assert toml_spec.read(tmp_path / "spec.toml", however_many=True)["seeds"] == 100_000
+    assert read_spec(tmp_path / "spec.toml", however_many=True)["seeds"] == 100_000
 
 
 def test_failed_shards_are_one_line(tmp_path, capsys, monkeypatch):

@@ -48,17 +48,19 @@ def test_squared_means_are_unbiased_on_independent_samples_and_chains(name):
         return tuple(sqnorm(mean) for mean in means)
 
     F, G, slow = jax.vmap(jax.vmap(exact))(state.theta, state.omega)
-    close(found.F, F)
-    close(found.G, G)
-    close(found.slow, slow, share=0.1)
-    assert np.all(np.abs(found.rest) < 1e-9)
+    close(found.F.value, F)
+    close(found.G.value, G)
+    close(found.slow.value, slow, share=0.1)
+    assert np.all(np.abs(found.rest.value) < 1e-9)
 
 
 def test_the_distance_estimates_the_squared_error():
     """The curvature is measured too: exactly the distance where F and G are affine, here with steep and flat ways."""
     problem = tc.problems.quadratic(dim=4, mu_h=0.01, sigma=0.3)
     found, state = look(problem)
-    close(found.distance, jax.vmap(jax.vmap(lambda t, w: problem.measure(t, w)["error"]))(state.theta, state.omega))
+    close(
+        found.distance.value, jax.vmap(jax.vmap(lambda t, w: problem.measure(t, w)["error"]))(state.theta, state.omega)
+    )
 
 
 def test_scaling_an_operator_scales_the_slow_residual_but_not_the_distance():
@@ -72,31 +74,31 @@ def test_scaling_an_operator_scales_the_slow_residual_but_not_the_distance():
         )  # fmt: skip
 
     once, twice = (look(scaled(f, g), methods=METHODS[:1])[0] for f, g in ((1.0, 1.0), (3.0, 7.0)))
-    np.testing.assert_allclose(twice.slow, 9 * once.slow, rtol=1e-8)
-    np.testing.assert_allclose(twice.distance, once.distance, rtol=1e-8)
+    np.testing.assert_allclose(twice.slow.value, 9 * once.slow.value, rtol=1e-8)
+    np.testing.assert_allclose(twice.distance.value, once.distance.value, rtol=1e-8)
 
 
 def test_large_problems_use_random_directions():
     problem = tc.problems.quadratic(dim=40, sigma=0.01)
     found, state = look(problem, samples=340, seeds=4, methods=METHODS[1:])
     exact = jax.vmap(jax.vmap(lambda t, w: sqnorm(problem.mean_G(t, w))))(state.theta, state.omega)
-    assert np.all(np.isnan(found.distance))
-    assert np.all(found.rest > 0)
-    assert np.all(found.rest < exact)
+    assert np.all(np.isnan(found.distance.value))
+    assert np.all(found.rest.value > 0)
+    assert np.all(found.rest.value < exact)
     assert np.all(found.unit > 0)
 
 
 def test_without_omega_the_slow_residual_is_that_of_f():
     found, _ = look(tc.problems.boyan(operator="td"))
-    np.testing.assert_allclose(found.slow, found.F)
-    assert np.all(found.G == 0)
+    np.testing.assert_allclose(found.slow.value, found.F.value)
+    assert np.all(found.G.value == 0)
 
 
 def test_a_diverged_lane_is_infinitely_far():
     problem, _ = CASES["quadratic"]
     found, _ = look(problem, steps=400, methods=[tc.Standard(0.0, 0.0), tc.Standard(1e3, 1e3)])
-    assert np.all(np.isfinite(found.slow[0]))
-    assert np.all(np.isinf(found.slow[1]))
+    assert np.all(np.isfinite(found.slow.value[0]))
+    assert np.all(np.isinf(found.slow.value[1]))
 
 
 def test_the_oracle_hides_the_answer():

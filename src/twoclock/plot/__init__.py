@@ -3,20 +3,22 @@
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from twoclock.plot.curves import against, compare, curves, ratios, slope
-from twoclock.plot.grids import LEFT_DOWN_RIGHT_UP, UP_RIGHT_DOWN_LEFT, grid_world, table
-from twoclock.plot.intervals import binomial, coverage, intervals
-from twoclock.plot.ope import values
-from twoclock.plot.report_page import embed_svg, render_page
-from twoclock.plot.sensitivity import (
+from twoclock.plot.curves import against, binomial, compare, coverage, curves, intervals, ratios, slope
+from twoclock.plot.grids import (
+    LEFT_DOWN_RIGHT_UP,
+    UP_RIGHT_DOWN_LEFT,
     best_curves,
+    grid_world,
     sensitivity,
     setting_curves,
     setting_map,
+    table,
     tuned_scores,
     varied,
     varied_together,
 )
+from twoclock.plot.ope import values
+from twoclock.plot.report_page import embed_svg, render_page
 from twoclock.plot.style import COLOURS, LABELS, MARKERS, caption, figure, render, stamp
 
 __all__ = [

@@ -12,7 +12,7 @@ import numpy as np
 
 from twoclock import storage, validation
 from twoclock.engine.engines import EngineName
-from twoclock.engine.loop import Interrupted, ProgressEvent, RunOutput, deferred_interrupt, drive
+from twoclock.engine.loop import Interrupted, ProgressEvent, deferred_interrupt, drive
 from twoclock.engine.protocol import diverged_by, history_columns
 from twoclock.engine.run_batch import Instances, Lanes, make_instances, pad_to
 from twoclock.executor import Channel, Executor, TaskBatch, ThisProcess
@@ -21,7 +21,7 @@ from twoclock.protocols import InputError, Method, ProblemSource
 from twoclock.storage.atomic_file import Document
 from twoclock.storage.run_identity import RunSpec
 from twoclock.storage.sweep_store import Columns, Shards
-from twoclock.sweeps.plan import Shard, SweepJob, SweepPlan, make_job, make_plan
+from twoclock.sweeps.plan import Shard, SweepJob, SweepPlan, make_plan
 from twoclock.sweeps.progress import Watch, watching
 from twoclock.sweeps.sweep_result import Sweep
 from twoclock.validation import run_args
@@ -86,7 +86,7 @@ def sweep(
     validation.whole("tries", tries, 1, 1000)
     run_args.check_progress(progress)
     run = RunSpec.checked(steps, seeds, marks, precision, bound)
-    plan = make_plan(make_job(problems, methods, run, engine), lanes, memory)
+    plan = make_plan(problems, methods, run, engine, lanes, memory)
     place: AbstractContextManager[Executor] = (
         nullcontext(ThisProcess()) if where == "local" else on_ray(address, "a problem or method", tries=tries)
     )
@@ -162,7 +162,15 @@ class Worker:
                 self._drawn = wanted, make_instances(self.job.problems[shard.problem], seeds)
             lanes = Lanes.of(self._drawn[1], methods, seeds, run.bound)
             output = drive(lanes, run.marks, engine=self.job.engine, look=channel.report)
-        tables = {(shard.problem, label): self._columns(shard, output, i) for i, label in enumerate(shard.methods)}
+        tables: dict[tuple[str, str], Columns] = {}
+        for i, label in enumerate(shard.methods):  # a column for every metric of the sweep, None if not measured here
+            found = history_columns(output.rows, i, shard.seeds, run.marks)
+            tables[shard.problem, label] = {
+                "seed": found["seed"],
+                "step": found["step"],
+                "diverged": diverged_by(output.carry, i, len(shard.seeds), run.marks),
+                **{name: found[name].astype(np.float64) if name in found else None for name in shard.metrics},
+            }
         alive = np.asarray(output.carry.alive)[: len(shard.methods), : len(shard.seeds)]
         info = {
             "problem": shard.problem,
@@ -175,14 +183,3 @@ class Worker:
             return tables, info
         Shards(self.folder).add(shard.name, tables, info)
         return {}, info
-
-    def _columns(self, shard: Shard, output: RunOutput, method: int) -> Columns:
-        """The rows of a method, with a column for every metric of the sweep, None where it is not measured here."""
-        marks = self.job.run.marks
-        found = history_columns(output.rows, method, shard.seeds, marks)
-        return {
-            "seed": found["seed"],
-            "step": found["step"],
-            "diverged": diverged_by(output.carry, method, len(shard.seeds), marks),
-            **{name: found[name].astype(np.float64) if name in found else None for name in shard.metrics},
-        }

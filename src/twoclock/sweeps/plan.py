@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -25,24 +26,15 @@ _MANY_SEEDS = 1024
 
 @dataclass(frozen=True)
 class SweepJob:
-    """All that is needed to compute any shard of a sweep. The engine is no part of the sweep's identity.
+    """All that is needed to compute any shard of a sweep: problems and methods by label, and the options of every run.
 
-    Attributes:
-        problems, methods: by label.
-        families: for each method the name under which its best setting is compared with others.
-        run: the options of every run.
-        engine: as for ``solve``.
+    The engine is no part of the sweep's identity.
     """
 
     problems: Mapping[str, ProblemSource]
     methods: Mapping[str, Method]
-    families: Mapping[str, str]
     run: RunSpec
-    engine: str = "auto"
-
-    @property
-    def lanes(self) -> int:
-        return len(self.problems) * len(self.methods) * len(self.run.seeds)
+    engine: str
 
 
 @dataclass(frozen=True)
@@ -79,61 +71,24 @@ class SweepPlan:
     spec: Document
 
 
-def make_job(
+def make_plan(
     problems: Mapping[str, ProblemSource],
     methods: Mapping[str, Method | Mapping[str, Method]],
     run: RunSpec,
-    engine: object = "auto",
-) -> SweepJob:
-    """Check problems and methods, and lay out grids: each setting is a method of the grid's family."""
-    for name, given in {"problems": problems, "methods": methods}.items():
-        if not isinstance(given, Mapping) or not given:
-            raise InputError(f"`{name}` must be a mapping of labels with at least one entry, got {short_repr(given)}")
-    flat: dict[str, Method] = {}
-    families: dict[str, str] = {}
-    for label, entry in methods.items():
-        if isinstance(entry, Mapping) and not entry:
-            raise InputError(f"`methods` has an empty grid under {label!r}; give it at least one setting")
-        settings = {f"{label} {s}": m for s, m in entry.items()} if isinstance(entry, Mapping) else {label: entry}
-        for twice in flat.keys() & settings.keys():
-            raise InputError(f"`methods` has {twice!r} twice, alone and in a grid; give one of them another label")
-        flat.update(settings)
-        families.update(dict.fromkeys(settings, label))
-    alone = [label for label in methods if label in flat]
-    kinds = [_kind(flat[label]) for label in alone]
-    families.update({label: kind for label, kind in zip(alone, kinds, strict=True) if kinds.count(kind) > 1})
-    for label, method in flat.items():
-        partition_name("method", label)
-        if not isinstance(method, Method) or isinstance(method, type):
-            raise InputError(
-                f"`methods` has {label!r}, which is no method but a {type(method).__name__}; try tc.Fast()"
-            )
-    for label in problems:
-        partition_name("problem", label)
+    engine: object,
+    lanes: object,
+    memory: object,
+) -> SweepPlan:
+    """Check the arguments of ``sweep``, and cut its work into shards, the same way on any machine."""
+    flat, families = _lay_out_grids(problems, methods)
     checked = {label: run_args.check_problem(problem) for label, problem in problems.items()}
-    return SweepJob(checked, flat, families, run, engines.resolve(engine))
-
-
-def _kind(method: object) -> str:
-    """The family of a method that was given alone: it is compared with others of its class, as settings of it."""
-    inner = getattr(method, "method", None)
-    return type(method).__name__ + (f"({_kind(inner)})" if isinstance(inner, Method) else "")
-
-
-def make_plan(job: SweepJob, lanes: object, memory: object) -> SweepPlan:
-    """Cut the work into shards; the same work is cut the same way on any machine.
-
-    Args:
-        job: the work.
-        lanes: how many runs (a method on a seed) a shard may hold.
-        memory: how many bytes a shard may take while it is computed.
-    """
+    job = SweepJob(checked, flat, run, engines.resolve(engine))
     if isinstance(lanes, bool) or not isinstance(lanes, (int, np.integer)) or lanes < 1:
         raise InputError(f"`lanes` must be a whole number from 1 on, got {short_repr(lanes)}; leave it out for 2048")
     if isinstance(memory, bool) or not isinstance(memory, (int, float, np.number)) or not memory > 0:
         raise InputError(f"`memory` must be a number of bytes, got {short_repr(memory)}; leave it out for 1 GiB")
     lanes, memory = int(lanes), int(min(memory, 2**62))
-    run, cuts = job.run, []
+    cuts: list[tuple[str, list[str], tuple[int, int]]] = []
     of_problems: dict[str, str] = {}
     of_methods: dict[str, dict[str, str]] = {name: {} for name in job.methods}
     metrics: dict[str, None] = {}
@@ -156,21 +111,21 @@ def make_plan(job: SweepJob, lanes: object, memory: object) -> SweepPlan:
     for label, labels, shape in cuts:
         for j in range(0, len(run.seeds), shape[1]):  # seeds outside: neighbours share the instances of the problem
             for i in range(0, len(labels), shape[0]):
-                methods, seeds = tuple(labels[i : i + shape[0]]), run.seeds[j : j + shape[1]]
+                some, seeds = tuple(labels[i : i + shape[0]]), run.seeds[j : j + shape[1]]
                 identity = Identity(
                     {
                         "problem": (label, of_problems[label]),
-                        "methods": [(name, of_methods[name][label]) for name in methods],
+                        "methods": [(name, of_methods[name][label]) for name in some],
                         **replace(run, seeds=seeds).as_dict(),
                         "shape": shape,
                     }
                 )
-                shards.append(Shard(identity.digest, label, methods, seeds, shape, tuple(metrics)))
+                shards.append(Shard(identity.digest, label, some, seeds, shape, tuple(metrics)))
     of_record = {}
     for label, method in job.methods.items():
         # The numbers in a method by path, to plot against.
         numbers = {path: float(v) for path, v in paths(method).items() if isinstance(v, (int, float, np.number))}
-        of_record[label] = {"family": job.families[label], "numbers": numbers, **describe(method)}
+        of_record[label] = {"family": families[label], "numbers": numbers, **describe(method)}
     spec = {
         "problems": {label: describe(problem) for label, problem in job.problems.items()},
         "methods": of_record,
@@ -180,6 +135,46 @@ def make_plan(job: SweepJob, lanes: object, memory: object) -> SweepPlan:
     }
     programs = {"problems": of_problems, "methods": of_methods}
     return SweepPlan(job, shards, Identity({**run.as_dict(), **programs, "lanes": lanes, "memory": memory}), spec)
+
+
+def _lay_out_grids(
+    problems: Mapping[str, ProblemSource], methods: Mapping[str, Method | Mapping[str, Method]]
+) -> tuple[dict[str, Method], dict[str, str]]:
+    """Check the labels and the methods; each setting of a grid is a method of the grid's family.
+
+    A family is the name under which the best of its settings is compared with others.
+    """
+    for name, given in {"problems": problems, "methods": methods}.items():
+        if not isinstance(given, Mapping) or not given:
+            raise InputError(f"`{name}` must be a mapping of labels with at least one entry, got {short_repr(given)}")
+    flat: dict[str, Method] = {}
+    families: dict[str, str] = {}
+    for label, entry in methods.items():
+        if isinstance(entry, Mapping) and not entry:
+            raise InputError(f"`methods` has an empty grid under {label!r}; give it at least one setting")
+        settings = {f"{label} {s}": m for s, m in entry.items()} if isinstance(entry, Mapping) else {label: entry}
+        for twice in flat.keys() & settings.keys():
+            raise InputError(f"`methods` has {twice!r} twice, alone and in a grid; give one of them another label")
+        flat.update(settings)
+        families.update(dict.fromkeys(settings, label))
+    kinds = {label: _kind(flat[label]) for label in methods if label in flat}
+    several = [kind for kind, count in Counter(kinds.values()).items() if count > 1]
+    families.update({label: kind for label, kind in kinds.items() if kind in several})
+    for label, method in flat.items():
+        partition_name("method", label)
+        if not isinstance(method, Method) or isinstance(method, type):
+            raise InputError(
+                f"`methods` has {label!r}, which is no method but a {type(method).__name__}; try tc.Fast()"
+            )
+    for label in problems:
+        partition_name("problem", label)
+    return flat, families
+
+
+def _kind(method: object) -> str:
+    """The family of a method that was given alone: it is compared with others of its class, as settings of it."""
+    inner = getattr(method, "method", None)
+    return type(method).__name__ + (f"({_kind(inner)})" if isinstance(inner, Method) else "")
 
 
 def _shape(methods: int, seeds: int, lanes: int, memory: int, lane: int, instance: int) -> tuple[int, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,10 +35,10 @@ class Watch:
         self.done = len(before)
         self.diverged = sum(info["diverged"] for info in before)
         self._steps = plan.job.run.steps
-        self._lanes = {shard.name: shard.lanes for shard in plan.shards}
+        self._lanes: Mapping[str, int] = plan.spec["shards"]
         self.total = sum(self._lanes.values()) * self._steps
         self._before = self._steps_done = sum(info["lanes"] for info in before) * self._steps
-        self._live: dict[str, int] = {}
+        self.diverging: dict[str, int] = {}
         self._began, self._noted = time.monotonic(), 0.0
 
     @property
@@ -51,21 +51,17 @@ class Watch:
         fresh = self.steps_done - self._before
         return (self.total - self.steps_done) * (time.monotonic() - self._began) / fresh if fresh else None
 
-    @property
-    def all_diverged(self) -> int:
-        return self.diverged + sum(self._live.values())
-
     def look(self, shard: Shard, tick: ProgressEvent | None) -> None:
         """Note that a shard was started, or has come further."""
         self.running[shard.name] = tick.step if tick else 0
         if tick:
-            self._live[shard.name] = min(tick.diverged, shard.lanes)  # lanes that only fill up may diverge too
+            self.diverging[shard.name] = min(tick.diverged, shard.lanes)  # lanes that only fill up may diverge too
         self.beat(now=tick is None)
 
     def finish(self, shard: Shard, outcome: Document | Exception) -> None:
         """Count a shard that was computed, by its record, or that failed."""
         self.running.pop(shard.name, None)
-        self._live.pop(shard.name, None)
+        self.diverging.pop(shard.name, None)
         if isinstance(outcome, Exception):
             lines = str(outcome).strip().splitlines() or [type(outcome).__name__]
             self.failed[shard.name] = lines[-1 if "Traceback" in str(outcome) else 0]
@@ -96,14 +92,13 @@ class Watch:
 def watching(folder: Shards, plan: SweepPlan, show: bool | Callable[[Watch], None]) -> Iterator[Watch]:
     """A watch that shows a bar, calls the user's function, or is silent; its last note is written in any case."""
     with progress_bar() if show is True else nullcontext() as bar:
-        if bar is not None:
-            lanes = plan.job.lanes
-            task = bar.add_task("shards", total=lanes * plan.job.run.steps, lanes=1, of=lanes, diverged=0)
+        task = bar and bar.add_task("shards", total=None, lanes=1, of=sum(plan.spec["shards"].values()), diverged=0)
 
         def update_bar(watch: Watch) -> None:
-            if bar is not None:
+            if bar is not None and task is not None:
                 count = f"{watch.done}/{len(plan.shards)}" + f", {len(watch.failed)} failed" * bool(watch.failed)
-                bar.update(task, completed=watch.steps_done, diverged=watch.all_diverged, count=count)
+                diverged = watch.diverged + sum(watch.diverging.values())
+                bar.update(task, completed=watch.steps_done, total=watch.total, diverged=diverged, count=count)
 
         watch = Watch(folder, plan, show if callable(show) else update_bar)
         try:
@@ -132,13 +127,18 @@ def status(folder: str | Path) -> Status:
     stored = Shards(folder)
     shards = stored.spec["shards"]
     done = {name: info for name, info in stored.done().items() if name in shards}
-    now = stored.progress()
-    if (
-        not all(name in now and isinstance(now[name], kind) for name, kind in _NOTE.items())
-        or not 0 < now["pid"] < 2**31
-    ):
+    now, alive = stored.progress(), False
+    whole = all(name in now and isinstance(now[name], kind) for name, kind in _NOTE.items())
+    if not whole or not 0 < now["pid"] < 2**31:
         now = {}  # it is damaged
-    alive = _is_alive(now)
+    elif not now["ended"] and now["host"] != socket.gethostname():
+        alive = time.time() - now["time"] < _SECONDS_OF_SILENCE
+    elif not now["ended"]:
+        try:
+            os.kill(now["pid"], 0)
+            alive = True
+        except OSError as error:
+            alive = isinstance(error, PermissionError)  # a process of another user
     left = now.get("seconds_left") if alive else None
     return Status(
         shards=len(shards),
@@ -151,18 +151,3 @@ def status(folder: str | Path) -> Status:
         alive=alive,
         seconds_left=None if left is None else max(left - (time.time() - now["time"]), 0.0),
     )
-
-
-def _is_alive(now: Document) -> bool:
-    """Whether the process that wrote this still runs; on another machine, whether it wrote in the last minute."""
-    if not now or now["ended"]:
-        return False
-    if now["host"] != socket.gethostname():
-        return time.time() - now["time"] < _SECONDS_OF_SILENCE
-    try:
-        os.kill(now["pid"], 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True

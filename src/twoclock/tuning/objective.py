@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
+import jax
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
@@ -24,7 +25,7 @@ from twoclock.param_paths import paths, with_settings
 from twoclock.protocols import InputError, Method, ProblemSource
 from twoclock.storage.run_identity import RunSpec, describe
 from twoclock.tuning.residual import check_differentiable, check_unconstrained, follows_theta
-from twoclock.tuning.residual_estimate import Oracle, ResidualEstimates, estimate_residuals, hide_truth, samples_used
+from twoclock.tuning.residual_estimate import Oracle, estimate_residuals, hide_truth, samples_used
 from twoclock.tuning.search_space import Box, check_box, is_number
 from twoclock.validation import short_repr
 
@@ -216,7 +217,8 @@ class ProblemObjective(Objective):
     def __call__(
         self, methods: Sequence[Method], seeds: Sequence[int], steps: int, batch: int, width: int = WIDTH
     ) -> ScoreTable:
-        batch, parts, blind = min(batch, MOST_SEEDS), [], self.metric == RESIDUAL
+        batch, blind = min(batch, MOST_SEEDS), self.metric == RESIDUAL
+        parts: list[tuple[np.ndarray, Any]] = []  # whether lanes are alive, and what was seen of them
         for i in range(0, len(seeds), batch):
             some, pages = list(seeds[i : i + batch]), []
             for j in range(0, len(methods), width):  # a short page is filled up with its last
@@ -225,24 +227,24 @@ class ProblemObjective(Objective):
                 output = drive(hide_truth(lanes) if blind else lanes, marks_of(self.by, steps), engine=self.engine)
                 self._count(width * len(some) * self.cost(steps))
                 if blind:
-                    seen = [*vars(estimate_residuals(lanes, output.carry, steps, steps, self.engine)).values()]
+                    seen: Any = estimate_residuals(lanes, output.carry, steps, steps, self.engine)
                 else:
-                    seen = [np.stack([row[self.metric] for row in output.rows], axis=-1)]
-                pages.append([np.asarray(output.carry.alive), *seen])
-            parts.append([np.concatenate(part)[: len(methods)] for part in zip(*pages, strict=True)])
-        alive, *values = (np.concatenate(part, axis=1) for part in zip(*parts, strict=True))
+                    seen = np.stack([row[self.metric] for row in output.rows], axis=-1)
+                pages.append((np.asarray(output.carry.alive), seen))
+            parts.append(jax.tree.map(lambda *leaves: np.concatenate(leaves)[: len(methods)], *pages))
+        alive, found = jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *parts)
         if not blind:
-            if values[0].shape[2] > 1 and (values[0] < 0).any():
-                name = repr(self.metric)
-                raise InputError(f"`by='area'` needs a metric that is never negative, and {name} is; use by='end'")
-            return ScoreTable(np.where(np.isfinite(values[0]), values[0], np.inf), ~alive)
-        found = ResidualEstimates(*values)
+            if found.shape[2] > 1 and (found < 0).any():
+                raise InputError(
+                    f"`by='area'` needs a metric that is never negative, and {self.metric!r} is; use by='end'"
+                )
+            return ScoreTable(np.where(np.isfinite(found), found, np.inf), ~alive)
         if self._unit is None:
             self._unit = found.median_unit()
-        score, noise = found.value(self._unit)
+        score, noise = found.best(self._unit)
         lost = ~np.isfinite(score) | ~np.isfinite(noise)
         score, noise = (np.where(lost, np.inf, part) for part in (score, noise))
-        return ScoreTable(score[..., None], lost, found.F, found.G, noise)
+        return ScoreTable(score[..., None], lost, found.F.value, found.G.value, noise)
 
 
 class AgentObjective(Objective):

@@ -17,13 +17,7 @@ from twoclock.engine.run_batch import Lanes, make_instances
 from twoclock.protocols import InputError, Problem, ProblemSource, PyTree
 from twoclock.result import Result
 from twoclock.storage.run_identity import describe
-from twoclock.tuning.residual_estimate import (
-    FrozenState,
-    Probe,
-    estimate_residuals,
-    hide_truth,
-    samples_used,
-)
+from twoclock.tuning.residual_estimate import FrozenState, Probe, estimate_residuals, hide_truth, samples_used
 from twoclock.validation import run_args
 
 if TYPE_CHECKING:
@@ -155,16 +149,16 @@ def residual(
         on_policy = follows_theta(ready.example)
     leaves = zip(jax.tree.leaves(theta), jax.tree.leaves(start.state.theta), strict=True)
     way = sum(np.square(a - np.asarray(b)).reshape(len(seeds), -1).sum(axis=1) for a, b in leaves)
-    large = bool(np.isnan(found.distance).any())
-    value, se = (part[0] for part in found.value(found.median_unit()))
+    large = bool(np.isnan(found.distance.value).any())
+    value, se = (part[0] for part in found.best(found.median_unit()))
     lost = ~np.isfinite(value)
     if lost.all():
         raise InputError("`result` has no seed whose residual is finite, so there is nothing to judge")
     reach = t.ppf(0.975, _FREEDOM) * np.where(lost, 0.0, se)
     table = pd.DataFrame(
         {"seed": seeds, "value": value, "se": se, "low": value - reach, "high": value + reach}
-        | {"gradient": found.slow[0], "gradient_se": found.slow_se[0]}
-        | {name: getattr(found, name)[0] for name in ("F", "F_se", "G", "G_se")}
+        | {"gradient": found.slow.value[0], "gradient_se": found.slow.se[0]}
+        | {"F": found.F.value[0], "F_se": found.F.se[0], "G": found.G.value[0], "G_se": found.G.se[0]}
         | {"diverged": lost}
     )
     fine = table[~lost]

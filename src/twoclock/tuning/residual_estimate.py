@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -55,33 +56,34 @@ def samples_used(samples: int) -> int:
     return max(samples // (_BATCHES + _FIRST), 1) * (_BATCHES + _FIRST)
 
 
-@dataclass(frozen=True)
-class ResidualEstimates:
-    """One entry per setting and seed; infinite where a lane diverged before or meanwhile.
+class Square(NamedTuple):
+    """An estimate of a squared norm per setting and seed, infinite where the lane diverged, and its standard error.
+
+    The error is the jackknife's over batches. That of the slopes is not in it; the spread over seeds has it all.
+    """
+
+    value: Float[np.ndarray, "settings seeds"]
+    se: Float[np.ndarray, "settings seeds"]
+
+
+class ResidualEstimates(NamedTuple):
+    """What fresh samples say of the estimates of a run.
 
     Attributes:
-        distance: an estimate of ‖S⁺(E F − B·E G)‖², see ``estimate_residuals``; NaN where θ and ω are too large for it.
-        slow: that of ‖E F − B·E G‖²; like the others unbiased, but for the error of the slopes, and maybe negative.
-        rest: that of the part of ‖E G‖² which B does not act on; 0 but for a large ω.
+        distance: ‖S⁺(E F − B·E G)‖², see ``estimate_residuals``; NaN where θ and ω are too large for it.
+        slow: ‖E F − B·E G‖²; like the others unbiased, but for the error of the slopes, and maybe negative.
+        rest: the part of ‖E G‖² which B does not act on; 0 but for a large ω.
+        F, G: ‖E F‖² and ‖E G‖².
         unit: ‖J_F‖²/‖J_G‖², which turns a square of G into one of F.
-        F: that of ‖E F‖².
-        G: that of ‖E G‖².
-        distance_se, slow_se, rest_se, F_se, G_se: their standard errors, by the jackknife over batches. That of the
-            slopes is not in them; the spread over seeds has it all.
         flat: how many directions of θ have a curvature below the noise, and are not in the distance.
     """
 
-    distance: Float[np.ndarray, "settings seeds"]
-    slow: Float[np.ndarray, "settings seeds"]
-    rest: Float[np.ndarray, "settings seeds"]
+    distance: Square
+    slow: Square
+    rest: Square
+    F: Square
+    G: Square
     unit: Float[np.ndarray, "settings seeds"]
-    F: Float[np.ndarray, "settings seeds"]
-    G: Float[np.ndarray, "settings seeds"]
-    distance_se: Float[np.ndarray, "settings seeds"]
-    slow_se: Float[np.ndarray, "settings seeds"]
-    rest_se: Float[np.ndarray, "settings seeds"]
-    F_se: Float[np.ndarray, "settings seeds"]
-    G_se: Float[np.ndarray, "settings seeds"]
     flat: Float[np.ndarray, "settings seeds"]
 
     def median_unit(self) -> float:
@@ -89,11 +91,11 @@ class ResidualEstimates:
         finite = self.unit[np.isfinite(self.unit)]
         return float(np.median(finite)) if finite.size else 0.0
 
-    def value(self, unit: float) -> tuple[np.ndarray, np.ndarray]:
-        """The squared distance, or the squared gradient where there are too many entries; and its standard error."""
-        if np.isnan(self.distance).any():
-            return self.slow + unit * self.rest, self.slow_se + unit * self.rest_se
-        return self.distance, self.distance_se
+    def best(self, unit: float) -> Square:
+        """The squared distance, or the squared gradient where there are too many entries."""
+        if np.isnan(self.distance.value).any():
+            return Square(*(slow + unit * rest for slow, rest in zip(self.slow, self.rest, strict=True)))
+        return self.distance
 
 
 def estimate_residuals(
@@ -228,16 +230,15 @@ def _square(
     size_F, size_G = (np.sum(J**2, axis=(-2, -1)) for J in (F_omega, G_omega))
     unit = np.divide(size_F, size_G, out=np.zeros_like(size_F), where=size_G > 0)
     nothing = np.full(size_F.shape, np.nan)
-    distance, flat = (nothing, nothing), nothing
+    distance, flat = Square(nothing, nothing), nothing
     if whole:
         S = F_theta - G_theta @ back @ F_omega
         sizes = np.linalg.svd(S, compute_uv=False)
         flat = np.sum(sizes <= _FLAT * sizes[..., :1], axis=-1).astype(float)
         distance = _squared_mean(_times(slow, np.linalg.pinv(S, rcond=_FLAT)))
-    squares = [distance, *(_squared_mean(means) for means in (slow, rest, F, G))]
-    (distance_sq, slow_sq, rest_sq, F_sq, G_sq), errors = zip(*squares, strict=True)
-    parts = (distance_sq, slow_sq, rest_sq, unit, F_sq, G_sq, *errors, flat)
-    return ResidualEstimates(*(np.where(alive, part, np.inf) for part in parts))
+    slow_sq, rest_sq, F_sq, G_sq = (_squared_mean(means) for means in (slow, rest, F, G))
+    found = ResidualEstimates(distance, slow_sq, rest_sq, F_sq, G_sq, unit, flat)
+    return jax.tree.map(lambda part: np.where(alive, part, np.inf), found)
 
 
 def _times(rows: np.ndarray, matrix: np.ndarray) -> np.ndarray:
@@ -245,7 +246,7 @@ def _times(rows: np.ndarray, matrix: np.ndarray) -> np.ndarray:
     return np.einsum("...d,...de->...e", rows, matrix)
 
 
-def _squared_mean(means: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _squared_mean(means: np.ndarray) -> Square:
     """From batch means: over all pairs, less each with itself and with the next; and its jackknife standard error.
 
     What overflows comes out infinite: a lane about to diverge.
@@ -258,4 +259,4 @@ def _squared_mean(means: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         total, number = products.sum(axis=(0, 1)), pairs.sum()
         without = (total - 2 * products.sum(axis=1)) / (number - 2 * pairs.sum(axis=1)).reshape(-1, *[1] * total.ndim)
         spread = np.sum((without - without.mean(axis=0)) ** 2, axis=0)
-        return total / number, np.sqrt((count - 1) / count * spread)
+        return Square(total / number, np.sqrt((count - 1) / count * spread))

@@ -12,8 +12,7 @@ from typing import Literal
 from rich.table import Table
 
 from twoclock import registry, storage, validation
-from twoclock.cli import OUT, main_metric, options, resumable, save_figure, say
-from twoclock.cli.commands import list as list_command
+from twoclock.cli import OUT, load_command, main_metric, options, resumable, save_figure, say
 from twoclock.cli.options import EngineOption, option
 from twoclock.protocols import InputError, Method, ProblemSource
 from twoclock.result import Result, load
@@ -41,7 +40,7 @@ def command(args: Sequence[str]) -> int:
     if len(args) < 2 or args[0].startswith("-"):
         if "-h" in args or "--help" in args:
             say(f"{command.__doc__}\n")
-            return list_command.command([])
+            return load_command("list")([])
         raise InputError(
             "`run` takes a PROBLEM, as in `twoclock run quadratic`, and a METHOD if you want another than auto; "
             "`twoclock list` shows them"
