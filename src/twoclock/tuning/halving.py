@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,6 @@ from twoclock.tuning.search_space import (
     Tunable,
     at_edge,
     build,
-    current_value,
     is_inside,
     round_into,
     widen_box,
@@ -55,9 +54,12 @@ class Candidates:
 
     def spread(self, box: Box, count: int) -> list[Point]:
         """Draw so many points of the box, the method's own first if it is one of them."""
-        start = {path: current_value(self.method, path) for path in box}
+        if isinstance(self.method, MethodFactory):
+            start = self.method.defaults
+        else:
+            start = {path: float(setting(self.method, path)) for path in box}
         points = self._select_allowed([start] if is_inside(start, box) else [])
-        points += self._draw_sobol(box, count - len(points), self.seed, lambda point: True)
+        points += self.draw(box, count - len(points), self.seed)
         if len(points) < count:
             rule = "α ≤ β ≤ λ ≤ 1" if self.order else "λ ≤ 1"
             remedy = "move its limits, or pass order=False" if self.order else "move its limits"
@@ -65,10 +67,19 @@ class Candidates:
             raise InputError(f"`space` has too few settings with {rule}: {len(points)} of {tried:,} drawn; {remedy}")
         return points
 
-    def draw_outside(self, old: Box, new: Box, count: int, turn: int) -> list[Point]:
-        """Draw at most so many points of the new box that are not in the old one."""
-        seed = np.random.default_rng([self.seed, turn])
-        return self._draw_sobol(new, count, seed, lambda point: not is_inside(point, old))
+    def draw(self, box: Box, count: int, seed: int | np.random.Generator, outside: Box | None = None) -> list[Point]:
+        """Draw at most so many points of a scrambled Sobol sequence, log-uniform; those ``outside`` a box, if given."""
+        from scipy.stats.qmc import Sobol
+
+        low, high = np.log(np.asarray(list(box.values()))).T
+        sequence = Sobol(len(box), seed=seed)
+        points: list[Point] = []
+        for _ in range(_MOST_BLOCKS):
+            if len(points) >= count:
+                break
+            drawn = _as_points(np.exp(low + (high - low) * sequence.random(_BLOCK)), box)
+            points += self._select_allowed([point for point in drawn if not (outside and is_inside(point, outside))])
+        return points[:count]
 
     def recombine(self, best: Sequence[Point], box: Box, count: int, turn: int) -> list[Point]:
         """Make at most so many new points near good ones: one of them, moved by half the way from another to a third.
@@ -100,22 +111,6 @@ class Candidates:
         ]
         allowed = self._select_allowed([point for _, point in moved])
         return [(path, point) for path, point in moved if point in allowed]
-
-    def _draw_sobol(
-        self, box: Box, count: int, seed: int | np.random.Generator, wanted: Callable[[Point], bool]
-    ) -> list[Point]:
-        """Draw from a scrambled Sobol sequence, log-uniform, rounded to three digits."""
-        from scipy.stats.qmc import Sobol
-
-        low, high = np.log(np.asarray(list(box.values()))).T
-        sequence = Sobol(len(box), seed=seed)
-        points: list[Point] = []
-        for _ in range(_MOST_BLOCKS):
-            if len(points) >= count:
-                break
-            drawn = _as_points(np.exp(low + (high - low) * sequence.random(_BLOCK)), box)
-            points += self._select_allowed([point for point in drawn if wanted(point)])
-        return points[:count]
 
     def _select_allowed(self, points: Sequence[Point]) -> list[Point]:
         """Those that the method accepts and that keep the order."""
@@ -163,17 +158,14 @@ def keeps_order(
 
 
 def _step_sizes(schedules: Sequence[Schedule], at: np.ndarray) -> Float[np.ndarray, "schedules steps"]:
-    """Evaluate each distinct schedule once; in blocks of one size, so that another number compiles nothing."""
-    numbers = [tuple(np.asarray(leaf, float).tobytes() for leaf in jax.tree.leaves(one)) for one in schedules]
-    distinct = dict(zip(numbers, schedules, strict=True))
-    places = {key: i for i, key in enumerate(distinct)}
-    parts, block = [], _BLOCK if len(distinct) > 1 else 1
-    for i in range(0, len(distinct), block):
-        some = list(distinct.values())[i : i + block]
+    """Evaluate schedules; in blocks of one size, so that another number compiles nothing, if they differ in numbers."""
+    parts, block = [], _BLOCK if len({jax.tree.structure(one) for one in schedules}) == 1 else 1
+    for i in range(0, len(schedules), block):
+        some = schedules[i : i + block]
         stacked: Any = jax.tree.map(lambda *leaves: np.asarray(leaves, float), *pad_to(some, block))
         by_step = jax.vmap(lambda schedule: jax.vmap(schedule)(at), axis_size=block)
         parts.append(np.asarray(by_step(stacked))[: len(some)])
-    return np.concatenate(parts)[[places[key] for key in numbers]]
+    return np.concatenate(parts)
 
 
 @dataclass(frozen=True)
@@ -236,7 +228,8 @@ class Halving:
             while purse >= fee:
                 leader = points[int(scores.best_first()[0])]
                 wider = widen_box(tunable, box, at_edge(tunable, leader, box))
-                new = self.candidates.draw_outside(box, wider, more, purse) if wider != box else []
+                draws = np.random.default_rng([self.candidates.seed, purse])
+                new = self.candidates.draw(wider, more, draws, outside=box) if wider != box else []
                 box = wider
                 if not new:  # the leader is inside, or nothing outside keeps the order
                     break

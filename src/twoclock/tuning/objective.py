@@ -219,6 +219,8 @@ class ProblemObjective(Objective):
     ) -> ScoreTable:
         batch, blind = min(batch, MOST_SEEDS), self.metric == RESIDUAL
         parts: list[tuple[np.ndarray, Any]] = []  # whether lanes are alive, and what was seen of them
+        if len({jax.tree.structure(method) for method in methods}) > 1:
+            width = 1  # they have functions of their own, and share no program
         for i in range(0, len(seeds), batch):
             some, pages = list(seeds[i : i + batch]), []
             for j in range(0, len(methods), width):  # a short page is filled up with its last

@@ -6,7 +6,7 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeGuard
+from typing import Any, Literal, TypeGuard
 
 import numpy as np
 
@@ -44,15 +44,8 @@ class MethodFactory:
             inspect.signature(function).bind(**space)
         except (TypeError, ValueError) as error:
             raise InputError(f"`space` must name the arguments of {name} that have no value yet: {error}") from None
-        middle = {}
-        for path, limits in space.items():
-            try:
-                low, high = (float(limit) for limit in limits)
-                middle[path] = float(f"{math.sqrt(low * high):.3g}")
-            except (TypeError, ValueError):
-                raise InputError(
-                    f"`{path}` must be given as (low, high), both positive, got {short_repr(limits)}"
-                ) from None
+        ranges = (_check_limits(path, limits) for path, limits in space.items())
+        middle = {path: float(f"{math.sqrt(low * high):.3g}") for path, (low, high) in zip(space, ranges, strict=True)}
         try:
             method = function(**middle)
         except InputError:
@@ -75,11 +68,6 @@ def build(tunable: Tunable, values: Mapping[str, float]) -> Method:
     return with_settings(tunable, dict(values))
 
 
-def current_value(tunable: Tunable, path: str) -> float:
-    """The setting before anything is tried."""
-    return float(tunable.defaults[path] if isinstance(tunable, MethodFactory) else setting(tunable, path))
-
-
 def check_box(tunable: Tunable, space: object) -> Box:
     """Check the limits of every setting, and return them as floats."""
     if not isinstance(space, Mapping) or not space:
@@ -89,17 +77,21 @@ def check_box(tunable: Tunable, space: object) -> Box:
         if not isinstance(tunable, MethodFactory) and not is_number(setting(tunable, path)):
             numbers = ", ".join(p for p, v in paths(tunable).items() if is_number(v) and p.startswith(path))
             raise InputError(f"`{path}` is not a number and cannot be tuned; try {numbers or 'another setting'}")
-        try:
-            low, high = (float(limit) for limit in limits)
-        except (TypeError, ValueError):
-            raise InputError(f"`{path}` must be given as (low, high), got {short_repr(limits)}") from None
-        if not (0 < low < high < math.inf):
-            raise InputError(f"`{path}` must have 0 < low < high, both finite, got ({low:g}, {high:g})")
+        box[path] = _check_limits(path, limits)
         if not isinstance(tunable, MethodFactory):  # each field has its own rules
-            check_field(tunable, path, low)
-            check_field(tunable, path, high)
-        box[path] = (low, high)
+            for limit in box[path]:
+                check_field(tunable, path, limit)
     return box
+
+
+def _check_limits(path: str, limits: Any) -> tuple[float, float]:
+    try:
+        low, high = (float(limit) for limit in limits)
+    except (TypeError, ValueError):
+        raise InputError(f"`{path}` must be given as (low, high), got {short_repr(limits)}") from None
+    if not (0 < low < high < math.inf):
+        raise InputError(f"`{path}` must have 0 < low < high, both finite, got ({low:g}, {high:g})")
+    return low, high
 
 
 def default_box(method: Method, fast: bool) -> Box:

@@ -159,9 +159,8 @@ def tune(
             )
         agents = AgentObjective(problem, method, metric, x0, step_timeout, processes)
         box, candidates = agents.check_box(space), Candidates(agents.settings, steps, False, True, seed)
-        return _search(
-            {"": Halving(candidates, agents, box, rungs, bool(widen), rivals=False)}, budget, "end", progress
-        )
+        halving = Halving(candidates, agents, box, rungs, bool(widen), rivals=False)
+        return _search({"": halving}, budget, "end", progress)
     if not (x0 is step_timeout is processes is None):
         raise InputError("`x0`, `step_timeout` and `processes` are for agents on an environment")
     source = run_args.check_problem(problem)
@@ -239,8 +238,7 @@ def _check_entries(
         raise InputError("`method` must name at least one method, got an empty mapping")
     spaces = dict.fromkeys(methods, space)
     if isinstance(method, Mapping) and isinstance(space, Mapping) and any(label in methods for label in space):
-        if set(space) != set(methods):
-            odd = ", ".join(str(label) for label in set(space) ^ set(methods))
+        if odd := ", ".join(str(label) for label in set(space) ^ set(methods)):
             raise InputError(
                 f"`space` must have an entry for each method, or be one for all; {odd} is in one of them only"
             )
@@ -255,12 +253,10 @@ def _check_entries(
             tunable: Tunable
             if callable(each) and not isinstance(each, (type, Method)):
                 tunable = MethodFactory.of(each, limits)
+                box = check_box(tunable, limits)
             else:
                 tunable = run_args.check_method(each)
-            if limits is None and isinstance(tunable, Method):
-                box = default_box(tunable, fast)
-            else:
-                box = check_box(tunable, limits)
+                box = default_box(tunable, fast) if limits is None else check_box(tunable, limits)
         except InputError as error:
             raise InputError(f"{error} (for the method {label!r})" if label else str(error)) from None
         if order == "both":
@@ -296,6 +292,4 @@ def _one_of(name: str, value: object, choices: tuple[T, ...]) -> T:
     for choice in choices:
         if type(value) is type(choice) and value == choice:
             return choice
-    raise InputError(
-        f"`{name}` must be {' or '.join(repr(choice) for choice in choices)}, got {validation.short_repr(value)}"
-    )
+    raise InputError(f"`{name}` must be {' or '.join(map(repr, choices))}, got {validation.short_repr(value)}")

@@ -66,8 +66,7 @@ class Tuned:
     def _repr_html_(self) -> str:
         rows = [
             (_format_settings({path: row[path] for path in self.settings}), _format_interval(row, "score"),
-             _format_interval(row, "ratio"),
-             f"{row['diverged']:.0%}", f"{row['steps']:,.0f} × {row['seeds']:.0f}")
+             _format_interval(row, "ratio"), f"{row['diverged']:.0%}", f"{row['steps']:,.0f} × {row['seeds']:.0f}")
             for row in self.ranking.head(_SHOWN).to_dict("records")
         ]  # fmt: skip
         columns = ("settings", self.metric, "ratio to the best", "diverged", "steps × seeds")
@@ -93,13 +92,13 @@ class TunedMethods(Mapping[str, Tuned]):
     spec: dict[str, Any]
 
     @property
-    def best(self) -> Tuned:
+    def best_label(self) -> str:
         """The first of the ranking."""
-        return self.tuned[self.best_label]
+        return str(self.ranking["label"].iloc[0])
 
     @property
-    def best_label(self) -> str:
-        return str(self.ranking["label"].iloc[0])
+    def best(self) -> Tuned:
+        return self.tuned[self.best_label]
 
     @property
     def methods(self) -> dict[str, Method]:
@@ -122,18 +121,15 @@ class TunedMethods(Mapping[str, Tuned]):
         return len(self.tuned)
 
     def __repr__(self) -> str:
-        first = self.ranking.iloc[0]
         lines = [
-            f"TunedMethods({self.metric} {_describe_horizon(self.spec)}, {int(first['seeds'])} seeds that no tuning "
-            f"had seen, at most {self.spec['budget']:,} seed-steps to tune each:"
+            f"TunedMethods({self.metric} {_describe_horizon(self.spec)}, {self.ranking['seeds'].iloc[0]} seeds that no "
+            f"tuning had seen, at most {self.spec['budget']:,} seed-steps to tune each:"
         ]
         for rank, row in enumerate(self.ranking.to_dict("records"), 1):
             found = self.tuned[str(row["label"])]
             tied = ", may be as good as the best" if rank > 1 and row["ratio_low"] <= 1 else ""
-            lines.append(
-                f"  {rank}. {row['label']}: {row['score']:.3g} [{row['low']:.3g}, {row['high']:.3g}]{tied}; "
-                f"{_format_settings(found.settings)}{_describe_caveats(found)}"
-            )
+            settings = _format_settings(found.settings) + _describe_caveats(found)
+            lines.append(f"  {rank}. {row['label']}: {_format_interval(row, 'score')}{tied}; {settings}")
         return "\n".join(lines) + ")"
 
     def _repr_html_(self) -> str:
@@ -142,11 +138,8 @@ class TunedMethods(Mapping[str, Tuned]):
              _format_settings(self.tuned[str(row["label"])].settings))
             for rank, row in enumerate(self.ranking.to_dict("records"), 1)
         ]  # fmt: skip
-        columns = ("", "method", self.metric, "ratio to the best", "settings")
-        seeds = int(self.ranking["seeds"].iloc[0])
-        return html_table(
-            f"Tuned {_describe_horizon(self.spec)}, on {seeds} seeds that no tuning had seen", columns, rows
-        )
+        title = f"{_describe_horizon(self.spec)}, on {self.ranking['seeds'].iloc[0]} seeds that no tuning had seen"
+        return html_table(f"Tuned {title}", ("", "method", self.metric, "ratio to the best", "settings"), rows)
 
 
 def _format_interval(row: Mapping[Hashable, float], name: str) -> str:
@@ -160,15 +153,13 @@ def _format_settings(settings: Mapping[str, float]) -> str:
 
 
 def _describe_score(found: Tuned) -> str:
-    best = found.ranking.iloc[0]
-    score = f"{found.metric} {best['score']:.3g} [{best['low']:.3g}, {best['high']:.3g}]"
-    return f"{score} {_describe_horizon(found.spec)} on {int(best['seeds'])} seeds"
+    best = found.ranking.to_dict("records")[0]
+    score = f"{found.metric} {_format_interval(best, 'score')}"
+    return f"{score} {_describe_horizon(found.spec)} on {best['seeds']} seeds"
 
 
 def _describe_horizon(spec: Mapping[str, Any]) -> str:
-    return (
-        f"after {spec['steps']:,} steps" if spec["by"] == "end" else f"over the last decades of {spec['steps']:,} steps"
-    )
+    return f"{'after' if spec['by'] == 'end' else 'over the last decades of'} {spec['steps']:,} steps"
 
 
 def _describe_caveats(found: Tuned) -> str:
