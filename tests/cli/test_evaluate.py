@@ -1,5 +1,7 @@
 """The command `twoclock evaluate`: a report from a file, one-line errors, resumed passes."""
 
+from importlib import import_module
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,7 +9,6 @@ import pytest
 import logged
 import twoclock as tc
 from twoclock import cli
-from twoclock.logs import log_pass
 
 MDP = logged.random_mdp(end=0.1)
 
@@ -58,7 +59,7 @@ def test_a_killed_pass_resumes(files, tmp_path, monkeypatch):
     log = logged.read("log.parquet")
     assert len(log.parts) > 3
     whole = tc.evaluate(log, MDP.pi, 0.9, bootstrap=0)
-    monkeypatch.setattr(log_pass, "EVERY", 0.0)
+    monkeypatch.setattr(import_module("twoclock.logs.estimators"), "EVERY", 0.0)
     done = []
 
     def stop(part, parts):

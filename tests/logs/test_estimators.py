@@ -5,7 +5,6 @@ import pytest
 
 import logged
 import twoclock as tc
-from twoclock.logs import log_problem
 from twoclock.logs.estimators import fqe_network, two_time_scale
 
 BARE = {"bootstrap": 0, "compare": False}
@@ -42,7 +41,7 @@ def test_dice_with_dense_features_that_cannot_represent_the_value(monkeypatch):
     one, other = (value(LOG, name, features=phi) for name in ("lstdq", "dice"))
     assert other.table["value"][0] == pytest.approx(one.table["value"][0], abs=1e-8)
     assert abs(one.table["value"][0] - MDP.worth()) > 1e-3
-    monkeypatch.setattr(log_problem, "NUMBERS", 3 * 600)  # half of the rows at a time
+    monkeypatch.setattr(two_time_scale, "NUMBERS", 3 * 600)  # half of the rows at a time
     monkeypatch.setattr(two_time_scale, "DICE_STEPS", 2000)
     drawn = value(LOG, "dice", features=phi)
     assert int(drawn.table["note"][0].split()[0]) > 2, "one sample alone does not have the log's solution"
@@ -61,16 +60,13 @@ def test_fast_tdc_converges_to_lstdq(lstdq, monkeypatch):
 
 def test_importance_sampling_by_hand():
     """Two episodes, ratios by hand; weights by their own formula."""
-    log = tc.logs.read(
-        {
-            "state": [0, 1] * 6, "action": [0, 1] * 3 + [1, 1] * 3, "reward": [1.0, 2.0] * 3 + [0.0, 4.0] * 3,
-            "terminated": [False, True] * 6, "p": [0.5, 0.25] * 6,
-        },
-        propensity="p",
-    )  # fmt: skip
+    columns = {
+        "state": [0, 1] * 6, "action": [0, 1] * 3 + [1, 1] * 3, "reward": [1.0, 2.0] * 3 + [0.0, 4.0] * 3,
+        "terminated": [False, True] * 6, "p": [0.5, 0.25] * 6,
+    }  # fmt: skip
+    log = tc.logs.read({name: column * 2 for name, column in columns.items()}, propensity="p")
     pi = np.array([[0.8, 0.2], [0.5, 0.5]])
     gamma, a, b = 0.5, (0.8 / 0.5, 0.5 / 0.25), (0.2 / 0.5, 0.5 / 0.25)
-    log = log if log.episodes >= 10 else tc.logs.read(_repeated(log, 2), propensity="p")
     first = a[0] * 1.0 + gamma * a[0] * a[1] * 2.0
     second = gamma * b[0] * b[1] * 4.0
     v = tc.evaluate(log, pi, gamma, estimator="pdis", **BARE)
@@ -80,10 +76,6 @@ def test_importance_sampling_by_hand():
     assert v.table["value"][0] == pytest.approx(weights @ [1 + gamma * 2, gamma * 4] / weights.sum(), rel=1e-12)
     v = tc.evaluate(log, pi, gamma, estimator="naive", **BARE)
     assert v.table["value"][0] == pytest.approx((1 + gamma * 2 + gamma * 4) / 2, rel=1e-12)
-
-
-def _repeated(log, times):
-    return {name: np.tile(column, times) for name, column in log.source.columns.items()}
 
 
 def test_importance_sampling_and_doubly_robust_find_the_truth():

@@ -9,9 +9,9 @@ from threadpoolctl import threadpool_limits
 import logged
 import twoclock as tc
 from twoclock.intervals.batch_means import ALIKE, BLOCKS
-from twoclock.logs import sources
-from twoclock.logs.estimator_context import block_statistics, interval
-from twoclock.logs.lstd_solve import fill_empty_rows
+from twoclock.logs import dataset
+from twoclock.logs.diagnostics import block_statistics, interval
+from twoclock.logs.estimators import fill_empty_rows
 from twoclock.logs.policies import as_policy
 from twoclock.logs.sufficient_stats import Estimand, Moments, part_moments
 
@@ -49,7 +49,7 @@ def test_results_do_not_depend_on_the_size_of_parts(tmp_path, monkeypatch):
     whole = tc.evaluate(LOG, MDP.pi, MDP.gamma)
     path = tmp_path / "log.parquet"
     pd.DataFrame(MDP.draw(episodes=300, steps=50)).to_parquet(path, row_group_size=97, index=False)
-    monkeypatch.setattr(sources, "ROWS", 41)
+    monkeypatch.setattr(dataset, "ROWS", 41)
     parts = tc.evaluate(logged.read(path), MDP.pi, MDP.gamma)
     for column in ("value", "se", "low", "high", "bootstrap_low", "bootstrap_high"):
         np.testing.assert_allclose(parts.table[column], whole.table[column], rtol=1e-10, err_msg=column)

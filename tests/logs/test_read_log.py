@@ -9,8 +9,7 @@ import pytest
 
 import logged
 import twoclock as tc
-from twoclock.logs import sources
-from twoclock.logs.read_log import NO_NEXT
+from twoclock.logs import NO_NEXT, dataset
 
 MDP = logged.random_mdp(end=0.1)
 COLUMNS = MDP.draw(episodes=40, steps=30)
@@ -30,7 +29,7 @@ def same(one, other):
 
 
 def test_every_source_gives_the_same_transitions(tmp_path, monkeypatch):
-    monkeypatch.setattr(sources, "ROWS", 7)  # every seam of two batches is tried
+    monkeypatch.setattr(dataset, "ROWS", 7)  # every seam of two batches is tried
     wanted = transitions(logged.read(COLUMNS))
     frame = pd.DataFrame(COLUMNS)
     same(transitions(logged.read(frame)), wanted)
@@ -73,7 +72,7 @@ def test_episodes_of_gymnasium_are_read():
 
 
 def test_a_next_state_is_taken_from_the_following_row(monkeypatch):
-    monkeypatch.setattr(sources, "ROWS", 7)
+    monkeypatch.setattr(dataset, "ROWS", 7)
     log = logged.read(COLUMNS, next_state=None)
     cut = sum(1 for _, rows in pd.DataFrame(COLUMNS).groupby("episode") if not rows["terminated"].iloc[-1])
     assert cut > 0

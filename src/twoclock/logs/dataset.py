@@ -3,14 +3,46 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
-from twoclock.logs.row_checks import Label, RawRows, Roles, check, in_roles
-from twoclock.logs.sources import ColumnSource
+from twoclock.logs.row_checks import Columns, Label, RawRows, Roles, check, in_roles
+from twoclock.protocols import InputError
+from twoclock.validation import short_repr
+
+ROWS = 32_768
+"""So many rows are worked on at a time, or fewer where rows are wide."""
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnSource:
+    """Columns by name, in parts that can be read each by itself.
+
+    Attributes:
+        names: of the columns.
+        sizes: the rows of each part.
+        read: yields the named columns of a part, ``ROWS`` or fewer rows at a time.
+    """
+
+    names: list[str]
+    sizes: list[int]
+    read: Callable[[int, Sequence[str]], Iterator[Columns]]
+
+
+def in_memory(columns: Columns) -> ColumnSource:
+    lengths = {name: len(column) for name, column in columns.items()}
+    if len(set(lengths.values())) > 1:
+        raise InputError(f"`source` must have columns of one length, got {short_repr(lengths)}")
+    total, rows = max(lengths.values(), default=0), ROWS
+
+    def read(part: int, names: Sequence[str]) -> Iterator[Columns]:
+        yield {name: columns[name][part * rows : (part + 1) * rows] for name in names}
+
+    return ColumnSource(list(columns), [min(rows, total - first) for first in range(0, total, rows)], read)
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,14 +85,14 @@ class Batch:
         return np.concatenate([self.state, self.next_state[apart]]), there
 
 
-@dataclass(frozen=True, eq=False)
-class LogPart:
-    """A part of the source: the rows before and after it, and the numbers of its first episode and row."""
+class LogPart(NamedTuple):
+    """A part of the source: the rows around it, the numbers of its first episode and row, and its batches' digests."""
 
     before: RawRows | None
     after: RawRows | None
     episode: int
     row: int
+    digests: list[bytes]
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +112,6 @@ class Log:
     parts: Sequence[LogPart]
     rows: int
     episodes: int
-    terminated: int
     actions: tuple[Label, ...] | None
     dropped: dict[str, int] = field(default_factory=dict)
     broken: frozenset[int] = frozenset()
@@ -93,26 +124,38 @@ class Log:
         return f"Log({self.rows:,} transitions, {self.episodes:,} episodes, {what}{left})"
 
     def batches(self, part: int) -> Iterator[Batch]:
-        """The transitions of one part, some at a time."""
+        """The transitions of one part, some at a time; refused if they are not what ``read`` saw."""
         here = self.parts[part]
         number, row = here.episode - 1, here.row
-        read = (in_roles(columns, self.roles) for columns in self.source.batches(part, self.roles.columns))
-        for i, raw, before, after in with_neighbours(enumerate(read), here.before, here.after):
+        for i, raw, before, after in with_neighbours(enumerate(self._raw(part)), here.before, here.after):
             checked = check(raw, before, after, self.roles)
             episode = number + np.cumsum(checked.first)
             keep = checked.known & ~checked.bad
             follows = np.append(~checked.last[:-1] & ~raw.ended[:-1] & keep[1:], False)
-            columns = (
-                raw.state, raw.action if self.actions is None else encode_labels(raw.action, self.actions), raw.reward,
-                checked.next_state, raw.terminated, episode, checked.first, follows, np.arange(row, row + len(raw)),
-            )  # fmt: skip
-            propensity = raw.propensity
-            if not keep.all():
-                columns = tuple(column[keep] for column in columns)
-                propensity = None if propensity is None else propensity[keep]
             if keep.any():
-                yield Batch(*columns, propensity=propensity, number=(part, i))
+                rows = slice(None) if keep.all() else keep
+                state, action, next_state = (
+                    np.array(column[rows].tolist()) if column.dtype == object else column[rows]  # none is missing now
+                    for column in (raw.state, raw.action, checked.next_state)
+                )
+                yield Batch(
+                    state, action if self.actions is None else encode_labels(action, self.actions), raw.reward[rows],
+                    next_state, raw.terminated[rows], episode[rows], checked.first[rows], follows[rows],
+                    np.arange(row, row + len(raw))[rows], None if raw.propensity is None else raw.propensity[rows],
+                    (part, i),
+                )  # fmt: skip
             number, row = int(episode[-1]), row + len(raw)
+
+    def _raw(self, part: int) -> Iterator[RawRows]:
+        expected = iter(self.parts[part].digests)
+        for columns in self.source.read(part, self.roles.columns):
+            if digest(columns) != next(expected, None):
+                break
+            yield in_roles(columns, self.roles)
+        else:
+            if next(expected, None) is None:
+                return
+        raise InputError("`log` is of a source that was changed since it was read; read it again")
 
     @property
     def length(self) -> int:
@@ -140,10 +183,18 @@ class Log:
         return np.concatenate([state for state, _ in chosen]), np.concatenate([action for _, action in chosen])
 
     def fingerprint(self) -> str:
-        """Differs where the log differs in its size, its columns, or a row at the seam of two parts."""
-        seams = [vars(part.after or part.before) if part.after or part.before else {} for part in self.parts]
-        text = repr((self.roles, self.rows, self.episodes, list(self.source.sizes), seams))
+        """Differs where the log differs in a row or in what its columns mean."""
+        text = repr((self.roles, self.actions, [part.digests for part in self.parts]))
         return hashlib.sha256(text.encode()).hexdigest()
+
+
+def digest(columns: Columns) -> bytes:
+    """Differs where the columns do, in a name or in any entry."""
+    found = hashlib.sha256()
+    for name, column in columns.items():
+        content = repr(column.tolist()).encode() if column.dtype == object else column.tobytes()
+        found.update(f"{name!r} {column.dtype} {column.shape} ".encode() + content)
+    return found.digest()
 
 
 def encode_labels(labels: np.ndarray, known: Sequence[Label] | np.ndarray) -> np.ndarray:

@@ -8,19 +8,17 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from twoclock.intervals.batch_means import ALIKE, BLOCKS
-from twoclock.logs.estimator_context import (
+from twoclock.intervals.batch_means import ALIKE, BLOCKS, BlockStatistics, in_blocks, intervals, score_statistics
+from twoclock.logs.estimators import (
     FEW_EPISODES,
     FOLDS,
     EstimatorContext,
-    Interval,
+    Influence,
     ValueEstimate,
-    block_statistics,
     effective_size,
-    interval,
+    solve_lstd,
 )
-from twoclock.logs.features.pair_features import table_of
-from twoclock.logs.lstd_solve import solve_lstd
+from twoclock.logs.features import table_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,6 +26,40 @@ if TYPE_CHECKING:
 Grade = Literal["fine", "note", "warning", "fatal"]
 Finding = tuple[str, float, str]
 """The name, value and sentence of a diagnostic."""
+
+
+class Interval(NamedTuple):
+    """A standard error with the clusters it comes from, and the ends of the interval."""
+
+    se: float
+    clusters: int
+    low: float
+    high: float
+
+
+def interval(value: float, influence: Influence, level: float, *, stream: bool = False) -> Interval:
+    """value ± t·se with se² = Σ_cluster influence²·k/(k − 1), t of k − 1 degrees of freedom.
+
+    Args:
+        value: the estimate.
+        influence: what each cluster adds to the estimate's error; they sum to about 0.
+        level: the coverage.
+        stream: clusters are consecutive blocks of one stream, which are joined first.
+
+    >>> import numpy as np
+    >>> band = interval(1.0, np.array([0.1, -0.1, 0.1, -0.1]), 0.95)
+    >>> round(band.se, 4), round(band.high, 4)
+    (0.2309, 1.735)
+    """
+    blocks = block_statistics(influence, stream=stream)
+    (low,), (high,) = intervals(np.array([value]), blocks, level)[1:3]
+    return Interval(float(blocks.error[0]), int(blocks.blocks), float(low), float(high))
+
+
+def block_statistics(influence: Influence, *, stream: bool) -> BlockStatistics:
+    """The error of the estimate by clusters; in a stream neighbours are joined to ``batch_means.BLOCKS`` blocks."""
+    sums, sizes = in_blocks(influence) if stream else (influence, np.ones(len(influence)))
+    return score_statistics(sums[:, None], -np.eye(1), sizes / sizes.sum(), np.eye(1))
 
 
 class Threshold(NamedTuple):

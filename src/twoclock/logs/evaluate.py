@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from twoclock import storage
+from twoclock.executor import TaskBatch, Threads
+from twoclock.executor.ray_cluster import on_ray
 from twoclock.logs import diagnostics
 from twoclock.logs.dataset import Log
-from twoclock.logs.estimator_context import FOLDS, DoesNotApply, EstimatorContext, ValueEstimate, interval
-from twoclock.logs.estimators import estimators
-from twoclock.logs.features.pair_features import Joint, PairFeatures, build, table_of
-from twoclock.logs.features.state_features import Rbf, to_dense
-from twoclock.logs.log_pass import PassCheckpoint, mapper
+from twoclock.logs.estimators import FOLDS, DoesNotApply, EstimatorContext, Mapper, ValueEstimate, estimators
+from twoclock.logs.features import Joint, PairFeatures, Rbf, build, table_of, to_dense
 from twoclock.logs.ope_result import PolicyEstimate, Value
 from twoclock.logs.policies import Discrete, Gaussian, Policy, as_policies
 from twoclock.logs.sufficient_stats import Estimand, matrix_fits
@@ -31,6 +32,8 @@ _GROUP_BYTES = 1 << 28
 _MOST_RESAMPLES = 100_000
 _ENLARGE_UP_TO = 300_000  # rows
 _START_SAMPLES = 4_096
+_TRIES = 4  # of a task on Ray
+T = TypeVar("T")
 
 
 def evaluate(
@@ -103,12 +106,11 @@ def evaluate(
     names = _estimator_names(estimator, built, log)
     began = time.perf_counter()
     estimates = {}
-    with mapper(on, address, progress) as map_parts:
+    with _mapper(on, address, progress) as map_parts:
         folder = None if checkpoint is None else storage.writable(checkpoint)
         for name, one in policies.items():
             estimand = _estimand(log, one, built, gamma, starts, isinstance(start, str), bool(bootstrap))
-            passes = None if folder is None else PassCheckpoint.of(folder, estimand, level)
-            context = EstimatorContext(estimand, map_parts, bootstrap, passes)
+            context = EstimatorContext(estimand, map_parts, bootstrap, folder)
             estimates[name] = _estimate(context, names, level, compare)
     called = features if isinstance(features, str) else getattr(features, "__name__", None) or short_repr(features)
     settings = {
@@ -117,6 +119,30 @@ def evaluate(
         "wall_seconds": time.perf_counter() - began,
     }  # fmt: skip
     return Value.of(estimates, settings)
+
+
+@contextmanager
+def _mapper(on: str, address: str | None, progress: Callable[[int, int], None] | None) -> Iterator[Mapper]:
+    """Make a map over the parts of a log, on "local" threads or on "ray"."""
+    from threadpoolctl import threadpool_limits
+
+    local = on == "local"
+    place = nullcontext(Threads()) if local else on_ray(address, "`policy` or `features`", tries=_TRIES, ordered=True)
+
+    def over_parts(function: Callable[..., T], arguments: tuple[object, ...], parts: range) -> Iterator[T]:
+        batch = TaskBatch(lambda shared, part, channel: function(*shared, part), arguments, parts)
+        outcomes = executor.map(batch)
+        with closing(outcomes):
+            for number, outcome in outcomes:
+                if isinstance(outcome, Exception):
+                    raise outcome
+                yield outcome
+                if progress is not None:
+                    progress(parts[number] + 1, parts.stop)
+
+    # A core each: BLAS's own threads beside ours would wait for cores by spinning, and take ten times as long.
+    with threadpool_limits(1 if local else None, user_api="blas"), place as executor:
+        yield over_parts
 
 
 def _estimand(
@@ -168,7 +194,7 @@ def _estimate(context: EstimatorContext, names: list[str], level: float, compare
     found: list[diagnostics.Diagnostic] = []
     influence = estimates[main].influence
     if influence is not None:
-        band = interval(estimates[main].value, influence, level, stream=stream)
+        band = diagnostics.interval(estimates[main].value, influence, level, stream=stream)
         richer = _estimate_with_more_features(context) if compare else None
         found = diagnostics.diagnose(context, main, estimates, richer, band, level)
     weights = context.scores.sample * context.scores.rows.sum()

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from twoclock import storage
-from twoclock.logs.diagnostics import Diagnostic
-from twoclock.logs.estimator_context import ValueEstimate, interval
+from twoclock.logs.diagnostics import Diagnostic, interval
+from twoclock.logs.estimators import ValueEstimate
 from twoclock.protocols import InputError, html_table
 from twoclock.validation import check_path, lookup
 from twoclock.version import __version__

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from twoclock.logs.sources import Columns
 from twoclock.protocols import InputError
 
+Columns = dict[str, np.ndarray]
 Label = str | int | float
 """A discrete action."""
 
@@ -72,7 +72,7 @@ def in_roles(columns: Columns, roles: Roles) -> RawRows:
             raise InputError(f"`source` column `{name}` must have one entry a row, got the shape {column.shape}")
         return column
 
-    def several_columns(names: tuple[str, ...], stacked: bool) -> np.ndarray:
+    def labels(names: tuple[str, ...], stacked: bool) -> np.ndarray:
         """Return one column as it is; several as a matrix of numbers, or of text where all are text."""
         some = [columns[name] for name in names]
         for name, column in zip(names, some, strict=True):
@@ -81,41 +81,69 @@ def in_roles(columns: Columns, roles: Roles) -> RawRows:
                     f"`source` column `{name}` must have a number or a flat list of them a row, alone if a list; "
                     f"got the shape {column.shape}, so flatten it"
                 )
+            _check_labels(name, column)
         if len(some) == 1 and not (stacked and some[0].ndim == 1):
             return some[0]
-        if not all(column.dtype.kind == "U" for column in some):
-            some = [_numbers(column) for column in some]
-        return np.column_stack(some)
+        for kinds in ("U", "i", "u"):  # as floats, whole numbers above 2⁵³ would merge
+            if all(column.dtype.kind == kinds for column in some):
+                return np.column_stack(some)
+        return np.column_stack([_numbers(name, column) for name, column in zip(names, some, strict=True)])
 
-    reward = _numbers(one_column(roles.reward))
-    state = several_columns(roles.state, roles.stacked)
-    after = several_columns(roles.next_state, roles.stacked) if roles.next_state else None
-    if after is not None and (after.shape != state.shape or (after.dtype.kind == "U") != (state.dtype.kind == "U")):
+    def numbers(name: str) -> np.ndarray:
+        return _numbers(name, one_column(name))
+
+    reward = numbers(roles.reward)
+    state = labels(roles.state, roles.stacked)
+    after = labels(roles.next_state, roles.stacked) if roles.next_state else None
+    if after is not None and (after.shape != state.shape or is_text(after) != is_text(state)):
         raise InputError("`next_state` must have states as `state` has them: of the same shape, and text if they are")
-    flags = [
-        _numbers(one_column(name)) if name else np.zeros(len(reward)) for name in (roles.terminated, roles.truncated)
-    ]
+    flags = [numbers(name) if name else np.zeros(len(reward)) for name in (roles.terminated, roles.truncated)]
     terminated, truncated = (flag == 1 for flag in flags)
     unclear = np.column_stack([(flag != 1) & (flag != 0) for flag in flags])
-    action = several_columns(roles.action, len(roles.action) > 1)
+    step, propensity = (numbers(name) if name else None for name in (roles.step, roles.propensity))
     episode = one_column(roles.episode) if roles.episode else None
-    step, propensity = (_numbers(one_column(name)) if name else None for name in (roles.step, roles.propensity))
-    return RawRows(state, action, reward, after, terminated, terminated | truncated, unclear, episode, step, propensity)
+    if roles.episode and episode is not None:
+        _check_labels(roles.episode, episode)
+    return RawRows(
+        state, labels(roles.action, len(roles.action) > 1), reward, after, terminated, terminated | truncated, unclear,
+        episode, step, propensity,
+    )  # fmt: skip
 
 
-def _numbers(column: np.ndarray) -> np.ndarray:
+def _check_labels(name: str, column: np.ndarray) -> None:
+    """Refuse a column whose entries cannot be compared, or written as text."""
+    try:
+        if column.dtype == object:
+            sorted(entry for entry in column.ravel().tolist() if entry is not None)
+    except TypeError:
+        raise InputError(f"`source` column `{name}` must be all numbers or all text; make it one of them") from None
+    if column.dtype.kind == "U" and column.size and column.dtype.itemsize:
+        codes = np.ascontiguousarray(column).view(np.uint32)
+        if ((codes >= 0xD800) & (codes < 0xE000)).any():
+            raise InputError(f"`source` column `{name}` has text that is no Unicode, a lone surrogate; mend it")
+
+
+def is_text(column: np.ndarray) -> bool | None:
+    """Whether labels are text; None where all are missing."""
+    if column.dtype != object:
+        return column.dtype.kind == "U"
+    return next((isinstance(entry, str) for entry in column.ravel() if entry is not None), None)
+
+
+def _numbers(name: str, column: np.ndarray) -> np.ndarray:
     """Convert to floats; what is no number becomes NaN, which the rules then name."""
-    if column.dtype.kind in "biuf":
-        return column.astype(float)
-    found = np.full(len(column), np.nan)
-    for i, entry in enumerate(column):
-        if isinstance(entry, (int, float, np.number, np.bool)):
-            found[i] = entry
+    if column.dtype.kind == "O":
+        numbers = (int, float, np.number, np.bool)
+        column = np.array([entry if isinstance(entry, numbers) else np.nan for entry in column], object)
+    elif column.dtype.kind not in "biuf":
+        return np.full(len(column), np.nan)
+    found = column.astype(float)
+    if column.dtype.kind in "iuO" and (np.abs(found) >= 2**53).any():
+        raise InputError(f"`source` column `{name}` has whole numbers from 2⁵³ on, which floats merge; give it as text")
     return found
 
 
-@dataclass(frozen=True, eq=False)
-class CheckedRows:
+class CheckedRows(NamedTuple):
     """Rows with what follows from their neighbours.
 
     Attributes:
@@ -123,6 +151,7 @@ class CheckedRows:
         last: it ends with this one, or the log does.
         next_state: as given, or the following row's; the row's own where nothing follows.
         known: whether there is a next state, or none is needed because the episode terminated.
+        bad: whether it breaks a rule.
         faults: (column, rule) → the rows that break it.
     """
 
@@ -130,11 +159,8 @@ class CheckedRows:
     last: np.ndarray
     next_state: np.ndarray
     known: np.ndarray
+    bad: np.ndarray
     faults: dict[tuple[str, str], np.ndarray]
-
-    @property
-    def bad(self) -> np.ndarray:
-        return np.logical_or.reduce(list(self.faults.values())) if self.faults else np.zeros(len(self.first), bool)
 
 
 def check(raw: RawRows, before: RawRows | None, after: RawRows | None, roles: Roles) -> CheckedRows:
@@ -189,13 +215,14 @@ def check(raw: RawRows, before: RawRows | None, after: RawRows | None, roles: Ro
     if raw.propensity is not None:
         rule(roles.propensity, "must be above 0 for an action that was taken", raw.propensity <= 0)
         rule(roles.propensity, "must be finite", np.isinf(raw.propensity))
-        if roles.actions is not None or raw.action.dtype.kind in "biuU":
+        if roles.actions is not None or raw.action.dtype.kind in "biuUO":
             rule(roles.propensity, "must be a probability, at most 1", raw.propensity > 1 + 1e-6)
     if roles.actions is not None and raw.action.ndim == 1:
         rule(
             action, "is not among `actions`", ~np.isin(raw.action, np.asarray(roles.actions)) & ~_is_missing(raw.action)
         )
-    return CheckedRows(first, last, next_state, known, faults)
+    bad = np.logical_or.reduce([np.zeros(n, bool), *faults.values()])
+    return CheckedRows(first, last, next_state, known, bad, faults)
 
 
 def _shift(column: np.ndarray, before: np.ndarray | None, otherwise: object) -> np.ndarray:
@@ -209,14 +236,13 @@ def _choose_rows(rows: np.ndarray, one: np.ndarray, other: np.ndarray) -> np.nda
 
 def _is_missing(column: np.ndarray) -> np.ndarray:
     """Mark the rows that have an entry that is missing or not finite."""
-    if column.dtype.kind == "f":
-        wrong = ~np.isfinite(column)
-        return wrong if wrong.ndim == 1 else wrong.any(axis=1)
-    if column.dtype.kind in "mM":
-        return np.isnat(column)
-    if column.dtype == object:
-        return np.array([entry is None or (isinstance(entry, float) and entry != entry) for entry in column])
-    return np.zeros(len(column), bool)
+    kind = column.dtype.kind
+    if kind not in "fmMO":
+        return np.zeros(len(column), bool)
+    wrong = (
+        ~np.isfinite(column) if kind == "f" else np.equal(column, np.array(None)) if kind == "O" else np.isnat(column)
+    )
+    return wrong if wrong.ndim == 1 else wrong.any(axis=1)
 
 
 def _is_same(one: np.ndarray, other: np.ndarray) -> np.ndarray:

@@ -3,114 +3,141 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
+from twoclock.logs import dataset
+from twoclock.logs.dataset import ColumnSource, in_memory
+from twoclock.logs.row_checks import Columns
 from twoclock.protocols import InputError
-from twoclock.storage import parquet
+from twoclock.storage.paths import first_line, one_line
 from twoclock.validation import short_repr
 
-ROWS = 32_768
-"""So many rows are worked on at a time."""
+_NUMBERS, _TEXT_BYTES = 1 << 24, 1 << 30  # of a column at a time
+_WIDEST = 1 << 16  # numbers of a row
 
-Columns = dict[str, np.ndarray]
 _STEP = ("state", "action", "reward", "next_state", "terminated", "truncated")
 _EPISODE = ("observations", "actions", "rewards", "terminations", "truncations")
 
 
-@runtime_checkable
-class ColumnSource(Protocol):
-    """Columns by name, in parts that can be read each by itself."""
+def _parquet(path: str | Path) -> ColumnSource:
+    """A Parquet file, or the files below a folder in the order of their names; a part is a row group."""
+    root = Path(path).expanduser()
+    with one_line(root, "read"):
+        files = sorted(root.rglob("*.parquet")) if root.is_dir() else [root]
+        if not files:
+            raise InputError(f"`source` {root} is a folder without Parquet files (*.parquet)")
+        for file in files:
+            if not file.is_file():  # a pipe would block
+                raise InputError(f"`source` {file} is neither a Parquet file nor a folder of them")
+    parts: list[tuple[Path, int]] = []
+    names, sizes = list[str](), list[int]()
+    for file in files:
+        with _opened(file) as opened:
+            here = list(opened.schema_arrow.names)
+            if names and here != names:
+                raise InputError(f"`source` {file} has other columns than {files[0]}; write them alike")
+            names = here
+            groups = {i: opened.metadata.row_group(i).num_rows for i in range(opened.num_row_groups)}
+        parts += [(file.absolute(), i) for i, rows in groups.items() if rows]
+        sizes += filter(None, groups.values())
 
-    @property
-    def names(self) -> Sequence[str]: ...
-    @property
-    def sizes(self) -> Sequence[int]:
-        """The rows of each part."""
+    def read(part: int, names: Sequence[str]) -> Iterator[Columns]:
+        file, number = parts[part]
+        with _opened(file) as opened:
+            group = opened.metadata.row_group(number)
+            widest = max(group.column(i).num_values for i in range(group.num_columns)) // group.num_rows
+            rows = max(min(dataset.ROWS, _NUMBERS // max(widest, 1)), 1)
+            # Without Arrow's threads: a caller that reads several parts at once has threads, and the two can deadlock.
+            for batch in opened.iter_batches(rows, row_groups=[number], columns=list(names), use_threads=False):
+                yield {name: _array(batch.column(name)) for name in names}
 
-    def batches(self, part: int, names: Sequence[str]) -> Iterator[Columns]:
-        """The named columns of a part, ``ROWS`` or fewer rows at a time."""
-
-
-@dataclass(frozen=True, eq=False)
-class InMemory:
-    """Arrays side by side."""
-
-    columns: Columns
-
-    @property
-    def names(self) -> list[str]:
-        return list(self.columns)
-
-    @property
-    def sizes(self) -> list[int]:
-        rows = len(next(iter(self.columns.values())))
-        return [min(ROWS, rows - first) for first in range(0, rows, ROWS)]
-
-    def batches(self, part: int, names: Sequence[str]) -> Iterator[Columns]:
-        rows = slice(part * ROWS, (part + 1) * ROWS)
-        yield {name: self.columns[name][rows] for name in names}
+    return ColumnSource(names, sizes, read)
 
 
-@dataclass(frozen=True, eq=False)
-class OnDisk:
-    """A Parquet data set; a part is a row group."""
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """A Parquet file whose text stays a dictionary, so that a short file cannot fill the memory."""
+    import pyarrow.parquet as pq
 
-    names: list[str]
-    parts: list[parquet.RowGroup]
+    try:
+        with pq.ParquetFile(path, memory_map=True) as opened:
+            columns = [opened.schema.column(i) for i in range(len(opened.schema))]
+        text = [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
+        with pq.ParquetFile(path, memory_map=True, read_dictionary=text, page_checksum_verification=True) as opened:
+            yield opened
+    except (InputError, GeneratorExit):
+        raise
+    except Exception as error:  # Arrow raises many kinds
+        raise InputError(f"`source` {path} cannot be read as Parquet ({first_line(error)})") from None
 
-    @property
-    def sizes(self) -> list[int]:
-        return [part.rows for part in self.parts]
 
-    def batches(self, part: int, names: Sequence[str]) -> Iterator[Columns]:
-        return parquet.batches(self.parts[part], names, ROWS)
+def _array(column: Any) -> np.ndarray:
+    """An Arrow column as an array; lists of one length become rows, a missing float NaN, other missing entries None."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    kind, count = column.type, len(column)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        lengths = pc.unique(pc.list_value_length(column)).to_pylist()
+        if len(lengths) > 1 or None in lengths:
+            raise InputError("`source` has a column of lists of different lengths, or some missing; make them alike")
+        return _array(column.flatten()).reshape(count, *lengths)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        column = column.cast(pa.large_string()).dictionary_encode()
+    if pa.types.is_dictionary(column.type):
+        used, at = np.unique(column.indices.drop_null().to_numpy(), return_inverse=True)
+        labels = _as_column(np.asarray(column.dictionary.take(pa.array(used)).to_pylist(), dtype=object), count)
+        if not column.null_count:
+            return labels[at]
+        found = np.full(count, None)
+        found[column.is_valid().to_numpy(zero_copy_only=False)] = labels[at]
+        return found
+    if column.null_count and pa.types.is_integer(kind):  # as floats those above 2⁵³ would merge
+        return np.array(column.to_pylist(), dtype=object)
+    return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
 def open_table(given: Any) -> ColumnSource:
     """Open a table whose columns the user names."""
     kind = type(given).__module__.split(".")[0]
     if isinstance(given, (str, Path)):
-        names, parts = parquet.row_groups(given)
-        _check_names(names)
-        if not parts:
-            raise InputError("`source` has no rows")
-        return OnDisk(names, parts)
-    if kind == "pandas" and hasattr(given, "columns"):
+        table = _parquet(given)
+    elif kind == "pandas" and hasattr(given, "columns"):
         _check_names(names := [str(name) for name in given.columns])
-        columns = {name: _as_column(given.iloc[:, i].to_numpy()) for i, name in enumerate(names)}
+        table = in_memory({name: _as_column(given.iloc[:, i].to_numpy()) for i, name in enumerate(names)})
     elif kind == "polars" and type(given).__name__ in ("DataFrame", "LazyFrame"):
         eager = given.collect() if hasattr(given, "collect") else given
-        columns = {name: parquet.array(eager[name].to_arrow()) for name in eager.columns}
+        table = in_memory({name: _array(eager[name].to_arrow()) for name in eager.columns})
     elif kind == "pyarrow" and hasattr(given, "column_names"):
         _check_names(given.column_names)
-        columns = {name: parquet.array(given[name]) for name in given.column_names}
+        table = in_memory({name: _array(given[name]) for name in given.column_names})
     elif isinstance(given, Mapping):
+        _check_names(list(map(str, given)))
         columns = {}
         for name, entry in given.items():
+            where = f"`source[{short_repr(str(name))}]`"
             try:
-                column = np.asarray(entry)
+                columns[str(name)] = _as_column(entry)
             except Exception as error:  # lists of different lengths, and whatever an object of the user's raises
-                why = " ".join(str(error).split())
-                raise InputError(f"`source[{short_repr(str(name))}]` is no column: {why:.100}") from None
-            if not column.ndim:
-                where = f"`source[{short_repr(str(name))}]`"
+                raise InputError(f"{where} is no column: {first_line(error)}") from None
+            if not columns[str(name)].ndim:
                 raise InputError(f"{where} must have an entry for each row, got {short_repr(entry)}")
-            columns[str(name)] = _as_column(column)
+        table = in_memory(columns)
     else:
         raise InputError(
             "`source` must be a pandas or polars frame, a pyarrow table, a Parquet file or folder, a Minari dataset or "
             f"its id, a dict of arrays or a list of episodes, got {short_repr(given)}"
         )
-    lengths = {name: len(column) if column.ndim else 0 for name, column in columns.items()}
-    if len(set(lengths.values())) > 1:
-        raise InputError(f"`source` must have columns of one length, got {short_repr(lengths)}")
-    if not any(lengths.values()):
+    _check_names(table.names)
+    if not table.sizes:
         raise InputError("`source` has no rows")
-    return InMemory(columns)
+    return table
 
 
 def _check_names(names: Sequence[str]) -> None:
@@ -119,22 +146,50 @@ def _check_names(names: Sequence[str]) -> None:
         raise InputError(f"`source` has two columns named {short_repr(twice)}; rename one")
 
 
-def _as_column(column: np.ndarray) -> np.ndarray:
-    """Turn lists in a column into rows of an array, and text into text; a missing entry stays an object."""
-    if column.dtype != object or not len(column):
+def _as_column(given: Any, rows: int = 0) -> np.ndarray:
+    """An array of numbers, of text or of rows of them; what is missing is NaN among floats, else None.
+
+    Args:
+        given: by the user.
+        rows: how many there will be, if more.
+    """
+    if isinstance(given, (list, tuple)):  # NumPy would make text of numbers among text
+        given = np.fromiter(given, object, len(given))
+    elif isinstance(given, np.ma.MaskedArray):
+        given = np.ma.filled(given.astype(object), None)
+    column = np.asarray(given)
+    if column.dtype != object or not column.size:
         return column
-    if isinstance(column[0], (list, tuple, np.ndarray)):
-        if len({np.shape(entry) for entry in column}) > 1:
+    entries = column.ravel().tolist()
+    if isinstance(entries[0], (list, tuple, np.ndarray)):
+        if len({np.shape(entry) for entry in entries}) > 1:
             raise InputError("`source` has a column of lists of different lengths; make them alike")
-        return np.stack([np.asarray(entry) for entry in column])
-    if all(isinstance(entry, str) for entry in column):
-        return column.astype(str)
-    if all(isinstance(entry, (bool, int, float, np.number, np.bool)) for entry in column):
-        return column.astype(float)
-    return column
+        return np.stack([_as_column(entry) for entry in entries])
+    missing = ("NoneType", "NAType", "NaTType")
+    entries = [None if type(e).__name__ in missing or (isinstance(e, float) and e != e) else e for e in entries]
+    present = [entry for entry in entries if entry is not None]
+    whole = len(present) == len(entries)
+    if all(isinstance(entry, str) for entry in present):
+        longest = max(map(len, present), default=0)
+        if 4 * longest * max(rows, len(entries)) > _TEXT_BYTES:
+            raise InputError(f"`source` has text of {longest:,} characters in a column; make shorter labels of it")
+        if any(entry.endswith("\0") for entry in present):
+            raise InputError("`source` has text that ends in a null character, which NumPy would drop; strip it")
+        found = np.array(entries, str if whole else object)
+    elif all(isinstance(entry, (bool, np.bool)) for entry in present) and whole:
+        found = np.array(entries, bool)
+    elif all(isinstance(entry, (int, np.integer)) and not isinstance(entry, bool) for entry in present):
+        found = np.array(entries, None if whole else object)
+        if found.dtype.kind == "f":
+            raise InputError("`source` has whole numbers that 64 bits do not hold; give them as text")
+    elif all(isinstance(entry, (int, float, np.number, np.bool)) for entry in present):
+        found = np.array(entries, float)
+    else:
+        found = np.array(entries, object)
+    return found.reshape(column.shape)
 
 
-def open_episodes(source: Any) -> InMemory | None:
+def open_episodes(source: Any) -> ColumnSource | None:
     """Open a Minari dataset, the id of a local one, or a list of episodes; None if it is none of these.
 
     An episode has ``observations`` (T + 1), ``actions``, ``rewards``, ``terminations``, ``truncations`` and perhaps
@@ -154,9 +209,8 @@ def open_episodes(source: Any) -> InMemory | None:
                 f"`source` {source} is a Minari id; install it with `pip install 'twoclock[minari]'`"
             ) from None
         except (FileNotFoundError, ValueError) as error:
-            why = " ".join(str(error).split())
             raise InputError(
-                f"`source` {source} is no local Minari dataset: {why:.150}; `minari download` it first"
+                f"`source` {source} is no local Minari dataset: {first_line(error)}; `minari download` it first"
             ) from None
     if hasattr(source, "iterate_episodes"):
         episodes: Iterable[object] = source.iterate_episodes()
@@ -167,8 +221,14 @@ def open_episodes(source: Any) -> InMemory | None:
     parts = [_episode_columns(number, episode) for number, episode in enumerate(episodes)]
     if not parts:
         raise InputError("`source` has no episodes")
-    names = [name for name in parts[0] if name != "propensity" or all("propensity" in part for part in parts)]
-    return InMemory({name: np.concatenate([part[name] for part in parts]) for name in names})
+    columns = {}
+    for name in parts[0]:
+        if all(name in part for part in parts):
+            kinds = {(part[name].dtype.kind in "UO", part[name].shape[1:]) for part in parts if len(part[name])}
+            if len(kinds) > 1:
+                raise InputError(f"`source` must have episodes alike; `{name}` is of several shapes, or text in some")
+            columns[name] = np.concatenate([part[name] for part in parts if len(part[name])] or [np.zeros(0)])
+    return in_memory(columns)
 
 
 def _episode_columns(number: int, episode: object) -> Columns:
@@ -176,7 +236,7 @@ def _episode_columns(number: int, episode: object) -> Columns:
         for step in episode:
             if not isinstance(step, (tuple, list)) or len(step) != len(_STEP):
                 raise InputError(f"`source[{number}]` must be steps ({', '.join(_STEP)}), got {short_repr(step)}")
-        columns = {name: np.asarray([step[i] for step in episode]) for i, name in enumerate(_STEP)}
+        columns = {name: _as_column([step[i] for step in episode]) for i, name in enumerate(_STEP)}
         return {**columns, "episode": np.full(len(episode), number)}
     given = {name: episode.get(name) if isinstance(episode, Mapping) else getattr(episode, name, None)
              for name in (*_EPISODE, "infos")}  # fmt: skip
@@ -188,7 +248,7 @@ def _episode_columns(number: int, episode: object) -> Columns:
                 f"`source[{number}].{name}` is a {type(given[name]).__name__} of parts; flatten the space first, as "
                 "with gymnasium.wrappers.FlattenObservation"
             )
-    observations, actions, rewards, terminations, truncations = (np.asarray(given[name]) for name in _EPISODE)
+    observations, actions, rewards, terminations, truncations = (_as_column(given[name]) for name in _EPISODE)
     steps = len(actions)
     if len(observations) != steps + 1:
         raise InputError(

@@ -14,8 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from twoclock.logs.dataset import Batch, Log
-from twoclock.logs.features.pair_features import Crossed, PairFeatures
-from twoclock.logs.features.state_features import Matrix, csr_rows, to_dense
+from twoclock.logs.features import Crossed, Matrix, PairFeatures, csr_rows, to_dense
 from twoclock.logs.policies import Policy
 
 SPARSE_FROM = 300  # features; below, the sums of a table are dense, which is faster

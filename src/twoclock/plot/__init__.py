@@ -17,8 +17,7 @@ from twoclock.plot.grids import (
     varied,
     varied_together,
 )
-from twoclock.plot.ope import values
-from twoclock.plot.report_page import embed_svg, render_page
+from twoclock.plot.report_page import embed_svg, render_page, values
 from twoclock.plot.style import COLOURS, LABELS, MARKERS, caption, figure, render, stamp
 
 __all__ = [

@@ -48,8 +48,8 @@ class EvaluateOptions:
 
 def command(args: Sequence[str]) -> int:
     """twoclock evaluate LOG --policy file.py:pi --gamma G [--report DIR]: a policy's value from a log."""
+    from twoclock import storage
     from twoclock.logs import evaluate, read
-    from twoclock.logs.log_pass import discard
 
     chosen = parse(EvaluateOptions, args, "twoclock evaluate")
     policies = {text.rpartition(":")[2]: load_object(text, "--policy") for text in chosen.policy}
@@ -73,7 +73,7 @@ def command(args: Sequence[str]) -> int:
             )  # fmt: skip
         v.save(out)
         page = v.report(out)
-        discard(out / "passes")
+        storage.discard(out / "passes")
     rows = [
         (str(r.policy), str(r.estimator), f"{r.value:.6g}", f"{r.low:.5g} … {r.high:.5g}", str(r.note))
         for r in v.table.itertuples()

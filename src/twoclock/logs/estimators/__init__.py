@@ -1,12 +1,83 @@
-"""Estimators of a policy's value: every function under ``@estimator(title)`` in these modules, found by looking."""
+"""Estimators of a policy's value: what they are, what they share, and every one in the modules of this folder.
+
+LSTD-Q is solved in the directions that the log has data for. In a basis where C = I the numbers mean something: the
+condition of A there does not depend on how features are scaled, and I − A is one step of fitted Q-evaluation. A
+direction without data gets θ = 0; how much of the target's path leads there is a diagnostic.
+"""
 
 from __future__ import annotations
 
 import functools
 import importlib
 import pkgutil
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
-from twoclock.logs.estimator_context import Estimator
+import numpy as np
+from jaxtyping import Float
+
+from twoclock.engine.code_identity import Unidentified, code_identity
+from twoclock.logs.features import Matrix
+from twoclock.logs.sufficient_stats import Estimand, Moments, Scores, matrix_fits, part_moments, part_scores
+from twoclock.protocols import InputError
+from twoclock.storage import Checkpoints, Identity
+
+FOLDS = 5
+FEW_EPISODES = 30  # effective ones; importance sampling on fewer is not to be believed
+EVERY = 20.0  # seconds between two checkpoints
+_FEWEST_GROUPS = 20  # for a bootstrap
+_RANK = 1e-11
+_DENSE_SPECTRUM = 400
+_AT_ONCE = 1 << 23  # numbers
+T = TypeVar("T")
+S = TypeVar("S", Moments, Scores)
+Vector = Float[np.ndarray, " d"]
+Influence = Float[np.ndarray, " k"]
+
+
+class DoesNotApply(InputError):
+    """An estimator that cannot be used on this log; the message says why."""
+
+
+@dataclass(frozen=True, eq=False)
+class ValueEstimate:
+    """An estimate of a policy's value.
+
+    Attributes:
+        value: the estimate.
+        influence: what each cluster of data adds to its error; None where that is not known.
+        resampled: the estimates on resamples of episodes; None where there are none.
+        notes: what a reader should know.
+        comparable: it is an estimate of the same number as the others, so that a difference is a warning.
+        ratios: of importance sampling, the ratio of each whole episode.
+    """
+
+    value: float
+    influence: Influence | None
+    resampled: Float[np.ndarray, " b"] | None = None
+    notes: tuple[str, ...] = ()
+    comparable: bool = True
+    ratios: Float[np.ndarray, " e"] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Estimator:
+    """An estimator by the name of its function; ``estimate`` raises ``DoesNotApply`` where it cannot be used."""
+
+    name: str
+    title: str
+    estimate: Callable[[EstimatorContext], ValueEstimate]
+
+
+def estimator(title: str) -> Callable[[Callable[[EstimatorContext], ValueEstimate]], Estimator]:
+    """Make a function of a context, in a module of ``logs/estimators/``, an estimator of its name."""
+    return lambda function: Estimator(function.__name__, title, function)
 
 
 @functools.cache
@@ -15,3 +86,287 @@ def estimators() -> dict[str, Estimator]:
     modules = [importlib.import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__)]
     entries = [entry for module in modules for entry in vars(module).values() if isinstance(entry, Estimator)]
     return {entry.name: entry for entry in sorted(entries, key=lambda entry: entry.name)}
+
+
+class Mapper(Protocol):
+    """A map over the parts of a log."""
+
+    def __call__(self, function: Callable[..., T], arguments: tuple[object, ...], parts: range) -> Iterator[T]:
+        """``function(*arguments, part)`` for each of the parts, in their order."""
+
+
+@dataclass
+class EstimatorContext:
+    """An estimand and what estimators share of it, each computed when it is first asked for."""
+
+    estimand: Estimand
+    mapper: Mapper
+    resamples: int = 0
+    checkpoint: Path | None = None
+    _shared: dict[object, Any] = field(default_factory=dict)
+
+    def once(self, compute: Callable[[EstimatorContext], T]) -> T:
+        """``compute(self)``, computed once for all estimators that ask for it."""
+        if compute not in self._shared:
+            self._shared[compute] = compute(self)
+        result: T = self._shared[compute]
+        return result
+
+    def map_parts(self, function: Callable[..., T], *arguments: object, first: int = 0) -> Iterator[T]:
+        """``function(estimand, *arguments, part)`` for each part of the log from ``first`` on, in their order."""
+        return self.mapper(function, (self.estimand, *arguments), range(len(self.estimand.log.parts))[first:])
+
+    def sum_scores(self, name: str, theta: np.ndarray, x: np.ndarray) -> Scores:
+        """Sum the scores of the columns of θ and x over the log."""
+        sums = Scores.zeros(range(self.estimand.clusters), theta.shape[1])
+        return self._sum(name, sums, part_scores, theta, x)
+
+    def _sum(self, name: str, sums: S, function: Callable[..., S], *arguments: object) -> S:
+        """Add what the function gives for each part, from the checkpoint on if there is one."""
+        first, saved, last = 0, None, time.monotonic()
+        with ExitStack() as held:
+            if self.checkpoint is not None and self._identity is not None:
+                identity = Identity({"pass": name, "arguments": code_identity(arguments), **self._identity})
+                saved = Checkpoints(self.checkpoint / str(int(identity.digest, 16)), identity, {})
+                held.callback(saved.close)
+                if found := saved.latest():
+                    first = found[0]
+                    vars(sums).update(found[1]["sums"])
+            for done, part in enumerate(self.map_parts(function, *arguments, first=first), first + 1):
+                sums.add(part)
+                ends = done == len(self.estimand.log.parts) or time.monotonic() - last > EVERY
+                if saved is not None and ends and (arrays := sums.arrays()):
+                    saved.save(done, {"sums": arrays})
+                    last = time.monotonic()
+        return sums
+
+    @cached_property
+    def _identity(self) -> dict[str, str] | None:
+        """What the sums are of; None where that cannot be known, and a checkpoint could be of something else."""
+        fields = {name: value for name, value in vars(self.estimand).items() if name != "log"}
+        try:
+            return {"log": self.estimand.log.fingerprint(), "estimand": code_identity(fields)}
+        except Unidentified as error:
+            warnings.warn(f"`checkpoint` is not used: {error}", stacklevel=2)
+            return None
+
+    @cached_property
+    def moments(self) -> Moments:
+        return self._sum("moments", Moments.zeros(self.estimand, range(self.estimand.groups)), part_moments)
+
+    @cached_property
+    def basis(self) -> Basis:
+        return Basis.of(self.moments.C)
+
+    @cached_property
+    def solution(self) -> LstdSolution:
+        """On the whole log."""
+        return solve_lstd(*self.moments.total(), self.basis)
+
+    @cached_property
+    def fold(self) -> np.ndarray:
+        """The fold of each group."""
+        return np.arange(self.estimand.groups) * FOLDS // self.estimand.groups
+
+    @cached_property
+    def fold_solutions(self) -> list[LstdSolution]:
+        """On the log without each fold; none where there are too few groups to leave any out."""
+        if self.estimand.groups < 2 * FOLDS:
+            return []
+        return [solve_lstd(*self.moments.total(1.0 * (self.fold != k)), self.basis) for k in range(FOLDS)]
+
+    @cached_property
+    def scores(self) -> Scores:
+        """Of the solution on the whole log, then of each that lacks a fold."""
+        solutions = [self.solution, *self.fold_solutions]
+        theta, x = (np.column_stack([getattr(one, name) for one in solutions]) for name in ("theta", "x"))
+        return self.sum_scores("scores", theta, x)
+
+    @cached_property
+    def radius(self) -> float:
+        return step_radius(self.moments.total()[0], self.moments.C, self.basis)
+
+    @cached_property
+    def resample_counts(self) -> Float[np.ndarray, "b g"] | None:
+        """How often each group is drawn in each resample; None without a bootstrap, or with too few groups for one."""
+        groups = self.estimand.groups
+        if not self.resamples or groups < _FEWEST_GROUPS:
+            return None
+        rng = np.random.default_rng(0)
+        return rng.multinomial(groups, np.full(groups, 1 / groups), size=self.resamples).astype(float)
+
+    def fixed_point_estimate(self, value: float, *notes: str, bootstrap: bool = True) -> ValueEstimate:
+        """An estimate at the fixed point of LSTD-Q, whose influence and resamples all ways to it share."""
+        influence = self.scores.score[:, 0] + self.start_influence(self.scores.start[:, 0], value)
+        counts = self.resample_counts if bootstrap else None
+        resampled = None if counts is None else bootstrap_values(self.moments, self.basis, counts)
+        return ValueEstimate(value, influence, resampled, notes)
+
+    def start_influence(self, start: np.ndarray, value: float) -> np.ndarray:
+        """The sampling of the starts: (φ̄₀(s₀)ᵀθ − v̂)/n₀ of each cluster."""
+        total = self.scores.starts.sum()
+        return (start - self.scores.starts * value) / total if total else np.zeros(self.estimand.clusters)
+
+    def require_matrix(self) -> None:
+        """Refuse features whose A is too large."""
+        size = self.estimand.features.size
+        if not matrix_fits(self.estimand.features, self.estimand.log):
+            raise DoesNotApply(f"{size:,} dense features make a matrix of {size:,}²; take fewer, or estimator='dice'")
+
+
+def effective_size(weights: np.ndarray) -> float:
+    """How many equal weights these are worth, (Σw)²/Σw²."""
+    return float(weights.sum() ** 2 / max(weights @ weights, 1e-300))
+
+
+@dataclass(frozen=True, eq=False)
+class Basis:
+    """Directions with data: ``white`` [d, rank] with whiteᵀ C white = I, or the numbers of the features seen."""
+
+    size: int
+    white: Float[np.ndarray, "d r"] | None
+    seen: np.ndarray | None
+
+    @classmethod
+    def of(cls, C: Matrix) -> Basis:
+        diagonal = np.maximum(C.diagonal(), 0.0)
+        if not np.isfinite(diagonal).all():
+            raise InputError(
+                "`features` must be finite, and so must their squares, summed over the log; scale them down"
+            )
+        if not diagonal.any():
+            raise InputError("`features` are 0 for every pair of the log; take others")
+        if not isinstance(C, np.ndarray):
+            return cls(C.shape[0], None, np.flatnonzero(diagonal))
+        scale = np.sqrt(diagonal)
+        scale[scale == 0] = 1.0
+        values, vectors = np.linalg.eigh(C / scale / scale[:, None])
+        keep = values > _RANK * max(values[-1], 1e-300)
+        return cls(len(C), vectors[:, keep] / np.sqrt(values[keep]) / scale[:, None], None)
+
+    @property
+    def rank(self) -> int:
+        return self.white.shape[1] if self.white is not None else len(self.seen)  # type: ignore[arg-type]
+
+    def matrix(self, M: Matrix) -> Matrix:
+        if self.white is not None:
+            return self.white.T @ M @ self.white
+        return M[self.seen][:, self.seen].tocsc()
+
+    def down(self, v: np.ndarray) -> np.ndarray:
+        """Take vectors, along the last axis, to the basis."""
+        return v @ self.white if self.white is not None else v[..., self.seen]
+
+    def up(self, v: np.ndarray) -> np.ndarray:
+        """Take solutions, along the last axis, back to all features."""
+        if self.white is not None:
+            return v @ self.white.T
+        found = np.zeros((*v.shape[:-1], self.size))
+        found[..., self.seen] = v
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class LstdSolution:
+    """θ = A⁻¹b and x = A⁻ᵀφ̄₀, so that φ̄₀ᵀθ = xᵀb = Σwr with the weights w = xᵀφ.
+
+    Attributes:
+        condition: of A in the basis (an estimate in the 1-norm for sparse sums). Where A cannot be inverted the
+            least-squares solution is taken.
+    """
+
+    theta: Vector
+    x: Vector
+    condition: float
+
+
+def solve_lstd(A: Matrix, b: np.ndarray, phi0: np.ndarray, basis: Basis) -> LstdSolution:
+    """Solve both systems; rows of A without data, as in a part of the log, are left out."""
+    A, b, phi0 = basis.matrix(A), basis.down(b), basis.down(phi0)
+    if not isinstance(A, np.ndarray):
+        return _solve_sparse(A, b, phi0, basis)
+    A = fill_empty_rows(A)
+    if len(A) <= _DENSE_SPECTRUM:
+        spectrum = np.linalg.svd(A, compute_uv=False)
+        condition = float(spectrum[0] / max(spectrum[-1], 1e-300))
+    else:
+        condition = float(np.linalg.cond(A, 1))
+    if condition > 1e14:
+        theta, x = (np.linalg.lstsq(M, v, rcond=1e-12)[0] for M, v in ((A, b), (A.T, phi0)))
+    else:
+        theta, x = np.linalg.solve(A, b), np.linalg.solve(A.T, phi0)
+    return LstdSolution(basis.up(theta), basis.up(x), condition)
+
+
+def fill_empty_rows(A: np.ndarray) -> np.ndarray:
+    """Put 1 on the diagonal of rows of A that are all 0; ``A`` may be a stack."""
+    empty = ~A.any(axis=-1)
+    if empty.any():
+        A = A.copy()
+        A[(*np.nonzero(empty), np.nonzero(empty)[-1])] = 1.0
+    return A
+
+
+def _solve_sparse(A: Matrix, b: np.ndarray, phi0: np.ndarray, basis: Basis) -> LstdSolution:
+    from scipy.sparse import diags_array, eye_array
+    from scipy.sparse.linalg import LinearOperator, norm, onenormest, splu
+
+    n, empty = A.shape[0], np.abs(A).sum(axis=1) == 0
+    if empty.any():
+        A = (A + diags_array(empty.astype(float))).tocsc()
+    try:
+        factors: Matrix = splu(A)
+        solve, back = factors.solve, lambda v: factors.solve(v, "T")
+        inverse: Matrix = LinearOperator(A.shape, solve, back, solve, float, back)
+        condition = float(norm(A, 1) * (onenormest(inverse) if n > 4 else np.abs(solve(np.eye(n))).sum(0).max()))
+    except RuntimeError:  # exactly singular
+        factors = splu((A + 1e-10 * float(np.abs(A.diagonal()).max()) * eye_array(n)).tocsc())
+        condition = np.inf
+    return LstdSolution(basis.up(factors.solve(b)), basis.up(factors.solve(phi0, "T")), condition)
+
+
+def bootstrap_values(moments: Moments, basis: Basis, counts: Float[np.ndarray, "b g"]) -> Float[np.ndarray, " b"]:
+    """Solve for φ̄₀ᵀθ on resamples of whole groups of episodes, of which each is counted so often."""
+    if moments.is_sparse:
+        totals = (moments.total(weights) for weights in counts)
+        return np.array([phi0 @ solve_lstd(A, b, phi0, basis).theta for A, b, phi0 in totals])
+    A = np.stack([basis.matrix(one) for one in moments.A])
+    b, phi0 = basis.down(moments.b), basis.down(moments.phi0)
+    values = []
+    for some in np.array_split(counts, -(-len(counts) * basis.rank**2 // _AT_ONCE)):
+        theta = np.linalg.solve(fill_empty_rows(np.tensordot(some, A, 1)), (some @ b)[..., None])[..., 0]
+        if moments.start is not None:
+            start = np.broadcast_to(basis.down(moments.start), theta.shape)
+        else:
+            start = some @ phi0 / np.maximum(some @ moments.starts, 1)[:, None]
+        values.append((start * theta).sum(axis=1))
+    return np.concatenate(values)
+
+
+def step_radius(A: Matrix, C: Matrix, basis: Basis) -> float:
+    """The spectral radius of a step of fitted Q-evaluation, ρ(I − C⁻¹A); from 1 on it diverges."""
+    reduced = basis.matrix(A)
+    n = reduced.shape[0]
+    if isinstance(reduced, np.ndarray):
+        step: Matrix = np.eye(n) - reduced
+        if n <= _DENSE_SPECTRUM:
+            return float(np.abs(np.linalg.eigvals(step)).max(initial=0.0))
+    else:
+        from scipy.sparse import diags_array, eye_array
+        from scipy.sparse.linalg import LinearOperator, splu
+
+        counts = basis.matrix(C)
+        if (abs(counts) - abs(diags_array(counts.diagonal()))).sum() > 0:  # tiles overlap: C is no diagonal
+            factors = splu((counts + 1e-10 * diags_array(counts.diagonal())).tocsc())
+            step = LinearOperator((n, n), matvec=lambda v: v - factors.solve(reduced @ v), dtype=float)
+        else:
+            step = eye_array(n) - diags_array(1 / counts.diagonal()) @ reduced
+        if n < 4:
+            return float(np.abs(np.linalg.eigvals(step @ np.eye(n))).max())
+    from scipy.sparse.linalg import ArpackError, eigs
+
+    try:
+        top = eigs(step, k=1, return_eigenvectors=False, maxiter=2_000, tol=1e-4, v0=np.ones(n))
+    except ArpackError:
+        return float("nan")
+    return float(np.abs(top)[0])

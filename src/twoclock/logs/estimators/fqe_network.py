@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from twoclock.logs.estimator_context import DoesNotApply, EstimatorContext, ValueEstimate, estimator
-from twoclock.logs.features.state_features import vectors
+from twoclock.logs.estimators import DoesNotApply, EstimatorContext, ValueEstimate, estimator
+from twoclock.logs.features import vectors
 from twoclock.protocols import Key, PyTree
 
 WIDTH, DEPTH, TARGETS, STEPS, BATCH, RATE = 64, 2, 80, 100, 256, 1e-3

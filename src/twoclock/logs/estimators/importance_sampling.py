@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float
 
 from twoclock.logs.dataset import Batch
-from twoclock.logs.estimator_context import (
+from twoclock.logs.estimators import (
     FEW_EPISODES,
     DoesNotApply,
     EstimatorContext,
@@ -23,8 +23,7 @@ from twoclock.logs.estimator_context import (
     effective_size,
     estimator,
 )
-from twoclock.logs.features.pair_features import Crossed
-from twoclock.logs.features.state_features import Matrix
+from twoclock.logs.features import Crossed, Matrix
 from twoclock.logs.sufficient_stats import Estimand, run_starts
 
 CLIP = 0.01

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from twoclock.logs.estimator_context import FOLDS, DoesNotApply, EstimatorContext, ValueEstimate, estimator
-from twoclock.logs.features.pair_features import table_of
-from twoclock.logs.features.state_features import Matrix
+from twoclock.logs.estimators import FOLDS, DoesNotApply, EstimatorContext, ValueEstimate, estimator
+from twoclock.logs.features import Matrix, table_of
 from twoclock.logs.sufficient_stats import Estimand
 
 _TOLERANCE, _MOST_ITERATIONS = 1e-12, 200_000

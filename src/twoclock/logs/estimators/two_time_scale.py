@@ -1,24 +1,262 @@
-"""Estimators that ``solve`` computes with two step sizes: DICE, and TDC by the fast method."""
+"""Estimators that ``solve`` computes with two step sizes on rows of a log: DICE, and TDC by the fast method.
+
+Both are linear in (θ, ω), so that a run may begin anywhere: f and g are the operators' means over the whole log where
+it begins, and the rows of a sample say how they change from there.
+
+    DICE:  F = f − (φ − γφ̄')(φᵀω)             G = g + φ(cφᵀω + (φ − γφ̄')ᵀθ)
+    TDC:   F = f + φ(φ − γφ̄')ᵀθ + γφ̄'(φᵀω)      G = g + φ(φᵀω + (φ − γφ̄')ᵀθ)
+
+At (0, 0) DICE has f = φ̄₀ and g = −E[φr], and TDC f = g = −E[φr]. A pass needs memory of O(d) beside its sample.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import operator
+from collections.abc import Callable
+from typing import Literal, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
-from twoclock.logs.estimator_context import DoesNotApply, EstimatorContext, ValueEstimate, estimator
-from twoclock.logs.log_problem import C, LogProblem, OperatorSums, curvatures, most_rows
+from twoclock.logs.estimators import DoesNotApply, EstimatorContext, ValueEstimate, estimator
+from twoclock.logs.features import Matrix
+from twoclock.logs.sufficient_stats import Estimand
 from twoclock.methods import Fast, Polyak, Standard
+from twoclock.protocols import Key, Problem, PyTree, pytree, static
 from twoclock.schedules import Constant
 from twoclock.solve import solve
 
 TOLERANCE = 1e-10
 DICE_STEPS, DICE_ROUNDS = 5_000, 64
 TDC_STEPS, TDC_BATCH, TDC_SEEDS = 20_000, 256, 4
+NUMBERS = 1 << 22  # that a sample holds of φ, and as many of φ̄': 64 MiB in all, however long the log is
+_C = 1e-3  # of DICE; its dual value does not depend on it
 _LOOSE = 1e-3
 _PATIENCE = 24  # rounds in which the residual must halve
 _WILD = 1e4  # the weights overshoot by 1/c before they settle; beyond that a sample was too small for its steps
 _A_STEP = 1 << 18  # numbers; a larger sample is stepped through by draws from it
+
+Vector = Float[Array, " d"]
+Sums = Float[np.ndarray, " d"]
+Numbers = jax.Array | np.ndarray  # of the log as it is read; JAX's inside a program
+
+
+@pytree
+class DenseRows:
+    """Rows of features, a matrix."""
+
+    entries: Numbers
+
+    def dot(self, v: jax.Array) -> jax.Array:
+        return jnp.asarray(self.entries) @ v
+
+    def back(self, u: jax.Array, d: int) -> jax.Array:
+        return u @ self.entries
+
+
+@pytree
+class SparseRows:
+    """Rows of features with few entries: their numbers and their values, as many for each row."""
+
+    index: Numbers
+    entries: Numbers
+
+    def dot(self, v: jax.Array) -> jax.Array:
+        return jnp.sum(self.entries * v[self.index], axis=1)
+
+    def back(self, u: jax.Array, d: int) -> jax.Array:
+        return jnp.zeros(d, u.dtype).at[self.index].add(self.entries * u[:, None])
+
+
+Rows = DenseRows | SparseRows
+
+
+@pytree
+class LogProblem(Problem):
+    """The operators on rows of a log: on all of them at each step, or on ``batch`` drawn from them.
+
+    Args:
+        phi: φ of each row.
+        after: γφ̄' of each row.
+        f, g: the operators where the run begins, at (0, 0).
+        count: how many rows there are; those after them are 0, so that samples of several sizes make one program.
+        kind: "dice" or "tdc".
+        batch: rows a step; all of them if 0.
+    """
+
+    phi: Rows
+    after: Rows
+    f: Numbers
+    g: Numbers
+    count: float | jax.Array
+    kind: Literal["dice", "tdc"] = static(default="dice")
+    batch: int = static(default=0)
+
+    def init(self, key: Key) -> tuple[PyTree, PyTree, PyTree]:
+        nothing = jnp.zeros_like(jnp.asarray(self.f))
+        return nothing, nothing, None
+
+    def noise(self, key: Key) -> PyTree:
+        return jax.random.randint(key, (self.batch,), 0, self.count) if self.batch else ()
+
+    def draw(self, u: PyTree, theta: PyTree, env: PyTree) -> tuple[PyTree, PyTree]:
+        return u, env
+
+    def F(self, theta: Vector, omega: Vector, x: PyTree) -> Vector:
+        phi, after, n = self._rows(x)
+        w, d = phi.dot(omega), self.f.shape[0]
+        if self.kind == "dice":
+            return jnp.asarray(self.f) - (phi.back(w, d) - after.back(w, d)) / n
+        return jnp.asarray(self.f) + (phi.back(phi.dot(theta) - after.dot(theta), d) + after.back(w, d)) / n
+
+    def G(self, theta: Vector, omega: Vector, x: PyTree) -> Vector:
+        phi, after, n = self._rows(x)
+        c = jnp.asarray(_C if self.kind == "dice" else 1.0, theta.dtype)
+        ahead = phi.dot(theta) - after.dot(theta)
+        return jnp.asarray(self.g) + phi.back(c * phi.dot(omega) + ahead, self.f.shape[0]) / n
+
+    def _rows(self, x: PyTree) -> tuple[Rows, Rows, jax.Array | float]:
+        phi, after = jax.tree.map(jnp.asarray, (self.phi, self.after))
+        if not self.batch:
+            return phi, after, jnp.asarray(self.count, jnp.asarray(self.f).dtype)
+        return *jax.tree.map(lambda column: column[x], (phi, after)), float(self.batch)
+
+
+def _scale_rows(rows: Matrix, scale: np.ndarray, size: int, width: int) -> Rows:
+    """Scale each feature of the rows; pad them to ``size`` rows, with ``width`` entries each where they are sparse."""
+    if isinstance(rows, np.ndarray):
+        found = np.zeros((size, rows.shape[1]))
+        np.multiply(rows, scale, out=found[: len(rows)])
+        return DenseRows(found)
+    count = np.diff(rows.indptr)
+    index, entries = np.zeros((size, width), np.int32), np.zeros((size, width))
+    at = np.arange(rows.nnz) - np.repeat(rows.indptr[:-1], count)
+    row = np.repeat(np.arange(rows.shape[0]), count)
+    index[row, at], entries[row, at] = rows.indices, rows.data * scale[rows.indices]
+    return SparseRows(index, entries)
+
+
+def _curvatures(problem: LogProblem) -> tuple[float, float]:
+    """Estimate the largest eigenvalues of E[φφᵀ] and E[(φ − γφ̄')(φ − γφ̄')ᵀ] by power iteration, plus 5 %.
+
+    Where steps are on a batch, the longest row with its share of the batch is added: what one sample can do.
+    """
+    n, d = float(problem.count), problem.f.shape[0]
+
+    def top(step: Callable[[jax.Array], jax.Array]) -> float:
+        def once(v: jax.Array, _: None) -> tuple[jax.Array, jax.Array]:
+            new = step(v)
+            size = jnp.linalg.norm(new)
+            return new / jnp.maximum(size, 1e-30), size
+
+        with jax.enable_x64(True):
+            start = jnp.asarray(np.random.default_rng(0).standard_normal(d))
+            return 1.05 * float(jax.lax.scan(once, start / jnp.linalg.norm(start), None, length=100)[1][-1])
+
+    with jax.enable_x64(True):
+        phi, after = jax.tree.map(jnp.asarray, (problem.phi, problem.after))
+
+    def difference(v: jax.Array) -> jax.Array:
+        u = phi.dot(v) - after.dot(v)
+        return (phi.back(u, d) - after.back(u, d)) / n
+
+    tops = top(lambda v: phi.back(phi.dot(v), d) / n), top(difference)
+    if not problem.batch:
+        return tops
+    length, ahead = (np.square(rows.entries).sum(axis=1) for rows in (problem.phi, problem.after))
+    difference_length = np.square(np.sqrt(length) + np.sqrt(ahead))
+    return tops[0] + float(length.max()) / problem.batch, tops[1] + float(difference_length.max()) / problem.batch
+
+
+class OperatorSums(NamedTuple):
+    """Sums over rows at a point (θ, ω), and the rows that were drawn.
+
+    Attributes:
+        back: Σ(φ − γφ̄')(φᵀω).
+        fast: Σφ(φᵀω).
+        left: Σφ(φ − γφ̄')ᵀθ.
+        earned: Σφr.
+        squares: Σφ².
+        starts: Σφ̄₀ over the starts, and how many there are behind it.
+        rows: how many.
+        drawn: φ and φ̄' of the rows drawn in each part.
+    """
+
+    back: Sums
+    fast: Sums
+    left: Sums
+    earned: Sums
+    squares: Sums
+    starts: Sums
+    rows: int
+    drawn: list[tuple[Matrix, Matrix]]
+
+    @classmethod
+    def over_log(cls, context: EstimatorContext, theta: Sums, omega: Sums, number: int, rows: int) -> OperatorSums:
+        """Sum over the log and draw about so many rows; ``number`` makes its draw another one."""
+        log_rows = context.estimand.log.rows
+        share = 1.0 if rows >= log_rows else 0.98 * rows / log_rows  # seldom more than fit
+        parts = context.map_parts(_part_sums, theta, omega, share, number)
+        return functools.reduce(lambda one, other: cls(*map(operator.add, one, other)), parts)
+
+    def sample(self, scale: Sums, estimand: Estimand) -> tuple[Rows, Rows, int]:
+        """The drawn rows, φ and γφ̄', scaled, and how many they are; the arrays always have the same size."""
+        most, width = min(_most_rows(estimand), estimand.log.rows), _entries_of_a_mean(estimand)
+        if isinstance(self.drawn[0][0], np.ndarray):
+            stack: Callable[..., Matrix] = np.concatenate
+        else:
+            from scipy.sparse import vstack
+
+            stack = functools.partial(vstack, format="csr")
+        phi, after = (stack(rows)[:most] for rows in zip(*self.drawn, strict=True))
+        one = _scale_rows(phi, scale, most, width // len(estimand.log.actions or (0,)))
+        return one, _scale_rows(after, scale * estimand.gamma, most, width), phi.shape[0]
+
+    def start_and_scale(self, estimand: Estimand) -> tuple[Sums, Sums]:
+        """φ̄₀, and the scale in which each feature has mean square 1; 0 where the log has no data."""
+        mean = self.squares / self.rows
+        scale = np.divide(1.0, np.sqrt(mean), out=np.zeros(len(mean)), where=mean > 0)
+        return estimand.start if estimand.start is not None else self.starts[:-1] / self.starts[-1], scale
+
+
+def _part_sums(estimand: Estimand, theta: Sums, omega: Sums, share: float, number: int, part: int) -> OperatorSums:
+    """Sum over one part, and draw a share of its rows."""
+    gamma, d = estimand.gamma, estimand.features.size
+    back, fast, left, earned, squares = np.zeros((5, d))
+    starts, rows, drawn = np.zeros(d + 1), 0, []
+    rng = np.random.default_rng([number, part])
+    for batch in estimand.log.batches(part):
+        phi, after = estimand.rows(batch)
+        w, ahead = phi @ omega, phi @ theta - gamma * (after @ theta)
+        back += w @ phi - gamma * (w @ after)
+        fast += w @ phi
+        left += ahead @ phi
+        earned += batch.reward @ phi
+        squares += np.asarray((phi**2 if isinstance(phi, np.ndarray) else phi.power(2)).sum(axis=0)).ravel()
+        rows += len(batch)
+        if estimand.begins(batch).any():
+            first = estimand.starts(batch)
+            starts += np.append(np.asarray(first.sum(axis=0)).ravel(), first.shape[0])
+        chosen = np.flatnonzero(rng.random(len(batch)) < share) if share < 1 else np.arange(len(batch))
+        if len(chosen):
+            drawn.append((phi[chosen], after[chosen]))
+    return OperatorSums(back, fast, left, earned, squares, starts, rows, drawn)
+
+
+def _most_rows(estimand: Estimand) -> int:
+    """How many rows a sample may have."""
+    return max(NUMBERS // _entries_of_a_mean(estimand), 1)
+
+
+def _entries_of_a_mean(estimand: Estimand) -> int:
+    """How many entries a row of φ̄' has: as many as φ, or as many for each action where rows are sparse."""
+    state = estimand.log.sample(2)[0][:1]
+    mean = estimand.features.mean(estimand.features.encode(state), estimand.policy.acts(state, (0, 0)))
+    return estimand.features.size if isinstance(mean, np.ndarray) else max(int(mean.nnz), 1)
 
 
 @estimator("DICE, two operators on two clocks")
@@ -35,10 +273,10 @@ def dice(context: EstimatorContext) -> ValueEstimate:
     Lagrangian*, 2020; the rounds: Johnson & Zhang, *Accelerating stochastic gradient descent using predictive variance
     reduction*, 2013.
     """
-    estimand, most = context.estimand, most_rows(context.estimand)
+    estimand, most = context.estimand, _most_rows(context.estimand)
     theta, omega = np.zeros((2, estimand.features.size))
     first = sums = OperatorSums.over_log(context, theta, omega, 0, most)
-    n, phi0, scale = first.rows, first.phi0(estimand), first.scale()
+    n, (phi0, scale) = first.rows, first.start_and_scale(estimand)
     size = max(float(np.linalg.norm(scale * phi0)), 1e-300)
     best = np.inf, theta, omega, theta
     residuals: list[float] = []
@@ -47,7 +285,7 @@ def dice(context: EstimatorContext) -> ValueEstimate:
         if number:
             sums = OperatorSums.over_log(context, scale * theta, scale * omega, number, most if sample is None else 0)
         f = scale * (phi0 - sums.back / n)
-        g = scale * (C * sums.fast - sums.earned + sums.left) / n
+        g = scale * (_C * sums.fast - sums.earned + sums.left) / n
         residual = float(np.linalg.norm(f) / size)
         if residual < best[0]:
             best = residual, theta, omega, f
@@ -65,8 +303,8 @@ def dice(context: EstimatorContext) -> ValueEstimate:
         width = phi.entries.shape[1]
         batch = max(_A_STEP // width, 1) if rows * width > _A_STEP else 0
         problem = LogProblem(phi, after, f, g, rows, batch=batch)
-        top, top_difference = curvatures(problem)  # a step is 1/L of what it steps along
-        method = Standard(alpha=Constant(0.5 * pace * C / top_difference), beta=Constant(pace / (C * top)))
+        top, top_difference = _curvatures(problem)  # a step is 1/L of what it steps along
+        method = Standard(alpha=Constant(0.5 * pace * _C / top_difference), beta=Constant(pace / (_C * top)))
         result = solve(problem, method, DICE_STEPS, [number], marks=[DICE_STEPS], engine="xla")
         theta, omega = theta + result.theta[0], omega + result.omega[0]
         if estimand.log.rows > most:
@@ -98,14 +336,14 @@ def fast_tdc(context: EstimatorContext) -> ValueEstimate:
     """
     context.require_matrix()
     estimand, zero = context.estimand, np.zeros(context.estimand.features.size)
-    if (rows := most_rows(estimand)) < estimand.log.rows:
+    if (rows := _most_rows(estimand)) < estimand.log.rows:
         raise DoesNotApply(f"it keeps all rows at hand, with so many features at most {rows:,}; take LSTD-Q")
     sums = OperatorSums.over_log(context, zero, zero, 0, rows)
-    phi0, scale = sums.phi0(estimand), sums.scale()
+    phi0, scale = sums.start_and_scale(estimand)
     begins = -scale * sums.earned / sums.rows
     phi, after, count = sums.sample(scale, estimand)
     problem = LogProblem(phi, after, begins, begins, count, kind="tdc", batch=TDC_BATCH)
-    top, top_difference = curvatures(problem)
+    top, top_difference = _curvatures(problem)
     # Stable for means over a batch: a step must not overshoot on the mean, nor on the longest row with its share of it.
     beta = 0.2 / top
     alpha = min(0.1 / top_difference, beta)

@@ -1,4 +1,4 @@
-"""Features ψ(s) of a state: one-hot, radial, Fourier, tiles, a network."""
+"""Features ψ(s) of a state that is a vector: radial, Fourier, tiles, a network."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Float
 
-from twoclock.logs.dataset import Log, encode_labels
 from twoclock.logs.policies import call_on_batch
 from twoclock.problems.custom import is_module, split_module
 from twoclock.protocols import InputError
-from twoclock.validation import choice, number, seed_number, short_repr, whole
+from twoclock.validation import choice, number, seed_number, whole
 
 Matrix = Any
 """A NumPy array, or a scipy.sparse CSR array where most entries are 0."""
 
 X = Float[np.ndarray, "n k"]
-_MOST_FEATURES, _MOST_STATES = 20_000, 200_000
+_MOST_FEATURES = 20_000
 
 
 @runtime_checkable
@@ -41,70 +40,6 @@ class Fittable(Protocol):
     """Settings of features that a sample of states scales."""
 
     def fit(self, sample: np.ndarray) -> StateFeatures: ...
-
-
-def vectors(state: np.ndarray) -> np.ndarray:
-    """Return states as rows of numbers."""
-    if state.dtype.kind not in "biuf":
-        raise InputError("`features` must be 'onehot' or a function where states are text")
-    return state.astype(float).reshape(len(state), -1)
-
-
-@dataclass(frozen=True, eq=False)
-class OneHot:
-    """ψ(s) = e_s for the states of a log, whole numbers or text; in sparse form."""
-
-    states: np.ndarray
-
-    @classmethod
-    def of(cls, log: Log, others: np.ndarray | None = None) -> OneHot:
-        """Collect the states of the log, next states too, and some others."""
-        found = np.zeros(0) if others is None else rows_as_labels(others)
-        for batch in log:
-            some = rows_as_labels(batch.state), rows_as_labels(batch.next_state[~batch.follows & ~batch.terminated])
-            found = np.unique(np.concatenate([*map(np.unique, some), *([found] if len(found) else [])]))
-            if len(found) > _MOST_STATES:
-                raise InputError(
-                    f"`features` 'onehot' needs states that come back; this log has more than {_MOST_STATES:,} "
-                    f"different ones, such as {short_repr(found[0])}; try features='rbf'"
-                )
-        return cls(found)
-
-    @property
-    def size(self) -> int:
-        return len(self.states)
-
-    def rows(self) -> np.ndarray:
-        """The states as the log has them."""
-        fields = self.states.dtype.names
-        return self.states if fields is None else np.column_stack([self.states[name] for name in fields])
-
-    def __call__(self, x: np.ndarray) -> Matrix:
-        found = encode_labels(rows_as_labels(x), self.states)
-        known = found >= 0
-        start = np.concatenate([[0], np.cumsum(known)])
-        return csr_rows(np.ones(int(start[-1])), found[known], start, self.size)
-
-
-def csr_rows(data: np.ndarray, index: np.ndarray, start: np.ndarray, width: int) -> Matrix:
-    """Make a sparse matrix whose row i has the entries ``start[i]`` to ``start[i + 1]``."""
-    from scipy.sparse import csr_array  # slow to load
-
-    return csr_array((data, index, start), shape=(len(start) - 1, width))
-
-
-def to_dense(rows: Matrix) -> np.ndarray:
-    return rows if isinstance(rows, np.ndarray) else rows.toarray()
-
-
-def rows_as_labels(state: np.ndarray) -> np.ndarray:
-    """Return states as labels that sort and compare: several columns become one record."""
-    if state.ndim == 1:
-        return state
-    if state.shape[1] == 1:
-        return state[:, 0]
-    whole = np.ascontiguousarray(state)
-    return whole.view([(f"f{i}", whole.dtype) for i in range(whole.shape[1])])[:, 0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,13 +141,16 @@ class Tiles:
     def __call__(self, x: np.ndarray) -> Matrix:
         if self.scale is None:
             raise InputError("`Tiles(…)` is not scaled yet; give it to `evaluate(…, features=…)`, or call `fit`")
+        from scipy.sparse import csr_array  # slow to load
+
         n, k = x.shape
         z = _to_unit_cube(x, self.scale) * self.bins
         # Column i is shifted by an odd number of shares, 2i + 1, so that the grids do not line up along a diagonal.
         shift = (np.arange(self.tilings)[:, None] * (2 * np.arange(k) + 1) % self.tilings) / self.tilings
         cell = np.minimum((z[:, None, :] + shift).astype(int), self.bins)
         index = cell @ (self.bins + 1) ** np.arange(k) + np.arange(self.tilings) * (self.bins + 1) ** k
-        return csr_rows(np.ones(n * self.tilings), index.ravel(), np.arange(n + 1) * self.tilings, self.size)
+        entries = np.ones(n * self.tilings), index.ravel(), np.arange(n + 1) * self.tilings
+        return csr_array(entries, shape=(n, self.size))
 
 
 def _ends(sample: X) -> X:
