@@ -82,7 +82,7 @@ class Walk(gym.Env):
         time.sleep(self.pause)
         self.t, self.count = self.t + 1, self.count + 1
         self.x = (self.x + u + 0.1 * self.np_random.normal(size=1)).astype(np.float32)
-        if self.trouble and self.count == self.at:
+        if self.trouble and self.count == self.at and "MENDED" not in os.environ:
             if self.trouble == "raises":
                 raise OSError("the cable is loose")
             if self.trouble == "hangs":

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 
 import gymnasium as gym
 import numpy as np
@@ -121,9 +122,9 @@ def test_a_vectorised_environment_serves_a_seed_per_part(mode):
         ("reward", "the reward must be a number, got 'much'"),
     ],
 )
-def test_faults_in_one_line(trouble, words, tmp_path):
-    """Seed, step, what came back; nothing is lost, and when the environment is mended the same call goes on."""
-    env = Walk(trouble)
+def test_faults_in_one_line(trouble, words, tmp_path, monkeypatch):
+    """Seed, step, what came back; when the environment is mended the same call ends as if there had been no fault."""
+    env = functools.partial(Walk, trouble)
     with pytest.raises(tc.agents.EnvironmentFault, match=f"seed 0, step 59: {words}.*goes on from there") as caught:
         tc.agents.run(Averager(), env, checkpoint=tmp_path / "a", **STEPS)
     assert (caught.value.seed, caught.value.step) == (0, 59)
@@ -131,8 +132,9 @@ def test_faults_in_one_line(trouble, words, tmp_path):
     kept = Averager()
     kept.restore(tmp_path / "a" / "seed-0")
     assert kept.steps == 59
-    env.trouble = ""
-    assert tc.agents.run(Averager(), env, checkpoint=tmp_path / "a", **STEPS).last_step.tolist() == [200]
+    monkeypatch.setenv("MENDED", "1")
+    again = tc.agents.run(Averager(), env, checkpoint=tmp_path / "a", **STEPS)
+    assert again == tc.agents.run(Averager(), env, **STEPS)
 
 
 def test_hung_and_killed_processes_are_faults(tmp_path):
@@ -227,3 +229,156 @@ def test_killed_during_a_save(tmp_path):
     assert 30 <= kept.steps <= 34
     again = tc.agents.run(Averager(), plant, x0=X0, checkpoint=tmp_path / "a", **STEPS)
     assert again == tc.agents.run(Averager(), plant, x0=X0, **STEPS)
+
+
+def _plant_with(c):
+    def plant(x, u, rng):
+        return c * x + u + rng.normal(size=1), float(-(x[0] ** 2))
+
+    return plant
+
+
+def _slippery(slips):
+    return lambda: gym.make("FrozenLake-v1", is_slippery=slips)
+
+
+def _lake(**settings):
+    return tc.agents.EntropyActorCritic(16, 4, 0.1, **settings)
+
+
+@pytest.mark.parametrize(
+    ("first", "other", "words"),
+    [
+        ((Averager, _plant_with(0.5), X0), (Averager, _plant_with(0.6), X0), "its problem differs"),
+        ((Averager, lambda x, u, rng: x + u, X0), (Averager, lambda x, u, rng: x - u, X0), "its problem differs"),
+        ((Averager, plant, X0), (Averager, plant, X0 + 1), r"x0 is \[0.0\] there and \[1.0\] here"),
+        ((Averager, plant, lambda rng: X0), (Averager, plant, lambda rng: X0 + 1), "its problem differs"),
+        ((_lake, _slippery(True), None), (_lake, _slippery(False), None), "its problem differs"),
+        (
+            (_lake, gym.make("FrozenLake-v1", is_slippery=True), None),
+            (_lake, gym.make("FrozenLake-v1", is_slippery=False), None),
+            "its problem differs",
+        ),
+    ],
+)
+def test_another_environment_is_refused(first, other, words, tmp_path):
+    """Also one of the same name, whether the first run has ended or was stopped."""
+
+    def run(agent, env, x0, steps):
+        return tc.agents.run(agent(), env, steps, x0=x0, processes=1, checkpoint=tmp_path / "a")
+
+    ended = run(*first, 20)
+    assert run(*first, 20) == ended
+    for steps in (20, 40):
+        with pytest.raises(tc.InputError, match=words):
+            run(*other, steps)
+
+
+def _evaluator(ratio, features):
+    return tc.agents.Evaluator(ratio, features, 0.9, at=[X0], behaviour=lambda x, rng: rng.normal(size=1))
+
+
+def test_other_functions_of_an_agent_are_refused(tmp_path):
+    call = {"steps": 20, "x0": X0, "processes": 1, "checkpoint": tmp_path / "a"}
+
+    def ratio(c):
+        return lambda x, u: c
+
+    def features(c):
+        return lambda x: np.array([1.0, c * x[0]])
+
+    tc.agents.run(_evaluator(ratio(1.0), features(1.0)), plant, **call)
+    for other in (_evaluator(ratio(0.5), features(1.0)), _evaluator(ratio(1.0), features(2.0))):
+        with pytest.raises(tc.InputError, match="its method differs"):
+            tc.agents.run(other, plant, **call)
+
+
+def test_what_cannot_be_identified_is_not_resumed_from(tmp_path):
+    lock = threading.Lock()
+
+    def locked(x, u, rng):
+        with lock:
+            return x + u
+
+    for number, (env, x0) in enumerate([(locked, X0), (Walk(), None)]):
+        call = {"steps": 20, "x0": x0, "checkpoint": tmp_path / str(number)}
+        with pytest.warns(UserWarning, match="this checkpoint cannot be resumed from"):
+            tc.agents.run(Averager(), env, **call)
+        with (
+            pytest.warns(match="resumed"),
+            pytest.raises(tc.InputError, match=r"seed-0 cannot be resumed from: .*; use"),
+        ):
+            tc.agents.run(Averager(), env, **call)
+
+
+@pytest.mark.parametrize("at", [1, 60, 199])
+def test_a_fault_in_a_step_function_spends_no_draws(at, tmp_path, monkeypatch):
+    """Before or after the plant has drawn, in a state that it changes in place."""
+
+    def faulty(x, u, rng):
+        before = os.environ.get("WHEN") == "early"
+        count = os.path.getsize(log) + 1
+        log.write_text("x" * count)
+        if before and count == at and "MENDED" not in os.environ:
+            raise OSError("the cable is loose")
+        x *= 0.5
+        x += u + rng.normal(size=1)
+        if count == at and "MENDED" not in os.environ:
+            raise OSError("the cable is loose")
+        return x
+
+    log = tmp_path / "log"
+    agent = tc.agents.Regulator([[1.0]], [[1.0]])
+    call = {"steps": 200, "x0": X0, "marks": STEPS["marks"]}
+    monkeypatch.setenv("MENDED", "1")
+    log.write_text("")
+    whole = tc.agents.run(agent, faulty, **call)
+    for when in ("early", "late"):
+        monkeypatch.setenv("WHEN", when)
+        monkeypatch.delenv("MENDED", raising=False)
+        log.write_text("")
+        with pytest.raises(tc.agents.EnvironmentFault, match=f"step {at - 1}: the environment raised OSError"):
+            tc.agents.run(agent, faulty, checkpoint=tmp_path / when, **call)
+        monkeypatch.setenv("MENDED", "1")
+        assert tc.agents.run(agent, faulty, checkpoint=tmp_path / when, **call) == whole
+
+
+def test_a_state_that_the_plant_changes_in_place_is_learnt_from_as_it_was():
+    def in_place(x, u, rng):
+        x *= 0.9
+        x += 0.5 * u + rng.normal(size=1)
+        return x
+
+    def fresh(x, u, rng):
+        return 0.9 * x + 0.5 * u + rng.normal(size=1)
+
+    agent = tc.agents.Regulator([[1.0]], [[1.0]])
+    one, two = (tc.agents.run(agent, env, 100, x0=X0) for env in (in_place, fresh))
+    assert one.theta["K"] == pytest.approx(two.theta["K"])
+
+
+@pytest.mark.parametrize(("env", "x0"), [(plant, X0), (walk, None)])
+def test_more_steps_prolong_a_run(env, x0, tmp_path):
+    call = {"seeds": 2, "x0": x0, "processes": 1}
+    whole = tc.agents.run(Averager(), env, 500, **call)
+    tc.agents.run(Averager(), env, 100, checkpoint=tmp_path / "a", **call)
+    tc.agents.run(Averager(), env, 120, checkpoint=tmp_path / "a", **call)
+    longer = tc.agents.run(Averager(), env, 500, checkpoint=tmp_path / "a", **call)
+    assert longer == whole
+    assert longer.interval().equals(whole.interval())
+    with pytest.raises(tc.InputError, match=r"its steps differ: 500 there, 100 here; write `steps=500`"):
+        tc.agents.run(Averager(), env, 100, checkpoint=tmp_path / "a", **call)
+    with pytest.raises(tc.InputError, match="its marks differ"):
+        tc.agents.run(Averager(), env, 600, marks=[0, 77, 600], checkpoint=tmp_path / "a", **call)
+    little = tc.agents.run(Averager(), env, 600, checkpoint=tmp_path / "a", **call)
+    assert little.interval()["output"].tolist() == longer.interval()["output"].tolist()  # they go on from step 251
+
+
+def test_a_diverged_seed_stays_so_when_the_run_is_prolonged(tmp_path):
+    def explodes(x, u, rng):
+        return 1e30 * (x + 1)
+
+    for steps in (20, 50):
+        result = tc.agents.run(Averager(), explodes, steps, x0=X0, checkpoint=tmp_path / "a")
+        assert result.last_step.tolist() == [4]
+        assert result.history["step"].iloc[-1] == steps

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
-import json
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -17,12 +15,12 @@ import numpy as np
 
 from twoclock import storage, validation
 from twoclock.agents.entropy_actor_critic import EntropyActorCritic
-from twoclock.agents.env_adapters import check_env, is_env, is_vector
-from twoclock.agents.env_checks import EnvironmentFault
+from twoclock.agents.env_adapters import EnvironmentFault, check_env, is_env, is_vector
 from twoclock.agents.lqr_regulator import Regulator
 from twoclock.agents.protocol import Agent, check_kind, fresh
 from twoclock.agents.seed_runner import AgentJob, SeedOutcome, Stopped, run_seeds, run_vectorised
 from twoclock.agents.td_evaluator import Evaluator
+from twoclock.engine.code_identity import Unidentified, code_identity
 from twoclock.engine.loop import Interrupted, ProgressEvent, deferred_interrupt, watch
 from twoclock.engine.protocol import LaneState, history_columns
 from twoclock.executor import Channel, Executor, ThisProcess, cores
@@ -73,7 +71,7 @@ def run(
         progress: True for a bar, or a function that is called with every tick.
         checkpoint: a folder, in which each seed is saved as its agent saves itself. A run that was stopped, killed or
             met a fault resumes from there: a step function, and a Gymnasium environment that repeats itself, to the
-            identical result.
+            identical result. More ``steps`` prolong one that has ended. Another agent or environment is refused.
         x0: of a step function the first state of every episode, or a function of ``rng`` that draws it.
         step_timeout: seconds that the environment may take for a step or a reset. One that takes longer is ended with
             its process.
@@ -141,7 +139,11 @@ def run(
                 with place as executor:
                     outcomes = run_seeds(executor, [(job, seed) for seed in spec.seeds], seen, interrupted)
         except Stopped as stopped:
-            how = "; the same call with the same checkpoint goes on from there" if job.folder else ""
+            how = (
+                "; the same call with the same checkpoint goes on from there"
+                if isinstance(job.identity, Identity)
+                else ""
+            )
             raise Interrupted(f"stopped at step {stopped.args[0]:,} of {spec.steps:,}{how}") from None
     return _result(job, outcomes, time.perf_counter() - began)
 
@@ -199,7 +201,7 @@ def check_agent(agent: Agent) -> None:
 
 def make_agent_job(
     agent: Agent,
-    env: object,
+    env: Any,
     x0: object,
     spec: RunSpec,
     checkpoint: str | Path | None = None,
@@ -208,19 +210,42 @@ def make_agent_job(
 ) -> AgentJob:
     """What every seed of a run does, perhaps with some settings of the agent changed."""
     settings = {name: value for name, value in {**agent.settings, **changes}.items() if name != "seed"}
-    about_env = {"name": env} if isinstance(env, str) else describe(env)
-    if is_env(env):
-        known = getattr(getattr(env, "spec", None), "id", None)
-        about_env = {"name": str(known or type(getattr(env, "unwrapped", env)).__name__)}
+    name = env if isinstance(env, str) else getattr(getattr(env, "spec", None), "id", type(env).__name__)
+    about_env: dict[str, object] = {"name": str(name)}
+    if not isinstance(env, str) and not is_env(env):
+        about_env = describe(env if x0 is None else functools.partial(env, x0=x0))
     what = {"problem": about_env, "method": describe(functools.partial(type(agent), **settings))}
-    numbers = hashlib.sha256(json.dumps(what).encode())
-    for leaf in jax.tree.leaves(settings):
-        if isinstance(leaf, (np.ndarray, np.generic, jax.Array, float, int)):
-            numbers.update(np.asarray(leaf).tobytes())
-    of_run = {name: value for name, value in spec.as_dict().items() if name != "seeds"}
-    identity = Identity({**of_run, "problem": what["problem"], "method": numbers.hexdigest()[:16]})
-    folder = None if checkpoint is None else storage.absolute(checkpoint)
-    return AgentJob(type(agent), settings, env, x0, spec, identity, what, folder, float(every))
+    if checkpoint is None:
+        return AgentJob(type(agent), settings, env, x0, spec, what)
+    identity: Identity | str
+    try:
+        parts = {"problem": code_identity((_env_source(env), x0)), "method": code_identity((type(agent), settings))}
+        of_run = {name: value for name, value in spec.as_dict().items() if name != "seeds"}
+        identity = Identity({**of_run, **parts})
+    except Unidentified as error:
+        identity = str(error)
+        warnings.warn(f"this checkpoint cannot be resumed from: {identity}", stacklevel=3)
+    folder = storage.absolute(checkpoint)
+    return AgentJob(type(agent), settings, env, x0, spec, what, folder, identity, float(every))
+
+
+def _env_source(env: Any) -> object:
+    """What an environment is made of, which says whether two are the same: its class, and its arguments."""
+    if not isinstance(env, str) and not is_env(env):
+        return env
+    import gymnasium
+
+    try:
+        spec = gymnasium.spec(env) if isinstance(env, str) else env.spec
+    except gymnasium.error.Error:  # making it will say what is wrong
+        return env
+    if spec is None or any(wrapper.kwargs is None for wrapper in spec.additional_wrappers):
+        raise Unidentified(
+            "nothing says how an environment was made that `gymnasium.make` did not make, or that has wrappers of your "
+            "own around it; pass a function that makes it"
+        )
+    source = spec.entry_point
+    return spec, gymnasium.envs.registration.load_env_creator(source) if isinstance(source, str) else source
 
 
 def _result(job: AgentJob, outcomes: Sequence[SeedOutcome], seconds: float) -> Result:

@@ -1,25 +1,105 @@
 """Environments as an agent meets them: a step function, one of Gymnasium, or a vectorised one of Gymnasium.
 
 An adapter serves one seed or several: ``states`` has a state for each, ``step`` takes an action for each. The adapters
-of one seed can be brought back to where they were.
+of one seed can be brought back to where they were. What an environment returns is checked; a fault is one line.
 """
 
 from __future__ import annotations
 
 import abc
+import copy
 import inspect
 import json
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple, SupportsFloat
 
 import numpy as np
 
-from twoclock.agents.env_checks import EnvironmentFault, NotFinite, StepResult, check_bool, check_number, check_state
 from twoclock.protocols import InputError, PyTree
 from twoclock.validation import short_repr
 
 # Its numbers must not be those of anything else that is seeded with the same seed, exploration above all.
 _PLANT = 0x706C616E74
+
+
+class EnvironmentFault(InputError):
+    """An environment raised, hung, or gave back what no agent can learn from.
+
+    Attributes:
+        seed: whose environment; None where several step together.
+        step: how many steps had been taken.
+    """
+
+    def __init__(self, what: object = "", seed: int | None = None, step: int = 0) -> None:
+        super().__init__(what)
+        self.seed, self.step = seed, step
+
+    def at(self, seed: int | None, step: int, how: str = "") -> EnvironmentFault:
+        """The same fault, with where it happened and what was saved."""
+        where = f"seed {seed}, step {step:,}: " if seed is not None else f"step {step:,}: "
+        return EnvironmentFault(f"{where}{self}{how}", seed, step)
+
+
+class StepResult(NamedTuple):
+    """What came of an action: the state after it, its reward (None where there is none), and whether this was the end.
+
+    A state is an array, or the number of a state.
+    """
+
+    x: PyTree
+    reward: float | None = None
+    terminated: bool = False
+    truncated: bool = False
+
+
+class NotFinite(EnvironmentFault):
+    """A state or reward that is NaN or infinite."""
+
+
+def check_number(value: SupportsFloat, what: str) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise EnvironmentFault(f"{what} must be a number, got {short_repr(value)}") from None
+    if not np.isfinite(number):
+        raise NotFinite(f"{what} must be finite, got {number}")
+    return number
+
+
+def named_error(error: Exception) -> str:
+    """The class of an error, with its message if it has one."""
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def check_bool(value: object, what: str) -> bool:
+    if not isinstance(value, (bool, np.bool_)):
+        raise EnvironmentFault(f"{what} must be True or False, got {short_repr(value)}")
+    return bool(value)
+
+
+def check_state(x: object, what: str, shape: tuple[int, ...] | None) -> PyTree:
+    """A copy of a state, floats in float64: some simulators give the same array every time, changed.
+
+    Args:
+        shape: of the first state; None for any.
+    """
+    try:
+        array = np.asarray(x)
+    except (TypeError, ValueError):  # a ragged list
+        array = np.empty((), object)
+    if array.dtype.kind not in "biuf":
+        raise EnvironmentFault(
+            f"{what} must be a number or an array of numbers, got {short_repr(x)}; "
+            "a wrapper such as gymnasium.wrappers.FlattenObservation makes one of it"
+        )
+    if shape not in (None, array.shape):
+        raise EnvironmentFault(f"{what} must have the shape of the first state, {shape}, got {array.shape}")
+    if array.dtype.kind == "f":
+        if not np.isfinite(array).all():
+            raise NotFinite(f"{what} must be finite, got {short_repr(array.tolist())}")
+        return array.astype(np.float64) if array.shape else np.float64(array)
+    return array.copy() if array.shape else int(array)
+
 
 StepFunction = Callable[[PyTree, PyTree, np.random.Generator], object]
 # The action that was taken, which may be the agent's cut to what is allowed, and what came of it: None where the turn
@@ -33,9 +113,11 @@ class EnvAdapter(abc.ABC):
     what = "the environment"
     x: PyTree = None  # the present state; None between two episodes
     _shape: tuple[int, ...] | None = None  # of the first state
+    _before: tuple[PyTree, PyTree]  # its state and place at the start of the turn
 
     def states(self) -> list[PyTree]:
-        """The state of each seed; an episode that has ended is followed by the next."""
+        """The state of each seed, at the start of a turn; an episode that has ended is followed by the next."""
+        self._before = self.x, self.place()
         if self.x is None:
             self.x = self.reset()
         return [self.x]
@@ -62,6 +144,19 @@ class EnvAdapter(abc.ABC):
     @abc.abstractmethod
     def take(self, u: PyTree) -> tuple[PyTree, StepResult]:
         """Take one action in the present state."""
+
+    def rewind(self) -> None:
+        """Before a snapshot, forget a turn that failed: what it drew must not be spent."""
+        self.x, place = self._before
+        self.put_back(place)
+
+    @abc.abstractmethod
+    def place(self) -> PyTree:
+        """What ``put_back`` needs, at no cost."""
+
+    @abc.abstractmethod
+    def put_back(self, place: PyTree) -> None:
+        """Forget what came after a place of the present turn."""
 
     @abc.abstractmethod
     def snapshot(self) -> dict[str, PyTree]:
@@ -96,7 +191,7 @@ class Simulated(EnvAdapter):
         return self.check_state(x, "`x0`")
 
     def take(self, u: PyTree) -> tuple[PyTree, StepResult]:
-        came = self.function(self.x, u, self._rng)
+        came = self.function(copy.copy(self.x), copy.copy(u), self._rng)  # it may change them in place
         given = came if isinstance(came, tuple) else (came,)
         if not 1 <= len(given) <= 3:
             raise EnvironmentFault(
@@ -107,11 +202,17 @@ class Simulated(EnvAdapter):
         reward = check_number(given[1], "the reward") if len(given) > 1 else None
         return u, StepResult(x_next, reward, len(given) > 2 and check_bool(given[2], "`terminated`"))
 
+    def place(self) -> PyTree:
+        return self._rng.bit_generator.state
+
+    def put_back(self, place: PyTree) -> None:
+        self._rng.bit_generator.state = place
+
     def snapshot(self) -> dict[str, PyTree]:
-        return {"rng": np.asarray(json.dumps(self._rng.bit_generator.state))}
+        return {"rng": np.asarray(json.dumps(self.place()))}
 
     def restore(self, snapshot: dict[str, PyTree], x: PyTree) -> bool:
-        self._rng.bit_generator.state = json.loads(str(snapshot["rng"]))
+        self.put_back(json.loads(str(snapshot["rng"])))
         if x is not None:
             self.x = self.check_state(x, "the state")
         return True
@@ -157,9 +258,16 @@ class Gymnasium(EnvAdapter):
             self.check_state(x, "the state"), check_number(reward, "the reward"),
             check_bool(terminated, "`terminated`"), check_bool(truncated, "`truncated`"),
         )  # fmt: skip
-        if self.replayable:  # after it went well: an environment that failed is brought back to before
+        if self.replayable:
             self._actions.append(u)
         return u, result
+
+    def place(self) -> PyTree:
+        return self._episode, len(self._actions)
+
+    def put_back(self, place: PyTree) -> None:
+        self._episode, count = place
+        del self._actions[count:]
 
     def snapshot(self) -> dict[str, PyTree]:
         return {"episode": np.asarray(self._episode), "actions": np.asarray(self._actions)}

@@ -1,8 +1,9 @@
-"""Run agents on environments, seed by seed: the loop, its checkpoints, and its executor."""
+"""Run agents on environments, seed by seed: the loop, its statistics, its checkpoints, and its executor."""
 
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -10,21 +11,28 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+import jax
 import numpy as np
 
 from twoclock import storage
-from twoclock.agents.env_adapters import EnvAdapter, Vectorised, make_adapter
-from twoclock.agents.env_checks import EnvironmentFault, StepResult, named_error
+from twoclock.agents.env_adapters import EnvAdapter, EnvironmentFault, StepResult, Vectorised, make_adapter, named_error
 from twoclock.agents.protocol import Agent
-from twoclock.agents.reward_stats import COST, REWARD, RewardStats
 from twoclock.executor import Channel, Executor, RemoteTraceback, TaskBatch, TaskTimeout, WorkerLost
 from twoclock.intervals.bootstrap import TRACKED
+from twoclock.intervals.random_scaling import RunningMean
 from twoclock.protocols import InputError, PyTree
 from twoclock.storage.checkpoints import StaleCheckpoint, check_same_run
 from twoclock.storage.run_identity import Identity, RunSpec
+from twoclock.validation import run_args
 
 T = TypeVar("T")
+Saved = tuple[PyTree, dict[str, PyTree]] | None  # the state and the snapshot of an environment
 
+# Names of the means: of the agent's own costs, of rewards, and of the sums of rewards of episodes that ended.
+COST, REWARD, RETURN = "mean_cost", "mean_reward", "mean_return"
+# Halves of the usual marks of any run, so that a prolonged one knows its sums there.
+_HALVES = {mark // 2 for mark in run_args.log_marks(2**31 - 1)}
+_FROM = " from step "
 _LOOKS = 0.25  # seconds between two
 # A plant beyond this is lost, and so is one that leaves the finite numbers from half of the way there.
 _LOST = 1e100
@@ -38,9 +46,10 @@ class AgentJob:
         kind, settings: of the agent, ``kind(**settings)``.
         env, x0: as the user gave them.
         spec: steps, seeds and marks.
-        identity, what: of the run, for its checkpoints; the second for people.
+        what: the environment and the agent, for people.
         folder: of the checkpoints; None for none.
-        every: seconds between two.
+        identity: of the run, for its checkpoints; or why it cannot be identified.
+        every: seconds between two checkpoints.
     """
 
     kind: Callable[..., Agent]
@@ -48,20 +57,20 @@ class AgentJob:
     env: object
     x0: object
     spec: RunSpec
-    identity: Identity
     what: Mapping[str, object]
     folder: Path | None = None
+    identity: Identity | str = ""
     every: float = 10.0
-
-    def home(self, seed: int) -> Path | None:
-        return None if self.folder is None else self.folder / f"seed-{seed}"
 
     def describe_saved(self, seed: int | None) -> str:
         """The end of a message about a fault: what of the run was saved, and where."""
         if self.folder is None:
             return "; nothing was kept, give `checkpoint` a folder to keep what is learnt up to a fault"
         home = "" if seed is None else f"/seed-{seed}"
-        return f"; what was learnt lies in {self.folder}{home}, and the same call goes on from there"
+        onward = (
+            "the same call goes on from there" if isinstance(self.identity, Identity) else "nothing goes on from it"
+        )
+        return f"; what was learnt lies in {self.folder}{home}, and {onward}"
 
 
 @dataclass(frozen=True)
@@ -88,14 +97,90 @@ class Stopped(Exception):
     """A run was asked to stop; the argument is the step that it is at."""
 
 
+class RewardStats:
+    """Mean costs, rewards and returns of one seed.
+
+    At mark m each mean is over the steps after m/2, so that what was learnt meanwhile shows in it. From half of the run
+    on, the path of the mean is followed for its interval (``RunningMean``).
+
+    Args:
+        marks: at which it will be asked; the last is the end.
+        kinds: of COST and REWARD those that there are.
+    """
+
+    def __init__(self, marks: Sequence[int], kinds: Sequence[str]) -> None:
+        self.kinds, self.skip = tuple(kinds), marks[-1] // 2
+        self._halves = _HALVES | {mark // 2 for mark in marks}
+        self._sums = dict.fromkeys((*kinds, RETURN, "episodes"), 0.0)
+        self._episode = 0.0
+        self._at = {0: tuple(self._sums.values())}
+        self._paths = {kind: RunningMean() for kind in kinds}
+        self.step = 0
+
+    def add(self, paid: dict[str, float], ended: bool) -> None:
+        """One step: what was paid, by kind, and whether an episode ended with it."""
+        self.step += 1
+        for kind, value in paid.items():
+            self._sums[kind] += value
+            if self.step > self.skip:
+                self._paths[kind].add(value)
+        self._episode += paid.get(REWARD, 0.0)
+        if ended:
+            self._sums[RETURN] += self._episode
+            self._sums["episodes"] += 1
+            self._episode = 0.0
+        if self.step in self._halves:
+            self._at[self.step] = tuple(self._sums.values())
+
+    def means(self) -> dict[str, float]:
+        """The means of the present mark; over more than the later half where a prolonged run has no sums at half."""
+        half = max(step for step in self._at if step <= self.step // 2)
+        since = {name: now - then for (name, now), then in zip(self._sums.items(), self._at[half], strict=True)}
+        of = {kind: (since[kind], float(self.step - half)) for kind in self.kinds}
+        if REWARD in self.kinds:
+            of[RETURN] = since[RETURN], since["episodes"]
+        return {kind: total / count if count else math.nan for kind, (total, count) in of.items()}
+
+    def tracked(self) -> dict[str, float]:
+        """What the intervals of the means need."""
+        found = {f"{TRACKED}n": float(max(self.step - self.skip, 0))}
+        for kind, path in self._paths.items():
+            name = f"{kind}{_FROM}{self.skip + 1:,} on"
+            found[f"{TRACKED}estimate:{name}"] = path.mean
+            found[f"{TRACKED}scale:{name}"] = path.scale
+            found[f"{TRACKED}effective:{name}"] = path.effective
+        return found
+
+    def snapshot(self) -> dict[str, PyTree]:
+        """All of it as arrays."""
+        return {
+            "at": np.asarray([self.step, self.skip, *self._at], int), "sums": np.asarray(list(self._at.values())),
+            "now": np.asarray([*self._sums.values(), self._episode]),
+            "paths": np.asarray([path.sums for path in self._paths.values()]),
+        }  # fmt: skip
+
+    def restore(self, snapshot: dict[str, PyTree]) -> None:
+        """Take up a snapshot; a path that has begun goes on, also where the run is prolonged."""
+        self.step, skip, *halves = snapshot["at"].tolist()
+        *sums, self._episode = snapshot["now"].tolist()
+        self._sums = dict(zip(self._sums, sums, strict=True))
+        self._at = {half: tuple(at) for half, at in zip(halves, snapshot["sums"].tolist(), strict=True)}
+        if self.step > self.skip:
+            self.skip = skip
+            paths = zip(self._paths, snapshot["paths"].tolist(), strict=True)
+            self._paths = {kind: RunningMean(sums) for kind, sums in paths}
+
+
 class SeedRunner:
     """An agent, its rewards and the rows of the marks so far; the loop below drives its environment."""
 
     def __init__(self, job: AgentJob, seed: int) -> None:
         self.job, self.seed, self.marks = job, seed, job.spec.marks
+        self.home = None if job.folder is None else job.folder / f"seed-{seed}"
         self.agent = job.kind(**{**job.settings, "seed": seed})
         self.rows: list[dict[str, float]] = []
         self.step, self.diverged, self.notes = 0, False, list[str]()
+        self.u: PyTree = None  # the action of a turn that has not ended
         self._cost: Callable[[np.ndarray, np.ndarray], float] | None = getattr(self.agent, "stage_cost", None)
         self._stats: RewardStats | None = None
 
@@ -139,130 +224,150 @@ class SeedRunner:
         last = self.agent.result().history.iloc[-1]
         own = {str(name): float(value) for name, value in last.items() if name not in ("seed", "step")}
         assert self._stats is not None
-        return {**own, **self._stats.row(tracked=not any(name.startswith(TRACKED) for name in own))}
+        intervals = {} if any(name.startswith(TRACKED) for name in own) else self._stats.tracked()
+        return {**own, **self._stats.means(), **intervals}
 
     def _new_stats(self, rewards: bool) -> RewardStats:
         return RewardStats(self.marks, [REWARD] * rewards + [COST] * (self._cost is not None))
 
     def save(self, x: PyTree, env: Mapping[str, PyTree]) -> None:
         """Write all of it to its folder, in one instant."""
-        home = self.job.home(self.seed)
-        if home is None or self._stats is None:
+        if self.home is None or self._stats is None:
             return
         names = list(self.rows[0]) if self.rows else []
+        identity = self.job.identity.as_json() if isinstance(self.job.identity, Identity) else None
         about = {
-            "identity": self.job.identity.as_json(), "what": self.job.what, "step": self.step,
-            "diverged": self.diverged, "rewards": REWARD in self._stats.kinds, "names": names, "notes": self.notes,
+            "identity": identity, "what": self.job.what, "step": self.step, "diverged": self.diverged,
+            "rewards": REWARD in self._stats.kinds, "names": names, "notes": self.notes,
         }  # fmt: skip
         trees = {
-            "about": np.asarray(json.dumps(about)), "x": None if x is None else np.asarray(x), "env": dict(env),
-            "stats": self._stats.snapshot(), "rows": np.asarray([[row[name] for name in names] for row in self.rows]),
+            "about": np.asarray(json.dumps(about)), "x": None if x is None else np.asarray(x), "u": self.u,
+            "env": dict(env), "stats": self._stats.snapshot(),
+            "rows": np.asarray([[row[name] for name in names] for row in self.rows]),
         }  # fmt: skip
-        self.agent.save(home, run=trees)
+        self.agent.save(self.home, run=trees)
 
-    def restore(self) -> tuple[PyTree, dict[str, PyTree]] | None:
+    def restore(self) -> Saved:
         """Take up the checkpoint, and return the state and the snapshot of the environment; None if there is none."""
-        home = self.job.home(self.seed)
-        if home is None or not storage.is_complete(home):
+        if self.home is None or not storage.is_complete(self.home):
             return None
-        saved = storage.load(home).trees.get("run")
-        if saved is None:
-            raise StaleCheckpoint(f"{home} was not written by a run; use another folder for `checkpoint`")
-        about = json.loads(str(saved["about"]))
-        check_same_run(home, self.job.identity, self.job.what, about["identity"], about["what"])
-        self.agent.restore(home)
-        self.step, self.diverged, self.notes = about["step"], about["diverged"], about["notes"]
-        self.rows = [dict(zip(about["names"], row, strict=True)) for row in saved["rows"].tolist()]
-        self._stats = self._new_stats(about["rewards"])
-        self._stats.restore(saved["stats"])
+        if not isinstance(self.job.identity, Identity):
+            raise StaleCheckpoint(f"{self.home} cannot be resumed from: {self.job.identity}; use another folder")
+        with storage.reading(self.home):
+            saved = storage.load(self.home).trees.get("run")
+            if saved is None:
+                raise StaleCheckpoint(f"{self.home} was not written by a run; use another folder for `checkpoint`")
+            about = json.loads(str(saved["about"]))
+            there, spec, names, rows = about["identity"], self.job.spec, about["names"], saved["rows"].tolist()
+            recorded = there["marks"]
+            if there["steps"] < spec.steps:  # the run is prolonged, with the marks that it has so far
+                fits = {mark for mark in spec.marks if mark <= about["step"]} <= {*recorded}
+                there = {**there, "steps": spec.steps, "marks": list(spec.marks) if fits else recorded}
+            check_same_run(self.home, self.job.identity, self.job.what, there, about["what"])
+            self.agent.restore(self.home)
+            self.step, self.diverged, self.notes = about["step"], about["diverged"], about["notes"]
+            self.u = jax.tree.map(lambda leaf: leaf[()], saved["u"])
+            self._stats = self._new_stats(about["rewards"])
+            self._stats.restore(saved["stats"])
+            known = {mark: dict(zip(names, row, strict=True)) for mark, row in zip(recorded, rows, strict=False)}
+            now = self._stats.tracked()
+            if stale := {name for name in names if _FROM in name} - {*now}:  # none of these marks has an interval yet
+                known = {m: {k: v for k, v in row.items() if k not in stale} | now for m, row in known.items()}
+            wanted = [mark for mark in self.marks if mark <= self.step or self.diverged]
+            self.rows = [known[mark if mark in known else max(known)] for mark in wanted]
         return saved["x"], saved["env"]
 
 
-class _Loop:
-    """The one loop: agents of some seeds on the environment that serves them, a sample for each seed per turn."""
+def _drive(lanes: Sequence[SeedRunner], env: EnvAdapter | Vectorised, channel: Channel, saved: Saved = None) -> None:
+    """The one loop: agents of some seeds on the environment that serves them, a sample for each seed per turn.
 
-    def __init__(self, lanes: Sequence[SeedRunner], env: EnvAdapter | Vectorised, channel: Channel) -> None:
-        self.lanes, self.env, self.channel, self.job = lanes, env, channel, lanes[0].job
+    It ends when every seed is done. It reports, and asks whether to stop, about four times a second. A fault leaves
+    agent and environment at the start of its turn, with the action that the agent chose.
 
-    def resume(self, x: PyTree, snapshot: dict[str, PyTree]) -> None:
-        """Bring the environment back to where it was."""
-        lane = self.lanes[0]
-        assert isinstance(self.env, EnvAdapter)
-        if not self._ask(self.env.restore, snapshot, x, may_hang=False):  # which may take as long as all steps so far
-            lane.notes.append(
-                f"seed {lane.seed} goes on from step {lane.step:,} with a new episode: its environment, replayed, "
-                "did not come back to where it was"
-            )
+    Args:
+        lanes: one for each seed.
+        env: for one seed, or vectorised for all.
+        channel: to the executor.
+        saved: the state of the environment and its snapshot, to go on from there.
+    """
+    only, job = lanes[0] if isinstance(env, EnvAdapter) else None, lanes[0].job
+    us: list[PyTree] = [None] * len(lanes)  # those that are done repeat their last action, which nobody sees
 
-    def run(self) -> None:
-        """Until every seed is done. Report, and ask whether to stop, about four times a second."""
-        looked, saved = 0.0, time.monotonic()
-        us: list[PyTree] = [None] * len(self.lanes)
-        try:
-            while not all(lane.done for lane in self.lanes):
-                if (now := time.monotonic()) - looked > _LOOKS:
-                    looked = now
-                    for lane in self.lanes:
-                        self.channel.report((lane.seed, lane.step, lane.diverged))
-                    if self.channel.stop():
-                        raise Stopped(min(lane.step for lane in self.lanes))
-                    if now - saved > self.job.every:
-                        self.save()
-                        saved = time.monotonic()
-                us = self._turn(us)
-        except (EnvironmentFault, Stopped):
-            self.save()  # the agent stands between two samples, the environment before the one that failed
-            raise
-        self.save()
+    def place_fault(error: EnvironmentFault, lane: SeedRunner | None) -> EnvironmentFault:
+        if lane is None:
+            return error.at(None, max(lane.step for lane in lanes))
+        return error.at(lane.seed, lane.step, "" if only is None else job.describe_saved(lane.seed))
 
-    def _turn(self, us: list[PyTree]) -> list[PyTree]:
-        """Act, step and learn once for each seed; those that are done repeat their last action, which nobody sees."""
-        xs = self._ask(self.env.states)
-        for i, lane in enumerate(self.lanes):
-            if not lane.done:
-                us[i] = self._judge(lane, lane.agent.act, xs[i])
-        turns = self._ask(self.env.step, us)
-        for lane, x, (u, came) in zip(self.lanes, xs, turns, strict=True):
-            if lane.done or came is None:
-                continue
-            if isinstance(came, StepResult):
-                self._judge(lane, lane.learn, x, u, came)
-            elif float(np.max(np.abs(x), initial=0.0)) > _LOST**0.5:  # it was about to leave the finite numbers
-                lane.lose()
-            else:
-                raise self._fault(came, lane)
-        return [u for u, _ in turns]
-
-    def _ask(self, function: Callable[..., T], *given: object, may_hang: bool = True) -> T:
+    def ask(function: Callable[..., T], *given: object, may_hang: bool = True) -> T:
         """Call the environment; an error in it is a fault of this seed and step."""
-        lane = self.lanes[0] if isinstance(self.env, EnvAdapter) else None
-        step = max(lane.step for lane in self.lanes)
-        self.channel.beat(step, may_hang)
+        step = max(lane.step for lane in lanes)
+        channel.beat(step, may_hang)
         try:
             answer = function(*given)
         except EnvironmentFault as error:
-            raise self._fault(error, lane) from None
+            raise place_fault(error, only) from None
         except Exception as error:
-            raise self._fault(EnvironmentFault(f"{self.env.what} raised {named_error(error)}"), lane) from error
-        self.channel.beat(step, False)
+            raise place_fault(EnvironmentFault(f"{env.what} raised {named_error(error)}"), only) from error
+        channel.beat(step, False)
         return answer
 
-    def _judge(self, lane: SeedRunner, function: Callable[..., T], *given: object) -> T:
+    def consult(lane: SeedRunner, function: Callable[..., T], *given: object) -> T:
         """Call the agent; a state that it cannot take is a fault of the environment."""
         try:
             return function(*given)
         except InputError as error:
-            raise self._fault(EnvironmentFault(str(error)), lane) from error
+            raise place_fault(EnvironmentFault(str(error)), lane) from error
 
-    def _fault(self, error: EnvironmentFault, lane: SeedRunner | None) -> EnvironmentFault:
-        if lane is None:
-            return error.at(None, max(lane.step for lane in self.lanes))
-        saved = self.job.describe_saved(lane.seed) if isinstance(self.env, EnvAdapter) else ""
-        return error.at(lane.seed, lane.step, saved)
+    def save() -> None:
+        if isinstance(env, EnvAdapter):
+            lanes[0].save(env.x, env.snapshot())
 
-    def save(self) -> None:
-        if isinstance(self.env, EnvAdapter):
-            self.lanes[0].save(self.env.x, self.env.snapshot())
+    def turn() -> None:
+        """Act, step and learn once for each seed."""
+        xs = ask(env.states)
+        for i, lane in enumerate(lanes):
+            if not lane.done:
+                lane.u = us[i] = lane.u if lane.u is not None else consult(lane, lane.agent.act, xs[i])
+        turns = ask(env.step, us)
+        for lane, x, (u, came) in zip(lanes, xs, turns, strict=True):
+            if isinstance(came, StepResult) and not lane.done:
+                consult(lane, lane.learn, x, u, came)
+            elif isinstance(came, EnvironmentFault) and not lane.done:
+                if float(np.max(np.abs(x), initial=0.0)) <= _LOST**0.5:
+                    raise place_fault(came, lane)
+                lane.lose()  # it was about to leave the finite numbers
+            lane.u = None
+        us[:] = [u for u, _ in turns]
+
+    # To come back may take as long as all steps so far.
+    if saved and isinstance(env, EnvAdapter) and not ask(env.restore, saved[1], saved[0], may_hang=False):
+        lanes[0].notes.append(
+            f"seed {lanes[0].seed} goes on from step {lanes[0].step:,} with a new episode: its environment, "
+            "replayed, did not come back to where it was"
+        )
+        lanes[0].u = None
+    looked, written = 0.0, time.monotonic()
+    try:
+        while not all(lane.done for lane in lanes):
+            if (now := time.monotonic()) - looked > _LOOKS:
+                looked = now
+                for lane in lanes:
+                    channel.report((lane.seed, lane.step, lane.diverged))
+                if channel.stop():
+                    raise Stopped(min(lane.step for lane in lanes))
+                if now - written > job.every:
+                    save()
+                    written = time.monotonic()
+            turn()
+    except EnvironmentFault:
+        if isinstance(env, EnvAdapter):
+            env.rewind()
+        save()
+        raise
+    except Stopped:
+        save()
+        raise
+    save()
 
 
 def run_seed(shared: None, task: tuple[AgentJob, int], channel: Channel) -> SeedOutcome:
@@ -272,20 +377,15 @@ def run_seed(shared: None, task: tuple[AgentJob, int], channel: Channel) -> Seed
     saved = lane.restore()
     if not lane.done:
         env = make_adapter(job.env, job.x0, seed, replayable=job.folder is not None)
-        try:
-            loop = _Loop([lane], env, channel)
-            if saved is not None:
-                loop.resume(*saved)
-            loop.run()
-        finally:
-            env.close()
+        with closing(env):
+            _drive([lane], env, channel, saved)
     return lane.outcome()
 
 
 def run_vectorised(job: AgentJob, channel: Channel) -> list[SeedOutcome]:
     """Run all seeds side by side on a vectorised environment, for as long as one of them has steps to take."""
     lanes = [SeedRunner(job, seed) for seed in job.spec.seeds]
-    _Loop(lanes, Vectorised(job.env, job.spec.seeds), channel).run()
+    _drive(lanes, Vectorised(job.env, job.spec.seeds), channel)
     return [lane.outcome() for lane in lanes]
 
 

@@ -121,7 +121,7 @@ class _Walk:
         elif isinstance(thing, ModuleType):
             yield thing.__name__
             file = getattr(thing, "__file__", None)
-            inner = [] if file is None or _is_library(file) else [Path(file).read_bytes()]
+            inner = [Path(file).read_bytes()] if file is not None and _is_own_module(thing) else []
         elif isinstance(thing, type):
             yield f"{thing.__module__}.{thing.__qualname__}"
             library = _is_library(getattr(sys.modules.get(thing.__module__), "__file__", None) or thing.__module__)
@@ -144,7 +144,11 @@ def _hash(*parts: str | bytes) -> bytes:
 
 
 def _is_library(file: str) -> bool:
-    return file.startswith(_LIBRARIES) or file == "builtins" or "-packages" in file
+    return file.startswith(_LIBRARIES) or file in sys.builtin_module_names or "-packages" in file
+
+
+def _is_own_module(thing: object) -> bool:
+    return isinstance(thing, ModuleType) and not _is_library(getattr(thing, "__file__", None) or thing.__name__)
 
 
 def _globals_read(code: CodeType, known: Mapping[str, object]) -> list[object]:
@@ -161,7 +165,7 @@ def _globals_read(code: CodeType, known: Mapping[str, object]) -> list[object]:
         elif step.opname in ("LOAD_GLOBAL", "LOAD_NAME") and step.argval in known:
             value = known[step.argval]
             for after in steps[i + 1 :]:
-                if not isinstance(value, ModuleType) or after.opname not in ("LOAD_ATTR", "LOAD_METHOD"):
+                if not _is_own_module(value) or after.opname not in ("LOAD_ATTR", "LOAD_METHOD"):
                     break
                 value = getattr(value, after.argval, None)
             values.append(value)

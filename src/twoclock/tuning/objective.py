@@ -15,8 +15,7 @@ from jaxtyping import Bool, Float, Int
 from twoclock.agents import check_agent, check_processes, make_agent_job, seed_executor
 from twoclock.agents.env_adapters import check_env, is_vector
 from twoclock.agents.protocol import Agent, fresh
-from twoclock.agents.reward_stats import COST, RETURN, REWARD
-from twoclock.agents.seed_runner import Stopped, run_seeds
+from twoclock.agents.seed_runner import COST, RETURN, REWARD, Stopped, run_seeds
 from twoclock.engine import compatibility
 from twoclock.engine.loop import Interrupted, deferred_interrupt, drive
 from twoclock.engine.run_batch import Instances, Lanes, make_instances, pad_to
