@@ -76,7 +76,7 @@ def test_a_file_uses_public_names_only(path):
         "from twoclock.storage import run_identity",
         "from twoclock import engine",
         "import twoclock as tc\ntc.engine.loop.drive",
-        "import twoclock as tc\ntc.methods.presets.averaged_step",
+        "import twoclock as tc\ntc.methods.zap.AutoState",
         "from twoclock import plot\nplot.style.render",
     ],
 )

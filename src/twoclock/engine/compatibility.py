@@ -19,6 +19,7 @@ from twoclock.engine.tracing import TracedProgram
 from twoclock.intervals.bootstrap import TRACKED
 from twoclock.protocols import InputError, Method, Problem, ProblemSource, PyTree
 from twoclock.validation import function, short_repr
+from twoclock.validation.run_args import check_factory
 
 # What each function of a problem takes.
 _ARGUMENTS = {
@@ -36,20 +37,8 @@ def check_source(problem: ProblemSource) -> None:
     program_digest.start_in_precision()
     if isinstance(problem, Problem):
         return
-    function("problem", problem, "key")
     key = prng.instance_key(0)
-    name = getattr(problem, "__name__", type(problem).__name__)
-    try:
-        made = shape_of(name, problem, key)
-    except InputError as error:
-        raise InputError(
-            f"`problem` cannot be made from a key ({error}); a factory is called first, `{name}()`"
-        ) from error
-    if not isinstance(made, Problem):
-        raise InputError(
-            "`problem` must have init, noise, draw, F and G, or be a function of a key that makes one; it made "
-            f"{short_repr(made)}"
-        )
+    check_factory(problem, key, shape_of)
     check_pure("problem", problem, key)
 
 

@@ -44,7 +44,6 @@ def check_outputs(what: str, intervals: object) -> None:
 
 @pytree
 class PolyakState(WrapperState):
-    inner: State
     mean_theta: Sum
     mean_omega: Sum
     weights: Sum
@@ -54,6 +53,8 @@ class PolyakState(WrapperState):
 class _Averaging(Method):
     """A method that follows its outputs where it has intervals."""
 
+    method: Method
+    skip: Scalar
     intervals: OutputChoice
 
     def _outputs(self, state: State) -> Outputs:
@@ -71,6 +72,19 @@ class _Averaging(Method):
         old = self._outputs(before) if before.path.value is None else before.path.value
         return dataclasses.replace(state, path=advance(before.path, old, self._outputs(state), n))
 
+    def _track(self, path: Path, now: Outputs, n: Scalar, omega: PyTree) -> dict[str, PyTree]:
+        """What an interval needs at a mark, and what tells whether to trust it.
+
+        n: the iterates in the mean · estimate: y_n · scale: √(V/n) · effective: how many independent iterates it is
+        worth · exponent, memory: how fast step sizes and averaging weights fall; of β only where ω has an entry.
+        """
+        k = jnp.asarray(n, float) + self.skip - 1
+        falling = exponents(self.method, k, weights=False)
+        moves = any(jnp.size(leaf) for leaf in jax.tree.leaves(omega))
+        steps = {path: p for path, p in falling.items() if moves or path.rpartition(".")[2] != "beta"}
+        numbers = {"n": n, "estimate": now, "scale": scale(path, n), "effective": effective(path, n)}
+        return {**numbers, "exponent": steps, "memory": exponents(self.method, k, weights=True)}
+
 
 @pytree
 class Polyak(_Averaging):
@@ -81,20 +95,18 @@ class Polyak(_Averaging):
     The inner method's trajectory does not change by a bit. Power 0 is the plain mean; a larger power forgets the start
     sooner and costs a factor (1+power)²/(1+2·power) in variance against it.
 
-    With ``intervals`` the run keeps what its own confidence intervals need, three numbers an output, and
-    ``result.interval(level)`` has them: y_n ± c √(V/n), V = n⁻² Σ s² (y_s − y_n)² (``intervals.random_scaling``). They
-    hold for steps ~ k^−a with ½ < a < 1. Samples may come from a Markov chain: where α/β is constant, (θ, ω) is one
-    iterate with one law, each of its coordinates has an interval by itself, and nothing more is stored. An output
-    f(θ, ω) is taken at the means, y_s = f(θ̄_s, ω̄_s), so its estimate is f of the estimates; the mean of f(θ_k, ω_k)
-    would carry a bias of the order of the step size where f is curved.
+    With ``intervals`` the run stores three numbers per output, and ``result.interval(level)`` has confidence intervals
+    y_n ± c √(V/n), V = n⁻² Σ s² (y_s − y_n)² (``intervals.random_scaling``). They hold for steps ~ k^−a with ½ < a < 1,
+    and for samples of a Markov chain where α/β is constant. An output f(θ, ω) is taken at the means, f(θ̄_s, ω̄_s): the
+    mean of f(θ_k, ω_k) would carry a bias of the order of the step size where f is curved.
 
     Args:
         method: any method; its own estimate is what gets averaged.
         power: the exponent of the weights, not negative; ½ by default. With intervals it is 0, and no other is taken:
             weights that grow make V and the error of the mean dependent, and no level would be what it says.
         skip: the first so many steps are left out of the mean; k counts from there.
-        intervals: True to keep an interval for each coordinate of θ; or a function (θ, ω) → array, or dict of arrays,
-            of the outputs to keep intervals for instead (a value at a state, a loss, a difference, ω itself).
+        intervals: True for an interval for each coordinate of θ; or a function (θ, ω) → array, or dict of arrays, of
+            the outputs to have intervals for (a value at a state, a loss, a difference, ω itself).
 
     >>> import twoclock as tc
     >>> method = tc.Polyak(tc.Fast(alpha=0.01, beta=0.02, lam=0.1), power=2)
@@ -134,20 +146,18 @@ class Polyak(_Averaging):
         inner = self.method.step(F, G, state.inner, x, k)
         theta, omega = self.method.estimate(inner)
         n = count_averaged(k, self.skip)
-        weights = self._weights(state.weights, n)
+        if self.intervals:  # all weights are 1
+            weights = Sum(n, state.weights.residue)
+        else:
+            # Σ_{k≤n} (k/n)^power: in units of the newest weight they lie in [1, n], and no power overflows. From n−1 to
+            # n all older weights shrink by a share 1 − (1 − 1/n)^power; at n = 1 there are none.
+            older = jax.tree.map(lambda w: jnp.where(n > 1, w, jnp.zeros_like(w)), state.weights)
+            shrink = -jnp.expm1(cast("float", self.power) * jnp.log1p(-1 / jnp.maximum(n, 2)))
+            weights = add(older, 1 - shrink * older.value)
         newest = 1 / weights.value
         mean_theta = blend(state.mean_theta, newest, theta)
         mean_omega = blend(state.mean_omega, newest, omega)
         return self._follow(state, PolyakState(inner, mean_theta, mean_omega, weights, None), n)
-
-    def _weights(self, older: Sum, n: Float[Array, ""]) -> Sum:
-        """Σ_{k≤n} (k/n)^power: in units of the newest weight they lie in [1, n], and no power overflows."""
-        if self.intervals:  # all are 1
-            return Sum(n, older.residue)
-        # From n−1 to n all older weights shrink by a share 1 − (1 − 1/n)^power; at n = 1 there are none.
-        older = jax.tree.map(lambda w: jnp.where(n > 1, w, jnp.zeros_like(w)), older)
-        shrink = -jnp.expm1(cast("float", self.power) * jnp.log1p(-1 / jnp.maximum(n, 2)))
-        return add(older, 1 - shrink * older.value)
 
     def estimate(self, state: PolyakState) -> tuple[PyTree, PyTree]:
         return state.mean_theta.value, state.mean_omega.value
@@ -158,8 +168,7 @@ class Polyak(_Averaging):
     def track(self, state: PolyakState) -> dict[str, PyTree]:
         if state.path is None:
             return {}
-        now = self._outputs(state)
-        return track_path(self.method, state.path, now, state.weights.value, self.skip, state.omega)
+        return self._track(state.path, self._outputs(state), state.weights.value, state.omega)
 
 
 @pytree
@@ -176,14 +185,14 @@ class RichardsonRomberg(_Averaging):
         2 θ̄^(α) − θ̄^(2α)        and the same for ω
 
     With constant steps the mean of the iterates settles O(α) away from the answer; the combination settles O(α²) away,
-    for a variance that tends to that of the mean. Both clocks are doubled alike, α and β; averaging weights such as λ
-    stay. Choose α so that the method is still stable at 2α. The samples are those of the first of the two: where they
-    depend on θ (a policy that learns and acts at once), the second sees another policy's and the bias stays.
+    for a variance that tends to that of the mean. α and β are doubled, averaging weights such as λ stay; the method
+    must still be stable at 2α. Where samples depend on θ (a policy that learns and acts at once), the second run sees
+    those of another policy and the bias stays.
 
     Args:
         method: any method; the paper's steps are constant. Its own estimate is what gets averaged.
         skip: the first so many steps are left out of the means.
-        intervals: keep confidence intervals of the combination, as for ``Polyak``.
+        intervals: for which outputs to have confidence intervals, as in ``Polyak``.
 
     >>> import twoclock as tc
     >>> method = tc.RichardsonRomberg(tc.Standard(alpha=0.01, beta=0.02), skip=1000, intervals=True)
@@ -222,8 +231,7 @@ class RichardsonRomberg(_Averaging):
             return {}
         now, n = self._outputs(state), state.inner.weights.value
         plain = outputs(self.intervals, state.inner.mean_theta.value, state.inner.mean_omega.value)
-        tracked = track_path(self.method, state.path, now, n, self.skip, state.omega)
-        return {**tracked, "correction": jax.tree.map(jnp.subtract, now, plain)}
+        return {**self._track(state.path, now, n, state.omega), "correction": jax.tree.map(jnp.subtract, now, plain)}
 
 
 def count_averaged(k: Scalar, skip: Scalar) -> Float[Array, ""]:
@@ -244,29 +252,10 @@ def outputs(intervals: OutputChoice, theta: Floats, omega: Floats) -> Outputs:
     return tree_math.as_floats("intervals", dict(named))
 
 
-def track_path(
-    method: Method, path: Path, estimate: Outputs, n: Scalar, skip: Scalar, omega: PyTree
-) -> dict[str, PyTree]:
-    """What an interval needs at a mark, and what tells whether to trust it.
-
-    n: the iterates in the mean · estimate: y_n · scale: √(V/n) · effective: how many independent iterates it is worth ·
-    exponent, memory: how fast the step sizes and the averaging weights fall; of β only where ω has an entry.
-    """
-    k = jnp.asarray(n, float) + skip - 1
-    falling = exponents(method, k, weights=False)
-    moves = any(jnp.size(leaf) for leaf in jax.tree.leaves(omega))
-    steps = {path: p for path, p in falling.items() if moves or path.rpartition(".")[2] != "beta"}
-    numbers = {"n": n, "estimate": estimate, "scale": scale(path, n), "effective": effective(path, n)}
-    return {**numbers, "exponent": steps, "memory": exponents(method, k, weights=True)}
-
-
 def exponents(method: Method, k: Scalar, *, weights: bool) -> dict[str, Float[Array, ""]]:
-    """How fast each schedule falls over the last half of k steps, p̂ in α_k ~ k^−p̂; NaN where it is unknown.
+    """How fast each step size (or averaging weight) falls over the last half of k steps, p̂ in α_k ~ k^−p̂; else NaN.
 
     Measured rather than read off, so that a floor, a shift or a user's function counts for what it does.
-
-    Args:
-        weights: measure the averaging weights (λ ≤ 1) in place of the step sizes.
     """
     later = jnp.asarray(k, jnp.int32)
     sooner = later // 2

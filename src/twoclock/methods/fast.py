@@ -1,15 +1,13 @@
 """Standard two-time-scale stochastic approximation and Algorithm 1 of the paper; how a variable moves, and states.
 
-A variable moves along a direction by a transformation, a step and a projection. A transformation is optax's pair (init,
-update) and turns a direction into a direction: ``optax.scale_by_adam()``, ``optax.clip_by_global_norm(1.0)`` or a chain
-of such. The step size stays the method's own, so ``optax.adam(1e-3)``, which brings its own and flips the sign, is
-refused. A projection is any function from the variable to itself. Either may be None.
+A variable moves along a direction by a transformation (optax's pair init, update), a step and a projection. The step
+size stays the method's own, so ``optax.adam(1e-3)``, which brings its own and flips the sign, is refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Generic, Literal, Protocol, TypeVar, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -34,7 +32,6 @@ class Transformation(Protocol):
 
 
 Projection = Callable[[PyTree], PyTree]
-_ORDERS = ("paper", "fresh", "fresh-g")
 
 
 @pytree
@@ -49,26 +46,26 @@ class MovedVariable:
         return self.sum.value
 
 
-class Slow:
-    """A state whose θ is the value of its slow variable."""
+V = TypeVar("V", MovedVariable, Sum)
 
-    slow: MovedVariable | Sum
+
+@pytree
+class Both(Generic[V]):
+    """A state whose θ and ω are the values of its slow and its fast variable."""
+
+    slow: V
+    fast: V
 
     @property
     def theta(self) -> PyTree:
         return self.slow.value
-
-
-class Both(Slow):
-    """A state whose θ and ω are the values of its slow and its fast variable."""
-
-    fast: MovedVariable | Sum
 
     @property
     def omega(self) -> PyTree:
         return self.fast.value
 
 
+@pytree
 class WrapperState:
     """The state of a method that runs another one as it is."""
 
@@ -99,11 +96,11 @@ def move(
         direction, memory = transform.update(direction, memory, x.value)
     moved = tree_math.descend(x.sum, size, direction)
     if project is not None:
-        inside, kept = project(moved.value), moved.residue
-        if kept is not None:
-            # Where the projection has moved an entry, what rounding dropped from it before means nothing any more.
-            kept = jax.tree.map(lambda r, a, b: jnp.where(a == b, r, jnp.zeros_like(r)), kept, moved.value, inside)
-        moved = Sum(inside, kept)
+        inside, residue = project(moved.value), moved.residue
+        if residue is not None:  # what rounding dropped from an entry means nothing once the projection has moved it
+            same = jax.tree.map(jnp.equal, moved.value, inside)
+            residue = jax.tree.map(lambda r, stays: jnp.where(stays, r, jnp.zeros_like(r)), residue, same)
+        moved = Sum(inside, residue)
     return MovedVariable(moved, memory)
 
 
@@ -113,7 +110,6 @@ def wrapped_method(default: Method) -> Any:
 
 
 def check_projection(what: str, project: object) -> None:
-    """Complain of a projection that is no function."""
     if project is not None and not callable(project):
         raise InputError(
             f"`{what}` must be a function from the variable to itself, got {type(project).__name__}; "
@@ -139,9 +135,8 @@ def check_transformation(what: str, transform: object) -> None:
 
 
 @pytree
-class StandardState(Both):
-    slow: MovedVariable
-    fast: MovedVariable
+class StandardState(Both[MovedVariable]):
+    pass
 
 
 @pytree
@@ -152,12 +147,11 @@ class Standard(Method):
         ω ← ω − β_k G(θ, ω, X)        with F and G at the same, old (θ, ω)
 
     Args:
-        alpha: step size of the slow variable θ.
-        beta: step size of the fast variable ω.
-        transform_theta: an optax transformation of the direction F, such as ``optax.scale_by_adam()``.
-        transform_omega: an optax transformation of the direction G.
-        project_theta: a function onto the set that θ must stay in, such as ``optax.projections.projection_simplex``.
-        project_omega: the same for ω.
+        alpha, beta: step sizes of the slow variable θ and of the fast variable ω.
+        transform_theta, transform_omega: optax transformations of the directions F and G, ``optax.scale_by_adam()`` or
+            ``optax.clip_by_global_norm(1.0)``, say, or a chain of such.
+        project_theta, project_omega: functions onto the sets that θ and ω must stay in, such as
+            ``optax.projections.projection_simplex``.
 
     >>> import twoclock as tc
     >>> method = tc.Standard(alpha=tc.Power(0.5), beta=tc.Power(1.0))
@@ -185,9 +179,7 @@ class Standard(Method):
 
 
 @pytree
-class FastState(Both):
-    slow: MovedVariable
-    fast: MovedVariable
+class FastState(Both[MovedVariable]):
     mean_F: Sum
     mean_G: Sum
 
@@ -209,23 +201,18 @@ class Fast(Method):
         f ← (1 − λ_k) f + λ_k F(θ, ω, X)
         g ← (1 − λ_k) g + λ_k G(θ, ω, X)        with F and G at the old (θ, ω); f₀ = g₀ = 0
 
-    ``order="paper"`` is Algorithm 1 to the letter: θ and ω move with the *old* f and g. ``order="fresh"`` blends first
-    and moves with the new ones. With λ ≡ 1 ``fresh`` is the standard method exactly and ``paper`` is it one step late.
-    ``order="fresh-g"`` moves θ with the old f and ω with the new g.
-
     f estimates ∇h(θ) and g estimates the mean of G: their squared norms are recorded as ``f_sq`` and ``g_sq``, a
-    measure of progress that needs no known answer.
+    measure of progress that needs no known answer. With λ ≡ 1 ``order="fresh"`` is the standard method exactly and
+    "paper" is it one step late.
 
     Args:
-        alpha: step size of the slow variable θ.
-        beta: step size of the fast variable ω.
+        alpha, beta: step sizes of the slow variable θ and of the fast variable ω.
         lam: averaging weight λ ≤ 1 of F, and of G unless ``lam_g`` is given. The theory wants α ≤ β ≤ λ ≤ ¼.
         lam_g: averaging weight of G.
-        order: "paper", "fresh" or "fresh-g".
-        transform_theta: an optax transformation of the direction f, such as ``optax.scale_by_adam()``.
-        transform_omega: an optax transformation of the direction g.
-        project_theta: a function onto the set that θ must stay in, such as ``optax.projections.projection_simplex``.
-        project_omega: the same for ω.
+        order: "paper", Algorithm 1 to the letter, moves with the *old* f and g; "fresh" blends first and moves with the
+            new ones; "fresh-g" moves θ with the old f and ω with the new g.
+        transform_theta, transform_omega: optax transformations of the directions f and g, as in ``Standard``.
+        project_theta, project_omega: functions onto the sets that θ and ω must stay in, as in ``Standard``.
 
     >>> import twoclock as tc
     >>> method = tc.Fast(alpha=tc.Power(0.5, shift=10), beta=tc.Power(1.0, shift=10), lam=tc.Power(2.0, shift=10))

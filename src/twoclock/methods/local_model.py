@@ -21,25 +21,16 @@ _LATE = 20.0
 
 @pytree
 class LinearModel:
-    """The mean of linearised samples.
+    """The mean of linearised samples."""
 
-    Attributes:
-        J: the mean Jacobian.
-        c: the mean of f_i − J_i z_i.
-        spread: the variance of each entry of a sample's Jacobian.
-        cov: the covariance of a sample's f about the model.
-        place: the mean of the iterates that the samples were taken at.
-        count: how many samples the mean is worth.
-        late_J, late_c: running means of J and c over the last twentieth of their samples. Samples that come in epochs
-            cancel over each, and a mean that ends within one is off by its part; these are not.
-    """
-
-    J: Sum
-    c: Sum
-    spread: Float[Array, "n n"]
-    cov: Float[Array, "n n"]
-    place: Float[Array, " n"]
-    count: Float[Array, ""]
+    J: Sum  # the mean Jacobian
+    c: Sum  # the mean of f_i − J_i z_i
+    spread: Float[Array, "n n"]  # the variance of each entry of a sample's Jacobian
+    cov: Float[Array, "n n"]  # the covariance of a sample's f about the model
+    place: Float[Array, " n"]  # the mean of the iterates that the samples were taken at
+    count: Float[Array, ""]  # how many samples the mean is worth
+    # Running means of J and c over the last twentieth of their samples. Samples that come in epochs cancel over each,
+    # and a mean that ends within one is off by its part; these are not.
     late_J: Float[Array, "n n"]
     late_c: Float[Array, " n"]
 
@@ -49,22 +40,14 @@ class LinearModel:
 
 @pytree
 class Root:
-    """The way to the root of a model, the slow block first.
+    """The way to the root of a model, the slow block first."""
 
-    Attributes:
-        slow: S⁻¹(f − B g), the Newton step of θ with ω at its best: B = F_ω G_ω⁻¹, S = F_θ − B G_θ.
-        slow_noise: E‖·‖² of its sampling error.
-        slow_most: what ‖·‖² of its sampling error seldom exceeds.
-        fast_noise, fast_most: those of G_ω⁻¹ g.
-        fast_inverse, g, G_theta: what the step of ω is made of once θ has moved.
-    """
-
-    slow: Float[Array, " slow"]
-    slow_noise: Float[Array, ""]
-    slow_most: Float[Array, ""]
-    fast_noise: Float[Array, ""]
+    slow: Float[Array, " slow"]  # S⁻¹(f − B g), the Newton step of θ with ω at its best: B = F_ω G_ω⁻¹, S = F_θ − B G_θ
+    slow_noise: Float[Array, ""]  # E‖·‖² of its sampling error
+    slow_most: Float[Array, ""]  # what ‖·‖² of its sampling error seldom exceeds
+    fast_noise: Float[Array, ""]  # those of G_ω⁻¹ g
     fast_most: Float[Array, ""]
-    fast_inverse: Float[Array, "fast fast"]
+    fast_inverse: Float[Array, "fast fast"]  # what the step of ω is made of once θ has moved
     g: Float[Array, " fast"]
     G_theta: Float[Array, "fast slow"]
 
@@ -106,12 +89,9 @@ def root(model: LinearModel, z: Array, origin: Float[Array, " slow"]) -> Root:
     """Newton's step from z to the root of the model, by blocks.
 
     The root in θ is that of u + S·(step) = 0 seen through the sampling noise of u, with a normal prior for the way from
-    the start: of a standard deviation of √((1 + ‖θ‖²)/d) in each of its d coordinates. So directions of which the
-    samples say nothing stay where they began. Where S is surely not positive definite it is shifted, so that θ goes
-    downhill and not to a saddle.
-
-    Args:
-        origin: θ at the start.
+    ``origin``, θ at the start: of a standard deviation of √((1 + ‖θ‖²)/d) in each of its d coordinates. So directions
+    of which the samples say nothing stay where they began. Where S is surely not positive definite it is shifted, so
+    that θ goes downhill and not to a saddle.
     """
     slow = origin.size
     J, m = model.J.value, model.at(z)

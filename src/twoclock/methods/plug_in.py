@@ -15,7 +15,7 @@ from twoclock import tree_math
 from twoclock.intervals.batch_means import BlockSums, add_row, empty_sums, score_statistics, sums_in_order
 from twoclock.methods.averaging import OutputChoice, check_outputs, outputs
 from twoclock.methods.fast import Fast, WrapperState, wrapped_method
-from twoclock.protocols import InputError, Method, Operator, PyTree, Scalar, State, checked, pytree
+from twoclock.protocols import InputError, Method, Operator, PyTree, Scalar, checked, pytree
 from twoclock.tree_math import Sum, add, blend, pinv
 
 Vector = Float[Array, " n"]
@@ -46,7 +46,6 @@ def _check_model(what: str, model: object) -> None:
 
 @pytree
 class PlugInState(WrapperState):
-    inner: State
     mean: Sum | None
 
 
@@ -136,7 +135,6 @@ class Lstd(Method):
 
 @pytree
 class BatchMeansState(WrapperState):
-    inner: State
     sums: BlockSums
 
 

@@ -2,7 +2,7 @@
 
 All of them read TD(λ) from its two operators, F = −δe and G = ω − e with e = cω + φ, the form of `problems.with_trace`
 and `problems.trace_operators`: δ is the TD error, ω the eligibility trace before a sample and e after it, and c is γλ
-inside an episode and 0 at its first step.
+inside an episode and 0 at its first step. Their steps need not fall, so θ ends in a neighbourhood.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from twoclock import tree_math
-from twoclock.methods.fast import Slow
 from twoclock.protocols import InputError, Method, Operator, PyTree, Scalar, checked, pytree
 from twoclock.schedules import StepSize, as_schedule, step_size
 from twoclock.tree_math import Sum, absolute, difference
@@ -24,9 +23,15 @@ _TINY = 1e-8
 
 
 @pytree
-class ObGDState(Slow):
+class ObGDState:
+    """θ, and ω, the eligibility trace."""
+
     slow: Sum
     omega: PyTree
+
+    @property
+    def theta(self) -> PyTree:
+        return self.slow.value
 
 
 @pytree
@@ -37,9 +42,9 @@ class ObGD(Method):
         θ ← θ − α'·F(θ, ω, X)
         ω ← e                                                   where F = −δe and G = ω − e
 
-    That is the form of `problems.trace_operators`: ω is the eligibility trace of TD(λ), δ the TD error. The step is
-    short enough that the error of the sample, once learnt from, keeps its sign; α = 1 and κ = 2 are meant for all
-    tasks, with rewards such that values are of order 1. The steps never fall, so θ ends in a neighbourhood.
+    the form of `problems.trace_operators`: ω is the eligibility trace of TD(λ), δ the TD error. A step is short enough
+    that the error of the sample, once learnt from, keeps its sign; α = 1 and κ = 2 are meant for all tasks, with
+    rewards such that values are of order 1. Steps never fall, so θ ends in a neighbourhood.
 
     Args:
         alpha: the longest step.
@@ -70,17 +75,11 @@ class ObGD(Method):
 
 
 @pytree
-class IntentionalState(Slow):
-    """``squares``: the mean of g² by entry. ``energy``, ``weight``: the sum of ‖g‖²/√v along the trace, and of its
-    weights. ``error``: the mean of δ².
-    """
-
-    slow: Sum
-    omega: PyTree
-    squares: PyTree
-    energy: Float[Array, ""]
-    weight: Float[Array, ""]
-    error: Float[Array, ""]
+class IntentionalState(ObGDState):
+    squares: PyTree  # the mean of g² by entry
+    energy: Float[Array, ""]  # the sum of ‖g‖²/√v along the trace
+    weight: Float[Array, ""]  # the sum of its weights
+    error: Float[Array, ""]  # the mean of δ²
 
 
 @pytree
@@ -92,10 +91,9 @@ class Intentional(Method):
         θ ← θ − α'·D·F(θ, ω, X), with |δ| at most C times its root mean square
         ω ← z                                                   where F = −δz, G = ω − z and z = cω + g
 
-    That is the form of `problems.trace_operators`: ω is the eligibility trace of TD(λ), g = ∇V(s), δ the TD error.
-    Without a trace, c = 0, one step moves V(s) by ηδ to first order. σ weighs the gradients as the trace does, and
-    starts anew with it; in the published program it continues from one episode to the next. Where ω does not have the
-    form of θ, D is 1. The steps never fall, so θ ends in a neighbourhood.
+    the form of `problems.trace_operators`: ω is the eligibility trace of TD(λ), g = ∇V(s), δ the TD error. Without a
+    trace, c = 0, one step moves V(s) by ηδ to first order. σ starts anew with the trace; in the published program it
+    continues from one episode to the next. Where ω does not have the form of θ, D is 1. Steps never fall.
 
     Args:
         eta: the fraction η of the error that a step is to take away, at most 1.
@@ -151,9 +149,7 @@ class Intentional(Method):
 
 
 @pytree
-class TIDBDState(Slow):
-    slow: Sum
-    omega: PyTree
+class TIDBDState(ObGDState):
     log_steps: Vector
     memory: Vector  # h, how θ has changed with the logarithms of its step sizes
 
@@ -167,8 +163,8 @@ class TIDBD(Method):
         h ← h·max(0, 1 − α·φ·e) + α·δ·e        entry by entry
 
     where F = −δe, G = ω − e and e = cω + φ: the form of `problems.with_trace` and `problems.trace_operators`. This is
-    the semi-gradient form, in which the target of the TD error is not differentiated. The steps need not fall, so θ
-    ends in a neighbourhood; nor are they bounded: a μ too large for the rewards' units makes them explode.
+    the semi-gradient form, which does not differentiate the target of the TD error. Steps need not fall and are not
+    bounded: a μ too large for the rewards' units makes them explode.
 
     Args:
         alpha: the first step size of every feature.
@@ -199,20 +195,14 @@ class TIDBD(Method):
 
 
 @pytree
-class SwiftTDState(Slow):
-    """Vectors of the length of θ: ``log_steps`` β, ``change`` θ − θ_old, ``dutch`` z, ``slope`` z̄ = ∂z/∂β, ``memory``
-    h = ∂θ/∂β and its value a step before, and ``credit`` p, the trace of φ·h.
-    """
-
-    slow: Sum
-    omega: PyTree
-    log_steps: Vector
-    change: Vector
-    dutch: Vector
-    slope: Vector
-    memory: Vector
-    memory_before: Vector
-    credit: Vector
+class SwiftTDState(ObGDState):
+    log_steps: Vector  # β
+    change: Vector  # θ − θ_old
+    dutch: Vector  # z
+    slope: Vector  # z̄ = ∂z/∂β
+    memory: Vector  # h = ∂θ/∂β
+    memory_before: Vector  # h_old
+    credit: Vector  # p, the trace of φ·h
 
 
 @pytree
@@ -226,11 +216,9 @@ class SwiftTD(Method):
         h ← h − h_old·φ(z − s) − h·s·φ + (δ + v)z̄ − sv
 
     and where τ > η the features that are present forget h and z̄, and β falls by φ²·ln(1/decay). F = −δe, G = ω − e
-    with e = cω + φ, the form of `problems.with_trace` and `problems.trace_operators`; ω is the plain trace e. The
-    steps need not fall, so θ ends in a neighbourhood. For ρ = 1 alone.
-
-    The authors' programs differ from one another; this is the one for dense features, h and z̄ of absent features stay
-    as in the ones for sparse. No lower bound on the step sizes.
+    with e = cω + φ, the form of `problems.with_trace` and `problems.trace_operators`; ω is the plain trace e. For ρ = 1
+    alone. Of the authors' programs, which differ, this is the one for dense features, but h and z̄ of absent features
+    stay as in those for sparse ones. Step sizes need not fall and have no lower bound.
 
     Args:
         alpha: the first step size of every feature.

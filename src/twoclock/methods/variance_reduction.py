@@ -31,14 +31,10 @@ Pair = tuple[PyTree, PyTree]
 
 
 @pytree
-class SVRGState(Both):
-    """``anchor``: (θ̃, ω̃). ``field``: the mean of (F, G) there. ``count``: the steps since the last pass began."""
-
-    slow: Sum
-    fast: Sum
-    anchor: tuple[PyTree, PyTree]
-    field: Sum
-    count: Int[Array, ""]
+class SVRGState(Both[Sum]):
+    anchor: Pair  # (θ̃, ω̃)
+    field: Sum  # the mean of (F, G) there
+    count: Int[Array, ""]  # the steps since the last pass began
 
 
 @pytree
@@ -49,14 +45,13 @@ class SVRG(Method):
         move:    θ ← θ − α_k[F(θ, ω, X) − F(θ̃, ω̃, X) + F̃]
                  ω ← ω − β_k[G(θ, ω, X) − G(θ̃, ω̃, X) + G̃]                 over ``moves`` passes more
 
-    The noise vanishes where the iterates settle, so that constant steps converge linearly to the exact solution, with
-    no memory of single items. Every sample counts: a step of the run is a draw, also in a pass that moves nothing. On
-    `bilevel` these are the directions of SOBA. For `bilevel` and `minimax` with finite data drawn without replacement
-    (`sampling.Minibatches`): a pass then holds every item equally often, and the mean is exact.
+    The noise vanishes where the iterates settle, so that constant steps converge linearly to the exact solution. A step
+    of the run is a draw, also in a pass that moves nothing. On `bilevel` these are the directions of SOBA. For
+    `bilevel` and `minimax` with finite data drawn without replacement (`sampling.Minibatches`): a pass then holds every
+    item equally often, and the mean is exact.
 
     Args:
-        alpha: step size of the slow variable θ; a constant suits.
-        beta: step size of the fast variable ω.
+        alpha, beta: step sizes of θ and ω; constants suit.
         moves: passes that move, for each that gathers; at least 1, a fraction counts as one more.
 
     >>> import twoclock as tc
@@ -90,17 +85,11 @@ class SVRG(Method):
 
 
 @pytree
-class VRTDCState(Both):
-    """``anchor``: (θ̃, ω̃). ``field``: the batch's mean of (F, G) there. ``mean``: of the iterates of this epoch's steps.
-    ``count``: the samples of this epoch so far.
-    """
-
-    slow: Sum
-    fast: Sum
-    anchor: tuple[PyTree, PyTree]
-    field: Sum
-    mean: Sum
-    count: Int[Array, ""]
+class VRTDCState(Both[Sum]):
+    anchor: Pair  # (θ̃, ω̃)
+    field: Sum  # the batch's mean of (F, G) there
+    mean: Sum  # of the iterates of this epoch's steps
+    count: Int[Array, ""]  # the samples of this epoch so far
     epochs: Int[Array, ""]
 
 
@@ -113,16 +102,13 @@ class VRTDC(Method):
                  ω ← ω − β_k[G(θ, ω, X) − G(θ̃, ω̃, X) + G̃]                 on ``batch`` samples more
         anchor:  (θ̃, ω̃) = (θ, ω) = the mean of the iterates of these steps
 
-    The estimate is the anchor. Every sample counts: a step of the run is a draw, whether gathered or moved on, so that
-    half the steps do not move; the published method moves on draws from the batch again while it gathers the next,
-    which a stream does not keep. ``evaluations`` is recorded beside the metrics: how often F and G were needed, once
-    for a sample that is gathered and twice for one that is moved on. The batch has a fixed size, so the error ends
-    where its mean's does.
-    No projection.
+    The estimate is the anchor. A step of the run is a draw, so half the steps do not move; the published method draws
+    from the batch again while it gathers the next. ``evaluations`` is recorded beside the metrics: how often F and G
+    were needed, once for a sample that is gathered and twice for one that is moved on. The batch has a fixed size, so
+    the error ends where its mean's does. No projection.
 
     Args:
-        alpha: step size of the slow variable θ.
-        beta: step size of the fast variable ω.
+        alpha, beta: step sizes of θ and ω.
         batch: samples in a batch, at least 1; a fraction counts as one more.
 
     >>> import twoclock as tc
@@ -182,9 +168,7 @@ def correct_by_anchor(
 ) -> tuple[Pair, Sum]:
     """The directions F(here) − F(anchor) + F̃ and the same of G, 0 while gathering; and (F̃, G̃) with the sample in.
 
-    Args:
-        field: (F̃, G̃), the mean of (F, G) at the anchor over the ``done`` samples gathered.
-        gathers: whether this sample is gathered rather than moved on.
+    (F̃, G̃) is the ``field``, the mean of (F, G) at the anchor over the ``done`` samples gathered.
     """
     at_anchor = F(*anchor, x), G(*anchor, x)
 
@@ -209,19 +193,12 @@ def _steps_of_a_pass(x: PyTree) -> int:
 
 @pytree
 class ItemMemory:
-    """The values of the items of one level when each was last drawn.
+    """The values of the items of one level when each was last drawn."""
 
-    Attributes:
-        values: (F, G) of each.
-        seen: which have been drawn.
-        total: the sum over those.
-        count: how many they are.
-    """
-
-    values: RowTable
-    seen: Bool[Array, " items"]
-    total: Sum
-    count: Float[Array, ""]
+    values: RowTable  # (F, G) of each
+    seen: Bool[Array, " items"]  # which have been drawn
+    total: Sum  # over those
+    count: Float[Array, ""]  # how many they are
 
 
 def _check_items(what: str, items: object) -> tuple[int, ...]:
@@ -232,9 +209,7 @@ def _check_items(what: str, items: object) -> tuple[int, ...]:
 
 
 @pytree
-class SABAState(Both):
-    slow: Sum
-    fast: Sum
+class SABAState(Both[Sum]):
     memories: tuple[ItemMemory, ...]
 
 
@@ -247,13 +222,11 @@ class SABA(Method):
 
     The noise vanishes where the iterates settle, so that constant steps converge linearly to the exact solution. For
     `bilevel` and `minimax` with finite data (`sampling.Minibatches`), whose losses are means over the batch. Each level
-    of a bilevel problem has a memory of its own, as inner and outer items are drawn apart. An item that is drawn for
-    the first time has nothing to be corrected by, and the mean is over those drawn so far: no pass ahead of the run.
-    The memory holds a θ and an ω for every item.
+    of a bilevel problem has a memory of its own, of a θ and an ω for every item. An item that is drawn for the first
+    time is not corrected, and the mean is over those drawn so far: no pass ahead of the run.
 
     Args:
-        alpha: step size of the slow variable θ; a constant suits.
-        beta: step size of the fast variable ω.
+        alpha, beta: step sizes of θ and ω; constants suit.
         items: how many items the data have; for a bilevel problem the pair (inner, outer).
 
     >>> import twoclock as tc

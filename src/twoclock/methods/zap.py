@@ -1,4 +1,4 @@
-"""A matrix gain in place of step sizes: Newton steps to the root of a linear model; and the default method."""
+"""Methods without a step size: Newton steps to the root of a linear model, with and without its matrix; the default."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from jaxtyping import Array, Bool, Float
 
 from twoclock import tree_math
 from twoclock.methods import local_model
+from twoclock.methods.fast import Both
 from twoclock.methods.local_model import LinearModel
-from twoclock.methods.matrix_free_zap import MatrixFreeZap, MatrixFreeZapState
 from twoclock.protocols import Method, Operator, PyTree, Scalar, checked, pytree
-from twoclock.tree_math import sqnorm
-from twoclock.validation import NOT_NEGATIVE, POSITIVE_FRACTION, check_number, whole
+from twoclock.tree_math import Sum, add, blend, sqnorm
+from twoclock.validation import NOT_NEGATIVE, POSITIVE, POSITIVE_FRACTION, check_number, whole
 
 # Between two powers of two the iterates move so often; with so many samples an entry of θ and ω before the first move,
 # and so many between any two, for a model must have seen where it is before it is believed again.
@@ -27,6 +27,7 @@ _FAR, _STRAIGHT = 5.0, 0.25
 # How fast a model of curved operators forgets while the iterates move: half of it with a move of a sixth of their size.
 # It also does at every move if its samples were taken far from here on the whole, for many short moves make a long way.
 _FORGET = 30.0
+_SAMPLES_BEFORE_A_MOVE = 20  # of the matrix-free form
 
 
 @pytree
@@ -51,14 +52,12 @@ class Zap(Method):
     samples, LSTD in policy evaluation: no method that sees the same samples has a smaller error in the long run. Where
     they are not, which a second look at each sample from elsewhere tells, a model forgets what was taken far from here.
 
-    What keeps it from diverging: a and b are ``rate`` times the share of a step that is no sampling noise,
-    (1 − most/‖step‖²)₊ where noise is seldom more than that, so nothing moves before the samples can tell where to; a
-    step of θ is no longer than 1 + ‖θ‖; S is shifted until θ goes downhill, away from saddles; and directions of θ of
-    which the samples say next to nothing are left near the start, by a ridge that is the sampling noise of f − B g
-    against a way of 1 + ‖θ‖.
+    What keeps it from diverging: a and b are ``rate`` times the share of a step that is no sampling noise, so nothing
+    moves before the samples can tell where to; a step of θ is no longer than 1 + ‖θ‖; S is shifted until θ goes
+    downhill, away from saddles; and directions of θ of which the samples say next to nothing are left near the start.
 
-    It takes the Jacobian of each sample, forward, so a step costs as many evaluations of F and G as there are entries
-    of θ and ω, and memory is their square: for up to about a hundred. ``MatrixFreeZap`` has the form for more.
+    A step costs as many evaluations of F and G as there are entries of θ and ω, and memory is their square: for up to
+    about a hundred. ``MatrixFreeZap`` has the form for more.
 
     Args:
         power: samples weigh i^power where F or G is curved, to forget the start sooner; where not, all alike.
@@ -143,6 +142,102 @@ class Zap(Method):
         return {"newton_sq": sqnorm(to.slow), "noise_sq": to.slow_noise}
 
 
+@pytree
+class Slope:
+    """How steep a mean operator is along its own direction m."""
+
+    along: Float[Array, ""]  # the mean of ⟨m, J m⟩/‖m‖²
+    square: Float[Array, ""]  # the mean of ‖J m‖²/‖m‖², of each sample's own J
+
+    def update(self, weight: Array, m: PyTree, Jm: PyTree) -> Slope:
+        size = sqnorm(m) + jnp.finfo(self.along.dtype).tiny
+        along, square = _dot(m, Jm) / size, sqnorm(Jm) / size
+        pairs = (self.along, along), (self.square, square)
+        return Slope(*((old + weight * (new - old)).astype(old.dtype) for old, new in pairs))
+
+    def length(self, part: Scalar) -> Float[Array, ""]:
+        """The step η that makes E‖m − η J m‖² smallest, or a part of it; a small one downhill where that is none."""
+        tiny = jnp.finfo(self.along.dtype).tiny
+        return jnp.asarray(part, self.along.dtype) * jnp.maximum(self.along, -0.1 * self.along) / (self.square + tiny)
+
+
+@pytree
+class MatrixFreeZapState(Both[Sum]):
+    mean_F: Sum
+    mean_G: Sum
+    lead: PyTree
+    of_F: Slope
+    of_G: Slope
+    of_lead: Slope
+    count: Float[Array, ""]
+
+
+@pytree
+class MatrixFreeZap(Method):
+    """No step size and no matrix: the means of F and G are carried along to where θ and ω go.
+
+        f ← (1−w)f + wF(θ, ω, X),   g ← (1−w)g + wG(θ, ω, X)            w = (1+power)/(k+power)
+        v ← v + η_v (G_θ f − G_ω v)                                      v follows G_ω⁻¹ G_θ f, so that ω leads θ
+        θ ← θ − η_F f,   ω ← ω − η_G g + η_F v,   (f, g) ← (f, g) + J·(what was moved)
+
+    Carrying the means along by the sample's own Jacobian J makes them estimates of the mean operators *here* from all
+    samples so far, as in ``Zap``: where they vanish is the root of the averaged linear model. The curvature is
+    measured, η_G = ½(1+k/100)^−½·⟨g, Jg⟩/‖Jg‖² in the mean over samples, η_F the same of f along (f, −v) and η_v along
+    its own residual. A step takes F, G and three Jacobian-vector products; memory is a few copies of θ and ω. It goes
+    down gradients, so it needs more samples than ``Zap`` where F and G are ill-conditioned.
+
+    Args:
+        power: samples weigh i^power; more forgets the start sooner.
+        part: of the step that is best in the mean; it falls like k^−½.
+        hold: the samples for which the part is held.
+
+    >>> import twoclock as tc
+    >>> result = tc.solve(tc.problems.quadratic(dim=2), tc.MatrixFreeZap(), steps=500, seeds=3)
+
+    Reference: Devraj & Meyn, *Zap Q-learning*, 2017; the means are carried along as in Tran & Cutkosky, *Better SGD
+    using second-order momentum*, 2022.
+    """
+
+    finds_roots = True
+
+    power: Scalar = checked(check_number, *NOT_NEGATIVE, default=0.5)
+    part: Scalar = checked(check_number, *POSITIVE_FRACTION, default=0.5)
+    hold: Scalar = checked(check_number, *POSITIVE, default=100.0)
+
+    def init(self, theta: PyTree, omega: PyTree) -> MatrixFreeZapState:
+        slow, fast = tree_math.start(theta, "theta"), tree_math.start(omega, "omega")
+        f, g = jax.tree.map(jnp.zeros_like, (slow.value, fast.value))
+        zero = jnp.zeros((), jax.tree.leaves((slow.value, fast.value))[0].dtype)
+        flat = Slope(zero, zero)
+        return MatrixFreeZapState(slow, fast, tree_math.start(f), tree_math.start(g), g, flat, flat, flat, zero)
+
+    def step(self, F: Operator, G: Operator, state: MatrixFreeZapState, x: PyTree, k: Scalar) -> MatrixFreeZapState:
+        zero = jax.tree.map(jnp.zeros_like, state.theta)
+        (F_here, G_here), J = jax.linearize(lambda t, w: (F(t, w, x), G(t, w, x)), state.theta, state.omega)
+        count = state.count + 1
+        weight = (1 + self.power) / (count + self.power)
+        f, g = blend(state.mean_F, weight, F_here), blend(state.mean_G, weight, G_here)
+        down, lag = J(f.value, _scaled(-1.0, state.lead))
+        across, back = J(zero, g.value)
+        _, lag_back = J(zero, lag)
+        recent = jax.lax.rsqrt(count)
+        of_F, of_G = state.of_F.update(recent, f.value, down), state.of_G.update(recent, g.value, back)
+        of_lead = state.of_lead.update(recent, lag, lag_back)
+        on = (count > _SAMPLES_BEFORE_A_MOVE).astype(count.dtype)
+        part = on * self.part * jax.lax.rsqrt(1 + count / self.hold)
+        by_F, by_G, by_lead = of_F.length(part), of_G.length(part), of_lead.length(part)
+        lead = jax.tree.map(lambda v, r: v + (by_lead * r).astype(v.dtype), state.lead, lag)
+        slow = add(state.slow, _scaled(-by_F, f.value))
+        fast = add(add(state.fast, _scaled(-by_G, g.value)), _scaled(by_F, state.lead))
+        f = add(f, jax.tree.map(lambda a, b: -by_F * a - by_G * b, down, across))
+        g = add(g, jax.tree.map(lambda a, b: -by_F * a - by_G * b, lag, back))
+        return MatrixFreeZapState(slow, fast, f, g, lead, of_F, of_G, of_lead, count)
+
+    def report(self, state: MatrixFreeZapState) -> dict[str, Float[Array, ""]]:
+        """How large the mean operators are here."""
+        return {"f_sq": sqnorm(state.mean_F.value), "g_sq": sqnorm(state.mean_G.value)}
+
+
 AutoState = ZapState | MatrixFreeZapState
 
 
@@ -150,9 +245,9 @@ AutoState = ZapState | MatrixFreeZapState
 class Auto(Method):
     """Needs no step size, no scale and no horizon: ``Zap`` where its matrices are affordable, else ``MatrixFreeZap``.
 
-    What they need to know of a problem (curvature, noise, when to move and how far) they measure on the samples of the
-    run itself, so there is no pilot: every sample counts for the answer. The choice depends on the sizes of θ and ω
-    alone; ``result.chosen`` explains it, and ``result.method`` is the chosen method, which runs the same, bit for bit.
+    They measure what they need to know of a problem (curvature, noise, when to move and how far) on the samples of the
+    run itself. The choice depends on the sizes of θ and ω alone; ``result.chosen`` explains it, and ``result.method``
+    is the chosen method, which runs the same, bit for bit.
 
     Args:
         max_dim: ``Zap`` for so many entries of θ and ω together, whose square it keeps.
@@ -191,26 +286,20 @@ class Auto(Method):
             reported: what ``report`` gave at the end, by name, one entry per seed; may be empty.
         """
         slow, fast = tree_math.size(theta), tree_math.size(omega)
-        sizes = f"θ and ω have {slow} + {fast} = {slow + fast:,} entries"
+        how, bound = "MatrixFreeZap, a matrix gain by products with vectors", "more than the {:,} for matrices"
         if isinstance(self.chosen(theta, omega), Zap):
-            why = f"Zap, a matrix gain: {sizes}, at most the {self.max_dim:,} for which its matrices are kept"
-        else:
-            why = f"MatrixFreeZap, a matrix gain by products with vectors: {sizes}, more than the {self.max_dim:,} for "
-            why += "matrices"
-        words = f"{why}; no step size was set and no pilot run, all {steps:,} samples went into the estimate"
-        if "newton_sq" not in reported:
-            return words
-        far, noise = (np.sqrt(np.asarray(reported[name], float)) for name in ("newton_sq", "noise_sq"))
-        on_the_way = int(np.count_nonzero(~(far <= _FAR * noise)))
-        account = (
-            f"by its own account θ is known to ±{np.median(noise):.2g} (norm, one standard error, independent samples)"
-        )
-        arrived = (
-            f"{on_the_way} of {len(far)} seeds are still on their way: run longer"
-            if on_the_way
-            else "every seed arrived"
-        )
-        return f"{words}; {account}; {arrived}"
+            how, bound = "Zap, a matrix gain", "at most the {:,} for which its matrices are kept"
+        words = [
+            f"{how}: θ and ω have {slow} + {fast} = {slow + fast:,} entries, {bound.format(self.max_dim)}",
+            f"no step size was set and no pilot run, all {steps:,} samples went into the estimate",
+        ]
+        if "newton_sq" in reported:
+            far, noise = (np.sqrt(np.asarray(reported[name], float)) for name in ("newton_sq", "noise_sq"))
+            known = f"±{np.median(noise):.2g} (norm, one standard error, independent samples)"
+            on_the_way = int(np.count_nonzero(~(far <= _FAR * noise)))
+            late = f"{on_the_way} of {len(far)} seeds are still on their way: run longer"
+            words += [f"by its own account θ is known to {known}", late if on_the_way else "every seed arrived"]
+        return "; ".join(words)
 
 
 def _due(k: Scalar, n: int) -> Bool[Array, ""]:
@@ -241,3 +330,12 @@ def _part(radius: Float[Array, ""], step: Array) -> Float[Array, ""]:
 
 def _over(a: Array, b: Array) -> Array:
     return a / (b + jnp.finfo(a.dtype).tiny)
+
+
+def _dot(a: PyTree, b: PyTree) -> Float[Array, ""]:
+    products: list[Array] = jax.tree.leaves(jax.tree.map(lambda x, y: jnp.sum(x * y), a, b)) or [jnp.zeros(())]
+    return sum(products[1:], products[0])
+
+
+def _scaled(factor: Scalar, tree: PyTree) -> PyTree:
+    return jax.tree.map(lambda leaf: jnp.asarray(factor, leaf.dtype) * leaf, tree)

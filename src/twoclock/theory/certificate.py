@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Union, overload
+from typing import Union
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from twoclock.methods import Fast
 from twoclock.protocols import InputError, html_table
 from twoclock.schedules import Power
 from twoclock.validation import short_repr
+from twoclock.validation.arrays import as_array
 
 METRICS = {"strongly-convex": "error", "pl": "gap", "non-convex": "gradient"}
 Numbers = float | NDArray[np.float64]
@@ -138,18 +139,10 @@ class Certificate:
         """Algorithm 1 with the certified step sizes."""
         return Fast(self.alpha, self.beta, self.lam, order="paper")
 
-    @overload
-    def bound(self, k: float, start: InitialErrorsLike) -> float: ...
-    @overload
-    def bound(self, k: NDArray[np.float64], start: InitialErrorsLike) -> NDArray[np.float64]: ...
     def bound(self, k: Numbers, start: InitialErrorsLike) -> Numbers:
         """What the metric's mean cannot exceed after k steps, a number or an array, from ``start``: `InitialErrors`."""
-        try:
-            steps: NDArray[np.float64] = np.asarray(k, float)
-            fits = bool(np.all((steps >= 0) & (steps <= LAST_STEP)))
-        except (OverflowError, TypeError, ValueError):
-            fits = False
-        if not fits:
+        steps = as_array("bound(k=…)", k)
+        if not np.all((steps >= 0) & (steps <= LAST_STEP)):
             raise InputError(f"`bound(k=…)` must lie in [0, 2³¹], got {short_repr(k)}; steps are counted in 32 bits")
         s = InitialErrors.read(start)
         v0 = float(np.dot(self.weights, (s.x, s.y, s.f, s.g)))
@@ -181,16 +174,13 @@ def rate_conditions(
         1/k steps     V₊ ≤ (1 − 2/n)V + A·B/n²                   asks 2/n ≤ fall of V and λ ≤ λ₀·n₀/n
         1/√k steps    V₊ ≤ V − r√(n₀/n)·‖∇h‖² + A·B·n₀/n         asks r√(n₀/n) ≤ fall of V and λ ≤ λ₀·√(n₀/n)
 
-    with n = k + n₀. A certificate asks for both at its first step, n = n₀, where they are hardest; ``check`` follows
-    them along a user's own schedules. Without the second, constant steps would pass: V falls at each, down to a floor
-    of noise. Each inequality is its name, its left and its right side.
+    with n = k + n₀, r = ``promised`` and λ₀ = ``lam0`` at the first step, n = n₀. A certificate asks for both there,
+    where they are hardest; ``check`` follows them along a user's own schedules. Without the second, constant steps
+    would pass: V falls at each, down to a floor of noise. Returns name, left and right side of each.
 
     Args:
         name: the fall as the proof writes it.
         fall: how much V falls at step n: its share of V, or of ‖∇h‖² for non-convex h.
-        promised: r, for non-convex h.
-        lam, lam0: λ at step n, and at the first one.
-        n, n0: the step k + n₀, and the first one.
     """
     if structure == "non-convex":
         share = np.sqrt(n0 / n)

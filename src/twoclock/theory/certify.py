@@ -8,15 +8,13 @@ docs/certificates.md.
 from __future__ import annotations
 
 import dataclasses
-import math
-from numbers import Real
 
 import numpy as np
 
 from twoclock.protocols import InputError
 from twoclock.theory import lyapunov_search
 from twoclock.theory.certificate import LAST_STEP, METRICS, Certificate, Condition, Rule, rate_conditions
-from twoclock.validation import choice, number, short_repr
+from twoclock.validation import as_whole, choice, number, short_repr
 
 #: The structures that a proof covers.
 STRUCTURES = tuple(METRICS)
@@ -69,13 +67,12 @@ def check_constants(
 
 def check_steps(name: str, value: float) -> int:
     """Check a number of steps, and return it as an integer that 32 bits can count."""
-    real = isinstance(value, Real) and not isinstance(value, bool)
-    new = float(value) if real and 0 < value <= LAST_STEP else math.nan
-    if not new.is_integer():
+    new = as_whole(value)
+    if new is None or not 0 < new <= LAST_STEP:
         raise InputError(
             f"`{name}` must be a whole number in [1, 2³¹], got {short_repr(value)}; steps are counted in 32 bits"
         )
-    return int(new)
+    return new
 
 
 ORDER: list[Rule] = [

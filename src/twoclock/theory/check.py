@@ -15,7 +15,7 @@ from twoclock.methods import Fast
 from twoclock.protocols import InputError, Schedule, html_table
 from twoclock.schedules import Power
 from twoclock.theory import lyapunov_search
-from twoclock.theory.certificate import Numbers, rate_conditions
+from twoclock.theory.certificate import Numbers, Rule, rate_conditions
 from twoclock.theory.certify import ORDER, check_constants, check_steps, paper_decay, paper_rules
 from twoclock.validation import short_repr
 
@@ -46,7 +46,6 @@ class ConditionCheck:
 
     @property
     def always(self) -> bool:
-        """Whether the inequality holds at every step."""
         return self.holds == ((0, self.horizon),)
 
     @property
@@ -124,7 +123,7 @@ def check(
 ) -> CheckReport:
     """Follow the theory's inequalities along the schedules of a ``Fast``.
 
-    Listed are the plain order α ≤ β ≤ λ ≤ ¼, the conditions of the paper's proof (corrected), and those of the tight
+    These are the plain order α ≤ β ≤ λ ≤ ¼, the conditions of the paper's proof (corrected), and those of the tight
     proof: whether some weighted V falls at that step (spectral radius below 1), and whether one and the same V falls at
     all of them. As in ``certify``, both proofs also ask for what makes a rate of it: that V falls by 2/n or more, and λ
     is at most λ₀n₀/n, with n = k + n₀. Constant steps fail the second, steps that are too small the first.
@@ -168,26 +167,22 @@ def check(
             seen[at] = _values(schedule, k)
         return seen[at]
 
-    def given_steps(k: Array, lam: np.ufunc = np.minimum) -> Steps:
-        return value(method.alpha, k), value(method.beta, k), lam.reduce([value(one, k) for one in lams])
-
-    def scaled_steps(k: Array, lam: np.ufunc = np.minimum) -> Steps:
+    def steps(k: Array, lam: np.ufunc = np.minimum, scale: float = min(given.L, 1.0)) -> Steps:
         """What the proofs see: where L < 1 they are about F/L and G/L."""
-        alpha, beta, weight = given_steps(k, lam)
-        return alpha * min(given.L, 1.0), beta * min(given.L, 1.0), weight
+        return value(method.alpha, k) * scale, value(method.beta, k) * scale, lam.reduce([value(x, k) for x in lams])
 
-    def along(group: str, name: str, rule: Callable[..., tuple[Numbers, Numbers]]) -> Side:
-        lam = np.maximum if name.startswith("λ ≤") else np.minimum
-        steps = given_steps if group == "order" else scaled_steps
-        return lambda k: rule(*steps(k, lam))
+    def along(rules: list[Rule], scale: float = min(given.L, 1.0)) -> list[tuple[str, Side]]:
+        def side(name: str, rule: Callable[..., tuple[Numbers, Numbers]]) -> Side:
+            return lambda k: rule(*steps(k, np.maximum if name.startswith("λ ≤") else np.minimum, scale))
+
+        return [(name, side(name, rule)) for name, rule in rules]
 
     def to_a_rate(name: str, fall: Callable[[Array], Array]) -> list[tuple[str, Side]]:
         """The conditions that turn a fall of V into a rate."""
-        promised, lam0 = float(fall(grid[:1])[0]), float(given_steps(grid[:1], np.maximum)[2][0])
+        promised, lam0 = float(fall(grid[:1])[0]), float(steps(grid[:1], np.maximum)[2][0])
 
         def sides(k: Array) -> list[tuple[str, Numbers, Numbers]]:
-            lam = given_steps(k, np.maximum)[2]
-            return rate_conditions(structure, name, fall(k), promised, lam, lam0, k + n0, n0)
+            return rate_conditions(structure, name, fall(k), promised, steps(k, np.maximum)[2], lam0, k + n0, n0)
 
         def side(i: int) -> Side:
             return lambda k: sides(k)[i][1:]
@@ -195,7 +190,7 @@ def check(
         return [(text, side(i)) for i, (text, *_) in enumerate(sides(grid[:1]))]
 
     def triples(k: Array) -> list[tuple[float, float, float]]:
-        return list(zip(*scaled_steps(k), strict=True))
+        return list(zip(*steps(k), strict=True))
 
     def margin(k: Array) -> tuple[Numbers, Numbers]:
         positive = np.finfo(float).tiny  # so that ≤ means <
@@ -209,11 +204,13 @@ def check(
 
     name, speed = paper_decay(structure, *known[2:])
     groups = {
-        "order": [(name, along("order", name, rule)) for name, rule in ORDER],
-        "paper": [(name, along("paper", name, rule)) for name, rule in paper_rules(*known)]
-        + to_a_rate(name, lambda k: speed * scaled_steps(k)[0]),
-        "tight": [(name, along("tight", name, rule)) for name, rule in lyapunov_search.rules(*known[:3])]
-        + [("0 < 1 − ρ(K)", margin), *to_a_rate(lyapunov_search.FALL, tight_fall)],
+        "order": along(ORDER, scale=1.0),
+        "paper": along(paper_rules(*known)) + to_a_rate(name, lambda k: speed * steps(k)[0]),
+        "tight": [
+            *along(lyapunov_search.rules(*known[:3])),
+            ("0 < 1 − ρ(K)", margin),
+            *to_a_rate(lyapunov_search.FALL, tight_fall),
+        ],
     }
     return CheckReport(tuple(_follow(group, *side, grid) for group, sides in groups.items() for side in sides))
 

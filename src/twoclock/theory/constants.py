@@ -13,10 +13,10 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Float
 
 from twoclock.prng import instance_key, start_key, step_key
-from twoclock.protocols import InputError, Key, Problem, ProblemSource, PyTree
+from twoclock.protocols import InputError, Problem, ProblemSource, PyTree
 from twoclock.theory.certificate import METRICS, InitialErrors
-from twoclock.validation import check_size, choice, function, number, seed_number, short_repr, trace_shapes, whole
-from twoclock.validation.run_args import check_problem
+from twoclock.validation import check_size, choice, number, seed_number, whole
+from twoclock.validation.run_args import check_factory, check_problem
 
 Theta = Float[jax.Array, " d"]
 Omega = Float[jax.Array, " e"]
@@ -33,7 +33,11 @@ class Flat:
     def __init__(self, problem: ProblemSource, seed: object, samples: int) -> None:
         check_size("`samples`", 16 * samples)  # all of them are there at once, with what is made of them
         seed = seed_number("seed", seed)
-        self.problem = _make_instance(check_problem(problem), instance_key(seed))
+        made = check_problem(problem)
+        if not isinstance(made, Problem):
+            check_factory(made, instance_key(seed))
+            made = made(instance_key(seed))
+        self.problem = made
         theta, omega, self.env = self.problem.init(start_key(seed))
         theta, omega = jax.tree.map(lambda leaf: jnp.asarray(leaf, float), (theta, omega))
         self.theta0, self.theta_of = ravel_pytree(theta)
@@ -57,27 +61,6 @@ class Flat:
             return ravel_pytree(self.problem.mean_F(a, b))[0], ravel_pytree(self.problem.mean_G(a, b))[0]
         F, G = self.samples(theta, omega)
         return F.mean(0), G.mean(0)
-
-
-def _make_instance(source: ProblemSource, key: Key) -> Problem:
-    """The problem itself, or the one that a function of a key makes."""
-    if isinstance(source, Problem):
-        return source
-    function("problem", source, "key")
-    name = getattr(source, "__name__", type(source).__name__)
-    try:
-        trace_shapes(name, source, key)
-    except InputError as error:
-        raise InputError(
-            f"`problem` cannot be made from a key ({error}); a factory is called first, `{name}()`"
-        ) from error
-    made: object = source(key)
-    if not isinstance(made, Problem):
-        raise InputError(
-            "`problem` must have init, noise, draw, F and G, or be a function of a key that makes one; it made "
-            f"{short_repr(made)}"
-        )
-    return made
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

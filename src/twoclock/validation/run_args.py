@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import numbers
-from collections.abc import Iterable, Mapping, Sized
+from collections.abc import Callable, Iterable, Mapping, Sized
 
 import jax
 import numpy as np
 
-from twoclock.protocols import InputError, Method, Problem, ProblemSource
-from twoclock.validation import as_whole, check_memory, choice, is_positive, short_repr, whole
+from twoclock.protocols import InputError, Key, Method, Problem, ProblemSource, PyTree
+from twoclock.validation import as_whole, check_memory, choice, function, is_positive, short_repr, trace_shapes, whole
 
 _HORIZON = 2**31 - 1
 _INTEGER = 80  # bytes of one in a list, and of its row in a table
@@ -32,6 +32,25 @@ def check_problem(problem: object) -> ProblemSource:
                     "`@twoclock.protocols.pytree` over its class, with `static()` for a field that is no number"
                 )
     return problem
+
+
+def check_factory(
+    make: Callable[[Key], Problem], key: Key, trace: Callable[[str, Callable[..., object], Key], PyTree] = trace_shapes
+) -> None:
+    """Complain unless the function makes a problem of a key, once traced."""
+    function("problem", make, "key")
+    name = getattr(make, "__name__", type(make).__name__)
+    try:
+        made = trace(name, make, key)
+    except InputError as error:
+        raise InputError(
+            f"`problem` cannot be made from a key ({error}); a factory is called first, `{name}()`"
+        ) from error
+    if not isinstance(made, Problem):
+        raise InputError(
+            "`problem` must have init, noise, draw, F and G, or be a function of a key that makes one; it made "
+            f"{short_repr(made)}"
+        )
 
 
 def check_method(method: object, name: str = "method") -> Method:
