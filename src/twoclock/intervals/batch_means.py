@@ -42,21 +42,13 @@ UNDETERMINED = "the samples do not determine the solution yet"
 
 
 class BlockStatistics(NamedTuple):
-    """What blocks say of each of some outputs, of one run or of several.
+    """What blocks say of each of some outputs, of one run or of several."""
 
-    Attributes:
-        error: its standard error; inf where the samples do not determine the solution.
-        correlation: of each block's say with the next one's: where it is large, blocks are shorter than the memory.
-        shift: the solution of the samples minus the estimate; 0 where the estimate is that solution.
-        freedom: the degrees of freedom of the error, one less than the number of blocks if all have one length.
-        blocks: how many there are.
-    """
-
-    error: Float[Array, "*runs m"]
-    correlation: Float[Array, "*runs m"]
-    shift: Float[Array, "*runs m"]
-    freedom: Float[Array, "*runs"]
-    blocks: Float[Array, "*runs"]
+    error: Float[Array, "*runs m"]  # inf where the samples do not determine the solution
+    correlation: Float[Array, "*runs m"]  # of neighbours: where it is large, blocks are shorter than the memory
+    shift: Float[Array, "*runs m"]  # the solution of the samples minus the estimate
+    freedom: Float[Array, "*runs"]  # of the error: one less than the number of blocks if all have one length
+    blocks: Float[Array, "*runs"]  # how many there are
 
 
 class Intervals(NamedTuple):
@@ -76,11 +68,7 @@ def score_statistics(
 ) -> BlockStatistics:
     """Compute what the blocks say of the outputs aᵀz, in NumPy or in JAX; a block of weight 0 says nothing.
 
-    Args:
-        scores: G_b at the estimate.
-        inverse: (ΣJ)⁻¹.
-        weights: n_b/n.
-        directions: a, one row an output.
+    ``scores`` are G_b at the estimate, ``inverse`` (ΣJ)⁻¹, ``weights`` n_b/n and ``directions`` a, one row per output.
     """
     xp = scores.__array_namespace__()
     total = xp.sum(scores, axis=0)
@@ -97,11 +85,7 @@ def score_statistics(
 def intervals(
     estimate: Float[np.ndarray, "*runs m"], statistics: BlockStatistics, level: float = 0.95, *, ordered: bool = True
 ) -> Intervals:
-    """The intervals that blocks make of the estimates of the outputs.
-
-    Args:
-        ordered: whether blocks follow each other in one stream, so that neighbours could be alike.
-    """
+    """The intervals that blocks make of the estimates; ``ordered`` if blocks follow each other in one stream."""
     from scipy.special import stdtrit
 
     number("level", level, 0, 1, above=True, below=True, remedy="try 0.95")
@@ -196,23 +180,17 @@ def in_blocks(stream: ArrayLike, blocks: int = BLOCKS) -> tuple[Float[np.ndarray
 class BlockSums:
     """Sums of the rows of a stream over blocks of one length, without knowing how long it will be.
 
-    There are 32 sums at most. When all are in use, blocks become twice as long: neighbours are added up in pairs, one
-    pair whenever a new block begins, and the new block takes the slot that becomes free. So between 16 and 32 are in
-    use once there are so many rows, every step costs the same, and nothing is ever moved.
+    When all 32 slots are in use, blocks become twice as long: neighbours are added up in pairs, one pair whenever a new
+    block begins, and the new block takes the slot that becomes free. So every step costs the same.
 
     With 2ᵇ slots and blocks of 2ʳ rows, row k lies in block i = ⌊k/2ʳ⌋, and block i in the slot whose number is i with
     its b bits turned left r times: the pair (2j, 2j+1) of length 2ʳ⁻¹ is block j of length 2ʳ, in the slot of its
     first, and its second leaves its slot to block 2ᵇ⁻¹ + j.
-
-    Attributes:
-        current: of the block that is being filled.
-        slots: of every block, this one included.
-        count: the rows so far.
     """
 
-    current: Sum
-    slots: Float[jax.Array, "slots n"]
-    count: Int[jax.Array, ""]
+    current: Sum  # of the block that is being filled
+    slots: Float[jax.Array, "slots n"]  # of every block, this one included
+    count: Int[jax.Array, ""]  # the rows so far
 
 
 def empty_sums(row: Float[jax.Array, " n"]) -> BlockSums:

@@ -46,12 +46,7 @@ def summarise(
     """One row per step: mean, median, iqm, a bootstrap interval [low, high] of the mean, seeds, and how many diverged.
 
     A diverged seed stays in the statistics at its last finite state: leaving it out would flatter the method.
-
-    Args:
-        history: columns seed, step and the metrics.
-        metric: which of them.
-        last_step: the last finite step of each seed.
-        confidence: coverage of the interval (percentile bootstrap over seeds).
+    ``last_step`` has the last finite step of each seed, ``confidence`` is the coverage of the interval.
     """
     import pandas as pd
 
@@ -182,24 +177,15 @@ class MeanCurve:
 
     The samples draw the same seeds in every call, so curves of methods that ran on the same samples are compared in
     pairs.
-
-    Attributes:
-        k: the marks after 0.
-        mean: [mark].
-        resampled: [sample, mark].
     """
 
-    k: np.ndarray
-    mean: np.ndarray
-    resampled: np.ndarray
+    k: np.ndarray  # the marks after 0
+    mean: np.ndarray  # [mark]
+    resampled: np.ndarray  # [sample, mark]
 
     @classmethod
     def of(cls, history: pd.DataFrame, metric: str, lowest: bool = False) -> MeanCurve:
-        """From columns seed, step and the metrics.
-
-        Args:
-            lowest: take the smallest mean so far at each mark, as rates for non-convex problems are stated.
-        """
+        """From a history; ``lowest`` takes the smallest mean so far, as rates for non-convex problems are stated."""
         steps, _, values = by_step_and_seed(history, metric)
         k, values = steps[steps > 0], np.ascontiguousarray(values[steps > 0])
         mean, resampled = values.mean(axis=1), resampled_means(values).T

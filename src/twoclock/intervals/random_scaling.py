@@ -39,17 +39,12 @@ class Path:
     B and S make V. The published recursion sums s² y_s and s² y_s² instead and subtracts at the end, which leaves no
     digit in float32. s (y_s − y_{s−1}) is how far the s-th iterate was from the mean before it, so q is the variance of
     the iterates, and tells how many independent ones the mean is worth.
-
-    Attributes:
-        B, S: the sums, compensated below float64.
-        q: a mean, which needs no compensation.
-        value: y_n, stored where it costs something to compute it again; else None.
     """
 
     B: Sum
     S: Sum
-    q: Floats
-    value: Floats | None
+    q: Floats  # a mean, which needs no compensation
+    value: Floats | None  # y_n, stored where it costs something to compute it again
 
 
 def begin(value: Floats, keep: bool = True) -> Path:
@@ -163,10 +158,7 @@ def _critical_value(level: float) -> float:
 class RunningMean:
     """The mean of a stream of numbers, which may depend on each other, with its interval; a microsecond per number.
 
-    The recursion is that of ``advance`` for a plain mean, in plain Python.
-
-    Args:
-        sums: those of an earlier one, to continue it: n, the mean, B, S and q.
+    ``advance`` for a plain mean, in plain Python; ``sums``, to continue an earlier one: n, the mean, B, S and q.
     """
 
     def __init__(self, sums: Sequence[float] = (0.0, 0.0, 0.0, 0.0, 0.0)) -> None:
@@ -206,10 +198,8 @@ class RunningMean:
 class RecentMean:
     """The mean of the later part of a stream, half of it or more, so that it shows what was learnt meanwhile.
 
-    It holds two means; at every power of two the older one ends and a new one begins.
-
-    Args:
-        saved: the numbers of an earlier one, to continue it: its count and the sums of its means.
+    It holds two means; at every power of two the older one ends and a new one begins. ``saved`` continues an earlier
+    one: its count and the sums of its means.
     """
 
     def __init__(self, saved: Sequence[float] = (0.0,) * 6) -> None:

@@ -93,8 +93,7 @@ def running_means(forgetting: float = 0.0) -> Standard:
 
         θ ← θ − F(θ, ω, X),        ω ← ω − G(θ, ω, X)/(k+2)
 
-    For operators of the form F = θ − T(θ, ω) and G = ω − s(X), where ω is a statistic and T a step towards what it
-    tells: the clocks are swapped, θ is the fast one (``problems.lqr_model``).
+    For F = θ − T(θ, ω) and G = ω − s(X), where ω is a statistic and θ the fast variable (``problems.lqr_model``).
 
     Args:
         forgetting: the least weight of the newest sample: with 0.01 it forgets all but the last hundred or so.
@@ -108,9 +107,8 @@ def averaged_tdc(mean_sq_feature_norm: float) -> Polyak:
 
         α_k = β_k = (0.1/E‖φ‖²)·(1 + k/300)^−½,   λ = ¼,   weights of the mean ∝ k^½
 
-    TDC is unstable beyond 1/E‖φ‖². A step well below it is held for some hundred steps to forget the start and then
-    falls as k^−½, slowly enough for the mean to do the work. On the random MDPs of the paper the mean squared error
-    stays within a factor 1.3 of LSTD's, without a d × d matrix.
+    TDC is unstable beyond 1/E‖φ‖². On the random MDPs of the paper the mean squared error stays within a factor 1.3 of
+    LSTD's, without a d × d matrix.
 
     Args:
         mean_sq_feature_norm: E‖φ‖², the mean squared norm of a feature vector over the samples.
@@ -133,11 +131,10 @@ def adam(
 
         m ← b1·m + (1 − b1)F,   v ← b2·v + (1 − b2)F²,   θ ← θ − α_k·m̂/(√v̂ + 1e-8)        and ω alike, with β_k and G
 
-    A step is about as long as its step size, whatever the units of F and G; where α and β do not fall the iterates end
-    in a neighbourhood, and noise that is skewed moves its centre.
+    Where α and β do not fall the iterates end in a neighbourhood, and noise that is skewed moves its centre.
 
     Args:
-        alpha, beta: the step sizes of θ and ω.
+        alpha, beta: the step sizes of θ and ω; a step is about so long, whatever the units of F and G.
         levels: "both", or the one that has Adam, "theta" or "omega"; the other steps plainly. For TD(λ) whose trace is
             ω (`problems.with_trace`) take "theta" and β = 1.
         b1, b2: the decay rates of the mean of directions and of the mean of their squares.

@@ -92,13 +92,8 @@ class Polyak(_Averaging):
 
         θ̄_n = Σ_{k=1..n} k^power θ_k / Σ_{k=1..n} k^power        and the same for ω
 
-    The inner method's trajectory does not change by a bit. Power 0 is the plain mean; a larger power forgets the start
-    sooner and costs a factor (1+power)²/(1+2·power) in variance against it.
-
-    With ``intervals`` the run stores three numbers per output, and ``result.interval(level)`` has confidence intervals
-    y_n ± c √(V/n), V = n⁻² Σ s² (y_s − y_n)² (``intervals.random_scaling``). They hold for steps ~ k^−a with ½ < a < 1,
-    and for samples of a Markov chain where α/β is constant. An output f(θ, ω) is taken at the means, f(θ̄_s, ω̄_s): the
-    mean of f(θ_k, ω_k) would carry a bias of the order of the step size where f is curved.
+    The inner method's trajectory does not change by a bit. A power above 0 forgets the start sooner and costs a factor
+    (1+power)²/(1+2·power) in variance.
 
     Args:
         method: any method; its own estimate is what gets averaged.
@@ -106,10 +101,11 @@ class Polyak(_Averaging):
             weights that grow make V and the error of the mean dependent, and no level would be what it says.
         skip: the first so many steps are left out of the mean; k counts from there.
         intervals: True for an interval for each coordinate of θ; or a function (θ, ω) → array, or dict of arrays, of
-            the outputs to have intervals for (a value at a state, a loss, a difference, ω itself).
+            the outputs to have intervals for (a loss, a difference, ω itself), taken at the means. The run stores three
+            numbers per output, and ``result.interval(level)`` has y_n ± c √(V/n) (``intervals.random_scaling``). They
+            hold for steps ~ k^−a with ½ < a < 1, and for samples of a Markov chain where α/β is constant.
 
     >>> import twoclock as tc
-    >>> method = tc.Polyak(tc.Fast(alpha=0.01, beta=0.02, lam=0.1), power=2)
     >>> step = tc.Power(0.5, p=0.7)
     >>> method = tc.Polyak(tc.Standard(step, step), skip=100, intervals=True)
     >>> result = tc.solve(tc.problems.quadratic(dim=2), method, steps=1000, seeds=3)
@@ -184,15 +180,14 @@ class RichardsonRomberg(_Averaging):
 
         2 θ̄^(α) − θ̄^(2α)        and the same for ω
 
-    With constant steps the mean of the iterates settles O(α) away from the answer; the combination settles O(α²) away,
-    for a variance that tends to that of the mean. α and β are doubled, averaging weights such as λ stay; the method
-    must still be stable at 2α. Where samples depend on θ (a policy that learns and acts at once), the second run sees
-    those of another policy and the bias stays.
+    With constant steps the mean of the iterates settles O(α) away from the answer, the combination O(α²) away. α and β
+    are doubled, averaging weights such as λ stay; the method must still be stable at 2α. Where samples depend on θ (a
+    policy that learns and acts at once), the second run sees those of another policy and the bias stays.
 
     Args:
-        method: any method; the paper's steps are constant. Its own estimate is what gets averaged.
+        method: any method, with constant steps in the paper. Its own estimate is what gets averaged.
         skip: the first so many steps are left out of the means.
-        intervals: for which outputs to have confidence intervals, as in ``Polyak``.
+        intervals: the outputs to have confidence intervals for, as in ``Polyak``.
 
     >>> import twoclock as tc
     >>> method = tc.RichardsonRomberg(tc.Standard(alpha=0.01, beta=0.02), skip=1000, intervals=True)

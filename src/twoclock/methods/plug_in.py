@@ -55,9 +55,8 @@ class PlugIn(Method):
 
         S_n = (S₀ + Σ_{k=1..n} statistic(X_k)) / (n + 1),        estimate = solve(S_n)
 
-    The inner method's trajectory does not change by a bit, so both see the very same samples, also where the samples
-    depend on the iterates. Certainty equivalence and least squares are of this kind: they pay for their accuracy with
-    memory and with a solve, and they need to know how the answer follows from the mean.
+    The inner method's trajectory does not change by a bit, so both see the very same samples. Certainty equivalence and
+    least squares are of this kind: they pay for their accuracy with memory and with a solve.
 
     Args:
         method: the method that moves the iterates.
@@ -106,9 +105,9 @@ class Lstd(Method):
 
         F(θ, X) = J(X)θ + c(X):        θ̂ = −(Σ J)⁺ Σ c
 
-    On policy evaluation with ``operator="td"`` this is LSTD, −ΣJ = Σρφ(γφ' − φ)ᵀ: no method that steps through the same
-    samples has a smaller error in the long run. It costs O(d²) a step; the equation is solved only where an estimate is
-    asked for. θ must be one vector, F affine in it and free of ω.
+    On policy evaluation with ``operator="td"`` this is LSTD: no method that steps through the same samples has a
+    smaller error in the long run. It costs O(d²) a step; the equation is solved only where an estimate is asked for. θ
+    must be one vector, F affine in it and free of ω.
 
     >>> import twoclock as tc
     >>> method = tc.methods.Lstd()
@@ -140,19 +139,18 @@ class BatchMeansState(WrapperState):
 
 @pytree
 class BatchMeans(Method):
-    """Run a method as it is and keep what intervals by block scores need: ``result.interval(how="blocks")``.
+    """Run a method as it is and store what intervals by block scores need: ``result.interval(how="blocks")``.
 
         (F, G)(z, X) = J(X)z + c(X),   z = (θ, ω):        ΣJ and Σc over each block of the samples
 
     F and G must be affine in (θ, ω) jointly, as those of linear policy evaluation are; others are refused. There are at
-    most 32 blocks, of one length that doubles as samples come in (``intervals.batch_means``). With n entries in
-    z that is 32·(n² + n) numbers, and each step reads them all. The inner method's trajectory does not change by a bit.
+    most 32 blocks (``intervals.batch_means``): with n entries in z that is 32·(n² + n) numbers, and each step reads
+    them all. The inner method's trajectory does not change by a bit.
 
     Args:
-        method: any method whose estimate tends to the solution: ``Lstd()``, or a ``Polyak(…)``; intervals
-            have a note where it is still far from the solution of its own samples.
-        intervals: True for an interval for each coordinate of θ, or a function (θ, ω) → array, or dict of arrays, of
-            the outputs to have intervals for.
+        method: any method whose estimate tends to the solution: ``Lstd()``, or a ``Polyak(…)``; intervals have a note
+            where it is still far from the solution of its own samples.
+        intervals: the outputs to have intervals for, as in ``Polyak``; True for each coordinate of θ.
 
     >>> import twoclock as tc
     >>> method = tc.methods.BatchMeans(tc.methods.Lstd())

@@ -42,9 +42,8 @@ class ObGD(Method):
         θ ← θ − α'·F(θ, ω, X)
         ω ← e                                                   where F = −δe and G = ω − e
 
-    the form of `problems.trace_operators`: ω is the eligibility trace of TD(λ), δ the TD error. A step is short enough
-    that the error of the sample, once learnt from, keeps its sign; α = 1 and κ = 2 are meant for all tasks, with
-    rewards such that values are of order 1. Steps never fall, so θ ends in a neighbourhood.
+    A step is short enough that the error of the sample, once learnt from, keeps its sign; α = 1 and κ = 2 are meant for
+    all tasks, with rewards such that values are of order 1.
 
     Args:
         alpha: the longest step.
@@ -91,9 +90,8 @@ class Intentional(Method):
         θ ← θ − α'·D·F(θ, ω, X), with |δ| at most C times its root mean square
         ω ← z                                                   where F = −δz, G = ω − z and z = cω + g
 
-    the form of `problems.trace_operators`: ω is the eligibility trace of TD(λ), g = ∇V(s), δ the TD error. Without a
-    trace, c = 0, one step moves V(s) by ηδ to first order. σ starts anew with the trace; in the published program it
-    continues from one episode to the next. Where ω does not have the form of θ, D is 1. Steps never fall.
+    Without a trace, c = 0, one step moves V(s) by ηδ to first order. σ starts anew with the trace; in the published
+    program it continues from one episode to the next. Where ω does not have the form of θ, D is 1.
 
     Args:
         eta: the fraction η of the error that a step is to take away, at most 1.
@@ -162,9 +160,9 @@ class TIDBD(Method):
         θ ← θ + α·δ·e
         h ← h·max(0, 1 − α·φ·e) + α·δ·e        entry by entry
 
-    where F = −δe, G = ω − e and e = cω + φ: the form of `problems.with_trace` and `problems.trace_operators`. This is
-    the semi-gradient form, which does not differentiate the target of the TD error. Steps need not fall and are not
-    bounded: a μ too large for the rewards' units makes them explode.
+    for the operators of `problems.with_trace` and `problems.trace_operators`: the semi-gradient form, which does not
+    differentiate the target of the TD error. Steps are not bounded: a μ too large for the rewards' units makes them
+    explode.
 
     Args:
         alpha: the first step size of every feature.
@@ -215,10 +213,9 @@ class SwiftTD(Method):
         β ← min(β + μ·δ·p/e^β, ln η)
         h ← h − h_old·φ(z − s) − h·s·φ + (δ + v)z̄ − sv
 
-    and where τ > η the features that are present forget h and z̄, and β falls by φ²·ln(1/decay). F = −δe, G = ω − e
-    with e = cω + φ, the form of `problems.with_trace` and `problems.trace_operators`; ω is the plain trace e. For ρ = 1
-    alone. Of the authors' programs, which differ, this is the one for dense features, but h and z̄ of absent features
-    stay as in those for sparse ones. Step sizes need not fall and have no lower bound.
+    and where τ > η the features that are present forget h and z̄, and β falls by φ²·ln(1/decay). For the operators of
+    `problems.with_trace` and `problems.trace_operators`, and ρ = 1 alone. Of the authors' programs, which differ, this
+    is the one for dense features, but h and z̄ of absent features stay as in those for sparse ones.
 
     Args:
         alpha: the first step size of every feature.

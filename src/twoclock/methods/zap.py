@@ -48,16 +48,14 @@ class Zap(Method):
         θ ← θ − a·S⁻¹(f − B g)                               at f, g = J z + c;  B = F_ω G_ω⁻¹,  S = F_θ − B G_θ
         ω ← ω − b·G_ω⁻¹(g − G_θ·(the step of θ))             16 times while k doubles
 
-    and the estimate is the model's root itself. Where F and G are affine that is the estimate by least squares of all
-    samples, LSTD in policy evaluation: no method that sees the same samples has a smaller error in the long run. Where
-    they are not, which a second look at each sample from elsewhere tells, a model forgets what was taken far from here.
+    and the estimate is the model's root. Where F and G are affine that is the estimate by least squares of all samples,
+    LSTD in policy evaluation: no method that sees the same samples has a smaller error in the long run. Where they are
+    not, which a second look at each sample from elsewhere tells, a model forgets what was taken far from here.
 
-    What keeps it from diverging: a and b are ``rate`` times the share of a step that is no sampling noise, so nothing
-    moves before the samples can tell where to; a step of θ is no longer than 1 + ‖θ‖; S is shifted until θ goes
-    downhill, away from saddles; and directions of θ of which the samples say next to nothing are left near the start.
-
-    A step costs as many evaluations of F and G as there are entries of θ and ω, and memory is their square: for up to
-    about a hundred. ``MatrixFreeZap`` has the form for more.
+    Against divergence: a and b are ``rate`` times the share of a step that is no sampling noise; a step of θ is no
+    longer than 1 + ‖θ‖; S is shifted until θ goes downhill, away from saddles; and directions of θ of which the samples
+    say next to nothing are left near the start. A step costs as many evaluations of F and G as there are entries of θ
+    and ω, and memory is their square: for up to about a hundred. ``MatrixFreeZap`` has the form for more.
 
     Args:
         power: samples weigh i^power where F or G is curved, to forget the start sooner; where not, all alike.
@@ -66,8 +64,7 @@ class Zap(Method):
     >>> import twoclock as tc
     >>> result = tc.solve(tc.problems.quadratic(dim=2), tc.Zap(), steps=500, seeds=3)
 
-    Reference: Devraj & Meyn, *Zap Q-learning*, 2017, for the matrix gain on a clock of its own; Bradtke & Barto, 1996,
-    for least squares.
+    Reference: Devraj & Meyn, *Zap Q-learning*, 2017, for the matrix gain on a clock of its own.
     """
 
     finds_roots = True
@@ -181,10 +178,9 @@ class MatrixFreeZap(Method):
         θ ← θ − η_F f,   ω ← ω − η_G g + η_F v,   (f, g) ← (f, g) + J·(what was moved)
 
     Carrying the means along by the sample's own Jacobian J makes them estimates of the mean operators *here* from all
-    samples so far, as in ``Zap``: where they vanish is the root of the averaged linear model. The curvature is
-    measured, η_G = ½(1+k/100)^−½·⟨g, Jg⟩/‖Jg‖² in the mean over samples, η_F the same of f along (f, −v) and η_v along
-    its own residual. A step takes F, G and three Jacobian-vector products; memory is a few copies of θ and ω. It goes
-    down gradients, so it needs more samples than ``Zap`` where F and G are ill-conditioned.
+    samples so far. The curvature is measured, η_G = ½(1+k/100)^−½·⟨g, Jg⟩/‖Jg‖² in the mean over samples, η_F the same
+    of f along (f, −v) and η_v along its own residual. A step takes F, G and three Jacobian-vector products; memory is a
+    few copies of θ and ω. It needs more samples than ``Zap`` where F and G are ill-conditioned.
 
     Args:
         power: samples weigh i^power; more forgets the start sooner.
@@ -245,12 +241,11 @@ AutoState = ZapState | MatrixFreeZapState
 class Auto(Method):
     """Needs no step size, no scale and no horizon: ``Zap`` where its matrices are affordable, else ``MatrixFreeZap``.
 
-    They measure what they need to know of a problem (curvature, noise, when to move and how far) on the samples of the
-    run itself. The choice depends on the sizes of θ and ω alone; ``result.chosen`` explains it, and ``result.method``
-    is the chosen method, which runs the same, bit for bit.
+    The choice depends on the sizes of θ and ω alone; ``result.chosen`` explains it, and ``result.method`` is the chosen
+    method, which runs the same, bit for bit.
 
     Args:
-        max_dim: ``Zap`` for so many entries of θ and ω together, whose square it keeps.
+        max_dim: ``Zap`` for so many entries of θ and ω together, whose square it stores.
 
     >>> import twoclock as tc
     >>> tc.solve(tc.problems.quadratic(dim=2), steps=500, seeds=3).method
@@ -280,10 +275,7 @@ class Auto(Method):
     def explain(self, theta: PyTree, omega: PyTree, steps: int, reported: Mapping[str, np.ndarray]) -> str:
         """Say in one line which method ran, why, at what cost, and whether it arrived.
 
-        Args:
-            theta, omega: variables of the shapes of the run's.
-            steps: how many the run took.
-            reported: what ``report`` gave at the end, by name, one entry per seed; may be empty.
+        ``reported`` is what ``report`` gave at the end, by name, one entry per seed; it may be empty.
         """
         slow, fast = tree_math.size(theta), tree_math.size(omega)
         how, bound = "MatrixFreeZap, a matrix gain by products with vectors", "more than the {:,} for matrices"

@@ -52,19 +52,12 @@ class Condition:
 
 @dataclasses.dataclass(frozen=True)
 class InitialErrors:
-    """Where a run begins, in squares.
-
-    Args:
-        x: ‖θ₀−θ*‖² for strongly convex h, h(θ₀)−h* otherwise.
-        y: ‖ω₀−ω*(θ₀)‖².
-        f: ‖f₀−F(θ₀, ω₀)‖²; ``Fast`` begins with f₀ = 0.
-        g: ‖g₀−G(θ₀, ω₀)‖².
-    """
+    """Where a run begins, in squares: x is ‖θ₀−θ*‖² for strongly convex h, h(θ₀)−h* otherwise."""
 
     x: float
-    y: float
-    f: float
-    g: float
+    y: float  # ‖ω₀−ω*(θ₀)‖²
+    f: float  # ‖f₀−F(θ₀, ω₀)‖²; ``Fast`` begins with f₀ = 0
+    g: float  # ‖g₀−G(θ₀, ω₀)‖²
 
     @classmethod
     def read(cls, value: InitialErrorsLike) -> InitialErrors:
@@ -169,18 +162,14 @@ class Certificate:
 def rate_conditions(
     structure: str, name: str, fall: Numbers, promised: float, lam: Numbers, lam0: float, n: Numbers, n0: float
 ) -> list[tuple[str, Numbers, Numbers]]:
-    """What turns the descent of V into a rate: V must fall fast enough, and the noise must die fast enough.
+    """What turns the descent of V into a rate: name, left and right side of two inequalities, with n = k + n₀.
 
         1/k steps     V₊ ≤ (1 − 2/n)V + A·B/n²                   asks 2/n ≤ fall of V and λ ≤ λ₀·n₀/n
         1/√k steps    V₊ ≤ V − r√(n₀/n)·‖∇h‖² + A·B·n₀/n         asks r√(n₀/n) ≤ fall of V and λ ≤ λ₀·√(n₀/n)
 
-    with n = k + n₀, r = ``promised`` and λ₀ = ``lam0`` at the first step, n = n₀. A certificate asks for both there,
-    where they are hardest; ``check`` follows them along a user's own schedules. Without the second, constant steps
-    would pass: V falls at each, down to a floor of noise. Returns name, left and right side of each.
-
-    Args:
-        name: the fall as the proof writes it.
-        fall: how much V falls at step n: its share of V, or of ‖∇h‖² for non-convex h.
+    A certificate asks for both at its first step, n = n₀, where they are hardest; ``check`` follows them along a user's
+    own schedules. Without the second, constant steps would pass: V falls at each, down to a floor of noise. ``fall`` is
+    how much V falls at step n, its share of V, or of ‖∇h‖² for non-convex h, and ``promised`` is r.
     """
     if structure == "non-convex":
         share = np.sqrt(n0 / n)

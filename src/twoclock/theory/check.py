@@ -27,21 +27,13 @@ _POINTS = 400  # between two of these a condition is taken to change at most onc
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class ConditionCheck:
-    """Where one inequality holds.
+    """Where one inequality holds, up to the last step looked at, the horizon."""
 
-    Args:
-        group: "order" (the plain order), "paper" (the paper's proof, corrected) or "tight".
-        name: the inequality.
-        left, right: its two sides at k = 0.
-        holds: the stretches [first, last] of steps on which it holds, up to the horizon.
-        horizon: the last step looked at.
-    """
-
-    group: str
+    group: str  # "order" (the plain order), "paper" (the paper's proof, corrected) or "tight"
     name: str
-    left: float
+    left: float  # the two sides at k = 0
     right: float
-    holds: tuple[tuple[int, int], ...]
+    holds: tuple[tuple[int, int], ...]  # the stretches [first, last] of steps on which it holds
     horizon: int
 
     @property
