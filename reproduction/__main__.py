@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # JAX takes seconds to load: not before Ctrl-C can be caught
     from reproduction.runner import ExperimentOutcome
 
 COMMAND = "python -m reproduction"
+Modules = Mapping[str, ModuleType]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -57,7 +58,7 @@ def _run(args: Sequence[str]) -> int:
             )
         tune_again(tunable(known) if "all" in asked else chosen, known, out if options.out else None)
         return 0
-    _reproduce(chosen, _prepare(out, options.quick, options.resume), options.quick, args)
+    _reproduce(chosen, _prepare(out, options.quick, options.resume), args)
     return 0
 
 
@@ -74,7 +75,7 @@ class _OneLineParser(argparse.ArgumentParser):
         raise InputError(f"{message}{hint}; see `{COMMAND} --help`")
 
 
-def _parser(known: Mapping[str, ModuleType]) -> argparse.ArgumentParser:
+def _parser(known: Modules) -> argparse.ArgumentParser:
     names = "\n".join(f"  {name:22} {module.TITLE}" for name, module in known.items())
     parser = _OneLineParser(
         prog=COMMAND,
@@ -132,10 +133,11 @@ def _prepare(out: Path, quick: bool, resume: bool) -> Path:
     return folder
 
 
-def _reproduce(chosen: Mapping[str, ModuleType], folder: Path, quick: bool, args: Sequence[str]) -> None:
+def _reproduce(chosen: Modules, folder: Path, args: Sequence[str]) -> None:
     from reproduction.runner import ProgressDisplay, run_experiment, run_side_by_side
     from twoclock import cli, storage
 
+    quick = folder.name == "quick"
     again = f"{COMMAND} {shlex.join([*(word for word in args if word != '--resume'), '--resume'])}"
     display = ProgressDisplay()
     with storage.lock(folder), cli.resumable(again), display.bars:
@@ -144,10 +146,10 @@ def _reproduce(chosen: Mapping[str, ModuleType], folder: Path, quick: bool, args
         else:
             ((name, module),) = chosen.items()
             outcomes = {name: run_experiment(name, module, folder, quick=quick, post=display.show)}
-    _publish(outcomes, chosen, folder, quick, args)
+    _publish(outcomes, chosen, folder, args)
 
 
-def _redraw(folder: Path, known: Mapping[str, ModuleType], args: Sequence[str]) -> None:
+def _redraw(folder: Path, known: Modules, args: Sequence[str]) -> None:
     from reproduction.runner import run_experiment
     from twoclock import InputError, storage
 
@@ -158,16 +160,10 @@ def _redraw(folder: Path, known: Mapping[str, ModuleType], args: Sequence[str]) 
         )
     quick = folder.name == "quick"
     outcomes = {name: run_experiment(name, module, folder, quick=quick, run=False) for name, module in there.items()}
-    _publish(outcomes, there, folder, quick, args)
+    _publish(outcomes, there, folder, args)
 
 
-def _publish(
-    outcomes: Mapping[str, ExperimentOutcome],
-    modules: Mapping[str, ModuleType],
-    folder: Path,
-    quick: bool,
-    args: Sequence[str],
-) -> None:
+def _publish(outcomes: Mapping[str, ExperimentOutcome], modules: Modules, folder: Path, args: Sequence[str]) -> None:
     """Write the report and print its verdicts."""
     from rich.console import Console
     from rich.table import Table
@@ -175,6 +171,7 @@ def _publish(
     from reproduction.report import headline, write
     from twoclock.storage import environment
 
+    quick = folder.name == "quick"
     panels = {name: module.panel for name, module in modules.items() if "panel" in vars(module)}
     facts = {"command": f"{COMMAND} {shlex.join(args)}".strip(), **_facts(outcomes), **environment()}
     written = write(list(outcomes.values()), panels, folder, facts, quick=quick)

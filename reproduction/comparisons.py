@@ -1,11 +1,9 @@
 """What is read off records: ends, ratios on shared seeds, rates; and how numbers are written."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 
@@ -33,7 +31,6 @@ def last_mean(result: Result, metric: str) -> float:
 
 
 def last_means(results: Mapping[str, Result], metric: str) -> dict[str, float]:
-    """Those of several methods."""
     return {label: last_mean(result, metric) for label, result in results.items()}
 
 
@@ -75,7 +72,7 @@ class Paired:
     behind: np.ndarray
 
     @classmethod
-    def of(cls, ours: Result, theirs: Result, metric: str, first: int = 1, confidence: float = 0.99) -> Paired:
+    def of(cls, ours: Result, theirs: Result, metric: str, first: int = 1, confidence: float = 0.99) -> Self:
         """From the marks from step ``first`` on that both have."""
         (steps, _, a), (others, _, b) = (by_step_and_seed(r.history, metric) for r in (ours, theirs))
         both = np.intersect1d(steps, others)  # one of the two may have stopped earlier
@@ -176,11 +173,7 @@ def band(rate: float) -> str:
 def rate_claim(
     result: Result, metric: str, rate: float, *, name: str, statement: str, place: str, case: str, lowest: bool = False
 ) -> Claim:
-    """That a metric falls like k^-rate, judged by its slope over the last two decades.
-
-    Args:
-        lowest: judge the smallest mean so far.
-    """
+    """That a metric, or with ``lowest`` its smallest mean so far, falls like k^-rate over the last two decades."""
     slope = log_slope(result.history, metric, lowest=lowest)
     what = f"the smallest mean {metric} so far" if lowest else f"mean {metric}"
     verdict = decide(like(slope, rate))

@@ -1,17 +1,18 @@
 """The contract of an experiment: settings as data in, figures and claims from records out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, Protocol, TypeVar, runtime_checkable
 
+import numpy as np
+import pandas as pd
+
 from twoclock import InputError, Method, Result, plot, solve
 from twoclock.intervals import Estimate
 from twoclock.protocols import ProblemSource
-from twoclock.storage import Identity, RunSpec, identify
+from twoclock.storage import Identity, RunSpec, identify, provenance
 
 # The results of an experiment: case → method → result.
 Records = Mapping[str, Mapping[str, Result]]
@@ -24,18 +25,19 @@ T = TypeVar("T")
 
 
 class Runnable(Protocol):
-    """What the runner asks of a case: :class:`Case`, or one that is no run of two operators."""
+    """What the runner asks of a case: :class:`Case`, or one that is no run of two operators.
+
+    ``methods`` has what is compared by label, ``lanes`` the number of trajectories.
+    """
 
     @property
-    def methods(self) -> Mapping[str, object]:
-        """Label → what is compared."""
+    def methods(self) -> Mapping[str, object]: ...
 
     @property
     def steps(self) -> int: ...
 
     @property
-    def lanes(self) -> int:
-        """How many trajectories it runs."""
+    def lanes(self) -> int: ...
 
     @property
     def title(self) -> str: ...
@@ -78,11 +80,9 @@ class Case:
 
     @property
     def lanes(self) -> int:
-        """How many trajectories the case runs."""
         return len(self.methods) * (self.seeds if isinstance(self.seeds, int) else len(self.seeds))
 
     def run(self, labels: Sequence[str], checkpoint: Path, progress: Progress) -> dict[str, Result]:
-        """Compute the results of some of the methods; a killed run continues from the checkpoint."""
         todo = {label: self.methods[label] for label in labels}
         return solve(
             self.problem, todo, self.steps, self.seeds, self.marks, bound=self.bound, checkpoint=checkpoint,
@@ -91,9 +91,20 @@ class Case:
 
     @cached_property
     def identities(self) -> dict[str, Identity]:
-        """What the record of each method must be of."""
         spec = RunSpec.checked(self.steps, self.seeds, self.marks, bound=self.bound)
         return identify(self.problem, self.methods, spec)
+
+
+def make_result(
+    title: str, method: str, steps: int, history: pd.DataFrame, seconds: float, theta: np.ndarray, lost: np.ndarray
+) -> Result:
+    """The result of what is no run of two operators: a row of the history for each seed, at the one step."""
+    seeds = [int(seed) for seed in history["seed"]]
+    spec = {
+        "problem": {"name": title}, "method": {"name": method}, "steps": steps, "marks": [steps], "seeds": seeds,
+        "precision": "float64", **provenance(seconds),
+    }  # fmt: skip
+    return Result(theta, np.zeros_like(theta), history, lost, np.full(len(seeds), steps), spec)
 
 
 @dataclass(frozen=True)

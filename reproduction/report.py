@@ -1,7 +1,5 @@
 """The report: one HTML file that needs nothing else, the same in Markdown, the tables as CSV, and a summary."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -33,15 +31,11 @@ _LISTED = 16
 # What a table shows of a run: the first of these metrics that it has.
 _METRICS = ("error", "gap", "gradient")
 Panel = Callable[[plot.Axes, Records], None]
+Outcomes = Sequence[ExperimentOutcome]
 
 
 def write(
-    outcomes: Sequence[ExperimentOutcome],
-    panels: Mapping[str, Panel],
-    out: Path,
-    provenance: Mapping[str, object],
-    *,
-    quick: bool,
+    outcomes: Outcomes, panels: Mapping[str, Panel], out: Path, provenance: Mapping[str, object], *, quick: bool
 ) -> dict[str, Path]:
     """Write report.html, report.md, the summary picture and the tables; returns their paths by name.
 
@@ -65,7 +59,7 @@ def write(
     return written
 
 
-def _summary(outcomes: Sequence[ExperimentOutcome], panels: Mapping[str, Panel], out: Path, *, quick: bool) -> Picture:
+def _summary(outcomes: Outcomes, panels: Mapping[str, Panel], out: Path, *, quick: bool) -> Picture:
     """Draw the first claim of each experiment that has a panel: the claim above it, the verdict under the claim."""
     shown = [outcome for outcome in outcomes if outcome.name in panels]
     rows = max(1, math.ceil(len(shown) / _COLUMNS))
@@ -93,12 +87,7 @@ def _summary(outcomes: Sequence[ExperimentOutcome], panels: Mapping[str, Panel],
 
 
 def gather(
-    outcomes: Sequence[ExperimentOutcome],
-    summary: Picture,
-    root: Path,
-    provenance: Mapping[str, object],
-    *,
-    quick: bool,
+    outcomes: Outcomes, summary: Picture, root: Path, provenance: Mapping[str, object], *, quick: bool
 ) -> dict[str, Any]:
     """Everything that the pages show, by the names that the templates have for it, with links relative to ``root``."""
     sections = [_section(outcome, root) for outcome in outcomes]
@@ -219,7 +208,7 @@ def final_numbers(outcome: ExperimentOutcome, root: Path) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def claims_table(outcomes: Iterable[ExperimentOutcome]) -> pd.DataFrame:
+def claims_table(outcomes: Outcomes) -> pd.DataFrame:
     """One row a claim, its numbers as JSON; a number with its interval is a list [value, low, high]."""
     columns = ["experiment", "claim", "statement", "place", "rule", "numbers", "verdict", "cases", "ours"]
     rows = [

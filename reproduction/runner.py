@@ -4,8 +4,6 @@ An experiment compiles, draws and judges on one core, and many of its runs have 
 several of them run in one process per core.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import re
@@ -118,7 +116,7 @@ def run_experiment(
         raise InputError(
             f"`DIR` lacks records of {name}, {missing[0]}; run `python -m reproduction {name}` on it first"
         )
-    post(ExperimentStarted(name, experiment.TITLE, sum(_work(cases[label]) for label in missing)))
+    post(ExperimentStarted(name, experiment.TITLE, sum(cases[label].steps * cases[label].lanes for label in missing)))
     for label in missing:
         case = cases[label]
 
@@ -184,11 +182,6 @@ def _run(folder: Path, case: Runnable, done: Mapping[str, Result], progress: Pro
         replace(result, spec=spec, end=None if large else result.end).save(folder / _slug(method))
     storage.discard(checkpoint)
     return {method: {**done, **fresh}[method] for method in case.methods}
-
-
-def _work(case: Runnable) -> int:
-    """Seed-steps."""
-    return case.steps * case.lanes
 
 
 def _slug(label: str) -> str:
@@ -268,7 +261,7 @@ def run_side_by_side(
 def _in_turn(names: Sequence[str]) -> list[list[str]]:
     """The longest first, so that the cores finish together; after them, one by one, those that compare seconds."""
     modules = experiments.discover()
-    work = {name: sum(_work(case) for case in modules[name].cases(False).values()) for name in names}
+    work = {name: sum(case.steps * case.lanes for case in modules[name].cases(False).values()) for name in names}
     timed = [name for name in names if getattr(modules[name], "TIMED", False)]
     longest_first = sorted((name for name in names if name not in timed), key=lambda name: -work[name])
     return [longest_first, *([name] for name in timed)]

@@ -1,9 +1,8 @@
 """How much the end depends on the step sizes: settings around the tuned one, and the share of them that does well."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
@@ -47,9 +46,7 @@ def nearby(
 ) -> dict[str, Method]:
     """The settings around the tuned ones of several methods, as the methods of a case; the first of each is the tuned.
 
-    Args:
-        experiment, searched: which of the stored searches the settings come from.
-        builds: label → the function that makes the method from its numbers.
+    ``experiment`` and ``searched`` say which of the stored searches they come from; ``builds`` makes each from numbers.
     """
     return {
         f"{name}: {i}": method
@@ -73,7 +70,7 @@ class NearbySettings:
         return len(next(iter(self.logs.values())))
 
     @classmethod
-    def of(cls, tried: Mapping[str, Result], metric: str) -> NearbySettings:
+    def of(cls, tried: Mapping[str, Result], metric: str) -> Self:
         found: dict[str, list[np.ndarray]] = {}
         for label, result in tried.items():
             found.setdefault(label.rsplit(": ", 1)[0], []).append(log_values(last_values(result, metric)))
@@ -151,12 +148,7 @@ def easier(found: NearbySettings, ours: str, rival: str, *, name: str, where: st
 def tuned_alike(
     found: NearbySettings, experiment: str, searched: str, *, name: str, where: str, cases: Sequence[str]
 ) -> Claim:
-    """That no method is held back by its settings: no better ones lie around, and none is at the edge of its box.
-
-    Args:
-        experiment, searched: which of the stored searches the settings come from.
-        where: the task, in words.
-    """
+    """That no method is held back by its settings: no better ones lie around, and none is at the edge of its box."""
     kept = stored(experiment)[searched]
     behind = {method: found.behind(method) for method in found.logs}
     edge = [method for method in found.logs if kept["methods"][method]["at the edge"]]

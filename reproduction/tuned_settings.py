@@ -1,7 +1,5 @@
 """Step sizes as the experiments set them: by a formula, or by ``tc.tune`` and stored as data beside the experiments."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -10,7 +8,7 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 from types import ModuleType
-from typing import Any, SupportsFloat, cast
+from typing import Any
 
 from rich.console import Console
 
@@ -69,29 +67,24 @@ class MethodSearch:
         )  # fmt: skip
 
 
-def _number(cell: object) -> float:
-    """A cell of a table, which pandas cannot promise to be a number."""
-    return float(cast(SupportsFloat, cell))
-
-
 def entry(search: MethodSearch, found: TunedMethods) -> Entry:
     """What is kept of a search."""
-    fresh = found.ranking.set_index("label")
+    fresh = found.ranking.set_index("label").to_dict("index")
     methods = {}
     for label, tuned in found.items():
         at_the_end = tuned.ranking[tuned.ranking["steps"] == search.steps]
-        last = fresh.loc[label]
+        last = fresh[label]
         methods[label] = {
             "settings": tuned.settings,
             "box": tuned.spec["space"],
             "box at first": tuned.spec["given"],
             "at the edge": tuned.edge,
             "score on fresh seeds": [float(f"{last[name]:.4g}") for name in ("score", "low", "high")],
-            "share of these diverged": _number(last["diverged"]),
+            "share of these diverged": float(last["diverged"]),
             "tried": len(tuned.ranking),
             "tried at the horizon": len(at_the_end),
             "of these within 2 times the best": round(float((at_the_end["score"] <= 2 * last["score"]).mean()), 3),
-            "seed-steps spent": int(_number(last["spent"])),
+            "seed-steps spent": int(last["spent"]),
         }
     return {
         "title": search.title,

@@ -1,11 +1,10 @@
 """Verdicts: their words, the rules that lead to them, and their confirmation on either half of the seeds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Literal
-from weakref import finalize
+from weakref import WeakKeyDictionary
 
 import jax
 import numpy as np
@@ -38,8 +37,8 @@ class Verdict(str):
         condition, separator: how these are named in the sentence.
     """
 
-    steps: tuple[float, float] | None = None
-    held: Mapping[str, bool | None] | None = None
+    steps: tuple[float, ...] = ()
+    held: Mapping[str, bool | None] = MappingProxyType({})
     condition: str = "{}"
     separator: str = ", "
 
@@ -158,19 +157,14 @@ def combine_verdicts(whole: str, *halves: str) -> str:
     """
     found = [half for half in halves if isinstance(half, Verdict)]
     if isinstance(whole, Verdict) and len(found) == len(halves):
-        if whole.held is not None and all(half.held is not None for half in found):
-            parts = [half.held or {} for half in found]
-            if all(part.keys() == whole.held.keys() for part in parts):
-                held = {
-                    name: value if all(part[name] is value for part in parts) else None
-                    for name, value in whole.held.items()
-                }
-                return decide_each(held, whole.condition, whole.separator)
-        if whole.steps is not None and all(
-            half.steps is not None and whole.steps[0] <= half.steps[1] and half.steps[0] <= whole.steps[1]
-            for half in found
-        ):
-            return whole
+        if whole.held and all(half.held.keys() == whole.held.keys() for half in found):
+            same = {name for name, value in whole.held.items() if all(half.held[name] is value for half in found)}
+            held = {name: value if name in same else None for name, value in whole.held.items()}
+            return decide_each(held, whole.condition, whole.separator)
+        if whole.steps and all(half.steps for half in found):
+            ranges = [whole.steps, *(half.steps for half in found)]
+            if all(whole.steps[0] <= last and first <= whole.steps[1] for first, last in ranges):
+                return whole
     return whole if all(half == whole for half in halves) else NOT_DECIDED
 
 
@@ -183,8 +177,8 @@ def split(records: Records) -> tuple[Records, Records]:
     return lower, upper
 
 
-# Several claims are judged by the same results: the halves of each, by its id, for as long as it lives.
-_divided: dict[int, tuple[Result, Result]] = {}
+# Several claims are judged by the same results: the halves of each, for as long as it lives.
+_divided: WeakKeyDictionary[Result, tuple[Result, Result]] = WeakKeyDictionary()
 
 
 def _halves(result: Result) -> tuple[Result, Result]:
@@ -200,8 +194,7 @@ def _halves(result: Result) -> tuple[Result, Result]:
             spec={**result.spec, "seeds": seeds[keep].tolist()}, end=None,
         )  # fmt: skip
 
-    if id(result) not in _divided:
+    if result not in _divided:
         upper = seeds >= np.sort(seeds)[len(seeds) // 2]
-        _divided[id(result)] = part(~upper), part(upper)
-        finalize(result, _divided.pop, id(result))
-    return _divided[id(result)]
+        _divided[result] = part(~upper), part(upper)
+    return _divided[result]

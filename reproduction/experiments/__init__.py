@@ -1,7 +1,5 @@
 """The experiments: one file per figure or table, found by looking."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from types import ModuleType

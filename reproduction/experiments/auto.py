@@ -5,9 +5,7 @@ share. (Until 2026-11-16 it was chosen on the very seeds that counted, so that l
 the problems that it now judges were drawn.)
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -20,6 +18,7 @@ from reproduction.experiments import auto_races
 from reproduction.experiments.auto_races import AUTO, BEST, CERTIFIED, KINDS, LIMIT, LSTD, TUNED, Race
 from reproduction.verdicts import decide
 from twoclock import plot, registry
+from twoclock.protocols import ProblemSource
 
 TITLE = "No step size to choose: Auto against the best of 60 settings, tuned with the answer known"
 ALT = {
@@ -41,7 +40,7 @@ _STRUCTURE = {"quadratic": "strongly-convex", "rates": "strongly-convex"}
 
 
 class RaceKey(NamedTuple):
-    """A race: on the how-manieth random problem of a kind, or on one of the catalogue, by its name."""
+    """A race: on a random problem of a kind, by its number from 1 on, or on one of the catalogue, by its name."""
 
     kind: str
     which: str
@@ -66,59 +65,47 @@ def cases(quick: bool) -> dict[str, Race]:
     if quick:
         key = RaceKey("PL", "1")
         methods = {AUTO: "auto", BEST: "grid"}
-        return {key.label: replace(_random(key, _TRIALS), methods=methods, steps=1000, seeds=4, apart=4)}
-    return {key.label: _named(key.which) if key.kind == CATALOGUE else _random(key, SEED) for key in keys()}
+        return {key.label: replace(_race(key, _TRIALS), methods=methods, steps=1000, seeds=4, apart=4)}
+    return {key.label: _race(key, SEED) for key in keys()}
 
 
-def _named(label: str) -> Race:
-    name = label.removesuffix(_ALONG)
-    make = partial(registry.problems()[name], **({} if label == name else {"sampling": "markov"}))
-    methods, td = {AUTO: "auto", BEST: "grid"}, None
-    if label in (*PAPER, *_CHAINS):
-        methods[LSTD], td = "lstd", partial(make, operator="td")
-    if name in _STRUCTURE:
-        methods[CERTIFIED] = "certified"
-    if name == "quadratic":
-        methods[LIMIT] = "limit"
-    return Race(
-        make, _METRIC.get(name, "error"), methods, _STEPS.get(name, 10_000), SEEDS // 2, CATALOGUE,
-        _STRUCTURE.get(name), td, auto_races.variance, title=label,
-    )  # fmt: skip
-
-
-def _random(key: RaceKey, seed: int) -> Race:
-    (make, steps), place = KINDS[key.kind], (seed, list(KINDS).index(key.kind), int(key.which) - 1)
-    methods, td = {AUTO: "auto", BEST: "grid"}, None
-    if key.which == "1":
-        methods[TUNED] = "tune"
-    if key.kind in auto_races.LINEAR:
-        methods[LIMIT] = "limit"
-    if make is auto_races.slow_chain:
-        methods[LSTD], td = "lstd", partial(auto_races.draw_problem, partial(make, operator="td"), place)
-    return Race(
-        partial(auto_races.draw_problem, make, place), "gap" if key.kind in ("LQR", "entropy MDP") else "error",
-        methods, steps, SEEDS, key.kind, td=td, variance=auto_races.variance, title=key.label,
-    )  # fmt: skip
+def _race(key: RaceKey, seed: int) -> Race:
+    kind, name = key.kind, key.which.removesuffix(_ALONG)
+    make: Callable[[], ProblemSource]
+    td: Callable[[], ProblemSource] | None
+    structure = None
+    if kind == CATALOGUE:
+        of_name = partial(registry.problems()[name], **({} if key.which == name else {"sampling": "markov"}))
+        make, td = of_name, partial(of_name, operator="td") if key.which in (*PAPER, *_CHAINS) else None
+        metric, steps, seeds = _METRIC.get(name, "error"), _STEPS.get(name, 10_000), SEEDS // 2
+        structure, title = _STRUCTURE.get(name), key.which
+    else:
+        (of_kind, steps), place = KINDS[kind], (seed, list(KINDS).index(kind), int(name) - 1)
+        make = partial(auto_races.draw_problem, of_kind, place)
+        slow = of_kind is auto_races.slow_chain
+        td = partial(auto_races.draw_problem, partial(auto_races.slow_chain, operator="td"), place) if slow else None
+        metric, seeds, title = "gap" if kind in ("LQR", "entropy MDP") else "error", SEEDS, key.label
+    methods = {AUTO: "auto", BEST: "grid"}
+    methods |= {TUNED: "tune"} if kind != CATALOGUE and name == "1" else {}
+    methods |= {LSTD: "lstd"} if td else {}
+    methods |= {CERTIFIED: "certified"} if structure else {}
+    methods |= {LIMIT: "limit"} if name == "quadratic" or kind in auto_races.LINEAR else {}
+    return Race(make, metric, methods, steps, seeds, kind, structure, td, auto_races.variance, title=title)
 
 
 def ratios(records: Records, rival: str = BEST) -> dict[RaceKey, float]:
-    """Race → the mean error of Auto over that of a rival, where there is one."""
-    return {
-        key: _ratio(*(last_values(records[key.label][name], "error") for name in (AUTO, rival)))
-        for key in keys()
-        if rival in records.get(key.label, ())
-    }
+    """Race → the mean error of Auto over that of a rival, where there is one.
 
-
-def _ratio(ours: np.ndarray, theirs: np.ndarray) -> float:
-    """Of the means over the seeds that the rival did not lose, 0 if it lost all; what is below rounding counts as that.
-
-    Auto may lose none.
+    Of the seeds that the rival did not lose, 0 if it lost all; Auto may lose none. Errors below rounding count as that.
     """
-    kept = np.isfinite(theirs)
-    if not np.isfinite(ours).all():
-        return np.inf
-    return max(ours[kept].mean(), _ROUNDING) / max(theirs[kept].mean(), _ROUNDING) if kept.any() else 0.0
+    found = {}
+    for key in keys():
+        if rival in records.get(key.label, ()):
+            ours, theirs = (last_values(records[key.label][name], "error") for name in (AUTO, rival))
+            ends = np.isfinite(theirs)
+            found[key] = max(ours[ends].mean(), _ROUNDING) / max(theirs[ends].mean(), _ROUNDING) if ends.any() else 0.0
+            found[key] = found[key] if np.isfinite(ours).all() else np.inf
+    return found
 
 
 def draw(records: Records) -> dict[str, plot.Figure]:
@@ -151,11 +138,10 @@ def captions(records: Records) -> dict[str, str]:
 
 
 def claims(records: Records) -> list[Claim]:
-    found = ratios(records)
-    random = {key: value for key, value in found.items() if key.kind != CATALOGUE}
-    named = {key: value for key, value in found.items() if key.kind == CATALOGUE}
-    made = [_near(records, "random", "random problems", random)] if random else []
-    made += [_near(records, "catalogue", "the catalogue", named)] if named else []
+    made = []
+    for name, where, catalogue in (("random", "random problems", False), ("catalogue", "the catalogue", True)):
+        found = {key: value for key, value in ratios(records).items() if (key.kind == CATALOGUE) is catalogue}
+        made += [_near(records, name, where, found)] if found else []
     return made + [claim for judge in (_policy_evaluation, _rivals, _limit) if (claim := judge(records))]
 
 
@@ -233,11 +219,7 @@ def _limit(records: Records) -> Claim | None:
         statement="Auto reaches the statistical limit where it is known",
         place="ours: linear F and G, where no estimate from as many samples is better in the long run",
         rule="the median over problems of the mean error over the limit is 1.2 or less",
-        numbers={
-            "problems": len(values),
-            "median ratio": round(float(np.median(values)), 3),
-            **_largest(found),
-        },
+        numbers={"problems": len(values), "median ratio": round(float(np.median(values)), 3), **_largest(found)},
         verdict=decide(bool(np.median(values) <= 1.2)),
         cases=[key.label for key in found],
     )

@@ -3,8 +3,6 @@
 Problems of a kind have the same shapes and differ in numbers alone, so that each kind is compiled once.
 """
 
-from __future__ import annotations
-
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -20,10 +18,10 @@ import pandas as pd
 from jaxtyping import Float
 
 import twoclock as tc
-from reproduction.experiment import Progress, Role
+from reproduction.experiment import Progress, Role, make_result
 from reproduction.tuned_settings import holding
 from twoclock.protocols import Key, ProblemSource, Scalar, pytree
-from twoclock.storage import Identity, RunSpec, identify, provenance
+from twoclock.storage import Identity, RunSpec, identify
 
 AUTO, BEST, TUNED, CERTIFIED, LSTD = "Auto", "best of 60", "tune without truth", "certified", "LSTD"
 LIMIT = "statistical limit"
@@ -97,7 +95,7 @@ class Race:
         """Run each in its turn; no checkpoint is written, for each takes seconds."""
         found = {}
         for label in labels:
-            began, seeds = time.perf_counter(), list(range(self.seeds))
+            began = time.perf_counter()
             if (how := self.methods[label]) == "limit":
                 assert self.variance is not None
                 name, lost = "limit", np.zeros(self.seeds, bool)
@@ -105,14 +103,9 @@ class Race:
             else:
                 name, problem, method, steps = self._entrant(how, progress)
                 (values,), (lost,) = self._walk(problem, [method], steps, progress, range(self.seeds))
-            history = pd.DataFrame({"seed": seeds, "step": self.steps, "error": values})
-            spec = {
-                "problem": {"name": self.title or self.kind}, "method": {"name": name}, "steps": self.steps,
-                "marks": [self.steps], "seeds": seeds, "precision": "float64",
-                **provenance(time.perf_counter() - began),
-            }  # fmt: skip
-            nothing = np.zeros((self.seeds, 0))
-            found[label] = tc.Result(nothing, nothing, history, lost, np.full(self.seeds, self.steps), spec)
+            history = pd.DataFrame({"seed": range(self.seeds), "step": self.steps, "error": values})
+            title, seconds, nothing = self.title or self.kind, time.perf_counter() - began, np.zeros((self.seeds, 0))
+            found[label] = make_result(title, name, self.steps, history, seconds, nothing, lost)
         return found
 
     def _entrant(self, how: str, progress: Progress) -> tuple[str, ProblemSource, tc.Method, int]:

@@ -1,38 +1,16 @@
 """Bilevel and minimax least squares in a hundred dimensions: known methods and Fast, tuned alike."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache, partial
 
 import twoclock as tc
-from reproduction import sensitivity
-from reproduction.comparisons import (
-    Paired,
-    at_equal_seconds,
-    join_words,
-    last_mean,
-    last_means,
-    seconds_a_step,
-    standing,
-)
+from reproduction import comparisons, sensitivity
+from reproduction.comparisons import Paired, join_words, last_mean, last_means, seconds_a_step
 from reproduction.experiment import Case, Claim, Measured, Records
-from reproduction.experiments import bilevel_settings
-from reproduction.experiments.bilevel_settings import (
-    BATCH,
-    COMPARED,
-    FAST,
-    ITEMS,
-    REDUCED,
-    SABA,
-    SETTING,
-    SVRG,
-    WORDS,
-    where,
-)
-from reproduction.experiments.bilevel_settings import searches as searches
 from reproduction.sensitivity import SEEDS, NearbySettings, easier, tuned_alike
-from reproduction.verdicts import all_of, below, decide, only_for_steps
-from twoclock import Result, plot
+from reproduction.tuned_settings import Limits, MethodSearch, decaying, holding, settings
+from reproduction.verdicts import REPRODUCED, all_of, below, decide, only_for_steps
+from twoclock import Method, Problem, Result, plot
 
 TITLE = "Bilevel and minimax least squares, 100/100 dimensions"
 TIMED = True
@@ -48,24 +26,120 @@ ALT = {
 }
 
 
+BATCH, SAMPLES = 16, 1024
+# Items drawn from each level in a whole run; it has as many steps as that takes.
+ITEMS = {True: 32_000, False: 640_000}
+SOBA, MA_SOBA, TTSA, FAST, FAST_MEAN, SGDA = "SOBA", "MA-SOBA", "TTSA steps", "Fast", "Fast, averaged", "SGDA"
+BILEVEL = (FAST, SOBA, MA_SOBA, TTSA, FAST_MEAN)
+COMPARED = {"bilevel": BILEVEL, "replaced": BILEVEL, "minimax": (FAST, SGDA, FAST_MEAN)}
+# Methods that need finite data, to go through it again: SVRG every item equally often. They converge linearly, so a
+# fifteenth of the items is enough to see where they go.
+SABA, SVRG = "SABA", "SVRG"
+FIGURES = {"bilevel": ("bilevel", "replaced"), "bilevel-minimax": ("minimax",)}
+REDUCED = {"bilevel": (SABA, SVRG), "replaced": (SABA,), "minimax": (SABA, SVRG)}
+WORDS = {"bilevel": "without replacement", "replaced": "with replacement", "minimax": "minimax, without replacement"}
+# The box in which `tc.tune` looks first; it widens it while the leader lies at an edge. No order is imposed.
+_RATIO, _ITEMS = (0.5, 32.0), (100.0, 100_000.0)
+_REDUCED_BOX: Limits = {"c": (1.0, 32.0), "second": (0.25, 16.0)}
+# As few runs as a search of four rungs takes: seeds differ little here.
+_RUNS = 228
+
+
+def where(kind: str) -> str:
+    return f"{WORDS[kind]}, batches of {BATCH}"
+
+
+def make(name: str, c: float, second: float, levels: int = 2) -> Method:
+    """A method with two numbers to tune: c, of α = c/(k + shift), and one of its own.
+
+    SOBA, SGDA, MA-SOBA, Fast: β/α at the end; the averages have λ/β = 4 there. TTSA: for how many items β
+    holds before it falls as k^−⅔. Fast, averaged: for how many items α = β holds, at c/32 of the first step, before it
+    falls as k^−½; weights ∝ k². SABA, SVRG: β/α, and α is constant, c/16 of the first step; the first has a memory for
+    each of the ``levels``. The first step is half of what a batch of this size is stable with.
+    """
+    first = 0.5 * BATCH / (BATCH + 40.0)  # E‖a‖² is about 40
+    if name in (SABA, SVRG):
+        steps = tc.Constant(first * c / 16), tc.Constant(second * first * c / 16)
+        items = (SAMPLES,) * levels
+        return tc.methods.SABA(*steps, items=items) if name == SABA else tc.methods.SVRG(*steps)
+    alpha = decaying(c, first / 2)
+    if name in (SOBA, SGDA):
+        return tc.methods.soba(alpha, decaying(second * c, first))
+    if name == TTSA:
+        return tc.Standard(alpha, holding(first, second / BATCH, 2 / 3))
+    if name == MA_SOBA:
+        return tc.methods.ma_soba(alpha, decaying(second * c, first), decaying(4 * second * c, 0.25))
+    if name == FAST:
+        return tc.Fast(alpha, decaying(second * c, first), decaying(4 * second * c, 0.25))
+    step = holding(first * c / 32, second / BATCH, 0.5)
+    return tc.Polyak(tc.Fast(step, step, 0.25), power=2.0)
+
+
+def builders(kind: str, reduced: bool) -> dict[str, Callable[..., Method]]:
+    """The methods of a panel, or those with variance reduction, each as a function of its two numbers."""
+    levels = 1 if kind == "minimax" else 2
+    return {name: partial(make, name, levels=levels) for name in (REDUCED if reduced else COMPARED)[kind]}
+
+
+def searched(kind: str, reduced: bool) -> str:
+    """The search that the settings of a panel's methods come from."""
+    return f"{kind}-{BATCH}{'-reduced' if reduced else ''}"
+
+
+def searches() -> dict[str, MethodSearch]:
+    """What is tuned: every method of a panel, on its data; those with variance reduction at their own horizon."""
+    found = {}
+    for kind in COMPARED:
+        made, title = problem(kind), where(kind)
+        methods: dict[str, tuple[Callable[..., Method], Limits]] = {
+            name: (build, {"c": (1.0, 64.0), "second": _ITEMS if name in (TTSA, FAST_MEAN) else _RATIO})
+            for name, build in builders(kind, False).items()
+        }
+        found[searched(kind, False)] = MethodSearch(made, methods, ITEMS[False] // BATCH, "error", _RUNS, title)
+        methods = {name: (build, _REDUCED_BOX) for name, build in builders(kind, True).items()}
+        steps, title = reduced_marks()[-1], f"{title}, variance reduced"
+        found[searched(kind, True)] = MethodSearch(made, methods, steps, "error", _RUNS, title)
+    return found
+
+
+def tuned(kind: str, reduced: bool) -> dict[str, Method]:
+    """The methods with the settings that were found."""
+    case = searched(kind, reduced)
+    return {name: build(**settings("bilevel", case, name)) for name, build in builders(kind, reduced).items()}
+
+
+@cache
+def problem(kind: str) -> Problem:
+    """The data are one draw, the same for all methods and seeds; seeds draw the batches."""
+    if kind == "minimax":
+        return tc.problems.quadratic_minimax(100, 100, SAMPLES, batch=BATCH)
+    return tc.problems.quadratic_bilevel(100, 100, SAMPLES, batch=BATCH, replace=kind == "replaced", v_scale=1.0)
+
+
+def reduced_marks() -> list[int]:
+    """Those of a whole run up to a fifteenth of it."""
+    marks = tc.log_marks(ITEMS[False] // BATCH)
+    return [mark for mark in marks if mark <= marks[-1] // 15]
+
+
 def cases(quick: bool) -> dict[str, Case]:
     found = {}
     for kind in ["bilevel"] if quick else COMPARED:
-        steps, made = ITEMS[quick] // BATCH, bilevel_settings.problem(kind)
-        methods = bilevel_settings.tuned(kind, False)
+        steps, made = ITEMS[quick] // BATCH, problem(kind)
+        methods = tuned(kind, False)
         marks = dict.fromkeys(methods, tc.log_marks(steps))
         if quick:  # leaves out averaging and variance reduction, each a program more to compile
             methods.popitem()
         else:
-            marks |= dict.fromkeys(REDUCED[kind], bilevel_settings.reduced_marks())
-            methods |= bilevel_settings.tuned(kind, True)
+            marks |= dict.fromkeys(REDUCED[kind], reduced_marks())
+            methods |= tuned(kind, True)
             near = f"the settings of {join_words(REDUCED[kind])}"
             for role, reduced, end, count, words in (
                 ("around", False, steps, 16, "the tuned settings"),
                 ("near", True, marks[SABA][-1] // 4, 4, near),
             ):
-                builds = bilevel_settings.builders(kind, reduced)
-                nearby = sensitivity.nearby("bilevel", bilevel_settings.searched(kind, reduced), builds, count)
+                builds = builders(kind, reduced)
+                nearby = sensitivity.nearby("bilevel", searched(kind, reduced), builds, count)
                 title = f"around {words}, {where(kind)}"
                 found[f"{role}-{kind}-{BATCH}"] = Case(made, nearby, end, SEEDS[:4], [end], title=title, role="tune")
         for name, method in methods.items():
@@ -82,13 +156,12 @@ def _case(kind: str, name: str) -> str:
 
 def panels(records: Records) -> dict[str, dict[str, Result]]:
     """Kind → method → its run."""
-    found = {
-        kind: {
-            name: records[_case(kind, name)][name] for name in (*names, *REDUCED[kind]) if _case(kind, name) in records
-        }
-        for kind, names in COMPARED.items()
-    }
-    return {kind: results for kind, results in found.items() if results}
+    found: dict[str, dict[str, Result]] = {}
+    for kind, names in COMPARED.items():
+        for name in (*names, *REDUCED[kind]):
+            if _case(kind, name) in records:
+                found.setdefault(kind, {})[name] = records[_case(kind, name)][name]
+    return found
 
 
 def _near(records: Records, role: str = "around") -> dict[str, NearbySettings]:
@@ -100,7 +173,7 @@ def _near(records: Records, role: str = "around") -> dict[str, NearbySettings]:
 def draw(records: Records) -> dict[str, plot.Figure]:
     shown = panels(records)
     figures = {}
-    for name, kinds in {"bilevel": ("bilevel", "replaced"), "bilevel-minimax": ("minimax",)}.items():
+    for name, kinds in FIGURES.items():
         rows = {kind: results for kind, results in shown.items() if kind in kinds}
         if not rows:
             continue
@@ -121,7 +194,7 @@ def draw(records: Records) -> dict[str, plot.Figure]:
         run = next(iter(next(iter(rows.values())).values())).spec
         plot.caption(
             fig,
-            f"mean over {len(run['seeds'])} seeds, {SETTING['samples']:,} items a level, dimensions 100/100; bands: 95 "
+            f"mean over {len(run['seeds'])} seeds, {SAMPLES:,} items a level, dimensions 100/100; bands: 95 "
             "% bootstrap interval; settings from a search on other seeds (the claims say how good they are); one step "
             "is one inner and one outer batch for every method, also where it moves nothing",
         )
@@ -146,28 +219,23 @@ def claims(records: Records) -> list[Claim]:
     for kind, results in panels(records).items():
         found += [_beats(results[FAST], results[rival], rival, kind) for rival in results if rival != FAST]
     for kind, near in _near(records).items():
-        named, cases, rival = f"{kind}, batches of {BATCH}", (f"around-{kind}-{BATCH}",), COMPARED[kind][1]
+        named, rival, cases = f"{kind}, batches of {BATCH}", COMPARED[kind][1], (f"around-{kind}-{BATCH}",)
+        alike, simpler = f"All methods are tuned alike, {named}", f"Fast's steps are easier to choose than {rival}'s"
         found += [
-            tuned_alike(
-                near, "bilevel", bilevel_settings.searched(kind, False), name=f"All methods are tuned alike, {named}",
-                where=where(kind), cases=cases,
-            ),
-            easier(
-                near, FAST, rival, name=f"Fast's steps are easier to choose than {rival}'s, {named}",
-                where=where(kind), cases=cases,
-            ),
-        ]  # fmt: skip
+            tuned_alike(near, "bilevel", searched(kind, False), name=alike, where=where(kind), cases=cases),
+            easier(near, FAST, rival, name=f"{simpler}, {named}", where=where(kind), cases=cases),
+        ]
     return found + [_well_set(near, kind) for kind, near in _near(records, "near").items()]
 
 
 def captions(records: Records) -> dict[str, str]:
     found = {}
-    for name, kinds in {"bilevel": ("bilevel", "replaced"), "bilevel-minimax": ("minimax",)}.items():
+    for name, kinds in FIGURES.items():
         shown = {kind: results for kind, results in panels(records).items() if kind in kinds}
         ends = [f"{where(kind)}: {_ranking(streaming(results))}" for kind, results in shown.items()]
-        reduced = [_reduced(kind, results) for kind, results in shown.items()]
         if ends:
-            found[name] = f"Errors at the end, in multiples of the lowest: {'; '.join(ends)}.{''.join(reduced)}"
+            reduced = "".join(_reduced(kind, results) for kind, results in shown.items())
+            found[name] = f"Errors at the end, in multiples of the lowest: {'; '.join(ends)}.{reduced}"
     return found
 
 
@@ -200,11 +268,8 @@ def advice(records: Records) -> list[str]:
         results = streaming(every)
         last = last_means(results, "error")
         best = min(last, key=last.__getitem__)
-        level = [
-            label
-            for label in results
-            if label != best and Paired.of(results[best], results[label], "error").at_the_end != "better"
-        ]
+        pairs = {label: Paired.of(results[best], results[label], "error") for label in results if label != best}
+        level = [label for label, pair in pairs.items() if pair.at_the_end != "better"]
         ties = f", level with {join_words(level)}" if level else ""
         found.append(
             f"Bilevel least squares, {where(kind)}: {best} ends lowest{ties}, at a mean squared error of "
@@ -225,20 +290,17 @@ def advice(records: Records) -> list[str]:
 def _beats(fast: Result, rival: Result, name: str, kind: str) -> Claim:
     pair = Paired.of(fast, rival, "error")
     half = len(pair.steps) // 2
-    if pair.ahead[half:].all():
-        verdict = decide(True)
-    elif pair.ahead[-1]:
+    verdict = decide(bool(pair.ahead[half:].all()))
+    if verdict != REPRODUCED and pair.ahead[-1]:
         verdict = only_for_steps(pair.final_lead()[0])
-    else:
-        verdict = decide(False)
-    by_the_clock = at_equal_seconds(fast, rival, "error")
+    by_the_clock = comparisons.at_equal_seconds(fast, rival, "error")
     numbers: dict[str, Measured] = {
         f"geometric mean of the error ratio after {pair.steps[-1] * BATCH:,} items": float(f"{pair.ratio[-1]:.4g}"),
         "at half the marks": float(f"{pair.ratio[half]:.4g}"),
         "at the end": pair.at_the_end,
         "time a step / the rival's": round(seconds_a_step(fast) / seconds_a_step(rival), 2),
         "geometric mean of the error ratio at equal seconds": by_the_clock,
-        "by the clock": standing(by_the_clock),
+        "by the clock": comparisons.standing(by_the_clock),
     }
     return Claim(
         name=f"Fast beats {name}, {kind}, batches of {BATCH}",

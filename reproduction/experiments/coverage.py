@@ -1,24 +1,13 @@
 """How often intervals from one run cover the truth: regression, policy evaluation, bilevel problems, a regulator."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 
 from reproduction.experiment import Case, Records
 from reproduction.experiments import coverage_settings as settings
-from reproduction.experiments.coverage_claims import (
-    HIGH,
-    LOW,
-    at_95,
-    failures,
-    judged,
-    of_run,
-    run_name,
-    run_names,
-    table,
-)
+from reproduction.experiments.coverage_claims import HIGH, LOW, at_95, failures, judged, of_run, run_name, run_names
 from reproduction.experiments.coverage_claims import claims as claims
+from reproduction.experiments.coverage_claims import table as table
 from reproduction.experiments.coverage_settings import CONSTANT, FALLING, FAST_TDC, LSTD, TD
 from twoclock import plot
 
@@ -32,14 +21,8 @@ ALT = {
 }
 # A program each takes seconds to compile: a quick run has two.
 QUICK = {"linear-5": FALLING, "walk-td-markov": TD}
-SHOWN = (
-    ("linear-5", CONSTANT),
-    ("logistic-5", FALLING),
-    ("mdp-tdc-markov", FAST_TDC),
-    ("walk-td-markov", TD),
-    ("walk-blocks-markov", LSTD),
-    ("lqr", "Fast"),
-)
+SHOWN = {"linear-5": CONSTANT, "logistic-5": FALLING, "mdp-tdc-markov": FAST_TDC, "walk-td-markov": TD}
+SHOWN |= {"walk-blocks-markov": LSTD, "lqr": "Fast"}
 
 
 def cases(quick: bool) -> dict[str, Case]:
@@ -68,7 +51,7 @@ def draw(records: Records) -> dict[str, plot.Figure]:
 def _shown(found: pd.DataFrame) -> list[tuple[str, str]]:
     """The runs that are drawn by themselves: some of them, or all where there are few."""
     there = list(dict.fromkeys(zip(found["case"], found["method"], strict=True)))
-    return [run for run in SHOWN if run in there] if len(there) > len(QUICK) else there
+    return [run for run in SHOWN.items() if run in there] if len(there) > len(QUICK) else there
 
 
 def _dots(found: pd.DataFrame) -> plot.Figure:
@@ -140,8 +123,7 @@ def captions(records: Records) -> dict[str, str]:
     rows, (clean, noted) = judged(found), failures(found)
     missing = "" if np.isnan(clean) else f"Of intervals without a note {clean:.1%} miss"
     missing += "" if np.isnan(noted) else f"{', with one ' if missing else 'Of intervals with a note '}{noted:.1%}"
-    last = at_95(found)
-    last = last[last["step"] == last["step"].max()]
+    last = at_95(found).query("step == step.max()")
     within = int(rows["clean"].between(LOW, HIGH).sum())
     return {
         "coverage": f"{within} of {len(rows)} runs and numbers of samples cover in 93 to 97 % where "

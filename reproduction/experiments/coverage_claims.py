@@ -1,7 +1,5 @@
 """Coverage: what the records say, as one table, and the claims, each with the rule that decides it."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import numpy as np
@@ -27,32 +25,15 @@ def table(records: Records) -> pd.DataFrame:
     are none · quiet: the share without · ratio: the mean length over the oracle's · first, first_length: of the first
     output alone · spread: the standard deviation of the estimates over seeds, over the oracle's · runs: the seeds
     """
-    every = [
-        _read(_One(result), case).assign(method=method)
-        for case, results in records.items()
-        for method, result in results.items()
-    ]
-    return pd.concat(every, ignore_index=True)
+    runs = [(case, method, result) for case, results in records.items() for method, result in results.items()]
+    return pd.concat([_read(result, case).assign(method=method) for case, method, result in runs], ignore_index=True)
 
 
-class _One:
-    """A result as a key: read once, whichever of the experiment's parts asks first."""
-
-    def __init__(self, result: Result) -> None:
-        self.result = result
-
-    def __hash__(self) -> int:
-        return id(self.result)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _One) and other.result is self.result
-
-
-@lru_cache(maxsize=64)
-def _read(one: _One, case: str) -> pd.DataFrame:
-    known = set(one.result.history["step"].unique().tolist())
+@lru_cache(maxsize=64)  # several of the experiment's parts ask for the table
+def _read(result: Result, case: str) -> pd.DataFrame:
+    known = set(result.history["step"].unique().tolist())
     steps = sorted(known & {*settings.MARKED, settings.PUBLISHED_AT.get(case, settings.MARKED[0])}) or [max(known)]
-    rows = [_row(one.result, settings.task(case), step, level) for step in steps for level in settings.LEVELS]
+    rows = [_row(result, settings.task(case), step, level) for step in steps for level in settings.LEVELS]
     return pd.DataFrame(rows).assign(case=case)
 
 
@@ -63,8 +44,7 @@ def _row(result: Result, of: settings.Task, step: int, level: float) -> dict[str
     outputs = len(frame["output"].unique())
     estimate, low, high = (frame[name].to_numpy().reshape(-1, outputs) for name in ("estimate", "low", "high"))
     quiet = (frame["note"] == "").to_numpy().reshape(-1, outputs)
-    truth = of.truth[:outputs]
-    covers, length = (low <= truth) & (truth <= high), high - low
+    covers, length = (low <= of.truth[:outputs]) & (of.truth[:outputs] <= high), high - low
     over_seeds = estimate.std(axis=0)
     oracle = over_seeds if of.spread is None else of.spread[:outputs] / np.sqrt(step)
     return {
@@ -152,8 +132,8 @@ def failures(found: pd.DataFrame) -> tuple[float, float]:
 
 def claims(records: Records) -> list[Claim]:
     found = table(records)
-    made = [_cover(found), _notes(found), *_published(found), _independent(found), _blocks(found), _same_limit(found)]
-    return [claim for claim in made if claim is not None]
+    judges = (_cover, _notes, _published, _independent, _blocks, _same_limit)
+    return [claim for judge in judges if (claim := judge(found)) is not None]
 
 
 _FEW = "of 100 to 400 runs it may be two standard errors outside, of fewer it is not decided"
@@ -193,17 +173,15 @@ def _notes(found: pd.DataFrame) -> Claim:
     )
 
 
-def _published(found: pd.DataFrame) -> list[Claim]:
+def _published(found: pd.DataFrame) -> Claim | None:
     """Only their first coefficient was looked at in what was published."""
     held: dict[str, bool] = {}
     numbers: dict[str, Measured] = {}
     for case, (cover, length, batch_cover, batch_length) in settings.PUBLISHED.items():
-        rows = at_95(of_run(found, case, CONSTANT))
-        rows = rows[rows["step"] == settings.PUBLISHED_AT[case]]
+        rows = at_95(of_run(found, case, CONSTANT)).query(f"step == {settings.PUBLISHED_AT[case]}")
         if not len(rows):
             continue
-        row = rows.iloc[0]
-        what = row["title"]
+        row, what = rows.iloc[0], rows["title"].iloc[0]
         numbers |= {
             f"{what}: coverage, ours and published": [round(float(row["first"]), 3), cover],
             f"{what}: length, ours and published": [round(float(row["first_length"]), 4), length],
@@ -212,19 +190,17 @@ def _published(found: pd.DataFrame) -> list[Claim]:
         error = np.sqrt(cover * (1 - cover) / 1000 + row["first"] * (1 - row["first"]) / row["runs"])
         held[what] = bool(abs(row["first"] - cover) < 3 * error and abs(row["first_length"] / length - 1) < 0.05)
     if not held:
-        return []
-    return [
-        Claim(
-            name="Published figures",
-            statement="Random scaling covers, and is as long, as was published",
-            place="not in the paper: Lee et al. 2022, figures of github.com/bangoz/sa-inference",
-            rule="for the first coefficient, of constant steps of .01 without burn-in, our coverage is within three "
-            "standard errors of the published one and our mean length within 5 %",
-            numbers=numbers,
-            verdict=decide_each(held, "it is {}", "; "),
-            cases=[case for case in settings.PUBLISHED if case in set(found["case"])],
-        )
-    ]
+        return None
+    return Claim(
+        name="Published figures",
+        statement="Random scaling covers, and is as long, as was published",
+        place="not in the paper: Lee et al. 2022, figures of github.com/bangoz/sa-inference",
+        rule="for the first coefficient, of constant steps of .01 without burn-in, our coverage is within three "
+        "standard errors of the published one and our mean length within 5 %",
+        numbers=numbers,
+        verdict=decide_each(held, "it is {}", "; "),
+        cases=[case for case in settings.PUBLISHED if case in set(found["case"])],
+    )
 
 
 def _at_the_end(found: pd.DataFrame) -> pd.DataFrame:
@@ -254,17 +230,16 @@ def _independent(found: pd.DataFrame) -> Claim | None:
 
 
 def _blocks(found: pd.DataFrame) -> Claim | None:
-    pairs = {"walk": ("walk-blocks-markov", "walk-td-markov"), "mdp": ("mdp-blocks-markov", "mdp-td-markov")}
     held: dict[str, bool] = {}
     numbers: dict[str, Measured] = {}
     used: list[str] = []
-    for chain, (ours, theirs) in pairs.items():
+    for chain in ("walk", "mdp"):
+        ours, theirs = f"{chain}-blocks-markov", f"{chain}-td-markov"
         one, two = at_95(of_run(found, ours, LSTD)), at_95(of_run(found, theirs, TD))
         both = one.merge(two, on="step", suffixes=("", "_scaled"))
         if len(both):
             used += [ours, theirs]
-            last = both.iloc[-1]
-            name = settings.CHAINS[chain]
+            last, name = both.iloc[-1], settings.CHAINS[chain]
             numbers |= {
                 f"{name}: length / oracle's, block scores": round(float(last["ratio"]), 3),
                 f"{name}: length / oracle's, random scaling": round(float(last["ratio_scaled"]), 3),

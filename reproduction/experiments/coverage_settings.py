@@ -1,7 +1,5 @@
 """Coverage: the tasks on which intervals are tried, what is known of them, and the figures published before."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -108,16 +106,11 @@ def _regression(model: str, d: int) -> Task:
     # deviations at 10⁵ samples, and 95 % intervals cover .91.
     step = holding(0.05, 500.0, 0.6) if model == "linear" else holding(0.2, 500.0, 0.75)
     falling = tc.Polyak(tc.Standard(step, step), skip=SKIP, intervals=True)
-    return Task(
-        "a",
-        f"{model} regression, {d} coefficients",
-        f"{model} regression, {d} coefficients",
-        lambda: tc.problems.custom(F, nothing, partial(noise, d), np.zeros(d), (), measure=error),
-        {CONSTANT: tc.Polyak(tc.Standard(0.01, 0.01), intervals=True), **({FALLING: falling} if d < 20 else {})},
-        beta,
-        np.ones(d) if model == "linear" else np.sqrt(np.diag(np.linalg.inv(_information(beta)))),
-        seeds=1000,
-    )
+    methods = {CONSTANT: tc.Polyak(tc.Standard(0.01, 0.01), intervals=True), **({FALLING: falling} if d < 20 else {})}
+    spread = np.ones(d) if model == "linear" else np.sqrt(np.diag(np.linalg.inv(_information(beta))))
+    make = partial(tc.problems.custom, F, nothing, partial(noise, d), np.zeros(d), (), measure=error)
+    title = f"{model} regression, {d} coefficients"
+    return Task("a", title, title, make, methods, beta, spread, seeds=1000)
 
 
 def _information(beta: Vector) -> Float[np.ndarray, "d d"]:
@@ -138,12 +131,8 @@ def random_mdp(seed: int = 0) -> tc.problems.SlowWalkSetting:
     psi, Phi, theta = rng.normal(size=(S, A)), rng.normal(size=(S, d)), rng.normal(size=d)
     pi = np.exp(psi) / np.exp(psi).sum(axis=1, keepdims=True)
     r = Phi @ theta - 0.5 * np.einsum("sa,sat->st", pi, P) @ Phi @ theta
-    return {
-        "mdp": tc.models.Mdp(P, np.tile(r[:, None], A), 0.5),
-        "features": Phi,
-        "target": pi,
-        "behaviour": np.full((S, A), 1 / A),
-    }
+    mdp = tc.models.Mdp(P, np.tile(r[:, None], A), 0.5)
+    return {"mdp": mdp, "features": Phi, "target": pi, "behaviour": np.full((S, A), 1 / A)}
 
 
 def parts(chain: str) -> tc.problems.SlowWalkSetting:
@@ -156,22 +145,15 @@ def _evaluation(chain: str, operator: str, sampling: str) -> Task:
     # The memory of a chain adds a bias of the size of the step: where it is long, steps fall sooner.
     power = 0.6 if chain == "mdp" else 0.75
     step = holding(0.1 / float(np.mean(np.sum(np.square(given["features"]), axis=1))), 300.0, power)
-    made: dict[str, Method] = {
-        name: tc.Polyak(
-            tc.Fast(step, step, 0.5) if name == FAST_TDC else tc.Standard(step, step), skip=SKIP, intervals=True
-        )
-        for name in OPERATORS[operator]
-    }
-    return Task(
-        "b",
-        f"{CHAINS[chain]}, {' and '.join(OPERATORS[operator])}, {SAMPLINGS[sampling]}",
-        f"{_SHORT[chain]}, {SAMPLINGS[sampling]}",
-        lambda: tc.problems.policy_evaluation(**given, operator=operator, sampling=sampling),
-        made,
-        law.theta,
-        np.sqrt(np.diag(law.covariance())),
-        seeds=300 if chain == "mdp" else 500,  # three features on the walk: more seeds cost little
-    )
+    methods: dict[str, Method] = {}
+    for name in OPERATORS[operator]:
+        base = tc.Fast(step, step, 0.5) if name == FAST_TDC else tc.Standard(step, step)
+        methods[name] = tc.Polyak(base, skip=SKIP, intervals=True)
+    title = f"{CHAINS[chain]}, {' and '.join(OPERATORS[operator])}, {SAMPLINGS[sampling]}"
+    short = f"{_SHORT[chain]}, {SAMPLINGS[sampling]}"
+    make = partial(tc.problems.policy_evaluation, **given, operator=operator, sampling=sampling)
+    seeds = 300 if chain == "mdp" else 500  # three features on the walk: more seeds cost little
+    return Task("b", title, short, make, methods, law.theta, np.sqrt(np.diag(law.covariance())), seeds=seeds)
 
 
 def _blocks(chain: str, seeds: int, steps: int) -> Task:
@@ -182,31 +164,17 @@ def _blocks(chain: str, seeds: int, steps: int) -> Task:
 
 
 def _bilevel() -> Task:
-    problem = tc.problems.quadratic_bilevel(replace=True)
-    step = holding(0.2, 300.0, 0.7)
-    return Task(
-        "c",
-        "bilevel least squares, five outer and five inner variables",
-        "bilevel least squares",
-        lambda: problem,
-        {"Fast": tc.Polyak(tc.Fast(step, step, 0.5), skip=SKIP, intervals=True)},
-        np.asarray(problem.truth.x_star),
-        None,
-    )
+    problem, step = tc.problems.quadratic_bilevel(replace=True), holding(0.2, 300.0, 0.7)
+    title = "bilevel least squares, five outer and five inner variables"
+    methods = {"Fast": tc.Polyak(tc.Fast(step, step, 0.5), skip=SKIP, intervals=True)}
+    return Task("c", title, title.split(",")[0], lambda: problem, methods, np.asarray(problem.truth.x_star), None)
 
 
 def _regulator() -> Task:
-    problem = tc.problems.paper_lqr()
-    step = holding(4 / 6000, 6000.0, 0.6)
-    return Task(
-        "d",
-        "the gain of the paper's regulator",
-        "the regulator's gain",
-        lambda: problem,
-        {"Fast": tc.Polyak(tc.Fast(step, step, 0.1), skip=5 * SKIP, intervals=True)},
-        np.asarray(problem.K_star).ravel(),
-        None,
-    )
+    problem, step = tc.problems.paper_lqr(), holding(4 / 6000, 6000.0, 0.6)
+    methods = {"Fast": tc.Polyak(tc.Fast(step, step, 0.1), skip=5 * SKIP, intervals=True)}
+    title, short = "the gain of the paper's regulator", "the regulator's gain"
+    return Task("d", title, short, lambda: problem, methods, np.asarray(problem.K_star).ravel(), None)
 
 
 # By label; what is known of a task is worked out when it is first asked for.

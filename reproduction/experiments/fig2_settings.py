@@ -1,7 +1,5 @@
 """Figure 2: what is compared, readings of Algorithm 2, and two clocks on a model beside certainty equivalence."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import jax
@@ -35,7 +33,6 @@ LAMBDAS = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 0.0005)
 ORDINARY = tc.Fast(tc.Power(3.0, shift=1000.0), tc.Power(3.0, shift=1000.0), tc.Power(100.0, shift=1000.0))
 BOLD = tc.Fast(tc.Power(4.0, shift=400.0), tc.Power(4.0, shift=400.0), tc.Power(40.0, shift=400.0))
 
-
 PLANTS = {"boeing": "Boeing 747", "bold": "the paper's plant, large steps"}
 
 
@@ -56,11 +53,8 @@ def with_steps(name: str, c: float, ratio: float, shift: float, weight: float = 
 
 def searches() -> dict[str, MethodSearch]:
     methods = {name: (partial(with_steps, name), box) for name, box in BOXES.items()}
-    return {
-        "gap": MethodSearch(
-            tc.problems.paper_lqr(), methods, 1_000_000, "gap", runs=1040, title="the paper's regulator"
-        )
-    }
+    title = "the paper's regulator"
+    return {"gap": MethodSearch(tc.problems.paper_lqr(), methods, 1_000_000, "gap", runs=1040, title=title)}
 
 
 def tuned(name: str) -> tc.Fast | tc.Standard:
@@ -124,8 +118,6 @@ MODEL_METHODS: dict[str, Method] = {MODEL: tc.methods.running_means()}
 _MOST, _AT = 1.1, (1000, 10_000, 100_000)
 # Steps of the Riccati recursion after which nothing moves any more: on this plant the error falls by 0.5² a step.
 _TO_THE_END = 60
-
-
 Arrays = dict[str, jax.Array | np.ndarray]
 
 
@@ -144,13 +136,11 @@ class WithRival(tc.problems.LqrModel):
 
 
 def model_problem() -> WithRival:
-    """The paper's plant."""
     made = tc.problems.lqr_model(PAPER)
     return WithRival(made.plant, made.operators)
 
 
 def one_riccati_step(records: Records) -> Claim:
-    """Not the paper's: what estimating the model buys, and that it takes one step of the Riccati recursion a sample."""
     result, fast = records["model"][MODEL], records["gap"]["Fast"]
     marks = set(result.history["step"].tolist())
     ratios = {

@@ -1,7 +1,5 @@
 """Logged data: do the intervals of ``tc.evaluate`` cover the truth, and which estimator is worth its length?"""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,12 +12,12 @@ from jaxtyping import Float
 
 import twoclock as tc
 from reproduction.comparisons import last_mean, last_values
-from reproduction.experiment import Claim, Progress, Records, Role
+from reproduction.experiment import Claim, Progress, Records, Role, make_result
 from reproduction.verdicts import decide_each
 from twoclock import Result, plot
 from twoclock.intervals import Estimate
 from twoclock.models import Mdp
-from twoclock.storage import Identity, provenance
+from twoclock.storage import Identity
 
 TITLE = "Logged data: error, coverage and length of the estimators"
 ALT = {
@@ -28,9 +26,7 @@ ALT = {
 }
 LSTDQ, DR, PDIS, WIS, NAIVE = "LSTD-Q", "doubly robust", "PDIS", "WIS", "mean of the log"
 ESTIMATORS = {LSTDQ: "lstdq", DR: "dr", PDIS: "pdis", WIS: "wis", NAIVE: "naive"}
-LEVEL, LOW, HIGH = 0.95, 0.93, 0.97
-
-
+LOW, HIGH = 0.93, 0.97
 Policy = Float[np.ndarray, "s a"]
 
 
@@ -136,19 +132,13 @@ class LogCase:
                     }
                 )  # fmt: skip
             progress(self.steps * (seed + 1) // self.seeds, 0)
-        return {label: self._result(found, self.methods[label]) for label, found in rows.items()}
-
-    def _result(self, rows: list[dict[str, float]], name: str) -> Result:
-        history = pd.DataFrame(rows).drop(columns="estimate")
-        history[["seed", "step"]] = history[["seed", "step"]].astype(int)
-        estimates = np.array([[row["estimate"]] for row in rows])
-        made = provenance(float(history["seconds"].sum()))
-        spec = {
-            "problem": {"name": self.title}, "method": {"name": name}, "steps": self.steps, "marks": [self.steps],
-            "seeds": list(range(self.seeds)), "precision": "float64", **made,
-        }  # fmt: skip
-        lost, last = np.zeros(self.seeds, bool), np.full(self.seeds, self.steps)
-        return Result(estimates, np.zeros_like(estimates), history, lost, last, spec)
+        found = {}
+        for label, name in ((label, self.methods[label]) for label in labels):
+            history = pd.DataFrame(rows[label]).drop(columns="estimate").astype({"seed": int, "step": int})
+            estimates, lost = np.array([[row["estimate"]] for row in rows[label]]), np.zeros(self.seeds, bool)
+            seconds = float(history["seconds"].sum())
+            found[label] = make_result(self.title, name, self.steps, history, seconds, estimates, lost)
+        return found
 
 
 def worlds() -> dict[str, tuple[Logged, int, int, str]]:
@@ -172,13 +162,12 @@ def worlds() -> dict[str, tuple[Logged, int, int, str]]:
 
 def _boyan() -> Logged:
     """Boyan's chain from its top, its fair coin as two actions; the target hurries down."""
-    n = 13
+    n, s = 13, np.arange(13)
     P, discount = np.zeros((n, 2, n)), np.ones((n, 2, n))
-    for s in range(n):
-        for a in (0, 1):
-            P[s, a, max(s - 1 - (a if s > 1 else 0), 0)] = 1.0
+    for a in (0, 1):
+        P[s, a, np.maximum(s - 1 - np.where(s > 1, a, 0), 0)] = 1.0
     discount[:, :, 0] = 0.0
-    r = np.where(np.arange(n) == 1, -2.0, -3.0)[:, None] * np.ones(2)
+    r = np.where(s == 1, -2.0, -3.0)[:, None] * np.ones(2)
     r[0] = 0.0
     return Logged(Mdp(P, r, discount), np.eye(n)[12], np.full((n, 2), 0.5), np.tile([0.3, 0.7], (n, 1)))
 
@@ -207,7 +196,7 @@ def draw(records: Records) -> dict[str, plot.Figure]:
     fig, axes = plot.figure(1, len(records), width=4.2, height=3.4)
     for ax, label in zip(axes[0], records, strict=True):
         panel(ax, records, label)
-        ax.set_title(_words(label), fontsize="medium")
+        ax.set_title(worlds()[label][3], fontsize="medium")
     plot.caption(
         fig, "beside each bar: the share of logs whose 95 % interval covers the true value; error on a log scale"
     )
@@ -228,17 +217,13 @@ def panel(ax: plot.Axes, records: Records, world: str = "random") -> None:
     ax.set(xlabel="root mean squared error")
 
 
-def _words(label: str) -> str:
-    return worlds()[label][3]
-
-
 def captions(records: Records) -> dict[str, str]:
     shares = [coverage(results[LSTDQ]).value for results in records.values()]
     return {"logs": f"LSTD-Q's intervals cover in {min(shares):.0%} to {max(shares):.0%} of the logs."}
 
 
 def claims(records: Records) -> list[Claim]:
-    named = {_words(label): results for label, results in records.items()}
+    named = {worlds()[label][3]: results for label, results in records.items()}
     found = {name: coverage(results[LSTDQ]) for name, results in named.items()}
     logs = len(last_values(next(iter(records.values()))[LSTDQ], "covered"))
     numbers = {f"{name}: LSTD-Q": share for name, share in found.items()}

@@ -1,7 +1,5 @@
 """Fast, standard and averaged methods on a quadratic whose inner operator rotates."""
 
-from __future__ import annotations
-
 import twoclock as tc
 from reproduction.comparisons import join_words, last_means
 from reproduction.experiment import Case, Records

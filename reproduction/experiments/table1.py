@@ -1,7 +1,5 @@
 """Table 1: the rates of Fast and of the standard method, with and without a kink, and the levels they leave open."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The theorems: each bound against a run, the printed step-size rules, λ ≡ 1, and nonlinear evaluation's rate."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 from typing import NamedTuple
@@ -62,17 +60,15 @@ def trap() -> Problem:
 
 
 def bend(params: PyTree, x: jax.Array) -> jax.Array:
-    """V_θ(x) = a·tanh(bx + c)"""
     return params["a"] * jnp.tanh(params["b"] * x + params["c"])
 
 
 def walk() -> Problem:
     """Nine states in a row, a walk that bounces off both ends, rewards ∓1 at them, and a value of three numbers."""
-    n = 9
+    n, s = 9, np.arange(9)
     P = np.zeros((n, 1, n))
-    for s in range(n):
-        P[s, 0, max(s - 1, 0)] += 0.5
-        P[s, 0, min(s + 1, n - 1)] += 0.5
+    P[s, 0, np.maximum(s - 1, 0)] = 0.5
+    P[s, 0, np.minimum(s + 1, n - 1)] += 0.5
     mdp = tc.models.Mdp(P, np.array([[-1.0], *[[0.0]] * (n - 2), [1.0]]), gamma=0.8)
     params = {"a": 1.0, "b": 0.5, "c": 1.0}
     return tc.problems.nonlinear_policy_evaluation(
@@ -117,17 +113,18 @@ def gentle() -> Problem:
     return tc.problems.quadratic(dim=2, mu_h=0.315, mu_g=0.315, top=0.315, rotation=0.0, coupling=0.18, sigma=1e-5)
 
 
+def geometry(problem: Problem) -> tuple[float, float, float]:
+    """L, μ_h and μ_G."""
+    constants = theory.constants(problem)
+    return constants["L"], constants["mu_h"], constants["mu_g"]
+
+
 def printed_bound(problem: Problem, steps: PrintedSteps, k: np.ndarray) -> np.ndarray:
     """Theorem 1's bound as printed, B·τ²/(k+τ) + τ²V₀/(k+τ)², for E‖θ_k−θ*‖²."""
     start = theory.start(problem, "strongly-convex")
     noise, later = theory.constants(problem)["noise"], k + steps.tau
     v0 = start.x + start.y + start.f + start.g
     return np.asarray(noise * steps.tau**2 / later + v0 * (steps.tau / later) ** 2)
-
-
-def of_gentle() -> PrintedSteps:
-    constants = theory.constants(gentle())
-    return first_conditions(constants["L"], constants["mu_h"], constants["mu_g"])
 
 
 def moved(result: Result, metric: str) -> float:
@@ -147,7 +144,7 @@ def cases(quick: bool) -> dict[str, Case]:
     }  # fmt: skip
     long = 100_000 if quick else 1_000_000
     # Theorem 1's printed steps are so small that nothing moves before 10⁷ of them.
-    as_printed, far = {"Fast": of_gentle().method()}, 1_000 if quick else 100_000_000
+    as_printed, far = {"Fast": first_conditions(*geometry(gentle())).method()}, 1_000 if quick else 100_000_000
     return bounds | {
         "printed-1": Case(gentle(), as_printed, far, 20, title="Theorem 1's conditions as printed"),
         "printed": Case(trap(), {"Fast": PRINTED}, long, 40, title="steps that Section 3.3 allows"),
@@ -253,13 +250,12 @@ def _bound(records: Records, name: str) -> Claim:
 def _as_printed(records: Records, name: str) -> tuple[bool, str, dict[str, Measured]]:
     """Whether the printed conditions hold up in a run that moves; why not, in words; and the numbers."""
     if name == "pl":
-        constants = theory.constants(problem(name))
-        least, most = second_conditions(constants["L"], constants["mu_h"], constants["mu_g"])
+        least, most = second_conditions(*geometry(problem(name)))
         numbers: dict[str, Measured] = {"as printed: least c_β that is asked for": least, "most that is allowed": most}
         return least <= most, "as printed no steps meet them", numbers
     if name == "non-convex":
         return _printed(records["printed"]["Fast"]).verdict == decide(True), "as printed they let a run diverge", {}
-    result, steps = records["printed-1"]["Fast"], of_gentle()
+    result, steps = records["printed-1"]["Fast"], first_conditions(*geometry(gentle()))
     table = result.summary("error").query("step > 0")
     ratio = float(np.max(table["high"].to_numpy() / printed_bound(gentle(), steps, table["step"].to_numpy())))
     end = moved(result, "error")

@@ -5,12 +5,13 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
 import twoclock as tc
 from reproduction.experiments import auto_races
-from reproduction.experiments.auto import _ratio
+from reproduction.experiments.auto import ratios
 from reproduction.experiments.auto_races import Race
 from twoclock.cli import main
 from twoclock.methods import local_model
@@ -101,11 +102,19 @@ def test_the_rival_is_chosen_on_other_seeds(bowl, monkeypatch):
 
 
 def test_ratios_leave_out_seeds_on_which_the_rival_diverged():
+    def ratio(ours, theirs):
+        histories = [pd.DataFrame({"seed": [0, 1], "step": 10, "error": error}) for error in (ours, theirs)]
+        (found,) = ratios({"PL, 1": dict(zip(("Auto", "best of 60"), map(recorded, histories), strict=True))}).values()
+        return found
+
+    def recorded(history):
+        return tc.Result(np.zeros(2), np.zeros(2), history, np.zeros(2, bool), np.full(2, 10), {"seeds": [0, 1]})
+
     inf = np.inf
-    assert _ratio(np.asarray([1.0, 3.0]), np.asarray([2.0, 2.0])) == 1
-    assert _ratio(np.asarray([1.0, 3.0]), np.asarray([2.0, inf])) == 0.5
-    assert _ratio(np.asarray([1.0, 3.0]), np.asarray([inf, inf])) == 0
-    assert _ratio(np.asarray([1.0, inf]), np.asarray([inf, inf])) == inf
+    assert ratio([1.0, 3.0], [2.0, 2.0]) == 1
+    assert ratio([1.0, 3.0], [2.0, inf]) == 0.5
+    assert ratio([1.0, 3.0], [inf, inf]) == 0
+    assert ratio([1.0, inf], [inf, inf]) == inf
 
 
 def test_the_prior_is_of_second_order():

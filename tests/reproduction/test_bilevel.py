@@ -8,7 +8,7 @@ import pytest
 
 import twoclock as tc
 from reproduction.comparisons import at_equal_seconds, standing
-from reproduction.experiments import bilevel, bilevel_settings
+from reproduction.experiments import bilevel
 from twoclock.result import Result
 
 MARKS = [1, 10, 100, 1_000, 10_000, 40_000]
@@ -33,7 +33,7 @@ def records(fast):
 
 @pytest.fixture(autouse=True)
 def _no_problem_needed(monkeypatch):
-    monkeypatch.setattr(bilevel_settings, "problem", lambda kind: tc.problems.quadratic(dim=2))
+    monkeypatch.setattr(bilevel, "problem", lambda kind: tc.problems.quadratic(dim=2))
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_verdicts(fast, verdict):
 def test_figures_words_and_advice():
     found = records(lambda k: 1 / k)
     assert set(bilevel.draw(found)) == {"bilevel"}
-    pair = {f"minimax-16-{name}": {name: made_up(lambda k: 1 / k)} for name in (bilevel.FAST, bilevel_settings.SGDA)}
+    pair = {f"minimax-16-{name}": {name: made_up(lambda k: 1 / k)} for name in (bilevel.FAST, bilevel.SGDA)}
     assert set(bilevel.draw(found | pair)) == set(bilevel.ALT) - {"bilevel-sensitivity"}  # no settings around here
     assert all("Fast ends lowest" in line for line in bilevel.advice(found))
 

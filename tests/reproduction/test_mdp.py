@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import twoclock as tc
-from reproduction.experiments import mdp, mdp_settings
+from reproduction.experiments import mdp
 from twoclock import plot
 from twoclock.protocols import InputError
 
@@ -12,7 +12,7 @@ from twoclock.protocols import InputError
 def test_cases_are_what_was_promised():
     cases = mdp.cases(quick=False)
     compared = {where: case for where, case in cases.items() if not where.startswith(("around", "counted"))}
-    assert set(compared) == {task.case for task in mdp_settings.CENTRES}
+    assert set(compared) == {task.case for task in mdp.CENTRES}
     assert {tuple(case.methods) for where, case in cases.items() if where.startswith("counted")} == {
         (mdp.FAST, mdp.RIVAL)
     }
