@@ -11,6 +11,7 @@ import pytest
 import twoclock as tc
 from twoclock.cli import options
 from twoclock.methods import Fast, Polyak, Standard
+from twoclock.param_paths import with_settings
 
 
 @pytest.fixture(autouse=True)
@@ -164,7 +165,7 @@ def test_repr_names_transformations_and_projections(kind):
 def test_the_command_line_leaves_them_out(kind):
     values = {option.name: option.default for option in options.options_of_method(kind)}
     assert not {"transform_theta", "transform_omega", "project_theta", "project_omega"} & set(values)
-    assert isinstance(options.build_method(kind, values), kind)
+    assert isinstance(with_settings(kind(), values), kind)
 
 
 @pytest.mark.parametrize(

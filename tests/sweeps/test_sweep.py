@@ -252,7 +252,7 @@ CASES = {
     "no method": (lambda: tc.sweep({"bowl": BOWL}, {"a": 0.1}), "'a', which is no method but a float"),
     "no problem": (lambda: tc.sweep({"bowl": 3}, GRID), "`problem` must have init, noise, draw, F and G"),
     "on": (lambda: tc.sweep({"bowl": BOWL}, GRID, on="dask"), "`on` must be 'local' or 'ray', got 'dask'"),
-    "lanes": (lambda: tc.sweep({"bowl": BOWL}, GRID, lanes=0), "`lanes` must be a whole number"),
+    "lanes": (lambda: tc.sweep({"bowl": BOWL}, GRID, lanes=0), "`lanes` must be"),
     "engine": (lambda: tc.sweep({"bowl": BOWL}, GRID, engine="fortran"), "`engine` has no 'fortran'"),
     "memory": (lambda: tc.sweep({"bowl": BOWL}, GRID, memory=100), "`memory` must hold one run, which takes"),
     "shared": (lambda: tc.sweep({"bowl": BOWL}, GRID, shared=True), '`shared` needs on="ray" and `out`'),

@@ -3,6 +3,7 @@
 import math
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -315,7 +316,9 @@ def test_a_function_may_build_its_transformations_anew():
     """No two settings share a program then: each is scored by its own, and ranked by its own step sizes."""
 
     def clipped(c, d):
-        return tc.Fast(lambda k: c / (k + 50), "4/(k+50)", transform_theta=optax.clip_by_global_norm(d))
+        return tc.Fast(
+            lambda k: c / (jnp.asarray(k, float) + 50), "4/(k+50)", transform_theta=optax.clip_by_global_norm(d)
+        )
 
     found = tc.tune(ONE, clipped, {"c": (0.05, 50.0), "d": (0.1, 10.0)}, steps=50, rungs=1)
     row = found.ranking.iloc[0]

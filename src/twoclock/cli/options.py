@@ -1,4 +1,4 @@
-"""Command-line options, read by argparse: of dataclasses and signatures; and objects in a user's file."""
+"""Command-line options of dataclasses and signatures, read by argparse; and objects in a user's file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import importlib.util
 import inspect
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from types import NoneType
@@ -28,14 +28,10 @@ _PLAIN = (bool, int, float, str, float | None, int | None, str | None)
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-    """One option of a command.
+    """One option of a command: ``problem.dim`` is given as ``--problem.dim``, a positional one by its place.
 
-    Args:
-        name: of the value; ``problem.dim`` is given as ``--problem.dim``.
-        kind: bool, int (also written 1e5), float, str, Path or a Literal, one of them or None, or a tuple of them.
-        default: without one the option must be given.
-        help: its line in ``--help``.
-        positional: it is given by its place and not by its name.
+    Its kind is bool, int (also written 1e5), float, str, Path or a Literal, one of them or None, or a tuple of them.
+    Without a default it must be given.
     """
 
     name: str
@@ -131,11 +127,6 @@ class _Parser(argparse.ArgumentParser):
         raise InputError(f"{message}; see `{self.prog} --help`")
 
 
-def values_below(values: Mapping[str, object], prefix: str) -> dict[str, object]:
-    """The values whose names begin so, without that beginning."""
-    return {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
-
-
 def options_of_factory(factory: Callable[..., ProblemSource], prefix: str = "") -> list[Option]:
     """An option for each parameter of a problem factory."""
     hints, words = get_type_hints(inspect.unwrap(factory)), _argument_help(factory.__doc__)
@@ -156,15 +147,6 @@ def options_of_method(method: Callable[..., Method], prefix: str = "") -> list[O
             kind = _word_kind(hints[field.name], field.default)
             options.append(Option(name, kind, field.default, words.get(field.name, "")))
     return options
-
-
-def build_method(method: Callable[..., Method], values: Mapping[str, object]) -> Method:
-    """Build a method from the values of its options."""
-    settings = {name: value for name, value in values.items() if "." not in name}
-    for field in dataclasses.fields(method):  # type: ignore[arg-type]
-        if isinstance(field.default, Method):
-            settings[field.name] = build_method(type(field.default), values_below(values, f"{field.name}."))
-    return method(**settings)
 
 
 def _word_kind(hint: Annotation, default: object) -> Annotation:

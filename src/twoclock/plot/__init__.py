@@ -14,8 +14,6 @@ from twoclock.plot.grids import (
     setting_map,
     table,
     tuned_scores,
-    varied,
-    varied_together,
 )
 from twoclock.plot.report_page import embed_svg, render_page, values
 from twoclock.plot.style import COLOURS, LABELS, MARKERS, caption, figure, render, stamp
@@ -50,6 +48,4 @@ __all__ = [
     "table",
     "tuned_scores",
     "values",
-    "varied",
-    "varied_together",
 ]

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from twoclock.plot.style import COLOURS, LABELS, MARKERS, caption, check_panel, figure, plain, size_of
+from twoclock.plot.style import COLOURS, LABELS, MARKERS, caption, figure, panels_for, plain
 from twoclock.protocols import InputError
 from twoclock.validation import lookup, short_repr
 
@@ -107,11 +107,7 @@ def compare(
     """
     if not isinstance(results, Mapping) or not results or not all(hasattr(r, "summary") for r in results.values()):
         raise InputError("`results` must map labels to results, one or more; try `{'Fast': result, …}`")
-    fig = check_panel(ax, scale)
-    if fig is None or ax is None:
-        fig, ((panel,),) = figure(1, 1, *size_of(size))
-    else:
-        panel = ax
+    fig, (panel,) = panels_for(1, ax, scale, size)
     curves(panel, results, metric, statistic)
     if scale == "linear":
         panel.set(xscale="linear", yscale="linear")
@@ -187,7 +183,6 @@ def intervals(
         scale: of the steps: "log" or "linear".
         size: width and height of a new figure, in inches.
     """
-    fig = check_panel(ax, scale)
     of_output = {str(name): part for name, part in frame.groupby("output", sort=False)}
     names = list(of_output)
     chosen = names[: 1 if ax is not None else _MOST_PANELS]
@@ -195,17 +190,9 @@ def intervals(
         lookup(of_output, output, "metric")
         chosen = [output]
     seed, last = frame["seed"].iloc[0], int(frame["step"].iloc[-1])
-    panels = [ax] if ax is not None else []
-    if fig is None:
-        cols = math.ceil(math.sqrt(len(chosen)))
-        rows = math.ceil(len(chosen) / cols)
-        width, height = size_of(size)
-        fig, axes = figure(rows, cols, width / cols, height / rows)
-        panels = list(axes.flat)
-        for empty in panels[len(chosen) :]:
-            empty.set_visible(False)
+    fig, panels = panels_for(len(chosen), ax, scale, size)
     band = f"{100 * level:g} % confidence band of this one run (seed {seed})"
-    for panel, name in zip(panels, chosen, strict=False):
+    for panel, name in zip(panels, chosen, strict=True):
         _draw_band(panel, of_output[name], name, band)
         panel.set_xscale(scale)
     if ax is None:

@@ -121,7 +121,7 @@ def tuned_scores(ranking: pd.DataFrame, metric: str, spec: dict[str, Any]) -> Fi
     ax.errorbar(score, places, xerr=[score - low, high - score], fmt="o", color=COLOURS[0], capsize=3)
     if np.all(low > 0):
         ax.set_xscale("log")
-    ax.set_yticks(places, ranking["label"])
+    ax.set_yticks(places, [plain(label) for label in ranking["label"]])
     ax.set(xlabel=LABELS.get(metric, metric), ylim=(-0.6, len(ranking) - 0.4))
     first = ranking.iloc[0]
     caption(
@@ -183,7 +183,8 @@ def setting_curves(sweep: Swept, metric: str, setting: str | None = None) -> Fig
 def setting_map(sweep: Swept, metric: str, x: str | None = None, y: str | None = None) -> Figure:
     """The metric at the last step over two settings; a panel for each problem and family that varies both."""
     table = sweep.final(metric)
-    pairs = varied_together(sweep, metric)
+    families = [_varied_settings(rows) for _, rows in table.groupby("family", sort=False)]
+    pairs = list(dict.fromkeys(pair for names in families for pair in itertools.combinations(names, 2)))
     for setting in (x, y):
         if setting is not None:
             _choose_setting(table, setting)
@@ -206,18 +207,6 @@ def setting_map(sweep: Swept, metric: str, x: str | None = None, y: str | None =
     steps = sweep.spec["identity"]["steps"]
     caption(fig, f"mean after {steps:,} steps, {_n_seeds(sweep)}; hatched: seeds diverged; star: the best")
     return fig
-
-
-def varied_together(sweep: Swept, metric: str) -> list[tuple[str, str]]:
-    """The pairs of settings that both take several values within a family."""
-    table = sweep.final(metric)
-    families = [_varied_settings(rows) for _, rows in table.groupby("family", sort=False)]
-    return list(dict.fromkeys(pair for names in families for pair in itertools.combinations(names, 2)))
-
-
-def varied(sweep: Swept, metric: str) -> list[str]:
-    """The settings that take several values within a family."""
-    return _varied_settings(sweep.final(metric))
 
 
 def _draw_map(fig: Figure, ax: Axes, rows: pd.DataFrame, x: str, y: str, label: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 import sys
 import tempfile
@@ -109,26 +110,29 @@ def render(fig: Figure) -> dict[str, bytes]:
     return {"png": png.getvalue(), "svg": svg.getvalue()}
 
 
-def check_panel(ax: Axes | None, scale: Literal["log", "linear"]) -> Figure | None:
-    """The figure of a user's axes, if one was given."""
+def panels_for(
+    count: int, ax: Axes | None, scale: Literal["log", "linear"], size: tuple[float, float]
+) -> tuple[Figure, list[Axes]]:
+    """The user's axes and its figure, or so many panels of a new figure of that width and height in inches."""
     if scale not in ("log", "linear"):
-        raise InputError(f"`scale` must be 'log' or 'linear', got {scale!r}")
-    if not (ax is None or hasattr(ax, "get_figure")):
-        raise InputError(f"`ax` must be a Matplotlib axes, got {short_repr(ax)}; leave it out for a figure of its own")
-    fig = None if ax is None else ax.get_figure(root=True)
-    if ax is not None and fig is None:
-        raise InputError("`ax` must belong to a figure; make it with `fig.subplots()`")
-    return fig
-
-
-def size_of(size: tuple[float, float]) -> tuple[float, float]:
-    """Check a width and a height in inches."""
+        raise InputError(f"`scale` must be 'log' or 'linear', got {short_repr(scale)}")
+    if ax is not None:
+        if not hasattr(ax, "get_figure"):
+            raise InputError(f"`ax` must be a Matplotlib axes, got {short_repr(ax)}; leave it out for a new figure")
+        if (fig := ax.get_figure(root=True)) is None:
+            raise InputError("`ax` must belong to a figure; make it with `fig.subplots()`")
+        return fig, [ax]
     try:
         width, height = (float(side) for side in size)
     except (TypeError, ValueError):
         width = height = 0.0
     if not (0 < width <= 100 and 0 < height <= 100):
         raise InputError(
-            f"`size` must be a width and a height in inches, up to 100, such as (6.4, 4.6), got {size!r:.60}"
+            f"`size` must be a width and a height in inches, up to 100, such as (6.4, 4.6), got {short_repr(size)}"
         )
-    return width, height
+    cols = math.ceil(math.sqrt(count))
+    rows = math.ceil(count / cols)
+    fig, axes = figure(rows, cols, width / cols, height / rows)
+    for empty in axes.flat[count:]:
+        empty.set_visible(False)
+    return fig, list(axes.flat[:count])

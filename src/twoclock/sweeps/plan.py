@@ -17,7 +17,7 @@ from twoclock.protocols import InputError, Method, ProblemSource
 from twoclock.storage.atomic_file import Document
 from twoclock.storage.run_identity import Identity, RunSpec, describe, provenance
 from twoclock.storage.sweep_store import partition_name
-from twoclock.validation import run_args, short_repr
+from twoclock.validation import run_args, short_repr, whole
 
 # Fewer seeds than this are not shared out among threads; many come in multiples of it, so that they can be.
 _EVEN_SEEDS = 64
@@ -83,11 +83,10 @@ def make_plan(
     flat, families = _lay_out_grids(problems, methods)
     checked = {label: run_args.check_problem(problem) for label, problem in problems.items()}
     job = SweepJob(checked, flat, run, engines.resolve(engine))
-    if isinstance(lanes, bool) or not isinstance(lanes, (int, np.integer)) or lanes < 1:
-        raise InputError(f"`lanes` must be a whole number from 1 on, got {short_repr(lanes)}; leave it out for 2048")
+    lanes = whole("lanes", lanes)
     if isinstance(memory, bool) or not isinstance(memory, (int, float, np.number)) or not memory > 0:
         raise InputError(f"`memory` must be a number of bytes, got {short_repr(memory)}; leave it out for 1 GiB")
-    lanes, memory = int(lanes), int(min(memory, 2**62))
+    memory = int(min(memory, 2**62))
     cuts: list[tuple[str, list[str], tuple[int, int]]] = []
     of_problems: dict[str, str] = {}
     of_methods: dict[str, dict[str, str]] = {name: {} for name in job.methods}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,18 +16,9 @@ from twoclock.engine.run_batch import pad_to
 from twoclock.param_paths import paths, setting
 from twoclock.protocols import InputError, Method, Schedule
 from twoclock.storage.run_identity import describe
+from twoclock.tuning import search_space
 from twoclock.tuning.objective import WIDTH, Objective
-from twoclock.tuning.search_space import (
-    Box,
-    MethodFactory,
-    Point,
-    Tunable,
-    at_edge,
-    build,
-    is_inside,
-    round_into,
-    widen_box,
-)
+from twoclock.tuning.search_space import Box, MethodFactory, Point, Tunable, build, is_inside, round_into
 from twoclock.tuning.tune_result import Tuned
 
 _WIDENING = 2  # rungs' worth of work that may go into a wider box
@@ -39,11 +31,8 @@ class Candidates:
     """The settings of a method that may be tried.
 
     Args:
-        method: what they are settings of.
-        steps: the horizon up to which its schedules are looked at.
-        order: require α ≤ β ≤ λ up to there. λ ≤ 1, an average and no extrapolation, holds in any case.
+        order: require α ≤ β ≤ λ up to ``steps``. λ ≤ 1, an average and no extrapolation, holds in any case.
         fast: False where ω has no entries, so that β means nothing.
-        seed: draws the points.
     """
 
     method: Tunable
@@ -89,17 +78,16 @@ class Candidates:
         draws = np.random.default_rng([self.seed, turn])
         logs = np.log([list(point.values()) for point in best])
         seen = {tuple(point.values()) for point in best}
-        points: list[Point] = []
+        points: dict[tuple[float, ...], Point] = {}
         for _ in range(_MOST_BLOCKS):
             picks = np.stack([draws.permutation(len(best))[:3] for _ in range(2 * count)])
             moved = np.exp(logs[picks[:, 0]] + 0.5 * (logs[picks[:, 1]] - logs[picks[:, 2]]))
             for point in self._select_allowed(_as_points(moved, box)):
-                if tuple(point.values()) not in seen and len(points) < count:
-                    seen.add(tuple(point.values()))
-                    points.append(point)
+                if (values := tuple(point.values())) not in seen and len(points) < count:
+                    points.setdefault(values, point)
             if len(points) == count:
                 break
-        return points
+        return list(points.values())
 
     def coordinate_neighbours(self, best: Point, box: Box) -> list[tuple[str, Point]]:
         """Move one setting at a time inside the box: an eighth and a quarter of its log range, down and up."""
@@ -114,16 +102,15 @@ class Candidates:
 
     def _select_allowed(self, points: Sequence[Point]) -> list[Point]:
         """Those that the method accepts and that keep the order."""
-        accepted = []
+        accepted, methods = [], []
         for point in points:
-            try:
-                accepted.append((point, build(self.method, point)))
-            except InputError:  # two settings, each allowed, that do not go together
-                continue
-        if not accepted:
+            with suppress(InputError):  # two settings, each allowed, that do not go together
+                methods.append(build(self.method, point))
+                accepted.append(point)
+        if not methods:
             return []
-        ordered = keeps_order([method for _, method in accepted], self.steps, self.fast, self.order)
-        return [point for (point, _), ok in zip(accepted, ordered, strict=True) if ok]
+        ordered = keeps_order(methods, self.steps, self.fast, self.order)
+        return [point for point, ok in zip(accepted, ordered, strict=True) if ok]
 
 
 def _as_points(rows: np.ndarray, box: Box) -> list[Point]:
@@ -173,10 +160,6 @@ class Halving:
     """The search for the best settings of one method. Every rung has half the settings of the one before.
 
     Args:
-        candidates: what may be tried.
-        objective: what runs and scores them.
-        box: where to search.
-        rungs: how many; they cost the same.
         widen: keep something back for a wider box, and use it while the leader lies at an edge.
         rivals: keep something back for the last comparison with other methods.
     """
@@ -227,7 +210,7 @@ class Halving:
             fee = _pages(more) * len(used) * self.objective.cost(length)
             while purse >= fee:
                 leader = points[int(scores.best_first()[0])]
-                wider = widen_box(tunable, box, at_edge(tunable, leader, box))
+                wider = search_space.widen_box(tunable, box, search_space.at_edge(tunable, leader, box))
                 draws = np.random.default_rng([self.candidates.seed, purse])
                 new = self.candidates.draw(wider, more, draws, outside=box) if wider != box else []
                 box = wider
@@ -255,8 +238,7 @@ class Halving:
             own = own.join(self.objective(self._methods([point for _, point in moved]), used, length, seeds))
         unmoved, *near = own.rows(0)
         curve = [{"setting": path, "value": best[path], **unmoved} for path in box]
-        for (path, point), row in zip(moved, near, strict=True):
-            curve.append({"setting": path, "value": point[path], **row})
+        curve += [{"setting": path, "value": at[path], **row} for (path, at), row in zip(moved, near, strict=True)]
         described = describe(tunable.function if isinstance(tunable, MethodFactory) else tunable)
         return Tuned(
             self.objective.finish(build(tunable, best)),
@@ -264,7 +246,7 @@ class Halving:
             self.objective.label,
             pd.DataFrame(ranking),
             pd.DataFrame(curve).sort_values(["setting", "value"], ignore_index=True),
-            at_edge(tunable, best, box),
+            search_space.at_edge(tunable, best, box),
             {**spec, "given": self.box, "order": self.candidates.order, "widen": self.widen, "method": described}
             | {"space": box, "best": best, "spent": self.objective.spent - spent},
         )

@@ -93,14 +93,15 @@ class ScoreTable(NamedTuple):
         means = resampled_means(np.clip(np.moveaxis(self.values, 1, 2), None, _HUGE), _RESAMPLES)
         drawn = self._score_curves(np.moveaxis(means, 1, 2))
         drawn, scores = np.where(drawn > _HUGE / 1e6, np.inf, drawn), self.scores()
-        low, high = _quantiles(drawn)
-        columns = {"score": scores, "low": low, "high": high}
-        columns |= dict.fromkeys(("ratio", "ratio_low", "ratio_high"), np.full(len(scores), np.nan))
+        ratio, ratios = np.full(len(scores), np.nan), np.full(drawn.shape, np.nan)
         if best is not None and scores[best] > 0:
             with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
                 ratios = np.where(drawn[best] > 0, drawn / drawn[best], np.inf)
-                columns["ratio"] = scores / scores[best]
-            columns["ratio_low"], columns["ratio_high"] = _quantiles(ratios)
+                ratio = scores / scores[best]
+        # At drawn values themselves, so that an infinite one stays where it is.
+        ends = [np.quantile(part, [0.025, 0.975], axis=1, method="nearest") for part in (drawn, ratios)]
+        names = ("score", "low", "high", "ratio", "ratio_low", "ratio_high")
+        columns = dict(zip(names, (scores, *ends[0], ratio, *ends[1]), strict=True))
         columns["diverged"] = self.diverged.mean(axis=1)
         for name, part in (("F", self.F), ("G", self.G)):
             if part is not None:
@@ -111,12 +112,11 @@ class ScoreTable(NamedTuple):
 
     def select(self, i: int) -> ScoreTable:
         """One of the settings."""
-        return ScoreTable(*(None if part is None else part[i : i + 1] for part in self))  # type: ignore[arg-type]
+        return jax.tree.map(lambda part: part[i : i + 1], self)
 
     def join(self, others: ScoreTable) -> ScoreTable:
         """These settings and others, on the same seeds."""
-        pairs = zip(self, others, strict=True)
-        return ScoreTable(*(None if a is None or b is None else np.concatenate([a, b]) for a, b in pairs))  # type: ignore[arg-type]
+        return jax.tree.map(lambda *parts: np.concatenate(parts), self, others)
 
     def _score_curves(self, means: np.ndarray) -> np.ndarray:
         """Score mean curves, whose marks are the last axis."""
@@ -127,27 +127,14 @@ class ScoreTable(NamedTuple):
         return np.exp(np.log(np.maximum(means, floor)).mean(axis=-1))
 
 
-def _quantiles(drawn: np.ndarray) -> Float[np.ndarray, "2 settings"]:
-    """95 %, row by row; at drawn values themselves, so that an infinite one stays where it is."""
-    return np.quantile(drawn, [0.025, 0.975], axis=1, method="nearest")
-
-
 class Objective(ABC):
-    """Runs settings on shared seeds and scores them.
-
-    Attributes:
-        metric: what is compared; the least is best.
-        label: what the result calls it.
-        facts: what the result's spec says of the problem.
-        spent: seed-steps so far.
-        look: called when some were spent.
-    """
+    """Runs settings on shared seeds and scores them by a metric, of which the least is best."""
 
     def __init__(self, metric: str, **facts: object) -> None:
-        self.metric = self.label = metric
-        self.facts = {"rough": False, **facts}
-        self.spent = 0
-        self.look: Callable[[], None] = lambda: None
+        self.metric = self.label = metric  # the label is what the result calls it
+        self.facts = {"rough": False, **facts}  # for the result's spec
+        self.spent = 0  # seed-steps so far
+        self.look: Callable[[], None] = lambda: None  # called when some were spent
 
     @abstractmethod
     def __call__(
@@ -178,13 +165,9 @@ class Objective(ABC):
 
 
 class ProblemObjective(Objective):
-    """Runs methods that differ only in numbers on a problem, in one program.
+    """Runs methods on a problem, those that differ only in numbers in one program.
 
-    Args:
-        problem: as for ``solve``.
-        metric: a metric of it, or "residual".
-        by: "end" or "area".
-        bound, engine: as for ``solve``.
+    The metric is one of the problem, or "residual"; the other arguments are those of ``tune``.
     """
 
     def __init__(self, problem: ProblemSource, metric: str, by: By, bound: float | None, engine: str) -> None:
@@ -251,10 +234,8 @@ class ProblemObjective(Objective):
 class AgentObjective(Objective):
     """Runs agents on an environment, scored by what they are paid over the later half of their steps.
 
-    Args:
-        env, agent, x0, step_timeout, processes: as for ``agents.run``.
-        metric: "mean_cost", "mean_reward" or "mean_return"; the first by default, the second of an agent that knows no
-            costs. What is earned counts with a minus, since the least is sought.
+    By default the metric is the mean cost, or the mean reward of an agent that knows no costs. What is earned counts
+    with a minus, since the least is sought.
     """
 
     def __init__(
@@ -317,8 +298,8 @@ class AgentObjective(Objective):
                 there = ", ".join(name for name in _AGENT_METRICS if name in row) or "none of them"
                 raise InputError(f"`metric` {self.metric} is not recorded here, {there} is")
         sign, shape = 1 if self.metric == COST else -1, (len(methods), len(seeds))
-        values = sign * np.asarray([row[self.metric] for row in ends]).reshape(shape)
-        lost = np.asarray([outcome.diverged for outcome in outcomes]).reshape(shape)
+        values = sign * np.reshape([row[self.metric] for row in ends], shape)
+        lost = np.reshape([outcome.diverged for outcome in outcomes], shape)
         return ScoreTable(np.where(lost | ~np.isfinite(values), np.inf, values)[..., None], lost)
 
     def finish(self, method: Any) -> Any:

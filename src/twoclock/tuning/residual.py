@@ -188,11 +188,7 @@ def _as_lanes(tree: PyTree, like: PyTree, name: str) -> PyTree:
 
 
 def check_unconstrained(fields: list[str]) -> None:
-    """Refuse a method that keeps θ or ω in a set: it may end where E F ≠ 0, and be right.
-
-    Args:
-        fields: the paths of what is set in a method.
-    """
+    """Refuse a method with a projection among its fields: it may end where E F ≠ 0, and be right."""
     for path in fields:
         if path.rsplit(".", 1)[-1].startswith("project_"):
             raise InputError(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +16,7 @@ from jaxtyping import Bool, Float
 from twoclock.engine.loop import ProgressEvent, drive
 from twoclock.engine.protocol import LaneState
 from twoclock.engine.run_batch import Instances, Lanes
-from twoclock.protocols import Key, Method, Operator, Problem, PyTree, Scalar, pytree
+from twoclock.protocols import Method, Operator, Problem, PyTree, Scalar, pytree
 
 _BATCHES, _FIRST = 16, 4  # batches of the squares, and before them of the slopes
 _ENTRIES, _DIRECTIONS = 64, 32
@@ -24,26 +25,16 @@ _ENTRIES, _DIRECTIONS = 64, 32
 _CUT, _FLAT = 1e-6, 1e-3
 
 
+def _forward(name: str) -> Callable[..., Any]:
+    return lambda oracle, *args: getattr(oracle.problem, name)(*args)
+
+
 @pytree
 class Oracle(Problem):
     """The oracle half of a problem and nothing else: it hides the answer."""
 
     problem: Problem
-
-    def init(self, key: Key) -> tuple[PyTree, PyTree, PyTree]:
-        return self.problem.init(key)
-
-    def noise(self, key: Key) -> PyTree:
-        return self.problem.noise(key)
-
-    def draw(self, u: PyTree, theta: PyTree, env: PyTree) -> tuple[PyTree, PyTree]:
-        return self.problem.draw(u, theta, env)
-
-    def F(self, theta: PyTree, omega: PyTree, x: PyTree) -> PyTree:
-        return self.problem.F(theta, omega, x)
-
-    def G(self, theta: PyTree, omega: PyTree, x: PyTree) -> PyTree:
-        return self.problem.G(theta, omega, x)
+    init, noise, draw, F, G = (_forward(name) for name in ("init", "noise", "draw", "F", "G"))
 
 
 def hide_truth(lanes: Lanes) -> Lanes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import jax
 
@@ -25,7 +25,6 @@ from twoclock.validation import run_args
 if TYPE_CHECKING:
     import pandas as pd
 
-T = TypeVar("T")
 Limits = Mapping[str, tuple[float, float]]
 _FIRST_SEED = 1_000_000
 _SEEDS = 8
@@ -33,60 +32,27 @@ _MOST_BUDGET = 10**18
 _ORDERED = "α ≤ β ≤ λ"
 
 
-class Options(TypedDict, total=False):
-    """The keywords of ``tune`` that do not change what it returns."""
-
-    by: By
-    widen: bool | None
-    rungs: int
-    seed: int
-    bound: float | None
-    engine: EngineName
-    progress: bool
-    x0: object
-    step_timeout: float | None
-    processes: int | None
-
-
-@overload
-def tune(  # type: ignore[overload-overlap]  # the first that fits
-    problem: ProblemSource | object,  # for an agent its environment, as for ``agents.run``
-    method: Method | Callable[..., Method] | Agent,
-    space: Limits | None = None,
-    steps: int = 100_000,
-    budget: float | None = None,
-    metric: str | None = None,
-    *,
-    order: bool = False,
-    **options: Unpack[Options],
-) -> Tuned: ...
 @overload
 def tune(
-    problem: ProblemSource,
-    method: Method | Callable[..., Method] | Mapping[str, Method | Callable[..., Method]],
+    problem: object, method: Method | Callable[..., Method] | Agent, *args: Any, order: bool = False, **options: Any
+) -> Tuned: ...
+@overload
+def tune(problem: ProblemSource, method: object, *args: Any, **options: Any) -> TunedMethods: ...
+def tune(  # type: ignore[misc]  # the overloads say what comes back, and not every argument
+    problem: ProblemSource | object,  # for an agent its environment, as for ``agents.run``
+    method: Method | Callable[..., Method] | Mapping[str, Method | Callable[..., Method]] | Agent,
     space: Limits | Mapping[str, Limits | None] | None = None,
     steps: int = 100_000,
     budget: float | None = None,
     metric: str | None = None,
     *,
+    by: By = "end",
     order: bool | Literal["both"] = False,
-    **options: Unpack[Options],
-) -> TunedMethods: ...
-def tune(
-    problem: object,
-    method: object,
-    space: object = None,
-    steps: object = 100_000,
-    budget: object = None,
-    metric: object = None,
-    *,
-    by: object = "end",
-    order: object = False,
-    widen: object = None,
-    rungs: object = 4,
-    seed: object = 0,
+    widen: bool | None = None,
+    rungs: int = 4,
+    seed: int = 0,
     bound: float | None = None,
-    engine: object = "auto",
+    engine: EngineName = "auto",
     progress: bool = False,
     x0: object = None,
     step_timeout: float | None = None,
@@ -148,9 +114,12 @@ def tune(
     """
     steps, rungs = run_args.check_steps(steps), validation.whole("rungs", rungs, 1, 10)
     seed = validation.whole("seed", seed, 0, 4000)
-    score_by: By = _one_of("by", by, ("end", "area"))
-    ordering: bool | Literal["both"] = _one_of("order", order, (False, True, "both"))
-    widen = _one_of("widen", widen, (None, False, True))
+    for name, value, choices in (
+        ("by", by, ("end", "area")), ("order", order, (False, True, "both")), ("widen", widen, (None, False, True))
+    ):  # fmt: skip
+        if not any(type(value) is type(choice) and value == choice for choice in choices):
+            words = " or ".join(map(repr, choices))
+            raise InputError(f"`{name}` must be {words}, got {validation.short_repr(value)}")
     progress = validation.flag("progress", progress)
     if is_agent(method):
         if (by, order, bound, engine) != ("end", False, None, "auto"):
@@ -171,15 +140,15 @@ def tune(
         example = make_placeholder(source).example
         _, omega, _ = jax.eval_shape(lambda problem: problem.init(prng.start_key(0)), example)
         fast = any(leaf.size for leaf in jax.tree.leaves(omega))
-        entries = _check_entries(method, space, ordering, widen, fast)
-        objective = ProblemObjective(source, _choose_metric(example, metric, score_by), score_by, bound, engine_name)
+        entries = _check_entries(method, space, order, widen, fast)
+        objective = ProblemObjective(source, _choose_metric(example, metric, by), by, bound, engine_name)
         searches = {
             label: Halving(
                 Candidates(tunable, steps, ordered, fast, seed), objective, box, rungs, grows, rivals="" not in entries
             )
             for label, (tunable, box, ordered, grows) in entries.items()
         }
-        return _search(searches, budget, score_by, progress)
+        return _search(searches, budget, by, progress)
 
 
 def _search(searches: Mapping[str, Halving], budget: object, by: By, progress: bool) -> Tuned | TunedMethods:
@@ -286,10 +255,3 @@ def _choose_metric(example: Problem, metric: object, by: By) -> str:
         others = f"name one of {', '.join(known)}" if known else "use by='end'"
         raise InputError(f"`by='area'` needs a metric with known truth, and the residual is of the end alone; {others}")
     return metric
-
-
-def _one_of(name: str, value: object, choices: tuple[T, ...]) -> T:
-    for choice in choices:
-        if type(value) is type(choice) and value == choice:
-            return choice
-    raise InputError(f"`{name}` must be {' or '.join(map(repr, choices))}, got {validation.short_repr(value)}")

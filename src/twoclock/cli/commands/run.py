@@ -14,6 +14,7 @@ from rich.table import Table
 from twoclock import registry, storage, validation
 from twoclock.cli import OUT, load_command, main_metric, options, resumable, save_figure, say
 from twoclock.cli.options import EngineOption, option
+from twoclock.param_paths import with_settings
 from twoclock.protocols import InputError, Method, ProblemSource
 from twoclock.result import Result, load
 from twoclock.solve import check_fit, solve
@@ -55,8 +56,11 @@ def command(args: Sequence[str]) -> int:
     ]
     values = options.read_values(declared, args[2:], f"twoclock run {args[0]} {args[1]}")
     chosen = RunOptions(**{name: value for name, value in values.items() if "." not in name})  # type: ignore[arg-type]
-    problem = factory(**options.values_below(values, "problem."))
-    method = options.build_method(kind, options.values_below(values, "method."))
+    of_problem, of_method = (
+        {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
+        for prefix in ("problem.", "method.")
+    )
+    problem, method = factory(**of_problem), with_settings(kind(), of_method)
     with _out_folder(chosen.out, chosen.resume, f"{name}-{args[1]}") as out:
         result = _load_or_solve(problem, method, chosen, out, shlex.join(["twoclock", "run", *args]))
         _print_summary(result)

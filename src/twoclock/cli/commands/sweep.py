@@ -21,6 +21,7 @@ import os
 import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -65,7 +66,6 @@ class SweepOptions:
 
 def command(args: Sequence[str]) -> int:
     """twoclock sweep SPEC.toml [--on ray] [--out DIR] [--yes]: run a grid of settings as one resumable data set."""
-    from twoclock import plot
     from twoclock.sweeps import ShardsFailed, sweep
 
     chosen = parse(SweepOptions, args, "twoclock sweep")
@@ -88,13 +88,10 @@ def command(args: Sequence[str]) -> int:
         for r in best.itertuples()
     ]
     print_table(f"best by {metric}", ("problem", "method", "mean", "95 % interval", "diverged"), rows)
-    figures = {"best": found.plot_best(metric)}
-    if plot.varied(found, metric):
-        figures["sensitivity"] = found.plot_sensitivity(metric)
-    if plot.varied_together(found, metric):
-        figures["map"] = found.plot_map(metric)
-    for name, fig in figures.items():
-        save_figure(fig, out, f"{metric}-{name}")
+    save_figure(found.plot_best(metric), out, f"{metric}-best")
+    for name in ("sensitivity", "map"):
+        with suppress(InputError):  # nothing varies, or no two settings together
+            save_figure(getattr(found, f"plot_{name}")(metric), out, f"{metric}-{name}")
     say(f"  {(out / 'history').absolute()}")
     return 0
 
