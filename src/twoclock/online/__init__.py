@@ -15,8 +15,7 @@ from twoclock.engine.protocol import LaneState, history_columns
 from twoclock.engine.run_batch import refuse_fork
 from twoclock.intervals.bootstrap import metric_names
 from twoclock.methods import serialize
-from twoclock.online.learner_spec import Intervals, LearnerSpec
-from twoclock.online.update_loop import MARKS, UpdateLoop
+from twoclock.online.update_loop import MARKS, Intervals, UpdateLoop
 from twoclock.problems.custom import Measure
 from twoclock.protocols import InputError, Method, Operator, Problem, PyTree
 from twoclock.result import Result
@@ -93,9 +92,7 @@ class Learner:
             raise InputError("`engine` of a learner must be 'auto', 'c' or 'xla': single samples are no work for a GPU")
         asked = "auto" if asked == "cuda" else asked  # what the environment says is meant for runs
         refuse_fork()
-        with jax.enable_x64(precision == "float64"):
-            what = LearnerSpec.of(F, G, method, theta, omega, intervals, measure)
-        self._loop = UpdateLoop(what, precision, bound, asked)
+        self._loop = UpdateLoop(F, G, method, theta, omega, intervals, measure, precision, bound, asked)
         if example is not None:
             self._loop.begin(example)
 
@@ -184,7 +181,7 @@ class Learner:
         loop, now = self._loop, self._loop.now()
         result = self._result(now)
         about = {
-            "method": serialize.to_json(loop.spec.method), "identity": loop.identity,
+            "method": serialize.to_json(loop.method), "identity": loop.identity,
             "engine": loop.live.engine if loop.live else loop.asked,
         }  # fmt: skip
         trees |= {
@@ -243,11 +240,11 @@ class Learner:
 
     def __repr__(self) -> str:
         state = "diverged" if self.diverged else self.engine or "not begun"
-        return f"Learner({self._loop.spec.method}, {self.steps:,} samples, {state})"
+        return f"Learner({self._loop.method}, {self.steps:,} samples, {state})"
 
     def _estimate(self, carry: LaneState) -> tuple[PyTree, PyTree]:
         with self._loop.exact():
-            theta, omega = self._loop.spec.estimate(carry.state)
+            theta, omega = self._loop.estimate(carry.state)
         return jax.tree.map(np.asarray, theta), jax.tree.map(np.asarray, omega)
 
     def _history(self, carry: LaneState) -> pd.DataFrame:
@@ -264,7 +261,7 @@ class Learner:
         theta, omega = jax.tree.map(lambda leaf: leaf[None], self._estimate(carry))
         loop, history = self._loop, self._history(carry)
         spec = {
-            "problem": describe(loop.spec.source), "method": describe(loop.spec.method),
+            "problem": describe(loop.source), "method": describe(loop.method),
             "steps": int(history["step"].iloc[-1]), "seeds": [0], "marks": history["step"].tolist(),
             "precision": loop.precision, "bound": loop.bound, "engine": loop.live.engine if loop.live else None,
             **provenance(),

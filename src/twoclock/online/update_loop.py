@@ -1,25 +1,34 @@
-"""Thread-safe update loop of a learner: one step per sample, in order."""
+"""Thread-safe update loop of a learner: one step of its method per sample, in order."""
 
 from __future__ import annotations
 
 import threading
 import time
 import warnings
-from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from typing import TypeVar
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import TypeVar, cast
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
+from twoclock import prng
+from twoclock.engine import compatibility, program_digest
+from twoclock.engine.loop import next_stop
 from twoclock.engine.online_engine import Arrays, Layout, Live
-from twoclock.engine.protocol import LaneState, Row, flatten_row
-from twoclock.online.learner_spec import LearnerSpec
-from twoclock.protocols import InputError, PyTree
+from twoclock.engine.protocol import LaneState, Operators, Row, flatten_row, state_metrics
+from twoclock.engine.run_batch import make_instances
+from twoclock.engine.tracing import TracedProgram, trace
+from twoclock.methods import Polyak
+from twoclock.problems.custom import Custom, Measure, custom
+from twoclock.protocols import InputError, Method, Operator, Problem, PyTree, Scalar, pytree, static
 from twoclock.validation import run_args
 
 T = TypeVar("T")
+Intervals = bool | Callable[[PyTree, PyTree], PyTree]
 
 _HORIZON = 2**31 - 1
 MARKS = run_args.log_marks(_HORIZON)
@@ -31,24 +40,74 @@ class DivergedWarning(UserWarning):
     """A learner left the finite numbers (or its bound) and stays at its last finite state."""
 
 
+@pytree
+class Functions:
+    """A user's own operators."""
+
+    F: Operator = static()
+    G: Operator = static()
+    metrics: Callable[[PyTree, PyTree], Mapping[str, Scalar]] | None = static(default=None)
+
+    def measure(self, theta: PyTree, omega: PyTree) -> Mapping[str, Scalar]:
+        return {} if self.metrics is None else self.metrics(theta, omega)
+
+
 class UpdateLoop:
-    """The steps of a learner.
+    """The steps of a learner: as in ``engine.loop``, from mark to mark, but on samples that it is handed.
 
     Args:
-        spec: the operators, the method and where they start.
-        precision, bound: as for ``solve``.
+        F, G, method, theta, omega, intervals, measure, precision, bound: as for ``Learner``, which are checked here.
         asked: the engine, "auto", "c" or "xla".
 
     Attributes:
+        source: the problem, or one made of the user's functions, which cannot draw.
+        method: as the user gave it, with what keeps intervals around it.
         carry: the present state; its arrays change in place, so ``now`` copies it.
         rows: what was measured at the marks so far.
         live: the compiled step; None before the first sample.
         identity: a digest of what a step computes; None before the first sample, unless it continues from a record.
     """
 
-    def __init__(self, spec: LearnerSpec, precision: str, bound: float | None, asked: str) -> None:
-        self.spec, self.precision, self.bound, self.asked = spec, precision, bound, asked
-        self.carry, self.rows = spec.start, dict[int, Row]()
+    def __init__(
+        self,
+        F: Operator | Problem,
+        G: Operator | Method,
+        method: Method | None,
+        theta: PyTree,
+        omega: PyTree,
+        intervals: Intervals,
+        measure: Measure | None,
+        precision: str,
+        bound: float | None,
+        asked: str,
+    ) -> None:
+        self.precision, self.bound, self.asked = precision, bound, asked
+        if isinstance(F, Problem) and not (method is theta is omega is measure is None):
+            raise InputError("`Learner(problem, method)` takes F, G and the start from the problem; leave out the rest")
+        with self.exact():
+            if isinstance(F, Problem):
+                self.source: Problem = make_instances(run_args.check_problem(F), []).batched
+                self.operators: Operators = self.source
+            else:
+                own = custom(F, cast("Operator", G), lambda key: None, theta, omega, measure=measure)
+                self.source, self.operators = make_instances(own, []).batched, Functions(own.F, own.G, own.metrics)
+            self.method = run_args.check_method(G if isinstance(F, Problem) else method)
+            if intervals is not False:
+                name = type(self.method).__name__
+                if self.method.knows("track"):
+                    raise InputError(
+                        f"`intervals` is for a plain method; of {name} itself ask them, `{name}(…, intervals=True)`"
+                    )
+                self.method = Polyak(self.method, intervals=intervals)
+            program_digest.start_in_precision()
+            theta, omega, _ = self.source.init(prng.start_key(0))
+            compatibility.check_start(theta, omega)
+            if isinstance(F, Problem):
+                compatibility.check_fit(self.source, self.method)
+            self.numbers = jax.tree.map(lambda leaf: np.asarray(leaf, jnp.result_type(float)), self.method)
+            begin = LaneState(self.numbers.init(theta, omega), None, jnp.asarray(True), jnp.zeros((), jnp.int32))
+            self.carry: LaneState = jax.tree.map(np.asarray, begin)
+        self.rows: dict[int, Row] = {}
         self.live: Live | None = None
         self.identity: str | None = None
         self._warned = False
@@ -76,7 +135,7 @@ class UpdateLoop:
             count, samples = live.layout.many(xs)
             done = 0
             while done < count and (k := self._next(live)) is not None:
-                stop = min(k + min(count - done, _AT_ONCE), MARKS[bisect_right(MARKS, k)])
+                stop = next_stop(MARKS, k, min(count - done, _AT_ONCE))
                 some = [sample[done : done + stop - k] for sample in samples]
                 with self._reading:
                     live.steps.many(some, k, stop)
@@ -90,9 +149,9 @@ class UpdateLoop:
         """Compile for samples like this one."""
         with self._writing, self.exact():
             layout = Layout.of(x)
-            self.spec.check(layout)
-            spec, first = self.spec, layout.batch(x)
-            live = Live(spec.operators, spec.numbers, self.carry, layout, self.bound, self.asked, first)
+            self._check_fit(layout)
+            first = layout.batch(x)
+            live = Live(self.operators, self.numbers, self.carry, layout, self.bound, self.asked, first)
             if self.identity not in (None, live.identity):
                 raise InputError(
                     "`F`, `G`, `method` and the samples must compute what they did when the learner was saved; "
@@ -103,6 +162,20 @@ class UpdateLoop:
             if not self.rows:
                 self.rows[0] = self.measure(self.now())
         return live
+
+    def _check_fit(self, layout: Layout) -> None:
+        """Refuse samples that F and G cannot take."""
+        if isinstance(self.operators, Problem):
+            _, _, env = jax.eval_shape(self.source.init, prng.start_key(0))
+            theta = self.carry.state.theta
+            x, _ = jax.eval_shape(lambda t, e: self.source.draw(self.source.noise(prng.start_key(0)), t, e), theta, env)
+            want = Layout.of(x)
+            if want.words != layout.words:
+                raise InputError(f"`x` must be as the problem draws it, {want.words}; got {layout.words}")
+            return
+        assert isinstance(self.source, Custom)
+        zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), layout.example)
+        compatibility.check_fit(replace(self.source, source=lambda key: jax.tree.map(jnp.asarray, zeros)), self.method)
 
     def _next(self, live: Live) -> int | None:
         """The number of the next step; None where there is none any more."""
@@ -127,7 +200,7 @@ class UpdateLoop:
             where = "" if done is None else f"in sample {done + failed} of the batch "
             before = "" if done is None else ", and those before it were learnt from"
             raise InputError(f"`x` must be finite, got {where}{wrong}; the sample was left out{before}")
-        if stop == MARKS[bisect_right(MARKS, k)]:
+        if stop == next_stop(MARKS, k, _HORIZON):
             self.rows[stop] = self.measure(self.now())
 
     def _warn(self) -> None:
@@ -150,10 +223,21 @@ class UpdateLoop:
         with self._reading:
             return read(self.carry.state)
 
+    @cached_property
+    def estimate(self) -> Callable[[PyTree], tuple[PyTree, PyTree]]:
+        """From the method's state to what it reports; most just pick it out, which JAX need not compile."""
+        made: Callable[[PyTree], tuple[PyTree, PyTree]] = self.numbers.estimate
+        return jax.jit(made) if jax.make_jaxpr(made)(self.carry.state).eqns else made
+
     def measure(self, carry: LaneState) -> Row:
-        with self.exact():
-            found = self.spec.measure(carry.state)
+        with self.exact(), self._measured.separate_traces():
+            found = _measure(self.operators, self.numbers, carry.state, program=self._measured.digest)
         return flatten_row(jax.tree.map(lambda leaf: np.asarray(leaf)[None, None], found), lanes=2)
+
+    @cached_property
+    def _measured(self) -> TracedProgram:
+        with self.exact():
+            return trace(state_metrics, self.operators, self.numbers, self.carry.state)[0]
 
     def exact(self) -> AbstractContextManager[object]:
         """In the precision of the run."""
@@ -171,3 +255,9 @@ def _first(xs: PyTree) -> PyTree:
         if len(leaf) == 0:
             return None
     return jax.tree.map(lambda leaf: leaf[0], arrays)
+
+
+@partial(jax.jit, static_argnames="program")
+def _measure(operators: Operators, method: Method, state: PyTree, *, program: str) -> dict[str, PyTree]:
+    """``program`` tells functions apart that have changed since they were compiled."""
+    return state_metrics(operators, method, state)
