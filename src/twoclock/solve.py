@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import operator
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -20,8 +21,9 @@ from twoclock.engine.engines import EngineName
 from twoclock.engine.loop import ProgressEvent, deferred_interrupt, drive, watch
 from twoclock.engine.protocol import LaneState, Row, estimate_each, history_columns
 from twoclock.engine.run_batch import Lanes, group_by_program, make_instances, make_placeholder
+from twoclock.engine.tracing import array_bytes
 from twoclock.methods.zap import Auto
-from twoclock.protocols import InputError, Method, ProblemSource
+from twoclock.protocols import InputError, Method, Problem, ProblemSource
 from twoclock.result import FinalState, Result
 from twoclock.storage import Checkpoints, absolute
 from twoclock.storage.run_identity import (
@@ -265,8 +267,15 @@ class _Identities:
 
     def __init__(self, problem: ProblemSource, methods: Mapping[str, Method], spec: RunSpec, lanes: Lanes) -> None:
         self.problem, self.methods, self.spec = problem, methods, spec
-        self.traced = lanes.instances.traced
         self.example = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), lanes.instances.example)
+        self.began = lanes.instances.traced, self._numbers()
+
+    def _numbers(self) -> bytes | str:
+        """What may change in place and is no part of the trace of a lane: arrays of NumPy; what a factory does."""
+        if not isinstance(self.problem, Problem):
+            return program_digest.digest_run(self.problem, {}, x64=self.spec.x64)[0]
+        leaves = jax.tree.leaves((self.problem, list(self.methods.values())))
+        return hashlib.sha256(array_bytes([leaf for leaf in leaves if isinstance(leaf, np.ndarray)])).digest()
 
     @cached_property
     def before_the_run(self) -> dict[str, Identity]:
@@ -278,7 +287,7 @@ class _Identities:
             return self.before_the_run[label].as_json()
         first = next(iter(self.methods.values()))
         with jax.enable_x64(self.spec.x64), suppress(Exception):
-            if program_digest.trace_lane(self.example, first) == self.traced:
+            if (program_digest.trace_lane(self.example, first), self._numbers()) == self.began:
                 return self.before_the_run[label].as_json()
         found = identify(self.problem, self.methods, self.spec)[label]
         return Identity({**found.parts, "problem": "changed after the run"}).as_json()

@@ -88,6 +88,9 @@ class _Walk:
                 yield np.ascontiguousarray(array).tobytes()
                 return
             inner = array.ravel().tolist()
+        elif isinstance(thing, jax.tree_util.PyTreeDef):
+            yield str(thing)
+            return
         elif isinstance(thing, (tuple, list)) and type(thing) in (tuple, list):
             inner = list(thing)
         elif isinstance(thing, (set, frozenset)):

@@ -82,16 +82,25 @@ def choose(asked: str | Engine, work: Lanes, steps: int, block: int | None = Non
         steps: of the whole run, so that one that is resumed goes on as it began.
         block: for XLA.
     """
-    if not isinstance(asked, str):
-        return _compile(asked, work, block, warn=False)
-    name = resolve(asked)
-    if name != "auto":
-        engines: dict[str, Engine] = {"c": CEngine(), "cuda": CudaEngine(), "xla": Xla(block)}
-        return _compile(engines[name], work, block, warn=True)
-    on_gpu = jax.default_backend() == "gpu"
-    if predict_seconds(work, steps, on_gpu) < WORTH_COMPILING:
-        return _with_xla(work, block, "the run is too short to be worth compiling for")
-    return _compile(CudaEngine() if on_gpu else CEngine(), work, block, warn=False)
+    warn = isinstance(asked, str) and (asked := resolve(asked)) != "auto"
+    if asked == "auto":
+        on_gpu = jax.default_backend() == "gpu"
+        if predict_seconds(work, steps, on_gpu) < WORTH_COMPILING:
+            return with_xla(work, block, "the run is too short to be worth compiling for")
+        asked = "cuda" if on_gpu else "c"
+    engines: dict[str, Engine] = {"c": CEngine(), "cuda": CudaEngine(), "xla": Xla(block)}
+    engine = engines[asked] if isinstance(asked, str) else asked
+    programs = engine.compile(work)
+    if isinstance(programs, str):
+        return with_xla(work, block, programs, engine.name if warn else None)
+    return Chosen(engine.name, programs)
+
+
+def with_xla(work: Lanes, block: int | None, reason: str, failed: str | None = None) -> Chosen:
+    """Take XLA, for some reason; with a warning in place of an engine that was asked for, or that failed."""
+    if failed is not None:
+        warnings.warn(f"engine {failed!r}: {reason}; the run goes on with 'xla'", stacklevel=2)
+    return Chosen("xla", Xla(block).compile(work), reason)
 
 
 def resolve(asked: object) -> str:
@@ -110,23 +119,6 @@ def predict_seconds(work: Lanes, steps: int, on_gpu: bool) -> float:
     # Of a table a step touches a few rows.
     numbers = sum(leaf.size for leaf in jax.tree.leaves(state, is_leaf=is_table) if not is_table(leaf))
     return steps * (len(methods) * len(parts) * per_group + count * seeds * per_lane + numbers * per_number)
-
-
-def fall_back(work: Lanes, block: int | None, name: str, reason: str) -> Chosen:
-    """Take XLA in place of an engine that failed, with a warning."""
-    warnings.warn(f"engine {name!r}: {reason}; the run goes on with 'xla'", stacklevel=2)
-    return _with_xla(work, block, reason)
-
-
-def _compile(engine: Engine, work: Lanes, block: int | None, warn: bool) -> Chosen:
-    programs = engine.compile(work)
-    if not isinstance(programs, str):
-        return Chosen(engine.name, programs)
-    return fall_back(work, block, engine.name, programs) if warn else _with_xla(work, block, programs)
-
-
-def _with_xla(work: Lanes, block: int | None, reason: str) -> Chosen:
-    return Chosen("xla", Xla(block).compile(work), reason)
 
 
 @dataclass(frozen=True)
@@ -193,7 +185,7 @@ class Group:
                 sizes = {"size": self.stride, "capacity": self.capacity}
                 self._drawn = first, _noise(self.instances, self.streams, np.int32(first), **sizes)
             span = np.asarray([first, lo - first, min(hi - first, self.stride)], np.int32)
-            carry = _advance(self.instances, self.methods, carry, self._drawn[1], *span, self.bound)
+            carry = _advance(self.instances, self.methods, carry, self._drawn[1], span, self.bound)
             lo = first + int(span[2])
         return jax.block_until_ready(carry)
 
@@ -226,16 +218,10 @@ def _noise(instances: Instances, streams: Key, first: Scalar, *, size: int, capa
 
 @jax.jit
 def _advance(
-    instances: Instances,
-    methods: Method,
-    carry: LaneState,
-    noise: PyTree,
-    first: Scalar,
-    lo: Scalar,
-    hi: Scalar,
-    bound: Scalar | None,
+    instances: Instances, methods: Method, carry: LaneState, noise: PyTree, span: jax.Array, bound: Scalar | None
 ) -> LaneState:
-    """Steps first+lo … first+hi−1 on a block of noise that begins at step ``first``."""
+    """For a span (first, lo, hi) steps first+lo … first+hi−1, on a block of noise that begins at step ``first``."""
+    first, lo, hi = span
 
     def lane(
         problem: Problem, method: Method, state: PyTree, rest: tuple[PyTree, ...], u: PyTree, k: Scalar

@@ -24,7 +24,7 @@ import jax
 import numpy as np
 
 from twoclock.engine import compatibility, program_digest, run_batch
-from twoclock.engine.engines import NAMES, choose, fall_back, start
+from twoclock.engine.engines import NAMES, choose, start, with_xla
 from twoclock.engine.protocol import Engine, EngineError, LaneState, Program, Row
 from twoclock.engine.run_batch import Lanes
 from twoclock.intervals.bootstrap import TRACKED
@@ -158,16 +158,21 @@ def drive(
                 how = "; the same call with the same checkpoint goes on from there" if checkpoints else ""
                 raise Interrupted(f"stopped at step {step:,} of {marks[-1]:,}{how}")
 
+        def advance(stop: int) -> list[LaneState]:
+            nonlocal chosen, parts
+            try:
+                return advance_all(pool, chosen.programs, parts, step, stop, traced.separate_traces)
+            except EngineError as error:  # XLA takes over from the last carry
+                carry = _join_carries(chosen.programs, parts)
+                chosen = with_xla(work, block, str(error), chosen.name)
+                parts = [program.place(carry) for program in chosen.programs]
+                return advance(stop)
+
+        first = step
         for mark in marks[bisect_left(marks, step) :]:
             while step < mark:
                 stop, began = next_stop(marks, step, stride), time.perf_counter()
-                try:
-                    parts = advance_all(pool, chosen.programs, parts, step, stop, traced.separate_traces)
-                except EngineError as error:  # XLA takes over from the last carry
-                    carry = _join_carries(chosen.programs, parts)
-                    chosen = fall_back(work, block, chosen.name, str(error))
-                    parts = [program.place(carry) for program in chosen.programs]
-                    continue
+                parts = advance(stop)
                 took, step = time.perf_counter() - began, stop
                 if took > 2 * _PAUSE:
                     stride = max(stride // 2, 1)
@@ -178,6 +183,8 @@ def drive(
             # One after the other: JAX may hand the factorisations of two programs to the pool they both wait on.
             found = [program.measure(part) for program, part in zip(chosen.programs, parts, strict=True)]
             rows.append({name: _join(chosen.programs, *(row[name] for row in found)) for name in found[0]})
+            if first == step < marks[-1]:
+                advance(step + 1)  # for its compilation alone: from here on a user's function may change what F reads
             pause(rows[-1])
         return RunOutput(rows, _join_carries(chosen.programs, parts), chosen.name, chosen.reason)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -24,14 +23,15 @@ from jax.experimental import io_callback
 from jax.experimental.xla_metadata import set_xla_metadata
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var, jaxprs_in_params
 
+from twoclock.engine.code_identity import Unidentified, code_identity
 from twoclock.protocols import PyTree
+from twoclock.validation import trace_anew
 
 if TYPE_CHECKING:
     from hashlib import _Hash as Hash
 
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
 _LIBRARIES = tuple(f" at {Path(file).parent}/" for file in (jax.__file__, Path(__file__).parent))
-_fresh_tags = itertools.count()
 F = TypeVar("F", bound=Callable[..., PyTree])
 _EIGHT_BYTES = ("float64", "int64", "uint64")
 
@@ -41,17 +41,19 @@ class TracedProgram:
     """What a function computes, as far as a trace shows.
 
     Attributes:
-        digest: of the program and every number in it.
+        digest: of the program, every number in it, and what it calls in Python.
         calls_python: whether it calls back into Python (``jax.pure_callback``).
         user_jitted: whether it holds programs of a user's own functions (jitted, or bodies of loops), whose traces JAX
             remembers, also when a constant in them has changed.
         array_types: of the NumPy arrays that it holds.
+        unidentified: why the digest leaves out something that it calls in Python; None where it does not.
     """
 
     digest: str
     calls_python: bool
     user_jitted: bool
     array_types: frozenset[str]
+    unidentified: str | None
 
     def separate_traces(self) -> AbstractContextManager[object]:
         """A context in which JAX does not take a user's functions as it remembers them from another program."""
@@ -66,24 +68,18 @@ def trace(function: Callable[..., PyTree], *args: PyTree, tag: str = "1") -> tup
         args: arrays, or shapes.
         tag: JAX remembers what is jitted inside for each tag; functions of a user's get one that was never used.
     """
-
-    def anew(tag: str) -> ClosedJaxpr:
-        with set_xla_metadata(twoclock_trace=tag):
-            return jax.make_jaxpr(lambda *given: function(*given))(*args)
-
-    program = anew(tag)
-    inside = list(_programs_inside(program.jaxpr))
+    with set_xla_metadata(twoclock_trace=tag):
+        program = jax.make_jaxpr(lambda *given: function(*given))(*args)
     # JAX describes where a function was written as "name at file:line".
-    sources = [inner.debug_info.func_src_info for inner in inside]
+    sources = [inner.debug_info.func_src_info for inner in _programs_inside(program.jaxpr)]
     user_jitted = any(source is None or not any(place in source for place in _LIBRARIES) for source in sources)
     if user_jitted:
-        program = anew(f"{tag}.{next(_fresh_tags)}")
-        inside = list(_programs_inside(program.jaxpr))
+        with trace_anew():
+            program = jax.make_jaxpr(lambda *given: function(*given))(*args)
     reader = _Reader()
-    found = _short(reader.read(program))
-    callbacks = any(e.primitive.name.endswith("callback") for part in (program.jaxpr, *inside) for e in part.eqns)
+    found = reader.read(program).hexdigest()[:16]
     types = frozenset(array.dtype.name for array in reader.arrays if isinstance(array, np.ndarray))
-    return TracedProgram(found, callbacks, user_jitted, types), program
+    return TracedProgram(found, reader.calls_python, user_jitted, types, reader.unidentified), program
 
 
 def _programs_inside(jaxpr: Jaxpr) -> Iterator[Jaxpr]:
@@ -99,9 +95,19 @@ def digest_each(program: ClosedJaxpr, arguments: Iterable[PyTree]) -> list[str]:
     of_program, found = _Reader().read(program), []
     for numbers in arguments:
         with_numbers = of_program.copy()
-        _add(with_numbers, map(_numbers, jax.tree.leaves(numbers)))
-        found.append(_short(with_numbers))
+        with_numbers.update(array_bytes(numbers))
+        found.append(with_numbers.hexdigest()[:16])
     return found
+
+
+def array_bytes(tree: PyTree) -> bytes:
+    """The types, shapes and numbers of all arrays in a tree."""
+    arrays = [np.asarray(jax.random.key_data(a) if _is_key(a) else a) for a in jax.tree.leaves(tree)]
+    return b"".join(f"{a.dtype}{a.shape}".encode() + np.ascontiguousarray(a).tobytes() for a in arrays)
+
+
+def _is_key(array: object) -> bool:
+    return isinstance(array, jax.Array) and jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
 
 
 class _Reader:
@@ -109,17 +115,20 @@ class _Reader:
 
     Attributes:
         arrays: those that the programs hold.
+        calls_python, unidentified: as in ``TracedProgram``.
     """
 
     def __init__(self) -> None:
         self.arrays: list[np.ndarray | jax.Array] = []
+        self.calls_python = False
+        self.unidentified: str | None = None
         self._known: dict[int, str] = {}
         self._types: dict[object, str] = {}
 
     def read(self, program: ClosedJaxpr | Jaxpr) -> Hash:
         """Its equations: what is computed, how, of which variables, and the types of the results."""
         jaxpr = getattr(program, "jaxpr", program)
-        held = [self._array(array) for array in getattr(program, "consts", ())]
+        held = [self._parameter("", array) for array in getattr(program, "consts", ())]
         numbers: dict[Var, int] = {}
 
         def name(variable: Var | Literal) -> str:
@@ -132,47 +141,33 @@ class _Reader:
 
         lines = [*held, *typed((*jaxpr.constvars, *jaxpr.invars))]
         for equation in jaxpr.eqns:
-            how = [f"{key}={self._parameter(value)}" for key, value in equation.params.items()]
+            self.calls_python |= equation.primitive.name.endswith("callback")
+            how = [f"{key}={self._parameter(key, value)}" for key, value in equation.params.items()]
             lines += [equation.primitive.name, *how, *map(name, equation.invars), "=", *typed(equation.outvars)]
         return hashlib.sha256("\n".join((*lines, *map(name, jaxpr.outvars))).encode())
 
-    def _parameter(self, value: object) -> str:
+    def _parameter(self, name: str, value: object) -> str:
         if isinstance(value, (ClosedJaxpr, Jaxpr)):
             if id(value) not in self._known:
                 self._known[id(value)] = self.read(value).hexdigest()
             return self._known[id(value)]
         if isinstance(value, (np.ndarray, jax.Array)):
-            return self._array(value)
+            self.arrays.append(value)
+            return hashlib.sha256(array_bytes([value])).hexdigest()
         if type(value) in (tuple, list):
-            return f"({', '.join(map(self._parameter, value))})"  # type: ignore[call-overload]
+            return f"({', '.join(self._parameter(name, part) for part in value)})"  # type: ignore[attr-defined]
+        if name == "callback":
+            try:
+                return code_identity(getattr(value, "callback_func", value))
+            except Unidentified as why:
+                self.unidentified = str(why)
         return str(value) if isinstance(value, (int, str, NoneType)) else _ADDRESS.sub("", str(value))
-
-    def _array(self, array: np.ndarray | jax.Array) -> str:
-        self.arrays.append(array)
-        found = hashlib.sha256()
-        _add(found, [_numbers(array)])
-        return found.hexdigest()
 
     def _type(self, variable: Var | Literal) -> str:
         aval = variable.aval
         if aval not in self._types:
             self._types[aval] = str(aval)
         return self._types[aval]
-
-
-def _add(found: Hash, numbers: Iterable[np.ndarray]) -> None:
-    for array in numbers:
-        found.update(f"{array.dtype}{array.shape}".encode() + np.ascontiguousarray(array).tobytes())
-
-
-def _short(found: Hash) -> str:
-    return found.hexdigest()[:16]
-
-
-def _numbers(array: object) -> np.ndarray:
-    if isinstance(array, jax.Array) and jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
-        array = jax.random.key_data(array)
-    return np.asarray(array)
 
 
 def with_exact_callbacks(function: F) -> F:

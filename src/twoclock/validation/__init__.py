@@ -8,23 +8,26 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import itertools
 import math
 import numbers
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental.xla_metadata import set_xla_metadata
 
 from twoclock.protocols import InputError, PyTree
 
 T = TypeVar("T")
 
 _GROUP = Path("/sys/fs/cgroup")
+_traces = itertools.count()
 
 
 def short_repr(value: object) -> str:
@@ -216,6 +219,11 @@ def readable_trace_errors(name: str) -> Iterator[None]:
         fails = f"fails when it is traced, with {type(error).__name__}: {why:.200}"
         rule = next((rule for kind, rule in _TRACE_ERRORS.items() if isinstance(error, kind)), fails)
         raise InputError(f"`{name}` {rule}") from error
+
+
+def trace_anew() -> AbstractContextManager[object]:
+    """A context in which JAX traces a user's own jitted functions again: a constant in them may have changed."""
+    return set_xla_metadata(twoclock_trace=f"anew {next(_traces)}")
 
 
 def trace_shapes(name: str, f: Callable[..., object], *args: object) -> PyTree:
