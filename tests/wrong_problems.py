@@ -96,8 +96,8 @@ CALLS = [
         "gamma": ("`gamma` must", ["0.9", None, 1.5, -0.1, NAN, np.zeros(3)]),
     }),
     (models.EmpiricalMdp, {"states": 2, "actions": 2}, {
-        "states": ("`states` must", [2.0, 0, "2"]), "gamma": ("`gamma` must", ["0.9", 1.0]),
-        "temp": ("`temp` must", ["hot", -1.0]),
+        "states": ("states=….` must", [2.0, 0, "2"]), "gamma": ("gamma=….` must", ["0.9", 1.0]),
+        "temp": ("temp=….` must", ["hot", -1.0]),
     }),
     (models.Lqr, {"A": [[0.9]], "B": [[1.0]], "Q": [[1.0]], "R": [[1.0]]}, {
         "A": ("`A`|A, B|A, Q", [[["1"]], None, [0.9], [[1.0, 2.0]], [[NAN]]]), "B": ("`B`|A, B", ["B", [[1.0], [2.0]]]),
@@ -105,8 +105,8 @@ CALLS = [
         "noise": ("`noise`", ["x", [[-1.0]]]),
     }),
     (models.CertaintyEquivalence, {"Q": [[1.0]], "R": [[1.0]]}, {
-        "Q": ("`Q`", ["Q", [[1.0, 2.0]]]), "sigma": ("`sigma` must", ["1", -1.0]),
-        "ridge": ("`ridge` must", [0.0, "x"]),
+        "Q": ("Q=….`", ["Q", [[1.0, 2.0]]]), "sigma": ("sigma=….` must", ["1", -1.0]),
+        "ridge": ("ridge=….` must", [0.0, "x"]),
     }),
     (models.from_gymnasium, {}, {"env": ("`env` must", [object(), 3, "NoLake-v9", None])}),
     (sampling.Minibatches, {"data": np.arange(4), "size": 2}, {

@@ -75,7 +75,7 @@ def test_a_guard_falls_back_to_the_first_gain():
 def test_one_line():
     with pytest.raises(tc.InputError, match="forgetting"):
         tc.methods.running_means(1.5)
-    with pytest.raises(tc.InputError, match="`Q` must be square"):
+    with pytest.raises(tc.InputError, match=r"ModelCritic\(Q=…\)` must be square"):
         tc.problems.ModelCritic(np.ones((2, 3)), np.eye(1))
-    with pytest.raises(tc.InputError, match="`ridge`"):
+    with pytest.raises(tc.InputError, match="ridge=…"):
         tc.problems.lqr_model(PAPER, ridge=0.0)

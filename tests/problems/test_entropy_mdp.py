@@ -233,8 +233,8 @@ TWO_ENDS = tc.models.Mdp(np.eye(3)[:, None, :].repeat(2, axis=1), np.ones((3, 2)
         ),
         (lambda: tc.problems.random_entropy_mdp(prng.instance_key(0), temp=-1.0), r"`temp` must be a finite number"),
         (lambda: tc.problems.random_entropy_mdp(prng.instance_key(0), states=0), r"`states` must be at least 1, got 0"),
-        (lambda: tc.models.EmpiricalMdp(3, 2, 1.0), r"`gamma` must lie in \[0, 1\), got 1"),
-        (lambda: tc.models.EmpiricalMdp(0, 2), r"`states` must be at least 1, got 0"),
+        (lambda: tc.models.EmpiricalMdp(3, 2, 1.0), r"`EmpiricalMdp\(gamma=…\)` must lie in \[0, 1\), got 1"),
+        (lambda: tc.models.EmpiricalMdp(0, 2), r"`EmpiricalMdp\(states=…\)` must be at least 1, got 0"),
     ],
 )
 def test_bad_input_gets_one_line(call, message):

@@ -90,5 +90,5 @@ def test_a_guard_never_sees_the_plant():
 
 @pytest.mark.parametrize("name", ["limit", "reach", "span", "log"])
 def test_bad_input_is_refused(name):
-    with pytest.raises(tc.InputError, match=rf"`Guard\({name}=…\)` must be a finite number of at least"):
+    with pytest.raises(tc.InputError, match=rf"`Guard\({name}=…\)` must be a (finite number of at least|whole number)"):
         tc.problems.Guard(**{name: 0.0})

@@ -16,7 +16,7 @@ from twoclock.intervals.bootstrap import Estimate
 from twoclock.intervals.random_scaling import RecentMean
 from twoclock.methods import Polyak, Standard, running_means
 from twoclock.online import Learner
-from twoclock.problems.lqr.model_based import GuardedModel, ModelCritic
+from twoclock.problems.lqr.model_based import ModelCritic
 from twoclock.problems.lqr.operators import ActorCritic, Bounds, Guard, Guarded
 from twoclock.protocols import InputError, Method, PyTree
 from twoclock.schedules import Power
@@ -241,7 +241,7 @@ class Regulator(LearnerAgent):
             cost = jnp.sum(theta["P"] * (noise + explored * B @ B.T)) + explored * jnp.trace(jnp.asarray(self.R))
             return {"cost": cost}
 
-        operators = GuardedModel(model, bounds)
+        operators = Guarded(model, bounds)
         return Learner(operators.F, operators.G, self.method, theta, omega, measure=measure)
 
     def _iterate(self) -> np.ndarray:

@@ -1,9 +1,8 @@
 """Exact answers: closed-form linear algebra, no iterates."""
 
-from twoclock.models.certainty_equivalence import CertaintyEquivalence, EmpiricalMdp
 from twoclock.models.linear_evaluation import LimitLaw, limit_law
-from twoclock.models.lqr import Lqr
+from twoclock.models.lqr import CertaintyEquivalence, Lqr
 from twoclock.models.mdp import Mdp, from_gymnasium
-from twoclock.models.soft_mdp import SoftMdp
+from twoclock.models.soft_mdp import EmpiricalMdp, SoftMdp
 
 __all__ = ["CertaintyEquivalence", "EmpiricalMdp", "LimitLaw", "Lqr", "Mdp", "SoftMdp", "from_gymnasium", "limit_law"]

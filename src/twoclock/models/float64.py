@@ -1,4 +1,4 @@
-"""Closed forms that answer in float64 whatever JAX's default, and that can be part of a program being traced."""
+"""Closed forms and settings in float64 whatever JAX's default, which can be part of a program being traced."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import ParamSpec, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from twoclock.validation import number
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -36,3 +38,13 @@ def in_float64(function: Callable[P, R]) -> Callable[P, R]:
 
 def _double(value: object) -> np.ndarray:
     return np.asarray(value, np.float64)
+
+
+def not_negative(what: str, value: object) -> np.float64:
+    """Check one number of at least 0, and return it in float64."""
+    return np.float64(number(what, value, 0))
+
+
+def positive(what: str, value: object) -> np.float64:
+    """Check one number above 0, and return it in float64."""
+    return np.float64(number(what, value, 0, above=True))

@@ -1,13 +1,13 @@
-"""The linear-quadratic regulator in closed form: Riccati, Lyapunov, and the moments of its stationary Gaussian law.
+"""The linear-quadratic regulator in closed form: Riccati, Lyapunov, its stationary law, certainty equivalence.
 
-Gains are in the sign u = −Kx everywhere. All of it is written in jnp and differentiable in K; given plain arrays
-an `Lqr` answers in float64 whatever JAX's default, given tracers it is part of the program being traced.
+Gains are in the sign u = −Kx everywhere. All of it is differentiable in K.
 """
 
 from __future__ import annotations
 
 import functools
-from typing import Annotated, Any, Protocol, runtime_checkable
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -15,18 +15,18 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from twoclock.models.float64 import in_float64
-from twoclock.protocols import InputError, Scalar, pytree
+from twoclock.models.float64 import in_float64, not_negative, positive
+from twoclock.protocols import InputError, Scalar, checked, pytree
 from twoclock.validation.arrays import Array, Number, check_regulator, definite, matrix
 
 Matrix = jax.Array
 Series = tuple[Matrix, Matrix, jax.Array]
 Doubling = tuple[Matrix, Matrix, Matrix, Matrix, jax.Array]
-
 _DOUBLINGS = 50  # 2⁵⁰ terms of the series: a spectral radius of 1 − 1e-14 still converges
 Gain = Float[Array, "m n"]
 States = Float[Array, "n n"]  # a matrix on states
 Both = Float[Array, "d d"]  # a matrix on z = (x, u), d = n + m
+Moments = Float[Array, "p p"]  # the mean of (x, u, x')(x, u, x')ᵀ, p = 2n + m
 MatrixLike = Annotated[Any, Float[np.ndarray, "p q"]]  # given as NumPy reads it, an array once it is checked
 
 
@@ -114,15 +114,6 @@ def square_matrix(name: str, value: object) -> Float[np.ndarray, "n n"]:
     return new
 
 
-@runtime_checkable
-class StateSpace(Protocol):
-    """A linear system, such as a ``control.StateSpace``."""
-
-    A: ArrayLike
-    B: ArrayLike
-    dt: float
-
-
 @pytree
 class Lqr:
     """A linear plant x' = Ax + Bu + w, w ~ N(0, Ψ), with the cost xᵀQx + uᵀRu, and its exact answers.
@@ -172,9 +163,9 @@ class Lqr:
             object.__setattr__(self, name, value)
 
     @classmethod
-    def from_system(cls, system: StateSpace, Q: ArrayLike, R: ArrayLike, noise: ArrayLike | None = None) -> Lqr:
+    def from_system(cls, system: Any, Q: ArrayLike, R: ArrayLike, noise: ArrayLike | None = None) -> Lqr:
         """The plant of a discrete ``control.StateSpace`` (or of anything with ``A``, ``B`` and ``dt``)."""
-        if not isinstance(system, StateSpace):
+        if not all(hasattr(system, name) for name in ("A", "B", "dt")):
             raise InputError(f"`system` must be a state space with A, B and dt, got {type(system).__name__}")
         if not system.dt:
             raise InputError(f"`system` must be discrete, got dt={system.dt}; use `control.sample_system(system, Ts)`")
@@ -189,12 +180,16 @@ class Lqr:
     @property
     def gain(self) -> Gain:
         """The optimal gain K*."""
-        return _riccati(self)[0]
+        return self._optimum()[0]
 
     @property
     def value(self) -> States:
         """The optimal value P*, the solution of the Riccati equation."""
-        return _riccati(self)[1]
+        return self._optimum()[1]
+
+    @in_float64
+    def _optimum(self) -> tuple[Gain, States]:
+        return riccati(self.A, self.B, self.Q, self.R)
 
     @in_float64
     def closed_loop(self, K: Gain) -> States:
@@ -257,16 +252,13 @@ class Lqr:
         return 2 * Sigma @ (Omega - L.T @ Omega @ L - C) @ Sigma + (J - jnp.sum(C * Sigma)) * Sigma
 
     @in_float64
-    def critic(
-        self, K: Gain, sigma: Scalar, kappa: Scalar = 1.0
-    ) -> tuple[Float[Array, "svec svec"], Float[Array, " svec"]]:
+    def critic(self, K: Gain, sigma: Scalar, kappa: Scalar = 1.0) -> tuple[Float[Array, "q q"], Float[Array, " q"]]:
         """The exact critic operator E[M] and E[c] of eq. (lqr_Goperator) on (J, svec Ω), with κ on the first row."""
         Sigma = self.covariance(K, sigma)
         row, column = np.triu_indices(sum(self.shape))
-        unit = np.zeros((len(row), *Sigma.shape))  # an orthonormal basis of the symmetric matrices, in svec's order
-        unit[np.arange(len(row)), row, column] = unit[np.arange(len(row)), column, row] = np.where(
-            row == column, 1.0, np.sqrt(0.5)
-        )
+        unit, each = np.zeros((len(row), *Sigma.shape)), np.arange(len(row))
+        # An orthonormal basis of the symmetric matrices, in svec's order.
+        unit[each, row, column] = unit[each, column, row] = np.where(row == column, 1.0, np.sqrt(0.5))
         basis = jnp.asarray(unit, Sigma.dtype)
         L = self._feedback(K) @ self._ab()
         image = jax.vmap(lambda X: 2 * Sigma @ (X - L.T @ X @ L) @ Sigma)(basis)
@@ -312,6 +304,46 @@ class Lqr:
         return jnp.concatenate([jnp.eye(self.shape[0], dtype=K.dtype), -K])
 
 
-@in_float64
-def _riccati(lqr: Lqr) -> tuple[Gain, States]:
-    return riccati(lqr.A, lqr.B, lqr.Q, lqr.R)
+@pytree
+class CertaintyEquivalence:
+    """The gain and the critic that a model fitted to the samples would give.
+
+        [Â B̂] = E[x'zᵀ] E[zzᵀ]⁻¹,     Ψ̂ = E[x'x'ᵀ] − [Â B̂] E[zx'ᵀ],     K̂, P̂ = Riccati(Â, B̂, Q, R)
+
+    with E the mean over the samples seen and z = (x, u). `PlugIn` has the means, whose prior, ``ridge`` on the diagonal
+    as if it were one sample, is the usual start of recursive least squares. It knows Q, R and σ, and not A, B or Ψ.
+
+    Args:
+        Q, R: the cost.
+        sigma: the exploration, which enters the mean cost.
+        ridge: the weight of the prior [Â B̂] = 0.
+
+    Reference: Mania, Tu & Recht, *Certainty equivalence is efficient for linear quadratic control*, 2019.
+    """
+
+    Q: MatrixLike = checked(square_matrix)
+    R: MatrixLike = checked(square_matrix)
+    sigma: Scalar = checked(not_negative, default=1.0)
+    ridge: Scalar = checked(positive, default=1e-6)
+
+    @property
+    def prior(self) -> Moments:
+        """The statistic before the first sample."""
+        Q = jnp.asarray(self.Q)
+        return self.ridge * jnp.eye(2 * len(Q) + len(self.R), dtype=Q.dtype)
+
+    def statistic(self, x: Mapping[str, jax.Array]) -> Moments:
+        """The outer product of (z, x') with itself."""
+        v = jnp.concatenate([x["z"], x["next"][: len(self.Q)]])
+        return v[:, None] * v[None, :]
+
+    def solve(self, mean: Moments) -> tuple[Float[Array, "m n"], dict[str, jax.Array]]:
+        """The θ and ω that the mean statistic implies."""
+        n, m = len(self.Q), len(self.R)
+        d = n + m
+        AB = jnp.linalg.solve(mean[:d, :d], mean[:d, d:]).T
+        B = AB[:, n:]
+        K, P = riccati(AB[:, :n], B, self.Q, self.R)
+        noise = mean[d:, d:] - AB @ mean[:d, d:]
+        J = jnp.sum(P * (noise + self.sigma**2 * B @ B.T)) + self.sigma**2 * jnp.trace(jnp.asarray(self.R))
+        return K, {"J": J, "Omega": jax.scipy.linalg.block_diag(self.Q, self.R) + AB.T @ P @ AB}

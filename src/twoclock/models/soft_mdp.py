@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Float
 
-from twoclock.models.float64 import in_float64
-from twoclock.protocols import pytree
+from twoclock.models.float64 import in_float64, not_negative
+from twoclock.protocols import PyTree, Scalar, checked, pytree
 from twoclock.tree_math import pinv
-from twoclock.validation.arrays import Array, Number, Vector
+from twoclock.validation import check_size, number, whole
+from twoclock.validation.arrays import Array, Number, State, Vector
 
 States = Float[Array, " s"]
 Pairs = Float[Array, "s a"]
+# Means over the samples: ``visits`` and ``reward`` of each pair, ``next`` states with their discount.
+Counts = dict[str, Float[Array, "s a"] | Float[Array, "s a s"]]
 Newton = tuple[jax.Array, jax.Array, jax.Array]  # V, the V before it, and how many steps were made
 
 # A logit this low stands for −∞: exp makes it 0 in float64, and unlike −∞ it makes no NaN.
@@ -216,3 +221,60 @@ def soft_truth(soft: SoftMdp, P: Float[Array, "s a s"]) -> SoftTruth:
     pi = jnp.where(temp[:, None] > 0, jnp.exp(log_pi), best / jnp.sum(best, axis=1, keepdims=True))
     visits = soft.evaluate(log_pi).visits
     return SoftTruth(soft, P, jnp.sum(soft.start * V), pi, visits / jnp.sum(visits))
+
+
+@pytree
+class EmpiricalMdp:
+    """The policy and the values that the MDP of the observed frequencies would have.
+
+        r̂(s, a) = Σ r / n(s, a),     (γP)^(s'|s, a) = Σ γ1{s'} / n(s, a),     π̂, V̂ = soft value iteration
+
+    with the sums over the visits of (s, a), which `PlugIn` has, from a prior that counts as one sample: spread evenly
+    over all pairs, with reward 0 and a uniform next state. The model knows γ and τ, and estimates P and r. Every sample
+    updates S·A·S numbers.
+
+    Args:
+        states, actions: the sizes |S| and |A|.
+        gamma: the discount, where a sample does not say its own.
+        temp: the temperature τ.
+
+    >>> import twoclock as tc
+    >>> rival = tc.PlugIn(tc.Fast(), tc.models.EmpiricalMdp(states=10, actions=4, gamma=0.9, temp=0.1))
+    """
+
+    states: int = checked(whole, static=True)
+    actions: int = checked(whole, static=True)
+    gamma: Scalar = checked(lambda what, value: np.float64(number(what, value, 0, 1, below=True)), default=0.9)
+    temp: Scalar = checked(not_negative, default=0.1)
+
+    def __post_init__(self) -> None:
+        check_size("`states`, `actions`", self.states * self.states * self.actions)
+
+    @property
+    def prior(self) -> Counts:
+        """The statistic before the first sample."""
+        gamma = jnp.asarray(self.gamma)
+        pairs = jnp.full((self.states, self.actions), 1 / (self.states * self.actions), gamma.dtype)
+        following = jnp.broadcast_to(gamma * pairs[:, :, None] / self.states, (*pairs.shape, self.states))
+        return {"visits": pairs, "reward": jnp.zeros_like(pairs), "next": following}
+
+    def statistic(self, x: PyTree) -> Counts:
+        """What one sample adds to the sums."""
+        gamma = jnp.asarray(self.gamma) if x.gamma is None else x.gamma
+        pair = x.s * self.actions + x.a
+        visits = _one_at(pair, jnp.ones_like(gamma), (self.states, self.actions))
+        following = _one_at(pair * self.states + x.next_state, gamma, (self.states, self.actions, self.states))
+        return {"visits": visits, "reward": x.r * visits, "next": following}
+
+    def solve(self, mean: Counts) -> tuple[Float[Array, "s a"], Float[Array, " s"]]:
+        """The θ and ω that the mean statistic implies."""
+        visits = mean["visits"]
+        temp = jnp.full(self.states, self.temp, visits.dtype)
+        start = jnp.full(self.states, 1 / self.states, visits.dtype)
+        return SoftMdp(mean["next"] / visits[:, :, None], mean["reward"] / visits, temp, start).solve()
+
+
+def _one_at(place: State, value: Number, shape: tuple[int, ...]) -> Array:
+    """Zeros but for one value: by one comparison per entry, since this is done with every sample."""
+    entries = jnp.arange(math.prod(shape), dtype=jnp.int32)
+    return jnp.where(entries == place, value, jnp.zeros_like(value)).reshape(shape)

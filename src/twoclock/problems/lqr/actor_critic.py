@@ -29,8 +29,8 @@ from twoclock.validation.arrays import Array, Number, matrix
 
 __all__ = ["BlindCriticWarning", "LqrActorCritic", "boeing_747", "double_integrator", "lqr_actor_critic", "paper_lqr"]
 
+# z = (x, u), or the bare state x where the next action is averaged over; and the guard's memory.
 Env = tuple[Float[Array, " here"], PyTree]
-"""z = (x, u), or the bare state x where the next action is averaged over; and the guard's memory."""
 
 
 class BlindCriticWarning(UserWarning):

@@ -7,23 +7,20 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
+from twoclock.models.float64 import positive
 from twoclock.models.lqr import Lqr, MatrixLike, square_matrix
 from twoclock.problems.lqr.actor_critic import Env, LqrActorCritic, simulate_plant
-from twoclock.problems.lqr.operators import Bounds, Guard, Sample, outer
-from twoclock.protocols import Key, Problem, Scalar, pytree
+from twoclock.problems.lqr.operators import Guard, Guarded, Sample, outer
+from twoclock.protocols import Key, Problem, Scalar, checked, pytree
 from twoclock.tree_math import sqnorm
-from twoclock.validation import number
 from twoclock.validation.arrays import Array, Number
 
 __all__ = ["ModelCritic", "lqr_model"]
 
-Policy = dict[str, Array]
-"""``K``, the gain, and ``P``, the value of states that it rests on."""
+Policy = dict[str, Array]  # ``K``, the gain, and ``P``, the value of states that it rests on
+# ``M``, the mean of (x, u, x')(x, u, x')ᵀ, and ``seen``, the share of samples in it against the prior.
 Moments = dict[str, Array]
-"""``M``, the mean of (x, u, x')(x, u, x')ᵀ, and ``seen``, the share of samples in it against the prior."""
-
-# Samples for each entry of (x, u) from which a model is believed; with fewer it fits the noise.
-_ENOUGH = 10
+_ENOUGH = 10  # samples for each entry of (x, u) from which a model is believed; with fewer it fits the noise
 # The gain follows the value once a step changes that by no more than this share: on its way from Q to the solution it
 # passes through gains that do not stabilise.
 _SETTLED = 0.1
@@ -49,14 +46,9 @@ class ModelCritic:
     Reference: Wang & Janson, *Exact asymptotics for linear quadratic adaptive control*, 2021.
     """
 
-    Q: MatrixLike
-    R: MatrixLike
-    ridge: Scalar = 1e-6
-
-    def __post_init__(self) -> None:
-        for name in ("Q", "R"):
-            object.__setattr__(self, name, square_matrix(name, getattr(self, name)))
-        object.__setattr__(self, "ridge", np.float64(number("ridge", self.ridge, 0, above=True)))
+    Q: MatrixLike = checked(square_matrix)
+    R: MatrixLike = checked(square_matrix)
+    ridge: Scalar = checked(positive, default=1e-6)
 
     def start(self, K: Float[Array, "m n"]) -> tuple[Policy, Moments]:
         """The gain K, the value Q of standing still, and the prior."""
@@ -96,23 +88,6 @@ class ModelCritic:
         return {"M": omega["M"] - outer(v), "seen": omega["seen"] - 1}
 
 
-@pytree
-class GuardedModel:
-    """The same under a guard, if there is one: while that holds the plant, the gain is K0; α is 1 here, so at once."""
-
-    operators: ModelCritic
-    bounds: Bounds | None
-
-    def F(self, theta: Policy, omega: Moments, x: Sample) -> Policy:
-        f = self.operators.F(theta, omega, x)
-        if self.bounds is None:
-            return f
-        return f | {"K": jnp.where(x["held"], theta["K"] - jnp.asarray(self.bounds.K0), f["K"])}
-
-    def G(self, theta: Policy, omega: Moments, x: Sample) -> Moments:
-        return self.operators.G(theta, omega, x)
-
-
 def solve_definite(a: Float[Array, "d d"], b: Float[Array, "d r"]) -> Float[Array, "d r"]:
     """a⁻¹b for a positive definite matrix, by elimination; plain arithmetic, so that it compiles to C with the rest."""
     rows = jnp.concatenate([a, b], axis=1)
@@ -146,7 +121,7 @@ class LqrModel(Problem):
         return self.plant.draw(u, theta["K"], env)
 
     def F(self, theta: Policy, omega: Moments, x: Sample) -> Policy:
-        return GuardedModel(self.operators, self.plant.bounds).F(theta, omega, x)
+        return Guarded(self.operators, self.plant.bounds).F(theta, omega, x)
 
     def G(self, theta: Policy, omega: Moments, x: Sample) -> Moments:
         return self.operators.G(theta, omega, x)

@@ -6,19 +6,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from twoclock.protocols import Scalar, pytree, static
-from twoclock.validation import number
+from twoclock.protocols import PyTree, Scalar, checked, pytree, static
+from twoclock.validation import number, whole
 from twoclock.validation.arrays import Array, Number
 
 __all__ = ["ActorCritic", "Guard"]
 
 Gain = Float[Array, "m n"]
-Critic = dict[str, Number | Array]
-"""``J``, the mean cost, and ``Omega``[z, z]."""
-Sample = dict[str, Array]
-"""``z``, ``next`` and ``c``; a guard adds ``held`` and ``share``."""
+Critic = dict[str, Number | Array]  # ``J``, the mean cost, and ``Omega``[z, z]
+Sample = dict[str, Array]  # ``z``, ``next`` and ``c``; a guard adds ``held`` and ``share``
+# The supervisor's memory: ``held`` (is K0 in charge?), ``goal`` (how near must K come back?), and the counts.
 Watch = dict[str, Array]
-"""The supervisor's memory: ``held`` (is K0 in charge?), ``goal`` (how near must K come back?), and the counts."""
 # How hard F pulls K back to K0, in units of α. The theory keeps α well below λ, so this much more is still stable.
 _PULL = 10.0
 
@@ -163,18 +161,22 @@ class Bounds:
 
 @pytree
 class Guarded:
-    """The operators of the actor-critic under a guard, if there is one. Their samples have been judged by it."""
+    """`ActorCritic` or `ModelCritic` under a guard, if there is one, which has judged their samples."""
 
-    operators: ActorCritic
+    operators: PyTree
     bounds: Bounds | None
 
-    def F(self, theta: Gain, omega: Critic, x: Sample) -> Gain:
+    def F(self, theta: PyTree, omega: PyTree, x: Sample) -> PyTree:
         f = self.operators.F(theta, omega, x)
-        return f if self.bounds is None else self.bounds.F(f, theta, x)
+        if self.bounds is None:
+            return f
+        if isinstance(f, dict):  # of a model: α is 1, so the gain is K0 at once while the guard holds the plant
+            return f | {"K": jnp.where(x["held"], theta["K"] - jnp.asarray(self.bounds.K0), f["K"])}
+        return self.bounds.F(f, theta, x)
 
-    def G(self, theta: Gain, omega: Critic, x: Sample) -> Critic:
+    def G(self, theta: PyTree, omega: PyTree, x: Sample) -> PyTree:
         g = self.operators.G(theta, omega, x)
-        return g if self.bounds is None else self.bounds.G(g, omega, x)
+        return g if self.bounds is None or "Omega" not in g else self.bounds.G(g, omega, x)
 
 
 @pytree
@@ -213,14 +215,10 @@ class Guard:
     True
     """
 
-    limit: float = 8.0
-    reach: float = 10.0
-    span: float = 4.0
-    log: int = 10_000
-
-    def __post_init__(self) -> None:
-        for name, least in (("limit", 1), ("reach", 1), ("span", 1), ("log", 100)):
-            number(f"Guard({name}=…)", getattr(self, name), least)
+    limit: float = checked(number, 1, default=8.0)
+    reach: float = checked(number, 1, default=10.0)
+    span: float = checked(number, 1, default=4.0)
+    log: int = checked(whole, 100, default=10_000)
 
     def measure(
         self,
