@@ -333,3 +333,22 @@ def test_extreme_eigenvalues_agree_with_dense_ones(size):
     matrix = basis * values @ basis.T
     np.testing.assert_allclose(extreme_eigenvalues(lambda v: matrix @ v, size), (values[0], values[-1]), atol=1e-6)
     assert np.isnan(extreme_eigenvalues(lambda v: np.nan * v, 3)).all()
+
+
+def test_a_network_critic_is_taken_where_it_is_not_checked():
+    """A critic tells noise from what a shift x makes of it; it is not concave in its weights."""
+
+    def loss(x, y, batch):
+        def critic(a):
+            return jnp.tanh(a * y["w"]) @ y["v"]
+
+        return critic(batch + 1.0) - critic(batch + x) - 0.1 * sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(y))
+
+    options = {"loss": loss, "sampler": lambda key: 0.1 * jax.random.normal(key), "x": 0.0}
+    y = {"w": np.array([0.5, -0.3]), "v": np.array([0.4, 0.2])}
+    with pytest.raises(tc.InputError, match=r"`loss`, and so G, is not strongly monotone .* or pass check=False"):
+        tc.problems.minimax(**options, y=y)
+    result = tc.solve(tc.problems.minimax(**options, y=y, check=False), tc.Fast(0.05, 0.1, 0.2), steps=500, seeds=2)
+    assert not result.diverged.any()
+    with pytest.raises(tc.InputError, match="`check` must be True or False, got 'no'"):
+        tc.problems.minimax(**options, y=y, check="no")

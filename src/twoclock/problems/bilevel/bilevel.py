@@ -10,11 +10,11 @@ import numpy as np
 
 from twoclock import sampling
 from twoclock.problems.bilevel import losses
-from twoclock.problems.bilevel.losses import Loss, LossProblem, Measure
+from twoclock.problems.bilevel.losses import Loss, LossProblem, Measure, Operators
 from twoclock.protocols import IndexedBatch, Key, PyTree, Scalar, pytree, static
 from twoclock.sampling.minibatches import Sampler, Source
 from twoclock.tree_math import difference, size
-from twoclock.validation import function, number
+from twoclock.validation import flag, function, number
 
 __all__ = ["bilevel", "composite", "minimax"]
 Map = Callable[[PyTree, PyTree], PyTree]
@@ -22,7 +22,7 @@ Map = Callable[[PyTree, PyTree], PyTree]
 
 @pytree
 class Bilevel(LossProblem):
-    """See `bilevel`. The truth half is there where it is known."""
+    """See `bilevel`."""
 
     x: PyTree
     y: PyTree
@@ -36,36 +36,24 @@ class Bilevel(LossProblem):
         x, y = jax.tree.map(jnp.asarray, (self.x, self.y))
         return x, (y, jax.tree.map(jnp.zeros_like, y)), self.sampler.init(key)
 
-    def F(self, theta: PyTree, omega: PyTree, x: PyTree) -> PyTree:
-        return self._F(*self._on(x), theta, omega)
+    def operators(self, x: PyTree) -> Operators:
+        # One sampler may have drawn the batches of both levels together.
+        of_inner, of_outer = (
+            sampling.epoch(self.sampler) if x is None else x.batch if isinstance(x, IndexedBatch) else x
+        )
+        on = losses.mean_loss if x is None else losses.loss_on_batch
+        f, g = on(self.outer, of_outer), on(self.inner, of_inner)
 
-    def G(self, theta: PyTree, omega: PyTree, x: PyTree) -> PyTree:
-        return self._G(*self._on(x), theta, omega)
+        def F(x: PyTree, omega: PyTree) -> PyTree:
+            _, (xy_v, _) = differentiate_along(g, x, *omega)
+            return difference(jax.grad(f, 0)(x, omega[0]), xy_v)
 
-    def mean_F(self, theta: PyTree, omega: PyTree) -> PyTree:
-        """Exact where the data are finite."""
-        return self._F(*self._means(), theta, omega)
+        def G(x: PyTree, omega: PyTree) -> PyTree:
+            g_y, (_, yy_v) = differentiate_along(g, x, *omega)
+            row = difference(yy_v, jax.grad(f, 1)(x, omega[0]))
+            return g_y, jax.tree.map(lambda leaf: jnp.asarray(self.v_scale, leaf.dtype) * leaf, row)
 
-    def mean_G(self, theta: PyTree, omega: PyTree) -> PyTree:
-        return self._G(*self._means(), theta, omega)
-
-    def _on(self, x: PyTree) -> tuple[Loss, Loss]:
-        """The losses on a sample; one sampler may have drawn the batches of both levels together."""
-        of_inner, of_outer = x.batch if isinstance(x, IndexedBatch) else x
-        return losses.loss_on_batch(self.outer, of_outer), losses.loss_on_batch(self.inner, of_inner)
-
-    def _means(self) -> tuple[Loss, Loss]:
-        of_inner, of_outer = sampling.epoch(self.sampler)
-        return losses.mean_loss(self.outer, of_outer), losses.mean_loss(self.inner, of_inner)
-
-    def _F(self, f: Loss, g: Loss, x: PyTree, omega: PyTree) -> PyTree:
-        _, (xy_v, _) = differentiate_along(g, x, *omega)
-        return difference(jax.grad(f, 0)(x, omega[0]), xy_v)
-
-    def _G(self, f: Loss, g: Loss, x: PyTree, omega: PyTree) -> PyTree:
-        g_y, (_, yy_v) = differentiate_along(g, x, *omega)
-        row = difference(yy_v, jax.grad(f, 1)(x, omega[0]))
-        return g_y, jax.tree.map(lambda leaf: jnp.asarray(self.v_scale, leaf.dtype) * leaf, row)
+        return F, G
 
 
 def differentiate_along(g: Loss, x: PyTree, y: PyTree, v: PyTree) -> tuple[PyTree, tuple[PyTree, PyTree]]:
@@ -148,8 +136,8 @@ def bilevel(
             return difference(differentiate_along(g, start[0], y, v)[1][1], jax.grad(f, 1)(start[0], y))
 
         level = losses.InnerProblem(lambda y: g(start[0], y), row, start[1])
-        if check:
-            losses.warn_of_flatness(level)
+        if flag("check", check):
+            losses.check_curvature("inner", level, "add a term such as 1e-3·‖y‖² to it")
         if v_scale is None:
             v_scale = losses.choose_v_scale(level)
     return Bilevel(x, y, batches, np.float64(v_scale), losses.check_truth(truth, measure), outer, inner)
@@ -157,7 +145,7 @@ def bilevel(
 
 @pytree
 class Minimax(LossProblem):
-    """See `minimax`. The truth half is there where it is known."""
+    """See `minimax`."""
 
     x: PyTree
     y: PyTree
@@ -168,25 +156,23 @@ class Minimax(LossProblem):
     def init(self, key: Key) -> tuple[PyTree, PyTree, PyTree]:
         return *jax.tree.map(jnp.asarray, (self.x, self.y)), self.sampler.init(key)
 
-    def F(self, theta: PyTree, omega: PyTree, x: PyTree) -> PyTree:
-        return jax.grad(losses.loss_on_batch(self.loss, x), 0)(theta, omega)
-
-    def G(self, theta: PyTree, omega: PyTree, x: PyTree) -> PyTree:
-        return jax.tree.map(jnp.negative, jax.grad(losses.loss_on_batch(self.loss, x), 1)(theta, omega))
-
-    def mean_F(self, theta: PyTree, omega: PyTree) -> PyTree:
-        """Exact where the data are finite."""
-        return jax.grad(self._mean(), 0)(theta, omega)
-
-    def mean_G(self, theta: PyTree, omega: PyTree) -> PyTree:
-        return jax.tree.map(jnp.negative, jax.grad(self._mean(), 1)(theta, omega))
-
-    def _mean(self) -> Loss:
-        return losses.mean_loss(self.loss, sampling.epoch(self.sampler))
+    def operators(self, x: PyTree) -> Operators:
+        whole = x is None
+        loss = (
+            losses.mean_loss(self.loss, sampling.epoch(self.sampler)) if whole else losses.loss_on_batch(self.loss, x)
+        )
+        return jax.grad(loss, 0), lambda x, y: jax.tree.map(jnp.negative, jax.grad(loss, 1)(x, y))
 
 
 def minimax(
-    loss: Loss, sampler: Source, x: PyTree, y: PyTree, measure: Measure | None = None, truth: PyTree = None
+    loss: Loss,
+    sampler: Source,
+    x: PyTree,
+    y: PyTree,
+    measure: Measure | None = None,
+    truth: PyTree = None,
+    *,
+    check: bool = True,
 ) -> Minimax:
     """Minimise over x what y maximises.
 
@@ -199,6 +185,8 @@ def minimax(
         y: the start of the maximising variable, any pytree of floats; the fast one.
         measure: ``measure(x, y) -> {name: scalar}``, recorded at the marks.
         truth: an object with ``h``, ``omega_star`` and ``measure``, where the answer is known.
+        check: measure whether ``loss`` is strongly concave in y, and refuse it where not; False for a network, which y
+            then takes to a local maximum.
 
     ℓ = ½x² + xy − ½y² in noise: y* = x, h(x) = x².
 
@@ -221,14 +209,16 @@ def minimax(
         start = losses.as_arrays((x, y))
         losses.check_scalar(loss, "loss", *start, losses.first_batch(batches, ("batch",)))
         mean = losses.mean_loss(loss, losses.draw_probes(batches, size(y)))
-        level = losses.InnerProblem(lambda y: -mean(start[0], y), lambda y, v: y, start[1])
-        losses.refuse_flat(level.curvature(level.start), "loss", "subtract a term such as 1e-3·‖y‖² from it")
+        if flag("check", check):
+            level = losses.InnerProblem(lambda y: -mean(start[0], y), lambda y, v: y, start[1])
+            remedy = "subtract a term such as 1e-3·‖y‖² from it, or pass check=False where y is a network"
+            losses.check_curvature("loss", level, remedy, refuse=True)
     return Minimax(x, y, batches, losses.check_truth(truth, measure), loss)
 
 
 @pytree
 class Composite(LossProblem):
-    """See `composite`. The truth half is there where it is known."""
+    """See `composite`."""
 
     x: PyTree
     sampler: Sampler
@@ -245,42 +235,37 @@ class Composite(LossProblem):
     def draw(self, u: PyTree, theta: PyTree, env: PyTree) -> tuple[PyTree, PyTree]:
         return self.sampler.draw(u, env)
 
-    def F(self, theta: PyTree, omega: PyTree, x: PyTree) -> PyTree:
-        _, back = jax.vjp(lambda theta: self.inner(theta, x[0]), theta)
-        return back(jax.grad(self.outer)(omega, x[1]))[0]
+    def operators(self, x: PyTree) -> Operators:
+        outer, inner = (lambda omega: self.outer(omega, x[1])), (lambda theta: self.inner(theta, x[0]))
+        if x is None:
+            outer, inner = self._means()
 
-    def G(self, theta: PyTree, omega: PyTree, x: PyTree) -> PyTree:
-        return difference(omega, self.inner(theta, x[0]))
+        def F(theta: PyTree, omega: PyTree) -> PyTree:
+            _, back = jax.vjp(inner, theta)
+            return back(jax.grad(outer)(omega))[0]
 
-    def mean_F(self, theta: PyTree, omega: PyTree) -> PyTree:
-        """Exact where the data are finite."""
-        of_inner, of_outer = sampling.epoch(self.sampler)
-        slope = jax.grad(losses.mean_loss(self.outer, of_outer))
-        return jax.vjp(self._mean_inner(of_inner), theta)[1](slope(omega))[0]
-
-    def mean_G(self, theta: PyTree, omega: PyTree) -> PyTree:
-        return difference(omega, self._mean_inner(sampling.epoch(self.sampler)[0])(theta))
+        return F, lambda theta, omega: difference(omega, inner(theta))
 
     def h(self, theta: PyTree) -> Scalar:
         if super().knows("h"):
             return super().h(theta)
-        of_inner, of_outer = sampling.epoch(self.sampler)
-        return losses.mean_loss(self.outer, of_outer)(self._mean_inner(of_inner)(theta))
+        outer, inner = self._means()
+        return outer(inner(theta))
 
     def omega_star(self, theta: PyTree) -> PyTree:
-        if super().knows("omega_star"):
-            return super().omega_star(theta)
-        return self._mean_inner(sampling.epoch(self.sampler)[0])(theta)
+        return super().omega_star(theta) if super().knows("omega_star") else self._means()[1](theta)
 
     def knows(self, member: str) -> bool:
         return super().knows(member) or (member in ("h", "omega_star") and super().knows("mean_F"))
 
-    def _mean_inner(self, batches: PyTree) -> Callable[[PyTree], PyTree]:
-        def mean(x: PyTree) -> PyTree:
-            values = jax.vmap(lambda batch: self.inner(x, batch))(batches)
+    def _means(self) -> tuple[Loss, Loss]:
+        of_inner, of_outer = sampling.epoch(self.sampler)
+
+        def inner(x: PyTree) -> PyTree:
+            values = jax.vmap(lambda batch: self.inner(x, batch))(of_inner)
             return jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), values)
 
-        return mean
+        return losses.mean_loss(self.outer, of_outer), inner
 
 
 def composite(

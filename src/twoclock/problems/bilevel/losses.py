@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 
 import jax
@@ -19,11 +20,10 @@ from twoclock.validation.arrays import Array, Number, as_numpy
 
 Loss = Callable[..., Number]
 Measure = Callable[[PyTree, PyTree], Mapping[str, Scalar]]
+Operators = tuple[Callable[[PyTree, PyTree], PyTree], Callable[[PyTree, PyTree], PyTree]]
 Product = Callable[[Float[np.ndarray, " n"]], Array]
 
-# Numbers in the batches that a curvature is measured on, at most.
-_PROBE_NUMBERS = 1 << 22
-_PROBES = 256
+_PROBES, _PROBE_NUMBERS = 256, 1 << 22  # batches that a curvature is measured on, and numbers in them at most
 _DENSE = 128  # up to so many unknowns the matrix itself is looked at
 _FLAT = 1e-7
 
@@ -46,6 +46,22 @@ class LossProblem(Problem):
 
     def draw(self, u: PyTree, theta: PyTree, env: PyTree) -> tuple[PyTree, PyTree]:
         return sampling.draw_indexed(self.sampler, u, env)
+
+    @abstractmethod
+    def operators(self, x: PyTree) -> Operators:
+        """F and G on a sample; their means, where the data are finite, for None."""
+
+    def F(self, theta: PyTree, omega: PyTree, x: PyTree) -> PyTree:
+        return self.operators(x)[0](theta, omega)
+
+    def G(self, theta: PyTree, omega: PyTree, x: PyTree) -> PyTree:
+        return self.operators(x)[1](theta, omega)
+
+    def mean_F(self, theta: PyTree, omega: PyTree) -> PyTree:
+        return self.operators(None)[0](theta, omega)
+
+    def mean_G(self, theta: PyTree, omega: PyTree) -> PyTree:
+        return self.operators(None)[1](theta, omega)
 
     def h(self, theta: PyTree) -> Scalar:
         value: Scalar = self.truth.h(theta)
@@ -239,26 +255,20 @@ def is_curved(curvature: tuple[float, float]) -> bool:
     return smallest > _FLAT * max(largest, 0.0)
 
 
-def refuse_flat(curvature: tuple[float, float], loss: str, remedy: str) -> None:
-    if not is_curved(curvature):
-        raise InputError(
-            f"`{loss}`, and so G, is not strongly monotone as measured: its curvature in y goes from "
-            f"{curvature[0]:.3g} to {curvature[1]:.3g} near the start; {remedy}"
-        )
-
-
-def warn_of_flatness(inner: InnerProblem) -> None:
-    """Say what was measured of an inner loss that is not strongly convex in y, and refuse one that has no minimum."""
+def check_curvature(loss: str, inner: InnerProblem, remedy: str, *, refuse: bool = False) -> None:
+    """Say what was measured of a loss that is not strongly convex in y; refuse it, or one that has no minimum."""
     here = inner.curvature(inner.start)
     if is_curved(here):
         return
-    if not here[1] > 0:
-        refuse_flat(here, "inner", "a minimum needs positive curvature: add a term such as 1e-3·‖y‖² to it")
-    there = inner.curvature(inner.solution()[0])
+    low, high = (f"{value:.3g}" for value in here)
+    measured = f"`{loss}`, and so G, is not strongly monotone as measured: its curvature in y goes from {low} to {high}"
+    if refuse or not here[1] > 0:
+        need = "" if refuse else "a minimum needs positive curvature: "
+        raise InputError(f"{measured} near the start; {need}{remedy}")
+    low, high = (f"{value:.3g}" for value in inner.curvature(inner.solution()[0]))
     warnings.warn(
-        f"`inner`, and so G, is not strongly monotone as measured: its curvature in y goes from {here[0]:.3g} to "
-        f"{here[1]:.3g} at the start and from {there[0]:.3g} to {there[1]:.3g} where it was minimised, so v may not "
-        "settle; add a term such as 1e-3·‖y‖² to it, or pass check=False to hear no more of it",
+        f"{measured} at the start and from {low} to {high} where it was minimised, so v may not settle; {remedy}, or "
+        "pass check=False to hear no more of it",
         CurvatureWarning,
         stacklevel=3,
     )

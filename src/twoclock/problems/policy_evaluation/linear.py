@@ -68,18 +68,6 @@ class Eligibility:
         return TracedTransition(x, trace, 1 - lam), carried
 
 
-def eligibility(operator: str, lam: float | None, sampling: str) -> Eligibility | None:
-    """The traces that the settings ask for, or None where they ask for none."""
-    emphatic = operator == "etd"
-    if lam is None and not emphatic:
-        return None
-    found = number("lam", 0.0 if lam is None else lam, 0, 1)
-    if sampling != "markov":
-        what = "operator 'etd'" if lam is None else f"`lam` = {found:g}"
-        raise InputError(f"{what} needs traces along one chain, got sampling {sampling!r}; write sampling='markov'")
-    return Eligibility(found, emphatic)
-
-
 Sample = Transition | TracedTransition
 Omega = Vector | tuple[()]  # empty for TD
 
@@ -145,15 +133,17 @@ class PolicyEvaluation(Problem):
         return self.traces.follow(x, self.sampler.discount(x), self._phi(x)[0], env, s)
 
     def F(self, theta: Vector, omega: Omega, x: Sample) -> Vector:
-        if isinstance(x, TracedTransition):
-            return self._traced_F(theta, omega, x)
-        gamma, factor = self.sampler.discount(x), jnp.asarray(self.factor, theta.dtype)
-        phi, phi_next = self._phi(x)
+        step, e = (x.step, x.trace) if isinstance(x, TracedTransition) else (x, None)
+        gamma, factor = self.sampler.discount(step), jnp.asarray(self.factor, theta.dtype)
+        phi, phi_next = self._phi(step)
         if isinstance(omega, tuple):
-            return -(x.rho * self._delta(theta, x)) * phi
+            return -(step.rho * self._delta(theta, step)) * phi if e is None else -self._delta(theta, step) * e
         if self.operator == "gtd2":
-            return -(factor * x.rho * (phi @ omega)) * (phi - gamma * phi_next)
-        return -(factor * x.rho) * (self._delta(theta, x) * phi - (gamma * (phi @ omega)) * phi_next)
+            scale = factor * step.rho * (phi @ omega) if e is None else factor * (e @ omega)
+            return -scale * (phi - gamma * phi_next)
+        if isinstance(x, TracedTransition):
+            return -factor * (self._delta(theta, step) * x.trace - (gamma * x.ahead * (x.trace @ omega)) * phi_next)
+        return -(factor * step.rho) * (self._delta(theta, step) * phi - (gamma * (phi @ omega)) * phi_next)
 
     def G(self, theta: Vector, omega: Omega, x: Sample) -> Omega:
         if isinstance(omega, tuple):
@@ -165,15 +155,6 @@ class PolicyEvaluation(Problem):
             phi, _ = self._phi(x)
             step = (phi @ omega - x.rho * self._delta(theta, x)) * phi
         return step + jnp.asarray(self.ridge, theta.dtype) * omega if self.operator == "tdrc" else step
-
-    def _traced_F(self, theta: Vector, omega: Omega, x: TracedTransition) -> Vector:
-        gamma, factor = self.sampler.discount(x.step), jnp.asarray(self.factor, theta.dtype)
-        phi, phi_next = self._phi(x.step)
-        if isinstance(omega, tuple):
-            return -self._delta(theta, x.step) * x.trace
-        if self.operator == "gtd2":
-            return -(factor * (x.trace @ omega)) * (phi - gamma * phi_next)
-        return -factor * (self._delta(theta, x.step) * x.trace - (gamma * x.ahead * (x.trace @ omega)) * phi_next)
 
     def _phi(self, x: Transition) -> tuple[Vector, Vector]:
         features = jnp.asarray(self.features)
@@ -258,9 +239,9 @@ def policy_evaluation(
 
     Reference: Zeng & Doan, Section 4.1, with every mean over the behaviour's stationary law.
     """
-    ridge = check_settings(operator, sampling, ridge, factor)
+    ridge, traces = check_settings(operator, sampling, ridge, factor, lam)
     pi, b, D = read_policies(mdp, target, behaviour, weights, sampling)
-    Phi, traces = read_features("features", features, mdp.states), eligibility(operator, lam, sampling)
+    Phi = read_features("features", features, mdp.states)
     chain, reward, values = mdp.discounted_chain(pi), mdp.reward(pi), mdp.values(pi)
     truth = projected_bellman(Phi, D, chain, reward, values, traces.lam if traces else None, operator == "etd")
     sampler = transitions(mdp, pi, b, D, sampling)
@@ -270,8 +251,10 @@ def policy_evaluation(
     return PolicyEvaluation(Phi, start, sampler, truth, truth.inverse(ridge), factor, ridge, operator, traces)
 
 
-def check_settings(operator: str, sampling: str, ridge: float | None, factor: float) -> float:
-    """The ridge to use, once the choices are known to make sense together."""
+def check_settings(
+    operator: str, sampling: str, ridge: float | None, factor: float, lam: float | None = None
+) -> tuple[float, Eligibility | None]:
+    """The ridge to use, and the traces if there are any, once the choices are known to make sense together."""
     choice("operator", operator, OPERATORS)
     choice("sampling", sampling, ("iid", "markov"))
     if ridge is not None and operator != "tdrc":
@@ -279,4 +262,10 @@ def check_settings(operator: str, sampling: str, ridge: float | None, factor: fl
     if ridge is None:
         ridge = 1.0 if operator == "tdrc" else 0.0
     number("factor", factor, 0, above=True)
-    return number("ridge", ridge, 0)
+    traces = None
+    if lam is not None or operator == "etd":
+        traces = Eligibility(number("lam", 0.0 if lam is None else lam, 0, 1), operator == "etd")
+        if sampling != "markov":
+            what = "operator 'etd'" if lam is None else f"`lam` = {traces.lam:g}"
+            raise InputError(f"{what} needs traces along one chain, got sampling {sampling!r}; write sampling='markov'")
+    return number("ridge", ridge, 0), traces

@@ -81,7 +81,6 @@ def value_operators(
 
 
 def td_error(value: Value, theta: PyTree, x: Transition) -> Number:
-    """r + γV_θ(s') − V_θ(s)."""
     return x.r + x.gamma * value(theta, x.next_state) - value(theta, x.s)
 
 
@@ -123,7 +122,6 @@ class NonlinearPolicyEvaluation(Problem):
         return value_operators(self.value, self.operator, self.factor, self.ridge)[1](theta, omega, self._observe(x))
 
     def _observe(self, x: Transition) -> Transition:
-        """The sample with observations in place of state numbers."""
         return Transition(self._state(x.s), self._state(x.next_state), x.rho, x.r, self.sampler.discount(x))
 
     def _state(self, s: State) -> PyTree:
@@ -159,10 +157,7 @@ class NonlinearPolicyEvaluation(Problem):
         ridge = jnp.asarray(self.ridge, delta.dtype) * jnp.eye(slopes.shape[1], dtype=delta.dtype)
         return pinv(slopes.T @ slopes + ridge) @ (slopes.T @ delta)
 
-    def mean_F(self, theta: PyTree, omega: PyTree) -> PyTree:
-        return self._mean_F(theta, omega, self.operator)
-
-    def _mean_F(self, theta: PyTree, omega: PyTree, operator: str) -> PyTree:
+    def mean_F(self, theta: PyTree, omega: PyTree, operator: str | None = None) -> PyTree:
         # Given s, the mean of F is F of one sure transition whose value ahead is Σ_s' (γP)_π(s, s')V_θ(s').
         def of_state(s: State) -> PyTree:
             def value(params: PyTree, ahead: bool) -> Number:
@@ -170,7 +165,7 @@ class NonlinearPolicyEvaluation(Problem):
 
             one = jnp.ones_like(jnp.asarray(self.reward)[s])
             sure = Transition(s=False, next_state=True, rho=one, r=jnp.asarray(self.reward)[s], gamma=one)
-            return value_operators(value, operator, self.factor)[0](theta, omega, sure)
+            return value_operators(value, operator or self.operator, self.factor)[0](theta, omega, sure)
 
         return self._mean(of_state)
 
@@ -197,7 +192,7 @@ class NonlinearPolicyEvaluation(Problem):
         best = pinv(slopes) @ delta
         wrong = self._everywhere(theta)[0] - jnp.asarray(self.values)
         metrics: dict[str, Number] = {
-            "gradient": sqnorm(self._mean_F(theta, back(best), "tdc")),  # ∇h(θ), whichever operator is in use
+            "gradient": sqnorm(self.mean_F(theta, back(best), "tdc")),  # ∇h(θ), whichever operator is in use
             "rmspbe": jnp.sqrt(jnp.maximum(delta @ (slopes @ best), 0)),
             "rmsve": jnp.sqrt(jnp.sum(jnp.asarray(self.weights) * jnp.square(wrong))),
         }
@@ -244,7 +239,7 @@ def nonlinear_policy_evaluation(
     Reference: Maei et al. 2009; Zeng & Doan, Section 4.1.
     """
     choice("operator", operator, NONLINEAR)
-    ridge = check_settings(operator, sampling, ridge, factor)
+    ridge, _ = check_settings(operator, sampling, ridge, factor)
     pi, b, D = read_policies(mdp, target, behaviour, weights, sampling)
     seen = np.arange(mdp.states) if states is None else as_numpy("states", states)
     rows = jax.tree.leaves(seen)
