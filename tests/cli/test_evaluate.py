@@ -54,6 +54,18 @@ def test_a_wrong_argument_gives_one_line(files, capsys, extra, words):
     assert words in output.replace("\n", " ")
 
 
+def test_two_policies_of_one_name_are_both_evaluated(files, capsys, tmp_path):
+    for folder, policy in (("x", MDP.pi), ("y", MDP.b)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "p.py").write_text(f"import numpy as np\npi = np.array({policy.tolist()})\n")
+    assert cli.main([*files, "--policy", "x/p.py:pi", "y/p.py:pi", "--report", "out"]) == 0
+    again, log = tc.logs.load("out"), logged.read("log.parquet")
+    for name, policy in (("x/p.py:pi", MDP.pi), ("y/p.py:pi", MDP.b)):
+        assert again[name].value == tc.evaluate(log, policy, 0.9, bootstrap=20).value
+    assert cli.main([*files, "--policy", "x/p.py:pi", "x/p.py:pi"]) == 2
+    assert "`--policy` must name each policy once" in capsys.readouterr().err
+
+
 def test_a_killed_pass_resumes(files, tmp_path, monkeypatch):
     """A call that stopped in the middle of the second pass resumes from the saved sums."""
     log = logged.read("log.parquet")

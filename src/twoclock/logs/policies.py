@@ -170,7 +170,15 @@ def as_policies(given: object, log: Log) -> dict[str, Policy]:
     named = given if isinstance(given, Mapping) else {"policy": given}
     if not named:
         raise InputError("`policy` must name at least one policy, got an empty mapping")
-    return {str(name): as_policy(str(name), entry, log) for name, entry in named.items()}
+    names = [str(name) for name in named]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"`policy` has two policies named {short_repr(name)}; rename one")
+        if not name.isprintable() or name[:1] in "=+-@":  # a terminal or a spreadsheet would obey it
+            raise InputError(
+                f"`policy` must have names that can be printed and do not begin with =, +, - or @, got {name!r:.60}"
+            )
+    return {name: as_policy(name, entry, log) for name, entry in zip(names, named.values(), strict=True)}
 
 
 def as_policy(name: str, given: object, log: Log) -> Policy:

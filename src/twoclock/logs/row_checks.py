@@ -10,6 +10,8 @@ import numpy as np
 from twoclock.protocols import InputError
 
 Columns = dict[str, np.ndarray]
+_LARGEST = 1e100  # the squares of larger numbers overflow when they are summed
+_FINITE = f"is missing or not finite ({_LARGEST:g} at most)"
 Label = str | int | float
 """A discrete action."""
 
@@ -189,11 +191,11 @@ def check(raw: RawRows, before: RawRows | None, after: RawRows | None, roles: Ro
             faults[column or "", words] = broken
 
     state, action = ", ".join(roles.state), ", ".join(roles.action)
-    rule(state, "is missing or not finite", _is_missing(raw.state))
-    rule(action, "is missing or not finite", _is_missing(raw.action))
-    rule(roles.reward, "is missing or not finite", _is_missing(raw.reward))
+    rule(state, _FINITE, _is_missing(raw.state))
+    rule(action, _FINITE, _is_missing(raw.action))
+    rule(roles.reward, _FINITE, _is_missing(raw.reward))
     lost = _is_missing(next_state) & known & ~_is_missing(raw.state)
-    rule(", ".join(roles.next_state) or state, "gives a next state that is missing or not finite", lost)
+    rule(", ".join(roles.next_state) or state, f"gives a next state that {_FINITE}", lost)
     for name, unclear in zip((roles.terminated, roles.truncated), raw.unclear.T, strict=True):
         rule(name, "is missing, or neither true nor false", unclear)
     if raw.episode is not None:
@@ -202,7 +204,7 @@ def check(raw: RawRows, before: RawRows | None, after: RawRows | None, roles: Ro
     gaps = np.zeros(n, bool)
     if raw.step is not None:
         jump = raw.step - _shift(raw.step, None if before is None else before.step, np.nan)
-        rule(roles.step, "is missing or not finite", _is_missing(raw.step))
+        rule(roles.step, _FINITE, _is_missing(raw.step))
         rule(roles.step, "is a duplicate of the row before", ~first & (jump == 0))
         rule(roles.step, "is smaller than in the row before", ~first & (jump < 0))
         beyond = after.step if after is not None and after.step is not None and continues else np.array([np.nan])
@@ -240,7 +242,11 @@ def _is_missing(column: np.ndarray) -> np.ndarray:
     if kind not in "fmMO":
         return np.zeros(len(column), bool)
     wrong = (
-        ~np.isfinite(column) if kind == "f" else np.equal(column, np.array(None)) if kind == "O" else np.isnat(column)
+        ~(np.abs(column) <= _LARGEST)
+        if kind == "f"
+        else np.equal(column, np.array(None))
+        if kind == "O"
+        else np.isnat(column)
     )
     return wrong if wrong.ndim == 1 else wrong.any(axis=1)
 

@@ -48,12 +48,19 @@ def _parquet(path: str | Path) -> ColumnSource:
     def read(part: int, names: Sequence[str]) -> Iterator[Columns]:
         file, number = parts[part]
         with _opened(file) as opened:
-            group = opened.metadata.row_group(number)
-            widest = max(group.column(i).num_values for i in range(group.num_columns)) // group.num_rows
+            columns = [i for i in range(len(opened.schema)) if opened.schema.column(i).path.split(".")[0] in names]
+            for _ in opened.reader.iter_batches(0, [number], columns, False):
+                pass  # finds damage in the metadata, which `column` below would answer by ending the process
+            group, left = opened.metadata.row_group(number), sizes[part]
+            widest = max(group.column(i).num_values for i in columns) // left
             rows = max(min(dataset.ROWS, _NUMBERS // max(widest, 1)), 1)
             # Without Arrow's threads: a caller that reads several parts at once has threads, and the two can deadlock.
             for batch in opened.iter_batches(rows, row_groups=[number], columns=list(names), use_threads=False):
+                batch.validate(full=True)
+                left -= len(batch)
                 yield {name: _array(batch.column(name)) for name in names}
+            if left:
+                raise InputError(f"`source` {file} is damaged, or was changed: it lacks rows")
 
     return ColumnSource(names, sizes, read)
 
@@ -87,6 +94,8 @@ def _array(column: Any) -> np.ndarray:
         lengths = pc.unique(pc.list_value_length(column)).to_pylist()
         if len(lengths) > 1 or None in lengths:
             raise InputError("`source` has a column of lists of different lengths, or some missing; make them alike")
+        if lengths and lengths[0] > _WIDEST:
+            raise InputError(f"`source` has a column of lists of {lengths[0]:,} entries; make them shorter")
         return _array(column.flatten()).reshape(count, *lengths)
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         column = column.cast(pa.large_string()).dictionary_encode()
@@ -110,7 +119,11 @@ def open_table(given: Any) -> ColumnSource:
         table = _parquet(given)
     elif kind == "pandas" and hasattr(given, "columns"):
         _check_names(names := [str(name) for name in given.columns])
-        table = in_memory({name: _as_column(given.iloc[:, i].to_numpy()) for i, name in enumerate(names)})
+        series = {name: given.iloc[:, i] for i, name in enumerate(names)}
+        gaps = {name: one.dtype.kind in "iu" and one.hasnans for name, one in series.items()}  # floats merge large ids
+        table = in_memory(
+            {name: _as_column(one.to_numpy(object if gaps[name] else None)) for name, one in series.items()}
+        )
     elif kind == "polars" and type(given).__name__ in ("DataFrame", "LazyFrame"):
         eager = given.collect() if hasattr(given, "collect") else given
         table = in_memory({name: _array(eager[name].to_arrow()) for name in eager.columns})
@@ -156,7 +169,7 @@ def _as_column(given: Any, rows: int = 0) -> np.ndarray:
     if isinstance(given, (list, tuple)):  # NumPy would make text of numbers among text
         given = np.fromiter(given, object, len(given))
     elif isinstance(given, np.ma.MaskedArray):
-        given = np.ma.filled(given.astype(object), None)
+        given = np.where(np.ma.getmaskarray(given), np.array(None), given.data.astype(object))
     column = np.asarray(given)
     if column.dtype != object or not column.size:
         return column

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from twoclock.cli import ERR, open_folder, print_table, resumable, say
 from twoclock.cli.options import load_object, option, parse
+from twoclock.protocols import InputError
 
 
 @dataclass
@@ -52,7 +53,13 @@ def command(args: Sequence[str]) -> int:
     from twoclock.logs import evaluate, read
 
     chosen = parse(EvaluateOptions, args, "twoclock evaluate")
-    policies = {text.rpartition(":")[2]: load_object(text, "--policy") for text in chosen.policy}
+    names = [text.rpartition(":")[2] for text in chosen.policy]
+    policies = {
+        name if names.count(name) == 1 else text: load_object(text, "--policy")
+        for name, text in zip(names, chosen.policy, strict=True)
+    }
+    if len(policies) < len(names):
+        raise InputError(f"`--policy` must name each policy once, got {' '.join(chosen.policy)}")
     features = load_object(chosen.features, "--features") if ".py:" in chosen.features else chosen.features
     columns: dict[str, Any] = {
         name: getattr(chosen, name) for name in ("reward", "truncated", "episode", "step", "propensity")

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from twoclock.engine.run_batch import refuse_fork
 from twoclock.logs.estimators import DoesNotApply, EstimatorContext, ValueEstimate, estimator
 from twoclock.logs.features import vectors
 from twoclock.protocols import Key, PyTree
@@ -70,6 +71,7 @@ def _fit(rows: tuple[np.ndarray, ...], actions: int, gamma: float, seed: int) ->
     import equinox as eqx
     import optax
 
+    refuse_fork()
     with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         state, action, reward, after, law = (jnp.asarray(column) for column in rows)
         key = jax.random.key(seed)

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from twoclock.engine.run_batch import refuse_fork
 from twoclock.logs.estimators import DoesNotApply, EstimatorContext, ValueEstimate, estimator
 from twoclock.logs.features import Matrix
 from twoclock.logs.sufficient_stats import Estimand
@@ -145,6 +146,7 @@ def _curvatures(problem: LogProblem) -> tuple[float, float]:
 
     Where steps are on a batch, the longest row with its share of the batch is added: what one sample can do.
     """
+    refuse_fork()
     n, d = float(problem.count), problem.f.shape[0]
 
     def top(step: Callable[[jax.Array], jax.Array]) -> float:

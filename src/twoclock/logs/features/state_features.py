@@ -14,6 +14,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Float
 
+from twoclock.engine.run_batch import refuse_fork
 from twoclock.logs.policies import call_on_batch
 from twoclock.problems.custom import is_module, split_module
 from twoclock.protocols import InputError
@@ -209,6 +210,7 @@ def _batch_features(model: Callable[..., jax.Array], part: str) -> Row:
     key = id(model), part
     if key in _compiled:
         return _compiled[key][1]
+    refuse_fork()
     layers, activation = getattr(model, "layers", None), getattr(model, "activation", lambda z: z)
 
     def features(x: jax.Array) -> jax.Array:
