@@ -4,6 +4,8 @@ import dataclasses
 import errno
 import os
 import stat
+import subprocess
+import sys
 import time
 import warnings
 from pathlib import Path
@@ -331,3 +333,24 @@ def test_sweeps_and_tuning_run_on_the_engine_that_is_named(monkeypatch, tmp_path
         tc.tune(problem, tc.Fast(), {"alpha.c": (0.5, 2)}, 40, metric=metric, rungs=1, engine="xla")
     assert len(asked) > 3
     assert set(asked) == {"xla"}
+
+
+SLOW_TO_OPTIMISE = """
+import jax, jax.numpy as jnp, numpy as np, twoclock as tc
+table = np.linspace(0, 1, 20, dtype=np.float32)
+problem = tc.problems.custom(
+    F=lambda t, w, x: t - jnp.where(x[10] > 0, x, -x),
+    G=lambda t, w, x: w,
+    noise=lambda key: jnp.where(jax.random.uniform(key) > 0.5, table, 0.7),
+    theta=np.zeros(20),
+    omega=0.0,
+)
+print(tc.solve(problem, tc.Standard(0.1, 0.1), 50, 1, engine="c", precision="float32").spec["engine"])
+"""
+
+
+@needs_compiler
+def test_the_self_check_is_quick_where_xla_optimises_for_ever(monkeypatch):
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+    command = [sys.executable, "-c", SLOW_TO_OPTIMISE]
+    assert subprocess.run(command, capture_output=True, text=True, check=False, timeout=100).stdout == "c\n"

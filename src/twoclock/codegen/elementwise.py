@@ -101,6 +101,8 @@ def _formula(g: Lowering, op: Operation) -> Callable[..., Atom]:
     c = c_type(op.result)
     if op.name in RARE:
         return lambda *atoms: _rare(g, op, *atoms)
+    if op.name == "integer_pow":
+        return lambda atom: _power(g, c, atom, int(op.params["y"]))
     if op.name not in TABLE:
         raise Unsupported(f"the operation {op.name} is not generated")
     found = TABLE[op.name]
@@ -143,6 +145,18 @@ def _rare(g: Lowering, op: Operation, *atoms: Atom) -> Atom:
     return chosen if c == "double" else g.build.let(c, f"({c}){{0}}", chosen)
 
 
+def _power(g: Lowering, c: str, square: Atom, y: int) -> Atom:
+    """Multiply by squaring, in the order of JAX."""
+    product: Atom | None = None
+    for bit in reversed(f"{abs(y):b}"):
+        if bit == "1":
+            product = square if product is None else g.build.let(c, "{0}*{1}", product, square)
+        square = g.build.let(c, "{0}*{0}", square)
+    if product is None:
+        return g.build.let(c, "1")
+    return product if y > 0 else g.build.let(c, "1/{0}", product)
+
+
 def _reads(arrays: Sequence[Array]) -> frozenset[Buffer] | None:
     """Find the buffers that are read at the place of the entry alone; None if one may be read elsewhere."""
     reads: set[Buffer] = set()
@@ -174,8 +188,6 @@ def _convert(op: Operation) -> str:
     if new.kind == "b":
         return "{0}!=0"
     if old.kind == "f" and new.kind in "iu":
-        if new.itemsize < 4:
-            return f"({c_type(new)})to_int32((double){{0}})"
         return f"to_{new.name}((double){{0}})"
     return f"({c_type(new)}){{0}}"
 
@@ -192,38 +204,37 @@ def _bitcast(op: Operation) -> str:
     return f"({c_type(new)})bits{width}({{0}})" if old.kind == "f" else f"float{width}({{0}})"
 
 
-def _power(op: Operation) -> str:
-    y = int(op.params["y"])
-    if y == 0:
-        return "1"
-    if abs(y) > 16:
-        return _function("tc_pow", "{0}", f"(double){y}")(op)
-    return _product("{0}", abs(y)) if y > 0 else f"1/{_product('{0}', -y)}"
-
-
-def _product(x: str, times: int) -> str:
-    """Multiply by squaring, as XLA does."""
-    if times == 1:
-        return x
-    half = _product(x, times // 2)
-    return f"({half}*{half})" if times % 2 == 0 else f"({half}*{half}*{x})"
-
-
 def _select(op: Operation) -> str:
-    if len(op.operands) == 3:
+    if len(op.operands) == 3 and op.operands[0].kind == "b":
         return "{0}?{2}:{1}"
-    last = len(op.operands) - 1
-    chain = f"{{{last}}}"
-    for case in range(last - 1, 0, -1):
-        chain = f"({{0}}=={case - 1}?{{{case}}}:{chain})"
+    *cases, chain = (f"{{{i}}}" for i in range(1, len(op.operands)))
+    for number, case in reversed(list(enumerate(cases, 1))):
+        chain = f"({{0}}<{number}?{case}:{chain})"
     return chain
 
 
-def _shift_right_logical(op: Operation) -> str:
-    word = op.operands[0]
-    if word.kind == "i":
-        return f"({c_type(word)})({{1}}<{op.bits}u?({c_type(np.dtype(f'u{word.itemsize}'))}){{0}}>>{{1}}:0)"
-    return f"(uint64_t){{1}}<{op.bits}u?{{0}}>>{{1}}:0"
+def _shift(sign: str, kind: str, beyond: str) -> Form:
+    """Shift a word of a kind; ``beyond`` is the outcome for more bits than it has."""
+
+    def form(op: Operation) -> str:
+        word = c_type(np.dtype(f"{kind}{op.operands[0].itemsize}"))
+        return f"(uint64_t){{1}}<{op.bits}u?({word}){{0}}{sign}{{1}}:{beyond.format(word, op.bits - 1)}"
+
+    return form
+
+
+def _extreme(name: str, sign: str) -> Form:
+    return lambda op: f"{name}{op.bits}({{0}},{{1}})" if op.floating else f"{{0}}{sign}{{1}}?{{0}}:{{1}}"
+
+
+def _clamp(op: Operation) -> str:
+    if op.floating:
+        return f"smaller{op.bits}(larger{op.bits}({{0}},{{1}}),{{2}})"
+    return "{1}<{0}?({0}>{2}?{2}:{0}):({1}>{2}?{2}:{1})"
+
+
+def _total_order(sign: str) -> Form:
+    return lambda op: f"ordered{op.bits}({{0}}){sign}ordered{op.bits}({{1}})" if op.floating else f"{{0}}{sign}{{1}}"
 
 
 _LIBRARY = ("tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "cbrt", "erf", "erfc", "lgamma")
@@ -244,14 +255,15 @@ TABLE: dict[str, Form] = {
     "sign": _by_kind("{0}>0?1:({0}<0?-1:{0})", "({0}>0)-({0}<0)"),
     "square": "{0}*{0}",
     "one_minus_square": "(1+{0})*(1-{0})",
-    "integer_pow": _power,
-    "max": _by_kind("({0}>={1})|({0}!={0})?{0}:{1}", "{0}>{1}?{0}:{1}"),
-    "min": _by_kind("({0}<={1})|({0}!={0})?{0}:{1}", "{0}<{1}?{0}:{1}"),
-    "clamp": "{1}<{0}?{0}:({1}>{2}?{2}:{1})",
+    "max": _extreme("larger", ">"),
+    "min": _extreme("smaller", "<"),
+    "clamp": _clamp,
+    "lt_to": _total_order("<"),
+    "le_to": _total_order("<="),
     "not": lambda op: "!{0}" if op.result.kind == "b" else "~{0}",
-    "shift_left": lambda op: f"(uint64_t){{1}}<{op.bits}u?{{0}}<<{{1}}:0",
-    "shift_right_logical": _shift_right_logical,
-    "shift_right_arithmetic": lambda op: f"{{0}}>>((uint64_t){{1}}<{op.bits}u?{{1}}:{op.bits - 1})",
+    "shift_left": _shift("<<", "u", "0"),
+    "shift_right_logical": _shift(">>", "u", "0"),
+    "shift_right_arithmetic": _shift(">>", "i", "({0}){{0}}>>{1}"),
     "population_count": lambda op: f"popcount64((uint64_t)({c_type(np.dtype(f'u{op.result.itemsize}'))}){{0}})",
     "select_n": _select,
     "convert_element_type": _convert,
@@ -259,7 +271,7 @@ TABLE: dict[str, Form] = {
     "is_finite": "fabs({0})<INFINITY",
     "round": lambda op: _function("rint" if int(op.params["rounding_method"]) == 1 else "round_away")(op),
     "rsqrt": lambda op: "1/sqrt({0})" if op.bits == 64 else "(float)(1/sqrt((double){0}))",
-    "exp2": lambda op: "tc_pow(2.0,{0})" if op.bits == 64 else "(float)tc_pow(2.0,(double){0})",
+    "exp2": lambda op: _function("tc_exp", f"({{0}}*{literal(math.log(2), op.result).text})")(op),
     "atan2": _function("atan2", "{0}", "{1}"),
     "nextafter": lambda op: f"nextafter{'' if op.bits == 64 else 'f'}({{0}},{{1}})",
     **{name: _function(name) for name in ("floor", "ceil", "sqrt", *_LIBRARY)},
@@ -281,6 +293,6 @@ _FOLD: dict[str, Callable[..., Any]] = {
     "max": np.maximum,
     "min": np.minimum,
     "convert_element_type": lambda x: x,
-    "select_n": lambda which, *cases: cases[int(which)],
+    "select_n": lambda which, *cases: cases[np.clip(int(which), 0, len(cases) - 1)],
     "clamp": lambda low, x, high: np.minimum(np.maximum(x, low), high),
 }

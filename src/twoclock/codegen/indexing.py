@@ -14,6 +14,7 @@ from jax.lax import GatherScatterMode
 
 from twoclock.codegen import ir
 from twoclock.codegen.arrays import Array, Equation, LazyArray, LoweringRule, Scalars, Strided, row_strides, varies
+from twoclock.codegen.elementwise import lower_elementwise
 from twoclock.codegen.ir import Atom, Index, Lit, Unsupported, Var, c_type, literal
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 # Comparisons up to which entries are scattered by selection, so that the array stays in registers.
 _COMPARISONS = 64
-_SCATTER = {"scatter": "{1}", "scatter-add": "{0}+{1}", "scatter_add": "{0}+{1}", "scatter_mul": "{0}*{1}"}
+_SCATTER = {"scatter": "{1}", "scatter-add": "{0}+{1}", "scatter-mul": "{0}*{1}"}
 
 
 def _broadcast_in_dim(g: Lowering, eqn: Equation, array: Array, *_: Array) -> Array:
@@ -126,7 +127,9 @@ def _rev(g: Lowering, eqn: Equation, array: Array) -> Array:
 
 
 def _concatenate(g: Lowering, eqn: Equation, *arrays: Array) -> Array:
-    axis, out = eqn.params["dimension"], eqn.outputs[0]
+    axis, out = eqn.params["axis" if eqn.name == "stack" else "dimension"], eqn.outputs[0]
+    if eqn.name == "stack":
+        arrays = tuple(_reshaped(g, a, (*a.shape[:axis], 1, *a.shape[axis:])) for a in arrays)
     if g.arrays.is_small(out.shape):
         return Scalars(np.concatenate([g.arrays.to_scalars(a).entries for a in arrays], axis), out.dtype)
     memory = g.build.memory(c_type(out.dtype), math.prod(out.shape), any(map(varies, arrays)))
@@ -234,6 +237,9 @@ def _gather(g: Lowering, eqn: Equation, array: Array, indices: Array) -> Array:
     p, out = eqn.params, eqn.outputs[0]
     d, sizes, mode = p["dimension_numbers"], p["slice_sizes"], GatherScatterMode.from_any(p["mode"])
     looped = not g.arrays.is_small(out.shape)
+    if mode is GatherScatterMode.FILL_OR_DROP:  # JAX compares indices of 32 bits with the bounds
+        narrow = jax.ShapeDtypeStruct(indices.shape, np.dtype(np.int32))
+        indices = lower_elementwise(g, Equation("convert_element_type", {}, [indices], [narrow]), indices)
     array, indices = _prepare(g, array, looped), _prepare(g, indices, looped)
     batch = [i for i in range(len(out.shape)) if i not in d.offset_dims]
     window = [i for i in range(len(array.shape)) if i not in (*d.collapsed_slice_dims, *d.operand_batching_dims)]
@@ -341,7 +347,7 @@ RULES: dict[str, LoweringRule] = {
     "rev": _rev,
     "split": _split,
     "unstack": _unstack,
-    "concatenate": _concatenate,
+    **dict.fromkeys(("concatenate", "stack"), _concatenate),
     "pad": _pad,
     "dynamic_slice": _dynamic_slice,
     "dynamic_update_slice": _dynamic_update_slice,

@@ -97,11 +97,11 @@ class Lowering:
                 raise Unsupported(f"the operation {eqn.name} on random keys is not generated")
             words = threefry.as_words(eqn)
             halves = [
-                _as_list(_RULES[eqn.name](self, words, *(v.halves[h] if isinstance(v, Keys) else v for v in inputs)))
+                _as_list(RULES[eqn.name](self, words, *(v.halves[h] if isinstance(v, Keys) else v for v in inputs)))
                 for h in (0, 1)
             ]
             return [Keys(cast(tuple[Array, Array], both)) for both in zip(*halves, strict=True)]
-        return _as_list(_RULES.get(eqn.name, lower_elementwise)(self, eqn, *inputs))
+        return _as_list(RULES.get(eqn.name, lower_elementwise)(self, eqn, *inputs))
 
 
 def _as_list(values: Value | Sequence[Value]) -> list[Value]:
@@ -139,7 +139,7 @@ def _scan(g: Lowering, eqn: Equation, *inputs: Value) -> list[Value]:
         out = g.compute(g.lower(body.jaxpr, constants, [*values[:fixed], *carry, *rows]))
         return out[:carried], out[carried:]
 
-    if length * len(_primitives(body.jaxpr)) <= _UNROLLED:
+    if length * len(primitives(body.jaxpr)) <= _UNROLLED:
         rows: list[list[Value]] = []
         for known in range(length - 1, -1, -1) if p["reverse"] else range(length):
             carry, row = step(carry, known)
@@ -186,7 +186,7 @@ def _cond(g: Lowering, eqn: Equation, selector: Array, *inputs: Value) -> list[V
     which, values = g.arrays.entry(selector, ()), g.compute(inputs)
     if isinstance(which, Lit):
         return g.call(branches[min(max(int(which.value), 0), len(branches) - 1)], values)
-    if g.lanes and which.varies and not any("while" in _primitives(branch.jaxpr) for branch in branches):
+    if g.lanes and which.varies and not any("while" in primitives(branch.jaxpr) for branch in branches):
         results = [g.compute(g.call(branch, values)) for branch in branches]
         return [
             map_halves(lambda *arrays: _select(g, which, arrays), *choices) for choices in zip(*results, strict=True)
@@ -276,16 +276,16 @@ def _select(g: Lowering, which: Var, arrays: Sequence[Array]) -> Array:
     def entry(index: tuple[Index, ...]) -> Atom:
         *others, chosen = (g.arrays.entry(a, index) for a in arrays)
         for case, atom in reversed(list(enumerate(others))):
-            chosen = g.build.let(c, f"{{0}}=={case}?{{1}}:{{2}}", which, atom, chosen)
+            chosen = g.build.let(c, f"{{0}}<={case}?{{1}}:{{2}}", which, atom, chosen)
         return chosen
 
     return g.arrays.lazy(like, entry, True)
 
 
-def _primitives(jaxpr: Jaxpr) -> list[str]:
+def primitives(jaxpr: Jaxpr) -> list[str]:
     """Name the primitives of all equations, those of inner functions too."""
     inner = [j.jaxpr if isinstance(j, ClosedJaxpr) else j for e in jaxpr.eqns for j in jaxprs_in_params(e.params)]
-    return [e.primitive.name for e in jaxpr.eqns] + [name for j in inner for name in _primitives(j)]
+    return [e.primitive.name for e in jaxpr.eqns] + [name for j in inner for name in primitives(j)]
 
 
 _CONTROL_FLOW: dict[str, LoweringRule] = {
@@ -296,7 +296,7 @@ _CONTROL_FLOW: dict[str, LoweringRule] = {
     "while": _while,
     "cond": _cond,
 }
-_RULES: dict[str, LoweringRule] = {
+RULES: dict[str, LoweringRule] = {
     **_CONTROL_FLOW,
     **threefry.RULES,
     **indexing.RULES,

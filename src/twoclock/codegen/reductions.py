@@ -27,28 +27,33 @@ _COMBINE = {
     "and": ("{0}&{1}", -1),
     "or": ("{0}|{1}", 0),
     "xor": ("{0}^{1}", 0),
-    "max": ("({0}>={1})|({0}!={0})?{0}:{1}", None),
-    "min": ("({0}<={1})|({0}!={0})?{0}:{1}", None),
+    "max": ("{0}>{1}?{0}:{1}", None),
+    "min": ("{0}<{1}?{0}:{1}", None),
 }
+
+
+def _form(name: str, dtype: np.dtype) -> tuple[str, int | None]:
+    """Return the C that combines two numbers, and what to begin with."""
+    if dtype.kind == "f" and name in ("max", "min"):
+        return f"{'larger' if name == 'max' else 'smaller'}{dtype.itemsize * 8}({{0}},{{1}})", None
+    return _COMBINE[name]
 
 
 def _reduce(g: Lowering, eqn: Equation, array: Array) -> Array:
     name, axes, out = eqn.name.removeprefix("reduce_"), tuple(eqn.params["axes"]), eqn.outputs[0]
-    form, start = _COMBINE[name]
+    form, start = _form(name, out.dtype)
     remaining = [d for d in range(len(array.shape)) if d not in axes]
     along = tuple(array.shape[d] for d in axes)
     c = c_type(out.dtype)
     if math.prod(along) == 0:
         raise Unsupported(f"the {name} of an array without entries is taken")
-    if start == -1 and out.dtype.kind == "b":
-        start = 1
     array = _prepare(g, array)
 
     def entry(index: tuple[Index, ...]) -> Atom:
         def term(inner: tuple[Index, ...]) -> Atom:
             return g.arrays.entry(array, _interleave((remaining, index), (axes, inner)))
 
-        first = None if start is None else literal(start, out.dtype)
+        first = None if start is None else literal(np.asarray(start).astype(out.dtype), out.dtype)
         return _combine(g, along, c, form, term, varies(array), first)
 
     return _result(g, eqn, entry, varies(array))
@@ -114,7 +119,7 @@ def _interleave(*parts: tuple[Sequence[int], Sequence[Index]]) -> list[Index]:
 
 def _cumulative(g: Lowering, eqn: Equation, array: Array) -> Array:
     """Compute cumulative sums, products and extremes along an axis."""
-    form, _ = _COMBINE[eqn.name.removeprefix("cum")]
+    form, _ = _form(eqn.name.removeprefix("cum"), array.dtype)
     axis, backwards, c = eqn.params["axis"], eqn.params["reverse"], c_type(array.dtype)
     length = array.shape[axis]
     if g.arrays.is_small(array.shape):

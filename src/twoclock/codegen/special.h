@@ -31,6 +31,25 @@ FN double float64(uint64_t x) { union { double d; uint64_t u; } v; v.u = x; retu
 FN uint32_t bits32(float x) { union { float f; uint32_t u; } v; v.f = x; return v.u; }
 FN float float32(uint32_t x) { union { float f; uint32_t u; } v; v.u = x; return v.f; }
 FN uint32_t rotate(uint32_t x, int r) { return (x << r) | (x >> (32 - r)); }
+/* XLA flushes numbers below the smallest normal one to zero on a CPU, before and after each operation, and so does a
+   program: it returns the settings of the thread, which are restored at its end. */
+#ifndef __CUDACC_RTC__
+#if defined(__x86_64__) || defined(__i386__)
+static uint64_t flush_subnormals(void) { uint32_t old = __builtin_ia32_stmxcsr(); __builtin_ia32_ldmxcsr(old | 0x8040); return old; }
+static void restore_arithmetic(uint64_t old) { __builtin_ia32_ldmxcsr((uint32_t)old); }
+#elif defined(__aarch64__)
+static void restore_arithmetic(uint64_t old) { __asm__ volatile("msr fpcr, %0" : : "r"(old)); }
+static uint64_t flush_subnormals(void) {
+  uint64_t old;
+  __asm__ volatile("mrs %0, fpcr" : "=r"(old));
+  restore_arithmetic(old | 1 << 24);
+  return old;
+}
+#else
+static uint64_t flush_subnormals(void) { return 0; }
+static void restore_arithmetic(uint64_t old) { (void)old; }
+#endif
+#endif
 /* What is at an address, read here and now: a compiler for GPUs would put it off to where it is needed. */
 #ifdef __CUDACC_RTC__
 template <class T> FN T fetch(const T *p) { return *p; }
@@ -59,6 +78,11 @@ FN int32_t to_int32(double x) {
   return (int32_t)y;
 }
 #endif
+/* Casts saturate, and what is no number is zero. */
+#define SATURATE(NAME, T, LOW, HIGH) \
+  FN T to_##NAME(double x) { double y = x != x ? 0.0 : (x < LOW ? LOW : (x > HIGH ? HIGH : x)); return (T)y; }
+SATURATE(int8, int8_t, -128.0, 127.0) SATURATE(uint8, uint8_t, 0.0, 255.0)
+SATURATE(int16, int16_t, -32768.0, 32767.0) SATURATE(uint16, uint16_t, 0.0, 65535.0)
 FN uint32_t to_uint32(double x) {
   double y = x != x ? 0.0 : (x < 0.0 ? 0.0 : (x > 4294967295.0 ? 4294967295.0 : x));
   return (uint32_t)y;
@@ -94,6 +118,15 @@ FN uint64_t rem_uint64(uint64_t a, uint64_t b) { return b == 0 ? a : a % b; }
   FN T div_##NAME(T a, T b) { return (T)(b == 0 ? -1 : div_##W(a, b)); } \
   FN T rem_##NAME(T a, T b) { return (T)rem_##W(a, b); }
 SMALL(int8, int8_t, int32) SMALL(int16, int16_t, int32) SMALL(uint8, uint8_t, uint32) SMALL(uint16, uint16_t, uint32)
+
+/* The larger and the smaller of two: what is no number wins, and zeros are ordered by their signs. */
+#define EXTREMES(T, SIZE) \
+  FN T larger##SIZE(T a, T b) { return a > b ? a : (a < b ? b : (a == b ? float##SIZE(bits##SIZE(a) & bits##SIZE(b)) : a + b)); } \
+  FN T smaller##SIZE(T a, T b) { return a < b ? a : (a > b ? b : (a == b ? float##SIZE(bits##SIZE(a) | bits##SIZE(b)) : a + b)); }
+EXTREMES(float, 32) EXTREMES(double, 64)
+/* A whole number for each float, in the total order that sorting uses. */
+FN int64_t ordered64(double x) { int64_t b = (int64_t)bits64(x); return b ^ (int64_t)((uint64_t)(b >> 63) >> 1); }
+FN int32_t ordered32(float x) { int32_t b = (int32_t)bits32(x); return b ^ (int32_t)((uint32_t)(b >> 31) >> 1); }
 
 FN double round_away(double x) {
   double t = trunc(x), rest = fabs(x - t);

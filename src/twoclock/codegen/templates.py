@@ -43,6 +43,7 @@ _BOUNDS = f" __launch_bounds__({MANY},3)"
 _TABLE, _TABLES = 1 << 13, 1 << 14
 _DTYPES = {**{c: name for name, c in ir.C_TYPES.items()}, "int": "int32"}
 _ARGUMENTS = "int64_t methods,int64_t seeds,const void*const*tables,void*const*leaves,const uint32_t*streams"
+_SPAN = "int64_t lo,int64_t hi,int64_t first,int64_t last"
 _EACH_STEP = "step<hi;step++){int32_t k=(int32_t)step;"
 # Which lanes a group holds. At the end of the seeds the last one runs again, and is stored once.
 _LANE = "int64_t method=lane/seeds,seed=lane%seeds;(void)method;(void)seed;"
@@ -130,7 +131,8 @@ def c_text(target: CodeTarget, carry: Tree, parts: ProgramParts) -> str:
     lines = [
         special_functions(),
         "#define RESTRICT restrict",
-        f"void walk(int64_t lo,int64_t hi,int64_t first,int64_t last,{_ARGUMENTS}){{",
+        # A function of its own: a compiler moves arithmetic past the change of its settings.
+        f"static __attribute__((noinline)) void steps({_SPAN},{_ARGUMENTS}){{",
         *parts.outside,
         "for(int64_t group=first;group<last;group++){" + ("int64_t lane=group;" if width == 1 else ""),
         lanes.replace("WIDTH", str(width)),
@@ -143,6 +145,8 @@ def c_text(target: CodeTarget, carry: Tree, parts: ProgramParts) -> str:
         "}",
         *store,
         "}}",
+        f"void walk({_SPAN},{_ARGUMENTS}){{uint64_t old=flush_subnormals();",
+        "steps(lo,hi,first,last,methods,seeds,tables,leaves,streams);restore_arithmetic(old);}",
     ]
     return "\n".join(lines) + "\n"
 
