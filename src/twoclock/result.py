@@ -234,16 +234,22 @@ def load(path: str | Path, like: object = None) -> Result:
             problem, for θ and ω both.
     """
     spec, tables, trees = storage.load(path)
-    ended = spec.pop("ended", None)
-    end = FinalState(tuple(trees["carry"]), ended or spec["identity"]) if "carry" in trees else None
-    theta, omega = trees["theta"], trees["omega"]
+    with storage.reading(path):
+        ended = spec.pop("ended", None)
+        end = FinalState(tuple(trees["carry"]), dict(ended or spec["identity"])) if "carry" in trees else None
+        theta, omega, history = trees["theta"], trees["omega"], tables["history"]
+        if len({len(part) for part in (spec["seeds"], trees["diverged"], trees["last_step"])}) > 1:
+            raise ValueError("its seeds are not as many as it has results")
+        if [*history["step"]] != [*spec["marks"]] * len(spec["seeds"]):
+            raise ValueError("its marks are not those of its history")
+        repr(Result(theta, omega, history, trees["diverged"], trees["last_step"], spec))
     if isinstance(like, Problem):
         of_theta, of_omega, _ = jax.eval_shape(like.init, prng.start_key(0))
         omega = shaped_like("omega", omega, of_omega, len(spec["seeds"]))
         like = of_theta
     if like is not None:
         theta = shaped_like("theta", theta, like, len(spec["seeds"]))
-    return Result(theta, omega, tables["history"], trees["diverged"], trees["last_step"], spec, end)
+    return Result(theta, omega, history, trees["diverged"], trees["last_step"], spec, end)
 
 
 def so_far(path: str | Path) -> dict[str, Result]:
@@ -251,18 +257,19 @@ def so_far(path: str | Path) -> dict[str, Result]:
     import pandas as pd
 
     found: dict[str, Result] = {}
-    for kept in storage.interrupted(path):
-        leaves, seen = from_arrays(kept.tree)
-        known: dict[str, Any] = dict(kept.identity)
-        marks, seen = known["marks"][: len(seen)], seen or [{}]
-        for i, (label, method) in enumerate(dict(kept.what["method"]).items()):  # type: ignore[call-overload]
-            alive, last = (leaf[i] for leaf in leaves[-2:])
-            history = pd.DataFrame(history_columns(seen, i, known["seeds"], marks))
-            spec = {
-                "problem": kept.what["problem"], "method": method, "steps": kept.step, "of": known["steps"],
-                "seeds": known["seeds"], "marks": marks, "precision": known["precision"], "bound": known["bound"],
-            }  # fmt: skip
-            found[label] = Result(None, None, history, ~alive, np.asarray(last, int), spec)
+    with storage.reading(path):
+        for kept in storage.interrupted(path):
+            leaves, seen = from_arrays(kept.tree)
+            known: dict[str, Any] = dict(kept.identity)
+            marks, seen = known["marks"][: len(seen)], seen or [{}]
+            for i, (label, method) in enumerate(dict(kept.what["method"]).items()):  # type: ignore[call-overload]
+                alive, last = (leaf[i] for leaf in leaves[-2:])
+                history = pd.DataFrame(history_columns(seen, i, known["seeds"], marks))
+                spec = {
+                    "problem": kept.what["problem"], "method": method, "steps": kept.step, "of": known["steps"],
+                    "seeds": known["seeds"], "marks": marks, "precision": known["precision"], "bound": known["bound"],
+                }  # fmt: skip
+                found[label] = Result(None, None, history, ~alive, np.asarray(last, int), spec)
     return found
 
 

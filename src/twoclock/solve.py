@@ -18,7 +18,7 @@ import numpy as np
 from twoclock import validation
 from twoclock.engine import compatibility, engines, program_digest
 from twoclock.engine.engines import EngineName
-from twoclock.engine.loop import ProgressEvent, deferred_interrupt, drive, watch
+from twoclock.engine.loop import ProgressEvent, deferred_interrupt, drive, take_up, watch
 from twoclock.engine.protocol import LaneState, Row, estimate_each, history_columns
 from twoclock.engine.run_batch import Lanes, group_by_program, make_instances, make_placeholder
 from twoclock.engine.tracing import array_bytes
@@ -239,7 +239,7 @@ def _check_start(
 def _carry(results: list[Result], like: LaneState) -> LaneState:
     """Where the methods of one program stopped, methods × seeds."""
     leaves = zip(*(result.end.carry for result in results if result.end is not None), strict=True)
-    return jax.tree.unflatten(jax.tree.structure(like), map(np.stack, leaves))
+    return take_up(like, [np.stack(leaf) for leaf in leaves])
 
 
 def _rows(results: list[Result]) -> list[Row]:

@@ -83,7 +83,8 @@ def test_guard_holds_a_plant_that_steps_would_lose(tmp_path):
     ("call", "words"),
     [
         (lambda: tc.agents.Regulator(PAPER.Q, -PAPER.R), "`R` must be symmetric positive definite"),
-        (lambda: tc.agents.Regulator(PAPER.Q, PAPER.R, K0=np.zeros((3, 2))), "`K0` must have a row an action"),
+        (lambda: tc.agents.Regulator(PAPER.Q, PAPER.R, K0=np.zeros((3, 2))), "`K0` must have a row for each action"),
+        (lambda: tc.agents.Regulator(np.eye(2), [[1.0]], K0=[1, 2]), r"got \(2,\); write one row as \[\[a, b\]\]"),
         (lambda: tc.agents.Regulator(PAPER.Q, PAPER.R, critic="p"), "`critic` must be 'model' or 'q'"),
         (lambda: tc.agents.Regulator(PAPER.Q, PAPER.R, sigma=0.0), "`sigma`"),
         (lambda: tc.agents.Regulator(PAPER.Q, PAPER.R, guard=3), "`guard` must be"),

@@ -173,3 +173,22 @@ def plain():
 def test_one_line(call, words):
     with pytest.raises(tc.InputError, match=words):
         call()
+
+
+def test_loading_with_other_functions_is_refused(tmp_path):
+    def ratio(c):
+        return lambda x, u: c
+
+    def features(c):
+        return lambda x: np.array([1.0, c * x])
+
+    agent = tc.agents.Evaluator(ratio(1.0), features(1.0), 0.9, at=[0.5])
+    agent.observe(0.1, None, 0.2, 1.0)
+    agent.save(tmp_path / "a")
+    again = tc.agents.Evaluator.load(tmp_path / "a", ratio(1.0), features(1.0))
+    assert again.value(0.5) == agent.value(0.5)
+    for arguments in ((ratio(2.0), features(1.0)), (ratio(1.0), features(2.0)), (1.0, features(1.0))):
+        with pytest.raises(tc.InputError, match=r"`(policy_ratio|features)` must be what it was"):
+            tc.agents.Evaluator.load(tmp_path / "a", *arguments)
+    with pytest.raises(tc.InputError):
+        tc.agents.Evaluator.load(tmp_path / "a", ratio(1.0))

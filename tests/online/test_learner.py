@@ -221,6 +221,36 @@ def test_loading_with_another_method_or_operators_is_refused(tmp_path):
         tc.Learner.load(tmp_path / "c", F, G)
 
 
+def test_loading_with_another_measure_or_none_is_refused(tmp_path):
+    found = tc.Learner(F, G, tc.Standard(STEP, STEP), 0.0, 0.0, measure=lambda theta, omega: {"gap": theta - omega})
+    found.update_many(X[:5])
+    found.save(tmp_path / "a")
+    for measure in (None, lambda theta, omega: {"gap": omega - theta}, lambda theta, omega: {"other": theta - omega}):
+        with pytest.raises(tc.InputError, match="`measure` must compute what it did"):
+            tc.Learner.load(tmp_path / "a", F, G, measure=measure)
+    again = tc.Learner.load(tmp_path / "a", F, G, measure=lambda theta, omega: {"gap": theta - omega})
+    assert again.history.equals(found.history)
+
+
+FINITE = tc.problems.quadratic_bilevel(dim_x=3, dim_y=4, samples=20, batch=4, replace=False)
+
+
+@pytest.mark.parametrize(
+    ("problem", "method"),
+    [
+        (FINITE, tc.methods.SVRG(0.05, 0.1, moves=2.0)),
+        (FINITE, tc.methods.SABA(0.05, 0.1, items=(20, 20))),
+        (tc.problems.boyan("td"), tc.methods.Lstd()),
+        (tc.problems.boyan("td"), tc.methods.BatchMeans(tc.Standard(0.1, 0.1))),
+        (tc.problems.boyan("td"), tc.Auto()),
+    ],
+)
+def test_every_method_of_the_library_can_be_saved(problem, method, tmp_path):
+    found = tc.Learner(problem, method)
+    found.save(tmp_path / "a")
+    assert str(tc.Learner.load(tmp_path / "a", problem)) == str(found)
+
+
 SAVING = """
 import sys, numpy as np, twoclock as tc
 x = np.random.default_rng(0).normal(size=3000)

@@ -393,6 +393,75 @@ def test_check_verifies_results_checkpoints_and_sweeps(result, tmp_path, capsys)
     assert cli.main(["check", str(tmp_path / "empty")]) == 2
 
 
+def _paths(document, above=()):
+    for key, value in document.items():
+        yield (*above, key)
+        if isinstance(value, dict):
+            yield from _paths(value, (*above, key))
+
+
+def test_odd_values_in_a_sealed_record_are_one_line(result, tmp_path):
+    """A record that another program sealed again: each entry in turn is lost, or of another kind, or nested deeply."""
+    deep = []
+    for _ in range(500):
+        deep = [deep]
+    result.save(tmp_path / "result")
+    learner = tc.Learner(lambda t, o, x: o - 1, lambda t, o, x: o - t + x, tc.Standard(0.1, 0.1), 0.0, 0.0)
+    learner.update_many(np.arange(20.0))
+    learner.save(tmp_path / "learner")
+    agent = tc.agents.Evaluator(1.0, np.eye(2), 0.5)
+    agent.observe(0, None, 1, 1.0)
+    agent.save(tmp_path / "agent")
+    tc.sweep(**SWEEP, out=tmp_path / "sweep")
+    readers = {
+        "result/spec.json": lambda: tc.solve(BOWL, tc.Fast(), 80, 3, start=tc.load(tmp_path / "result")),
+        "learner/spec.json": lambda: tc.Learner.load(
+            tmp_path / "learner", lambda t, o, x: o - 1, lambda t, o, x: o - t + x
+        ),
+        "agent/spec.json": lambda: repr(tc.agents.Evaluator.load(tmp_path / "agent")),
+        "sweep/sweep.json": lambda: tc.Sweep.load(tmp_path / "sweep"),
+    }
+    rng = np.random.default_rng(0)
+    refused = 0
+    for name, read in readers.items():
+        path = tmp_path / name
+        document = path.read_bytes()
+        for keys in list(_paths(sealed_folder.unseal(document))):
+            content = sealed_folder.unseal(document)
+            inner = content
+            for key in keys[:-1]:
+                inner = inner[key]
+            odd = [None, -1, 1e308, 2**70, "x", [], {}, [[1]], {"a": 1}, deep][rng.integers(10)]
+            inner.pop(keys[-1]) if rng.random() < 0.2 else inner.update({keys[-1]: odd})
+            path.write_text(sealed_folder.seal(content))
+            said = ""
+            try:
+                read()
+            except tc.InputError as error:
+                said = str(error)
+            refused += said != ""
+            assert "\n" not in said
+            assert len(said) < 500
+        path.write_bytes(document)
+        read()
+    assert refused > 50
+
+
+def test_a_record_names_no_files_outside_its_folder(result, tmp_path):
+    """Those that it names are removed when a newer one takes its place."""
+    result.save(tmp_path / "a")
+    spec = tmp_path / "a" / "spec.json"
+    content = sealed_folder.unseal(spec.read_bytes())
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    content["files"]["../victim"] = sealed_folder.checksum(b"mine")
+    spec.write_text(sealed_folder.seal(content))
+    sealed_folder.remove_record(tmp_path / "a")
+    assert victim.exists()
+    with pytest.raises(tc.InputError, match="names files outside its folder"):
+        tc.load(tmp_path / "a")
+
+
 def test_a_name_that_the_system_does_not_take_is_one_line(result, tmp_path):
     for name in ("a\0b", "x" * 300):
         with pytest.raises(tc.InputError, match=r"cannot be (written|used)") as error:

@@ -23,7 +23,7 @@ from twoclock.schedules import Power
 from twoclock.storage.atomic_file import Document
 from twoclock.storage.record import Record
 from twoclock.validation import run_args
-from twoclock.validation.arrays import definite, matrix
+from twoclock.validation.arrays import as_array, definite, matrix
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,9 +98,12 @@ class Regulator(LearnerAgent):
                 raise InputError(f"`{name}` must be square, got shape {value.shape}")
             definite(name, value, floor)
         n, m = len(self.Q), len(self.R)
-        self.K0 = np.zeros((m, n)) if K0 is None else matrix("K0", K0)
+        self.K0 = np.zeros((m, n)) if K0 is None else as_array("K0", K0, "a matrix of numbers")
         if self.K0.shape != (m, n):
-            raise InputError(f"`K0` must have a row an action and a column a state, {(m, n)}, got {self.K0.shape}")
+            raise InputError(
+                f"`K0` must have a row for each action and a column for each state, {(m, n)}, got {self.K0.shape}; "
+                "write one row as [[a, b]]"
+            )
         self.sigma = validation.number(
             "sigma", sigma, 0, above=True, remedy="without exploration nothing is learnt of B"
         )
@@ -191,8 +194,7 @@ class Regulator(LearnerAgent):
     @classmethod
     def load(cls, path: str | Path, method: Method | None = None) -> Regulator:
         """The regulator that was saved, to go on from there; a method is needed where it held a function."""
-        guard = cls._read(path)[0]["guard"]
-        return cls._load(path, method, guard=guard and Guard(**guard))
+        return cls._load(path, method, lambda about: {"guard": about["guard"] and Guard(**about["guard"])})
 
     def _state(self) -> tuple[Document, dict[str, PyTree]]:
         guard = None if self.guard is None else vars(self.guard)

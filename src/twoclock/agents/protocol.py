@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol, Self, TypeGuard, TypeVar, runtime_checkable
 
 import numpy as np
 
 from twoclock import storage, validation
+from twoclock.engine.code_identity import Unidentified, code_identity
 from twoclock.methods import serialize
 from twoclock.online import Learner
 from twoclock.protocols import InputError, Method, PyTree
@@ -126,6 +128,7 @@ class LearnerAgent:
     _NUMBERS: ClassVar[tuple[str, ...]]
     _ARRAYS: ClassVar[tuple[str, ...]]
     _OTHERS: ClassVar[tuple[str, ...]] = ()
+    _FUNCTIONS: ClassVar[tuple[str, ...]] = ()  # settings that may be functions, which a record knows by their identity
     _STREAM: ClassVar[int]  # of the random numbers: a simulator that has the same seed must not draw the same ones
     method: Method
     _learner: Learner
@@ -191,6 +194,7 @@ class LearnerAgent:
         own, trees = self._state()
         about = {name: getattr(self, name) for name in self._NUMBERS} | own
         about |= {"method": serialize.to_json(self.method), "rng": self._rng.bit_generator.state}
+        about["functions"] = self._function_identities()
         arrays = {name: array for name in self._ARRAYS if isinstance(array := getattr(self, name), np.ndarray)}
         return self._learner.save(path, {type(self).__name__: about}, **arrays, **trees, **also)
 
@@ -200,24 +204,41 @@ class LearnerAgent:
 
     def restore(self, path: str | Path) -> None:
         """Take up what an agent with the same settings saved, its exploration too."""
-        self._take_up(*self._read(path))
+        with storage.reading(path):
+            self._take_up(*self._read(path))
 
     def _take_up(self, about: Document, record: Record) -> None:
+        for name, here in self._function_identities().items():
+            there = about["functions"].get(name)
+            if None in (here, there):
+                warnings.warn(f"nothing says whether `{name}` is what it was: it cannot be identified", stacklevel=4)
+            elif here != there:
+                raise InputError(f"`{name}` must be what it was when the agent was saved: its code or values differ")
         self._learner.restore(record)
         self._rng.bit_generator.state = about["rng"]
 
+    def _function_identities(self) -> dict[str, str | None]:
+        """The identity of each setting that may be a function and must be as it was; None where nothing can say."""
+        found: dict[str, str | None] = {}
+        for name in self._FUNCTIONS:
+            try:
+                found[name] = code_identity(self.settings[name])
+            except Unidentified:
+                found[name] = None
+        return found
+
     @classmethod
-    def _load(cls, path: str | Path, method: Method | None, **others: object) -> Self:
-        """The agent that was saved, with settings that no record holds."""
+    def _load(
+        cls, path: str | Path, method: Method | None, others: Callable[[Document], dict[str, object]] = lambda _: {}
+    ) -> Self:
+        """The agent that was saved, with settings that no record holds as they are."""
         about, record = cls._read(path)
-        if method is None:
-            if about["method"] is None:
-                raise InputError("`method` must be given: it holds a function, which no record can; pass it as it was")
-            method = serialize.from_json(about["method"])
-        numbers = {name: about[name] for name in cls._NUMBERS}
-        arrays = {name: record.trees[name] for name in cls._ARRAYS if name in record.trees}
-        agent = cls(**{**others, **numbers, **arrays, "method": method})
-        agent._take_up(about, record)
+        with storage.reading(path):
+            method = method or serialize.from_json(about["method"])
+            numbers = {name: about[name] for name in cls._NUMBERS}
+            arrays = {name: record.trees[name] for name in cls._ARRAYS if name in record.trees}
+            agent = cls(**{**others(about), **numbers, **arrays, "method": method})
+            agent._take_up(about, record)
         return agent
 
     @classmethod

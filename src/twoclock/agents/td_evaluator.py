@@ -85,6 +85,7 @@ class Evaluator(LearnerAgent):
     _NUMBERS = ("gamma", "operator", "lam", "intervals", "skip", "seed")
     _ARRAYS = ("features", "at")
     _OTHERS = ("policy_ratio", "params", "behaviour")
+    _FUNCTIONS = ("policy_ratio", "features", "value")
     _STREAM = 0x65766C
 
     def __init__(
@@ -177,12 +178,15 @@ class Evaluator(LearnerAgent):
         behaviour: Behaviour | None = None,
     ) -> Evaluator:
         """The evaluator that was saved, to go on from there. Functions come from you, as they were; and ``params``."""
-        saved = cls._read(path)[0]["policy_ratio"]
-        if policy_ratio is None and saved is None:
-            raise InputError("`policy_ratio` must be given: it is a function, which no record can hold")
-        ratio = saved if policy_ratio is None else policy_ratio
-        functions = {"features": features, "value": value, "behaviour": behaviour}
-        return cls._load(path, method, policy_ratio=ratio, params=params, **functions)
+
+        def others(about: Document) -> dict[str, object]:
+            ratio = about["policy_ratio"] if policy_ratio is None else policy_ratio
+            if ratio is None:
+                raise InputError("`policy_ratio` must be given: it is a function, which no record can hold")
+            functions = {"features": features, "value": value, "behaviour": behaviour}
+            return {"policy_ratio": ratio, "params": params, **functions}
+
+        return cls._load(path, method, others)
 
     def _state(self) -> tuple[Document, dict[str, PyTree]]:
         return {"policy_ratio": None if callable(self.policy_ratio) else self.policy_ratio, "first": self._first}, {}

@@ -28,7 +28,7 @@ from twoclock.engine.engines import NAMES, choose, start, with_xla
 from twoclock.engine.protocol import Engine, EngineError, LaneState, Program, Row
 from twoclock.engine.run_batch import Lanes
 from twoclock.intervals.bootstrap import TRACKED
-from twoclock.protocols import PyTree
+from twoclock.protocols import InputError, PyTree
 
 _USUAL: dict[int, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
 if hasattr(signal, "SIGHUP"):  # Windows has none
@@ -36,6 +36,7 @@ if hasattr(signal, "SIGHUP"):  # Windows has none
 
 _last: int = signal.SIGINT
 _PAUSE = 0.25  # seconds between two events, about
+_DAMAGED = "what was saved is damaged: its arrays are not those of this run; start again without it"
 
 
 @dataclass(frozen=True, repr=False)
@@ -138,7 +139,7 @@ def drive(
         if checkpoints is not None and (latest := checkpoints.latest()) is not None:
             step, tree = latest
             leaves, rows = from_arrays(tree)
-            carry = jax.tree.unflatten(jax.tree.structure(carry), leaves)
+            carry = take_up(carry, leaves)
             del rows[bisect_left(marks, step) :]  # a mark at this very step is measured again
             engine = NAMES[int(tree["engine"])] if engine == "auto" else engine
         saved, chosen = time.monotonic(), choose(engine, work, marks[-1], block)
@@ -224,6 +225,14 @@ def _join(programs: Sequence[Program], *parts: np.ndarray) -> np.ndarray:
     return np.concatenate([row[0] if len(row) == 1 else np.concatenate(row, axis=1) for row in by_methods.values()])
 
 
+def take_up(like: LaneState, leaves: Sequence[np.ndarray]) -> LaneState:
+    """The carry of saved leaves, in the structure of a fresh one."""
+    fresh, structure = jax.tree.flatten(like)
+    if [(leaf.shape, leaf.dtype) for leaf in leaves] != [(leaf.shape, leaf.dtype) for leaf in fresh]:
+        raise InputError(_DAMAGED)
+    return jax.tree.unflatten(structure, leaves)
+
+
 def _to_arrays(carry: LaneState, rows: list[Row], engine: str) -> dict[str, PyTree]:
     """A run as named arrays, for a checkpoint."""
     leaves = {f"{i:04d}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(carry))}
@@ -235,6 +244,9 @@ def _to_arrays(carry: LaneState, rows: list[Row], engine: str) -> dict[str, PyTr
 def from_arrays(tree: dict[str, PyTree]) -> tuple[list[np.ndarray], list[Row]]:
     """The leaves of the carry in a checkpoint, ``alive`` and ``last`` at the end, and the rows of the marks so far."""
     metrics = tree.get("rows", {})
+    counts = {np.shape(values)[:1] for values in metrics.values()}
+    if len(counts) > 1 or () in counts:
+        raise InputError(_DAMAGED)
     count = len(next(iter(metrics.values()), ()))
     rows = [{name: values[i] for name, values in metrics.items()} for i in range(count)]
     return [tree["carry"][name] for name in sorted(tree["carry"])], rows

@@ -240,11 +240,14 @@ def load(folder: str | Path) -> Value:
     """Read what ``v.save(folder)`` wrote; a byte that is not as it was written is refused."""
     check_path("folder", folder)
     content, tables, arrays = storage.load(folder, storage.VALUE)
-    return Value(
-        tables["table"], tables["differences"], tables["diagnostics"], content["settings"],
-        {name: arrays[f"weights-{i}"] for i, name in enumerate(content["weights"])},
-        {name: tables[f"support-{i}"] for i, name in enumerate(content["support"])},
-    )  # fmt: skip
+    with storage.reading(folder, "folder", "evaluate again"):
+        value = Value(
+            tables["table"], tables["differences"], tables["diagnostics"], content["settings"],
+            {name: arrays[f"weights-{i}"] for i, name in enumerate(content["weights"])},
+            {name: tables[f"support-{i}"] for i, name in enumerate(content["support"])},
+        )  # fmt: skip
+        repr(value)
+    return value
 
 
 def _verdict(one: Value) -> str:

@@ -41,8 +41,10 @@ def to_json(method: object) -> dict[str, Any] | None:
     return {"class": type(method).__name__, **fields}
 
 
-def from_json(record: Mapping[str, Any]) -> Any:
+def from_json(record: Mapping[str, Any] | None) -> Any:
     """The method, or the schedule, that ``to_json`` wrote."""
+    if record is None:
+        raise InputError("`method` must be given: it holds a function, which no record can; pass it as it was")
     fields = {name: from_json(value) if isinstance(value, Mapping) else value for name, value in record.items()}
     kind = _classes().get(fields.pop("class", ""))
     if kind is None:

@@ -181,7 +181,7 @@ class Learner:
         loop, now = self._loop, self._loop.now()
         result = self._result(now)
         about = {
-            "method": serialize.to_json(loop.method), "identity": loop.identity,
+            "method": serialize.to_json(loop.method), "identity": loop.identity, "measure": loop.measure_identity,
             "engine": loop.live.engine if loop.live else loop.asked,
         }  # fmt: skip
         trees |= {
@@ -222,20 +222,20 @@ class Learner:
         spec, _, trees = record
         if not set(_KEPT) <= {*spec, *trees}:
             raise InputError(f"`path` must be a folder that `learner.save` wrote; {path} holds a result, see `tc.load`")
-        about = spec["learner"]
-        if method is None:
-            if about["method"] is None:
-                raise InputError("`method` must be given: it holds a function, which no record can; pass it as it was")
-            method, intervals = serialize.from_json(about["method"]), False
-        options: dict[str, Any] = {"precision": spec["precision"], "bound": spec["bound"], "intervals": intervals}
-        options["engine"] = about["engine"] if engines.resolve(engine) == "auto" else engine
-        if isinstance(F, Problem):
-            learner = cls(F, method, **options)
-        else:
-            like = [jax.tree.map(lambda leaf: leaf[0], trees[name]) for name in ("theta", "omega")]
-            start = [given if given is not None else saved for given, saved in zip((theta, omega), like, strict=True)]
-            learner = cls(F, cast("Operator", G), method, *start, measure=measure, **options)
-        learner.restore(record)
+        with storage.reading(path):
+            about = spec["learner"]
+            if method is None:
+                method, intervals = serialize.from_json(about["method"]), False
+            options: dict[str, Any] = {"precision": spec["precision"], "bound": spec["bound"], "intervals": intervals}
+            options["engine"] = about["engine"] if engines.resolve(engine) == "auto" else engine
+            if isinstance(F, Problem):
+                learner = cls(F, method, **options)
+            else:
+                like = [jax.tree.map(lambda leaf: leaf[0], trees[name]) for name in ("theta", "omega")]
+                pairs = zip((theta, omega), like, strict=True)
+                start = [given if given is not None else saved for given, saved in pairs]
+                learner = cls(F, cast("Operator", G), method, *start, measure=measure, **options)
+            learner.restore(record)
         return learner
 
     def __repr__(self) -> str:
@@ -281,6 +281,8 @@ class Learner:
                 "`path` is of a learner with other variables or another method; pass theta, omega and method as they "
                 "were given to it"
             )
+        if self._loop.measure_identity != record.spec["learner"]["measure"]:
+            raise InputError("`measure` must compute what it did when the learner was saved; pass it as it was given")
         self._loop.carry = jax.tree.unflatten(structure, leaves)
         self._loop.identity = record.spec["learner"]["identity"]
         self._loop.live = None  # what has begun holds the state it began with

@@ -239,6 +239,11 @@ class UpdateLoop:
         with self.exact():
             return trace(state_metrics, self.operators, self.numbers, self.carry.state)[0]
 
+    @property
+    def measure_identity(self) -> str:
+        """A digest of what is measured, with its names."""
+        return f"{self._measured.digest} {sorted(self.measure(self.carry))}"
+
     def exact(self) -> AbstractContextManager[object]:
         """In the precision of the run."""
         return jax.enable_x64(self.precision == "float64")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import io
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -80,7 +80,7 @@ def read(folder: Path, kind: str | None = None) -> Record:
     if spec.pop("format", None) != FORMAT:
         raise Unsealed
     if (there := spec.pop("kind")) != (kind or there):
-        raise Damaged(f"it holds a {there}, not a {kind}")
+        raise Damaged(f"it holds a {there!s:.20}, not a {kind}")
     try:
         tables = {}
         for name, content in files.items():
@@ -111,20 +111,6 @@ def load(folder: str | Path, kind: str = RESULT) -> Record:
         raise Unsealed(f"`{argument}` {root}") from None
     except Damaged as error:
         raise InputError(f"`{argument}` {root} is damaged: {error}; remove it and {again}") from None
-
-
-@contextmanager
-def reading(folder: str | Path, argument: str = "path", again: str = "run it again") -> Iterator[None]:
-    """Whatever odd values of a record lead to in this block is one line: its seal fits, so another program wrote it."""
-    try:
-        yield
-    except InputError:
-        raise
-    except Exception as error:  # anything can follow from a wrong type or a missing entry
-        what = f"{type(error).__name__}: {first_line(error)}"
-        raise InputError(
-            f"`{argument}` {folder} is damaged: it holds odd values ({what}); remove it and {again}"
-        ) from None
 
 
 def spec(folder: str | Path) -> Document:

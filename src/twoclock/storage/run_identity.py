@@ -134,7 +134,7 @@ def explain_mismatch(name: str, there: Json, here: Json) -> tuple[str, str]:
         clause += f", in {field}" if field else ""
     elif name not in _OPTIONS:
         clause += ", in numbers or code that its description leaves out"
-    if name not in _OPTIONS or (isinstance(there, (list, tuple)) and len(there) > _FEW):
+    if name not in _OPTIONS or (isinstance(there, (list, tuple)) and len(there) > _FEW) or _short(there) is None:
         return clause, "use the same arguments"
     return clause, f"write `{name}={list(there) if isinstance(there, (list, tuple)) else repr(there)}`"
 

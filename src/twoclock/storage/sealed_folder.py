@@ -22,7 +22,7 @@ from pathlib import Path
 
 from twoclock.protocols import InputError
 from twoclock.storage.atomic_file import PART, Document, clean, hold_new, if_free, is_part, new_part, remove, wait_for
-from twoclock.storage.paths import absolute, one_line
+from twoclock.storage.paths import absolute, first_line, one_line
 
 SPEC = "spec.json"
 _SEAL = "sha256"
@@ -38,6 +38,20 @@ class Unsealed(Damaged):
 
     def __init__(self, what: str = "it") -> None:
         super().__init__(f"{what} was written by another version of twoclock, in its format")
+
+
+@contextmanager
+def reading(folder: str | Path, argument: str = "path", again: str = "run it again") -> Iterator[None]:
+    """Whatever odd values of a record lead to in this block is one line: its seal fits, so another program wrote it."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:  # anything can follow from a wrong type or a missing entry
+        what = f"{type(error).__name__}: {first_line(error)}"
+        raise InputError(
+            f"`{argument}` {folder} is damaged: it holds odd values ({what}); remove it and {again}"
+        ) from None
 
 
 def checksum(content: bytes) -> Document:
@@ -80,9 +94,21 @@ def read_spec(folder: Path) -> Document:
         raise
     except Damaged as error:
         raise Damaged(f"{SPEC}: {error}") from None
-    if not isinstance(content.get("files"), dict):
-        raise Damaged(f"{SPEC} names no files")
+    check_files(content)
+    if any(Path(name).name != name for name in content["files"]):
+        raise Damaged(f"{SPEC} names files outside its folder")
     return content
+
+
+def check_files(document: Document) -> None:
+    """Refuse a document that does not list its files, with the checksum of each."""
+    files = document.get("files")
+    kinds = {"bytes": int, "sha256": str}
+    if not isinstance(files, dict) or not all(
+        isinstance(file, dict) and all(isinstance(file.get(name), kind) for name, kind in kinds.items())
+        for file in files.values()
+    ):
+        raise Damaged("it does not list its files with their checksums")
 
 
 def verified(path: Path, expected: Document) -> bytes:

@@ -16,7 +16,7 @@ from twoclock.protocols import InputError
 from twoclock.storage.atomic_file import Document, clean, lock, note, put, remove, unused, writable
 from twoclock.storage.paths import absolute
 from twoclock.storage.run_identity import FORMAT, Identity
-from twoclock.storage.sealed_folder import Damaged, Unsealed, checksum, seal, unseal, verified
+from twoclock.storage.sealed_folder import Damaged, Unsealed, check_files, checksum, reading, seal, unseal, verified
 from twoclock.validation import short_repr
 
 if TYPE_CHECKING:
@@ -51,8 +51,10 @@ class Shards:
             ) from None
         except (OSError, ValueError):
             raise InputError(f"`DIR` must be the folder of a sweep, {self.folder} has no {_SPEC}") from None
-        if spec["identity"].get("format") != FORMAT:
-            raise self._of_another_version()
+        with reading(self.folder, "DIR"):
+            if spec["identity"].get("format") != FORMAT:
+                raise self._of_another_version()
+            sum(spec["shards"].values())
         return spec
 
     def _of_another_version(self) -> InputError:
@@ -165,7 +167,11 @@ class Shards:
     def _records(self) -> Iterator[tuple[str, Document | Damaged]]:
         for name in sorted(self._names()):
             try:
-                yield name, unseal((self.folder / "shards" / f"{name}.json").read_bytes())
+                info = unseal((self.folder / "shards" / f"{name}.json").read_bytes())
+                check_files(info)
+                if not all(isinstance(info.get(count), int) for count in ("lanes", "diverged")):
+                    raise Damaged("it does not say how many runs it has")
+                yield name, info
             except OSError as error:
                 yield name, Damaged(f"it cannot be read: {error.strerror}")
             except Damaged as error:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from twoclock import validation
+from twoclock import storage, validation
 from twoclock.engine.protocol import preferred_metric
 from twoclock.intervals import bootstrap
 from twoclock.protocols import InputError, html_table, list_names
@@ -44,8 +44,9 @@ class Sweep:
         if not shards.done():
             raise InputError(f"the sweep in {shards.folder} has no finished shard yet; run it first")
         history = shards.history()
-        # In the order in which they were given; the files come in the order of the alphabet.
-        order = [history[name].map({label: i for i, label in enumerate(spec[f"{name}s"])}) for name in _LABELS[:2]]
+        with storage.reading(folder, "DIR"):
+            # In the order in which they were given; the files come in the order of the alphabet.
+            order = [history[name].map({label: i for i, label in enumerate(spec[f"{name}s"])}) for name in _LABELS[:2]]
         return cls(history.iloc[np.lexsort(order[::-1])].reset_index(drop=True), spec)
 
     @property
