@@ -89,6 +89,7 @@ def run(
     >>> result.theta["K"].shape
     (2, 1, 1)
     """
+    validation.refuse_fork()
     check_agent(agent)
     check_env(env, x0)
     vector = is_vector(env)

@@ -30,6 +30,7 @@ from twoclock.methods import Fast, Polyak, Standard
 from twoclock.protocols import Key, Problem, PyTree, pytree, static
 from twoclock.schedules import Constant
 from twoclock.solve import solve
+from twoclock.validation import refuse_fork
 
 TOLERANCE = 1e-10
 DICE_STEPS, DICE_ROUNDS = 5_000, 64
