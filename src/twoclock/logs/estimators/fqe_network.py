@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from twoclock.engine.run_batch import refuse_fork
 from twoclock.logs.estimators import DoesNotApply, EstimatorContext, ValueEstimate, estimator
 from twoclock.logs.features import vectors
 from twoclock.protocols import Key, PyTree

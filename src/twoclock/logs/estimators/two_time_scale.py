@@ -22,7 +22,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from twoclock.engine.run_batch import refuse_fork
 from twoclock.logs.estimators import DoesNotApply, EstimatorContext, ValueEstimate, estimator
 from twoclock.logs.features import Matrix
 from twoclock.logs.sufficient_stats import Estimand
