@@ -245,7 +245,7 @@ def from_arrays(tree: dict[str, PyTree]) -> tuple[list[np.ndarray], list[Row]]:
     """The leaves of the carry in a checkpoint, ``alive`` and ``last`` at the end, and the rows of the marks so far."""
     metrics = tree.get("rows", {})
     counts = {np.shape(values)[:1] for values in metrics.values()}
-    if len(counts) > 1 or () in counts:
+    if len(counts) > 1 or () in counts or not {"carry", "engine"} <= {*tree}:
         raise InputError(_DAMAGED)
     count = len(next(iter(metrics.values()), ()))
     rows = [{name: values[i] for name, values in metrics.items()} for i in range(count)]

@@ -59,6 +59,9 @@ class Processes:
             if multiprocessing.parent_process() is None:
                 raise
             raise SystemExit(1) from None  # a worker that loads a main program without a guard; its parent says so
+        except OSError as error:
+            self.__exit__()
+            raise InputError(f"`processes` cannot be started ({error.strerror}); take fewer of them, or 1") from None
         finally:
             for name, value in before.items():
                 os.environ.pop(name) if value is None else os.environ.update({name: value})
