@@ -243,7 +243,7 @@ def _widen_actions(log: Log, given: object) -> tuple[Log, dict[str, Policy]]:
     named = as_policies(given, log)
     widths = [len(one.actions) for one in named.values() if isinstance(one, Discrete)]
     if log.actions is not None and log.actions == tuple(range(len(log.actions))):
-        state = log.sample(2)[0][:2]
+        state = log.sample[0][:2]
         for one in named.values():
             if isinstance(one, Discrete) and len(one.actions) == len(log.actions):
                 try:
@@ -263,7 +263,7 @@ def _start_states(start: object, log: Log) -> tuple[np.ndarray, np.ndarray] | No
         if isinstance(start, str):
             choice("start", start, ("visited",))
         return None
-    example = log.sample(2)[0][:1]
+    example = log.sample[0][:1]
     try:
         states = np.asarray(start)
     except (ValueError, TypeError):  # lists of different lengths

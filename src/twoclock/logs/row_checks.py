@@ -146,23 +146,14 @@ def _numbers(name: str, column: np.ndarray) -> np.ndarray:
 
 
 class CheckedRows(NamedTuple):
-    """Rows with what follows from their neighbours.
+    """Rows with what follows from their neighbours."""
 
-    Attributes:
-        first: an episode begins with this row.
-        last: it ends with this one, or the log does.
-        next_state: as given, or the following row's; the row's own where nothing follows.
-        known: whether there is a next state, or none is needed because the episode terminated.
-        bad: whether it breaks a rule.
-        faults: (column, rule) → the rows that break it.
-    """
-
-    first: np.ndarray
-    last: np.ndarray
-    next_state: np.ndarray
-    known: np.ndarray
-    bad: np.ndarray
-    faults: dict[tuple[str, str], np.ndarray]
+    first: np.ndarray  # an episode begins with this row
+    last: np.ndarray  # it ends with this one, or the log does
+    next_state: np.ndarray  # as given, or the following row's; the row's own where nothing follows
+    known: np.ndarray  # whether there is a next state, or none is needed because the episode terminated
+    bad: np.ndarray  # whether it breaks a rule
+    faults: dict[tuple[str, str], np.ndarray]  # (column, rule) → the rows that break it
 
 
 def check(raw: RawRows, before: RawRows | None, after: RawRows | None, roles: Roles) -> CheckedRows:
