@@ -77,9 +77,8 @@ class Threshold(NamedTuple):
         if np.isposinf(value) and not self.small_is_bad:
             return "fatal"
         sign = -1 if self.small_is_bad else 1
-        return (
-            "fatal" if sign * (value - self.fatal) > 0 else "warning" if sign * (value - self.warning) > 0 else "fine"
-        )
+        bad, warning, fatal = sign * value, sign * self.warning, sign * self.fatal
+        return "fatal" if bad > fatal else "warning" if bad > warning else "fine"
 
 
 _NEVER, _TINY = float("inf"), 1e-300
