@@ -29,6 +29,7 @@ from twoclock.engine.protocol import Engine, EngineError, LaneState, Program, Ro
 from twoclock.engine.run_batch import Lanes
 from twoclock.intervals.bootstrap import TRACKED
 from twoclock.protocols import InputError, PyTree
+from twoclock.validation import readable_callback_errors
 
 _USUAL: dict[int, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
 if hasattr(signal, "SIGHUP"):  # Windows has none
@@ -131,7 +132,8 @@ def drive(
     """
     traced = work.instances.traced or program_digest.trace_lanes(work)
     work = replace(work, instances=replace(work.instances, traced=traced))
-    with traced.separate_traces(), ThreadPoolExecutor(run_batch.count_threads()) as pool:
+    threads = ThreadPoolExecutor(run_batch.count_threads())
+    with traced.separate_traces(), readable_callback_errors(), threads as pool:
         rows = list(rows)
         if carry is None:
             carry = start(work)

@@ -229,6 +229,20 @@ def readable_trace_errors(name: str) -> Iterator[None]:
         raise InputError(f"`{name}` {rule}") from error
 
 
+@contextmanager
+def readable_callback_errors() -> Iterator[None]:
+    """Report in one line what a function of the user's raised that a program called back."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        lines = str(error).strip().splitlines()
+        if "allback" not in lines[0]:
+            raise
+        raise InputError(
+            f"a function that the run calls in Python (`jax.pure_callback` and its like) failed with {lines[-1]:.200}"
+        ) from error
+
+
 def trace_anew() -> AbstractContextManager[object]:
     """A context in which JAX traces a user's own jitted functions again: a constant in them may have changed."""
     return set_xla_metadata(twoclock_trace=f"anew {next(_traces)}")
