@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from twoclock.protocols import InputError, Method
+from twoclock.schedules import Levels, as_schedule
 from twoclock.validation import short_repr
 from twoclock.validation.run_args import check_method
 
@@ -68,7 +69,7 @@ def check_field(method: Method, path: str, value: object) -> None:
     for part in _split(path):
         *owner, name = part.split(".")
         thing: Any = _at(method, ".".join(owner)) if owner else method
-        dataclasses.replace(thing, **{name: value})
+        _with_parts(thing, {name: value})
 
 
 def setting(method: Method, path: str) -> Any:
@@ -90,10 +91,9 @@ def paths(method: object, prefix: str = "") -> dict[str, object]:
     ['method.alpha', 'method.alpha.c']
     """
     found: dict[str, object] = {}
-    for field in dataclasses.fields(method) if dataclasses.is_dataclass(method) else ():
-        value = getattr(method, field.name)
-        found[prefix + field.name] = value
-        found.update(paths(value, f"{prefix}{field.name}."))
+    for name, value in _parts(method).items():
+        found[prefix + name] = value
+        found.update(paths(value, f"{prefix}{name}."))
     return found
 
 
@@ -118,15 +118,31 @@ def _split(path: str) -> list[str]:
     return [part.strip() for part in path.split(",")]
 
 
+def _parts(thing: object) -> dict[str, Any]:
+    """The fields of a method or a schedule by name; levels are numbered from 1."""
+    if isinstance(thing, Levels):
+        return {str(i): entry for i, entry in enumerate(thing.entries, 1)}
+    return (
+        {f.name: getattr(thing, f.name) for f in dataclasses.fields(thing)} if dataclasses.is_dataclass(thing) else {}
+    )
+
+
+def _with_parts(thing: Any, changes: Mapping[str, object]) -> Any:
+    if isinstance(thing, Levels):
+        entries = {**_parts(thing), **changes}
+        return Levels(tuple(as_schedule(entry, f"level {name}") for name, entry in entries.items()))
+    return dataclasses.replace(thing, **changes)
+
+
 def _at(method: Method, part: str) -> Any:
     thing: Any = method
     for name in part.split("."):
-        if name not in getattr(thing, "__dataclass_fields__", ()):
+        if name not in _parts(thing):
             known = paths(method)
             near = difflib.get_close_matches(part, known, n=1, cutoff=0.5)
             remedy = f"did you mean `{near[0]}`?" if near else f"it has {', '.join(known) or 'none'}"
             raise InputError(f"`{part}` is not a setting of {type(method).__name__}; {remedy}")
-        thing = getattr(thing, name)
+        thing = _parts(thing)[name]
     return thing
 
 
@@ -137,6 +153,6 @@ def _replace(thing: Any, changes: dict[tuple[str, ...], object]) -> Any:
         if rest:
             inside.setdefault(first, {})[tuple(rest)] = value
     if whole.keys() & inside.keys():  # a new schedule, and then a number in it
-        thing, whole = dataclasses.replace(thing, **whole), {}
-    parts = {name: _replace(getattr(thing, name), change) for name, change in inside.items()}
-    return dataclasses.replace(thing, **whole, **parts)
+        thing, whole = _with_parts(thing, whole), {}
+    parts = {name: _replace(_parts(thing)[name], change) for name, change in inside.items()}
+    return _with_parts(thing, {**whole, **parts})

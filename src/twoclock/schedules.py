@@ -11,7 +11,7 @@ import dataclasses
 import math
 import numbers
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -23,6 +23,7 @@ from twoclock.protocols import InputError, Scalar, Schedule, brief, checked, pyt
 from twoclock.validation import FRACTION, NOT_NEGATIVE, POSITIVE, check_number
 
 ScheduleLike = Schedule | Callable[[Any], Any] | float | str
+LevelsLike = ScheduleLike | Sequence[ScheduleLike]
 
 if TYPE_CHECKING:  # a field that is set to anything that means a schedule, and read as a schedule
 
@@ -30,11 +31,15 @@ if TYPE_CHECKING:  # a field that is set to anything that means a schedule, and 
         def __get__(self, obj: object, owner: object = None) -> Schedule: ...
         def __set__(self, obj: object, value: ScheduleLike) -> None: ...
 
-    class OptionalStepSize:
+    class LevelSizes:
+        def __get__(self, obj: object, owner: object = None) -> Schedule: ...
+        def __set__(self, obj: object, value: LevelsLike) -> None: ...
+
+    class OptionalLevelSizes:
         def __get__(self, obj: object, owner: object = None) -> Schedule | None: ...
-        def __set__(self, obj: object, value: ScheduleLike | None) -> None: ...
+        def __set__(self, obj: object, value: LevelsLike | None) -> None: ...
 else:
-    StepSize = OptionalStepSize = Schedule
+    StepSize = LevelSizes = OptionalLevelSizes = Schedule
 
 
 @pytree
@@ -92,14 +97,45 @@ class Function:
         return brief(self.function)
 
 
-def step_size(default: str | None, most: float = math.inf) -> Any:
-    """A field of a method that holds a schedule whose values do not exceed ``most``; it may be None if its default is.
+@pytree
+class Levels:
+    """A schedule for each level of ω, where ω is a tuple; it gives the tuple of their values.
 
-    A bounded one is an averaging weight.
+    A setting of a level has a path of its own, ``"beta.1.c"``.
+
+    >>> [float(size) for size in Levels((Power(1.0), Constant(0.5)))(k=1)]
+    [0.5, 0.5]
     """
 
-    def read(owner: str, name: str, value: ScheduleLike | None) -> Schedule | None:
-        return None if value is None and default is None else as_schedule(value, name, most)
+    entries: tuple[Schedule, ...]
+
+    def __call__(self, k: Scalar) -> tuple[Float[Array, ""], ...]:
+        return tuple(entry(k) for entry in self.entries)
+
+    def __str__(self) -> str:
+        return "; ".join(map(str, self.entries))
+
+
+def step_size(default: str | None, most: float = math.inf, levels: bool = False) -> Any:
+    """A field of a method that holds a schedule whose values do not exceed ``most``; it may be None if its default is.
+
+    A bounded one is an averaging weight. With ``levels`` it may also be a sequence, or a text with semicolons: one
+    schedule per level.
+    """
+
+    def read(owner: str, name: str, value: LevelsLike | None) -> Schedule | Levels | None:
+        if value is None and default is None:
+            return None
+        if isinstance(value, Levels):
+            value = value.entries
+        elif isinstance(value, str) and ";" in value:
+            value = value.split(";")
+        if isinstance(value, Sequence) and not isinstance(value, str):
+            if not (levels and value):
+                got = "an empty sequence" if levels else f"{len(value)} of them"
+                raise InputError(f"`{name}` must be one schedule{', or one per level of ω' * levels}, got {got}")
+            return Levels(tuple(as_schedule(entry, f"{name}[{i}]", most) for i, entry in enumerate(value)))
+        return as_schedule(value, name, most)
 
     return dataclasses.field(default=default, metadata={"check": read, "most": most})
 
@@ -168,8 +204,6 @@ def parse(text: str, name: str = "schedule") -> Schedule:
     'max(0.8/(k+10)^0.5, 0.01)'
     """
     bare = text.replace(" ", "").lower()
-    if tiny := [part for part in re.findall(_NUMBER, bare) if re.search(r"[1-9].*e", part) and _is_zero(part)]:
-        raise InputError(f"`{name}` is {text!r}, and {tiny[0]} is too small for a float; write 0")
     try:
         if floored := _FLOORED.fullmatch(bare):
             inner = parse(floored[1], name)
@@ -190,13 +224,6 @@ def parse(text: str, name: str = "schedule") -> Schedule:
         raise InputError(
             f"`{name}` is not a schedule: {text!r}; write a number, `c/(k+shift)^p` or `max(c/(k+shift)^p, floor)`"
         ) from None
-
-
-def _is_zero(text: str) -> bool:
-    try:
-        return float(text) == 0
-    except ValueError:
-        return False
 
 
 def _is(value: Scalar, number: float) -> bool:

@@ -49,20 +49,28 @@ def add(total: Sum, step: PyTree) -> Sum:
     return Sum(value, jax.tree.map(lambda w, new, old: w - (new - old), whole, value, total.value))
 
 
-def descend(x: Sum, size: Scalar, direction: PyTree) -> Sum:
+Sizes = Scalar | tuple[Scalar, ...]  # one for all of a tree, or one for each entry of a tuple
+
+
+def descend(x: Sum, size: Sizes, direction: PyTree) -> Sum:
     """``x − size·direction``."""
-    return add(x, jax.tree.map(lambda leaf, d: -_like(size, leaf) * _like(d, leaf), x.value, direction))
+
+    def one(leaf: Array, d: ArrayLike, size: Scalar) -> Array:
+        return -_like(size, leaf) * _like(d, leaf)
+
+    return add(x, jax.tree.map(one, x.value, direction, jax.tree.broadcast(size, x.value)))
 
 
-def blend(mean: Sum, weight: Scalar, value: PyTree) -> Sum:
+def blend(mean: Sum, weight: Sizes, value: PyTree) -> Sum:
     """``(1 − weight)·mean + weight·value``. In float64 a weight of 1 gives exactly the value."""
+    weights = jax.tree.broadcast(weight, mean.value)
     if mean.residue is not None:
-        return add(mean, jax.tree.map(lambda m, v: _like(weight, m) * (_like(v, m) - m), mean.value, value))
+        return add(mean, jax.tree.map(lambda m, v, w: _like(w, m) * (_like(v, m) - m), mean.value, value, weights))
 
-    def one(m: Array, v: ArrayLike) -> Array:
-        return (1 - _like(weight, m)) * m + _like(weight, m) * _like(v, m)
+    def one(m: Array, v: ArrayLike, w: Scalar) -> Array:
+        return (1 - _like(w, m)) * m + _like(w, m) * _like(v, m)
 
-    return Sum(jax.tree.map(one, mean.value, value), None)
+    return Sum(jax.tree.map(one, mean.value, value, weights), None)
 
 
 def as_floats(name: str, tree: PyTree) -> Floats:

@@ -18,6 +18,7 @@ from twoclock.engine.run_batch import Instances, group_by_program, make_placehol
 from twoclock.engine.tracing import TracedProgram
 from twoclock.intervals.bootstrap import TRACKED
 from twoclock.protocols import InputError, Method, Problem, ProblemSource, PyTree
+from twoclock.schedules import Levels
 from twoclock.validation import function, short_repr
 from twoclock.validation.run_args import check_factory
 
@@ -69,9 +70,6 @@ def check_fit(problem: Problem, method: Method) -> TracedProgram:
         raise InputError(f"`draw` must return the pair (x, env), got {_layout(drawn)}")
     x, after = drawn
     _same("draw", "env", after, env)
-    for name, tree in {"init": env, "noise": u, "draw": x}.items():
-        if any(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) for leaf in jax.tree.leaves(tree)):
-            raise InputError(f"`{name}` must return numbers, got a key of JAX; return `jax.random.key_data(key)`")
     for name, tree in {"theta": theta, "omega": omega}.items():
         for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
             if not jnp.issubdtype(leaf.dtype, jnp.floating):
@@ -80,14 +78,14 @@ def check_fit(problem: Problem, method: Method) -> TracedProgram:
     _operator("G", "omega", look("G", problem.G, theta, omega, x), omega)
     _check_metrics("measure", look("measure", problem.measure, theta, omega))
     _check_metrics("report", look("report", problem.report, env))
-    _check_schedules(method)
+    _check_schedules(method, omega)
     _check_method(problem, method, theta, omega, x, look)
     if (traced := program_digest.check_lane(problem, method, recorder.traced)) is not None:
         return traced
     given = {"key": key, "u": u, "theta": theta, "omega": omega, "x": x, "env": env}
     for name, arguments in _ARGUMENTS.items():
         check_pure(name, getattr(problem, name), *(given[argument] for argument in arguments))
-    _check_schedules(method, partial(check_pure, remedy="make it a function of k"))
+    _check_schedules(method, omega, partial(check_pure, remedy="make it a function of k"))
     raise InputError(
         "`method` must depend on its arguments alone: each time it is traced it gives other numbers, and a run would "
         "freeze the first; make its schedules functions of k, and carry what changes in its state"
@@ -124,12 +122,6 @@ def footprint(instances: Instances, method: Method) -> Footprint:
     return Footprint(
         list(flatten_row(row)), _bytes((carry.state, carry.env)), 2 * _bytes(problem) if instances.per_seed else 0
     )
-
-
-def metric_names(problem: ProblemSource, methods: Mapping[str, Method]) -> dict[str, list[str]]:
-    """The columns that each method's history will have, in the precision that is set."""
-    example, groups = make_placeholder(problem), group_by_program(methods)
-    return {label: names for g in groups for names in [footprint(example, methods[g[0]]).metrics] for label in g}
 
 
 def check_memory(problem: ProblemSource, methods: Mapping[str, Method], seeds: int, marks: int) -> None:
@@ -181,11 +173,6 @@ def _same(name: str, of: str, out: PyTree, like: PyTree) -> None:
                 f"`{name}` must return the shapes of {of}: at `{_name(of, path)}` it returns {got.shape}, "
                 f"{of} has {wanted.shape}"
             )
-        if of == "env" and got.dtype != wanted.dtype:
-            raise InputError(
-                f"`{name}` must return env as `init` made it: at `{_name(of, path)}` it returns {got.dtype}, and "
-                f"`init` {wanted.dtype}; write `.astype(env.dtype)`"
-            )
 
 
 def _check_metrics(name: str, metrics: PyTree) -> None:
@@ -219,22 +206,30 @@ def _check_method(
     _check_metrics(f"{name}.report", look(f"{name}.report", lambda m, state: m.report(state), like, state))
 
 
-def _check_schedules(method: object, check: Callable[..., object] | None = None) -> None:
-    """Schedules give one number a step; or whatever else ``check(name, schedule, k)`` asks of them."""
+def _check_schedules(method: object, omega: PyTree, check: Callable[..., object] | None = None) -> None:
+    """Schedules give one number a step, or one per level of ω; or whatever else ``check(name, schedule, k)`` asks."""
     k = jax.ShapeDtypeStruct((), jnp.int32)
     for field in dataclasses.fields(method) if dataclasses.is_dataclass(method) else ():
         value = getattr(method, field.name)
+        entries = {field.name: value}
         if isinstance(value, Method):
-            _check_schedules(value, check)
-        elif callable(value) and "static" not in field.metadata:
-            if check is not None:
-                check(field.name, value, k)
-                continue
-            shape = shape_of(field.name, value, k).shape
-            if shape != ():
+            _check_schedules(value, omega, check)
+            continue
+        if isinstance(value, Levels):
+            count = len(omega) if isinstance(omega, tuple) else 1
+            if count != len(value.entries):
                 raise InputError(
-                    f"`{field.name}` must give one number a step, got shape {shape} at k=0; return a scalar"
+                    f"`{field.name}` has {len(value.entries)} entries, and must have one per level of ω, which has "
+                    f"{count}; give one step size for all, or ω as a tuple of levels"
                 )
+            entries = {f"{field.name}[{i}]": entry for i, entry in enumerate(value.entries)}
+        elif not callable(value) or "static" in field.metadata:
+            continue
+        for name, schedule in entries.items():
+            if check is not None:
+                check(name, schedule, k)
+            elif (shape := shape_of(name, schedule, k).shape) != ():
+                raise InputError(f"`{name}` must give one number a step, got shape {shape} at k=0; return a scalar")
 
 
 def _is_one_of(dtype: np.dtype, *kinds: type) -> bool:

@@ -15,8 +15,8 @@ from jaxtyping import Array, Float
 
 from twoclock import tree_math
 from twoclock.protocols import InputError, Method, Operator, PyTree, Scalar, State, checked, pytree
-from twoclock.schedules import OptionalStepSize, StepSize, step_size
-from twoclock.tree_math import Sum, blend, sqnorm
+from twoclock.schedules import LevelSizes, OptionalLevelSizes, StepSize, step_size
+from twoclock.tree_math import Sizes, Sum, blend, sqnorm
 from twoclock.validation import choice
 from twoclock.validation.run_args import check_method
 
@@ -88,7 +88,7 @@ def start(name: str, x: PyTree, transform: Transformation | None, project: Proje
 
 
 def move(
-    x: MovedVariable, size: Scalar, direction: PyTree, transform: Transformation | None, project: Projection | None
+    x: MovedVariable, size: Sizes, direction: PyTree, transform: Transformation | None, project: Projection | None
 ) -> MovedVariable:
     """``project(x − size·transform(direction))``."""
     memory = x.memory
@@ -147,7 +147,8 @@ class Standard(Method):
         ω ← ω − β_k G(θ, ω, X)        with F and G at the same, old (θ, ω)
 
     Args:
-        alpha, beta: step sizes of the slow variable θ and of the fast variable ω.
+        alpha, beta: step sizes of the slow variable θ and of the fast variable ω; where ω is a tuple of levels ``beta``
+            may be a tuple too, one per level.
         transform_theta, transform_omega: optax transformations of the directions F and G, ``optax.scale_by_adam()`` or
             ``optax.clip_by_global_norm(1.0)``, say, or a chain of such.
         project_theta, project_omega: functions onto the sets that θ and ω must stay in, such as
@@ -160,7 +161,7 @@ class Standard(Method):
     """
 
     alpha: StepSize = step_size("2/(k+20)")
-    beta: StepSize = step_size("8/(k+40)")
+    beta: LevelSizes = step_size("8/(k+40)", levels=True)
     transform_theta: Transformation | None = checked(check_transformation, default=None, static=True)
     transform_omega: Transformation | None = checked(check_transformation, default=None, static=True)
     project_theta: Projection | None = checked(check_projection, default=None, static=True)
@@ -206,9 +207,9 @@ class Fast(Method):
     "paper" is it one step late.
 
     Args:
-        alpha, beta: step sizes of the slow variable θ and of the fast variable ω.
+        alpha, beta: step sizes of θ and ω, as in ``Standard``.
         lam: averaging weight λ ≤ 1 of F, and of G unless ``lam_g`` is given. The theory wants α ≤ β ≤ λ ≤ ¼.
-        lam_g: averaging weight of G.
+        lam_g: averaging weight of G, or one per level.
         order: "paper", Algorithm 1 to the letter, moves with the *old* f and g; "fresh" blends first and moves with the
             new ones; "fresh-g" moves θ with the old f and ω with the new g.
         transform_theta, transform_omega: optax transformations of the directions f and g, as in ``Standard``.
@@ -217,13 +218,14 @@ class Fast(Method):
     >>> import twoclock as tc
     >>> method = tc.Fast(alpha=tc.Power(0.5, shift=10), beta=tc.Power(1.0, shift=10), lam=tc.Power(2.0, shift=10))
 
-    Reference: Zeng & Doan, Algorithm 1, eqs. (alg:update_decision) and (eq:update_auxiliary).
+    Reference: Zeng & Doan, Algorithm 1, eqs. (alg:update_decision) and (eq:update_auxiliary); with more levels Zeng &
+    Doan, *Accelerated multi-time-scale stochastic approximation*, 2024.
     """
 
     alpha: StepSize = step_size("2/(k+20)")
-    beta: StepSize = step_size("8/(k+40)")
+    beta: LevelSizes = step_size("8/(k+40)", levels=True)
     lam: StepSize = step_size("40/(k+160)", most=1.0)
-    lam_g: OptionalStepSize = step_size(None, most=1.0)
+    lam_g: OptionalLevelSizes = step_size(None, most=1.0, levels=True)
     order: Literal["paper", "fresh", "fresh-g"] = checked(
         choice, ("paper", "fresh", "fresh-g"), default="paper", static=True
     )

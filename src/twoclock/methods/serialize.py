@@ -36,6 +36,8 @@ def to_json(method: object) -> dict[str, Any] | None:
             fields[name] = value.item()
         elif isinstance(value, tuple) and all(isinstance(entry, int) for entry in value):
             fields[name] = list(value)
+        elif isinstance(value, tuple) and None not in (entries := [to_json(entry) for entry in value]):
+            fields[name] = entries  # the schedules of levels
         elif not (value is None or isinstance(value, (bool, int, float, str))):
             return None
     return {"class": type(method).__name__, **fields}
@@ -46,6 +48,9 @@ def from_json(record: Mapping[str, Any] | None) -> Any:
     if record is None:
         raise InputError("`method` must be given: it holds a function, which no record can; pass it as it was")
     fields = {name: from_json(value) if isinstance(value, Mapping) else value for name, value in record.items()}
+    for name, value in fields.items():
+        if isinstance(value, list) and value and isinstance(value[0], Mapping):
+            fields[name] = tuple(map(from_json, value))
     kind = _classes().get(fields.pop("class", ""))
     if kind is None:
         raise InputError(f"`method` {record.get('class')} is not known to this version of twoclock; pass it yourself")

@@ -23,7 +23,7 @@ from twoclock.protocols import (
     indexed_batches,
     pytree,
 )
-from twoclock.schedules import StepSize, step_size
+from twoclock.schedules import LevelSizes, StepSize, step_size
 from twoclock.tree_math import Sum, blend
 from twoclock.validation import AT_LEAST_ONE, check_number, whole
 
@@ -66,7 +66,7 @@ class SVRG(Method):
     """
 
     alpha: StepSize = step_size("0.05")
-    beta: StepSize = step_size("0.1")
+    beta: LevelSizes = step_size("0.1", levels=True)
     moves: Scalar = checked(check_number, *AT_LEAST_ONE, "it counts passes over the data", default=2.0)
 
     def init(self, theta: PyTree, omega: PyTree) -> SVRGState:
@@ -122,7 +122,7 @@ class VRTDC(Method):
     """
 
     alpha: StepSize = step_size("0.01")
-    beta: StepSize = step_size("0.02")
+    beta: LevelSizes = step_size("0.02", levels=True)
     batch: Scalar = checked(check_number, *AT_LEAST_ONE, "it counts samples", default=500.0)
 
     def init(self, theta: PyTree, omega: PyTree) -> VRTDCState:
@@ -241,7 +241,7 @@ class SABA(Method):
     """
 
     alpha: StepSize = step_size("0.05")
-    beta: StepSize = step_size("0.1")
+    beta: LevelSizes = step_size("0.1", levels=True)
     items: int | tuple[int, ...] = checked(_check_items, default=(64, 64), static=True)
 
     def init(self, theta: PyTree, omega: PyTree) -> SABAState:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -51,7 +51,7 @@ class Custom(Problem):
 
 def custom(
     F: Operator,
-    G: Operator,
+    G: Operator | Sequence[Operator],
     noise: Callable[[Key], PyTree],
     theta: PyTree,
     omega: PyTree,
@@ -59,13 +59,17 @@ def custom(
     env: PyTree = None,
     measure: Measure | None = None,
 ) -> Custom:
-    """A problem from two functions.
+    """A problem from two functions, or from one function per level.
 
     Find θ with E[F(θ, ω*(θ), X)] = 0, where ω*(θ) is the root of E[G(θ, ·, X)]. G need not be a gradient.
 
+    With more than two levels ω is a tuple, slower levels first. The last operator is solved for every value of the
+    levels before it, then the one before it, and so on. ``tc.Fast(alpha, (beta_1, beta_2), lam)`` gives each its step.
+
     Args:
         F: ``F(theta, omega, x)``, of the structure of theta.
-        G: ``G(theta, omega, x)``, of the structure of omega.
+        G: ``G(theta, omega, x)``, of the structure of omega; or one function per level, each called with the whole
+            tuple and of the structure of its own entry.
         noise: ``noise(key) -> u``, the randomness of one step.
         theta: the start of the slow variable, any pytree of floats; of a network (an Equinox module) with functions in
             it the arrays are learned, and F, G, draw and measure see the whole.
@@ -90,7 +94,10 @@ def custom(
     True
     """
     function("custom(F=…)", F, "theta", "omega", "x")
-    function("custom(G=…)", G, "theta", "omega", "x")
+    if isinstance(G, Sequence):
+        G = _join_levels(G, omega)
+    else:
+        function("custom(G=…)", G, "theta", "omega", "x")
     function("custom(noise=…)", noise, "key")
     if draw is not None:
         function("custom(draw=…)", draw, "u", "theta", "env")
@@ -113,6 +120,19 @@ def custom(
     check_start("theta", theta)
     check_start("omega", omega, may_be_empty=True)
     return problem
+
+
+def _join_levels(operators: Sequence[Operator], omega: PyTree) -> Operator:
+    """One operator on a tuple of levels."""
+    if not isinstance(omega, tuple) or len(omega) != len(operators) or not operators:
+        got = f"a tuple of {len(omega)}" if isinstance(omega, tuple) else f"a {type(omega).__name__}"
+        raise InputError(
+            f"`custom(omega=…)` must be a tuple with one entry per operator of `G`, of which there are "
+            f"{len(operators)}, got {got}"
+        )
+    for i, operator in enumerate(operators):
+        function(f"custom(G[{i}]=…)", operator, "theta", "omega", "x")
+    return lambda theta, omega, x: tuple(operator(theta, omega, x) for operator in operators)
 
 
 def is_module(tree: PyTree) -> bool:
