@@ -1,6 +1,6 @@
-"""``python -m twoclock``: the command line without the installed script."""
+"""``python -m twoclock``: the command line without the installed script, or its quiet Ctrl-C while loading."""
 
-from twoclock_command import program
+from twoclock.cli import program
 
 if __name__ == "__main__":
     program()

@@ -164,7 +164,7 @@ def test_a_nonnegative_matrix_is_not_enough_when_lambda_exceeds_one():
     """I − N ≥ 0 allows λ = 1 + αL, which bounds ‖Δf₊‖ by 0; with F = −Lθ it is really 2αL‖Δf‖. So λ ≤ 1 is asked."""
     L, alpha, theta, f = 1.0, 0.1, 0.0, 1.0
     lam = 1 + alpha * L
-    N = lyapunov_search.comparison("non-convex", (alpha, alpha, lam), 1.0, L, None, 1.0)
+    N = lyapunov_search.comparison(("fast", "non-convex", L, (0.0, 1.0)), (alpha, alpha, lam), 1.0)
     assert np.all((np.eye(4) - N)[1:] >= -1e-15)
     new_theta, new_f = theta - alpha * f, (1 - lam) * f + lam * (-L * theta)
     assert abs(new_f - (-L * new_theta)) == pytest.approx(2 * alpha * L)
@@ -178,9 +178,10 @@ def test_the_search_begins_where_v_falls():
         L = 10 ** rng.uniform(0, 3)
         mu_h, mu_g = L * 10 ** rng.uniform(-4, 0, size=2)
         for structure in STRUCTURES:
-            r1, r2, D = lyapunov_search.initial_guess(structure, L, mu_h, mu_g)
+            known = ("fast", structure, L, (mu_h, mu_g))
+            c, D, _ = lyapunov_search.initial_guess(known)
             assert np.all(D > 0)
-            assert lyapunov_search.speed(structure, (r1, 1.0, r2), D, 0.0, L, mu_h, mu_g) > 0
+            assert lyapunov_search.speed(known, c, D, 0.0) > 0
 
 
 def test_the_vector_in_the_docs_shows_an_m_matrix():
@@ -188,9 +189,8 @@ def test_the_vector_in_the_docs_shows_an_m_matrix():
     for _ in range(500):
         L = 10 ** rng.uniform(0, 3)
         mu_h, mu_g = np.minimum(L, L * 10 ** rng.uniform(-4, 0.3, size=2))
-        N = lyapunov_search.comparison(
-            "strongly-convex", (mu_h * mu_g / (16 * L**3), 1.0, 12 * L**2 / mu_g), 0.0, L, mu_h, mu_g
-        )
+        c = (mu_h * mu_g / (16 * L**3), 1.0, 12 * L**2 / mu_g)
+        N = lyapunov_search.comparison(("fast", "strongly-convex", L, (mu_h, mu_g)), c, 0.0)
         v = np.array([1.1 * (L + mu_g / 3) / mu_h, 1, mu_g / 3, mu_g / 3])
         assert np.all(N @ v >= [0, 0.49 * mu_g, 2.5 * L**2, 2.5 * L**2])
 

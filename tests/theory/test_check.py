@@ -122,8 +122,8 @@ def test_tiny_steps_are_judged_without_rounding():
 
 
 def test_check_refuses_what_it_cannot_judge():
-    with pytest.raises(InputError, match="must be a `Fast`, got Standard"):
-        theory.check(tc.Standard(), "pl", **KNOWN)
+    with pytest.raises(InputError, match="must be a `Fast` or a `Standard`, got Polyak"):
+        theory.check(tc.Polyak(), "pl", **KNOWN)
     with pytest.raises(InputError, match="must have order='paper'"):
         theory.check(tc.Fast(order="fresh"), "pl", **KNOWN)
     with pytest.raises(InputError, match="`horizon` must be a whole number"):

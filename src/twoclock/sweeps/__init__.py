@@ -15,8 +15,8 @@ from twoclock.engine.engines import EngineName
 from twoclock.engine.loop import Interrupted, ProgressEvent, deferred_interrupt, drive
 from twoclock.engine.protocol import diverged_by, history_columns
 from twoclock.engine.run_batch import Instances, Lanes, make_instances, pad_to
-from twoclock.executor import Channel, Executor, TaskBatch, ThisProcess, check_place
-from twoclock.executor.ray_cluster import on_ray
+from twoclock.executor import Channel, Executor, TaskBatch, ThisProcess
+from twoclock.executor.ray_cluster import check_place, on_ray
 from twoclock.protocols import InputError, Method, ProblemSource
 from twoclock.storage.atomic_file import Document
 from twoclock.storage.run_identity import RunSpec
@@ -141,7 +141,9 @@ def _run(
 class Worker:
     """Computes shards one after the other, and reuses the instances of the problem while the next shard needs them.
 
-    Into a folder that is shared, rows are written and not sent back.
+    Args:
+        job: the sweep.
+        folder: a shared one, where rows are written and not sent back; None for none.
     """
 
     def __init__(self, job: SweepJob, folder: Path | None) -> None:

@@ -17,7 +17,7 @@ from twoclock.protocols import InputError, Method, ProblemSource
 from twoclock.storage.atomic_file import Document
 from twoclock.storage.run_identity import Identity, RunSpec, describe, provenance
 from twoclock.storage.sweep_store import partition_name
-from twoclock.validation import check_labels, run_args, short_repr, whole
+from twoclock.validation import run_args, short_repr, whole
 
 # Fewer seeds than this are not shared out among threads; many come in multiples of it, so that they can be.
 _EVEN_SEEDS = 64
@@ -26,7 +26,10 @@ _MANY_SEEDS = 1024
 
 @dataclass(frozen=True)
 class SweepJob:
-    """All that is needed to compute any shard of a sweep. The engine is no part of the sweep's identity."""
+    """All that is needed to compute any shard of a sweep: problems and methods by label, and the options of every run.
+
+    The engine is no part of the sweep's identity.
+    """
 
     problems: Mapping[str, ProblemSource]
     methods: Mapping[str, Method]
@@ -36,14 +39,22 @@ class SweepJob:
 
 @dataclass(frozen=True)
 class Shard:
-    """Some methods and some seeds on one problem, run as one program."""
+    """Some methods and some seeds on one problem, run as one program.
 
-    name: str  # the hash of what it computes
+    Args:
+        name: the hash of what it computes.
+        problem, methods: labels.
+        seeds: the seeds themselves.
+        shape: methods × seeds of the program. Shards share it; one with fewer lanes repeats its last.
+        metrics: every metric of the sweep, so that all its files have the same columns.
+    """
+
+    name: str
     problem: str
     methods: tuple[str, ...]
     seeds: tuple[int, ...]
-    shape: tuple[int, int]  # methods × seeds of the program. Shards share it; one with fewer lanes repeats its last
-    metrics: tuple[str, ...]  # of the whole sweep, so that all its files have the same columns
+    shape: tuple[int, int]
+    metrics: tuple[str, ...]
 
     @property
     def lanes(self) -> int:
@@ -100,9 +111,15 @@ def make_plan(
         for j in range(0, len(run.seeds), shape[1]):  # seeds outside: neighbours share the instances of the problem
             for i in range(0, len(labels), shape[0]):
                 some, seeds = tuple(labels[i : i + shape[0]]), run.seeds[j : j + shape[1]]
-                what = {"problem": (label, of_problems[label]), "shape": shape, **replace(run, seeds=seeds).as_dict()}
-                what["methods"] = [(name, of_methods[name][label]) for name in some]
-                shards.append(Shard(Identity(what).digest, label, some, seeds, shape, tuple(metrics)))
+                identity = Identity(
+                    {
+                        "problem": (label, of_problems[label]),
+                        "methods": [(name, of_methods[name][label]) for name in some],
+                        **replace(run, seeds=seeds).as_dict(),
+                        "shape": shape,
+                    }
+                )
+                shards.append(Shard(identity.digest, label, some, seeds, shape, tuple(metrics)))
     of_record = {}
     for label, method in job.methods.items():
         # The numbers in a method by path, to plot against.
@@ -132,10 +149,8 @@ def _lay_out_grids(
     flat: dict[str, Method] = {}
     families: dict[str, str] = {}
     for label, entry in methods.items():
-        if isinstance(entry, Mapping):
-            check_labels("methods", entry)
-            if not entry:
-                raise InputError(f"`methods` has an empty grid under {label!r}; give it at least one setting")
+        if isinstance(entry, Mapping) and not entry:
+            raise InputError(f"`methods` has an empty grid under {label!r}; give it at least one setting")
         settings = {f"{label} {s}": m for s, m in entry.items()} if isinstance(entry, Mapping) else {label: entry}
         for twice in flat.keys() & settings.keys():
             raise InputError(f"`methods` has {twice!r} twice, alone and in a grid; give one of them another label")

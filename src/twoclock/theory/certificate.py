@@ -9,7 +9,7 @@ from typing import Union
 import numpy as np
 from numpy.typing import NDArray
 
-from twoclock.methods import Fast
+from twoclock.methods import Fast, Standard
 from twoclock.protocols import InputError, html_table
 from twoclock.schedules import Power
 from twoclock.validation import short_repr
@@ -59,47 +59,54 @@ class InitialErrors:
     f: float  # ‖f₀−F(θ₀, ω₀)‖²; ``Fast`` begins with f₀ = 0
     g: float  # ‖g₀−G(θ₀, ω₀)‖²
 
-    @classmethod
-    def read(cls, value: InitialErrorsLike) -> InitialErrors:
-        """A start from a start, a mapping, four numbers, or one number for all four."""
-        if isinstance(value, InitialErrors):
-            return value
-        if isinstance(value, Mapping):
-            found = {field: [value[name] for name in names if name in value] for field, names in _NAMES.items()}
-            if unclear := [field for field, values in found.items() if len(values) != 1]:
-                names = ", ".join(_NAMES[unclear[0]])
-                raise InputError(
-                    f"`start` must name its four numbers once each; for `{unclear[0]}` give one of {names}"
-                )
-            value = [values[0] for values in found.values()]
-        numbers = np.broadcast_to(np.asarray(value, float), (4,)) if np.ndim(value) == 0 else np.asarray(value, float)
-        if numbers.shape != (4,) or not np.all(np.isfinite(numbers)) or np.any(numbers < 0):
-            raise InputError(
-                "`start` must be four finite numbers that are not negative (x, y, ‖Δf‖², ‖Δg‖²); "
-                "`tc.theory.start(problem, structure)` gives them"
-            )
-        return cls(*(float(v) for v in numbers))
+
+def _read_start(value: InitialErrorsLike, levels: int, averages: bool) -> NDArray[np.float64]:
+    """The squares of a start: a mapping, a number for each level (twice with averages), or one for all."""
+    count = 2 * levels if averages else levels
+    if isinstance(value, InitialErrors):
+        value = dataclasses.astuple(value)
+    if isinstance(value, Mapping):
+        needed = {field: names for field, names in _NAMES.items() if averages or field in "xy"}
+        found = {field: [value[name] for name in names if name in value] for field, names in needed.items()}
+        if unclear := [field for field, values in found.items() if len(values) != 1]:
+            names = ", ".join(_NAMES[unclear[0]])
+            raise InputError(f"`start` must name each of its numbers once; for `{unclear[0]}` give one of {names}")
+        value = [values[0] for values in found.values()]
+    numbers = np.full(count, float(value)) if np.ndim(value) == 0 else np.asarray(value, float)  # type: ignore[arg-type]
+    if numbers.shape not in ((count,), (2 * levels,)) or not np.all(np.isfinite(numbers)) or np.any(numbers < 0):
+        raise InputError(
+            f"`start` must be {count} finite numbers that are not negative: the squared distance of each level (x, y, "
+            f"…){', then ‖Δf‖², ‖Δg‖², …' if averages else ''}; `tc.theory.start(problem, structure)` gives them"
+        )
+    return numbers[:count]
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Certificate:
-    """Step sizes for ``Fast`` with a proof that they work, and how well.
+    """Step sizes for ``Fast`` or ``Standard`` with a proof that they work, and how well.
 
         1/k steps:    E m_k ≤ [τ²V₀ + A·B·k]/(k+τ)²                        m = ‖θ−θ*‖² (strongly convex) or h−h* (PL)
         1/√k steps:   min_{t≤k} E‖∇h(θ_t)‖² ≤ [V₀ + A·B·(1+log(k+1))]/(r√(k+1))     (non-convex)
 
-    with V = x + D_y y + D_f‖Δf‖² + D_g‖Δg‖² and B the noise level. ``certify`` makes certificates.
+    with V = x + D_y y + D_f‖Δf‖² + D_g‖Δg‖² and B the noise level. For ``Standard`` V₀ = D_x x + D_y y. ``certify``
+    makes certificates.
+
+    Attributes:
+        mu_g: one number, or one per fast level.
+        c: c_α, c_β of each fast level, and c_λ, which for ``Standard`` is a number of the proof alone.
+        weights: D, of the distances of all levels first.
     """
 
     structure: str
     proof: str
+    of: str
     L: float
     mu_h: float | None
-    mu_g: float
+    mu_g: float | tuple[float, ...]
     noise: float
-    c: tuple[float, float, float]
+    c: tuple[float, ...]
     tau: float
-    weights: tuple[float, float, float, float]
+    weights: tuple[float, ...]
     A: float
     rate: float
     conditions: tuple[Condition, ...]
@@ -116,20 +123,23 @@ class Certificate:
         return self._schedule(0)
 
     @property
-    def beta(self) -> Power:
-        """The certified schedule of ω."""
-        return self._schedule(1)
+    def beta(self) -> Power | tuple[Power, ...]:
+        """The certified schedule of ω, or one per level."""
+        found = tuple(self._schedule(i) for i in range(1, len(self.c) - 1))
+        return found if len(found) > 1 else found[0]
 
     @property
     def lam(self) -> Power:
-        """The certified averaging weight."""
-        return self._schedule(2)
+        """The certified averaging weight; of ``Standard`` that of its proof, which is not run."""
+        return self._schedule(-1)
 
     def _schedule(self, i: int) -> Power:
         return Power(self.c[i], p=0.5 if self.structure == "non-convex" else 1.0, shift=self.tau + 1)
 
-    def method(self) -> Fast:
-        """Algorithm 1 with the certified step sizes."""
+    def method(self) -> Fast | Standard:
+        """The method with the certified step sizes."""
+        if self.of == "standard":
+            return Standard(self.alpha, self.beta)
         return Fast(self.alpha, self.beta, self.lam, order="paper")
 
     def bound(self, k: Numbers, start: InitialErrorsLike) -> Numbers:
@@ -137,8 +147,9 @@ class Certificate:
         steps = as_array("bound(k=…)", k)
         if not np.all((steps >= 0) & (steps <= LAST_STEP)):
             raise InputError(f"`bound(k=…)` must lie in [0, 2³¹], got {short_repr(k)}; steps are counted in 32 bits")
-        s = InitialErrors.read(start)
-        v0 = float(np.dot(self.weights, (s.x, s.y, s.f, s.g)))
+        # The average that Standard's proof keeps begins at 0.
+        squares = _read_start(start, len(self.c) - 1, averages=self.of == "fast")
+        v0 = float(np.dot(self.weights[: len(squares)], squares))
         if self.structure == "non-convex":
             value = (v0 + self.A * self.noise * (1 + np.log(steps + 1))) / (self.rate * np.sqrt(steps + 1))
         else:
@@ -148,7 +159,8 @@ class Certificate:
 
     def __str__(self) -> str:
         a, b, c = self.alpha, self.beta, self.lam
-        return f"{self.structure} ({self.proof} proof): alpha={a}, beta={b}, lam={c}; A={self.A:.3g}"
+        steps = f"alpha={a}, beta={b}" + (f", lam={c}" if self.of == "fast" else "")
+        return f"{self.structure} ({self.proof} proof): {steps}; A={self.A:.3g}"
 
     def __repr__(self) -> str:
         kept = sum(condition.holds for condition in self.conditions)

@@ -8,6 +8,7 @@ docs/certificates.md.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -18,7 +19,10 @@ from twoclock.validation import as_whole, choice, number, short_repr
 
 #: The structures that a proof covers.
 STRUCTURES = tuple(METRICS)
+#: The methods that a proof covers.
+METHODS = ("fast", "standard")
 _FLATTEST = 1e-30
+_MOST_LEVELS = 6  # the constants grow by two or three decades with each
 # Closed forms meet some of their conditions with equality; this margin keeps rounding out of the comparison.
 MARGIN = 1 + 1e-9
 
@@ -29,17 +33,18 @@ class Known:
 
     L: float
     mu_h: float | None
-    mu_g: float
+    mu_g: tuple[float, ...]  # of each fast level
     noise: float
 
-    def scaled(self) -> tuple[float, float | None, float, float]:
+    def scaled(self) -> tuple[float, float | None, tuple[float, ...], float]:
         """The constants of F/L, G/L and h/L where L < 1; ω* stays, and its slope is below 1 anyhow."""
         s = min(self.L, 1.0)
-        return self.L / s, None if self.mu_h is None else self.mu_h / s, self.mu_g / s, self.noise / s**2
+        mu_h = None if self.mu_h is None else self.mu_h / s
+        return self.L / s, mu_h, tuple(mu / s for mu in self.mu_g), self.noise / s**2
 
 
 def check_constants(
-    structure: str, L: float, mu_h: float | None, mu_g: float, noise: float
+    structure: str, L: float, mu_h: float | None, mu_g: float | Sequence[float], noise: float
 ) -> tuple[Known, tuple[str, ...]]:
     """Check the constants; return them as numbers, and notes for the user."""
     choice("structure", structure, STRUCTURES)
@@ -47,9 +52,10 @@ def check_constants(
         mu_h = None
     elif mu_h is None:
         raise InputError(f"`mu_h` must be given for a {structure} h; without one use structure='non-convex'")
-    positive = {"L": L, "mu_g": mu_g} | ({} if mu_h is None else {"mu_h": mu_h})
+    fast = dict(_name_levels("mu_g", mu_g))
+    positive = {"L": L, **fast} | ({} if mu_h is None else {"mu_h": mu_h})
     known = {name: number(name, value, 0, above=True) for name, value in positive.items()}
-    for name in ("mu_h", "mu_g"):
+    for name in ("mu_h", *fast):
         if known.get(name, 0.0) > known["L"]:
             raise InputError(
                 f"`{name}` must not exceed L, got {known[name]:g} > {known['L']:g}; an operator is never steeper than "
@@ -60,9 +66,18 @@ def check_constants(
                 f"`{name}` must be at least {_FLATTEST:g} L, got {known[name]:g} with L = {known['L']:g}; they are "
                 "too far apart for double precision"
             )
-    numbers = Known(known["L"], known.get("mu_h"), known["mu_g"], number("noise", noise, 0))
+    numbers = Known(known["L"], known.get("mu_h"), tuple(known[name] for name in fast), number("noise", noise, 0))
     note = f"L = {numbers.L:g} is below 1, which the proofs use: they are applied to F/L, G/L and h/L"
     return numbers, (note,) if numbers.L < 1 else ()
+
+
+def _name_levels(name: str, value: float | Sequence[float]) -> list[tuple[str, float]]:
+    """One value, or one per fast level, by name."""
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        return [(name, value)]
+    if not 0 < len(value) < _MOST_LEVELS:
+        raise InputError(f"`{name}` must have 1 to {_MOST_LEVELS - 1} entries, one per fast level, got {len(value)}")
+    return [(f"{name}[{i}]", entry) for i, entry in enumerate(value)]
 
 
 def check_steps(name: str, value: float) -> int:
@@ -134,16 +149,22 @@ def paper_decay(structure: str, mu_h: float | None, mu_g: float) -> tuple[str, f
     return "α/16", 1 / 16
 
 
-def paper_certificate(structure: str, L: float, mu_h: float | None, mu_g: float, noise: float) -> Certificate:
-    c, tau = _paper_steps(structure, L, mu_h, mu_g)
+def paper_certificate(
+    structure: str, L: float, mu_h: float | None, mu_g: tuple[float, ...], noise: float, method: str
+) -> Certificate:
+    if method != "fast" or len(mu_g) > 1:
+        raise InputError("`proof='paper'` covers `Fast` on two levels; leave it out, the tight proof covers all")
+    c, tau = _paper_steps(structure, L, mu_h, mu_g[0])
     n = tau + 1
     alpha, beta, lam = (v / n for v in c)
-    name, speed = paper_decay(structure, mu_h, mu_g)
-    sides = [(text, *rule(alpha, beta, lam)) for text, rule in ORDER + paper_rules(structure, L, mu_h, mu_g)]
+    name, speed = paper_decay(structure, mu_h, mu_g[0])
+    sides = [(text, *rule(alpha, beta, lam)) for text, rule in ORDER + paper_rules(structure, L, mu_h, mu_g[0])]
     sides += rate_conditions(structure, name, speed * alpha, speed * alpha, lam, lam, n, n)
     found = tuple(Condition(text, float(left), float(right)) for text, left, right in sides)
     ones = (1.0, 1.0, 1.0, 1.0)
-    return Certificate(structure, "paper", L, mu_h, mu_g, noise, c, tau, ones, 4 * c[2] ** 2, speed * c[0], found)
+    return Certificate(
+        structure, "paper", "fast", L, mu_h, mu_g, noise, c, tau, ones, 4 * c[2] ** 2, speed * c[0], found
+    )
 
 
 def _paper_steps(structure: str, L: float, mu_h: float | None, g: float) -> tuple[tuple[float, float, float], float]:
@@ -177,6 +198,23 @@ def _paper_steps(structure: str, L: float, mu_h: float | None, g: float) -> tupl
     return (alpha, beta, lam), max(1, 4 * lam, beta / min(1 / L, m**3 / (480 * M), g / (8 * L**2))) * MARGIN
 
 
+def _in_units_of(certificate: Certificate, known: Known) -> Certificate:
+    """Back from F/L, G/L and h/L where L < 1: steps grow by 1/L, squares of Δf and Δg by L², h by L; u is as θ is."""
+    s = min(known.L, 1.0)
+    convex, levels = certificate.structure == "strongly-convex", len(known.mu_g) + 1
+    of_rest = 1 / s**2 if certificate.of == "fast" else 1.0
+    scale = np.r_[np.ones(levels), np.full(levels, of_rest)] * (1.0 if convex else s)
+    scale[0] = 1.0
+    return dataclasses.replace(
+        certificate,
+        **dataclasses.asdict(known),
+        c=(*(c / s for c in certificate.c[:-1]), certificate.c[-1]),
+        weights=tuple((np.array(certificate.weights) * scale).tolist()),
+        A=certificate.A / (s**2 if convex else s),
+        rate=certificate.rate / s if certificate.structure == "non-convex" else certificate.rate,
+    )
+
+
 PROOFS = {"tight": lyapunov_search.certificate, "paper": paper_certificate}
 
 
@@ -185,8 +223,9 @@ def certify(
     *,
     L: float,
     mu_h: float | None = None,
-    mu_g: float,
+    mu_g: float | Sequence[float],
     noise: float = 1.0,
+    method: str = "fast",
     proof: str = "tight",
     horizon: float | None = None,
 ) -> Certificate:
@@ -203,8 +242,10 @@ def certify(
         L: a Lipschitz constant of the mean F and G in each of θ and ω, of ∇h and of ω*. The proofs use L ≥ 1; below it
             they are applied to F/L, G/L and h/L, with a note. ``conditions`` then speak of those.
         mu_h: strong convexity of h, or its PL constant, ½‖∇h‖² ≥ μ_h(h−h*); not used for non-convex h.
-        mu_g: strong monotonicity of the mean G in ω.
+        mu_g: strong monotonicity of the mean G in ω. With more than two levels one number for each fast level: of its
+            mean operator in its own variable, the levels after it being at their solutions.
         noise: the noise level B, a bound on E‖F(θ,ω,X)−F(θ,ω)‖² and on the same for G.
+        method: "fast", Algorithm 1, or "standard". Steps of one order give the standard method the same rates.
         proof: "tight" (a weighted Lyapunov function, found by search) or "paper" (the paper's closed forms, corrected).
         horizon: the steps you mean to make; where τ exceeds them a note says so.
 
@@ -218,21 +259,15 @@ def certify(
     """
     known, notes = check_constants(structure, L, mu_h, mu_g, noise)
     choice("certify(proof=…)", proof, PROOFS)
+    choice("certify(method=…)", method, METHODS)
     try:
         with np.errstate(all="ignore"):
-            certificate = PROOFS[proof](structure, *known.scaled())
+            certificate = PROOFS[proof](structure, *known.scaled(), method)
     except (ArithmeticError, np.linalg.LinAlgError):
         raise InputError("no certificate: the constants are too far apart for double precision") from None
-    if known.L < 1:  # back from F/L, G/L and h/L: steps grow by 1/L, squares of Δf and Δg by L², h by L
-        s, A, rate = known.L, certificate.A, certificate.rate
-        (a, b, lam), (_, y, f, g) = certificate.c, certificate.weights
-        if structure == "strongly-convex":
-            weights, A = (1.0, y, f / s**2, g / s**2), A / s**2
-        else:
-            weights, A = (1.0, s * y, f / s, g / s), A / s
-            rate = rate / s if structure == "non-convex" else rate
-        given = dataclasses.asdict(known)
-        certificate = dataclasses.replace(certificate, **given, c=(a / s, b / s, lam), weights=weights, A=A, rate=rate)
+    certificate = _in_units_of(certificate, known)
+    if not isinstance(mu_g, Sequence):
+        certificate = dataclasses.replace(certificate, mu_g=known.mu_g[0])
     for condition in certificate.conditions:
         if not condition.holds:
             raise InputError(

@@ -11,17 +11,18 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from twoclock.methods import Fast
+from twoclock.methods import Fast, Standard
 from twoclock.protocols import InputError, Schedule, html_table
 from twoclock.schedules import Power
 from twoclock.theory import lyapunov_search
 from twoclock.theory.certificate import Numbers, Rule, rate_conditions
-from twoclock.theory.certify import ORDER, check_constants, check_steps, paper_decay, paper_rules
+from twoclock.theory.certify import ORDER, Known, check_constants, check_steps, paper_decay, paper_rules
 from twoclock.validation import short_repr
 
 Array = NDArray[np.float64]
 Steps = tuple[Array, Array, Array]
 Side = Callable[[Array], tuple[Numbers, Numbers]]
+_WEIGHTS_OF_STANDARD = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)  # λ/β of the average that the proof keeps for Standard
 _POINTS = 400  # between two of these a condition is taken to change at most once
 
 
@@ -38,6 +39,7 @@ class ConditionCheck:
 
     @property
     def always(self) -> bool:
+        """Whether it holds at every step."""
         return self.holds == ((0, self.horizon),)
 
     @property
@@ -89,8 +91,10 @@ class CheckReport:
     @property
     def covered(self) -> tuple[str, ...]:
         """The proofs whose every inequality holds at every step."""
-        proofs = {"paper": self.group("order") + self.group("paper"), "tight": self.group("tight")}
-        return tuple(name for name, findings in proofs.items() if all(f.always for f in findings))
+        asked = {name: self.group(name) for name in ("paper", "tight") if self.group(name)}
+        if "paper" in asked:
+            asked["paper"] += self.group("order")
+        return tuple(name for name, findings in asked.items() if all(f.always for f in findings))
 
     def __str__(self) -> str:
         return "\n".join(f"{f.group:6} {f.name}: {f}" for f in self.findings)
@@ -105,7 +109,7 @@ class CheckReport:
 
 
 def check(
-    method: Fast,
+    method: Fast | Standard,
     structure: str,
     *,
     L: float,
@@ -113,15 +117,18 @@ def check(
     mu_g: float,
     horizon: float = 10**9,
 ) -> CheckReport:
-    """Follow the theory's inequalities along the schedules of a ``Fast``.
+    """Follow the theory's inequalities along the schedules of a ``Fast`` or a ``Standard``.
 
     These are the plain order α ≤ β ≤ λ ≤ ¼, the conditions of the paper's proof (corrected), and those of the tight
     proof: whether some weighted V falls at that step (spectral radius below 1), and whether one and the same V falls at
     all of them. As in ``certify``, both proofs also ask for what makes a rate of it: that V falls by 2/n or more, and λ
     is at most λ₀n₀/n, with n = k + n₀. Constant steps fail the second, steps that are too small the first.
 
+    The proof for ``Standard`` keeps an average of the noise with a weight λ of its own, taken as the multiple of β with
+    which V falls best; there it is β that must be at most β₀n₀/n, and the paper's proof does not apply.
+
     Args:
-        method: a ``Fast`` with any schedules. Of two averaging weights, λ and ``lam_g``, the one that fares worse.
+        method: with any schedules. Of two averaging weights, λ and ``lam_g``, the one that fares worse.
         structure, L, mu_h, mu_g: as in ``certify``.
         horizon: the last step to look at.
 
@@ -132,14 +139,33 @@ def check(
     391
     """
     given, _ = check_constants(structure, L, mu_h, mu_g, 0.0)
-    if not isinstance(method, Fast):
-        raise InputError(f"`check(method=…)` must be a `Fast`, got {type(method).__name__}; the theory knows no other")
+    if not isinstance(method, (Fast, Standard)):
+        raise InputError(
+            f"`check(method=…)` must be a `Fast` or a `Standard`, got {type(method).__name__}; "
+            "the theory knows no other"
+        )
+    if isinstance(method, Standard):
+        return max((_check(method, structure, given, horizon, w) for w in _WEIGHTS_OF_STANDARD), key=_steps_covered)
     if method.order != "paper":
         raise InputError(
             f"`check(method=…)` must have order='paper', got {short_repr(method.order)}; the proofs know no other"
         )
-    known = (structure, *given.scaled()[:3])
-    lams = [lam for lam in (method.lam, method.lam_g) if lam is not None]
+    return _check(method, structure, given, horizon)
+
+
+def _steps_covered(report: CheckReport) -> float:
+    """For how many of its inequalities, and how nearly for the others, a report finds that they hold."""
+    return sum((last + 1 - first) / (f.horizon + 1) for f in report.group("tight") for first, last in f.holds)
+
+
+def _check(
+    method: Fast | Standard, structure: str, given: Known, horizon: float, weight: float | None = None
+) -> CheckReport:
+    """The report; ``weight`` is λ/β in the proof for ``Standard``, whose λ falls at the rate if and only if β does."""
+    L, mu_h, mu_g, _ = given.scaled()
+    of = "fast" if isinstance(method, Fast) else "standard"
+    known: lyapunov_search.Known = (of, structure, L, (mu_h or 0.0, *mu_g))
+    lams = [lam for lam in (method.lam, method.lam_g) if lam] if isinstance(method, Fast) else [method.beta]
     grid = np.unique(np.r_[0, np.geomspace(1, check_steps("horizon", horizon), _POINTS).round()])
     # The n₀ for which λ is c/(k+n₀), or c/√(k+n₀) for non-convex h, from its first two values; 1 if it is neither.
     # A larger n₀ asks for less, so of two averaging weights it is the larger that counts, and rounding is rounded up.
@@ -161,7 +187,8 @@ def check(
 
     def steps(k: Array, lam: np.ufunc = np.minimum, scale: float = min(given.L, 1.0)) -> Steps:
         """What the proofs see: where L < 1 they are about F/L and G/L."""
-        return value(method.alpha, k) * scale, value(method.beta, k) * scale, lam.reduce([value(x, k) for x in lams])
+        alpha, beta, weights = value(method.alpha, k), value(method.beta, k), lam.reduce([value(x, k) for x in lams])
+        return alpha * scale, beta * scale, weights if weight is None else weight * beta * scale
 
     def along(rules: list[Rule], scale: float = min(given.L, 1.0)) -> list[tuple[str, Side]]:
         def side(name: str, rule: Callable[..., tuple[Numbers, Numbers]]) -> Side:
@@ -186,24 +213,26 @@ def check(
 
     def margin(k: Array) -> tuple[Numbers, Numbers]:
         positive = np.finfo(float).tiny  # so that ≤ means <
-        return positive, np.array([lyapunov_search.margin(structure, s, *known[1:])[0] for s in triples(k)])
+        return positive, np.array([lyapunov_search.margin(known, s)[0] for s in triples(k)])
 
     some = grid[:: _POINTS // 20]
     D = _common_weights(known, triples(some), some + n0)
 
     def tight_fall(k: Array) -> Array:
-        return np.array([lyapunov_search.speed(structure, s, D, 1.0, *known[1:]) for s in triples(k)])
+        return np.array([lyapunov_search.speed(known, s, D, 1.0) for s in triples(k)])
 
-    name, speed = paper_decay(structure, *known[2:])
     groups = {
-        "order": along(ORDER, scale=1.0),
-        "paper": along(paper_rules(*known)) + to_a_rate(name, lambda k: speed * steps(k)[0]),
+        "order": along(ORDER if of == "fast" else ORDER[:1], scale=1.0),
         "tight": [
-            *along(lyapunov_search.rules(*known[:3])),
+            *along(lyapunov_search.rules(structure, L, mu_h)),
             ("0 < 1 − ρ(K)", margin),
             *to_a_rate(lyapunov_search.FALL, tight_fall),
         ],
     }
+    if of == "fast":
+        name, speed = paper_decay(structure, mu_h, mu_g[0])
+        rules = along(paper_rules(structure, L, mu_h, mu_g[0]))
+        groups["paper"] = rules + to_a_rate(name, lambda k: speed * steps(k)[0])
     return CheckReport(tuple(_follow(group, *side, grid) for group, sides in groups.items() for side in sides))
 
 
@@ -215,23 +244,21 @@ def _values(schedule: Schedule, k: Array) -> Array:
         return np.array([float(schedule(i)) for i in k])
 
 
-def _common_weights(
-    known: tuple[str, float, float | None, float], triples: list[tuple[float, float, float]], n: Array
-) -> Array:
+def _common_weights(known: lyapunov_search.Known, triples: list[tuple[float, float, float]], n: Array) -> Array:
     """The weights D with which V falls best for a rate: those whose worst step has the largest fall times n, or √n.
 
     A search from the best of the weights that suit single steps. {D : Q(D) ⪰ rD} is convex, so there is but one hill.
     """
     from scipy.optimize import minimize  # slow to load, and needed here alone
 
-    structure, rest = known[0], known[1:]
+    structure = known[1]
     units = np.sqrt(n) if structure == "non-convex" else n
 
     def worst(D: Array) -> float:
-        speeds = [lyapunov_search.speed(structure, t, D, 1.0, *rest) for t in triples]
+        speeds = [lyapunov_search.speed(known, t, D, 1.0) for t in triples]
         return min(speed * unit for speed, unit in zip(speeds, units, strict=True))
 
-    choices = [D for fits, D in (lyapunov_search.margin(structure, t, *rest) for t in triples) if fits > 0]
+    choices = [D for fits, D in (lyapunov_search.margin(known, t) for t in triples) if fits > 0]
     if not choices:
         return np.ones(4)
     best = max(choices, key=worst)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from operator import itemgetter
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +16,7 @@ from jaxtyping import Float
 from twoclock.prng import instance_key, start_key, step_key
 from twoclock.protocols import InputError, Problem, ProblemSource, PyTree
 from twoclock.theory.certificate import METRICS, InitialErrors
-from twoclock.validation import check_size, choice, number, refuse_fork, seed_number, trace_anew, whole
+from twoclock.validation import check_size, choice, number, seed_number, trace_anew, whole
 from twoclock.validation.run_args import check_factory, check_problem
 
 Theta = Float[jax.Array, " d"]
@@ -64,7 +65,7 @@ class Flat:
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Constants(Mapping[str, float]):
+class Constants(Mapping[str, Any]):
     """L, μ_h, μ_G and the noise level B of a problem; ``certify(structure, **constants)`` takes them as they are.
 
     Args:
@@ -128,7 +129,6 @@ def constants(
     """
     samples, points = whole("samples", samples, 2 * _BATCHES), whole("points", points)
     number("radius", radius, 0, above=True)
-    refuse_fork()
     with jax.enable_x64(True), trace_anew():
         flat = Flat(problem, seed, samples)
         if flat.problem.knows("constants"):

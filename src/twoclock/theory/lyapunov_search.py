@@ -1,8 +1,13 @@
 """The tight proof: one recursion in norms, a weighted Lyapunov function, and a search for its weights.
 
-With e = (e₀, √y, ‖Δf‖, ‖Δg‖) in root mean squares, a step gives e₊ ≤ (I − N)e and noise λ√B in the last two, where N
-has the rows below in (α, β, λ); V = Σ D_i e_i² (with x or h−h* in the first place) then falls by a quadratic form in e.
-How much it falls is the smallest eigenvalue of that form relative to a diagonal. Everything is in docs/certificates.md.
+Levels 1 … N, θ the first, have steps c_1 … c_N times ε, and a weight c_λ ε. In root mean squares, e = (d, r):
+
+* d_i is the distance of level i from the solution that the levels before it give it: √z (or ‖∇h‖), √y, …
+* r_i is the size of what averages the noise: Δf, Δg, … of ``Fast``. ``Standard`` has no average; its proof keeps one,
+  u ← (1−λ)u − α·noise, and follows θ − u in place of θ.
+
+A step gives e₊ ≤ (I − εN)e plus noise in r, and V = Σ D_i e_i² falls by a quadratic form in e. How much it falls is the
+smallest eigenvalue of that form relative to a diagonal. Everything is in docs/certificates.md.
 """
 
 from __future__ import annotations
@@ -16,8 +21,8 @@ from numpy.typing import NDArray
 from twoclock.theory.certificate import Certificate, Condition, Rule, rate_conditions
 
 Array = NDArray[np.float64]
-Steps = Array | tuple[float, float, float]  # (α, β, λ), or their ratios
-Weights = Array | tuple[float, float, float, float]  # D
+Numbers = Array | tuple[float, ...]
+Known = tuple[str, str, float, tuple[float, ...]]  # method, structure, L and the μ of each level, 0 for non-convex h
 
 # What the search weighs against each other: A·√τ for 1/k steps; for 1/√k steps the start against ten units of noise,
 # about what 1+log(k+1) comes to in a real run.
@@ -26,46 +31,62 @@ _TAU_POWER, _NOISE_WEIGHT = 0.5, 10.0
 FALL = "fall of one V for all k"
 
 
-def comparison(structure: str, c: Steps, eps: float, L: float, mu_h: float | None, mu_g: float) -> Array:
-    """The matrix N at steps (α, β, λ) = eps·c, divided by eps; its first row counts for strongly convex h only."""
-    a, b, l = c
-    s = L * L if structure == "strongly-convex" else L  # ‖∇h‖ ≤ L‖θ−θ*‖, or e₀ is ‖∇h‖ itself
-    return np.array(
-        [
-            [a * (mu_h or 0.0), -a * L, -a, 0.0],
-            [-a * s, b * mu_g - eps * (b * L) ** 2 / 2 - a * L**2, -a * L, -b],
-            [-a * s, -(a + b) * L**2, l - a * L, -b * L],
-            [-a * s, -(a + b) * L**2, -a * L, l - b * L],
-        ]
-    )
+def _from_nest(i: int, levels: int, L: float) -> Array:
+    """By how much operator i errs, as a row over d, since the levels after it are not at their nested solutions."""
+    off = np.zeros((levels, levels))
+    for j in range(i + 1, levels):  # level j is d_j from its solution, which moved with the levels between
+        off[j] = L * off[i + 1 : j].sum(axis=0)
+        off[j, j] += 1
+    return L * np.concatenate([off.sum(axis=0), np.zeros(levels)])
 
 
-def descent(structure: str, c: Steps, D: Weights, eps: float, L: float, mu_h: float | None, mu_g: float) -> Array:
-    """The symmetric matrix Q with (V − V₊)/eps ≥ eᵀQe, noise apart, at steps eps·c."""
-    N = comparison(structure, c, eps, L, mu_h, mu_g)
-    weights = np.array(D, float)
+def comparison(known: Known, c: Numbers, eps: float) -> Array:
+    """The matrix N at steps eps·c; its first row counts for strongly convex h only."""
+    method, structure, L, mu = known
+    n = len(mu)
+    steps, lam, (d, r) = np.asarray(c[:n], float), c[n], np.eye(2 * n).reshape(2, n, 2 * n)
+    off = np.array([_from_nest(i, n, L) for i in range(n)])
+    size = L * d + off  # of each mean operator: L times the distance, or e₀ is ‖∇h‖ itself
     if structure != "strongly-convex":
-        weights[0] = 0.0
-    DN = weights[:, None] * N
-    Q: Array = DN + DN.T - eps * (N.T @ DN)
-    if structure != "strongly-convex":  # h₊ ≤ h − (α/2)‖∇h‖² + (α/2)(‖Δf‖ + L√y)²
-        v = np.array([0.0, L, 1.0, 0.0])
-        Q = Q - c[0] / 2 * np.outer(v, v)
-        Q[0, 0] += c[0] / 2
-    return Q
+        size[0] += (1 - L) * d[0]
+    if method == "fast":
+        moved = steps[:, None] * (size + r)
+        error, last = steps[:, None] * (off + r), lam * r - L * moved.sum(axis=0)
+    else:  # the operators are taken at θ and not at θ − u
+        away = L * r.sum(axis=0)
+        moved = steps[:, None] * (size + away) + lam * r
+        error, last = steps[:, None] * (off + away) + lam * r, lam * r
+    contracts = steps * mu - eps * (steps * L) ** 2 / 2 * (np.arange(n) > 0)
+    drift = L * (np.cumsum(moved, axis=0) - moved)  # of a level's solution, with the levels before it
+    return np.concatenate([contracts[:, None] * d - error - drift, last])
 
 
-def speed(structure: str, c: Steps, D: Weights, eps: float, L: float, mu_h: float | None, mu_g: float) -> float:
+def direction_error(known: Known, c: Numbers) -> Array:
+    """The row v with ‖direction of θ − ∇h‖ ≤ v·e."""
+    method, _, L, mu = known
+    n = len(mu)
+    r = np.eye(2 * n)[n:]
+    own = r[0] if method == "fast" else L * r.sum(axis=0) + c[n] / c[0] * r[0]
+    return _from_nest(0, n, L) + own
+
+
+def speed(known: Known, c: Numbers, D: Numbers, eps: float) -> float:
     """How fast V falls at steps eps·c: the largest r with V₊ ≤ (1 − r·eps)V, or V₊ ≤ V − r·eps‖∇h‖² (non-convex).
 
-    It is the smallest eigenvalue of Q relative to a diagonal, −inf where Q is not positive definite.
+    It is the smallest eigenvalue relative to a diagonal of the matrix Q with (V − V₊)/eps ≥ eᵀQe, noise apart; −inf
+    where Q is not positive definite.
     """
-    relative = np.array(D, float)
-    if structure == "pl":
-        relative[0] = 1 / (2 * mu_h) if mu_h else math.inf  # h−h* ≤ ‖∇h‖²/(2μ_h)
-    if structure == "non-convex":
-        relative = np.array([1.0, 0.0, 0.0, 0.0])
-    Q = descent(structure, c, D, eps, L, mu_h, mu_g)
+    method, structure, L, mu = known
+    n, weights = len(mu), np.array(D, float)
+    if structure != "strongly-convex":
+        weights[0] = 0.0
+    N = comparison(known, c, eps)
+    DN = weights[:, None] * N
+    Q = DN + DN.T - eps * (N.T @ DN)
+    if structure != "strongly-convex":  # h₊ ≤ h − (α/2)‖∇h‖² + (α/2)‖direction − ∇h‖²
+        v = direction_error(known, c)
+        Q -= c[0] / 2 * np.outer(v, v)
+        Q[0, 0] += c[0] / 2
     diagonal = np.diag(Q)
     if not np.all(np.isfinite(Q)) or np.any(diagonal <= 0):
         return -math.inf
@@ -75,104 +96,160 @@ def speed(structure: str, c: Steps, D: Weights, eps: float, L: float, mu_h: floa
         lower = np.linalg.cholesky(Q * np.outer(scale, scale))
     except np.linalg.LinAlgError:
         return -math.inf
-    root = np.linalg.inv(lower) * (scale * np.sqrt(relative))
-    return float(1 / np.linalg.eigvalsh(root.T @ root)[-1])
+    root = np.linalg.inv(lower) * scale
+    if structure == "non-convex":  # ‖∇h(θ)‖ ≤ ‖∇h(θ − u)‖ + L‖u‖
+        return float(1 / np.sum((root[:, 0] + L * root[:, n] * (method == "standard")) ** 2))
+    relative = np.array(D, float)
+    if structure == "pl":
+        relative[0] = 1 / (2 * mu[0]) if mu[0] else math.inf  # h−h* ≤ ‖∇h‖²/(2μ_h)
+    return float(1 / np.linalg.eigvalsh((root * np.sqrt(relative)).T @ (root * np.sqrt(relative)))[-1])
 
 
 def rules(structure: str, L: float, mu_h: float | None) -> list[Rule]:
     """What the recursion in norms asks of every (α_k, β_k, λ_k)."""
     largest, text = (2 / (L + (mu_h or 0.0)), "2/(L+μ_h)") if structure == "strongly-convex" else (1 / L, "1/L")
-    return [(f"α ≤ {text}", lambda a, b, c: (a, largest)), ("λ ≤ 1", lambda a, b, c: (c, 1.0))]
+    return [(f"α ≤ {text}", lambda a, *_: (a, largest)), ("λ ≤ 1", lambda *steps: (steps[-1], 1.0))]
 
 
-def margin(structure: str, steps: Steps, L: float, mu_h: float | None, mu_g: float) -> tuple[float, Array]:
-    """1 − ρ of the nonnegative matrix K that bounds a step at (α, β, λ), from below, and weights for which V falls.
-
-    Weights exist if and only if the spectral radius ρ is below 1. For PL and non-convex h the first row of K is
-    (0, L, 1, 0): it bounds ‖f−∇h‖, which enters with the same weight α/2 with which ‖∇h‖ leaves.
-    """
-    N = comparison(structure, steps, 1.0, L, mu_h, mu_g)
-    if structure != "strongly-convex":
-        N[0] = 1.0, -L, -1.0, 0.0
+def _m_matrix(N: Array) -> tuple[Array, Array] | None:
+    """The positive v and u with Nv = 1 and Nᵀu = 1, where N is a nonsingular M-matrix."""
+    one = np.ones(len(N))
     try:
-        v, u = np.linalg.solve(N, np.ones(4)), np.linalg.solve(N.T, np.ones(4))
+        v, u = np.linalg.solve(N, one), np.linalg.solve(N.T, one)
     except np.linalg.LinAlgError:
-        return 0.0, np.ones(4)
-    if min(v.min(), u.min()) <= 0:  # not an M-matrix
-        return min(1 - float(np.abs(np.linalg.eigvals(np.eye(4) - N)).max()), 0.0), np.ones(4)
+        return None
+    return (v.astype(float), u.astype(float)) if min(v.min(), u.min()) > 0 else None
+
+
+def margin(known: Known, steps: Numbers) -> tuple[float, Array]:
+    """1 − ρ of the nonnegative matrix K that bounds a step, from below, and weights for which V falls.
+
+    Weights exist if and only if the spectral radius ρ is below 1. For PL and non-convex h the first row of K bounds
+    ‖direction − ∇h‖, which enters with the same weight α/2 with which ‖∇h‖ leaves.
+    """
+    N = comparison(known, steps, 1.0)
+    convex = known[1] == "strongly-convex"
+    if not convex:
+        N[0] = np.eye(len(N))[0] - direction_error(known, steps)
+    found = _m_matrix(N)
+    if found is None:
+        with np.errstate(all="ignore"):
+            return min(1 - float(np.abs(np.linalg.eigvals(np.eye(len(N)) - N)).max()), 0.0), np.ones(len(N))
+    v, u = found
     D = (u / v) / (u[0] / v[0])
     # Kv = v − 1 ≤ (1 − 1/max v)v; the eigenvalue itself would drown in rounding where steps are tiny.
-    return float(1 / v.max()), D if structure == "strongly-convex" else D * steps[0] / 2
+    return float(1 / v.max()), D if convex else D * steps[0] / 2
 
 
-def initial_guess(structure: str, L: float, mu_h: float | None, mu_g: float) -> tuple[float, float, Array]:
-    """Ratios c_α/c_β and c_λ/c_β and weights D at which V falls for all L ≥ 1 and μ ≤ L: where the search begins."""
-    if structure != "strongly-convex":
-        return mu_g / (40 * L**2), 40 * L**2 / mu_g, np.array([1.0, 1.0, L**-2, L**-2])
-    r1, r2 = (mu_h or 0.0) * mu_g / (16 * L**3), 12 * L**2 / mu_g
-    N = comparison(structure, (r1, 1.0, r2), 0.0, L, mu_h, mu_g)  # a nonsingular M-matrix, so v and u are positive
-    v, u = np.linalg.solve(N, np.ones(4)), np.linalg.solve(N.T, np.ones(4))
-    return r1, r2, (u / v) / (u[0] / v[0])
+def initial_guess(known: Known) -> tuple[Array, Array, float]:
+    """Ratios of the steps, with that of the last level 1, weights D, and a first step at which V falls.
+
+    For ``Fast`` on two levels they are closed forms that hold for all L ≥ 1 and μ ≤ L.
+    """
+    method, structure, L, mu = known
+    if method == "fast" and len(mu) == 2:
+        if structure != "strongly-convex":
+            ratio = 40 * L**2 / mu[1]
+            return np.array([1 / ratio, 1.0, ratio]), np.array([1.0, 1.0, L**-2, L**-2]), 1e-2 / ratio
+        c = np.array([mu[0] * mu[1] / (16 * L**3), 1.0, 12 * L**2 / mu[1]])
+        v, u = _m_matrix(comparison(known, c, 0.0)) or (np.ones(4), np.ones(4))
+        return c, (u / v) / (u[0] / v[0]), 1e-2 / c[2]
+    # Else set the levels apart, and λ, until N is an M-matrix, and take small steps until V falls.
+    for apart in 4.0 ** np.arange(1, 100):
+        for lam in 4.0 ** np.arange(0, 50):
+            c = np.array([*apart ** -np.arange(len(mu) - 1.0, -1.0, -1.0), lam])
+            fits, D = margin(known, c * 1e-9 / lam)
+            if fits > 0:
+                D = D / D[0] if structure == "strongly-convex" else np.array([1.0, *D[1:] * 1e9 * lam])
+                for first in 4.0 ** -np.arange(30.0):
+                    if speed(known, c, D, first / lam) > 0:
+                        return c, D, first / lam
+    raise ArithmeticError
 
 
-def certificate(structure: str, L: float, mu_h: float | None, mu_g: float, noise: float) -> Certificate:
-    known = (L, mu_h, mu_g)
-    ratios, D, e = _search(structure, *known)
-    r = speed(structure, ratios, D, e, *known)
+def noise_gain(known: Known, c: Numbers, D: Numbers) -> float:
+    """The A of V₊ ≤ (1 − …)V + A·B·ε² at steps ε·c: which noise enters r, weighted."""
+    n = len(known[3])
+    into = np.full(n, c[n]) if known[0] == "fast" else np.asarray(c[:n])
+    return float(np.sum(into**2 * np.asarray(D[n:])))
+
+
+def metric_share(known: Known, D: Numbers) -> float:
+    """What the metric of θ is at most, over V: (√z̃ + ‖u‖)² ≤ (1 + 1/D_u)(z̃ + D_u‖u‖²) for ``Standard``, else 1."""
+    method, structure, L, mu = known
+    if method == "fast" or structure == "non-convex":
+        return 1.0
+    return 1 + (1 if structure == "strongly-convex" else L / 2) / float(D[len(mu)])
+
+
+def certificate(
+    structure: str, L: float, mu_h: float | None, mu_g: tuple[float, ...], noise: float, method: str = "fast"
+) -> Certificate:
+    known: Known = (method, structure, L, (mu_h or 0.0, *mu_g))
+    ratios, D, e = _search(known)
+    r = speed(known, ratios, D, e)
     # Non-convex: steps e·ratios over √(k+1). Else the scale at which V contracts by 2/n, and 1/(τ+1) = e/scale.
     scale = e if structure == "non-convex" else 2 / r * (1 + 1e-6)
     tau = 0.0 if structure == "non-convex" else scale / e - 1
-    c = (float(scale * ratios[0]), float(scale), float(scale * ratios[2]))
-    A = float(c[2] ** 2 * (D[2] + D[3]))
+    c = tuple((scale * ratios).tolist())
+    share = metric_share(known, D)
     promised = 2.0 if structure != "non-convex" else r * e * (1 - 1e-6)
-    weights = (1.0, float(D[1]), float(D[2]), float(D[3]))
-    found = conditions(structure, c, weights, tau, promised, *known)
-    return Certificate(structure, "tight", L, mu_h, mu_g, noise, c, tau, weights, A, promised, found)
+    weights = tuple(D.tolist())
+    found = conditions(known, c, weights, tau, promised)
+    return Certificate(
+        structure, "tight", method, L, mu_h, mu_g, noise, c, tau, tuple((share * D).tolist()),
+        share * noise_gain(known, c, D), promised, found,
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=1024)  # a fifth of a second each; the noise plays no part
-def _search(structure: str, L: float, mu_h: float | None, mu_g: float) -> tuple[Array, Array, float]:
+def _search(known: Known) -> tuple[Array, Array, float]:
     """Where the bound is best: ratios of the steps, weights, and the first step, not too large."""
     from scipy.optimize import minimize  # slow to load, and needed here alone
 
-    known = (L, mu_h, mu_g)
-    largest_alpha = 2 / (L + (mu_h or 0.0)) if structure == "strongly-convex" else 1 / L
+    _, structure, L, mu = known
+    n, largest_alpha = len(mu), 2 / (L + mu[0]) if structure == "strongly-convex" else 1 / L
 
     def read(x: Array) -> tuple[Array, Array, float]:
-        """From the logarithms of two ratios, of three weights and of the first step."""
-        ratios, D = np.exp([x[0], 0.0, x[1]]), np.exp([0.0, *x[2:5]])
-        return ratios, D, min(math.exp(min(x[5], 50.0)), (1 - 1e-9) / ratios[2], (1 - 1e-9) * largest_alpha / ratios[0])
+        """From the logarithms of n ratios, of 2n − 1 weights and of the first step."""
+        ratios, D = np.exp([*x[: n - 1], 0.0, x[n - 1]]), np.exp([0.0, *x[n:-1]])
+        return (
+            ratios,
+            D,
+            min(math.exp(min(x[-1], 50.0)), (1 - 1e-9) / ratios[n], (1 - 1e-9) * largest_alpha / ratios[0]),
+        )
 
     def cost(x: Array) -> float:
         ratios, D, e = read(x)
-        r = speed(structure, ratios, D, e, *known)
+        r, gain = speed(known, ratios, D, e), noise_gain(known, ratios, D)
         if r <= 0:
             return math.inf
         if structure == "non-convex":
-            return math.log((1 + _NOISE_WEIGHT * (e * ratios[2]) ** 2 * (D[2] + D[3])) / (r * e))
-        return math.log((ratios[2] / r) ** 2 * (D[2] + D[3])) + _TAU_POWER * math.log(1 / (r * e))
+            return math.log((1 + _NOISE_WEIGHT * e**2 * gain) / (r * e))
+        return math.log(metric_share(known, D) * gain / r**2) + _TAU_POWER * math.log(1 / (r * e))
 
-    r1, r2, D = initial_guess(structure, *known)
-    x = np.log([r1, r2, *D[1:], 1e-2 / r2])
+    c, D, e = initial_guess(known)
+    x = np.log([*c[: n - 1], c[n], *D[1:], e])
     before = cost(x)
-    for _ in range(8):  # started again from where it stalled, with a simplex of full size
+    for _ in range(8 if n == 2 else 30):  # started again from where it stalled, with a simplex of full size
         with np.errstate(over="ignore", invalid="ignore"):
-            x = minimize(cost, x, method="Nelder-Mead", options={"maxfev": 600, "xatol": 1e-3, "fatol": 1e-4}).x
+            x = minimize(
+                cost, x, method="Nelder-Mead",
+                options={"maxfev": 300 * n, "xatol": 1e-3, "fatol": 1e-4, "adaptive": n > 2},
+            ).x  # fmt: skip
         if before - (before := cost(x)) < 1e-3:
             break
     return read(x)
 
 
-def conditions(
-    structure: str, c: Steps, D: Weights, tau: float, promised: float, L: float, mu_h: float | None, mu_g: float
-) -> tuple[Condition, ...]:
+def conditions(known: Known, c: Numbers, D: Numbers, tau: float, promised: float) -> tuple[Condition, ...]:
     """The inequalities of the tight proof at the first step, where they are hardest."""
+    _, structure, L, mu = known
     n = tau + 1
-    alpha, beta, lam = (v / n for v in c)
-    sides = [(name, *rule(alpha, beta, lam)) for name, rule in rules(structure, L, mu_h)]
-    fall = speed(structure, c, D, 1 / n, L, mu_h, mu_g) / n
+    steps = [v / n for v in c]
+    sides = [(name, *rule(*steps)) for name, rule in rules(structure, L, mu[0])]
     sides += [
         ("0 ≤ smallest weight", 0.0, min(D)),
-        *rate_conditions(structure, FALL, fall, promised, lam, lam, n, n),
+        *rate_conditions(structure, FALL, speed(known, c, D, 1 / n) / n, promised, steps[-1], steps[-1], n, n),
     ]
     return tuple(Condition(name, float(left), float(right)) for name, left, right in sides)

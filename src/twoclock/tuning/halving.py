@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,13 +104,9 @@ class Candidates:
         """Those that the method accepts and that keep the order."""
         accepted, methods = [], []
         for point in points:
-            try:
+            with suppress(InputError):  # two settings, each allowed, that do not go together
                 methods.append(build(self.method, point))
                 accepted.append(point)
-            except search_space.FunctionFailed:
-                raise
-            except InputError:  # two settings, each allowed, that do not go together
-                continue
         if not methods:
             return []
         ordered = keeps_order(methods, self.steps, self.fast, self.order)
@@ -193,7 +190,13 @@ class Halving:
         return _WIDENING * dearest * self.widen
 
     def search(self, first: int, seeds: int, spec: Mapping[str, object]) -> Tuned:
-        """Find the best settings, on so many seeds in the first rung from the first on; every rung has its own."""
+        """Find the best settings.
+
+        Args:
+            first: the first seed; every rung has seeds of its own.
+            seeds: how many the first rung has.
+            spec: what was asked, for the result.
+        """
         import pandas as pd
 
         tunable, spent, box = self.candidates.method, self.objective.spent, self.box
@@ -217,13 +220,16 @@ class Halving:
                 points, purse = points + new, purse - fee
             ranks = scores.best_first().tolist()
             ranked, rows = [points[i] for i in ranks], scores.rows(ranks[0] if last else None)
-            new = []  # the last rung has none: every setting in it has been seen on the seeds of two rungs or more
-            if count // 2 > WIDTH:
-                new = self.candidates.recombine(ranked[: count // 2], box, count // 4, 1000 + rung)
-            survivors = 0 if last else count // 2 - len(new)
+            # The last rung has no new settings: every one in it has been seen on the seeds of two rungs or more.
+            survivors, new = 0, []
+            if not last:
+                if count // 2 > WIDTH:
+                    new = self.candidates.recombine(ranked[: count // 2], box, count // 4, 1000 + rung)
+                survivors = count // 2 - len(new)
             where = {"steps": length, "seeds": len(used), "rung": rung}
             ranking = [{**points[i], **rows[i], **where} for i in ranks[survivors:]] + ranking
-            points = ranked[:survivors] + new
+            if not last:
+                points = ranked[:survivors] + new
         if scores.diverged[ranks[0]].all():
             raise InputError("`space` has no setting that does not diverge; lower its limits, or give more steps")
         best, own = ranked[0], scores.select(ranks[0])

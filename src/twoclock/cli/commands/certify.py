@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from twoclock import theory
+from twoclock import theory, validation
 from twoclock.cli import open_folder, print_table, save_figure, say
 from twoclock.cli.options import option, parse
 from twoclock.engine.loop import ProgressEvent
-from twoclock.methods import Fast
+from twoclock.methods import Fast, Standard
 from twoclock.problems import quadratic
-from twoclock.protocols import Problem
+from twoclock.protocols import InputError, Problem
 from twoclock.solve import solve
 from twoclock.theory import Certificate
 from twoclock.validation import run_args
@@ -34,6 +34,7 @@ class CertifyOptions:
     mu_g: float = option("Strong monotonicity of G in ω.")
     mu_h: float | None = option("Strong convexity or PL constant of h.", None)
     noise: float = option("Noise level B, a bound on the variance of F and of G.", 1.0)
+    method: str = option("fast, or standard.", "fast")
     proof: str = option("tight, or paper.", "tight")
     check: bool = option("Judge the schedules --alpha, --beta, --lam instead of making some.", False)
     alpha: str | None = option("Schedules to judge, Fast's own if left out.", None)
@@ -48,15 +49,19 @@ def command(args: Sequence[str]) -> int:
     """twoclock certify STRUCTURE --L … --mu-h … --mu-g … --noise …: step sizes with a proof, and the bound drawn."""
     chosen = parse(CertifyOptions, args, "twoclock certify")
     if chosen.check:
+        judged = {"fast": Fast, "standard": Standard}
+        kind = validation.lookup(judged, chosen.method, "method")
         own = {name: getattr(chosen, name) for name in ("alpha", "beta", "lam") if getattr(chosen, name) is not None}
-        checked = theory.check(Fast(**own), chosen.structure, L=chosen.L, mu_h=chosen.mu_h, mu_g=chosen.mu_g)
+        if kind is Standard and "lam" in own:
+            raise InputError("`lam` is for --method fast; the standard method averages nothing")
+        checked = theory.check(kind(**own), chosen.structure, L=chosen.L, mu_h=chosen.mu_h, mu_g=chosen.mu_g)
         print_table("", ("proof", "inequality", "verdict"), [(f.group, f.name, str(f)) for f in checked.findings])
         left = "kept at every step" if checked.leaves_order is None else f"left at step {checked.leaves_order}"
         say(f"The order α ≤ β ≤ λ ≤ ¼ is {left}; proofs that cover it: {', '.join(checked.covered) or 'none'}.")
         return 0
     found = theory.certify(
-        chosen.structure, L=chosen.L, mu_h=chosen.mu_h, mu_g=chosen.mu_g, noise=chosen.noise, proof=chosen.proof,
-        horizon=run_args.check_steps(chosen.steps),
+        chosen.structure, L=chosen.L, mu_h=chosen.mu_h, mu_g=chosen.mu_g, noise=chosen.noise,
+        method=chosen.method, proof=chosen.proof, horizon=run_args.check_steps(chosen.steps),
     )  # fmt: skip
     conditions = [(c.name, f"{c.left:.6g}", f"{c.right:.6g}", f"{c.slack:.3g}") for c in found.conditions]
     print_table(str(found), ("inequality", "left", "right", "slack"), conditions)
@@ -73,7 +78,7 @@ def command(args: Sequence[str]) -> int:
 
 def fit_quadratic(certificate: Certificate, dim: int = 2) -> Problem:
     """Make a quadratic problem with the certificate's μ_h, μ_G and noise level, and with no slope above its L."""
-    L, mu_g = certificate.L, certificate.mu_g
+    L, mu_g = certificate.L, float(np.ravel(certificate.mu_g)[0])
     mu_h = mu_g if certificate.mu_h is None else certificate.mu_h
     top = max(mu_h, mu_g, 0.8 * L)
     coupling = min(float(np.sqrt(L - top)), L)  # ‖∂F/∂θ‖ ≤ ‖H‖ + coupling²
