@@ -6,14 +6,13 @@ import os
 import shutil
 import signal
 import tempfile
-import threading
+from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
-from jax._src import compilation_cache
-from jax._src.interpreters import mlir
 
+import faster_jax
 import typechecks
 
 # Most of the time goes into compilation: XLA's optimiser is left out, and a program is compiled in one piece, since
@@ -22,6 +21,11 @@ FLAGS = ["--xla_backend_optimization_level=0", "--xla_cpu_parallel_codegen_split
 if jax.__version_info__ < (0, 11):  # XLA ends the process, without a word under pytest, at a flag that it does not know
     FLAGS.append("--xla_cpu_use_fusion_emitters=false")
 os.environ.setdefault("XLA_FLAGS", " ".join(FLAGS))
+
+# Under nohup and in a background job these are ignored, here and in all processes that tests start.
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
 # Threads of BLAS that wait for each other keep busy by it. For the workers and for processes that tests start.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -38,35 +42,22 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_traceback_in_locations_limit", 0)  # nobody reads the lines of Python in compiled programs
 
-# A third of the programs were compiled before: for closures that differ in a number, after caches were cleared. Written
-# to JAX's files they take as long as they save; its cache needs a folder to be on, which stays empty.
+# The cache of compiled programs needs a folder to be on; it stays empty, see ``faster_jax``.
 COMPILED = tempfile.mkdtemp(prefix="twoclock-tests-xla-")
 atexit.register(shutil.rmtree, COMPILED, ignore_errors=True)
 jax.config.update("jax_compilation_cache_dir", COMPILED)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-programs = {}
-compilation_cache.get_executable_and_time = lambda key, *_: programs.get(key, (None, None))
-compilation_cache.put_executable_and_time = lambda key, name, program, backend, seconds: programs.update(
-    {key: (program, seconds)}
-)
-
-# JAX loads all dialects of MLIR into a new context for each of nine thousand programs, which takes longer than to
-# write a short one down. One does for many; not for all, since it keeps their constants.
-if hasattr(mlir, "make_ir_context"):
-    new_context, contexts = mlir.make_ir_context, threading.local()
-
-    def make_ir_context(programs=300):
-        if not getattr(contexts, "left", 0):
-            contexts.one, contexts.left = new_context(), programs
-        contexts.left -= 1
-        return contexts.one
-
-    mlir.make_ir_context = make_ir_context
+faster_jax.install()
 
 # What tests compile to C is kept apart from the user's own programs; the workers of one run share it.
 if "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["TWOCLOCK_CACHE"] = tempfile.mkdtemp(prefix="twoclock-tests-")
     atexit.register(shutil.rmtree, os.environ["TWOCLOCK_CACHE"], ignore_errors=True)
+
+
+# A user without a home, as in some containers: matplotlib would look for its fonts again in every process.
+if not os.access(Path.home() if "HOME" in os.environ else "/", os.W_OK):
+    os.environ.setdefault("MPLCONFIGDIR", os.environ["TWOCLOCK_CACHE"])
 
 
 # Whenever the precision changes, or a problem's functions, all that JAX has compiled is forgotten: these come first,
@@ -91,6 +82,21 @@ def pytest_sessionfinish(session):
     gc.freeze()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Skip what fails for want of a C compiler on a machine that has none."""
+    report = yield
+    if report.failed and "there is no C compiler" in str(report.longrepr) and not _has_compiler():
+        report.outcome, report.longrepr = "skipped", (str(item.path), None, "Skipped: there is no C compiler")
+    return report
+
+
+def _has_compiler():
+    from twoclock.codegen import compiler
+
+    return isinstance(compiler.find(), compiler.Compiler)
+
+
 @pytest.fixture(autouse=True)
 def _x64():
     with jax.enable_x64(True):
@@ -100,9 +106,7 @@ def _x64():
 @pytest.fixture
 def long_walks(monkeypatch):
     """For tests of many steps: with the engine c where it can be, since XLA does not optimise here."""
-    from twoclock.codegen import compiler
-
-    if isinstance(compiler.find(), compiler.Compiler):
+    if _has_compiler():
         monkeypatch.setenv("TWOCLOCK_ENGINE", "c")
 
 
