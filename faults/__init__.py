@@ -1,5 +1,10 @@
-"""Faults tried on purpose: kills, damage, full disks, rival writers, wrong arguments. `make faults` runs them all.
+"""Faults tried on purpose: kills, damage, full disks, odd arguments. `make faults` runs them all.
 
-Each campaign is a file with a ``NAME`` and ``trials(scale)``, which yields one ``Trial`` after the other; a failure is
-a wrong result, a traceback, more than one line, a hang, or something lost.
+Each campaign is a file with a ``NAME`` and one of two generators of trials, drawn from the seed of the run:
+
+* ``trials(scale, seed)`` yields one ``Trial`` after the other;
+* ``trial(i, rng)``, with ``TRIALS`` of them, is called in a process of its own, which is replaced when it hangs,
+  dies or eats the memory. It returns what the fault was tried on, and the trouble with the answer or None.
+
+A failure is a wrong result, a foreign exception, a traceback, more than one line, a hang, or something lost.
 """

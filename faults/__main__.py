@@ -1,4 +1,4 @@
-"""``python -m faults [--scale S] [--only NAME …] [--write]``: run the campaigns, print the table."""
+"""``python -m faults [--scale S] [--seed N] [--only NAME …] [--write]``: run the campaigns, print the table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from faults.campaign import Outcome, campaigns, run, table
 
-_LONGEST = ["fuzz", "kills", "disks"]
+_LONGEST = ["fuzz", "kills", "disks", "words"]
 PAGE = Path(__file__).parents[1] / "docs" / "faults.md"
 
 
@@ -22,24 +22,29 @@ def main() -> int:
     found = campaigns()
     parser = argparse.ArgumentParser(prog="python -m faults", description="Faults tried on purpose.")
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of trials; 1 is the whole campaign")
+    today = int(time.strftime("%Y%m%d"))
+    parser.add_argument(
+        "--seed", type=int, default=today, help="of what is drawn; the date by default, such as %(default)s"
+    )
     parser.add_argument("--only", nargs="*", choices=list(found), default=list(found), help="these campaigns alone")
     parser.add_argument("--write", action="store_true", help="write the table to docs/faults.md")
     chosen = parser.parse_args()
     began = time.monotonic()
-    outcomes = _side_by_side(chosen.only, chosen.scale)
+    print(f"seed {chosen.seed}; to repeat: python -m faults --scale {chosen.scale:g} --seed {chosen.seed}", flush=True)
+    outcomes = _side_by_side(chosen.only, chosen.scale, chosen.seed)
     lines = list(table(outcomes))
     print("\n".join(("", *lines)))
     if chosen.write:
-        _write(lines, time.monotonic() - began, outcomes)
+        _write(lines, time.monotonic() - began, outcomes, chosen.seed)
     return 1 if any(outcome.failures for outcome in outcomes) else 0
 
 
-def _side_by_side(names: list[str], scale: float) -> list[Outcome]:
+def _side_by_side(names: list[str], scale: float, seed: int) -> list[Outcome]:
     """Two campaigns at a time, the longest first, each in a process of its own."""
     order = sorted(names, key=lambda name: (_LONGEST.index(name) if name in _LONGEST else len(_LONGEST), name))
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(2, mp_context=context, max_tasks_per_child=1) as pool:
-        running = {pool.submit(run, name, scale): name for name in order}
+        running = {pool.submit(run, name, scale, seed): name for name in order}
         done = {}
         for future in as_completed(running):
             done[running[future]] = outcome = future.result()
@@ -48,11 +53,11 @@ def _side_by_side(names: list[str], scale: float) -> list[Outcome]:
     return [done[name] for name in names]
 
 
-def _write(lines: list[str], seconds: float, outcomes: list[Outcome]) -> None:
+def _write(lines: list[str], seconds: float, outcomes: list[Outcome], seed: int) -> None:
     head, _, _ = PAGE.read_text().partition("<!-- the table -->")
     made = (
         f"Python {platform.python_version()}, jax {version('jax')}, twoclock {version('twoclock')}, "
-        f"{len(os.sched_getaffinity(0))} cores, {seconds / 60:.0f} minutes."
+        f"{len(os.sched_getaffinity(0))} cores, {seconds / 60:.0f} minutes, seed {seed}."
     )
     failed = [f"* {trial.what}: {trial.trouble}" for outcome in outcomes for trial in outcome.failures]
     PAGE.write_text(

@@ -21,10 +21,19 @@ def twoclock(*args: str | Path, module: str = "twoclock", **options: object) -> 
     )  # fmt: skip
 
 
-def python(code: str, *args: str | Path) -> subprocess.CompletedProcess[str]:
-    """A program of a few lines to its end."""
+def python(code: str, *args: str | Path, timeout: float = 600.0, **options: object) -> subprocess.CompletedProcess[str]:
+    """A program of a few lines to its end; what it has started ends with it."""
     command = [sys.executable, "-c", code, *map(str, args)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True,
+        **options,  # type: ignore[call-overload]
+    ) as child:  # fmt: skip
+        try:
+            output, wrong = child.communicate(timeout=timeout)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+    return subprocess.CompletedProcess(command, child.returncode, output, wrong)
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 
 import faults
+from faults._stream import stream
 
 
 @dataclass(frozen=True)
@@ -42,16 +43,20 @@ class Outcome:
 
 
 def campaigns() -> dict[str, ModuleType]:
-    """Every file here that has ``trials``, by its name, in the order of the alphabet."""
+    """Every campaign here by the name of its file, in the order of the alphabet."""
     names = (info.name for info in pkgutil.iter_modules(faults.__path__) if not info.name.startswith("_"))
     modules = {name: importlib.import_module(f"faults.{name}") for name in sorted(names)}
-    return {name: module for name, module in modules.items() if hasattr(module, "trials")}
+    return {name: module for name, module in modules.items() if hasattr(module, "NAME")}
 
 
-def run(name: str, scale: float) -> Outcome:
+def run(name: str, scale: float, seed: int) -> Outcome:
     """One campaign to its end."""
     module = campaigns()[name]
-    return Outcome(module.NAME).run(module.trials(scale))
+    if hasattr(module, "trials"):
+        return Outcome(module.NAME).run(module.trials(scale, seed))
+    many = max(round(module.TRIALS * scale), min(module.TRIALS, 5))
+    trials = stream(name, many, seed, getattr(module, "SECONDS", 300.0))
+    return Outcome(module.NAME).run(Trial(what, trouble) for what, trouble in trials)
 
 
 def table(outcomes: Iterable[Outcome]) -> Iterator[str]:

@@ -37,8 +37,8 @@ def lose(path: Path, rng: random.Random) -> None:
     path.unlink()
 
 
-def trials(scale: float) -> Iterator[Trial]:
-    rng = random.Random(1)
+def trials(scale: float, seed: int) -> Iterator[Trial]:
+    rng = random.Random(seed)
     with tempfile.TemporaryDirectory(prefix="faults-") as name:
         root = Path(name)
         result = tc.solve(BOWL, tc.Fast(), 60, 3)

@@ -32,7 +32,7 @@ WAYS: dict[str, dict[str, object]] = {
 }
 
 
-def trials(scale: float) -> Iterator[Trial]:
+def trials(scale: float, seed: int) -> Iterator[Trial]:
     names = ("boyan", "quadratic", "forest", "paper_lqr")[: max(int(4 * scale), 1)]
     with tempfile.TemporaryDirectory(prefix="faults-") as root:
         for name in names:

@@ -31,14 +31,14 @@ grid = { "alpha.c" = [0.5, 1, 2] }
 """
 
 
-def trials(scale: float) -> Iterator[Trial]:
+def trials(scale: float, seed: int) -> Iterator[Trial]:
     many = max(int(6 * scale), 1)
     with tempfile.TemporaryDirectory(prefix="faults-") as name:
         root = Path(name)
         (root / "spec.toml").write_text(SPEC)
         twoclock(*RUN, "--out", root / "run")
         twoclock("sweep", root / "spec.toml", "--out", root / "swept")
-        yield from _full(root, random.Random(2), many)
+        yield from _full(root, random.Random(seed), many)
         yield from _read_only(root)
 
 

@@ -81,8 +81,8 @@ def obeyed(folder: Path) -> list[str]:
     return sorted(tags.found)
 
 
-def trials(scale: float) -> Iterator[Trial]:
-    rng = random.Random(5)
+def trials(scale: float, seed: int) -> Iterator[Trial]:
+    rng = random.Random(seed)
     problem = tc.problems.quadratic(dim=2)
     results = tc.solve(problem, {"a": tc.Fast(), "b": tc.Standard()}, 20, 2)
     with tempfile.TemporaryDirectory(prefix="faults-") as name:

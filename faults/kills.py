@@ -31,8 +31,8 @@ tc.sweep({"bowl": tc.problems.quadratic(dim=2), "walk": tc.problems.walk_tabular
 """
 
 
-def trials(scale: float) -> Iterator[Trial]:
-    rng = random.Random(0)
+def trials(scale: float, seed: int) -> Iterator[Trial]:
+    rng = random.Random(seed)
     many = max(int(8 * scale), 1)
     with tempfile.TemporaryDirectory(prefix="faults-") as name:
         root = Path(name)

@@ -20,8 +20,8 @@ RUN = ("run", "quadratic", "fast", "--steps", "40000000", "--seeds", "4", "--pro
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def trials(scale: float) -> Iterator[Trial]:
-    rng = random.Random(4)
+def trials(scale: float, seed: int) -> Iterator[Trial]:
+    rng = random.Random(seed)
     with tempfile.TemporaryDirectory(prefix="faults-") as name:
         root = Path(name)
         twoclock(*RUN, "--out", root / "whole")

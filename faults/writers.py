@@ -35,8 +35,8 @@ grid = { "alpha.c" = [0.5, 1, 2, 4] }
 """
 
 
-def trials(scale: float) -> Iterator[Trial]:
-    rng = random.Random(3)
+def trials(scale: float, seed: int) -> Iterator[Trial]:
+    rng = random.Random(seed)
     many = max(int(6 * scale), 1)
     with tempfile.TemporaryDirectory(prefix="faults-") as name:
         root = Path(name)

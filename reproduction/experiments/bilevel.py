@@ -181,7 +181,7 @@ def draw(records: Records) -> dict[str, plot.Figure]:
         for row, (kind, results) in zip(axes, rows.items(), strict=True):
             per_step = {label: seconds_a_step(r) for label, r in results.items()}
             _draw_by_items(row[0], results)
-            plot.against(row[1], results, "error", per_step, "seconds for all seeds, compiling aside")
+            plot.curves(row[1], results, "error", unit=per_step, xlabel="seconds for all seeds, compiling aside")
             # Reshuffled data leave less noise than independent draws: the square of the rate.
             power = 1 if kind == "replaced" else 2
             # The line starts under the lowest curve, a decade before the end.
@@ -211,7 +211,7 @@ def panel(ax: plot.Axes, records: Records) -> None:
 
 
 def _draw_by_items(ax: plot.Axes, results: Mapping[str, Result]) -> None:
-    plot.against(ax, results, "error", dict.fromkeys(results, float(BATCH)), "items drawn from each level")
+    plot.curves(ax, results, "error", unit=dict.fromkeys(results, float(BATCH)), xlabel="items drawn from each level")
 
 
 def claims(records: Records) -> list[Claim]:

@@ -1,0 +1,37 @@
+"""Limits of the machine: few files, small files, small stacks. It works, or one line and nothing half-written."""
+
+from __future__ import annotations
+
+import resource
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from faults._children import complaint, twoclock
+
+NAME = "limits of the machine"
+TRIALS = 24
+COMMANDS = (
+    ("run", "quadratic", "fast", "--steps", "2000", "--seeds", "4", "--problem.dim", "2"),
+    ("run", "boyan", "polyak", "--steps", "500", "--seeds", "2"),
+    ("certify", "pl", "--L", "1", "--mu-h", "0.9", "--mu-g", "0.9"),
+    ("list",),
+)
+
+
+def trial(i: int, rng: np.random.Generator) -> tuple[str, str | None]:
+    what, which, low, high = (
+        ("open files", resource.RLIMIT_NOFILE, 24, 200), ("size of files", resource.RLIMIT_FSIZE, 0, 60_000),
+        ("processes' stacks", resource.RLIMIT_STACK, 1 << 20, 8 << 20), ("core files", resource.RLIMIT_CORE, 0, 1),
+    )[i % 4]  # fmt: skip
+    limit = int(rng.integers(low, high))
+    command = COMMANDS[int(rng.integers(len(COMMANDS)))]
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "out"
+        given = (*command, "--out", out) if command[0] == "run" else command
+        end = twoclock(*given, preexec_fn=lambda: resource.setrlimit(which, (limit, limit)), cwd=folder)
+        trouble = complaint(end)
+        if trouble is None and command[0] == "run" and end.returncode:  # what it left is not in the way
+            trouble = complaint(twoclock(*given, cwd=folder), (0,))
+    return what, trouble and f"{limit}, {' '.join(command)[:40]}: {trouble}"
