@@ -8,7 +8,7 @@ import pytest
 import twoclock as tc
 from threads import assert_alike, measured, needs_compiler, shaken
 from twoclock.codegen import Unsupported
-from twoclock.engine import cuda_engine, cuda_kernels, lane_program
+from twoclock.engine import cuda_engine, lane_program
 from twoclock.engine.engines import start
 from twoclock.engine.protocol import measure_lanes
 from twoclock.engine.run_batch import Lanes, make_instances
@@ -87,14 +87,14 @@ def fake(monkeypatch):
             Fake.calls += 1
             return Fake.row(measure_lanes(self.lanes.instances, self.lanes.methods, carry))
 
-    monkeypatch.setattr(cuda_kernels, "_MetricsKernel", Fake)
-    monkeypatch.setattr(cuda_kernels, "_refused", set())
-    monkeypatch.setattr(cuda_kernels, "_compared", type(cuda_kernels._compared)())
+    monkeypatch.setattr(cuda_engine, "_MetricsKernel", Fake)
+    monkeypatch.setattr(cuda_engine, "_refused", set())
+    monkeypatch.setattr(cuda_engine, "_compared", type(cuda_engine._compared)())
     return Fake
 
 
 def marks_of(lanes):
-    marks = cuda_kernels.DeviceMetrics(lanes, jax.devices()[0])
+    marks = cuda_engine.DeviceMetrics(lanes, jax.devices()[0])
     return lambda carry: marks.measure(carry, lambda source, threads: lanes)
 
 
@@ -146,7 +146,7 @@ def test_on_a_gpu_a_history_is_that_of_xla(seeds):
     method = tc.Polyak(tc.Fast(0.1, 0.3, 0.9), intervals=True)
     found, expected = (tc.solve(problem(several), method, engine=name, **run) for name in ("cuda", "xla"))
     assert found.spec["engine"] == "cuda"
-    assert not cuda_kernels._refused
+    assert not cuda_engine._refused
     assert 0 < expected.diverged.sum() < seeds
     np.testing.assert_array_equal(found.diverged, expected.diverged)
     assert (found.history.dtypes == expected.history.dtypes).all()

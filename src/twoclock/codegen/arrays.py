@@ -34,6 +34,22 @@ class Equation:
     inputs: Sequence[ShapedType]
     outputs: Sequence[ShapedType]
 
+    @property
+    def dtype(self) -> np.dtype:
+        return np.dtype(self.inputs[-1].dtype)
+
+    @property
+    def result(self) -> np.dtype:
+        return np.dtype(self.outputs[0].dtype)
+
+    @property
+    def floating(self) -> bool:
+        return self.dtype.kind == "f"
+
+    @property
+    def bits(self) -> int:
+        return self.dtype.itemsize * 8
+
 
 @dataclass(eq=False)
 class Scalars:
@@ -69,28 +85,20 @@ class Strided:
 
 @dataclass(eq=False)
 class LazyArray:
-    """An array that is not computed yet. Each read computes the entry, so it is read once or written to memory.
-
-    Args:
-        reads: the buffers of which an entry reads only the entry of its own place; None if it may read others.
-    """
+    """An array that is not computed yet. Each read computes the entry, so it is read once or written to memory."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
     entry: EntryAt
     varies: bool
-    reads: frozenset[Buffer] | None = None
+    reads: frozenset[Buffer] | None = None  # buffers of which it reads the entry of its own place; None if others too
 
-    def moved(
-        self,
-        shape: tuple[int, ...],
-        back: Callable[[tuple[Index, ...]], tuple[Index, ...]],
-        reads: frozenset[Buffer] | None = None,
-    ) -> LazyArray:
+    def moved(self, shape: tuple[int, ...], back: IndexMap, reads: frozenset[Buffer] | None = None) -> LazyArray:
         """Put the entries at other places; ``back`` computes where an entry was."""
         return LazyArray(shape, self.dtype, lambda index: self.entry(back(index)), self.varies, reads)
 
 
+IndexMap: TypeAlias = Callable[[tuple[Index, ...]], tuple[Index, ...]]
 EntryAt: TypeAlias = Callable[[tuple[Index, ...]], Atom]  # computes the entry of an index
 Array: TypeAlias = Scalars | Strided | LazyArray
 
@@ -133,16 +141,10 @@ def varies(value: Value) -> bool:
 
 
 class ArrayBuilder:
-    """Reads, writes and converts arrays with a builder.
-
-    Args:
-        build: where the statements go.
-        small: entries up to which an array is held as scalars.
-        constant: passes a large constant to the program as a table.
-    """
+    """Reads, writes and converts arrays with a builder; those of up to ``small`` entries are held as scalars."""
 
     def __init__(self, build: Builder, small: int, constant: Callable[[np.ndarray], Buffer]) -> None:
-        self.build, self.small, self._constant = build, small, constant
+        self.build, self.small, self._constant = build, small, constant  # the last passes a constant as a table
 
     def is_small(self, shape: Sequence[int]) -> bool:
         return math.prod(shape) <= self.small
@@ -231,12 +233,7 @@ class ArrayBuilder:
         self.fill(Strided.contiguous(memory, array), self.to_scalars(array) if self.is_small(array.shape) else array)
 
     def fill(self, target: Strided, array: Array, first: tuple[Index, ...] = (), unroll: bool = False) -> None:
-        """Write all entries to a part of another array.
-
-        Args:
-            first: indices of the target's leading axes, where it has more than the array.
-            unroll: whether to write out every entry, without loops.
-        """
+        """Write all entries to a part of another array: below ``first`` of its leading axes, without loops if asked."""
 
         def put(index: tuple[Index, ...]) -> None:
             self.build.store(target.memory, self.address(target, (*first, *index)), self.entry(array, index))

@@ -23,7 +23,7 @@ from twoclock.codegen.c_printer import Printer
 from twoclock.codegen.ir import STORED_TYPES, Buffer, Builder, ProgramTooLong, Statement, Tree, Unsupported, Var, c_type
 from twoclock.codegen.lower import Lowering
 from twoclock.codegen.passes import Entry, merge_twins, split_step
-from twoclock.codegen.templates import CodeTarget, HandedArray, ProgramParts
+from twoclock.codegen.templates import CodeTarget, ProgramParts
 
 # Entries up to which arrays are scalars, tried in turn, and the lines of C that each try may take.
 _TRIES = ((64, 2_000), (24, 2_500), (8, 5_000))
@@ -38,75 +38,47 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class UncheckedStep:
-    """Leaves of a carry, by number, that show whether a lane has diverged when its step does not check.
+    """Leaves of a carry, by number, that show whether a lane has diverged when its step does not check."""
 
-    Args:
-        finite: those that must be finite.
-        bounded: those that must be within the bound.
-        alive: the truth value that says whether the lane has diverged already.
-        frozen: whether a lane that has diverged keeps all of its leaves.
-        symmetric: whether matrices that a step keeps symmetric are so.
-    """
-
-    finite: tuple[int, ...]
-    bounded: tuple[int, ...]
-    alive: int
-    frozen: bool
-    symmetric: bool = True
+    finite: tuple[int, ...]  # those that must be finite
+    bounded: tuple[int, ...]  # those that must be within the bound
+    alive: int  # the truth value that says whether the lane has diverged already
+    frozen: bool  # whether a lane that has diverged keeps all of its leaves
+    symmetric: bool = True  # whether matrices that a step keeps symmetric are so
 
 
 @dataclass(frozen=True)
 class Example:
-    """What one lane reads and writes, as shapes and types: pytrees of arrays or of ``jax.ShapeDtypeStruct``.
+    """What one lane reads and writes, as shapes and types: pytrees of arrays or of ``jax.ShapeDtypeStruct``."""
 
-    Args:
-        inputs: arrays that all lanes share, or that each seed has its own of.
-        parameters: arrays that each method has its own of.
-        carry: the state of a lane.
-        source: where a step's sample comes from: the lane's random stream, or the sample itself, passed step by step.
-        per_seed: whether each seed has its own inputs.
-        bounded: whether there is a bound on the iterates.
-        unchecked: how to notice divergence after a step that does not check; None if it checks itself.
-        only_read: how many leaves of the carry, the first ones, are only read; the others are then only written.
-    """
-
-    inputs: Tree
-    parameters: Tree
-    carry: Tree
-    source: Tree = STREAM
-    per_seed: bool = False
-    bounded: bool = False
-    unchecked: UncheckedStep | None = None
-    only_read: int = 0
+    inputs: Tree  # arrays that all lanes share, or that each seed has its own of
+    parameters: Tree  # arrays that each method has its own of
+    carry: Tree  # the state of a lane
+    source: Tree = STREAM  # of a step's sample: the lane's random stream, or the sample itself, passed step by step
+    per_seed: bool = False  # whether each seed has its own inputs
+    bounded: bool = False  # whether there is a bound on the iterates
+    unchecked: UncheckedStep | None = None  # how to notice divergence after a step that does not check
+    only_read: int = 0  # so many leaves of the carry, the first ones, are only read; the others are only written
 
 
 @dataclass(frozen=True)
 class ProgramSource:
-    """A program as text, and its constants, which it reads as tables after the arrays of the example.
-
-    Attributes:
-        twins: entries that must be equal to begin with: the number of a leaf, an entry and its twin.
-    """
+    """A program as text, and its constants, which it reads as tables after the arrays of the example."""
 
     text: str
     target: CodeTarget
     constants: tuple[np.ndarray, ...]
     lines: int
-    twins: tuple[tuple[int, int, int], ...] = ()
+    twins: tuple[tuple[int, int, int], ...] = ()  # a leaf's number, an entry and its twin, equal to begin with
 
 
 @dataclass(frozen=True)
 class SplitProgram:
-    """A program in two parts: the first computes ahead, for many steps at once, what does not depend on the state.
-
-    Attributes:
-        ahead, rest: the two, with the same constants.
-        handed: what the first writes and the second reads, as tables after the constants.
-    """
+    """A program in two parts: the first computes ahead, for many steps at once, what does not depend on the state."""
 
     ahead: ProgramSource
     rest: ProgramSource
-    handed: tuple[HandedArray, ...]
+    handed: tuple[jax.ShapeDtypeStruct, ...]  # what the first writes and the second reads, after the constants
 
 
 def generate(lane: Callable[..., Tree], example: Example, target: CodeTarget) -> ProgramSource:
@@ -195,7 +167,7 @@ class _ProgramWriter:
         ahead = templates.cuda_ahead_text(self._parts(cut.ahead, self.build.memories), cut.handed)
         later = self._parts(cut.rest, [m for m in self.build.memories if m not in cut.handed])
         rest = templates.cuda_rest_text(self.example, later, cut, self.count + len(self.constants))
-        return SplitProgram(self._source(ahead), self._source(rest), tuple(map(HandedArray.of, cut.handed)))
+        return SplitProgram(self._source(ahead), self._source(rest), tuple(map(templates.handed_shape, cut.handed)))
 
     def _source(self, text: str) -> ProgramSource:
         number = {memory: i for i, memory in enumerate(self.states)}

@@ -14,12 +14,9 @@ from twoclock.codegen.ir import Address, Atom, Buffer, LaneLoop, Let, Load, Plai
 
 
 class Printer:
-    """Prints statements for a number of lanes.
+    """Prints the statements of a step for so many lanes side by side.
 
-    Args:
-        width: lanes side by side.
-        statements: the step.
-        fetched: numbers that must be read where their statement stands, not where they are used.
+    Numbers that are ``fetched`` must be read where their statement stands, not where they are used.
     """
 
     def __init__(self, width: int, statements: list[Statement], fetched: Iterable[Var] = ()) -> None:

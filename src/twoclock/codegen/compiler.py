@@ -43,9 +43,9 @@ ARGUMENTS: Sequence[type[ctypes.c_int64 | ctypes.c_void_p]] = (*[ctypes.c_int64]
 _ABANDONED = 600.0
 # Exact arithmetic: no fused or reordered sums, so that compensated ones survive and all widths give the same bits.
 _EXACT = ("-O2", "-fno-fast-math", "-ftree-vectorize", "-fopenmp-simd", "-ffp-contract=off", "-fwrapv")
+_FREE = ("-fno-strict-aliasing", "-fno-math-errno", "-fno-trapping-math", "-w", "-std=gnu11")
 # Without start files: those of -ffast-math change the arithmetic of the whole process.
-_FREE = ("-fno-strict-aliasing", "-fno-math-errno", "-fno-trapping-math", "-w", "-std=gnu11", "-shared", "-fPIC")
-_LINKED = ("-nostartfiles",)
+_LINKED = ("-shared", "-fPIC", "-nostartfiles")
 # GCC would make branches of what is needed on some paths only and, between lanes side by side, of a choice that follows
 # from an earlier one; lanes go through branches one by one. A lane by itself is faster with the second.
 _GCC, _GCC_SIDE_BY_SIDE = ("-fno-tree-pre",), ("-fno-thread-jumps",)
@@ -57,17 +57,11 @@ class CompilerError(CodegenError):
 
 @dataclass(frozen=True)
 class Compiler:
-    """A C compiler.
-
-    Attributes:
-        command: how it is called.
-        version: its first line about itself.
-        gcc: whether it is GCC, whatever it is called; clang refuses options that it does not know.
-    """
+    """A C compiler."""
 
     command: tuple[str, ...]
-    version: str
-    gcc: bool
+    version: str  # its first line about itself
+    gcc: bool  # GCC, whatever it is called; clang refuses options that it does not know
 
     def flags(self, width: int) -> tuple[str, ...]:
         """Return the options for so many lanes side by side."""
@@ -159,12 +153,7 @@ def vector_bits() -> int:
 
 @dataclass(frozen=True)
 class BinaryCache:
-    """A folder of programs.
-
-    Attributes:
-        folder: the user's cache folder; a temporary one where that cannot be trusted.
-        trouble: why it is not the user's cache folder; None if it is.
-    """
+    """A folder of programs: the user's cache folder, or a temporary one and the reason why that cannot be trusted."""
 
     folder: Path
     trouble: str | None = None
@@ -277,21 +266,11 @@ def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
 
 
 class Build:
-    """A program that is being compiled, or is compiled already.
-
-    Args:
-        text: the program in C, with one function ``walk``.
-        width: lanes side by side in it.
-        by: the compiler.
-        key: of the program in the cache.
-
-    Attributes:
-        error: why there is none; None as long as all is well.
-    """
+    """A program with one function ``walk``, that is being compiled or is compiled already; ``key`` is for the cache."""
 
     def __init__(self, text: str, width: int, by: Compiler, key: str) -> None:
         self.key, self.lock, self.accepted = key, threading.Lock(), False
-        self.error: str | None = None
+        self.error: str | None = None  # why there is none
         self.loaded: Callable[..., None] | None = None
         self.process: subprocess.Popen[bytes] | None = None
         self.source: Path | None = None

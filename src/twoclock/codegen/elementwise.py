@@ -7,8 +7,7 @@ by more than the width give zero.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax
@@ -21,65 +20,31 @@ if TYPE_CHECKING:
     from twoclock.codegen.lower import Lowering
 
 
-@dataclass(frozen=True)
-class Operation:
-    """One application of an operation: the types of its operands and of its result, and its settings."""
+Form: TypeAlias = str | Callable[[Equation], str]
 
-    name: str
-    operands: tuple[np.dtype, ...]
-    result: np.dtype
-    params: Mapping[str, Any]
-
-    @property
-    def floating(self) -> bool:
-        return self.operands[-1].kind == "f"
-
-    @property
-    def bits(self) -> int:
-        return self.operands[-1].itemsize * 8
-
-
-@dataclass(frozen=True)
-class RareCase:
-    """A form for nearly all arguments, and another for the few for which ``test`` holds.
-
-    Lanes run side by side, so the second is computed for all of them, but only if one of them needs it.
-    """
-
-    helper: str  # a number that all three need, {h} in them; the operands are {x} and {y}
-    main: str
-    test: str
-    other: str
-    call: bool
-
-
-Form: TypeAlias = str | Callable[[Operation], str]
-
+# Forms for nearly all arguments {x} and {y}, and others for the few for which the test holds: a number {h} that all
+# need, the usual form, the test, the other form, and whether that is a call. Lanes run side by side, so the other is
+# computed for all of them, but only if one of them needs it.
 _LARGE_ANGLE = "!(fabs({h})<1e9)"
 RARE = {
-    "erf_inv": RareCase("erf_inv_depth({x})", "erf_inv_middle({x},{h})", "!({h}<6.25)", "erf_inv_tail({x},{h})", False),
-    "sin": RareCase("{x}", "tc_sin({h})", _LARGE_ANGLE, "sin({h})", True),
-    "cos": RareCase("{x}", "tc_cos({h})", _LARGE_ANGLE, "cos({h})", True),
-    "pow": RareCase("{y}", "{x}", "{h}!=1", "tc_pow({x},{h})", False),  # most step sizes fall as 1/k
+    "erf_inv": ("erf_inv_depth({x})", "erf_inv_middle({x},{h})", "!({h}<6.25)", "erf_inv_tail({x},{h})", False),
+    "sin": ("{x}", "tc_sin({h})", _LARGE_ANGLE, "sin({h})", True),
+    "cos": ("{x}", "tc_cos({h})", _LARGE_ANGLE, "cos({h})", True),
+    "pow": ("{y}", "{x}", "{h}!=1", "tc_pow({x},{h})", False),  # most step sizes fall as 1/k
 }
 
 
 def lower_elementwise(g: Lowering, eqn: Equation, *operands: Array) -> Array:
     """Compute an array entry by entry; a scalar operand serves all entries, and an axis of length one is stretched."""
-    out = eqn.outputs[0]
-    op = Operation(eqn.name, tuple(np.dtype(v.dtype) for v in eqn.inputs), np.dtype(out.dtype), eqn.params)
-    compute = _formula(g, op)
+    out, compute = eqn.outputs[0], _formula(g, eqn)
     small = g.arrays.is_small(out.shape)
     arrays = [
         g.arrays.to_memory(a) if not small and isinstance(a, Scalars) and a.entries.size > 1 else a for a in operands
     ]
 
     def entry(index: tuple[Index, ...]) -> Atom:
-        atoms = [
-            g.arrays.entry(a, [0 if n == 1 else i for n, i in zip(a.shape, index, strict=True)] if a.shape else ())
-            for a in arrays
-        ]
-        return compute(*atoms)
+        places = ([0 if n == 1 else i for n, i in zip(a.shape, index, strict=True)] if a.shape else () for a in arrays)
+        return compute(*map(g.arrays.entry, arrays, places))
 
     return g.arrays.lazy(out, entry, any(varies(a) for a in arrays), _reads(arrays))
 
@@ -96,7 +61,7 @@ def lower_iota(g: Lowering, eqn: Equation, *_: Array) -> Array:
     return g.arrays.lazy(out, entry, False, frozenset())
 
 
-def _formula(g: Lowering, op: Operation) -> Callable[..., Atom]:
+def _formula(g: Lowering, op: Equation) -> Callable[..., Atom]:
     """Return what computes one entry from the entries of the operands."""
     c = c_type(op.result)
     if op.name in RARE:
@@ -111,7 +76,7 @@ def _formula(g: Lowering, op: Operation) -> Callable[..., Atom]:
         return lambda *atoms: atoms[0]
     # A function of the mathematical library runs one lane after the other.
     call = op.name in (*_LIBRARY, "atan2", "nextafter") or (op.name == "rem" and op.floating)
-    folds = op.name in _FOLD and all(dtype.kind != "f" for dtype in (op.result, *op.operands))
+    folds = op.name in _FOLD and all(v.dtype.kind != "f" for v in (*op.outputs, *op.inputs))
 
     def compute(*atoms: Atom) -> Atom:
         known = [atom.value for atom in atoms if isinstance(atom, Lit)]
@@ -119,29 +84,26 @@ def _formula(g: Lowering, op: Operation) -> Callable[..., Atom]:
             return g.build.let(c, form, *atoms, call=call)
         # Whole numbers that are known already are computed here; floats are left to the compiler.
         with np.errstate(over="ignore"):
-            values = (np.asarray(v, d) for v, d in zip(known, op.operands, strict=True))
+            values = (np.asarray(value, v.dtype) for value, v in zip(known, op.inputs, strict=True))
             return literal(np.asarray(_FOLD[op.name](*values)).astype(op.result), op.result)
 
     return compute
 
 
-def _rare(g: Lowering, op: Operation, *atoms: Atom) -> Atom:
-    rare, c = RARE[op.name], c_type(op.result)
-    if op.result.kind != "f":
+def _rare(g: Lowering, op: Equation, *atoms: Atom) -> Atom:
+    c, call = c_type(op.result), RARE[op.name][-1]
+    if not op.floating:
         raise Unsupported(f"the operation {op.name} on whole numbers is not generated")
     wide = [
-        atom if dtype.name == "float64" else g.build.let("double", "(double){0}", atom)
-        for atom, dtype in zip(atoms, op.operands, strict=True)
+        atom if v.dtype.name == "float64" else g.build.let("double", "(double){0}", atom)
+        for atom, v in zip(atoms, op.inputs, strict=True)
     ]
-    names = {"x": "{0}", "y": "{1}", "h": f"{{{len(wide)}}}"}
-    helper = g.build.let("double", rare.helper.format(**names), *wide)
-    main = g.build.let("double", rare.main.format(**names), *wide, helper)
-    test = g.build.let("int", rare.test.format(**names), *wide, helper)
-
-    def other() -> Atom:
-        return g.build.let("double", rare.other.format(**names), *wide, helper, call=rare.call)
-
-    chosen = g.build.select_rarely("double", test, main, other)
+    helper, main, test, other = (
+        form.format(x="{0}", y="{1}", h=f"{{{len(wide)}}}") for form in RARE[op.name] if isinstance(form, str)
+    )
+    wide.append(g.build.let("double", helper, *wide))
+    usual, rare = g.build.let("double", main, *wide), g.build.let("int", test, *wide)
+    chosen = g.build.select_rarely("double", rare, usual, lambda: g.build.let("double", other, *wide, call=call))
     return chosen if c == "double" else g.build.let(c, f"({c}){{0}}", chosen)
 
 
@@ -176,15 +138,15 @@ def _by_kind(floating: str, whole: str) -> Form:
     return lambda op: floating if op.floating else whole
 
 
-def _function(name: str, *arguments: str) -> Callable[[Operation], str]:
+def _function(name: str, *arguments: str) -> Callable[[Equation], str]:
     """Call a function on doubles; floats are widened, which rounds them correctly."""
     given = arguments or ("{0}",)
     double, single = (f"{name}({','.join(cast + a for a in given)})" for cast in ("", "(double)"))
     return lambda op: double if op.bits == 64 else f"(float){single}"
 
 
-def _convert(op: Operation) -> str:
-    (old,), new = op.operands, op.result
+def _convert(op: Equation) -> str:
+    old, new = op.dtype, op.result
     if new.kind == "b":
         return "{0}!=0"
     if old.kind == "f" and new.kind in "iu":
@@ -192,8 +154,8 @@ def _convert(op: Operation) -> str:
     return f"({c_type(new)}){{0}}"
 
 
-def _bitcast(op: Operation) -> str:
-    (old,), new = op.operands, op.result
+def _bitcast(op: Equation) -> str:
+    old, new = op.dtype, op.result
     if old.itemsize != new.itemsize:
         raise Unsupported("numbers are reinterpreted at another width")
     if (old.kind == "f") == (new.kind == "f"):
@@ -204,10 +166,10 @@ def _bitcast(op: Operation) -> str:
     return f"({c_type(new)})bits{width}({{0}})" if old.kind == "f" else f"float{width}({{0}})"
 
 
-def _select(op: Operation) -> str:
-    if len(op.operands) == 3 and op.operands[0].kind == "b":
+def _select(op: Equation) -> str:
+    if op.inputs[0].dtype.kind == "b":
         return "{0}?{2}:{1}"
-    *cases, chain = (f"{{{i}}}" for i in range(1, len(op.operands)))
+    *cases, chain = (f"{{{i}}}" for i in range(1, len(op.inputs)))
     for number, case in reversed(list(enumerate(cases, 1))):
         chain = f"({{0}}<{number}?{case}:{chain})"
     return chain
@@ -216,8 +178,8 @@ def _select(op: Operation) -> str:
 def _shift(sign: str, kind: str, beyond: str) -> Form:
     """Shift a word of a kind; ``beyond`` is the outcome for more bits than it has."""
 
-    def form(op: Operation) -> str:
-        word = c_type(np.dtype(f"{kind}{op.operands[0].itemsize}"))
+    def form(op: Equation) -> str:
+        word = c_type(np.dtype(f"{kind}{op.dtype.itemsize}"))
         return f"(uint64_t){{1}}<{op.bits}u?({word}){{0}}{sign}{{1}}:{beyond.format(word, op.bits - 1)}"
 
     return form
@@ -227,7 +189,7 @@ def _extreme(name: str, sign: str) -> Form:
     return lambda op: f"{name}{op.bits}({{0}},{{1}})" if op.floating else f"{{0}}{sign}{{1}}?{{0}}:{{1}}"
 
 
-def _clamp(op: Operation) -> str:
+def _clamp(op: Equation) -> str:
     if op.floating:
         return f"smaller{op.bits}(larger{op.bits}({{0}},{{1}}),{{2}})"
     return "{1}<{0}?({0}>{2}?{2}:{0}):({1}>{2}?{2}:{1})"
@@ -278,20 +240,13 @@ TABLE: dict[str, Form] = {
     **{name: _function(f"tc_{name}") for name in ("exp", "log", "log1p", "expm1", "logistic", "tanh")},
 }
 
+_FOLDED = ("add", "sub", "mul", "lt", "le", "gt", "ge", "eq", "ne", "and", "or", "max", "min")
+_IN_NUMPY = (
+    *("add", "subtract", "multiply", "less", "less_equal", "greater", "greater_equal", "equal", "not_equal"),
+    *("bitwise_and", "bitwise_or", "maximum", "minimum"),
+)
 _FOLD: dict[str, Callable[..., Any]] = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
-    "eq": np.equal,
-    "ne": np.not_equal,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "max": np.maximum,
-    "min": np.minimum,
+    **{name: getattr(np, function) for name, function in zip(_FOLDED, _IN_NUMPY, strict=True)},
     "convert_element_type": lambda x: x,
     "select_n": lambda which, *cases: cases[np.clip(int(which), 0, len(cases) - 1)],
     "clamp": lambda low, x, high: np.minimum(np.maximum(x, low), high),

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -74,13 +73,11 @@ def _transpose(g: Lowering, eqn: Equation, array: Array) -> Array:
     return array.moved(shape, lambda index: tuple(index[order.index(d)] for d in range(len(order))))
 
 
-def _slice(g: Lowering, eqn: Equation, array: Array) -> Array:
-    starts, stops = eqn.params["start_indices"], eqn.params["limit_indices"]
-    return _sliced(g, array, starts, stops, eqn.params["strides"] or (1,) * len(starts))
-
-
-def _sliced(g: Lowering, array: Array, starts: Sequence[int], stops: Sequence[int], steps: Sequence[int]) -> Array:
+def _sliced(
+    g: Lowering, array: Array, starts: Sequence[int], stops: Sequence[int], steps: Sequence[int] | None = None
+) -> Array:
     """Take the entries start, start+step, … below stop along each axis."""
+    steps = steps or (1,) * len(starts)
     if isinstance(array, Scalars):
         cut = tuple(slice(a, b, c) for a, b, c in zip(starts, stops, steps, strict=True))
         return Scalars(array.entries[cut], array.dtype)
@@ -102,7 +99,7 @@ def _along(g: Lowering, array: Array, axis: int, start: int, stop: int) -> Array
     """Take the entries between two places of one axis."""
     starts = [start if d == axis else 0 for d in range(len(array.shape))]
     stops = [stop if d == axis else n for d, n in enumerate(array.shape)]
-    return _sliced(g, array, starts, stops, [1] * len(starts))
+    return _sliced(g, array, starts, stops)
 
 
 def _split(g: Lowering, eqn: Equation, array: Array) -> list[Array]:
@@ -149,7 +146,7 @@ def _pad(g: Lowering, eqn: Equation, array: Array, value: Array) -> Array:
             raise Unsupported("an array is padded inside and cut at its ends")
         starts = [max(-low, 0) for low, *_ in config]
         stops = [n - max(-high, 0) for n, (_, high, _) in zip(array.shape, config, strict=True)]
-        array = _sliced(g, array, starts, stops, [1] * len(starts))
+        array = _sliced(g, array, starts, stops)
         config = [(max(low, 0), max(high, 0), 0) for low, high, *_ in config]
     if g.arrays.is_small(out.shape):
         entries = np.full(out.shape, filler, object)
@@ -195,49 +192,47 @@ def _dynamic_update_slice(g: Lowering, eqn: Equation, array: Array, update: Arra
     return target
 
 
-@dataclass(frozen=True)
-class _Window:
-    """Where a window lies in an array, and an entry in the window.
+def _window(
+    g: Lowering,
+    indices: Array,
+    offsets: Sequence[tuple[int, int]],
+    batch: Sequence[int],
+    batched: Sequence[tuple[int, int]],
+    starts: Sequence[tuple[int, int]],
+    rank: int,
+    checked: bool,
+) -> Callable[[tuple[Index, ...]], tuple[list[Index], Atom | None]]:
+    """Return what computes the place of an entry in the array, clipped, and if ``checked`` whether it lies inside.
 
     Args:
         offsets: (axis of the entry's index, axis of the array) inside the window.
         batch: axes of the index that choose the window.
         batched: (axis of the array, which of the batch it follows).
         starts: for each number that the indices hold the axis it is for, and the last place at which the window fits.
-        rank: of the array.
     """
 
-    offsets: Sequence[tuple[int, int]]
-    batch: Sequence[int]
-    batched: Sequence[tuple[int, int]]
-    starts: Sequence[tuple[int, int]]
-    rank: int
-
-    def place(
-        self, g: Lowering, indices: Array, index: tuple[Index, ...], checked: bool
-    ) -> tuple[list[Index], Atom | None]:
-        """Compute the place in the array, clipped; if ``checked``, also whether it lies inside without clipping."""
-        of_batch = [index[i] for i in self.batch]
-        place: list[Index] = [0] * self.rank
-        for i, dim in self.offsets:
-            place[dim] = index[i]
-        for dim, follows in self.batched:
-            place[dim] = of_batch[follows]
+    def place(index: tuple[Index, ...]) -> tuple[list[Index], Atom | None]:
+        found: list[Index] = [0] * rank
+        for i, dim in (*offsets, *((batch[follows], dim) for dim, follows in batched)):
+            found[dim] = index[i]
         inside: Atom | None = None
-        for j, (dim, most) in enumerate(self.starts):
-            start = g.arrays.entry(indices, (*of_batch, j))
-            if checked:
-                fits = g.build.let("int", f"({{0}}>=0)&({{0}}<={most})", start) if isinstance(start, Var) else None
-                inside = _both(g, inside, fits or literal(0 <= start.value <= most, np.dtype(bool)))  # type: ignore[union-attr]
-            (place[dim],) = g.arrays.add_indices([_clip(g, start, most)], [place[dim]])
-        return place, inside
+        for j, (dim, most) in enumerate(starts):
+            start = g.arrays.entry(indices, (*(index[i] for i in batch), j))
+            if checked and isinstance(start, Lit):
+                inside = _both(g, inside, literal(0 <= start.value <= most, np.dtype(bool)))
+            elif checked:
+                inside = _both(g, inside, g.build.let("int", f"({{0}}>=0)&({{0}}<={most})", start))
+            (found[dim],) = g.arrays.add_indices([_clip(g, start, most)], [found[dim]])
+        return found, inside
+
+    return place
 
 
 def _gather(g: Lowering, eqn: Equation, array: Array, indices: Array) -> Array:
     p, out = eqn.params, eqn.outputs[0]
     d, sizes, mode = p["dimension_numbers"], p["slice_sizes"], GatherScatterMode.from_any(p["mode"])
-    looped = not g.arrays.is_small(out.shape)
-    if mode is GatherScatterMode.FILL_OR_DROP:  # JAX compares indices of 32 bits with the bounds
+    looped, fills = not g.arrays.is_small(out.shape), mode is GatherScatterMode.FILL_OR_DROP
+    if fills:  # JAX compares indices of 32 bits with the bounds
         narrow = jax.ShapeDtypeStruct(indices.shape, np.dtype(np.int32))
         indices = lower_elementwise(g, Equation("convert_element_type", {}, [indices], [narrow]), indices)
     array, indices = _prepare(g, array, looped), _prepare(g, indices, looped)
@@ -245,11 +240,16 @@ def _gather(g: Lowering, eqn: Equation, array: Array, indices: Array) -> Array:
     window = [i for i in range(len(array.shape)) if i not in (*d.collapsed_slice_dims, *d.operand_batching_dims)]
     batched = list(zip(d.operand_batching_dims, d.start_indices_batching_dims, strict=True))
     starts = [(dim, array.shape[dim] - sizes[dim]) for dim in d.start_index_map]
-    where = _Window(list(zip(d.offset_dims, window, strict=True)), batch, batched, starts, len(array.shape))
-    fill = literal(_fill_value(out.dtype) if p["fill_value"] is None else p["fill_value"], out.dtype)
+    offsets = list(zip(d.offset_dims, window, strict=True))
+    where = _window(g, indices, offsets, batch, batched, starts, len(array.shape), fills)
+    kind, fill_value = out.dtype.kind, p["fill_value"]
+    if fill_value is None:  # as JAX does
+        whole = np.iinfo(out.dtype if kind in "iu" else np.int32)
+        fill_value = {"f": np.nan, "b": True, "i": whole.min, "u": whole.max}[kind]
+    fill = literal(fill_value, out.dtype)
 
     def entry(index: tuple[Index, ...]) -> Atom:
-        place, inside = where.place(g, indices, index, mode is GatherScatterMode.FILL_OR_DROP)
+        place, inside = where(index)
         value = g.arrays.entry(array, place)
         return value if inside is None else g.build.let(c_type(out.dtype), "{0}?{1}:{2}", inside, value, fill)
 
@@ -268,11 +268,12 @@ def _scatter(g: Lowering, eqn: Equation, array: Array, indices: Array, updates: 
     sizes = {dim: updates.shape[i] for i, dim in zip(d.update_window_dims, window, strict=True)}
     batched = list(zip(d.operand_batching_dims, d.scatter_indices_batching_dims, strict=True))
     starts = [(dim, array.shape[dim] - sizes.get(dim, 1)) for dim in d.scatter_dims_to_operand_dims]
-    where = _Window(list(zip(d.update_window_dims, window, strict=True)), batch, batched, starts, len(array.shape))
+    offsets = list(zip(d.update_window_dims, window, strict=True))
+    where = _window(g, indices, offsets, batch, batched, starts, len(array.shape), checked)
     if selects:
         entries = g.arrays.to_scalars(array).entries.copy()
         for index in np.ndindex(*updates.shape):
-            place, inside = where.place(g, indices, index, checked)
+            place, inside = where(index)
             new = g.arrays.entry(updates, index)
             for i in np.ndindex(*array.shape):
                 here = inside
@@ -288,7 +289,7 @@ def _scatter(g: Lowering, eqn: Equation, array: Array, indices: Array, updates: 
     target = _copy(g, array, varies(indices) or varies(updates))
 
     def put(index: tuple[Index, ...]) -> None:
-        place, inside = where.place(g, indices, index, checked)
+        place, inside = where(index)
         address = g.arrays.address(target, place)
         old = g.build.load(target.memory, address)
         new = g.build.let(c, form, old, g.arrays.entry(updates, index))
@@ -332,18 +333,13 @@ def _copy(g: Lowering, array: Array, varying: bool) -> Strided:
     return Strided.contiguous(memory, array)
 
 
-def _fill_value(dtype: np.dtype) -> Any:
-    """Return what JAX fills in for an entry out of bounds."""
-    if dtype.kind == "f":
-        return np.nan
-    return True if dtype.kind == "b" else np.iinfo(dtype).min if dtype.kind == "i" else np.iinfo(dtype).max
-
-
 RULES: dict[str, LoweringRule] = {
     "broadcast_in_dim": _broadcast_in_dim,
     **dict.fromkeys(("reshape", "squeeze", "expand_dims"), _reshape),
     "transpose": _transpose,
-    "slice": _slice,
+    "slice": lambda g, eqn, array: _sliced(
+        g, array, *(eqn.params[name] for name in ("start_indices", "limit_indices", "strides"))
+    ),
     "rev": _rev,
     "split": _split,
     "unstack": _unstack,

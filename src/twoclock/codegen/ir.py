@@ -6,6 +6,7 @@ latter once, so every value carries the distinction from the start.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -76,7 +77,7 @@ Address: TypeAlias = Index | OffsetIndex
 
 def literal(value: object, dtype: np.dtype) -> Lit:
     """Write the number in C, exactly."""
-    dtype = np.dtype(dtype)
+    dtype, c = np.dtype(dtype), c_type(dtype)
     number, suffix = np.asarray(value, dtype), _SUFFIXES.get(dtype.name, "")
     if dtype.kind == "b":
         return Lit(str(int(number)), bool(number))
@@ -85,37 +86,25 @@ def literal(value: object, dtype: np.dtype) -> Lit:
         lowest = dtype.kind == "i" and whole == np.iinfo(dtype).min
         text = f"({whole + 1}{suffix}-1)" if lowest else f"{whole}{suffix}"
         return Lit(f"({text})" if whole < 0 else text, whole)
-    if dtype.kind != "f" or dtype.name not in C_TYPES:
-        raise Unsupported(f"numbers of type {dtype.name} are not generated")
     real = float(number)
-    if np.isnan(real):
-        return Lit(f"({c_type(dtype)})NAN", real)
-    if np.isinf(real):
-        return Lit(f"({'-' if real < 0 else ''}({c_type(dtype)})INFINITY)", real)
+    if not np.isfinite(real):
+        return Lit(f"(({c}){'NAN' if np.isnan(real) else '-INFINITY' if real < 0 else 'INFINITY'})", real)
     text = real.hex() + suffix
     return Lit(f"({text})" if text.startswith("-") else text, real)
 
 
 @dataclass(eq=False)
 class Buffer:
-    """An array that the program reads by index: a table from the caller, or an array on the stack.
-
-    Args:
-        varies: whether each lane has its own.
-        mutable: written more than once, so that two reads may differ.
-        table: passed by the caller; otherwise it lives on the stack.
-        base: for a table with one part per lane, where the lane's part begins.
-        stored: the type in memory, where it differs from that of a number once read.
-    """
+    """An array that the program reads by index: a table from the caller, or an array on the stack."""
 
     name: str
     c: str
     size: int
-    varies: bool
-    mutable: bool = False
-    table: bool = False
-    base: Var | None = None
-    stored: str = ""
+    varies: bool  # each lane has its own
+    mutable: bool = False  # written more than once, so that two reads may differ
+    table: bool = False  # passed by the caller; otherwise it lives on the stack
+    base: Var | None = None  # for a table with one part per lane, where the lane's part begins
+    stored: str = ""  # the type in memory, where it differs from that of a number once read
 
 
 @dataclass(frozen=True)
@@ -188,23 +177,18 @@ Statement: TypeAlias = Plain | Nested
 
 
 class Builder:
-    """Appends statements; a number that is already computed, and in scope, is not computed again.
-
-    Args:
-        most: how many statements there may be.
-    """
+    """Appends at most so many statements; a number that is already computed, and in scope, is not computed again."""
 
     def __init__(self, most: int) -> None:
         self.statements: list[Statement] = []
         self.memories: list[Buffer] = []
         self.written, self.most = 0, most
         self._scopes: list[dict[object, object]] = [{}]
-        self._names = 0
+        self._numbers = itertools.count(1)
 
     def name(self, prefix: str) -> str:
         """Make a new name."""
-        self._names += 1
-        return f"{prefix}{self._names}"
+        return f"{prefix}{next(self._numbers)}"
 
     def let(self, c: str, form: str, *args: Atom, call: bool = False) -> Var:
         """Compute a number from others: ``form`` is C with the arguments as {0}, {1}, …"""
@@ -317,13 +301,12 @@ def map_blocks(statement: Nested, change: Callable[[list[Statement]], list[State
 
 def operands(statement: Statement) -> list[Atom | Index]:
     """Return what a statement reads itself, not in its blocks and not from buffers."""
-    if isinstance(statement, Let):
-        return list(statement.args)
-    if isinstance(statement, (Load, Store)):
-        index = statement.index.index if isinstance(statement.index, OffsetIndex) else statement.index
-        return [index] if isinstance(statement, Load) else [index, statement.value]
-    if isinstance(statement, Branch):
-        return [statement.selector]
-    if isinstance(statement, UnlikelyBlock):
-        return [statement.test]
-    return [statement.outcome] if isinstance(statement, While) else []
+    match statement:
+        case Let():
+            return list(statement.args)
+        case Load() | Store():
+            index = statement.index.index if isinstance(statement.index, OffsetIndex) else statement.index
+            return [index] if isinstance(statement, Load) else [index, statement.value]
+        case Branch(selector=atom) | UnlikelyBlock(test=atom) | While(outcome=atom):
+            return [atom]
+    return []

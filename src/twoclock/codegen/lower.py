@@ -37,15 +37,10 @@ _UNROLLED = 256
 
 
 class Lowering:
-    """Writes the statements of one lane's step.
-
-    Args:
-        build: where they go.
-        arrays: reads and writes arrays.
-        lanes: whether several lanes run side by side, so that both sides of a branch that varies are computed.
-    """
+    """Writes the statements of one lane's step to a builder."""
 
     def __init__(self, build: Builder, arrays: ArrayBuilder, lanes: bool) -> None:
+        # With several lanes side by side, both sides of a branch that varies are computed.
         self.build, self.arrays, self.lanes = build, arrays, lanes
 
     def lower(self, jaxpr: Jaxpr, constants: Sequence[object], inputs: Sequence[Value]) -> list[Value]:

@@ -31,18 +31,17 @@ def merge_twins(
 ) -> tuple[list[Statement], dict[Entry, Entry]]:
     """Remove what a step computes for entries below a diagonal, where their twins above it are equal.
 
-    Args:
-        states: the buffers that persist from step to step, and the shapes of the arrays in them.
-
-    Returns:
-        The statements, and for each entry that is no longer computed its twin.
+    ``states`` are the buffers that persist from step to step, with the shapes of the arrays in them. Returned are the
+    statements, and for each entry that is no longer computed its twin.
     """
+    # The floating-point states whose entries are read and written one by one, at known places.
+    entrywise = {id(s) for s in statements if isinstance(s, (Load, Store)) and isinstance(s.index, int)}
+    others = {s.memory for s in ir.walk(statements) if isinstance(s, (Load, Store)) and id(s) not in entrywise}
     twins = {
-        (memory, i * n + j): (memory, j * n + i)
-        for memory in _entrywise_states(statements, states)
-        for n in states[memory][:1]
-        if states[memory] == (n, n)
-        for i in range(n)
+        (memory, i * shape[0] + j): (memory, j * shape[0] + i)
+        for memory, shape in states.items()
+        if memory not in others and memory.c in ("double", "float") and shape == (*shape[:1], *shape[:1])
+        for i in range(shape[0])
         for j in range(i)
     }
     while twins:
@@ -53,13 +52,6 @@ def merge_twins(
             return _without_duplicates(statements, numbers), twins
         twins = equal
     return statements, {}
-
-
-def _entrywise_states(statements: Iterable[Statement], states: Iterable[Buffer]) -> list[Buffer]:
-    """Find the floating-point states whose entries are read and written one by one, at known places."""
-    entrywise = {id(s) for s in statements if isinstance(s, (Load, Store)) and isinstance(s.index, int)}
-    others = {s.memory for s in ir.walk(statements) if isinstance(s, (Load, Store)) and id(s) not in entrywise}
-    return [memory for memory in states if memory not in others and memory.c in ("double", "float")]
 
 
 class _ValueNumbers:
@@ -142,29 +134,17 @@ def _without_duplicates(statements: list[Statement], values: _ValueNumbers) -> l
 
 @dataclass(frozen=True)
 class SplitStep:
-    """The statements of a step in two parts, each in their order.
+    """The statements of a step in two parts, each in their order."""
 
-    Attributes:
-        ahead: what does not depend on the state.
-        rows: what the rest reads of tables at places that were handed over, with all that this needs; between the two.
-        rest: what depends on the state.
-        handed: what ``ahead`` hands over.
-        fetched: what is read in ``rows``.
-    """
-
-    ahead: list[Statement]
-    rows: list[Statement]
-    rest: list[Statement]
-    handed: list[Var | Buffer]
-    fetched: list[Var]
+    ahead: list[Statement]  # what does not depend on the state
+    rows: list[Statement]  # between the two: what is read of tables at places that were handed over, and its needs
+    rest: list[Statement]  # what depends on the state
+    handed: list[Var | Buffer]  # what ``ahead`` hands over
+    fetched: list[Var]  # what is read in ``rows``
 
 
 def split_step(statements: list[Statement], states: Iterable[Buffer]) -> SplitStep:
-    """Split a step; raise ``Unsupported`` if there is nothing to do ahead.
-
-    Args:
-        states: the buffers that persist from step to step.
-    """
+    """Split a step with buffers that persist from step to step; raise ``Unsupported`` if nothing can be done ahead."""
     touched = [(_reads(s), _writes(s)) for s in statements]
     # What depends on the state. A buffer that is written late anywhere is late everywhere.
     late: set[Var | Buffer] = set(states)

@@ -8,7 +8,7 @@ finite. A lane that was not is marked, and a *checked* program runs it again fro
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -58,52 +58,29 @@ method[l]=lane[l]/seeds;seed[l]=lane[l]%seeds;}"""
 
 @dataclass(frozen=True)
 class CodeTarget:
-    """What the text is for.
+    """What the text is for."""
 
-    Args:
-        width: lanes side by side; one on a GPU.
-        mixed: whether lanes side by side may belong to different methods.
-        cuda: whether it is for a GPU.
-    """
-
-    width: int = 1
-    mixed: bool = False
-    cuda: bool = False
+    width: int = 1  # lanes side by side; one on a GPU
+    mixed: bool = False  # lanes side by side may belong to different methods
+    cuda: bool = False  # for a GPU
 
 
 @dataclass(frozen=True)
 class ProgramParts:
-    """C for the places of a program.
+    """C for the places of a program."""
 
-    Args:
-        outside: before all groups of lanes.
-        before: what a group, or a thread, needs before its steps.
-        each_step: at the beginning of a step.
-        declarations: of the arrays on a lane's stack.
-        step: the step.
-        lines: how many it has.
-        after: after all steps.
-    """
-
-    outside: Iterable[str]
-    before: Iterable[str]
-    each_step: Iterable[str]
-    declarations: str
+    outside: Iterable[str]  # before all groups of lanes
+    before: Iterable[str]  # what a group, or a thread, needs before its steps
+    each_step: Iterable[str]  # at the beginning of a step
+    declarations: str  # of the arrays on a lane's stack
     step: str
-    lines: int
-    after: Iterable[str] = ()
+    lines: int  # of the step
+    after: Iterable[str] = ()  # after all steps
 
 
-@dataclass(frozen=True)
-class HandedArray:
-    """Numbers that the part of a step done ahead hands to the rest: entries per lane and step, and their type."""
-
-    size: int
-    dtype: np.dtype
-
-    @classmethod
-    def of(cls, value: Var | Buffer) -> HandedArray:
-        return cls(value.size if isinstance(value, Buffer) else 1, np.dtype(_DTYPES[value.c]))
+def handed_shape(value: Var | Buffer) -> jax.ShapeDtypeStruct:
+    """Return the shape, per lane and step, of what the part of a step done ahead hands to the rest."""
+    return jax.ShapeDtypeStruct((value.size if isinstance(value, Buffer) else 1,), np.dtype(_DTYPES[value.c]))
 
 
 @cache
@@ -121,12 +98,7 @@ def copy_to_stack(width: int, name: str, stored: str, size: int, source: str, of
 
 def c_text(target: CodeTarget, carry: Tree, parts: ProgramParts) -> str:
     """Write the program in C. ``carry`` has the shapes of what a lane stores, ``s0``, ``s1``, … in the step."""
-    width, load, store = target.width, [], []
-    for i, size, stored in _leaves(carry):
-        load.append(copy_to_stack(width, f"s{i}", stored, size, f"leaves[{i}]", "lane"))
-        lane, own = ("lane", "j") if width == 1 else ("lane[l]", f"j*{width}+l")
-        copy = f"for(int j=0;j<{size};j++)(({stored}*)leaves[{i}])[(int64_t){lane}*{size}+j]=({stored})s{i}[{own}];"
-        store.append(copy if width == 1 else f"for(int l=0;l<{width};l++)if(used[l]){copy}")
+    width, (load, store) = target.width, _load_and_store(carry, target.width)
     lanes = _LANE if width == 1 else _MIXED if target.mixed else _ALIKE
     lines = [
         special_functions(),
@@ -153,7 +125,7 @@ def c_text(target: CodeTarget, carry: Tree, parts: ProgramParts) -> str:
 
 def cuda_text(example: Example, parts: ProgramParts, statements: Iterable[Statement]) -> str:
     """Write the kernel that does all of a step at once; ``statements`` are those of the step."""
-    load, store = _load_and_store(example)
+    load, store = _load_and_store(example.carry)
     if example.only_read:
         if _executed(statements) > LONG_MEASURE:
             raise Unsupported("XLA is faster with metrics as large as these")
@@ -181,13 +153,9 @@ def cuda_ahead_text(parts: ProgramParts, handed: Sequence[Var | Buffer]) -> str:
 
 
 def cuda_rest_text(example: Example, parts: ProgramParts, cut: SplitStep, first: int) -> str:
-    """Write the kernel of the rest of a step, which reads what was done ahead.
+    """Write the kernel of the rest of a step, which reads what was done ahead, in tables from number ``first`` on.
 
     A step fetches what is handed to it two steps before, and the rows of tables that this leads to one step before.
-
-    Args:
-        parts: of the rest of the step.
-        first: the number of the table of the first value that is handed over.
     """
     numbers = [(n, value) for n, value in enumerate(cut.handed, first) if isinstance(value, Var)]
     arrays = [(n, value) for n, value in enumerate(cut.handed, first) if isinstance(value, Buffer)]
@@ -242,12 +210,9 @@ def copy_to_shared_memory(table: Buffer, number: int) -> str:
 def _executed(statements: Iterable[Statement]) -> int:
     """Count the statements that are executed, those in a loop as often as it has passes."""
     count = 0
-    for statement in statements:
-        if isinstance(statement, ir.Nested):
-            times = statement.count if isinstance(statement, Loop) else _PASSES if isinstance(statement, While) else 1
-            count += times * sum(map(_executed, blocks(statement)))
-        else:
-            count += 1
+    for s in statements:
+        times = s.count if isinstance(s, Loop) else _PASSES if isinstance(s, While) else 1
+        count += times * sum(map(_executed, blocks(s))) if isinstance(s, ir.Nested) else 1
     return count
 
 
@@ -278,7 +243,7 @@ def _restart_steps(example: Example) -> str:
 
 def _unchecked_kernel(example: Example, parts: ProgramParts, steps: Sequence[str], bounds: str = "") -> str:
     assert example.unchecked is not None
-    load, store = _load_and_store(example)
+    load, store = _load_and_store(example.carry)
     watched = "+".join(f"watch[{i}]" for i in range(WATCHES))
     dead = "" if example.unchecked.frozen else "from[count]=from[lane]=lo;"
     lines = [
@@ -293,16 +258,13 @@ def _unchecked_kernel(example: Example, parts: ProgramParts, steps: Sequence[str
     return _kernel("if(lane<count&&from[lane]<0){", parts, lines, _restart_steps(example), bounds)
 
 
-def _load_and_store(example: Example) -> tuple[list[str], list[str]]:
+def _load_and_store(carry: Tree, width: int = 1) -> tuple[list[str], list[str]]:
     """Write C that loads a lane's carry, and that stores it."""
     load, store = [], []
-    for i, size, stored in _leaves(example.carry):
-        load.append(copy_to_stack(1, f"s{i}", stored, size, f"leaves[{i}]", "lane"))
-        store.append(f"for(int j=0;j<{size};j++)(({stored}*)leaves[{i}])[lane*{size}+j]=({stored})s{i}[j];")
-    return load, store
-
-
-def _leaves(carry: Tree) -> Iterator[tuple[int, int, str]]:
-    """Yield the number of each leaf, its size and its type in memory."""
+    lane, own = ("lane", "j") if width == 1 else ("lane[l]", f"j*{width}+l")
     for i, leaf in enumerate(jax.tree.leaves(carry)):
-        yield i, math.prod(np.shape(leaf)), STORED_TYPES[np.dtype(leaf.dtype).name]
+        size, stored = math.prod(np.shape(leaf)), STORED_TYPES[np.dtype(leaf.dtype).name]
+        load.append(copy_to_stack(width, f"s{i}", stored, size, f"leaves[{i}]", "lane"))
+        copy = f"for(int j=0;j<{size};j++)(({stored}*)leaves[{i}])[(int64_t){lane}*{size}+j]=({stored})s{i}[{own}];"
+        store.append(copy if width == 1 else f"for(int l=0;l<{width};l++)if(used[l]){copy}")
+    return load, store

@@ -52,8 +52,7 @@ def checked_source(work: Lanes, target: CodeTarget) -> ProgramSource:
 def unchecked_source(work: Lanes, symmetric: bool = True) -> ProgramSource:
     """Generate the program for a GPU that only notes divergence; raise ``Unsupported`` if there is none.
 
-    Args:
-        symmetric: whether matrices that a step keeps symmetric are so.
+    It counts on matrices that a step keeps symmetric to be so, if ``symmetric``.
     """
     kind = _kind(work, _CUDA, f"unchecked {symmetric}")
     return _cached(kind, lambda: generate(_unchecked_lane, _unchecked_example(work, symmetric), _CUDA))
@@ -88,10 +87,7 @@ def online_source(
 ) -> ProgramSource:
     """Generate the program of one lane that learns from given samples; raise ``Unsupported`` if there is none.
 
-    Args:
-        carry, x: arrays, or shapes.
-        bounded: whether there is a bound on the iterates.
-        program: a digest of the step; functions may have changed since it was last generated.
+    ``carry`` and ``x`` may be shapes. ``program`` is a digest of the step, whose functions may have changed.
     """
 
     def lane(operators: Operators, method: Method, carry: LaneState, x: PyTree, *rest: PyTree) -> LaneState:
@@ -118,10 +114,7 @@ def tables(work: Lanes) -> list[np.ndarray | jax.Array]:
 
 def seed_streams(work: Lanes) -> jax.Array:
     """Return the random stream of each seed: two words."""
-    return _stream_words(jnp.asarray(np.asarray(work.seeds, np.uint32)))
-
-
-_stream_words = jax.jit(prng.stream_words)
+    return jax.jit(prng.stream_words)(jnp.asarray(np.asarray(work.seeds, np.uint32)))
 
 
 def _cached(kind: Hashable, make: Callable[[], T]) -> T:
@@ -209,12 +202,7 @@ _ROUNDING = {"float64": 1e-9, "float32": 1e-3}
 def difference_from_xla(
     lanes: Lanes, advance: Callable[[LaneState, int, int], LaneState], carry: LaneState, lo: int
 ) -> str | None:
-    """Take a few steps of a few lanes by a program and by XLA, and say how they differ beyond rounding.
-
-    Args:
-        advance: the program.
-        carry, lo: of all lanes, and the step that it stands at.
-    """
+    """Take a few steps of a few lanes from step ``lo`` by a program and by XLA; say how they differ beyond rounding."""
     methods, seeds = _spread(lanes.count, _CHECKED_METHODS), _spread(len(lanes.seeds), _CHECKED_SEEDS)
     where, problem = np.ix_(methods, seeds), lanes.instances.batched
     if lanes.instances.per_seed:

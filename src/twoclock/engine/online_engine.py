@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -147,23 +147,10 @@ def _dtype(name: str, leaf: object) -> np.dtype:
     return np.dtype(jnp.result_type(float) if dtype.kind == "f" else jax.dtypes.canonicalize_dtype(dtype))
 
 
-@runtime_checkable
-class Steps(Protocol):
-    """A compiled step. It changes the arrays of the carry in place."""
-
-    def one(self, k: int) -> None:
-        """Step k on the sample that lies in the buffers."""
-
-    def many(self, samples: Arrays, lo: int, hi: int) -> None:
-        """Steps lo … hi−1 on as many samples."""
-
-
 class Live:
-    """A lane, compiled for samples like the first.
+    """A lane, compiled for samples like the first, in the precision of the run.
 
     Args:
-        operators: F and G, a pytree in the precision of the run.
-        method: the method, likewise.
         carry: where it starts.
         layout: of the samples.
         bound: as for ``solve``.
@@ -171,9 +158,8 @@ class Live:
         first: a sample or a few, to check the program on.
 
     Attributes:
-        engine, reason: what walks, and why it is not the other.
-        traced: what a step computes.
-        identity: a digest of it with the numbers of operators and method.
+        engine, reason: what runs, and why it is not the other.
+        traced, identity: what a step computes, and a digest of it with the numbers of operators and method.
     """
 
     def __init__(
@@ -207,7 +193,7 @@ class Live:
         self.reason = made if isinstance(made, str) else None
         if isinstance(made, str) and engine == "c":
             warnings.warn(f"engine 'c': {made}; the learner goes on with 'xla'", stacklevel=4)
-        self.steps: Steps = xla if isinstance(made, str) else made
+        self.steps = xla if isinstance(made, str) else made
 
     def carry(self) -> LaneState:
         """A copy."""
@@ -215,6 +201,8 @@ class Live:
 
 
 class _Compiled:
+    """A compiled step: ``one`` on the sample that lies in the buffers, or ``many``, changing the carry in place."""
+
     def __init__(self, live: Live, walk: Callable[..., None], tables: Arrays, constants: Sequence[np.ndarray]) -> None:
         # Copies: JAX would give out these conversions of NumPy arrays in any precision while they exist.
         self.tables, self.constants = tables, [np.array(constant) for constant in constants]
