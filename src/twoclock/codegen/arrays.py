@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -16,13 +16,7 @@ from twoclock.codegen.ir import Address, Atom, Buffer, Builder, Index, OffsetInd
 UNROLL = 4
 
 
-class ShapedType(Protocol):
-    """The type of an array: of JAX, or a ``jax.ShapeDtypeStruct``."""
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-    @property
-    def dtype(self) -> np.dtype: ...
+ShapedType: TypeAlias = Any  # the type of an array: of JAX, a ``jax.ShapeDtypeStruct``, or an array itself
 
 
 @dataclass(frozen=True)
@@ -127,7 +121,6 @@ def map_halves(change: Callable[..., Array], *values: Value) -> Value:
 
 
 def row_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the strides of an array in row-major order."""
     return tuple(math.prod(shape[d + 1 :]) for d in range(len(shape)))
 
 
@@ -150,7 +143,6 @@ class ArrayBuilder:
         return math.prod(shape) <= self.small
 
     def constant(self, value: np.ndarray) -> Array:
-        """Make an array of known numbers."""
         if self.is_small(value.shape):
             entries = np.empty(value.shape, object)
             for i in np.ndindex(*value.shape):
@@ -164,7 +156,6 @@ class ArrayBuilder:
         return self.to_scalars(array) if self.is_small(array.shape) else array
 
     def entry(self, array: Array, index: Sequence[Index]) -> Atom:
-        """Read one entry."""
         if isinstance(array, LazyArray):
             return array.entry(tuple(index))
         if isinstance(array, Scalars):
@@ -195,11 +186,9 @@ class ArrayBuilder:
         return self.build.let("int32_t", form + (f"+{known}" if known else ""), *(i for i, _ in terms))
 
     def add_indices(self, first: Sequence[Index], second: Sequence[Index]) -> list[Index]:
-        """Add two indices, axis by axis."""
         return [self.linear_index(both, (1, 1)) for both in zip(first, second, strict=True)]
 
     def to_scalars(self, array: Array) -> Scalars:
-        """Compute all entries."""
         if isinstance(array, Scalars):
             return array
         entries = np.empty(array.shape, object)

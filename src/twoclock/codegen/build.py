@@ -150,7 +150,6 @@ class _ProgramWriter:
         self.arrays = ArrayBuilder(self.build, small, self._constant)
 
     def write(self) -> ProgramSource:
-        """Write the program."""
         step = self._step()
         if self.example.unchecked is not None:
             for table in templates.choose_shared_tables(self.shared, step):
@@ -162,7 +161,6 @@ class _ProgramWriter:
         return self._source(templates.c_text(self.target, self.example.carry, parts))
 
     def write_split(self) -> SplitProgram:
-        """Write the program in two parts."""
         cut = split_step(self._step(), [*self.states, self.watch])
         ahead = templates.cuda_ahead_text(self._parts(cut.ahead, self.build.memories), cut.handed)
         later = self._parts(cut.rest, [m for m in self.build.memories if m not in cut.handed])
@@ -183,7 +181,6 @@ class _ProgramWriter:
         return ProgramParts(self.outside, self.before, self.each_step, declarations, printer.text(), lines, after)
 
     def _step(self) -> list[Statement]:
-        """Write the statements of a step."""
         example = self.example
         states = [self._on_stack(f"s{i}", leaf) for i, leaf in enumerate(jax.tree.leaves(example.carry))]
         self.states = {state.memory: state.shape for state in states}

@@ -26,18 +26,15 @@ class Printer:
         self.shared = _shared(self.statements) if width > 1 else set()
 
     def declarations(self, memories: Iterable[Buffer]) -> str:
-        """Declare the arrays on the stack."""
         own = [f"{m.c} {m.name}[{m.size * (self.width if m.varies else 1)}];" for m in memories if not m.table]
         crossing = [f"{v.c} {v.name}[{self.width}];" for v in sorted(self.shared, key=lambda v: int(v.name[1:]))]
         return "\n".join(own + crossing)
 
     def bytes_on_stack(self, memories: Iterable[Buffer]) -> int:
-        """Return the size of these arrays."""
         sizes = sum(m.size * (self.width if m.varies else 1) for m in memories if not m.table)
         return 8 * (sizes + self.width * len(self.shared))
 
     def text(self) -> str:
-        """Print all statements."""
         return "\n".join(self._lines(self.statements))
 
     def _lines(self, statements: Sequence[Statement]) -> Iterator[str]:
@@ -112,7 +109,6 @@ class Printer:
 
 
 def _touches_lanes(statement: Statement) -> bool:
-    """Say whether anything in it varies."""
     plain = (s for s in ir.walk([statement]) if isinstance(s, Plain))
     return any(s.memory.varies if isinstance(s, Store) else s.var.varies for s in plain)
 

@@ -64,7 +64,6 @@ class Compiler:
     gcc: bool  # GCC, whatever it is called; clang refuses options that it does not know
 
     def flags(self, width: int) -> tuple[str, ...]:
-        """Return the options for so many lanes side by side."""
         own = (*_GCC, *(_GCC_SIDE_BY_SIDE if width > 1 else ())) if self.gcc else ()
         machine = platform.machine()
         if machine in ("x86_64", "AMD64", "i686"):
@@ -86,7 +85,6 @@ def _start(command: Sequence[str], output: IO[bytes]) -> subprocess.Popen[bytes]
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process and all that it started."""
     with contextlib.suppress(OSError):
         os.killpg(process.pid, signal.SIGKILL) if hasattr(os, "killpg") else process.kill()
     process.wait()
@@ -159,7 +157,6 @@ class BinaryCache:
     trouble: str | None = None
 
     def path(self, key: str) -> Path:
-        """Return where the program of a key is, or would be."""
         return self.folder / f"{key}.so"
 
     def holds(self, key: str) -> bool:
@@ -191,7 +188,6 @@ class BinaryCache:
                     total -= of.st_size
 
     def delete(self, key: str) -> None:
-        """Delete a program; it is fine if there is none."""
         for path in (self._note(key), self.path(key)):
             with contextlib.suppress(OSError):
                 path.unlink()
@@ -203,7 +199,6 @@ class BinaryCache:
         return False
 
     def mark_checked(self, key: str) -> None:
-        """Record that the program passed its check."""
         with contextlib.suppress(OSError, IndexError):
             self._write(key, f"{self._note(key).read_text().split()[0]} checked")
 
@@ -309,7 +304,6 @@ class Build:
         return self.accepted or self.store.is_checked(self.key)
 
     def accept(self) -> None:
-        """Record that the program has passed the check."""
         self.accepted = True
         self.store.mark_checked(self.key)
 
@@ -332,7 +326,6 @@ _lock = threading.Lock()
 
 @atexit.register
 def close_builds() -> None:
-    """Kill the compilers that are still running."""
     for build in _builds.values():
         build.close()
 

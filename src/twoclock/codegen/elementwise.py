@@ -50,7 +50,6 @@ def lower_elementwise(g: Lowering, eqn: Equation, *operands: Array) -> Array:
 
 
 def lower_iota(g: Lowering, eqn: Equation, *_: Array) -> Array:
-    """Count along an axis."""
     axis, out = eqn.params["dimension"], jax.ShapeDtypeStruct(eqn.params["shape"], eqn.params["dtype"])
     c = c_type(out.dtype)
 
@@ -68,10 +67,7 @@ def _formula(g: Lowering, op: Equation) -> Callable[..., Atom]:
         return lambda *atoms: _rare(g, op, *atoms)
     if op.name == "integer_pow":
         return lambda atom: _power(g, c, atom, int(op.params["y"]))
-    if op.name not in TABLE:
-        raise Unsupported(f"the operation {op.name} is not generated")
-    found = TABLE[op.name]
-    form = found if isinstance(found, str) else found(op)
+    form = c_form(op.name, op)
     if form == "{0}":
         return lambda *atoms: atoms[0]
     # A function of the mathematical library runs one lane after the other.
@@ -88,6 +84,14 @@ def _formula(g: Lowering, op: Equation) -> Callable[..., Atom]:
             return literal(np.asarray(_FOLD[op.name](*values)).astype(op.result), op.result)
 
     return compute
+
+
+def c_form(name: str, op: Equation) -> str:
+    """Return the C of an operation on numbers of the types of an equation."""
+    if name not in TABLE:
+        raise Unsupported(f"the operation {name} is not generated")
+    form = TABLE[name]
+    return form if isinstance(form, str) else form(op)
 
 
 def _rare(g: Lowering, op: Equation, *atoms: Atom) -> Atom:

@@ -96,7 +96,6 @@ def _sliced(
 
 
 def _along(g: Lowering, array: Array, axis: int, start: int, stop: int) -> Array:
-    """Take the entries between two places of one axis."""
     starts = [start if d == axis else 0 for d in range(len(array.shape))]
     stops = [stop if d == axis else n for d, n in enumerate(array.shape)]
     return _sliced(g, array, starts, stops)
@@ -128,7 +127,8 @@ def _concatenate(g: Lowering, eqn: Equation, *arrays: Array) -> Array:
     if eqn.name == "stack":
         arrays = tuple(_reshaped(g, a, (*a.shape[:axis], 1, *a.shape[axis:])) for a in arrays)
     if g.arrays.is_small(out.shape):
-        return Scalars(np.concatenate([g.arrays.to_scalars(a).entries for a in arrays], axis), out.dtype)
+        entries = [g.arrays.to_scalars(a).entries for a in arrays] or [np.empty(out.shape, object)]
+        return Scalars(np.concatenate(entries, axis), out.dtype)
     memory = g.build.memory(c_type(out.dtype), math.prod(out.shape), any(map(varies, arrays)))
     strides, begin = row_strides(out.shape), 0
     for array in arrays:
@@ -302,7 +302,6 @@ def _scatter(g: Lowering, eqn: Equation, array: Array, indices: Array, updates: 
 
 
 def _starts(g: Lowering, array: Array, starts: Sequence[Array], sizes: Sequence[int]) -> list[Index]:
-    """Clip where a slice begins, so that it fits."""
     most = [n - size for n, size in zip(array.shape, sizes, strict=True)]
     return [_clip(g, g.arrays.entry(start, ()), last) for start, last in zip(starts, most, strict=True)]
 
@@ -327,7 +326,6 @@ def _prepare(g: Lowering, array: Array, looped: bool) -> Array:
 
 
 def _copy(g: Lowering, array: Array, varying: bool) -> Strided:
-    """Copy an array to memory that can be written to."""
     memory = g.build.memory(c_type(array.dtype), math.prod(array.shape), varies(array) or varying, mutable=True)
     g.arrays.write(memory, array)
     return Strided.contiguous(memory, array)

@@ -36,7 +36,6 @@ class ProgramTooLong(Unsupported):
 
 
 def c_type(dtype: np.dtype) -> str:
-    """Name the C type of a number."""
     name = np.dtype(dtype).name
     if name not in C_TYPES:
         raise Unsupported(f"numbers of type {name} are not generated")
@@ -187,7 +186,6 @@ class Builder:
         self._numbers = itertools.count(1)
 
     def name(self, prefix: str) -> str:
-        """Make a new name."""
         return f"{prefix}{next(self._numbers)}"
 
     def let(self, c: str, form: str, *args: Atom, call: bool = False) -> Var:
@@ -199,7 +197,6 @@ class Builder:
         return self._append(key, Let(Var(self.name("v"), c, any(varies(a) for a in args)), form, args, call))
 
     def load(self, memory: Buffer, index: Address) -> Var:
-        """Read an entry."""
         key = (memory.name, index)
         found = None if memory.mutable else self._look_up(key)
         if isinstance(found, Var):
@@ -207,7 +204,6 @@ class Builder:
         return self._append(key, Load(Var(self.name("v"), memory.c, memory.varies or varies(index)), memory, index))
 
     def store(self, memory: Buffer, index: Address, value: Atom) -> None:
-        """Write an entry."""
         self._count()
         self.statements.append(Store(memory, index, value))
 
@@ -219,7 +215,6 @@ class Builder:
         return cast(tuple[T, object], found)[0]
 
     def memory(self, c: str, size: int, varies: bool, *, mutable: bool = False) -> Buffer:
-        """Make a new array on the stack."""
         new = Buffer(self.name("a"), c, size, varies, mutable)
         self.memories.append(new)
         return new
@@ -236,7 +231,6 @@ class Builder:
 
     @contextmanager
     def loop(self, count: int) -> Iterator[Var]:
-        """Append to the body of a loop."""
         loop = Loop(Var(self.name("i"), "int32_t", False), count)
         with self.block(loop.body):
             yield loop.index
@@ -275,7 +269,6 @@ def varies(value: Atom | Address) -> bool:
 
 
 def blocks(statement: Nested) -> list[list[Statement]]:
-    """Return the blocks of a statement."""
     if isinstance(statement, Branch):
         return statement.cases
     return [statement.test, statement.body] if isinstance(statement, While) else [statement.body]
@@ -291,7 +284,6 @@ def walk(statements: Iterable[Statement]) -> Iterator[Statement]:
 
 
 def map_blocks(statement: Nested, change: Callable[[list[Statement]], list[Statement]]) -> Nested:
-    """Return the statement with its blocks changed."""
     if isinstance(statement, Branch):
         return replace(statement, cases=[change(case) for case in statement.cases])
     if isinstance(statement, While):

@@ -14,23 +14,10 @@ import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxprs_in_params
 
-from twoclock.codegen import indexing, reductions, threefry
-from twoclock.codegen.arrays import (
-    Array,
-    ArrayBuilder,
-    Equation,
-    Keys,
-    LazyArray,
-    LoweringRule,
-    Scalars,
-    ShapedType,
-    Strided,
-    Value,
-    map_halves,
-    varies,
-)
+from twoclock.codegen import arrays, indexing, reductions, threefry
+from twoclock.codegen.arrays import Array, ArrayBuilder, Equation, Keys, LazyArray, Scalars, Strided, Value
 from twoclock.codegen.elementwise import lower_elementwise, lower_iota
-from twoclock.codegen.ir import Atom, Branch, Buffer, Builder, Index, Lit, Unsupported, Var, While, c_type
+from twoclock.codegen.ir import Branch, Buffer, Builder, Index, Lit, Unsupported, While, c_type
 
 # Equations up to which the passes of a loop are unrolled: scalars then stay scalars.
 _UNROLLED = 256
@@ -68,7 +55,6 @@ class Lowering:
         return [read(v) for v in jaxpr.outvars]
 
     def call(self, function: Jaxpr | ClosedJaxpr, inputs: Sequence[Value]) -> list[Value]:
-        """Inline a function."""
         if isinstance(function, ClosedJaxpr):
             return self.lower(function.jaxpr, function.consts, inputs)
         return self.lower(function, (), inputs)
@@ -82,8 +68,7 @@ class Lowering:
         return self.arrays.constant(np.asarray(value))
 
     def compute(self, values: Sequence[Value]) -> list[Value]:
-        """Compute all that is not computed yet."""
-        return [map_halves(self.arrays.compute, value) for value in values]
+        return [arrays.map_halves(self.arrays.compute, value) for value in values]
 
     def _apply(self, eqn: Equation, inputs: list[Value]) -> list[Value]:
         if eqn.name not in _TAKE_KEYS and any(isinstance(v, Keys) for v in inputs):
@@ -103,7 +88,7 @@ def _as_list(values: Value | Sequence[Value]) -> list[Value]:
     return list(values) if isinstance(values, Sequence) else [values]
 
 
-def _types(variables: Sequence[Any]) -> list[ShapedType]:
+def _types(variables: Sequence[Any]) -> list[Any]:
     return [v.aval for v in variables]
 
 
@@ -130,7 +115,7 @@ def _scan(g: Lowering, eqn: Equation, *inputs: Value) -> list[Value]:
     constants = [g.constant(value) for value in body.consts]
 
     def step(carry: Sequence[Value], t: Index) -> tuple[list[Value], list[Value]]:
-        rows = [map_halves(lambda column: _row(g, column, t), column) for column in columns]
+        rows = [arrays.map_halves(lambda column: _row(g, column, t), column) for column in columns]
         out = g.compute(g.lower(body.jaxpr, constants, [*values[:fixed], *carry, *rows]))
         return out[:carried], out[carried:]
 
@@ -141,10 +126,13 @@ def _scan(g: Lowering, eqn: Equation, *inputs: Value) -> list[Value]:
             rows.append(row)
         if p["reverse"]:
             rows.reverse()
-        return [*carry, *(_stack(g, [row[i] for row in rows]) for i in range(len(eqn.outputs) - carried))]
+        if any(isinstance(value, Keys) for row in rows for value in row):
+            raise Unsupported("a loop collects random keys")
+        pile = [Equation("stack", {"axis": 0}, (), [out]) for out in eqn.outputs[carried:]]
+        return [*carry, *(RULES["stack"](g, of, *(row[i] for row in rows)) for i, of in enumerate(pile))]
     if any(isinstance(value, Keys) for value in columns):
         raise Unsupported("a long loop goes through random keys")
-    varying = any(map(varies, values))
+    varying = any(map(arrays.varies, values))
     slots = _Slots(g, carry, varying)
     outputs = [
         Strided.contiguous(g.build.memory(c_type(a.dtype), math.prod(a.shape), varying, mutable=True), a)
@@ -165,7 +153,7 @@ def _while(g: Lowering, eqn: Equation, *inputs: Value) -> list[Value]:
     p = eqn.params
     of_test, cut = p["cond_nconsts"], p["cond_nconsts"] + p["body_nconsts"]
     values = g.compute(inputs)
-    slots = _Slots(g, values[cut:], any(map(varies, values)))
+    slots = _Slots(g, values[cut:], any(map(arrays.varies, values)))
     loop = While()
     with g.build.block(loop.test):
         (outcome,) = g.call(p["cond_jaxpr"], [*values[:of_test], *slots.values])
@@ -183,15 +171,18 @@ def _cond(g: Lowering, eqn: Equation, selector: Array, *inputs: Value) -> list[V
         return g.call(branches[min(max(int(which.value), 0), len(branches) - 1)], values)
     if g.lanes and which.varies and not any("while" in primitives(branch.jaxpr) for branch in branches):
         results = [g.compute(g.call(branch, values)) for branch in branches]
-        return [
-            map_halves(lambda *arrays: _select(g, which, arrays), *choices) for choices in zip(*results, strict=True)
-        ]
+        number = Scalars(np.array(which, object), np.dtype(np.int32))
+
+        def select(*cases: Array) -> Array:
+            return lower_elementwise(g, Equation("select_n", {}, [number, *cases], cases[:1]), number, *cases)
+
+        return [arrays.map_halves(select, *choices) for choices in zip(*results, strict=True)]
     fork = Branch(which, [[] for _ in branches])
     slots: _Slots | None = None
     for case, branch in zip(fork.cases, branches, strict=True):
         with g.build.block(case):
             out = g.compute(g.call(branch, values))
-            slots = slots or _Slots(g, out, which.varies or any(map(varies, values)), empty=True)
+            slots = slots or _Slots(g, out, which.varies or any(map(arrays.varies, values)), empty=True)
             slots.store(out)
     g.build.statements.append(fork)
     assert slots is not None
@@ -211,7 +202,7 @@ class _Slots:
             self.memories.append(memory)
             return Strided.contiguous(memory, array)
 
-        self.values = [map_halves(allocate, value) for value in values]
+        self.values = [arrays.map_halves(allocate, value) for value in values]
 
     def store(self, values: Sequence[Value]) -> None:
         """Write all at once: what is read from a slot is read before any is written."""
@@ -241,40 +232,12 @@ def _row(g: Lowering, column: Array, t: Index) -> Array:
             return Scalars(column.entries[t, ...], column.dtype)
         column = g.arrays.to_memory(column)
     whole, row = column, jax.ShapeDtypeStruct(column.shape[1:], column.dtype)
-    return g.arrays.lazy(row, lambda index: g.arrays.entry(whole, (t, *index)), varies(whole))
-
-
-def _stack(g: Lowering, rows: Sequence[Value]) -> Array:
-    if any(isinstance(row, Keys) for row in rows):
-        raise Unsupported("a loop collects random keys")
-    arrays = cast(Sequence[Array], rows)
-    shape, dtype = (len(arrays), *arrays[0].shape), arrays[0].dtype
-    if g.arrays.is_small(shape):
-        return Scalars(np.stack([g.arrays.to_scalars(a).entries for a in arrays]), dtype)
-    memory = g.build.memory(c_type(dtype), math.prod(shape), any(map(varies, arrays)))
-    stack = Strided.contiguous(memory, jax.ShapeDtypeStruct(shape, dtype))
-    for t, array in enumerate(arrays):
-        _put_row(g, stack, array, t)
-    return stack
+    return g.arrays.lazy(row, lambda index: g.arrays.entry(whole, (t, *index)), arrays.varies(whole))
 
 
 def _put_row(g: Lowering, target: Strided, value: Value, t: Index) -> None:
     assert not isinstance(value, Keys)
     g.arrays.fill(target, value, (t,), unroll=g.arrays.is_small(value.shape))
-
-
-def _select(g: Lowering, which: Var, arrays: Sequence[Array]) -> Array:
-    like, c = arrays[0], c_type(arrays[0].dtype)
-    if not g.arrays.is_small(like.shape):
-        arrays = [g.arrays.to_memory(a) if isinstance(a, Scalars) else a for a in arrays]
-
-    def entry(index: tuple[Index, ...]) -> Atom:
-        *others, chosen = (g.arrays.entry(a, index) for a in arrays)
-        for case, atom in reversed(list(enumerate(others))):
-            chosen = g.build.let(c, f"{{0}}<={case}?{{1}}:{{2}}", which, atom, chosen)
-        return chosen
-
-    return g.arrays.lazy(like, entry, True)
 
 
 def primitives(jaxpr: Jaxpr) -> list[str]:
@@ -283,7 +246,7 @@ def primitives(jaxpr: Jaxpr) -> list[str]:
     return [e.primitive.name for e in jaxpr.eqns] + [name for j in inner for name in primitives(j)]
 
 
-_CONTROL_FLOW: dict[str, LoweringRule] = {
+_CONTROL_FLOW: dict[str, arrays.LoweringRule] = {
     **dict.fromkeys(("jit", "pjit", "closed_call", "core_call", "checkpoint", "remat", "remat2"), _call),
     **dict.fromkeys(("custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"), _call),
     "custom_linear_solve": _linear_solve,
@@ -291,7 +254,7 @@ _CONTROL_FLOW: dict[str, LoweringRule] = {
     "while": _while,
     "cond": _cond,
 }
-RULES: dict[str, LoweringRule] = {
+RULES: dict[str, arrays.LoweringRule] = {
     **_CONTROL_FLOW,
     **threefry.RULES,
     **indexing.RULES,

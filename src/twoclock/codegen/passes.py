@@ -40,7 +40,7 @@ def merge_twins(
     twins = {
         (memory, i * shape[0] + j): (memory, j * shape[0] + i)
         for memory, shape in states.items()
-        if memory not in others and memory.c in ("double", "float") and shape == (*shape[:1], *shape[:1])
+        if memory not in others and memory.c in ("double", "float") and len(shape) == 2 and shape[0] == shape[1]
         for i in range(shape[0])
         for j in range(i)
     }

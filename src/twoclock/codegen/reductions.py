@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from twoclock.codegen.arrays import Array, EntryAt, Equation, LazyArray, LoweringRule, Scalars, Strided, varies
+from twoclock.codegen.elementwise import c_form
 from twoclock.codegen.ir import Atom, Index, Unsupported, c_type, literal
 
 if TYPE_CHECKING:
@@ -21,27 +22,14 @@ _WRITTEN_OUT = 8
 # Multiplications in one matrix product from which XLA's library of matrices is faster.
 _LARGE_PRODUCT = 1 << 15
 
-_COMBINE = {
-    "sum": ("{0}+{1}", 0),
-    "prod": ("{0}*{1}", 1),
-    "and": ("{0}&{1}", -1),
-    "or": ("{0}|{1}", 0),
-    "xor": ("{0}^{1}", 0),
-    "max": ("{0}>{1}?{0}:{1}", None),
-    "min": ("{0}<{1}?{0}:{1}", None),
-}
-
-
-def _form(name: str, dtype: np.dtype) -> tuple[str, int | None]:
-    """Return the C that combines two numbers, and what to begin with."""
-    if dtype.kind == "f" and name in ("max", "min"):
-        return f"{'larger' if name == 'max' else 'smaller'}{dtype.itemsize * 8}({{0}},{{1}})", None
-    return _COMBINE[name]
+# For each reduction the operation that combines two numbers, and what to begin with.
+_COMBINE = {"sum": "add", "prod": "mul", "and": "and", "or": "or", "xor": "xor", "max": "max", "min": "min"}
+_START = {"sum": 0, "prod": 1, "and": -1, "or": 0, "xor": 0}
 
 
 def _reduce(g: Lowering, eqn: Equation, array: Array) -> Array:
     name, axes, out = eqn.name.removeprefix("reduce_"), tuple(eqn.params["axes"]), eqn.outputs[0]
-    form, start = _form(name, out.dtype)
+    form, start = c_form(_COMBINE[name], eqn), _START.get(name)
     remaining = [d for d in range(len(array.shape)) if d not in axes]
     along = tuple(array.shape[d] for d in axes)
     c = c_type(out.dtype)
@@ -119,20 +107,14 @@ def _interleave(*parts: tuple[Sequence[int], Sequence[Index]]) -> list[Index]:
 
 def _cumulative(g: Lowering, eqn: Equation, array: Array) -> Array:
     """Compute cumulative sums, products and extremes along an axis."""
-    form, _ = _form(eqn.name.removeprefix("cum"), array.dtype)
+    form = c_form(_COMBINE[eqn.name.removeprefix("cum")], eqn)
     axis, backwards, c = eqn.params["axis"], eqn.params["reverse"], c_type(array.dtype)
     length = array.shape[axis]
     if g.arrays.is_small(array.shape):
-        source = np.moveaxis(g.arrays.to_scalars(array).entries, axis, 0)
-        entries = np.empty(source.shape, object)
-        order = range(length - 1, -1, -1) if backwards else range(length)
-        for i in np.ndindex(*source.shape[1:]):
-            so_far: Atom | None = None
-            for n in order:
-                value = source[(n, *i)]
-                so_far = value if so_far is None else g.build.let(c, form, so_far, value)
-                entries[(n, *i)] = so_far
-        return Scalars(np.moveaxis(entries, 0, axis), array.dtype)
+        source = np.flip(g.arrays.to_scalars(array).entries, axis) if backwards else g.arrays.to_scalars(array).entries
+        combine = np.frompyfunc(lambda a, b: g.build.let(c, form, a, b), 2, 1)
+        entries = combine.accumulate(source, axis, dtype=object)
+        return Scalars(np.flip(entries, axis) if backwards else entries, array.dtype)
     array = g.arrays.to_memory(array)
     memory = g.build.memory(c, math.prod(array.shape), varies(array), mutable=True)
     target = Strided.contiguous(memory, array)

@@ -85,7 +85,6 @@ def handed_shape(value: Var | Buffer) -> jax.ShapeDtypeStruct:
 
 @cache
 def special_functions() -> str:
-    """Return the C with which every program begins."""
     return resources.files("twoclock.codegen").joinpath("special.h").read_text()
 
 
@@ -201,7 +200,6 @@ def choose_shared_tables(tables: Iterable[Buffer], statements: Iterable[Statemen
 
 
 def copy_to_shared_memory(table: Buffer, number: int) -> str:
-    """Write C with which a block copies a table to its shared memory."""
     declaration = f"__shared__ {table.stored} {table.name}[{table.size}];"
     move = f"{table.name}[i]=((const {table.stored}*)tables[{number}])[i];"
     return f"{declaration}for(int i=threadIdx.x;i<{table.size};i+=blockDim.x){move}"

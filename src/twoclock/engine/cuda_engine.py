@@ -17,7 +17,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache, partial
+from functools import cache, cached_property, lru_cache, partial
 from typing import Any, TypeAlias
 
 import jax
@@ -53,7 +53,6 @@ DeviceArray: TypeAlias = Any  # an array of JAX or cupy on a device; cupy has no
 _checked: set[tuple[str, int]] = set()
 _compared: Counter[tuple[str, int]] = Counter()
 _refused: set[tuple[str, int]] = set()
-_kernels: dict[tuple[str, int], Callable[..., None]] = {}
 
 
 @dataclass(frozen=True)
@@ -98,16 +97,12 @@ def unavailable() -> str | None:
     return None
 
 
+@cache
 def load_kernel(text: str, device: jax.Device) -> Callable[..., None]:
-    """Compile a kernel for a device, once."""
     import cupy
 
-    key = (text, device.id)
-    if key not in _kernels:
-        with cupy.cuda.Device(device.local_hardware_id):
-            module = cupy.RawModule(code=text, options=OPTIONS, backend="nvrtc")
-            _kernels[key] = module.get_function("walk")
-    return _kernels[key]
+    with cupy.cuda.Device(device.local_hardware_id):
+        return cupy.RawModule(code=text, options=OPTIONS, backend="nvrtc").get_function("walk")
 
 
 class DevicePointers:
@@ -175,11 +170,10 @@ class DeviceMetrics:
 
     @cached_property
     def _source(self) -> MetricsSource | None:
-        try:
+        with contextlib.suppress(Unsupported):
             program = lane_program.metrics_source(self.work)
-        except Unsupported:
-            return None
-        return program if jax.tree.leaves(program.row) else None
+            return program if jax.tree.leaves(program.row) else None
+        return None
 
     def _by_xla(self, carry: LaneState) -> Row:
         return measure_lanes(self.work.instances, self.work.methods, carry)
@@ -290,7 +284,7 @@ class CudaProgram:
             elif unchecked is not None:
                 jax.block_until_ready(new)
                 for begin in range(lo, hi, SPAN):
-                    self._launch(unchecked, MANY)(arrays, lanes, begin, min(begin + SPAN, hi))
+                    self.launch(unchecked, MANY)(arrays, lanes, begin, min(begin + SPAN, hi))
             if unchecked is not None:
                 if int(restart[-1]) < 0:
                     # No lane has diverged: return the same array, whose contents JAX may have fetched already.
@@ -298,22 +292,20 @@ class CudaProgram:
                     return replace(jax.tree.unflatten(structure, new), alive=carry.alive)
                 self._compare(self.checked, carry, lo)
             jax.block_until_ready(new)
-            self._launch(self.checked, THREADS)(arrays, lanes, lo, hi)
+            self.launch(self.checked, THREADS)(arrays, lanes, lo, hi)
             cupy.cuda.get_current_stream().synchronize()
         return jax.tree.unflatten(structure, new)
 
-    def _launch(self, source: ProgramSource, threads: int) -> KernelLaunch:
-        if source.text not in self._launches:
-            self._launches[source.text] = self.launch(source, threads)
-        return self._launches[source.text]
-
     def launch(self, source: ProgramSource, threads: int, handed: Iterable[DeviceArray] = ()) -> KernelLaunch:
-        """Prepare the launch of a kernel that reads the tables of the lanes, and what else it is handed."""
+        """Prepare the launch of a kernel that reads the tables of the lanes, and what it is handed; once if nothing."""
         import cupy
 
+        if not handed and source.text in self._launches:
+            return self._launches[source.text]
         tables = DevicePointers([*self.tables, *self._to_device(source.constants), *handed])
         kernel = load_kernel(source.text, self.device)
-        return KernelLaunch(kernel, tables, cupy.asarray(self.streams), self.work.shape, threads)
+        made = KernelLaunch(kernel, tables, cupy.asarray(self.streams), self.work.shape, threads)
+        return made if handed else self._launches.setdefault(source.text, made)
 
     def _to_device(self, arrays: Iterable[np.ndarray | jax.Array]) -> list[jax.Array]:
         return jax.block_until_ready([jax.device_put(jnp.asarray(array), self.device) for array in arrays])

@@ -14,16 +14,8 @@ import numpy as np
 
 from twoclock import codegen, prng
 from twoclock.codegen import CodeTarget, Example, ProgramSource, SplitProgram, Unsupported, generate
-from twoclock.engine.protocol import (
-    LaneState,
-    Operators,
-    is_table,
-    lane_metrics,
-    lane_start,
-    lane_step,
-    learn,
-    trusted_step,
-)
+from twoclock.engine import protocol
+from twoclock.engine.protocol import LaneState, Operators, is_table
 from twoclock.engine.run_batch import Lanes
 from twoclock.engine.tracing import TracedProgram
 from twoclock.protocols import Method, Problem, PyTree, Scalar
@@ -68,7 +60,7 @@ def metrics_source(work: Lanes) -> MetricsSource:
     """Generate the program for a GPU that measures all lanes; raise ``Unsupported`` if there is none."""
 
     def metrics(problem: Problem, method: Method, carry: LaneState) -> dict[str, PyTree]:
-        return lane_metrics(problem, method, carry.state, carry.env)
+        return protocol.lane_metrics(problem, method, carry.state, carry.env)
 
     def lane(problem: Problem, method: Method, both: PyTree, *_: object) -> PyTree:
         return both[0], metrics(problem, method, both[0])
@@ -91,7 +83,7 @@ def online_source(
     """
 
     def lane(operators: Operators, method: Method, carry: LaneState, x: PyTree, *rest: PyTree) -> LaneState:
-        return learn(operators, method, x, carry, *rest)
+        return protocol.learn(operators, method, x, carry, *rest)
 
     given = operators, method, carry, x
     leaves, structure = jax.tree.flatten(given)
@@ -156,20 +148,20 @@ def _kind(work: Lanes, target: CodeTarget, variant: str = "") -> Hashable:
 def _checked_lane(
     problem: Problem, method: Method, carry: LaneState, words: jax.Array, k: Scalar, bound: Scalar | None
 ) -> LaneState:
-    return lane_step(problem, method, prng.stream_of(words), carry, k, bound)
+    return protocol.lane_step(problem, method, prng.stream_of(words), carry, k, bound)
 
 
 def _unchecked_lane(
     problem: Problem, method: Method, carry: LaneState, words: jax.Array, k: Scalar, bound: Scalar | None
 ) -> LaneState:
-    return trusted_step(problem, method, prng.stream_of(words), carry, k)
+    return protocol.trusted_step(problem, method, prng.stream_of(words), carry, k)
 
 
 def _example(work: Lanes) -> Example:
     """Return what one lane sees, as shapes, without computing any of it."""
     problem = _without_axis(work.instances.batched) if work.instances.per_seed else work.instances.batched
     problem, method = jax.tree.map(_shape, problem), _without_axis(work.methods)
-    carry = jax.eval_shape(partial(lane_start), problem, method, jax.ShapeDtypeStruct((), np.uint32))
+    carry = jax.eval_shape(partial(protocol.lane_start), problem, method, jax.ShapeDtypeStruct((), np.uint32))
     return Example(problem, method, carry, per_seed=work.instances.per_seed, bounded=work.bound is not None)
 
 

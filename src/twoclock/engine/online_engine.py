@@ -52,7 +52,6 @@ class Layout:
 
     @property
     def example(self) -> PyTree:
-        """The shapes of a sample."""
         leaves = [jax.ShapeDtypeStruct(*of) for of in zip(self.shapes, self.dtypes, strict=True)]
         return jax.tree.unflatten(self.structure, leaves)
 
@@ -196,7 +195,6 @@ class Live:
         self.steps = xla if isinstance(made, str) else made
 
     def carry(self) -> LaneState:
-        """A copy."""
         return jax.tree.unflatten(self.structure, [leaf.copy() for leaf in self.leaves])
 
 
