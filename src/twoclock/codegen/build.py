@@ -11,14 +11,14 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr
 
 from twoclock.codegen import templates
-from twoclock.codegen.arrays import Array, ArrayBuilder, Keys, LazyArray, Scalars, ShapedType, Strided, Value
+from twoclock.codegen.arrays import Array, ArrayBuilder, LazyArray, Scalars, ShapedType, Strided, Value
 from twoclock.codegen.c_printer import Printer
 from twoclock.codegen.ir import STORED_TYPES, Buffer, Builder, ProgramTooLong, Statement, Tree, Unsupported, Var, c_type
 from twoclock.codegen.lower import Lowering
@@ -184,20 +184,23 @@ class _ProgramWriter:
         example = self.example
         states = [self._on_stack(f"s{i}", leaf) for i, leaf in enumerate(jax.tree.leaves(example.carry))]
         self.states = {state.memory: state.shape for state in states}
+        if example.source is STREAM:
+            self.before.append(templates.copy_to_stack(self.target.width, "stream", "uint32_t", 2, "streams", "seed"))
         shared, own = jax.tree.leaves(example.inputs), jax.tree.leaves(example.parameters)
         of = ["seed" if example.per_seed else "all"] * len(shared) + ["method"] * len(own)
         inputs: list[Value] = [
             *(self._table(i, leaf, whose) for i, (leaf, whose) in enumerate(zip((*shared, *own), of, strict=True))),
             *states,
-            *([self._stream()] if example.source is STREAM else map(self._sample, range(len(self.samples)))),
+            *([self._on_stack("stream", STREAM)] if example.source is STREAM else ()),
+            *(self._table(i, leaf, "sample") for i, leaf in enumerate(self.samples, self.first_sample)),
             Scalars(np.array(Var("k", "int32_t", False), object), np.dtype(np.int32)),
         ]
         if example.bounded:
             inputs.append(self._table(self.first_sample - 1, self.traced.in_avals[-1], "all"))
         lowering = Lowering(self.build, self.arrays, self.target.width > 1)
-        outputs = [_as_array(value) for value in lowering.lower(self.traced.jaxpr, self.traced.consts, inputs)]
+        outputs = cast(list[Array], lowering.lower(self.traced.jaxpr, self.traced.consts, inputs))
         if example.unchecked is not None:
-            self._watch(example.unchecked, outputs, _as_array(inputs[-1]))
+            self._watch(example.unchecked, outputs, cast(Array, inputs[-1]))
         self._store(states, outputs)
         if example.unchecked is None or not example.unchecked.symmetric:
             return self.build.statements
@@ -245,20 +248,8 @@ class _ProgramWriter:
         self.build.memories.append(memory)
         return Strided.contiguous(memory, leaf)
 
-    def _stream(self) -> Strided:
-        self.before.append(templates.copy_to_stack(self.target.width, "stream", "uint32_t", 2, "streams", "seed"))
-        return self._on_stack("stream", STREAM)
-
-    def _sample(self, i: int) -> Strided:
-        """Declare an array of the sample: the table has one for each step and each seed."""
-        leaf, number = self.samples[i], self.first_sample + i
-        c, stored, size = c_type(leaf.dtype), STORED_TYPES[np.dtype(leaf.dtype).name], math.prod(leaf.shape)
-        where = f"((step-lo)*seeds+seed)*{size}"
-        self.each_step.append(f"const {stored}*t{number}=(const {stored}*)tables[{number}]+{where};")
-        return Strided.contiguous(Buffer(f"t{number}", c, max(size, 1), False, table=True, stored=stored), leaf)
-
     def _table(self, number: int, leaf: ShapedType, of: str) -> Strided:
-        """Declare an array from the caller: one for all lanes, or one for each seed or method."""
+        """Declare an array from the caller: one for all lanes, or one for each seed, method or sample."""
         size, width = max(math.prod(leaf.shape), 1), self.target.width
         name, c = f"t{number}", c_type(leaf.dtype)
         stored = STORED_TYPES[np.dtype(leaf.dtype).name]
@@ -267,7 +258,8 @@ class _ProgramWriter:
             memory = self._shared_table(number, leaf.dtype, size)
         elif width == 1 or (of == "method" and not self.target.mixed):
             memory = Buffer(name, c, size, False, table=True, stored=stored)
-            self.before.append(f"{pointer} {name}=({pointer})tables[{number}]+{of}*{size};")
+            where, place = (self.each_step, "((step-lo)*seeds+seed)") if of == "sample" else (self.before, of)
+            where.append(f"{pointer} {name}=({pointer})tables[{number}]+{place}*{size};")
         elif size <= _COPIED:
             self.before.append(templates.copy_to_stack(width, name, stored, size, f"tables[{number}]", of))
             return self._on_stack(name, leaf)
@@ -295,11 +287,6 @@ class _ProgramWriter:
         self.shared[memory] = number
         self.outside.append(_pointer(memory, number))
         return memory
-
-
-def _as_array(value: Value) -> Array:
-    assert not isinstance(value, Keys)
-    return value
 
 
 def _pointer(table: Buffer, number: int) -> str:

@@ -139,7 +139,7 @@ def _reads(arrays: Sequence[Array]) -> frozenset[Buffer] | None:
 
 
 def _by_kind(floating: str, whole: str) -> Form:
-    return lambda op: floating if op.floating else whole
+    return lambda op: (floating if op.floating else whole).replace("BITS", str(op.bits))
 
 
 def _function(name: str, *arguments: str) -> Callable[[Equation], str]:
@@ -189,20 +189,6 @@ def _shift(sign: str, kind: str, beyond: str) -> Form:
     return form
 
 
-def _extreme(name: str, sign: str) -> Form:
-    return lambda op: f"{name}{op.bits}({{0}},{{1}})" if op.floating else f"{{0}}{sign}{{1}}?{{0}}:{{1}}"
-
-
-def _clamp(op: Equation) -> str:
-    if op.floating:
-        return f"smaller{op.bits}(larger{op.bits}({{0}},{{1}}),{{2}})"
-    return "{1}<{0}?({0}>{2}?{2}:{0}):({1}>{2}?{2}:{1})"
-
-
-def _total_order(sign: str) -> Form:
-    return lambda op: f"ordered{op.bits}({{0}}){sign}ordered{op.bits}({{1}})" if op.floating else f"{{0}}{sign}{{1}}"
-
-
 _LIBRARY = ("tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "cbrt", "erf", "erfc", "lgamma")
 _INFIX = dict(
     zip(
@@ -221,11 +207,11 @@ TABLE: dict[str, Form] = {
     "sign": _by_kind("{0}>0?1:({0}<0?-1:{0})", "({0}>0)-({0}<0)"),
     "square": "{0}*{0}",
     "one_minus_square": "(1+{0})*(1-{0})",
-    "max": _extreme("larger", ">"),
-    "min": _extreme("smaller", "<"),
-    "clamp": _clamp,
-    "lt_to": _total_order("<"),
-    "le_to": _total_order("<="),
+    "max": _by_kind("largerBITS({0},{1})", "{0}>{1}?{0}:{1}"),
+    "min": _by_kind("smallerBITS({0},{1})", "{0}<{1}?{0}:{1}"),
+    "clamp": _by_kind("smallerBITS(largerBITS({0},{1}),{2})", "{1}<{0}?({0}>{2}?{2}:{0}):({1}>{2}?{2}:{1})"),
+    "lt_to": _by_kind("orderedBITS({0})<orderedBITS({1})", "{0}<{1}"),
+    "le_to": _by_kind("orderedBITS({0})<=orderedBITS({1})", "{0}<={1}"),
     "not": lambda op: "!{0}" if op.result.kind == "b" else "~{0}",
     "shift_left": _shift("<<", "u", "0"),
     "shift_right_logical": _shift(">>", "u", "0"),

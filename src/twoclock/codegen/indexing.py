@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
-from jax.lax import GatherScatterMode
+from jax.lax import GatherDimensionNumbers, GatherScatterMode
 
 from twoclock.codegen import ir
 from twoclock.codegen.arrays import Array, Equation, LazyArray, LoweringRule, Scalars, Strided, row_strides, varies
@@ -150,9 +150,9 @@ def _pad(g: Lowering, eqn: Equation, array: Array, value: Array) -> Array:
         config = [(max(low, 0), max(high, 0), 0) for low, high, *_ in config]
     if g.arrays.is_small(out.shape):
         entries = np.full(out.shape, filler, object)
-        small = g.arrays.to_scalars(array).entries
-        for i in np.ndindex(*small.shape):
-            entries[tuple(low + n * (gap + 1) for n, (low, _, gap) in zip(i, config, strict=True))] = small[i]
+        places = zip(array.shape, config, strict=True)
+        inside = tuple(slice(low, low + n * (gap + 1), gap + 1) for n, (low, _, gap) in places)
+        entries[inside] = g.arrays.to_scalars(array).entries
         return Scalars(entries, out.dtype)
     varying, strides = varies(array) or ir.varies(filler), row_strides(out.shape)
     memory = g.build.memory(c_type(out.dtype), math.prod(out.shape), varying)
@@ -193,30 +193,29 @@ def _dynamic_update_slice(g: Lowering, eqn: Equation, array: Array, update: Arra
 
 
 def _window(
-    g: Lowering,
-    indices: Array,
-    offsets: Sequence[tuple[int, int]],
-    batch: Sequence[int],
-    batched: Sequence[tuple[int, int]],
-    starts: Sequence[tuple[int, int]],
-    rank: int,
-    checked: bool,
+    g: Lowering, array: Array, indices: Array, shape: Sequence[int], d: Any, starts: Sequence[int], checked: bool
 ) -> Callable[[tuple[Index, ...]], tuple[list[Index], Atom | None]]:
     """Return what computes the place of an entry in the array, clipped, and if ``checked`` whether it lies inside.
 
     Args:
-        offsets: (axis of the entry's index, axis of the array) inside the window.
-        batch: axes of the index that choose the window.
-        batched: (axis of the array, which of the batch it follows).
-        starts: for each number that the indices hold the axis it is for, and the last place at which the window fits.
+        shape: of what is gathered or scattered.
+        d: the dimension numbers.
+        starts: the axes of the array for which the indices hold numbers, at which a window begins.
     """
+    gathers = isinstance(d, GatherDimensionNumbers)
+    in_window = d.offset_dims if gathers else d.update_window_dims
+    without = d.collapsed_slice_dims if gathers else d.inserted_window_dims
+    follows = d.start_indices_batching_dims if gathers else d.scatter_indices_batching_dims
+    batch = [i for i in range(len(shape)) if i not in in_window]  # axes of the entry's index that choose the window
+    window = [i for i in range(len(array.shape)) if i not in (*without, *d.operand_batching_dims)]
+    axes = dict(zip(window, in_window, strict=True))  # of the array, each with that of the entry's index
+    last = {dim: array.shape[dim] - (shape[axes[dim]] if dim in axes else 1) for dim in starts}
+    axes |= {dim: batch[n] for dim, n in zip(d.operand_batching_dims, follows, strict=True)}
 
     def place(index: tuple[Index, ...]) -> tuple[list[Index], Atom | None]:
-        found: list[Index] = [0] * rank
-        for i, dim in (*offsets, *((batch[follows], dim) for dim, follows in batched)):
-            found[dim] = index[i]
+        found: list[Index] = [index[axes[dim]] if dim in axes else 0 for dim in range(len(array.shape))]
         inside: Atom | None = None
-        for j, (dim, most) in enumerate(starts):
+        for j, (dim, most) in enumerate(last.items()):
             start = g.arrays.entry(indices, (*(index[i] for i in batch), j))
             if checked and isinstance(start, Lit):
                 inside = _both(g, inside, literal(0 <= start.value <= most, np.dtype(bool)))
@@ -230,18 +229,12 @@ def _window(
 
 def _gather(g: Lowering, eqn: Equation, array: Array, indices: Array) -> Array:
     p, out = eqn.params, eqn.outputs[0]
-    d, sizes, mode = p["dimension_numbers"], p["slice_sizes"], GatherScatterMode.from_any(p["mode"])
-    looped, fills = not g.arrays.is_small(out.shape), mode is GatherScatterMode.FILL_OR_DROP
+    d, fills = p["dimension_numbers"], GatherScatterMode.from_any(p["mode"]) is GatherScatterMode.FILL_OR_DROP
     if fills:  # JAX compares indices of 32 bits with the bounds
         narrow = jax.ShapeDtypeStruct(indices.shape, np.dtype(np.int32))
         indices = lower_elementwise(g, Equation("convert_element_type", {}, [indices], [narrow]), indices)
-    array, indices = _prepare(g, array, looped), _prepare(g, indices, looped)
-    batch = [i for i in range(len(out.shape)) if i not in d.offset_dims]
-    window = [i for i in range(len(array.shape)) if i not in (*d.collapsed_slice_dims, *d.operand_batching_dims)]
-    batched = list(zip(d.operand_batching_dims, d.start_indices_batching_dims, strict=True))
-    starts = [(dim, array.shape[dim] - sizes[dim]) for dim in d.start_index_map]
-    offsets = list(zip(d.offset_dims, window, strict=True))
-    where = _window(g, indices, offsets, batch, batched, starts, len(array.shape), fills)
+    array, indices = (_prepare(g, a, not g.arrays.is_small(out.shape)) for a in (array, indices))
+    where = _window(g, array, indices, out.shape, d, d.start_index_map, fills)
     kind, fill_value = out.dtype.kind, p["fill_value"]
     if fill_value is None:  # as JAX does
         whole = np.iinfo(out.dtype if kind in "iu" else np.int32)
@@ -263,13 +256,7 @@ def _scatter(g: Lowering, eqn: Equation, array: Array, indices: Array, updates: 
     size, count = math.prod(array.shape), math.prod(updates.shape)
     selects = g.arrays.is_small(array.shape) and size * count <= _COMPARISONS
     indices, updates = _prepare(g, indices, not selects), _prepare(g, updates, not selects)
-    batch = [i for i in range(len(updates.shape)) if i not in d.update_window_dims]
-    window = [i for i in range(len(array.shape)) if i not in (*d.inserted_window_dims, *d.operand_batching_dims)]
-    sizes = {dim: updates.shape[i] for i, dim in zip(d.update_window_dims, window, strict=True)}
-    batched = list(zip(d.operand_batching_dims, d.scatter_indices_batching_dims, strict=True))
-    starts = [(dim, array.shape[dim] - sizes.get(dim, 1)) for dim in d.scatter_dims_to_operand_dims]
-    offsets = list(zip(d.update_window_dims, window, strict=True))
-    where = _window(g, indices, offsets, batch, batched, starts, len(array.shape), checked)
+    where = _window(g, array, indices, updates.shape, d, d.scatter_dims_to_operand_dims, checked)
     if selects:
         entries = g.arrays.to_scalars(array).entries.copy()
         for index in np.ndindex(*updates.shape):

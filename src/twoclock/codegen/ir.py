@@ -191,17 +191,11 @@ class Builder:
     def let(self, c: str, form: str, *args: Atom, call: bool = False) -> Var:
         """Compute a number from others: ``form`` is C with the arguments as {0}, {1}, …"""
         key = (c, form, *(id(a) if isinstance(a, Var) else a.text for a in args))
-        found = self._look_up(key)
-        if isinstance(found, Var):
-            return found
-        return self._append(key, Let(Var(self.name("v"), c, any(varies(a) for a in args)), form, args, call))
+        return self._append(key, c, any(map(varies, args)), lambda var: Let(var, form, args, call))
 
     def load(self, memory: Buffer, index: Address) -> Var:
-        key = (memory.name, index)
-        found = None if memory.mutable else self._look_up(key)
-        if isinstance(found, Var):
-            return found
-        return self._append(key, Load(Var(self.name("v"), memory.c, memory.varies or varies(index)), memory, index))
+        key = object() if memory.mutable else (memory.name, index)
+        return self._append(key, memory.c, memory.varies or varies(index), lambda var: Load(var, memory, index))
 
     def store(self, memory: Buffer, index: Address, value: Atom) -> None:
         self._count()
@@ -250,11 +244,13 @@ class Builder:
     def _look_up(self, key: object) -> object:
         return next((scope[key] for scope in reversed(self._scopes) if key in scope), None)
 
-    def _append(self, key: object, statement: Let | Load) -> Var:
-        self._count()
-        self.statements.append(statement)
-        self._scopes[-1][key] = statement.var
-        return statement.var
+    def _append(self, key: object, c: str, varying: bool, make: Callable[[Var], Let | Load]) -> Var:
+        found = self._look_up(key)
+        if not isinstance(found, Var):
+            self._count()
+            self._scopes[-1][key] = found = Var(self.name("v"), c, varying)
+            self.statements.append(make(found))
+        return found
 
     def _count(self) -> None:
         self.written += 1

@@ -1,23 +1,22 @@
 """Passes over the statements of a step for a GPU: merge the halves of symmetric matrices, split the step in two.
 
-*Merging.* A pair of entries (i, j) and (j, i) of the state are twins if a step computes equal numbers for them whenever
-all twins are equal. All pairs are candidates at first, and those that a step distinguishes are dropped until none is
-left to drop, as in Moore's minimisation of automata (*Gedanken-experiments on sequential machines*, 1956). The caller
-must check that twins are equal to begin with.
+*Merging.* Entries (i, j) and (j, i) of the state are twins if a step computes equal numbers for them whenever all twins
+are equal. All pairs are candidates at first, and those that a step distinguishes are dropped until none is left to
+drop, as in Moore's minimisation of automata (1956). The caller must check that twins are equal to begin with.
 
 *Splitting.* Noise, samples that do not depend on the iterate, and step sizes are computed ahead of the state, and a few
-numbers are handed from there to the rest. Where it is less to carry, the inputs of a cheap number are handed over
-instead: an index, say, for a row of a table.
+numbers are handed to the rest, or the inputs of a cheap number where that is less: an index, say, for a row of a table.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from twoclock.codegen import ir
-from twoclock.codegen.ir import Address, Atom, Buffer, Let, Load, OffsetIndex, Plain, Statement, Store, Var
+from twoclock.codegen.ir import Atom, Buffer, Let, Load, OffsetIndex, Plain, Statement, Store, Var
 
 Entry = tuple[Buffer, int]
 _COMMUTE = ("{0}+{1}", "{0}*{1}")
@@ -92,33 +91,18 @@ def _without_duplicates(statements: list[Statement], values: _ValueNumbers) -> l
     """Drop the statements that compute what another one has."""
     first: dict[int, Var] = {}
 
-    def var(v: Var) -> Var:
-        return first[values.number[v]] if v in values.number else v
-
-    def atom(a: Atom) -> Atom:
-        return var(a) if isinstance(a, Var) else a
-
-    def address(at: Address) -> Address:
-        if isinstance(at, OffsetIndex):
-            return OffsetIndex(var(at.index), at.offset)
-        return var(at) if isinstance(at, Var) else at
-
-    def rename(s: Statement) -> Statement:
-        if isinstance(s, Let):
-            return replace(s, args=tuple(map(atom, s.args)))
-        if isinstance(s, Load):
-            if isinstance(s.index, int):
-                return replace(s, index=values.twins.get((s.memory, s.index), (s.memory, s.index))[1])
-            return replace(s, index=address(s.index))
-        if isinstance(s, Store):
-            return replace(s, index=address(s.index), value=atom(s.value))
-        if isinstance(s, ir.Branch):
-            s = replace(s, selector=atom(s.selector))
-        elif isinstance(s, ir.UnlikelyBlock):
-            s = replace(s, test=atom(s.test))
-        elif isinstance(s, ir.While):
-            s = replace(s, outcome=atom(s.outcome))
-        return ir.map_blocks(s, lambda block: [*map(rename, block)])
+    def rename(part: Any) -> Any:
+        """Put the first of equal values in the place of the others, in a statement or a part of one."""
+        match part:
+            case Var():
+                return first[values.number[part]] if part in values.number else part
+            case list() | tuple():
+                return type(part)(map(rename, part))
+            case Load(index=int(i)):
+                return replace(part, index=values.twins.get((part.memory, i), (part.memory, i))[1])
+            case OffsetIndex() | Let() | Load() | Store() | ir.Loop() | ir.Branch() | ir.While() | ir.UnlikelyBlock():
+                return replace(part, **{f.name: rename(getattr(part, f.name)) for f in fields(part)})
+        return part
 
     rest: list[Statement] = []
     for s in statements:

@@ -147,28 +147,22 @@ def _arg_extreme(g: Lowering, eqn: Equation, array: Array) -> Array:
     better = f"({{0}}{sign}{{1}})" + ("|(({0}!={0})&({1}=={1}))" if dtype.kind == "f" else "")
     array = _prepare(g, array)
     c, c_place, length = c_type(dtype), c_type(out.dtype), array.shape[axis]
-    first: Atom = literal(0, out.dtype)
-
-    def at(index: tuple[Index, ...], along: Index) -> Atom:
-        return g.arrays.entry(array, (*index[:axis], along, *index[axis:]))
+    written_out = length <= max(_TERMS, g.arrays.small)
 
     def entry(index: tuple[Index, ...]) -> Atom:
-        best, place = at(index, 0), first
-        if length <= max(_TERMS, g.arrays.small):
-            for known in range(1, length):
-                value = at(index, known)
-                wins = g.build.let("int", better, value, best)
-                place = g.build.let(c_place, f"{{0}}?{known}:{{1}}", wins, place)
-                best = g.build.let(c, "{0}?{1}:{2}", wins, value, best)
-            return place
         top, where = (g.build.memory(t, 1, varies(array), mutable=True) for t in (c, c_place))
-        g.build.store(top, 0, best)
-        g.build.store(where, 0, place)
-        with g.build.loop(length) as n:
-            value, old = at(index, n), g.build.load(top, 0)
+
+        def visit(along: tuple[Index, ...]) -> None:
+            (n,) = along
+            value, old = g.arrays.entry(array, (*index[:axis], n, *index[axis:])), g.build.load(top, 0)
             wins = g.build.let("int", better, value, old)
-            g.build.store(where, 0, g.build.let(c_place, "{0}?{1}:{2}", wins, n, g.build.load(where, 0)))
+            place = literal(n, out.dtype) if isinstance(n, int) else n
+            g.build.store(where, 0, g.build.let(c_place, "{0}?{1}:{2}", wins, place, g.build.load(where, 0)))
             g.build.store(top, 0, g.build.let(c, "{0}?{1}:{2}", wins, value, old))
+
+        g.build.store(top, 0, g.arrays.entry(array, (*index[:axis], 0, *index[axis:])))
+        g.build.store(where, 0, literal(0, out.dtype))
+        g.arrays.for_each_index((length,), visit, unroll=length if written_out else 1)
         return g.build.load(where, 0)
 
     return _result(g, eqn, entry, varies(array))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from twoclock.codegen import arrays
-from twoclock.codegen.arrays import Array, Equation, Keys, LazyArray, LoweringRule, Scalars, Strided
+from twoclock.codegen.arrays import Array, Equation, Keys, LoweringRule, Scalars
 from twoclock.codegen.ir import Atom, Index, Lit, Unsupported, c_type, literal
 
 if TYPE_CHECKING:
@@ -33,15 +34,10 @@ def as_words(eqn: Equation) -> Equation:
 def _wrap(g: Lowering, eqn: Equation, words: Array) -> Keys:
     _check(eqn.outputs[0].dtype)
 
-    def half(which: int) -> Array:
-        if isinstance(words, Scalars):
-            return Scalars(words.entries[..., which], _WORD)
-        shape = words.shape[:-1]
-        if isinstance(words, Strided):
-            return Strided(words.memory, shape, words.strides[:-1], words.offset + which * words.strides[-1], _WORD)
-        return LazyArray(shape, _WORD, lambda index: words.entry((*index, which)), words.varies)
-
-    return Keys((half(0), half(1)))
+    part = jax.ShapeDtypeStruct(words.shape[:-1], _WORD)
+    varying = arrays.varies(words)
+    high = g.arrays.lazy(part, lambda index: g.arrays.entry(words, (*index, 0)), varying)
+    return Keys((high, g.arrays.lazy(part, lambda index: g.arrays.entry(words, (*index, 1)), varying)))
 
 
 def _unwrap(g: Lowering, eqn: Equation, keys: Keys) -> Array:
@@ -57,26 +53,24 @@ def _seed(g: Lowering, eqn: Equation, seeds: Array) -> Keys:
     return Keys((g.arrays.constant(np.zeros(seeds.shape, _WORD)), low))
 
 
-def _fold_in(g: Lowering, eqn: Equation, keys: Keys, data: Array) -> Keys:
+def _derive(g: Lowering, eqn: Equation, words_at: Callable[[tuple[Index, ...]], tuple[Atom, Atom]]) -> Keys:
+    """Make keys of the two words of each; what both halves compute is computed once."""
     _check(eqn.outputs[0].dtype)
-    shape = tuple(eqn.outputs[0].shape)
-    if not g.arrays.is_small(shape):
-        raise Unsupported("many random keys are made at once")
-    halves = np.empty((2, *shape), object)
-    for i in np.ndindex(*shape):
-        count = _as_word(g, g.arrays.entry(data, i if data.shape else ()))
-        halves[(slice(None), *i)] = _threefry(g, keys, i if keys.shape else (), count)
-    return Keys((Scalars(halves[0, ...], _WORD), Scalars(halves[1, ...], _WORD)))
+    words = jax.ShapeDtypeStruct(tuple(eqn.outputs[0].shape), _WORD)
+    high = g.arrays.lazy(words, lambda index: words_at(index)[0], True, frozenset())
+    return Keys((high, g.arrays.lazy(words, lambda index: words_at(index)[1], True, frozenset())))
+
+
+def _fold_in(g: Lowering, eqn: Equation, keys: Keys, data: Array) -> Keys:
+    def words(index: tuple[Index, ...]) -> tuple[Atom, Atom]:
+        count = _as_word(g, g.arrays.entry(data, index if data.shape else ()))
+        return _threefry(g, keys, index if keys.shape else (), count)
+
+    return _derive(g, eqn, words)
 
 
 def _split(g: Lowering, eqn: Equation, keys: Keys) -> Keys:
-    _check(eqn.outputs[0].dtype)
-    words = jax.ShapeDtypeStruct(tuple(eqn.outputs[0].shape), _WORD)
-
-    def half(which: int) -> Array:
-        return g.arrays.lazy(words, lambda index: _words(g, keys, index, words.shape)[which], True, frozenset())
-
-    return Keys((half(0), half(1)))
+    return _derive(g, eqn, lambda index: _words(g, keys, index, tuple(eqn.outputs[0].shape)))
 
 
 def _bits(g: Lowering, eqn: Equation, keys: Keys) -> Array:

@@ -233,11 +233,7 @@ def _spread(count: int, most: int) -> np.ndarray:
 
 
 # Unoptimised: some steps of one lane keep LLVM busy for many minutes otherwise, and a check has to be quick.
-@partial(
-    jax.jit,
-    static_argnames=("axis", "count", "traced"),
-    compiler_options={"xla_backend_optimization_level": 0},
-)
+@partial(jax.jit, static_argnames=("axis", "count", "traced"), compiler_options={"xla_backend_optimization_level": 0})
 def _xla_step(*arguments: PyTree, axis: int | None, count: int, traced: TracedProgram | None) -> LaneState:
     """Take one step of all lanes; ``traced`` distinguishes functions that have changed since they were compiled."""
     by_seed = jax.vmap(_checked_lane, in_axes=(axis, None, 0, 0, None, None))
