@@ -108,17 +108,13 @@ class Printer:
         return f"{memory.name}[{index * self.width if isinstance(index, int) else f'{place}*{self.width}'}+l]"
 
 
-def _touches_lanes(statement: Statement) -> bool:
-    plain = (s for s in ir.walk([statement]) if isinstance(s, Plain))
-    return any(s.memory.varies if isinstance(s, Store) else s.var.varies for s in plain)
-
-
 def _group(statements: list[Statement]) -> list[Statement]:
     """Gather statements that vary into loops over the lanes, as few as the order allows."""
     groups: list[Statement] = []
     loop: LaneLoop | None = None
     for statement in statements:
-        if not _touches_lanes(statement):
+        plain = (s for s in ir.walk([statement]) if isinstance(s, Plain))
+        if not any(s.memory.varies if isinstance(s, Store) else s.var.varies for s in plain):
             # What all lanes share never waits for what varies: it may stand before the loop over the lanes.
             groups.insert(groups.index(loop) if loop else len(groups), statement)
             continue

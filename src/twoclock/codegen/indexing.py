@@ -122,7 +122,7 @@ def _rev(g: Lowering, eqn: Equation, array: Array) -> Array:
     return Strided(source.memory, source.shape, strides, offset, source.dtype)
 
 
-def _concatenate(g: Lowering, eqn: Equation, *arrays: Array) -> Array:
+def concatenate(g: Lowering, eqn: Equation, *arrays: Array) -> Array:
     axis, out = eqn.params["axis" if eqn.name == "stack" else "dimension"], eqn.outputs[0]
     if eqn.name == "stack":
         arrays = tuple(_reshaped(g, a, (*a.shape[:axis], 1, *a.shape[axis:])) for a in arrays)
@@ -328,7 +328,7 @@ RULES: dict[str, LoweringRule] = {
     "rev": _rev,
     "split": _split,
     "unstack": _unstack,
-    **dict.fromkeys(("concatenate", "stack"), _concatenate),
+    **dict.fromkeys(("concatenate", "stack"), concatenate),
     "pad": _pad,
     "dynamic_slice": _dynamic_slice,
     "dynamic_update_slice": _dynamic_update_slice,

@@ -8,9 +8,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxprs_in_params
 
@@ -38,7 +40,7 @@ class Lowering:
 
         def read(v: Any) -> Value:
             if isinstance(v, Literal):
-                return self.arrays.constant(np.asarray(v.val, _types([v])[0].dtype))
+                return self.arrays.constant(np.asarray(v.val, v.aval.dtype))
             return known[v]
 
         def write(v: Any, value: Value) -> None:
@@ -49,7 +51,8 @@ class Lowering:
         for v, value in zip(jaxpr.invars, inputs, strict=True):
             write(v, value)
         for eqn in jaxpr.eqns:
-            ours = Equation(eqn.primitive.name, eqn.params, _types(eqn.invars), _types(eqn.outvars))
+            types = ([v.aval for v in variables] for variables in (eqn.invars, eqn.outvars))
+            ours = Equation(eqn.primitive.name, eqn.params, *types)
             for v, value in zip(eqn.outvars, self._apply(ours, [read(v) for v in eqn.invars]), strict=True):
                 write(v, value)
         return [read(v) for v in jaxpr.outvars]
@@ -63,7 +66,7 @@ class Lowering:
         """Make a value of a constant of the program."""
         if isinstance(value, Value):
             return value
-        if threefry.is_keys(value):
+        if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
             raise Unsupported("a random key is part of the program")
         return self.arrays.constant(np.asarray(value))
 
@@ -75,7 +78,7 @@ class Lowering:
             # What only moves entries moves both words of a key alike.
             if eqn.name not in indexing.RULES:
                 raise Unsupported(f"the operation {eqn.name} on random keys is not generated")
-            words = threefry.as_words(eqn)
+            words = replace(eqn, outputs=[jax.ShapeDtypeStruct(v.shape, np.dtype(np.uint32)) for v in eqn.outputs])
             halves = [
                 _as_list(RULES[eqn.name](self, words, *(v.halves[h] if isinstance(v, Keys) else v for v in inputs)))
                 for h in (0, 1)
@@ -86,10 +89,6 @@ class Lowering:
 
 def _as_list(values: Value | Sequence[Value]) -> list[Value]:
     return list(values) if isinstance(values, Sequence) else [values]
-
-
-def _types(variables: Sequence[Any]) -> list[Any]:
-    return [v.aval for v in variables]
 
 
 def _call(g: Lowering, eqn: Equation, *inputs: Value) -> list[Value]:
@@ -120,7 +119,7 @@ def _scan(g: Lowering, eqn: Equation, *inputs: Value) -> list[Value]:
         return out[:carried], out[carried:]
 
     if length * len(primitives(body.jaxpr)) <= _UNROLLED:
-        rows: list[list[Value]] = []
+        rows: list[list[Any]] = []
         for known in range(length - 1, -1, -1) if p["reverse"] else range(length):
             carry, row = step(carry, known)
             rows.append(row)
@@ -129,7 +128,7 @@ def _scan(g: Lowering, eqn: Equation, *inputs: Value) -> list[Value]:
         if any(isinstance(value, Keys) for row in rows for value in row):
             raise Unsupported("a loop collects random keys")
         pile = [Equation("stack", {"axis": 0}, (), [out]) for out in eqn.outputs[carried:]]
-        return [*carry, *(RULES["stack"](g, of, *(row[i] for row in rows)) for i, of in enumerate(pile))]
+        return [*carry, *(indexing.concatenate(g, of, *(row[i] for row in rows)) for i, of in enumerate(pile))]
     if any(isinstance(value, Keys) for value in columns):
         raise Unsupported("a long loop goes through random keys")
     varying = any(map(arrays.varies, values))
@@ -142,7 +141,7 @@ def _scan(g: Lowering, eqn: Equation, *inputs: Value) -> list[Value]:
         t = g.build.let("int32_t", f"{length - 1}-{{0}}", n) if p["reverse"] else n
         new, row = step(slots.values, t)
         for output, value in zip(outputs, row, strict=True):
-            _put_row(g, output, value, t)
+            g.arrays.fill(output, cast(Array, value), (t,), unroll=g.arrays.is_small(value.shape))
         slots.store(new)
     for output in outputs:
         output.memory.mutable = False
@@ -233,11 +232,6 @@ def _row(g: Lowering, column: Array, t: Index) -> Array:
         column = g.arrays.to_memory(column)
     whole, row = column, jax.ShapeDtypeStruct(column.shape[1:], column.dtype)
     return g.arrays.lazy(row, lambda index: g.arrays.entry(whole, (t, *index)), arrays.varies(whole))
-
-
-def _put_row(g: Lowering, target: Strided, value: Value, t: Index) -> None:
-    assert not isinstance(value, Keys)
-    g.arrays.fill(target, value, (t,), unroll=g.arrays.is_small(value.shape))
 
 
 def primitives(jaxpr: Jaxpr) -> list[str]:

@@ -132,7 +132,7 @@ def cuda_text(example: Example, parts: ProgramParts, statements: Iterable[Statem
         return _kernel("if(lane<count){int32_t k=0;(void)k;", parts, measure)
     if example.unchecked is None:
         steps = ["for(int64_t step=from[lane];" + _EACH_STEP, parts.step, "}"]
-        return _kernel("if(lane<count&&from[lane]>=0){", parts, [*load, *steps, *store], _restart_steps(example))
+        return _kernel("if(lane<count&&from[lane]>=0){", parts, [*load, *steps, *store], len(load))
     short = parts.lines <= _SHORT
     steps = ["#pragma unroll 2"] if short else []
     steps += ["for(int64_t step=lo;" + _EACH_STEP, parts.step, "}", *parts.after]
@@ -214,7 +214,9 @@ def _executed(statements: Iterable[Statement]) -> int:
     return count
 
 
-def _kernel(where: str, parts: ProgramParts, lines: Sequence[str], own: str = "", bounds: str = "") -> str:
+def _kernel(where: str, parts: ProgramParts, lines: Sequence[str], restart: int | None = None, bounds: str = "") -> str:
+    # The step from which each lane must run checked, negative as long as it is finite; the last entry is for all.
+    own = "" if restart is None else f"int64_t*from=(int64_t*)leaves[{restart}];"
     return "\n".join(
         [
             special_functions(),
@@ -234,11 +236,6 @@ def _kernel(where: str, parts: ProgramParts, lines: Sequence[str], own: str = ""
     )
 
 
-def _restart_steps(example: Example) -> str:
-    """The step from which each lane must run checked, negative as long as it is finite; the last entry is for all."""
-    return f"int64_t*from=(int64_t*)leaves[{len(jax.tree.leaves(example.carry))}];"
-
-
 def _unchecked_kernel(example: Example, parts: ProgramParts, steps: Sequence[str], bounds: str = "") -> str:
     assert example.unchecked is not None
     load, store = _load_and_store(example.carry)
@@ -253,7 +250,7 @@ def _unchecked_kernel(example: Example, parts: ProgramParts, steps: Sequence[str
         *store,
         "}else from[count]=from[lane]=lo;}",
     ]
-    return _kernel("if(lane<count&&from[lane]<0){", parts, lines, _restart_steps(example), bounds)
+    return _kernel("if(lane<count&&from[lane]<0){", parts, lines, len(load), bounds)
 
 
 def _load_and_store(carry: Tree, width: int = 1) -> tuple[list[str], list[str]]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from twoclock.codegen import arrays
@@ -19,16 +17,6 @@ if TYPE_CHECKING:
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _WORD = np.dtype(np.uint32)
-
-
-def is_keys(value: object) -> bool:
-    """Say whether a constant of a jaxpr is an array of random keys."""
-    return isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
-
-
-def as_words(eqn: Equation) -> Equation:
-    """Return the equation with words in place of keys, for rules that read the type of the outputs."""
-    return replace(eqn, outputs=[jax.ShapeDtypeStruct(v.shape, _WORD) for v in eqn.outputs])
 
 
 def _wrap(g: Lowering, eqn: Equation, words: Array) -> Keys:

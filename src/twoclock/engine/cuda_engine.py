@@ -50,7 +50,8 @@ METRICS_THREADS, COMPARED = 32, 2
 _ALIGNED = 16
 
 DeviceArray: TypeAlias = Any  # an array of JAX or cupy on a device; cupy has no types, and may be missing
-_checked: set[tuple[str, int]] = set()
+Source: TypeAlias = ProgramSource | SplitProgram
+_checked: set[tuple[str | int, ...]] = set()
 _compared: Counter[tuple[str, int]] = Counter()
 _refused: set[tuple[str, int]] = set()
 
@@ -79,7 +80,7 @@ class CudaEngine:
         ]
 
 
-def _unchecked_source(work: Lanes, devices: int = 1, symmetric: bool = True) -> ProgramSource | SplitProgram | None:
+def _unchecked_source(work: Lanes, devices: int = 1, symmetric: bool = True) -> Source | None:
     if work.count * len(work.seeds) < MANY_LANES * devices:
         with contextlib.suppress(Unsupported):
             return lane_program.split_source(work, symmetric)
@@ -217,7 +218,7 @@ class CudaProgram:
         work: Lanes,
         where: tuple[slice, slice],
         checked: ProgramSource,
-        unchecked: ProgramSource | SplitProgram | None,
+        unchecked: Source | None,
         device: jax.Device,
     ) -> None:
         self.work, self.where, self.checked, self.unchecked, self.device = work, where, checked, unchecked, device
@@ -225,7 +226,6 @@ class CudaProgram:
         self.tables = self._to_device(lane_program.tables(work))
         (self.streams,) = self._to_device([lane_program.seed_streams(work)])
         self.metrics = DeviceMetrics(work, device)
-        self._compared: ProgramSource | SplitProgram | None = None
         self._launches: dict[str, KernelLaunch] = {}
         self._pipeline: PipelinedKernels | None = None
         # For each lane the step from which it must run checked, −1 as long as it is finite; the last entry is for all.
@@ -253,22 +253,17 @@ class CudaProgram:
     def measure(self, carry: LaneState) -> Row:
         return self.metrics.measure(carry, self.launch)
 
-    def _compare(self, source: ProgramSource | SplitProgram, carry: LaneState, lo: int) -> None:
+    def _compare(self, source: Source, carry: LaneState, lo: int) -> None:
         """Compare a program whose text is new here with XLA."""
-        if source is self._compared:
-            return
-        text = source.ahead.text + source.rest.text if isinstance(source, SplitProgram) else source.text
-        if (text, self.device.id) not in _checked:
-            unchecked = None if source is self.checked else self.unchecked
-            difference = lane_program.difference_from_xla(
-                self.work, lambda *span: self._run(unchecked, *span), carry, lo
-            )
+        texts = (source.ahead.text, source.rest.text) if isinstance(source, SplitProgram) else (source.text,)
+        if (*texts, self.device.id) not in _checked:
+            run = partial(self._run, None if source is self.checked else self.unchecked)
+            difference = lane_program.difference_from_xla(self.work, run, carry, lo)
             if difference is not None:
                 raise EngineError(f"the compiled kernel fails its self-check: {difference}")
-            _checked.add((text, self.device.id))
-        self._compared = source
+            _checked.add((*texts, self.device.id))
 
-    def _run(self, unchecked: ProgramSource | SplitProgram | None, carry: LaneState, lo: int, hi: int) -> LaneState:
+    def _run(self, unchecked: Source | None, carry: LaneState, lo: int, hi: int) -> LaneState:
         import cupy
 
         leaves, structure = jax.tree.flatten(carry)
@@ -312,10 +307,7 @@ class CudaProgram:
 
 
 class PipelinedKernels:
-    """The two parts of a step, and the memories between them.
-
-    There are two such memories: while the rest of the steps reads one, the other is written.
-    """
+    """The two parts of a step, and two memories between them: while the rest reads one, the other is written."""
 
     def __init__(self, program: CudaProgram, source: SplitProgram) -> None:
         import cupy
