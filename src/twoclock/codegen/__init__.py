@@ -3,7 +3,7 @@
 1. ``build.generate`` takes a function of one *lane* (one run among many alike) and the shapes of what the lane reads.
 2. JAX traces the function to a jaxpr: a list of equations such as ``c = add a b``.
 3. ``lower`` visits the equations in order, inlines calls, and applies to each the rule of its name.
-4. The rules of ``elementwise``, ``indexing``, ``reductions`` and ``threefry`` (random bits) compute arrays.
+4. The rules of ``elementwise`` (with random bits), ``indexing`` and ``reductions`` compute arrays.
 5. An array is a number for each entry, a buffer with strides, or a rule that computes an entry on demand (``arrays``).
 6. The rules append statements to a ``Builder``: assignments, loads, stores, loops and branches (``ir``).
 7. For a GPU, ``passes`` drops the mirrored half of symmetric matrices and splits off what can be computed ahead.
@@ -11,7 +11,7 @@
 9. ``templates`` puts the text around the step: which lanes run, what they load before the steps and store after them.
 10. ``compiler`` has the machine's compiler make a library of the text, caches it on disk, and loads the function.
 
-Read the files in the order ir, arrays, elementwise, indexing, reductions, threefry, lower, c_printer, templates,
+Read the files in the order ir, arrays, elementwise, indexing, reductions, lower, c_printer, templates,
 passes, build, compiler. What cannot be generated raises ``Unsupported``, what cannot be compiled ``CompilerError``;
 both are a ``CodegenError``. Programs use the functions of ``special.h``. A kernel for a GPU is text for NVRTC.
 """

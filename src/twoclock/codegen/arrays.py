@@ -37,10 +37,6 @@ class Equation:
         return np.dtype(self.outputs[0].dtype)
 
     @property
-    def floating(self) -> bool:
-        return self.dtype.kind == "f"
-
-    @property
     def bits(self) -> int:
         return self.dtype.itemsize * 8
 
@@ -257,9 +253,8 @@ class ArrayBuilder:
     def _spill(self, array: Scalars) -> Strided:
         atoms = list(array.entries.ravel())
         if all(isinstance(a, ir.Lit) for a in atoms):
-            return Strided.contiguous(
-                self._constant(np.array([a.value for a in atoms], array.dtype).reshape(array.shape)), array
-            )
+            values = np.array([a.value for a in atoms], array.dtype).reshape(array.shape)
+            return Strided.contiguous(self._constant(values), array)
         memory = self.build.memory(c_type(array.dtype), len(atoms), varies(array))
         for n, atom in enumerate(atoms):
             self.build.store(memory, n, atom)

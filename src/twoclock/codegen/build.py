@@ -1,7 +1,7 @@
 """From one lane's step to a program that runs all lanes from one step to another.
 
-Lanes form a grid, methods × seeds. Several of them run side by side, each with its own state and its own random stream
-and, where the arrays of methods or seeds differ, its own numbers; what they share is read through one pointer.
+Lanes form a grid, methods × seeds. Several run side by side, each with its own state, random stream and, where the
+arrays of methods or seeds differ, its own numbers.
 """
 
 from __future__ import annotations
@@ -84,8 +84,7 @@ class SplitProgram:
 def generate(lane: Callable[..., Tree], example: Example, target: CodeTarget) -> ProgramSource:
     """Generate the program of a lane; raise ``Unsupported`` with the reason if that is impossible.
 
-    Args:
-        lane: ``lane(inputs, parameters, carry, source, k, bound) -> carry``, with a stream as two words of 32 bits.
+    It is ``lane(inputs, parameters, carry, source, k, bound) -> carry``, with a stream as two words of 32 bits.
     """
     traced = _trace(lane, example)
     while True:

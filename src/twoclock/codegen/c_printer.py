@@ -1,8 +1,7 @@
 """From statements to C.
 
-With one lane at a time every number is a scalar. With several side by side, statements that vary stand in loops over
-the lanes, which the compiler turns into vector instructions; a number that one such loop computes and another one reads
-is an array with an entry per lane. What does not vary is computed once, outside of them.
+With several lanes side by side, statements that vary stand in loops over the lanes, which the compiler turns into
+vector instructions; a number that one such loop computes and another one reads is an array with an entry per lane.
 """
 
 from __future__ import annotations
@@ -14,13 +13,10 @@ from twoclock.codegen.ir import Address, Atom, Buffer, LaneLoop, Let, Load, Plai
 
 
 class Printer:
-    """Prints the statements of a step for so many lanes side by side.
-
-    Numbers that are ``fetched`` must be read where their statement stands, not where they are used.
-    """
+    """Prints the statements of a step for so many lanes side by side."""
 
     def __init__(self, width: int, statements: list[Statement], fetched: Iterable[Var] = ()) -> None:
-        self.width, self.fetched = width, set(fetched)
+        self.width, self.fetched = width, set(fetched)  # the latter must be read where their statement stands
         self.inside = width == 1  # whether a single lane is being printed
         self.statements = statements if width == 1 else _group(statements)
         self.shared = _shared(self.statements) if width > 1 else set()

@@ -1,9 +1,8 @@
 """From C to a loaded function: the machine's compiler, and a cache of compiled programs on disk.
 
-The compiler is a separate process, so that the caller can continue meanwhile. A program is native code, so one that
-another user could have written is never loaded: the cache folder must belong to this user and be closed to all others,
-and no one else may rename it or a folder above it. Each file is loaded only if its digest is the one in the file beside
-it.
+The compiler is a separate process, so that the caller can continue meanwhile. A program that another user could have
+written is never loaded: the cache folder must belong to this user and be closed to all others, and no one else may
+rename it or a folder above it. A file is loaded only if its digest is the one beside it.
 """
 
 from __future__ import annotations
@@ -131,7 +130,6 @@ def _find(asked: str, path: str) -> Compiler | str:
 
 @cache
 def processor() -> str:
-    """Name the processor and its features, as the system reports them."""
     words = {platform.machine(), platform.processor()}
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():

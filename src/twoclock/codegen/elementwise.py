@@ -1,24 +1,26 @@
-"""Elementwise operations: a table from the name of the operation to C with the operands as {0}, {1}, …
+"""What is computed entry by entry: arithmetic and random bits.
 
-Where C and XLA differ, the C follows XLA: a maximum propagates NaN, whole numbers divide by zero without a trap, shifts
-by more than the width give zero.
+Arithmetic is a table from the name of an operation to C with the operands as {0}, {1}, … Where C and XLA differ, the C
+follows XLA: a maximum propagates NaN, whole numbers divide by zero without a trap, casts saturate. Random bits are
+those of Threefry-2x32 with 20 rounds, with the counters of JAX's partitionable keys.
 """
 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax
 import numpy as np
 
-from twoclock.codegen.arrays import Array, Equation, LazyArray, Scalars, Strided, varies
+from twoclock.codegen.arrays import Array, Equation, Keys, LazyArray, Scalars, Strided, row_strides, varies
 from twoclock.codegen.ir import Atom, Buffer, Index, Lit, Unsupported, c_type, literal
 
 if TYPE_CHECKING:
+    from twoclock.codegen.arrays import LoweringRule
     from twoclock.codegen.lower import Lowering
-
 
 Form: TypeAlias = str | Callable[[Equation], str]
 
@@ -38,9 +40,8 @@ def lower_elementwise(g: Lowering, eqn: Equation, *operands: Array) -> Array:
     """Compute an array entry by entry; a scalar operand serves all entries, and an axis of length one is stretched."""
     out, compute = eqn.outputs[0], _formula(g, eqn)
     small = g.arrays.is_small(out.shape)
-    arrays = [
-        g.arrays.to_memory(a) if not small and isinstance(a, Scalars) and a.entries.size > 1 else a for a in operands
-    ]
+    large = [not small and isinstance(a, Scalars) and a.entries.size > 1 for a in operands]
+    arrays = [g.arrays.to_memory(a) if spill else a for a, spill in zip(operands, large, strict=True)]
 
     def entry(index: tuple[Index, ...]) -> Atom:
         places = ([0 if n == 1 else i for n, i in zip(a.shape, index, strict=True)] if a.shape else () for a in arrays)
@@ -49,7 +50,7 @@ def lower_elementwise(g: Lowering, eqn: Equation, *operands: Array) -> Array:
     return g.arrays.lazy(out, entry, any(varies(a) for a in arrays), _reads(arrays))
 
 
-def lower_iota(g: Lowering, eqn: Equation, *_: Array) -> Array:
+def _iota(g: Lowering, eqn: Equation, *_: Array) -> Array:
     axis, out = eqn.params["dimension"], jax.ShapeDtypeStruct(eqn.params["shape"], eqn.params["dtype"])
     c = c_type(out.dtype)
 
@@ -71,7 +72,7 @@ def _formula(g: Lowering, op: Equation) -> Callable[..., Atom]:
     if form == "{0}":
         return lambda *atoms: atoms[0]
     # A function of the mathematical library runs one lane after the other.
-    call = op.name in (*_LIBRARY, "atan2", "nextafter") or (op.name == "rem" and op.floating)
+    call = op.name in (*_LIBRARY, "atan2", "nextafter") or (op.name == "rem" and op.dtype.kind == "f")
     folds = op.name in _FOLD and all(v.dtype.kind != "f" for v in (*op.outputs, *op.inputs))
 
     def compute(*atoms: Atom) -> Atom:
@@ -96,7 +97,7 @@ def c_form(name: str, op: Equation) -> str:
 
 def _rare(g: Lowering, op: Equation, *atoms: Atom) -> Atom:
     c, call = c_type(op.result), RARE[op.name][-1]
-    if not op.floating:
+    if op.dtype.kind != "f":
         raise Unsupported(f"the operation {op.name} on whole numbers is not generated")
     wide = [
         atom if v.dtype.name == "float64" else g.build.let("double", "(double){0}", atom)
@@ -139,7 +140,7 @@ def _reads(arrays: Sequence[Array]) -> frozenset[Buffer] | None:
 
 
 def _by_kind(floating: str, whole: str) -> Form:
-    return lambda op: (floating if op.floating else whole).replace("BITS", str(op.bits))
+    return lambda op: (floating if op.dtype.kind == "f" else whole).replace("BITS", str(op.bits))
 
 
 def _function(name: str, *arguments: str) -> Callable[[Equation], str]:
@@ -200,8 +201,10 @@ _INFIX = dict(
 TABLE: dict[str, Form] = {
     **dict.fromkeys(("copy", "copy_p", "stop_gradient", "optimization_barrier", "real"), "{0}"),
     **{name: f"{{0}}{sign}{{1}}" for name, sign in _INFIX.items()},
-    "div": lambda op: "{0}/{1}" if op.floating else f"div_{op.result.name}({{0}},{{1}})",
-    "rem": lambda op: _function("fmod", "{0}", "{1}")(op) if op.floating else f"rem_{op.result.name}({{0}},{{1}})",
+    "div": lambda op: "{0}/{1}" if op.dtype.kind == "f" else f"div_{op.result.name}({{0}},{{1}})",
+    "rem": lambda op: (
+        _function("fmod", "{0}", "{1}")(op) if op.dtype.kind == "f" else f"rem_{op.result.name}({{0}},{{1}})"
+    ),
     "neg": "-{0}",
     "abs": _by_kind("fabs({0})", "{0}<0?-{0}:{0}"),
     "sign": _by_kind("{0}>0?1:({0}<0?-1:{0})", "({0}>0)-({0}<0)"),
@@ -230,14 +233,117 @@ TABLE: dict[str, Form] = {
     **{name: _function(f"tc_{name}") for name in ("exp", "log", "log1p", "expm1", "logistic", "tanh")},
 }
 
-_FOLDED = ("add", "sub", "mul", "lt", "le", "gt", "ge", "eq", "ne", "and", "or", "max", "min")
-_IN_NUMPY = (
-    *("add", "subtract", "multiply", "less", "less_equal", "greater", "greater_equal", "equal", "not_equal"),
-    *("bitwise_and", "bitwise_or", "maximum", "minimum"),
-)
 _FOLD: dict[str, Callable[..., Any]] = {
-    **{name: getattr(np, function) for name, function in zip(_FOLDED, _IN_NUMPY, strict=True)},
+    **{name: getattr(operator, name) for name in ("add", "sub", "mul", "lt", "le", "gt", "ge", "eq", "ne")},
+    "and": operator.and_,
+    "or": operator.or_,
+    "max": np.maximum,
+    "min": np.minimum,
     "convert_element_type": lambda x: x,
     "select_n": lambda which, *cases: cases[np.clip(int(which), 0, len(cases) - 1)],
     "clamp": lambda low, x, high: np.minimum(np.maximum(x, low), high),
+}
+
+_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+_WORD = np.dtype(np.uint32)
+
+
+def _wrap(g: Lowering, eqn: Equation, words: Array) -> Keys:
+    _check(eqn.outputs[0].dtype)
+    part = jax.ShapeDtypeStruct(words.shape[:-1], _WORD)
+    varying = varies(words)
+    high = g.arrays.lazy(part, lambda index: g.arrays.entry(words, (*index, 0)), varying)
+    return Keys((high, g.arrays.lazy(part, lambda index: g.arrays.entry(words, (*index, 1)), varying)))
+
+
+def _unwrap(g: Lowering, eqn: Equation, keys: Keys) -> Array:
+    if not g.arrays.is_small((*keys.shape, 2)):
+        raise Unsupported("many random keys are taken apart")
+    return Scalars(np.stack([g.arrays.to_scalars(half).entries for half in keys.halves], axis=-1), _WORD)
+
+
+def _seed(g: Lowering, eqn: Equation, seeds: Array) -> Keys:
+    _check(eqn.outputs[0].dtype)
+    words = jax.ShapeDtypeStruct(seeds.shape, _WORD)
+    low = g.arrays.lazy(words, lambda i: _as_word(g, g.arrays.entry(seeds, i)), varies(seeds), frozenset())
+    return Keys((g.arrays.constant(np.zeros(seeds.shape, _WORD)), low))
+
+
+def _derive(g: Lowering, eqn: Equation, words_at: Callable[[tuple[Index, ...]], tuple[Atom, Atom]]) -> Keys:
+    """Make keys of the two words of each; what both halves compute is computed once."""
+    _check(eqn.outputs[0].dtype)
+    words = jax.ShapeDtypeStruct(tuple(eqn.outputs[0].shape), _WORD)
+    high = g.arrays.lazy(words, lambda index: words_at(index)[0], True, frozenset())
+    return Keys((high, g.arrays.lazy(words, lambda index: words_at(index)[1], True, frozenset())))
+
+
+def _fold_in(g: Lowering, eqn: Equation, keys: Keys, data: Array) -> Keys:
+    def words(index: tuple[Index, ...]) -> tuple[Atom, Atom]:
+        count = _as_word(g, g.arrays.entry(data, index if data.shape else ()))
+        return _threefry(g, keys, index if keys.shape else (), count)
+
+    return _derive(g, eqn, words)
+
+
+def _split(g: Lowering, eqn: Equation, keys: Keys) -> Keys:
+    return _derive(g, eqn, lambda index: _words(g, keys, index, tuple(eqn.outputs[0].shape)))
+
+
+def _bits(g: Lowering, eqn: Equation, keys: Keys) -> Array:
+    _check(eqn.inputs[0].dtype)
+    out = eqn.outputs[0]
+    c = c_type(out.dtype)
+    form = "((uint64_t){0}<<32)|(uint64_t){1}" if eqn.params["bit_width"] == 64 else f"({c})({{0}}^{{1}})"
+    shape = tuple(out.shape)
+    return g.arrays.lazy(out, lambda i: g.build.let(c, form, *_words(g, keys, i, shape)), True, frozenset())
+
+
+def _words(g: Lowering, keys: Keys, index: tuple[Index, ...], shape: tuple[int, ...]) -> tuple[Atom, Atom]:
+    """Compute the two words of an entry: the first axes of its index are those of the keys, the others count."""
+    rank = len(keys.shape)
+    place = g.arrays.linear_index(index[rank:], row_strides(shape[rank:]))
+    count = literal(place, _WORD) if isinstance(place, int) else g.build.let("uint32_t", "(uint32_t){0}", place)
+    return _threefry(g, keys, index[:rank], count)
+
+
+def _threefry(g: Lowering, keys: Keys, index: tuple[Index, ...], count: Atom) -> tuple[Atom, Atom]:
+    """Compute the two words of a key at the counter (0, count)."""
+    k0, k1 = (g.arrays.entry(half, index) for half in keys.halves)
+
+    def word(form: str, *atoms: Atom) -> Atom:
+        return g.build.let("uint32_t", form, *atoms)
+
+    schedule = (k0, k1, word("{0}^{1}^0x1BD11BDAu", k0, k1))
+    x, y = k0, word("{0}+{1}", count, k1)
+    for i in range(5):
+        for r in _ROTATIONS[i % 2]:
+            x = word("{0}+{1}", x, y)
+            y = word(f"{{0}}^rotate({{1}},{r})", x, y)
+        x = word("{0}+{1}", x, schedule[(i + 1) % 3])
+        y = word(f"{{0}}+{{1}}+{i + 1}u", y, schedule[(i + 2) % 3])
+    return x, y
+
+
+def _as_word(g: Lowering, atom: Atom) -> Atom:
+    if isinstance(atom, Lit):
+        return literal(int(atom.value) & 0xFFFFFFFF, _WORD)
+    return atom if atom.c == "uint32_t" else g.build.let("uint32_t", "(uint32_t){0}", atom)
+
+
+def _check(dtype: np.dtype) -> None:
+    """Refuse keys of another generator; those of JAX give the same bits unless their counters are set otherwise."""
+    name = str(dtype)
+    partitionable = jax.config.jax_threefry_partitionable  # type: ignore[attr-defined]
+    if name != "key<tc>" and not (name == "key<fry>" and partitionable):
+        raise Unsupported(f"random numbers of the kind {name} are not generated")
+
+
+RULES: dict[str, LoweringRule] = {
+    "iota": _iota,
+    "random_wrap": _wrap,
+    "random_unwrap": _unwrap,
+    "random_seed": _seed,
+    "random_fold_in": _fold_in,
+    "random_split": _split,
+    "random_bits": _bits,
 }

@@ -16,9 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxprs_in_params
 
-from twoclock.codegen import arrays, indexing, reductions, threefry
+from twoclock.codegen import arrays, elementwise, indexing, reductions
 from twoclock.codegen.arrays import Array, ArrayBuilder, Equation, Keys, LazyArray, Scalars, Strided, Value
-from twoclock.codegen.elementwise import lower_elementwise, lower_iota
 from twoclock.codegen.ir import Branch, Buffer, Builder, Index, Lit, Unsupported, While, c_type
 
 # Equations up to which the passes of a loop are unrolled: scalars then stay scalars.
@@ -84,7 +83,7 @@ class Lowering:
                 for h in (0, 1)
             ]
             return [Keys(cast(tuple[Array, Array], both)) for both in zip(*halves, strict=True)]
-        return _as_list(RULES.get(eqn.name, lower_elementwise)(self, eqn, *inputs))
+        return _as_list(RULES.get(eqn.name, elementwise.lower_elementwise)(self, eqn, *inputs))
 
 
 def _as_list(values: Value | Sequence[Value]) -> list[Value]:
@@ -173,7 +172,9 @@ def _cond(g: Lowering, eqn: Equation, selector: Array, *inputs: Value) -> list[V
         number = Scalars(np.array(which, object), np.dtype(np.int32))
 
         def select(*cases: Array) -> Array:
-            return lower_elementwise(g, Equation("select_n", {}, [number, *cases], cases[:1]), number, *cases)
+            return elementwise.lower_elementwise(
+                g, Equation("select_n", {}, [number, *cases], cases[:1]), number, *cases
+            )
 
         return [arrays.map_halves(select, *choices) for choices in zip(*results, strict=True)]
     fork = Branch(which, [[] for _ in branches])
@@ -250,9 +251,8 @@ _CONTROL_FLOW: dict[str, arrays.LoweringRule] = {
 }
 RULES: dict[str, arrays.LoweringRule] = {
     **_CONTROL_FLOW,
-    **threefry.RULES,
+    **elementwise.RULES,
     **indexing.RULES,
     **reductions.RULES,
-    "iota": lower_iota,
 }
-_TAKE_KEYS = {*_CONTROL_FLOW, *threefry.RULES}
+_TAKE_KEYS = {*_CONTROL_FLOW, *elementwise.RULES}

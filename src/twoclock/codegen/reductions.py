@@ -147,7 +147,7 @@ def _arg_extreme(g: Lowering, eqn: Equation, array: Array) -> Array:
     better = f"({{0}}{sign}{{1}})" + ("|(({0}!={0})&({1}=={1}))" if dtype.kind == "f" else "")
     array = _prepare(g, array)
     c, c_place, length = c_type(dtype), c_type(out.dtype), array.shape[axis]
-    written_out = length <= max(_TERMS, g.arrays.small)
+    unroll = length if length <= max(_TERMS, g.arrays.small) else 1
 
     def entry(index: tuple[Index, ...]) -> Atom:
         top, where = (g.build.memory(t, 1, varies(array), mutable=True) for t in (c, c_place))
@@ -162,7 +162,7 @@ def _arg_extreme(g: Lowering, eqn: Equation, array: Array) -> Array:
 
         g.build.store(top, 0, g.arrays.entry(array, (*index[:axis], 0, *index[axis:])))
         g.build.store(where, 0, literal(0, out.dtype))
-        g.arrays.for_each_index((length,), visit, unroll=length if written_out else 1)
+        g.arrays.for_each_index((length,), visit, unroll)
         return g.build.load(where, 0)
 
     return _result(g, eqn, entry, varies(array))

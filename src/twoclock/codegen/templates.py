@@ -1,8 +1,7 @@
 """The C and CUDA text around a step: which lanes a group or a thread runs, what it loads before and stores after.
 
-On a GPU a lane is a thread. Lanes that diverge are rare, and to stop them in place at every step slows down the others.
-So an *unchecked* program runs all lanes and watches their numbers, and a lane stores its state only if all of it was
-finite. A lane that was not is marked, and a *checked* program runs it again from the same state.
+On a GPU a lane is a thread. To stop diverging lanes in place at every step slows down the others, so an *unchecked*
+program runs all and watches their numbers: a lane that was not finite is marked, and a *checked* program runs it again.
 """
 
 from __future__ import annotations

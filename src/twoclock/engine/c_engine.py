@@ -25,13 +25,9 @@ FIRST_STRIDE = 1 << 18
 
 @dataclass(frozen=True)
 class CEngine:
-    """The engine.
+    """The engine."""
 
-    Args:
-        width: lanes side by side; chosen from the machine and the number of lanes if None.
-    """
-
-    width: int | None = None
+    width: int | None = None  # lanes side by side; chosen from the machine and the number of lanes if None
     name: str = "c"
 
     def compile(self, work: Lanes) -> list[CProgram] | str:

@@ -1,10 +1,9 @@
 """The engine for NVIDIA GPUs: the same C as for the CPU, a thread per lane, compiled by NVRTC through cupy.
 
-JAX and the kernels share the memory of the device, without copies. Several devices share the seeds. Lanes run
-unchecked, and those that diverge run again, checked. If the lanes are too few to fill a device, everything that does
-not depend on the state is done ahead, with a thread per step and lane: the bits are the same.
-The metrics of all lanes take one launch and one transfer, where XLA makes many small kernels of them. XLA measures what
-cannot be generated (a factorisation, say), and takes over if the two differ.
+JAX and the kernels share the memory of the device. Several devices share the seeds. Lanes run unchecked, and those that
+diverge run again, checked. If the lanes are too few to fill a device, what does not depend on the state is done ahead,
+with a thread per step and lane: the bits are the same. The metrics of all lanes take one launch and one transfer; XLA
+measures what cannot be generated (a factorisation, say), and takes over if the two differ.
 """
 
 from __future__ import annotations
@@ -33,14 +32,12 @@ from twoclock.engine.run_batch import Lanes, partition
 
 # Threads in a block: a lane needs many registers, and few blocks of many threads would leave processors idle.
 THREADS = 64
-FIRST_STRIDE = 1 << 10
-# Lanes that keep a device busy by themselves.
-MANY_LANES = 1 << 14
+# The steps of the first call, and lanes that keep a device busy by themselves.
+FIRST_STRIDE, MANY_LANES = 1 << 10, 1 << 14
 # Memory for what is done ahead, which is best in the cache; the steps that are worth a launch, and the most for them.
 AHEAD_BYTES, AHEAD_STEPS, MOST_AHEAD_BYTES = 1 << 23, 64, 1 << 28
 # Steps that lanes run unchecked before they store their state: so many are repeated if a lane diverges.
 SPAN = 1 << 13
-
 # As on the CPU: no fused sums, so that compensated ones survive and the bits are those of the program in C.
 OPTIONS = ("--fmad=false",)
 # For metrics the threads in a block: few, so that few lanes have many processors; and the rows for which a kernel whose
@@ -48,7 +45,6 @@ OPTIONS = ("--fmad=false",)
 METRICS_THREADS, COMPARED = 32, 2
 # Where a part of a row begins in memory: at a multiple of this.
 _ALIGNED = 16
-
 DeviceArray: TypeAlias = Any  # an array of JAX or cupy on a device; cupy has no types, and may be missing
 Source: TypeAlias = ProgramSource | SplitProgram
 _checked: set[tuple[str | int, ...]] = set()
@@ -63,17 +59,15 @@ class CudaEngine:
     name: str = "cuda"
 
     def compile(self, work: Lanes) -> list[CudaProgram] | str:
-        trouble = unavailable()
-        if trouble is not None:
+        if (trouble := unavailable()) is not None:
             return trouble
-        devices = jax.devices("gpu")
+        devices, every = jax.devices("gpu"), slice(0, work.count)
         try:
             checked = lane_program.checked_source(work, CodeTarget(cuda=True))
         except Unsupported as reason:
             return str(reason)
         unchecked = _unchecked_source(work, len(devices))
         _, parts = partition(work.count, len(work.seeds), len(devices))
-        every = slice(0, work.count)
         return [
             CudaProgram(work.part(slice(None), part), (every, part), checked, unchecked, devices[i % len(devices)])
             for i, part in enumerate(parts)
@@ -157,9 +151,7 @@ class DeviceMetrics:
         try:
             self._kernel = self._kernel or _MetricsKernel(program, launch(program.source, METRICS_THREADS), self.device)
             row = self._kernel(carry)
-            trouble = None
-            if _compared[kind] < COMPARED:
-                trouble = lane_program.compare(row, self._by_xla(carry), when="")
+            trouble = lane_program.compare(row, self._by_xla(carry), when="") if _compared[kind] < COMPARED else None
         except Exception as error:  # cupy's errors have no common parent short of this one
             trouble = f"{type(error).__name__}: {error}"
         if trouble is None:
@@ -191,14 +183,13 @@ class _MetricsKernel:
         sizes = [self.lanes * part.size * part.dtype.itemsize for part in self.parts]
         *self.begins, end = itertools.accumulate((-(-size // _ALIGNED) * _ALIGNED for size in sizes), initial=0)
         self.row = cupy.empty(end, np.uint8)
-        self.places = [self.row[begin:] for begin in self.begins]
 
     def __call__(self, carry: LaneState) -> Row:
         import cupy
 
         leaves = jax.block_until_ready(jax.tree.leaves(carry))
         with cupy.cuda.Device(self.device.local_hardware_id):
-            self.launch(DevicePointers([*leaves, *self.places]), self.lanes, 0, 1)
+            self.launch(DevicePointers([*leaves, *(self.row[begin:] for begin in self.begins)]), self.lanes, 0, 1)
             here = self.row.get()
         entries: list[np.ndarray] = []
         for begin, part in zip(self.begins, self.parts, strict=True):

@@ -42,10 +42,7 @@ def checked_source(work: Lanes, target: CodeTarget) -> ProgramSource:
 
 
 def unchecked_source(work: Lanes, symmetric: bool = True) -> ProgramSource:
-    """Generate the program for a GPU that only notes divergence; raise ``Unsupported`` if there is none.
-
-    It counts on matrices that a step keeps symmetric to be so, if ``symmetric``.
-    """
+    """Generate the program for a GPU that only notes divergence; ``symmetric`` matrices are computed by half."""
     kind = _kind(work, _CUDA, f"unchecked {symmetric}")
     return _cached(kind, lambda: generate(_unchecked_lane, _unchecked_example(work, symmetric), _CUDA))
 
@@ -77,10 +74,7 @@ def metrics_source(work: Lanes) -> MetricsSource:
 def online_source(
     operators: Operators, method: Method, carry: LaneState, x: PyTree, bounded: bool, program: str
 ) -> ProgramSource:
-    """Generate the program of one lane that learns from given samples; raise ``Unsupported`` if there is none.
-
-    ``carry`` and ``x`` may be shapes. ``program`` is a digest of the step, whose functions may have changed.
-    """
+    """Generate the program of one lane that learns from samples like ``x``; ``program`` is a digest of the step."""
 
     def lane(operators: Operators, method: Method, carry: LaneState, x: PyTree, *rest: PyTree) -> LaneState:
         return protocol.learn(operators, method, x, carry, *rest)
@@ -105,7 +99,6 @@ def tables(work: Lanes) -> list[np.ndarray | jax.Array]:
 
 
 def seed_streams(work: Lanes) -> jax.Array:
-    """Return the random stream of each seed: two words."""
     return jax.jit(prng.stream_words)(jnp.asarray(np.asarray(work.seeds, np.uint32)))
 
 

@@ -147,18 +147,10 @@ def _dtype(name: str, leaf: object) -> np.dtype:
 
 
 class Live:
-    """A lane, compiled for samples like the first, in the precision of the run.
+    """A lane, compiled for samples like the ``first`` ones, on which the program is checked.
 
-    Args:
-        carry: where it starts.
-        layout: of the samples.
-        bound: as for ``solve``.
-        engine: "auto", "c" or "xla".
-        first: a sample or a few, to check the program on.
-
-    Attributes:
-        engine, reason: what runs, and why it is not the other.
-        traced, identity: what a step computes, and a digest of it with the numbers of operators and method.
+    ``engine`` and ``reason`` say what runs, and why it is not the other; ``traced`` what a step computes, ``identity``
+    is a digest of it with the numbers of operators and method.
     """
 
     def __init__(
@@ -185,11 +177,10 @@ class Live:
             )
         self.traced, self.identity = traced, digest_each(program, [(operators, method)])[0]
         xla = _Xla(self, operators, method, bound)
-        made = (
-            "`engine='xla'` was asked for" if engine == "xla" else _compiled(self, operators, method, bound, xla, first)
-        )
-        self.engine = "xla" if isinstance(made, str) else "c"
-        self.reason = made if isinstance(made, str) else None
+        made: _Compiled | str = "`engine='xla'` was asked for"
+        if engine != "xla":
+            made = _compiled(self, operators, method, bound, xla, first)
+        self.engine, self.reason = ("xla", made) if isinstance(made, str) else ("c", None)
         if isinstance(made, str) and engine == "c":
             warnings.warn(f"engine 'c': {made}; the learner goes on with 'xla'", stacklevel=4)
         self.steps = xla if isinstance(made, str) else made
