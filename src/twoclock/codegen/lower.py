@@ -39,7 +39,7 @@ class Lowering:
 
         def read(v: Any) -> Value:
             if isinstance(v, Literal):
-                return self.arrays.constant(np.asarray(v.val, v.aval.dtype))
+                return self.arrays.constant(np.asarray(v.val, cast(Any, v).aval.dtype))
             return known[v]
 
         def write(v: Any, value: Value) -> None:
