@@ -62,7 +62,6 @@ class Lowering:
         return self.lower(function, (), inputs)
 
     def constant(self, value: object) -> Value:
-        """Make a value of a constant of the program."""
         if isinstance(value, Value):
             return value
         if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key):

@@ -180,7 +180,8 @@ class Live:
         made: _Compiled | str = "`engine='xla'` was asked for"
         if engine != "xla":
             made = _compiled(self, operators, method, bound, xla, first)
-        self.engine, self.reason = ("xla", made) if isinstance(made, str) else ("c", None)
+        self.engine = "xla" if isinstance(made, str) else "c"
+        self.reason = made if isinstance(made, str) else None
         if isinstance(made, str) and engine == "c":
             warnings.warn(f"engine 'c': {made}; the learner goes on with 'xla'", stacklevel=4)
         self.steps = xla if isinstance(made, str) else made
