@@ -84,6 +84,7 @@ def start(name: str, x: PyTree, transform: Transformation | None, project: Proje
     """The variable before its first move, inside its set."""
     x = tree_math.as_floats(name, x)
     inside = tree_math.start(x if project is None else project(x), name)
+    check_transformation(f"transform_{name}", transform, inside.value)
     return MovedVariable(inside, None if transform is None else transform.init(inside.value))
 
 
@@ -117,8 +118,11 @@ def check_projection(what: str, project: object) -> None:
         )
 
 
-def check_transformation(what: str, transform: object) -> None:
-    """Complain of a transformation that is none, or that turns descent into ascent."""
+def check_transformation(what: str, transform: object, variable: PyTree = None) -> None:
+    """Complain of a transformation that is none, or that turns descent into ascent.
+
+    It is tried on a number, and on the variable once that is known: `optax.multi_transform` may fit no other.
+    """
     if transform is None:
         return
     if not isinstance(transform, Transformation):
@@ -126,8 +130,16 @@ def check_transformation(what: str, transform: object) -> None:
             f"`{what}` must be an optax transformation, got {type(transform).__name__}; try `optax.scale_by_adam()`"
         )
     with jax.ensure_compile_time_eval():
-        one = jnp.ones(())
-        if float(transform.update(one, transform.init(one), one)[0]) < 0:
+        given = jnp.ones(()) if variable is None else variable
+        one = jax.tree.map(lambda leaf: jnp.ones(leaf.shape, leaf.dtype), given)
+        try:
+            after = jax.tree.leaves(transform.update(one, transform.init(one), one)[0])
+        except Exception as error:
+            if variable is None:
+                return
+            why = f"{type(error).__name__}: {error}"
+            raise InputError(f"`{what}` must fit its variable, and fails on it with {why:.150}") from error
+        if any(bool(jnp.any(leaf < 0)) for leaf in after):
             raise InputError(
                 f"`{what}` must keep the sign of a direction, and this one turns descent into ascent; "
                 "the step size is the method's own, so write `optax.scale_by_adam()` for `optax.adam(…)`"
