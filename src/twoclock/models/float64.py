@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
@@ -10,15 +11,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from twoclock.protocols import InputError
 from twoclock.validation import number
+from twoclock.validation.arrays import as_array
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 def in_float64(function: Callable[P, R]) -> Callable[P, R]:
-    """Outside a trace, compute in float64, as one program, and give back NumPy arrays; inside one, be part of it."""
-    compiled = jax.jit(function)
+    """Outside a trace, check the arguments against ``model.shapes``, compute in float64, as one program, and give back
+    NumPy arrays; inside one, be part of it.
+    """
+    compiled, signature = jax.jit(function), inspect.signature(function)
 
     @functools.wraps(function)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -27,17 +32,20 @@ def in_float64(function: Callable[P, R]) -> Callable[P, R]:
         if any(isinstance(leaf, jax.core.Tracer) for leaf in (*jax.tree.leaves((args, kwargs)), jnp.zeros(()))):
             return function(*args, **kwargs)
         with jax.enable_x64(True):
-            model, *rest = args
-            doubles = {name: _double(value) for name, value in kwargs.items()}
-            out = compiled(jax.tree.map(_double, model), *map(_double, rest), **doubles)
+            (first, model), *rest = signature.bind(*args, **kwargs).arguments.items()
+            doubles = {name: _read(name, value, model.shapes.get(name)) for name, value in rest}
+            out = compiled(**{first: jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), model)}, **doubles)
             answer: R = jax.tree.map(lambda leaf: np.asarray(leaf)[()], out)
             return answer
 
     return wrapped
 
 
-def _double(value: object) -> np.ndarray:
-    return np.asarray(value, np.float64)
+def _read(name: str, value: object, shape: tuple[int, ...] | None) -> np.ndarray:
+    new = as_array(name, value, finite=False)
+    if shape is not None and new.shape != shape:
+        raise InputError(f"`{name}` must have the shape {shape}, got {new.shape}")
+    return new
 
 
 def not_negative(what: str, value: object) -> np.float64:

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 
 from twoclock.models.float64 import in_float64, not_negative, positive
 from twoclock.protocols import InputError, Scalar, checked, pytree
+from twoclock.validation import check_size, number, short_repr, whole
 from twoclock.validation.arrays import Array, Number, check_regulator, definite, matrix
 
 Matrix = jax.Array
@@ -178,6 +179,12 @@ class Lqr:
         return n, m
 
     @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """What its methods take: a gain, numbers, and a matrix on z = (x, u)."""
+        n, m = self.shape
+        return {"K": (m, n), "Omega": (n + m, n + m), "sigma": (), "kappa": (), "J": ()}
+
+    @property
     def gain(self) -> Gain:
         """The optimal gain K*."""
         return self._optimum()[0]
@@ -282,8 +289,11 @@ class Lqr:
     ) -> tuple[Float[np.ndarray, "steps n"], Float[np.ndarray, "steps m"], Float[np.ndarray, " steps"]]:
         """A log of the plant from x = 0 under u ~ N(−Kx, σ²I): states, actions and costs, one row per step."""
         n, m = self.shape
-        gain = np.asarray(K, np.float64)
-        rng = np.random.default_rng(seed)
+        gain, steps, rng = matrix("K", K), whole("steps", steps), np.random.default_rng(whole("seed", seed, 0))
+        if gain.shape != (m, n):
+            raise InputError(f"`K` must have the shape {(m, n)}, got {gain.shape}")
+        check_size(f"`steps` = {short_repr(steps)}", 3 * steps * (n + m))
+        sigma = number("sigma", sigma, 0)
         disturbance = rng.multivariate_normal(np.zeros(n), self.noise, size=steps, method="eigh")
         u = sigma * rng.standard_normal((steps, m))
         x = np.zeros((steps, n))

@@ -75,16 +75,16 @@ class Mdp:
 
     def chain(self, policy: Policy) -> Chain:
         """The state chain under a policy, P_π[s, s'] = Σ_a π(a|s) P(s'|s, a)."""
-        return np.einsum("sa,sat->st", policy, self.P)
+        return np.einsum("sa,sat->st", self._pairs("policy", policy), self.P)
 
     def discounted_chain(self, policy: Policy) -> Chain:
         """The chain with the discount in it, Σ_a π(a|s) P(s'|s, a) γ(s, a, s')."""
-        return np.einsum("sa,sat->st", policy, self.P * self.gamma)
+        return np.einsum("sa,sat->st", self._pairs("policy", policy), self.P * self.gamma)
 
     def reward(self, policy: Policy) -> States:
         """The expected reward of a step, r_π[s]."""
         r = self.r if self.r.ndim == 2 else np.einsum("sat,sat->sa", self.P, self.r)
-        return np.einsum("sa,sa->s", policy, r)
+        return np.einsum("sa,sa->s", self._pairs("policy", policy), r)
 
     def stationary(self, policy: ArrayLike) -> States:
         """The stationary law of the state chain under a policy: the share of time that the chain spends in each state.

@@ -11,10 +11,10 @@ import numpy as np
 from jaxtyping import Float
 
 from twoclock.models.float64 import in_float64, not_negative
-from twoclock.protocols import PyTree, Scalar, checked, pytree
+from twoclock.protocols import InputError, PyTree, Scalar, checked, pytree
 from twoclock.tree_math import pinv
 from twoclock.validation import check_size, number, whole
-from twoclock.validation.arrays import Array, Number, State, Vector
+from twoclock.validation.arrays import Array, Number, State, Vector, as_array
 
 States = Float[Array, " s"]
 Pairs = Float[Array, "s a"]
@@ -64,6 +64,21 @@ class SoftMdp:
     r: Float[Array, "s a"]
     temp: Float[Array, " s"]
     start: Float[Array, " s"]
+
+    def __post_init__(self) -> None:
+        for name in ("r", "P", "temp", "start"):
+            if not isinstance(getattr(self, name), jax.Array):  # one of JAX may be part of a trace
+                object.__setattr__(self, name, as_array(name, getattr(self, name)))
+            shape = jnp.shape(getattr(self, name))
+            if jnp.ndim(self.r) != 2 or shape != self.shapes[name]:
+                raise InputError(f"`{name}` must fit P[s, a, s'], r[s, a], temp[s] and start[s], got the shape {shape}")
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of its fields, and of what its methods take."""
+        s, a = jnp.shape(self.r)
+        pairs, states = dict.fromkeys(("r", "Q", "logits"), (s, a)), dict.fromkeys(("temp", "start", "V"), (s,))
+        return {"P": (s, a, s), **pairs, **states}
 
     @in_float64
     @jax.jit

@@ -90,7 +90,9 @@ def number(
         )
     # Text is no number, though Python would read it, nor are truth values and arrays.
     kind = getattr(value, "dtype", None)
-    plain = isinstance(value, numbers.Real) if kind is None else np.ndim(value) == 0 and np.dtype(kind).kind in "iuf"
+    plain = (
+        isinstance(value, numbers.Real) if kind is None else np.ndim(value) == 0 and getattr(kind, "kind", "O") in "iuf"
+    )
     if not plain or isinstance(value, bool):
         raise InputError(f"`{name}` must be one number, got {short_repr(value)}")
     new = _as_float(value)

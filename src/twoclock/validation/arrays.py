@@ -6,6 +6,7 @@ import numbers
 from typing import TYPE_CHECKING
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int, UInt32
 
@@ -28,8 +29,12 @@ _DEEPEST = 100  # JAX gives up on deeper trees with an error that names no argum
 _SUM_TOLERANCE = 1e-6  # a table stored in float32 passes
 
 
-def as_array(name: str, value: object, what: str = "an array of numbers") -> Float[np.ndarray, "*shape"]:
-    """The value as a finite float64 array. Text is no number, though NumPy would read it."""
+def as_array(
+    name: str, value: object, what: str = "an array of numbers", *, finite: bool = True
+) -> Float[np.ndarray, "*shape"]:
+    """The value as a float64 array. Text is no number, though NumPy would read it, nor is a masked entry."""
+    if np.ma.is_masked(value):
+        raise InputError(f"`{name}` must have no masked entries, which have no value; fill them first")
     try:
         given = np.asarray(value)
         text = given.dtype == object and any(isinstance(entry, (str, bytes)) for entry in given.flat)
@@ -38,7 +43,7 @@ def as_array(name: str, value: object, what: str = "an array of numbers") -> Flo
         new = given.astype(np.float64)
     except (TypeError, ValueError, OverflowError):  # what JAX raises for a tracer is a TypeError too
         raise InputError(f"`{name}` must be {what}, got {type(value).__name__}") from None
-    if not np.isfinite(new).all():
+    if finite and not np.isfinite(new).all():
         raise InputError(f"`{name}` must be finite, got {new[~np.isfinite(new)].flat[0]}")
     return new
 
@@ -125,7 +130,12 @@ def flatten_tree(name: str, tree: PyTree) -> tuple[list[tuple[tuple[object, ...]
 
 def as_numpy(name: str, tree: PyTree) -> PyTree:
     """The leaves of a tree as NumPy arrays."""
-    flatten_tree(name, tree)
+    leaves, _ = flatten_tree(name, tree)
+    for path, leaf in leaves:
+        key = jnp.issubdtype(getattr(leaf, "dtype", float), jax.dtypes.prng_key)
+        if key or np.ma.is_masked(leaf):
+            got = "a key of JAX" if key else "masked entries"
+            raise InputError(f"`{name}{jax.tree_util.keystr(path)}` must hold numbers, got {got}")
     return jax.tree.map(np.asarray, tree)
 
 
@@ -140,5 +150,7 @@ def check_start(name: str, tree: PyTree, *, may_be_empty: bool = False) -> None:
             raise InputError(f"`{where}` must be an array of numbers, got one of {leaf.dtype}; {hint}")
         if not (hasattr(leaf, "dtype") or isinstance(leaf, numbers.Real)) or isinstance(leaf, bool):
             raise InputError(f"`{where}` must be a number or an array, got {type(leaf).__name__}; {hint}")
+        if np.ma.is_masked(leaf):
+            raise InputError(f"`{where}` must have no masked entries, which have no value; fill them first")
         if isinstance(leaf, int) and abs(leaf) >= 10**308:
             raise InputError(f"`{where}` must be a number that a float can hold, got {short_repr(leaf)}")

@@ -14,7 +14,7 @@ from twoclock.problems.bilevel.losses import Loss, LossProblem, Measure, Operato
 from twoclock.protocols import IndexedBatch, Key, PyTree, Scalar, pytree, static
 from twoclock.sampling.minibatches import Sampler, Source
 from twoclock.tree_math import difference, size
-from twoclock.validation import flag, function, number
+from twoclock.validation import flag, function, number, trace_shapes
 
 __all__ = ["bilevel", "composite", "minimax"]
 Map = Callable[[PyTree, PyTree], PyTree]
@@ -305,6 +305,6 @@ def composite(
     x, batches = losses.read_floats(x, "x"), sampling.as_sampler(sampler)
     with jax.enable_x64(True):
         of_inner, of_outer = losses.first_batch(batches, ("inner_batch", "outer_batch"))
-        value = jax.eval_shape(inner, losses.as_arrays(x), of_inner)
+        value = trace_shapes("inner", inner, losses.as_arrays(x), of_inner)
         losses.check_scalar(outer, "outer", value, of_outer)
     return Composite(x, batches, losses.check_truth(truth, measure), outer, inner)

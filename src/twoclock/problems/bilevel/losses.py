@@ -15,6 +15,7 @@ from jaxtyping import Float
 from twoclock import sampling
 from twoclock.protocols import IndexedBatch, InputError, Key, Problem, PyTree, Scalar, pytree, static
 from twoclock.sampling.minibatches import Sampler
+from twoclock.tree_math import size
 from twoclock.validation import function, short_repr, trace_shapes
 from twoclock.validation.arrays import Array, Number, as_numpy
 
@@ -104,7 +105,7 @@ def read_floats(tree: PyTree, name: str) -> PyTree:
 
     as_numpy(name, tree)  # complains of what JAX cannot take apart
     found = jax.tree.map(one, tree)
-    if not jax.tree.leaves(found):
+    if not size(found):
         raise InputError(f"`{name}` must hold at least one number, got {short_repr(tree)}")
     return found
 

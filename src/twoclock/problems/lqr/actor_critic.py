@@ -215,7 +215,7 @@ def simulate_plant(
         raise InputError(f"`guard` must be a Guard, True or None, got {type(guard).__name__}; try `guard=True`")
     return LqrActorCritic(
         lqr=lqr,
-        operators=ActorCritic(np.float64(kappa), np.float64(sigma), flag("expected_action", expected_action)),
+        operators=ActorCritic(kappa, sigma, flag("expected_action", expected_action)),
         K0=gain,
         sigma=np.float64(sigma),
         root=root,

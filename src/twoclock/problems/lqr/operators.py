@@ -6,8 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from twoclock.protocols import PyTree, Scalar, checked, pytree, static
-from twoclock.validation import number, whole
+from twoclock.models.float64 import not_negative, positive
+from twoclock.protocols import PyTree, Scalar, checked, pytree
+from twoclock.validation import flag, number, whole
 from twoclock.validation.arrays import Array, Number
 
 __all__ = ["ActorCritic", "Guard"]
@@ -43,9 +44,9 @@ class ActorCritic:
     Reference: Zeng & Doan, Algorithm 2, with the sign and the missing z' of its critic corrected.
     """
 
-    kappa: Scalar = 2.0
-    sigma: Scalar = 1.0
-    expected_action: bool = static(default=False)
+    kappa: Scalar = checked(positive, default=2.0)
+    sigma: Scalar = checked(not_negative, default=1.0)
+    expected_action: bool = checked(flag, default=False, static=True)
 
     def start(self, K: Gain) -> tuple[Gain, Critic]:
         """θ₀ = K and the ignorant critic, all zero."""

@@ -140,6 +140,7 @@ def ring(operator: str = "tdc", sampling: str = "markov", states: int = 40, wave
     V. The walk stays where it is with probability ½ and forgets where it was after some (n/π)² steps: 162 for 40.
     """
     states, waves = whole("states", states, 3), whole("waves", waves)
+    check_size("`states`, `waves`", 4 * states * (states + waves))
     s = np.arange(states)
     P = np.zeros((states, 1, states))
     P[s, 0, s] = 0.5
@@ -159,6 +160,7 @@ def long_walk(operator: str = "tdc", sampling: str = "markov", states: int = 19)
     Reference: Sutton & Barto, *Reinforcement Learning*, 2nd ed., Example 7.1.
     """
     states = whole("states", states, 3)
+    check_size("`states`", 8 * states**2)
     fair = np.full((states, 2), 0.5)
     return policy_evaluation(_walk_mdp(states), np.eye(states), fair, operator=operator, sampling=sampling)
 
