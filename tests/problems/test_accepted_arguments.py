@@ -298,7 +298,12 @@ def test_what_failed_in_the_words_of_others_is_refused_in_one_line(call, given, 
     assert "\n" not in str(error.value)
 
 
-def test_a_key_as_the_sample_is_refused_in_one_line_or_works():
+def test_a_key_may_be_the_randomness_of_a_step():
+    drawn = {"noise": lambda key: key, "draw": lambda u, theta, env: (jax.random.normal(u), env)}
+    plain, by_key = (
+        tc.solve(problems.custom(**CUSTOM | {"draw": None} | kind), tc.Fast(), 20, 2) for kind in ({}, drawn)
+    )
+    assert by_key.history.equals(plain.history)
     for sample in (jax.random.key(0), jax.random.PRNGKey(0)):
         assert attempt(problems.custom, CUSTOM | {"noise": lambda key, sample=sample: sample}) is None
         assert attempt(problems.minimax, SADDLE | {"sampler": lambda key, sample=sample: sample}) is None

@@ -213,7 +213,9 @@ def _noise(instances: Instances, streams: Key, first: Scalar, *, size: int, capa
     by_seed = jax.vmap(instances.exact(lane_noise), in_axes=(instances.seed_axis, 0, None))
     by_step = jax.vmap(by_seed, in_axes=(None, None, 0))
     noise = by_step(instances.batched, streams, first + jnp.arange(size, dtype=jnp.int32))
-    return jax.tree.map(lambda leaf: jnp.pad(leaf, [(0, capacity - size)] + [(0, 0)] * (leaf.ndim - 1)), noise)
+    # Rows that no step reads; a key of JAX cannot be padded with zeros.
+    spare = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[:1], (capacity - size, *leaf.shape[1:])), noise)
+    return jax.tree.map(lambda leaf, rest: jnp.concatenate([leaf, rest]), noise, spare)
 
 
 @jax.jit
