@@ -1,6 +1,6 @@
-"""``python -m twoclock``: the command line without the installed script, or its quiet Ctrl-C while loading."""
+"""``python -m twoclock``: the command line without the installed script."""
 
-from twoclock.cli import program
+from twoclock_command import program
 
 if __name__ == "__main__":
     program()

@@ -28,8 +28,12 @@ class InputError(ValueError):
     """
 
     def __init__(self, message: object = "") -> None:
-        line = " ".join(str(message).split())
-        super().__init__("".join(c if c.isprintable() else ascii(c)[1:-1] for c in line))
+        super().__init__(printable(" ".join(str(message).split())))
+
+
+def printable(text: str) -> str:
+    """Write out what would break a line, steer a terminal, or cannot be encoded."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 @runtime_checkable
@@ -250,7 +254,11 @@ def brief(value: Any) -> str:
     if isinstance(value, str):
         return repr(value) if len(value) <= _LONGEST else repr(value[:_LONGEST] + "…")
     if isinstance(value, dict):
-        return "{" + _few([f"{key!s:.40}: {brief(item)}" for key, item in islice(value.items(), _FEW + 1)]) + "}"
+        return (
+            "{"
+            + _few([f"{printable(str(key)):.40}: {brief(item)}" for key, item in islice(value.items(), _FEW + 1)])
+            + "}"
+        )
     if hasattr(value, "init") and hasattr(value, "update"):  # an optax transformation, named by what made it
         return getattr(value.init, "__qualname__", type(value).__name__).split(".")[0]
     if isinstance(value, (tuple, list)):
@@ -280,7 +288,7 @@ def list_names(names: Sequence[str], most: int = 8) -> str:
     'a, b and 1 more'
     """
     rest = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + rest
+    return printable(", ".join(names[:most])) + rest
 
 
 @pytree

@@ -21,7 +21,7 @@ from twoclock import storage, validation
 from twoclock.cli import commands
 from twoclock.engine.loop import Interrupted, deferred_interrupt, last_signal, progress_bar
 from twoclock.engine.protocol import preferred_metric
-from twoclock.protocols import InputError
+from twoclock.protocols import InputError, printable
 from twoclock.result import Result
 from twoclock.version import __version__
 
@@ -33,9 +33,14 @@ if TYPE_CHECKING:
 # Names beside `main` and `program` serve programs with a command line, such as the reproduction of the paper.
 __all__ = ["Interrupted", "deferred_interrupt", "guard", "main", "program", "progress_bar", "resumable"]
 
-OUT = Console()
-ERR = Console(stderr=True)
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError  # `guard` knows what to do; rich would leave the program
+
+
+OUT = _Console()
+ERR = _Console(stderr=True)
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -63,11 +68,12 @@ def guard(name: str, command: Callable[[Sequence[str]], int], argv: Sequence[str
     What goes wrong is one line that begins with the program's name; a traceback is a fault of ours.
     """
     try:
-        return command(list(sys.argv[1:] if argv is None else argv))
+        status = command(list(sys.argv[1:] if argv is None else argv))
+        sys.stdout.flush()
+        return status
     except BrokenPipeError:  # the reader of the output has closed it
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
         return 141
-    except (Exception, KeyboardInterrupt) as error:
+    except BaseException as error:
         explanation = explain(error)
         if explanation is None:
             raise
@@ -82,8 +88,11 @@ def program(main: Callable[[], int] = main) -> None:
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # names of files are not all UTF-8
     status = main()
-    with suppress(OSError):  # a terminal that was closed
-        sys.stdout.flush()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:  # a terminal that was closed; what is left would be tried again on the way out
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     if status >= 128:
         # After a stop inside a compilation, the compiler's threads may crash the interpreter's shutdown.
         os._exit(status)
@@ -117,6 +126,8 @@ def explain(error: BaseException) -> tuple[str, int] | None:
         return str(error) or "stopped", 128 + last_signal()
     if isinstance(error, ResumableError):
         return str(error), 1
+    if isinstance(error, SystemExit):
+        return (f"a user's function ended the program, by sys.exit({error.code!r})", 2) if error.code else None
     if isinstance(error, OSError):
         where = f" ({os.fsdecode(error.filename):.200})" if error.filename else ""
         if error.errno in _DISK_FULL:
@@ -124,6 +135,13 @@ def explain(error: BaseException) -> tuple[str, int] | None:
         return f"{error.strerror or error}{where}", 1
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
         return "there is not enough memory for this; take fewer seeds, fewer marks or a smaller problem", 1
+    # Libraries say in many ways that a variable of the environment does not fit: try what it is for.
+    for name, use in {"JAX_PLATFORMS": "jax", "MPLBACKEND": "matplotlib"}.items():
+        try:
+            if name in os.environ:
+                getattr(importlib.import_module(use), "devices", tuple)()
+        except Exception:
+            return f"{name}={os.environ[name]!r:.60} does not work here; unset it, or choose another", 2
     return None
 
 
@@ -149,8 +167,8 @@ def resumable(command: str) -> Iterator[None]:
 
 
 def say(text: str, console: Console = OUT) -> None:
-    """Print a line as it is: brackets in it are no markup."""
-    console.print(_printable(text), markup=False, highlight=False, soft_wrap=True)
+    """Print text as it is: brackets in it are no markup, and it does not steer the terminal."""
+    console.print("\n".join(map(printable, text.split("\n"))), markup=False, highlight=False, soft_wrap=True)
 
 
 def save_figure(fig: Figure, folder: Path, name: str) -> None:
@@ -168,15 +186,10 @@ def open_folder(chosen: Path | None, name: str) -> AbstractContextManager[Path]:
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table of plain text: brackets in it are no markup."""
-    table = Table(*columns, title=Text(_printable(title)) if title else None, title_justify="left")
+    table = Table(*columns, title=Text(printable(title)) if title else None, title_justify="left")
     for row in rows:
-        table.add_row(*(Text(_printable(cell)) for cell in row))
+        table.add_row(*(Text(printable(cell)) for cell in row))
     OUT.print(table)
-
-
-def _printable(text: str) -> str:
-    """Escape what no terminal can show, such as the odd bytes of a file's name."""
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def main_metric(result: Result | Sweep) -> str:

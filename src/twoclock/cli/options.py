@@ -9,7 +9,8 @@ import importlib.util
 import inspect
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import NoneType
@@ -190,6 +191,18 @@ def load_problem(text: str) -> Callable[..., ProblemSource]:
     return registry.factory(found)
 
 
+@contextmanager
+def user_code(failure: str) -> Iterator[None]:
+    """Name the failure and its error in one line when a user's code fails, or leaves by sys.exit."""
+    try:
+        yield
+    except (InputError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        why = " ".join(str(error).split())
+        raise InputError(f"{failure}, with {type(error).__name__}: {why:.200}") from error
+
+
 def _public_names(path: Path, option: str) -> dict[str, object]:
     """Run a user's file and return its public names."""
     if not path.is_file():
@@ -201,14 +214,8 @@ def _public_names(path: Path, option: str) -> dict[str, object]:
     sys.modules[spec.name] = module
     sys.path.insert(0, str(path.parent.absolute()))  # its neighbours can be imported, as for a script
     try:
-        spec.loader.exec_module(module)
-    except InputError:
-        raise
-    except Exception as error:
-        why = " ".join(str(error).split())
-        raise InputError(
-            f"`{option}` {path} fails when it is loaded, with {type(error).__name__}: {why:.200}"
-        ) from error
+        with user_code(f"`{option}` {path} fails when it is loaded"):
+            spec.loader.exec_module(module)
     finally:
-        sys.path.pop(0)
+        sys.path.remove(str(path.parent.absolute()))
     return {name: thing for name, thing in vars(module).items() if not name.startswith("_")}

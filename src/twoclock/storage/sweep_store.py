@@ -190,6 +190,10 @@ def partition_name(column: str, label: str) -> str:
         name = f"{column}={urllib.parse.quote(label, safe=' ,')}"
     except (TypeError, UnicodeEncodeError):
         raise InputError(f"the label of a {column} must be text, got {short_repr(label)}") from None
+    if label == "__HIVE_DEFAULT_PARTITION__":
+        raise InputError(
+            f"the label of a {column} must be another than {label}, which readers of data sets take for none"
+        )
     if not label or len(name) > _LONGEST_NAME:
         raise InputError(f"the label of a {column} must have 1 to about {_LONGEST_NAME} letters, got {label[:60]!r}")
     return name

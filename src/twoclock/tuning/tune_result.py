@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from twoclock.param_paths import text
-from twoclock.protocols import Method, html_table
+from twoclock.protocols import Method, html_table, printable
 from twoclock.tuning.search_space import Side
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class TunedMethods(Mapping[str, Tuned]):
             found = self.tuned[str(row["label"])]
             tied = ", may be as good as the best" if rank > 1 and row["ratio_low"] <= 1 else ""
             settings = _format_settings(found.settings) + _describe_caveats(found)
-            lines.append(f"  {rank}. {row['label']}: {_format_interval(row, 'score')}{tied}; {settings}")
+            lines.append(f"  {rank}. {printable(row['label'])}: {_format_interval(row, 'score')}{tied}; {settings}")
         return "\n".join(lines) + ")"
 
     def _repr_html_(self) -> str:

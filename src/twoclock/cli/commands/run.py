@@ -9,10 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from rich.table import Table
-
 from twoclock import registry, storage, validation
-from twoclock.cli import OUT, load_command, main_metric, options, resumable, save_figure, say
+from twoclock.cli import load_command, main_metric, options, print_table, resumable, save_figure, say
 from twoclock.cli.options import EngineOption, option
 from twoclock.param_paths import with_settings
 from twoclock.protocols import InputError, Method, ProblemSource
@@ -60,7 +58,9 @@ def command(args: Sequence[str]) -> int:
         {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
         for prefix in ("problem.", "method.")
     )
-    problem, method = factory(**of_problem), with_settings(kind(), of_method)
+    with options.user_code(f"`PROBLEM` {args[0]} fails"):
+        problem = factory(**of_problem)
+    method = with_settings(kind(), of_method)
     with _out_folder(chosen.out, chosen.resume, f"{name}-{args[1]}") as out:
         result = _load_or_solve(problem, method, chosen, out, shlex.join(["twoclock", "run", *args]))
         _print_summary(result)
@@ -116,17 +116,13 @@ def _out_folder(out: Path | None, resume: bool, stem: str) -> Iterator[Path]:
 
 
 def _print_summary(result: Result) -> None:
-    run = result.spec
-    ended = int(result.diverged.sum())
-    what = f"{run['problem']['name']}, {run['method']['name']}"
-    how = f"{run['steps']:,} steps, {len(run['seeds'])} seeds, {ended} diverged, {run['wall_seconds']:.3g} s"
-    table = Table(title=f"{what}: {how}", title_justify="left")
-    for column in ("metric", "mean", "95 % interval", "median", "interquartile mean"):
-        table.add_column(column, justify="left" if column == "metric" else "right")
+    run, rows = result.spec, []
     for metric in result.metrics:
         row = result.summary(metric).iloc[-1]
         interval = f"{row['low']:.3g} … {row['high']:.3g}"
-        table.add_row(metric, f"{row['mean']:.4g}", interval, f"{row['median']:.4g}", f"{row['iqm']:.4g}")
-    OUT.print(table)
+        rows.append((metric, f"{row['mean']:.4g}", interval, f"{row['median']:.4g}", f"{row['iqm']:.4g}"))
+    ended = f"{int(result.diverged.sum())} diverged, {run['wall_seconds']:.3g} s"
+    title = f"{run['problem']['name']}, {run['method']['name']}: {run['steps']:,} steps, {len(run['seeds'])} seeds, "
+    print_table(title + ended, ("metric", "mean", "95 % interval", "median", "interquartile mean"), rows)
     if run["method"]["name"] == "Auto":
         say(f"chosen: {result.chosen}")
