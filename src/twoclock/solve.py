@@ -131,9 +131,7 @@ def solve(
     method = Auto() if method is None else method
     one = not isinstance(method, Mapping)
     given = method if isinstance(method, Mapping) else {"": method}
-    for label in given:
-        if not isinstance(label, str):
-            raise InputError(f"`method` must map text labels to methods, got the label {short_repr(label)}")
+    validation.check_labels("method", given)
     labelled = {label: run_args.check_method(entry) for label, entry in given.items()}
     if not labelled:
         raise InputError("`method` must name at least one method, got an empty mapping")

@@ -1,5 +1,6 @@
 """Closed streams, odd variables, names and users' files: a line, and the right exit status."""
 
+import inspect
 import os
 import subprocess
 import sys
@@ -87,3 +88,24 @@ def test_names_do_not_steer_the_terminal(tmp_path, capsys):
 def test_a_label_that_readers_take_for_none_is_refused():
     with pytest.raises(tc.InputError, match="the label of a problem must be another than __HIVE_DEFAULT_PARTITION__"):
         tc.sweep({"__HIVE_DEFAULT_PARTITION__": BOWL}, {"fast": tc.Fast()}, 10, 2)
+
+
+LABELLED = {
+    "solve": lambda a, b: tc.solve(BOWL, {a: tc.Fast(), b: tc.Standard()}, 10, 2),
+    "sweep": lambda a, b: tc.sweep({"bowl": BOWL}, {"grid": {a: tc.Fast(), b: tc.Standard()}}, 10, 2),
+    "tune": lambda a, b: tc.tune(BOWL, {a: tc.Fast(), b: tc.Standard()}, steps=10, rungs=1),
+    "table": lambda a, b: tc.table(dict.fromkeys((a, b), tc.solve(BOWL, tc.Fast(), 10, 2))),
+    "compare": lambda a, b: tc.plot.compare(dict.fromkeys((a, b), tc.solve(BOWL, tc.Fast(), 10, 2)), "error"),
+}
+
+
+@pytest.mark.parametrize("labels", [(1, "1"), ("a", "\udcff")])
+@pytest.mark.parametrize("call", LABELLED)
+def test_labels_that_cannot_be_told_apart_or_written_are_refused(call, labels):
+    with pytest.raises(tc.InputError, match=r"must map text labels to \w+, got the label (1|'.udcff')$"):
+        inspect.unwrap(LABELLED[call])(*labels)
+
+
+def test_a_table_does_not_steer_the_terminal():
+    results = tc.solve(BOWL, {"a\x1b[31m": tc.Fast(), "b": tc.Standard()}, 10, 3)
+    assert "\x1b" not in repr(tc.table(results))

@@ -86,6 +86,18 @@ def test_one_seed_and_a_loaded_result(early, seen, tmp_path):
     assert "1 seed, " in repr(one)
 
 
+def test_a_changed_constant_is_seen():
+    target = [1.0]
+    problem = tc.problems.custom(
+        F=lambda t, w, x: w - target[0], G=lambda t, w, x: w - t + x, noise=lambda key: jax.random.normal(key),
+        theta=0.0, omega=0.0,
+    )  # fmt: skip
+    result = tc.solve(problem, tc.Fast(), 2000, 4)
+    assert not tc.residual(problem, result).seen
+    target[0] = 5.0
+    assert tc.residual(problem, result).value == pytest.approx(16, rel=0.1)
+
+
 def test_one_instance_per_seed():
     problem = partial(tc.problems.random_policy_evaluation, states=4, actions=2, features=2)
     result = tc.solve(problem, tc.Fast(), 50, 12)

@@ -424,6 +424,13 @@ CASES = {
     "a function that fails": (
         lambda: tune(method=lambda c: 1 / 0, space={"c": (1, 2)}), r"<lambda> fails at \{'c': 1.41\}, ZeroDivisionError"
     ),
+    "a function that fails at some settings": (
+        lambda: tune(method=lambda c: FAST if c < 3 else 1 / 0, space={"c": (1, 4)}), r"<lambda> fails at \{'c': \d"
+    ),
+    "a function that makes no method at some settings": (
+        lambda: tune(method=lambda c: FAST if c < 3 else None, space={"c": (1, 4)}), "what <lambda> returns` must"
+    ),
+    "a path that is no text": (lambda: tune(space={1: (1, 2)}), "`space` must map settings to"),
     "a function's limits": (lambda: tune(method=one_number, space={"c": (2, 1)}), "`c` must have 0 < low < high"),
     "negative": (lambda: tune(method=one_number, space={"c": (-1, 1)}), "`c` must have 0 < low < high"),
     "area without truth": (lambda: tune(metric="residual", by="area"), "`by='area'` needs a metric with known truth"),

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from twoclock.intervals.bootstrap import bootstrap_mean, ratio_of_means
 from twoclock.protocols import InputError
 from twoclock.result import Result
-from twoclock.validation import flag, short_repr, whole
+from twoclock.validation import check_labels, flag, short_repr, whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -108,6 +108,7 @@ def _check_comparable(results: object, metric: object, allow: object) -> tuple[M
     """Only what was measured alike can be compared."""
     if not isinstance(results, Mapping) or not results or not all(isinstance(r, Result) for r in results.values()):
         raise InputError("`results` must map labels to results, one or more; try `{'Fast': result, …}`")
+    check_labels("results", results)
     allowed = [allow] if isinstance(allow, str) else list(allow) if isinstance(allow, (list, tuple, set)) else [allow]
     if any(not isinstance(what, str) or what not in _DIFFERING for what in allowed):
         raise InputError(f"`allow` may name seeds, steps and problems, got {short_repr(allow)}")

@@ -7,6 +7,8 @@ import math
 
 import pandas as pd
 
+from twoclock.protocols import printable
+
 _LEVEL = 0.05
 _SPECIAL = str.maketrans({
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
@@ -74,7 +76,7 @@ class Table(pd.DataFrame):
         return pd.DataFrame.from_dict(rows, orient="index")
 
     def __repr__(self) -> str:
-        return "\n".join([self.shown().to_string(), *self._notes()])
+        return "\n".join([self.shown().rename(index=printable).to_string(), *self._notes()])
 
     def _repr_html_(self) -> str:
         notes = "".join(f"<p><small>{html.escape(note, quote=False)}</small></p>" for note in self._notes())

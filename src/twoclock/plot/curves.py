@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from twoclock.plot.style import COLOURS, LABELS, MARKERS, caption, figure, panels_for, plain
 from twoclock.protocols import InputError
-from twoclock.validation import lookup, short_repr
+from twoclock.validation import check_labels, lookup, short_repr
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -107,6 +107,7 @@ def compare(
     """
     if not isinstance(results, Mapping) or not results or not all(hasattr(r, "summary") for r in results.values()):
         raise InputError("`results` must map labels to results, one or more; try `{'Fast': result, …}`")
+    check_labels("results", results)
     fig, (panel,) = panels_for(1, ax, scale, size)
     curves(panel, results, metric, statistic)
     if scale == "linear":

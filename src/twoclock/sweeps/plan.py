@@ -17,7 +17,7 @@ from twoclock.protocols import InputError, Method, ProblemSource
 from twoclock.storage.atomic_file import Document
 from twoclock.storage.run_identity import Identity, RunSpec, describe, provenance
 from twoclock.storage.sweep_store import partition_name
-from twoclock.validation import run_args, short_repr, whole
+from twoclock.validation import check_labels, run_args, short_repr, whole
 
 # Fewer seeds than this are not shared out among threads; many come in multiples of it, so that they can be.
 _EVEN_SEEDS = 64
@@ -149,8 +149,10 @@ def _lay_out_grids(
     flat: dict[str, Method] = {}
     families: dict[str, str] = {}
     for label, entry in methods.items():
-        if isinstance(entry, Mapping) and not entry:
-            raise InputError(f"`methods` has an empty grid under {label!r}; give it at least one setting")
+        if isinstance(entry, Mapping):
+            check_labels("methods", entry)
+            if not entry:
+                raise InputError(f"`methods` has an empty grid under {label!r}; give it at least one setting")
         settings = {f"{label} {s}": m for s, m in entry.items()} if isinstance(entry, Mapping) else {label: entry}
         for twice in flat.keys() & settings.keys():
             raise InputError(f"`methods` has {twice!r} twice, alone and in a grid; give one of them another label")

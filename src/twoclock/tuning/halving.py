@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,9 +103,13 @@ class Candidates:
         """Those that the method accepts and that keep the order."""
         accepted, methods = [], []
         for point in points:
-            with suppress(InputError):  # two settings, each allowed, that do not go together
+            try:
                 methods.append(build(self.method, point))
                 accepted.append(point)
+            except search_space.FunctionFailed:
+                raise
+            except InputError:  # two settings, each allowed, that do not go together
+                continue
         if not methods:
             return []
         ordered = keeps_order(methods, self.steps, self.fast, self.order)

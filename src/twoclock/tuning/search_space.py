@@ -23,12 +23,17 @@ _NEAR = 0.1  # of the log range: nearer to a limit than this is at the edge
 _BISECTIONS = 30
 
 
+class FunctionFailed(InputError):
+    """A function that makes methods fails, or makes something else."""
+
+
 @dataclass(frozen=True)
 class MethodFactory:
     """A function of a few positive numbers that makes a method, and the number that stands for each by default."""
 
     function: Callable[..., Method]
     defaults: Point
+    name: str
 
     @classmethod
     def of(cls, function: Callable[..., Method], space: object) -> MethodFactory:
@@ -46,15 +51,9 @@ class MethodFactory:
             raise InputError(f"`space` must name the arguments of {name} that have no value yet: {error}") from None
         ranges = (_check_limits(path, limits) for path, limits in space.items())
         middle = {path: float(f"{math.sqrt(low * high):.3g}") for path, (low, high) in zip(space, ranges, strict=True)}
-        try:
-            method = function(**middle)
-        except InputError:
-            raise
-        except Exception as error:
-            first = (str(error).splitlines() or [""])[0][:100]
-            raise InputError(f"`method`: {name} fails at {middle}, {type(error).__name__}: {first}") from None
-        check_method(method, f"method: what {name} returns")
-        return cls(function, middle)
+        made = cls(function, middle, name)
+        build(made, {})
+        return made
 
 
 # The settings of an agent are tuned as if they were a method: their paths are all that matters here.
@@ -63,14 +62,25 @@ Tunable = Method | MethodFactory
 
 def build(tunable: Tunable, values: Mapping[str, float]) -> Method:
     """Make the method with these settings."""
-    if isinstance(tunable, MethodFactory):
-        return tunable.function(**{**tunable.defaults, **values})
-    return with_settings(tunable, dict(values))
+    if not isinstance(tunable, MethodFactory):
+        return with_settings(tunable, dict(values))
+    chosen = {**tunable.defaults, **values}
+    try:
+        method = tunable.function(**chosen)
+    except InputError:
+        raise
+    except Exception as error:
+        first = (str(error).splitlines() or [""])[0][:100]
+        raise FunctionFailed(f"`method`: {tunable.name} fails at {chosen}, {type(error).__name__}: {first}") from None
+    try:
+        return check_method(method, f"method: what {tunable.name} returns")
+    except InputError as error:
+        raise FunctionFailed(error) from None
 
 
 def check_box(tunable: Tunable, space: object) -> Box:
     """Check the limits of every setting, and return them as floats."""
-    if not isinstance(space, Mapping) or not space:
+    if not isinstance(space, Mapping) or not space or not all(isinstance(path, str) for path in space):
         raise InputError("`space` must map settings to (low, high), one or more; try `space={'alpha.c': (0.01, 10)}`")
     box = {}
     for path, limits in space.items():

@@ -205,6 +205,7 @@ def _check_entries(
     methods = method if isinstance(method, Mapping) else {"": method}
     if not methods:
         raise InputError("`method` must name at least one method, got an empty mapping")
+    validation.check_labels("method", methods)
     spaces = dict.fromkeys(methods, space)
     if isinstance(method, Mapping) and isinstance(space, Mapping) and any(label in methods for label in space):
         if odd := ", ".join(str(label) for label in set(space) ^ set(methods)):
@@ -214,8 +215,6 @@ def _check_entries(
         spaces = dict(space)
     entries: dict[str, tuple[Tunable, Box, bool, bool]] = {}
     for label, each in methods.items():
-        if not isinstance(label, str):
-            raise InputError(f"`method` must map text labels to methods, got the label {label!r}")
         limits = spaces[label]
         grows = limits is None if widen is None else widen
         try:

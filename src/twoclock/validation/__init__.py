@@ -64,6 +64,13 @@ def is_positive(value: object, *, or_zero: bool = False) -> bool:
     return bool((value > 0 or (or_zero and value == 0)) and (isinstance(value, float) or value < 10**308))
 
 
+def check_labels(name: str, labelled: Iterable[object]) -> None:
+    """Complain of a label that is no text, or that no file can hold."""
+    for label in labelled:
+        if not isinstance(label, str) or any("\ud800" <= letter <= "\udfff" for letter in label):
+            raise InputError(f"`{name}` must map text labels to {name.rstrip('s')}s, got the label {short_repr(label)}")
+
+
 def lookup(found: Mapping[str, T], name: object, what: str) -> T:
     """The entry of that name, or a complaint that suggests the nearest."""
     if isinstance(name, str) and name in found:
