@@ -3,7 +3,7 @@
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from twoclock.plot.curves import against, binomial, compare, coverage, curves, intervals, ratios, slope
+from twoclock.plot.curves import binomial, compare, coverage, curves, intervals, ratios, slope
 from twoclock.plot.grids import (
     LEFT_DOWN_RIGHT_UP,
     UP_RIGHT_DOWN_LEFT,
@@ -26,7 +26,6 @@ __all__ = [
     "UP_RIGHT_DOWN_LEFT",
     "Axes",
     "Figure",
-    "against",
     "best_curves",
     "binomial",
     "caption",

@@ -41,19 +41,28 @@ def curves(
     metric: str,
     statistic: str = "mean",
     colours: Mapping[str, str] | None = None,
+    unit: Mapping[str, float] | None = None,
+    xlabel: str = _STEPS,
 ) -> None:
     """A line for each result, log-log, with the 95 % bootstrap band of the mean and the count of diverged seeds.
 
-    Rewards and the like, which may be negative, have a plain axis.
+    Rewards and the like, which may be negative, have a plain axis. ``unit`` is what a step costs, in the unit of
+    ``xlabel``.
     """
     if not isinstance(statistic, str) or statistic not in _STATISTICS:
         raise InputError(f"`statistic` must be one of {', '.join(_STATISTICS)}, got {short_repr(statistic)}")
-    _draw_results(ax, results, metric, statistic, colours or {}, dict.fromkeys(results, 1.0), _STEPS)
-
-
-def against(ax: Axes, results: Mapping[str, Summarised], metric: str, unit: Mapping[str, float], xlabel: str) -> None:
-    """A line for each result, log-log, with the 95 % bootstrap band of the mean; ``unit`` is what a step costs."""
-    _draw_results(ax, results, metric, "mean", {}, unit, xlabel)
+    scale = "log"
+    for i, (label, result) in enumerate(results.items()):
+        table, colour = _summarise(result, metric), (colours or {}).get(label, COLOURS[i % len(COLOURS)])
+        if (table[statistic] < 0).any():
+            scale = "linear"
+        cost, diverged = table["step"] * (unit[label] if unit else 1.0), int(table["diverged"].iloc[-1])
+        lost = f" ({diverged}/{table['seeds'].iloc[-1]} diverged)" if diverged else ""
+        _draw_line(ax, i, cost, table[statistic], label + lost, colour)
+        finite = np.isfinite(table["low"]) & np.isfinite(table["high"])
+        if statistic == "mean" and finite.any():
+            ax.fill_between(cost, table["low"], table["high"], where=finite, color=colour, alpha=0.2, linewidth=0)
+    _finish(ax, xlabel, LABELS.get(metric, metric), scale)
 
 
 def ratios(
@@ -119,29 +128,6 @@ def compare(
         band = "; band: 95 % bootstrap interval of the mean over seeds" if statistic == "mean" and seeds > 1 else ""
         caption(fig, f"{_STATISTICS[statistic]} over {seeds} seeds, {one['steps']:,} steps, {one['precision']}{band}")
     return fig
-
-
-def _draw_results(
-    ax: Axes,
-    results: Mapping[str, Summarised],
-    metric: str,
-    statistic: str,
-    colours: Mapping[str, str],
-    unit: Mapping[str, float],
-    xlabel: str,
-) -> None:
-    scale = "log"
-    for i, (label, result) in enumerate(results.items()):
-        table, colour = _summarise(result, metric), colours.get(label, COLOURS[i % len(COLOURS)])
-        if (table[statistic] < 0).any():
-            scale = "linear"
-        cost, diverged = table["step"] * unit[label], int(table["diverged"].iloc[-1])
-        lost = f" ({diverged}/{table['seeds'].iloc[-1]} diverged)" if diverged else ""
-        _draw_line(ax, i, cost, table[statistic], label + lost, colour)
-        finite = np.isfinite(table["low"]) & np.isfinite(table["high"])
-        if statistic == "mean" and finite.any():
-            ax.fill_between(cost, table["low"], table["high"], where=finite, color=colour, alpha=0.2, linewidth=0)
-    _finish(ax, xlabel, LABELS.get(metric, metric), scale)
 
 
 def _summarise(result: Summarised, metric: str) -> pd.DataFrame:

@@ -144,7 +144,7 @@ def best_curves(sweep: Swept, metric: str, statistic: str = "mean") -> Figure:
         colours = {row.method: COLOURS[families.index(row.family) % len(COLOURS)] for row in chosen.itertuples()}
         curves(ax, results, metric, statistic, colours)
         ax.set_title(plain(problem), fontsize="medium")
-    caption(fig, f"best setting of each method by the mean at the last step; {_n_seeds(sweep)}; band: 95 % bootstrap")
+    caption(fig, f"best setting of each method by the mean at the last step; {_runs(sweep)}; band: 95 % bootstrap")
     return fig
 
 
@@ -171,12 +171,8 @@ def setting_curves(sweep: Swept, metric: str, setting: str | None = None) -> Fig
         ax.margins(y=0.15)
         ax.set_title(plain(problem), fontsize="medium")
         ax.legend(frameon=False, fontsize="small")
-    steps = sweep.spec["identity"]["steps"]
     others = "other settings at their best; " if len(_varied_settings(table)) > 1 else ""
-    caption(
-        fig,
-        f"mean after {steps:,} steps, {_n_seeds(sweep)}; {others}band: 95 % bootstrap; × at the top: seeds diverged",
-    )
+    caption(fig, f"mean of {_runs(sweep)}; {others}band: 95 % bootstrap; × at the top: seeds diverged")
     return fig
 
 
@@ -204,8 +200,7 @@ def setting_map(sweep: Swept, metric: str, x: str | None = None, y: str | None =
     for ax, ((problem, family), rows) in zip(axes[0], panels.items(), strict=True):
         _draw_map(fig, ax, rows, x, y, plain(LABELS.get(metric, metric)))
         ax.set_title(plain(f"{problem}: {family}"), fontsize="medium")
-    steps = sweep.spec["identity"]["steps"]
-    caption(fig, f"mean after {steps:,} steps, {_n_seeds(sweep)}; hatched: seeds diverged; star: the best")
+    caption(fig, f"mean of {_runs(sweep)}; hatched: seeds diverged; star: the best")
     return fig
 
 
@@ -251,8 +246,8 @@ def _choose_setting(table: pd.DataFrame, setting: str | None) -> str:
     return setting or known[0]
 
 
-def _n_seeds(sweep: Swept) -> str:
-    return f"{len(sweep.spec['identity']['seeds'])} seeds"
+def _runs(sweep: Swept) -> str:
+    return f"{len(sweep.spec['identity']['seeds'])} seeds after {sweep.spec['identity']['steps']:,} steps"
 
 
 def grid_world(

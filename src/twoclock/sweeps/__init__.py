@@ -141,9 +141,7 @@ def _run(
 class Worker:
     """Computes shards one after the other, and reuses the instances of the problem while the next shard needs them.
 
-    Args:
-        job: the sweep.
-        folder: a shared one, where rows are written and not sent back; None for none.
+    Into a folder that is shared, rows are written and not sent back.
     """
 
     def __init__(self, job: SweepJob, folder: Path | None) -> None:

@@ -26,10 +26,7 @@ _MANY_SEEDS = 1024
 
 @dataclass(frozen=True)
 class SweepJob:
-    """All that is needed to compute any shard of a sweep: problems and methods by label, and the options of every run.
-
-    The engine is no part of the sweep's identity.
-    """
+    """All that is needed to compute any shard of a sweep. The engine is no part of the sweep's identity."""
 
     problems: Mapping[str, ProblemSource]
     methods: Mapping[str, Method]
@@ -39,22 +36,14 @@ class SweepJob:
 
 @dataclass(frozen=True)
 class Shard:
-    """Some methods and some seeds on one problem, run as one program.
+    """Some methods and some seeds on one problem, run as one program."""
 
-    Args:
-        name: the hash of what it computes.
-        problem, methods: labels.
-        seeds: the seeds themselves.
-        shape: methods × seeds of the program. Shards share it; one with fewer lanes repeats its last.
-        metrics: every metric of the sweep, so that all its files have the same columns.
-    """
-
-    name: str
+    name: str  # the hash of what it computes
     problem: str
     methods: tuple[str, ...]
     seeds: tuple[int, ...]
-    shape: tuple[int, int]
-    metrics: tuple[str, ...]
+    shape: tuple[int, int]  # methods × seeds of the program. Shards share it; one with fewer lanes repeats its last
+    metrics: tuple[str, ...]  # of the whole sweep, so that all its files have the same columns
 
     @property
     def lanes(self) -> int:
@@ -111,15 +100,9 @@ def make_plan(
         for j in range(0, len(run.seeds), shape[1]):  # seeds outside: neighbours share the instances of the problem
             for i in range(0, len(labels), shape[0]):
                 some, seeds = tuple(labels[i : i + shape[0]]), run.seeds[j : j + shape[1]]
-                identity = Identity(
-                    {
-                        "problem": (label, of_problems[label]),
-                        "methods": [(name, of_methods[name][label]) for name in some],
-                        **replace(run, seeds=seeds).as_dict(),
-                        "shape": shape,
-                    }
-                )
-                shards.append(Shard(identity.digest, label, some, seeds, shape, tuple(metrics)))
+                what = {"problem": (label, of_problems[label]), "shape": shape, **replace(run, seeds=seeds).as_dict()}
+                what["methods"] = [(name, of_methods[name][label]) for name in some]
+                shards.append(Shard(Identity(what).digest, label, some, seeds, shape, tuple(metrics)))
     of_record = {}
     for label, method in job.methods.items():
         # The numbers in a method by path, to plot against.

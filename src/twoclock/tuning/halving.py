@@ -193,13 +193,7 @@ class Halving:
         return _WIDENING * dearest * self.widen
 
     def search(self, first: int, seeds: int, spec: Mapping[str, object]) -> Tuned:
-        """Find the best settings.
-
-        Args:
-            first: the first seed; every rung has seeds of its own.
-            seeds: how many the first rung has.
-            spec: what was asked, for the result.
-        """
+        """Find the best settings, on so many seeds in the first rung from the first on; every rung has its own."""
         import pandas as pd
 
         tunable, spent, box = self.candidates.method, self.objective.spent, self.box
@@ -223,16 +217,13 @@ class Halving:
                 points, purse = points + new, purse - fee
             ranks = scores.best_first().tolist()
             ranked, rows = [points[i] for i in ranks], scores.rows(ranks[0] if last else None)
-            # The last rung has no new settings: every one in it has been seen on the seeds of two rungs or more.
-            survivors, new = 0, []
-            if not last:
-                if count // 2 > WIDTH:
-                    new = self.candidates.recombine(ranked[: count // 2], box, count // 4, 1000 + rung)
-                survivors = count // 2 - len(new)
+            new = []  # the last rung has none: every setting in it has been seen on the seeds of two rungs or more
+            if count // 2 > WIDTH:
+                new = self.candidates.recombine(ranked[: count // 2], box, count // 4, 1000 + rung)
+            survivors = 0 if last else count // 2 - len(new)
             where = {"steps": length, "seeds": len(used), "rung": rung}
             ranking = [{**points[i], **rows[i], **where} for i in ranks[survivors:]] + ranking
-            if not last:
-                points = ranked[:survivors] + new
+            points = ranked[:survivors] + new
         if scores.diverged[ranks[0]].all():
             raise InputError("`space` has no setting that does not diverge; lower its limits, or give more steps")
         best, own = ranked[0], scores.select(ranks[0])

@@ -104,13 +104,8 @@ def estimate_residuals(
         S⁺(E F − B·E G),    S = F_θ − B·G_θ      is the Newton step of θ: θ − θ* to first order
 
     both exactly where F and G are affine. The second needs θ and ω to have no more than 64 entries together; a larger ω
-    is corrected for along 32 random directions. Nothing but ``draw``, F and G is called.
-
-    Args:
-        lanes: what was run.
-        carry: where it stopped, at step ``step``.
-        samples: about how many to draw for each lane.
-        engine: as for ``solve``.
+    is corrected for along 32 random directions. Nothing but ``draw``, F and G is called. ``carry`` is where the lanes
+    stopped, at step ``step``.
     """
     length = samples_used(samples) // (_BATCHES + _FIRST)
     unbounded = replace(hide_truth(lanes), bound=None)

@@ -62,27 +62,17 @@ def tune(  # type: ignore[misc]  # the overloads say what comes back, and not ev
 
     Of 8·2^(rungs−1) settings the better ones go to the next rung, with twice the steps until the horizon is reached
     and then with twice the seeds; half of a rung's settings are survivors, half are new ones between them. Every rung
-    has seeds of its own and costs the same, and rivals see the same samples. A setting with a seed that diverges loses
-    to all that have none, or fewer.
+    has seeds of its own, which all rivals share. A setting with a seed that diverges loses to all that have fewer.
 
-    **With truth** the score is the mean of a metric at the end, or the area under its curve. **Without** it is what
-    samples alone can tell,
-
-        score = ‖S⁺(E F − B·E G)‖²,    B = F_ω G_ω⁺,    S = F_θ − B·G_θ        (F_θ = E ∂F/∂θ and so on)
-
-    at the final estimates (θ, ω), from as many fresh samples as the run had steps: ‖θ−θ*‖² to first order, the same
-    whatever factor stands before F or G. ``tc.residual`` says the same of any result.
-
-    **An agent** is tuned on its environment, which stands for the problem: by what it is paid while it acts, over the
-    later half of its steps, on seeds of its own.
+    **With truth** the score is the mean of a metric at the end, or the area under its curve. **Without** it is the
+    residual of ``tc.residual``, ‖θ−θ*‖² to first order, from as many fresh samples as the run had steps.
+    **An agent** is tuned on its environment, by what it is paid over the later half of its steps.
 
     Args:
-        problem: a problem, or a function of a key that makes one, so that each seed has its own instance. For an agent
-            an environment, as for ``agents.run``.
+        problem: as for ``solve``; for an agent an environment, as for ``agents.run``.
         method: what is tuned; its own settings are tried too if they lie in the space. A mapping of labels to methods
             tunes each with the same budget, and compares the winners on seeds that no tuning has seen. A function that
-            makes a method from a few positive numbers is tuned by its arguments: the space names them. Or an agent:
-            ``Tuned.method`` is then one with the best settings, for ``agents.run``.
+            makes a method from a few positive numbers is tuned by its arguments, which the space names. Or an agent.
         space: path → (low, high), both positive, on a log scale; paths as for ``grid``, also tied ones:
             ``{"alpha.c": (0.1, 10), "alpha.shift,beta.shift": (10, 1000)}``. By default a box around the method's own
             step sizes. For several methods one space for all, or label → space. For an agent, which has no default, the
@@ -91,8 +81,8 @@ def tune(  # type: ignore[misc]  # the overloads say what comes back, and not ev
         budget: seed-steps to spend on each method, fresh samples included; by default enough for 8 seeds in the first
             rung.
         metric: a metric of the problem, which is minimised, or "residual" to do without truth. By default its error,
-            gap or gradient; a problem that has none of them is tuned by its residual, never by some other metric. For
-            an agent "mean_cost", or with a minus "mean_reward" or "mean_return"; its costs, where it knows them.
+            gap or gradient, or else its residual. For an agent "mean_cost", or with a minus "mean_reward" or
+            "mean_return"; its costs, where it knows them.
         by: "end", the metric's mean over seeds at the horizon; "area", the geometric mean of those means over the last
             two decades of steps, which is the area under the curve in a log-log picture.
         order: True tries only steps with α ≤ β ≤ λ up to the horizon, as the theory wants; "both" tunes with and

@@ -29,8 +29,7 @@ class Tuned:
         ranking: one row for each setting tried, the best first, later rungs before earlier ones: the settings, its
             ``score`` with the 95 % interval ``low`` to ``high``, the ``ratio`` of its score to the best with
             ``ratio_low`` to ``ratio_high`` over the shared seeds (last rung only), the share of seeds ``diverged``,
-            ``steps``, ``seeds``, ``rung``. Without truth also ``F`` and ``G``, the squared residuals, and ``F_se``,
-            ``G_se``, their standard errors.
+            ``steps``, ``seeds``, ``rung``. Without truth also the squared residuals ``F`` and ``G`` with their ``_se``.
         sensitivity: how the score changes when one setting moves and the others stay at their best: ``setting``,
             ``value`` and the columns of the ranking, the best one's row included; on the seeds of the last rung.
         edge: the settings whose best value lies at a limit of the box, path → "low" or "high". A better one may lie
@@ -79,9 +78,8 @@ class TunedMethods(Mapping[str, Tuned]):
 
     Attributes:
         tuned: label → what was found for that method.
-        ranking: one row per method, the best first, all on the same seeds, which no tuning had seen: ``label``,
-            ``score`` with ``low`` and ``high``, ``ratio`` to the best with ``ratio_low`` and ``ratio_high``, the share
-            of seeds ``diverged``, ``steps``, ``seeds``, ``spent``.
+        ranking: one row per method, the best first, on seeds that no tuning had seen: ``label``, ``spent``, and the
+            other columns as of ``Tuned.ranking``.
         metric: what was compared.
         spec: what was asked.
     """
