@@ -85,7 +85,13 @@ def _draw_comparison(records: Records) -> plot.Figure:
     first.set_title("J(K) − J*, mean of seeds", fontsize="medium")
     betas, weights = [f"{b:g}" for b in BETAS], ["standard", *(f"{lam:g}" for lam in LAMBDAS)]
     share = fig2_settings.diverged_share(records)
-    plot.table(second, share, betas, weights, "critic step β (constant)", "averaging weight λ")
+    second.grid(visible=False)
+    second.imshow(share, cmap="Greys", vmin=0, vmax=1.4, aspect="auto")
+    for (i, j), part in np.ndenumerate(share):
+        second.text(j, i, f"{part:.2g}", ha="center", va="center", fontsize=7, color="w" if part > 0.7 else "k")
+    second.set(xlabel="critic step β (constant)", ylabel="averaging weight λ")
+    second.set_xticks(range(len(betas)), betas, fontsize="x-small", rotation=30)
+    second.set_yticks(range(len(weights)), weights, fontsize="x-small")
     second.set_title("share of seeds diverged", fontsize="medium")
     plot.curves(third, {name: records[name]["Fast"] for name in READINGS}, "gap", statistic="median")
     from_zero = fig2_settings.start(records["gap"]["Fast"])

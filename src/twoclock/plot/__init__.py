@@ -12,7 +12,6 @@ from twoclock.plot.grids import (
     sensitivity,
     setting_curves,
     setting_map,
-    table,
     tuned_scores,
 )
 from twoclock.plot.report_page import embed_svg, render_page, values
@@ -44,7 +43,6 @@ __all__ = [
     "setting_map",
     "slope",
     "stamp",
-    "table",
     "tuned_scores",
     "values",
 ]

@@ -300,14 +300,3 @@ def grid_world(
     ax.spines[:].set_visible(False)
     ax.grid(visible=True, color="w", linewidth=1)
     ax.set(xlim=(-0.5, cols - 0.5), ylim=(rows - 0.5, -0.5), aspect="equal")
-
-
-def table(ax: Axes, values: np.ndarray, columns: Sequence[str], rows: Sequence[str], xlabel: str, ylabel: str) -> None:
-    """Shares in [0, 1] as a shaded table, the number in each cell."""
-    ax.grid(visible=False)
-    ax.imshow(values, cmap="Greys", vmin=0, vmax=1.4, aspect="auto")
-    for (i, j), value in np.ndenumerate(values):
-        ax.text(j, i, f"{value:.2g}", ha="center", va="center", fontsize="x-small", color="w" if value > 0.7 else "k")
-    ax.set(xlabel=xlabel, ylabel=ylabel)
-    ax.set_xticks(range(len(columns)), columns, fontsize="x-small", rotation=30)
-    ax.set_yticks(range(len(rows)), rows, fontsize="x-small")

@@ -17,7 +17,7 @@ from twoclock.protocols import InputError, Method, Schedule
 from twoclock.storage.run_identity import describe
 from twoclock.tuning import search_space
 from twoclock.tuning.objective import WIDTH, Objective
-from twoclock.tuning.search_space import Box, MethodFactory, Point, Tunable, build, is_inside, round_into
+from twoclock.tuning.search_space import Box, MethodFactory, Point, Tunable, at_edge, build, is_inside, round_into
 from twoclock.tuning.tune_result import Tuned
 
 _WIDENING = 2  # rungs' worth of work that may go into a wider box
@@ -207,7 +207,7 @@ class Halving:
             fee = _pages(more) * len(used) * self.objective.cost(length)
             while purse >= fee:
                 leader = points[int(scores.best_first()[0])]
-                wider = search_space.widen_box(tunable, box, search_space.at_edge(tunable, leader, box))
+                wider = box | {path: limits for path, (_, limits) in at_edge(tunable, leader, box).items()}
                 draws = np.random.default_rng([self.candidates.seed, purse])
                 new = self.candidates.draw(wider, more, draws, outside=box) if wider != box else []
                 box = wider
@@ -240,7 +240,7 @@ class Halving:
             self.objective.label,
             pd.DataFrame(ranking),
             pd.DataFrame(curve).sort_values(["setting", "value"], ignore_index=True),
-            search_space.at_edge(tunable, best, box),
+            {path: side for path, (side, _) in at_edge(tunable, best, box).items()},
             {**spec, "given": self.box, "order": self.candidates.order, "widen": self.widen, "method": described}
             | {"space": box, "best": best, "spent": self.objective.spent - spent},
         )

@@ -134,25 +134,19 @@ def default_box(method: Method, fast: bool) -> Box:
     return box
 
 
-def at_edge(tunable: Tunable, point: Mapping[str, float], box: Box) -> dict[str, Side]:
-    """The settings that lie at a limit of the box, or within a tenth of its log range of one, and could pass it."""
-    edge: dict[str, Side] = {}
+def at_edge(tunable: Tunable, point: Mapping[str, float], box: Box) -> dict[str, tuple[Side, tuple[float, float]]]:
+    """The settings within a tenth of the log range of a limit that they could pass: which, and twice the range there.
+
+    The range is doubled on the log scale, as far as the fields' own rules allow.
+    """
+    edge: dict[str, tuple[Side, tuple[float, float]]] = {}
     for path, (low, high) in box.items():
         place = math.log(point[path] / low) / math.log(high / low)
-        side: Side = "low" if place < 0.5 else "high"
-        limit = box[path][side == "high"]
-        if min(place, 1 - place) <= _NEAR and abs(math.log(_beyond(tunable, path, box[path], side) / limit)) > 1e-2:
-            edge[path] = side
+        if place <= _NEAR and (limit := _furthest(tunable, path, low, low * low / high)) < 0.99 * low:
+            edge[path] = "low", (limit, high)
+        if place >= 1 - _NEAR and (limit := _furthest(tunable, path, high, high * high / low)) > 1.01 * high:
+            edge[path] = "high", (low, limit)
     return edge
-
-
-def widen_box(tunable: Tunable, box: Box, edge: Mapping[str, Side]) -> Box:
-    """Double the log range of the box at each of these edges, as far as the fields' own rules allow."""
-    wider = dict(box)
-    for path, side in edge.items():
-        limit = _beyond(tunable, path, box[path], side)
-        wider[path] = (limit, box[path][1]) if side == "low" else (box[path][0], limit)
-    return wider
 
 
 def is_inside(point: Mapping[str, float], box: Box) -> bool:
@@ -164,14 +158,7 @@ def round_into(point: Mapping[str, float], box: Box) -> Point:
     return {path: min(max(float(f"{value:.3g}"), box[path][0]), box[path][1]) for path, value in point.items()}
 
 
-def _beyond(tunable: Tunable, path: str, limits: tuple[float, float], side: Side) -> float:
-    """The limit that doubles the log range on this side, or as near to it as a rule of the field allows."""
-    low, high = limits
-    old, new = (low, low * low / high) if side == "low" else (high, high * high / low)
-    return _furthest(tunable, path, old, new, weight=False)
-
-
-def _furthest(tunable: Tunable, path: str, here: float, there: float, weight: bool) -> float:
+def _furthest(tunable: Tunable, path: str, here: float, there: float, weight: bool = False) -> float:
     """The value nearest to ``there``, on the way from ``here``, that the method accepts; a ``weight`` stays below 1."""
 
     def is_accepted(value: float) -> bool:

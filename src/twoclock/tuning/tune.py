@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import jax
@@ -17,13 +17,13 @@ from twoclock.engine.protocol import PREFERRED_METRICS
 from twoclock.engine.run_batch import make_placeholder
 from twoclock.protocols import InputError, Method, Problem, ProblemSource
 from twoclock.tuning.halving import Candidates, Halving
-from twoclock.tuning.objective import MOST_SEEDS, RESIDUAL, AgentObjective, By, Objective, ProblemObjective, ScoreTable
+from twoclock.tuning.objective import MOST_SEEDS, RESIDUAL, AgentObjective, By, ProblemObjective, ScoreTable
 from twoclock.tuning.search_space import Box, MethodFactory, Tunable, build, check_box, default_box
 from twoclock.tuning.tune_result import Tuned, TunedMethods
 from twoclock.validation import run_args
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 Limits = Mapping[str, tuple[float, float]]
 _FIRST_SEED = 1_000_000
@@ -143,6 +143,8 @@ def tune(  # type: ignore[misc]  # the overloads say what comes back, and not ev
 
 def _search(searches: Mapping[str, Halving], budget: object, by: By, progress: bool) -> Tuned | TunedMethods:
     """Tune each within the budget; where there are rivals, compare the winners on fresh seeds."""
+    import pandas as pd
+
     prices = {label: halving.price() for label, halving in searches.items()}
     halving, dearest = next(iter(searches.values())), max(prices.values())
     objective, rungs, steps, seed = halving.objective, halving.rungs, halving.candidates.steps, halving.candidates.seed
@@ -165,24 +167,16 @@ def _search(searches: Mapping[str, Halving], budget: object, by: By, progress: b
         if not halving.rivals:
             return tuned[""]
         fresh = first + (rungs + 1) * most  # after those of every rung
-        ranking = _compare(objective, tuned, range(fresh, fresh + 2 * min(seeds.values())), steps)
+        shared, parts, spent = range(fresh, fresh + 2 * min(seeds.values())), [], []
+        for one in tuned.values():
+            before = objective.spent
+            parts.append(objective([one.method], shared, steps, len(shared) // 2, width=1))
+            spent.append(one.spec["spent"] + objective.spent - before)
+    scores, labels = functools.reduce(ScoreTable.join, parts), list(tuned)
+    ranks, where = scores.best_first().tolist(), {"steps": steps, "seeds": len(shared)}
+    rows = scores.rows(ranks[0])
+    ranking = pd.DataFrame([{"label": labels[i], **rows[i], **where, "spent": spent[i]} for i in ranks])
     return TunedMethods(tuned, ranking, objective.metric, asked)
-
-
-def _compare(objective: Objective, tuned: Mapping[str, Tuned], seeds: Sequence[int], steps: int) -> pd.DataFrame:
-    """Run the winners on the same seeds: one row each, the best first."""
-    import pandas as pd
-
-    parts, spent = [], {}
-    for label, one in tuned.items():
-        before = objective.spent
-        parts.append(objective([one.method], seeds, steps, len(seeds) // 2, width=1))
-        spent[label] = one.spec["spent"] + objective.spent - before
-    scores = functools.reduce(ScoreTable.join, parts)
-    ranks = scores.best_first().tolist()
-    rows, labels = scores.rows(ranks[0]), list(tuned)
-    where = {"steps": steps, "seeds": len(seeds)}
-    return pd.DataFrame([{"label": labels[i], **rows[i], **where, "spent": spent[labels[i]]} for i in ranks])
 
 
 def _check_entries(
