@@ -3,6 +3,8 @@
 import gc
 import os
 import signal
+import subprocess
+import sys
 import threading
 import warnings
 from contextlib import contextmanager
@@ -236,3 +238,26 @@ def test_callbacks_in_two_threads_leave_the_precision_alone():
     for theta in found:
         np.testing.assert_array_equal(theta[0], third + third + third)
     assert not any(seen)
+
+
+def test_a_handler_installed_during_a_run_stays():
+    def handler(number, frame):
+        """Of the user's own."""
+
+    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        pytest.skip("another handler is in charge here")
+    try:
+        solve(bowl(), steps=20, progress=lambda event: signal.signal(signal.SIGTERM, handler))
+        assert signal.getsignal(signal.SIGTERM) is handler
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def test_a_progress_bar_leaves_random_alone():
+    """In a process that has not drawn a bar yet."""
+    code = """if True:
+        import random, twoclock as tc
+        problem, before = tc.problems.quadratic(dim=2), random.getstate()
+        tc.solve(problem, tc.Fast(), 20, 2, progress=True)
+        assert random.getstate() == before"""
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

@@ -144,3 +144,13 @@ def test_unknown_metric(result):
     for ask in (result.summary, result.plot):
         with pytest.raises(tc.InputError, match=r"`metric` must be one that was recorded \(.*error.*\), got 'loss'"):
             ask("loss")
+
+
+def test_what_auto_chose_is_an_attribute_of_its_runs_alone():
+    problem = tc.problems.quadratic(dim=2)
+    given, chosen = tc.solve(problem, tc.Fast(), 20, 2), tc.solve(problem, steps=20, seeds=2)
+    for name in ("chosen", "method"):
+        assert hasattr(chosen, name)
+        assert not hasattr(given, name)
+        with pytest.raises(tc.InputError, match="for runs without a method"):
+            getattr(given, name)

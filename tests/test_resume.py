@@ -122,6 +122,21 @@ def test_a_function_that_computes_something_else_since_the_run_is_noticed(tmp_pa
     assert tc.solve(**longer, start=tc.load(first.save(tmp_path / "again"))) == whole
 
 
+def test_a_renamed_metric_is_another_run(tmp_path):
+    def named(name):
+        return tc.problems.custom(
+            F=lambda theta, omega, x: omega - 1, G=lambda theta, omega, x: omega - theta + x, theta=0.0, omega=0.0,
+            noise=lambda key: jax.random.normal(key), measure=lambda theta, omega: {name: theta**2},
+        )  # fmt: skip
+
+    first = tc.solve(named("a"), tc.Fast(), 50, 2, checkpoint=tmp_path / "run")
+    for start in (first, tc.load(first.save(tmp_path / "record"))):
+        with pytest.raises(tc.InputError, match=r"its metrics differ: \['a'.*\] there, \['b'.*\] here"):
+            tc.solve(named("b"), tc.Fast(), 100, 2, start=start)
+    with pytest.raises(tc.InputError, match=r"its metrics differ: \['a'.*\] there, \['b'.*\] here"):
+        tc.solve(named("b"), tc.Fast(), 50, 2, checkpoint=tmp_path / "run")
+
+
 @pytest.mark.skipif(isinstance(compiler.find(), str), reason="there is no C compiler")
 def test_it_goes_on_with_the_engine_that_it_ran_on():
     run = {"problem": P, "method": tc.Fast(), "seeds": 2}

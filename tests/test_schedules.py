@@ -127,3 +127,9 @@ def test_settings_are_changed_together():
     new = with_settings(tc.Fast(lam="1/(k+1)"), {"lam.c": 400.0, "lam.shift": 1600.0})
     assert str(new.lam) == "400/(k+1600)"
     assert str(with_settings(tc.Fast(), {"lam": "2/(k+8)", "lam.c": 4.0}).lam) == "4/(k+8)"
+
+
+@pytest.mark.parametrize("text", ["1e-400", "1e-400/(k+1)", "1/(k+1e-999)", "max(1/(k+1), 2.5e-400)"])
+def test_a_number_below_all_floats_is_refused(text):
+    with pytest.raises(tc.InputError, match=r"`alpha` is .*, and .*e-\d+ is too small for a float; write 0"):
+        tc.Standard(alpha=text)

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 _PROVENANCE = ("versions", "device", "wall_seconds", "command", "identity", "engine", "engine_reason")
 
 
+class _NotChosen(InputError, AttributeError):
+    """So that ``hasattr(result, "chosen")`` is False."""
+
+
 class FinalState:
     """Where a run stopped, so that ``solve(…, start=result)`` can go on.
 
@@ -94,11 +98,11 @@ class Result:
         """The ``Auto`` of a run without a method, and θ and ω of its first seed."""
         described = self.spec["method"]
         if described.get("name") != "Auto":
-            raise InputError(
+            raise _NotChosen(
                 f"`method` and `chosen` are for runs without a method; this one was given {described.get('name')}"
             )
         if self.theta is None:
-            raise InputError("`method`: the run has not ended and kept no iterates yet")
+            raise _NotChosen("`method`: the run has not ended and kept no iterates yet")
         return Auto(described["max_dim"]), jax.tree.map(lambda leaf: leaf[0], (self.theta, self.omega))
 
     @property

@@ -228,8 +228,9 @@ def _check_start(
     for label, result in results.items():
         differs = here[label].difference(result.end.identity())
         if differs is not None:
-            of_here = {**before.as_dict(), "problem": describe(problem), "method": describe(methods[label])}
-            reason, remedy = explain_mismatch(differs, result.spec.get(differs), of_here.get(differs))
+            of_here = {**here[label].parts, "problem": describe(problem), "method": describe(methods[label])}
+            there = {**result.end.identity(), **result.spec}
+            reason, remedy = explain_mismatch(differs, there.get(differs), of_here.get(differs))
             raise InputError(f"`{names[label]}` is of another run: {reason}; {remedy} to go on from it")
     return results, replace(spec, marks=(*known, *(mark for mark in spec.marks if mark > step)))
 
@@ -287,8 +288,7 @@ class _Identities:
         with jax.enable_x64(self.spec.x64), suppress(Exception):
             if (program_digest.trace_lane(self.example, first), self._numbers()) == self.began:
                 return self.before_the_run[label].as_json()
-        found = identify(self.problem, self.methods, self.spec)[label]
-        return Identity({**found.parts, "problem": "changed after the run"}).as_json()
+        return Identity({**self.spec.as_dict(), "problem": "changed after the run, or not to be identified"}).as_json()
 
     def checkpoints(self, folder: Path | None) -> AbstractContextManager[Checkpoints | None]:
         """Where the runs are saved while they last."""

@@ -90,7 +90,7 @@ def test_every_basis_estimates_a_value_of_vectors():
             "fourier": tc.logs.features.Fourier(8),
         }.items()
     }
-    base = tc.logs.features.Rbf().fit(log.sample()[0][:, None])
+    base = tc.logs.features.Rbf().fit(log.sample[0][:, None])
 
     def copies(state, action):  # the same features as a function, which is not summed by actions
         psi = base(np.asarray(state)[:, None])

@@ -114,6 +114,7 @@ def test_lists_of_different_lengths_are_refused(tmp_path):
         (tmp_path / "folder").mkdir(exist_ok=True)
         pq.write_table(part, tmp_path / "folder" / f"{i}.parquet")
     refused(tmp_path / "folder", "`state` must be of one kind and length in all of `source`")
+    refused(tmp_path / "folder", "`state` must be of one kind and length in all of `source`", terminated=None)
 
 
 def test_whole_numbers_above_2_to_53_stay_apart(tmp_path):
@@ -187,7 +188,7 @@ def test_text_and_objects_that_would_merge_or_fail_are_refused(tmp_path, name, e
 def test_parts_of_several_types_are_refused(tmp_path):
     for i, states in enumerate(([0, 1] * 20, ["0", "1"] * 20)):
         pd.DataFrame(columns(state=states)).to_parquet(tmp_path / f"{i}.parquet")
-    refused(tmp_path, "`state` must be of one kind and length in all of `source`; write its parts alike")
+    refused(tmp_path, "`state` must be of one kind and length in all of `source`; write it alike")
     episodes = [[(0, 0, 1.0, 1, True, False)], [("a", 0, 1.0, "b", True, False)]]
     refused(episodes, "must have episodes alike")
 

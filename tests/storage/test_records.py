@@ -468,3 +468,34 @@ def test_a_name_that_the_system_does_not_take_is_one_line(result, tmp_path):
             result.save(tmp_path / name)
         one_line(error)
     assert not list(tmp_path.iterdir())
+
+
+LIMITED = """
+import resource, sys, tempfile
+import numpy as np
+import twoclock as tc
+sys.dont_write_bytecode = True
+result = tc.solve(tc.problems.quadratic(dim=2), tc.Fast(), 200, 2, engine="xla")
+result.save(sys.argv[2] + "/before")
+kind, number = (resource.RLIMIT_FSIZE, 3000) if sys.argv[1] == "size" else (resource.RLIMIT_NOFILE, 3)
+resource.setrlimit(kind, (number, resource.getrlimit(kind)[1]))
+calls = [lambda: result.save(sys.argv[2] + "/r"), lambda: tc.storage.put_note(sys.argv[2], "n", {"a": "x" * 4000})]
+if sys.argv[1] == "files":
+    calls.append(lambda: tc.load(sys.argv[2] + "/before"))
+for call in calls:
+    try:
+        call()
+    except tc.InputError as error:
+        assert isinstance(error, OSError) and "cannot be" in str(error), error
+        continue
+    raise SystemExit("no error")
+"""
+
+
+@pytest.mark.parametrize("limit", ["size", "files"])
+def test_limits_of_the_system_are_one_line(limit, tmp_path):
+    child = subprocess.run(
+        [sys.executable, "-c", LIMITED, limit, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert child.returncode == 0, child.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["before"]

@@ -23,9 +23,8 @@ from twoclock.agents.td_evaluator import Evaluator
 from twoclock.engine.code_identity import Unidentified, code_identity
 from twoclock.engine.loop import Interrupted, ProgressEvent, deferred_interrupt, watch
 from twoclock.engine.protocol import LaneState, history_columns
-from twoclock.executor import Channel, Executor, ThisProcess, cores
-from twoclock.executor.processes import Processes, why_not_portable
-from twoclock.executor.ray_cluster import check_place, on_ray
+from twoclock.executor import Channel, Executor, Processes, ThisProcess, check_place, cores, why_not_portable
+from twoclock.executor.ray_cluster import on_ray
 from twoclock.protocols import InputError
 from twoclock.result import Result
 from twoclock.storage.run_identity import Identity, RunSpec, describe, provenance
@@ -89,6 +88,7 @@ def run(
     >>> result.theta["K"].shape
     (2, 1, 1)
     """
+    validation.refuse_fork()
     check_agent(agent)
     check_env(env, x0)
     vector = is_vector(env)

@@ -92,6 +92,7 @@ class Regulator(LearnerAgent):
         kappa: float = 2.0,
         seed: int = 0,
     ) -> None:
+        validation.refuse_fork()
         self.Q, self.R = matrix("Q", Q), matrix("R", R)
         for name, value, floor in (("Q", self.Q, -1e-12), ("R", self.R, 0.0)):
             if value.shape[0] != value.shape[1]:

@@ -170,14 +170,7 @@ class LearnerAgent:
         terminated: bool = False,
         truncated: bool = False,
     ) -> None:
-        """Learn from what an action u in state x led to.
-
-        Args:
-            x, u, x_next: state, action and the state after it, at the end of an episode its last one.
-            reward: of this step.
-            terminated: the episode is over: what follows x_next is worth nothing.
-            truncated: the episode was cut off; x_next is worth what any state is.
-        """
+        """Learn from what an action u in state x led to; the arguments are those of `Agent.observe`."""
         ended, cut = validation.flag("terminated", terminated), validation.flag("truncated", truncated)
         self._learn(x, u, x_next, reward, ended, cut)
 

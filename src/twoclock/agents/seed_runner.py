@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -40,27 +40,17 @@ _LOST = 1e100
 
 @dataclass(frozen=True)
 class AgentJob:
-    """What every seed of a run does, in parts that can be sent to another process.
+    """What every seed of a run does, in parts that can be sent to another process."""
 
-    Attributes:
-        kind, settings: of the agent, ``kind(**settings)``.
-        env, x0: as the user gave them.
-        spec: steps, seeds and marks.
-        what: the environment and the agent, for people.
-        folder: of the checkpoints; None for none.
-        identity: of the run, for its checkpoints; or why it cannot be identified.
-        every: seconds between two checkpoints.
-    """
-
-    kind: Callable[..., Agent]
+    kind: Callable[..., Agent]  # of the agent, ``kind(**settings)``
     settings: Mapping[str, object]
-    env: object
+    env: object  # as the user gave it, and x0
     x0: object
     spec: RunSpec
-    what: Mapping[str, object]
-    folder: Path | None = None
-    identity: Identity | str = ""
-    every: float = 10.0
+    what: Mapping[str, object]  # the environment and the agent, for people
+    folder: Path | None = None  # of the checkpoints
+    identity: Identity | str = ""  # of the run, for its checkpoints; or why it cannot be identified
+    every: float = 10.0  # seconds between two checkpoints
 
     def describe_saved(self, seed: int | None) -> str:
         """The end of a message about a fault: what of the run was saved, and where."""
@@ -75,22 +65,14 @@ class AgentJob:
 
 @dataclass(frozen=True)
 class SeedOutcome:
-    """The outcome of a seed.
+    """The outcome of a seed."""
 
-    Attributes:
-        rows: one for each mark.
-        theta, omega: what it learnt, with a leading axis of length 1.
-        diverged: whether it did.
-        last: its last finite step.
-        notes: warnings about it.
-    """
-
-    rows: list[dict[str, float]]
-    theta: PyTree
+    rows: list[dict[str, float]]  # one for each mark
+    theta: PyTree  # with a leading axis of length 1, as omega
     omega: PyTree
     diverged: bool
-    last: int
-    notes: list[str] = field(default_factory=list)
+    last: int  # its last finite step
+    notes: list[str]  # warnings about it
 
 
 class Stopped(Exception):
@@ -418,8 +400,15 @@ def run_seeds(
             job, seed = tasks[number]
             if isinstance(outcome, Stopped):
                 stopped_at = max(stopped_at, *outcome.args)
+            elif isinstance(outcome, WorkerLost):
+                timeout = isinstance(outcome, TaskTimeout) and f"step_timeout={outcome.seconds:g} seconds and was ended"
+                how = f"the environment took more than {timeout}" if timeout else str(outcome)
+                faults.append(EnvironmentFault(how).at(seed, outcome.step, job.describe_saved(seed)))
             elif isinstance(outcome, Exception):
-                faults.append(_fault_of(job, seed, outcome))
+                faults.append(outcome)
+                if not isinstance(outcome, InputError) and isinstance(outcome.__cause__, RemoteTraceback):
+                    faults[-1] = InputError(f"seed {seed}: {named_error(outcome)}")
+                    faults[-1].__cause__ = outcome.__cause__
             else:
                 outcomes[number] = outcome
                 look(seed, job.spec.steps, outcome.diverged)
@@ -428,17 +417,3 @@ def run_seeds(
     if len(outcomes) < len(tasks):
         raise Stopped(stopped_at)
     return [outcomes[number] for number in range(len(tasks))]
-
-
-def _fault_of(job: AgentJob, seed: int, error: Exception) -> Exception:
-    """What to raise for a seed that failed: a lost worker is a fault of its environment."""
-    if isinstance(error, WorkerLost):
-        how = str(error)
-        if isinstance(error, TaskTimeout):
-            how = f"the environment took more than step_timeout={error.seconds:g} seconds and was ended"
-        return EnvironmentFault(how).at(seed, error.step, job.describe_saved(seed))
-    if isinstance(error, InputError) or not isinstance(error.__cause__, RemoteTraceback):
-        return error
-    fault = InputError(f"seed {seed}: {named_error(error)}")
-    fault.__cause__ = error.__cause__
-    return fault

@@ -120,7 +120,7 @@ class ResumableError(RuntimeError):
 
 def explain(error: BaseException) -> tuple[str, int] | None:
     """Turn an error into one line and an exit status; None for a bug."""
-    if isinstance(error, InputError):
+    if isinstance(error, InputError) and getattr(error, "errno", None) not in _DISK_FULL:
         return str(error), 2
     if isinstance(error, KeyboardInterrupt):
         return str(error) or "stopped", 128 + last_signal()

@@ -70,6 +70,9 @@ def check_fit(problem: Problem, method: Method) -> TracedProgram:
         raise InputError(f"`draw` must return the pair (x, env), got {_layout(drawn)}")
     x, after = drawn
     _same("draw", "env", after, env)
+    for name, tree in {"init": env, "noise": u, "draw": x}.items():
+        if any(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) for leaf in jax.tree.leaves(tree)):
+            raise InputError(f"`{name}` must return numbers, got a key of JAX; return `jax.random.key_data(key)`")
     for name, tree in {"theta": theta, "omega": omega}.items():
         for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
             if not jnp.issubdtype(leaf.dtype, jnp.floating):
@@ -124,6 +127,12 @@ def footprint(instances: Instances, method: Method) -> Footprint:
     )
 
 
+def metric_names(problem: ProblemSource, methods: Mapping[str, Method]) -> dict[str, list[str]]:
+    """The columns that each method's history will have, in the precision that is set."""
+    example, groups = make_placeholder(problem), group_by_program(methods)
+    return {label: names for g in groups for names in [footprint(example, methods[g[0]]).metrics] for label in g}
+
+
 def check_memory(problem: ProblemSource, methods: Mapping[str, Method], seeds: int, marks: int) -> None:
     """Refuse a run that the memory cannot hold, and say how to split it.
 
@@ -172,6 +181,11 @@ def _same(name: str, of: str, out: PyTree, like: PyTree) -> None:
             raise InputError(
                 f"`{name}` must return the shapes of {of}: at `{_name(of, path)}` it returns {got.shape}, "
                 f"{of} has {wanted.shape}"
+            )
+        if of == "env" and got.dtype != wanted.dtype:
+            raise InputError(
+                f"`{name}` must return env as `init` made it: at `{_name(of, path)}` it returns {got.dtype}, and "
+                f"`init` {wanted.dtype}; write `.astype(env.dtype)`"
             )
 
 

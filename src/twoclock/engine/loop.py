@@ -29,6 +29,7 @@ from twoclock.engine.protocol import Engine, EngineError, LaneState, Program, Ro
 from twoclock.engine.run_batch import Lanes
 from twoclock.intervals.bootstrap import TRACKED
 from twoclock.protocols import InputError, PyTree
+from twoclock.validation import readable_callback_errors
 
 _USUAL: dict[int, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
 if hasattr(signal, "SIGHUP"):  # Windows has none
@@ -131,7 +132,8 @@ def drive(
     """
     traced = work.instances.traced or program_digest.trace_lanes(work)
     work = replace(work, instances=replace(work.instances, traced=traced))
-    with traced.separate_traces(), ThreadPoolExecutor(run_batch.count_threads()) as pool:
+    threads = ThreadPoolExecutor(run_batch.count_threads())
+    with traced.separate_traces(), readable_callback_errors(), threads as pool:
         rows = list(rows)
         if carry is None:
             carry = start(work)
@@ -245,7 +247,7 @@ def from_arrays(tree: dict[str, PyTree]) -> tuple[list[np.ndarray], list[Row]]:
     """The leaves of the carry in a checkpoint, ``alive`` and ``last`` at the end, and the rows of the marks so far."""
     metrics = tree.get("rows", {})
     counts = {np.shape(values)[:1] for values in metrics.values()}
-    if len(counts) > 1 or () in counts:
+    if len(counts) > 1 or () in counts or not {"carry", "engine"} <= {*tree}:
         raise InputError(_DAMAGED)
     count = len(next(iter(metrics.values()), ()))
     rows = [{name: values[i] for name, values in metrics.items()} for i in range(count)]

@@ -141,7 +141,7 @@ def _dtype(name: str, leaf: object) -> np.dtype:
         dtype = leaf.dtype if hasattr(leaf, "dtype") else np.asarray(leaf).dtype
         if dtype.kind not in "biuf":
             raise TypeError
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, AttributeError):  # a key's type has no kind
         raise InputError(f"`{name}` must be a number or an array of numbers, got {short_repr(leaf)}") from None
     return np.dtype(jnp.result_type(float) if dtype.kind == "f" else jax.dtypes.canonicalize_dtype(dtype))
 

@@ -22,6 +22,7 @@ import numpy as np
 
 from twoclock import prng
 from twoclock.engine import lane_program
+from twoclock.engine.code_identity import Unidentified
 from twoclock.engine.protocol import LaneState, lane_metrics, lane_start, lane_step
 from twoclock.engine.run_batch import Lanes, group_by_program, make_placeholder, trace_problem
 from twoclock.engine.tracing import TracedProgram, digest_each, trace
@@ -85,17 +86,20 @@ def digest_run(problem: ProblemSource, methods: Mapping[str, Method], *, x64: bo
     """The digests of a problem and of methods on it, in the precision of the run."""
     with jax.enable_x64(x64):
         example = make_placeholder(problem).example
-        of_problem = trace_problem(example if isinstance(problem, Problem) else problem)[0].digest
+        traced = [trace_problem(example if isinstance(problem, Problem) else problem)[0]]
         by_label: dict[str, str] = {}
         for labels in group_by_program(methods):
             # They differ only in numbers: their program is traced once, on the problem that they run on.
             alike = [methods[label] for label in labels]
             like, seed, k = numbers_as_shapes(alike[0]), np.uint32(0), np.int32(0)
             carry = jax.eval_shape(functools.partial(lane_start, example, seed=seed), like)
-            program = trace(functools.partial(_compute_all, example), like, seed, carry, k)[1]
+            one, program = trace(functools.partial(_compute_all, example), like, seed, carry, k)
+            traced.append(one)
             numbers = [jax.tree.map(lambda leaf: np.asarray(leaf, float), method) for method in alike]
             by_label.update(zip(labels, digest_each(program, numbers), strict=True))
-    return of_problem, {label: by_label[label] for label in methods}
+    for reason in filter(None, (one.unidentified for one in traced)):
+        raise Unidentified(f"nothing can be resumed that calls a function in Python of which this holds: {reason}")
+    return traced[0].digest, {label: by_label[label] for label in methods}
 
 
 def shape_of(name: str, function: Callable[..., PyTree], *args: PyTree) -> PyTree:
@@ -139,7 +143,7 @@ class ShapeRecorder:
         def recorded(name: str, function: Callable[..., PyTree], *first: PyTree, skip: int = 0) -> object:
             def call(*args: PyTree) -> PyTree:
                 out = function(*args)
-                shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(jnp.shape(x), jnp.result_type(x)), out)
+                shapes = jax.eval_shape(lambda: out)
                 self._shapes.setdefault(_call(name, (*first, *args[skip:])), shapes)
                 return out
 

@@ -21,7 +21,7 @@ from jax.extend.core import ClosedJaxpr
 from twoclock import prng
 from twoclock.engine.tracing import TracedProgram, trace, with_exact_callbacks
 from twoclock.protocols import InputError, Key, Method, Problem, ProblemSource, PyTree, pytree, static
-from twoclock.validation import short_repr
+from twoclock.validation import refuse_fork, short_repr
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., PyTree])
@@ -232,30 +232,3 @@ def count_threads() -> int:
     """One for each core, or what OMP_NUM_THREADS says."""
     asked = os.environ.get("OMP_NUM_THREADS", "")
     return max(int(asked) if asked.isdecimal() else os.cpu_count() or 1, 1)
-
-
-_jax_in_use = False  # by a run or a learner of this process
-_forked = False
-
-
-def refuse_fork() -> None:
-    """Refuse a run in a child that was forked after one: JAX's threads are not in it, and it would wait for ever.
-
-    What else started JAX in the parent is not seen here; JAX itself warns of such a fork.
-    """
-    global _jax_in_use
-    if _forked:
-        raise InputError(
-            "this process was forked after JAX had started, whose threads a fork does not copy; "
-            'make it with multiprocessing.get_context("spawn")'
-        )
-    _jax_in_use = True
-
-
-def _note_fork() -> None:
-    global _forked
-    _forked = _jax_in_use
-
-
-if hasattr(os, "register_at_fork"):  # Windows has none
-    os.register_at_fork(after_in_child=_note_fork)

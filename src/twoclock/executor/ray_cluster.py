@@ -17,18 +17,15 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-from twoclock.executor import Channel, Outcomes, RemoteTraceback, S, T, TaskBatch, V, WorkerLost
+from twoclock.executor import ONE_THREAD, Channel, Outcomes, RemoteTraceback, S, T, TaskBatch, V, WorkerLost
 from twoclock.protocols import InputError
 from twoclock.storage.paths import first_line
-from twoclock.validation import choice, short_repr
 
 _SECONDS_TO_ANSWER = 5.0
 _SECONDS_BETWEEN_LOOKS = 0.25
 _OBJECT_STORE = 256 << 20
 _TRIES = 3
 _QUIET = {"log_to_driver": False, "logging_level": "error"}
-# One thread each: Ray gives a task one core, and what JAX or BLAS would take beyond it belongs to its neighbours.
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "NPROC": "1"}
 # The function and what its tasks share, as this worker process last fetched them; functions must stay the same objects
 # to be compiled once.
 _fetched: dict[str, tuple[Callable[..., Any], object]] = {}
@@ -103,14 +100,6 @@ def _run_task(name: str, home: list[Any], task: object) -> object:
         _fetched[name] = ray.get(home[0])
     function, shared = _fetched[name]
     return function(shared, task, Channel())
-
-
-def check_place(on: object, address: object) -> str:
-    """Complain unless it is "local", or "ray" with the address of a cluster or without."""
-    where = choice("on", on, ("local", "ray"))
-    if address is not None and (not isinstance(address, str) or where != "ray"):
-        raise InputError(f'`address` must be "host:port" of a Ray cluster, with on="ray", got {short_repr(address)}')
-    return where
 
 
 @contextmanager

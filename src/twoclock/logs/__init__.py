@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -122,21 +124,15 @@ def _roles(
     states, after = len(found["state"]), len(found["next_state"])
     if columns["next_state"] is not None and after != states:
         raise InputError(f"`next_state` must have as many columns as `state`, {states}, got {after}")
-    alone = {role: next(iter(found[role]), None) for role in columns if role not in (*several, "reward")}
-    stacked = not isinstance(columns["state"], str)
-    return Roles(
-        found["state"], found["action"], found["reward"][0], found["next_state"], stacked=stacked, actions=actions,
-        **alone,
-    )  # fmt: skip
+    given: dict[str, Any] = {
+        role: names if role in several else next(iter(names), None) for role, names in found.items()
+    }
+    return Roles(**given, stacked=not isinstance(columns["state"], str), actions=actions)
 
 
 def _scan(table: ColumnSource, roles: Roles, drop: bool, progress: Callable[[int, int], None]) -> Log:
     """Read all rows once: check them, number the episodes, find the actions."""
-    total = sum(table.sizes)
-    counts: dict[str, int] = {}
-    parts: list[LogPart] = []
-    digests = list[list[bytes]]()
-    kinds = dict[str, tuple[object, ...]]()
+    counts, parts, digests, kinds = Counter[str](), list[LogPart](), list[list[bytes]](), dict[str, object]()
     seen, broken, labels = set[object](), set[int](), set[Label]()
     rows = row = known = cut = 0
     episode, continuous = -1, False
@@ -146,20 +142,17 @@ def _scan(table: ColumnSource, roles: Roles, drop: bool, progress: Callable[[int
             digests.append([])
             for columns in table.read(part, roles.columns):
                 digests[part].append(digest(columns))
-                yield part, in_roles(columns, roles)
+                raw = in_roles(columns, roles)
+                for role, column in (("state", raw.state), ("action", raw.action), ("episode", raw.episode)):
+                    kind = None if column is None else (is_text(column), column.shape[1:])
+                    if kind and kind[0] is not None and kinds.setdefault(role, kind) != kind:
+                        raise InputError(f"`{role}` must be of one kind and length in all of `source`; write it alike")
+                yield part, raw
 
     for part, raw, before, after in with_neighbours(raws(), None, None):
         if part == len(parts):
             parts.append(LogPart(before, None, episode + 1, row, digests[part]))
         parts[part] = parts[part]._replace(after=after)
-        for role in ("state", "action", "episode"):
-            column: np.ndarray | None = getattr(raw, role)
-            if column is not None and (text := is_text(column)) is not None:
-                kind = text, column.shape[1:]
-                if kinds.setdefault(role, kind) != kind:
-                    raise InputError(
-                        f"`{role}` must be of one kind and length in all of `source`; write its parts alike"
-                    )
         checked = check(raw, before, after, roles)
         episodes = episode + np.cumsum(checked.first)
         if raw.episode is not None:
@@ -179,27 +172,24 @@ def _scan(table: ColumnSource, roles: Roles, drop: bool, progress: Callable[[int
             )
         counted = np.zeros(len(raw), bool)  # a row that breaks two rules is left out once
         for (name, words), wrong in checked.faults.items():
-            if new := int((wrong & ~counted).sum()):
-                counts[f"{name} {words}"] = counts.get(f"{name} {words}", 0) + new
+            counts[f"{name} {words}"] += int((wrong & ~counted).sum())
             counted |= wrong
-        bad = checked.bad
-        keep = checked.known & ~bad
-        broken |= set(episodes[bad].tolist())
-        if not checked.known.all():
-            counts[NO_NEXT] = counts.get(NO_NEXT, 0) + int((~checked.known & ~bad).sum())
+        keep = checked.known & ~counted
+        broken |= set(episodes[counted].tolist())
+        counts[NO_NEXT] += int((~checked.known & ~counted).sum())
         if (raw.action.dtype.kind == "f" and roles.actions is None) or raw.action.ndim > 1:
             continuous = True
         elif roles.actions is None:
-            labels |= set(np.unique(raw.action[~bad]).tolist())
+            labels |= set(np.unique(raw.action[~counted]).tolist())
         rows += int(keep.sum())
         cut += int((checked.last & ~raw.terminated).sum())
         known += 0 if raw.propensity is None else int((~np.isnan(raw.propensity) & keep).sum())
         episode, row = int(episodes[-1]), row + len(raw)
-        progress(row, total)
+        progress(row, sum(table.sizes))
+    counts = +counts
     if not rows:
-        raise InputError(
-            "`source` has no row that can be used: " + "; ".join(f"{n:,} {why}" for why, n in counts.items())
-        )
+        lost = "; ".join(f"{n:,} {why}" for why, n in counts.items())
+        raise InputError(f"`source` has no row that can be used: {lost}")
     if continuous and labels:
         raise InputError(
             f"`source` column `{roles.action[0]}` has floats in some parts and whole numbers in others; write "
@@ -209,4 +199,4 @@ def _scan(table: ColumnSource, roles: Roles, drop: bool, progress: Callable[[int
     if labels and len(numbers) == len(labels) and min(numbers) >= 0 and max(numbers) < _LARGEST_INTEGER_ACTION:
         labels = set(range(max(numbers) + 1))  # they stand for themselves, so that an array policy needs no names
     actions = None if continuous else roles.actions or tuple(np.unique(list(labels)).tolist())
-    return Log(table, roles, parts, rows, episode + 1, actions, counts, frozenset(broken), known, cut)
+    return Log(table, roles, parts, rows, episode + 1, actions, dict(counts), frozenset(broken), known, cut)

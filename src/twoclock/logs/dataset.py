@@ -20,17 +20,11 @@ ROWS = 32_768
 
 @dataclass(frozen=True, eq=False)
 class ColumnSource:
-    """Columns by name, in parts that can be read each by itself.
-
-    Attributes:
-        names: of the columns.
-        sizes: the rows of each part.
-        read: yields the named columns of a part, ``ROWS`` or fewer rows at a time.
-    """
+    """Columns by name, in parts that can be read each by itself, ``ROWS`` or fewer rows at a time."""
 
     names: list[str]
-    sizes: list[int]
-    read: Callable[[int, Sequence[str]], Iterator[Columns]]
+    sizes: list[int]  # the rows of each part
+    read: Callable[[int, Sequence[str]], Iterator[Columns]]  # the named columns of a part
 
 
 def in_memory(columns: Columns) -> ColumnSource:
@@ -47,32 +41,19 @@ def in_memory(columns: Columns) -> ColumnSource:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Some transitions (s, a, r, s').
+    """Some transitions (s, a, r, s')."""
 
-    Attributes:
-        state: as it was written, one row per transition.
-        action: the number of the action in ``log.actions``, or the action itself where actions are continuous.
-        next_state: s'; the state itself after a termination, where it means nothing.
-        terminated: nothing is earned after s'. A truncation is no termination.
-        episode: the number of the episode, from 0.
-        first: the transition begins its episode.
-        follows: s' is the state of the next row.
-        row: the number of the row in the source, from 0.
-        propensity: the behaviour's probability (or density) of the action, NaN where not known; None without a column.
-        number: of the part and of the batch in it, for randomness that must be the same each time.
-    """
-
-    state: np.ndarray
-    action: np.ndarray
+    state: np.ndarray  # as it was written, one row per transition
+    action: np.ndarray  # the number of the action in ``log.actions``, or the action itself where actions are continuous
     reward: np.ndarray
-    next_state: np.ndarray
-    terminated: np.ndarray
-    episode: np.ndarray
-    first: np.ndarray
-    follows: np.ndarray
-    row: np.ndarray
-    propensity: np.ndarray | None
-    number: tuple[int, int]
+    next_state: np.ndarray  # s'; the state itself after a termination, where it means nothing
+    terminated: np.ndarray  # nothing is earned after s'. A truncation is no termination
+    episode: np.ndarray  # the number of the episode, from 0
+    first: np.ndarray  # the transition begins its episode
+    follows: np.ndarray  # s' is the state of the next row
+    row: np.ndarray  # the number of the row in the source, from 0
+    propensity: np.ndarray | None  # the behaviour's probability (or density) of the action, NaN where not known
+    number: tuple[int, int]  # of the part and of the batch in it, for randomness that must be the same each time
 
     def __len__(self) -> int:
         return len(self.reward)
@@ -166,14 +147,9 @@ class Log:
         for part in range(len(self.parts)):
             yield from self.batches(part)
 
-    def sample(self, rows: int = 2_000) -> tuple[np.ndarray, np.ndarray]:
-        """Some states and their actions, from parts spread over the log."""
-        state, action = self._sample
-        at = _spread(len(state), rows)
-        return state[at], action[at]
-
     @cached_property
-    def _sample(self) -> tuple[np.ndarray, np.ndarray]:
+    def sample(self) -> tuple[np.ndarray, np.ndarray]:
+        """Some 2,000 states and their actions, from parts spread over the log."""
         parts, chosen = _spread(len(self.parts), 8), []
         for part in parts.tolist():
             batch = next(self.batches(part), None)

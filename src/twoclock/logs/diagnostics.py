@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
@@ -23,10 +22,6 @@ from twoclock.logs.features import table_of
 if TYPE_CHECKING:
     import pandas as pd
 
-Grade = Literal["fine", "note", "warning", "fatal"]
-Finding = tuple[str, float, str]
-"""The name, value and sentence of a diagnostic."""
-
 
 class Interval(NamedTuple):
     """A standard error with the clusters it comes from, and the ends of the interval."""
@@ -40,11 +35,7 @@ class Interval(NamedTuple):
 def interval(value: float, influence: Influence, level: float, *, stream: bool = False) -> Interval:
     """value ± t·se with se² = Σ_cluster influence²·k/(k − 1), t of k − 1 degrees of freedom.
 
-    Args:
-        value: the estimate.
-        influence: what each cluster adds to the estimate's error; they sum to about 0.
-        level: the coverage.
-        stream: clusters are consecutive blocks of one stream, which are joined first.
+    The influences of clusters sum to about 0. Those of a stream are consecutive blocks, which are joined first.
 
     >>> import numpy as np
     >>> band = interval(1.0, np.array([0.1, -0.1, 0.1, -0.1]), 0.95)
@@ -62,6 +53,18 @@ def block_statistics(influence: Influence, *, stream: bool) -> BlockStatistics:
     return score_statistics(sums[:, None], -np.eye(1), sizes / sizes.sum(), np.eye(1))
 
 
+class Diagnostic(NamedTuple):
+    """A number, its thresholds, and what it says of the estimate."""
+
+    name: str
+    value: float
+    warning: float
+    fatal: float
+    grade: Literal["fine", "note", "warning", "fatal"]
+    sentence: str
+    remedy: str
+
+
 class Threshold(NamedTuple):
     """From where on a number is a warning, from where on nothing is known, and what to do about it."""
 
@@ -69,6 +72,13 @@ class Threshold(NamedTuple):
     fatal: float
     remedy: str
     small_is_bad: bool = False
+
+    def grade(self, value: float) -> Literal["fine", "warning", "fatal"]:
+        if np.isposinf(value) and not self.small_is_bad:
+            return "fatal"
+        sign = -1 if self.small_is_bad else 1
+        bad, warning, fatal = sign * value, sign * self.warning, sign * self.fatal
+        return "fatal" if bad > fatal else "warning" if bad > warning else "fine"
 
 
 _NEVER, _TINY = float("inf"), 1e-300
@@ -95,30 +105,6 @@ THRESHOLDS = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class Diagnostic:
-    """A number and what it says of the estimate."""
-
-    name: str
-    value: float
-    sentence: str
-    aside: bool = False  # it is not about the estimate that counts
-
-    @property
-    def threshold(self) -> Threshold:
-        return THRESHOLDS[self.name]
-
-    @property
-    def grade(self) -> Grade:
-        if self.aside:
-            return "note"
-        if np.isposinf(self.value) and not self.threshold.small_is_bad:
-            return "fatal"
-        sign = -1 if self.threshold.small_is_bad else 1
-        value, warning, fatal = (sign * number for number in (self.value, self.threshold.warning, self.threshold.fatal))
-        return "fatal" if value > fatal else "warning" if value > warning else "fine"
-
-
 def diagnose(
     context: EstimatorContext,
     name: str,
@@ -127,18 +113,15 @@ def diagnose(
     band: Interval,
     level: float,
 ) -> list[Diagnostic]:
-    """Compute every diagnostic of an estimate.
-
-    Args:
-        context: of the estimate.
-        name: which of the estimates it is.
-        estimates: by estimator.
-        richer: the estimate with more features, if there is one.
-        band: its interval.
-        level: of the intervals.
-    """
+    """Compute every diagnostic of the estimate ``name``, of interval ``band``; ``richer`` is one with more features."""
     main, stream = estimates[name], context.estimand.stream
     unit = "blocks" if stream else "episodes"
+    found: list[Diagnostic] = []
+
+    def say(key: str, value: float, sentence: str) -> None:
+        limit = THRESHOLDS[key]
+        grade = limit.grade(value) if key != "ratios" or name in ("pdis", "wis") else "note"
+        found.append(Diagnostic(key, value, limit.warning, limit.fatal, grade, sentence, limit.remedy))
 
     def distance(other: ValueEstimate) -> tuple[float, float]:
         """The difference of two estimates, and how many of its own standard errors it is."""
@@ -148,43 +131,8 @@ def diagnose(
         apart = interval(gap, other.influence - main.influence, level, stream=stream)
         return gap, _standard_errors(gap, apart.se, main.value)
 
-    found = [*_support(context, main, band)]
-    found.append(("clusters", float(band.clusters), f"the interval rests on {band.clusters:,} {unit}"))
-    if stream and main.influence is not None:
-        memory = float(block_statistics(main.influence, stream=True).correlation[0])
-        found.append(("memory", memory, f"neighbouring blocks of the stream are correlated by {memory:.2f}"))
-    found += _weights(context, unit)
-    radius, condition = context.radius, context.solution.condition
-    found.append(
-        ("radius", radius, f"the spectral radius of fitted Q-evaluation is {radius:.4g}; from 1 on it diverges")
-    )
-    found.append(("condition", condition, f"the condition of A is {condition:.3g}"))
-    if context.fold_solutions:
-        found += _drift(context, band)
-    gaps = {key: distance(other) for key, other in estimates.items() if key != name and other.comparable}
-    if gaps:
-        other, (gap, z) = max(gaps.items(), key=lambda entry: entry[1][1])
-        message = f"the estimator {other} differs by {gap:.3g}, {z:.3g} standard errors of the difference"
-        found.append(("estimators", z, message))
-    if richer is not None:
-        gap, z = distance(richer)
-        found.append(("features", z, f"with more features the value moves by {gap:.3g}, {z:.3g} standard errors"))
-    for ratios in [one.ratios for one in estimates.values() if one.ratios is not None][:1]:
-        left = effective_size(ratios)
-        message = f"the ratios of whole episodes leave {left:,.0f} effective episodes of {len(ratios):,}"
-        found.append(("ratios", left, message))
-    if context.estimand.gamma < 1:
-        found += _range_of_rewards(context, main, band)
-    unweighted = name not in ("pdis", "wis")
-    return [Diagnostic(*one, aside=one[0] == "ratios" and unweighted) for one in found]
-
-
-def _support(context: EstimatorContext, main: ValueEstimate, band: Interval) -> Iterator[Finding]:
-    """Where the target leads beyond the log.
-
-    The share is E[γ^τ], τ the first time that the target does what the log has no data for: exact for a table. For
-    other features it is the part of the target's features beyond the span of the log's, relative to the start's.
-    """
+    # E[γ^τ], τ the first time that the target does what the log has no data for: exact for a table. For other features
+    # the part of the target's features beyond the span of the log's, relative to the start's.
     A, _, phi0 = context.moments.total()
     left = phi0 - A.T @ context.solution.x
     table = table_of(context.estimand.features)
@@ -195,41 +143,66 @@ def _support(context: EstimatorContext, main: ValueEstimate, band: Interval) -> 
     else:
         share = float(np.linalg.norm(left) / max(float(np.linalg.norm(phi0)), _TINY))
     share = 0.0 if abs(share) < 1e-9 else share
-    yield "outside", share, f"{share:.1%} of the policy's discounted path leads to what the log has no data for"
+    say("outside", share, f"{share:.1%} of the policy's discounted path leads to what the log has no data for")
     if table is not None:
         # There θ is 0 for want of data; it is taken to be as far off as the largest Q of the pairs that were seen.
         missed = share * float(np.abs(context.solution.theta).max())
         z = _standard_errors(missed, band.se, main.value)
-        message = f"what the log has no data for may well move the value by {missed:.3g}, {z:.3g} standard errors"
-        yield "blind", z, message
-
-
-def _weights(context: EstimatorContext, unit: str) -> Iterator[Finding]:
-    """How much of the log counts once it is reweighted."""
-    scores = context.scores
+        say(
+            "blind", z, f"what the log has no data for may well move the value by {missed:.3g}, {z:.3g} standard errors"
+        )
+    say("clusters", float(band.clusters), f"the interval rests on {band.clusters:,} {unit}")
+    if stream and main.influence is not None:
+        memory = float(block_statistics(main.influence, stream=True).correlation[0])
+        say("memory", memory, f"neighbouring blocks of the stream are correlated by {memory:.2f}")
+    scores = context.scores  # how much of the log counts once it is reweighted
     squares, absolute, negative = scores.squares.tolist()
     total, rows, by_cluster = float(scores.weight[:, 0].sum()), float(scores.rows.sum()), np.abs(scores.weight[:, 0])
     transitions, clusters = total**2 / max(squares, _TINY), effective_size(by_cluster)
     overlap, below = rows / max(transitions, _TINY), negative / max(absolute, _TINY)
     seen = "reweighted to the policy the log counts as"
     worth = "it is worth that many times fewer transitions than a log of the policy itself"
-    yield "effective_transitions", transitions, f"{seen} {transitions:,.0f} of its {rows:,.0f} transitions"
-    yield "effective_clusters", clusters, f"{seen} {clusters:,.0f} of its {len(by_cluster):,} {unit}"
-    yield "overlap", overlap, f"E[w²]/E[w]² = {overlap:,.3g}: {worth}"
-    yield "negative_weights", below, f"{below:.0%} of the weight is negative, which no ratio of visits can be"
-
-
-def _drift(context: EstimatorContext, band: Interval) -> Iterator[Finding]:
-    """Whether parts of the log disagree."""
-    first = np.arange(context.estimand.groups) < context.estimand.groups // 2
-    totals = [context.moments.total(1.0 * half) for half in (first, ~first)]
-    one, other = (float(phi0 @ solve_lstd(A, b, phi0, context.basis).theta) for A, b, phi0 in totals)
-    z = _standard_errors(one - other, 2 * band.se, one)
-    says = f"the first half of the log says {one:.4g} and the second {other:.4g}"
-    yield "halves", z, f"{says}, {z:.3g} standard errors apart"
-    ratio = mspbe_ratio(context)
-    message = f"the projected Bellman error on episodes that were left out is {ratio:.2g} times its noise floor"
-    yield "mspbe", ratio, message
+    say("effective_transitions", transitions, f"{seen} {transitions:,.0f} of its {rows:,.0f} transitions")
+    say("effective_clusters", clusters, f"{seen} {clusters:,.0f} of its {len(by_cluster):,} {unit}")
+    say("overlap", overlap, f"E[w²]/E[w]² = {overlap:,.3g}: {worth}")
+    say("negative_weights", below, f"{below:.0%} of the weight is negative, which no ratio of visits can be")
+    radius, condition = context.radius, context.solution.condition
+    say("radius", radius, f"the spectral radius of fitted Q-evaluation is {radius:.4g}; from 1 on it diverges")
+    say("condition", condition, f"the condition of A is {condition:.3g}")
+    if context.fold_solutions:  # whether parts of the log disagree
+        first = np.arange(context.estimand.groups) < context.estimand.groups // 2
+        totals = [context.moments.total(1.0 * half) for half in (first, ~first)]
+        one, other = (float(phi0 @ solve_lstd(A, b, phi0, context.basis).theta) for A, b, phi0 in totals)
+        z = _standard_errors(one - other, 2 * band.se, one)
+        says = f"the first half of the log says {one:.4g} and the second {other:.4g}"
+        say("halves", z, f"{says}, {z:.3g} standard errors apart")
+        ratio = mspbe_ratio(context)
+        message = f"the projected Bellman error on episodes that were left out is {ratio:.2g} times its noise floor"
+        say("mspbe", ratio, message)
+    gaps = {key: distance(other) for key, other in estimates.items() if key != name and other.comparable}
+    if gaps:
+        key, (gap, z) = max(gaps.items(), key=lambda entry: entry[1][1])
+        message = f"the estimator {key} differs by {gap:.3g}, {z:.3g} standard errors of the difference"
+        say("estimators", z, message)
+    if richer is not None:
+        gap, z = distance(richer)
+        say("features", z, f"with more features the value moves by {gap:.3g}, {z:.3g} standard errors")
+    for ratios in [one.ratios for one in estimates.values() if one.ratios is not None][:1]:
+        left = effective_size(ratios)
+        message = f"the ratios of whole episodes leave {left:,.0f} effective episodes of {len(ratios):,}"
+        say("ratios", left, message)
+    gamma, (least, minus_most) = context.estimand.gamma, context.moments.reward
+    if gamma < 1:  # whether the estimate and its interval say more than the range of rewards does
+        low, high = min(least, 0.0) / (1 - gamma), max(-minus_most, 0.0) / (1 - gamma)
+        span = max(high - low, _TINY)
+        beyond = max(low - main.value, main.value - high, 0.0) / span
+        beyond = 0.0 if beyond < 1e-9 else beyond
+        message = f"with the rewards of the log the value lies in [{low:.4g}, {high:.4g}]; the estimate is "
+        say("possible", beyond, message + ("outside" if beyond else "inside"))
+        width = (band.high - band.low) / span
+        message = f"the interval is {width:.0%} as wide as all values that the log's rewards allow"
+        say("width", width, message)
+    return found
 
 
 def mspbe_ratio(context: EstimatorContext) -> float:
@@ -252,20 +225,6 @@ def mspbe_ratio(context: EstimatorContext) -> float:
 def _standard_errors(gap: float, se: float, value: float) -> float:
     """How many standard errors a gap is; what rounding or an iteration leaves is none, however small they are."""
     return 0.0 if abs(gap) <= 1e-6 * abs(value) else abs(gap) / max(se, _TINY)
-
-
-def _range_of_rewards(context: EstimatorContext, main: ValueEstimate, band: Interval) -> Iterator[Finding]:
-    """Whether the estimate and its interval say more than the range of rewards does."""
-    gamma, (least, most) = context.estimand.gamma, context.moments.reward
-    low, high = min(least, 0.0) / (1 - gamma), max(most, 0.0) / (1 - gamma)
-    span = max(high - low, _TINY)
-    beyond = max(low - main.value, main.value - high, 0.0) / span
-    beyond = 0.0 if beyond < 1e-9 else beyond
-    side = "outside" if beyond else "inside"
-    message = f"with the rewards of the log the value lies in [{low:.4g}, {high:.4g}]; the estimate is {side}"
-    yield "possible", beyond, message
-    width = (band.high - band.low) / span
-    yield "width", width, f"the interval is {width:.0%} as wide as all values that the log's rewards allow"
 
 
 def support(context: EstimatorContext) -> pd.DataFrame | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -98,10 +98,12 @@ def evaluate(
         function("progress", progress, "done", "total")
     if checkpoint is not None:
         check_path("checkpoint", checkpoint)
+    if isinstance(start, str):
+        choice("start", start, ("visited",))
     if address is not None and not isinstance(address, str):
         raise InputError(f"`address` must be host:port of a Ray cluster, got {short_repr(address)}")
     log, policies = _widen_actions(log, policy)
-    starts = _start_states(start, log)
+    starts = None if start is None or isinstance(start, str) else _start_states(start, log)
     built = build(features, log, None if starts is None else starts[0])
     names = _estimator_names(estimator, built, log)
     began = time.perf_counter()
@@ -110,13 +112,11 @@ def evaluate(
         folder = None if checkpoint is None else storage.writable(checkpoint)
         for name, one in policies.items():
             estimand = _estimand(log, one, built, gamma, starts, isinstance(start, str), bool(bootstrap))
-            context = EstimatorContext(estimand, map_parts, bootstrap, folder)
-            estimates[name] = _estimate(context, names, level, compare)
+            estimates[name] = _estimate(EstimatorContext(estimand, map_parts, bootstrap, folder), names, level, compare)
     called = features if isinstance(features, str) else getattr(features, "__name__", None) or short_repr(features)
     settings = {
-        "gamma": gamma, "level": level, "estimator": names[0], "features": called, "size": built.size,
-        "rows": log.rows, "episodes": log.episodes, "dropped": dict(log.dropped),
-        "wall_seconds": time.perf_counter() - began,
+        "gamma": gamma, "level": level, "estimator": names[0], "features": called, "size": built.size, "rows": log.rows,
+        "episodes": log.episodes, "dropped": dict(log.dropped), "wall_seconds": time.perf_counter() - began,
     }  # fmt: skip
     return Value.of(estimates, settings)
 
@@ -180,8 +180,7 @@ def _estimate(context: EstimatorContext, names: list[str], level: float, compare
     linear = matrix_fits(context.estimand.features, log)
     if compare:
         names = [*names, *(["dr"] if linear else []), "naive", *(["pdis", "wis"] if log.propensities else [])]
-    estimates: dict[str, ValueEstimate] = {}
-    refused: dict[str, str] = {}
+    estimates, refused = dict[str, ValueEstimate](), dict[str, str]()
     for name in dict.fromkeys(names):
         try:
             estimates[name] = estimators()[name].estimate(context)
@@ -191,8 +190,7 @@ def _estimate(context: EstimatorContext, names: list[str], level: float, compare
             refused[name] = str(error)
     if not linear:
         return PolicyEstimate(estimates, refused, [], stream, np.zeros(0), None)
-    found: list[diagnostics.Diagnostic] = []
-    influence = estimates[main].influence
+    found, influence = list[diagnostics.Diagnostic](), estimates[main].influence
     if influence is not None:
         band = diagnostics.interval(estimates[main].value, influence, level, stream=stream)
         richer = _estimate_with_more_features(context) if compare else None
@@ -224,15 +222,15 @@ def _estimate_with_more_features(context: EstimatorContext) -> ValueEstimate | N
 def _estimator_names(given: object, features: PairFeatures, log: Log) -> list[str]:
     """Return the names of the estimators, the one that counts first."""
     found = estimators()
-    if isinstance(given, str) and given == "auto":
-        return ["lstdq" if matrix_fits(features, log) else "dice"]
-    if isinstance(given, str) and given == "all":
-        return ["lstdq", *(name for name in found if name != "lstdq")]
     if not isinstance(given, (str, list, tuple)) or not given:
         raise InputError(
             f"`estimator` must be a name or a list of them, got {short_repr(given)}; leave it out for 'auto'"
         )
     names = [given] if isinstance(given, str) else list(given)
+    if given == "auto":
+        names = ["lstdq" if matrix_fits(features, log) else "dice"]
+    elif given == "all":
+        names = ["lstdq", *found]
     for name in names:
         lookup(found, name, "estimator")
     return list(dict.fromkeys(names))
@@ -241,29 +239,23 @@ def _estimator_names(given: object, features: PairFeatures, log: Log) -> list[st
 def _widen_actions(log: Log, given: object) -> tuple[Log, dict[str, Policy]]:
     """Return the log with all the actions that a policy has, and the policies for these."""
     named = as_policies(given, log)
-    widths = [len(one.actions) for one in named.values() if isinstance(one, Discrete)]
-    if log.actions is not None and log.actions == tuple(range(len(log.actions))):
-        state = log.sample(2)[0][:2]
-        for one in named.values():
-            if isinstance(one, Discrete) and len(one.actions) == len(log.actions):
-                try:
-                    shape = np.shape(one.function(state))
-                except Exception:  # it is called again later, and raises there
-                    continue
-                widths.append(shape[1] if len(shape) == 2 and shape[0] == len(state) else 0)
-        if max(widths, default=0) > len(log.actions):
-            log = dataclasses.replace(log, actions=tuple(range(max(widths))))
-            named = as_policies(given, log)
+    if log.actions is None or log.actions != tuple(range(len(log.actions))):
+        return log, named
+    most, state = len(log.actions), log.sample[0][:2]
+    for one in named.values():
+        if isinstance(one, Discrete):
+            with suppress(Exception):  # it is called again later, and raises there
+                shape = np.shape(one.function(state))
+                most = max(most, len(one.actions), shape[1] if len(shape) == 2 and shape[0] == len(state) else 0)
+    if most > len(log.actions):
+        log = dataclasses.replace(log, actions=tuple(range(most)))
+        named = as_policies(given, log)
     return log, named
 
 
-def _start_states(start: object, log: Log) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the states of a given start and their probabilities; None where the log gives it."""
-    if start is None or isinstance(start, str):
-        if isinstance(start, str):
-            choice("start", start, ("visited",))
-        return None
-    example = log.sample(2)[0][:1]
+def _start_states(start: object, log: Log) -> tuple[np.ndarray, np.ndarray]:
+    """Return the states of a given start and their probabilities."""
+    example = log.sample[0][:1]
     try:
         states = np.asarray(start)
     except (ValueError, TypeError):  # lists of different lengths

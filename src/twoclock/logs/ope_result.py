@@ -25,7 +25,7 @@ _TABLE = [
     "policy", "estimator", "value", "se", "low", "high", "bootstrap_low", "bootstrap_high", "clusters", "told", "note",
 ]  # fmt: skip
 _DIFFERENCES = ["policy", "minus", "difference", "se", "low", "high", "told"]
-_DIAGNOSTICS = ["policy", "name", "value", "warning", "fatal", "grade", "sentence", "remedy"]
+_DIAGNOSTICS = ["policy", *Diagnostic._fields]
 _TITLES = {
     "table": ("Estimates", "The first row of a policy is the one that counts; the others speak for or against it."),
     "differences": ("Differences", "Policies against each other on the same episodes."),
@@ -96,9 +96,7 @@ class Value:
                 told = not single.fatal or estimator == "naive"
                 rows.append((name, estimator, one.value, se, low, high, *ends, clusters, told, "; ".join(one.notes)))
             rows += [(name, estimator, *[nan] * 6, 0, False, why) for estimator, why in single.refused.items()]
-            for check in single.diagnostics:
-                limit, words = check.threshold, (check.grade, check.sentence, check.threshold.remedy)
-                checks.append((name, check.name, check.value, limit.warning, limit.fatal, *words))
+            checks += [(name, *check) for check in single.diagnostics]
         for name, other in itertools.combinations(singles, 2):  # on the same episodes
             a, b = (singles[policy].estimates[settings["estimator"]] for policy in (name, other))
             if a.influence is not None and b.influence is not None:

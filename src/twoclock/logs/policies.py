@@ -35,7 +35,7 @@ class Actions:
 
 @runtime_checkable
 class Policy(Protocol):
-    """A policy of a log: what it does in a batch of states, and how likely it is to do what was done."""
+    """What a policy does in a batch of states, and how likely it is to do what was done."""
 
     def acts(self, state: np.ndarray, number: tuple[int, ...]) -> Actions:
         """``number`` says which batch it is, so that what is drawn at random is the same each time."""
@@ -194,57 +194,41 @@ def as_policy(name: str, given: object, log: Log) -> Policy:
             f"`{name}` must be a `tc.logs.Gaussian(mean, covariance)` where actions are continuous; if the floats "
             "stand for discrete actions, name them with `read(…, actions=[…])`"
         )
-    if type(given).__module__.split(".")[0] == "pandas":
-        return _frame_policy(name, given, log)
     if callable(given):
         return Discrete(name, log.actions, given)
-    return _array_policy(name, given, log)
+    return _table_policy(name, given, log.actions)
 
 
-def _array_policy(name: str, given: object, log: Log) -> Policy:
-    """Make a policy of an array [state, action], whose states are 0, 1, …"""
+def _table_policy(name: str, given: Any, actions: tuple[Label, ...]) -> Policy:
+    """Make a policy of an array [state, action], or of a frame with the states as its index and actions as columns."""
+    labels: np.ndarray | None = None
+    if type(given).__module__.split(".")[0] == "pandas":
+        if lacking := set(actions) - set(given.columns):
+            raise InputError(f"`{name}` must have a column for each action of the log, it lacks {short_repr(lacking)}")
+        if actions != tuple(given.columns):
+            raise InputError(f"`{name}` must have its columns in the order of the actions, {short_repr(list(actions))}")
+        given, labels = given.to_numpy(float), np.asarray(given.index)
     pi = as_array(name, given, "an array [state, action], or a function of a batch of states")
-    actions = log.actions or ()
     if pi.ndim != 2:
         raise InputError(f"`{name}` must be an array [state, action], got the shape {pi.shape}")
-    whole_numbers = actions == tuple(range(len(actions)))
-    if pi.shape[1] < len(actions) or (pi.shape[1] > len(actions) and not whole_numbers):
+    if actions == tuple(range(len(actions))):
+        actions = tuple(range(max(pi.shape[1], len(actions))))
+    if pi.shape[1] != len(actions):
         raise InputError(f"`{name}` must have a column for each of the {len(actions)} actions, got {pi.shape[1]}")
     pi = check_distributions(name, pi, f"{name}[s]")
 
     def rows(state: np.ndarray) -> np.ndarray:
-        labels = np.asarray(state)
-        if labels.ndim == 2 and labels.shape[1] == 1:
-            labels = labels[:, 0]
-        if labels.ndim != 1 or labels.dtype.kind not in "iufb" or (labels != np.floor(labels)).any():
+        one = state[:, 0] if state.ndim == 2 and state.shape[1] == 1 else state
+        if labels is None and (one.ndim != 1 or one.dtype.kind not in "iufb" or (one != np.floor(one)).any()):
             raise InputError(
                 f"`{name}` is an array, so states must be whole numbers from 0; for others give a function of a batch "
                 "of states, or a DataFrame with the states as its index"
             )
-        found = labels.astype(int)
-        if found.size and (found.min() < 0 or found.max() >= len(pi)):
-            raise InputError(f"`{name}` has {len(pi)} rows and the log has the state {found.max()}; add rows")
-        return pi[found]
-
-    return Discrete(name, actions if not whole_numbers else tuple(range(pi.shape[1])), rows)
-
-
-def _frame_policy(name: str, given: Any, log: Log) -> Policy:
-    """Make a policy of a frame with the states as its index and the actions as its columns."""
-    actions = tuple(given.columns)
-    if lacking := set(log.actions or ()) - set(actions):
-        raise InputError(f"`{name}` must have a column for each action of the log, it lacks {short_repr(lacking)}")
-    if actions != log.actions:
-        raise InputError(
-            f"`{name}` must have its columns in the order of the actions, {short_repr(list(log.actions or ()))}"
-        )
-    pi, labels = check_distributions(name, as_array(name, given.to_numpy(float)), f"{name}[s]"), np.asarray(given.index)
-
-    def rows(state: np.ndarray) -> np.ndarray:
-        found = encode_labels(np.asarray(state).ravel(), labels)
+        found = encode_labels(one.ravel(), np.arange(len(pi)) if labels is None else labels)
         if (found < 0).any():
+            lost = short_repr(max(one[found < 0].tolist()))
             raise InputError(
-                f"`{name}` has no row for the state {short_repr(np.asarray(state)[int(np.argmax(found < 0))].item())}"
+                f"`{name}` has {len(pi)} rows and the log has the state {lost}, which is not there; add it"
             )
         return pi[found]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -63,66 +64,19 @@ class RawRows:
         return RawRows(**one)
 
 
-def in_roles(columns: Columns, roles: Roles) -> RawRows:
-    """Sort the columns of a table by what they are."""
-
-    def one_column(name: str) -> np.ndarray:
-        column = columns[name]
-        if column.ndim == 2 and column.shape[1] == 1:
-            return column[:, 0]
-        if column.ndim != 1:
-            raise InputError(f"`source` column `{name}` must have one entry a row, got the shape {column.shape}")
-        return column
-
-    def labels(names: tuple[str, ...], stacked: bool) -> np.ndarray:
-        """Return one column as it is; several as a matrix of numbers, or of text where all are text."""
-        some = [columns[name] for name in names]
-        for name, column in zip(names, some, strict=True):
-            if column.ndim > 2 or (len(some) > 1 and column.ndim > 1):
-                raise InputError(
-                    f"`source` column `{name}` must have a number or a flat list of them a row, alone if a list; "
-                    f"got the shape {column.shape}, so flatten it"
-                )
-            _check_labels(name, column)
-        if len(some) == 1 and not (stacked and some[0].ndim == 1):
-            return some[0]
-        for kinds in ("U", "i", "u"):  # as floats, whole numbers above 2⁵³ would merge
-            if all(column.dtype.kind == kinds for column in some):
-                return np.column_stack(some)
-        return np.column_stack([_numbers(name, column) for name, column in zip(names, some, strict=True)])
-
-    def numbers(name: str) -> np.ndarray:
-        return _numbers(name, one_column(name))
-
-    reward = numbers(roles.reward)
-    state = labels(roles.state, roles.stacked)
-    after = labels(roles.next_state, roles.stacked) if roles.next_state else None
-    if after is not None and (after.shape != state.shape or is_text(after) != is_text(state)):
-        raise InputError("`next_state` must have states as `state` has them: of the same shape, and text if they are")
-    flags = [numbers(name) if name else np.zeros(len(reward)) for name in (roles.terminated, roles.truncated)]
-    terminated, truncated = (flag == 1 for flag in flags)
-    unclear = np.column_stack([(flag != 1) & (flag != 0) for flag in flags])
-    step, propensity = (numbers(name) if name else None for name in (roles.step, roles.propensity))
-    episode = one_column(roles.episode) if roles.episode else None
-    if roles.episode and episode is not None:
-        _check_labels(roles.episode, episode)
-    return RawRows(
-        state, labels(roles.action, len(roles.action) > 1), reward, after, terminated, terminated | truncated, unclear,
-        episode, step, propensity,
-    )  # fmt: skip
-
-
-def _check_labels(name: str, column: np.ndarray) -> None:
-    """Refuse a column whose entries cannot be compared, or written as text."""
-    try:
-        if column.dtype == object:
-            sorted(entry for entry in column.ravel().tolist() if entry is not None)
-    except TypeError:
-        raise InputError(f"`source` column `{name}` must be all numbers or all text; make it one of them") from None
-    if column.dtype.kind == "U" and column.size and column.dtype.itemsize:
-        codes = np.ascontiguousarray(column).view(np.uint32)
+def _comparable(name: str, column: np.ndarray) -> np.ndarray:
+    """Refuse labels that cannot be compared, or written as text."""
+    text = column
+    if column.dtype == object:
+        try:
+            text = np.array(sorted(entry for entry in column.ravel().tolist() if entry is not None))
+        except TypeError:
+            raise InputError(f"`source` column `{name}` must be all numbers or all text; make it one of them") from None
+    if text.dtype.kind == "U" and text.size and text.dtype.itemsize:
+        codes = np.ascontiguousarray(text).view(np.uint32)
         if ((codes >= 0xD800) & (codes < 0xE000)).any():
             raise InputError(f"`source` column `{name}` has text that is no Unicode, a lone surrogate; mend it")
+    return column
 
 
 def is_text(column: np.ndarray) -> bool | None:
@@ -145,24 +99,57 @@ def _numbers(name: str, column: np.ndarray) -> np.ndarray:
     return found
 
 
+def in_roles(columns: Columns, roles: Roles) -> RawRows:
+    """Sort the columns of a table by what they are."""
+
+    def one_column(name: str, convert: Callable[[str, np.ndarray], np.ndarray] = _numbers) -> np.ndarray:
+        column = columns[name]
+        if column.ndim == 2 and column.shape[1] == 1:
+            column = column[:, 0]
+        if column.ndim != 1:
+            raise InputError(f"`source` column `{name}` must have one entry a row, got the shape {column.shape}")
+        return convert(name, column)
+
+    def labels(names: tuple[str, ...], stacked: bool) -> np.ndarray:
+        """Return one column as it is; several as a matrix of numbers, or of text where all are text."""
+        some = [columns[name] for name in names]
+        for name, column in zip(names, some, strict=True):
+            if column.ndim > 2 or (len(some) > 1 and column.ndim > 1):
+                raise InputError(
+                    f"`source` column `{name}` must have a number or a flat list of them a row, alone if a list; "
+                    f"got the shape {column.shape}, so flatten it"
+                )
+            _comparable(name, column)
+        if len(some) == 1 and not (stacked and some[0].ndim == 1):
+            return some[0]
+        for kinds in ("U", "i", "u"):  # as floats, whole numbers above 2⁵³ would merge
+            if all(column.dtype.kind == kinds for column in some):
+                return np.column_stack(some)
+        return np.column_stack([_numbers(name, column) for name, column in zip(names, some, strict=True)])
+
+    reward, state = one_column(roles.reward), labels(roles.state, roles.stacked)
+    after = labels(roles.next_state, roles.stacked) if roles.next_state else None
+    if after is not None and (after.shape != state.shape or {is_text(after), is_text(state)} >= {True, False}):
+        raise InputError("`next_state` must have states as `state` has them: of the same shape, and text if they are")
+    flags = [one_column(name) if name else np.zeros(len(reward)) for name in (roles.terminated, roles.truncated)]
+    terminated, truncated = (flag == 1 for flag in flags)
+    unclear = np.column_stack([(flag != 1) & (flag != 0) for flag in flags])
+    return RawRows(
+        state, labels(roles.action, len(roles.action) > 1), reward, after, terminated, terminated | truncated, unclear,
+        one_column(roles.episode, _comparable) if roles.episode else None,
+        *(one_column(name) if name else None for name in (roles.step, roles.propensity)),
+    )  # fmt: skip
+
+
 class CheckedRows(NamedTuple):
-    """Rows with what follows from their neighbours.
+    """Rows with what follows from their neighbours."""
 
-    Attributes:
-        first: an episode begins with this row.
-        last: it ends with this one, or the log does.
-        next_state: as given, or the following row's; the row's own where nothing follows.
-        known: whether there is a next state, or none is needed because the episode terminated.
-        bad: whether it breaks a rule.
-        faults: (column, rule) → the rows that break it.
-    """
-
-    first: np.ndarray
-    last: np.ndarray
-    next_state: np.ndarray
-    known: np.ndarray
-    bad: np.ndarray
-    faults: dict[tuple[str, str], np.ndarray]
+    first: np.ndarray  # an episode begins with this row
+    last: np.ndarray  # it ends with this one, or the log does
+    next_state: np.ndarray  # as given, or the following row's; the row's own where nothing follows
+    known: np.ndarray  # whether there is a next state, or none is needed because the episode terminated
+    bad: np.ndarray  # whether it breaks a rule
+    faults: dict[tuple[str, str], np.ndarray]  # (column, rule) → the rows that break it
 
 
 def check(raw: RawRows, before: RawRows | None, after: RawRows | None, roles: Roles) -> CheckedRows:
@@ -178,12 +165,10 @@ def check(raw: RawRows, before: RawRows | None, after: RawRows | None, roles: Ro
     first[0] |= before is None
     last = np.append(first[1:], not continues)
     following = np.concatenate([raw.state[1:], (after if after is not None and continues else raw.row(-1)).state])
-    known = ~last | raw.terminated
+    known, own, given = ~last | raw.terminated, raw.terminated | last, following
     if raw.next_state is not None:
-        known = np.ones(n, bool)
-        next_state = _choose_rows(raw.terminated, raw.state, raw.next_state)
-    else:
-        next_state = _choose_rows(raw.terminated | last, raw.state, following)
+        known, own, given = np.ones(n, bool), raw.terminated, raw.next_state
+    next_state = np.where(own if given.ndim == 1 else own[:, None], raw.state, given)
     faults: dict[tuple[str, str], np.ndarray] = {}
 
     def rule(column: str | None, words: str, broken: np.ndarray) -> None:
@@ -230,10 +215,6 @@ def check(raw: RawRows, before: RawRows | None, after: RawRows | None, roles: Ro
 def _shift(column: np.ndarray, before: np.ndarray | None, otherwise: object) -> np.ndarray:
     """Shift the column by a row, so that each row has the entry before it."""
     return np.concatenate([[otherwise] if before is None else before, column[:-1]])
-
-
-def _choose_rows(rows: np.ndarray, one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    return np.where(rows if one.ndim == 1 else rows[:, None], one, other)
 
 
 def _is_missing(column: np.ndarray) -> np.ndarray:

@@ -160,12 +160,7 @@ def _check_names(names: Sequence[str]) -> None:
 
 
 def _as_column(given: Any, rows: int = 0) -> np.ndarray:
-    """An array of numbers, of text or of rows of them; what is missing is NaN among floats, else None.
-
-    Args:
-        given: by the user.
-        rows: how many there will be, if more.
-    """
+    """An array of numbers, text or rows of them; missing is NaN in floats, else None. It may be for more ``rows``."""
     if isinstance(given, (list, tuple)):  # NumPy would make text of numbers among text
         given = np.fromiter(given, object, len(given))
     elif isinstance(given, np.ma.MaskedArray):

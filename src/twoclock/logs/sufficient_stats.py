@@ -8,6 +8,7 @@ They are additive, so parts of the log can be summed anywhere and in any number 
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -29,24 +30,17 @@ class Estimand:
     """The value of a policy on a log, with features and a discount.
 
     Units are what is taken as independent: episodes, or in one long stream rows, of which blocks are made.
-
-    Attributes:
-        groups: contiguous groups of units whose sums are separate, for resampling and cross-fitting.
-        clusters: contiguous groups of units whose scores are separate, for the standard error.
-        stream: units are rows.
-        start: φ̄₀ where it is given; else it is the mean over the first states of the episodes.
-        visited: the value is the mean over all logged states, not over the first of each episode.
     """
 
     log: Log
     policy: Policy
     features: PairFeatures
     gamma: float
-    groups: int
-    clusters: int
-    stream: bool = False
-    start: Float[np.ndarray, " d"] | None = None
-    visited: bool = False
+    groups: int  # contiguous groups of units whose sums are separate, for resampling and cross-fitting
+    clusters: int  # contiguous groups of units whose scores are separate, for the standard error
+    stream: bool = False  # units are rows
+    start: Float[np.ndarray, " d"] | None = None  # φ̄₀, if not the mean over the first states of the episodes
+    visited: bool = False  # the value is the mean over all logged states, not over the first of each episode
 
     @property
     def units(self) -> int:
@@ -107,44 +101,28 @@ class Estimand:
 
 
 @dataclass
-class LogSums:
-    """Sums over all groups (clusters), or over those of one part, from number ``first`` on."""
+class Moments:
+    """Sums over transitions: A and b by group (A [group, d, d], or a list of sparse matrices), C in all."""
 
-    first: int
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """What a checkpoint of the sums holds."""
-        return {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
-
-
-@dataclass
-class Moments(LogSums):
-    """Sums over transitions: A and b by group (A [group, d, d], or a list of sparse matrices), C in all.
-
-    Attributes:
-        phi0: the sum of φ̄₀ over the starts, by group.
-        starts: how many there are.
-        rows: transitions, by group.
-        reward: least and largest.
-        start: φ̄₀ where it is given.
-    """
-
+    first: int  # the number of the first group
     A: Matrix
     b: Float[np.ndarray, "g d"]
     C: Matrix
-    phi0: Float[np.ndarray, "g d"]
-    starts: Float[np.ndarray, " g"]
-    rows: Float[np.ndarray, " g"]
-    reward: Float[np.ndarray, " 2"] = field(default_factory=lambda: np.array([np.inf, -np.inf]))
-    start: Float[np.ndarray, " d"] | None = None
+    phi0: Float[np.ndarray, "g d"]  # the sum of φ̄₀ over the starts, by group
+    starts: Float[np.ndarray, " g"]  # how many there are
+    rows: Float[np.ndarray, " g"]  # transitions, by group
+    reward: Float[np.ndarray, " 2"] = field(default_factory=lambda: np.full(2, np.inf))  # the least, minus the largest
+    start: Float[np.ndarray, " d"] | None = None  # φ̄₀ where it is given
 
     @classmethod
     def zeros(cls, estimand: Estimand, groups: range) -> Moments:
         d, g = estimand.features.size, len(groups)
         count = entries_of_a_row(estimand.features, estimand.log)
         if count is not None and d > (SPARSE_FROM if count <= 1 else OVERLAPPING_FROM):
-            A: Matrix = [_sparse_zeros(d) for _ in groups]
-            C: Matrix = _sparse_zeros(d)
+            from scipy.sparse import csr_array  # slow to load
+
+            C: Matrix = csr_array((d, d))
+            A: Matrix = [C] * g
         else:
             A, C = np.zeros((g, d, d)), np.zeros((d, d))
         (b, phi0), (starts, rows) = np.zeros((2, g, d)), np.zeros((2, g))
@@ -154,10 +132,6 @@ class Moments(LogSums):
     def is_sparse(self) -> bool:
         return isinstance(self.A, list)
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Nothing where sums are sparse: such a pass is short."""
-        return {} if self.is_sparse else super().arrays()
-
     def add(self, part: Moments) -> None:
         at = slice(part.first, part.first + len(part.rows))
         for group, A in enumerate(part.A, part.first):
@@ -165,7 +139,7 @@ class Moments(LogSums):
         for name in ("b", "phi0", "starts", "rows"):
             getattr(self, name)[at] += getattr(part, name)
         self.C = self.C + part.C
-        self.reward = np.array([min(self.reward[0], part.reward[0]), max(self.reward[1], part.reward[1])])
+        self.reward = np.minimum(self.reward, part.reward)
 
     def total(self, weights: np.ndarray | None = None) -> tuple[Matrix, np.ndarray, np.ndarray]:
         """A, b and the mean φ̄₀ of all groups, each counted as often as its weight says."""
@@ -173,8 +147,7 @@ class Moments(LogSums):
         starts = weights @ self.starts
         phi0 = self.start if self.start is not None else weights @ self.phi0 / max(starts, 1.0)
         if self.is_sparse:
-            zero = _sparse_zeros(self.b.shape[1])
-            A = sum((w * A for w, A in zip(weights, self.A, strict=True) if w), start=zero)
+            A = sum((w * A for w, A in zip(weights, self.A, strict=True) if w), start=0 * self.C)
         else:
             A = np.tensordot(weights, self.A, 1)
         return A, weights @ self.b, phi0
@@ -187,7 +160,7 @@ def matrix_fits(features: PairFeatures, log: Log) -> bool:
 
 def entries_of_a_row(features: PairFeatures, log: Log) -> int | None:
     """How many entries a row of φ has; None where rows are dense."""
-    state, action = log.sample(2)
+    state, action = log.sample
     rows = features.pairs(features.encode(state[:1]), action[:1])
     return None if isinstance(rows, np.ndarray) else int(rows.nnz)
 
@@ -206,8 +179,7 @@ def part_moments(estimand: Estimand, part: int) -> Moments:
             sums.phi0 += _sum_by_group(estimand.starts(batch), starts, groups, np.ones(len(starts)))
             sums.starts += np.bincount(starts, minlength=groups)
         sums.rows += np.bincount(at, minlength=groups)
-        low, high = sums.reward
-        sums.reward = np.array([min(low, batch.reward.min()), max(high, batch.reward.max())])
+        sums.reward = np.minimum(sums.reward, [batch.reward.min(), -batch.reward.max()])
     return sums
 
 
@@ -226,7 +198,8 @@ def _add_crossed(sums: Moments, estimand: Estimand, batch: Batch, at: np.ndarray
     law = estimand.next_law(batch)[order]
     d, A = features.size, features.actions
     C = np.zeros((features.base.size, A, features.base.size, A))
-    for i, j in run_bounds(at[order] * A + batch.action[order]):
+    begins = run_starts(at[order] * A + batch.action[order])
+    for i, j in itertools.pairwise([*begins, len(order)]):
         group, a, rows = at[order[i]], batch.action[order[i]], psi[i:j].T
         square = rows @ psi[i:j]
         C[:, a, :, a] += square
@@ -242,7 +215,7 @@ def _add_crossed(sums: Moments, estimand: Estimand, batch: Batch, at: np.ndarray
 def _add_rows(sums: Moments, estimand: Estimand, batch: Batch, at: np.ndarray) -> None:
     """Add a batch, whatever the features are."""
     phi, after = estimand.rows(batch)
-    bounds, d = run_bounds(at), phi.shape[1]
+    bounds, d = [*itertools.pairwise([*run_starts(at), len(at)])], phi.shape[1]
     if isinstance(phi, np.ndarray):
         after *= -estimand.gamma
         after += phi
@@ -269,42 +242,24 @@ def _sum_by_group(rows: Matrix, at: np.ndarray, groups: int, weights: np.ndarray
     return to_dense(csr_array((weights, (at, np.arange(n))), shape=(groups, n)) @ rows)
 
 
-def _sparse_zeros(d: int) -> Matrix:
-    from scipy.sparse import csr_array  # slow to load
-
-    return csr_array((d, d))
-
-
-def run_bounds(labels: np.ndarray) -> list[tuple[int, int]]:
-    """Where each run of equal labels begins and ends."""
-    begins = run_starts(labels).tolist()
-    return list(zip(begins, [*begins[1:], len(labels)], strict=True))
-
-
 def run_starts(labels: np.ndarray) -> np.ndarray:
     """Where each run of equal labels begins."""
     return np.flatnonzero(np.concatenate([[True], labels[1:] != labels[:-1]])) if len(labels) else np.zeros(0, int)
 
 
 @dataclass
-class Scores(LogSums):
+class Scores:
     """Sums over each cluster, for several pairs (θ, x) side by side.
 
-    Attributes:
-        score: Σwδ.
-        weight: Σw.
-        start: Σφ̄₀ᵀθ over the starts.
-        starts: how many there are.
-        rows: transitions.
-        squares: Σw², Σ|w|, Σ of negative |w|, in all, for the first pair.
-        sample: some of the weights w of the first pair, for a picture.
+    Of the first pair there are also Σw², Σ|w| and Σ of negative |w| in all, and some weights w for a picture.
     """
 
-    score: Float[np.ndarray, "k m"]
-    weight: Float[np.ndarray, "k m"]
-    start: Float[np.ndarray, "k m"]
-    starts: Float[np.ndarray, " k"]
-    rows: Float[np.ndarray, " k"]
+    first: int  # the number of the first cluster
+    score: Float[np.ndarray, "k m"]  # Σwδ
+    weight: Float[np.ndarray, "k m"]  # Σw
+    start: Float[np.ndarray, "k m"]  # Σφ̄₀ᵀθ over the starts
+    starts: Float[np.ndarray, " k"]  # how many there are
+    rows: Float[np.ndarray, " k"]  # transitions
     squares: Float[np.ndarray, " 3"] = field(default_factory=lambda: np.zeros(3))
     sample: Float[np.ndarray, " w"] = field(default_factory=lambda: np.zeros(0))
 

@@ -12,7 +12,6 @@ import numpy as np
 from twoclock import storage, validation
 from twoclock.engine import engines
 from twoclock.engine.protocol import LaneState, history_columns
-from twoclock.engine.run_batch import refuse_fork
 from twoclock.intervals.bootstrap import metric_names
 from twoclock.methods import serialize
 from twoclock.online.update_loop import MARKS, Intervals, UpdateLoop
@@ -91,7 +90,7 @@ class Learner:
         if asked == engine == "cuda":
             raise InputError("`engine` of a learner must be 'auto', 'c' or 'xla': single samples are no work for a GPU")
         asked = "auto" if asked == "cuda" else asked  # what the environment says is meant for runs
-        refuse_fork()
+        validation.refuse_fork()
         self._loop = UpdateLoop(F, G, method, theta, omega, intervals, measure, precision, bound, asked)
         if example is not None:
             self._loop.begin(example)

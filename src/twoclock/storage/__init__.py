@@ -7,34 +7,7 @@ from twoclock.storage.record import VALUE, is_complete, load, results_below, sav
 from twoclock.storage.run_identity import FORMAT, Identity, RunSpec, environment, identify, provenance
 from twoclock.storage.sealed_folder import reading
 
-__all__ = [
-    "FORMAT",
-    "VALUE",
-    "Checkpoints",
-    "Identity",
-    "RunSpec",
-    "StaleCheckpoint",
-    "absolute",
-    "discard",
-    "environment",
-    "identify",
-    "interrupted",
-    "is_complete",
-    "is_held",
-    "load",
-    "lock",
-    "note",
-    "numbered",
-    "provenance",
-    "put",
-    "put_note",
-    "reading",
-    "remove",
-    "results_below",
-    "save",
-    "spec",
-    "temporary",
-    "text",
-    "unused",
-    "writable",
-]
+__all__ = ["is_held", "lock", "note", "numbered", "put", "put_note", "remove", "unused", "writable"]
+__all__ += ["Checkpoints", "StaleCheckpoint", "absolute", "discard", "interrupted", "temporary", "text"]
+__all__ += ["VALUE", "is_complete", "load", "reading", "results_below", "save", "spec"]
+__all__ += ["FORMAT", "Identity", "RunSpec", "environment", "identify", "provenance"]

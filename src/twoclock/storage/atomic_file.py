@@ -37,22 +37,23 @@ PART = ".twoclock-part-"
 def put(path: str | Path, content: str | bytes, aside: Path | None = None) -> Path:
     """Write one file whole or not at all; until it is whole it lies in the folder ``aside``, or beside its place."""
     target = Path(path)
-    for folder in {target.parent, aside or target.parent}:
-        folder.mkdir(parents=True, exist_ok=True)
-    while True:
-        part = new_part(aside or target.parent)
-        file = part.open("xb")
-        if hold_new(file.fileno(), part):  # so that ``clean`` in another process leaves it alone
-            break
-        file.close()
-    try:
-        with file:
-            file.write(content.encode() if isinstance(content, str) else content)
-            file.flush()
-            os.replace(part, target)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
+    with one_line(target.parent, "written", (OSError,)):
+        for folder in {target.parent, aside or target.parent}:
+            folder.mkdir(parents=True, exist_ok=True)
+        while True:
+            part = new_part(aside or target.parent)
+            file = part.open("xb")
+            if hold_new(file.fileno(), part):  # so that ``clean`` in another process leaves it alone
+                break
+            file.close()
+        try:
+            with file:
+                file.write(content.encode() if isinstance(content, str) else content)
+                file.flush()
+                os.replace(part, target)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
     return target
 
 

@@ -11,21 +11,27 @@ from twoclock.protocols import InputError
 from twoclock.validation import short_repr
 
 _LARGEST_TEXT = 16 << 20
+_ODD_PATH = (OSError, TypeError, ValueError, RuntimeError)  # no path at all, a null byte, a `~` of nobody
+
+
+class SystemRefusal(InputError, OSError):
+    """A path that the system does not let us use: one line, and the number of the system's error."""
 
 
 @contextmanager
-def one_line(path: str | Path, verb: str) -> Iterator[None]:
-    """Turn whatever the system says of a path in this block into one line that names it."""
-    kind = "file" if verb == "read" else "folder"
-    name = f"{path!s:.200}" if isinstance(path, (str, Path)) else short_repr(path)
+def one_line(path: str | Path, verb: str, errors: tuple[type[Exception], ...] = _ODD_PATH) -> Iterator[None]:
+    """Turn whatever the system says of a path in this block, or only some of it, into one line that names it."""
     try:
         yield
     except InputError:
         raise
-    except OSError as error:
-        raise InputError(f"the {kind} {name} cannot be {verb} ({error.strerror}); choose another") from None
-    except (TypeError, ValueError, RuntimeError) as error:  # no path at all, a null byte, a `~` of nobody
-        raise InputError(f"the {kind} {name} cannot be {verb} ({first_line(error)}); choose another") from None
+    except errors as error:
+        name = f"{path!s:.200}" if isinstance(path, (str, Path)) else short_repr(path)
+        why = error.strerror if isinstance(error, OSError) and error.strerror else first_line(error)
+        kind = "file" if verb == "read" else "folder"
+        refusal = SystemRefusal(f"the {kind} {name} cannot be {verb} ({why}); choose another")
+        refusal.errno = getattr(error, "errno", None)
+        raise refusal from None
 
 
 def first_line(error: BaseException) -> str:

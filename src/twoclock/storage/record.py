@@ -105,7 +105,7 @@ def load(folder: str | Path, kind: str = RESULT) -> Record:
     with suppress(Damaged):
         return read(root, kind)
     try:  # perhaps another process was moving its files in: wait until it has finished
-        with wait_for(recovered(root)):
+        with one_line(root, "read"), wait_for(recovered(root)):
             return read(root, kind)
     except Unsealed:
         raise Unsealed(f"`{argument}` {root}") from None

@@ -20,7 +20,7 @@ from typing import Literal, cast
 import jax
 import numpy as np
 
-from twoclock.engine import program_digest
+from twoclock.engine import compatibility, program_digest
 from twoclock.protocols import Method, ProblemSource
 from twoclock.validation import run_args
 from twoclock.version import __version__
@@ -104,7 +104,12 @@ class Identity:
 def identify(problem: ProblemSource, methods: Mapping[str, Method], spec: RunSpec) -> dict[str, Identity]:
     """For each method the identity of its run. Its options come first: another precision is another program too."""
     of_problem, of_methods = program_digest.digest_run(problem, methods, x64=spec.x64)
-    return {label: Identity({**spec.as_dict(), "problem": of_problem, "method": m}) for label, m in of_methods.items()}
+    with jax.enable_x64(spec.x64):
+        names = compatibility.metric_names(problem, methods)
+    return {
+        label: Identity({**spec.as_dict(), "problem": of_problem, "method": digest, "metrics": names[label]})
+        for label, digest in of_methods.items()
+    }
 
 
 def shared_identity(identities: Mapping[str, Identity]) -> Identity:

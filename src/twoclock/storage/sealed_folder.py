@@ -141,12 +141,13 @@ def replacement(folder: str | Path) -> Iterator[Path]:
         home = target if target.is_dir() else target.parent
         part, handle = _new_folder(home)
     try:
-        clean(home)
-        yield part
-        for path in part.iterdir():  # on the disk before its name: a power cut must not leave the name alone
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
-        _rename(part, target)
+        with one_line(target, "written", (OSError,)):
+            clean(home)
+            yield part
+            for path in part.iterdir():  # on the disk before its name: a power cut must not leave the name alone
+                with path.open("rb") as file:
+                    os.fsync(file.fileno())
+            _rename(part, target)
     finally:
         remove(part)
         if handle is not None:
@@ -183,11 +184,16 @@ def _new_folder(parent: Path) -> tuple[Path, int | None]:
         part.mkdir()
         if os.name != "posix":  # where a folder cannot be opened
             return part, None
-        with suppress(FileNotFoundError):
+        try:
             handle = os.open(part, os.O_RDONLY)
             if hold_new(handle, part):
                 return part, handle
             os.close(handle)
+        except FileNotFoundError:
+            continue
+        except OSError:
+            part.rmdir()
+            raise
 
 
 def _rename(part: Path, target: Path) -> None:

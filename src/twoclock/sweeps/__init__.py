@@ -15,8 +15,8 @@ from twoclock.engine.engines import EngineName
 from twoclock.engine.loop import Interrupted, ProgressEvent, deferred_interrupt, drive
 from twoclock.engine.protocol import diverged_by, history_columns
 from twoclock.engine.run_batch import Instances, Lanes, make_instances, pad_to
-from twoclock.executor import Channel, Executor, TaskBatch, ThisProcess
-from twoclock.executor.ray_cluster import check_place, on_ray
+from twoclock.executor import Channel, Executor, TaskBatch, ThisProcess, check_place
+from twoclock.executor.ray_cluster import on_ray
 from twoclock.protocols import InputError, Method, ProblemSource
 from twoclock.storage.atomic_file import Document
 from twoclock.storage.run_identity import RunSpec

@@ -171,7 +171,8 @@ def flag(name: str, value: object) -> bool:
 
 
 def check_key(value: object) -> None:
-    """Complain unless it is a key of JAX, a typed one or a pair of 32-bit words."""
+    """Complain unless it is a key of JAX, a typed one or a pair of 32-bit words, and can be drawn from here."""
+    refuse_fork()
     kind = getattr(value, "dtype", None)
     typed = kind is not None and jnp.issubdtype(kind, jax.dtypes.prng_key)
     if not typed and not (kind == np.uint32 and getattr(value, "shape", None) == (2,)):
@@ -230,6 +231,20 @@ def readable_trace_errors(name: str) -> Iterator[None]:
         raise InputError(f"`{name}` {rule}") from error
 
 
+@contextmanager
+def readable_callback_errors() -> Iterator[None]:
+    """Report in one line what a function of the user's raised that a program called back."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        lines = str(error).strip().splitlines()
+        if "allback" not in lines[0]:
+            raise
+        raise InputError(
+            f"a function that the run calls in Python (`jax.pure_callback` and its like) failed with {lines[-1]:.200}"
+        ) from error
+
+
 def trace_anew() -> AbstractContextManager[object]:
     """A context in which JAX traces a user's own jitted functions again: a constant in them may have changed."""
     return set_xla_metadata(twoclock_trace=f"anew {next(_traces)}")
@@ -239,6 +254,32 @@ def trace_shapes(name: str, f: Callable[..., object], *args: object) -> PyTree:
     """Trace a user's function for the shapes that it returns for these arguments."""
     with readable_trace_errors(name):
         return jax.eval_shape(f, *args)
+
+
+_jax_in_use = _forked = False  # by this library in this process; whether this one was forked from such a process
+
+
+def refuse_fork() -> None:
+    """Refuse to compute in a child that was forked after JAX had started: its threads are not in it, and it would hang.
+
+    Where something else started JAX in the parent this does not see it; JAX itself warns of such a fork.
+    """
+    global _jax_in_use
+    if _forked:
+        raise InputError(
+            "this process was forked after JAX had started, whose threads a fork does not copy; "
+            'make it with multiprocessing.get_context("spawn")'
+        )
+    _jax_in_use = True
+
+
+def _note_fork() -> None:
+    global _forked
+    _forked = _jax_in_use
+
+
+if hasattr(os, "register_at_fork"):  # Windows has none
+    os.register_at_fork(after_in_child=_note_fork)
 
 
 def check_memory(needed: float | int, what: str, remedy: str) -> None:

@@ -7,6 +7,7 @@ import numbers
 from collections.abc import Callable, Iterable, Mapping, Sized
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from twoclock.protocols import InputError, Key, Method, Problem, ProblemSource, PyTree
@@ -26,6 +27,11 @@ def check_problem(problem: object) -> ProblemSource:
         )
     if isinstance(problem, Problem):
         for leaf in jax.tree.leaves(problem):
+            if jnp.issubdtype(getattr(leaf, "dtype", float), jax.dtypes.prng_key):
+                raise InputError(
+                    "`problem` must be made of numbers, got a key of JAX in it; pass `jax.random.key_data(key)`, and "
+                    "`jax.random.wrap_key_data` makes a key of it again"
+                )
             if not (hasattr(leaf, "dtype") or isinstance(leaf, numbers.Number)):
                 raise InputError(
                     f"`problem` must be made of numbers, got {type(leaf).__name__} in it; write "

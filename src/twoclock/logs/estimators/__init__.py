@@ -47,23 +47,14 @@ class DoesNotApply(InputError):
 
 @dataclass(frozen=True, eq=False)
 class ValueEstimate:
-    """An estimate of a policy's value.
+    """An estimate of a policy's value."""
 
-    Attributes:
-        value: the estimate.
-        influence: what each cluster of data adds to its error; None where that is not known.
-        resampled: the estimates on resamples of episodes; None where there are none.
-        notes: what a reader should know.
-        comparable: it is an estimate of the same number as the others, so that a difference is a warning.
-        ratios: of importance sampling, the ratio of each whole episode.
-    """
-
-    value: float
-    influence: Influence | None
-    resampled: Float[np.ndarray, " b"] | None = None
-    notes: tuple[str, ...] = ()
-    comparable: bool = True
-    ratios: Float[np.ndarray, " e"] | None = None
+    value: float  # the estimate
+    influence: Influence | None  # what each cluster of data adds to its error; None where that is not known
+    resampled: Float[np.ndarray, " b"] | None = None  # the estimates on resamples of episodes, if there are any
+    notes: tuple[str, ...] = ()  # what a reader should know
+    comparable: bool = True  # it is an estimate of the same number as the others, so that a difference is a warning
+    ratios: Float[np.ndarray, " e"] | None = None  # of importance sampling, the ratio of each whole episode
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,8 +126,9 @@ class EstimatorContext:
             for done, part in enumerate(self.map_parts(function, *arguments, first=first), first + 1):
                 sums.add(part)
                 ends = done == len(self.estimand.log.parts) or time.monotonic() - last > EVERY
-                if saved is not None and ends and (arrays := sums.arrays()):
-                    saved.save(done, {"sums": arrays})
+                if saved is not None and ends and not isinstance(getattr(sums, "A", None), list):
+                    arrays = {key: value for key, value in vars(sums).items() if isinstance(value, np.ndarray)}
+                    saved.save(done, {"sums": arrays})  # where sums are sparse a pass is short
                     last = time.monotonic()
         return sums
 
@@ -268,16 +260,11 @@ class Basis:
 
 @dataclass(frozen=True, eq=False)
 class LstdSolution:
-    """θ = A⁻¹b and x = A⁻ᵀφ̄₀, so that φ̄₀ᵀθ = xᵀb = Σwr with the weights w = xᵀφ.
-
-    Attributes:
-        condition: of A in the basis (an estimate in the 1-norm for sparse sums). Where A cannot be inverted the
-            least-squares solution is taken.
-    """
+    """θ = A⁻¹b and x = A⁻ᵀφ̄₀, so that φ̄₀ᵀθ = xᵀb = Σwr with the weights w = xᵀφ; by least squares if A is singular."""
 
     theta: Vector
     x: Vector
-    condition: float
+    condition: float  # of A in the basis; an estimate in the 1-norm for sparse sums
 
 
 def solve_lstd(A: Matrix, b: np.ndarray, phi0: np.ndarray, basis: Basis) -> LstdSolution:

@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from twoclock.engine.run_batch import refuse_fork
 from twoclock.logs.estimators import DoesNotApply, EstimatorContext, ValueEstimate, estimator
 from twoclock.logs.features import vectors
 from twoclock.protocols import Key, PyTree
+from twoclock.validation import refuse_fork
 
 WIDTH, DEPTH, TARGETS, STEPS, BATCH, RATE = 64, 2, 80, 100, 256, 1e-3
 _MOST_ROWS = 500_000

@@ -69,23 +69,14 @@ def wis(context: EstimatorContext) -> ValueEstimate:
 
 @dataclass(frozen=True, eq=False)
 class EpisodeReturns:
-    """One entry per episode.
+    """One entry per episode."""
 
-    Attributes:
-        plain: Σγᵗr.
-        per_decision: Σγᵗρ₀…ρₜr.
-        ratio: ρ₀…ρ_T; 1 without propensities.
-        episode: its number.
-        notes: on the propensities and on episodes that lack rows.
-        complete: hardly any episode was cut off.
-    """
-
-    plain: Float[np.ndarray, " e"]
-    per_decision: Float[np.ndarray, " e"]
-    ratio: Float[np.ndarray, " e"]
-    episode: np.ndarray
-    notes: tuple[str, ...]
-    complete: bool
+    plain: Float[np.ndarray, " e"]  # Σγᵗr
+    per_decision: Float[np.ndarray, " e"]  # Σγᵗρ₀…ρₜr
+    ratio: Float[np.ndarray, " e"]  # ρ₀…ρ_T; 1 without propensities
+    episode: np.ndarray  # its number
+    notes: tuple[str, ...]  # on the propensities and on episodes that lack rows
+    complete: bool  # hardly any episode was cut off
 
     def estimate(
         self, context: EstimatorContext, values: np.ndarray, weights: np.ndarray, *, comparable: bool = True

@@ -22,7 +22,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from twoclock.engine.run_batch import refuse_fork
 from twoclock.logs.estimators import DoesNotApply, EstimatorContext, ValueEstimate, estimator
 from twoclock.logs.features import Matrix
 from twoclock.logs.sufficient_stats import Estimand
@@ -30,6 +29,7 @@ from twoclock.methods import Fast, Polyak, Standard
 from twoclock.protocols import Key, Problem, PyTree, pytree, static
 from twoclock.schedules import Constant
 from twoclock.solve import solve
+from twoclock.validation import refuse_fork
 
 TOLERANCE = 1e-10
 DICE_STEPS, DICE_ROUNDS = 5_000, 64
@@ -175,27 +175,16 @@ def _curvatures(problem: LogProblem) -> tuple[float, float]:
 
 
 class OperatorSums(NamedTuple):
-    """Sums over rows at a point (θ, ω), and the rows that were drawn.
+    """Sums over rows at a point (θ, ω), and the rows that were drawn."""
 
-    Attributes:
-        back: Σ(φ − γφ̄')(φᵀω).
-        fast: Σφ(φᵀω).
-        left: Σφ(φ − γφ̄')ᵀθ.
-        earned: Σφr.
-        squares: Σφ².
-        starts: Σφ̄₀ over the starts, and how many there are behind it.
-        rows: how many.
-        drawn: φ and φ̄' of the rows drawn in each part.
-    """
-
-    back: Sums
-    fast: Sums
-    left: Sums
-    earned: Sums
-    squares: Sums
-    starts: Sums
-    rows: int
-    drawn: list[tuple[Matrix, Matrix]]
+    back: Sums  # Σ(φ − γφ̄')(φᵀω)
+    fast: Sums  # Σφ(φᵀω)
+    left: Sums  # Σφ(φ − γφ̄')ᵀθ
+    earned: Sums  # Σφr
+    squares: Sums  # Σφ²
+    starts: Sums  # Σφ̄₀ over the starts, and how many there are behind it
+    rows: int  # how many
+    drawn: list[tuple[Matrix, Matrix]]  # φ and φ̄' of the rows drawn in each part
 
     @classmethod
     def over_log(cls, context: EstimatorContext, theta: Sums, omega: Sums, number: int, rows: int) -> OperatorSums:
@@ -256,7 +245,7 @@ def _most_rows(estimand: Estimand) -> int:
 
 def _entries_of_a_mean(estimand: Estimand) -> int:
     """How many entries a row of φ̄' has: as many as φ, or as many for each action where rows are sparse."""
-    state = estimand.log.sample(2)[0][:1]
+    state = estimand.log.sample[0][:1]
     mean = estimand.features.mean(estimand.features.encode(state), estimand.policy.acts(state, (0, 0)))
     return estimand.features.size if isinstance(mean, np.ndarray) else max(int(mean.nnz), 1)
 

@@ -39,7 +39,7 @@ def build(given: object, log: Log, others: np.ndarray | None = None) -> PairFeat
                 )
             return Crossed(OneHot.of(log, others), len(log.actions), labels=True)
         spec = kind()
-    states, actions = log.sample()
+    states, actions = log.sample
     if isinstance(spec, type):
         raise InputError(f"`features` must be an object, got the class {spec.__name__}; write {spec.__name__}(…)")
     if isinstance(spec, Fittable):

@@ -14,11 +14,10 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Float
 
-from twoclock.engine.run_batch import refuse_fork
 from twoclock.logs.policies import call_on_batch
 from twoclock.problems.custom import is_module, split_module
 from twoclock.protocols import InputError
-from twoclock.validation import choice, number, seed_number, whole
+from twoclock.validation import choice, number, refuse_fork, seed_number, whole
 
 Matrix = Any
 """A NumPy array, or a scipy.sparse CSR array where most entries are 0."""

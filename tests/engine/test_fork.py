@@ -1,0 +1,69 @@
+"""A child that was forked after JAX had started is refused in one line, where it would wait for ever."""
+
+import os
+import signal
+import warnings
+
+import jax
+import numpy as np
+import pytest
+
+import logged
+import twoclock as tc
+
+MDP = logged.random_mdp(end=0.1)
+LOG = logged.read(MDP.draw(episodes=20, steps=10))
+KEY = jax.random.key(0)
+AGENT = tc.agents.Regulator([[1.0]], [[1.0]])
+
+
+def solve():
+    return tc.solve(tc.problems.quadratic(dim=2), tc.Fast(), 5, 2)
+
+
+DOORS = {
+    "solve": solve,
+    "evaluate, all": lambda: tc.evaluate(LOG, MDP.pi, MDP.gamma, estimator="all"),
+    "evaluate, dice": lambda: tc.evaluate(LOG, MDP.pi, MDP.gamma, estimator="dice"),
+    "evaluate, networks": lambda: tc.evaluate(LOG, MDP.pi, MDP.gamma, estimator="fqe_network"),
+    "Regulator": lambda: tc.agents.Regulator([[1.0]], [[1.0]]),
+    "agents.run": lambda: tc.agents.run(AGENT, lambda x, u, rng: 0.5 * x + u, 5, x0=np.zeros(1)),
+    "Learner": lambda: tc.Learner(tc.problems.quadratic(dim=2), tc.Fast()),
+    "random problem": lambda: tc.problems.random_policy_evaluation(KEY),
+    "random mdp": lambda: tc.problems.random_entropy_mdp(KEY),
+    "exact answers": lambda: tc.problems.forest(),
+    "constants": lambda: tc.theory.constants(tc.problems.quadratic(dim=2)),
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_forked_child_is_refused_in_one_line(door):
+    solve()  # JAX has started
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(60)
+        try:
+            DOORS[door]()
+        except tc.InputError as error:
+            os._exit(7 if "forked after JAX had started" in str(error) else 8)
+        finally:
+            os._exit(9)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+def test_what_needs_no_jax_works_in_a_forked_child():
+    solve()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        try:
+            tc.evaluate(LOG, MDP.pi, MDP.gamma, estimator="lstdq", bootstrap=20)
+            os._exit(0)
+        finally:
+            os._exit(9)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
