@@ -35,12 +35,7 @@ class _NotChosen(InputError, AttributeError):
 
 
 class FinalState:
-    """Where a run stopped, so that ``solve(…, start=result)`` can go on.
-
-    Args:
-        carry: the leaves of what its lanes carry, each with a leading seed axis.
-        identity: of the run, or a function that makes it when it is asked for.
-    """
+    """Where a run stopped: the leaves of its lanes, and its identity or a function that makes it when asked."""
 
     def __init__(
         self, carry: tuple[np.ndarray, ...], identity: Mapping[str, Json] | Callable[[], Mapping[str, Json]]

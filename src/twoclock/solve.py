@@ -260,8 +260,7 @@ def check_fit(problem: object, method: object, spec: RunSpec) -> None:
 class _Identities:
     """The identities of runs by label, traced when they are first asked for: that takes a tenth of a second.
 
-    By then a function may compute something else than it did in the run, since a number that it reads was changed. The
-    identity is then that of no run, and nothing can continue from it.
+    If by then a number that a function reads was changed, the identity is that of no run, and nothing can continue.
     """
 
     def __init__(self, problem: ProblemSource, methods: Mapping[str, Method], spec: RunSpec, lanes: Lanes) -> None:

@@ -44,10 +44,7 @@ def check_source(problem: ProblemSource) -> None:
 
 
 def check_fit(problem: Problem, method: Method) -> TracedProgram:
-    """Check that operators fit the variables, that metrics and schedules are numbers, and that all of it is pure.
-
-    Returns what a lane of the two computes.
-    """
+    """Check that operators fit the variables, that metrics are numbers, that all is pure; return what a lane does."""
     for name, arguments in _ARGUMENTS.items():
         function(name, getattr(problem, name), *arguments)
     if problem.omega_is_trace and method.finds_roots:
@@ -134,14 +131,9 @@ def metric_names(problem: ProblemSource, methods: Mapping[str, Method]) -> dict[
 
 
 def check_memory(problem: ProblemSource, methods: Mapping[str, Method], seeds: int, marks: int) -> None:
-    """Refuse a run that the memory cannot hold, and say how to split it.
-
-    It counts the lanes before and after a block, their instances, and their rows; an estimate from below.
-    """
-    if (
-        isinstance(problem, Problem)
-        and len(methods) * seeds * (_SMALL_LANE + marks * _SMALL_ROW) + _bytes(problem) < _LITTLE
-    ):
+    """Refuse a run that the memory cannot hold, and say how to split it; an estimate from below."""
+    small = len(methods) * seeds * (_SMALL_LANE + marks * _SMALL_ROW)
+    if isinstance(problem, Problem) and small + _bytes(problem) < _LITTLE:
         return
     example, needed = make_placeholder(problem), 0
     for labels in group_by_program(methods):
@@ -165,7 +157,7 @@ def _bytes(tree: PyTree) -> int:
 def _operator(name: str, of: str, out: PyTree, like: PyTree) -> None:
     _same(name, of, out, like)
     for path, leaf in jax.tree_util.tree_leaves_with_path(out):
-        if not _is_one_of(leaf.dtype, jnp.floating, jnp.integer):
+        if not any(jnp.issubdtype(leaf.dtype, kind) for kind in (jnp.floating, jnp.integer)):
             raise InputError(
                 f"`{name}` must return real numbers: at `{_name(of, path)}` it returns {leaf.dtype}; "
                 + ("take `jnp.real`" if "complex" in leaf.dtype.name else "write `.astype(float)`, or `jnp.where`")
@@ -197,7 +189,8 @@ def _check_metrics(name: str, metrics: PyTree) -> None:
             raise InputError(f"`{name}` must name its metrics by text, got {short_repr(metric)}")
         if metric in RESERVED or metric.startswith(TRACKED):
             raise InputError(f"`{name}` must not call a metric {metric!r}, a column of histories; rename it")
-        if getattr(value, "shape", None) != () or not _is_one_of(value.dtype, jnp.floating, jnp.integer, jnp.bool_):
+        kinds = jnp.floating, jnp.integer, jnp.bool_
+        if getattr(value, "shape", None) != () or not any(jnp.issubdtype(value.dtype, kind) for kind in kinds):
             kind = f"{value.dtype} of shape {value.shape}" if hasattr(value, "shape") else _layout(value)
             raise InputError(f"`{name}` must return one real number for {metric!r}, got {kind}; sum it, or take a norm")
 
@@ -244,10 +237,6 @@ def _check_schedules(method: object, omega: PyTree, check: Callable[..., object]
                 check(name, schedule, k)
             elif (shape := shape_of(name, schedule, k).shape) != ():
                 raise InputError(f"`{name}` must give one number a step, got shape {shape} at k=0; return a scalar")
-
-
-def _is_one_of(dtype: np.dtype, *kinds: type) -> bool:
-    return any(jnp.issubdtype(dtype, kind) for kind in kinds)
 
 
 def _name(root: str, path: tuple[object, ...]) -> str:

@@ -1,11 +1,8 @@
 """The engine that always works, XLA, and the choice of an engine for a run.
 
-XLA runs seeds and step sizes side by side, steps in compiled blocks. Noise is drawn a block of steps at a time at fixed
-multiples of the block size, and one compiled program with a dynamic trip count advances from any step to any other
-inside a block. So marks, pauses and resuming only cut the run at other places, and cannot change a bit of it.
-
-The choice is the engine asked for, or the one likely to finish first; XLA wherever another cannot. It depends on the
-size of a run and on the machine, never on what ran before: the same call gives the same bits.
+XLA draws the noise of a block of steps at fixed multiples of the block size, and one program with a dynamic trip count
+advances inside it: marks, pauses and resuming cannot change a bit. The choice depends on the size of a run and on the
+machine, never on what ran before.
 """
 
 from __future__ import annotations
@@ -57,13 +54,7 @@ LONGEST_BLOCK = 4096
 
 @dataclass(frozen=True)
 class Chosen:
-    """An engine's programs.
-
-    Attributes:
-        name: the engine's.
-        programs: together they advance all lanes.
-        reason: why it is not another engine; None where it is the one asked for.
-    """
+    """The programs of an engine, and why it is not another; None where it is the one asked for."""
 
     name: str
     programs: Sequence[Program]
@@ -75,12 +66,9 @@ class Chosen:
 
 
 def choose(asked: str | Engine, work: Lanes, steps: int, block: int | None = None) -> Chosen:
-    """Choose an engine for these lanes and compile them.
+    """Choose an engine for these lanes, and for the steps of the whole run, and compile them.
 
-    Args:
-        asked: a name, or an engine itself; "auto" leaves it to ``TWOCLOCK_ENGINE`` and to the size of the run.
-        steps: of the whole run, so that one that is resumed goes on as it began.
-        block: for XLA.
+    ``asked`` is a name or an engine; "auto" leaves it to ``TWOCLOCK_ENGINE`` and to the size of the run.
     """
     warn = isinstance(asked, str) and (asked := resolve(asked)) != "auto"
     if asked == "auto":
@@ -123,11 +111,7 @@ def predict_seconds(work: Lanes, steps: int, on_gpu: bool) -> float:
 
 @dataclass(frozen=True)
 class Xla:
-    """The engine.
-
-    Args:
-        block: draw the noise of at most so many steps at once; chosen from its size if None.
-    """
+    """The engine; it draws the noise of at most ``block`` steps at once, chosen from its size if None."""
 
     block: int | None = None
     name: str = "xla"
@@ -149,14 +133,7 @@ class Xla:
 
 
 class Group:
-    """The compiled program of one group of lanes.
-
-    Args:
-        lanes: those of the group.
-        where: which methods and which seeds of all lanes they are.
-        device: where they live; None for the only one there is.
-        block: as for the engine.
-    """
+    """The compiled program of one group of lanes, on a device; None for the only one there is."""
 
     def __init__(self, lanes: Lanes, where: tuple[slice, slice], device: Sharding | None, block: int | None) -> None:
         self.where, self.device = where, device

@@ -1,9 +1,4 @@
-"""The loop of a run: lanes advance from mark to mark, with progress events, checkpoints, and signals in between.
-
-Python raises KeyboardInterrupt wherever it stands: in the middle of a compilation, of a checkpoint being written, or in
-a callback of the garbage collector, where it is swallowed. A run notes it instead, and stops at the next event. The
-signals that a scheduler sends before it kills, and a terminal when it is closed, are taken in the same way.
-"""
+"""The loop of a run: lanes advance from mark to mark, with progress events, checkpoints, and signals in between."""
 
 from __future__ import annotations
 
@@ -42,7 +37,7 @@ _DAMAGED = "what was saved is damaged: its arrays are not those of this run; sta
 
 @dataclass(frozen=True, repr=False)
 class ProgressEvent:
-    """A moment at which the run may be looked at: a mark or, between marks, a pause.
+    """A mark or, between marks, a pause of a run.
 
     Attributes:
         step: the steps taken so far.
@@ -77,14 +72,7 @@ class ProgressEvent:
 
 @dataclass(frozen=True)
 class RunOutput:
-    """The outcome of a run.
-
-    Attributes:
-        rows: one for each mark.
-        carry: of all lanes at the last, NumPy arrays methods × seeds.
-        engine: the one that ran.
-        engine_reason: why it was not another; None where it is the one asked for.
-    """
+    """The rows of a run, one per mark; the last carry, NumPy arrays methods × seeds; which engine ran, and why."""
 
     rows: list[Row]
     carry: LaneState
@@ -96,9 +84,7 @@ class RunOutput:
 class CheckpointStore(Protocol):
     """Where checkpoints of a run are saved; ``storage.Checkpoints`` is one."""
 
-    def latest(self) -> tuple[int, dict[str, PyTree]] | None:
-        """The step and the named arrays to continue from, or None for a fresh start."""
-
+    def latest(self) -> tuple[int, dict[str, PyTree]] | None: ...
     def save(self, step: int, tree: dict[str, PyTree]) -> None: ...
 
 
@@ -119,10 +105,8 @@ def drive(
     """Advance all lanes to the last mark, measuring at each.
 
     Args:
-        work: the lanes.
         marks: increasing step numbers at which to record; the last one ends the run.
-        carry: the state to continue from; None for the start.
-        step: the step that the carry is at; earlier marks are passed over.
+        carry, step: the state to continue from and the step that it is at; earlier marks are passed over.
         rows: those of the marks before ``step``.
         engine: a name (see ``engines``) or an engine. From a checkpoint a run continues on the engine of that.
         block: draw the noise of at most so many steps at once, on XLA.
@@ -265,7 +249,11 @@ def last_signal() -> int:
 
 @contextmanager
 def deferred_interrupt() -> Iterator[Callable[[], bool]]:
-    """Yields a function that says whether a signal came. One that comes again stops at once, as usual."""
+    """Yields a function that says whether a signal came. One that comes again stops at once, as usual.
+
+    Python raises KeyboardInterrupt wherever it stands, in the middle of a compilation or of a checkpoint being written.
+    A run notes it instead, and what a scheduler or a closed terminal sends, and stops at the next event.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False  # this thread gets no signals
         return
@@ -321,10 +309,7 @@ def tally(progress: bool, label: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def progress_bar() -> Any:
-    """A rich progress bar whose tasks count steps and have the fields ``lanes`` and ``diverged``.
-
-    A task may also say how many lanes can diverge, ``of``, and what stands for its count, ``count``.
-    """
+    """A rich progress bar; its tasks count steps, with fields ``lanes``, ``diverged``, maybe ``of``, ``count``."""
     state = random.getstate()
     from rich.console import Console
     from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn

@@ -1,9 +1,7 @@
 """Traces of lanes in the precision of the run: what they compute, whether that is the same each time, its digest.
 
-JAX calls a user's function once and keeps what it saw. So a function that draws, counts or reads a clock by itself is
-frozen, one that changed since it was compiled is not called again, and one that asks a number for its value fails in
-JAX's own words. Tracing alone finds each of these. The digest of a trace then is part of what JAX compiles for a lane,
-so that a changed constant makes a new program and leaves all others alone.
+JAX calls a user's function once: one that draws or reads a clock is frozen, one that changed is not called again.
+Tracing finds each. The digest of a trace is part of what JAX compiles, so that a changed constant is a new program.
 """
 
 from __future__ import annotations
@@ -52,14 +50,7 @@ def trace_lane(
     recording: Callable[[Problem, Method], tuple[Problem, Method]] = lambda problem, method: (problem, method),
     tag: str = "1",
 ) -> TracedProgram:
-    """Trace all that a lane computes.
-
-    Args:
-        problem: given by its numbers, or by their shapes.
-        method: its numbers are arguments of the program.
-        recording: puts others in their place, which record what they are called with.
-        tag: as for ``trace``.
-    """
+    """Trace all that a lane computes; ``recording`` puts others in place of problem and method, which record calls."""
 
     def everything(problem: Problem, method: Method, seed: Scalar, k: Scalar) -> PyTree:
         return _compute_all(*recording(problem, method), seed, None, k)
@@ -119,11 +110,7 @@ def check_pure(name: str, function: Callable[..., PyTree], *args: PyTree, remedy
 
 
 class ShapeRecorder:
-    """One trace of a lane, and the shapes that its functions returned, by their names and the shapes they were given.
-
-    Attributes:
-        traced: what the lane traced to; None where tracing failed, and then no shape is known.
-    """
+    """One trace of a lane (None where it fails), and the shapes that its functions returned for those given."""
 
     def __init__(self, problem: Problem, method: Method) -> None:
         self.traced: TracedProgram | None = None
@@ -172,9 +159,7 @@ def check_lane(problem: Problem, method: Method, first: TracedProgram | None) ->
 def passed_before(problem: Problem, method: Method) -> TracedProgram | None:
     """What this very lane traces to, if it passed all checks and is what it was then: one trace in place of ten.
 
-    "This very lane" is what ``jax.jit`` takes for it: the same functions by identity, the same structure and shapes.
-    And since a function may have changed inside, it is called again: two traces that agree, then and now, are what
-    ``check_lane`` asks for. Any other outcome is left to the checks themselves, whose messages name the cause.
+    Two traces that agree, then and now, are what ``check_lane`` asks for; any other outcome is left to the checks.
     """
     passed = _passed.get(_kind(problem, method))
     with suppress(Exception):
@@ -201,10 +186,7 @@ def _kind(problem: Problem, method: Method) -> int | None:
 def _stable_trace(
     look: Callable[[str], TracedProgram], owner: object, first: TracedProgram | None = None
 ) -> TracedProgram | None:
-    """A trace that agrees with the one before it; None if each one differs.
-
-    A first trace that differs from the later ones is no fault: something was made once and kept.
-    """
+    """A trace that agrees with the one before it; None if each differs. The first may: something was made once."""
     last = first
     for tag in ("1", "2", "3") if first is None else ("2", "3"):
         before, last = last, trace_in_precision(functools.partial(look, tag), owner)
@@ -216,8 +198,7 @@ def _stable_trace(
 def start_in_precision() -> None:
     """Before anything is traced: forget what this library compiled with NumPy arrays in the other precision.
 
-    JAX converts a NumPy array once and gives out the same conversion after the precision has changed, as long as
-    something traced with it exists: an error deep inside, or single precision by accident.
+    JAX converts a NumPy array once and gives that out in any precision as long as something traced with it exists.
     """
     _forget(None)
 

@@ -1,8 +1,7 @@
 """The contract of an engine: what a lane computes and measures, and how compiled programs advance many lanes.
 
-A lane is one method on one seed. An engine may draw the noise of many steps at once, fuse lanes or unroll arrays; what
-it returns for a lane is what ``lane_step`` says, step after step, up to the rounding of its arithmetic.
-Metrics are measured methods × seeds at each mark; a history has, for each method, the marks inside the seeds.
+A lane is one method on one seed. Whatever an engine fuses or draws ahead, it returns what ``lane_step`` says, up to
+rounding. Metrics are measured methods × seeds; a history has, for each method, the marks inside the seeds.
 """
 
 from __future__ import annotations
@@ -41,14 +40,7 @@ class Operators(Protocol):
 
 @pytree
 class LaneState:
-    """All that a lane carries from step to step.
-
-    Attributes:
-        state: the method's state.
-        env: the problem's environment.
-        alive: whether the lane has not diverged.
-        last: how many steps it took while alive.
-    """
+    """All that a lane carries from step to step; ``last`` is how many steps it took while ``alive``."""
 
     state: PyTree
     env: PyTree
@@ -65,12 +57,7 @@ def lane_start(problem: Problem, method: Method, seed: Scalar) -> LaneState:
 def lane_step(
     problem: Problem, method: Method, stream: Key, carry: LaneState, k: Scalar, bound: Scalar | None = None
 ) -> LaneState:
-    """Step k: its noise from the key of (s, k), the sample, the method's step, and whether the lane still lives.
-
-    Args:
-        stream: the key of the seed's steps, ``keys.step_stream(seed)``.
-        bound: a lane whose θ or ω leaves [−bound, bound] in any entry has diverged; None for no bound.
-    """
+    """Step k: its noise from the key of (s, k), the sample, the method's step, and whether the lane still lives."""
     return step_on(problem, method, lane_noise(problem, stream, k), carry, k, bound)
 
 
@@ -150,9 +137,7 @@ def state_metrics(operators: Operators, method: Method, state: PyTree) -> dict[s
 def flatten_row(row: Mapping[str, PyTree], lanes: int = 0) -> dict[str, Any]:
     """One entry for each number of a lane: ``interval:estimate`` of θ ∈ R² is ``interval:estimate:theta[0]``, ``…[1]``.
 
-    Args:
-        row: arrays, or just their shapes.
-        lanes: how many leading axes are those of the lanes.
+    The row holds arrays whose first ``lanes`` axes are those of the lanes, or just their shapes.
     """
     found: dict[str, Any] = {}
     for name, tree in row.items():
@@ -171,19 +156,13 @@ def measure_lanes(instances: Instances, methods: Method, carry: LaneState) -> Ro
 
 @jax.jit
 def _measure(instances: Instances, methods: Method, carry: LaneState) -> dict[str, PyTree]:
-    def lane(problem: Problem, method: Method, carry: LaneState) -> dict[str, PyTree]:
-        return lane_metrics(problem, method, carry.state, carry.env)
-
-    by_seed = jax.vmap(instances.exact(lane), in_axes=(instances.seed_axis, None, 0))
-    return jax.vmap(by_seed, in_axes=(None, 0, 0))(instances.batched, methods, carry)
+    by_seed = jax.vmap(instances.exact(lane_metrics), in_axes=(instances.seed_axis, None, 0, 0))
+    by_method = jax.vmap(by_seed, in_axes=(None, 0, 0, 0))
+    return by_method(instances.batched, methods, carry.state, carry.env)
 
 
 def estimate_each(method: Method, state: PyTree, program: str) -> tuple[PyTree, PyTree]:
-    """Take θ and ω of a method on each of its seeds from its state.
-
-    Args:
-        program: the digest of the lane; it tells functions apart that have changed since they were compiled.
-    """
+    """Take θ and ω of a method on each of its seeds from its state; ``program`` is the digest of the lane."""
     # Mostly they lie in the state, and there is nothing to compile.
     compile_it = _estimate_each.trace(method, state, program).jaxpr.eqns
     return _estimate_each(method, state, program) if compile_it else jax.vmap(method.estimate)(state)
@@ -197,23 +176,12 @@ def _estimate_each(method: Method, state: PyTree, program: str) -> tuple[PyTree,
 def history_columns(
     rows: Sequence[Row], method: int, seeds: Sequence[int], marks: Sequence[int]
 ) -> dict[str, np.ndarray]:
-    """The history of one method: seed, step and the metrics, seeds outside, marks inside.
-
-    Lanes beyond the given seeds only fill up the program and are left out.
-    """
+    """The history of one method, seeds outside and marks inside; lanes beyond the seeds only fill up the program."""
     return {
         "seed": np.repeat(np.asarray(seeds, np.int64), len(marks)),
         "step": np.tile(np.asarray(marks, np.int64), len(seeds)),
-        **{name: _seeds_outside([row[name][method, : len(seeds)] for row in rows]) for name in rows[0]},
+        **{name: np.stack([row[name][method, : len(seeds)] for row in rows], axis=1).ravel() for name in rows[0]},
     }
-
-
-def _seeds_outside(marks: Sequence[np.ndarray], block: int = 2048) -> np.ndarray:
-    """The marks of one seed after those of another. A block of seeds fits the cache; all at once would miss it."""
-    every = np.empty((len(marks[0]), len(marks)), np.result_type(*marks))
-    for lo in range(0, len(every), block):
-        np.stack([mark[lo : lo + block] for mark in marks], axis=1, out=every[lo : lo + block])
-    return every.ravel()
 
 
 def diverged_by(carry: LaneState, method: int, seeds: int, marks: Sequence[int]) -> np.ndarray:
@@ -223,17 +191,12 @@ def diverged_by(carry: LaneState, method: int, seeds: int, marks: Sequence[int])
 
 
 class EngineError(RuntimeError):
-    """A program cannot go on, in one line; from where it stood the walk goes on with XLA."""
+    """A program cannot go on, in one line; XLA takes over."""
 
 
 @runtime_checkable
 class Program(Protocol):
-    """Some of the lanes, compiled. The carry passes through, so that a walk can be cut short anywhere.
-
-    Attributes:
-        where: which methods and which seeds of all lanes it walks.
-        stride: how many steps it likes to be asked for at first.
-    """
+    """Some of the lanes, compiled: ``where`` says which, and ``stride`` how many steps to ask for at first."""
 
     where: tuple[slice, slice]
     stride: int
@@ -250,14 +213,10 @@ class Program(Protocol):
 
 @runtime_checkable
 class Engine(Protocol):
-    """A way to walk lanes.
-
-    Attributes:
-        name: "xla", "c" or "cuda".
-    """
+    """A way to compile lanes: "xla", "c" or "cuda"."""
 
     @property
     def name(self) -> str: ...
 
     def compile(self, lanes: Lanes) -> Sequence[Program] | str:
-        """Programs that together walk all lanes, or the reason why this engine cannot take them."""
+        """Programs that together advance all lanes, or the reason why this engine cannot take them."""

@@ -1,7 +1,6 @@
 """A batch of runs: methods × seeds on one problem, or on one problem per seed, and its division into groups.
 
-Each group is advanced on one thread and, where there are several devices, on one of them. On the CPU the size of a
-group is fixed, not taken from the machine, so that the same seeds give the same bits on any number of cores.
+On the CPU the size of a group is fixed, so that the same seeds give the same bits on any number of cores.
 """
 
 from __future__ import annotations
@@ -34,13 +33,9 @@ LARGEST_SHARED_GROUP = 1024
 
 @pytree
 class Instances:
-    """A problem shared by all seeds, or a batch with one per seed.
+    """A problem shared by all seeds or, ``per_seed``, a batch with a leading seed axis.
 
-    Attributes:
-        batched: the problem; where each seed has its own, its leaves have a leading seed axis.
-        per_seed: whether each seed has its own.
-        traced: what a lane on it computes. JAX compiles a program for each: the functions of a problem may have changed
-            since another was compiled for it. None before the lane is traced.
+    JAX compiles a program for each ``traced`` lane: functions may have changed since the last was compiled.
     """
 
     batched: Problem
@@ -94,10 +89,7 @@ def make_placeholder(problem: ProblemSource) -> Instances:
 
 
 def trace_problem(problem: ProblemSource) -> tuple[TracedProgram, ClosedJaxpr]:
-    """Trace all that a problem computes and records, or that a function of a key does in making one.
-
-    The iterates are arguments of the program, as they are in a run; a start that is a constant would be taken for one.
-    """
+    """Trace all that a problem, or a function of a key that makes one, computes of iterates that it does not know."""
 
     def make(key: Key) -> Problem:
         return problem if isinstance(problem, Problem) else problem(key)
@@ -133,11 +125,8 @@ def _making(problem: Callable[[Key], Problem]) -> Iterator[None]:
         raise
     except (TypeError, ValueError, AttributeError) as error:
         why = (str(error).splitlines() or [type(error).__name__])[0]
-        raise InputError(
-            "`problem` must be a problem or a function of a key that makes one; "
-            f"{short_repr(problem)} called with a key "
-            f"fails: {why:.120}"
-        ) from error
+        rule = "`problem` must be a problem or a function of a key that makes one"
+        raise InputError(f"{rule}; {short_repr(problem)} called with a key fails: {why:.120}") from error
 
 
 def _cast(tree: PyTree) -> PyTree:
@@ -154,13 +143,11 @@ def _cast(tree: PyTree) -> PyTree:
 
 @dataclass(frozen=True)
 class Lanes:
-    """What an engine walks: every method on every seed.
+    """Every method on every seed.
 
     Attributes:
-        instances: the problem, or one a seed.
         methods: methods that differ only in numbers, as one whose leaves have a leading axis (see ``stack``).
         count: how many methods; one without numbers has no leaf to tell it.
-        seeds: integers; step k of seed s draws from the key of (s, k).
         bound: a lane whose θ or ω leaves [−bound, bound] in any entry has diverged.
     """
 
@@ -209,10 +196,7 @@ def pad_to(items: Sequence[T], size: int) -> list[T]:
 
 
 def partition(methods: int, seeds: int, accelerators: int | None) -> tuple[list[slice], list[slice]]:
-    """Which methods and which seeds go together; each pair of the two is a group, all of one shape.
-
-    Accelerators get an even share of the seeds each.
-    """
+    """Which methods and which seeds go together, as groups of one shape; accelerators share the seeds evenly."""
     if accelerators is None:
         # The largest even share of the seeds that leaves two groups or more; too few seeds to share stay together.
         shares = range(min(LARGEST_GROUP, seeds // 2), SMALLEST_SHARE - 1, -1)

@@ -1,7 +1,6 @@
 """Traces of functions: digests of what they compute, and their callbacks into Python.
 
-A digest is of the program and every number in it. The names of functions and variables play no part: two spellings of
-the same computation have one digest, and a closed-over constant that changes gives another.
+A digest is of the program and every number in it; the names of functions and variables play no part.
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
 _LIBRARIES = tuple(f" at {Path(file).parent}/" for file in (jax.__file__, Path(__file__).parent))
 F = TypeVar("F", bound=Callable[..., PyTree])
-_EIGHT_BYTES = ("float64", "int64", "uint64")
 
 
 @dataclass(frozen=True)
@@ -61,12 +59,9 @@ class TracedProgram:
 
 
 def trace(function: Callable[..., PyTree], *args: PyTree, tag: str = "1") -> tuple[TracedProgram, ClosedJaxpr]:
-    """Trace a function anew, also what is jitted inside it.
+    """Trace a function anew, also what is jitted inside it; its arguments are arrays, or shapes.
 
-    Args:
-        function: traced as another function each time, since JAX remembers what it traced of one.
-        args: arrays, or shapes.
-        tag: JAX remembers what is jitted inside for each tag; functions of a user's get one that was never used.
+    JAX remembers what is jitted inside for each tag; functions of a user's get one that was never used.
     """
     with set_xla_metadata(twoclock_trace=tag):
         program = jax.make_jaxpr(lambda *given: function(*given))(*args)
@@ -111,12 +106,7 @@ def _is_key(array: object) -> bool:
 
 
 class _Reader:
-    """Reads programs, each of those inside them once.
-
-    Attributes:
-        arrays: those that the programs hold.
-        calls_python, unidentified: as in ``TracedProgram``.
-    """
+    """Reads programs, each of those inside them once, and notes the arrays and callbacks that they hold."""
 
     def __init__(self) -> None:
         self.arrays: list[np.ndarray | jax.Array] = []
@@ -173,9 +163,8 @@ class _Reader:
 def with_exact_callbacks(function: F) -> F:
     """A function whose callbacks into Python (``jax.pure_callback``, ``io_callback``) have the precision of the run.
 
-    JAX calls Python on threads of its own, which know the global setting only, and rounds float64 to float32 where that
-    says so. Here such numbers travel as pairs of 32 bits, and the user's function is called in the precision that it
-    was traced in. Nothing else in the program changes.
+    JAX calls Python on threads that know the global setting only, and rounds float64 to float32 where that says so.
+    Here such numbers travel as pairs of 32 bits.
     """
 
     @functools.wraps(function)
@@ -215,30 +204,25 @@ def _call_python(args: Sequence[jax.Array], parameters: dict[str, Any]) -> list[
     types, results = [arg.dtype for arg in args], parameters["result_avals"]
 
     def host(*bits: jax.Array) -> list[np.ndarray]:
-        arrays = [np.asarray(bit) for bit in bits]
-        arrays = [
-            a.view(dtype)[..., 0] if dtype.name in _EIGHT_BYTES else a for a, dtype in zip(arrays, types, strict=True)
-        ]
+        arrays = [np.asarray(a).view(t)[..., 0] if wide(t) else np.asarray(a) for a, t in zip(bits, types, strict=True)]
         with jax.enable_x64(x64):
             out = [np.asarray(part) for part in parameters["callback"](*map(jax.device_put, arrays))]
-        return [
-            np.array(part, order="C")[..., None].view(np.uint32) if part.dtype.name in _EIGHT_BYTES else part
-            for part in out
-        ]
+        return [np.array(a, order="C")[..., None].view(np.uint32) if wide(a.dtype) else a for a in out]
+
+    def wide(dtype: np.dtype) -> bool:
+        return dtype.name in ("float64", "int64", "uint64")
 
     def in_bits(aval: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
-        wide = aval.dtype.name in _EIGHT_BYTES
-        return (
-            jax.ShapeDtypeStruct((*aval.shape, 2), np.uint32) if wide else jax.ShapeDtypeStruct(aval.shape, aval.dtype)
-        )
+        shape, dtype = ((*aval.shape, 2), np.uint32) if wide(aval.dtype) else (aval.shape, aval.dtype)
+        return jax.ShapeDtypeStruct(shape, dtype)
 
-    bits = [jax.lax.bitcast_convert_type(arg, np.uint32) if arg.dtype.name in _EIGHT_BYTES else arg for arg in args]
+    bits = [jax.lax.bitcast_convert_type(arg, np.uint32) if wide(arg.dtype) else arg for arg in args]
     shapes, sharding = [in_bits(aval) for aval in results], parameters["sharding"]
     if "ordered" in parameters:
         found = io_callback(host, shapes, *bits, sharding=sharding, ordered=parameters["ordered"])
     else:
         found = jax.pure_callback(host, shapes, *bits, sharding=sharding, vmap_method=parameters["vmap_method"])
     return [
-        jax.lax.bitcast_convert_type(part, aval.dtype) if aval.dtype.name in _EIGHT_BYTES else part
+        jax.lax.bitcast_convert_type(part, aval.dtype) if wide(aval.dtype) else part
         for part, aval in zip(found, results, strict=True)
     ]

@@ -55,13 +55,8 @@ class Functions:
 class UpdateLoop:
     """The steps of a learner: as in ``engine.loop``, from mark to mark, but on samples that it is handed.
 
-    Args:
-        F, G, method, theta, omega, intervals, measure, precision, bound: as for ``Learner``, which are checked here.
-        asked: the engine, "auto", "c" or "xla".
-
     Attributes:
         source: the problem, or one made of the user's functions, which cannot draw.
-        method: as the user gave it, with what keeps intervals around it.
         carry: the present state; its arrays change in place, so ``now`` copies it.
         rows: what was measured at the marks so far.
         live: the compiled step; None before the first sample.

@@ -1,7 +1,6 @@
 """Checks of single values: numbers, counts, choices, paths and functions, and of memory, each answered in one line.
 
-A wrong argument is answered by a message that names it, the rule and the remedy. Frozen classes state such a check with
-their field: ``protocols.checked``.
+A message names the argument, the rule and the remedy. Frozen classes state a check with their field.
 """
 
 from __future__ import annotations
@@ -260,10 +259,7 @@ _jax_in_use = _forked = False  # by this library in this process; whether this o
 
 
 def refuse_fork() -> None:
-    """Refuse to compute in a child that was forked after JAX had started: its threads are not in it, and it would hang.
-
-    Where something else started JAX in the parent this does not see it; JAX itself warns of such a fork.
-    """
+    """Refuse to compute in a child forked after JAX started here: without its threads it would wait for ever."""
     global _jax_in_use
     if _forked:
         raise InputError(
@@ -283,13 +279,7 @@ if hasattr(os, "register_at_fork"):  # Windows has none
 
 
 def check_memory(needed: float | int, what: str, remedy: str) -> None:
-    """Complain if so many bytes are not there: the system kills a process that takes too much.
-
-    Args:
-        needed: an estimate from below; what it lets pass may still be too much.
-        what: the argument, and what it asks for.
-        remedy: how to split it.
-    """
+    """Complain if so many bytes are not there: the system kills a process that takes too much."""
     free = available_memory()
     if free is not None and needed > free:
         raise InputError(f"{what} takes about {_bytes(needed)} of memory and there are {_bytes(free)}; {remedy}")
