@@ -34,7 +34,7 @@ def in_float64(function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **kwargs)
         with jax.enable_x64(True):
             (first, model), *rest = signature.bind(*args, **kwargs).arguments.items()
-            doubles = {name: _read(name, value, model.shapes.get(name)) for name, value in rest}
+            doubles = {name: read_argument(name, value, model.shapes.get(name)) for name, value in rest}
             out = compiled(**{first: jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), model)}, **doubles)
             answer: R = jax.tree.map(lambda leaf: np.asarray(leaf)[()], out)
             return answer
@@ -42,7 +42,8 @@ def in_float64(function: Callable[P, R]) -> Callable[P, R]:
     return wrapped
 
 
-def _read(name: str, value: object, shape: tuple[int, ...] | None) -> np.ndarray:
+def read_argument(name: str, value: object, shape: tuple[int, ...] | None) -> np.ndarray:
+    """Check an argument of a closed form, which may be infinite, and return it in float64."""
     new = as_array(name, value, finite=False)
     if shape is not None and new.shape != shape:
         raise InputError(f"`{name}` must have the shape {shape}, got {new.shape}")
@@ -50,10 +51,8 @@ def _read(name: str, value: object, shape: tuple[int, ...] | None) -> np.ndarray
 
 
 def not_negative(what: str, value: object) -> np.float64:
-    """Check one number of at least 0, and return it in float64."""
     return np.float64(number(what, value, 0))
 
 
 def positive(what: str, value: object) -> np.float64:
-    """Check one number above 0, and return it in float64."""
     return np.float64(number(what, value, 0, above=True))

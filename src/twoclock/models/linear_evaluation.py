@@ -176,7 +176,7 @@ class LimitLaw:
         from scipy.special import ndtri
 
         whole("samples", samples, 1)
-        quantile = ndtri((1 + _level(level)) / 2)
+        quantile = ndtri((1 + number("level", level, 0, 1, above=True, below=True)) / 2)
         return quantile * np.sqrt(self.variance(directions) / samples)
 
     def coverage(
@@ -193,7 +193,7 @@ class LimitLaw:
         from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
         seen = np.sqrt(self.variance(directions, block) / self.variance(directions))
-        tail = (1 + _level(level)) / 2
+        tail = (1 + number("level", level, 0, 1, above=True, below=True)) / 2
         if blocks is None:
             return 2 * ndtr(ndtri(tail) * seen) - 1
         freedom = whole("blocks", blocks, 2) - 1
@@ -238,7 +238,3 @@ def limit_law(
     poisson = np.linalg.solve(np.eye(len(P)) - P + d[None, :], drift) if sampling == "markov" else drift
     forward = weighted @ following if sampling == "markov" else None
     return LimitLaw(theta, A, Phi, (weighted * one_step) @ Phi, forward, P, poisson, d)
-
-
-def _level(level: float) -> float:
-    return number("level", level, 0, 1, above=True, below=True)

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from twoclock.models.float64 import in_float64, not_negative, positive
+from twoclock.models.float64 import in_float64, not_negative, positive, read_argument
 from twoclock.protocols import InputError, Scalar, checked, pytree
 from twoclock.validation import check_size, number, short_repr, whole
 from twoclock.validation.arrays import Array, Number, check_regulator, definite, matrix
@@ -33,10 +33,7 @@ MatrixLike = Annotated[Any, Float[np.ndarray, "p q"]]  # given as NumPy reads it
 
 @jax.jit
 def lyapunov(a: Float[Array, "n n"], q: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """The X with X = aᵀXa + q, or a matrix that is not finite where a is not stable.
-
-    The series Σ (aᵀ)ⁱ q aⁱ is summed by doubling, n³ per step, so any size will do and no n²×n² system is formed.
-    """
+    """The X with X = aᵀXa + q, by doubling of Σ (aᵀ)ⁱ q aⁱ; a matrix that is not finite where a is not stable."""
 
     def series(a: Matrix, q: Matrix) -> Matrix:
         def more(carry: Series) -> jax.Array:
@@ -59,10 +56,7 @@ def lyapunov(a: Float[Array, "n n"], q: Float[Array, "n n"]) -> Float[Array, "n 
 
 @jax.jit
 def spectral_radius(a: Float[Array, "n n"]) -> Float[Array, ""]:
-    """The largest modulus of an eigenvalue, ρ = lim ‖aᴺ‖^(1/N) at N = 2⁵⁰ (Gelfand), by squaring.
-
-    To rounding that of an eigenvalue solver, which GPUs lack for batches of small matrices.
-    """
+    """The largest modulus of an eigenvalue, ρ = lim ‖aᴺ‖^(1/N) at N = 2⁵⁰ (Gelfand), by squaring, as GPUs can too."""
 
     def square(j: jax.Array, carry: tuple[Matrix, jax.Array]) -> tuple[Matrix, jax.Array]:
         power, log = carry
@@ -249,11 +243,8 @@ class Lqr:
 
     @in_float64
     def critic_mean(self, K: Gain, sigma: Scalar, J: Scalar, Omega: Both) -> Both:
-        """E[zzᵀ(zᵀΩz − z'ᵀΩz' + J − c)] over the stationary law of K, by Gaussian moments.
-
-        With z' = Lz + η the constant terms of the fourth moments cancel by stationarity and what is left is
-        2Σ(Ω − LᵀΩL − C)Σ + (J − tr CΣ)Σ, with C = diag(Q, R).
-        """
+        """E[zzᵀ(zᵀΩz − z'ᵀΩz' + J − c)] over K's stationary law: 2Σ(Ω − LᵀΩL − C)Σ + (J − tr CΣ)Σ, C = diag(Q, R)."""
+        # With z' = Lz + η the constant terms of the fourth moments cancel by stationarity.
         Sigma, C = self.covariance(K, sigma), self._cost()
         L = self._feedback(K) @ self._ab()
         return 2 * Sigma @ (Omega - L.T @ Omega @ L - C) @ Sigma + (J - jnp.sum(C * Sigma)) * Sigma
@@ -289,11 +280,9 @@ class Lqr:
     ) -> tuple[Float[np.ndarray, "steps n"], Float[np.ndarray, "steps m"], Float[np.ndarray, " steps"]]:
         """A log of the plant from x = 0 under u ~ N(−Kx, σ²I): states, actions and costs, one row per step."""
         n, m = self.shape
-        gain, steps, rng = matrix("K", K), whole("steps", steps), np.random.default_rng(whole("seed", seed, 0))
-        if gain.shape != (m, n):
-            raise InputError(f"`K` must have the shape {(m, n)}, got {gain.shape}")
+        gain, sigma, steps = read_argument("K", K, (m, n)), number("sigma", sigma, 0), whole("steps", steps)
         check_size(f"`steps` = {short_repr(steps)}", 3 * steps * (n + m))
-        sigma = number("sigma", sigma, 0)
+        rng = np.random.default_rng(whole("seed", seed, 0))
         disturbance = rng.multivariate_normal(np.zeros(n), self.noise, size=steps, method="eigh")
         u = sigma * rng.standard_normal((steps, m))
         x = np.zeros((steps, n))

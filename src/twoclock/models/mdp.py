@@ -61,12 +61,10 @@ class Mdp:
 
     @property
     def states(self) -> int:
-        """How many states there are."""
         return int(self.P.shape[0])
 
     @property
     def actions(self) -> int:
-        """How many actions there are."""
         return int(self.P.shape[1])
 
     def policy(self, policy: ArrayLike, name: str = "policy") -> Policy:

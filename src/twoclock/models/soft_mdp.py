@@ -89,11 +89,9 @@ class SoftMdp:
     @in_float64
     @jax.jit
     def improve(self, Q: Pairs) -> tuple[Pairs, States]:
-        """One soft Bellman step: log π of the best response to Q, and τ log Σ_a exp(Q/τ).
-
-        The largest exponent is 0 and none is below `LEAST`, so nothing over- or underflows at any temperature. At
-        temperature 0 actions that differ by rounding alone are equally good, or the last bit would choose among them.
-        """
+        """One soft Bellman step: log π of the best response to Q, and τ log Σ_a exp(Q/τ)."""
+        # The largest exponent is 0 and none is below `LEAST`, so nothing over- or underflows at any temperature. At
+        # temperature 0 actions that differ by rounding alone are equally good, or the last bit would choose.
         best = jnp.max(Q, axis=1)
         behind, temp = Q - best[:, None], jnp.asarray(self.temp)
         rounding = _ROUNDINGS * jnp.finfo(Q.dtype).eps * (1 + jnp.max(jnp.abs(Q)))
@@ -118,10 +116,7 @@ class SoftMdp:
     @in_float64
     @jax.jit
     def solve(self) -> tuple[Pairs, States]:
-        """log π* and V*: soft value iteration in Newton's form, each step evaluating the best response exactly.
-
-        Newton's steps are those of policy iteration: every one improves, and near V* the error squares.
-        """
+        """log π* and V*, by Newton's steps, which are those of policy iteration: near V* the error squares."""
 
         def more(carry: Newton) -> jax.Array:
             V, old, i = carry

@@ -1,13 +1,11 @@
 """Draws from finite laws, for one 32-bit word each: from alias tables, and from a law that changes at every step.
 
-An alias table costs one look-up, however many outcomes there are. Spread n outcomes over n columns of height 1, so that
-column i holds outcome i up to its threshold and one other outcome, its alias, above. A uniform point in the columns is
-then a draw. Threshold and alias share one word, ⌈log₂ n⌉ bits for the alias and the rest for the threshold: about as
-many as one 32-bit draw can tell apart. The law sampled differs from the law given by at most n·2⁻³¹ in total variation,
-5e-8 for a hundred outcomes, far below what 10⁹ draws can see.
+An alias table costs one look-up, however many outcomes there are: column i of n holds outcome i up to its threshold and
+one other outcome, its alias, above, and a uniform point in the columns is a draw. Both share one word, ⌈log₂ n⌉ bits
+for the alias. The law sampled differs from the law given by at most n·2⁻³¹ in total variation.
 
-Reference: Walker 1977; Vose 1991; by prefix sums, so that a table is built without a loop and inside a ``jit``, as in
-Hübschle-Schneider & Sanders, *Parallel weighted random sampling*, 2022.
+Reference: Walker 1977; Vose 1991; by prefix sums, without a loop, as in Hübschle-Schneider & Sanders, *Parallel
+weighted random sampling*, 2022.
 """
 
 from __future__ import annotations

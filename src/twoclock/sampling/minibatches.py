@@ -24,8 +24,8 @@ _ROUNDS = 16
 _SALTS = np.asarray([(0x9E3779B9 * (2 * r + 1)) & 0xFFFFFFFF for r in range(_ROUNDS)], np.uint32)
 
 Word = UInt32[Array, ""]
+# The word that orders this epoch, that of the next, where this epoch is, and which items come next.
 Epoch = tuple[Word, Word, State, Int32[Array, " size"]]
-"""The word that orders this epoch, that of the next, where this epoch is, and which items come next."""
 
 
 @runtime_checkable
@@ -37,8 +37,8 @@ class Sampler(Protocol):
     def draw(self, u: PyTree, env: PyTree) -> tuple[PyTree, PyTree]: ...
 
 
+# A sampler, a function of a key, or a pair (inner, outer) of these.
 Source = Sampler | Callable[[Key], PyTree] | tuple["Source", "Source"]
-"""A sampler, a function of a key, or a pair (inner, outer) of these."""
 
 
 @pytree
@@ -66,12 +66,10 @@ class Stream:
 class Minibatches:
     """Finite data in minibatches, every item exactly once per epoch.
 
-    Each epoch goes through the data in an order of its own, and a batch is the next ``size`` items. Where the size does
-    not divide the data, the last batch of an epoch runs over into the next epoch's order: all batches are full, all
-    items weigh the same, and no item is left out or repeated within an epoch.
-
-    The order is a keyed bijection of 0 … n−1 (swap-or-not: Hoang, Morris & Rogaway, *An enciphering scheme based on a
-    card shuffle*, 2012), so a batch costs its own size and no permutation of the data is ever made or kept.
+    Each epoch has an order of its own, and a batch is the next ``size`` items. Where the size does not divide the data,
+    the last batch of an epoch runs over into the next epoch's order, so that all batches are full. The order is a keyed
+    bijection of 0 … n−1 (swap-or-not: Hoang, Morris & Rogaway, *An enciphering scheme based on a card shuffle*, 2012),
+    so a batch costs its own size and no permutation of the data is ever made.
 
     Args:
         data: a pytree of arrays whose first axis, of one length, runs over the items.
@@ -101,15 +99,10 @@ class Minibatches:
 
     @property
     def items(self) -> int:
-        """How many items the data have."""
         return len(jax.tree.leaves(self.data)[0])
 
     def init(self, key: Key) -> Epoch | None:
-        """Where the first epoch begins; None where there are no epochs.
-
-        The items of the next batch are part of it: worked out in the step itself, XLA would do so for every number
-        fetched.
-        """
+        # With the items of the next batch: worked out in the step itself, XLA would do so for every number fetched.
         if self.replace:
             return None
         now, then = jax.random.bits(key, (2,), jnp.uint32)

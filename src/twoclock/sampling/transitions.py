@@ -30,10 +30,10 @@ class Transition(NamedTuple):
         """Read the transition that a dict, or any object, with these names holds."""
         if isinstance(sample, cls):
             return sample
-        known: Mapping[str, PyTree] = (
+        known = (
             sample
             if isinstance(sample, Mapping)
-            else {name: getattr(sample, name) for name in cls._fields if hasattr(sample, name)}
+            else {n: getattr(sample, n) for n in cls._fields if hasattr(sample, n)}
         )
         if missing := [name for name in cls._fields if name not in known]:
             raise InputError(

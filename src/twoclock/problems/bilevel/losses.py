@@ -278,8 +278,6 @@ def check_curvature(loss: str, inner: InnerProblem, remedy: str, *, refuse: bool
 def choose_v_scale(inner: InnerProblem) -> float:
     """The largest s of 1, ½, ¼, … at which G keeps half of what strong monotonicity sH alone would give.
 
-    The symmetric part of [[H, 0], [sT, sH]] is positive definite for s < 4/‖H^−½ T H^−½‖² and its smallest eigenvalue
-    is at most sμ. So s must be small where the outer loss curves much more than the inner one, and need not be smaller.
     It is measured at the start and at the inner solution, where H is positive definite; 1 where it is at neither.
     """
     points = [(inner.start, jnp.zeros_like(inner.start)), inner.solution()]

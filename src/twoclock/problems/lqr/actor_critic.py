@@ -62,11 +62,9 @@ class LqrActorCritic(Problem):
         return jax.random.normal(key, (sum(self.K0.shape),), jnp.asarray(self.K0).dtype)
 
     def draw(self, u: Float[Array, " z"], theta: Gain, env: Env) -> tuple[Sample, Env]:
-        """One step of the plant. The action in z' is drawn now, from the present gain, and z' is the next step's z.
-
-        So the cost in the J row is of an action that the gain before this one took. With ``expected_action`` the
-        environment is the bare state: the action in z is drawn now, and z' has the mean action.
-        """
+        # The action in z' is drawn now, from the present gain, and z' is the next step's z: the cost in the J row is of
+        # an action that the gain before this one took. With ``expected_action`` the action in z is drawn now, and z'
+        # has the mean action.
         (here, watch), n = env, theta.shape[1]
         if self.operators.expected_action:
             gain, watch = self._supervise(theta, here, watch)
@@ -213,16 +211,10 @@ def simulate_plant(
         guard = Guard() if guard else None
     if guard is not None and not isinstance(guard, Guard):
         raise InputError(f"`guard` must be a Guard, True or None, got {type(guard).__name__}; try `guard=True`")
-    return LqrActorCritic(
-        lqr=lqr,
-        operators=ActorCritic(kappa, sigma, flag("expected_action", expected_action)),
-        K0=gain,
-        sigma=np.float64(sigma),
-        root=root,
-        K_star=lqr.gain,
-        J_star=lqr.J(lqr.gain, sigma),
-        bounds=None if guard is None else guard.measure(gain, *lqr.simulate(gain, sigma, guard.log)),
-    )
+    operators = ActorCritic(kappa, sigma, flag("expected_action", expected_action))
+    bounds = None if guard is None else guard.measure(gain, *lqr.simulate(gain, sigma, guard.log))
+    K_star, J_star = lqr.gain, lqr.J(lqr.gain, sigma)
+    return LqrActorCritic(lqr, operators, gain, np.float64(sigma), root, K_star, J_star, bounds)
 
 
 PAPER = Lqr(

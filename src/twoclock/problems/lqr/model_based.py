@@ -34,10 +34,9 @@ class ModelCritic:
         G = M − vvᵀ                 v = (x, u, x'),           [Â B̂] = M_x'z M_zz⁻¹
 
     The clocks are swapped: the model ω = M is slow and θ = {K, P} is fast. With α = 1 and β = 1/(k+2)
-    (``methods.running_means``) M is the plain mean, so [Â B̂] is the least-squares estimate from all samples, as
-    recursive least squares has it, and each sample takes one step of the Riccati recursion. A floor under β forgets,
-    for a plant that drifts. θ stays where it is for the first ten samples per entry of (x, u), and the gain also while
-    the value is still on its way.
+    (``methods.running_means``) M is the plain mean, so [Â B̂] is the least-squares estimate from all samples, and each
+    sample takes one step of the Riccati recursion. A floor under β forgets, for a plant that drifts. θ stays as it is
+    for the first ten samples per entry of (x, u), and the gain also while the value is still on its way.
 
     Args:
         Q, R: the cost of states and of actions.

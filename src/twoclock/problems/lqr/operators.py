@@ -200,9 +200,8 @@ class Guard:
     The record counts every intervention: ``guard_trips``, how often K0 took over; ``guard_held``, for how many steps;
     ``guard_clipped``, the samples that the critic learnt from only in part or not at all.
 
-    A run that needs no intervention is the same to the last bit as without a guard. It assumes that K0 stabilises the
-    plant, that the log shows normal operation, and that good gains do not need states beyond ``limit``; if they do, the
-    trips say so.
+    A run that needs no intervention is the same as without a guard. It assumes that K0 stabilises the plant, that the
+    log shows normal operation, and that good gains need no states beyond ``limit``; if they do, the trips say so.
 
     Args:
         limit: how many root mean squares a state may reach.
@@ -221,13 +220,7 @@ class Guard:
     span: float = checked(number, 1, default=4.0)
     log: int = checked(whole, 100, default=10_000)
 
-    def measure(
-        self,
-        K0: Float[np.ndarray, "m n"],
-        x: Float[np.ndarray, "log n"],
-        u: Float[np.ndarray, "log m"],
-        c: Float[np.ndarray, " log"],
-    ) -> Bounds:
+    def measure(self, K0: np.ndarray, x: np.ndarray, u: np.ndarray, c: np.ndarray) -> Bounds:
         """The bounds that a log of states x, actions u and costs c under K0 gives."""
         z = np.concatenate([x, u], axis=1)
         rms = np.sqrt(np.mean(z**2, axis=0))
@@ -235,11 +228,6 @@ class Guard:
         mean_cost = float(np.mean(c))
         rescaled = (rms > self.span) | (rms < 1 / self.span)
         rescaled_cost = mean_cost > 0 and not 1 / self.span**2 <= mean_cost <= self.span**2
-        return Bounds(
-            K0=K0,
-            limit=np.float64(self.limit),
-            reach=np.float64(self.reach),
-            rms=rms[: x.shape[1]],
-            weight=np.where(rescaled, rms**-2.0, 1.0) if rescaled.any() else None,
-            cost_unit=np.float64(mean_cost) if rescaled_cost else None,
-        )
+        weight = np.where(rescaled, rms**-2.0, 1.0) if rescaled.any() else None
+        cost_unit = np.float64(mean_cost) if rescaled_cost else None
+        return Bounds(K0, np.float64(self.limit), np.float64(self.reach), rms[: x.shape[1]], weight, cost_unit)

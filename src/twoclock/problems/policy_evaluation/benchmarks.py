@@ -208,9 +208,9 @@ def slow_walk(
 ) -> PolicyEvaluation:
     """Twenty states on a line with walls, a fair walk, and three features that each cover a third of the line.
 
-    The reward grows from 0 on the left to 1 on the right, γ = ½. Within a third the TD error has the sign of the place,
-    and the walk takes some 80 steps to leave it: an interval of 95 % that takes steps for independent covers .41 at the
-    median state (``models.limit_law`` has the exact number). On-policy with ``right=0.5``.
+    The reward grows from 0 on the left to 1 on the right, γ = ½. The walk takes some 80 steps to leave a third: an
+    interval of 95 % that takes steps for independent covers .41 at the median state (``models.limit_law`` has the exact
+    number). On-policy with ``right=0.5``.
     """
     return policy_evaluation(**slow_walk_setting(right), operator=operator, sampling=sampling, ridge=ridge, lam=lam)
 
@@ -235,8 +235,7 @@ def random_policy_evaluation(
 
         P(·|s, a) ∝ Unif(0, 1)ˢ,   b uniform,   π(·|s) = softmax ψ_s,   ψ, Φ, θ* ∼ N(0, 1),   r = (I − γP_π)Φθ*
 
-    The transitions are kept as alias tables alone, four bytes per entry: 100 instances of 100 states and 100 actions
-    take 0.4 GB. They are made a state at a time, so that making them takes little more.
+    The transitions are alias tables, four bytes per entry: 100 instances of 100 states and 100 actions take 0.4 GB.
 
     Args:
         key: draws the instance; a solver that gets this function hands each seed its own.
@@ -247,9 +246,8 @@ def random_policy_evaluation(
         reward_noise: the scale of the noise that is added to every reward, a draw of Student's t.
         nu: its degrees of freedom, above 2 so that it has a variance, reward_noise²·nu/(nu − 2).
 
-    >>> import jax
-    >>> from functools import partial
-    >>> draw = partial(random_policy_evaluation, states=5, actions=3, features=2)
+    >>> import functools, jax
+    >>> draw = functools.partial(random_policy_evaluation, states=5, actions=3, features=2)
     >>> jax.eval_shape(draw, jax.random.key(0)).truth.A.shape  # to have numbers, call jax.jit(draw)
     (2, 2)
 

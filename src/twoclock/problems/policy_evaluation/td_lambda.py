@@ -48,9 +48,7 @@ def trace_operators(value: Value) -> tuple[Operator, Operator]:
         x = Transition.read(sample)
         keep = sample.get("keep") if isinstance(sample, Mapping) else getattr(sample, "keep", None)
         if keep is None:
-            raise InputError(
-                "`x` must be a sample with `keep`, the share of the trace that is kept: γλ, or 0 at a start"
-            )
+            raise InputError("`x` must be a sample with `keep`, the trace's share that is kept: γλ, or 0 at a start")
         return jax.tree.map(lambda w, p: x.rho * (keep * w + p), omega, slope(theta, x.s))
 
     def F(theta: PyTree, omega: PyTree, sample: PyTree) -> PyTree:
@@ -107,13 +105,11 @@ class TracePolicyEvaluation(Problem):
         keep = before * jnp.asarray(self.lam, phi.dtype)
         return TraceSample(phi, phi_next, x.rho, x.r, gamma, keep), (s, gamma)
 
-    def F(self, theta: Vector, omega: Vector, x: TraceSample) -> Vector:
-        found: Vector = _F(theta, omega, x)
-        return found
+    def F(self, theta: Vector, omega: Vector, x: TraceSample) -> PyTree:
+        return _F(theta, omega, x)
 
-    def G(self, theta: Vector, omega: Vector, x: TraceSample) -> Vector:
-        found: Vector = _G(theta, omega, x)
-        return found
+    def G(self, theta: Vector, omega: Vector, x: TraceSample) -> PyTree:
+        return _G(theta, omega, x)
 
     def h(self, theta: Vector) -> Number:
         return self.problem.h(theta)
