@@ -14,7 +14,7 @@ from twoclock.protocols import IndexedBatch, Method, Problem, Schedule
 
 METHODS = registry.methods()
 PROBLEMS = registry.problems()
-SCHEDULES = {name: thing for name, thing in registry.schedules().items() if name != "Function"}
+SCHEDULES = {name: thing for name, thing in registry.schedules().items() if name not in ("Function", "Levels")}
 KNOWN = {"error", "gap", "gradient", "tracking"}
 
 

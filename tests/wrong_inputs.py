@@ -91,7 +91,7 @@ CALLS = [
         "F": (r"`custom\(F=…\)` must be a function", [1.0, None, "F", lambda: 0.0, lambda theta: theta, np.zeros(2)]),
         "G": (r"`custom\(G=…\)` must be a function", [1.0, None, lambda omega: omega, lambda a, b, c, d: a]),
         "noise": (r"`custom\(noise=…\)` must be a function", [None, 0.0, lambda: 0.0, lambda key, n: 0.0]),
-        "draw": (r"`custom\(draw=…\)` must be a function", [3, lambda u: u, lambda u, theta, env, more: u]),
+        "draw": (r"`custom\(draw=…\)` must be a function", [3, lambda u: u, lambda u, theta, omega, env, more: u]),
         "measure": (r"`custom\(measure=…\)` must be a function", [3, {"error": 1}, lambda theta: {}]),
         "theta": ("`theta", [None, {}, "0.0", np.zeros, True, [], {"a": None}, object()]),
         "omega": ("`omega", ["0.0", np.zeros, {"a": True}, object()]),
@@ -126,7 +126,7 @@ CALLS = [
         "transform_theta": ("transform_theta", [3, "adam", lambda g: g]),
         "project_omega": ("project_omega", [3, "simplex"]),
     }),
-    (tc.Standard, {}, {"alpha": ("`alpha`", ["1/k", -1, None]), "beta": ("`beta`", ["fast", [1]])}),
+    (tc.Standard, {}, {"alpha": ("`alpha`", ["1/k", -1, None]), "beta": ("`beta", ["fast", [], [-1]])}),
     (tc.Polyak, {}, {"method": ("method=…|`method`", [3, None, tc.Fast, "fast"]),
                      "power": ("power", ["1", -1.0, NAN, [1.0], True]),
                      "skip": ("skip", [-1, 0.5, "1", None, NAN, True, [1]]),
@@ -177,12 +177,13 @@ CALLS = [
     (tc.load, {}, {"path": ("`path`|cannot be|no record", ["nowhere", 3, None, "x" * 300, "/etc/hostname"])}),
     (theory.certify, KNOWN, {
         "structure": ("structure", ["convex", None, 3]), "L": ("`L` must", [*NO_NUMBERS, 0.0, -1.0]),
-        "mu_g": ("`mu_g` must", [*NO_NUMBERS, 0.0, 2.0]), "mu_h": ("`mu_h` must", ["0.5", -1.0, 2.0, None, True]),
+        "mu_g": ("`mu_g` must", ["0.5", None, True, 1j, NAN, [], 0.0, 2.0]),
+        "mu_h": ("`mu_h` must", ["0.5", -1.0, 2.0, None, True]),
         "noise": ("`noise` must", ["1", -1.0, None, NAN]), "proof": ("proof", ["loose", None, ["tight"]]),
         "horizon": ("horizon", [0, "x", 2.5, True]),
     }),
     (theory.check, {"method": tc.Fast(), **KNOWN}, {
-        "method": (r"`check\(method=…\)` must", [3, tc.Standard(), tc.Fast, tc.Fast(order="fresh")]),
+        "method": (r"`check\(method=…\)` must", [3, tc.Polyak(), tc.Fast, tc.Fast(order="fresh")]),
         "structure": ("structure", ["convex"]), "horizon": ("horizon", [0, "x", 2.5]), "L": ("`L` must", ["1", 0.0]),
     }),
     (theory.constants, {"problem": BOWL}, {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
@@ -48,7 +49,7 @@ class Problem(ABC):
 
     A problem is a frozen pytree (``@pytree``) that defines the five abstract members. ``h``, ``omega_star`` and
     ``measure`` say what is known of its answer, for tests and records alone; ``report`` what to record of its
-    environment.
+    environment. A problem whose samples depend on ω too, such as a mean field, declares ``draw(u, theta, omega, env)``.
     """
 
     omega_is_trace: ClassVar[bool] = False  # ω is an eligibility trace: E G = 0 has no meaning
@@ -72,6 +73,16 @@ class Problem(ABC):
     @abstractmethod
     def G(self, theta: PyTree, omega: PyTree, x: PyTree) -> PyTree:
         """The fast operator: its mean is strongly monotone in ω with the root ω*(θ)."""
+
+    def sample(self, u: PyTree, theta: PyTree, omega: PyTree, env: PyTree) -> tuple[PyTree, PyTree]:
+        """The sample at these iterates: ``draw`` with the arguments that it declares."""
+        draw: Callable[..., tuple[PyTree, PyTree]] = self.draw
+        return draw(u, theta, omega, env) if self.samples_see_omega else draw(u, theta, env)
+
+    @property
+    def samples_see_omega(self) -> bool:
+        """Whether ``draw`` takes ω."""
+        return "omega" in inspect.signature(self.draw).parameters
 
     def h(self, theta: PyTree) -> Scalar:
         """The objective that θ minimises, where it is known."""

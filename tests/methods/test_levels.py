@@ -97,3 +97,53 @@ def test_the_inner_variable_and_the_adjoint_of_a_bilevel_problem_have_clocks_of_
 def test_wrong_levels_get_one_line(make, words):
     with pytest.raises(InputError, match=words):
         make()
+
+
+def test_samples_may_depend_on_the_fast_variable():
+    """X ~ N(ω, 1) and G = ω − X/2 − 1, so ω* = 2; the chain's sample is drawn at the ω of its own step."""
+    problem = tc.problems.custom(
+        F=lambda theta, omega, x: theta - omega,
+        G=lambda theta, omega, x: omega - x / 2 - 1,
+        noise=jax.random.normal,
+        draw=lambda u, theta, omega, env: (omega + u, env + omega),
+        theta=0.0,
+        omega=0.0,
+        env=0.0,
+        measure=lambda theta, omega: {"error": (theta - 2) ** 2, "tracking": (omega - 2) ** 2},
+    )
+    short = tc.solve(problem, tc.Standard(0.1, 0.1), 3, [5], marks=range(4))
+    with jax.enable_x64(True):
+        noise = [float(problem.noise(prng.step_key(5, k))) for k in range(3)]
+    theta = omega = 0.0
+    for u in noise:
+        theta, omega = theta - 0.1 * (theta - omega), omega - 0.1 * (omega - (omega + u) / 2 - 1)
+    np.testing.assert_allclose([short.theta[0], short.omega[0]], [theta, omega], rtol=1e-12)
+    runs = {engine: tc.solve(problem, tc.Fast(), 20_000, 8, engine=engine) for engine in ("xla", "c")}
+    for result in runs.values():
+        assert result.history.groupby("step")["error"].mean().iloc[-1] < 0.01
+    np.testing.assert_allclose(runs["c"].theta, runs["xla"].theta, rtol=1e-9)
+
+
+def test_a_problem_class_may_declare_a_draw_that_sees_omega():
+    @tc.protocols.pytree
+    class Field(tc.Problem):
+        def init(self, key):
+            return jnp.zeros(()), jnp.zeros(()), None
+
+        def noise(self, key):
+            return jax.random.normal(key)
+
+        def draw(self, u, theta, omega, env):
+            return u + omega, env
+
+        def F(self, theta, omega, x):
+            return theta - x
+
+        def G(self, theta, omega, x):
+            return omega - 1
+
+        def measure(self, theta, omega):
+            return {"error": (theta - 1) ** 2}
+
+    history = tc.solve(Field(), tc.Standard("1/(k+1)", "1/(k+1)"), 5000, 8).history
+    assert history.groupby("step")["error"].mean().iloc[-1] < 0.01

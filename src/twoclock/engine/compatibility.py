@@ -45,7 +45,8 @@ def check_source(problem: ProblemSource) -> None:
 
 def check_fit(problem: Problem, method: Method) -> TracedProgram:
     """Check that operators fit the variables, that metrics are numbers, that all is pure; return what a lane does."""
-    for name, arguments in _ARGUMENTS.items():
+    asked = {**_ARGUMENTS, "draw": ("u", "theta", "omega", "env")} if problem.samples_see_omega else _ARGUMENTS
+    for name, arguments in asked.items():
         function(name, getattr(problem, name), *arguments)
     if problem.omega_is_trace and method.finds_roots:
         raise InputError(
@@ -62,7 +63,8 @@ def check_fit(problem: Problem, method: Method) -> TracedProgram:
         raise InputError(f"`init` must return (theta, omega, env), got {_layout(begin)}")
     theta, omega, env = begin
     u = look("noise", problem.noise, key)
-    drawn = look("draw", problem.draw, u, theta, env)
+    at = (theta, omega) if problem.samples_see_omega else (theta,)
+    drawn = look("draw", problem.draw, u, *at, env)
     if not isinstance(drawn, tuple) or len(drawn) != 2:
         raise InputError(f"`draw` must return the pair (x, env), got {_layout(drawn)}")
     x, after = drawn
@@ -83,7 +85,7 @@ def check_fit(problem: Problem, method: Method) -> TracedProgram:
     if (traced := program_digest.check_lane(problem, method, recorder.traced)) is not None:
         return traced
     given = {"key": key, "u": u, "theta": theta, "omega": omega, "x": x, "env": env}
-    for name, arguments in _ARGUMENTS.items():
+    for name, arguments in asked.items():
         check_pure(name, getattr(problem, name), *(given[argument] for argument in arguments))
     _check_schedules(method, omega, partial(check_pure, remedy="make it a function of k"))
     raise InputError(

@@ -63,7 +63,7 @@ def lane_step(
 
 def trusted_step(problem: Problem, method: Method, stream: Key, carry: LaneState, k: Scalar) -> LaneState:
     """``lane_step`` of a lane that is alive, if it still is after the step; nothing here asks whether."""
-    x, env = problem.draw(lane_noise(problem, stream, k), carry.state.theta, carry.env)
+    x, env = problem.sample(lane_noise(problem, stream, k), carry.state.theta, carry.state.omega, carry.env)
     new = method.step(problem.F, problem.G, carry.state, x, k)
     state = jax.tree.map(
         lambda n, o: n if isinstance(n, RowTable) else n.astype(o.dtype), new, carry.state, is_leaf=is_table
@@ -80,7 +80,7 @@ def step_on(
     problem: Problem, method: Method, u: PyTree, carry: LaneState, k: Scalar, bound: Scalar | None = None
 ) -> LaneState:
     """Step k on noise that is already drawn. A lane whose next state is not finite, or out of bounds, stays put."""
-    x, env = problem.draw(u, carry.state.theta, carry.env)
+    x, env = problem.sample(u, carry.state.theta, carry.state.omega, carry.env)
     new = learn(problem, method, x, carry, k, bound)
     return LaneState(new.state, env, new.alive, new.last)
 

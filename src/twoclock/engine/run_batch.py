@@ -96,7 +96,7 @@ def trace_problem(problem: ProblemSource) -> tuple[TracedProgram, ClosedJaxpr]:
 
     def everything(key: Key, u: PyTree, theta: PyTree, omega: PyTree, env: PyTree) -> PyTree:
         here = make(key)
-        x, after = here.draw(u, theta, env)
+        x, after = here.sample(u, theta, omega, env)
         known, of_env = here.measure(theta, omega), here.report(env)
         return here.init(key), here.noise(key), after, here.F(theta, omega, x), here.G(theta, omega, x), known, of_env
 

@@ -162,8 +162,8 @@ class UpdateLoop:
         """Refuse samples that F and G cannot take."""
         if isinstance(self.operators, Problem):
             _, _, env = jax.eval_shape(self.source.init, prng.start_key(0))
-            theta = self.carry.state.theta
-            x, _ = jax.eval_shape(lambda t, e: self.source.draw(self.source.noise(prng.start_key(0)), t, e), theta, env)
+            at, noise = self.carry.state, partial(self.source.noise, prng.start_key(0))
+            x, _ = jax.eval_shape(lambda t, o, e: self.source.sample(noise(), t, o, e), at.theta, at.omega, env)
             want = Layout.of(x)
             if want.words != layout.words:
                 raise InputError(f"`x` must be as the problem draws it, {want.words}; got {layout.words}")

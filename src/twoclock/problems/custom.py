@@ -15,7 +15,7 @@ from twoclock.validation.arrays import check_start, flatten_tree
 
 __all__ = ["custom", "exact"]
 
-Draw = Callable[[PyTree, PyTree, PyTree], tuple[PyTree, PyTree]]
+Draw = Callable[..., tuple[PyTree, PyTree]]
 Measure = Callable[[PyTree, PyTree], Mapping[str, Scalar]]
 
 
@@ -49,6 +49,15 @@ class Custom(Problem):
         return {} if self.metrics is None else self.metrics(theta, omega)
 
 
+@pytree
+class CustomFromOmega(Custom):
+    """A problem whose samples depend on ω too."""
+
+    def draw(self, u: PyTree, theta: PyTree, omega: PyTree, env: PyTree) -> tuple[PyTree, PyTree]:  # type: ignore[override]
+        assert self.sampler is not None
+        return self.sampler(u, theta, omega, env)
+
+
 def custom(
     F: Operator,
     G: Operator | Sequence[Operator],
@@ -74,7 +83,8 @@ def custom(
         theta: the start of the slow variable, any pytree of floats; of a network (an Equinox module) with functions in
             it the arrays are learned, and F, G, draw and measure see the whole.
         omega: the start of the fast variable, likewise.
-        draw: ``draw(u, theta, env) -> (x, env)`` makes the sample; without it x is u itself.
+        draw: ``draw(u, theta, env) -> (x, env)`` makes the sample; without it x is u itself. Samples that depend on
+            the fast variable too, as in a mean field, come from ``draw(u, theta, omega, env)``.
         env: the start of the environment that ``draw`` carries along (the state of a Markov chain, say).
         measure: ``measure(theta, omega) -> {name: scalar}``, recorded at the marks.
 
@@ -99,22 +109,29 @@ def custom(
     else:
         function("custom(G=…)", G, "theta", "omega", "x")
     function("custom(noise=…)", noise, "key")
+    kind = Custom
     if draw is not None:
-        function("custom(draw=…)", draw, "u", "theta", "env")
+        try:
+            function("custom(draw=…)", draw, "u", "theta", "omega", "env")
+            kind = CustomFromOmega
+        except InputError:
+            function("custom(draw=…)", draw, "u", "theta", "env")
     if measure is not None:
         function("custom(measure=…)", measure, "theta", "omega")
     flatten_tree("theta", theta), flatten_tree("omega", omega)
-    problem = Custom(theta, omega, env, F, G, noise, draw, measure)
+    problem = kind(theta, omega, env, F, G, noise, draw, measure)
     if is_module(theta) or is_module(omega):
         (theta, slow), (omega, fast) = split_module(theta), split_module(omega)
-        problem = Custom(
+        problem = kind(
             theta,
             omega,
             env,
             lambda theta, omega, x: select_learned(F(slow(theta), fast(omega), x)),
             lambda theta, omega, x: select_learned(G(slow(theta), fast(omega), x)),
             noise,
-            None if draw is None else lambda u, theta, env: draw(u, slow(theta), env),
+            None
+            if draw is None
+            else lambda u, *at: draw(u, *(join(one) for join, one in zip((slow, fast), at[:-1], strict=False)), at[-1]),
             None if measure is None else lambda theta, omega: measure(slow(theta), fast(omega)),
         )
     check_start("theta", theta)

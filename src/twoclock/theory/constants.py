@@ -51,7 +51,7 @@ class Flat:
         a, b = self.theta_of(theta), self.omega_of(omega)
 
         def one(env: PyTree, noise: PyTree) -> tuple[PyTree, Pair]:
-            x, env = self.problem.draw(noise, a, env)
+            x, env = self.problem.sample(noise, a, b, env)
             return env, (ravel_pytree(self.problem.F(a, b, x))[0], ravel_pytree(self.problem.G(a, b, x))[0])
 
         return jax.lax.scan(one, self.env, self.noise)[1]

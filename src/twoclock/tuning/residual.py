@@ -208,7 +208,7 @@ def check_differentiable(problem: Problem) -> None:
     def slopes(problem: Problem) -> tuple[PyTree, PyTree]:
         key = prng.start_key(0)
         theta, omega, env = problem.init(key)
-        x = problem.draw(problem.noise(key), theta, env)[0]
+        x = problem.sample(problem.noise(key), theta, omega, env)[0]
         return jax.jvp(lambda t, w: (problem.F(t, w, x), problem.G(t, w, x)), (theta, omega), (theta, omega))
 
     try:
@@ -221,9 +221,9 @@ def check_differentiable(problem: Problem) -> None:
 
 
 def follows_theta(problem: Problem) -> bool:
-    """Whether the samples depend on θ, as on-policy ones do: the curvature leaves that out."""
+    """Whether the samples depend on θ or ω, as on-policy ones do: the curvature leaves that out."""
     key = prng.start_key(0)
-    theta, _, env = problem.init(key)
-    program = jax.make_jaxpr(lambda theta: problem.draw(problem.noise(key), theta, env))(theta).jaxpr
+    theta, omega, env = problem.init(key)
+    program = jax.make_jaxpr(lambda t, o: problem.sample(problem.noise(key), t, o, env))(theta, omega).jaxpr
     used = {id(v) for equation in program.eqns for v in equation.invars} | {id(v) for v in program.outvars}
     return any(id(v) in used for v in program.invars)

@@ -34,7 +34,7 @@ class Oracle(Problem):
     """The oracle half of a problem and nothing else: it hides the answer."""
 
     problem: Problem
-    init, noise, draw, F, G = (_forward(name) for name in ("init", "noise", "draw", "F", "G"))
+    init, noise, draw, sample, F, G = (_forward(name) for name in ("init", "noise", "draw", "sample", "F", "G"))
 
 
 def hide_truth(lanes: Lanes) -> Lanes:
