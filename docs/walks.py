@@ -3,6 +3,7 @@
 python docs/walks.py
 """
 
+import ast
 import os
 import re
 import sys
@@ -46,6 +47,24 @@ def doors():
         "tc.sweep": lambda: tc.sweep({"bowl": problem}, {"fast": tc.Fast()}, 1000, 4),
         "tc.tune": lambda: tc.tune(problem, tc.Fast(), steps=2000),
     }
+
+
+def files_of_reproduction():
+    """The modules of `reproduction`, and those of the library that they name: what `python -m reproduction` leads to.
+
+    A profile would show the files of every problem and method besides, which nobody opens for it.
+    """
+    own = sorted((ROOT / "reproduction").rglob("*.py"))
+    named = set()
+    for node in (node for path in own for node in ast.walk(ast.parse(path.read_text()))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "twoclock":
+            named.add(node.module)
+            named |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Import):
+            named |= {alias.name for alias in node.names if alias.name.split(".")[0] == "twoclock"}
+    places = [SOURCE.parent.joinpath(*name.split(".")) for name in sorted(named)]
+    library = [file for place in places for file in (place.with_suffix(".py"), place / "__init__.py") if file.exists()]
+    return [str(path.relative_to(ROOT)) for path in own], [str(file.relative_to(SOURCE)) for file in library]
 
 
 def plant(x, u, rng):
@@ -99,6 +118,8 @@ def main():
     fig.savefig(ROOT / "docs" / "images" / "walks.png", dpi=130, bbox_inches="tight")
     for door, files in walks.items():
         print(door, len(files))
+    own, library = files_of_reproduction()
+    print("python -m reproduction", len(own) + len(library))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import numpy as np
 
 import twoclock as tc
@@ -74,5 +75,6 @@ def trial(i: int, rng: np.random.Generator) -> tuple[str, str | None]:
             return what, f"{kind}: the same run is refused" if refused else None
         except Exception as error:
             return what, f"{kind}: {type(error).__name__}: {error!s:.100}"
-    trouble = differs(found.history.to_numpy(float), truth.history.to_numpy(float), 1e-12)
+    ours, theirs = (np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(run.theta)]) for run in (found, truth))
+    trouble = differs(ours, theirs, 1e-12)
     return what, trouble and f"{kind}: {trouble}"
