@@ -159,14 +159,7 @@ def check_processes(processes: object, step_timeout: object) -> None:
 def seed_executor(
     job: AgentJob, seeds: int, processes: int | None, step_timeout: float | None
 ) -> AbstractContextManager[Executor]:
-    """Worker processes for seeds, or this process where one is enough or the job cannot be sent to another.
-
-    Args:
-        job: one like those to come.
-        seeds: how many there may be at once.
-        processes: how many processes; None for one per core.
-        step_timeout: seconds that an environment may take for a step, which needs a process to end.
-    """
+    """Worker processes for seeds, or this process where one is enough or a job like this cannot be sent to another."""
     count = min(processes or cores(), seeds)
     if count == 1 and step_timeout is None:
         return nullcontext(ThisProcess())

@@ -78,11 +78,7 @@ def check_bool(value: object, what: str) -> bool:
 
 
 def check_state(x: object, what: str, shape: tuple[int, ...] | None) -> PyTree:
-    """A copy of a state, floats in float64: some simulators give the same array every time, changed.
-
-    Args:
-        shape: of the first state; None for any.
-    """
+    """A copy of a state, floats in float64: some simulators give the same array every time, changed."""
     try:
         array = np.asarray(x)
     except (TypeError, ValueError):  # a ragged list
@@ -174,13 +170,7 @@ class EnvAdapter(abc.ABC):
 
 
 class Simulated(EnvAdapter):
-    """A step function: ``x_next``, ``(x_next, reward)`` or ``(x_next, reward, terminated)`` from (x, u, rng).
-
-    Args:
-        function: ``function(x, u, rng)``.
-        x0: the first state of every episode, or a function of ``rng`` that draws it.
-        seed: of ``rng``.
-    """
+    """A step function: ``x_next``, ``(x_next, reward)`` or ``(x_next, reward, terminated)`` from (x, u, rng)."""
 
     def __init__(self, function: StepFunction, x0: object, seed: int) -> None:
         self.function, self.x0 = function, x0
@@ -221,13 +211,8 @@ class Simulated(EnvAdapter):
 class Gymnasium(EnvAdapter):
     """A Gymnasium environment, seeded anew for each episode, so that the actions of one bring it back to any place.
 
-    Actions are cut to the bounds of a box, and the agent learns from what was done.
-
-    Args:
-        env: the environment.
-        seed: from which the seeds of its episodes are made.
-        close_it: whether to close it in the end.
-        replayable: whether to remember the actions, which take memory in an episode without an end.
+    Actions are cut to the bounds of a box, and the agent learns from what was done. They are remembered only if it must
+    be ``replayable``, since they take memory in an episode without an end.
     """
 
     def __init__(self, env: Any, seed: int, close_it: bool, replayable: bool) -> None:

@@ -83,11 +83,7 @@ class RewardStats:
     """Mean costs, rewards and returns of one seed.
 
     At mark m each mean is over the steps after m/2, so that what was learnt meanwhile shows in it. From half of the run
-    on, the path of the mean is followed for its interval (``RunningMean``).
-
-    Args:
-        marks: at which it will be asked; the last is the end.
-        kinds: of COST and REWARD those that there are.
+    on, the path of the mean is followed for its interval (``RunningMean``). ``kinds``: COST, REWARD or both.
     """
 
     def __init__(self, marks: Sequence[int], kinds: Sequence[str]) -> None:
@@ -265,12 +261,6 @@ def _drive(lanes: Sequence[SeedRunner], env: EnvAdapter | Vectorised, channel: C
 
     It ends when every seed is done. It reports, and asks whether to stop, about four times a second. A fault leaves
     agent and environment at the start of its turn, with the action that the agent chose.
-
-    Args:
-        lanes: one for each seed.
-        env: for one seed, or vectorised for all.
-        channel: to the executor.
-        saved: the state of the environment and its snapshot, to go on from there.
     """
     only, job = lanes[0] if isinstance(env, EnvAdapter) else None, lanes[0].job
     us: list[PyTree] = [None] * len(lanes)  # those that are done repeat their last action, which nobody sees
@@ -377,13 +367,9 @@ def run_seeds(
     look: Callable[[int, int, bool], None],
     interrupted: Callable[[], bool],
 ) -> list[SeedOutcome]:
-    """Run seeds on an executor. After a fault, or once interrupted, the others save what they have, and stop.
+    """Run seeds on an executor; ``look`` gets a seed, the step it is at, and whether it has diverged.
 
-    Args:
-        executor: where they run.
-        tasks: pairs of a job and a seed.
-        look: called with a seed, the step it is at, and whether it has diverged.
-        interrupted: asked often.
+    After a fault, or once interrupted, the others save what they have, and stop.
     """
     outcomes: dict[int, SeedOutcome] = {}
     faults: list[Exception] = []

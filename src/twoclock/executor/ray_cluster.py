@@ -32,14 +32,7 @@ _fetched: dict[str, tuple[Callable[..., Any], object]] = {}
 
 
 class RayTasks:
-    """Runs tasks on a Ray cluster; a task that runs is not told to stop but ended.
-
-    Args:
-        ray: the module, connected.
-        what: the arguments that travel to the workers, for the complaint where they cannot.
-        tries: how often a task is started whose worker or node died.
-        ordered: yield in the order of the tasks.
-    """
+    """Runs tasks on a Ray cluster; a task that runs is not asked to stop but ended. Arguments as for `on_ray`."""
 
     def __init__(self, ray: ModuleType, what: str, tries: int, ordered: bool) -> None:
         self.ray, self.what, self.tries, self.ordered = ray, what, tries, ordered
@@ -104,14 +97,27 @@ def _run_task(name: str, home: list[Any], task: object) -> object:
 
 @contextmanager
 def on_ray(address: str | None, what: str, *, tries: int = 1, ordered: bool = False) -> Iterator[RayTasks]:
-    """Connect to a cluster, or start Ray on this machine and stop it afterwards; arguments as for `RayTasks`."""
+    """Connect to a cluster, or start Ray on this machine and stop it afterwards.
+
+    Args:
+        address: of the cluster.
+        what: the arguments that travel to the workers, for the complaint where they cannot.
+        tries: how often a task is started whose worker or node died.
+        ordered: yield in the order of the tasks.
+    """
     try:
         import ray
     except ImportError:
         raise InputError('on="ray" needs Ray; install it with `pip install "twoclock[ray]"`') from None
     ours = not ray.is_initialized()
     if ours:
-        _connect(ray, address)
+        usual = signal.getsignal(signal.SIGTERM)
+        # Ray forks to execute its own programs at once, which is safe; JAX warns of every fork.
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called")
+            _start(ray) if address is None else _join(ray, address)
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, usual)  # Ray's own handler ends the process silently
     elif address is not None and address != ray.get_runtime_context().gcs_address:
         raise InputError("`address` names another cluster than this program is connected to; leave it out to use that")
     try:
@@ -119,19 +125,6 @@ def on_ray(address: str | None, what: str, *, tries: int = 1, ordered: bool = Fa
     finally:
         if ours:
             ray.shutdown()
-
-
-def _connect(ray: ModuleType, address: str | None) -> None:
-    usual = signal.getsignal(signal.SIGTERM)
-    # Ray forks to execute its own programs at once, which is safe; JAX warns of every fork.
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called")
-        if address is None:
-            _start(ray)
-        else:
-            _join(ray, address)
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, usual)  # Ray's own handler ends the process silently
 
 
 def _join(ray: ModuleType, address: str) -> None:

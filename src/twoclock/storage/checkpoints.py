@@ -33,10 +33,8 @@ class Checkpoint:
 class Checkpoints:
     """The last two states of a run, a record ``<step>/`` each; a kill leaves those before it.
 
-    Args:
-        folder: where they lie; this process alone writes there until ``close``.
-        identity: what the run is; a checkpoint with another identity is refused, by the name of what differs.
-        what: the same for people: descriptions of ``problem`` and of ``method``, by label.
+    This process alone writes to the folder until ``close``. A checkpoint with another identity is refused, by the name
+    of what differs; ``what`` describes the problem and each method for people.
     """
 
     def __init__(self, folder: str | Path, identity: Identity, what: Mapping[str, Json]) -> None:

@@ -237,13 +237,8 @@ def decode(layout: PyTree, arrays: Mapping[str, np.ndarray]) -> PyTree:
 def shaped_like(name: str, saved: PyTree, like: PyTree, seeds: int) -> PyTree:
     """A tree as it was before ``encode``, by the example of one without the seed axis.
 
-    Leaves of the example that are no numbers (the activation of a network) are taken from it.
-
-    Args:
-        name: of the variable, for the complaint where the example does not fit.
-        saved: what ``decode`` gave.
-        like: the example; its numbers may be arrays or just shapes.
-        seeds: the length of the leading axis of what was saved.
+    Leaves of the example that are no numbers (the activation of a network) are taken from it; ``seeds`` is the
+    length of the leading axis of what was saved.
     """
     used: set[int] = set()
 

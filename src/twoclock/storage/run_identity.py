@@ -37,21 +37,13 @@ _INLINE = 64  # entries of an array that a description shows
 
 @dataclasses.dataclass(frozen=True)
 class RunSpec:
-    """The options of a run: all of it but problem and method.
-
-    Args:
-        steps: how many; one step takes one sample.
-        seeds: the seeds themselves.
-        marks: the steps at which to record; the last is ``steps``.
-        precision: of all floating-point numbers.
-        bound: a seed whose θ or ω leaves [−bound, bound] in any entry counts as diverged.
-    """
+    """The options of a run: all of it but problem and method."""
 
     steps: int
-    seeds: tuple[int, ...]
-    marks: tuple[int, ...]
+    seeds: tuple[int, ...]  # the seeds themselves
+    marks: tuple[int, ...]  # the steps at which to record; the last is ``steps``
     precision: Precision = "float64"
-    bound: float | None = None
+    bound: float | None = None  # a seed whose θ or ω leaves [−bound, bound] in any entry counts as diverged
 
     @classmethod
     def checked(
@@ -119,11 +111,7 @@ def shared_identity(identities: Mapping[str, Identity]) -> Identity:
 
 
 def explain_mismatch(name: str, there: Json, here: Json) -> tuple[str, str]:
-    """Say what differs between a saved run and this one, and how to call it so that it fits.
-
-    Args:
-        name: the part of the identity that differs.
-        there, here: values of an option, or descriptions of a problem or a method.
+    """Say in which part a saved run differs from this one, and how to call it so that it fits.
 
     >>> explain_mismatch("steps", 1000, 2000)
     ('its steps differ: 1,000 there, 2,000 here', 'write `steps=1000`')

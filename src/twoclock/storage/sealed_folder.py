@@ -1,13 +1,9 @@
 """Sealed folders: checksums of every file, and atomic replacement of the files that this library wrote.
 
-A JSON document is sealed: its last entry is the SHA-256 of the rest. The ``spec.json`` of a folder is such a document
-and also the folder's manifest, with the size and SHA-256 of each file. So a flipped bit and a file that was truncated,
-lost or edited are noticed; an edit that also rewrites the checksums is not.
-
-A new folder is filled under another name and renamed. In a folder that exists, the new files are first gathered in a
-subfolder, whose renaming is the commit; then they are moved into place, the specification last. A process killed
-between two moves leaves the subfolder, and the next reader or writer completes the moves. Files that the
-specification does not list are never moved, linked or removed.
+``spec.json`` lists the size and SHA-256 of each file; its own last entry is the SHA-256 of the rest. An edit that also
+rewrites the checksums is not noticed. A new folder is filled under another name and renamed. In a folder that exists
+the new files are gathered in a subfolder, whose renaming is the commit, then moved into place, the specification last;
+after a kill between two moves the next reader or writer completes them. Files that are not listed are left alone.
 """
 
 from __future__ import annotations

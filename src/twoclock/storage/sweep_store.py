@@ -113,7 +113,14 @@ class Shards:
 
     def done(self) -> dict[str, Document]:
         """The records of finished shards, by name; a shard counts only if all its files are there in full."""
-        return {name: info for name, info in self._records() if not isinstance(info, Damaged) and self._is_there(info)}
+
+        def is_there(path: str, size: int) -> bool:
+            with suppress(OSError):
+                return (self.folder / path).stat().st_size == size
+            return False
+
+        found = {name: info for name, info in self._records() if not isinstance(info, Damaged)}
+        return {n: i for n, i in found.items() if all(is_there(path, f["bytes"]) for path, f in i["files"].items())}
 
     def damage(self) -> dict[str, str]:
         """What is wrong with finished shards, by name; every byte is read."""
@@ -176,12 +183,6 @@ class Shards:
                 yield name, Damaged(f"it cannot be read: {error.strerror}")
             except Damaged as error:
                 yield name, error
-
-    def _is_there(self, info: Document) -> bool:
-        try:
-            return all((self.folder / path).stat().st_size == f["bytes"] for path, f in info["files"].items())
-        except OSError:
-            return False
 
 
 def partition_name(column: str, label: str) -> str:
