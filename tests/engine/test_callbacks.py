@@ -87,8 +87,6 @@ def test_an_error_in_a_callback_is_one_line(call):
             {"env": jax.random.key(0)},
             "`problem` must be made of numbers, got a key of JAX in it; pass `jax",
         ),
-        ({"noise": lambda key: key}, "`noise` must return numbers, got a key of JAX"),
-        ({"draw": lambda u, theta, env: (jax.random.key(1), env)}, "`draw` must return numbers, got a key of JAX"),
         (
             {"env": np.int32(0), "draw": lambda u, theta, env: (u, env.astype(jnp.int64))},
             r"`draw` must return env as `init` made it: at `env` it returns int64, and `init` int32; write `\.astype",
@@ -114,6 +112,17 @@ def test_a_weak_integer_as_environment_is_compared_by_its_type():
     )  # fmt: skip
     with pytest.raises(tc.InputError, match="it returns int64, and `init` int32"):
         solve(problem)
+
+
+@pytest.mark.parametrize("engine", ["xla", "c"])
+def test_a_key_may_be_the_sample(engine):
+    """Also with a checkpoint; it draws what the noise would have drawn."""
+    parts = {"F": lambda theta, omega, x: omega, "theta": 0.0, "omega": 0.0}
+    inside = tc.problems.custom(
+        **parts, G=lambda theta, omega, x: omega - theta + jax.random.normal(x), noise=lambda key: key
+    )
+    before = tc.problems.custom(**parts, G=lambda theta, omega, x: omega - theta + x, noise=jax.random.normal)
+    np.testing.assert_allclose(*(solve(problem, engine=engine).theta for problem in (inside, before)), rtol=1e-12)
 
 
 def test_a_learner_refuses_a_key_as_a_sample():

@@ -69,9 +69,8 @@ def check_fit(problem: Problem, method: Method) -> TracedProgram:
         raise InputError(f"`draw` must return the pair (x, env), got {_layout(drawn)}")
     x, after = drawn
     _same("draw", "env", after, env)
-    for name, tree in {"init": env, "noise": u, "draw": x}.items():
-        if any(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) for leaf in jax.tree.leaves(tree)):
-            raise InputError(f"`{name}` must return numbers, got a key of JAX; return `jax.random.key_data(key)`")
+    if any(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) for leaf in jax.tree.leaves(env)):
+        raise InputError("`init` must make env of numbers, got a key of JAX; return `jax.random.key_data(key)`")
     for name, tree in {"theta": theta, "omega": omega}.items():
         for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
             if not jnp.issubdtype(leaf.dtype, jnp.floating):
