@@ -204,7 +204,8 @@ def parse(text: str, name: str = "schedule") -> Schedule:
     'max(0.8/(k+10)^0.5, 0.01)'
     """
     bare = text.replace(" ", "").lower()
-    if tiny := [part for part in re.findall(_NUMBER, bare) if re.search(r"[1-9].*e", part) and _is_zero(part)]:
+    small = re.findall(r"[0-9]*\.?[0-9]+e-[0-9]+", bare)
+    if tiny := [part for part in small if float(part) == 0 and re.match(r"[0.]*[1-9]", part)]:
         raise InputError(f"`{name}` is {text!r}, and {tiny[0]} is too small for a float; write 0")
     try:
         if floored := _FLOORED.fullmatch(bare):
@@ -226,13 +227,6 @@ def parse(text: str, name: str = "schedule") -> Schedule:
         raise InputError(
             f"`{name}` is not a schedule: {text!r}; write a number, `c/(k+shift)^p` or `max(c/(k+shift)^p, floor)`"
         ) from None
-
-
-def _is_zero(text: str) -> bool:
-    try:
-        return float(text) == 0
-    except ValueError:
-        return False
 
 
 def _is(value: Scalar, number: float) -> bool:

@@ -97,12 +97,10 @@ def digest_each(program: ClosedJaxpr, arguments: Iterable[PyTree]) -> list[str]:
 
 def array_bytes(tree: PyTree) -> bytes:
     """The types, shapes and numbers of all arrays in a tree."""
-    arrays = [np.asarray(jax.random.key_data(a) if _is_key(a) else a) for a in jax.tree.leaves(tree)]
+    leaves = [leaf if hasattr(leaf, "dtype") else np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
+    keys = [jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) for leaf in leaves]
+    arrays = [np.asarray(jax.random.key_data(a) if key else a) for a, key in zip(leaves, keys, strict=True)]
     return b"".join(f"{a.dtype}{a.shape}".encode() + np.ascontiguousarray(a).tobytes() for a in arrays)
-
-
-def _is_key(array: object) -> bool:
-    return isinstance(array, jax.Array) and jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
 
 
 class _Reader:
