@@ -7,7 +7,6 @@ import random
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -111,9 +110,7 @@ OPTIONS = ("--steps", "--seeds", "--out", "--bound", "--precision", "--engine", 
 COMMANDS = ("run", "sweep", "plot", "status", "check", "list", "certify", "evaluate", "doctor", "runn")
 
 
-def trials(scale: float = 1.0, seed: int | None = None) -> Iterator[Trial]:
-    seed = int(time.strftime("%Y%m%d")) if seed is None else seed
-    print(f"{NAME}: seed {seed}", flush=True)
+def trials(scale: float, seed: int) -> Iterator[Trial]:
     draw = random.Random(seed)
     kinds = list(_KINDS.items())
     for i in range(round(300 * scale)):
