@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 _TABLE = [
     "policy", "estimator", "value", "se", "low", "high", "bootstrap_low", "bootstrap_high", "clusters", "told", "note",
 ]  # fmt: skip
+_SHOWN = ["policy", "estimator", "value", "low", "high", "told"]
 _DIFFERENCES = ["policy", "minus", "difference", "se", "low", "high", "told"]
 _DIAGNOSTICS = ["policy", *Diagnostic._fields]
+_CHECKS = "Each number with the thresholds from which it warns, or from which nothing can be told."
 _TITLES = {
     "table": ("Estimates", "The first row of a policy is the one that counts; the others speak for or against it."),
     "differences": ("Differences", "Policies against each other on the same episodes."),
-    "diagnostics": (
-        "Checks",
-        "Each number with the thresholds from which it warns, or from which nothing can be told.",
-    ),
+    "diagnostics": ("Checks", _CHECKS),
 }
 _PICTURE = (
     "Left: every estimator with its interval. Middle: the weights that turn the log's transitions into the policy's. "
     "Right, for tables: how often the log is in each state and how often the policy would be."
 )
+Row = tuple[object, ...]
 _SIGNS = {"fine": ("yes", "✓"), "warning": ("partly", "◐"), "fatal": ("no", "✗")}
 
 
@@ -84,7 +84,7 @@ class Value:
         import pandas as pd
 
         level, nan = settings["level"], float("nan")
-        rows, differences, checks = list[tuple[object, ...]](), list[tuple[object, ...]](), list[tuple[object, ...]]()
+        rows, differences, checks = ([], [], [])  # type: tuple[list[Row], list[Row], list[Row]]
         for name, single in singles.items():
             for estimator, one in single.estimates.items():
                 se, clusters, low, high = nan, 0, nan, nan
@@ -120,14 +120,9 @@ class Value:
     def __getitem__(self, name: str) -> Value:
         """What is known of one policy alone."""
         lookup(dict.fromkeys(self.policies), name, "v")
-        return Value(
-            self.table[self.table["policy"] == name],
-            self.differences.iloc[:0],
-            self.diagnostics[self.diagnostics["policy"] == name],
-            self.settings,
-            {key: weights for key, weights in self.weights.items() if key == name},
-            {key: support for key, support in self.support.items() if key == name},
-        )
+        table, diagnostics = (frame[frame["policy"] == name] for frame in (self.table, self.diagnostics))
+        one = [{key: entry for key, entry in of.items() if key == name} for of in (self.weights, self.support)]
+        return Value(table, self.differences.iloc[:0], diagnostics, self.settings, *one)  # type: ignore[arg-type]
 
     @property
     def value(self) -> float:
@@ -168,7 +163,21 @@ class Value:
     @property
     def verdict(self) -> str:
         """One sentence per policy."""
-        return " ".join(_verdict(self[name]) for name in self.policies)
+        return " ".join(self._verdict(name) for name in self.policies)
+
+    def _verdict(self, policy: str) -> str:
+        one = self[policy]
+        main, grades = one.table.iloc[0], one.diagnostics["grade"]
+        name = "" if policy == "policy" else f" {policy!r}"
+        if (grades == "fatal").any():
+            whose = f"The value of the policy{name}" if name else "The policy's value"
+            why = one.diagnostics[grades == "fatal"].iloc[0]["sentence"]
+            return f"{whose} cannot be told from this log: {why}."
+        warned = int((grades == "warning").sum())
+        against = f"{warned} of {len(grades)} checks warn" if warned else "nothing in the log speaks against it"
+        band = f"{self.settings['level']:.0%} interval [{main['low']:.5g}, {main['high']:.5g}]"
+        checked = against if len(grades) else "nothing was checked"
+        return f"The policy{name} is worth {main['value']:.5g}, {band}; {checked}."
 
     def __repr__(self) -> str:
         lines = [self.verdict, *(f"  – {warning}" for warning in self.warnings)]
@@ -179,14 +188,12 @@ class Value:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        level = f"{self.settings['level']:.0%} interval"
-        shown = ("policy", "estimator", "value", "low", "high", "told")
         rows = [
             (str(p), str(e), f"{value:.5g}", f"[{low:.5g}, {high:.5g}]", "" if told else "cannot be told")
-            for p, e, value, low, high, told in self.table[list(shown)].itertuples(index=False)
+            for p, e, value, low, high, told in self.table[_SHOWN].itertuples(index=False)
         ]
-        note = " · ".join(self.warnings)
-        return html_table(self.verdict, ("policy", "estimator", "value", level, ""), rows, note)
+        names = ("policy", "estimator", "value", f"{self.settings['level']:.0%} interval", "")
+        return html_table(self.verdict, names, rows, " · ".join(self.warnings))
 
     def plot(self) -> Figure:
         """Estimators with their intervals, the weights, and for tables the support of each state."""
@@ -206,13 +213,16 @@ class Value:
         for kind, content in pictures.items():
             storage.put(out / f"value.{kind}", content)
         data, width = embed_svg(pictures["svg"])
-        graded = {name: set(self[name].diagnostics["grade"]) for name in self.policies}
-        worst = {name: max(grades & {*_SIGNS}, key=[*_SIGNS].index, default="fine") for name, grades in graded.items()}
+        graded = self.diagnostics.groupby("policy")["grade"].agg(set).to_dict()
+        worst = {
+            name: max(graded.get(name, set()) & {*_SIGNS}, key=[*_SIGNS].index, default="fine")
+            for name in self.policies
+        }
         page = render_page(
             Path(__file__).parent / "templates",
             "value.html.j2",
             filters={"cell": _cell},
-            policies=[(self[name].verdict, *_SIGNS[grade]) for name, grade in worst.items()],
+            policies=[(self._verdict(name), *_SIGNS[grade]) for name, grade in worst.items()],
             lead=f"{settings['rows']:,} transitions in {settings['episodes']:,} episodes, "
             f"discount {settings['gamma']:g}, {settings['size']:,} features ({settings['features']}).",
             warnings=self.warnings,
@@ -246,21 +256,6 @@ def load(folder: str | Path) -> Value:
         )  # fmt: skip
         repr(value)
     return value
-
-
-def _verdict(one: Value) -> str:
-    main, level = one.table.iloc[0], f"{one.settings['level']:.0%}"
-    name = "The policy" if main["policy"] == "policy" else f"The policy {main['policy']!r}"
-    fatal = one.diagnostics[one.diagnostics["grade"] == "fatal"]
-    if len(fatal):
-        whose = "The policy's value" if main["policy"] == "policy" else f"The value of the policy {main['policy']!r}"
-        return f"{whose} cannot be told from this log: {fatal.iloc[0]['sentence']}."
-    told = f"{name} is worth {main['value']:.5g}, {level} interval [{main['low']:.5g}, {main['high']:.5g}]"
-    warned = int((one.diagnostics["grade"] == "warning").sum())
-    if not len(one.diagnostics):
-        return f"{told}; nothing was checked."
-    against = f"{warned} of {len(one.diagnostics)} checks warn" if warned else "nothing in the log speaks against it"
-    return f"{told}; {against}."
 
 
 def _cell(entry: object) -> str:

@@ -15,13 +15,12 @@ import numpy as np
 from jaxtyping import Float
 
 from twoclock.logs.dataset import Batch, Log
-from twoclock.logs.features import Crossed, Matrix, PairFeatures, csr_rows, to_dense
+from twoclock.logs.features import Matrix, PairFeatures, csr_rows, to_dense
 from twoclock.logs.policies import Policy
 
 SPARSE_FROM = 300  # features; below, the sums of a table are dense, which is faster
 OVERLAPPING_FROM = 2_000  # of features that overlap, such as tiles, whose C is no diagonal
 MOST_DENSE = 4_000  # dense features, of which A is a d × d matrix
-_MOST_PRODUCTS = 256  # actions × columns
 _MOST_WEIGHTS = 100_000
 
 
@@ -74,21 +73,6 @@ class Estimand:
             after *= continues
             return phi, after
         return phi, after.multiply(continues).tocsr()
-
-    def products(self, batch: Batch, theta: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """φᵀθ, φ̄'ᵀθ and φᵀx of each row, for the columns of θ and x."""
-        features, m = self.features, theta.shape[1]
-        if not isinstance(features, Crossed) or features.actions * m > _MOST_PRODUCTS:
-            phi, after = self.rows(batch)
-            return phi @ theta, after @ theta, phi @ x
-        nodes, there = batch.nodes()
-        each = features.dots(features.encode(nodes), np.hstack([theta, x]))
-        here = each[np.arange(len(batch)), batch.action]
-        return here[:, :m], np.einsum("na,nam->nm", self.next_law(batch), each[there, :, :m]), here[:, m:]
-
-    def next_law(self, batch: Batch) -> np.ndarray:
-        """π(a|s') of discrete actions; 0 after a termination."""
-        return self.policy.acts(batch.next_state, (*batch.number, 0)).law * (1.0 - batch.terminated)[:, None]
 
     def starts(self, batch: Batch) -> Matrix:
         """φ̄₀ of the starts in the batch."""
@@ -171,8 +155,24 @@ def part_moments(estimand: Estimand, part: int) -> Moments:
     groups = len(sums.rows)
     for batch in estimand.log.batches(part):
         at = estimand.index(batch, estimand.groups) - sums.first
-        if not _add_crossed(sums, estimand, batch, at):
-            _add_rows(sums, estimand, batch, at)
+        phi, after = estimand.rows(batch)
+        bounds, d = [*itertools.pairwise([*run_starts(at), len(at)])], phi.shape[1]
+        if isinstance(phi, np.ndarray):
+            after *= -estimand.gamma
+            after += phi
+            products = [phi[i:j].T @ after[i:j] for i, j in bounds]
+        else:  # one product for all runs: each has columns of its own
+            run = np.repeat(np.arange(len(bounds)), [j - i for i, j in bounds])
+            index = phi.indices.astype(np.int64) + np.repeat(run, np.diff(phi.indptr)) * d
+            wide = csr_rows(phi.data, index, phi.indptr, d * len(bounds))
+            stacked = (wide.T @ (phi - estimand.gamma * after)).tocsr()
+            stacked = stacked if sums.is_sparse else stacked.toarray()
+            products = [stacked[i * d : (i + 1) * d] for i in range(len(bounds))]
+        for (i, _), A in zip(bounds, products, strict=True):
+            sums.A[at[i]] = sums.A[at[i]] + A
+        C = phi.T @ phi
+        sums.C = sums.C + (C if sums.is_sparse else to_dense(C))
+        sums.b += _sum_by_group(phi, at, groups, batch.reward)
         begin = estimand.begins(batch)
         if begin.any():
             starts = at[begin]
@@ -181,57 +181,6 @@ def part_moments(estimand: Estimand, part: int) -> Moments:
         sums.rows += np.bincount(at, minlength=groups)
         sums.reward = np.minimum(sums.reward, [batch.reward.min(), -batch.reward.max()])
     return sums
-
-
-def _add_crossed(sums: Moments, estimand: Estimand, batch: Batch, at: np.ndarray) -> bool:
-    """Add a batch where φ(s, a) = ψ(s) ⊗ e_a and ψ is dense, without the zeros of φ; False if it is not so.
-
-    A[a, b] = Σ_{rows of a} ψ(1[a = b]ψ − γπ(b|s')ψ')ᵀ
-    """
-    features = estimand.features
-    if not isinstance(features, Crossed) or not isinstance(features.encode(batch.state[:1]), np.ndarray):
-        return False
-    nodes, there = batch.nodes()
-    encoded = features.encode(nodes)
-    order = np.lexsort((batch.action, at))
-    psi, after, reward = encoded[order], encoded[there[order]], batch.reward[order]
-    law = estimand.next_law(batch)[order]
-    d, A = features.size, features.actions
-    C = np.zeros((features.base.size, A, features.base.size, A))
-    begins = run_starts(at[order] * A + batch.action[order])
-    for i, j in itertools.pairwise([*begins, len(order)]):
-        group, a, rows = at[order[i]], batch.action[order[i]], psi[i:j].T
-        square = rows @ psi[i:j]
-        C[:, a, :, a] += square
-        of_group = sums.A[group].reshape(C.shape)
-        of_group[:, a, :, a] += square
-        for b in range(A):
-            of_group[:, a, :, b] -= rows @ (after[i:j] * (estimand.gamma * law[i:j, b : b + 1]))
-        sums.b[group].reshape(-1, A)[:, a] += rows @ reward[i:j]
-    sums.C = sums.C + C.reshape(d, d)
-    return True
-
-
-def _add_rows(sums: Moments, estimand: Estimand, batch: Batch, at: np.ndarray) -> None:
-    """Add a batch, whatever the features are."""
-    phi, after = estimand.rows(batch)
-    bounds, d = [*itertools.pairwise([*run_starts(at), len(at)])], phi.shape[1]
-    if isinstance(phi, np.ndarray):
-        after *= -estimand.gamma
-        after += phi
-        products = [phi[i:j].T @ after[i:j] for i, j in bounds]
-    else:  # one product for all runs: each has columns of its own
-        run = np.repeat(np.arange(len(bounds)), [j - i for i, j in bounds])
-        index = phi.indices.astype(np.int64) + np.repeat(run, np.diff(phi.indptr)) * d
-        wide = csr_rows(phi.data, index, phi.indptr, d * len(bounds))
-        stacked = (wide.T @ (phi - estimand.gamma * after)).tocsr()
-        stacked = stacked if sums.is_sparse else stacked.toarray()
-        products = [stacked[i * d : (i + 1) * d] for i in range(len(bounds))]
-    for (i, _), A in zip(bounds, products, strict=True):
-        sums.A[at[i]] = sums.A[at[i]] + A
-    C = phi.T @ phi
-    sums.C = sums.C + (C if sums.is_sparse else to_dense(C))
-    sums.b += _sum_by_group(phi, at, len(sums.rows), batch.reward)
 
 
 def _sum_by_group(rows: Matrix, at: np.ndarray, groups: int, weights: np.ndarray) -> np.ndarray:
@@ -281,7 +230,8 @@ def part_scores(estimand: Estimand, theta: np.ndarray, x: np.ndarray, part: int)
     """Sum the scores over one part of the log; the columns of θ and x are the pairs."""
     sums = Scores.zeros(estimand.span(part, estimand.clusters), theta.shape[1])
     for batch in estimand.log.batches(part):
-        here, ahead, w = estimand.products(batch, theta, x)
+        phi, after = estimand.rows(batch)
+        here, ahead, w = phi @ theta, after @ theta, phi @ x
         score = w * (batch.reward[:, None] + estimand.gamma * ahead - here)
         begin, at = estimand.begins(batch), estimand.index(batch, estimand.clusters) - sums.first
         start = np.zeros_like(score)

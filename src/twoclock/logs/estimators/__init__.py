@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 from jaxtyping import Float
@@ -80,10 +80,9 @@ def estimators() -> dict[str, Estimator]:
 
 
 class Mapper(Protocol):
-    """A map over the parts of a log."""
+    """A map over the parts of a log: ``function(*arguments, part)`` for each of the parts, in their order."""
 
-    def __call__(self, function: Callable[..., T], arguments: tuple[object, ...], parts: range) -> Iterator[T]:
-        """``function(*arguments, part)`` for each of the parts, in their order."""
+    def __call__(self, function: Callable[..., T], arguments: tuple[object, ...], parts: range) -> Iterator[T]: ...
 
 
 @dataclass
@@ -100,8 +99,7 @@ class EstimatorContext:
         """``compute(self)``, computed once for all estimators that ask for it."""
         if compute not in self._shared:
             self._shared[compute] = compute(self)
-        result: T = self._shared[compute]
-        return result
+        return cast("T", self._shared[compute])
 
     def map_parts(self, function: Callable[..., T], *arguments: object, first: int = 0) -> Iterator[T]:
         """``function(estimand, *arguments, part)`` for each part of the log from ``first`` on, in their order."""
@@ -122,13 +120,13 @@ class EstimatorContext:
                 held.callback(saved.close)
                 if found := saved.latest():
                     first = found[0]
-                    vars(sums).update(found[1]["sums"])
+                    vars(sums).update(found[1]["carry"])
             for done, part in enumerate(self.map_parts(function, *arguments, first=first), first + 1):
                 sums.add(part)
                 ends = done == len(self.estimand.log.parts) or time.monotonic() - last > EVERY
                 if saved is not None and ends and not isinstance(getattr(sums, "A", None), list):
                     arrays = {key: value for key, value in vars(sums).items() if isinstance(value, np.ndarray)}
-                    saved.save(done, {"sums": arrays})  # where sums are sparse a pass is short
+                    saved.save(done, {"carry": arrays, "engine": {}})  # where sums are sparse a pass is short
                     last = time.monotonic()
         return sums
 
@@ -181,10 +179,9 @@ class EstimatorContext:
     @cached_property
     def resample_counts(self) -> Float[np.ndarray, "b g"] | None:
         """How often each group is drawn in each resample; None without a bootstrap, or with too few groups for one."""
-        groups = self.estimand.groups
+        groups, rng = self.estimand.groups, np.random.default_rng(0)
         if not self.resamples or groups < _FEWEST_GROUPS:
             return None
-        rng = np.random.default_rng(0)
         return rng.multinomial(groups, np.full(groups, 1 / groups), size=self.resamples).astype(float)
 
     def fixed_point_estimate(self, value: float, *notes: str, bootstrap: bool = True) -> ValueEstimate:
@@ -201,9 +198,9 @@ class EstimatorContext:
 
     def require_matrix(self) -> None:
         """Refuse features whose A is too large."""
-        size = self.estimand.features.size
         if not matrix_fits(self.estimand.features, self.estimand.log):
-            raise DoesNotApply(f"{size:,} dense features make a matrix of {size:,}²; take fewer, or estimator='dice'")
+            size = f"{self.estimand.features.size:,}"
+            raise DoesNotApply(f"{size} dense features make a matrix of {size}²; take fewer, or estimator='dice'")
 
 
 def effective_size(weights: np.ndarray) -> float:
@@ -223,9 +220,7 @@ class Basis:
     def of(cls, C: Matrix) -> Basis:
         diagonal = np.maximum(C.diagonal(), 0.0)
         if not np.isfinite(diagonal).all():
-            raise InputError(
-                "`features` must be finite, and so must their squares, summed over the log; scale them down"
-            )
+            raise InputError("`features` must be finite, and so must the sums of their squares; scale them down")
         if not diagonal.any():
             raise InputError("`features` are 0 for every pair of the log; take others")
         if not isinstance(C, np.ndarray):
@@ -273,11 +268,7 @@ def solve_lstd(A: Matrix, b: np.ndarray, phi0: np.ndarray, basis: Basis) -> Lstd
     if not isinstance(A, np.ndarray):
         return _solve_sparse(A, b, phi0, basis)
     A = fill_empty_rows(A)
-    if len(A) <= _DENSE_SPECTRUM:
-        spectrum = np.linalg.svd(A, compute_uv=False)
-        condition = float(spectrum[0] / max(spectrum[-1], 1e-300))
-    else:
-        condition = float(np.linalg.cond(A, 1))
+    condition = float(np.linalg.cond(A, None if len(A) <= _DENSE_SPECTRUM else 1))
     if condition > 1e14:
         theta, x = (np.linalg.lstsq(M, v, rcond=1e-12)[0] for M, v in ((A, b), (A.T, phi0)))
     else:
@@ -322,11 +313,8 @@ def bootstrap_values(moments: Moments, basis: Basis, counts: Float[np.ndarray, "
     values = []
     for some in np.array_split(counts, -(-len(counts) * basis.rank**2 // _AT_ONCE)):
         theta = np.linalg.solve(fill_empty_rows(np.tensordot(some, A, 1)), (some @ b)[..., None])[..., 0]
-        if moments.start is not None:
-            start = np.broadcast_to(basis.down(moments.start), theta.shape)
-        else:
-            start = some @ phi0 / np.maximum(some @ moments.starts, 1)[:, None]
-        values.append((start * theta).sum(axis=1))
+        start = some @ phi0 / np.maximum(some @ moments.starts, 1)[:, None]
+        values.append(((start if moments.start is None else basis.down(moments.start)) * theta).sum(axis=1))
     return np.concatenate(values)
 
 

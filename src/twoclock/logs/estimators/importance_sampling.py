@@ -83,11 +83,7 @@ class EpisodeReturns:
     ) -> ValueEstimate:
         """Σ weight·value/Σ weight, with its influence by cluster and its resamples by group.
 
-        Args:
-            context: of the estimator.
-            values: one per episode.
-            weights: one per episode.
-            comparable: it is an estimate of the target's value, so the ratios matter.
+        If ``comparable``, it is an estimate of the target's value, so the ratios matter.
         """
         estimand, total = context.estimand, weights.sum()
         value = float(weights @ values / total)
@@ -125,11 +121,9 @@ def _returns(context: EstimatorContext, *, weighted: bool) -> EpisodeReturns:
         length[i] += length[i + 1]
     begins = run_starts(episode)
     rows = begins[~np.isin(episode[begins], list(log.broken))]
-    if len(rows) < len(begins):
-        lacking = len(begins) - len(rows)
+    if lacking := len(begins) - len(rows):
         notes = (*notes, f"{lacking:,} episodes lack rows that were dropped and are left out")
-    cut = log.cut / log.episodes
-    if cut > 0.01:
+    if (cut := log.cut / log.episodes) > 0.01:
         why = "of the episodes were cut off before they ended; what they would have earned is missing"
         notes = (*notes, f"{cut:.0%} {why}")
     ratio = np.exp(np.minimum(logs[rows], 700))
@@ -167,19 +161,19 @@ def _fit_propensities(context: EstimatorContext) -> tuple[Propensities, tuple[st
 
     features, log = context.estimand.features, context.estimand.log
     if not isinstance(features, Crossed):
-        raise DoesNotApply(
-            "it needs propensities, which the log lacks and which cannot be estimated with such features"
-        )
+        raise DoesNotApply("it needs propensities, which the log lacks; with such features they cannot be estimated")
     step = -(-log.rows // _MOST_ROWS)
     thinned = [(batch.state[::step], batch.action[::step], batch.episode[::step]) for batch in log]
     state, action, episode = (np.concatenate(column) for column in zip(*thinned, strict=True))
     encoded = features.encode(state)
     halves = [np.flatnonzero(episode % 2 == half) for half in (0, 1)]
     fits = [_fit_logit(encoded[rows], action[rows], features.actions) for rows in halves][::-1]
-    miss = max(
-        _miscalibration(softmax(encoded[rows] @ fit, axis=1), action[rows])
-        for rows, fit in zip(halves, fits, strict=True)
-    )
+    miss = 0.0  # the mean gap of predicted and true frequencies over tenths of the predictions, for the worst action
+    for rows, fit in zip(halves, fits, strict=True):
+        for a, chance in enumerate(softmax(encoded[rows] @ fit, axis=1).T):
+            tenths = np.array_split(np.argsort(chance), 10)
+            gaps = [abs(chance[at].mean() - (action[rows][at] == a).mean()) for at in tenths if len(at)]
+            miss = max(miss, float(np.mean(gaps)))
     share = log.propensities / log.rows
     known = f"given for {share:.0%} of the rows and " if log.propensities else "not in the log but "
     notes: tuple[str, ...] = (f"propensities are {known}estimated by a cross-fitted logit, none below {CLIP:g}",)
@@ -213,13 +207,3 @@ def _fit_logit(x: Matrix, action: np.ndarray, actions: int) -> Float[np.ndarray,
 
     start = np.zeros(k * actions)
     return minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 300}).x.reshape(k, actions)
-
-
-def _miscalibration(law: np.ndarray, action: np.ndarray) -> float:
-    """The mean gap between predicted and true frequencies over tenths of the predictions, worst action."""
-    worst = 0.0
-    for a in range(law.shape[1]):
-        tenths = np.array_split(np.argsort(law[:, a]), 10)
-        gaps = [abs(law[rows, a].mean() - (action[rows] == a).mean()) for rows in tenths if len(rows)]
-        worst = max(worst, float(np.mean(gaps)))
-    return worst

@@ -78,24 +78,15 @@ Rows = DenseRows | SparseRows
 
 @pytree
 class LogProblem(Problem):
-    """The operators on rows of a log: on all of them at each step, or on ``batch`` drawn from them.
+    """The operators on rows of a log: on all of them at each step, or on ``batch`` drawn from them."""
 
-    Args:
-        phi: φ of each row.
-        after: γφ̄' of each row.
-        f, g: the operators where the run begins, at (0, 0).
-        count: how many rows there are; those after them are 0, so that samples of several sizes make one program.
-        kind: "dice" or "tdc".
-        batch: rows a step; all of them if 0.
-    """
-
-    phi: Rows
-    after: Rows
-    f: Numbers
+    phi: Rows  # φ of each row
+    after: Rows  # γφ̄' of each row
+    f: Numbers  # the operators where the run begins, at (0, 0)
     g: Numbers
-    count: float | jax.Array
+    count: float | jax.Array  # of rows; those after them are 0, so that samples of several sizes make one program
     kind: Literal["dice", "tdc"] = static(default="dice")
-    batch: int = static(default=0)
+    batch: int = static(default=0)  # rows a step; all of them if 0
 
     def init(self, key: Key) -> tuple[PyTree, PyTree, PyTree]:
         nothing = jnp.zeros_like(jnp.asarray(self.f))
@@ -155,18 +146,16 @@ def _curvatures(problem: LogProblem) -> tuple[float, float]:
             size = jnp.linalg.norm(new)
             return new / jnp.maximum(size, 1e-30), size
 
-        with jax.enable_x64(True):
-            start = jnp.asarray(np.random.default_rng(0).standard_normal(d))
-            return 1.05 * float(jax.lax.scan(once, start / jnp.linalg.norm(start), None, length=100)[1][-1])
-
-    with jax.enable_x64(True):
-        phi, after = jax.tree.map(jnp.asarray, (problem.phi, problem.after))
+        start = jnp.asarray(np.random.default_rng(0).standard_normal(d))
+        return 1.05 * float(jax.lax.scan(once, start / jnp.linalg.norm(start), None, length=100)[1][-1])
 
     def difference(v: jax.Array) -> jax.Array:
         u = phi.dot(v) - after.dot(v)
         return (phi.back(u, d) - after.back(u, d)) / n
 
-    tops = top(lambda v: phi.back(phi.dot(v), d) / n), top(difference)
+    with jax.enable_x64(True):
+        phi, after = jax.tree.map(jnp.asarray, (problem.phi, problem.after))
+        tops = top(lambda v: phi.back(phi.dot(v), d) / n), top(difference)
     if not problem.batch:
         return tops
     length, ahead = (np.square(rows.entries).sum(axis=1) for rows in (problem.phi, problem.after))
@@ -196,7 +185,8 @@ class OperatorSums(NamedTuple):
 
     def sample(self, scale: Sums, estimand: Estimand) -> tuple[Rows, Rows, int]:
         """The drawn rows, φ and γφ̄', scaled, and how many they are; the arrays always have the same size."""
-        most, width = min(_most_rows(estimand), estimand.log.rows), _entries_of_a_mean(estimand)
+        most, width = _sample_size(estimand)
+        most = min(most, estimand.log.rows)
         if isinstance(self.drawn[0][0], np.ndarray):
             stack: Callable[..., Matrix] = np.concatenate
         else:
@@ -238,16 +228,12 @@ def _part_sums(estimand: Estimand, theta: Sums, omega: Sums, share: float, numbe
     return OperatorSums(back, fast, left, earned, squares, starts, rows, drawn)
 
 
-def _most_rows(estimand: Estimand) -> int:
-    """How many rows a sample may have."""
-    return max(NUMBERS // _entries_of_a_mean(estimand), 1)
-
-
-def _entries_of_a_mean(estimand: Estimand) -> int:
-    """How many entries a row of φ̄' has: as many as φ, or as many for each action where rows are sparse."""
+def _sample_size(estimand: Estimand) -> tuple[int, int]:
+    """How many rows a sample may have, and how many entries a row of φ̄' has: those of φ for each action if sparse."""
     state = estimand.log.sample[0][:1]
     mean = estimand.features.mean(estimand.features.encode(state), estimand.policy.acts(state, (0, 0)))
-    return estimand.features.size if isinstance(mean, np.ndarray) else max(int(mean.nnz), 1)
+    width = estimand.features.size if isinstance(mean, np.ndarray) else max(int(mean.nnz), 1)
+    return max(NUMBERS // width, 1), width
 
 
 @estimator("DICE, two operators on two clocks")
@@ -264,7 +250,7 @@ def dice(context: EstimatorContext) -> ValueEstimate:
     Lagrangian*, 2020; the rounds: Johnson & Zhang, *Accelerating stochastic gradient descent using predictive variance
     reduction*, 2013.
     """
-    estimand, most = context.estimand, _most_rows(context.estimand)
+    estimand, most = context.estimand, _sample_size(context.estimand)[0]
     theta, omega = np.zeros((2, estimand.features.size))
     first = sums = OperatorSums.over_log(context, theta, omega, 0, most)
     n, (phi0, scale) = first.rows, first.start_and_scale(estimand)
@@ -327,7 +313,7 @@ def fast_tdc(context: EstimatorContext) -> ValueEstimate:
     """
     context.require_matrix()
     estimand, zero = context.estimand, np.zeros(context.estimand.features.size)
-    if (rows := _most_rows(estimand)) < estimand.log.rows:
+    if (rows := _sample_size(estimand)[0]) < estimand.log.rows:
         raise DoesNotApply(f"it keeps all rows at hand, with so many features at most {rows:,}; take LSTD-Q")
     sums = OperatorSums.over_log(context, zero, zero, 0, rows)
     phi0, scale = sums.start_and_scale(estimand)

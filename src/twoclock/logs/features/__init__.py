@@ -175,10 +175,6 @@ class Crossed:
         index = encoded.indices.astype(np.int64) * self.actions + np.repeat(action, np.diff(encoded.indptr))
         return csr_rows(encoded.data, index, encoded.indptr, self.size)
 
-    def dots(self, encoded: Matrix, columns: np.ndarray) -> np.ndarray:
-        """φ(s, a)ᵀθ for every action a and every column θ [n, actions, columns], without any row of φ."""
-        return (encoded @ columns.reshape(self.base.size, -1)).reshape(encoded.shape[0], self.actions, -1)
-
     def mean(self, encoded: Matrix, actions: Actions) -> Matrix:
         n, A = len(actions.law), self.actions
         if isinstance(encoded, np.ndarray):

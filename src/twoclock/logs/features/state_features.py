@@ -66,10 +66,9 @@ class Rbf:
         z = z[rng.permutation(len(z))]
         some = z[:500]
         apart = np.sqrt(((some[:, None] - some[None]) ** 2).sum(-1))[np.triu_indices(len(some), 1)]
+        width = float(np.median(apart)) if apart.size else 1.0
         if self.width is not None:
             width = number("width", self.width, 1e-100, 1e100)
-        else:
-            width = float(np.median(apart)) if apart.size else 1.0
         return Rbf(min(centres, len(z)), width or 1.0, self.seed, z[:centres], np.stack([shift, scale]))
 
     @property
@@ -96,24 +95,22 @@ class Fourier:
     """
 
     order: int = 3
-    waves: Float[np.ndarray, "m k"] | None = field(default=None, repr=False)
+    waves: Float[np.ndarray, "m k"] = field(default_factory=lambda: np.zeros((0, 0)), repr=False)
     scale: X | None = field(default=None, repr=False)
 
     def fit(self, sample: X) -> Fourier:
         order, k = whole("order", self.order, 0, 50), sample.shape[1]
-        _check_count(comb(order + k, k), "`Fourier(order=…)`")
+        scale = _ends(sample, comb(order + k, k), "`Fourier(order=…)`")
         picks = itertools.combinations_with_replacement(range(k + 1), order)  # entry k is what is not spent
         waves = np.array([[pick.count(i) for i in range(k)] for pick in picks], float)
-        return Fourier(order, waves, _ends(sample))
+        return Fourier(order, waves, scale)
 
     @property
     def size(self) -> int:
-        return 0 if self.waves is None else len(self.waves)
+        return len(self.waves)
 
     def __call__(self, x: np.ndarray) -> Matrix:
-        if self.waves is None or self.scale is None:
-            raise InputError("`Fourier(…)` is not scaled yet; give it to `evaluate(…, features=…)`, or call `fit`")
-        return np.cos(np.pi * (_to_unit_cube(x, self.scale) @ self.waves.T))
+        return np.cos(np.pi * (_to_unit_cube(x, self) @ self.waves.T))
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,20 +128,18 @@ class Tiles:
 
     def fit(self, sample: X) -> Tiles:
         tilings, bins = whole("tilings", self.tilings, 1, _MOST_FEATURES), whole("bins", self.bins, 1, _MOST_FEATURES)
-        _check_count(tilings * (bins + 1) ** sample.shape[1], "`Tiles(tilings=…, bins=…)`")
-        return Tiles(tilings, bins, _ends(sample))
+        count = tilings * (bins + 1) ** sample.shape[1]
+        return Tiles(tilings, bins, _ends(sample, count, "`Tiles(tilings=…, bins=…)`"))
 
     @property
     def size(self) -> int:
         return 0 if self.scale is None else self.tilings * (self.bins + 1) ** self.scale.shape[1]
 
     def __call__(self, x: np.ndarray) -> Matrix:
-        if self.scale is None:
-            raise InputError("`Tiles(…)` is not scaled yet; give it to `evaluate(…, features=…)`, or call `fit`")
         from scipy.sparse import csr_array  # slow to load
 
         n, k = x.shape
-        z = _to_unit_cube(x, self.scale) * self.bins
+        z = _to_unit_cube(x, self) * self.bins
         # Column i is shifted by an odd number of shares, 2i + 1, so that the grids do not line up along a diagonal.
         shift = (np.arange(self.tilings)[:, None] * (2 * np.arange(k) + 1) % self.tilings) / self.tilings
         cell = np.minimum((z[:, None, :] + shift).astype(int), self.bins)
@@ -153,21 +148,21 @@ class Tiles:
         return csr_array(entries, shape=(n, self.size))
 
 
-def _ends(sample: X) -> X:
-    """Return the least entry of each column and its range, 1 where it is constant."""
-    low, high = sample.min(axis=0), sample.max(axis=0)
-    return np.stack([low, np.where(high > low, high - low, 1.0)])
-
-
-def _to_unit_cube(x: X, scale: X) -> X:
-    return np.clip((x - scale[0]) / scale[1], 0, 1)
-
-
-def _check_count(count: int, what: str) -> None:
+def _ends(sample: X, count: int, what: str) -> X:
+    """Return the least entry of each column and its range, 1 where it is constant; refuse to make too many features."""
     if count > _MOST_FEATURES:
         raise InputError(
             f"{what} makes {count:,} features for this state, more than {_MOST_FEATURES:,}; take fewer, or Rbf"
         )
+    low, high = sample.min(axis=0), sample.max(axis=0)
+    return np.stack([low, np.where(high > low, high - low, 1.0)])
+
+
+def _to_unit_cube(x: X, features: Fourier | Tiles) -> X:
+    if features.scale is None:
+        name = type(features).__name__
+        raise InputError(f"`{name}(…)` is not scaled yet; give it to `evaluate(…, features=…)`, or call `fit`")
+    return np.clip((x - features.scale[0]) / features.scale[1], 0, 1)
 
 
 @dataclass(frozen=True, eq=False)
