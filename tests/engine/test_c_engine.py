@@ -68,6 +68,9 @@ STEPS = {
         t / 2 + jax.random.randint(fold(x), t.shape, 0, 10) + jax.random.categorical(fold(x), x)
     ),
     "split keys": lambda t, x: t / 2 + sum(jax.random.normal(k) for k in jax.random.split(fold(x), 3)),
+    "place in a sorted table": lambda t, x: t / 2 + jnp.searchsorted(jnp.cumsum(jnp.asarray(TABLE[:, 0])), x),
+    "saturating casts": lambda t, x: t / 2 + ((300 * x).astype(jnp.int8) + (300 * x).astype(jnp.uint8)).astype(t.dtype),
+    "low above high": lambda t, x: t / 2 + jax.lax.clamp(jnp.abs(x), t, -jnp.abs(x)),
     "whole numbers": lambda t, x: ((100 * x).astype(jnp.int32) // 7 + (100 * x).astype(jnp.int32) % 5) * 0.01 + t / 2,
     "small types": lambda t, x: (
         ((9 * x).astype(jnp.int8) + (30 * x**2).astype(jnp.uint16).astype(jnp.int8)) / 200.0 + t / 2
