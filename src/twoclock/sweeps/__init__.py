@@ -120,7 +120,7 @@ def _run(
             worker = Worker(plan.job, folder.folder if shared else None)
             with closing(executor.map(TaskBatch(Worker.compute, worker, missing, look))) as outcomes:
                 for number, outcome in outcomes:
-                    if isinstance(outcome, InputError):
+                    if isinstance(outcome, InputError) and not isinstance(outcome, validation.CallbackFailed):
                         raise outcome
                     if not isinstance(outcome, Exception) and not shared:
                         folder.add(missing[number].name, *outcome)

@@ -230,6 +230,10 @@ def readable_trace_errors(name: str) -> Iterator[None]:
         raise InputError(f"`{name}` {rule}") from error
 
 
+class CallbackFailed(InputError):
+    """A user's function failed that a program called back."""
+
+
 @contextmanager
 def readable_callback_errors() -> Iterator[None]:
     """Report in one line what a function of the user's raised that a program called back."""
@@ -239,7 +243,7 @@ def readable_callback_errors() -> Iterator[None]:
         lines = str(error).strip().splitlines()
         if "allback" not in lines[0]:
             raise
-        raise InputError(
+        raise CallbackFailed(
             f"a function that the run calls in Python (`jax.pure_callback` and its like) failed with {lines[-1]:.200}"
         ) from error
 
