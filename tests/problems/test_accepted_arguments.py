@@ -298,6 +298,10 @@ def test_what_failed_in_the_words_of_others_is_refused_in_one_line(call, given, 
     assert "\n" not in str(error.value)
 
 
+def test_a_guard_that_never_changes_units_works():
+    assert problems.boeing_747(guard=problems.Guard(span=1e308)).bounds.cost_unit is None
+
+
 def test_a_key_may_be_the_randomness_of_a_step():
     drawn = {"noise": lambda key: key, "draw": lambda u, theta, env: (jax.random.normal(u), env)}
     plain, by_key = (

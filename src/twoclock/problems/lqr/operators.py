@@ -227,7 +227,7 @@ class Guard:
         rms = np.where(rms > 0, rms, 1.0)
         mean_cost = float(np.mean(c))
         rescaled = (rms > self.span) | (rms < 1 / self.span)
-        rescaled_cost = mean_cost > 0 and not 1 / self.span**2 <= mean_cost <= self.span**2
+        rescaled_cost = mean_cost > 0 and not 1 / self.span <= np.sqrt(mean_cost) <= self.span
         weight = np.where(rescaled, rms**-2.0, 1.0) if rescaled.any() else None
         cost_unit = np.float64(mean_cost) if rescaled_cost else None
         return Bounds(K0, np.float64(self.limit), np.float64(self.reach), rms[: x.shape[1]], weight, cost_unit)
