@@ -87,6 +87,7 @@ def trial(i: int, rng: np.random.Generator) -> tuple[str, str | None]:
     decimal.getcontext().prec = int(rng.integers(5, 50))
     double = jax.jit(lambda x: x * 2)
     double(1.0)
+    foreign(calls[name])  # what other packages do when they are first imported is theirs
     before = _state()
     trouble = foreign(calls[name])
     after = _state()

@@ -279,7 +279,6 @@ def _use_cache(folder: str) -> None:
 def _run_in_process(
     name: str, out: Path, quick: bool, messages: Queue[Message | None], stopping: Event
 ) -> ExperimentOutcome:
-    """Run one experiment in a process of its own."""
     if stopping.is_set():
         raise cli.Interrupted("stopped")
     jax.clear_caches()  # of the experiment before: programs count against the pieces of memory that Linux maps

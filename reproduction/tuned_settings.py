@@ -68,7 +68,6 @@ class MethodSearch:
 
 
 def entry(search: MethodSearch, found: TunedMethods) -> Entry:
-    """What is kept of a search."""
     fresh = found.ranking.set_index("label").to_dict("index")
     methods = {}
     for label, tuned in found.items():

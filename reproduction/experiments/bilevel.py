@@ -103,7 +103,6 @@ def searches() -> dict[str, MethodSearch]:
 
 
 def tuned(kind: str, reduced: bool) -> dict[str, Method]:
-    """The methods with the settings that were found."""
     case = searched(kind, reduced)
     return {name: build(**settings("bilevel", case, name)) for name, build in builders(kind, reduced).items()}
 

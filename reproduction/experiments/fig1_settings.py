@@ -104,13 +104,11 @@ def searches() -> dict[str, MethodSearch]:
 
 
 def nearby(operator: str, size: str) -> dict[str, Method]:
-    """Settings around the tuned ones."""
     builds = {name: partial(with_steps, name, square_of(size)) for name in COMPARED[operator]}
     return sensitivity.nearby("fig1", f"{size}-{operator}", builds)
 
 
 def tuned(method: str, size: str) -> Method:
-    """The method with the settings that were found."""
     operator = next(operator for operator, compared in COMPARED.items() if method in compared)
     return with_steps(method, square_of(size), **settings("fig1", f"{size}-{operator}", method))
 

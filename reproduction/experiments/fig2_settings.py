@@ -58,7 +58,6 @@ def searches() -> dict[str, MethodSearch]:
 
 
 def tuned(name: str) -> tc.Fast | tc.Standard:
-    """The method with the settings that were found."""
     return with_steps(name, **settings("fig2", "gap", name))
 
 
