@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from twoclock.protocols import InputError, Scalar, Schedule, brief, checked, pytree, static
-from twoclock.validation import FRACTION, NOT_NEGATIVE, POSITIVE, check_number
+from twoclock.validation import FRACTION, NOT_NEGATIVE, POSITIVE, check_number, short_repr
 
 ScheduleLike = Schedule | Callable[[Any], Any] | float | str
 LevelsLike = ScheduleLike | Sequence[ScheduleLike]
@@ -204,9 +204,9 @@ def parse(text: str, name: str = "schedule") -> Schedule:
     'max(0.8/(k+10)^0.5, 0.01)'
     """
     bare = text.replace(" ", "").lower()
-    small = re.findall(r"[0-9]*\.?[0-9]+e-[0-9]+", bare)
+    small = re.findall(r"[0-9]*\.?[0-9]+(?:e-[0-9]+)?", bare)
     if tiny := [part for part in small if float(part) == 0 and re.match(r"[0.]*[1-9]", part)]:
-        raise InputError(f"`{name}` is {text!r}, and {tiny[0]} is too small for a float; write 0")
+        raise InputError(f"`{name}` is {short_repr(text)}, and {tiny[0]:.40} is too small for a float; write 0")
     try:
         if floored := _FLOORED.fullmatch(bare):
             inner = parse(floored[1], name)
@@ -217,15 +217,16 @@ def parse(text: str, name: str = "schedule") -> Schedule:
             return Power(float(c), float(p or 1), float(shift))
         if unshifted := _UNSHIFTED.fullmatch(bare):
             shifted = f"{unshifted[1]}/(k+1){unshifted[2] or ''}"
-            raise InputError(f"`{name}` must be finite at k=0, where {text!r} is not; write `{shifted}`")
+            raise InputError(f"`{name}` must be finite at k=0, where {short_repr(text)} is not; write `{shifted}`")
         return Constant(float(bare))
     except InputError as error:
         if f"`{name}`" in str(error):
             raise
-        raise InputError(f"`{name}` is {text!r}, and {error}") from None
+        raise InputError(f"`{name}` is {short_repr(text)}, and {error}") from None
     except ValueError:
         raise InputError(
-            f"`{name}` is not a schedule: {text!r}; write a number, `c/(k+shift)^p` or `max(c/(k+shift)^p, floor)`"
+            f"`{name}` is not a schedule: {short_repr(text)}; write a number, `c/(k+shift)^p` or "
+            "`max(c/(k+shift)^p, floor)`"
         ) from None
 
 

@@ -1,5 +1,6 @@
 """Results side by side: the numbers against SciPy and by hand, what is refused, and how it reads."""
 
+import dataclasses
 import re
 
 import matplotlib.mathtext
@@ -93,6 +94,29 @@ def test_a_diverged_seed_is_the_worst_whatever_its_last_value():
     assert table["diverged"].tolist() == [0, 1]
     assert table.tests["wins"].item() == pytest.approx(1 / 14)
     assert any("better than fine on most seeds" in note for note in table.notes)
+
+
+@pytest.mark.parametrize("largest", [False, True])
+@pytest.mark.parametrize("first", [False, True])
+def test_a_result_without_a_mean_ranks_last_with_a_note(first, largest):
+    """A comparison with NaN is false either way: sorted by it, any order could come out."""
+    fine, hole = {"a": result(BASE), "b": result(2 * BASE)}, {"hole": result(np.where(BASE[0] < BASE, np.nan, BASE))}
+    table = tc.table(hole | fine if first else fine | hole, largest=largest)
+    assert table.index.tolist() == (["b", "a", "hole"] if largest else ["a", "b", "hole"])
+    assert np.isnan(table.loc["hole", ["mean", "low", "high", "ratio"]].astype(float)).all()
+    assert "hole: some seeds have no value" in repr(table)
+
+
+def test_the_mean_of_diverged_seeds_has_a_note():
+    table = tc.table({"broken": result(0.9 * BASE, diverged=[3, 5]), "fine": result(BASE)})
+    assert "broken: 2 of 14 seeds diverged; its mean has their last values" in repr(table)
+
+
+def test_a_seed_that_diverges_later_has_not_diverged_yet():
+    late = result(BASE, diverged=[3])
+    early = pd.concat([late.history.assign(step=0), late.history], ignore_index=True)
+    table = tc.table({"late": dataclasses.replace(late, history=early)}, step=0)
+    assert table["diverged"].item() == 0
 
 
 def test_the_largest_can_be_the_best():

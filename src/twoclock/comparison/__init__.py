@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -44,7 +45,7 @@ def table(
     A data frame with a row for each result, the best first: ``rank``, ``mean`` over seeds with its 95 % bootstrap
     interval ``low`` to ``high``, the ``ratio`` of the mean to the best one's with ``ratio_low`` and ``ratio_high`` over
     the shared seeds, ``p`` that it differs from the best one, ``seeds`` and how many of them ``diverged``. A result
-    with fewer diverged seeds ranks first, whatever its mean.
+    with fewer diverged seeds ranks first, whatever its mean, which is of their last finite values, with a note.
 
     Every pair is tested on its shared seeds by Wilcoxon's signed-rank test of the log-ratios (of the differences where
     a value is not positive); a diverged seed is worse than any other. All p are Holm's, corrected for the number of
@@ -77,28 +78,30 @@ def table(
         when = f"at step {whole('step', step, 0, 2**31 - 1):,}"
     columns = {label: _read_values(label, result, name, step) for label, result in found.items()}
     sign = -1.0 if flag("largest", largest) else 1.0
-    lost = {label: int(result.diverged.sum()) for label, result in found.items()}
-    ranked = sorted(columns, key=lambda label: (lost[label] / len(columns[label][0]), sign * columns[label][1].mean()))
+    mean = {label: float(values.mean()) for label, (_, values, _) in columns.items()}  # NaN is worse than any other
 
-    def seen_by_tests(label: str) -> Column:
-        """Smaller is better, and a diverged seed is the worst."""
-        seeds, values = columns[label]
-        gone = dict(zip(found[label].spec["seeds"], found[label].diverged.tolist(), strict=True))
-        return seeds, np.where([gone[int(seed)] for seed in seeds] | np.isnan(values), np.inf, sign * values)
+    def quality(label: str) -> tuple[float, bool, float]:
+        return float(columns[label][2].mean()), math.isnan(mean[label]), sign * mean[label]
 
-    tests = _test_pairs({label: seen_by_tests(label) for label in ranked})
-    rows = []
+    ranked, rows = sorted(columns, key=quality), []
+    # The tests see that smaller is better, and a diverged seed the worst.
+    seen = {label: np.where(gone | np.isnan(x), np.inf, sign * x) for label, (_, x, gone) in columns.items()}
+    tests = _test_pairs({label: (columns[label][0], seen[label]) for label in ranked})
     for rank, label in enumerate(ranked, 1):
-        seeds, values = columns[label]
-        low, high = bootstrap_mean(values)
-        shared, base = _shared(columns[label], columns[ranked[0]])
+        seeds, values, gone = columns[label]
+        low, high = (np.nan, np.nan) if math.isnan(mean[label]) else bootstrap_mean(values)
+        shared, base = _shared(columns[label][:2], columns[ranked[0]][:2])
         comparable = base.size > 1 and np.all(base > 0) and np.isfinite(shared).all()
         ratios = ratio_of_means(shared, base) if comparable else (np.nan, np.nan, np.nan)
         against = tests[(tests["first"] == ranked[0]) & (tests["second"] == label)]["p"]
         rows.append(
-            {"rank": rank, "mean": values.mean(), "low": float(low), "high": float(high)}
+            {"rank": rank, "mean": mean[label], "low": float(low), "high": float(high)}
             | dict(zip(("ratio", "ratio_low", "ratio_high"), ratios, strict=True))
-            | {"p": float(against.iloc[0]) if len(against) else np.nan, "seeds": len(seeds), "diverged": lost[label]}
+            | {
+                "p": float(against.iloc[0]) if len(against) else np.nan,
+                "seeds": len(seeds),
+                "diverged": int(gone.sum()),
+            }
         )
     frame = pd.DataFrame(rows, index=pd.Index(ranked, name="method"))
     return Table(frame, tests, f"{name} {when}", _notes(tests, frame))
@@ -131,8 +134,8 @@ def _check_comparable(results: object, metric: object, allow: object) -> tuple[M
 Column = tuple[Int[np.ndarray, " _"], Float[np.ndarray, " _"]]  # the seeds, and the metric of each
 
 
-def _read_values(label: str, result: Result, metric: str, step: object) -> Column:
-    """The seeds in order, and the metric of each."""
+def _read_values(label: str, result: Result, metric: str, step: object) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The seeds in order, the metric of each, and whether it had diverged by then."""
     at = result.spec["steps"] if step is None else step
     rows = result.history[result.history["step"] == at].sort_values("seed")
     if rows.empty:
@@ -141,7 +144,9 @@ def _read_values(label: str, result: Result, metric: str, step: object) -> Colum
         raise InputError(
             f"`step` must be a mark of every result, and {label!r} has none at {at!r}; the nearest is {near:,}"
         )
-    return rows["seed"].to_numpy(), rows[metric].to_numpy(float)
+    lost = dict(zip(result.spec["seeds"], result.diverged & (result.last_step < at), strict=True))
+    seeds = rows["seed"].to_numpy()
+    return seeds, rows[metric].to_numpy(float), np.array([lost[seed] for seed in seeds.tolist()])
 
 
 def _test_pairs(columns: Mapping[str, Column]) -> pd.DataFrame:
@@ -177,6 +182,11 @@ def _notes(tests: pd.DataFrame, frame: pd.DataFrame) -> tuple[str, ...]:
             )
         for row in tests[(tests["p"] < _LEVEL) & (tests["wins"] < 0.5)].to_dict("records"):
             notes.append(f"{row['second']} is better than {row['first']} on most seeds, and worse in the mean")
+    for label, row in zip(frame.index, frame.to_dict("records"), strict=True):
+        if row["diverged"]:
+            notes.append(f"{label}: {row['diverged']} of {row['seeds']} seeds diverged; its mean has their last values")
+        if math.isnan(row["mean"]):
+            notes.append(f"{label}: some seeds have no value (NaN), so there is no mean")
     if (frame["seeds"] < 2).any():
         notes.append("one seed has no interval")
     return tuple(notes)

@@ -88,7 +88,7 @@ def intervals(
     """The intervals that blocks make of the estimates; ``ordered`` if blocks follow each other in one stream."""
     from scipy.special import stdtrit
 
-    number("level", level, 0, 1, above=True, below=True, remedy="try 0.95")
+    level = number("level", level, 0, 1, above=True, below=True, remedy="try 0.95")
     freedom = np.asarray(statistics.freedom, float)[..., None]
     half = np.where(freedom > 0, stdtrit(np.maximum(freedom, 1e-9), (1 + level) / 2) * statistics.error, np.inf)
     blocks = np.broadcast_to(np.asarray(statistics.blocks)[..., None], half.shape)
@@ -107,7 +107,8 @@ def _note(half: float, correlation: float, shift: float, blocks: float, *, order
         alike = f"neighbouring blocks are alike (correlation {correlation:.2f})"
         notes.append(f"{alike}: too few samples for so slow a chain")
     if abs(shift) > _FAR * half:
-        notes.append(f"the estimate is {abs(shift) / half:.2g} half-lengths from the solution of its own samples")
+        far = abs(shift) / half if half else np.inf
+        notes.append(f"the estimate is {far:.2g} half-lengths from the solution of its own samples")
     return "; ".join(notes)
 
 

@@ -18,6 +18,7 @@ from twoclock.methods.fast import Fast, Standard, WrapperState, wrapped_method
 from twoclock.protocols import Floats, InputError, Method, Operator, PyTree, Scalar, Schedule, State, checked, pytree
 from twoclock.tree_math import Sum, add, blend
 from twoclock.validation import NOT_NEGATIVE, check_number, function, readable_trace_errors, short_repr
+from twoclock.validation.arrays import flatten_tree
 
 OutputChoice = bool | Callable[[PyTree, PyTree], PyTree]
 Outputs = Mapping[str, Floats]
@@ -117,14 +118,15 @@ class Polyak(_Averaging):
     """
 
     method: Method = wrapped_method(Fast())
-    power: float | None = None
+    power: float | None = checked(
+        lambda what, power: None if power is None else check_number(what, power, *NOT_NEGATIVE), default=None
+    )
     skip: Scalar = checked(check_number, *_STEP_COUNT, default=0)
     intervals: OutputChoice = checked(check_outputs, default=False, static=True)
 
     def __post_init__(self) -> None:
         if self.power is None:
             object.__setattr__(self, "power", 0.0 if self.intervals else _POWER)
-        check_number("Polyak(power=…)", self.power, *NOT_NEGATIVE)
         if self.intervals:
             check_number(
                 "Polyak(power=…)", self.power, lambda v: v == 0, "be 0 with intervals",
@@ -242,7 +244,7 @@ def outputs(intervals: OutputChoice, theta: Floats, omega: Floats) -> Outputs:
         with readable_trace_errors("intervals"):
             values = intervals(theta, omega)
     named = values if isinstance(values, Mapping) else {"f": values}
-    if not any(jnp.size(leaf) for leaf in jax.tree.leaves(named)):
+    if not any(jnp.size(leaf) for _, leaf in flatten_tree("intervals", named)[0]):
         raise InputError(f"`intervals` must give at least one number, got {short_repr(named)}; return an array")
     return tree_math.as_floats("intervals", dict(named))
 

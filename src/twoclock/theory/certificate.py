@@ -72,8 +72,9 @@ def _read_start(value: InitialErrorsLike, levels: int, averages: bool) -> NDArra
             names = ", ".join(_NAMES[unclear[0]])
             raise InputError(f"`start` must name each of its numbers once; for `{unclear[0]}` give one of {names}")
         value = [values[0] for values in found.values()]
-    numbers = np.full(count, float(value)) if np.ndim(value) == 0 else np.asarray(value, float)  # type: ignore[arg-type]
-    if numbers.shape not in ((count,), (2 * levels,)) or not np.all(np.isfinite(numbers)) or np.any(numbers < 0):
+    given = as_array("start", value)
+    numbers = np.full(count, given) if given.ndim == 0 else given
+    if numbers.shape not in ((count,), (2 * levels,)) or np.any(numbers < 0):
         raise InputError(
             f"`start` must be {count} finite numbers that are not negative: the squared distance of each level (x, y, "
             f"…){', then ‖Δf‖², ‖Δg‖², …' if averages else ''}; `tc.theory.start(problem, structure)` gives them"

@@ -17,7 +17,7 @@ from twoclock.schedules import Power
 from twoclock.theory import lyapunov_search
 from twoclock.theory.certificate import Numbers, Rule, rate_conditions
 from twoclock.theory.certify import ORDER, Known, check_constants, check_steps, paper_decay, paper_rules
-from twoclock.validation import short_repr
+from twoclock.validation import readable_trace_errors, short_repr
 
 Array = NDArray[np.float64]
 Steps = tuple[Array, Array, Array]
@@ -108,6 +108,7 @@ class CheckReport:
         return html_table(repr(self), ("proof", "inequality", ""), [(f.group, f.name, str(f)) for f in self.findings])
 
 
+@np.errstate(all="ignore")
 def check(
     method: Fast | Standard,
     structure: str,
@@ -237,10 +238,11 @@ def _check(
 
 
 def _values(schedule: Schedule, k: Array) -> Array:
-    with jax.enable_x64(True):
+    with jax.enable_x64(True), readable_trace_errors("check(method=…)"):
         if k.size >= 4:
             with suppress(Exception):  # a user's own function may want plain numbers
-                return np.asarray(jax.vmap(schedule)(k), float)
+                if (found := np.asarray(jax.vmap(schedule)(k), float)).shape == k.shape:
+                    return found
         return np.array([float(schedule(i)) for i in k])
 
 

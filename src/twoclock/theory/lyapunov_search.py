@@ -132,6 +132,8 @@ def margin(known: Known, steps: Numbers) -> tuple[float, Array]:
     if not convex:
         N[0] = np.eye(len(N))[0] - direction_error(known, steps)
     found = _m_matrix(N)
+    if found is None and not np.isfinite(N).all():
+        return 0.0, np.ones(len(N))
     if found is None:
         with np.errstate(all="ignore"):
             return min(1 - float(np.abs(np.linalg.eigvals(np.eye(len(N)) - N)).max()), 0.0), np.ones(len(N))

@@ -46,7 +46,7 @@ def as_whole(value: Any) -> int | None:
         return int(value)
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
         return int(value)
-    if getattr(value, "ndim", None) == 0 and np.issubdtype(getattr(value, "dtype", object), np.integer):
+    if getattr(value, "ndim", None) == 0 and jnp.issubdtype(getattr(value, "dtype", object), np.integer):
         return int(value)
     return None
 
@@ -121,21 +121,32 @@ BELOW_ONE = (lambda v: 0 <= v < 1, "lie in [0, 1)")
 AT_LEAST_ONE = (lambda v: v >= 1, "be at least 1")
 
 
-def check_number(what: str, value: Any, rule: Callable[[float], bool], words: str, remedy: str = "") -> None:
-    """Complain unless ``value`` is one finite number that keeps the rule; a tracer was checked when it was a number."""
+def _is_numeric(dtype: Any) -> bool:
+    """Whether arrays of the type hold numbers, also of those types that NumPy does not know (bfloat16, PRNG keys)."""
+    return bool(jnp.issubdtype(dtype, np.number))
+
+
+def check_number(what: str, value: Any, rule: Callable[[float], bool], words: str, remedy: str = "") -> float | None:
+    """Complain unless ``value`` is one finite number that keeps the rule; a tracer was checked when it was a number.
+
+    Returns a float for a number that JAX does not take as it is (a fraction, an integer beyond 32 bits), else None.
+    """
     if getattr(value, "ndim", 0):
         raise InputError(
             f"`{what}` must be one number, got an array of shape {tuple(value.shape)}; "
             + (remedy or "for a grid of step sizes use `tc.grid`")
         )
     if isinstance(value, jax.core.Tracer):
-        return
-    real = isinstance(value, numbers.Real) or (hasattr(value, "dtype") and np.issubdtype(value.dtype, np.number))
+        return None
+    is_array = hasattr(value, "dtype")
+    real = _is_numeric(value.dtype) if is_array else isinstance(value, numbers.Real)
     if not real or isinstance(value, (bool, np.bool)) or np.iscomplexobj(value):
         raise InputError(f"`{what}` must be a number, got {short_repr(value)}")
     new = _as_float(value)
     if not (math.isfinite(new) and rule(new)):
         raise InputError(f"`{what}` must {words}, got {new:g}" + (f"; {remedy}" if remedy else ""))
+    plain = is_array or isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**31)
+    return None if plain else new
 
 
 def _as_float(value: Any) -> float:
