@@ -85,10 +85,7 @@ def start(name: str, x: PyTree, transform: Transformation | None, project: Proje
     x = tree_math.as_floats(name, x)
     inside = tree_math.start(x if project is None else project(x), name)
     check_transformation(f"transform_{name}", transform, inside.value)
-    memory = None if transform is None else transform.init(inside.value)
-    if any(jnp.issubdtype(jnp.result_type(leaf), jax.dtypes.prng_key) for leaf in jax.tree.leaves(memory)):
-        raise InputError(f"`transform_{name}` must hold numbers, and it holds a key; write `jax.random.PRNGKey(0)`")
-    return MovedVariable(inside, memory)
+    return MovedVariable(inside, None if transform is None else transform.init(inside.value))
 
 
 def move(
