@@ -149,9 +149,10 @@ class Result:
     def interval(
         self,
         level: float = 0.95,
-        how: Literal["random-scaling", "blocks"] = "random-scaling",
+        how: Literal["random-scaling", "blocks"] | None = None,
         *,
         step: int | None = None,
+        anytime: bool | int = False,
     ) -> pd.DataFrame:
         """Confidence intervals from each single run: seed, output, estimate, low, high, note.
 
@@ -161,10 +162,23 @@ class Result:
 
         Args:
             level: the coverage, between 0 and 1.
-            how: "random-scaling"; or "blocks", shorter, for linear problems: ``tc.methods.BatchMeans(method)``.
+            how: "random-scaling"; or "blocks", shorter, for linear problems: ``tc.methods.BatchMeans(method)``. None is
+                the first, or "blocks" with ``anytime``.
             step: the mark to take them at; the last by default.
+            anytime: False for an interval at one step that was chosen beforehand. True for one of a confidence
+                sequence: with probability ``level`` an output lies in its intervals at *all* marks from the first look
+                on, so that one may look at each and stop at any. The first look is at the first mark with 1,000
+                samples or more, where the sequence is shortest; a number says at how many samples instead, and must be
+                the same at each look. Needs ``tc.methods.BatchMeans``.
+
+        >>> import twoclock as tc
+        >>> method = tc.methods.BatchMeans(tc.methods.Lstd())
+        >>> result = tc.solve(tc.problems.boyan("td", "markov"), method, steps=10_000, seeds=1)
+        >>> at_one_step, at_all = result.interval(how="blocks"), result.interval(anytime=True)
+        >>> ((at_all.high - at_all.low) / (at_one_step.high - at_one_step.low)).round(2).unique().tolist()
+        [1.66]
         """
-        return inference.interval(self.history, self._lost(), level, how, step)
+        return inference.interval(self.history, self._lost(), level, how, step, anytime)
 
     def _lost(self) -> dict[int, int]:
         """The last finite step of each seed that diverged."""

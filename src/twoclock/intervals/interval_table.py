@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 
 from twoclock.intervals import batch_means
 from twoclock.intervals.bootstrap import TRACKED, by_step_and_seed
+from twoclock.intervals.confidence_sequence import first_look, stretch
 from twoclock.intervals.random_scaling import critical_value
 from twoclock.protocols import InputError
 from twoclock.validation import choice, short_repr
@@ -46,8 +47,9 @@ def interval(
     history: pd.DataFrame,
     diverged: Mapping[int, int],
     level: float = 0.95,
-    how: str = "random-scaling",
+    how: str | None = None,
     step: int | None = None,
+    anytime: bool | int = False,
 ) -> pd.DataFrame:
     """The intervals of a run at a mark.
 
@@ -55,11 +57,20 @@ def interval(
         history: of the run, with what it tracked.
         diverged: the last finite step of each seed that diverged; those have no interval, so NaN.
         level: their coverage.
-        how: "random-scaling", or "blocks" for linear problems.
+        how: "random-scaling", or "blocks" for linear problems; None for the first, or for blocks with ``anytime``.
         step: the mark; the last by default.
+        anytime: whether they hold at all marks at once, or the number of samples at the first look.
     """
+    anytime = bool(anytime) if isinstance(anytime, np.bool_) else anytime
+    if how is None:
+        how = "random-scaling" if anytime is False else "blocks"
     if choice("how", how, ("random-scaling", "blocks")) == "blocks":
-        return _from_blocks(history, diverged, level, step)
+        return _from_blocks(history, diverged, level, step, anytime)
+    if anytime is not False:
+        raise InputError(
+            "`anytime` needs the long-run variance, which random scaling has not; take how='blocks', for runs of "
+            "`tc.methods.BatchMeans(method)`"
+        )
     c, tracked = critical_value(level), _read(history)
     return _at_mark(tracked, _mark(tracked.steps, step), c, diverged)
 
@@ -178,30 +189,64 @@ def _at_mark(tracked: Tracked, mark: int, c: float, diverged: Mapping[int, int])
     return _table(tracked.seeds, tracked.outputs, estimate, estimate - half, estimate + half, notes)
 
 
-def _from_blocks(history: pd.DataFrame, diverged: Mapping[int, int], level: float, step: int | None) -> pd.DataFrame:
+def _from_blocks(
+    history: pd.DataFrame, diverged: Mapping[int, int], level: float, step: int | None, anytime: bool | int = False
+) -> pd.DataFrame:
     """The intervals by batch means at a mark, one row per seed and output."""
     outputs = list(_columns(history, "block-estimate"))
     if not outputs:
+        what = "how='blocks'" if anytime is False else "anytime=True"
         raise InputError(
-            "`interval(how='blocks')` needs what a run keeps for it, and this one kept nothing; run "
+            f"`interval({what})` needs what a run keeps for it, and this one kept nothing; run "
             "`tc.methods.BatchMeans(method)` on linear problems"
         )
     steps = history["step"].unique()
-    at = steps[_mark(steps, step)]
-    rows = history[history["step"] == at]
-
-    def every(kind: str) -> Float[np.ndarray, "seeds outputs"]:
-        return rows[[f"{TRACKED}block-{kind}:{name}" for name in outputs]].to_numpy(float)
-
-    of_run = (rows[f"{TRACKED}block-{kind}"].to_numpy(float) for kind in ("freedom", "count"))
-    statistics = batch_means.BlockStatistics(every("error"), every("correlation"), every("shift"), *of_run)
-    table = _table(rows["seed"], outputs, *batch_means.intervals(every("estimate"), statistics, level))
+    mark = _mark(steps, step)
+    rows = history[history["step"] == steps[mark]]
+    found = _block_intervals(rows, outputs, level)
+    if anytime is not False:
+        samples = _samples(history)
+        first = first_look(anytime, samples)
+        if samples[mark] < first:
+            raise InputError(
+                f"`anytime` promises nothing before its first look at {first:,} samples, and step {steps[mark]:,} has "
+                f"{samples[mark]:,.0f}; give a later `step`, or before any look a smaller `anytime`"
+            )
+        found = _stretched(found, samples[[mark]], first, level)
+    table = _table(rows["seed"].to_numpy(), outputs, *found)
     for seed, last in diverged.items():
-        if last < at:
+        if last < steps[mark]:
             lost = table["seed"] == seed
             table.loc[lost, ["low", "high"]] = np.nan
             table.loc[lost, "note"] = _NO_INTERVAL.format(last)
     return table
+
+
+def _block_intervals(rows: pd.DataFrame, outputs: list[str], level: float) -> batch_means.Intervals:
+    """The intervals by batch means of some rows of a history, rows × outputs."""
+
+    def every(kind: str) -> Float[np.ndarray, "rows outputs"]:
+        return rows[[f"{TRACKED}block-{kind}:{name}" for name in outputs]].to_numpy(float)
+
+    of_run = (rows[f"{TRACKED}block-{kind}"].to_numpy(float) for kind in ("freedom", "count"))
+    statistics = batch_means.BlockStatistics(every("error"), every("correlation"), every("shift"), *of_run)
+    return batch_means.intervals(every("estimate"), statistics, level)
+
+
+def _samples(history: pd.DataFrame) -> Float[np.ndarray, " marks"]:
+    """The samples in the blocks at each mark: all of them, or those that are counted."""
+    counted = f"{TRACKED}block-n" if f"{TRACKED}block-n" in history else "step"
+    return by_step_and_seed(history, counted)[2].max(axis=1).astype(float)
+
+
+def _stretched(
+    found: batch_means.Intervals, samples: Float[np.ndarray, " rows"], first: int, level: float
+) -> batch_means.Intervals:
+    """The intervals that hold at all looks from the first on; NaN before it."""
+    n = np.where(samples < first, np.nan, samples)[:, None]
+    longer = stretch(n, first, level)
+    low, high = (found.estimate + (end - found.estimate) * longer for end in (found.low, found.high))
+    return found._replace(low=low, high=high)
 
 
 def _table(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import jax
 import numpy as np
@@ -150,7 +150,14 @@ class Learner:
         live = self._loop.live
         return "" if live is None else live.engine if live.reason is None else f"{live.engine}, because {live.reason}"
 
-    def interval(self, level: float = 0.95, *, step: int | None = None) -> pd.DataFrame:
+    def interval(
+        self,
+        level: float = 0.95,
+        how: Literal["random-scaling", "blocks"] | None = None,
+        *,
+        step: int | None = None,
+        anytime: bool | int = False,
+    ) -> pd.DataFrame:
         """Confidence intervals of the outputs: output, estimate, low, high, note.
 
         Each covers its true value with probability ``level`` in the long run; ``note`` says what speaks against it, ""
@@ -158,9 +165,12 @@ class Learner:
 
         Args:
             level: the coverage, between 0 and 1.
+            how: "random-scaling", or "blocks" for a method ``tc.methods.BatchMeans(…)``, as for ``result.interval``.
             step: one of the marks in ``history``; now by default.
+            anytime: True for intervals that hold at all looks from 1,000 samples on, or a number for from that many
+                on; False for one look only. As for ``result.interval``.
         """
-        return self.result().interval(level, step=step).drop(columns="seed")
+        return self.result().interval(level, how, step=step, anytime=anytime).drop(columns="seed")
 
     def result(self) -> Result:
         """What it has learnt as a ``Result`` of one seed, to plot, tabulate and save."""

@@ -1,0 +1,114 @@
+"""Confidence sequences: the formula by hand, coverage at all looks of a simulated mean, and wrong inputs."""
+
+import math
+
+import jax
+import numpy as np
+import pytest
+
+import twoclock as tc
+from twoclock.intervals import batch_means
+from twoclock.intervals.confidence_sequence import first_look, stretch
+from twoclock.methods import BatchMeans, Lstd
+from twoclock.protocols import InputError
+
+LOOKS = [int(n) for n in np.geomspace(1000, 100_000, 31).round()]
+
+
+def mean_of_a_chain(rho):
+    """The mean, which is 0, of x ← ρx + noise, as the root of E[θ − X]."""
+
+    def draw(u, theta, env):
+        x = rho * env + u
+        return x, x
+
+    return tc.problems.custom(
+        lambda theta, omega, x: theta - x, lambda theta, omega, x: (), jax.random.normal, 0.0, (), draw, 0.0
+    )
+
+
+@pytest.fixture(scope="module")
+def chain():
+    return tc.solve(mean_of_a_chain(0.5), BatchMeans(Lstd()), LOOKS[-1], 400, marks=LOOKS)
+
+
+def test_the_formula_by_hand():
+    alpha, n, first = 0.05, 20_000, 1_000
+    rho2 = (-2 * math.log(alpha) + math.log(1 - 2 * math.log(alpha))) / first
+    half = math.sqrt(2 * (n * rho2 + 1) / (n**2 * rho2) * math.log(math.sqrt(n * rho2 + 1) / alpha))
+    np.testing.assert_allclose(stretch(n, first), half / (1.959963984540054 / math.sqrt(n)), rtol=1e-14)
+    np.testing.assert_allclose(stretch([1e3, 10**4.5, 1e6], 1e3), [1.55, 1.74, 1.97], atol=0.005)
+    np.testing.assert_allclose(stretch([1e2, 1e4, 1e6], 1e2), [1.55, 1.82, 2.12], atol=0.005)
+
+
+@pytest.mark.parametrize("level", [0.8, 0.95, 0.99])
+def test_no_other_first_look_is_much_shorter_there(level):
+    """The formula of ρ is a closed form near the best."""
+    best = min(stretch(1000, other, level) for other in np.geomspace(100, 10_000, 200))
+    assert stretch(1000, 1000, level) < 1.002 * best
+
+
+def test_a_sequence_is_the_interval_of_blocks_stretched(chain):
+    for step in (LOOKS[0], LOOKS[12], None):
+        n = step or LOOKS[-1]
+        fixed, anytime = (chain.interval(0.9, "blocks", step=step, anytime=a) for a in (False, True))
+        longer = (anytime["high"] - anytime["low"]) / (fixed["high"] - fixed["low"])
+        np.testing.assert_allclose(longer, stretch(n, 1000, 0.9), rtol=1e-10)
+        assert anytime["estimate"].equals(fixed["estimate"])
+        assert anytime["note"].equals(fixed["note"])
+    first, asked = (chain.interval(anytime=anytime) for anytime in (1000, 5000))
+    longer = (asked["high"] - asked["low"]) / (first["high"] - first["low"])
+    np.testing.assert_allclose(longer, stretch(100_000, 5000) / stretch(100_000, 1000), rtol=1e-10)
+
+
+def test_coverage_at_all_looks_and_length(chain):
+    """400 chains, 31 looks: a share of .95 is known to ±.022 by two standard errors."""
+    held = {False: np.ones(400, bool), True: np.ones(400, bool)}
+    lengths = []
+    for n in LOOKS:
+        for anytime, held_so_far in held.items():
+            at = chain.interval(how="blocks", step=n, anytime=anytime)
+            held_so_far &= (at["low"] <= 0).to_numpy() & (at["high"] >= 0).to_numpy()
+        oracle = 1.96 * 2 / math.sqrt(n)  # the long-run standard deviation is 1/(1 − ρ)
+        lengths.append((at["high"] - at["low"]).mean() / 2 / oracle)
+    assert held[False].mean() < 0.75
+    assert held[True].mean() > 0.95 - 0.022
+    assert max(lengths) < 2.2
+
+
+def test_a_learner_may_be_looked_at_while_it_learns():
+    learner = tc.Learner(lambda theta, omega, x: theta - x, lambda theta, omega, x: (), BatchMeans(Lstd()), 0.0, ())
+    x = np.random.default_rng(0).normal(2.0, 3.0, size=3000)
+    learner.update_many(x[:700])
+    with pytest.raises(InputError, match="there is none yet; take more steps"):
+        learner.interval(anytime=True)
+    assert learner.interval(anytime=500)["output"].tolist() == ["theta"]
+    learner.update_many(x[700:])
+    (row,) = learner.interval(anytime=True).itertuples()
+    (fixed,) = learner.interval(how="blocks").itertuples()
+    np.testing.assert_allclose(row.high - row.low, (fixed.high - fixed.low) * stretch(3000, 1000), rtol=1e-10)
+    sums, sizes = batch_means.in_blocks(x[:, None], 24)
+    by_hand = batch_means.sandwich(sizes[:, None, None], -sums, sizes)
+    np.testing.assert_allclose(fixed.estimate, by_hand.estimate)
+    at = learner.interval(anytime=True, step=1000)
+    assert (at["high"] - at["low"]).item() > row.high - row.low
+
+
+@pytest.mark.parametrize("anytime", [0, 1, -5, 1.5, "yes", None, math.nan])
+def test_a_first_look_must_be_a_number_of_samples(anytime):
+    with pytest.raises(InputError, match="`anytime` must be True, False or the number of samples at the first look"):
+        first_look(anytime, [1000])
+
+
+def test_what_has_no_sequence_is_refused_in_one_line(chain):
+    step = tc.Power(0.5, p=0.6)
+    scaled = tc.solve(tc.problems.quadratic(dim=1), tc.Polyak(tc.Standard(step, step), intervals=True), 2000, 1)
+    with pytest.raises(InputError, match=r"anytime=True.*run `tc.methods.BatchMeans\(method\)`"):
+        scaled.interval(anytime=True)
+    with pytest.raises(InputError, match="random scaling has not; take how='blocks'"):
+        scaled.interval(how="random-scaling", anytime=True)
+    with pytest.raises(InputError, match="nothing before its first look at 5,000 samples, and step 1,000 has 1,000"):
+        chain.interval(anytime=5000, step=1000)
+    with pytest.raises(InputError, match="`level`"):
+        chain.interval(1.0, anytime=True)
+    assert chain.interval(anytime=np.False_, how="blocks").equals(chain.interval(how="blocks"))
