@@ -157,7 +157,7 @@ class Method(ABC):
         return state.theta, state.omega
 
     def report(self, state: Any) -> Mapping[str, Scalar]:
-        """What the method knows of its own progress, recorded beside the problem's metrics."""
+        """The method's measures of its progress, recorded beside the problem's metrics."""
         return {}
 
     def track(self, state: Any) -> dict[str, PyTree]:

@@ -156,8 +156,8 @@ class Result:
     ) -> pd.DataFrame:
         """Confidence intervals from each single run: seed, output, estimate, low, high, note.
 
-        Each covers the true output, not the spread over seeds: with probability ``level`` in the long run, by the
-        samples of its own seed alone. ``note`` says what speaks against it; "" where nothing does. The run must have
+        Each covers the true output, not the spread over seeds: with probability ``level`` in the long run, from the
+        samples of one seed alone. ``note`` says what speaks against it; "" where nothing does. The run must have
         kept what it takes: ``tc.Polyak(method, intervals=True)`` or ``tc.RichardsonRomberg(method, intervals=True)``.
 
         Args:

@@ -101,7 +101,7 @@ class Function:
 class Levels:
     """A schedule for each level of ω, where ω is a tuple; it gives the tuple of their values.
 
-    A setting of a level has a path of its own, ``"beta.1.c"``.
+    A level's setting has a path, such as ``"beta.1.c"``.
 
     >>> [float(size) for size in Levels((Power(1.0), Constant(0.5)))(k=1)]
     [0.5, 0.5]

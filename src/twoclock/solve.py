@@ -93,7 +93,7 @@ def solve(
     engine: EngineName = "auto",
     start: Result | Mapping[str, Result] | None = None,
 ) -> Result | dict[str, Result]:
-    """Solve a problem for many seeds at once, by itself or with a method.
+    """Solve a problem for many seeds at once, with the default method or a given one.
 
     Args:
         problem: a problem, or a function of a key that makes one, so that each seed has its own instance.
@@ -105,17 +105,17 @@ def solve(
         marks: the steps at which to record; by default the start, the end and ten a decade.
         precision: "float64", or "float32" with compensated sums.
         progress: True for a bar, or a function that is called with every tick of the run.
-        checkpoint: a folder. A run that was killed goes on from what it finds there, to the identical result.
+        checkpoint: a folder. A killed run resumes from what it finds there, to the identical result.
         bound: count a seed as diverged when an entry of θ or ω leaves [−bound, bound].
-        block: draw the noise of at most so many steps at once; changes the speed and nothing else.
+        block: the most steps whose noise is drawn at once; changes the speed and nothing else.
         checkpoint_every: seconds between checkpoints.
         engine: "xla" always works; "c" and "cuda" make a program of the step and compile it, with the machine's C
             compiler or for an NVIDIA GPU, and are several times faster. "auto" takes what is likely done first, or what
             the variable TWOCLOCK_ENGINE says. What an engine cannot take goes to XLA; ``spec["engine"]`` tells which
             one ran and ``spec["engine_reason"]`` why it was not another.
-        start: a result of the same call with fewer steps (for several methods the mapping of them), to go on from: the
-            bits are those of one long run, ``steps`` is the new total, and the history begins with that of the result.
-            It goes on with the engine that it ran on; another, if you name one, agrees up to rounding.
+        start: a result of the same call with fewer steps (for several methods the mapping of them), to continue,
+            bit-for-bit identical to one long run. ``steps`` is the new total, and the history begins with that of the
+            result. The engine stays the same; another, if you name one, agrees up to rounding.
 
     >>> import twoclock as tc
     >>> result = tc.solve(tc.problems.quadratic(dim=3), steps=1000, seeds=5)

@@ -74,7 +74,7 @@ def test_a_stopped_run_resumes_to_the_identical_result(env, x0, tmp_path, monkey
 
     call = {"seeds": 2, "x0": x0, "processes": 1, "checkpoint": tmp_path / "a", "progress": stop, **STEPS}
     for _ in range(2):
-        with pytest.raises(Interrupted, match=r"stopped at step .* goes on from there"):
+        with pytest.raises(Interrupted, match=r"stopped at step .* resumes there"):
             tc.agents.run(Averager(), env, **call)
     assert tc.agents.run(Averager(), env, **call) == whole
     with pytest.raises(tc.InputError, match=r"another run: its method differs: sigma is 1\.0 there and 2\.0 here"):
@@ -125,7 +125,7 @@ def test_a_vectorised_environment_serves_a_seed_per_part(mode):
 def test_faults_in_one_line(trouble, words, tmp_path, monkeypatch):
     """Seed, step, what came back; when the environment is mended the same call ends as if there had been no fault."""
     env = functools.partial(Walk, trouble)
-    with pytest.raises(tc.agents.EnvironmentFault, match=f"seed 0, step 59: {words}.*goes on from there") as caught:
+    with pytest.raises(tc.agents.EnvironmentFault, match=f"seed 0, step 59: {words}.*resumes there") as caught:
         tc.agents.run(Averager(), env, checkpoint=tmp_path / "a", **STEPS)
     assert (caught.value.seed, caught.value.step) == (0, 59)
     assert "\n" not in str(caught.value)

@@ -84,7 +84,7 @@ def test_status_while_it_runs_and_after_it_was_stopped(tmp_path, capsys):
     assert not now.alive
     assert now.running == 0
     assert cli.main(["status", "here"]) == 0
-    assert "goes on" in " ".join(capsys.readouterr().out.split())
+    assert "resumes it" in " ".join(capsys.readouterr().out.split())
 
 
 def test_status_after_a_kill(tmp_path):

@@ -101,7 +101,7 @@ def test_ctrl_c_leaves_a_resumable_folder_and_no_process(tmp_path):
     child.send_signal(signal.SIGINT)
     _, output = child.communicate(timeout=60)
     assert "stopped with" in output.strip().splitlines()[-1]
-    assert "of 40 shards done; the same call with the same `out` goes on" in output
+    assert "of 40 shards done; the same call with the same `out` resumes" in output
     done = len(list((tmp_path / "shards").glob("*.json")))
     assert 1 <= done < 40
     _, alive = psutil.wait_procs(family, timeout=10)

@@ -140,7 +140,7 @@ INSIDE = int(np.flatnonzero((COLUMNS["step"][:-1] == 2) & (COLUMNS["episode"][1:
             rf"row {INSIDE}, column `terminated`: is missing, or neither true nor false",
         ),
         (bad("terminated", INSIDE, 2.0), rf"row {INSIDE}, column `terminated`: is missing, or neither true nor false"),
-        (bad("terminated", INSIDE, True), rf"row {INSIDE + 1}, column `episode`: goes on after its end"),
+        (bad("terminated", INSIDE, True), rf"row {INSIDE + 1}, column `episode`: continues after its end"),
     ],
 )
 def test_a_bad_row_is_named_and_can_be_dropped(columns, words):

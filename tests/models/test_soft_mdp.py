@@ -195,7 +195,7 @@ class Table:
             lambda: from_gymnasium(
                 Table({0: {0: [(0.5, 1, 0, True), (0.5, 1, 0, False)]}, 1: {0: [(1, 0, 0, False)]}})
             ),
-            r"`env` ends some episodes in state 1 and goes on there in others",
+            r"`env` ends some episodes in state 1 and continues others there",
         ),
     ],
 )

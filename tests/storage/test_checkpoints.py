@@ -70,7 +70,7 @@ def test_ctrl_c_leaves_a_checkpoint_and_says_so(whole, tmp_path):
         if tick.step > 1000:
             signal.raise_signal(signal.SIGINT)
 
-    with pytest.raises(KeyboardInterrupt, match=r"stopped at step [\d,]+ of 60,000; the same call .* goes on"):
+    with pytest.raises(KeyboardInterrupt, match=r"stopped at step [\d,]+ of 60,000; the same call .* resumes"):
         tc.solve(problem(), tc.Polyak(tc.Fast()), **OPTIONS, checkpoint=tmp_path, progress=stop)
     steps = []
     again = tc.solve(
@@ -155,7 +155,7 @@ def test_status_of_an_interrupted_run(stopped, capsys):
     assert "nobody is working on it" in output
     with storage.lock(stopped / "checkpoint"):
         cli.main(["status", str(stopped)])
-    assert "it is going on" in capsys.readouterr().out
+    assert "it is running" in capsys.readouterr().out
 
 
 def test_plot_of_an_interrupted_run(stopped, capsys):

@@ -57,7 +57,7 @@ def run(
     Beside what the agent measures, its history has ``mean_reward`` and ``mean_return`` (of a step, and of the episodes
     that ended), and ``mean_cost`` where the agent knows the cost of a step: at each mark over the later half of the
     steps. ``result.interval()`` has intervals of the means over the later half of the run, each from its own seed,
-    unless the agent keeps intervals of its own.
+    unless the agent has its own intervals.
 
     Args:
         agent: such as `Regulator`; one that has learnt nothing yet.
@@ -74,7 +74,7 @@ def run(
         x0: of a step function the first state of every episode, or a function of ``rng`` that draws it.
         step_timeout: seconds that the environment may take for a step or a reset. One that takes longer is ended with
             its process.
-        processes: how many seeds at once, each in a process of its own; one per core by default, where the environment
+        processes: how many seeds at once, each in its own process; one per core by default, where the environment
             can be made there. It changes nothing but the time.
         on: "local", or "ray" for a cluster.
         address: of the Ray cluster; None starts Ray on this machine, or joins where ``ray.init`` was called already.
@@ -112,7 +112,7 @@ def run(
         for name, value in {**asked, "on": where if where != "local" else None}.items():
             if value is not None:
                 raise InputError(
-                    f"`{name}` is for environments that are made one by one; in place of a vectorised one pass a "
+                    f"`{name}` is for environments that are made one by one; instead of a vectorised one pass a "
                     "function that makes a single one"
                 )
     job = make_agent_job(agent, env, x0, spec, checkpoint, checkpoint_every)
@@ -139,11 +139,7 @@ def run(
                 with place as executor:
                     outcomes = run_seeds(executor, [(job, seed) for seed in spec.seeds], seen, interrupted)
         except Stopped as stopped:
-            how = (
-                "; the same call with the same checkpoint goes on from there"
-                if isinstance(job.identity, Identity)
-                else ""
-            )
+            how = "; the same call with the same checkpoint resumes there" if isinstance(job.identity, Identity) else ""
             raise Interrupted(f"stopped at step {stopped.args[0]:,} of {spec.steps:,}{how}") from None
     return _result(job, outcomes, time.perf_counter() - began)
 

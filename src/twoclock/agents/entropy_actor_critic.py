@@ -25,7 +25,7 @@ from twoclock.storage.record import Record
 from twoclock.validation import check_size, run_args
 from twoclock.validation.arrays import Array, Number
 
-# Steps are held for so many samples and then fall as k^−½.
+# Samples with constant step sizes, which then fall as k^−½.
 _HOLD = 2e4
 
 

@@ -31,11 +31,11 @@ _PARTS = ("settings", "act", "observe", "steps", "diverged", "history", "result"
 class Agent(Protocol):
     """Acts, learns from what comes of it, and can be saved and restored.
 
-    It explores with random numbers of its own, which depend on its seed alone and are never those that a simulator
-    seeded with the same number would draw: ``np.random.default_rng([a number of the class's own, seed])``.
+    Its exploration depends on its seed alone and shares no random numbers with a simulator of the same seed:
+    ``np.random.default_rng([a constant of the class, seed])``.
 
-    An agent that knows the cost of a step by itself may also have ``stage_cost(x, u) -> float``; `run` then records the
-    mean cost with its interval, whether or not the environment gives rewards.
+    An agent that knows the cost of a step may also have ``stage_cost(x, u) -> float``; `run` then records the mean cost
+    with its interval, whether or not the environment gives rewards.
     """
 
     @property

@@ -57,9 +57,7 @@ class AgentJob:
         if self.folder is None:
             return "; nothing was kept, give `checkpoint` a folder to keep what is learnt up to a fault"
         home = "" if seed is None else f"/seed-{seed}"
-        onward = (
-            "the same call goes on from there" if isinstance(self.identity, Identity) else "nothing goes on from it"
-        )
+        onward = "the same call resumes there" if isinstance(self.identity, Identity) else "no call can resume from it"
         return f"; what was learnt lies in {self.folder}{home}, and {onward}"
 
 
@@ -138,7 +136,7 @@ class RewardStats:
         }  # fmt: skip
 
     def restore(self, snapshot: dict[str, PyTree]) -> None:
-        """Take up a snapshot; a path that has begun goes on, also where the run is prolonged."""
+        """Restore a snapshot; a path that has begun continues, also in a run with more steps."""
         self.step, skip, *halves = snapshot["at"].tolist()
         *sums, self._episode = snapshot["now"].tolist()
         self._sums = dict(zip(self._sums, sums, strict=True))
@@ -263,7 +261,7 @@ def _drive(lanes: Sequence[SeedRunner], env: EnvAdapter | Vectorised, channel: C
     agent and environment at the start of its turn, with the action that the agent chose.
     """
     only, job = lanes[0] if isinstance(env, EnvAdapter) else None, lanes[0].job
-    us: list[PyTree] = [None] * len(lanes)  # those that are done repeat their last action, which nobody sees
+    us: list[PyTree] = [None] * len(lanes)  # finished lanes repeat their last action; its outcome is ignored
 
     def place_fault(error: EnvironmentFault, lane: SeedRunner | None) -> EnvironmentFault:
         if lane is None:
@@ -314,8 +312,8 @@ def _drive(lanes: Sequence[SeedRunner], env: EnvAdapter | Vectorised, channel: C
     # To come back may take as long as all steps so far.
     if saved and isinstance(env, EnvAdapter) and not ask(env.restore, saved[1], saved[0], may_hang=False):
         lanes[0].notes.append(
-            f"seed {lanes[0].seed} goes on from step {lanes[0].step:,} with a new episode: its environment, "
-            "replayed, did not come back to where it was"
+            f"seed {lanes[0].seed} resumes at step {lanes[0].step:,} with a new episode: its environment, "
+            "replayed, did not return to its state"
         )
         lanes[0].u = None
     looked, written = 0.0, time.monotonic()

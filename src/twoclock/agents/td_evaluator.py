@@ -36,7 +36,7 @@ FeatureFn = Callable[[str, PyTree], Observed]
 Ratio = float | Callable[[PyTree, PyTree], float]
 Behaviour = Callable[[PyTree, np.random.Generator], PyTree]
 
-# A tenth of what E‖φ‖² allows, held for so many samples and then falling as k^−0.6.
+# The first step size, as a share of what E‖φ‖² allows; samples for which it is constant before it falls as k^−0.6.
 _FIRST, _HOLD = 0.1, 300.0
 
 
@@ -56,14 +56,14 @@ class Evaluator(LearnerAgent):
         features: φ: a table with one row a state, for states numbered from 0; a function of x; None for x itself.
         gamma: the discount.
         at: observations at which the value is reported, each with its interval; all states of a table by default.
-        value: a network V(params, φ(x)) -> number, in jax.numpy, in place of φᵀθ.
+        value: a network V(params, φ(x)) -> number, in jax.numpy, instead of φᵀθ.
         params: where its parameters start: any pytree of floats, or an Equinox module.
         operator: "td", "tdc", "gtd2" or "tdrc".
         lam: of TD's eligibility trace.
         method: the steps. By default `Fast` with steps for features as large as those at ``at`` (`ObGD` with such
             steps for a trace). A network's steps are not known beforehand: with "td" they are those of `ObGD`, which
             needs none (and is no match for tuned ones, see docs/live.md); with others you give them.
-        intervals: average the iterates, to have intervals (False for a method that averages by itself).
+        intervals: average the iterates, to have intervals (False for a method that already averages).
         skip: how many samples to learn from before the average begins.
         behaviour: ``behaviour(x, rng) -> u``, for ``act``.
         seed: of the generator that ``behaviour`` gets.

@@ -131,7 +131,7 @@ def explain(error: BaseException) -> tuple[str, int] | None:
     if isinstance(error, OSError):
         where = f" ({os.fsdecode(error.filename):.200})" if error.filename else ""
         if error.errno in _DISK_FULL:
-            return f"the disk is full{where}; what was finished is kept; make room and run the same command again", 1
+            return f"the disk is full{where}; finished work is saved; make room and run the same command again", 1
         return f"{error.strerror or error}{where}", 1
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
         return "there is not enough memory for this; take fewer seeds, fewer marks or a smaller problem", 1
@@ -154,7 +154,7 @@ def resumable(command: str) -> Iterator[None]:
         raise Interrupted(f"{str(stop).split(';')[0] or 'stopped'}; to go on: {command}") from None
     except BrokenProcessPool:
         raise ResumableError(
-            "a process of this run was ended from outside, perhaps for want of memory; what was finished is kept; "
+            "a process of this run was ended from outside, perhaps for want of memory; finished work is saved; "
             f"to go on: {command}"
         ) from None
     except OSError as error:
@@ -162,7 +162,7 @@ def resumable(command: str) -> Iterator[None]:
             raise
         where = f" ({os.fsdecode(error.filename)})" if error.filename else ""
         raise ResumableError(
-            f"the disk is full{where}; what was finished is kept; make room, then go on: {command}"
+            f"the disk is full{where}; finished work is saved; make room, then go on: {command}"
         ) from None
 
 

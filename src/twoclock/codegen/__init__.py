@@ -1,4 +1,4 @@
-"""From a jaxpr to C or CUDA: a generator that imports nothing else of twoclock and can be used by itself.
+"""Code generation from a jaxpr to C or CUDA. It imports nothing else of twoclock and can be used alone.
 
 1. ``build.generate`` takes a function of one *lane* (one run among many alike) and the shapes of what the lane reads.
 2. JAX traces the function to a jaxpr: a list of equations such as ``c = add a b``.

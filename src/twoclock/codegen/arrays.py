@@ -81,7 +81,7 @@ class LazyArray:
     dtype: np.dtype
     entry: EntryAt
     varies: bool
-    reads: frozenset[Buffer] | None = None  # buffers of which it reads the entry of its own place; None if others too
+    reads: frozenset[Buffer] | None = None  # buffers read at the entry's own index only; None if at others too
 
     def moved(self, shape: tuple[int, ...], back: IndexMap, reads: frozenset[Buffer] | None = None) -> LazyArray:
         """Put the entries at other places; ``back`` computes where an entry was."""

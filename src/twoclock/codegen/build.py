@@ -58,7 +58,7 @@ class Example:
     per_seed: bool = False  # whether each seed has its own inputs
     bounded: bool = False  # whether there is a bound on the iterates
     unchecked: UncheckedStep | None = None  # how to notice divergence after a step that does not check
-    only_read: int = 0  # so many leaves of the carry, the first ones, are only read; the others are only written
+    only_read: int = 0  # the number of leading leaves of the carry that are only read; the others are only written
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from twoclock.codegen.ir import Address, Atom, Buffer, LaneLoop, Let, Load, Plai
 
 
 class Printer:
-    """Prints the statements of a step for so many lanes side by side."""
+    """Prints the statements of a step for ``width`` lanes side by side."""
 
     def __init__(self, width: int, statements: list[Statement], fetched: Iterable[Var] = ()) -> None:
         self.width, self.fetched = width, set(fetched)  # the latter must be read where their statement stands

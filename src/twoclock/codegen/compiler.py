@@ -46,7 +46,7 @@ _FREE = ("-fno-strict-aliasing", "-fno-math-errno", "-fno-trapping-math", "-w", 
 # Without start files: those of -ffast-math change the arithmetic of the whole process.
 _LINKED = ("-shared", "-fPIC", "-nostartfiles")
 # GCC would make branches of what is needed on some paths only and, between lanes side by side, of a choice that follows
-# from an earlier one; lanes go through branches one by one. A lane by itself is faster with the second.
+# from an earlier one; lanes go through branches one by one. A single lane is faster with the second.
 _GCC, _GCC_SIDE_BY_SIDE = ("-fno-tree-pre",), ("-fno-thread-jumps",)
 
 
@@ -79,7 +79,7 @@ class Compiler:
 
 
 def _start(command: Sequence[str], output: IO[bytes]) -> subprocess.Popen[bytes]:
-    """Start a command in a session of its own: what it starts in turn can be killed with it, and holds no pipe."""
+    """Start a command in a new session, so that its child processes can be killed with it and hold no pipe."""
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
 
 
@@ -242,7 +242,7 @@ def _why_untrusted(folder: Path) -> str | None:
         return f"{folder} is open to others; close it with chmod 700"
     if not os.access(folder, os.W_OK | os.X_OK):
         return f"{folder} cannot be written to"
-    # Whoever may write to a folder above can put another in the place of this one while a program is compiled.
+    # A user who may write to a parent folder could replace this folder while a program is compiled.
     for part in (folder, *folder.parents):
         found = part.stat()
         if found.st_uid not in (user, 0 if part != folder else user):

@@ -28,7 +28,7 @@ class CodegenError(Exception):
 
 
 class Unsupported(CodegenError):
-    """The reason why a program cannot be generated, in words that fit after "because"."""
+    """The reason why a program cannot be generated: a clause that fits after "because"."""
 
 
 class ProgramTooLong(Unsupported):
@@ -176,7 +176,7 @@ Statement: TypeAlias = Plain | Nested
 
 
 class Builder:
-    """Appends at most so many statements; a number that is already computed, and in scope, is not computed again."""
+    """Appends up to ``most`` statements; a number that is already computed, and in scope, is not computed again."""
 
     def __init__(self, most: int) -> None:
         self.statements: list[Statement] = []

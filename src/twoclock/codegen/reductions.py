@@ -15,7 +15,7 @@ from twoclock.codegen.ir import Atom, Index, Unsupported, c_type, literal
 if TYPE_CHECKING:
     from twoclock.codegen.lower import Lowering
 
-# Terms of a sum that are written out; of a longer one so many stand side by side in a loop.
+# The longest sum that is written out; a longer one becomes a loop over this many terms side by side.
 _TERMS = 16
 # Multiplications up to which a matrix product is written out, for each entry that a small array may have.
 _WRITTEN_OUT = 8

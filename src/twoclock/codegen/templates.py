@@ -101,7 +101,7 @@ def c_text(target: CodeTarget, carry: Tree, parts: ProgramParts) -> str:
     lines = [
         special_functions(),
         "#define RESTRICT restrict",
-        # A function of its own: a compiler moves arithmetic past the change of its settings.
+        # A separate function: a compiler moves arithmetic past the change of the floating-point mode.
         f"static __attribute__((noinline)) void steps({_SPAN},{_ARGUMENTS}){{",
         *parts.outside,
         "for(int64_t group=first;group<last;group++){" + ("int64_t lane=group;" if width == 1 else ""),

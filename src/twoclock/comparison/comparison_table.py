@@ -45,7 +45,7 @@ class Table(pd.DataFrame):
         return pd.DataFrame  # a part of a table is a plain frame
 
     def to_latex(self) -> str:  # type: ignore[override]
-        """A ``tabular`` for a paper, with the package booktabs; the best, and what cannot be told from it, are bold."""
+        """A ``tabular`` for a paper, with the package booktabs; the best, and all not clearly worse, are bold."""
         lines = [
             r"\begin{tabular}{rlrlrr}",
             r"\toprule",

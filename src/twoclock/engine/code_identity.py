@@ -157,7 +157,7 @@ def _is_own_module(thing: object) -> bool:
 def _globals_read(code: CodeType, known: Mapping[str, object]) -> list[object]:
     """The values of the globals that some code and the functions inside it read, and of entries of the user's modules.
 
-    A built-in name that nobody covers, and one that has no value yet, is known by its name, which the code holds.
+    A built-in that is not shadowed, and a global without a value yet, are identified by name, which the code holds.
     """
     values: list[object] = []
     steps = list(dis.get_instructions(code))

@@ -102,7 +102,7 @@ def check_start(theta: PyTree, omega: PyTree) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Footprint:
-    """The columns of a run, the bytes that one lane carries, and those of its own instance of the problem."""
+    """The columns of a run, the bytes of one lane's state, and those of one instance of the problem."""
 
     metrics: list[str]
     lane: int
@@ -145,7 +145,7 @@ def check_memory(problem: ProblemSource, methods: Mapping[str, Method], seeds: i
     validation.check_memory(
         needed,
         f"`seeds`: {seeds:,} seeds at {marks:,} marks",
-        f"take seeds=range({fits:,}) and the next so many after it, fewer marks, or `tc.sweep`, which works in shards"
+        f"run seeds=range({fits:,}) and the others later, take fewer marks, or use `tc.sweep`, which works in shards"
         if fits
         else "take a smaller problem",
     )

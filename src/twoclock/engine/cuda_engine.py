@@ -36,7 +36,7 @@ THREADS = 64
 FIRST_STRIDE, MANY_LANES = 1 << 10, 1 << 14
 # Memory for what is done ahead, which is best in the cache; the steps that are worth a launch, and the most for them.
 AHEAD_BYTES, AHEAD_STEPS, MOST_AHEAD_BYTES = 1 << 23, 64, 1 << 28
-# Steps that lanes run unchecked before they store their state: so many are repeated if a lane diverges.
+# Steps that lanes run unchecked before they store their state, and so the most that are repeated if a lane diverges.
 SPAN = 1 << 13
 # As on the CPU: no fused sums, so that compensated ones survive and the bits are those of the program in C.
 OPTIONS = ("--fmad=false",)
@@ -130,7 +130,7 @@ class KernelLaunch:
     threads: int  # in a block
 
     def __call__(self, arrays: DevicePointers, lanes: int, lo: int, hi: int) -> None:
-        """Launch it on these arrays for so many lanes, from step ``lo`` to step ``hi``."""
+        """Launch it on these arrays for the first ``lanes`` lanes, from step ``lo`` to step ``hi``."""
         numbers = [np.int64(n) for n in (lo, hi, *self.shape)]
         arguments = (*numbers, self.tables.addresses, arrays.addresses, self.streams)
         self.kernel((-(-lanes // self.threads),), (self.threads,), arguments)
@@ -144,7 +144,7 @@ class DeviceMetrics:
         self._kernel: _MetricsKernel | None = None
 
     def measure(self, carry: LaneState, launch: Callable[[ProgramSource, int], KernelLaunch]) -> Row:
-        """Measure all lanes, each metric methods × seeds; ``launch`` prepares one, with so many threads in a block."""
+        """Measure all lanes, each metric methods × seeds; ``launch(program, threads per block)`` prepares a launch."""
         program = self._source
         if program is None or (kind := (program.source.text, self.device.id)) in _refused:
             return self._by_xla(carry)
@@ -220,7 +220,7 @@ class CudaProgram:
         self._launches: dict[str, KernelLaunch] = {}
         self._pipeline: PipelinedKernels | None = None
         # For each lane the step from which it must run checked, −1 as long as it is finite; the last entry is for all.
-        # It is kept between two calls in which no lane diverged.
+        # It is reused by the next call if no lane diverged.
         self._restart: DeviceArray = None
 
     def place(self, carry: LaneState) -> LaneState:

@@ -41,7 +41,7 @@ NAMES = get_args(EngineName)
 VARIABLE = "TWOCLOCK_ENGINE"
 
 # What a step costs on XLA, in seconds: for each group of lanes, for each lane, and for each number in a lane's state;
-# and the seconds from which a run is worth a program of its own, whose making takes about as long.
+# and the seconds from which a run is worth its own program, which takes about as long to build.
 _CPU_COST = (1.5e-6, 8e-8, 2.5e-9)
 _GPU_COST = (4e-5, 1e-9, 0.0)
 WORTH_COMPILING = 1.5
@@ -85,9 +85,9 @@ def choose(asked: str | Engine, work: Lanes, steps: int, block: int | None = Non
 
 
 def with_xla(work: Lanes, block: int | None, reason: str, failed: str | None = None) -> Chosen:
-    """Take XLA, for some reason; with a warning in place of an engine that was asked for, or that failed."""
+    """Take XLA for a reason; warn if it replaces an engine that was asked for or that failed."""
     if failed is not None:
-        warnings.warn(f"engine {failed!r}: {reason}; the run goes on with 'xla'", stacklevel=2)
+        warnings.warn(f"engine {failed!r}: {reason}; the run continues with 'xla'", stacklevel=2)
     return Chosen("xla", Xla(block).compile(work), reason)
 
 

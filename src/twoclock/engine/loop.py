@@ -109,7 +109,7 @@ def drive(
         carry, step: the state to continue from and the step that it is at; earlier marks are passed over.
         rows: those of the marks before ``step``.
         engine: a name (see ``engines``) or an engine. From a checkpoint a run continues on the engine of that.
-        block: draw the noise of at most so many steps at once, on XLA.
+        block: the most steps whose noise is drawn at once, on XLA.
         look: called with every event: at each mark, and about four times a second between.
         checkpoints: the run continues from the latest; one is saved every ``save_every`` seconds and at the end.
         interrupted: called after every event; once it is true, a checkpoint is saved and ``Interrupted`` raised.
@@ -142,7 +142,7 @@ def drive(
                 checkpoints.save(step, _to_arrays(now(), rows, chosen.name))
                 saved = time.monotonic()
             if stop:
-                how = "; the same call with the same checkpoint goes on from there" if checkpoints else ""
+                how = "; the same call with the same checkpoint resumes there" if checkpoints else ""
                 raise Interrupted(f"stopped at step {step:,} of {marks[-1]:,}{how}")
 
         def advance(stop: int) -> list[LaneState]:
@@ -177,7 +177,7 @@ def drive(
 
 
 def next_stop(marks: Sequence[int], step: int, most: int) -> int:
-    """Where a loop that stands at a step stops next: at a mark, to measure, or after so many steps."""
+    """The next step at which the loop stops: a mark, to measure, or after ``most`` steps."""
     return min(step + most, marks[bisect_right(marks, step)])
 
 

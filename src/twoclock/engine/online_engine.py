@@ -62,7 +62,7 @@ class Layout:
         return f"{self.structure}: {leaves}"
 
     def buffers(self, count: int) -> list[np.ndarray]:
-        """Room for so many samples, one after the other."""
+        """Buffers for ``count`` consecutive samples."""
         return [np.zeros((count, *shape), dtype) for shape, dtype in zip(self.shapes, self.dtypes, strict=True)]
 
     def put(self, x: PyTree, places: list[np.ndarray]) -> None:
@@ -183,7 +183,7 @@ class Live:
         self.engine = "xla" if isinstance(made, str) else "c"
         self.reason = made if isinstance(made, str) else None
         if isinstance(made, str) and engine == "c":
-            warnings.warn(f"engine 'c': {made}; the learner goes on with 'xla'", stacklevel=4)
+            warnings.warn(f"engine 'c': {made}; the learner continues with 'xla'", stacklevel=4)
         self.steps = xla if isinstance(made, str) else made
 
     def carry(self) -> LaneState:

@@ -50,7 +50,7 @@ def trace_lane(
     recording: Callable[[Problem, Method], tuple[Problem, Method]] = lambda problem, method: (problem, method),
     tag: str = "1",
 ) -> TracedProgram:
-    """Trace all that a lane computes; ``recording`` puts others in place of problem and method, which record calls."""
+    """Trace all that a lane computes; ``recording`` replaces problem and method by ones that record calls."""
 
     def everything(problem: Problem, method: Method, seed: Scalar, k: Scalar) -> PyTree:
         return _compute_all(*recording(problem, method), seed, None, k)
@@ -157,7 +157,7 @@ def check_lane(problem: Problem, method: Method, first: TracedProgram | None) ->
 
 
 def passed_before(problem: Problem, method: Method) -> TracedProgram | None:
-    """What this very lane traces to, if it passed all checks and is what it was then: one trace in place of ten.
+    """The trace of this lane, if the same lane passed all checks before and has not changed: one trace instead of ten.
 
     Two traces that agree, then and now, are what ``check_lane`` asks for; any other outcome is left to the checks.
     """
@@ -174,7 +174,7 @@ def trace_lanes(lanes: Lanes) -> TracedProgram:
 
 
 def _kind(problem: Problem, method: Method) -> int | None:
-    """A first guess, at no cost, of which lane it is; None where it cannot be told."""
+    """A cheap first key of a lane, which need not be unique; None where there is none."""
     leaves, structure = jax.tree.flatten((problem, method))
     try:
         return hash((structure, tuple(np.shape(leaf) for leaf in leaves), jnp.result_type(float)))

@@ -205,7 +205,7 @@ class Program(Protocol):
         """Its own part of the carry of all lanes, put where it computes."""
 
     def advance(self, carry: LaneState, lo: int, hi: int) -> LaneState:
-        """Steps lo … hi−1, finished on return. Called from a thread of its own."""
+        """Run steps lo … hi−1; they are finished on return. Called from a separate thread."""
 
     def measure(self, carry: LaneState) -> Row:
         """The metrics of its lanes, each methods × seeds."""

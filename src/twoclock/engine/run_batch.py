@@ -78,7 +78,7 @@ def make_instances(problem: ProblemSource, seeds: Sequence[int]) -> Instances:
 
 
 def make_placeholder(problem: ProblemSource) -> Instances:
-    """Make the instances of one seed with zeros in place of what would be drawn, where only shapes are needed."""
+    """Make the instances of one seed with zeros for random draws, where only shapes are needed."""
     refuse_fork()
     if isinstance(problem, Problem):
         return make_instances(problem, [])

@@ -164,7 +164,7 @@ def sandwich(
 
 
 def in_blocks(stream: ArrayLike, blocks: int = BLOCKS) -> tuple[Float[np.ndarray, "b ..."], Float[np.ndarray, " b"]]:
-    """Sum one long stream over so many blocks, and how many samples each has: all alike up to one.
+    """Sum one long stream over ``blocks`` blocks; also return their sizes, which differ by at most one.
 
     >>> sums, sizes = in_blocks(np.ones((100, 2)), blocks=8)
     >>> sums[:, 0].tolist() == sizes.tolist(), float(sizes.sum())

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 TRACKED = "interval:"
 # Beyond this a mean over seeds is no number any more; squares of it would overflow.
 _HUGE = 1e150
-# Up to so many columns a bootstrap is one product of matrices; beyond, its counts come 64 MiB at a time.
+# The most columns for which a bootstrap is one matrix product; beyond, its counts come 64 MiB at a time.
 _MANY_COLUMNS = 4096
 _FEW_COLUMNS = 512
 _COUNTS_AT_ONCE = 1 << 23
@@ -148,8 +148,8 @@ _few_counts = lru_cache(maxsize=8)(_counts)
 def _poisson_means(values: np.ndarray, resamples: int) -> np.ndarray:
     """The same for many columns, a few resamples at a time, so that their counts never fill the memory.
 
-    Each column is drawn a Poisson(1) number of times by itself, and the mean is over what was drawn; with thousands of
-    columns the total hardly varies (Chamandy, Muralidharan, Najmi & Naidu 2012).
+    Each column is drawn a Poisson(1) number of times independently, and the mean is over what was drawn; with thousands
+    of columns the total hardly varies (Chamandy, Muralidharan, Najmi & Naidu 2012).
     """
     columns, rng = values.shape[-1], np.random.default_rng(0)
     by_column = np.ascontiguousarray(np.moveaxis(values, -1, 0)).reshape(columns, -1)

@@ -25,16 +25,16 @@ _SAME = 0.02  # exponents of α and β nearer than this have a constant ratio
 # Worth fewer independent iterates than this, 95 % intervals cover less than 93 %: .75 at 6, .85 at 15, .91 at 30, .93
 # at 60, .945 at 120 (steps c k^−a on one linear problem, a from .55 to .8, c from .2 to 2, 2,000 seeds each).
 _FEWEST_EFFECTIVE = 60
-# The parts of a mean are compared over blocks of at least this share of it, of which there must be so many, where the
-# mean of its first share differs from the rest as chance makes it once in a thousand intervals.
+# To compare the parts of a mean: the shortest block as a share of it, the fewest blocks, the first shares that are
+# compared with the rest, and the probability of a false alarm for each interval.
 _SHORTEST_BLOCK, _FEWEST_BLOCKS, _FIRST_SHARES, _CHANCE = 1 / 40, 5, (0.1, 0.5), 1e-3
 # Of half a length. On one slow chain, constant steps from .02 to .2, intervals covered .00 to .77 where the bias taken
 # away was 1.3 to 1.9 half-lengths, .93 and .945 at 1.0 and 1.1, and .88 to .945 at .04 to .12.
 _LARGEST_CORRECTION = 0.5
 # A bias that falls like the steps shows in how far the mean over the seeds moves from the first half of the run to the
-# second, which is about as large as the bias that is left: in half-lengths of an interval, in standard errors, and from
-# so many seeds on. TDC along a slow chain, at .47 half-lengths, covered .92 where 95 % was promised; at .3, .94. On a
-# curved problem looked at afterwards: .90 at .41, .80 at .6, .75 at .7.
+# second, which is about as large as the bias that is left: in half-lengths of an interval, in standard errors, and the
+# fewest seeds for it. TDC on a slow chain, at .47 half-lengths, covered .92 where 95 % was promised; at .3, .94. On a
+# curved problem examined afterwards: .90 at .41, .80 at .6, .75 at .7.
 _LARGEST_DRIFT, _SURE, _ENOUGH_SEEDS = 1 / 3, 4.0, 20
 
 _NO_INTERVAL = "diverged after step {:,}: no interval"

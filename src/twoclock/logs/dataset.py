@@ -15,12 +15,12 @@ from twoclock.protocols import InputError
 from twoclock.validation import short_repr
 
 ROWS = 32_768
-"""So many rows are worked on at a time, or fewer where rows are wide."""
+"""The most rows that are processed at a time; fewer where rows are wide."""
 
 
 @dataclass(frozen=True, eq=False)
 class ColumnSource:
-    """Columns by name, in parts that can be read each by itself, ``ROWS`` or fewer rows at a time."""
+    """Columns by name, in parts that can be read separately, ``ROWS`` or fewer rows at a time."""
 
     names: list[str]
     sizes: list[int]  # the rows of each part
@@ -185,7 +185,7 @@ def encode_labels(labels: np.ndarray, known: Sequence[Label] | np.ndarray) -> np
 
 
 def _spread(count: int, most: int) -> np.ndarray:
-    """So many numbers below ``count`` at most, evenly spread."""
+    """At most ``most`` integers below ``count``, evenly spread."""
     return np.unique(np.linspace(0, count - 1, min(most, count)).astype(int))
 
 

@@ -124,7 +124,7 @@ def diagnose(
         found.append(Diagnostic(key, value, limit.warning, limit.fatal, grade, sentence, limit.remedy))
 
     def distance(other: ValueEstimate) -> tuple[float, float]:
-        """The difference of two estimates, and how many of its own standard errors it is."""
+        """The difference of two estimates, and the same in its standard errors."""
         gap = other.value - main.value
         if main.influence is None or other.influence is None:
             return gap, 0.0
@@ -217,7 +217,7 @@ def mspbe_ratio(context: EstimatorContext) -> float:
         mean = scores.mean(axis=0)
         seen += float(mean @ mean)
         noise = float(((scores - mean) ** 2).sum() / max(len(groups) - 1, 1) / len(groups))
-        floor += noise * (1 + 1 / (FOLDS - 1))  # θ₋ₖ has noise of its own
+        floor += noise * (1 + 1 / (FOLDS - 1))  # θ₋ₖ is noisy too
     size = float(np.square(basis.down(moments.b) * scale).sum())
     return seen / max(floor, 1e-20 * size, _TINY)
 

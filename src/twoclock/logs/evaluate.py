@@ -1,4 +1,4 @@
-"""Off-policy evaluation: from a log to a value with an interval and a verdict in words."""
+"""Off-policy evaluation: from a log to a value with an interval and a verdict."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def _mapper(on: str, address: str | None, progress: Callable[[int, int], None] |
                 if progress is not None:
                     progress(parts[number] + 1, parts.stop)
 
-    # A core each: BLAS's own threads beside ours would wait for cores by spinning, and take ten times as long.
+    # One core per thread: BLAS's own threads beside ours would wait for cores by spinning, and take ten times as long.
     with threadpool_limits(1 if local else None, user_api="blas"), place as executor:
         yield over_parts
 

@@ -1,4 +1,4 @@
-"""The result of an evaluation: values with intervals, diagnostics, and a verdict in words."""
+"""The result of an evaluation: values with intervals, diagnostics, and a verdict."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _SIGNS = {"fine": ("yes", "✓"), "warning": ("partly", "◐"), "fatal": ("no", 
 
 @dataclass(frozen=True, eq=False)
 class PolicyEstimate:
-    """The estimates of one policy, the reasons of those that do not apply, and the diagnostics."""
+    """The estimates of one policy, why other estimators do not apply, and the diagnostics."""
 
     estimates: dict[str, ValueEstimate]
     refused: dict[str, str]

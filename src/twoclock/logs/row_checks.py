@@ -184,7 +184,7 @@ def check(raw: RawRows, before: RawRows | None, after: RawRows | None, roles: Ro
     for name, unclear in zip((roles.terminated, roles.truncated), raw.unclear.T, strict=True):
         rule(name, "is missing, or neither true nor false", unclear)
     if raw.episode is not None:
-        rule(roles.episode, "goes on after its end", ended_before & ~first)
+        rule(roles.episode, "continues after its end", ended_before & ~first)
         rule(roles.episode, "is missing", _is_missing(raw.episode))
     gaps = np.zeros(n, bool)
     if raw.step is not None:

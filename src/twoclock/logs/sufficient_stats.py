@@ -46,11 +46,11 @@ class Estimand:
         return self.log.length if self.stream else self.log.episodes
 
     def index(self, batch: Batch, count: int) -> np.ndarray:
-        """The group or cluster of each row, of so many."""
+        """The group or cluster of each row, of ``count`` in all."""
         return (batch.row if self.stream else batch.episode) * count // self.units
 
     def span(self, part: int, count: int) -> range:
-        """The groups or clusters, of so many, that a part of the log may have rows in."""
+        """The groups or clusters, of ``count`` in all, that a part of the log may have rows in."""
         parts, at = self.log.parts, "row" if self.stream else "episode"
         first = max(getattr(parts[part], at) - 1, 0)
         last = getattr(parts[part + 1], at) - 1 if part + 1 < len(parts) else self.units - 1
@@ -161,7 +161,7 @@ def part_moments(estimand: Estimand, part: int) -> Moments:
             after *= -estimand.gamma
             after += phi
             products = [phi[i:j].T @ after[i:j] for i, j in bounds]
-        else:  # one product for all runs: each has columns of its own
+        else:  # one product for all runs, each with separate columns
             run = np.repeat(np.arange(len(bounds)), [j - i for i, j in bounds])
             index = phi.indices.astype(np.int64) + np.repeat(run, np.diff(phi.indptr)) * d
             wide = csr_rows(phi.data, index, phi.indptr, d * len(bounds))

@@ -127,7 +127,7 @@ def averaged_tdc(mean_sq_feature_norm: float) -> Polyak:
 def adam(
     alpha: ScheduleLike, beta: ScheduleLike, levels: str = "both", *, b1: float = 0.9, b2: float = 0.999
 ) -> Standard:
-    """Adam in each level with a step size of its own: the two time-scale update rule.
+    """Adam in each level with its own step size: the two time-scale update rule.
 
         m ← b1·m + (1 − b1)F,   v ← b2·v + (1 − b2)F²,   θ ← θ − α_k·m̂/(√v̂ + 1e-8)        and ω alike, with β_k and G
 

@@ -100,7 +100,7 @@ class Polyak(_Averaging):
         method: any method; its own estimate is what gets averaged.
         power: the exponent of the weights, not negative; ½ by default. With intervals it is 0, and no other is taken:
             weights that grow make V and the error of the mean dependent, and no level would be what it says.
-        skip: the first so many steps are left out of the mean; k counts from there.
+        skip: the burn-in, the number of first steps that the mean leaves out; k counts from there.
         intervals: True for an interval for each coordinate of θ; or a function (θ, ω) → array, or dict of arrays, of
             the outputs to have intervals for (a loss, a difference, ω itself), taken at the means. The run stores three
             numbers per output, and ``result.interval(level)`` has y_n ± c √(V/n) (``intervals.random_scaling``). They
@@ -188,7 +188,7 @@ class RichardsonRomberg(_Averaging):
 
     Args:
         method: any method, with constant steps in the paper. Its own estimate is what gets averaged.
-        skip: the first so many steps are left out of the means.
+        skip: the burn-in, the number of first steps that the means leave out.
         intervals: the outputs to have confidence intervals for, as in ``Polyak``.
 
     >>> import twoclock as tc

@@ -222,7 +222,7 @@ class Fast(Method):
         alpha, beta: step sizes of θ and ω, as in ``Standard``.
         lam: averaging weight λ ≤ 1 of F, and of G unless ``lam_g`` is given. The theory wants α ≤ β ≤ λ ≤ ¼.
         lam_g: averaging weight of G, or one per level.
-        order: "paper", Algorithm 1 to the letter, moves with the *old* f and g; "fresh" blends first and moves with the
+        order: "paper", Algorithm 1 as printed, moves with the *old* f and g; "fresh" blends first and moves with the
             new ones; "fresh-g" moves θ with the old f and ω with the new g.
         transform_theta, transform_omega: optax transformations of the directions f and g, as in ``Standard``.
         project_theta, project_omega: functions onto the sets that θ and ω must stay in, as in ``Standard``.

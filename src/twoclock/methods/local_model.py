@@ -81,7 +81,7 @@ def learn(model: LinearModel, z: Array, f: Array, J: Array, power: Scalar) -> Li
 
 
 def lately(model: LinearModel) -> LinearModel:
-    """The model with its running means in place of its means."""
+    """The model with its running means instead of its means."""
     return replace(model, J=start(model.late_J), c=start(model.late_c))
 
 

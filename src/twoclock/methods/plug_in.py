@@ -149,7 +149,7 @@ class BatchMeans(Method):
 
     Args:
         method: any method whose estimate tends to the solution: ``Lstd()``, or a ``Polyak(…)``; intervals have a note
-            where it is still far from the solution of its own samples.
+            where it is still far from the solution for the same samples.
         intervals: the outputs to have intervals for, as in ``Polyak``; True for each coordinate of θ.
 
     >>> import twoclock as tc

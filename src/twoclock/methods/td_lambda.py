@@ -220,7 +220,7 @@ class SwiftTD(Method):
     Args:
         alpha: the first step size of every feature.
         meta: the step size μ of the logarithms of the step sizes.
-        eta: the bound η on the rate of learning τ, at most 1: what one step may take of the error of its own sample.
+        eta: the bound η on the rate of learning τ, at most 1: the share of a sample's error that its step may remove.
         decay: how fast step sizes fall where they ask for more, in (0, 1].
 
     >>> import twoclock as tc

@@ -222,7 +222,7 @@ class SABA(Method):
 
     The noise vanishes where the iterates settle, so that constant steps converge linearly to the exact solution. For
     `bilevel` and `minimax` with finite data (`sampling.Minibatches`), whose losses are means over the batch. Each level
-    of a bilevel problem has a memory of its own, of a θ and an ω for every item. An item that is drawn for the first
+    of a bilevel problem has its own memory, of a θ and an ω for every item. An item that is drawn for the first
     time is not corrected, and the mean is over those drawn so far: no pass ahead of the run.
 
     Args:

@@ -19,10 +19,11 @@ from twoclock.protocols import Method, Operator, PyTree, Scalar, checked, pytree
 from twoclock.tree_math import Sum, add, blend, sqnorm
 from twoclock.validation import NOT_NEGATIVE, POSITIVE, POSITIVE_FRACTION, check_number, whole
 
-# Between two powers of two the iterates move so often; with so many samples an entry of θ and ω before the first move,
-# and so many between any two, for a model must have seen where it is before it is believed again.
+# Moves of the iterates between two powers of two; samples per entry of θ and ω before the first move, and between any
+# two, since a model must have samples from the new point before it is trusted again.
 _MOVES, _FIRST, _BETWEEN = 16, 10, 4
-# A model's root is believed up to so many standard errors from the iterate, and a part of its size if it is curved.
+# The distance from the iterate up to which a model's root is trusted: in standard errors, and, if the operators are
+# curved, as a share of the iterate's size.
 _FAR, _STRAIGHT = 5.0, 0.25
 # How fast a model of curved operators forgets while the iterates move: half of it with a move of a sixth of their size.
 # It also does at every move if its samples were taken far from here on the whole, for many short moves make a long way.
@@ -64,7 +65,7 @@ class Zap(Method):
     >>> import twoclock as tc
     >>> result = tc.solve(tc.problems.quadratic(dim=2), tc.Zap(), steps=500, seeds=3)
 
-    Reference: Devraj & Meyn, *Zap Q-learning*, 2017, for the matrix gain on a clock of its own.
+    Reference: Devraj & Meyn, *Zap Q-learning*, 2017, for the matrix gain on its own time scale.
     """
 
     finds_roots = True
@@ -245,7 +246,7 @@ class Auto(Method):
     method, which runs the same, bit for bit.
 
     Args:
-        max_dim: ``Zap`` for so many entries of θ and ω together, whose square it stores.
+        max_dim: the most entries of θ and ω together for which it is ``Zap``, which stores the square of that number.
 
     >>> import twoclock as tc
     >>> tc.solve(tc.problems.quadratic(dim=2), steps=500, seeds=3).method
@@ -311,7 +312,7 @@ def _bent(there: Array, straight: Array, size: Array) -> Float[Array, ""]:
 
 
 def _signal(step: Array, most: Float[Array, ""]) -> Float[Array, ""]:
-    """The share of a step that is surely not noise, whose square is that at the most."""
+    """The share of a step that is surely not noise; the noise's square is at most ``most``."""
     return jnp.maximum(1 - _over(most, sqnorm(step)), 0).astype(step.dtype)
 
 

@@ -81,7 +81,7 @@ def projected_bellman(
     With λ it is the equation of TD(λ), or of emphatic TD(λ); values are weighed by the states' law in any case.
 
         T^(λ)V = (I − λP)⁻¹(r + (1 − λ)PV)        P = (γP)_π
-        m = λd + (1 − λ)(I − Pᵀ)⁻¹d                the emphasis, in place of the state weights d
+        m = λd + (1 − λ)(I − Pᵀ)⁻¹d                the emphasis, instead of the state weights d
 
     In NumPy or in JAX, whichever the arrays are of.
 
@@ -172,7 +172,7 @@ class LimitLaw:
         return np.einsum("md,de,me->m", c, self.covariance(block), c)
 
     def half_length(self, directions: ArrayLike, samples: int, level: float = 0.95) -> Float[np.ndarray, " m"]:
-        """Half the length of the oracle's interval after so many samples."""
+        """Half the length of the oracle's interval after ``samples`` samples."""
         from scipy.special import ndtri
 
         whole("samples", samples, 1)
@@ -185,8 +185,8 @@ class LimitLaw:
         """How often intervals cover whose variance is that of blocks of this length, as samples grow at fixed length.
 
         Args:
-            directions: the outputs cᵀθ, a row each.
-            block: the length ℓ; 1 for methods that weigh each step by itself.
+            directions: the outputs cᵀθ, one per row.
+            block: the length ℓ; 1 for methods that weigh each step separately.
             level: what the interval is called.
             blocks: how many blocks the variance is estimated from, with the quantile of Student's t; many if None.
         """

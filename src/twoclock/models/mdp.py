@@ -297,8 +297,8 @@ def from_gymnasium(env: object, gamma: float = 0.95, **options: Any) -> tuple[Md
     both = ends & going_on[reach].any(axis=0)
     if both.any():
         raise InputError(
-            f"`env` ends some episodes in state {int(np.argmax(both))} and goes on there in others; a finite MDP needs "
-            "an end of its own: add a state to the table"
+            f"`env` ends some episodes in state {int(np.argmax(both))} and continues others there; a finite MDP needs "
+            "a separate terminal state: add one to the table"
         )
     r = np.divide(earned, P, out=np.zeros_like(P), where=P > 0)
     discount = np.where(ended > 0, 0.0, gamma)

@@ -100,7 +100,7 @@ class Learner:
         self._loop.update(x)
 
     def update_many(self, xs: PyTree) -> None:
-        """Learn from a batch of samples in order, to the bits of one by one.
+        """Learn from a batch of samples in order, bit-for-bit identical to one update per sample.
 
         Args:
             xs: a sample whose arrays have a leading axis, one entry a sample; or a list of samples.
@@ -179,7 +179,7 @@ class Learner:
     def save(self, path: str | Path, also: Mapping[str, Any] | None = None, **trees: PyTree) -> Path:
         """Write all of it to a folder, which changes from the last save to this one in an instant.
 
-        It goes on from there with ``Learner.load``; ``tc.load`` reads the same folder as a ``Result``.
+        ``Learner.load`` resumes from it; ``tc.load`` reads the same folder as a ``Result``.
 
         Args:
             path: the folder.
@@ -214,7 +214,7 @@ class Learner:
         measure: Measure | None = None,
         engine: str = "auto",
     ) -> Learner:
-        """The learner that was saved, to go on from there to the bits of one that never stopped.
+        """Load a saved learner, which continues bit-for-bit identically to one that never stopped.
 
         Args:
             path: the folder.

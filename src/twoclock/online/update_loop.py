@@ -184,7 +184,7 @@ class UpdateLoop:
         return k
 
     def _look(self, live: Live, samples: Arrays, k: int, stop: int, done: int | None = None) -> None:
-        """After steps k … stop−1 of a batch of which so many were done: is it still finite, and is this a mark?"""
+        """Check after steps k … stop−1 of a batch, ``done`` of it finished, for divergence and for a mark."""
         if not live.alive:
             failed = int(live.last) - k
             wrong = live.layout.not_finite([sample[failed] for sample in samples])

@@ -110,7 +110,7 @@ def compare(
         metric: which of the recorded metrics.
         statistic: "mean", "median" or "iqm", over seeds.
         title: above the panel; the problem's name if None.
-        ax: an axes to draw in, in place of a new figure; its own figure comes back, and gets no caption.
+        ax: an axes to draw in, instead of a new figure; its own figure comes back, and gets no caption.
         scale: "log", or "linear" for plain axes.
         size: width and height of a new figure, in inches.
     """
@@ -166,7 +166,7 @@ def intervals(
         title: what was run.
         level: of the intervals.
         output: which alone to draw.
-        ax: an axes to draw one output in, in place of a new figure; its own figure comes back, and gets no caption.
+        ax: an axes to draw one output in, instead of a new figure; its own figure comes back, and gets no caption.
         scale: of the steps: "log" or "linear".
         size: width and height of a new figure, in inches.
     """
@@ -270,7 +270,7 @@ def coverage(frame: pd.DataFrame, title: str | None = None) -> Figure:
 
 
 def binomial(share: np.ndarray, runs: np.ndarray, z: float = 1.959964) -> tuple[np.ndarray, np.ndarray]:
-    """Wilson's interval of a share of so many runs, which stays inside [0, 1] and about the share."""
+    """Wilson's interval of a share of ``runs`` runs, which lies inside [0, 1] and contains the share."""
     middle = (share + z**2 / (2 * runs)) / (1 + z**2 / runs)
     half = z / (1 + z**2 / runs) * np.sqrt(share * (1 - share) / runs + z**2 / (4 * runs**2))
     return np.minimum(middle - half, share), np.maximum(middle + half, share)

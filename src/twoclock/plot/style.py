@@ -89,7 +89,7 @@ def caption(fig: Figure, text: str) -> None:
 
 
 def stamp(fig: Figure, text: str) -> None:
-    """Write a line above the figure, in a strip of its own, that says what the figure is not."""
+    """Write a line above the figure, in a separate strip, that says what the figure is not."""
     strip = 0.22 / fig.get_figheight()
     engine = fig.get_layout_engine()
     if engine is not None:
@@ -113,7 +113,7 @@ def render(fig: Figure) -> dict[str, bytes]:
 def panels_for(
     count: int, ax: Axes | None, scale: Literal["log", "linear"], size: tuple[float, float]
 ) -> tuple[Figure, list[Axes]]:
-    """The user's axes and its figure, or so many panels of a new figure of that width and height in inches."""
+    """The user's axes and its figure, or ``count`` panels of a new figure of that width and height in inches."""
     if scale not in ("log", "linear"):
         raise InputError(f"`scale` must be 'log' or 'linear', got {short_repr(scale)}")
     if ax is not None:

@@ -78,7 +78,7 @@ def custom(
     Args:
         F: ``F(theta, omega, x)``, of the structure of theta.
         G: ``G(theta, omega, x)``, of the structure of omega; or one function per level, each called with the whole
-            tuple and of the structure of its own entry.
+            tuple and returning the structure of its entry.
         noise: ``noise(key) -> u``, the randomness of one step.
         theta: the start of the slow variable, any pytree of floats; of a network (an Equinox module) with functions in
             it the arrays are learned, and F, G, draw and measure see the whole.
@@ -160,7 +160,7 @@ def is_module(tree: PyTree) -> bool:
 
 
 def select_learned(tree: PyTree) -> PyTree:
-    """The tree with None in place of all but arrays of floats, as ``equinox.filter_grad`` returns it."""
+    """The tree with None for every leaf that is no array of floats, as ``equinox.filter_grad`` returns it."""
     return jax.tree.map(lambda leaf: leaf if _is_learned(leaf) else None, tree)
 
 
@@ -216,7 +216,7 @@ class Exact(Problem):
 
 
 def exact(problem: Problem) -> Exact:
-    """The same problem with its answers in place of its samples: what a method would do if nothing were random.
+    """The same problem with exact answers instead of samples: what a method would do if nothing were random.
 
         F = the mean of F at ω*(θ),        G = ω − ω*(θ)
 

@@ -101,7 +101,7 @@ def _alias_bits(n: int) -> int:
 def choose(pi: Float[jax.Array, " actions"], bits: UInt32[Array, ""]) -> State:
     """The action that 32 random bits draw from a law: how many of its running sums lie at or below the point."""
     total, shift = pi, 1
-    while shift < len(pi):  # sums by doubling, since a prefix sum of its own would not fuse with the step
+    while shift < len(pi):  # sums by doubling, since a separate prefix sum would not fuse with the step
         total = total + jnp.pad(total[:-shift], (shift, 0))
         shift *= 2
     return jnp.sum(total[:-1] <= unit_point(bits, pi.dtype) * total[-1], dtype=jnp.int32)

@@ -30,7 +30,7 @@ Epoch = tuple[Word, Word, State, Int32[Array, " size"]]
 
 @runtime_checkable
 class Sampler(Protocol):
-    """Where batches come from, with a state of its own and randomness that is independent of the iterates."""
+    """A source of batches, with its own state and randomness that is independent of the iterates."""
 
     def init(self, key: Key) -> PyTree: ...
     def noise(self, key: Key) -> PyTree: ...
@@ -66,7 +66,7 @@ class Stream:
 class Minibatches:
     """Finite data in minibatches, every item exactly once per epoch.
 
-    Each epoch has an order of its own, and a batch is the next ``size`` items. Where the size does not divide the data,
+    Each epoch has a new order, and a batch is the next ``size`` items. Where the size does not divide the data,
     the last batch of an epoch runs over into the next epoch's order, so that all batches are full. The order is a keyed
     bijection of 0 … n−1 (swap-or-not: Hoang, Morris & Rogaway, *An enciphering scheme based on a card shuffle*, 2012),
     so a batch costs its own size and no permutation of the data is ever made.

@@ -128,7 +128,7 @@ def _run(
     except KeyboardInterrupt:
         raise Interrupted(
             f"stopped with {len(folder.done())} of {len(plan.shards)} shards done; "
-            "the same call with the same `out` goes on"
+            "the same call with the same `out` resumes"
         ) from None
     if watch.failed:
         raise ShardsFailed(

@@ -234,8 +234,8 @@ def certify(
         alpha, beta, lam = c_α, c_β, c_λ over (k+τ+1)      strongly convex or PL h
         alpha, beta, lam = c_α, c_β, c_λ over √(k+1)       non-convex h
 
-    A certificate comes back only when every inequality of its own proof holds in floating point; otherwise the error
-    names the one that does not.
+    A certificate is returned only when every inequality of its proof holds in floating point; otherwise the error names
+    the one that does not.
 
     Args:
         structure: "strongly-convex", "pl" or "non-convex": what is known of h.

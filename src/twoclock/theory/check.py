@@ -125,7 +125,7 @@ def check(
     all of them. As in ``certify``, both proofs also ask for what makes a rate of it: that V falls by 2/n or more, and λ
     is at most λ₀n₀/n, with n = k + n₀. Constant steps fail the second, steps that are too small the first.
 
-    The proof for ``Standard`` keeps an average of the noise with a weight λ of its own, taken as the multiple of β with
+    The proof for ``Standard`` keeps an average of the noise with its own weight λ, taken as the multiple of β with
     which V falls best; there it is β that must be at most β₀n₀/n, and the paper's proof does not apply.
 
     Args:

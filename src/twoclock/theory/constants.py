@@ -32,7 +32,7 @@ class Flat:
     """θ and ω as vectors; the start, the means (exact where the problem offers them) and the samples of F and G."""
 
     def __init__(self, problem: ProblemSource, seed: object, samples: int) -> None:
-        check_size("`samples`", 16 * samples)  # all of them are there at once, with what is made of them
+        check_size("`samples`", 16 * samples)  # all are in memory at once, with arrays derived from them
         seed = seed_number("seed", seed)
         made = check_problem(problem)
         if not isinstance(made, Problem):
@@ -70,8 +70,8 @@ class Constants(Mapping[str, Any]):
 
     Args:
         L, mu_h, mu_g, noise: as in ``certify``. A μ that is not positive means: the problem lacks that structure.
-        exact: the names of those that are exact; the others are estimates.
-        spread: for each estimate its standard error over samples. At points that were not looked at, a true L or noise
+        exact: the names of the exact constants; the others are estimates.
+        spread: for each estimate its standard error over samples. At points that were not sampled, a true L or noise
             level may be larger still, and a μ smaller.
     """
 
@@ -192,7 +192,7 @@ def _from_affine_means(flat: Flat, cloud: list[Point]) -> Constants | None:
 def _estimate(flat: Flat, cloud: list[Point]) -> Constants | None:
     """Constants at points, or None where some derivative is not finite there.
 
-    ∇h has its slope where ω = ω*(θ), so μ_h is looked for there if ω* is known.
+    ∇h has its slope where ω = ω*(θ), so μ_h is estimated there if ω* is known.
     """
     at_root = []
     if flat.problem.knows("omega_star"):

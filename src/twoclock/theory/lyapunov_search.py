@@ -4,7 +4,7 @@ Levels 1 … N, θ the first, have steps c_1 … c_N times ε, and a weight c_λ
 
 * d_i is the distance of level i from the solution that the levels before it give it: √z (or ‖∇h‖), √y, …
 * r_i is the size of what averages the noise: Δf, Δg, … of ``Fast``. ``Standard`` has no average; its proof keeps one,
-  u ← (1−λ)u − α·noise, and follows θ − u in place of θ.
+  u ← (1−λ)u − α·noise, and follows θ − u instead of θ.
 
 A step gives e₊ ≤ (I − εN)e plus noise in r, and V = Σ D_i e_i² falls by a quadratic form in e. How much it falls is the
 smallest eigenvalue of that form relative to a diagonal. Everything is in docs/certificates.md.

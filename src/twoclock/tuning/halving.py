@@ -41,7 +41,7 @@ class Candidates:
     seed: int
 
     def spread(self, box: Box, count: int) -> list[Point]:
-        """Draw so many points of the box, the method's own first if it is one of them."""
+        """Draw ``count`` points of the box; the method's own comes first if it lies in the box."""
         if isinstance(self.method, MethodFactory):
             start = self.method.defaults
         else:
@@ -56,7 +56,7 @@ class Candidates:
         return points
 
     def draw(self, box: Box, count: int, seed: int | np.random.Generator, outside: Box | None = None) -> list[Point]:
-        """Draw at most so many points of a scrambled Sobol sequence, log-uniform; those ``outside`` a box, if given."""
+        """Draw up to ``count`` points of a scrambled Sobol sequence, log-uniform; only ``outside`` a box, if given."""
         from scipy.stats.qmc import Sobol
 
         low, high = np.log(np.asarray(list(box.values()))).T
@@ -70,7 +70,7 @@ class Candidates:
         return points[:count]
 
     def recombine(self, best: Sequence[Point], box: Box, count: int, turn: int) -> list[Point]:
-        """Make at most so many new points near good ones: one of them, moved by half the way from another to a third.
+        """Make up to ``count`` new points: a good one, moved by half the difference of two others.
 
         So the points close in as the good ones do, along whatever ridge these lie on (differential evolution).
         """
@@ -193,7 +193,7 @@ class Halving:
         return _WIDENING * dearest * self.widen
 
     def search(self, first: int, seeds: int, spec: Mapping[str, object]) -> Tuned:
-        """Find the best settings, on so many seeds in the first rung from the first on; every rung has its own."""
+        """Find the best settings; the first rung runs on ``seeds`` seeds from ``first`` on, every rung on new ones."""
         import pandas as pd
 
         tunable, spent, box = self.candidates.method, self.objective.spent, self.box
@@ -250,5 +250,5 @@ class Halving:
 
 
 def _pages(settings: int) -> int:
-    """The settings that are run where so many are asked for: whole pages."""
+    """The number of settings rounded up to whole pages."""
     return WIDTH * math.ceil(settings / WIDTH)

@@ -41,9 +41,9 @@ _NOTHING = 1e-16  # of the best value at the first mark: as good as zero
 
 
 def marks_of(by: By, steps: int) -> list[int]:
-    """The steps at which the metric is looked at: the last alone, or ten per decade over the last two decades.
+    """The steps at which the metric is read: the last alone, or ten per decade over the last two decades.
 
-    The decades before them would weigh as much, and tell of the start rather than of the method.
+    Earlier decades would weigh as much, and measure the start rather than the method.
     """
     if by == "end":
         return [steps]
@@ -148,7 +148,7 @@ class Objective(ABC):
 
     @contextmanager
     def session(self, seeds: int) -> Iterator[None]:
-        """Hold what calls with so many seeds need."""
+        """Hold what calls with ``seeds`` seeds need."""
         yield
 
     def check(self, methods: Sequence[Method], seeds: Sequence[int]) -> None:

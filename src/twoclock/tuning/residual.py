@@ -42,7 +42,7 @@ class Residual:
         samples: fresh samples drawn for each seed.
         way: the mean squared way of θ from its start.
         flat: directions of θ whose curvature is below the noise; the distance leaves them out.
-        notes: what keeps the number from being the whole truth, in words.
+        notes: reservations about the number.
     """
 
     value: float

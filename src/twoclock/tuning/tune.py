@@ -62,7 +62,7 @@ def tune(  # type: ignore[misc]  # the overloads say what comes back, and not ev
 
     Of 8·2^(rungs−1) settings the better ones go to the next rung, with twice the steps until the horizon is reached
     and then with twice the seeds; half of a rung's settings are survivors, half are new ones between them. Every rung
-    has seeds of its own, which all rivals share. A setting with a seed that diverges loses to all that have fewer.
+    has new seeds, which all rivals share. A setting with a seed that diverges loses to all that have fewer.
 
     **With truth** the score is the mean of a metric at the end, or the area under its curve. **Without** it is the
     residual of ``tc.residual``, ‖θ−θ*‖² to first order, from as many fresh samples as the run had steps.

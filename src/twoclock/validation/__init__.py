@@ -294,14 +294,14 @@ if hasattr(os, "register_at_fork"):  # Windows has none
 
 
 def check_memory(needed: float | int, what: str, remedy: str) -> None:
-    """Complain if so many bytes are not there: the system kills a process that takes too much."""
+    """Raise an error if ``needed`` bytes are not free: the system kills a process that takes too much."""
     free = available_memory()
     if free is not None and needed > free:
         raise InputError(f"{what} takes about {_bytes(needed)} of memory and there are {_bytes(free)}; {remedy}")
 
 
 def check_size(what: str, numbers: int) -> None:
-    """Complain if a problem with so many numbers cannot be held."""
+    """Raise an error if a problem of that many numbers does not fit in memory."""
     check_memory(8 * numbers, f"{what}: a problem of that size", "take a smaller one")
 
 

@@ -94,7 +94,7 @@ def definite(name: str, value: Float[np.ndarray, "n n"], floor: float) -> None:
 
 
 def check_regulator(A: Float[np.ndarray, "n n"], B: Float[np.ndarray, "n m"], Q: Float[np.ndarray, "n n"]) -> None:
-    """Complain unless some gain stabilises, and what does not decay by itself costs something."""
+    """Raise an error unless some gain stabilises the system and every mode that does not decay has a cost."""
     if (mode := _lasting_mode_without(A, B)) is not None:
         raise InputError(f"`(A, B)` must be stabilisable: no gain moves the mode {mode:.4g} of `A`")
     if (mode := _lasting_mode_without(A.T, Q)) is not None:

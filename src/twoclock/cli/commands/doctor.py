@@ -36,7 +36,7 @@ def command(args: Sequence[str]) -> int:
 
 
 def _check_engines() -> int:
-    """Time each engine on one problem beside XLA; how many of those that can run disagree with it."""
+    """Time each engine on one problem beside XLA; return how many engines disagree with XLA."""
     import jax
     import numpy as np
 

@@ -15,7 +15,7 @@ from twoclock.cli.options import read_values
 
 
 def command(args: Sequence[str]) -> int:
-    """twoclock list: the commands, problems, methods and schedules there are, a line each."""
+    """twoclock list: all commands, problems, methods and schedules, one per line."""
     read_values([], args, "twoclock list")
     problems_here, methods_here = registry.problems(), registry.methods()
     lists = {

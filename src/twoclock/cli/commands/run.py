@@ -25,7 +25,7 @@ class RunOptions:
     seeds: int = option("How many seeds.", 20)
     precision: Literal["float64", "float32"] = option("float32 runs with compensated sums.", "float64")
     engine: EngineOption = option(
-        'What walks the steps: XLA always can, "c" and "cuda" compile a program for them.', "auto"
+        'What runs the steps: XLA always can, "c" and "cuda" compile a program for them.', "auto"
     )
     bound: float | None = option("Count a seed as diverged when an entry of θ or ω leaves [−bound, bound].", None)
     out: Path | None = option("Folder for the record; by default a new one under runs/.", None)

@@ -59,7 +59,7 @@ class SweepOptions:
     shared: bool = option("Ray workers write to --out themselves, a folder that they all see.", False)
     metric: str | None = option("What to draw; the first recorded metric that measures progress if left out.", None)
     engine: EngineOption = option(
-        'What walks the steps: XLA always can, "c" and "cuda" compile a program for them.', "auto"
+        'What runs the steps: XLA always can, "c" and "cuda" compile a program for them.', "auto"
     )
     yes: bool = option("Do not ask back when the grid is very large.", False)
 
@@ -152,7 +152,7 @@ def read_spec(path: Path, *, however_many: bool = False) -> Document:
 
 
 def _make_method(where: str, table: Mapping[str, object]) -> Method:
-    """A method from its fields; a method inside a method is a table with a name of its own."""
+    """A method from its fields; a method inside a method is a table with its own name."""
     kind = _from_catalogue(registry.methods(), where, table)
     fields = dict.fromkeys((*inspect.signature(kind).parameters, "name", "grid"))
     values = {}

@@ -177,7 +177,7 @@ class OperatorSums(NamedTuple):
 
     @classmethod
     def over_log(cls, context: EstimatorContext, theta: Sums, omega: Sums, number: int, rows: int) -> OperatorSums:
-        """Sum over the log and draw about so many rows; ``number`` makes its draw another one."""
+        """Sum over the log and draw about ``rows`` rows; ``number`` seeds the draw."""
         log_rows = context.estimand.log.rows
         share = 1.0 if rows >= log_rows else 0.98 * rows / log_rows  # seldom more than fit
         parts = context.map_parts(_part_sums, theta, omega, share, number)

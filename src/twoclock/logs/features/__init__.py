@@ -25,7 +25,7 @@ def build(given: object, log: Log, others: np.ndarray | None = None) -> PairFeat
 
     Args:
         given: "onehot", "rbf", "tiles" or "fourier"; one of their classes with settings; a ``Network``; or a function
-            of (states, actions), both batches, that gives a row each.
+            of (states, actions), both batches, that returns one row per pair.
         log: its states scale the features; its actions, where discrete, each have a copy.
         others: states that the log may lack, such as a given start.
     """

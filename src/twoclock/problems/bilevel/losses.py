@@ -25,7 +25,7 @@ Operators = tuple[Callable[[PyTree, PyTree], PyTree], Callable[[PyTree, PyTree],
 Product = Callable[[Float[np.ndarray, " n"]], Array]
 
 _PROBES, _PROBE_NUMBERS = 256, 1 << 22  # batches that a curvature is measured on, and numbers in them at most
-_DENSE = 128  # up to so many unknowns the matrix itself is looked at
+_DENSE = 128  # the most unknowns for which the matrix itself is formed
 _FLAT = 1e-7
 
 

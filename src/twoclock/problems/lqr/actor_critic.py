@@ -271,7 +271,7 @@ def paper_lqr(
 def double_integrator(
     sigma: float = 1.0, kappa: float = 2.0, expected_action: bool = False, guard: bool = False
 ) -> LqrActorCritic:
-    """A mass pushed by a force, not stable by itself, from K₀ = [0.5, 1]."""
+    """A mass pushed by a force (a double integrator, unstable without control), from K₀ = [0.5, 1]."""
     return lqr_actor_critic(DOUBLE_INTEGRATOR, sigma, [[0.5, 1.0]], kappa, expected_action, guard)
 
 

@@ -78,14 +78,14 @@ def walk_tabular(
 def walk_inverted(
     operator: str = "tdc", sampling: str = "iid", ridge: float | None = None, lam: float | None = None
 ) -> PolicyEvaluation:
-    """The five-state walk with features that generalise wrongly: φ_i = (1 − e_i)/2."""
+    """The five-state random walk, with features that generalise wrongly: φ_i = (1 − e_i)/2."""
     return _walk((1 - np.eye(5)) / 2, operator, sampling, ridge, lam)
 
 
 def walk_dependent(
     operator: str = "tdc", sampling: str = "iid", ridge: float | None = None, lam: float | None = None
 ) -> PolicyEvaluation:
-    """The five-state walk with three features for five states: V is out of their reach."""
+    """The five-state random walk, with three features that cannot represent V."""
     rows = np.array([[1, 0, 0], [1, 1, 0], [1, 1, 1], [0, 1, 1], [0, 0, 1]], float)
     return _walk(rows / np.linalg.norm(rows, axis=1, keepdims=True), operator, sampling, ridge, lam)
 

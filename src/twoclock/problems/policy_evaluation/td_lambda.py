@@ -25,8 +25,8 @@ def trace_operators(value: Value) -> tuple[Operator, Operator]:
         δ = r + γV_θ(s') − V_θ(s),   e = ρ(cω + ∇V_θ(s)),        F = −δe,   G = ω − e
 
     ω is the trace of the samples before, and a whole step along G makes it e: for `Standard` and its kin take β = 1;
-    `methods.ObGD` and `methods.Intentional` do so by themselves, and need no step size. Samples are as for
-    `value_operators`, with one number more: ``keep``, the share c of the trace that is kept, γλ, and 0 at the first
+    `methods.ObGD` and `methods.Intentional` do so without being asked, and need no step size. Samples are as for
+    `value_operators`, with one number more: ``keep``, the factor c by which the trace decays, γλ, and 0 at the first
     step of an episode.
 
     Args:
