@@ -34,7 +34,7 @@ COLUMN = """() => Math.min(999, ...[...document.querySelectorAll('article td, ar
 
 
 def pages(site):
-    """The pages of the site; the theme leaves templates of its own in _static."""
+    """The pages of the site, without the theme's templates in _static."""
     return sorted(path for path in site.rglob("*.html") if "_static" not in path.parts)
 
 

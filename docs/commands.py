@@ -28,11 +28,11 @@ def page():
 def options(kind):
     for field, after in zip(kind.body, [*kind.body[1:], None], strict=True):
         if isinstance(field, ast.AnnAssign):
-            told = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else ""
+            text = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else ""
             positional = "Positional" in ast.unparse(field.annotation)
             name = field.target.id.upper() if positional else f"--{field.target.id.replace('_', '-')}"
             default = f"`{ast.unparse(field.value)}`" if field.value else ""
-            yield f"| `{name}` | {told.replace('|', chr(92) + '|')} | {default} |"
+            yield f"| `{name}` | {text.replace('|', chr(92) + '|')} | {default} |"
 
 
 def write(path):

@@ -1,4 +1,4 @@
-"""Thirty penalties at once: a logistic regression whose every feature has a regularisation of its own.
+"""Thirty penalties at once: a logistic regression with a separate regularisation for every feature.
 
 The data are scikit-learn's breast cancer set. The inner problem fits weights on the training part, the outer one fits
 the thirty logarithms of the penalties to the validation part; a grid search can afford one penalty for all features.

@@ -2,7 +2,7 @@
 
 A cheap sensor reads y = a·x + b + noise of what a reference instrument calls x. The readings come one at a time; the
 learner steps along the gradient of the squared error (there is no second variable, so ω is empty), and says how sure
-one may be of a and b after any number of them. It is saved along the way, and goes on after a restart as if nothing had
+one may be of a and b after any number of them. It is saved along the way, and resumes after a restart as if nothing had
 happened.
 
     python examples/sensor_stream.py [samples]

@@ -98,7 +98,7 @@ class Paired:
 
 
 def describe_standings(found: Iterable[Standing], rival: str) -> str:
-    """How often a method ends below, level with and above a rival, in words.
+    """Describe how often a method ends below, level with and above a rival.
 
     >>> describe_standings(["better", "better"], "TDC"), describe_standings(["a tie", "worse", "a tie"], "TDC")
     ('ends below TDC', 'ends level with TDC in 2 of 3 panels and above it in 1')
@@ -134,7 +134,7 @@ def standing(ratio: Estimate) -> Standing:
 
 
 def _logs_after(result: Result, metric: str, seconds: float) -> np.ndarray:
-    """The logarithm of the metric after so many seconds, seed by seed."""
+    """The logarithm of the metric after ``seconds`` seconds, for each seed."""
     steps, _, values = by_step_and_seed(result.history, metric)
     times = np.log(steps[steps > 0] * seconds_a_step(result))
     return np.array([np.interp(np.log(seconds), times, column) for column in log_values(values[steps > 0]).T])
@@ -156,7 +156,7 @@ def at_least(slope: Estimate, rate: float) -> bool | None:
 
 
 def band(rate: float) -> str:
-    """The band of ``like`` in words, with its power.
+    """Describe the band of ``like``, with its power.
 
     The interval's half-width is 1.96 standard errors. A slope a tenth of the band beyond its end passes at most where
     one end of a 95 % interval misses; one in its middle, with intervals 0.093 of the rate wide on either half of the

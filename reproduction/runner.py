@@ -32,7 +32,7 @@ _LARGE = 1 << 24  # bytes
 
 @dataclass(frozen=True)
 class ExperimentStarted:
-    """An experiment has so many seed-steps to run."""
+    """An experiment starts, with its number of seed-steps."""
 
     name: str
     title: str
@@ -41,7 +41,7 @@ class ExperimentStarted:
 
 @dataclass(frozen=True)
 class CaseAdvanced:
-    """A case has come to a step, with so many of its lanes diverged."""
+    """A case has reached a step, with its number of diverged lanes."""
 
     name: str
     case: str
@@ -285,7 +285,7 @@ def _run_in_process(
 
     def post(message: Message) -> None:
         messages.put(message)
-        # Ctrl-C at a terminal reaches every process by itself, a signal to the parent alone does not.
+        # Ctrl-C at a terminal reaches every process, a signal to the parent alone does not.
         if stopping.is_set() and signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
             signal.raise_signal(signal.SIGINT)
 

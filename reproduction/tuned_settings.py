@@ -47,7 +47,7 @@ class MethodSearch:
         steps: the horizon, that of the experiment.
         metric: what is compared, with the answer known.
         runs: how many runs of that length each method may cost.
-        title: the case in words.
+        title: a description of the case.
     """
 
     problem: ProblemSource

@@ -146,7 +146,7 @@ def confirm_verdict(judge: Callable[[Records], Claim], records: Records) -> str:
 
 
 def combine_verdicts(whole: str, *halves: str) -> str:
-    """The verdict if the halves say the same, else that it is not decided; of several things each by itself.
+    """The verdict if both halves agree, else "not decided"; each part of a claim separately.
 
     Verdicts that name a range of steps agree where the ranges meet.
 

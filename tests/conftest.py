@@ -18,7 +18,7 @@ import typechecks
 # Most of the time goes into compilation: XLA's optimiser is left out, and a program is compiled in one piece, since
 # other tests keep the other cores busy. The arithmetic is the same, in half of the time.
 FLAGS = ["--xla_backend_optimization_level=0", "--xla_cpu_parallel_codegen_split_count=1"]
-if jax.__version_info__ < (0, 11):  # XLA ends the process, without a word under pytest, at a flag that it does not know
+if jax.__version_info__ < (0, 11):  # at an unknown flag XLA ends the process, silently under pytest
     FLAGS.append("--xla_cpu_use_fusion_emitters=false")
 os.environ.setdefault("XLA_FLAGS", " ".join(FLAGS))
 
@@ -40,7 +40,7 @@ gc.disable()  # until all is collected
 typechecks.install()
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
-jax.config.update("jax_traceback_in_locations_limit", 0)  # nobody reads the lines of Python in compiled programs
+jax.config.update("jax_traceback_in_locations_limit", 0)  # compiled programs need no Python line numbers
 
 # The cache of compiled programs needs a folder to be on; it stays empty, see ``faster_jax``.
 COMPILED = tempfile.mkdtemp(prefix="twoclock-tests-xla-")
@@ -49,7 +49,7 @@ jax.config.update("jax_compilation_cache_dir", COMPILED)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 faster_jax.install()
 
-# What tests compile to C is kept apart from the user's own programs; the workers of one run share it.
+# Tests have their own cache of compiled C programs, shared by the workers of one run.
 if "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["TWOCLOCK_CACHE"] = tempfile.mkdtemp(prefix="twoclock-tests-")
     atexit.register(shutil.rmtree, os.environ["TWOCLOCK_CACHE"], ignore_errors=True)
@@ -70,7 +70,7 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish(session):
-    """What is loaded by now stays: whoever looks for garbage passes it by, until the end."""
+    """Exclude all that is loaded by now from garbage collection."""
     gc.freeze()
     gc.enable()
     atexit.register(gc.unfreeze)
@@ -138,7 +138,7 @@ def sampled_law():
 
 @pytest.fixture
 def kill():
-    """``kill(process)`` kills a process that is at work; one that has ended by itself before would show nothing."""
+    """``kill(process)`` kills a running process; one that has already ended would show nothing."""
 
     def killed(process):
         process.kill()

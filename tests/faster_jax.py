@@ -1,7 +1,7 @@
 """Two private functions of JAX replaced so that tests compile faster; nothing else here touches ``jax._src``.
 
 JAX has no public name for either: its cache of compiled programs can only be kept in files, which take as long to write
-as they save, and each program is lowered in a context of its own. Without them tests take longer.
+as they save, and each program is lowered in a new context. Without them tests take longer.
 """
 
 import contextlib

@@ -41,7 +41,7 @@ class Finite:
         return float(self.start @ self.values(pi))
 
     def draw(self, episodes, steps, seed=0, noise=0.5):
-        """Columns of a log, each episode at most so many steps long; rewards have noise."""
+        """Columns of a log, each episode at most ``steps`` steps long; rewards have noise."""
         rng = np.random.default_rng(seed)
         most = int((self.P > 0).sum(axis=2).max())
         reach = np.argsort(-self.P, axis=2, kind="stable")[:, :, :most]  # the states that can follow, likely ones first
@@ -81,7 +81,7 @@ def soft(mdp, share):
 def of_gymnasium(name, gamma, target, behaviour, starts=None):
     """An environment with a table; target and behaviour choose at random with these shares.
 
-    Episodes begin where the environment says, or in any of the first so many states.
+    Episodes begin where the environment says, or in any of the first ``starts`` states.
     """
     mdp, start = tc.models.from_gymnasium(name, gamma=gamma)
     if starts:

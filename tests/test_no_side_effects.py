@@ -29,7 +29,7 @@ def state_of_process():
         "settings": dict(jax.config.values.items()),
         "here": jax.config.jax_enable_x64,
         "handlers": {number: signal.getsignal(number) for number in signal.valid_signals()},
-        # The type checker of the tests adds one of its own.
+        # The type checker of the tests adds a filter.
         "filters": [entry for entry in warnings.filters if "beartype" not in entry[2].__module__],
         "environment": {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"},
         "errors": np.geterr(),
@@ -115,7 +115,7 @@ def test_a_run_whose_progress_fails_leaves_the_process_as_it_was():
 @pytest.mark.parametrize("jitted", [False, True])
 @unchanged()
 def test_a_changed_constant_compiles_this_problem_alone(jitted, engine):
-    """Also if the user jitted the function, and again when the constant is what it was."""
+    """Also if the user jitted the function, and again when the constant is restored."""
     target = [1.0]
 
     def F(theta, omega, x):

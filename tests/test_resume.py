@@ -1,4 +1,4 @@
-"""Running on for more steps, to the bits of one long run."""
+"""Continuing a run for more steps, bit-for-bit identical to one long run."""
 
 import pickle
 
@@ -14,7 +14,7 @@ MARKS = [0, 50, 100, 160, 250]
 
 
 def problem():
-    """A Markov chain: its environment goes on too."""
+    """A Markov chain: its environment continues too."""
     return tc.problems.custom(
         F=lambda theta, omega, x: omega - 1,
         G=lambda theta, omega, x: omega - theta + x,

@@ -91,14 +91,14 @@ BAD = {
     "λ_g": (lambda: tc.Fast(lam_g=2), "`lam_g` must not exceed 1, got 2 at k=0"),
     "order": (lambda: tc.Fast(order="old"), r"`Fast\(order=…\)` must be 'paper', 'fresh' or 'fresh-g', got 'old'"),
     "power of a mean": (lambda: tc.Polyak(tc.Fast(), power=-1.0), rf"`Polyak\(power=…\)` {NUMBER} -1"),
-    "power in words": (lambda: tc.Polyak(power="2"), r"`Polyak\(power=…\)` must be a number, got '2'"),
+    "power as text": (lambda: tc.Polyak(power="2"), r"`Polyak\(power=…\)` must be a number, got '2'"),
     "power infinite": (lambda: tc.Polyak(power=float("inf")), rf"`Polyak\(power=…\)` {NUMBER} inf"),
     "mean of a number": (lambda: tc.Polyak(0.5), r"`Polyak\(method=…\)` must have init, step and estimate, got float"),
     "mean of a class": (lambda: tc.Polyak(tc.Fast), r"`Polyak\(method=…\)` .* the class Fast; call it, `Fast\(\)`"),
     "plug in a class": (lambda: tc.PlugIn(tc.Standard), r"`PlugIn\(method=…\)` .* the class Standard; call it"),
     "plug in a number": (lambda: tc.PlugIn(tc.Fast(), 3), r"`PlugIn\(model=…\)` must have prior, statistic and solve"),
     "norm": (lambda: tc.methods.averaged_tdc(0.0), "`mean_sq_feature_norm` must be positive, got 0; it is the mean"),
-    "norm in words": (lambda: tc.methods.averaged_tdc("5"), "`mean_sq_feature_norm` must be a number, got '5'"),
+    "norm as text": (lambda: tc.methods.averaged_tdc("5"), "`mean_sq_feature_norm` must be a number, got '5'"),
     "norm nan": (lambda: tc.methods.averaged_tdc(float("nan")), "`mean_sq_feature_norm` must be positive, got nan"),
     "norms": (lambda: tc.methods.averaged_tdc(np.ones(2)), r"`mean_sq_feature_norm` must be one number, got an array"),
     "ttsa": (lambda: tc.methods.ttsa(-1.0, 1.0), "`alpha` must be a finite number of at least 0, got -1"),
@@ -117,7 +117,7 @@ def test_bad_input_is_one_line(case):
 
 
 def test_a_weight_of_one_and_a_function_that_fails_pass_the_constructor():
-    """λ = 1 is the standard method; what is wrong inside a function is told by the run."""
+    """λ = 1 is the standard method; the run reports what is wrong inside a function."""
     assert tc.Fast(lam=1.0, lam_g="2/(k+2)").lam(0) == 1
     assert callable(tc.Fast(lam=lambda k: undefined).lam)  # noqa: F821
 

@@ -32,7 +32,7 @@ alpha = 0.1
 
 @pytest.fixture(autouse=True)
 def _as_users_run_it(tmp_path, monkeypatch):
-    """In a folder of its own, without the run-time type checks of the tests."""
+    """In an empty folder, without the run-time type checks of the tests."""
     monkeypatch.chdir(tmp_path)
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
@@ -104,7 +104,7 @@ def test_files_of_sweeps(answer, tmp_path):
     for right, wrong, words in FILES:
         assert right in SPEC
         (tmp_path / "spec.toml").write_text(SPEC.replace(right, wrong))
-        if told := answer("sweep spec.toml", words):
-            found[wrong] = told
-    assert not found, "\n".join(f"{wrong}: {told}" for wrong, told in found.items())
+        if said := answer("sweep spec.toml", words):
+            found[wrong] = said
+    assert not found, "\n".join(f"{wrong}: {said}" for wrong, said in found.items())
     assert not (tmp_path / "runs").exists()

@@ -302,7 +302,7 @@ COMMANDS = [
     ("sweep own.toml --shared", "`shared` needs"), ("sweep own.toml --address x", "`address` must"),
 ]  # fmt: skip
 
-# Lines of a sweep's file that are put in place of a right one: (right, wrong, words).
+# Lines of a sweep's file, each replaced by a wrong one: (right, wrong, words of the error).
 FILES = [
     ("seeds = 2", "seeds = [1.5]", "`seeds` must"), ("seeds = 2", "seeds = true", "`seeds`"),
     ("seeds = 2", "sedes = 2", "did you mean 'seeds'"), ("steps = 9", "steps = 0", "`steps` must"),

@@ -1,6 +1,6 @@
 """No step size to choose: ``Auto`` on the whole catalogue and on random problems, against methods tuned with truth.
 
-The best of 60 settings is chosen on seeds of its own and the ratio is that of the mean errors on other seeds, which all
+The best of 60 settings is chosen on separate seeds and the ratio is that of the mean errors on other seeds, which all
 share. (Until 2026-11-16 it was chosen on the very seeds that counted, so that luck did too. The rule was changed before
 the problems that it now judges were drawn.)
 """

@@ -55,7 +55,7 @@ class Race:
             "tune" (half of the samples for the search, without truth, half for the run), "certified", "lstd" or
             "limit".
         steps, seeds: how many; the seeds are shared by all.
-        kind: of the problem, in words.
+        kind: a description of the kind of problem.
         structure: of h, for certified steps; the problem must know its constants.
         td: makes the problem with TD's operator, from which LSTD reads the same samples.
         variance: of the problem, that of the efficient estimate from one sample; a limit is this over the steps.
@@ -125,7 +125,7 @@ class Race:
             start = tc.Polyak(tc.Standard(_steps(0.03, power=0.5), _steps(0.03, power=0.5)), power=1.0)
             tuned = tc.tune(self.problem, start, steps=short, budget=half * self.seeds, metric="residual", rungs=2)
             return str(tuned.method), self.problem, tuned.method, half
-        # Chosen on seeds of its own, so that luck in the choice does not count: few lost, then a small mean.
+        # Chosen on separate seeds, so that luck in the choice does not count: few lost, then a small mean.
         apart = range(self.seeds, self.seeds + self.apart)
         found = []
         for family, settings in grid().items():
@@ -222,7 +222,7 @@ def heavy_tailed(rng: Rng) -> tc.Problem:
 
 
 def slow_chain(rng: Rng, operator: str = "tdc") -> tc.Problem:
-    """A lazy walk on a line with walls, random rewards, features that cover a third of the line each."""
+    """A lazy random walk on a line with walls; random rewards; each feature covers a third of the line."""
     n, s = 15, np.arange(15)
     P = np.zeros((n, 2, n))
     P[s, 0, np.maximum(s - 1, 0)] = P[s, 1, np.minimum(s + 1, n - 1)] = 1

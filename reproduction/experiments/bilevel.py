@@ -50,7 +50,7 @@ def where(kind: str) -> str:
 
 
 def make(name: str, c: float, second: float, levels: int = 2) -> Method:
-    """A method with two numbers to tune: c, of α = c/(k + shift), and one of its own.
+    """A method with two numbers to tune: c, of α = c/(k + shift), and one that depends on the method.
 
     SOBA, SGDA, MA-SOBA, Fast: β/α at the end; the averages have λ/β = 4 there. TTSA: for how many items β
     holds before it falls as k^−⅔. Fast, averaged: for how many items α = β holds, at c/32 of the first step, before it

@@ -26,7 +26,7 @@ SHOWN |= {"walk-blocks-markov": LSTD, "lqr": "Fast"}
 
 
 def cases(quick: bool) -> dict[str, Case]:
-    """Marks at each tenth of what is looked at, so that the notes can compare the parts of a mean."""
+    """The runs, with marks at each tenth, so that the notes can compare the parts of a mean."""
     found = {}
     for label in QUICK if quick else settings.LABELS:
         task = settings.task(label)

@@ -13,7 +13,7 @@ from twoclock import Result
 from twoclock.models import limit_law
 
 LOW, HIGH = 0.93, 0.97
-# So many runs put the standard error of a share at .01; fewer than the least say next to nothing.
+# The runs at which the standard error of a share is .01, and the fewest from which a share says anything.
 _MANY, _LEAST = 400, 100
 _ENOUGH = 0.05  # the share of intervals without a note from which on their coverage is judged
 

@@ -45,8 +45,8 @@ class Task:
 
     Args:
         part: (a) published figures, (b) policy evaluation, (c) bilevel, (d) a regulator.
-        title: in words.
-        short: in few words.
+        title: a description.
+        short: a short description.
         problem: makes it.
         methods: label → method, with intervals.
         truth: the true values of the outputs, in their order.

@@ -37,7 +37,7 @@ SEEDS = 40
 
 
 class HardTask(NamedTuple):
-    """A task: in words, the problem for an operator, and E‖φ‖²."""
+    """A task: its description, the problem for an operator, and E‖φ‖²."""
 
     words: str
     problem: Callable[[str], ProblemSource]

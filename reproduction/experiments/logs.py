@@ -21,7 +21,7 @@ from twoclock.storage import Identity
 
 TITLE = "Logged data: error, coverage and length of the estimators"
 ALT = {
-    "logs": "Three panels, one a world, a bar for each estimator: its root mean squared error, with the share of logs "
+    "logs": "Three panels, one per world, a bar per estimator: its root mean squared error, with the share of logs "
     "whose 95 % interval covers the true value written beside it."
 }
 LSTDQ, DR, PDIS, WIS, NAIVE = "LSTD-Q", "doubly robust", "PDIS", "WIS", "mean of the log"
@@ -48,7 +48,7 @@ class Logged:
         return float(self.start @ self.mdp.values(self.target))
 
     def draw(self, episodes: int, steps: int, seed: int, noise: float = 0.5) -> dict[str, np.ndarray]:
-        """The columns of a log; episodes are cut off after so many steps, and rewards have noise."""
+        """The columns of a log; episodes are truncated after ``steps`` steps, and rewards have noise."""
         mdp, rng = self.mdp, np.random.default_rng(seed)
         P, ends = mdp.P.cumsum(axis=2), np.broadcast_to(mdp.gamma == 0, mdp.P.shape)
         r = np.broadcast_to(mdp.r if mdp.r.ndim == 3 else mdp.r[:, :, None], mdp.P.shape)
@@ -142,7 +142,7 @@ class LogCase:
 
 
 def worlds() -> dict[str, tuple[Logged, int, int, str]]:
-    """World → what is logged, episodes of a log, the longest episode, and its name in words."""
+    """World → what is logged, episodes of a log, the longest episode, and its title."""
     rng = np.random.default_rng(3)
     P = rng.dirichlet(np.full(5, 0.5), size=(5, 2))
     anywhere, even = np.full(5, 0.2), np.full((5, 2), 0.5)

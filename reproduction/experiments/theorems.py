@@ -248,7 +248,7 @@ def _bound(records: Records, name: str) -> Claim:
 
 
 def _as_printed(records: Records, name: str) -> tuple[bool, str, dict[str, Measured]]:
-    """Whether the printed conditions hold up in a run that moves; why not, in words; and the numbers."""
+    """Whether the printed conditions hold up in a run that moves; the reason if not; and the numbers."""
     if name == "pl":
         least, most = second_conditions(*geometry(problem(name)))
         numbers: dict[str, Measured] = {"as printed: least c_β that is asked for": least, "most that is allowed": most}

@@ -27,7 +27,7 @@ def walk(agent, steps, seed=0, s=0):
 
 
 def test_learns_the_soft_optimum(tmp_path):
-    """Against soft value iteration; with the bits of the problem's own operators; saved and loaded it goes on."""
+    """Near soft value iteration; bit-for-bit the problem's own operators; a saved agent resumes."""
     method = tc.Polyak(tc.Standard(tc.Power(0.2, p=0.6, shift=10.0), tc.Power(1.0, p=0.6, shift=10.0)), power=1)
     agent = tc.agents.EntropyActorCritic(2, 2, TEMP, gamma=GAMMA, method=method, seed=1)
     samples = walk(agent, 6000)

@@ -24,7 +24,7 @@ def gap(K, lqr=PAPER):
 
 
 def test_model_critic_learns_on_an_external_plant(tmp_path):
-    """As good as the same operators in ``solve``; saved and loaded it goes on to the same bits; the cost is covered."""
+    """As good as the same operators in ``solve``; resumes bit-for-bit identical; the interval covers the cost."""
     agent = tc.agents.Regulator(PAPER.Q, PAPER.R, seed=3)
     drive(agent, 1500)
     assert 1500 * gap(agent.gain) < 20  # 4.44 in the mean
@@ -42,7 +42,7 @@ def test_model_critic_learns_on_an_external_plant(tmp_path):
 
 
 def test_exploration_differs_from_a_plant_with_the_same_seed():
-    """Exploration that equals the plant's noise would make a wrong model: a gain of 0.97 in place of 0.62."""
+    """Exploration that equals the plant's noise would make a wrong model: a gain of 0.97 instead of 0.62."""
     plant = tc.models.Lqr([[0.9]], [[0.5]], [[1.0]], [[1.0]])
     agent = tc.agents.Regulator(plant.Q, plant.R, seed=0)
     drive(agent, 2000, seed=0, lqr=plant)

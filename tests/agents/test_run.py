@@ -1,4 +1,4 @@
-"""`agents.run`: the same seeds whatever walks them, to the same bits after a stop, and every fault in one line."""
+"""`agents.run`: bit-for-bit identical seeds in any process and after a stop; every fault in one line."""
 
 import functools
 import os
@@ -20,7 +20,7 @@ X0 = np.zeros(1)
 
 
 def test_records_equal_a_handwritten_loop():
-    """A loop of one's own with the same numbers: the agent's and the plant's streams, means over the later half."""
+    """A loop written by hand with the same random numbers of agent and plant; means over the later half."""
     result = tc.agents.run(Averager(), plant, seeds=[3, 5], x0=X0, processes=1, **STEPS)
     for row, seed in enumerate((3, 5)):
         agent, rng = Averager(seed=seed), np.random.default_rng([0x706C616E74, seed])
@@ -34,7 +34,7 @@ def test_records_equal_a_handwritten_loop():
         assert np.array_equal(result.theta[row], agent.mean)
         mine = result.history[result.history["seed"] == seed]
         assert mine["mean_reward"].tolist()[1:] == pytest.approx([np.mean(rewards[m // 2 : m]) for m in (50, 100, 200)])
-        known = tc.agents.run(Averager(), plant, seeds=[seed], x0=X0, **STEPS)  # by itself
+        known = tc.agents.run(Averager(), plant, seeds=[seed], x0=X0, **STEPS)  # alone
         assert known.history["error"].tolist() == mine["error"].tolist()
     found = result.interval().set_index("seed").loc[5]
     assert found["estimate"] == pytest.approx(np.mean(rewards[100:]))
@@ -123,7 +123,7 @@ def test_a_vectorised_environment_serves_a_seed_per_part(mode):
     ],
 )
 def test_faults_in_one_line(trouble, words, tmp_path, monkeypatch):
-    """Seed, step, what came back; when the environment is mended the same call ends as if there had been no fault."""
+    """Seed, step, what came back; once the environment is repaired the same call ends as if without a fault."""
     env = functools.partial(Walk, trouble)
     with pytest.raises(tc.agents.EnvironmentFault, match=f"seed 0, step 59: {words}.*resumes there") as caught:
         tc.agents.run(Averager(), env, checkpoint=tmp_path / "a", **STEPS)

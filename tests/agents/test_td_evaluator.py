@@ -68,7 +68,7 @@ def exact():
 
 @pytest.mark.parametrize("operator", ["td", "tdc", "tdrc"])
 def test_near_least_squares_on_the_same_samples(operator, tmp_path):
-    """The mean of the iterates is near LSTD, the exact values are in the intervals, and a saved one goes on."""
+    """The mean of the iterates is near LSTD, the exact values are in the intervals, and a saved agent resumes."""
     agent = tc.agents.Evaluator(ratio, FEATURES, GAMMA, operator=operator, skip=1000)
     watched(agent, SAMPLES[:-500])
     if operator == "tdc":
@@ -119,7 +119,7 @@ def network(params, phi):
 
 
 def test_a_network_needs_no_step_size(tmp_path):
-    """On-policy, with an Equinox module; saved and loaded it goes on. It ends near, not at, the exact values."""
+    """On-policy, with an Equinox module; a saved agent resumes. It ends near, not at, the exact values."""
     eqx = pytest.importorskip("equinox")
     module = eqx.nn.MLP(4, "scalar", 6, depth=1, activation=jnp.tanh, key=jax.random.key(0))
     options = {"value": lambda module, x: module(x), "params": module}

@@ -174,7 +174,7 @@ def test_a_full_disk_says_how_to_resume(tmp_path):
 
 @pytest.fixture(params=[signal.SIGTERM, signal.SIGHUP])
 def number(request):
-    """A signal that nobody else handles: Ray leaves a handler of its own behind."""
+    """A signal with its default handler: Ray leaves another behind."""
     others = signal.signal(request.param, signal.SIG_DFL)
     yield request.param
     signal.signal(request.param, others)

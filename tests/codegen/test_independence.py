@@ -1,4 +1,4 @@
-"""codegen by itself: it imports nothing else of twoclock, and what it compiles computes what JAX computes."""
+"""codegen alone: it imports nothing else of twoclock, and what it compiles computes what JAX computes."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ class Block(importlib.abc.MetaPathFinder):
         if name.startswith("twoclock.") and not name.startswith("twoclock.codegen"):
             raise ImportError(f"{name} is blocked")
 
-# An empty package in place of twoclock, so that its __init__ does not run.
+# An empty package instead of twoclock, so that its __init__ does not run.
 package = types.ModuleType("twoclock")
 package.__path__ = [sys.argv[1]]
 sys.modules["twoclock"] = package

@@ -58,7 +58,7 @@ def test_every_name_is_on_exactly_one_page():
 
 
 def test_a_name_without_a_word_is_noticed():
-    """The checks above can fail: a constant without a comment and a class without a docstring are told apart."""
+    """The checks above can fail: they notice a constant without a comment and a class without a docstring."""
     assert api.comment("COLOURS", api.loaded("twoclock.plot"))
     assert not api.comment("NOWHERE", api.loaded("twoclock.plot"))
     silent = type("Silent", (), {"__module__": "twoclock.made_up", "act": lambda self: None})

@@ -1,4 +1,4 @@
-"""docs/extending.md is followed to the letter in a copy of the package: its files, its commands, the contracts."""
+"""docs/extending.md is followed exactly in a copy of the package: its files, its commands, the contracts."""
 
 import os
 import re

@@ -87,7 +87,7 @@ PARTS = [list(STEPS)[i::4] for i in range(4)]
 
 
 def several(names, size):
-    """One problem that takes all these steps, each on a part of θ of its own."""
+    """One problem that takes all these steps, each on a separate part of θ."""
 
     def F(theta, omega, x):
         with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
@@ -105,7 +105,7 @@ def several(names, size):
 @pytest.mark.parametrize("size", [4, 80])
 @pytest.mark.parametrize("part", range(len(PARTS)))
 def test_every_operation_of_a_step_agrees_with_xla(part, size):
-    """Arrays of 4 numbers become scalars, those of 80 go through loops; one seed alone has a program of its own."""
+    """Arrays of 4 numbers become scalars, those of 80 go through loops; a single seed has its own program."""
     problem, run = several(PARTS[part], size), {"steps": 12, "marks": [12]}
     want = tc.solve(problem, tc.Standard(1.0, 1.0), seeds=20, engine="xla", **run)
     for seeds in (1, 20) if size == 4 else (20,):
@@ -159,7 +159,7 @@ def test_a_resumed_run_has_the_same_bits(tmp_path):
 
     with pytest.raises(Enough):
         tc.solve(chain(), METHODS[0], **options, checkpoint=tmp_path, checkpoint_every=0.0, progress=stop)
-    again = tc.solve(chain(), METHODS[0], 400, 20, checkpoint=tmp_path)  # a short run, but it goes on as it began
+    again = tc.solve(chain(), METHODS[0], 400, 20, checkpoint=tmp_path)  # a short run, but it stays on its engine
     assert again.spec["engine"] == "c"
     np.testing.assert_array_equal(again.theta, whole.theta)
     np.testing.assert_array_equal(again.history, whole.history)
@@ -205,7 +205,7 @@ def test_compensated_sums_survive_the_compiler():
 
 @pytest.mark.skipif(not getattr(compiler.find(), "gcc", False), reason="GCC alone says which loops it made vectors of")
 def test_lanes_go_side_by_side_in_vectors(tmp_path):
-    """GCC would make a branch of a number that is zero at least and then cut: each lane would draw it by itself."""
+    """GCC would turn a clamp into a branch, which lanes take one by one."""
 
     def draw(key):
         place = 7 * jax.random.uniform(key)

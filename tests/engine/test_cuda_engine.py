@@ -135,7 +135,7 @@ def test_a_step_that_depends_on_the_state_throughout_is_not_split():
 
 
 def matrix_lanes(factors, begin):
-    """θ ∈ R²ˣ², each entry on its way by itself."""
+    """θ ∈ R²ˣ² with independent entries."""
     problem = tc.problems.custom(
         F=lambda theta, omega, x: theta - x * jnp.asarray(factors),
         G=lambda theta, omega, x: omega - x,

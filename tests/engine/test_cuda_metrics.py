@@ -75,7 +75,7 @@ def test_what_is_not_generated_has_a_reason():
 
 @pytest.fixture
 def fake(monkeypatch):
-    """In place of the kernel what ``fake.row`` makes of XLA's row; ``fake.calls`` counts."""
+    """A fake kernel that returns ``fake.row`` of XLA's row; ``fake.calls`` counts its calls."""
 
     class Fake:
         calls, row = 0, staticmethod(lambda row: row)

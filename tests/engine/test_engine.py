@@ -1,4 +1,4 @@
-"""The contract of an engine: whatever walks the lanes, step k of seed s is ``lane_step``."""
+"""The contract of an engine: on every engine, step k of seed s is ``lane_step``."""
 
 import jax
 import numpy as np
@@ -59,7 +59,7 @@ def stacked(trees):
 BOWL = tc.problems.quadratic(dim=2)
 PROBLEMS = {
     "one for all": BOWL,
-    "one a seed": lambda key: jax.tree.map(lambda leaf: leaf * (1 + 0.1 * jax.random.uniform(key)), BOWL),
+    "one per seed": lambda key: jax.tree.map(lambda leaf: leaf * (1 + 0.1 * jax.random.uniform(key)), BOWL),
 }
 
 

@@ -162,7 +162,7 @@ def test_every_engine_and_precision(few):
     method = tc.Polyak(SETTLED, skip=50, intervals=True)
     by_c = tc.solve(problem, method, 2000, 3, engine="c")
     pd.testing.assert_frame_equal(by_c.interval(), result.interval(), rtol=1e-9)
-    # The iterates of the two precisions see other noise; what is kept is checked against them elsewhere.
+    # The two precisions draw different noise; other tests check the stored sums against the iterates.
     single = tc.solve(problem, method, 2000, 3, precision="float32").interval()
     near = np.tile(result.theta.mean(axis=0), 3)
     assert ((single["low"] < near + 0.05) & (single["high"] > near - 0.05) & (single["high"] > single["low"])).all()

@@ -67,7 +67,7 @@ def test_a_gaussian_policy(method):
 
 
 def test_every_basis_estimates_a_value_of_vectors():
-    """A walk on a line with two actions: every basis comes near the value that a fine table has."""
+    """A random walk on a line, two actions: every basis comes near the value from a fine table."""
     rng = np.random.default_rng(1)
     episodes, x, rows = 600, None, []
     x = rng.uniform(-1, 1, episodes)

@@ -146,8 +146,8 @@ def test_the_error_is_the_statistical_limit(bowl, solved):
     limit = float(bowl.sigma) ** 2 * np.sum(D**2) / 2000
     error = solved.summary("error").iloc[-1]["mean"]
     assert 0.3 * limit < error < 2 * limit
-    told = solved.history.groupby("seed").tail(1)["noise_sq"].mean()  # which it knows by itself
-    assert 0.5 * limit < told < 2 * limit
+    reported = solved.history.groupby("seed").tail(1)["noise_sq"].mean()  # the method's own estimate
+    assert 0.5 * limit < reported < 2 * limit
 
 
 def test_result_explains_the_chosen_method(bowl, solved, tmp_path):

@@ -100,7 +100,7 @@ def test_wrong_levels_get_one_line(make, words):
 
 
 def test_samples_may_depend_on_the_fast_variable():
-    """X ~ N(ω, 1) and G = ω − X/2 − 1, so ω* = 2; the chain's sample is drawn at the ω of its own step."""
+    """X ~ N(ω, 1) and G = ω − X/2 − 1, so ω* = 2; the chain's sample is drawn at the current ω."""
     problem = tc.problems.custom(
         F=lambda theta, omega, x: theta - omega,
         G=lambda theta, omega, x: omega - x / 2 - 1,

@@ -119,7 +119,7 @@ def test_bad_input_gets_one_line(P, r, gamma, message):
 
 
 def test_a_policy_that_never_ends_is_named():
-    # Action 0 stays, action 1 goes on; only leaving state 1 ends the episode.
+    # Action 0 stays, action 1 moves on; only leaving state 1 ends the episode.
     P = np.array([[[1, 0], [0, 1]], [[0, 1], [1, 0]]], float)
     gamma = np.ones((2, 2, 2))
     gamma[1, 1, 0] = 0

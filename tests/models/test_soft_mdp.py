@@ -100,8 +100,8 @@ def test_a_policy_with_zeros_has_a_finite_value():
 
 
 @pytest.mark.parametrize("temp", [0.0, 0.3])
-def test_return_and_gradient_against_a_derivation_of_their_own(temp):
-    """J by a linear solve of its own, with a discount that varies from transition to transition, and its autodiff."""
+def test_return_and_gradient_against_an_independent_derivation(temp):
+    """J and its gradient from an independent linear solve, with a discount that depends on the transition."""
     mdp, _ = random_mdp(7)
     rng = np.random.default_rng(0)
     gamma = rng.uniform(0, 0.95, mdp.P.shape)

@@ -42,7 +42,7 @@ def one_by_one():
 
 @pytest.mark.parametrize("engine", ["c", "xla"])
 def test_learner_matches_steps_by_hand(engine):
-    """θ ← θ − α(ω − 1), ω ← ω − α(ω − θ + x), in plain Python; one by one and in batches of odd sizes, to the bit."""
+    """θ ← θ − α(ω − 1), ω ← ω − α(ω − θ + x), in plain Python; one by one and in batches of odd sizes, bit for bit."""
     theta = omega = 0.0
     for k, x in enumerate(X[:200].tolist()):
         alpha = 0.5 / (k + 1.0) ** 0.7
@@ -188,7 +188,7 @@ def _calls_back(theta, omega, x):
 
 
 def test_loaded_learner_continues_to_the_same_numbers(tmp_path, one_by_one):
-    """To the bits of one that never stopped, with its history; also a second time, and read as a result."""
+    """Bit-for-bit identical to one that never stopped, with its history; also a second time, and read as a result."""
     first = learner(intervals=True)
     first.update_many(X[:700])
     first.save(tmp_path / "a")

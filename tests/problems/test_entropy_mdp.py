@@ -18,7 +18,7 @@ from twoclock.protocols import InputError
 
 
 def varying(seed=3):
-    """A discount of its own for every transition, with ends, and rewards that depend on s'."""
+    """A different discount for every transition, with ends, and rewards that depend on s'."""
     mdp, _ = random_mdp(seed)
     rng = np.random.default_rng(seed)
     gamma = rng.uniform(0.3, 0.95, mdp.P.shape) * (rng.random(mdp.P.shape) > 0.2)

@@ -1,4 +1,4 @@
-"""The actor-critic's operators: exact moments, the algorithm to the letter, rivals, warnings and complaints."""
+"""The actor-critic's operators: exact moments, the algorithm as printed, rivals, warnings and errors."""
 
 import itertools
 

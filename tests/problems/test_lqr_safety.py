@@ -1,4 +1,4 @@
-"""The guard: idle where it is not needed, to the bit; and a rescue where it is."""
+"""The guard: no effect, bit for bit, where it is not needed; a rescue where it is."""
 
 import jax
 import numpy as np

@@ -64,7 +64,7 @@ def tiny(monkeypatch):
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    """A reproduction, made once. Whoever changes it works on a copy."""
+    """A reproduction, made once. A test that changes it works on a copy."""
     out = tmp_path_factory.mktemp("reproduction")
     module = experiment()
     with pytest.MonkeyPatch.context() as patch:

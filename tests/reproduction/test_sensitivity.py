@@ -29,7 +29,7 @@ def records(**levels):
 
 
 def shares(good, level=1.0):
-    """So many settings at the best, the others three times above it."""
+    """``good`` settings at the best level, the others at three times that."""
     return [level] * good + [3 * level] * (COUNT - good)
 
 

@@ -29,7 +29,7 @@ def test_every_item_comes_once_per_epoch(items, size):
     steps = math.ceil(5 * items / size)
     seen = jax.jit(lambda seed: walk(sampler, steps, seed, see=lambda batch, env: (batch, env[-1])))
     for drawn, indices in (map(np.asarray, seen(np.uint32(seed))) for seed in (0, 7)):
-        # JAX clamps an index out of range without a word: the indices themselves must lie in it, and fetch their items.
+        # JAX silently clamps an index out of range, so check the indices themselves and the items that they fetch.
         assert indices.min() >= 0
         assert indices.max() < items
         assert (drawn == indices).all()

@@ -1,4 +1,4 @@
-"""A run killed at any moment goes on to the identical result."""
+"""A run killed at any moment resumes to the identical result."""
 
 import signal
 import subprocess
@@ -54,7 +54,7 @@ def test_killed_at_a_random_moment(whole, tmp_path, moment, kill):
 
 
 def test_killed_again_and_again(whole, tmp_path, kill):
-    """Progress is kept from one life to the next."""
+    """Progress survives each kill."""
     reached = []
     for _ in range(2):
         child = started(tmp_path)

@@ -54,7 +54,7 @@ def held(table):
 
 
 def closed_over(table):
-    """The same data as a constant of the user's function, inside a compiled function of its own."""
+    """The same data as a constant of the user's function, inside a separate compiled function."""
     plain = Regression(np.zeros((40, 5)))
     row = jax.jit(lambda u: jnp.asarray(table)[u])
     return tc.problems.custom(
@@ -64,7 +64,7 @@ def closed_over(table):
 
 
 def drawn(table):
-    """One a seed."""
+    """One per seed."""
     return lambda key: Regression(jnp.asarray(table) * jax.random.uniform(key))
 
 

@@ -157,7 +157,7 @@ def test_own_instances_are_drawn_once_for_all_shards():
 
     sweep = tc.sweep({"own": drawn}, GRID, 200, 4, lanes=8)
     assert len(calls) == 1
-    assert sweep.history.query("step == 0")["error"].nunique() == 4  # a problem of its own for each seed
+    assert sweep.history.query("step == 0")["error"].nunique() == 4  # a separate problem for each seed
 
 
 @pytest.mark.parametrize(

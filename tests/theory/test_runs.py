@@ -42,7 +42,7 @@ def test_mean_error_stays_below_the_bound_at_every_mark(name):
 
 
 def test_tight_steps_are_as_accurate_as_hand_tuned_ones_from_ten_thousand_steps_on():
-    """Against the best of a grid at each mark; the certified c_α ≈ 1.8/μ_h costs a quarter of variance at the most."""
+    """Against the best of a grid at each mark; the certified c_α ≈ 1.8/μ_h costs at most a quarter of variance."""
     problem = gentle()
     certificate = tc.certify("strongly-convex", **theory.constants(problem))
     hand = {
