@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import twoclock as tc
+from twoclock.engine.run_batch import group_by_program
 from twoclock.tree_math import Sum
 
 
@@ -63,6 +64,54 @@ def test_fast_fresh_by_hand():
     assert [float(s.omega) for s in states] == [0, 1 / 8, 35 / 128]
     assert [float(s.f) for s in states] == [0, 1, -3 / 16]
     assert [float(s.g) for s in states] == [0, -1 / 2, -19 / 32]
+
+
+def test_fast_from_given_averages_by_hand():
+    # As above, with f₀ = 2 and g₀ = −2.
+    # k=0: θ₁ = 0,    ω₁ = 1/2;    F = 2, G = −2:       f₁ = 2,    g₁ = −3/2−1/2 = −2
+    # k=1: θ₂ = −1,   ω₂ = 1;      F = −3/2, G = 1/2:   f₂ = 1/4,  g₂ = −3/2+1/8 = −11/8
+    # k=2: θ₃ = −9/8, ω₃ = 43/32;  F = 1/2, G = 3:      f₃ = 3/8,  g₃ = −33/32+3/4 = −9/32
+    states = walk(tc.Fast(alpha=0.5, beta=0.25, lam=0.5, lam_g=0.25, f0=2.0, g0=-2.0))
+    assert [float(s.theta) for s in states] == [1, 0, -1, -9 / 8]
+    assert [float(s.omega) for s in states] == [0, 1 / 2, 1, 43 / 32]
+    assert [float(s.f) for s in states] == [2, 2, 1 / 4, 3 / 8]
+    assert [float(s.g) for s in states] == [-2, -2, -11 / 8, -9 / 32]
+
+
+def test_averages_start_as_trees_like_theta_and_omega():
+    method = tc.Fast(f0={"a": np.ones(2), "b": 3}, g0=(np.float32(0.1), np.ones((1, 2))))
+    state = method.init({"a": jnp.zeros(2), "b": jnp.zeros(())}, (jnp.zeros(()), jnp.zeros((1, 2))))
+    assert state.f["b"] == 3
+    assert state.g[1].shape == (1, 2)
+    assert float(state.g[0]) == float(np.float32(0.1))
+    with pytest.raises(tc.InputError, match=r"`Fast\(g0=…\)` must have the shapes of ω, \(3,\), got \(2,\)"):
+        tc.Fast(g0=np.ones(2)).init(jnp.zeros(1), jnp.zeros(3))
+    with pytest.raises(tc.InputError, match=r"`Fast\(f0=…\)` must have the shapes of θ"):
+        tc.Fast(f0=()).init(jnp.zeros(()), jnp.zeros(3))
+
+
+def test_starts_of_the_averages_are_numbers_of_one_program():
+    methods = {f"{f0:g}": tc.Fast(0.01, 0.02, 0.1, f0=np.array([f0]), g0=np.array([-f0])) for f0 in (0.0, 1.0, 4.0)}
+    assert group_by_program(methods | {"None": tc.Fast(0.01, 0.02, 0.1)}) == [["0", "1", "4"], ["None"]]
+    problem = tc.problems.rates("strongly-convex", "smooth", noise=0.0)
+    theta, omega, _ = map(np.asarray, problem.init(jax.random.key(0)))
+    for engine in ("xla", "c"):
+        results = tc.solve(problem, methods | {"None": tc.Fast(0.01, 0.02, 0.1)}, steps=40, seeds=1, engine=engine)
+        np.testing.assert_array_equal(results["0"].theta, results["None"].theta)
+        for f0 in (1.0, 4.0):
+            x, y, f, g = theta, omega, f0, -f0
+            for _ in range(40):
+                F, G = np.asarray(problem.mean_F(x, y)), np.asarray(problem.mean_G(x, y))
+                x, y, f, g = x - 0.01 * f, y - 0.02 * g, 0.9 * f + 0.1 * F, 0.9 * g + 0.1 * G
+            np.testing.assert_allclose(results[f"{f0:g}"].theta, [x], rtol=1e-12)
+            np.testing.assert_allclose(results[f"{f0:g}"].omega, [y], rtol=1e-12)
+
+
+def test_one_of_two_starts_that_does_not_fit_is_refused():
+    problem = tc.problems.rates("strongly-convex")
+    methods = {"a": tc.Fast(f0=np.zeros(1)), "b": tc.Fast(f0=np.zeros(2))}
+    with pytest.raises(tc.InputError, match="shapes of θ"):
+        tc.solve(problem, methods, steps=10, seeds=1)
 
 
 def test_one_lambda_serves_both():

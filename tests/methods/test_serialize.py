@@ -76,3 +76,11 @@ def test_functions_and_strangers_are_not_written():
     assert serialize.to_json(Stranger(0.1, 0.1)) is None
     with pytest.raises(tc.InputError, match="`method` Gone is not known"):
         serialize.from_json({"class": "Gone"})
+
+
+def test_arrays_are_written_and_trees_of_them_are_not():
+    again = serialize.from_json(serialize.to_json(tc.Polyak(tc.Fast(f0=np.array([[0.1, 1e-300]]), g0=2.0))))
+    np.testing.assert_array_equal(again.method.f0, [[0.1, 1e-300]])
+    assert again.method.g0 == 2
+    assert again.method.f0.dtype == np.float64
+    assert serialize.to_json(tc.Fast(f0={"a": np.ones(2)})) is None

@@ -1,5 +1,7 @@
 """Certificates against runs: below the bound at every mark, close to hand-tuned steps, and the case to refuse."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
@@ -39,6 +41,25 @@ def test_mean_error_stays_below_the_bound_at_every_mark(name):
         table = result.summary(certificate.metric)
         assert not result.diverged.any()
         assert np.all(table["high"] <= certificate.bound(table["step"].to_numpy(), start) * (1 + 1e-9))
+
+
+def test_starts_of_the_averages_count_in_the_bound_and_in_the_run():
+    problem = gentle()
+    known = theory.constants(problem)
+    certificate = tc.certify("strongly-convex", **known)
+    theta, omega, _ = problem.init(jax.random.key(0))
+    F, G = np.asarray(problem.mean_F(theta, omega)), np.asarray(problem.mean_G(theta, omega))
+    f0, g0 = F + np.array([3.0, -4.0]), G + np.array([0.0, 2.0])
+    method = dataclasses.replace(certificate.method(), f0=f0, g0=g0)
+    start, at_rest = theory.start(problem, "strongly-convex", method=method), theory.start(problem, "strongly-convex")
+    assert (start.x, start.y) == (at_rest.x, at_rest.y)
+    np.testing.assert_allclose((start.f, start.g), (25.0, 4.0), rtol=1e-6)
+    np.testing.assert_allclose((at_rest.f, at_rest.g), (F @ F, G @ G), rtol=1e-6)
+    result = tc.solve(problem, method, steps=20_000, seeds=100)
+    table = result.summary("error")
+    assert np.all(table["high"] <= certificate.bound(table["step"].to_numpy(), start))
+    with pytest.raises(tc.InputError, match="must be a `Fast`"):
+        theory.start(problem, "strongly-convex", method=tc.Standard())
 
 
 def test_tight_steps_are_as_accurate_as_hand_tuned_ones_from_ten_thousand_steps_on():

@@ -184,9 +184,10 @@ def stack(methods: Sequence[Method]) -> Method:
 
 def group_by_program(methods: Mapping[str, Method]) -> list[list[str]]:
     """Labels of methods that differ only in numbers, together: each group runs as one program."""
-    groups: dict[jax.tree_util.PyTreeDef, list[str]] = {}
+    groups: dict[object, list[str]] = {}
     for label, method in methods.items():
-        groups.setdefault(jax.tree.structure(method), []).append(label)
+        leaves, structure = jax.tree.flatten(method)
+        groups.setdefault((structure, *map(np.shape, leaves)), []).append(label)
     return list(groups.values())
 
 

@@ -18,6 +18,7 @@ from twoclock.protocols import InputError, Method, Operator, PyTree, Scalar, Sta
 from twoclock.schedules import LevelSizes, OptionalLevelSizes, StepSize, step_size
 from twoclock.tree_math import Sizes, Sum, blend, sqnorm
 from twoclock.validation import choice
+from twoclock.validation.arrays import as_array
 from twoclock.validation.run_args import check_method
 
 
@@ -191,6 +192,26 @@ class Standard(Method):
         return StandardState(slow, fast)
 
 
+def read_average(what: str, value: PyTree) -> PyTree:
+    """The start of f or g as a tree of arrays; None stays None, and what JAX traces stays as it is."""
+
+    def one(path: tuple[object, ...], leaf: object) -> object:
+        traced = isinstance(leaf, jax.core.Tracer)
+        return leaf if traced else as_array(what + jax.tree_util.keystr(path), leaf)
+
+    return jax.tree_util.tree_map_with_path(one, value)
+
+
+def start_average(name: str, value: PyTree, of: str, variable: PyTree) -> PyTree:
+    """The average before the first sample: zeros, or the value that was given, in the variable's precision."""
+    if value is None:
+        return jax.tree.map(jnp.zeros_like, variable)
+    given, wanted = (jax.tree.map(jnp.shape, tree) for tree in (value, variable))
+    if given != wanted or str(jax.tree.structure(value)) != str(jax.tree.structure(variable)):
+        raise InputError(f"`Fast({name}=…)` must have the shapes of {of}, {wanted}, got {given}; None is 0")
+    return jax.tree.map(lambda leaf, like: jnp.asarray(leaf, like.dtype), value, variable)
+
+
 @pytree
 class FastState(Both[MovedVariable]):
     mean_F: Sum
@@ -212,7 +233,7 @@ class Fast(Method):
         θ ← θ − α_k f
         ω ← ω − β_k g
         f ← (1 − λ_k) f + λ_k F(θ, ω, X)
-        g ← (1 − λ_k) g + λ_k G(θ, ω, X)        with F and G at the old (θ, ω); f₀ = g₀ = 0
+        g ← (1 − λ_k) g + λ_k G(θ, ω, X)        with F and G at the old (θ, ω)
 
     f estimates ∇h(θ) and g estimates the mean of G: their squared norms are recorded as ``f_sq`` and ``g_sq``, a
     measure of progress that needs no known answer. With λ ≡ 1 ``order="fresh"`` is the standard method exactly and
@@ -226,6 +247,7 @@ class Fast(Method):
             new ones; "fresh-g" moves θ with the old f and ω with the new g.
         transform_theta, transform_omega: optax transformations of the directions f and g, as in ``Standard``.
         project_theta, project_omega: functions onto the sets that θ and ω must stay in, as in ``Standard``.
+        f0, g0: where f and g start: trees of numbers like θ and ω. None is 0.
 
     >>> import twoclock as tc
     >>> method = tc.Fast(alpha=tc.Power(0.5, shift=10), beta=tc.Power(1.0, shift=10), lam=tc.Power(2.0, shift=10))
@@ -245,11 +267,14 @@ class Fast(Method):
     transform_omega: Transformation | None = checked(check_transformation, default=None, static=True)
     project_theta: Projection | None = checked(check_projection, default=None, static=True)
     project_omega: Projection | None = checked(check_projection, default=None, static=True)
+    f0: PyTree = checked(read_average, default=None)
+    g0: PyTree = checked(read_average, default=None)
 
     def init(self, theta: PyTree, omega: PyTree) -> FastState:
         slow = start("theta", theta, self.transform_theta, self.project_theta)
         fast = start("omega", omega, self.transform_omega, self.project_omega)
-        f, g = jax.tree.map(jnp.zeros_like, (slow.value, fast.value))
+        f = start_average("f0", self.f0, "θ", slow.value)
+        g = start_average("g0", self.g0, "ω", fast.value)
         return FastState(slow, fast, tree_math.start(f), tree_math.start(g))
 
     def step(self, F: Operator, G: Operator, state: FastState, x: PyTree, k: Scalar) -> FastState:

@@ -18,7 +18,8 @@ from twoclock.protocols import InputError, Method
 
 
 def to_json(method: object) -> dict[str, Any] | None:
-    """The class and the fields of a method of this library, every bit of them; None where it holds a function.
+    """The class and the fields of a method of this library, every bit of them; None where it holds a function or a
+    tree of arrays.
 
     >>> import twoclock as tc
     >>> from_json(to_json(tc.Polyak(tc.Fast(alpha=0.1), power=2)))
@@ -34,6 +35,8 @@ def to_json(method: object) -> dict[str, Any] | None:
                 return None
         elif isinstance(value, (np.ndarray, np.generic, jax.Array)) and value.ndim == 0:
             fields[name] = value.item()
+        elif isinstance(value, np.ndarray):
+            fields[name] = {"array": value.tolist()}
         elif isinstance(value, tuple) and all(isinstance(entry, int) for entry in value):
             fields[name] = list(value)
         elif isinstance(value, tuple) and None not in (entries := [to_json(entry) for entry in value]):
@@ -44,9 +47,13 @@ def to_json(method: object) -> dict[str, Any] | None:
 
 
 def from_json(record: Mapping[str, Any] | None) -> Any:
-    """The method, or the schedule, that ``to_json`` wrote."""
+    """The method, the schedule or the array that ``to_json`` wrote."""
     if record is None:
-        raise InputError("`method` must be given: it holds a function, which no record can; pass it as it was")
+        raise InputError(
+            "`method` must be given: it holds a function or a tree, which no record can; pass it as it was"
+        )
+    if "array" in record:
+        return np.asarray(record["array"])
     fields = {name: from_json(value) if isinstance(value, Mapping) else value for name, value in record.items()}
     for name, value in fields.items():
         if isinstance(value, list) and value and isinstance(value[0], Mapping):

@@ -56,7 +56,7 @@ class InitialErrors:
 
     x: float
     y: float  # ‖ω₀−ω*(θ₀)‖²
-    f: float  # ‖f₀−F(θ₀, ω₀)‖²; ``Fast`` begins with f₀ = 0
+    f: float  # ‖f₀−F(θ₀, ω₀)‖²; ``Fast`` begins with f₀ = 0 unless it is given
     g: float  # ‖g₀−G(θ₀, ω₀)‖²
 
 

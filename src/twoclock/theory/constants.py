@@ -13,8 +13,9 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Float
 
+from twoclock.methods import Fast
 from twoclock.prng import instance_key, start_key, step_key
-from twoclock.protocols import InputError, Problem, ProblemSource, PyTree
+from twoclock.protocols import InputError, Method, Problem, ProblemSource, PyTree
 from twoclock.theory.certificate import METRICS, InitialErrors
 from twoclock.validation import check_size, choice, number, refuse_fork, seed_number, trace_anew, whole
 from twoclock.validation.run_args import check_factory, check_problem
@@ -154,18 +155,42 @@ def constants(
         return found
 
 
-def start(problem: ProblemSource, structure: str, *, seed: int = 0, samples: int = 2048) -> InitialErrors:
-    """Where ``Fast`` starts on a problem whose truth is known: the argument that ``Certificate.bound`` asks for."""
+def start(
+    problem: ProblemSource, structure: str, *, method: Method | None = None, seed: int = 0, samples: int = 2048
+) -> InitialErrors:
+    """Where ``Fast`` starts on a problem whose truth is known: the argument that ``Certificate.bound`` asks for.
+
+    Args:
+        problem: a problem, or a function of a key that makes one.
+        structure: "strongly-convex", "pl" or "non-convex", as in ``certify``.
+        method: a ``Fast`` whose f₀, g₀ and projections count; without one f₀ = g₀ = 0.
+        seed: of the instance and the samples.
+        samples: samples behind the means of F and G, where the problem does not know these.
+
+    >>> import twoclock as tc
+    >>> problem = tc.problems.rates("strongly-convex")
+    >>> at_rest = tc.theory.start(problem, "strongly-convex", method=tc.Fast(f0=np.zeros(1)))
+    >>> at_rest == tc.theory.start(problem, "strongly-convex")
+    True
+    """
     choice("structure", structure, METRICS)
+    if method is not None and not isinstance(method, Fast):
+        raise InputError(
+            f"`start(method=…)` must be a `Fast`, got {type(method).__name__}; leave it out for f₀ = g₀ = 0"
+        )
     with jax.enable_x64(True):
         flat = Flat(problem, seed, whole("samples", samples))
         metric = "error" if structure == "strongly-convex" else "gap"
-        found = flat.problem.measure(flat.theta_of(flat.theta0), flat.omega_of(flat.omega0))
+        theta, omega = flat.theta_of(flat.theta0), flat.omega_of(flat.omega0)
+        state = (method or Fast()).init(theta, omega)
+        theta, omega = state.theta, state.omega
+        found = flat.problem.measure(theta, omega)
         if metric not in found or "tracking" not in found:
             raise InputError(
                 f"`start` needs a problem that measures `{metric}` and `tracking`; give four numbers instead"
             )
-        f, g = flat.means(flat.theta0, flat.omega0)
+        means = flat.means(ravel_pytree(theta)[0], ravel_pytree(omega)[0])
+        f, g = (ravel_pytree(average)[0] - mean for average, mean in zip((state.f, state.g), means, strict=True))
         distance, tracking = (float(np.asarray(found[name])) for name in (metric, "tracking"))
         return InitialErrors(distance, tracking, float(f @ f), float(g @ g))
 
