@@ -59,7 +59,7 @@ BAD = {
     "constant inf": (lambda: tc.Constant(float("inf")), rf"`Constant\(c=…\)` {NUMBER} inf"),
     "constant text": (lambda: tc.Constant("fast"), r"`Constant\(c=…\)` must be a number, got 'fast'"),
     "constant array": (lambda: tc.Constant(np.ones(3)), r"must be one number, got an array of shape \(3,\)"),
-    "list": (lambda: tc.Fast(alpha=[1.0]), "`alpha` must be one schedule, got 1 of them"),
+    "list": (lambda: tc.Fast(alpha=[1.0]), "`alpha` must be one schedule, got a sequence of 1; write the number"),
     "none": (lambda: tc.Fast(alpha=None), "`alpha` must be a number, a schedule or a function .* got NoneType"),
     "bool": (lambda: tc.Fast(alpha=True), "`alpha` must be a number, a schedule or a function .* got bool"),
     "complex": (lambda: tc.Standard(beta=1j), "`beta` must be a number, a schedule or a function .* got complex"),

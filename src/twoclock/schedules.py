@@ -132,8 +132,12 @@ def step_size(default: str | None, most: float = math.inf, levels: bool = False)
             value = value.split(";")
         if isinstance(value, Sequence) and not isinstance(value, str):
             if not (levels and value):
-                got = "an empty sequence" if levels else f"{len(value)} of them"
-                raise InputError(f"`{name}` must be one schedule{', or one per level of ω' * levels}, got {got}")
+                if levels:
+                    raise InputError(f"`{name}` must be one schedule, or one per level of ω, got an empty sequence")
+                raise InputError(
+                    f"`{name}` must be one schedule, got a sequence of {len(value)}; write the number or the schedule "
+                    "itself (`beta` takes one per level of ω)"
+                )
             return Levels(tuple(as_schedule(entry, f"{name}[{i}]", most) for i, entry in enumerate(value)))
         return as_schedule(value, name, most)
 
