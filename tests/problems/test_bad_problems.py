@@ -50,6 +50,8 @@ TABLE = [
     (problems.custom, {**CUSTOM, "theta": "0.0"}, "`theta` must be a number or an array, got str; write 0.0"),
     (problems.custom, {**CUSTOM, "theta": np.zeros}, "`theta` must be a number or an array, got .*; call it first"),
     (problems.custom, {**CUSTOM, "omega": {"a": True}}, r"`omega\['a'\]` must be a number or an array, got bool"),
+    (problems.custom, {**CUSTOM, "env": np.array(["a"])}, "`env` must be an array of numbers, got one of <U1"),
+    (problems.custom, {**CUSTOM, "env": {"a": 2**64}}, r"`env\['a'\]` must be a number that an array can hold"),
     (problems.quadratic, {"dim": 2.5}, "`dim` must be a whole number, got 2.5"),
     (problems.quadratic, {"dim": "3"}, "`dim` must be a whole number, got '3'"),
     (problems.quadratic, {"mu_h": "0.5"}, "`mu_h` must be one number, got '0.5'"),

@@ -136,6 +136,7 @@ def custom(
         )
     check_start("theta", theta)
     check_start("omega", omega, may_be_empty=True)
+    check_start("env", env, may_be_empty=True, real=False)
     return problem
 
 

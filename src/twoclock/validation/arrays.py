@@ -139,8 +139,8 @@ def as_numpy(name: str, tree: PyTree) -> PyTree:
     return jax.tree.map(np.asarray, tree)
 
 
-def check_start(name: str, tree: PyTree, *, may_be_empty: bool = False) -> None:
-    """Complain unless the start of a variable is a pytree of numbers."""
+def check_start(name: str, tree: PyTree, *, may_be_empty: bool = False, real: bool = True) -> None:
+    """Complain unless the start of a variable is a pytree of numbers; truth values and complex ones if not ``real``."""
     leaves, _ = flatten_tree(name, tree)
     if not leaves and not may_be_empty:
         raise InputError(f"`{name}` must hold at least one number, got {short_repr(tree)}; try np.zeros(1)")
@@ -148,9 +148,11 @@ def check_start(name: str, tree: PyTree, *, may_be_empty: bool = False) -> None:
         where, hint = name + jax.tree_util.keystr(path), "call it first" if callable(leaf) else "write 0.0 or so"
         if getattr(getattr(leaf, "dtype", None), "kind", "f") in "OSUmM":
             raise InputError(f"`{where}` must be an array of numbers, got one of {leaf.dtype}; {hint}")
-        if not (hasattr(leaf, "dtype") or isinstance(leaf, numbers.Real)) or isinstance(leaf, bool):
+        kind = numbers.Real if real else numbers.Number
+        if not (hasattr(leaf, "dtype") or isinstance(leaf, kind)) or (real and isinstance(leaf, bool)):
             raise InputError(f"`{where}` must be a number or an array, got {type(leaf).__name__}; {hint}")
         if np.ma.is_masked(leaf):
             raise InputError(f"`{where}` must have no masked entries, which have no value; fill them first")
-        if isinstance(leaf, int) and abs(leaf) >= 10**308:
-            raise InputError(f"`{where}` must be a number that a float can hold, got {short_repr(leaf)}")
+        if isinstance(leaf, int) and abs(leaf) >= (10**308 if real else 2**63):
+            holder = "a float" if real else "an array"
+            raise InputError(f"`{where}` must be a number that {holder} can hold, got {short_repr(leaf)}")
