@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
@@ -74,6 +75,36 @@ def test_an_edited_result_is_refused(result, tmp_path):
     for folder in (one, other):
         with pytest.raises(tc.InputError, match="is damaged"):
             tc.load(folder)
+
+
+def test_arrays_have_the_documented_keys(tmp_path):
+    theta = {"w": np.zeros(2), "b/\0": 0.0, "a": {"b": 1.0}, "a.b": 2.0}
+
+    def still(theta, omega, x):
+        return jax.tree.map(jnp.zeros_like, theta)
+
+    problem = tc.problems.custom(still, lambda theta, omega, x: omega, lambda key: key, theta, (0.0, np.ones(3)))
+    result = tc.solve(problem, tc.Standard(), 5, 2)
+    plain = tc.solve(tc.problems.quadratic(dim=3), tc.Fast(), 5, 2)
+    with np.load(plain.save(tmp_path / "plain") / "arrays.npz") as arrays:
+        assert arrays["theta"].shape == arrays["omega"].shape == (2, 3)
+        assert arrays["diverged"].shape == arrays["last_step"].shape == (2,)
+    folder = result.save(tmp_path / "tree")
+    with np.load(folder / "arrays.npz") as arrays:
+        assert arrays["theta.w"].shape == (2, 2)
+        assert arrays["omega.1"].shape == (2, 3)
+    loaded = tc.load(folder)
+    assert loaded.theta["a"]["b"][0] == 1
+    assert loaded.theta["a.b"][0] == 2
+    assert loaded.theta["b/\0"][0] == 0
+    np.testing.assert_array_equal(loaded.omega[1], np.ones((2, 3)) * result.omega[1])
+
+
+def test_a_result_is_saved_beside_names_that_are_no_text(result, tmp_path):
+    odd = tmp_path / os.fsdecode(b"\xff")
+    odd.mkdir()
+    assert tc.load(result.save(tmp_path / "run")) == result
+    assert odd.is_dir()
 
 
 def test_replacing_a_result_keeps_what_is_not_its_own(result, whole, tmp_path):

@@ -68,7 +68,8 @@ def is_part(path: Path) -> bool:
 
 
 def _part_name(token: str) -> str:
-    return f"{PART}{token}{hashlib.sha256(f'twoclock {token}'.encode()).hexdigest()[:8]}"
+    digest = hashlib.sha256(f"twoclock {token}".encode(errors="replace"))  # a name may be no text, as b"\\xff" is none
+    return f"{PART}{token}{digest.hexdigest()[:8]}"
 
 
 def clean(folder: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -63,7 +64,7 @@ def save(
     """Write a record; it appears whole or not at all."""
     with replacement(folder) as part:
         arrays: dict[str, np.ndarray] = {}
-        layout = {name: encode(tree, arrays) for name, tree in trees.items()}
+        layout = {name: encode(tree, arrays, name) for name, tree in trees.items()}
         for name, table in tables.items():
             table.to_parquet(part / f"{name}.parquet", index=False)
         np.savez(part / _ARRAYS, **arrays)  # type: ignore[arg-type]
@@ -192,8 +193,8 @@ def _verify_below(folder: Path) -> Iterator[FolderCheck]:
             yield from _verify_below(path)
 
 
-def encode(tree: PyTree, arrays: dict[str, np.ndarray]) -> PyTree:
-    """The layout of a tree as JSON; its arrays are added to ``arrays``.
+def encode(tree: PyTree, arrays: dict[str, np.ndarray], path: str) -> PyTree:
+    """The layout of a tree as JSON; its arrays are added to ``arrays`` under their paths, such as ``theta.weight.0``.
 
     Dicts, lists and tuples keep their shape; other nodes become dicts of their fields.
     """
@@ -202,16 +203,18 @@ def encode(tree: PyTree, arrays: dict[str, np.ndarray]) -> PyTree:
     elif dataclasses.is_dataclass(tree):
         tree = {field.name: getattr(tree, field.name) for field in dataclasses.fields(tree)}
     if isinstance(tree, dict):
-        return {"dict": {str(key): encode(value, arrays) for key, value in tree.items()}}
+        return {"dict": {str(key): encode(value, arrays, f"{path}.{key}") for key, value in tree.items()}}
     if isinstance(tree, (list, tuple)):
         kind = "tuple" if isinstance(tree, tuple) else "list"
-        return {kind: [encode(value, arrays) for value in tree]}
+        return {kind: [encode(value, arrays, f"{path}.{i}") for i, value in enumerate(tree)]}
     if tree is None:
         return None
     array = np.asarray(tree)
     if array.dtype == object:  # a function or the like inside a network: part of the code, not of the numbers
         return None
-    name = f"a{len(arrays)}"
+    name = re.sub(r"[^\w.]", "_", path)  # a key may hold what no name of a file can
+    while name in arrays:
+        name += "_"
     if array.dtype.kind == "V":  # bfloat16 and its kin, which NumPy's files do not know
         arrays[name] = array.view(f"u{array.dtype.itemsize}")
         return {array.dtype.name: name}
