@@ -90,6 +90,13 @@ def test_frozen_lake(tmp_path):
     assert picture.stat().st_size > 10_000
 
 
+def test_average_reward(tmp_path):
+    picture = tmp_path / "gain.png"
+    short = load("average_reward").main(steps=100_000, seeds=2, out=picture)
+    assert max(short.values()) < 0.1
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
 def test_frozen_lake_live():
     found = load("frozen_lake_live").main(samples=40_000)
     assert found["gap"] < 0.4 < 0.7 < found["ignorant"]

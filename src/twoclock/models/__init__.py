@@ -1,8 +1,19 @@
 """Exact answers: closed-form linear algebra, no iterates."""
 
+from twoclock.models.average_reward import AverageReward
 from twoclock.models.linear_evaluation import LimitLaw, limit_law
 from twoclock.models.lqr import CertaintyEquivalence, Lqr
 from twoclock.models.mdp import Mdp, from_gymnasium
 from twoclock.models.soft_mdp import EmpiricalMdp, SoftMdp
 
-__all__ = ["CertaintyEquivalence", "EmpiricalMdp", "LimitLaw", "Lqr", "Mdp", "SoftMdp", "from_gymnasium", "limit_law"]
+__all__ = [
+    "AverageReward",
+    "CertaintyEquivalence",
+    "EmpiricalMdp",
+    "LimitLaw",
+    "Lqr",
+    "Mdp",
+    "SoftMdp",
+    "from_gymnasium",
+    "limit_law",
+]

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy.typing import ArrayLike
 
+from twoclock.models.average_reward import AverageReward
 from twoclock.models.soft_mdp import LEAST, SoftMdp
 from twoclock.protocols import InputError, Scalar, pytree
 from twoclock.validation import number, short_repr
@@ -61,10 +62,12 @@ class Mdp:
 
     @property
     def states(self) -> int:
+        """How many states there are."""
         return int(self.P.shape[0])
 
     @property
     def actions(self) -> int:
+        """How many actions there are."""
         return int(self.P.shape[1])
 
     def policy(self, policy: ArrayLike, name: str = "policy") -> Policy:
@@ -168,6 +171,26 @@ class Mdp:
     def soft_gradient(self, logits: ArrayLike, temp: Scalar, start: ArrayLike | None = None) -> Policy:
         """∂J_τ/∂θ(s, a) of π = softmax θ at θ = logits."""
         return self.soft(temp, start).gradient(self._pairs("logits", logits))
+
+    def average_reward(self, temp: Scalar = 0.0) -> AverageReward:
+        """The long-run reward of a step, with the bonus −temp·log π(a|s), for its exact answers in jnp.
+
+        The discount plays no part: where an episode ends the next one begins, at P's s'.
+        """
+        classes = recurrent_classes(self.chain(np.full((self.states, self.actions), 1 / self.actions)))
+        if len(classes[0]) < self.states:
+            lost = min(set(range(self.states)) - set(classes[0].tolist()))
+            raise InputError(
+                f"`mdp` must let every state reach every other, or the average reward depends on the start: state "
+                f"{lost} cannot be reached from state {classes[0][0]}; leave such states out of the table"
+            )
+        r = self.r if self.r.ndim == 2 else np.einsum("sat,sat->sa", self.P, self.r)
+        tau = np.full(self.states, number("temp", temp, 0))
+        return AverageReward(SoftMdp(self.P, r, tau, self.start_law()))
+
+    def gain(self, policy: ArrayLike) -> float:
+        """The average reward of a policy, Σ_s μ(s)r_π(s) with μ its stationary law."""
+        return float(self.stationary(policy) @ self.reward(self.policy(policy)))
 
     def visitation(self, policy: ArrayLike, start: ArrayLike | None = None) -> States:
         """The discounted visitation law d = η/Ση, η = ρ(I − (γP)_π)⁻¹: where episodes are that go on with chance γ."""

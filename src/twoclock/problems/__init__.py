@@ -1,5 +1,6 @@
 """Ready-made problems, one file each."""
 
+from twoclock.problems.average_reward import access_control, average_reward, river_swim
 from twoclock.problems.bilevel.bilevel import bilevel, composite, minimax
 from twoclock.problems.bilevel.least_squares import quadratic_bilevel, quadratic_minimax
 from twoclock.problems.bilevel.losses import CurvatureWarning
@@ -44,6 +45,8 @@ __all__ = [
     "PolicyEvaluation",
     "SlowWalkSetting",
     "SoftOperators",
+    "access_control",
+    "average_reward",
     "baird",
     "bilevel",
     "boeing_747",
@@ -69,6 +72,7 @@ __all__ = [
     "random_policy_evaluation",
     "rates",
     "ring",
+    "river_swim",
     "slow_walk",
     "slow_walk_setting",
     "spiral",

@@ -1,0 +1,251 @@
+"""Average-reward MDPs on three clocks: a softmax actor, the gain and a differential critic; and known cases."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, UInt32
+from numpy.typing import ArrayLike
+
+from twoclock.models.average_reward import AverageReward
+from twoclock.models.mdp import Mdp, check_mdp, read_features
+from twoclock.models.soft_mdp import Pairs
+from twoclock.problems.entropy_mdp import Critic, SoftOperators, Step, Theta
+from twoclock.protocols import InputError, Key, Problem, pytree, static
+from twoclock.sampling.alias import choose, lookup, numpy_alias_table
+from twoclock.sampling.transitions import entry
+from twoclock.tree_math import sqnorm
+from twoclock.validation import choice, number, whole
+from twoclock.validation.arrays import Array, Number, State, Words, as_array
+
+__all__ = ["AverageRewardProblem", "access_control", "average_reward", "river_swim"]
+
+Levels = tuple[Number, Critic]  # the gain, and values of the states or the weights of features
+SAMPLINGS = {"markov": 2, "iid": 3}  # with the random words that a step takes
+
+
+@pytree
+class AverageRewardProblem(Problem):
+    """The actor-critic for the average reward, whose exact answers are its truth half; see `average_reward`."""
+
+    theta0: Theta
+    start: UInt32[Array, " s"]
+    next: UInt32[Array, "s a s"]
+    r: Float[Array, "#s #a #s"]
+    truth: AverageReward
+    best: Number
+    features: Float[Array, "s c"] | None = None
+    policy_features: Float[Array, "s a d"] | None = None
+    sampling: str = static(default="markov")
+
+    def init(self, key: Key) -> tuple[Theta, Levels, State | None]:
+        theta = jnp.asarray(self.theta0)
+        size = self.r.shape[0] if self.features is None else self.features.shape[1]
+        s = lookup(jnp.asarray(self.start), (), jax.random.bits(key, (), jnp.uint32))
+        env = None if self.sampling == "iid" else s
+        return theta, (jnp.zeros((), theta.dtype), jnp.zeros(size, theta.dtype)), env
+
+    def noise(self, key: Key) -> Words:
+        """A word of random bits for each choice: the action, s' and, for independent samples, s."""
+        return jax.random.bits(key, (SAMPLINGS[self.sampling],), jnp.uint32)
+
+    def draw(self, u: Words, theta: Theta, env: State | None) -> tuple[Step, State | None]:
+        operators = self.operators
+        s = choose(self.truth.evaluate(operators.logits(theta)).law, u[2]) if env is None else env
+        a = choose(jnp.exp(operators.log_pi(theta, s)), u[0])
+        t = lookup(jnp.asarray(self.next), (s, a), u[1])
+        return Step(s, a, t, entry(self.r, s, a, t), None, None), None if env is None else t
+
+    def F(self, theta: Theta, omega: Levels, x: Step) -> Theta:
+        gain, values = omega
+        return self.operators.F(theta, values, x._replace(r=x.r - gain))
+
+    def G(self, theta: Theta, omega: Levels, x: Step) -> Levels:
+        gain, values = omega
+        earned = x.r - jnp.asarray(self.truth.soft.temp)[x.s] * self.operators.log_pi(theta, x.s)[x.a]
+        return gain - earned, self.operators.G(theta, values, x._replace(r=x.r - gain - self._level(values)))
+
+    def _level(self, values: Critic) -> Number:
+        """What fixes the constant in a table of values, their mean; features cannot express a constant."""
+        return jnp.mean(values) if self.features is None else jnp.zeros((), values.dtype)
+
+    @property
+    def operators(self) -> SoftOperators:
+        """Those of an actor and a critic without a discount, for rewards less the gain."""
+        one = jnp.ones((1, 1, 1), jnp.asarray(self.theta0).dtype)
+        return SoftOperators(self.truth.soft.temp, one, 1.0, self.features, self.policy_features)
+
+    def policy(self, theta: Theta) -> Pairs:
+        """π_θ[s, a]."""
+        return jax.nn.softmax(self.operators.logits(theta))
+
+    def h(self, theta: Theta) -> Number:
+        """−J_τ(π_θ)."""
+        return -self.truth.evaluate(self.operators.logits(theta)).gain
+
+    def field(self, theta: Theta) -> Theta:
+        """What F averages to at ω*(θ): ∇h itself where the critic is a table."""
+        return jax.grad(self.h)(theta) if self.features is None else self.mean_F(theta, self.omega_star(theta))
+
+    def omega_star(self, theta: Theta) -> Levels:
+        """J_θ and V_θ or, with features, the fixed point of TD under the stationary law."""
+        gain = self.truth.evaluate(self.operators.logits(theta)).gain
+        return gain, self.critic(theta, gain)
+
+    def critic(self, theta: Theta, gain: Number) -> Critic:
+        """The root of the critic's level at any gain: a table is V_θ + J_θ − gain, so no error there bends it."""
+        logits = self.operators.logits(theta)
+        known = self.truth.evaluate(logits)
+        if self.features is None:
+            return known.bias + (known.gain - gain)
+        Phi, chain = jnp.asarray(self.features), jnp.einsum("sa,sat->st", jax.nn.softmax(logits), self.truth.soft.P)
+        reward = known.gain + known.bias - chain @ known.bias
+        weighted = Phi.T * known.law[None, :]
+        return jnp.linalg.solve(weighted @ (Phi - chain @ Phi), weighted @ (reward - gain))
+
+    def mean_F(self, theta: Theta, omega: Levels) -> Theta:
+        operators = self.operators
+        logits, V = operators.logits(theta), operators.values(omega[1])
+        law = self.truth.evaluate(logits).law
+        rows = -law[:, None] * self.truth.soft.advantage(logits, self.truth.soft.q(V), V)
+        return rows if self.policy_features is None else jnp.tensordot(rows, jnp.asarray(self.policy_features), axes=2)
+
+    def mean_G(self, theta: Theta, omega: Levels) -> Levels:
+        (gain, values), logits = omega, self.operators.logits(theta)
+        known, V = self.truth.evaluate(logits), self.operators.values(values)
+        off = V - known.bias  # δ is what V lacks: the true values would leave J_θ − gain
+        chain = jnp.einsum("sa,sat->st", jax.nn.softmax(logits), self.truth.soft.P)
+        pull = -known.law * (known.gain - gain - self._level(values) + chain @ off - off)
+        return gain - known.gain, pull if self.features is None else pull @ jnp.asarray(self.features)
+
+    def measure(self, theta: Theta, omega: Levels) -> dict[str, Number]:
+        gain, values = omega
+        logits = self.operators.logits(theta)
+        known, pi = self.truth.evaluate(logits), jax.nn.softmax(logits)
+        return {
+            "gap": self.best - known.gain,
+            "gain": jnp.sum(known.law * jnp.sum(pi * self.truth.soft.r, axis=1)),
+            "tracking_1": jnp.square(gain - known.gain),
+            "tracking_2": sqnorm(values - self.critic(theta, gain)),
+        }
+
+
+def average_reward(
+    mdp: Mdp,
+    temp: float = 0.0,
+    sampling: str = "markov",
+    *,
+    start: ArrayLike | None = None,
+    features: ArrayLike | None = None,
+    policy_features: ArrayLike | None = None,
+    theta0: ArrayLike | None = None,
+) -> AverageRewardProblem:
+    """Learn the policy of a finite MDP that earns most a step in the long run: actor, gain and differential critic.
+
+        δ = r − τ log π(a|s) − J + V(s') − V(s)
+        F = −δ·∇log π(a|s),     G = (J − r + τ log π(a|s),   −(δ − V̄)·e_s)
+
+    on ω = (J, V), each level with a step size of its own where a method gets a tuple. The values are unique up to a
+    constant only; V̄, their mean over the states, is driven to 0, as in relative value iteration.
+
+    Metrics: ``gap`` J* − J(θ), bonus included; ``gain``, the policy's exact average reward without the bonus;
+    ``tracking_1`` (J − J_θ)²; ``tracking_2`` ‖V − V(θ, J)‖².
+
+    Args:
+        mdp: the decision process, in which every state reaches every other. Its discount plays no part: where an
+            episode ends the next one begins.
+        temp: the temperature τ of the bonus; 0 is the ordinary average reward, whose best policy is deterministic, so
+            that logits grow without end.
+        sampling: "markov" follows the policy along one trajectory; "iid" draws every s anew from the stationary law of
+            the present policy, which takes a linear solve with every sample.
+        start: the law of the first state, or its number; uniform by default.
+        features: φ, one row per state, for V = φᵀω instead of a table; no combination of them may be constant.
+        policy_features: ψ[s, a], a vector each, for a log-linear policy instead of a table.
+        theta0: where θ starts; 0, the uniform policy, by default. With α = 0 it stays, and is evaluated.
+
+    >>> import twoclock as tc
+    >>> shop = tc.models.Mdp(P=[[[1, 0], [0, 1]], [[1, 0], [1, 0]]], r=[[1, 0], [3, 3]], gamma=0)
+    >>> result = tc.solve(tc.problems.average_reward(shop), tc.Standard(0.1, (0.01, 0.1)), steps=5_000, seeds=4)
+    >>> bool((result.history.gain.iloc[-1] > 1.4) and (result.history.gap.iloc[-1] < 0.1))
+    True
+
+    Reference: Sutton & Barto, *Reinforcement learning*, 2018, sections 10.3 and 13.6; Abounadi, Bertsekas & Borkar,
+    *Learning algorithms for Markov decision processes with average cost*, 2001.
+    """
+    truth = check_mdp(mdp).average_reward(temp)
+    choice("sampling", sampling, SAMPLINGS)
+    best = truth.solve()
+    if best.width > 1e-6 * (1 + abs(best.gain)):
+        raise InputError(
+            f"`mdp` mixes too slowly: the best gain is known to ±{best.width / 2:.1g} only after a million iterations; "
+            "check P for probabilities that are almost 0"
+        )
+    pairs = mdp.states, mdp.actions
+    Phi = None if features is None else read_features("features", features, mdp.states)
+    if Phi is not None and np.linalg.matrix_rank(np.column_stack([Phi, np.ones(mdp.states)])) <= Phi.shape[1]:
+        raise InputError(
+            "`features` must be independent of each other and of the constant, which differential values leave open; "
+            "leave one out, or take each less its value in one state and drop those that are then zero"
+        )
+    Psi = None if policy_features is None else read_features("policy_features", policy_features, *pairs)
+    shape = pairs if Psi is None else Psi.shape[2:]
+    theta = np.zeros(shape) if theta0 is None else as_array("theta0", theta0)
+    if theta.shape != shape:
+        what = "one entry per policy feature" if Psi is not None else "(states, actions)"
+        raise InputError(f"`theta0` must have the shape {shape}, {what}, got {theta.shape}")
+    first, after = numpy_alias_table(mdp.start_law(start)), numpy_alias_table(mdp.P)
+    r = mdp.r if mdp.r.ndim == 3 else mdp.r[:, :, None]
+    return AverageRewardProblem(theta, first, after, r, truth, best.gain, Phi, Psi, sampling)
+
+
+def access_control(
+    temp: float = 0.0, servers: int = 10, free: float = 0.06, sampling: str = "markov"
+) -> AverageRewardProblem:
+    """Access-control queuing: take or refuse the customer at the head of the queue, with few servers.
+
+    Customers pay 1, 2, 4 or 8, equally likely; one who is refused is gone. State 4n + i: n free servers, a customer who
+    pays 2ⁱ; action 0 refuses, action 1 takes where a server is free. The best gain is 2.747642.
+
+    Args:
+        temp, sampling: as for ``average_reward``.
+        servers: how many there are.
+        free: the chance that a busy server, one just taken too, is free again after the step.
+
+    Reference: Sutton & Barto 2018, example 10.2.
+    """
+    servers, free = whole("servers", servers), number("free", free, 0, 1, above=True, below=True)
+    P, r = np.zeros((servers + 1, 4, 2, servers + 1, 4)), np.zeros((servers + 1, 4, 2))
+    for n, i, a in np.ndindex(r.shape):
+        taken = a if n else 0
+        busy = servers - n + taken
+        r[n, i, a] = taken * 2**i
+        for back in range(busy + 1):
+            chance = math.comb(busy, back) * free**back * (1 - free) ** (busy - back)
+            P[n, i, a, n - taken + back] = chance / 4
+    states = 4 * (servers + 1)
+    return average_reward(Mdp(P.reshape(states, 2, states), r.reshape(states, 2), 0.0), temp, sampling)
+
+
+def river_swim(temp: float = 0.0, states: int = 6, sampling: str = "markov") -> AverageRewardProblem:
+    """RiverSwim: swim against the current for a reward of 1, or drift for 0.005.
+
+    Action 0 drifts to the left; action 1 swims: to the right with 0.35, back with 0.05, at the left bank to the right
+    with 0.6, and at the right bank it stays with 0.6. Drifting at the left bank earns 0.005, swimming at the right one
+    1. The best gain of six states is 0.428622.
+
+    Reference: Strehl & Littman, *An analysis of model-based interval estimation for Markov decision processes*, 2008.
+    """
+    last = whole("states", states, least=2) - 1
+    P, r = np.zeros((states, 2, states)), np.zeros((states, 2))
+    for s in range(states):
+        P[s, 0, max(s - 1, 0)] = 1
+        P[s, 1, max(s - 1, 0)] += 0.05 if s else 0.4
+        P[s, 1, s] += 0.6 if s else 0
+        P[s, 1, min(s + 1, last)] += 0.35 if s else 0.6
+    P[last, 1] = 0
+    P[last, 1, [last - 1, last]] = 0.4, 0.6
+    r[0, 0], r[last, 1] = 0.005, 1
+    return average_reward(Mdp(P, r, 0.0), temp, sampling)
