@@ -192,3 +192,17 @@ def test_loading_with_other_functions_is_refused(tmp_path):
             tc.agents.Evaluator.load(tmp_path / "a", *arguments)
     with pytest.raises(tc.InputError):
         tc.agents.Evaluator.load(tmp_path / "a", ratio(1.0))
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_changed_constant_in_a_network_is_seen(compiled):
+    size = [1.0]
+
+    def network(params, x):
+        return params * size[0] * x[0]
+
+    value, x = jax.jit(network) if compiled else network, np.ones(1)
+    make = functools.partial(tc.agents.Evaluator, 1.0, None, 0.5, at=[x], value=value, params=2.0, operator="td")
+    assert make().value(x) == 2
+    size[0] = 7.0
+    assert make().value(x) == 14

@@ -143,3 +143,17 @@ def test_features_that_do_not_fit_give_a_warning():
     )
     assert coarse.diagnostics.set_index("name")["grade"]["features"] == "warning"
     assert any("take richer features" in warning for warning in coarse.warnings)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_changed_constant_in_a_model_is_seen(compiled):
+    size = [1.0]
+
+    def model(x):
+        return size[0] * x
+
+    network = tc.logs.features.Network(jax.jit(model) if compiled else model)
+    states = np.array([[2.0]])
+    assert network.fit(states)(states).tolist() == [[1.0, 2.0]]
+    size[0] = 5.0
+    assert network.fit(states)(states).tolist() == [[1.0, 10.0]]

@@ -221,7 +221,12 @@ class Evaluator(LearnerAgent):
 
     def _make_learner(self, start: PyTree) -> Learner:
         value, at_phi, traced = self._value, self._at_phi, self._traced
-        self._value_at = jax.jit(value)
+
+        def value_at(theta: PyTree, phi: Observed) -> Number:
+            with validation.trace_anew():  # a constant in the network may have changed since another evaluator
+                return value(theta, phi)
+
+        self._value_at = jax.jit(value_at)
         F, G = trace_operators(value) if traced else value_operators(value, self.operator)
         omega = jax.tree.map(np.zeros_like, start) if traced or self.operator != "td" else ()
 

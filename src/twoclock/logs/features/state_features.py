@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import comb
 from typing import Any, Protocol, runtime_checkable
+from weakref import WeakKeyDictionary
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +18,7 @@ from jaxtyping import Float
 from twoclock.logs.policies import call_on_batch
 from twoclock.problems.custom import is_module, split_module
 from twoclock.protocols import InputError
-from twoclock.validation import choice, number, refuse_fork, seed_number, whole
+from twoclock.validation import choice, number, refuse_fork, seed_number, trace_anew, whole
 
 Matrix = Any
 """A NumPy array, or a scipy.sparse CSR array where most entries are 0."""
@@ -189,22 +190,20 @@ class Network:
 
     def __call__(self, x: np.ndarray) -> Matrix:
         with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-            rows = call_on_batch(
-                "model", lambda x: np.asarray(_batch_features(self.model, self.part)(jnp.asarray(x)), float), x
-            )
+            rows = call_on_batch("model", lambda x: np.asarray(_batch_features(self)(jnp.asarray(x)), float), x)
         return np.hstack([np.ones((len(x), 1)), rows]) if self.part == "last" else rows
 
 
 Row = Callable[[jax.Array], jax.Array]
-_compiled: dict[tuple[int, str], tuple[object, Row]] = {}
+_compiled: WeakKeyDictionary[Network, Row] = WeakKeyDictionary()
 
 
-def _batch_features(model: Callable[..., jax.Array], part: str) -> Row:
-    """Compile the features of a batch; the same model is compiled once."""
-    key = id(model), part
-    if key in _compiled:
-        return _compiled[key][1]
+def _batch_features(network: Network) -> Row:
+    """Compile the features of a batch, once per fitted object: a constant that the model reads may change between."""
+    if network in _compiled:
+        return _compiled[network]
     refuse_fork()
+    model, part = network.model, network.part
     layers, activation = getattr(model, "layers", None), getattr(model, "activation", lambda z: z)
 
     def features(x: jax.Array) -> jax.Array:
@@ -219,5 +218,8 @@ def _batch_features(model: Callable[..., jax.Array], part: str) -> Row:
             x = jax.vmap(lambda act, entry: act(entry))(activation, z) if is_module(activation) else activation(z)
         return x
 
-    _compiled[key] = model, jax.jit(jax.vmap(features))  # the model is held, so that its id is not given again
-    return _compiled[key][1]
+    def rows(x: jax.Array) -> jax.Array:
+        with trace_anew():
+            return jax.vmap(features)(x)
+
+    return _compiled.setdefault(network, jax.jit(rows))
