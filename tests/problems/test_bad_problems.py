@@ -97,7 +97,7 @@ TABLE = [
     (tc.samplers.Minibatches, {"data": np.arange(4), "size": 2.0}, "`size` must be a whole number, got 2.0"),
     (theory.certify, {**KNOWN, "L": "1"}, "`L` must be one number, got '1'"),
     (theory.certify, {**KNOWN, "mu_g": True}, "`mu_g` must be one number, got True"),
-    (theory.certify, {**KNOWN, "proof": ["tight"]}, r"`certify\(proof=…\)` must be 'tight' or 'paper'"),
+    (theory.certify, {**KNOWN, "proof": ["tight"]}, r"`certify\(proof=…\)` must be 'tight', 'paper' or 'printed'"),
     (theory.constants, {"problem": LQR}, "`problem` must have init, noise, draw, F and G"),
     (theory.constants, {"problem": problems.quadratic(), "samples": 1.5}, "`samples` must be a whole number, got 1.5"),
     (theory.start, {"problem": problems.quadratic(), "structure": "convex"}, "`structure` must be"),

@@ -54,7 +54,7 @@ def test_the_command_checks_a_schedule(capsys):
         (["certify", "pl", "--L", "1"], "--mu-g"),
         ([*GOOD, "--steps", "3000000000"], "`steps` must lie in"),
         ([*GOOD, "--check", "--alpha", "a/k"], "is not a schedule"),
-        ([*GOOD, "--proof", "none"], "must be 'tight' or 'paper'"),
+        ([*GOOD, "--proof", "none"], "must be 'tight', 'paper' or 'printed'"),
     ],
 )
 def test_bad_input_is_one_line_and_status_two(args, words, capsys):

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 import twoclock as tc
 from twoclock.protocols import InputError
 from twoclock.theory import STRUCTURES, Condition, InitialErrors, lyapunov_search
-from twoclock.theory.certify import ORDER, paper_rules
+from twoclock.theory.certificate import ORDER
+from twoclock.theory.certify import paper_rules
 
 PROOFS = ("tight", "paper")
 
@@ -219,7 +220,7 @@ GOOD = {"structure": "pl", "L": 1.0, "mu_h": 0.5, "mu_g": 0.5, "noise": 0.5}
         ({"L": float("nan")}, "`L` must be a finite number above 0"),
         ({"L": "wide"}, "`L` must be one number"),
         ({"noise": -1.0}, "`noise` must be a finite number of at least 0"),
-        ({"proof": "guess"}, r"`certify\(proof=…\)` must be 'tight' or 'paper'"),
+        ({"proof": "guess"}, r"`certify\(proof=…\)` must be 'tight', 'paper' or 'printed'"),
         ({"L": 1e60, "mu_g": 1e-60}, "too far apart for double precision"),
         ({"horizon": 2**31 + 1}, "`horizon` must be a whole number"),
         ({"horizon": 2.5}, "`horizon` must be a whole number"),

@@ -56,7 +56,9 @@ def test_the_printed_list_of_theorem_2_leaves_nothing_for_y(constants):
 
 def test_theorem_3_as_printed_lacks_the_noise_level():
     """F = θ + X, G = ω with Var X = B: exact second moments against both bounds, L = 1, steps of Section 3.3."""
-    alpha, lam, B, theta = 1 / 72, 0.25, 1e8, 10.0
+    B, theta = 1e8, 10.0
+    as_printed = tc.certify("non-convex", L=1.0, mu_g=1.0, noise=B, proof="printed")
+    alpha, _, lam = as_printed.c
     v0 = theta**2 / 2  # f₀ = ∇h(θ₀), so that Δf₀ = 0, and y₀ = Δg₀ = 0
 
     def step(k, state):
@@ -76,10 +78,8 @@ def test_theorem_3_as_printed_lacks_the_noise_level():
         state, first, ratios = (theta**2,) * 4, 0, []
         for k in (1_000_000, 2_000_000, 4_000_000):
             state, first = walk(first, k, state), k
-            root = alpha * np.sqrt(k + 1)
-            printed, right = (32 * v0 + 4 * np.log(k + 2)) / root, (32 * v0 + 16 * B * np.log(k + 2)) / root
-            ratios.append(float(state[3]) / printed)
-            assert state[3] <= right
+            ratios.append(float(state[3]) / as_printed.bound(k, (v0, 0.0, 0.0, 0.0)))
+            assert state[3] <= (32 * v0 + 16 * B * np.log(k + 2)) / (alpha * np.sqrt(k + 1))
     assert ratios[-1] > 1.2
 
 

@@ -22,6 +22,13 @@ Rule = tuple[str, Callable[[Numbers, Numbers, Numbers], tuple[Numbers, Numbers]]
 InitialErrorsLike = Union["InitialErrors", Mapping[str, float], Sequence[float], float]
 
 LAST_STEP = 2**31  # steps are counted in 32 bits
+# Closed forms meet some of their conditions with equality; this margin keeps rounding out of the comparison.
+MARGIN = 1 + 1e-9
+ORDER: list[Rule] = [
+    ("α ≤ β", lambda a, b, c: (a, b)),
+    ("β ≤ λ", lambda a, b, c: (b, c)),
+    ("λ ≤ 1/4", lambda a, b, c: (c, 0.25)),
+]
 
 _NAMES = {
     "x": ("x", "x0", "z", "z0", "h", "error", "gap"),
@@ -89,8 +96,9 @@ class Certificate:
         1/k steps:    E m_k ≤ [τ²V₀ + A·B·k]/(k+τ)²                        m = ‖θ−θ*‖² (strongly convex) or h−h* (PL)
         1/√k steps:   min_{t≤k} E‖∇h(θ_t)‖² ≤ [V₀ + A·B·(1+log(k+1))]/(r√(k+1))     (non-convex)
 
-    with V = x + D_y y + D_f‖Δf‖² + D_g‖Δg‖² and B the noise level. For ``Standard`` V₀ = D_x x + D_y y. ``certify``
-    makes certificates.
+    with V = x + D_y y + D_f‖Δf‖² + D_g‖Δg‖² and B the noise level. For ``Standard`` V₀ = D_x x + D_y y. As printed
+    (``proof="printed"``) the bounds are τ²V₀/(k+τ)² + Bτ²/(k+τ) and [32V₀ + 4 log(k+2)]/(α₀√(k+1)), which lacks B.
+    ``certify`` makes certificates.
 
     Attributes:
         mu_g: one number, or one per fast level.
@@ -151,12 +159,20 @@ class Certificate:
         # The average that Standard's proof keeps begins at 0.
         squares = _read_start(start, len(self.c) - 1, averages=self.of == "fast")
         v0 = float(np.dot(self.weights[: len(squares)], squares))
-        if self.structure == "non-convex":
+        if self.proof == "printed":
+            value = self._printed_bound(steps, v0)
+        elif self.structure == "non-convex":
             value = (v0 + self.A * self.noise * (1 + np.log(steps + 1))) / (self.rate * np.sqrt(steps + 1))
         else:
             n = steps + self.tau
             value = v0 * (self.tau / n) ** 2 + self.A * self.noise / n * (steps / n)
         return float(value) if value.ndim == 0 else value
+
+    def _printed_bound(self, k: NDArray[np.float64], v0: float) -> NDArray[np.float64]:
+        if self.structure == "non-convex":
+            return np.asarray((32 * v0 + 4 * np.log(k + 2)) / (self.c[0] * np.sqrt(k + 1)))
+        n = k + self.tau
+        return np.asarray(v0 * (self.tau / n) ** 2 + self.noise * self.tau**2 / n)
 
     def __str__(self) -> str:
         a, b, c = self.alpha, self.beta, self.lam

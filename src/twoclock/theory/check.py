@@ -15,8 +15,8 @@ from twoclock.methods import Fast, Standard
 from twoclock.protocols import InputError, Schedule, html_table
 from twoclock.schedules import Power
 from twoclock.theory import lyapunov_search
-from twoclock.theory.certificate import Numbers, Rule, rate_conditions
-from twoclock.theory.certify import ORDER, Known, check_constants, check_steps, paper_decay, paper_rules
+from twoclock.theory.certificate import ORDER, Numbers, Rule, rate_conditions
+from twoclock.theory.certify import Known, check_constants, check_steps, paper_decay, paper_rules
 from twoclock.validation import readable_trace_errors, short_repr
 
 Array = NDArray[np.float64]

@@ -35,7 +35,7 @@ class CertifyOptions:
     mu_h: float | None = option("Strong convexity or PL constant of h.", None)
     noise: float = option("Noise level B, a bound on the variance of F and of G.", 1.0)
     method: str = option("fast, or standard.", "fast")
-    proof: str = option("tight, or paper.", "tight")
+    proof: str = option("tight, paper or printed.", "tight")
     check: bool = option("Judge the schedules --alpha, --beta, --lam instead of making some.", False)
     alpha: str | None = option("Schedules to judge, Fast's own if left out.", None)
     beta: str | None = option(default=None)
