@@ -55,10 +55,10 @@ def write(folder, logs):
                 began = time.perf_counter()
                 asked = {"estimator": estimator, "bootstrap": 0, "compare": False}
                 try:
-                    told = tc.evaluate(log, target, world.gamma, **asked).table.iloc[0][["value", "low", "high"]]
+                    estimate = tc.evaluate(log, target, world.gamma, **asked).table.iloc[0][["value", "low", "high"]]
                 except tc.InputError:  # no episode of the log is possible under the policy
-                    told = [np.nan] * 3
-                rows.append((name, f"twoclock {estimator}", *told, time.perf_counter() - began))
+                    estimate = [np.nan] * 3
+                rows.append((name, f"twoclock {estimator}", *estimate, time.perf_counter() - began))
     (folder / "about.json").write_text(json.dumps(about))
     _keep(rows, folder / "ours.csv")
 

@@ -4,7 +4,7 @@
 
 The rule, written down before the numbers. Two on-policy chains and one off-policy one, in all of which the features can
 represent the values, so that every method is after the same θ: Boyan's chain; the walk of 19 states of Sutton & Barto,
-Example 7.1 and Section 12.1, with a feature a state; the five-state walk with inverted features, off-policy. Samples
+Example 7.1 and Section 12.1, with a feature per state; the five-state chain with inverted features, off-policy. Samples
 come along one chain, the same for every method; a sample counts whether it moves θ or not. λ = 0.8 where there are
 traces. Each method's settings are those that ``tc.tune`` finds for the RMSVE at the end, with the same budget of seed-
 steps for each and a box that is widened where the best lies at an edge, on seeds from 1,000,000 on; steps of the TD

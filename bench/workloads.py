@@ -52,7 +52,7 @@ def large_mdp():
 
 
 class Timed:
-    """Lanes of one workload on one engine, compiled; ``walk(steps)`` walks them from the start."""
+    """Lanes of one workload on one engine, compiled; ``walk(steps)`` runs them from the start."""
 
     def __init__(self, workload, seeds: int, engine: Engine) -> None:
         problem, method = workload()
@@ -66,7 +66,7 @@ class Timed:
         self.begin = [program.place(carry) for program in self.programs]
 
     def walk(self, steps: int):
-        """The carries after so many steps, one a program, each on a thread of its own."""
+        """The carries after ``steps`` steps, one per program, each on its own thread."""
         from concurrent.futures import ThreadPoolExecutor
 
         with ThreadPoolExecutor(max(len(self.programs), 1)) as pool:

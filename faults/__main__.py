@@ -40,7 +40,7 @@ def main() -> int:
 
 
 def _side_by_side(names: list[str], scale: float, seed: int) -> list[Outcome]:
-    """Two campaigns at a time, the longest first, each in a process of its own."""
+    """Run two campaigns at a time, the longest first, each in its own process."""
     order = sorted(names, key=lambda name: (_LONGEST.index(name) if name in _LONGEST else len(_LONGEST), name))
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(2, mp_context=context, max_tasks_per_child=1) as pool:

@@ -38,7 +38,7 @@ def python(code: str, *args: str | Path, timeout: float = 600.0, **options: obje
 
 @contextlib.contextmanager
 def started(*command: str | Path) -> Iterator[subprocess.Popen[str]]:
-    """A process in a group of its own, which ends with the block."""
+    """A process in a new process group, which ends with the block."""
     with subprocess.Popen(
         [sys.executable, *map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         start_new_session=True,

@@ -1,4 +1,4 @@
-"""In a process of its own: ``python -m faults._worker CAMPAIGN SEED FIRST LAST``; a line of JSON for each trial."""
+"""A worker process: ``python -m faults._worker CAMPAIGN SEED FIRST LAST``; a line of JSON for each trial."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def foreign(call: Callable[[], Any]) -> str | None:
 
 
 def differs(ours: Any, truth: Any, tolerance: float = 1e-6) -> str | None:
-    """How far a number is from the truth, in words; None if it is not."""
+    """Describe how far a number is from the truth; None if it is not."""
     away = float(np.max(np.abs(np.asarray(ours, float) - truth)))
     return None if away <= tolerance else f"{np.ravel(ours)[:3]} for {np.ravel(truth)[:3]}"
 

@@ -1,4 +1,4 @@
-"""The cache of compiled programs, full, closed, tampered with or another's: the run goes on and loads nothing odd."""
+"""The cache of compiled programs, full, closed, tampered with or foreign: the run continues and loads nothing odd."""
 
 from __future__ import annotations
 

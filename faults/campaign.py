@@ -16,7 +16,7 @@ from faults._stream import stream
 
 @dataclass(frozen=True)
 class Trial:
-    """One fault: what it was tried on, and what was wrong with the answer, if anything."""
+    """One fault: its target, and what was wrong with the answer, if anything."""
 
     what: str
     trouble: str | None = None

@@ -21,7 +21,7 @@ SECONDS = 120.0
 
 
 def table(seed: int = 0, episodes: int = 60) -> pd.DataFrame:
-    """Walks on four states in a row."""
+    """Random walks over four states in a row."""
     rng = np.random.default_rng(seed)
     n = 10 * episodes
     action, state = rng.integers(0, 2, n), np.zeros(n, int)

@@ -15,7 +15,7 @@ from faults.campaign import Trial
 
 NAME = "signals"
 
-# Long enough that no signal comes after its end, on the engine that it takes by itself.
+# Long enough that no signal comes after its end, on the default engine.
 RUN = ("run", "quadratic", "fast", "--steps", "40000000", "--seeds", "4", "--problem.dim", "2")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

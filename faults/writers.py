@@ -77,7 +77,7 @@ def _saves(out: Path) -> Trial:
     while any(child.poll() is None for child in children):
         try:
             if out.exists() and tc.load(out).spec["steps"] not in (50, 70):
-                fault = "a result that nobody wrote"
+                fault = "a result that neither writer wrote"
         except tc.InputError as error:
             fault = f"at one moment: {error}"
         time.sleep(0.002)

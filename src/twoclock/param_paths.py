@@ -65,7 +65,7 @@ def with_settings(method: Method, values: Mapping[str, object]) -> Method:
 
 
 def check_field(method: Method, path: str, value: object) -> None:
-    """Complain if the field at the path does not take the value, whatever the rest of the method is set to."""
+    """Raise an error if the field at the path does not take the value, whatever the method's other settings."""
     for part in _split(path):
         *owner, name = part.split(".")
         thing: Any = _at(method, ".".join(owner)) if owner else method

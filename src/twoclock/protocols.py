@@ -177,7 +177,7 @@ def static(default: object = dataclasses.MISSING) -> Any:
 def checked(
     check: Callable[..., object], *rule: object, default: object = dataclasses.MISSING, static: bool = False
 ) -> Any:
-    """A field that a constructor checks: ``check("Power(c=…)", value, *rule)`` complains, or returns what to store.
+    """A field that a constructor checks: ``check("Power(c=…)", value, *rule)`` raises, or returns what to store.
 
     A check that returns None leaves the value as it is. Checks run before ``__post_init__``, which is for rules that
     concern several fields.

@@ -148,7 +148,7 @@ def as_schedule(value: object, name: str, most: float = math.inf) -> Schedule:
     """The schedule that a user means by a schedule, a number, a text or a callable (``ScheduleLike``).
 
     Args:
-        name: what to call it in a complaint.
+        name: its name in errors.
         most: the largest value that makes sense.
     """
     schedule = _read(value, name)

@@ -250,7 +250,7 @@ def _rows(results: list[Result]) -> list[Row]:
 
 
 def check_fit(problem: object, method: object, spec: RunSpec) -> None:
-    """Complain unless this problem can be run with this method; nothing is computed."""
+    """Check that this problem can be run with this method; nothing is computed."""
     source, checked = run_args.check_problem(problem), run_args.check_method(method)
     with jax.enable_x64(spec.x64):
         compatibility.check_source(source)

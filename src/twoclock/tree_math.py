@@ -32,7 +32,7 @@ class Sum:
 
 
 def start(value: PyTree, name: str = "value") -> Sum:
-    """A sum that starts from the value; ``name`` is for the complaint about leaves that are not floats."""
+    """A sum that starts from the value; ``name`` is for the error about leaves that are not floats."""
     value = as_floats(name, value)
     if all(leaf.dtype == jnp.float64 for leaf in jax.tree.leaves(value)):
         return Sum(value, None)

@@ -21,7 +21,7 @@ LOG = logged.read(MDP.draw(episodes=300, steps=50))
 
 
 def test_a_hand_computed_value_and_interval():
-    """One state, one action: v̂ = Σr/Σ(1−γ·goes on), and the influence by hand."""
+    """One state, one action: v̂ = Σr/Σ(1−γ·(1−terminated)), and the influence by hand."""
     reward, terminated = np.array([1.0, 2.0, 3.0, 5.0, 4.0]), np.array([False, True, True, False, True])
     log = tc.logs.read(
         {"state": np.zeros(5, int), "action": np.zeros(5, int), "reward": reward, "terminated": terminated}

@@ -209,7 +209,7 @@ class Simulated(EnvAdapter):
 
 
 class Gymnasium(EnvAdapter):
-    """A Gymnasium environment, seeded anew for each episode, so that the actions of one bring it back to any place.
+    """A Gymnasium environment, reseeded for each episode, so that replaying an episode's actions restores its state.
 
     Actions are cut to the bounds of a box, and the agent learns from what was done. They are remembered only if it must
     be ``replayable``, since they take memory in an episode without an end.

@@ -85,7 +85,7 @@ class Agent(Protocol):
         """Write all of it to a folder, and more trees of arrays by name, all in one instant."""
 
     def restore(self, path: str | Path) -> None:
-        """Take up what an agent with the same settings saved, its exploration too, to go on to the same bits."""
+        """Restore what an agent with the same settings saved, exploration included, to resume bit-for-bit identical."""
 
 
 A = TypeVar("A", bound=Agent)

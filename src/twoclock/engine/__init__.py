@@ -1,1 +1,1 @@
-"""How steps are walked: lanes of methods × seeds, their random keys, the compiled loop."""
+"""Running steps: lanes of methods × seeds, their random keys, the compiled loop."""

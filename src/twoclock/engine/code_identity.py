@@ -56,7 +56,7 @@ def code_identity(thing: object) -> str:
 
 
 class _Walk:
-    """One walk through a thing and all that it refers to; a thing inside itself is known by how far up it is."""
+    """One traversal of an object and all that it refers to; a cycle is identified by its depth."""
 
     def __init__(self) -> None:
         self._above: list[object] = []

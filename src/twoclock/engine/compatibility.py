@@ -27,9 +27,9 @@ _ARGUMENTS = {
     "init": ("key",), "noise": ("key",), "draw": ("u", "theta", "env"),
     "F": ("theta", "omega", "x"), "G": ("theta", "omega", "x"), "measure": ("theta", "omega"), "report": ("env",),
 }  # fmt: skip
-# Below this nobody runs out, and the shapes need not be traced.
+# A run below this size fits any machine, and its shapes need not be traced.
 _LITTLE = 256 << 20
-# A generous guess of the bytes of a small lane and of a row, to tell what is little.
+# A generous guess of the bytes of a small lane and of a row, to recognise a small run.
 _SMALL_LANE, _SMALL_ROW = 4096, 256
 
 
@@ -114,7 +114,7 @@ class Footprint:
 
 
 def footprint(instances: Instances, method: Method) -> Footprint:
-    """Of a method on a problem; only shapes are looked at."""
+    """The footprint of a method on a problem, from shapes alone."""
     problem = instances.example
     numbers = numbers_as_shapes(method)
     carry = jax.eval_shape(lambda problem, method: lane_start(problem, method, 0), problem, numbers)
@@ -215,7 +215,7 @@ def _check_method(
 
 
 def _check_schedules(method: object, omega: PyTree, check: Callable[..., object] | None = None) -> None:
-    """Schedules give one number a step, or one per level of ω; or whatever else ``check(name, schedule, k)`` asks."""
+    """Check that schedules give one number per step, or one per level of ω; or call ``check(name, schedule, k)``."""
     k = jax.ShapeDtypeStruct((), jnp.int32)
     for field in dataclasses.fields(method) if dataclasses.is_dataclass(method) else ():
         value = getattr(method, field.name)

@@ -106,7 +106,7 @@ def drive(
 
     Args:
         marks: increasing step numbers at which to record; the last one ends the run.
-        carry, step: the state to continue from and the step that it is at; earlier marks are passed over.
+        carry, step: the state to continue from and the step that it is at; earlier marks are skipped.
         rows: those of the marks before ``step``.
         engine: a name (see ``engines``) or an engine. From a checkpoint a run continues on the engine of that.
         block: the most steps whose noise is drawn at once, on XLA.

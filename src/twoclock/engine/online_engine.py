@@ -1,4 +1,4 @@
-"""One lane that learns from samples it is handed, one by one or many at a time, to the same bits.
+"""One lane that learns from given samples, one by one or in batches, bit-for-bit identical.
 
 The program is C made of the step, as for ``solve``, or one program of XLA's where there is no compiler or the step
 cannot be generated. Its carry lies in arrays that are written in place, so that they can be read between any two steps.

@@ -21,7 +21,7 @@ from twoclock.protocols import Key, Method, Problem, PyTree, RowTable, Scalar, p
 
 Row = dict[str, np.ndarray]  # the metrics at a mark, each methods × seeds
 
-# Where nobody says which metric matters: the first of these that was recorded.
+# The default metric: the first of these that was recorded.
 PREFERRED_METRICS = ("error", "gap", "gradient")
 _PAID = ("mean_return", "mean_cost", "mean_reward")  # to an agent, see ``agents.run``
 

@@ -112,7 +112,7 @@ def _first(batched: Problem) -> Problem:
 
 @partial(jax.jit, static_argnums=(0, 2))
 def _draw(make: Callable[[Key], Problem], seeds: jax.Array, program: str) -> Problem:
-    """``program`` tells functions apart that have changed since they were compiled."""
+    """``program`` distinguishes functions that have changed since they were compiled."""
     return jax.vmap(lambda seed: make(prng.instance_key(seed)))(seeds)
 
 
@@ -147,7 +147,7 @@ class Lanes:
 
     Attributes:
         methods: methods that differ only in numbers, as one whose leaves have a leading axis (see ``stack``).
-        count: how many methods; one without numbers has no leaf to tell it.
+        count: how many methods; one without numbers has no leaf that shows it.
         bound: a lane whose θ or ω leaves [−bound, bound] in any entry has diverged.
     """
 
@@ -192,7 +192,7 @@ def group_by_program(methods: Mapping[str, Method]) -> list[list[str]]:
 
 
 def pad_to(items: Sequence[T], size: int) -> list[T]:
-    """As many as a program of that size wants: the last one is repeated."""
+    """Pad a list to the size of a program by repeating its last item."""
     return [*items, *[items[-1]] * (size - len(items))]
 
 

@@ -145,7 +145,7 @@ def cores() -> int:
 
 
 def check_place(on: object, address: object) -> str:
-    """Complain unless it is "local", or "ray" with the address of a cluster or without."""
+    """Check that it is "local", or "ray" with or without the address of a cluster."""
     where = choice("on", on, ("local", "ray"))
     if address is not None and (not isinstance(address, str) or where != "ray"):
         raise InputError(f'`address` must be "host:port" of a Ray cluster, with on="ray", got {short_repr(address)}')

@@ -101,7 +101,7 @@ def on_ray(address: str | None, what: str, *, tries: int = 1, ordered: bool = Fa
 
     Args:
         address: of the cluster.
-        what: the arguments that travel to the workers, for the complaint where they cannot.
+        what: the arguments sent to the workers, for the error if they cannot be.
         tries: how often a task is started whose worker or node died.
         ordered: yield in the order of the tasks.
     """

@@ -1,4 +1,4 @@
-"""Asymptotic confidence sequences: intervals that hold at all looks at once, so that one may stop when one likes.
+"""Asymptotic confidence sequences: intervals that hold at all looks at once, so that one may stop at any time.
 
     half-length(n) = σ̂ √( 2(nρ²+1)/(nρ)² · ln(√(nρ²+1)/α) ),        ρ² = (−2 ln α + ln(1 − 2 ln α)) / N
 

@@ -288,9 +288,9 @@ def _note_steps(tracked: Tracked, mark: int) -> list[str]:
 def _note_memory(tracked: Tracked, mark: int, lost: Bool[np.ndarray, " seeds"]) -> str:
     """ "", or that the iterates are too correlated, by the median over the seeds that have not diverged.
 
-    One path tells its effective number up to a factor of three, and where V is small by chance, where the interval
-    fails, it looks large. It is a property of the steps and the problem, so the seeds may tell it together. The slowest
-    output speaks for all: they are functions of the same iterates, and what has not settled in one leaks into the rest.
+    One path gives its effective number up to a factor of three, and where V is small by chance, where the interval
+    fails, it looks large. It is a property of the steps and the problem, so the seeds are pooled. The slowest output
+    decides for all: they are functions of the same iterates, and what has not settled in one leaks into the rest.
     On a slow chain intervals of the fastest of three outputs covered .90 where the other two were known to be too slow.
     """
     effective = tracked.effective[:, mark, ~lost]

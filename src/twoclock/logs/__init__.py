@@ -1,4 +1,4 @@
-"""Off-policy evaluation: read logged data, evaluate another policy on it, and say how far to believe the number."""
+"""Off-policy evaluation: read logged data, evaluate another policy on it, and judge how far to trust the estimate."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def read(
         next_state: its column or columns; taken from the following row of the episode if None.
         terminated: the flag after which nothing is earned any more; None where episodes never end by themselves.
         truncated: the flag of an episode that was cut off, which is no termination.
-        episode: a column that tells episodes apart; without it an episode lasts until a flag.
+        episode: a column with an episode's identifier; without it an episode lasts until a flag.
         step: the number of the step in its episode, to find gaps and duplicates.
         propensity: the behaviour's probability (or density) of the action; NaN where it is not known.
         actions: the discrete actions there are, in the order of a policy's columns; found in the log if None.

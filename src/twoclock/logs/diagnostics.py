@@ -145,7 +145,7 @@ def diagnose(
     share = 0.0 if abs(share) < 1e-9 else share
     say("outside", share, f"{share:.1%} of the policy's discounted path leads to what the log has no data for")
     if table is not None:
-        # There θ is 0 for want of data; it is taken to be as far off as the largest Q of the pairs that were seen.
+        # Without data θ is 0 there; its error is taken to be the largest Q of the pairs that were seen.
         missed = share * float(np.abs(context.solution.theta).max())
         z = _standard_errors(missed, band.se, main.value)
         say(

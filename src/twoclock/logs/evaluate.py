@@ -76,7 +76,7 @@ def evaluate(
         checkpoint: a folder. A pass over the log that was killed resumes from the sums saved there.
 
     Returns:
-        A :class:`twoclock.logs.Value`. Where the log cannot speak about the policy its ``value`` is NaN, its interval
+        A :class:`twoclock.logs.Value`. Where the log does not support an estimate its ``value`` is NaN, its interval
         everything, and its ``verdict`` says why.
 
     >>> import numpy as np, twoclock as tc

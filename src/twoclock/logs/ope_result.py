@@ -27,7 +27,7 @@ _TABLE = [
 _SHOWN = ["policy", "estimator", "value", "low", "high", "told"]
 _DIFFERENCES = ["policy", "minus", "difference", "se", "low", "high", "told"]
 _DIAGNOSTICS = ["policy", *Diagnostic._fields]
-_CHECKS = "Each number with the thresholds from which it warns, or from which nothing can be told."
+_CHECKS = "Each number with the thresholds from which it warns, or from which no estimate is given."
 _TITLES = {
     "table": ("Estimates", "The first row of a policy is the one that counts; the others speak for or against it."),
     "differences": ("Differences", "Policies against each other on the same episodes."),
@@ -63,7 +63,7 @@ class Value:
 
     Attributes:
         table: one row per policy and estimator: value, standard error, interval, the bootstrap's interval, the clusters
-            (episodes or blocks) behind them, whether the log can tell it, and notes. The first of a policy counts.
+            (episodes or blocks) behind them, whether the log supports it, and notes. The first of a policy counts.
         differences: for several policies, the paired intervals of their differences.
         diagnostics: one row per policy and number: its thresholds, grade, sentence and remedy.
         settings: what was asked.
@@ -126,22 +126,22 @@ class Value:
 
     @property
     def value(self) -> float:
-        """The estimate; NaN where the log cannot tell it."""
+        """The estimate; NaN where the log does not support one."""
         return self._main("value", np.nan)
 
     @property
     def low(self) -> float:
-        """The lower end of the interval; −inf where the log cannot tell."""
+        """The lower end of the interval; −inf where the log supports no estimate."""
         return self._main("low", -np.inf)
 
     @property
     def high(self) -> float:
-        """The upper end of the interval; inf where the log cannot tell."""
+        """The upper end of the interval; inf where the log supports no estimate."""
         return self._main("high", np.inf)
 
     @property
     def se(self) -> float:
-        """The standard error, clustered by episode; inf where the log cannot tell."""
+        """The standard error, clustered by episode; inf where the log supports no estimate."""
         return self._main("se", np.inf)
 
     def _main(self, column: str, untold: float) -> float:

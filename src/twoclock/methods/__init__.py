@@ -148,7 +148,7 @@ def adam(
     return Standard(alpha, beta, transform_theta=slow, transform_omega=fast)
 
 
-@functools.cache  # a transformation is part of the program: the same one compiles nothing anew
+@functools.cache  # a transformation is part of the program: the same one is not compiled again
 def _adam(b1: float, b2: float) -> Transformation:
     try:
         import optax

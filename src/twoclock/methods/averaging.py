@@ -33,7 +33,7 @@ _STEP_COUNT = (
 
 
 def check_outputs(what: str, intervals: object) -> None:
-    """Complain unless it names the outputs to have intervals for."""
+    """Check that it names the outputs to have intervals for."""
     if isinstance(intervals, bool):
         return
     if not callable(intervals):
@@ -74,7 +74,7 @@ class _Averaging(Method):
         return dataclasses.replace(state, path=advance(before.path, old, self._outputs(state), n))
 
     def _track(self, path: Path, now: Outputs, n: Scalar, omega: PyTree) -> dict[str, PyTree]:
-        """What an interval needs at a mark, and what tells whether to trust it.
+        """The statistics that an interval needs at a mark, and those that show whether to trust it.
 
         n: the iterates in the mean · estimate: y_n · scale: √(V/n) · effective: how many independent iterates it is
         worth · exponent, memory: how fast step sizes and averaging weights fall; of β only where ω has an entry.

@@ -120,7 +120,7 @@ def check_projection(what: str, project: object) -> None:
 
 
 def check_transformation(what: str, transform: object, variable: PyTree = None) -> None:
-    """Complain of a transformation that is none, or that turns descent into ascent.
+    """Refuse a transformation that is none, or that turns descent into ascent.
 
     It is tried on a number, and on the variable once that is known: `optax.multi_transform` may fit no other.
     """
@@ -241,7 +241,7 @@ class Fast(Method):
 
     Args:
         alpha, beta: step sizes of θ and ω, as in ``Standard``.
-        lam: averaging weight λ ≤ 1 of F, and of G unless ``lam_g`` is given. The theory wants α ≤ β ≤ λ ≤ ¼.
+        lam: averaging weight λ ≤ 1 of F, and of G unless ``lam_g`` is given. The theory needs α ≤ β ≤ λ ≤ ¼.
         lam_g: averaging weight of G, or one per level.
         order: "paper", Algorithm 1 as printed, moves with the *old* f and g; "fresh" blends first and moves with the
             new ones; "fresh-g" moves θ with the old f and ω with the new g.

@@ -47,7 +47,7 @@ class Root:
     slow_most: Float[Array, ""]  # what ‖·‖² of its sampling error seldom exceeds
     fast_noise: Float[Array, ""]  # those of G_ω⁻¹ g
     fast_most: Float[Array, ""]
-    fast_inverse: Float[Array, "fast fast"]  # what the step of ω is made of once θ has moved
+    fast_inverse: Float[Array, "fast fast"]  # with g and G_theta: the step of ω once θ has moved
     g: Float[Array, " fast"]
     G_theta: Float[Array, "fast slow"]
 

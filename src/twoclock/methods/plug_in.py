@@ -33,7 +33,7 @@ class PlugInModel(Protocol):
         """A pytree like the prior."""
 
     def solve(self, mean: PyTree) -> tuple[PyTree, PyTree]:
-        """The θ, ω that the mean tells."""
+        """The θ, ω for a mean of the statistic."""
 
 
 def _check_model(what: str, model: object) -> None:
@@ -55,7 +55,7 @@ class PlugIn(Method):
 
         S_n = (S₀ + Σ_{k=1..n} statistic(X_k)) / (n + 1),        estimate = solve(S_n)
 
-    The inner method's trajectory does not change by a bit, so both see the very same samples. Certainty equivalence and
+    The inner method's trajectory does not change by a bit, so both see the same samples. Certainty equivalence and
     least squares are of this kind: they pay for their accuracy with memory and with a solve.
 
     Args:

@@ -62,16 +62,16 @@ class Mdp:
 
     @property
     def states(self) -> int:
-        """How many states there are."""
+        """The number of states."""
         return int(self.P.shape[0])
 
     @property
     def actions(self) -> int:
-        """How many actions there are."""
+        """The number of actions."""
         return int(self.P.shape[1])
 
     def policy(self, policy: ArrayLike, name: str = "policy") -> Policy:
-        """The policy as an array π[s, a], or a complaint that names the row."""
+        """The policy as an array π[s, a]; an error names the wrong row."""
         return check_distributions(name, self._pairs(name, policy), f"{name}[s]")
 
     def chain(self, policy: Policy) -> Chain:

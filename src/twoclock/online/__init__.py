@@ -134,7 +134,7 @@ class Learner:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """What the problem and the method can tell of the present state."""
+        """The metrics of problem and method at the present state."""
         row = self._loop.measure(self._loop.now())
         return {name: float(row[name][0, 0]) for name in metric_names(row)}
 

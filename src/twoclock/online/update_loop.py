@@ -259,5 +259,5 @@ def _first(xs: PyTree) -> PyTree:
 
 @partial(jax.jit, static_argnames="program")
 def _measure(operators: Operators, method: Method, state: PyTree, *, program: str) -> dict[str, PyTree]:
-    """``program`` tells functions apart that have changed since they were compiled."""
+    """``program`` distinguishes functions that have changed since they were compiled."""
     return state_metrics(operators, method, state)

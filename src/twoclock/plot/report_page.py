@@ -86,7 +86,7 @@ def values(
         if len(sample):
             ax.hist(sample, 60, histtype="step", color=COLOURS[i % len(COLOURS)], label=plain(policy), linewidth=1.3)
     ax.set(xlabel="weight of a transition, times their number", ylabel="transitions (a sample)", yscale="log")
-    ax.set_ylim(bottom=0.5)  # one transition is seen, and a bar of a hundred stands as high as it should
+    ax.set_ylim(bottom=0.5)  # so that a bar of one transition shows, and tall bars keep their height
     if len(weights) > 1:
         ax.legend(frameon=False, fontsize="small")
 

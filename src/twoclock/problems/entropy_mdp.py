@@ -261,7 +261,7 @@ def entropy_mdp(
         )
     pairs = mdp.states, mdp.actions
     if sampling == "stationary":
-        mdp.stationary(np.full(pairs, 1 / mdp.actions))  # or a complaint that there is no such law
+        mdp.stationary(np.full(pairs, 1 / mdp.actions))  # raises an error if there is no stationary law
     Phi = None if features is None else read_features("features", features, mdp.states)
     Psi = None if policy_features is None else read_features("policy_features", policy_features, *pairs)
     shape = pairs if Psi is None else Psi.shape[2:]

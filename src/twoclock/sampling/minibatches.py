@@ -99,6 +99,7 @@ class Minibatches:
 
     @property
     def items(self) -> int:
+        """The number of items in the data."""
         return len(jax.tree.leaves(self.data)[0])
 
     def init(self, key: Key) -> Epoch | None:

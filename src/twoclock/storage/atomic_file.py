@@ -181,7 +181,7 @@ def hold_new(handle: int, path: Path) -> bool:
 
 @contextmanager
 def if_free(path: Path) -> Iterator[bool]:
-    """Lock a file or folder for this block if nobody else holds it, and say whether it was free."""
+    """Lock a file or folder for this block if no other process holds it; yield whether it was free."""
     try:
         handle = os.open(path, os.O_RDONLY)
     except OSError:
@@ -195,7 +195,7 @@ def if_free(path: Path) -> Iterator[bool]:
 
 @contextmanager
 def wait_for(folder: Path) -> Iterator[None]:
-    """Lock the folder itself, after its present holder has let go."""
+    """Lock the folder itself, once its present holder has released it."""
     if fcntl is None:
         yield
         return

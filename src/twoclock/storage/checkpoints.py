@@ -31,7 +31,7 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The last two states of a run, a record ``<step>/`` each; a kill leaves those before it.
+    """The last two states of a run, one record ``<step>/`` per state; a kill leaves those before it.
 
     This process alone writes to the folder until ``close``. A checkpoint with another identity is refused, by the name
     of what differs; ``what`` describes the problem and each method for people.
@@ -46,7 +46,7 @@ class Checkpoints:
         self._good: int | None = None
 
     def latest(self) -> tuple[int, dict[str, PyTree]] | None:
-        """The step and the arrays to resume from, or None for a fresh start; a damaged checkpoint is passed over."""
+        """The step and the arrays to resume from, or None for a fresh start; a damaged checkpoint is skipped."""
         trouble: list[str] = []
         for step in reversed(_steps(self.folder)):
             try:

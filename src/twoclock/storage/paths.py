@@ -11,7 +11,7 @@ from twoclock.protocols import InputError
 from twoclock.validation import short_repr
 
 _LARGEST_TEXT = 16 << 20
-_ODD_PATH = (OSError, TypeError, ValueError, RuntimeError)  # no path at all, a null byte, a `~` of nobody
+_ODD_PATH = (OSError, TypeError, ValueError, RuntimeError)  # no path, a null byte, a `~` of an unknown user
 
 
 class SystemRefusal(InputError, OSError):

@@ -28,7 +28,7 @@ _POINTS = 400  # between two of these a condition is taken to change at most onc
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class ConditionCheck:
-    """Where one inequality holds, up to the last step looked at, the horizon."""
+    """Where one inequality holds, up to the horizon, the last step checked."""
 
     group: str  # "order" (the plain order), "paper" (the paper's proof, corrected) or "tight"
     name: str
@@ -122,7 +122,7 @@ def check(
 
     These are the plain order α ≤ β ≤ λ ≤ ¼, the conditions of the paper's proof (corrected), and those of the tight
     proof: whether some weighted V falls at that step (spectral radius below 1), and whether one and the same V falls at
-    all of them. As in ``certify``, both proofs also ask for what makes a rate of it: that V falls by 2/n or more, and λ
+    all of them. As in ``certify``, both proofs also need what gives a rate: that V falls by 2/n or more, and λ
     is at most λ₀n₀/n, with n = k + n₀. Constant steps fail the second, steps that are too small the first.
 
     The proof for ``Standard`` keeps an average of the noise with its own weight λ, taken as the multiple of β with
@@ -131,7 +131,7 @@ def check(
     Args:
         method: with any schedules. Of two averaging weights, λ and ``lam_g``, the one that fares worse.
         structure, L, mu_h, mu_g: as in ``certify``.
-        horizon: the last step to look at.
+        horizon: the last step to check.
 
     >>> import twoclock as tc
     >>> fig1 = tc.Fast(alpha=5e-4, beta=2e-3, lam="0.8/(k+10)")
@@ -178,7 +178,7 @@ def _check(
         elif first > second:
             n0 = max(n0, float(second / (first - second)) * (1 + 1e-6))
 
-    seen: dict[tuple[int, bytes], Array] = {}  # the inequalities look at the same steps again and again
+    seen: dict[tuple[int, bytes], Array] = {}  # the inequalities use the same steps again and again
 
     def value(schedule: Schedule, k: Array) -> Array:
         at = id(schedule), k.tobytes()
@@ -240,7 +240,7 @@ def _check(
 def _values(schedule: Schedule, k: Array) -> Array:
     with jax.enable_x64(True), readable_trace_errors("check(method=…)"):
         if k.size >= 4:
-            with suppress(Exception):  # a user's own function may want plain numbers
+            with suppress(Exception):  # a user's function may need plain numbers
                 if (found := np.asarray(jax.vmap(schedule)(k), float)).shape == k.shape:
                     return found
         return np.array([float(schedule(i)) for i in k])

@@ -120,7 +120,7 @@ def constants(
     Args:
         problem: a problem, or a function of a key that makes one.
         samples: samples behind every mean.
-        points: how many points to look at, beside the start.
+        points: how many points to sample, beside the start.
         radius: how far they lie from it, as the standard deviation of each coordinate.
         seed: of the instance, the points and the samples.
 

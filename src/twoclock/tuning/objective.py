@@ -191,7 +191,7 @@ class ProblemObjective(Objective):
         self.facts["rough"] = self.metric == RESIDUAL and follows_theta(example)
 
     def _instances(self, seeds: Sequence[int]) -> Instances:
-        """As ``solve`` makes them. Drawing them can take longer than a run, so the last ones are held."""
+        """As ``solve`` makes them. Drawing them can take longer than a run, so the last ones are cached."""
         if self._last is None or self._last[0] != list(seeds):
             self._last = (list(seeds), make_instances(self.problem, list(seeds)))
         return self._last[1]
@@ -251,7 +251,7 @@ class AgentObjective(Objective):
         if not isinstance(metric, str) or metric not in _AGENT_METRICS:
             raise InputError(
                 f"`metric` of an agent must be one of {', '.join(_AGENT_METRICS)}, got {short_repr(metric)}: "
-                "what it thinks of itself is no measure of it"
+                "an agent's own metrics cannot be tuned on"
             )
         self._job = make_agent_job(agent, env, x0, RunSpec.checked(1, 1))
         super().__init__(metric, problem=self._job.what["problem"], scale="log" if metric == COST else "linear")

@@ -98,7 +98,7 @@ def residual(
         ‖S⁺(E F − B·E G)‖²,    B = F_ω G_ω⁺,    S = F_θ − B·G_θ        (F_θ = E ∂F/∂θ and so on)
 
     at the final estimates: ‖θ−θ*‖² to first order, exactly where F and G are affine. The truth half of the
-    problem is not looked at. Where θ and ω have more than 64 entries together it is the squared gradient,
+    problem is not used. Where θ and ω have more than 64 entries together it is the squared gradient,
     ‖E F − B·E G‖², with B along 32 directions of ω.
 
     Args:

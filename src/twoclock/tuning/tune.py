@@ -85,7 +85,7 @@ def tune(  # type: ignore[misc]  # the overloads say what comes back, and not ev
             "mean_return"; its costs, where it knows them.
         by: "end", the metric's mean over seeds at the horizon; "area", the geometric mean of those means over the last
             two decades of steps, which is the area under the curve in a log-log picture.
-        order: True tries only steps with α ≤ β ≤ λ up to the horizon, as the theory wants; "both" tunes with and
+        order: True tries only steps with α ≤ β ≤ λ up to the horizon, as the theory needs; "both" tunes with and
             without, and compares. λ ≤ 1 holds in any case.
         widen: while the leader lies at an edge of the box, make it twice as wide there (on the log scale) and try
             settings from the new part; for at most two rungs' worth of the work, which the budget includes. By default

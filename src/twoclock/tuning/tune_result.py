@@ -54,7 +54,7 @@ class Tuned:
 
     def __repr__(self) -> str:
         last = self.ranking[self.ranking["rung"] == self.ranking["rung"].max()]
-        # There is no ratio to what is not positive; intervals that overlap tell less, and as little as is known then.
+        # A score that is not positive has no ratio; then overlapping intervals count as a tie.
         unknown = last["ratio"].isna() & (last["low"] <= last["high"].iloc[0])
         tied = int(((last["ratio_low"] <= 1) | unknown).iloc[1:].sum())
         return (

@@ -64,14 +64,14 @@ def is_positive(value: object, *, or_zero: bool = False) -> bool:
 
 
 def check_labels(name: str, labelled: Iterable[object]) -> None:
-    """Complain of a label that is no text, or that no file can hold."""
+    """Refuse a label that is no text, or that no file can hold."""
     for label in labelled:
         if not isinstance(label, str) or any("\ud800" <= letter <= "\udfff" for letter in label):
             raise InputError(f"`{name}` must map text labels to {name.rstrip('s')}s, got the label {short_repr(label)}")
 
 
 def lookup(found: Mapping[str, T], name: object, what: str) -> T:
-    """The entry of that name, or a complaint that suggests the nearest."""
+    """The entry of that name; otherwise an error suggests the nearest."""
     if isinstance(name, str) and name in found:
         return found[name]
     near = difflib.get_close_matches(name, found, n=1, cutoff=0.4) if isinstance(name, str) else None
@@ -127,7 +127,7 @@ def _is_numeric(dtype: Any) -> bool:
 
 
 def check_number(what: str, value: Any, rule: Callable[[float], bool], words: str, remedy: str = "") -> float | None:
-    """Complain unless ``value`` is one finite number that keeps the rule; a tracer was checked when it was a number.
+    """Check that ``value`` is one finite number that obeys the rule; a tracer was checked when it was a number.
 
     Returns a float for a number that JAX does not take as it is (a fraction, an integer beyond 32 bits), else None.
     """
@@ -181,7 +181,7 @@ def flag(name: str, value: object) -> bool:
 
 
 def check_key(value: object) -> None:
-    """Complain unless it is a key of JAX, a typed one or a pair of 32-bit words, and can be drawn from here."""
+    """Check that it is a key of JAX, a typed one or a pair of 32-bit words, and can be drawn from here."""
     refuse_fork()
     kind = getattr(value, "dtype", None)
     typed = kind is not None and jnp.issubdtype(kind, jax.dtypes.prng_key)
@@ -199,7 +199,7 @@ def choice(name: str, value: object, options: Iterable[str]) -> str:
 
 
 def function(name: str, value: object, *arguments: str) -> None:
-    """Complain unless the value is a function that can be called with these positional arguments."""
+    """Check that the value is a function that can be called with these positional arguments."""
     if not callable(value):
         raise InputError(f"`{name}` must be a function, got {type(value).__name__}")
     try:

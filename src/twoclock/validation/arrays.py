@@ -84,7 +84,7 @@ def matrix(name: str, value: object) -> Float[np.ndarray, "p q"]:
 
 
 def definite(name: str, value: Float[np.ndarray, "n n"], floor: float) -> None:
-    """Complain unless the matrix is symmetric and its eigenvalues lie above ``floor``, relative to its size."""
+    """Check that the matrix is symmetric and its eigenvalues lie above ``floor``, relative to its size."""
     kind = "definite" if floor == 0 else "semidefinite"
     if not np.allclose(value, value.T, rtol=0, atol=1e-10 * np.abs(value).max()):
         raise InputError(f"`{name}` must be symmetric positive {kind}, got one that is not symmetric; try (M + Mᵀ)/2")
@@ -140,7 +140,7 @@ def as_numpy(name: str, tree: PyTree) -> PyTree:
 
 
 def check_start(name: str, tree: PyTree, *, may_be_empty: bool = False, real: bool = True) -> None:
-    """Complain unless the start of a variable is a pytree of numbers; truth values and complex ones if not ``real``."""
+    """Check that the start of a variable is a pytree of numbers; also truth values and complex ones if not ``real``."""
     leaves, _ = flatten_tree(name, tree)
     if not leaves and not may_be_empty:
         raise InputError(f"`{name}` must hold at least one number, got {short_repr(tree)}; try np.zeros(1)")

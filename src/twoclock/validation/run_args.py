@@ -43,7 +43,7 @@ def check_problem(problem: object) -> ProblemSource:
 def check_factory(
     make: Callable[[Key], Problem], key: Key, trace: Callable[[str, Callable[..., object], Key], PyTree] = trace_shapes
 ) -> None:
-    """Complain unless the function makes a problem of a key, once traced."""
+    """Check, by tracing, that the function makes a problem from a key."""
     function("problem", make, "key")
     name = getattr(make, "__name__", type(make).__name__)
     try:

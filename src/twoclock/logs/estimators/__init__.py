@@ -29,7 +29,7 @@ from twoclock.protocols import InputError
 from twoclock.storage import Checkpoints, Identity
 
 FOLDS = 5
-FEW_EPISODES = 30  # effective ones; importance sampling on fewer is not to be believed
+FEW_EPISODES = 30  # effective ones; importance sampling on fewer is not to be trusted
 EVERY = 20.0  # seconds between two checkpoints
 _FEWEST_GROUPS = 20  # for a bootstrap
 _RANK = 1e-11

@@ -103,7 +103,7 @@ def read_floats(tree: PyTree, name: str) -> PyTree:
             raise InputError(f"`{name}` must start from finite numbers, got {got} in it")
         return array.astype(float) if not np.issubdtype(array.dtype, np.floating) else array
 
-    as_numpy(name, tree)  # complains of what JAX cannot take apart
+    as_numpy(name, tree)  # raises an error for what JAX cannot flatten
     found = jax.tree.map(one, tree)
     if not size(found):
         raise InputError(f"`{name}` must hold at least one number, got {short_repr(tree)}")

@@ -34,7 +34,7 @@ Env = tuple[Float[Array, " here"], PyTree]
 
 
 class BlindCriticWarning(UserWarning):
-    """The exploration is so small that the critic hardly sees what actions cost."""
+    """The exploration is too small for the critic to estimate what actions cost."""
 
 
 @pytree

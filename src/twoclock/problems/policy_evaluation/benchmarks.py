@@ -65,7 +65,7 @@ def boyan(
 def walk_tabular(
     operator: str = "tdc", sampling: str = "iid", ridge: float | None = None, lam: float | None = None
 ) -> PolicyEvaluation:
-    """The five-state walk, off-policy, with one feature per state.
+    """The five-state random walk, off-policy, with one feature per state.
 
     Start in the middle; leaving on the left earns −1, on the right +1; γ = 1. The behaviour is a fair coin, the target
     goes right with probability 0.6.
