@@ -84,7 +84,7 @@ def pytest_sessionfinish(session):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
-    """Skip what fails for want of a C compiler on a machine that has none."""
+    """Skip tests that need a C compiler on a machine without one."""
     report = yield
     if report.failed and "there is no C compiler" in str(report.longrepr) and not _has_compiler():
         report.outcome, report.longrepr = "skipped", (str(item.path), None, "Skipped: there is no C compiler")

@@ -79,7 +79,7 @@ def test_snippets_run(page, pasted, monkeypatch):
 
 
 def test_every_block_says_what_it_is():
-    """A block without a language would be run by nobody and noticed by nobody."""
+    """A block without a language would silently never run."""
     bare = [
         f"{page}:{text[: found.start()].count(chr(10)) + 1}"
         for page in pages()

@@ -43,7 +43,7 @@ def refused(source, words, **options):
 
 
 def test_a_checkpoint_is_of_every_reward_and_of_the_whole_policy(tmp_path):
-    """Rewards, or the policy in one state that is seldom seen, changed after a finished pass: all is summed anew."""
+    """Rewards, or the policy in one state that is seldom seen, changed after a finished pass: all is summed again."""
     data = MDP.draw(episodes=300, steps=50)
     better = {**data, "reward": data["reward"] + 100}
     rare = np.append(MDP.pi, [[0.5, 0.5]], axis=0)

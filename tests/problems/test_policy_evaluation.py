@@ -125,7 +125,7 @@ def test_samples_follow_the_behaviour(sampling):
         np.testing.assert_array_equal(x.s[1:], x.next_state[:-1])
         given = pairs.sum(axis=1, keepdims=True) * mdp.chain(b)
         assert stats.chi2.sf(((pairs - given) ** 2 / given).sum(), S * (S - 1)) > 0.01
-    # Ratios make the behaviour's samples speak for the target.
+    # Importance ratios reweight the behaviour's samples to the target.
     weighted = np.zeros((S, S))
     np.add.at(weighted, (np.asarray(x.s), np.asarray(x.next_state)), np.asarray(x.rho))
     np.testing.assert_allclose(weighted / 200_000, mdp.stationary(b)[:, None] * mdp.chain(pi), atol=6e-3)

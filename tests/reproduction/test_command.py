@@ -1,4 +1,4 @@
-"""The command `python -m reproduction`: its help and its complaints."""
+"""The command `python -m reproduction`: its help and its errors."""
 
 import pytest
 

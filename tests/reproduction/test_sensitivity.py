@@ -64,7 +64,7 @@ def test_shares_are_of_the_own_best_and_of_the_best_of_all():
     [
         (28, 8, "reproduced"),
         (8, 28, "not reproduced"),
-        (16, 16, "not reproduced"),  # the very same settings
+        (16, 16, "not reproduced"),  # the same settings
         (17, 16, "not decided"),
     ],
 )

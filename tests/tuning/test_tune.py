@@ -211,7 +211,7 @@ def test_recombined_candidates_lie_between_good_ones():
 
 @pytest.mark.usefixtures("long_walks")
 def test_gradient_td_wins_without_the_order():
-    """On Boyan's chain TDC wants β ≪ α; with α ≤ β the best of the same box is hundreds of times worse."""
+    """On Boyan's chain TDC needs β ≪ α; with α ≤ β the best of the same box is hundreds of times worse."""
     problem, box = tc.problems.boyan(), {"alpha.c": (0.02, 200.0), "beta.c": (0.08, 800.0)}
     found = tc.tune(problem, tc.Standard(), steps=5000)
     assert at_end(problem, {"": found.method}, "error", 5000)[""] < 0.3
