@@ -78,7 +78,7 @@ def test_every_recipe_works_as_it_is_written(tmp_path):
     for folder in ("src", "reproduction"):
         shutil.copytree(ROOT / folder, tmp_path / folder)  # what Python has compiled of it too
     (tmp_path / "tests").mkdir()
-    for name in ("conftest.py", "typechecks.py", "small.py", "test_contracts.py", "test_layers.py"):
+    for name in ("conftest.py", "faster_jax.py", "typechecks.py", "small.py", "test_contracts.py", "test_layers.py"):
         shutil.copy(ROOT / "tests" / name, tmp_path / "tests")
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     (tmp_path / "docs").mkdir()
