@@ -115,7 +115,7 @@ def test_problem_keeps_its_shapes(name):
 
     def once(problem):
         theta, omega, env = problem.init(prng.start_key(1))
-        x, after = problem.draw(problem.noise(prng.step_key(1, 0)), theta, env)
+        x, after = problem.sample(problem.noise(prng.step_key(1, 0)), theta, omega, env)
         operators = problem.F(theta, omega, x), problem.G(theta, omega, x)
         return (theta, omega), env, after, operators, problem.measure(theta, omega)
 
@@ -200,7 +200,7 @@ def test_samples_average_to_the_means(name):
 
         def step(carry, k):
             env, total = carry
-            x, env = problem.draw(problem.noise(prng.step_key(seed, k)), theta, env)
+            x, env = problem.sample(problem.noise(prng.step_key(seed, k)), theta, omega, env)
             sample = [getattr(problem, operator)(theta, omega, x) for operator in operators]
             return (env, jax.tree.map(lambda t, s: t + jnp.where(k < burn, 0.0, s) / steps, total, sample)), None
 

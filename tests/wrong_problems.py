@@ -83,6 +83,14 @@ CALLS = [
     }),
     (problems.frozen_lake, {}, {"size": ("`size` must", [5, "4"]), "gamma": ("`gamma` must", ["0.9", 1.5])}),
     (problems.random_entropy_mdp, {"key": KEY}, {"actions": ("`actions` must", [0, 2.5]), "key": ("`key` must", [3])}),
+    (problems.mean_field, {"model": models.LinearQuadraticField()}, {
+        "model": ("`model` must", [3, None, MDP, models.LinearQuadraticField(c2=4.0)]),
+        "slow": ("`slow` must", ["both", None, 1]),
+    }),
+    (models.LinearQuadraticField, {"c3": 0.0}, {
+        "c1": ("c1", [0.0, -1.0, "x", NAN]), "c2": ("c2=….` must", ["x", INF]), "sigma": ("sigma=….` must", [-1.0]),
+        "dt": ("dt=….` must", [0.0, None]), "explore": ("explore=….` must", [0.0]), "spread": ("spread=….` must", [0]),
+    }),
     (problems.lqr_actor_critic, {"lqr": LQR}, {
         "lqr": ("`lqr` must", [3, None, MDP]), "sigma": ("`sigma` must", ["1", -1.0, NAN]),
         "K0": ("`K0`", ["zero", [[1.0, 2.0]], [[9.0]]]), "kappa": ("`kappa` must", ["2", 0.0]),

@@ -116,3 +116,10 @@ def test_bilevel_data_cleaning(tmp_path):
     assert found["mean weight of corrupted"] < 0.4 < 0.7 < found["mean weight of sound"]
     assert found["corrupted below sound"] > 0.9
     assert picture.stat().st_size > 10_000
+
+
+def test_mean_field(tmp_path):
+    found = load("mean_field").main(steps=50_000, seeds=8, out=tmp_path / "field.png")
+    assert found["population"] == pytest.approx(0.8, abs=0.08)
+    assert found["policy"] == pytest.approx(0.192, abs=0.04)
+    assert (tmp_path / "field.png").stat().st_size > 10_000

@@ -2,6 +2,7 @@
 
 from twoclock.models.average_reward import AverageReward
 from twoclock.models.linear_evaluation import LimitLaw, limit_law
+from twoclock.models.linear_quadratic_field import LinearQuadraticField
 from twoclock.models.lqr import CertaintyEquivalence, Lqr
 from twoclock.models.mdp import Mdp, from_gymnasium
 from twoclock.models.soft_mdp import EmpiricalMdp, SoftMdp
@@ -11,6 +12,7 @@ __all__ = [
     "CertaintyEquivalence",
     "EmpiricalMdp",
     "LimitLaw",
+    "LinearQuadraticField",
     "Lqr",
     "Mdp",
     "SoftMdp",

@@ -56,3 +56,7 @@ def not_negative(what: str, value: object) -> np.float64:
 
 def positive(what: str, value: object) -> np.float64:
     return np.float64(number(what, value, 0, above=True))
+
+
+def finite(what: str, value: object) -> np.float64:
+    return np.float64(number(what, value))

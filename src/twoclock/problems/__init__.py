@@ -15,6 +15,7 @@ from twoclock.problems.lqr.actor_critic import (
 )
 from twoclock.problems.lqr.model_based import LqrModel, ModelCritic, lqr_model
 from twoclock.problems.lqr.operators import ActorCritic, Guard
+from twoclock.problems.mean_field import linear_quadratic_field, mean_field
 from twoclock.problems.policy_evaluation.benchmarks import (
     SlowWalkSetting,
     baird,
@@ -58,9 +59,11 @@ __all__ = [
     "exact",
     "forest",
     "frozen_lake",
+    "linear_quadratic_field",
     "long_walk",
     "lqr_actor_critic",
     "lqr_model",
+    "mean_field",
     "minimax",
     "nonlinear_policy_evaluation",
     "paper_lqr",

@@ -1,0 +1,194 @@
+"""Mean fields: a population, its policy and a critic on three clocks; which one is slow says whose optimum it is."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from twoclock.models.linear_quadratic_field import LinearQuadraticField
+from twoclock.protocols import InputError, Key, Problem, PyTree, pytree, static
+from twoclock.tree_math import sqnorm
+from twoclock.validation import choice, short_repr
+from twoclock.validation.arrays import Number, Vector
+
+__all__ = ["LinearQuadraticMeanField", "linear_quadratic_field", "mean_field"]
+
+Levels = tuple[Number, Vector, Vector]  # the mean m, (K, b) and (w₁, w₂)
+_SLOW = {"population": ("Nash equilibrium", "c1 + c3 − c1·c2"), "policy": ("social optimum", "c1(1 − c2)² + c3 + c5")}
+
+
+class Step(NamedTuple):
+    """One sample: an agent's state, action and next state, and the state of another agent."""
+
+    x: Number
+    a: Number
+    next_state: Number
+    other: Number
+
+
+@pytree
+class LinearQuadraticMeanField(Problem):
+    """Agents drawn from the population, whose mean is one of the levels; see `mean_field`.
+
+    Args:
+        model: the agents and their costs.
+        slow: "population" or "policy".
+    """
+
+    model: LinearQuadraticField
+    slow: str = static(default="population")
+
+    def init(self, key: Key) -> tuple[PyTree, PyTree, None]:
+        one = jnp.ones_like(jnp.asarray(self.model.c1))
+        return *self._pack(0 * one, jnp.stack([one, 0 * one]), jnp.stack([0 * one, 0 * one])), None
+
+    def noise(self, key: Key) -> Vector:
+        """For the state, the action, the next state, and the state of another agent."""
+        return jax.random.normal(key, (4,))
+
+    def draw(self, u: Vector, theta: PyTree, omega: PyTree, env: None) -> tuple[Step, None]:  # type: ignore[override]
+        model, (m, policy, _) = self.model, self._unpack(theta, omega)
+        x = m + model.spread * u[0]
+        a = policy[1] - policy[0] * x + model.explore * u[1]
+        next_state = x + model.dt * a + model.sigma * jnp.sqrt(model.dt) * u[2]
+        return Step(x, a, next_state, m + model.spread * u[3]), env
+
+    def F(self, theta: PyTree, omega: PyTree, x: Step) -> PyTree:
+        return self._operators(theta, omega, x)[0]
+
+    def G(self, theta: PyTree, omega: PyTree, x: Step) -> PyTree:
+        return self._operators(theta, omega, x)[1]
+
+    def _operators(self, theta: PyTree, omega: PyTree, sample: Step) -> tuple[PyTree, PyTree]:
+        model, (m, policy, w) = self.model, self._unpack(theta, omega)
+        x, other = _along(sample.x, m), _along(sample.other, m)
+        a = _along(sample.a, policy[1] - policy[0] * x)
+        next_state = _along(sample.next_state, x + model.dt * a)
+        cost = a**2 / 2 + model.cost(x, m)
+        if self.slow == "policy":
+            cost = cost + (x - m) * model.toll(other, m)
+        here, there = (_hermite((state - m) / model.spread) for state in (x, next_state))
+        delta = cost + (model.rho * jnp.sum(w * there) - jnp.sum(w * here)) / model.dt
+        score = (a - policy[1] + policy[0] * x) / model.explore**2
+        slope = jnp.stack([-x, jnp.ones_like(x)])
+        return self._pack((x - next_state) / model.dt, delta * score * slope, -delta * here)
+
+    def mean_F(self, theta: PyTree, omega: PyTree) -> PyTree:
+        return self._means(theta, omega)[0]
+
+    def mean_G(self, theta: PyTree, omega: PyTree) -> PyTree:
+        return self._means(theta, omega)[1]
+
+    def _means(self, theta: PyTree, omega: PyTree) -> tuple[PyTree, PyTree]:
+        model, (m, policy, w) = self.model, self._unpack(theta, omega)
+        K, drift, s, root = policy[0], policy[1] - policy[0] * m, model.spread, jnp.sqrt(2.0)
+        keep, move = 1 - model.dt * K, model.dt * drift / s
+        # The mean of V(x') has the coefficients (keep·w₁ + √2·keep·move·w₂, keep²·w₂); V of the policy is where the
+        # critic stands still.
+        off = w - self._critic(m, policy)
+        critic = off - model.rho * jnp.stack([keep * off[0] + root * keep * move * off[1], keep**2 * off[1]])
+        # ∂/∂a of cost + ρV(x')/dt at the mean action, which is linear in z.
+        level = drift + model.rho / s * (w[0] + root * w[1] * move)
+        slope = -K * s + model.rho / s * root * w[1] * keep
+        return self._pack(-drift, jnp.stack([-(level * m + slope * s), level]), critic / model.dt)
+
+    def omega_star(self, theta: PyTree) -> PyTree:
+        """The best response to the population and its critic; or the mean that the policy leads to and its critic."""
+        if self.slow == "population":
+            policy = jnp.stack(self.model.best_response(theta))
+            return policy, self._critic(theta, policy)
+        m = theta[1] / theta[0]
+        return m, self._critic(m, theta)
+
+    def _critic(self, m: Number, policy: Vector) -> Vector:
+        return jnp.stack(self.model.critic(m, (policy[0], policy[1]), self.slow))
+
+    def field(self, theta: PyTree) -> PyTree:
+        """The mean of F at ω*(θ); K(m − target of the best response to m) where the population is slow."""
+        return self.mean_F(theta, self.omega_star(theta))
+
+    def measure(self, theta: PyTree, omega: PyTree) -> dict[str, Number]:
+        m, policy, _ = self._unpack(theta, omega)
+        best = self.model.mean(self.slow) if self.slow == "population" else jnp.stack(self.model.answer(self.slow))
+        off = jax.tree.map(jnp.subtract, omega, self.omega_star(theta))
+        return {
+            "error": sqnorm(theta - best),
+            "tracking": sqnorm(off),
+            "consistency": jnp.square(policy[1] - policy[0] * m),
+            "mean": m,
+        }
+
+    def _unpack(self, theta: PyTree, omega: PyTree) -> Levels:
+        return (theta, *omega) if self.slow == "population" else (omega[0], theta, omega[1])
+
+    def _pack(self, m: Number, policy: Vector, critic: Vector) -> tuple[PyTree, PyTree]:
+        return (m, (policy, critic)) if self.slow == "population" else (policy, (m, critic))
+
+
+def _hermite(z: Number) -> Vector:
+    """He₁ and He₂/√2: orthonormal under N(0, 1), and to the constant too, which V therefore need not have."""
+    return jnp.stack([z, (z**2 - 1) / jnp.sqrt(2.0)])
+
+
+def _along(drawn: Number, centre: Number) -> Number:
+    """What was drawn, with the derivatives of its centre: methods with derivatives see how samples move with ω."""
+    return drawn + (centre - jax.lax.stop_gradient(centre))
+
+
+def mean_field(model: LinearQuadraticField, slow: str = "population") -> LinearQuadraticMeanField:
+    """Learn the Nash equilibrium of a mean field, or its social optimum, from samples of agents.
+
+    Three levels: the mean m of the population, the policy a ~ N(b − Kx, explore²), and a critic V of it. An agent x and
+    another one y are drawn from N(m, spread²), so the samples depend on m; with z = (x − m)/spread,
+
+        δ = ½a² + f(x, m) + [slow="policy": (x − m)·∂f(y, m)/∂m] + (ρV(x') − V(x))/dt
+        V = w₁He₁(z) + w₂He₂(z)/√2
+        population  (x − x')/dt
+        policy      δ·∇log π(a|x)
+        critic      −δ·(He₁(z), He₂(z)/√2)
+
+    With the population slow the policy is the best response to it, and the population moves until that response leaves
+    it where it is: the Nash equilibrium. With the policy slow the population follows it, and what the policy does to
+    the mean is part of what it costs: the term in brackets, which one agent alone would not pay; the social optimum.
+
+    Metrics: ``error`` ‖θ − θ*‖² to the exact answer; ``tracking`` ‖ω − ω*(θ)‖²; ``consistency`` (b − Km)², the squared
+    speed at which the policy moves the mean, 0 where the population is the policy's own; ``mean`` m.
+
+    Args:
+        model: the agents and their costs.
+        slow: "population", θ = m and ω = ((K, b), (w₁, w₂)), for the Nash equilibrium; "policy", θ = (K, b) and
+            ω = (m, (w₁, w₂)), for the social optimum.
+
+    >>> import twoclock as tc
+    >>> crowd = tc.models.LinearQuadraticField(c1=0.25, c2=1.5, c3=0.5, c4=0.6, c5=1.0)
+    >>> method = tc.Standard("4/(k+400)", ("40/(k+4000)", "80/(k+4000)"))
+    >>> result = tc.solve(tc.problems.mean_field(crowd, slow="policy"), method, steps=20_000, seeds=4)
+    >>> bool(abs(result.omega[0].mean() - crowd.mean("policy")) < 0.05)
+    True
+
+    Reference: Angiuli, Fouque & Laurière, *Unified reinforcement Q-learning for mean field game and control problems*,
+    2022; Carmona & Delarue, *Probabilistic theory of mean field games*, 2018, for the term in brackets.
+    """
+    if not isinstance(model, LinearQuadraticField):
+        raise InputError(f"`model` must be a `tc.models.LinearQuadraticField(…)`, got {short_repr(model)}")
+    answer, rule = _SLOW[choice("slow", slow, _SLOW)]
+    if not model.pull(slow) > 0:
+        raise InputError(
+            f"`model` must have {rule} > 0 for a {answer} that a population settles at, got {model.pull(slow):g}; "
+            "lower c2 or raise c3"
+        )
+    return LinearQuadraticMeanField(model, slow)
+
+
+def linear_quadratic_field(slow: str = "population", dt: float = 0.1) -> LinearQuadraticMeanField:
+    """Agents whose Nash equilibrium has the mean 0.8 and whose social optimum 0.192.
+
+    Args:
+        slow: as for ``mean_field``.
+        dt: length of a step; the means do not depend on it, the gain K tends to 0.822876 as it tends to 0.
+
+    Reference: Angiuli, Fouque & Laurière, 2022, Section 5.
+    """
+    return mean_field(LinearQuadraticField(dt=dt), slow)
