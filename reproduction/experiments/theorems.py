@@ -82,7 +82,7 @@ def gentle() -> Problem:
 
 @cache
 def as_printed() -> theory.Certificate:
-    """Theorem 1 to the letter."""
+    """Theorem 1 as printed."""
     return tc.certify("strongly-convex", **theory.constants(gentle()), proof="printed")
 
 

@@ -85,7 +85,7 @@ def test_a_killed_pass_resumes(files, tmp_path, monkeypatch):
     again = tc.evaluate(
         log, MDP.pi, 0.9, bootstrap=0, checkpoint=tmp_path / "kept", progress=lambda part, parts: rest.append(part)
     )
-    assert rest[0] in (2, 3), "the first pass is not done again, the second goes on"
+    assert rest[0] in (2, 3), "the first pass is not done again, the second resumes"
     pd.testing.assert_frame_equal(again.table, whole.table)
     other = tc.evaluate(log, MDP.b, 0.9, bootstrap=0, checkpoint=tmp_path / "kept")
     assert other.value == tc.evaluate(log, MDP.b, 0.9, bootstrap=0).value

@@ -145,7 +145,7 @@ def check_memory(problem: ProblemSource, methods: Mapping[str, Method], seeds: i
     validation.check_memory(
         needed,
         f"`seeds`: {seeds:,} seeds at {marks:,} marks",
-        f"run seeds=range({fits:,}) and the others later, take fewer marks, or use `tc.sweep`, which works in shards"
+        f"take seeds=range({fits:,}) and the others later, fewer marks, or `tc.sweep`, which works in shards"
         if fits
         else "take a smaller problem",
     )

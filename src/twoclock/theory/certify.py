@@ -247,7 +247,7 @@ def certify(
         noise: the noise level B, a bound on E‖F(θ,ω,X)−F(θ,ω)‖² and on the same for G.
         method: "fast", Algorithm 1, or "standard". Steps of one order give the standard method the same rates.
         proof: "tight" (a weighted Lyapunov function, found by search), "paper" (the paper's closed forms, corrected) or
-            "printed": steps and bounds to the letter, errors included (docs/errata.md). The paper assumes L ≥ 1, so a
+            "printed": steps and bounds as printed, errors included (docs/errata.md). The paper assumes L ≥ 1, so a
             smaller L is raised to 1, with a note; no steps meet Theorem 2; and Theorem 3's bound lacks the noise level.
         horizon: the steps you mean to make; where τ exceeds them a note says so.
 

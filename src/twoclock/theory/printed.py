@@ -1,4 +1,4 @@
-"""Theorems 1 to 3 to the letter: steps, conditions and bounds as printed, errors included (docs/errata.md).
+"""Theorems 1 to 3 as printed: steps, conditions and bounds, errors included (docs/errata.md).
 
 They are here to be tested and compared with; ``certify``'s other proofs are the ones to use.
 """
