@@ -1,4 +1,4 @@
-"""Theorems 1 to 3 to the letter, `certify(proof="printed")`: conditions, bounds, and where they fail."""
+"""Theorems 1 to 3 as printed, `certify(proof="printed")`: conditions, bounds, and where they fail."""
 
 import itertools
 

@@ -20,7 +20,7 @@ def certificate(
         least, most = theorem_2(L, m, g)
         raise InputError(
             f"no certificate: Theorem 2 as printed asks for c_β ≥ {least:.3g} and c_β ≤ {most:.3g}, and no steps meet "
-            "both; take proof='paper', its proof put right"
+            "both; take proof='paper', its corrected proof"
         )
     (c, tau), rules = theorem_1(L, m, g) if structure == "strongly-convex" else theorem_3(L)
     steps = [value / (tau + 1) for value in c]
