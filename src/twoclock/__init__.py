@@ -7,6 +7,7 @@ from twoclock import agents, logs, methods, models, problems, theory
 from twoclock import sampling as samplers
 from twoclock.comparison import table
 from twoclock.engine.loop import ProgressEvent
+from twoclock.intervals.stopping import Width
 from twoclock.logs import evaluate
 from twoclock.methods import Auto, Fast, MatrixFreeZap, PlugIn, Polyak, RichardsonRomberg, Standard, Zap
 from twoclock.online import Learner
@@ -43,6 +44,7 @@ __all__ = [
     "RichardsonRomberg",
     "Standard",
     "Sweep",
+    "Width",
     "Zap",
     "__version__",
     "agents",

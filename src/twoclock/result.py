@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # Of a specification: where and how it was made, and no part of what.
-_PROVENANCE = ("versions", "device", "wall_seconds", "command", "identity", "engine", "engine_reason")
+_PROVENANCE = ("versions", "device", "wall_seconds", "command", "identity", "engine", "engine_reason", "until")
 
 
 class _NotChosen(InputError, AttributeError):
@@ -176,7 +176,7 @@ class Result:
         >>> result = tc.solve(tc.problems.boyan("td", "markov"), method, steps=10_000, seeds=1)
         >>> at_one_step, at_all = result.interval(how="blocks"), result.interval(anytime=True)
         >>> ((at_all.high - at_all.low) / (at_one_step.high - at_one_step.low)).round(2).unique().tolist()
-        [1.66]
+        [1.65]
         """
         return inference.interval(self.history, self._lost(), level, how, step, anytime)
 
@@ -220,10 +220,12 @@ class Result:
         return f"{self.spec['problem']['name']}, {self.spec['method']['name']}"
 
     def _words(self) -> str:
-        run = self.spec
-        return (
-            f"{self._named()}, {run['steps']:,} steps, {len(run['seeds'])} seeds, {int(self.diverged.sum())} diverged"
-        )
+        run, rule = self.spec, ""
+        if until := run.get("until"):
+            of = f"stopped of {until['steps']:,}, known" if until["reached"] else "not known"
+            rule = f" ({of} to ± {until['width']:g})"
+        diverged = int(self.diverged.sum())
+        return f"{self._named()}, {run['steps']:,} steps{rule}, {len(run['seeds'])} seeds, {diverged} diverged"
 
     def _repr_html_(self) -> str:
         last = {metric: self.summary(metric).iloc[-1] for metric in self.metrics}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import operator
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import replace
 from functools import cached_property, partial
@@ -15,13 +15,15 @@ from typing import Any, TypedDict, Unpack, overload
 import jax
 import numpy as np
 
-from twoclock import validation
+from twoclock import prng, validation
 from twoclock.engine import compatibility, engines, program_digest
 from twoclock.engine.engines import EngineName
 from twoclock.engine.loop import ProgressEvent, deferred_interrupt, drive, take_up, watch
 from twoclock.engine.protocol import LaneState, Row, estimate_each, history_columns
 from twoclock.engine.run_batch import Lanes, group_by_program, make_instances, make_placeholder
 from twoclock.engine.tracing import array_bytes
+from twoclock.intervals.confidence_sequence import first_look
+from twoclock.intervals.stopping import Width
 from twoclock.methods.zap import Auto
 from twoclock.protocols import InputError, Method, Problem, ProblemSource
 from twoclock.result import FinalState, Result
@@ -53,6 +55,7 @@ class SolveOptions(TypedDict, total=False):
     block: int | None
     checkpoint_every: float
     engine: EngineName
+    until: Width | None
 
 
 @overload
@@ -92,6 +95,7 @@ def solve(
     checkpoint_every: float = 10.0,
     engine: EngineName = "auto",
     start: Result | Mapping[str, Result] | None = None,
+    until: Width | None = None,
 ) -> Result | dict[str, Result]:
     """Solve a problem for many seeds at once, with the default method or a given one.
 
@@ -116,6 +120,10 @@ def solve(
         start: a result of the same call with fewer steps (for several methods the mapping of them), to continue,
             bit-for-bit identical to one long run. ``steps`` is the new total, and the history begins with that of the
             result. The engine stays the same; another, if you name one, agrees up to rounding.
+        until: ``tc.Width(0.01)`` stops at the first mark where all outputs are known to ± 0.01 by intervals that may be
+            looked at at any time, and after ``steps`` at the latest. For one ``tc.methods.BatchMeans(method)``.
+            ``spec["steps"]`` is where it stopped and ``spec["until"]`` why; the same call with these steps, on
+            the same engine, gives the same bits, and ``start=result`` goes on from there.
 
     >>> import twoclock as tc
     >>> result = tc.solve(tc.problems.quadratic(dim=3), steps=1000, seeds=5)
@@ -138,6 +146,7 @@ def solve(
     if checkpoint is not None:
         validation.check_path("checkpoint", checkpoint)
     folder = None if checkpoint is None else absolute(checkpoint)
+    _check_until(until, one)
     origin: dict[str, Result] = {}
     if start is not None:
         origin, spec = _check_start({"": start} if one else start, source, labelled, spec, marks)
@@ -149,6 +158,9 @@ def solve(
         for number, labels in enumerate(group_by_program(labelled)):
             alike = {label: labelled[label] for label in labels}
             traced = compatibility.check_fit(ready.example, alike[labels[0]])
+            if until is not None:
+                _check_blocks(ready.example, alike[labels[0]])
+                first_look(until.first or True, spec.marks)
             lanes = Lanes.of(replace(ready, traced=traced), list(alike.values()), spec.seeds, spec.bound)
             home = folder if folder is None or one else folder / str(number)
             identities = _Identities(source, alike, spec, lanes)
@@ -170,23 +182,57 @@ def solve(
                     checkpoints=checkpoints,
                     save_every=checkpoint_every,
                     interrupted=interrupted,
+                    until=None if until is None else partial(_reached, until, spec),
                 )
+            ended = replace(spec, steps=spec.marks[len(walked.rows) - 1], marks=spec.marks[: len(walked.rows)])
+            identities.ended = ended
             took = time.perf_counter() - began + before.get("wall_seconds", 0.0)
             ran = {"engine": walked.engine, "engine_reason": walked.engine_reason}
-            about = {**spec.as_dict(), **ran, **provenance(took)}
+            about = {**ended.as_dict(), **ran, **provenance(took)}
+            if until is not None:
+                reached = _reached(until, ended, walked.rows, lambda: walked.carry)  # noqa: B023 - called at once
+                about["until"] = {**vars(until), "steps": spec.steps, "reached": reached}
             for i, (label, one_method) in enumerate(alike.items()):
                 carry = jax.tree.map(operator.itemgetter(i), walked.carry)
                 theta, omega = jax.tree.map(np.asarray, estimate_each(one_method, carry.state, traced.digest))
                 results[label] = Result(
                     theta,
                     omega,
-                    pd.DataFrame(history_columns(walked.rows, i, spec.seeds, spec.marks), copy=False),
+                    pd.DataFrame(history_columns(walked.rows, i, ended.seeds, ended.marks), copy=False),
                     ~np.asarray(carry.alive),
                     np.asarray(carry.last, int),
                     {"problem": describe(problem), "method": describe(one_method), **about},
                     FinalState(tuple(jax.tree.leaves(carry)), partial(identities.after_the_run, label)),
                 )
     return results[""] if one else {label: results[label] for label in labelled}
+
+
+def _check_until(until: object, one: bool) -> None:
+    if until is not None and not isinstance(until, Width):
+        raise InputError(f"`until` must be a rule such as tc.Width(0.01), got {short_repr(until)}")
+    if until is not None and not one:
+        raise InputError("`until` is for one method, since each would stop elsewhere; solve with them one by one")
+
+
+def _check_blocks(problem: Problem, method: Method) -> None:
+    """Refuse to wait for intervals that a method will not have."""
+    theta, omega, _ = jax.eval_shape(problem.init, prng.start_key(0))
+    if "block-estimate" not in jax.eval_shape(lambda *start: method.track(method.init(*start)), theta, omega):
+        raise InputError(
+            f"`until` needs intervals that may be looked at at any time, and {type(method).__name__} has none; run "
+            "`tc.methods.BatchMeans(method)` on linear problems"
+        )
+
+
+def _reached(until: Width, spec: RunSpec, rows: Sequence[Row], carry: Callable[[], LaneState]) -> bool:
+    """Whether the run may stop at the mark of the last row."""
+    import pandas as pd
+
+    alive, last = (np.asarray(part)[0].tolist() for part in (carry().alive, carry().last))
+    ended = zip(spec.seeds, alive, last, strict=False)
+    diverged = {seed: step for seed, well, step in ended if not well}
+    history = pd.DataFrame(history_columns(rows, 0, spec.seeds, spec.marks[: len(rows)]))
+    return until.reached(history, diverged)
 
 
 def _check_start(
@@ -265,6 +311,7 @@ class _Identities:
 
     def __init__(self, problem: ProblemSource, methods: Mapping[str, Method], spec: RunSpec, lanes: Lanes) -> None:
         self.problem, self.methods, self.spec = problem, methods, spec
+        self.ended = spec  # the run as far as it came
         self.example = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), lanes.instances.example)
         self.began = lanes.instances.traced, self._numbers()
 
@@ -282,12 +329,15 @@ class _Identities:
     def after_the_run(self, label: str) -> dict[str, object]:
         """The identity of one of the runs, as JSON."""
         if "before_the_run" in vars(self):
-            return self.before_the_run[label].as_json()
+            return self._as_ended(label)
         first = next(iter(self.methods.values()))
         with jax.enable_x64(self.spec.x64), suppress(Exception):
             if (program_digest.trace_lane(self.example, first), self._numbers()) == self.began:
-                return self.before_the_run[label].as_json()
+                return self._as_ended(label)
         return Identity({**self.spec.as_dict(), "problem": "changed after the run, or not to be identified"}).as_json()
+
+    def _as_ended(self, label: str) -> dict[str, object]:
+        return Identity({**self.before_the_run[label].parts, **self.ended.as_dict()}).as_json()
 
     def checkpoints(self, folder: Path | None) -> AbstractContextManager[Checkpoints | None]:
         """Where the runs are saved while they last."""

@@ -1,5 +1,6 @@
 """Confidence sequences: the formula by hand, coverage at all looks of a simulated mean, and wrong inputs."""
 
+import functools
 import math
 
 import jax
@@ -112,3 +113,68 @@ def test_what_has_no_sequence_is_refused_in_one_line(chain):
     with pytest.raises(InputError, match="`level`"):
         chain.interval(1.0, anytime=True)
     assert chain.interval(anytime=np.False_, how="blocks").equals(chain.interval(how="blocks"))
+
+
+def test_a_run_stops_where_it_is_sure_and_can_be_replayed_and_resumed(tmp_path):
+    problem, method = mean_of_a_chain(0.5), BatchMeans(Lstd())
+    solve = functools.partial(tc.solve, problem, method, engine="xla")  # engines agree up to rounding only
+    stopped = solve(1_000_000, 3, until=tc.Width(0.05), checkpoint=tmp_path / "c")
+    n = stopped.spec["steps"]
+    assert stopped.spec["until"] == {"width": 0.05, "level": 0.95, "first": None, "steps": 1_000_000, "reached": True}
+    assert f"{n:,} steps (stopped of 1,000,000, known to ± 0.05)" in repr(stopped)
+    half = (stopped.interval(anytime=True).eval("high - low") / 2).to_numpy()
+    before = stopped.interval(anytime=True, step=stopped.spec["marks"][-2])
+    assert half.max() <= 0.05 < (before["high"] - before["low"]).max() / 2
+    assert solve(n, 3) == stopped
+    assert solve(1_000_000, 3, until=tc.Width(0.05), checkpoint=tmp_path / "c") == stopped
+    loaded = tc.load(stopped.save(tmp_path / "r"))
+    assert loaded == stopped
+    further = solve(1_000_000, 3, until=tc.Width(0.03), start=loaded)
+    assert further == solve(1_000_000, 3, until=tc.Width(0.03))
+    assert further.spec["steps"] > n
+    short = solve(2000, 1, until=tc.Width(0.001))
+    assert not short.spec["until"]["reached"]
+    assert short.spec["steps"] == 2000
+
+
+def test_rules_to_stop_are_checked_before_the_run():
+    problem = mean_of_a_chain(0.5)
+    for width in (0, -1, math.nan, "a"):
+        with pytest.raises(InputError, match="`width`"):
+            tc.Width(width)
+    with pytest.raises(InputError, match="`anytime` must be"):
+        tc.Width(0.1, first=1)
+    assert tc.Width(np.float32(0.5), first=np.int64(500)) == tc.Width(0.5, first=500)
+    with pytest.raises(InputError, match=r"`until` must be a rule such as tc.Width\(0.01\), got 0.1"):
+        tc.solve(problem, BatchMeans(Lstd()), 100, 1, until=0.1)
+    with pytest.raises(InputError, match="`until` is for one method"):
+        tc.solve(problem, {"a": BatchMeans(Lstd())}, 100, 1, until=tc.Width(0.1))
+    with pytest.raises(InputError, match=r"Lstd has none; run `tc\.methods\.BatchMeans"):
+        tc.solve(problem, Lstd(), 2000, 1, until=tc.Width(0.1))
+    with pytest.raises(InputError, match="there is none yet"):
+        tc.solve(problem, BatchMeans(Lstd()), 100, 1, until=tc.Width(0.1))
+
+
+def test_the_plot_shows_which_band_may_be_looked_at_when(chain):
+    fig = chain.plot(intervals=True, seed=3)
+    words = " ".join(t.get_text() for t in fig.findobj(lambda a: hasattr(a, "get_text")))
+    assert "for one look at a step chosen beforehand" in words
+    assert "95 % at all steps together:\nmay be looked at at any time" in words
+    row = chain.interval(anytime=True).query("seed == 3").iloc[0]
+    band = fig.axes[0].collections[1].get_paths()[0].vertices
+    end = band[band[:, 0] == LOOKS[-1]][:, 1]
+    np.testing.assert_allclose([end.min(), end.max()], [row["low"], row["high"]])
+
+
+def test_an_evaluator_may_be_looked_at_while_it_learns():
+    agent, plain = (
+        tc.agents.Evaluator(1.0, np.eye(2), gamma=0.5, operator="td", intervals=i) for i in ("blocks", True)
+    )
+    s = np.random.default_rng(0).integers(2, size=5001)
+    for here, after in zip(s[:-1].tolist(), s[1:].tolist(), strict=True):
+        agent.observe(here, None, after, reward=float(here == 0))
+    fixed, anytime = agent.interval(), agent.interval(anytime=True)
+    np.testing.assert_allclose(anytime.eval("high - low") / fixed.eval("high - low"), stretch(5000, 1000), rtol=1e-9)
+    assert ((anytime["low"] < [1.5, 0.5]) & (anytime["high"] > [1.5, 0.5])).all()
+    with pytest.raises(InputError, match=r"Evaluator\(…, intervals='blocks'\)"):
+        plain.interval(anytime=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from twoclock import validation
 from twoclock.agents.protocol import LearnerAgent, check_index, check_reward
-from twoclock.methods import Fast, Intentional, ObGD, Polyak, Standard
+from twoclock.methods import BatchMeans, Fast, Intentional, ObGD, Polyak, Standard
 from twoclock.online import Learner
 from twoclock.problems.custom import is_module, split_module
 from twoclock.problems.policy_evaluation.nonlinear import Value, value_operators
@@ -63,7 +63,8 @@ class Evaluator(LearnerAgent):
         method: the steps. By default `Fast` with steps for features as large as those at ``at`` (`ObGD` with such
             steps for a trace). A network's steps are not known beforehand: with "td" they are those of `ObGD`, which
             needs none (and is no match for tuned ones, see docs/live.md); with others you give them.
-        intervals: average the iterates, to have intervals (False for a method that already averages).
+        intervals: average the iterates, to have intervals (False for a method that already averages). "blocks" for
+            linear features: with block scores, whose intervals may be looked at at any time.
         skip: how many samples to learn from before the average begins.
         behaviour: ``behaviour(x, rng) -> u``, for ``act``.
         seed: of the generator that ``behaviour`` gets.
@@ -100,7 +101,7 @@ class Evaluator(LearnerAgent):
         operator: str = "tdc",
         lam: float = 0.0,
         method: Method | None = None,
-        intervals: bool = True,
+        intervals: bool | Literal["blocks"] = True,
         skip: int = 0,
         behaviour: Behaviour | None = None,
         seed: int = 0,
@@ -110,7 +111,8 @@ class Evaluator(LearnerAgent):
         self.gamma = validation.number("gamma", gamma, 0, 1)
         self.operator = validation.choice("operator", operator, ("td", "tdc", "gtd2", "tdrc"))
         self.lam = validation.number("lam", lam, 0, 1)
-        self.intervals, self.skip = validation.flag("intervals", intervals), validation.whole("skip", skip, least=0)
+        self.intervals = intervals if intervals == "blocks" else validation.flag("intervals", intervals)
+        self.skip = validation.whole("skip", skip, least=0)
         if behaviour is not None:
             validation.function("behaviour", behaviour, "x", "rng")
         if (value is None) != (params is None):
@@ -148,12 +150,20 @@ class Evaluator(LearnerAgent):
         with jax.enable_x64(True):
             return float(self._value_at(self._learner.theta, phi))
 
-    def interval(self, level: float = 0.95) -> pd.DataFrame:
+    def interval(self, level: float = 0.95, *, anytime: bool | int = False) -> pd.DataFrame:
         """Confidence intervals of the value at ``at``: output, estimate, low, high, note.
 
         They are for the solution that the operator has in its features, not for what features cannot express.
+
+        Args:
+            level: the coverage, between 0 and 1.
+            anytime: True for intervals that hold at all looks from 1,000 samples on, or a number for from that many
+                on; for ``Evaluator(intervals="blocks")``.
         """
-        return self._learner.interval(level)
+        how: Literal["blocks"] | None = "blocks" if self.intervals == "blocks" else None
+        if anytime is not False and how is None:
+            raise InputError("`anytime` needs block scores; make the agent with `Evaluator(…, intervals='blocks')`")
+        return self._learner.interval(level, how, anytime=anytime)
 
     @property
     def settings(self) -> dict[str, object]:
@@ -240,7 +250,10 @@ class Evaluator(LearnerAgent):
         if self.intervals:
             if method.knows("track"):
                 raise InputError(f"`intervals` must be False with {type(method).__name__}, which averages by itself")
-            method = Polyak(method, skip=self.skip, intervals=lambda theta, omega: {"value": values(theta, omega)})
+            outputs = lambda theta, omega: {"value": values(theta, omega)}  # noqa: E731
+            in_blocks = self.intervals == "blocks"
+            method = Polyak(method, skip=self.skip, intervals=False if in_blocks else outputs)
+            method = BatchMeans(method, intervals=outputs) if in_blocks else method
         example = self._sample(at_phi[0], at_phi[0], 1.0, 0.0, False)
         return Learner(F, G, method, start, omega, measure=measure, example=example)
 

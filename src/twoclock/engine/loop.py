@@ -101,6 +101,7 @@ def drive(
     checkpoints: CheckpointStore | None = None,
     save_every: float = 10.0,
     interrupted: Callable[[], bool] = lambda: False,
+    until: Callable[[Sequence[Row], Callable[[], LaneState]], bool] | None = None,
 ) -> RunOutput:
     """Advance all lanes to the last mark, measuring at each.
 
@@ -113,6 +114,8 @@ def drive(
         look: called with every event: at each mark, and about four times a second between.
         checkpoints: the run continues from the latest; one is saved every ``save_every`` seconds and at the end.
         interrupted: called after every event; once it is true, a checkpoint is saved and ``Interrupted`` raised.
+        until: called at each mark with the rows so far and a function that makes the carry; once it is true, the run
+            ends there as if it were the last mark.
     """
     traced = work.instances.traced or program_digest.trace_lanes(work)
     work = replace(work, instances=replace(work.instances, traced=traced))
@@ -132,13 +135,13 @@ def drive(
         parts = [program.place(carry) for program in chosen.programs]
         stride = chosen.programs[0].stride
 
-        def pause(row: Row | None = None) -> None:
+        def pause(row: Row | None = None, ends: bool = False) -> None:
             nonlocal saved
             now = partial(_join_carries, chosen.programs, parts)
             diverged = sum(int(np.count_nonzero(~np.asarray(part.alive))) for part in parts)
             look(ProgressEvent(step, row, diverged, now, chosen.words))
             stop = interrupted()
-            if checkpoints is not None and (stop or time.monotonic() - saved > save_every or step == marks[-1]):
+            if checkpoints is not None and (stop or ends or time.monotonic() - saved > save_every):
                 checkpoints.save(step, _to_arrays(now(), rows, chosen.name))
                 saved = time.monotonic()
             if stop:
@@ -172,7 +175,10 @@ def drive(
             rows.append({name: _join(chosen.programs, *(row[name] for row in found)) for name in found[0]})
             if first == step < marks[-1]:
                 advance(step + 1)  # for its compilation alone: from here on a user's function may change what F reads
-            pause(rows[-1])
+            enough = until is not None and until(rows, partial(_join_carries, chosen.programs, parts))
+            pause(rows[-1], ends=enough or mark == marks[-1])
+            if enough:
+                break
         return RunOutput(rows, _join_carries(chosen.programs, parts), chosen.name, chosen.reason)
 
 

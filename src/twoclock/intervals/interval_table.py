@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 
 from twoclock.intervals import batch_means
 from twoclock.intervals.bootstrap import TRACKED, by_step_and_seed
-from twoclock.intervals.confidence_sequence import first_look, stretch
+from twoclock.intervals.confidence_sequence import FIRST_LOOK, first_look, stretch
 from twoclock.intervals.random_scaling import critical_value
 from twoclock.protocols import InputError
 from twoclock.validation import choice, short_repr
@@ -80,13 +81,16 @@ def by_step(
 ) -> pd.DataFrame:
     """The intervals of one seed, the first by default, at every mark that has them; with a column ``step``.
 
-    The note is of the whole run, that of the last mark.
+    The note is of the whole run, that of the last mark. Those from blocks have two columns more, ``anytime_low`` and
+    ``anytime_high``: the ends of those that hold at all marks from the first look on, NaN before it.
     """
+    chosen = history["seed"].iloc[0] if seed is None else seed
+    if isinstance(chosen, bool) or chosen not in history["seed"].to_numpy():
+        raise InputError(f"`seed` must be one of the run, got {short_repr(seed)}; see `result.spec['seeds']`")
+    if outputs := list(_columns(history, "block-estimate")):
+        return _blocks_by_step(history, diverged, level, int(chosen), outputs)
     c, tracked = critical_value(level), _read(history)
     seeds, final = tracked.seeds.tolist(), len(tracked.steps) - 1
-    chosen = history["seed"].iloc[0] if seed is None else seed
-    if isinstance(chosen, bool) or chosen not in seeds:
-        raise InputError(f"`seed` must be one of the run, got {short_repr(seed)}; see `result.spec['seeds']`")
     last = _at_mark(tracked, final, c, diverged)
     marks, s = np.flatnonzero(tracked.n.max(axis=1) >= 2), seeds.index(chosen)
     lost = tracked.steps[marks] > diverged.get(int(chosen), tracked.steps[-1])
@@ -220,6 +224,23 @@ def _from_blocks(
             table.loc[lost, ["low", "high"]] = np.nan
             table.loc[lost, "note"] = _NO_INTERVAL.format(last)
     return table
+
+
+def _blocks_by_step(
+    history: pd.DataFrame, diverged: Mapping[int, int], level: float, seed: int, outputs: list[str]
+) -> pd.DataFrame:
+    rows, samples = history[history["seed"] == seed], _samples(history)
+    first = next((int(n) for n in samples if n >= FIRST_LOOK), sys.maxsize)
+    finite = rows["step"] <= diverged.get(seed, rows["step"].iloc[-1])
+    with_blocks = (finite & (rows[f"{TRACKED}block-count"] > 1)).to_numpy()
+    rows, samples = rows[with_blocks], samples[with_blocks]
+    if rows.empty:
+        raise InputError("`intervals` needs a mark with two samples or more before any divergence; take more `marks`")
+    found = _block_intervals(rows, outputs, level)
+    longer = _stretched(found, samples, first, level)
+    table = _table(rows["step"].to_numpy(), outputs, *found[:3], found.note[-len(outputs) :] * len(rows))
+    ends = {"anytime_low": longer.low.ravel(), "anytime_high": longer.high.ravel()}
+    return table.rename(columns={"seed": "step"}).assign(seed=seed, **ends)
 
 
 def _block_intervals(rows: pd.DataFrame, outputs: list[str], level: float) -> batch_means.Intervals:

@@ -162,7 +162,8 @@ def intervals(
     """A panel for each of the first outputs, or for the one that is named.
 
     Args:
-        frame: of one seed: step, seed, output, estimate, low, high, note.
+        frame: of one seed: step, seed, output, estimate, low, high, note; with anytime_low and anytime_high a second
+            band, of the intervals that hold at all steps together.
         title: what was run.
         level: of the intervals.
         output: which alone to draw.
@@ -178,9 +179,10 @@ def intervals(
         chosen = [output]
     seed, last = frame["seed"].iloc[0], int(frame["step"].iloc[-1])
     fig, panels = panels_for(len(chosen), ax, scale, size)
-    band = f"{100 * level:g} % confidence band of this one run (seed {seed})"
+    band = f"{100 * level:g} % confidence band of this one run (seed {seed}),\nfor one look at a step chosen beforehand"
+    anytime = f"{100 * level:g} % at all steps together:\nmay be looked at at any time"
     for panel, name in zip(panels, chosen, strict=True):
-        _draw_band(panel, of_output[name], name, band)
+        _draw_band(panel, of_output[name], name, band, anytime)
         panel.set_xscale(scale)
     if ax is None:
         fig.legend(
@@ -194,11 +196,16 @@ def intervals(
     return fig
 
 
-def _draw_band(ax: Axes, path: pd.DataFrame, name: str, band: str) -> None:
+def _draw_band(ax: Axes, path: pd.DataFrame, name: str, band: str, anytime: str) -> None:
+    path = path.replace([-np.inf, np.inf], np.nan)
     step, estimate, low, high = (path[column].to_numpy(float) for column in ("step", "estimate", "low", "high"))
     note = path["note"].iloc[-1]
     ax.plot(step, estimate, color=COLOURS[0], linewidth=1.6, label="estimate")
     ax.fill_between(step, low, high, color=COLOURS[4], alpha=0.35, linewidth=0.8, edgecolor=COLOURS[4], label=band)
+    if "anytime_low" in path and path["anytime_low"].notna().any():
+        widest = path["anytime_low"].to_numpy(float), path["anytime_high"].to_numpy(float)
+        ax.fill_between(step, *widest, color=COLOURS[2], alpha=0.2, linewidth=0.8, edgecolor=COLOURS[2], label=anytime)
+        low, high = np.fmin(low, widest[0]), np.fmax(high, widest[1])
     late = (step >= _SETTLED * step[-1]) & np.isfinite(low)
     if late.any():
         bottom, top = low[late].min(), high[late].max()
