@@ -178,3 +178,59 @@ def test_an_evaluator_may_be_looked_at_while_it_learns():
     assert ((anytime["low"] < [1.5, 0.5]) & (anytime["high"] > [1.5, 0.5])).all()
     with pytest.raises(InputError, match=r"Evaluator\(…, intervals='blocks'\)"):
         plain.interval(anytime=True)
+
+
+def test_blocks_of_a_stream_are_those_of_a_run():
+    x = np.random.default_rng(4).normal(2.0, 1.0, size=1500)
+    mean = batch_means.BlockMean()
+    for n, value in enumerate(x.tolist(), 1):
+        mean.add(value)
+        if n in (3, 32, 33, 1000, 1500):
+            length = 2 ** max(math.ceil(math.log2(n / 32)), 0)
+            starts = np.arange(0, n, length)
+            sizes = np.diff(starts, append=n).astype(float)
+            known = batch_means.sandwich(sizes[:, None, None], -np.add.reduceat(x[:n], starts)[:, None], sizes)
+            found = batch_means.intervals(np.full(1, mean.estimate), mean.statistics())
+            np.testing.assert_allclose([*found.low, *found.high], [*known.low, *known.high], rtol=1e-10)
+            mean = batch_means.BlockMean(mean.numbers)
+
+
+def plant(x, u, rng):
+    return 0.9 * x + 0.5 * u + rng.normal(size=1)
+
+
+def test_the_cost_of_a_regulator_may_be_looked_at_while_it_learns(tmp_path):
+    agent, rng, x = tc.agents.Regulator(Q=[[1.0]], R=[[1.0]]), np.random.default_rng(0), np.zeros(1)
+    costs = []
+    for _ in range(1200):
+        u = agent.act(x)
+        after = plant(x, u, rng)
+        agent.observe(x, u, after)
+        costs.append(float(x @ x + u @ u))
+        if len(costs) == 999:
+            assert math.isnan(agent.cost(anytime=True).low)
+        x = after
+    looked = agent.cost(0.9, anytime=True)
+    sums, sizes = (np.add.reduceat(part, np.arange(0, 1200, 64)) for part in (np.asarray(costs), np.ones(1200)))
+    known = batch_means.sandwich(sizes[:, None, None], -sums[:, None], sizes, level=0.9)
+    np.testing.assert_allclose(looked.high - looked.low, (known.high - known.low)[0] * stretch(1200, 1000, 0.9))
+    np.testing.assert_allclose((looked.low + looked.high) / 2, np.mean(costs))
+    agent.save(tmp_path)
+    assert tc.agents.Regulator.load(tmp_path).cost(0.9, anytime=True) == looked
+    with pytest.raises(InputError, match="`anytime` must be"):
+        agent.cost(anytime=1)
+
+
+def test_means_of_a_run_of_agents_may_be_looked_at_at_any_time(tmp_path):
+    agent, x0 = tc.agents.Regulator(Q=[[1.0]], R=[[1.0]]), np.zeros(1)
+    run = functools.partial(tc.agents.run, agent, plant, seeds=1, x0=x0, processes=1)
+    result = run(steps=3000)
+    fixed, anytime = result.interval(how="blocks"), result.interval(anytime=True)
+    first = next(mark for mark in result.spec["marks"] if mark >= 2500) - 1500
+    np.testing.assert_allclose(anytime.eval("high - low") / fixed.eval("high - low"), stretch(1500, first), rtol=1e-9)
+    assert anytime["output"].tolist() == ["mean_cost from step 1,501 on"]
+    np.testing.assert_allclose(anytime["estimate"], result.interval()["estimate"])
+    run(steps=2000, checkpoint=tmp_path)
+    longer = run(steps=3000, checkpoint=tmp_path).interval(anytime=True)
+    assert longer["output"].tolist() == ["mean_cost from step 1,001 on"]
+    assert np.isfinite(longer["low"]).all()

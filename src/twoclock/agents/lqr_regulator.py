@@ -12,7 +12,9 @@ from numpy.typing import ArrayLike
 
 from twoclock import validation
 from twoclock.agents.protocol import LearnerAgent
+from twoclock.intervals.batch_means import BlockMean, intervals
 from twoclock.intervals.bootstrap import Estimate
+from twoclock.intervals.confidence_sequence import FIRST_LOOK, first_look, stretch
 from twoclock.intervals.random_scaling import RecentMean
 from twoclock.methods import Polyak, Standard, running_means
 from twoclock.online import Learner
@@ -120,7 +122,7 @@ class Regulator(LearnerAgent):
             raise InputError(f"`guard` must be a Guard, True or False, got {type(guard).__name__}; try `guard=True`")
         self._set_seed(seed)
         self._log: list[np.ndarray] = []
-        self._costs = RecentMean()
+        self._costs, self._all_costs = RecentMean(), BlockMean()
         self._watch: PyTree = None
         self._bounds: Bounds | None = None
         self._learning = self.guard is None  # else once the guard has its log
@@ -144,6 +146,7 @@ class Regulator(LearnerAgent):
         if self.guard is not None and not self._learning:
             self._log.append(np.append(z, cost))
             self._costs.add(cost)
+            self._all_costs.add(cost)
             if len(self._log) >= self.guard.log:
                 self._end_log(self.guard)
             return
@@ -158,6 +161,7 @@ class Regulator(LearnerAgent):
         self._learner.update(sample)
         self._watch = watch
         self._costs.add(cost)
+        self._all_costs.add(cost)
 
     def stage_cost(self, x: np.ndarray, u: np.ndarray) -> float:
         """xᵀQx + uᵀRu."""
@@ -169,12 +173,25 @@ class Regulator(LearnerAgent):
         theta = self._learner.theta
         return np.asarray(theta["K"] if self.critic == "model" else theta)
 
-    def cost(self, level: float = 0.95) -> Estimate:
+    def cost(self, level: float = 0.95, *, anytime: bool | int = False) -> Estimate:
         """The mean cost per step over the later half of the samples or more, exploration included, with its interval.
 
         The interval is by random scaling, which holds for samples that depend on each other; NaN while they are few.
+
+        Args:
+            level: the coverage, between 0 and 1.
+            anytime: True for the mean over *all* samples, since one that begins anew has no interval for all looks:
+                with block scores, to be looked at at any time from 1,000 samples on, or from the number given; NaN
+                before.
         """
-        return self._costs.estimate(level)
+        if anytime is False:
+            return self._costs.estimate(level)
+        blocks = self._all_costs
+        first = first_look(anytime, [FIRST_LOOK])
+        found = intervals(np.full(1, blocks.estimate), blocks.statistics(), level)
+        longer = float(stretch(blocks.count, first, level)) if blocks.count >= first else np.nan
+        half = float(found.high[0] - blocks.estimate) * longer
+        return Estimate(blocks.estimate, blocks.estimate - half, blocks.estimate + half)
 
     @property
     def interventions(self) -> dict[str, int]:
@@ -200,11 +217,17 @@ class Regulator(LearnerAgent):
     def _state(self) -> tuple[Document, dict[str, PyTree]]:
         guard = None if self.guard is None else vars(self.guard)
         log = np.asarray(self._log).reshape(len(self._log), len(self.Q) + len(self.R) + 1)
-        about = {"guard": guard, "costs": self._costs.numbers, "learning": self._learning}
+        about = {
+            "guard": guard,
+            "costs": self._costs.numbers,
+            "all_costs": self._all_costs.numbers,
+            "learning": self._learning,
+        }
         return about, {"log": log, "watch": jax.tree.map(np.asarray, self._watch)}
 
     def _take_up(self, about: Document, record: Record) -> None:
-        self._costs, self._log = RecentMean(about["costs"]), list(record.trees["log"])
+        self._costs, self._all_costs = RecentMean(about["costs"]), BlockMean(about["all_costs"])
+        self._log = list(record.trees["log"])
         if self.guard is not None and about["learning"]:
             self._end_log(self.guard)
         self._watch = record.trees["watch"]

@@ -18,6 +18,7 @@ from twoclock import storage
 from twoclock.agents.env_adapters import EnvAdapter, EnvironmentFault, StepResult, Vectorised, make_adapter, named_error
 from twoclock.agents.protocol import Agent
 from twoclock.executor import Channel, Executor, RemoteTraceback, TaskBatch, TaskTimeout, WorkerLost
+from twoclock.intervals.batch_means import BlockMean
 from twoclock.intervals.bootstrap import TRACKED
 from twoclock.intervals.random_scaling import RunningMean
 from twoclock.protocols import InputError, PyTree
@@ -81,7 +82,8 @@ class RewardStats:
     """Mean costs, rewards and returns of one seed.
 
     At mark m each mean is over the steps after m/2, so that what was learnt meanwhile shows in it. From half of the run
-    on, the path of the mean is followed for its interval (``RunningMean``). ``kinds``: COST, REWARD or both.
+    on, the path of the mean and its blocks are followed for its intervals (``RunningMean``, ``BlockMean``).
+    ``kinds``: COST, REWARD or both.
     """
 
     def __init__(self, marks: Sequence[int], kinds: Sequence[str]) -> None:
@@ -91,6 +93,7 @@ class RewardStats:
         self._episode = 0.0
         self._at = {0: tuple(self._sums.values())}
         self._paths = {kind: RunningMean() for kind in kinds}
+        self._blocks = {kind: BlockMean() for kind in kinds}
         self.step = 0
 
     def add(self, paid: dict[str, float], ended: bool) -> None:
@@ -100,6 +103,7 @@ class RewardStats:
             self._sums[kind] += value
             if self.step > self.skip:
                 self._paths[kind].add(value)
+                self._blocks[kind].add(value)
         self._episode += paid.get(REWARD, 0.0)
         if ended:
             self._sums[RETURN] += self._episode
@@ -120,11 +124,18 @@ class RewardStats:
     def tracked(self) -> dict[str, float]:
         """What the intervals of the means need."""
         found = {f"{TRACKED}n": float(max(self.step - self.skip, 0))}
+        blocks = {kind: mean.statistics() for kind, mean in self._blocks.items()}
+        for of_all in blocks.values():  # alike for all kinds, and without a name: first, as a prolonged run has them
+            counts = {"n": found[f"{TRACKED}n"], "freedom": of_all.freedom, "count": of_all.blocks}
+            found |= {f"{TRACKED}block-{what}": float(value) for what, value in counts.items()}
         for kind, path in self._paths.items():
             name = f"{kind}{_FROM}{self.skip + 1:,} on"
             found[f"{TRACKED}estimate:{name}"] = path.mean
             found[f"{TRACKED}scale:{name}"] = path.scale
             found[f"{TRACKED}effective:{name}"] = path.effective
+            found[f"{TRACKED}block-estimate:{name}"] = self._blocks[kind].estimate
+            for what in ("error", "correlation", "shift"):
+                found[f"{TRACKED}block-{what}:{name}"] = float(getattr(blocks[kind], what)[0])
         return found
 
     def snapshot(self) -> dict[str, PyTree]:
@@ -133,6 +144,7 @@ class RewardStats:
             "at": np.asarray([self.step, self.skip, *self._at], int), "sums": np.asarray(list(self._at.values())),
             "now": np.asarray([*self._sums.values(), self._episode]),
             "paths": np.asarray([path.sums for path in self._paths.values()]),
+            "blocks": np.asarray([blocks.numbers for blocks in self._blocks.values()]),
         }  # fmt: skip
 
     def restore(self, snapshot: dict[str, PyTree]) -> None:
@@ -145,6 +157,8 @@ class RewardStats:
             self.skip = skip
             paths = zip(self._paths, snapshot["paths"].tolist(), strict=True)
             self._paths = {kind: RunningMean(sums) for kind, sums in paths}
+            blocks = zip(self._blocks, snapshot["blocks"].tolist(), strict=True)
+            self._blocks = {kind: BlockMean(saved) for kind, saved in blocks}
 
 
 class SeedRunner:

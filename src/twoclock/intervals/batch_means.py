@@ -15,6 +15,7 @@ Liang & Zeger 1986 (the sandwich, clustered).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -242,3 +243,49 @@ def _doublings(k: Whole) -> Whole:
 def _turn_left(i: Whole, r: Whole) -> Whole:
     turn = r % _BITS
     return ((i << turn) | (i >> (_BITS - turn))) & (BLOCKS - 1)
+
+
+class BlockMean:
+    """The mean of a stream of numbers with its block scores, in plain Python; at most 32 blocks, as ``BlockSums``.
+
+    ``saved`` continues an earlier one: how many numbers, the length of a block, and the sums of the blocks.
+
+    >>> mean = BlockMean()
+    >>> for value in range(100):
+    ...     mean.add(value)
+    >>> mean.estimate, len(mean.sums)
+    (49.5, 25)
+    """
+
+    def __init__(self, saved: Sequence[float] = (0.0, 1.0)) -> None:
+        self.count, self.size, self.sums = int(saved[0]), int(saved[1]), [float(value) for value in saved[2:]]
+
+    @property
+    def numbers(self) -> list[float]:
+        """What to save."""
+        return [float(self.count), float(self.size), *self.sums]
+
+    def add(self, value: float) -> None:
+        if self.count == BLOCKS * self.size:
+            self.sums = [a + b for a, b in zip(self.sums[::2], self.sums[1::2], strict=True)]
+            self.size *= 2
+        if self.count % self.size == 0:
+            self.sums.append(0.0)
+        self.sums[-1] += value
+        self.count += 1
+
+    @property
+    def estimate(self) -> float:
+        return sum(self.sums) / max(self.count, 1)
+
+    def statistics(self) -> BlockStatistics:
+        """What the blocks say of the mean, of one output; before two blocks its error is infinite."""
+        if len(self.sums) < 2:
+            nothing = np.zeros(1)
+            return BlockStatistics(
+                np.full(1, np.inf), nothing, nothing, np.zeros(()), np.asarray(float(len(self.sums)))
+            )
+        sizes = np.full(len(self.sums), float(self.size))
+        sizes[-1] = self.count - self.size * (len(self.sums) - 1)
+        scores = sizes * self.estimate - np.asarray(self.sums)
+        return score_statistics(scores[:, None], np.eye(1) / self.count, sizes / self.count, np.eye(1))
