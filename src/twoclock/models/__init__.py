@@ -4,6 +4,7 @@ from twoclock.models.average_reward import AverageReward
 from twoclock.models.linear_evaluation import LimitLaw, limit_law
 from twoclock.models.linear_quadratic_field import LinearQuadraticField
 from twoclock.models.lqr import CertaintyEquivalence, Lqr
+from twoclock.models.markov_game import MarkovGame
 from twoclock.models.mdp import Mdp, from_gymnasium
 from twoclock.models.soft_mdp import EmpiricalMdp, SoftMdp
 
@@ -14,6 +15,7 @@ __all__ = [
     "LimitLaw",
     "LinearQuadraticField",
     "Lqr",
+    "MarkovGame",
     "Mdp",
     "SoftMdp",
     "from_gymnasium",

@@ -122,15 +122,7 @@ class Mdp:
 
     def start_law(self, start: ArrayLike | None = None) -> States:
         """The law ρ of the first state as an array: uniform where none is given, all on one state for its number."""
-        if start is None:
-            return np.full(self.states, 1 / self.states)
-        if isinstance(start, (int, np.integer)) and not isinstance(start, bool):
-            if not 0 <= start < self.states:
-                raise InputError(
-                    f"`start` must be a state from 0 to {self.states - 1} or a law over them, got {short_repr(start)}"
-                )
-            return np.eye(self.states)[start]
-        return check_distribution("start", start, self.states, "leave it out for the uniform law")
+        return read_start(start, self.states)
 
     @property
     def over(self) -> Bool[np.ndarray, " s"]:
@@ -227,6 +219,19 @@ def check_mdp(mdp: object) -> Mdp:
     if not isinstance(mdp, Mdp):
         raise InputError(f"`mdp` must be a `tc.models.Mdp(P, r, gamma)`, got {type(mdp).__name__}")
     return mdp
+
+
+def read_start(start: ArrayLike | None, states: int) -> States:
+    """The law of the first state: uniform where none is given, all on one state for its number."""
+    if start is None:
+        return np.full(states, 1 / states)
+    if isinstance(start, (int, np.integer)) and not isinstance(start, bool):
+        if not 0 <= start < states:
+            raise InputError(
+                f"`start` must be a state from 0 to {states - 1} or a law over them, got {short_repr(start)}"
+            )
+        return np.eye(states)[start]
+    return check_distribution("start", start, states, "leave it out for the uniform law")
 
 
 def read_policies(

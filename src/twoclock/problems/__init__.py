@@ -15,6 +15,7 @@ from twoclock.problems.lqr.actor_critic import (
 )
 from twoclock.problems.lqr.model_based import LqrModel, ModelCritic, lqr_model
 from twoclock.problems.lqr.operators import ActorCritic, Guard
+from twoclock.problems.markov_game import markov_game, matrix_game, pursuit
 from twoclock.problems.mean_field import linear_quadratic_field, mean_field
 from twoclock.problems.policy_evaluation.benchmarks import (
     SlowWalkSetting,
@@ -63,11 +64,14 @@ __all__ = [
     "long_walk",
     "lqr_actor_critic",
     "lqr_model",
+    "markov_game",
+    "matrix_game",
     "mean_field",
     "minimax",
     "nonlinear_policy_evaluation",
     "paper_lqr",
     "policy_evaluation",
+    "pursuit",
     "quadratic",
     "quadratic_bilevel",
     "quadratic_minimax",

@@ -1,0 +1,171 @@
+"""Zero-sum Markov games of two players in closed form: the saddle, best responses, exploitability and the means."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from twoclock.models.float64 import in_float64
+from twoclock.models.matrix_game import solve_matrix_games
+from twoclock.models.mdp import read_start
+from twoclock.models.soft_mdp import SoftMdp
+from twoclock.protocols import InputError, Scalar, pytree
+from twoclock.validation import number
+from twoclock.validation.arrays import Array, Number, as_array, check_distributions
+
+States = Float[Array, " s"]
+First = Float[Array, "s a"]
+Second = Float[Array, "s b"]
+
+_IMPROVEMENTS = 200
+_RESIDUAL = 1e-11  # of the Bellman equation, against the size of V
+
+
+class Saddle(NamedTuple):
+    """V* in every state, and the two policies of a saddle as log-probabilities."""
+
+    V: Float[np.ndarray, " s"]
+    log_pi: Float[np.ndarray, "s a"]
+    log_phi: Float[np.ndarray, "s b"]
+
+    @property
+    def pi(self) -> Float[np.ndarray, "s a"]:
+        return np.exp(self.log_pi)
+
+    @property
+    def phi(self) -> Float[np.ndarray, "s b"]:
+        return np.exp(self.log_phi)
+
+
+@pytree
+class MarkovGame:
+    """A finite zero-sum game: π chooses a and maximises, φ chooses b at the same time and minimises.
+
+        V(s) = E[Σ_k γ^k (r_k − τ log π(a_k|s_k) + τ log φ(b_k|s_k))],        J(π, φ) = Σ_s ρ(s)V(s)
+
+    With a temperature τ > 0 each player earns the entropy of its own policy, and the saddle is unique. Against a fixed
+    opponent a player has an MDP, so its best response is that of a `SoftMdp`. Policies come as logits or
+    log-probabilities.
+
+    Args:
+        P: transition probabilities P[s, a, b, s'].
+        R: rewards of the maximiser, R[s, a, b] or R[s, a, b, s'].
+        gamma: the discount, in [0, 1).
+        start: the law ρ of the first state, or one state's number; uniform by default.
+
+    >>> import numpy as np
+    >>> game = MarkovGame(P=np.ones((1, 2, 2, 1)), R=[[[3.0, -1.0], [-1.0, 1.0]]], gamma=0.0)
+    >>> saddle = game.saddle()
+    >>> saddle.V.round(4).tolist(), saddle.pi.round(4).tolist(), saddle.phi.round(4).tolist()
+    ([0.3333], [[0.3333, 0.6667]], [[0.3333, 0.6667]])
+
+    Reference: Shapley, *Stochastic games*, 1953; Cen, Wei & Chi, *Fast policy extragradient methods for competitive
+    games with entropy regularization*, 2021.
+    """
+
+    P: Annotated[Any, Float[np.ndarray, "s a b s"]]
+    R: Annotated[Any, Float[np.ndarray, "s a b"] | Float[np.ndarray, "s a b s"]]
+    gamma: Annotated[Any, Float[np.ndarray, ""]]
+    start: Annotated[Any, Float[np.ndarray, " s"]] = None
+
+    def __post_init__(self) -> None:
+        P, R = as_array("P", self.P), as_array("R", self.R)
+        if P.ndim != 4 or P.shape[0] != P.shape[3] or 0 in P.shape:
+            raise InputError(
+                f"`P` must have the shape (states, actions, actions of the minimiser, states), got {P.shape}; a matrix "
+                "game has one state, np.ones((1, a, b, 1))"
+            )
+        if R.shape not in (P.shape[:3], P.shape):
+            raise InputError(f"`R` must have the shape {P.shape[:3]} or {P.shape} to go with `P`, got {R.shape}")
+        for name, value in (
+            ("P", check_distributions("P", P, "P[s, a, b]")),
+            ("R", R),
+            ("gamma", np.float64(number("gamma", self.gamma, 0, 1, below=True))),
+            ("start", read_start(self.start, len(P))),
+        ):
+            object.__setattr__(self, name, value)
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of what its methods take."""
+        s, a, b, _ = self.P.shape
+        return {"theta": (s, a), "phi": (s, b), "V": (s,), "temp": ()}
+
+    @property
+    def mean_R(self) -> Float[Array, "s a b"]:
+        """The expected reward of each (s, a, b)."""
+        return self.R if self.R.ndim == 3 else (self.P * self.R).sum(axis=-1)
+
+    def for_maximiser(self, phi: Second, temp: Scalar) -> SoftMdp:
+        """The MDP of π against softmax(phi), with the bonus of φ in its rewards."""
+        log_phi = jax.nn.log_softmax(phi)
+        reward = self.mean_R + jnp.asarray(temp) * log_phi[:, None, :]
+        return self._mdp("sab,sb->sa", "sabt,sb->sat", reward, jnp.exp(log_phi), temp)
+
+    def for_minimiser(self, theta: First, temp: Scalar) -> SoftMdp:
+        """The MDP of φ against softmax(theta), which earns −r: its value is −V."""
+        log_pi = jax.nn.log_softmax(theta)
+        reward = jnp.asarray(temp) * log_pi[:, :, None] - self.mean_R
+        return self._mdp("sab,sa->sb", "sabt,sa->sbt", reward, jnp.exp(log_pi), temp)
+
+    def _mdp(self, rewards: str, moves: str, reward: Array, policy: Array, temp: Scalar) -> SoftMdp:
+        moved = jnp.asarray(self.gamma) * jnp.einsum(moves, self.P, policy)
+        tau = jnp.full(len(self.start), temp, policy.dtype)
+        return SoftMdp(moved, jnp.einsum(rewards, reward, policy), tau, jnp.asarray(self.start))
+
+    @in_float64
+    @jax.jit
+    def evaluate(self, theta: First, phi: Second, temp: Scalar) -> States:
+        """V of two policies."""
+        return self.for_maximiser(phi, temp).evaluate(theta).V
+
+    @in_float64
+    @jax.jit
+    def answer(self, theta: First, temp: Scalar) -> tuple[Second, States]:
+        """log φ of the minimiser's best response to softmax(theta), and V of the two."""
+        log_phi, V = self.for_minimiser(theta, temp).solve()
+        return log_phi, -V
+
+    @in_float64
+    @jax.jit
+    def exploitability(self, theta: First, phi: Second, temp: Scalar) -> Number:
+        """max_π J(π, φ) − min_φ J(π, φ): what the two could gain by answering each other, 0 at a saddle alone.
+
+        With ``temp`` 0 it is the NashConv of the game itself. Example: ``game.exploitability(log_pi, log_phi, 0.0)``.
+        """
+        highest = self.for_maximiser(phi, temp).solve()[1]
+        return jnp.sum(self.start * (highest - self.answer(theta, temp)[1]))
+
+    @in_float64
+    @jax.jit
+    def means(self, theta: First, phi: Second, V: States, temp: Scalar) -> tuple[States, States, First, Second]:
+        """The discounted visits of the states, and of each the means of δ, δ·∇log π and δ·∇log φ, for any V."""
+        first, second = self.for_maximiser(phi, temp), self.for_minimiser(theta, temp)
+        Q, log_pi = first.q(V), jax.nn.log_softmax(theta)
+        delta = jnp.sum(jnp.exp(log_pi) * (Q - jnp.asarray(temp) * log_pi), axis=1) - V
+        visits = first.evaluate(theta).visits
+        return visits, delta, first.advantage(theta, Q, V), -second.advantage(phi, second.q(-V), -V)
+
+    def saddle(self, temp: float = 0.0) -> Saddle:
+        """The saddle, by minimax policy iteration: π of the matrix games at V, then V of its best response.
+
+        V rises to V* at least as fast as under Shapley's value iteration, whose equation V(s) = val[r + γPV](s) is what
+        is checked in the end. Each matrix game is solved by Newton's method or, at temperature 0, by LP.
+
+        Reference: Hoffman & Karp, *On nonterminating stochastic games*, 1966.
+        """
+        temp = number("temp", temp, 0)
+        V = self.answer(np.zeros(self.P.shape[:2]), temp)[1]
+        for _ in range(_IMPROVEMENTS):
+            log_pi, log_phi, better = solve_matrix_games(self.mean_R + self.gamma * self.P @ V, temp)
+            if np.abs(better - V).max() <= _RESIDUAL * (1 + np.abs(V).max()):
+                return Saddle(better, log_pi, log_phi)
+            V = self.answer(log_pi, temp)[1]
+        raise InputError(
+            f"`R` and `P` make a game whose saddle was not found: the Bellman equation is off by "
+            f"{np.abs(better - V).max():.2g} after {_IMPROVEMENTS} improvements; scale the rewards to about 1"
+        )
