@@ -97,6 +97,12 @@ def test_average_reward(tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+def test_markov_game(tmp_path):
+    picture = tmp_path / "games.png"
+    assert max(load("markov_game").main(steps=20_000, seeds=2, out=picture).values()) < 0.7
+    assert picture.stat().st_size > 10_000
+
+
 def test_frozen_lake_live():
     found = load("frozen_lake_live").main(samples=40_000)
     assert found["gap"] < 0.4 < 0.7 < found["ignorant"]

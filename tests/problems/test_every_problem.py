@@ -21,7 +21,16 @@ SETTINGS = tc.grid(METHOD, **{"alpha.c": np.geomspace(1e-6, 1e-5, 8).tolist()})
 FIRST = next(iter(SETTINGS))
 RUN = {"steps": 4, "seeds": 8, "marks": [0, 2, 4]}
 # Problems whose metrics XLA measures, on a GPU too: what they need is not generated.
-WITH_XLA = ("access_control", "forest", "frozen_lake", "random_entropy_mdp", "river_swim", "spiral")
+WITH_XLA = (
+    "access_control",
+    "forest",
+    "frozen_lake",
+    "matrix_game",
+    "pursuit",
+    "random_entropy_mdp",
+    "river_swim",
+    "spiral",
+)
 
 
 class Stopped(Exception):

@@ -84,7 +84,7 @@ def test_means_at_any_critic_by_enumeration(sampling):
 
 def test_the_slope_of_h_is_that_of_the_best_response_value():
     problem = tc.problems.markov_game(*random_game(), temp=0.3)
-    theta, phi, _ = policies(problem)
+    theta, _, _ = policies(problem)
     slope, move = jax.grad(problem.h)(theta), np.random.default_rng(5).standard_normal(theta.shape)
     ahead, behind = (float(problem.h(theta + e * move)) for e in (1e-5, -1e-5))
     assert float(jnp.sum(slope * move)) == pytest.approx((ahead - behind) / 2e-5, rel=1e-6)
@@ -220,3 +220,34 @@ def test_bad_input_gets_one_line(call, message):
     with pytest.raises(InputError, match=message) as caught:
         call()
     assert "\n" not in str(caught.value)
+
+
+def mean_metrics(problem, method, steps, seeds=8, **options):
+    return tc.solve(problem, method, steps, seeds, marks=[0, steps], **options).history.groupby("step").mean()
+
+
+@pytest.mark.parametrize("sampling", ["restart", "iid"])
+def test_per_level_steps_reach_the_saddle_at_a_fixed_temperature(sampling):
+    method = tc.Standard("100/(k+2000)", ("100/(k+2000)", "400/(k+2000)"))
+    found = mean_metrics(tc.problems.matrix_game(0.5, sampling), method, 100_000)
+    assert found["exploitability"].iloc[-1] < 0.01 * found["exploitability"].iloc[0]
+    assert found["tracking_1"].iloc[-1] < 0.01
+
+
+def test_the_last_iterate_settles_as_the_temperature_falls():
+    method = tc.Standard("1/(k+1000)^0.67", ("1/(k+1000)^0.67", "4/(k+1000)^0.67"))
+    found = mean_metrics(tc.problems.matrix_game("8/(k+1000)^0.33"), method, 300_000)
+    assert found["exploitability"].iloc[-1] < 0.15  # 1 at the start
+    assert found["temp"].iloc[-1] == pytest.approx(8 / 300_999**0.33)
+    # Without a bonus the players go round the saddle and do not settle.
+    bare = mean_metrics(tc.problems.matrix_game(0.0), method, 300_000)
+    assert bare["exploitability"].iloc[-1] > 3 * found["exploitability"].iloc[-1]
+
+
+def test_a_markov_game_on_both_engines():
+    problem = tc.problems.pursuit(2)
+    method = tc.Standard("1000/(k+2e4)", ("2000/(k+2e4)", "4000/(k+2e4)"))
+    c, xla = (tc.solve(problem, method, 20_000, 2, engine=engine) for engine in ("c", "xla"))
+    np.testing.assert_allclose(c.theta, xla.theta, rtol=1e-8, atol=1e-12)
+    mean = c.history.groupby("step")["exploitability"].mean()
+    assert mean.iloc[-1] < 0.3 * mean.iloc[0]

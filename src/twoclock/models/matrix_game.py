@@ -58,7 +58,7 @@ def _answer(M: Games, log_phi: np.ndarray, tau: float) -> np.ndarray:
     return _log_softmax(np.einsum("nab,nb->na", M, np.exp(log_phi)) / tau)
 
 
-def _newton(M: Games, log_phi: np.ndarray, tau: float) -> tuple[np.ndarray, bool]:
+def _newton(M: Games, log_phi: np.ndarray, tau: float) -> tuple[np.ndarray, float]:
     """log φ after a step, halved in each game until f falls, and the largest entry of all full steps d."""
     log_pi = _answer(M, log_phi, tau)
     pi, root, (n, b) = np.exp(log_pi), np.exp(log_phi / 2), log_phi.shape
@@ -112,7 +112,7 @@ def _solve_linear(M: Games) -> Saddles:
             b_eq=[1.0],
             bounds=[(0, None)] * a + [(None, None)],
         )
-        if not found.success:
+        if found.x is None:
             raise InputError(f"`R` makes a matrix game that the linear programme does not solve: {found.message}")
         for log, law in ((log_pi, found.x[:a]), (log_phi, -found.ineqlin.marginals)):
             law = np.maximum(law, 0)

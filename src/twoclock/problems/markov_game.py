@@ -210,24 +210,24 @@ def markov_game(
             f"{int(np.argmin(game.start))}; leave it out for the uniform law, or sample by 'restart'"
         )
     schedule = as_schedule(temp, "temp")
-    if isinstance(schedule, Power) and float(schedule.p) == 0:
+    if isinstance(schedule, Power) and schedule.p == 0:
         schedule = Constant(float(schedule(0)))
-    if isinstance(schedule, Constant):
-        limit = float(schedule.c)
-    elif isinstance(schedule, Power):
-        limit = float(schedule.floor)
-    else:
+    if not isinstance(schedule, (Constant, Power)):
         raise InputError(
             f"`temp` must be a number or a `Power`, whose limit is known, got {schedule}; try Power(0.5, 1/3)"
         )
-    logits = []
-    for name, value in (("theta0", theta0), ("phi0", phi0)):
-        shape = game.shapes[{"theta0": "theta", "phi0": "phi"}[name]]
-        logits.append(np.zeros(shape) if value is None else as_array(name, value))
-        if logits[-1].shape != shape:
-            raise InputError(f"`{name}` must have the shape {shape} (states, actions), got {logits[-1].shape}")
+    limit = number("temp", schedule.c if isinstance(schedule, Constant) else schedule.floor, 0)
+    theta, phi = _logits("theta0", theta0, game.shapes["theta"]), _logits("phi0", phi0, game.shapes["phi"])
     first, after = numpy_alias_table(game.start), numpy_alias_table(game.P)
-    return MarkovGameProblem(*logits, first, after, schedule, np.float64(limit), game, game.saddle(limit), sampling)
+    truth = game.saddle(limit)
+    return MarkovGameProblem(theta, phi, first, after, schedule, np.float64(limit), game, truth, sampling)
+
+
+def _logits(name: str, value: ArrayLike | None, shape: tuple[int, ...]) -> Float[np.ndarray, "s n"]:
+    logits = np.zeros(shape) if value is None else as_array(name, value)
+    if logits.shape != shape:
+        raise InputError(f"`{name}` must have the shape {shape} (states, actions), got {logits.shape}")
+    return logits
 
 
 def matrix_game(temp: float | str = "0.1", sampling: str = "iid") -> MarkovGameProblem:
