@@ -53,6 +53,7 @@ class Problem(ABC):
     """
 
     omega_is_trace: ClassVar[bool] = False  # ω is an eligibility trace: E G = 0 has no meaning
+    instead_of_roots: ClassVar[str] = ""  # what to use where methods that find roots with derivatives go wrong
 
     @abstractmethod
     def init(self, key: Key) -> tuple[PyTree, PyTree, PyTree]:

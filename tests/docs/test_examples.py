@@ -129,3 +129,11 @@ def test_mean_field(tmp_path):
     assert found["population"] == pytest.approx(0.8, abs=0.08)
     assert found["policy"] == pytest.approx(0.192, abs=0.04)
     assert (tmp_path / "field.png").stat().st_size > 10_000
+
+
+def test_constrained_mdp(tmp_path):
+    """Two hundred thousand samples are too few to settle; the limit is already felt, and the picture is drawn."""
+    end = load("constrained_mdp").main(steps=200_000, seeds=2, out=tmp_path / "constrained.png")
+    assert 0 < end["multiplier"] < 2
+    assert end["violation"] < 0.05
+    assert (tmp_path / "constrained.png").read_bytes().startswith(b"\x89PNG")

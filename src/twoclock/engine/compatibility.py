@@ -53,6 +53,11 @@ def check_fit(problem: Problem, method: Method) -> TracedProgram:
             f"`method` {type(method).__name__} looks for the root of E G, and here ω is a trace, which solves no "
             "equation; try tc.methods.ObGD(), SwiftTD() or TIDBD(), or the problem that `with_trace` was given"
         )
+    if problem.instead_of_roots and method.finds_roots:
+        raise InputError(
+            f"`method` {type(method).__name__} looks for roots by derivatives of samples, and ends at wrong points "
+            f"on {type(problem).__name__}; use {problem.instead_of_roots}"
+        )
     if (before := program_digest.passed_before(problem, method)) is not None:
         return before
     recorder = ShapeRecorder(problem, method)

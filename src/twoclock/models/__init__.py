@@ -1,6 +1,7 @@
 """Exact answers: closed-form linear algebra, no iterates."""
 
 from twoclock.models.average_reward import AverageReward
+from twoclock.models.constrained_mdp import ConstrainedOptimum, constrained_optimum
 from twoclock.models.linear_evaluation import LimitLaw, limit_law
 from twoclock.models.linear_quadratic_field import LinearQuadraticField
 from twoclock.models.lqr import CertaintyEquivalence, Lqr
@@ -11,6 +12,7 @@ from twoclock.models.soft_mdp import EmpiricalMdp, SoftMdp
 __all__ = [
     "AverageReward",
     "CertaintyEquivalence",
+    "ConstrainedOptimum",
     "EmpiricalMdp",
     "LimitLaw",
     "LinearQuadraticField",
@@ -18,6 +20,7 @@ __all__ = [
     "MarkovGame",
     "Mdp",
     "SoftMdp",
+    "constrained_optimum",
     "from_gymnasium",
     "limit_law",
 ]

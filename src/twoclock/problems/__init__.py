@@ -4,6 +4,7 @@ from twoclock.problems.average_reward import access_control, average_reward, riv
 from twoclock.problems.bilevel.bilevel import bilevel, composite, minimax
 from twoclock.problems.bilevel.least_squares import quadratic_bilevel, quadratic_minimax
 from twoclock.problems.bilevel.losses import CurvatureWarning
+from twoclock.problems.constrained_mdp import constrained_frozen_lake, constrained_mdp, fischer_burmeister
 from twoclock.problems.custom import custom, exact
 from twoclock.problems.entropy_mdp import SoftOperators, entropy_mdp, forest, frozen_lake, random_entropy_mdp
 from twoclock.problems.lqr.actor_critic import (
@@ -54,10 +55,13 @@ __all__ = [
     "boeing_747",
     "boyan",
     "composite",
+    "constrained_frozen_lake",
+    "constrained_mdp",
     "custom",
     "double_integrator",
     "entropy_mdp",
     "exact",
+    "fischer_burmeister",
     "forest",
     "frozen_lake",
     "linear_quadratic_field",

@@ -299,21 +299,27 @@ def frozen_lake(
 
     Reference: Towers et al., *Gymnasium*, 2024; the table is the same as ``from_gymnasium`` reads there.
     """
+    return entropy_mdp(frozen_lake_mdp(size, gamma, slippery)[0], temp, 0, sampling)
+
+
+def frozen_lake_mdp(size: int, gamma: float, slippery: bool) -> tuple[Mdp, Float[np.ndarray, "s a s"]]:
+    """The lake, and which of its transitions end in a hole: 1 there, 0 elsewhere."""
     if not isinstance(size, int) or size not in _LAKES:
         raise InputError(f"`size` must be 4 or 8, the maps that Gymnasium names, got {short_repr(size)}")
     gamma, slippery = number("gamma", gamma, 0, 1), flag("slippery", slippery)
     letters = _LAKES[size]
-    P, r, discount = (np.full((size**2, 4, size**2), value) for value in (0.0, 0.0, gamma))
+    P, r, falls, discount = (np.full((size**2, 4, size**2), value) for value in (0.0, 0.0, 0.0, gamma))
     for s, a in np.ndindex(size**2, 4):
         for turn in (-1, 0, 1) if slippery else (0,):
             step = ((0, -1), (1, 0), (0, 1), (-1, 0))[(a + turn) % 4]
             row, column = np.clip(np.add(divmod(s, size), step), 0, size - 1)
             t = row * size + column
             P[s, a, t] += 1 / 3 if slippery else 1
-            r[s, a, t], discount[s, a, t] = letters[t] == "G", 0 if letters[t] in "GH" else gamma
+            r[s, a, t], falls[s, a, t] = letters[t] == "G", letters[t] == "H"
+            discount[s, a, t] = 0 if letters[t] in "GH" else gamma
     ends = [s for s, letter in enumerate(letters) if letter in "GH"]
-    P[ends], r[ends], discount[ends] = np.eye(size**2)[0], 0, 0
-    return entropy_mdp(Mdp(P, r, discount), temp, 0, sampling)
+    P[ends], r[ends], falls[ends], discount[ends] = np.eye(size**2)[0], 0, 0, 0
+    return Mdp(P, r, discount), falls
 
 
 def random_entropy_mdp(

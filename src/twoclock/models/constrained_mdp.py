@@ -1,0 +1,170 @@
+"""Constrained MDPs in closed form: the best reward under a limit on the expected cost, and the limit's multiplier.
+
+At temperature 0 by the linear program over occupancies, whose dual is the multiplier; at a positive temperature by the
+saddle of the Lagrangian, a root in the multiplier over soft value iteration.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import ArrayLike
+
+from twoclock.models.mdp import Mdp, check_mdp
+from twoclock.models.soft_mdp import SoftMdp
+from twoclock.protocols import InputError
+from twoclock.validation import number
+from twoclock.validation.arrays import as_array
+
+Policy = Float[np.ndarray, "s a"]
+_ROUNDING = 1e-9  # costs that differ by less, against the size of the costs, are equal
+_KINK = 1e-4  # multipliers that differ by less are one
+_MOST = 2.0**80  # a multiplier that no limit above the least cost needs
+
+
+class ConstrainedOptimum(NamedTuple):
+    """What is best under a limit on the cost, from the start law and discounted.
+
+    Attributes:
+        reward: the best return, with its entropy bonus where the temperature is positive.
+        cost: the expected cost there.
+        low, high: the multipliers: the rate at which the reward would grow with the limit, to the right of it and to
+            the left. They are equal but where the reward has a kink at the limit, which needs temperature 0.
+        policy: an optimal policy π[s, a].
+        free_cost: the expected cost of the best policy without a limit.
+        least_cost: the smallest expected cost that there is.
+    """
+
+    reward: float
+    cost: float
+    low: float
+    high: float
+    policy: Annotated[Any, Policy]
+    free_cost: float
+    least_cost: float
+
+    @property
+    def multiplier(self) -> float:
+        """The multiplier, the smallest where there are several."""
+        return self.low
+
+
+def constrained_optimum(
+    mdp: Mdp, cost: ArrayLike, limit: float, temp: float = 0.0, start: ArrayLike | None = None
+) -> ConstrainedOptimum:
+    """Maximise the discounted reward of a finite MDP while the discounted cost stays within a limit, exactly.
+
+        max E Σ γ^k (r − τ log π)   subject to   E Σ γ^k c ≤ limit
+
+    Args:
+        mdp: the decision process; its discount must be below 1, and is 0 where an episode ends.
+        cost: c[s, a] or c[s, a, s'], discounted as the rewards are.
+        limit: the largest expected cost.
+        temp: the temperature τ of the bonus −τ log π(a|s).
+        start: the law of the first state, or one state's number; uniform by default.
+
+    A coin that pays 1 and costs 1, or does nothing; half a toss is allowed:
+
+    >>> import numpy as np
+    >>> coin = Mdp(P=np.ones((1, 2, 1)), r=[[1.0, 0.0]], gamma=0.0)
+    >>> best = constrained_optimum(coin, cost=[[1.0, 0.0]], limit=0.5)
+    >>> round(best.reward, 6), round(best.multiplier, 6), best.policy.round(3).tolist()
+    (0.5, 1.0, [[0.5, 0.5]])
+
+    Reference: Altman, *Constrained Markov decision processes*, 1999, chapter 3.
+    """
+    soft, c = constrained_soft(mdp, cost, temp, start)
+    limit = number("limit", limit)
+    rounding = _ROUNDING * np.abs(c).max() / (1 - np.sum(soft.P, axis=2).max())
+    free = _response(soft, c, 0.0)
+    cheapest = dataclasses.replace(soft, r=-c, temp=0 * np.asarray(soft.temp)).solve()[1]
+    least = min(0.0 - float(np.dot(soft.start, cheapest)), free[1])
+    if limit < least - rounding:
+        raise InputError(f"`limit` must be at least {least:.6g}, the least expected cost of any policy, got {limit:g}")
+    if not np.any(soft.temp):
+        return _linear_program(soft, c, limit, free[1], least)
+    kappa, (reward, spent, policy) = 0.0, free
+    if spent > limit + rounding:
+        if limit < least + rounding:
+            raise InputError(
+                f"`limit` must lie above {least:.6g}, the least expected cost of any policy, where the temperature is "
+                f"positive, got {limit:g}: the multiplier would be infinite; raise it, or set temp=0"
+            )
+        from scipy.optimize import brentq  # slow to load, and seldom needed
+
+        scale = max(np.abs(soft.r).max(), np.max(soft.temp)) / np.abs(c).max()
+        high = scale
+        while high < _MOST * scale and _response(soft, c, high)[1] > limit:
+            high *= 2
+        kappa = brentq(lambda k: _response(soft, c, k)[1] - limit, 0.0, high, xtol=1e-15 * scale, rtol=1e-14)
+        reward, spent, policy = _response(soft, c, kappa)
+    return ConstrainedOptimum(reward, spent, kappa, kappa, policy, free[1], least)
+
+
+def constrained_soft(
+    mdp: object, cost: ArrayLike, temp: float, start: ArrayLike | None
+) -> tuple[SoftMdp, Float[np.ndarray, "s a"]]:
+    """The entropy-regularised MDP of the reward, and the mean cost c[s, a].
+
+    A state offers no choice only where the episode is over for both: nothing is earned and nothing costs.
+    """
+    mdp = check_mdp(mdp)
+    if mdp.gamma.max() >= 1:
+        raise InputError(
+            f"`mdp` must have gamma < 1 everywhere, got {mdp.gamma.max():g}: costs that are never discounted may add "
+            "up for ever; take a gamma such as 0.99"
+        )
+    c = as_array("cost", cost)
+    if c.shape not in (mdp.P.shape[:2], mdp.P.shape):
+        raise InputError(
+            f"`cost` must have the shape {mdp.P.shape[:2]} or {mdp.P.shape} to go with the MDP, got {c.shape}"
+        )
+    r, c3 = (table if table.ndim == 3 else table[:, :, None] for table in (mdp.r, c))
+    soft = Mdp(mdp.P, np.broadcast_to(np.abs(r) + np.abs(c3), mdp.P.shape), mdp.gamma).soft(temp, start)
+    mean_r, mean_c = (np.sum(mdp.P * table, axis=2) for table in (r, c3))
+    return dataclasses.replace(soft, r=mean_r), mean_c
+
+
+def _response(soft: SoftMdp, c: Policy, kappa: float) -> tuple[float, float, Policy]:
+    """Reward, cost and policy of the best response to a multiplier."""
+    log_pi, V = (np.asarray(leaf) for leaf in dataclasses.replace(soft, r=np.asarray(soft.r) - kappa * c).solve())
+    of_cost = dataclasses.replace(soft, r=c, temp=0 * np.asarray(soft.temp))
+    spent = float(of_cost.J(log_pi))
+    return float(np.dot(soft.start, V)) + kappa * spent, spent, np.exp(log_pi)
+
+
+def _linear_program(soft: SoftMdp, c: Policy, limit: float, free_cost: float, least: float) -> ConstrainedOptimum:
+    """max Σ x(s, a)r(s, a) over occupancies x ≥ 0 with Σ_a x(s, a) − Σ (γP)x = ρ and Σ xc ≤ limit; then its duals.
+
+    A dual is a pair (V, κ) with V ≥ r − κc + (γP)V and κ ≥ 0, and is optimal where ρᵀV + κ·limit is the reward. There
+    may be several κ, so the smallest and the largest are two more programs.
+    """
+    from scipy.optimize import linprog  # slow to load, and seldom needed
+
+    # HiGHS has tolerances of a fixed size, so rewards and costs are of size 1 to it.
+    unit_r, unit_c = (np.abs(table).max() or 1.0 for table in (np.asarray(soft.r), c))
+    P, rho, r, c = np.asarray(soft.P), np.asarray(soft.start), np.asarray(soft.r) / unit_r, c / unit_c
+    (states, actions), limit = r.shape, max(limit, least) / unit_c
+    balance = np.kron(np.eye(states), np.ones(actions)) - P.reshape(-1, states).T
+    primal: Any = linprog(-r.ravel(), c.reshape(1, -1), [limit], balance, rho, method="highs")
+    if primal.status != 0:
+        raise InputError(f"`mdp` and `cost` make a linear program that HiGHS cannot solve: {primal.message}")
+    x, reward = np.maximum(primal.x, 0.0).reshape(states, actions), -float(primal.fun)
+    known = -float(primal.ineqlin.marginals[0])
+    slack = _ROUNDING / (1 - P.sum(axis=2).max())
+    rows = np.vstack([np.column_stack([-balance.T, -c.ravel()]), np.append(rho, limit)])
+    right = np.append(-r.ravel(), reward + slack)
+    bounds, pick = [(None, None)] * states + [(0, None)], np.append(np.zeros(states), 1.0)
+    ends: list[Any] = [linprog(sign * pick, rows, right, bounds=bounds, method="highs") for sign in (1, -1)]
+    low, high = (float(end.x[-1]) if end.status == 0 else known for end in ends)
+    if limit <= least / unit_c:
+        high = np.inf  # a larger multiplier changes nothing where the cost is the least already
+    elif high - low < _KINK * (1 + known):  # as far apart as the tolerances of HiGHS set them
+        low = high = known
+    visits = x.sum(axis=1, keepdims=True)
+    policy = np.divide(x, visits, out=np.full_like(x, 1 / actions), where=visits > _ROUNDING)
+    price, spent = float(unit_r / unit_c), float(np.sum(x * c) * unit_c)
+    return ConstrainedOptimum(float(reward * unit_r), spent, low * price, high * price, policy, free_cost, least)
