@@ -255,6 +255,10 @@ def load(path: str | Path, like: object = None) -> Result:
         theta, omega, history = trees["theta"], trees["omega"], tables["history"]
         if len({len(part) for part in (spec["seeds"], trees["diverged"], trees["last_step"])}) > 1:
             raise ValueError("its seeds are not as many as it has results")
+        if [*history["seed"].unique()] != [*spec["seeds"]]:
+            raise ValueError("its table is of other seeds")
+        if not isinstance(spec.get("engine", "xla"), str):
+            raise ValueError("its engine has no name")
         if [*history["step"]] != [*spec["marks"]] * len(spec["seeds"]):
             raise ValueError("its marks are not those of its history")
         repr(Result(theta, omega, history, trees["diverged"], trees["last_step"], spec))

@@ -530,3 +530,15 @@ def test_limits_of_the_system_are_one_line(limit, tmp_path):
     )
     assert child.returncode == 0, child.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["before"]
+
+
+def test_a_result_sealed_again_with_other_seeds_or_engine_is_refused(result, tmp_path):
+    spec = result.save(tmp_path / "run") / "spec.json"
+    content = sealed_folder.unseal(spec.read_bytes())
+    for changed, line in (
+        ({"seeds": [0, 7, 2]}, "its table is of other seeds"),
+        ({"engine": -1}, "its engine has no name"),
+    ):
+        spec.write_text(sealed_folder.seal({**content, **changed}))
+        with pytest.raises(tc.InputError, match=line):
+            tc.load(spec.parent)

@@ -80,7 +80,7 @@ def read(folder: Path, kind: str | None = None) -> Record:
     files = {name: verified(folder / name, expected) for name, expected in spec.pop("files").items()}
     if spec.pop("format", None) != FORMAT:
         raise Unsealed
-    if (there := spec.pop("kind")) != (kind or there):
+    if (there := spec.pop("kind", None)) is None or there != (kind or there):
         raise Damaged(f"it holds a {there!s:.20}, not a {kind}")
     try:
         tables = {}
