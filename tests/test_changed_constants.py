@@ -72,8 +72,8 @@ def residual(problem, method):
     return tc.residual(problem, tc.solve(problem, method, 30, 2), samples=1000).by_seed[["F", "G"]]
 
 
-def learn(problem, method):
-    learner = tc.Learner(problem, method, engine="xla")
+def learn(problem, method, engine="xla"):
+    learner = tc.Learner(problem, method, engine=engine)
     learner.update_many(np.ones((5, 2)))
     return learner.theta, learner.metrics["error"]
 
@@ -92,6 +92,7 @@ DOORS = {
     ],
     "residual": residual,
     "learner": learn,
+    "learner on c": lambda problem, method: learn(problem, method, "c"),
     "constants": constants,
 }
 # What a door does not take, or does not look at.
@@ -100,6 +101,7 @@ UNLIKE = {
     "tune": ("step size", "estimate"),
     "residual": ("measure", "callback"),
     "learner": ("factory", "jitted factory", "callback", "noise", "draw"),
+    "learner on c": ("factory", "jitted factory", "callback", "noise", "draw"),
     "constants": ("step size", "estimate", "measure", "factory", "jitted factory", "noise", "draw", "callback"),
     "solve on c": ("measure", "callback"),
 }

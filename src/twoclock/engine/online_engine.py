@@ -179,7 +179,8 @@ class Live:
         xla = _Xla(self, operators, method, bound)
         made: _Compiled | str = "`engine='xla'` was asked for"
         if engine != "xla":
-            made = _compiled(self, operators, method, bound, xla, first)
+            with traced.separate_traces():
+                made = _compiled(self, operators, method, bound, xla, first)
         self.engine = "xla" if isinstance(made, str) else "c"
         self.reason = made if isinstance(made, str) else None
         if isinstance(made, str) and engine == "c":
