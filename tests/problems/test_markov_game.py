@@ -11,7 +11,7 @@ from scipy.special import softmax
 
 import twoclock as tc
 from twoclock.models.matrix_game import solve_matrix_games
-from twoclock.problems.markov_game import Step
+from twoclock.problems.markov_game import GameStep
 from twoclock.protocols import InputError
 
 PENNIES = np.ones((1, 2, 2, 1)), np.array([[[3.0, -1.0], [-1.0, 1.0]]])
@@ -37,7 +37,7 @@ def enumerated(problem, P, R, weights, theta, omega):
     r = R[s, a, b] if R.ndim == 3 else R[s, a, b, t]
     weight = weights[s] * pi[s, a] * phi[s, b] * P[s, a, b, t]
     one = jax.jit(jax.vmap(lambda x: (problem.F(theta, omega, x), problem.G(theta, omega, x))))
-    return jax.tree.map(lambda part: np.tensordot(weight, part, axes=1), one(Step(s, a, b, t, r, None)))
+    return jax.tree.map(lambda part: np.tensordot(weight, part, axes=1), one(GameStep(s, a, b, t, r, None)))
 
 
 @pytest.mark.parametrize("temp", [0.0, 0.3])

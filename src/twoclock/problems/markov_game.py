@@ -27,7 +27,7 @@ SAMPLINGS = {"restart": 5, "iid": 4}  # with the random words that a step takes
 _LAST = 2**31 - 2  # the step number stays here rather than overflow
 
 
-class Step(NamedTuple):
+class GameStep(NamedTuple):
     """One sample: the state, both actions, the next state and the reward; τ where it falls."""
 
     s: State
@@ -72,35 +72,35 @@ class MarkovGameProblem(Problem):
         """A word of random bits for each choice: both actions, s', a start, and whether to start anew."""
         return jax.random.bits(key, (SAMPLINGS[self.sampling],), jnp.uint32)
 
-    def draw(self, u: Words, theta: First, omega: Omega, env: Env) -> tuple[Step, Env]:  # type: ignore[override]
+    def draw(self, u: Words, theta: First, omega: Omega, env: Env) -> tuple[GameStep, Env]:  # type: ignore[override]
         fresh = lookup(jnp.asarray(self.first), (), u[3])
         s, k = fresh if env[0] is None else env[0], env[1]
         a, b = choose(jax.nn.softmax(theta[s]), u[0]), choose(jax.nn.softmax(omega[0][s]), u[1])
         t = lookup(jnp.asarray(self.next), (s, a, b), u[2])
         R = jnp.asarray(self.game.R)
         r = R[s, a, b] if R.ndim == 3 else R[s, a, b, t]
-        x = Step(s, a, b, t, r, None if k is None else self.temp(k).astype(theta.dtype))
+        x = GameStep(s, a, b, t, r, None if k is None else self.temp(k).astype(theta.dtype))
         if env[0] is not None:
             over = unit_point(u[4], theta.dtype) >= jnp.asarray(self.game.gamma, theta.dtype)
             s = jnp.where(over, fresh, t)
         return x, (None if env[0] is None else s, None if k is None else jnp.minimum(k, _LAST) + 1)
 
-    def F(self, theta: First, omega: Omega, x: Step) -> First:
+    def F(self, theta: First, omega: Omega, x: GameStep) -> First:
         return _row(x.s, -self._scaled_delta(theta, omega, x) * _score(theta[x.s], x.a), theta)
 
-    def G(self, theta: First, omega: Omega, x: Step) -> Omega:
+    def G(self, theta: First, omega: Omega, x: GameStep) -> Omega:
         phi, V = omega
         level = _row(x.s, self._scaled_delta(theta, omega, x) * _score(phi[x.s], x.b), phi)
         here = jnp.arange(len(V), dtype=jnp.int32) == x.s
         return level, jnp.where(here, -self._delta(theta, omega, x), jnp.zeros_like(V))
 
-    def _delta(self, theta: First, omega: Omega, x: Step) -> Number:
+    def _delta(self, theta: First, omega: Omega, x: GameStep) -> Number:
         phi, V = omega
         temp = jnp.asarray(self.limit, V.dtype) if x.temp is None else x.temp
         bonus = temp * (jax.nn.log_softmax(phi[x.s])[x.b] - jax.nn.log_softmax(theta[x.s])[x.a])
         return x.r + bonus + jnp.asarray(self.game.gamma, V.dtype) * V[x.next_state] - V[x.s]
 
-    def _scaled_delta(self, theta: First, omega: Omega, x: Step) -> Number:
+    def _scaled_delta(self, theta: First, omega: Omega, x: GameStep) -> Number:
         return self._delta(theta, omega, x) / (1 - jnp.asarray(self.game.gamma, theta.dtype))
 
     def h(self, theta: First) -> Number:

@@ -19,7 +19,7 @@ Levels = tuple[Number, Vector, Vector]  # the mean m, (K, b) and (w₁, w₂)
 _SLOW = {"population": ("Nash equilibrium", "c1 + c3 − c1·c2"), "policy": ("social optimum", "c1(1 − c2)² + c3 + c5")}
 
 
-class Step(NamedTuple):
+class FieldStep(NamedTuple):
     """One sample: an agent's state, action and next state, and the state of another agent."""
 
     x: Number
@@ -48,20 +48,20 @@ class LinearQuadraticMeanField(Problem):
         """For the state, the action, the next state, and the state of another agent."""
         return jax.random.normal(key, (4,))
 
-    def draw(self, u: Vector, theta: PyTree, omega: PyTree, env: None) -> tuple[Step, None]:  # type: ignore[override]
+    def draw(self, u: Vector, theta: PyTree, omega: PyTree, env: None) -> tuple[FieldStep, None]:  # type: ignore[override]
         model, (m, policy, _) = self.model, self._unpack(theta, omega)
         x = m + model.spread * u[0]
         a = policy[1] - policy[0] * x + model.explore * u[1]
         next_state = x + model.dt * a + model.sigma * jnp.sqrt(model.dt) * u[2]
-        return Step(x, a, next_state, m + model.spread * u[3]), env
+        return FieldStep(x, a, next_state, m + model.spread * u[3]), env
 
-    def F(self, theta: PyTree, omega: PyTree, x: Step) -> PyTree:
+    def F(self, theta: PyTree, omega: PyTree, x: FieldStep) -> PyTree:
         return self._operators(theta, omega, x)[0]
 
-    def G(self, theta: PyTree, omega: PyTree, x: Step) -> PyTree:
+    def G(self, theta: PyTree, omega: PyTree, x: FieldStep) -> PyTree:
         return self._operators(theta, omega, x)[1]
 
-    def _operators(self, theta: PyTree, omega: PyTree, sample: Step) -> tuple[PyTree, PyTree]:
+    def _operators(self, theta: PyTree, omega: PyTree, sample: FieldStep) -> tuple[PyTree, PyTree]:
         model, (m, policy, w) = self.model, self._unpack(theta, omega)
         x, other = _along(sample.x, m), _along(sample.other, m)
         a = _along(sample.a, policy[1] - policy[0] * x)
