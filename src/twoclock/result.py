@@ -257,7 +257,7 @@ def load(path: str | Path, like: object = None) -> Result:
             raise ValueError("its seeds are not as many as it has results")
         if [*history["seed"].unique()] != [*spec["seeds"]]:
             raise ValueError("its table is of other seeds")
-        if not isinstance(spec.get("engine", "xla"), str):
+        if not isinstance(spec.get("engine"), str | None):  # a learner has none before its first sample
             raise ValueError("its engine has no name")
         if [*history["step"]] != [*spec["marks"]] * len(spec["seeds"]):
             raise ValueError("its marks are not those of its history")
