@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import warnings
 
 import jax
@@ -67,3 +69,30 @@ def test_what_needs_no_jax_works_in_a_forked_child():
         finally:
             os._exit(9)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+USERS_OWN = """
+import os, signal, warnings
+import jax.numpy as jnp, twoclock as tc
+warnings.simplefilter("ignore")
+problem = tc.problems.custom(lambda t, w, x: w - 1, lambda t, w, x: w - t + x, lambda key: 0.0, 0.0, 0.0)
+if not os.fork():  # before JAX has started a fork is harmless
+    signal.alarm(60)
+    tc.solve(problem, tc.Fast(), 5, 2)
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
+jnp.zeros(3) + 1
+if not os.fork():
+    signal.alarm(60)
+    try:
+        tc.solve(problem, tc.Fast(), 5, 2)
+    except tc.InputError as error:
+        os._exit(7 if "forked after JAX had started" in str(error) else 8)
+assert os.waitstatus_to_exitcode(os.wait()[1]) == 7
+"""
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="threads are seen by their names on Linux alone")
+def test_a_child_forked_after_the_user_started_jax_is_refused():
+    end = subprocess.run([sys.executable, "-c", USERS_OWN], capture_output=True, text=True, timeout=200)
+    assert end.returncode == 0, end.stderr

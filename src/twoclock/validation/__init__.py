@@ -274,7 +274,7 @@ _jax_in_use = _forked = False  # by this library in this process; whether this o
 
 
 def refuse_fork() -> None:
-    """Refuse to compute in a child forked after JAX started here: without its threads it would wait for ever."""
+    """Refuse to compute in a child forked after JAX started: without its threads it would wait for ever."""
     global _jax_in_use
     if _forked:
         raise InputError(
@@ -284,13 +284,20 @@ def refuse_fork() -> None:
     _jax_in_use = True
 
 
+def _note_jax() -> None:
+    """See before a fork whether the user's own code started JAX: its worker threads have a name, where Linux says."""
+    global _jax_in_use
+    with suppress(OSError):
+        _jax_in_use |= any(name.read_bytes().startswith(b"tf_") for name in Path("/proc/self/task").glob("*/comm"))
+
+
 def _note_fork() -> None:
     global _forked
     _forked = _jax_in_use
 
 
 if hasattr(os, "register_at_fork"):  # Windows has none
-    os.register_at_fork(after_in_child=_note_fork)
+    os.register_at_fork(before=_note_jax, after_in_child=_note_fork)
 
 
 def check_memory(needed: float | int, what: str, remedy: str) -> None:
