@@ -29,7 +29,17 @@ _CONTAINERS = {
         "Method",
         "Problem",
     ),
-    *("LimitLaw", "Log", "Value", "Agent", "SoftOperators", "LqrModel", "PolicyEvaluation", "SlowWalkSetting"),
+    *(
+        "LimitLaw",
+        "Log",
+        "Value",
+        "Agent",
+        "SoftOperators",
+        "LqrModel",
+        "PolicyEvaluation",
+        "SlowWalkSetting",
+        "ConstrainedOptimum",
+    ),
 }
 _BASES = ("Rbf", "Tiles", "Fourier", "Network")
 LOG = {
@@ -38,7 +48,10 @@ LOG = {
 }  # fmt: skip
 TRANSITION = {"x": 0, "u": 1, "x_next": 2, "reward": 1.0, "terminated": False, "truncated": False}
 # Parts that only work inside a step, on numbers that a trace has checked.
-_INSIDE = {"samplers.shuffle", "samplers.epoch", "samplers.common_length", "samplers.draw_indexed"}
+_INSIDE = {
+    *("samplers.shuffle", "samplers.epoch", "samplers.common_length", "samplers.draw_indexed"),
+    "problems.fischer_burmeister",
+}
 
 
 def right_values() -> dict[str, Any]:
@@ -60,6 +73,12 @@ def right_values() -> dict[str, Any]:
         "c": 1.0,
         "key": jax.random.key(0),
         "mdp": model,
+        "soft": tc.models.SoftMdp(np.full((3, 2, 3), 0.3), np.ones((3, 2)), np.full(3, 0.1), np.full(3, 1 / 3)),
+        "cost": np.arange(6.0).reshape(3, 2) / 6,
+        "limit": 2.0,
+        "kappa": 0.5,
+        "slack": 0.5,
+        "width": 0.01,
         "lqr": tc.models.Lqr(np.eye(2) * 0.5, np.eye(2), np.eye(2), np.eye(2)),
         "features": np.eye(3),
         "target": np.full((3, 2), 0.5),

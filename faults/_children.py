@@ -24,6 +24,9 @@ def twoclock(*args: str | Path, module: str = "twoclock", **options: object) -> 
 def python(code: str, *args: str | Path, timeout: float = 600.0, **options: object) -> subprocess.CompletedProcess[str]:
     """A program of a few lines to its end; what it has started ends with it."""
     command = [sys.executable, "-c", code, *map(str, args)]
+    # It may import the campaigns wherever it runs.
+    roots = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    options = {"env": {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, roots))}, **options}
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True,
         **options,  # type: ignore[call-overload]

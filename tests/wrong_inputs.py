@@ -159,7 +159,7 @@ CALLS = [
         "steps": ("`steps` must", [0, "10", None]), "seeds": ("`seeds` must", [0, [1.5], "1"]),
         "marks": ("`marks` must", [[11], "x"]), "precision": ("`precision` must", ["half"]),
         "on": ("`on` must be 'local' or 'ray'", ["here", None, 3]), "bound": ("`bound` must", [-1]),
-        "lanes": ("`lanes` must", [0, 2.5, "8", True]), "memory": ("`memory` must", [0, -1, "1G", NAN, 10]),
+        "lanes": ("`lanes` must", [0, 2.5, "8", True, 10**5000]), "memory": ("`memory` must", [0, -1, "1G", NAN, 10]),
         "tries": ("`tries` must", [0, "4", True]), "address": ("`address` must", ["here:1", 3]),
         "shared": ("`shared` needs", [True]), "progress": ("`progress` must", ["yes", 3, tc.Power(1.0)]),
         "out": ("`out`|cannot be written", [3, "x" * 300]),

@@ -175,6 +175,10 @@ def test_an_unstable_plant_is_recorded_as_diverged():
         (lambda: tc.agents.run(3, plant, x0=X0), "`agent` must be an agent .* got 3, which has no `settings`"),
         (lambda: tc.agents.run(Averager(), plant), "`x0` must be given for a step function"),
         (lambda: tc.agents.run(Averager(), walk, x0=X0), "`x0` is for a step function"),
+        (
+            lambda: tc.agents.run(Averager(), plant, x0=functools.reduce(lambda x, _: [x], range(2000), 1.0)),
+            "`x0` must be",
+        ),
         (lambda: tc.agents.run(Averager(), lambda a, b: a), "`env` must be a Gymnasium environment"),
         (lambda: tc.agents.run(Averager(), "NoSuch-v0"), "`env` must be the id of a Gymnasium environment"),
         (lambda: tc.agents.run(Averager(), Walk(), step_timeout=1.0), "`step_timeout` needs an environment .* already"),

@@ -360,6 +360,8 @@ def check_env(env: object, x0: object) -> None:
     if is_step_function(env):
         if x0 is None:
             raise InputError("`x0` must be given for a step function: the first state, or a function of rng")
+        if not callable(x0):
+            check_state(x0, "`x0`", None)
         return
     ready = is_env(env) or isinstance(env, str)
     if not ready and not _takes(env, 0):

@@ -157,13 +157,15 @@ def _as_float(value: Any) -> float:
         return math.copysign(math.inf, value > 0 or -1)
 
 
-def whole(name: str, value: object, least: int = 1, most: int | None = None) -> int:
-    """The value as an integer from ``least`` to ``most``."""
+def whole(name: str, value: object, least: int = 1, most: int = 2**63 - 1) -> int:
+    """The value as an integer from ``least`` to ``most``; the default fits in a machine's number and in a record."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         got = "a traced value" if isinstance(value, jax.core.Tracer) else short_repr(value)
         raise InputError(f"`{name}` must be a whole number, got {got}; try {least}")
-    if value < least or (most is not None and value > most):
-        rule = f"at least {least}" if most is None else f"a whole number from {least} to {most:,}"
+    if not least <= value <= most:
+        rule = (
+            f"at least {least}" if value < least and most == 2**63 - 1 else f"a whole number from {least} to {most:,}"
+        )
         raise InputError(f"`{name}` must be {rule}, got {short_repr(value)}")
     return int(value)
 
