@@ -89,3 +89,19 @@ def test_a_killed_pass_resumes(files, tmp_path, monkeypatch):
     pd.testing.assert_frame_equal(again.table, whole.table)
     other = tc.evaluate(log, MDP.b, 0.9, bootstrap=0, checkpoint=tmp_path / "kept")
     assert other.value == tc.evaluate(log, MDP.b, 0.9, bootstrap=0).value
+
+
+def test_the_order_of_named_actions_is_an_option(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    data = MDP.draw(episodes=100, steps=30)
+    names = np.array(["stay", "go"])
+    pd.DataFrame({**data, "action": names[data["action"]]}).to_parquet("log.parquet", index=False)
+    np.save("pi.npy", MDP.pi)
+    (tmp_path / "mine.py").write_text("import numpy as np\npi = np.load('pi.npy')\n")
+    call = ["evaluate", "log.parquet", "--gamma", "0.9", "--policy", "mine.py:pi", "--report", "out"]
+    call += ["--next-state", "next_state", "--episode", "episode", "--step", "step", "--bootstrap", "0"]
+    assert cli.main(call) == 2
+    assert "nothing says which is which" in capsys.readouterr().err
+    assert cli.main([*call, "--actions", "stay", "go"]) == 0
+    assert "Actions: 'stay', 'go'." in " ".join(capsys.readouterr().out.split())
+    assert tc.logs.load("out").value == pytest.approx(tc.evaluate(logged.read(data), MDP.pi, 0.9).value, abs=1e-9)

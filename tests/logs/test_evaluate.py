@@ -12,7 +12,7 @@ from twoclock.intervals.batch_means import ALIKE, BLOCKS
 from twoclock.logs import dataset
 from twoclock.logs.diagnostics import block_statistics, interval
 from twoclock.logs.estimators import fill_empty_rows
-from twoclock.logs.policies import as_policy
+from twoclock.logs.policy_sources import as_policy
 from twoclock.logs.sufficient_stats import Estimand, Moments, part_moments
 
 BARE = {"bootstrap": 0, "compare": False}

@@ -93,8 +93,8 @@ def test_text_and_several_columns():
     names = np.array(["north", "south", "east", "west", "up", "down"])
     text = {**COLUMNS, "state": names[COLUMNS["state"]], "next_state": names[COLUMNS["next_state"]]}
     text["action"] = np.array(["stay", "go"])[COLUMNS["action"]]
-    log = logged.read(pd.DataFrame(text))
-    assert log.actions == ("go", "stay")
+    assert logged.read(pd.DataFrame(text)).actions == ("go", "stay")
+    log = logged.read(pd.DataFrame(text), actions=["go", "stay"])
     grid = {**COLUMNS, "x": COLUMNS["state"] % 2, "y": COLUMNS["state"] // 2, "x2": COLUMNS["next_state"] % 2}
     grid["y2"] = COLUMNS["next_state"] // 2
     both = logged.read(grid, state=["x", "y"], next_state=["x2", "y2"])

@@ -67,7 +67,7 @@ def read(
     >>> log = tc.logs.read({"state": [0, 1, 0, 1], "action": [0, 1, 1, 0], "reward": [0.0, 1.0, 0.0, 1.0],
     ...                     "terminated": [False, True, False, True]})
     >>> log
-    Log(4 transitions, 2 episodes, 2 actions)
+    Log(4 transitions, 2 episodes, 2 actions: 0, 1)
     """
     choice("on_bad", on_bad, ("raise", "drop"))
     function("progress", progress, "done", "total")

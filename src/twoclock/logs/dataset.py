@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from twoclock.logs.row_checks import Columns, Label, RawRows, Roles, check, in_roles
-from twoclock.protocols import InputError
+from twoclock.protocols import InputError, list_names
 from twoclock.validation import short_repr
 
 ROWS = 32_768
@@ -100,9 +100,14 @@ class Log:
     cut: int = 0
 
     def __repr__(self) -> str:
-        what = "continuous actions" if self.actions is None else f"{len(self.actions)} actions"
+        what = "continuous actions" if self.actions is None else f"{len(self.actions)} actions: {self.named_actions}"
         left = f", {sum(self.dropped.values()):,} rows left out" if self.dropped else ""
         return f"Log({self.rows:,} transitions, {self.episodes:,} episodes, {what}{left})"
+
+    @property
+    def named_actions(self) -> str:
+        """The actions in the order of a policy's columns, of many the first few."""
+        return list_names([repr(action) for action in self.actions or ()])
 
     def batches(self, part: int) -> Iterator[Batch]:
         """The transitions of one part, some at a time; refused if they are not what ``read`` saw."""
@@ -182,6 +187,16 @@ def encode_labels(labels: np.ndarray, known: Sequence[Label] | np.ndarray) -> np
     order = np.argsort(table)
     at = np.minimum(np.searchsorted(table, labels, sorter=order), len(table) - 1)
     return np.where(table[order[at]] == labels, order[at], -1)
+
+
+def rows_as_labels(state: np.ndarray) -> np.ndarray:
+    """Return states as labels that sort and compare: several columns become one record."""
+    if state.ndim == 1:
+        return state
+    if state.shape[1] == 1:
+        return state[:, 0]
+    whole = np.ascontiguousarray(state)
+    return whole.view([(f"f{i}", whole.dtype) for i in range(whole.shape[1])])[:, 0]
 
 
 def _spread(count: int, most: int) -> np.ndarray:

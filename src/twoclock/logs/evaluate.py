@@ -16,11 +16,13 @@ from twoclock import storage
 from twoclock.executor import TaskBatch, Threads
 from twoclock.executor.ray_cluster import on_ray
 from twoclock.logs import diagnostics
+from twoclock.logs.behaviour import compare_with_behaviour
 from twoclock.logs.dataset import Log
 from twoclock.logs.estimators import FOLDS, DoesNotApply, EstimatorContext, Mapper, ValueEstimate, estimators
 from twoclock.logs.features import Joint, PairFeatures, Rbf, build, table_of, to_dense
 from twoclock.logs.ope_result import PolicyEstimate, Value
-from twoclock.logs.policies import Discrete, Gaussian, Policy, as_policies
+from twoclock.logs.policies import Discrete, Gaussian, Policy
+from twoclock.logs.policy_sources import as_policies
 from twoclock.logs.sufficient_stats import Estimand, matrix_fits
 from twoclock.protocols import InputError
 from twoclock.validation import check_path, choice, flag, function, lookup, number, short_repr, whole
@@ -56,9 +58,10 @@ def evaluate(
 
     Args:
         log: what ``tc.logs.read`` returned.
-        policy: an array [state, action]; a DataFrame of the same; a function of a batch of states that gives a row of
-            probabilities, or an action, for each; ``tc.logs.Gaussian``; or {name: policy}, which adds paired intervals
-            of the differences.
+        policy: a function of a batch of states that gives, for each, an action or probabilities (a frame or a dict
+            with a column for each action; an array where their order is known); a DataFrame or an array
+            [state, action]; {state: action} or a Series of them; a classifier with ``predict_proba``;
+            ``tc.logs.Gaussian``; or {name: policy}, which adds paired intervals of the differences.
         gamma: the discount, in [0, 1].
         features: "onehot", "rbf", "tiles", "fourier", an object of ``tc.logs.features``, or a function of a batch of
             (states, actions).
@@ -113,10 +116,13 @@ def evaluate(
         for name, one in policies.items():
             estimand = _estimand(log, one, built, gamma, starts, isinstance(start, str), bool(bootstrap))
             estimates[name] = _estimate(EstimatorContext(estimand, map_parts, bootstrap, folder), names, level, compare)
+            if compare and (alike := compare_with_behaviour(name, one, log)) is not None:
+                estimates[name].diagnostics.append(alike)
     called = features if isinstance(features, str) else getattr(features, "__name__", None) or short_repr(features)
     settings = {
         "gamma": gamma, "level": level, "estimator": names[0], "features": called, "size": built.size, "rows": log.rows,
-        "episodes": log.episodes, "dropped": dict(log.dropped), "wall_seconds": time.perf_counter() - began,
+        "episodes": log.episodes, "dropped": dict(log.dropped),
+        "actions": None if log.actions is None else list(log.actions), "wall_seconds": time.perf_counter() - began,
     }  # fmt: skip
     return Value.of(estimates, settings)
 
@@ -245,8 +251,7 @@ def _widen_actions(log: Log, given: object) -> tuple[Log, dict[str, Policy]]:
     for one in named.values():
         if isinstance(one, Discrete):
             with suppress(Exception):  # it is called again later, and raises there
-                shape = np.shape(one.function(state))
-                most = max(most, len(one.actions), shape[1] if len(shape) == 2 and shape[0] == len(state) else 0)
+                most = max(most, len(one.actions), one.most_actions(state))
     if most > len(log.actions):
         log = dataclasses.replace(log, actions=tuple(range(most)))
         named = as_policies(given, log)

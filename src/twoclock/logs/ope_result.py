@@ -13,7 +13,7 @@ import numpy as np
 from twoclock import storage
 from twoclock.logs.diagnostics import Diagnostic, interval
 from twoclock.logs.estimators import ValueEstimate
-from twoclock.protocols import InputError, html_table
+from twoclock.protocols import InputError, html_table, list_names
 from twoclock.validation import check_path, lookup
 from twoclock.version import __version__
 
@@ -162,8 +162,10 @@ class Value:
 
     @property
     def verdict(self) -> str:
-        """One sentence per policy."""
-        return " ".join(self._verdict(name) for name in self.policies)
+        """One sentence per policy, and the actions in the order of a policy's columns."""
+        actions = self.settings.get("actions")
+        shown = [f"Actions: {list_names([repr(action) for action in actions])}."] if actions else []
+        return " ".join([*(self._verdict(name) for name in self.policies), *shown])
 
     def _verdict(self, policy: str) -> str:
         one = self[policy]

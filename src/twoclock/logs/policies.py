@@ -1,8 +1,8 @@
-"""Policies to evaluate: a table, a function, a Gaussian."""
+"""Policies: what they do in a batch of states, with discrete actions or continuous ones."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -10,11 +10,11 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from twoclock.logs.dataset import Log, encode_labels
+from twoclock.logs.dataset import encode_labels
 from twoclock.logs.row_checks import Label
-from twoclock.protocols import InputError
+from twoclock.protocols import InputError, list_names
 from twoclock.validation import choice, function, seed_number, short_repr, whole
-from twoclock.validation.arrays import as_array, check_distributions, matrix
+from twoclock.validation.arrays import as_array, matrix
 
 _NODES, _SAMPLES = 9, 16
 T = TypeVar("T")
@@ -50,41 +50,105 @@ class Discrete:
 
     name: str
     actions: tuple[Label, ...]
-    function: Callable[[np.ndarray], ArrayLike]
+    function: Callable[[np.ndarray], object]  # gives what ``law`` understands
+    ordered: bool = True  # whether the columns of an array have a known order; those of named actions may have none
 
     def acts(self, state: np.ndarray, number: tuple[int, ...]) -> Actions:
         return Actions(self.law(state))
 
     def law(self, state: np.ndarray) -> Float[np.ndarray, "n a"]:
-        given = call_on_batch(self.name, lambda state: np.asarray(self.function(state)), state)
+        """Return the probability of each action: columns with names are sorted by them, an action alone has all."""
         n, k = len(state), len(self.actions)
-        if given.shape == (n, k) and given.dtype.kind in "iufb" and not (k == 1 and n == 1 and given.dtype.kind == "i"):
-            rows = as_array(self.name, given)
-            wrong = (rows < -1e-9).any(axis=1) | (np.abs(rows.sum(axis=1) - 1) > 1e-4)
-            if wrong.any():
-                at = int(np.argmax(wrong))
+        given = call_on_batch(self.name, self.function, state)
+        named = named_columns(given, n)
+        if named is not None:
+            rows = self._by_name(*named)
+        else:
+            array = np.asarray(given)
+            if array.shape == (n,):
+                return np.eye(k)[self._chosen(array)]
+            if array.shape != (n, k) or array.dtype.kind not in "iufb" or (k == n == 1 and array.dtype.kind == "i"):
                 raise InputError(
-                    f"`{self.name}` must give probabilities that sum to 1, got {short_repr(rows[at].tolist())} for the "
-                    f"state {short_repr(np.asarray(state[at]).tolist())}"
+                    f"`{self.name}` must give {k} probabilities a state, the shape {(n, k)}, or one action a state, "
+                    f"the shape {(n,)}; got the shape {array.shape}"
                 )
-            clipped = np.maximum(rows, 0.0)
-            return clipped / clipped.sum(axis=1, keepdims=True)
-        if given.shape == (n,):
-            chosen = encode_labels(given, self.actions)
-            if (chosen < 0).any():
+            if not self.ordered:
                 raise InputError(
-                    f"`{self.name}` must choose among the actions {short_repr(list(self.actions))}, got "
-                    f"{short_repr(given[int(np.argmax(chosen < 0))].item())}; "
-                    "name all actions with `read(…, actions=[…])`"
+                    f"`{self.name}` gives an array of {k} columns and nothing says which is which of the actions "
+                    f"{list_labels(self.actions)}; give a frame or a dict with a column for each, or say the order of "
+                    f"the columns once, as in `read(…, actions={short_repr(list(self.actions))})`"
                 )
-            return np.eye(k)[chosen]
-        raise InputError(
-            f"`{self.name}` must give {k} probabilities a state, the shape {(n, k)}, or one action a state, the shape "
-            f"{(n,)}; got the shape {given.shape}"
-        )
+            rows = as_array(self.name, array)
+        wrong = (rows < -1e-9).any(axis=1) | ~(np.abs(rows.sum(axis=1) - 1) <= 1e-4)
+        if wrong.any():
+            at = int(np.argmax(wrong))
+            raise InputError(
+                f"`{self.name}` must give probabilities that sum to 1, got {short_repr(rows[at].tolist())} for the "
+                f"state {short_repr(np.asarray(state[at]).tolist())}"
+            )
+        clipped = np.maximum(rows, 0.0)
+        return clipped / clipped.sum(axis=1, keepdims=True)
 
     def density(self, state: np.ndarray, action: np.ndarray) -> Float[np.ndarray, " n"]:
         return np.take_along_axis(self.law(state), action[:, None], axis=1)[:, 0]
+
+    def most_actions(self, state: np.ndarray) -> int:
+        """How many numbered actions 0, 1, … its answer for these states has columns or names for."""
+        given = self.function(state)
+        named = named_columns(given, len(state))
+        if named is not None:
+            return 1 + max((name for name in named[0] if isinstance(name, int)), default=-1)
+        shape = np.asarray(given).shape
+        return max(len(self.actions), shape[1] if len(shape) == 2 and shape[0] == len(state) else 0)
+
+    def _by_name(self, names: list[Label], columns: np.ndarray) -> np.ndarray:
+        """Put named columns in the order of the actions; an action without a column has probability 0."""
+        places: dict[object, int] = {str(action): j for j, action in enumerate(self.actions)}
+        places |= {action: j for j, action in enumerate(self.actions)}
+        at = [places.get(name, -1) for name in names]
+        if -1 in at:
+            raise InputError(
+                f"`{self.name}` has a column {short_repr(names[at.index(-1)])}, which is no action of the log; there "
+                f"are: {list_labels(self.actions)}; rename it, or name all actions with `read(…, actions=[…])`"
+            )
+        rows = np.zeros((len(columns), len(self.actions)))
+        rows[:, at] = as_array(self.name, columns)
+        return rows
+
+    def _chosen(self, labels: np.ndarray) -> np.ndarray:
+        """Return the number of the action that was chosen in each state."""
+        labels = np.asarray(labels.tolist())
+        alike = (labels.dtype.kind == "U") == isinstance(self.actions[0], str) and labels.dtype.kind in "biufU"
+        chosen = encode_labels(labels, self.actions) if alike else np.full(len(labels), -1)
+        if (chosen < 0).any():
+            raise InputError(
+                f"`{self.name}` must choose among the actions {list_labels(self.actions)}, got "
+                f"{short_repr(labels[int(np.argmax(chosen < 0))].item())}; name all actions with `read(…, actions=[…])`"
+            )
+        return chosen
+
+
+def named_columns(given: object, rows: int) -> tuple[list[Label], np.ndarray] | None:
+    """Return the names and the columns of a frame, of a dict of columns or of a list of dicts; None for others."""
+    kind = type(given).__module__.split(".")[0]
+    if kind in ("pandas", "polars") and hasattr(given, "columns"):
+        return [_plain(name) for name in given.columns], given.to_numpy()  # type: ignore[attr-defined]
+    if isinstance(given, Mapping):
+        columns = [np.broadcast_to(np.asarray(column, float), rows) for column in given.values()]
+        return [_plain(name) for name in given], np.column_stack(columns) if columns else np.zeros((rows, 0))
+    if isinstance(given, (list, tuple)) and given and all(isinstance(one, Mapping) for one in given):
+        names = list(dict.fromkeys(name for one in given for name in one))
+        return [_plain(name) for name in names], np.array([[one.get(name, 0.0) for name in names] for one in given])
+    return None
+
+
+def _plain(label: Any) -> Label:
+    return label.item() if isinstance(label, np.generic) else label
+
+
+def list_labels(labels: Sequence[Label]) -> str:
+    """Write the names of actions, of many the first few."""
+    return list_names([repr(label) for label in labels])
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,73 +227,3 @@ def call_on_batch(name: str, function: Callable[..., T], *batch: np.ndarray) -> 
         raise InputError(
             f"`{name}` fails on a batch of shape {shapes}, {why:.150}; it must take a whole batch of states at once"
         ) from error
-
-
-def as_policies(given: object, log: Log) -> dict[str, Policy]:
-    """Return the policies by name; one alone is called "policy"."""
-    named = given if isinstance(given, Mapping) else {"policy": given}
-    if not named:
-        raise InputError("`policy` must name at least one policy, got an empty mapping")
-    names = [str(name) for name in named]
-    for name in names:
-        if names.count(name) > 1:
-            raise InputError(f"`policy` has two policies named {short_repr(name)}; rename one")
-        if not name.isprintable() or name[:1] in "=+-@":  # a terminal or a spreadsheet would obey it
-            raise InputError(
-                f"`policy` must have names that can be printed and do not begin with =, +, - or @, got {name!r:.60}"
-            )
-    return {name: as_policy(name, entry, log) for name, entry in zip(names, named.values(), strict=True)}
-
-
-def as_policy(name: str, given: object, log: Log) -> Policy:
-    """Return what a user calls a policy as one, for the actions of the log."""
-    if isinstance(given, Policy):
-        if (log.actions is None) != isinstance(given, Gaussian):
-            raise InputError(
-                f"`{name}` is for {'discrete' if log.actions is None else 'continuous'} actions, the log's are not"
-            )
-        return given
-    if log.actions is None:
-        raise InputError(
-            f"`{name}` must be a `tc.logs.Gaussian(mean, covariance)` where actions are continuous; if the floats "
-            "stand for discrete actions, name them with `read(…, actions=[…])`"
-        )
-    if callable(given):
-        return Discrete(name, log.actions, given)
-    return _table_policy(name, given, log.actions)
-
-
-def _table_policy(name: str, given: Any, actions: tuple[Label, ...]) -> Policy:
-    """Make a policy of an array [state, action], or of a frame with the states as its index and actions as columns."""
-    labels: np.ndarray | None = None
-    if type(given).__module__.split(".")[0] == "pandas":
-        if lacking := set(actions) - set(given.columns):
-            raise InputError(f"`{name}` must have a column for each action of the log, it lacks {short_repr(lacking)}")
-        if actions != tuple(given.columns):
-            raise InputError(f"`{name}` must have its columns in the order of the actions, {short_repr(list(actions))}")
-        given, labels = given.to_numpy(float), np.asarray(given.index)
-    pi = as_array(name, given, "an array [state, action], or a function of a batch of states")
-    if pi.ndim != 2:
-        raise InputError(f"`{name}` must be an array [state, action], got the shape {pi.shape}")
-    if actions == tuple(range(len(actions))):
-        actions = tuple(range(max(pi.shape[1], len(actions))))
-    if pi.shape[1] != len(actions):
-        raise InputError(f"`{name}` must have a column for each of the {len(actions)} actions, got {pi.shape[1]}")
-    pi = check_distributions(name, pi, f"{name}[s]")
-
-    def rows(state: np.ndarray) -> np.ndarray:
-        one = state[:, 0] if state.ndim == 2 and state.shape[1] == 1 else state
-        if labels is None and (one.ndim != 1 or one.dtype.kind not in "iufb" or (one != np.floor(one)).any()):
-            raise InputError(
-                f"`{name}` is an array, so states must be whole numbers from 0; for others give a function of a batch "
-                "of states, or a DataFrame with the states as its index"
-            )
-        found = encode_labels(one.ravel(), np.arange(len(pi)) if labels is None else labels)
-        if (found < 0).any():
-            lost = short_repr(max(one[found < 0].tolist()))
-            raise InputError(
-                f"`{name}` has {len(pi)} rows and the log has the state {lost}, which is not there; add it"
-            )
-        return pi[found]
-
-    return Discrete(name, actions, rows)

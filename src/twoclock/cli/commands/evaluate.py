@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -32,6 +32,9 @@ class EvaluateOptions:
     episode: str | None = option(default=None)
     step: str | None = option(default=None)
     propensity: str | None = option(default=None)
+    actions: tuple[str, ...] | None = option(
+        "The actions in the order of a policy's columns, where they have names and the policy gives plain arrays.", None
+    )
     on_bad: Literal["raise", "drop"] = option("Name the first bad row, or leave bad rows out and count them.", "raise")
     features: str = option(
         "onehot, rbf, tiles, fourier, or file.py:name for a function of (states, actions).", "onehot"
@@ -68,6 +71,8 @@ def command(args: Sequence[str]) -> int:
     for role in ("state", "action", "next_state"):
         names = getattr(chosen, role)
         columns[role] = names[0] if names is not None and len(names) == 1 else names
+    if chosen.actions is not None:
+        columns["actions"] = _labels(chosen.actions)
     with open_folder(chosen.report, "evaluate") as out, resumable(shlex.join(["twoclock", "evaluate", *args])):
         with _progress_bar("reading") as look:
             log = read(chosen.log, **columns, on_bad=chosen.on_bad, progress=look)
@@ -89,6 +94,14 @@ def command(args: Sequence[str]) -> int:
     say(repr(v))
     say(f"  {page}")
     return 0
+
+
+def _labels(given: Sequence[str]) -> list[str | int | float]:
+    """The actions as numbers where all of them are, else as text."""
+    for kind in (int, float):
+        with suppress(ValueError):
+            return [kind(text) for text in given]
+    return list(given)
 
 
 @contextmanager

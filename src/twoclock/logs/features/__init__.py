@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from twoclock.logs.dataset import Log, encode_labels
+from twoclock.logs.dataset import Log, encode_labels, rows_as_labels
 from twoclock.logs.features.state_features import Fittable, Fourier, Matrix, Network, Rbf, StateFeatures, Tiles
 from twoclock.logs.policies import Actions, call_on_batch
 from twoclock.protocols import InputError
@@ -118,16 +118,6 @@ def csr_rows(data: np.ndarray, index: np.ndarray, start: np.ndarray, width: int)
 
 def to_dense(rows: Matrix) -> np.ndarray:
     return rows if isinstance(rows, np.ndarray) else rows.toarray()
-
-
-def rows_as_labels(state: np.ndarray) -> np.ndarray:
-    """Return states as labels that sort and compare: several columns become one record."""
-    if state.ndim == 1:
-        return state
-    if state.shape[1] == 1:
-        return state[:, 0]
-    whole = np.ascontiguousarray(state)
-    return whole.view([(f"f{i}", whole.dtype) for i in range(whole.shape[1])])[:, 0]
 
 
 @runtime_checkable

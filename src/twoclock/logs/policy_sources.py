@@ -1,0 +1,182 @@
+"""Sources of a policy: a function, an array, a frame, a mapping from states, a classifier; all become policies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from twoclock.logs.dataset import Log, encode_labels, rows_as_labels
+from twoclock.logs.policies import Discrete, Gaussian, Policy, list_labels, named_columns
+from twoclock.protocols import InputError
+from twoclock.validation import short_repr
+from twoclock.validation.arrays import as_array, check_distributions
+
+_SINGLE = (str, bool, int, float, np.generic)
+
+
+def as_policies(given: object, log: Log) -> dict[str, Policy]:
+    """Return the policies by name; one alone is called "policy"."""
+    named = given if isinstance(given, Mapping) and not _is_one_policy(given, log) else {"policy": given}
+    if not named:
+        raise InputError("`policy` must name at least one policy, got an empty mapping")
+    names = [str(name) for name in named]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"`policy` has two policies named {short_repr(name)}; rename one")
+        if not name.isprintable() or name[:1] in "=+-@":  # a terminal or a spreadsheet would obey it
+            raise InputError(
+                f"`policy` must have names that can be printed and do not begin with =, +, - or @, got {name!r:.60}"
+            )
+    return {name: as_policy(name, entry, log) for name, entry in zip(names, named.values(), strict=True)}
+
+
+def _is_one_policy(given: Mapping[Any, Any], log: Log) -> bool:
+    """Whether a mapping is {state: action} or {state: {action: probability}}, not {name: policy}."""
+    entries = list(given.values())
+    if not entries or log.actions is None:
+        return False
+    if all(isinstance(entry, _SINGLE) for entry in entries):
+        return True
+    if not all(isinstance(entry, Mapping) and set(entry) <= set(log.actions) for entry in entries):
+        return False
+    seen = log.sample[0]
+    states = set(map(tuple, seen.tolist()) if seen.ndim == 2 else seen.tolist())
+    return any(key in states for key in given)
+
+
+def as_policy(name: str, given: Any, log: Log) -> Policy:
+    """Return what a user calls a policy as one, for the actions of the log."""
+    if isinstance(given, Policy):
+        if (log.actions is None) != isinstance(given, Gaussian):
+            raise InputError(
+                f"`{name}` is for {'discrete' if log.actions is None else 'continuous'} actions, the log's are not"
+            )
+        return given
+    if log.actions is None:
+        raise InputError(
+            f"`{name}` must be a `tc.logs.Gaussian(mean, covariance)` where actions are continuous; if the floats "
+            "stand for discrete actions, name them with `read(…, actions=[…])`"
+        )
+    if hasattr(given, "predict_proba"):
+        return Discrete(name, log.actions, _classifier(name, given, log))
+    if callable(given):
+        return Discrete(name, log.actions, given, _is_ordered(log))
+    if hasattr(given, "predict"):
+        raise InputError(f"`{name}` is a {type(given).__name__}; give its function `{type(given).__name__}.predict`")
+    pandas = type(given).__module__.split(".")[0] == "pandas"
+    if isinstance(given, Mapping) or (pandas and not hasattr(given, "columns")):
+        return _mapping_policy(name, given, log)
+    if pandas:
+        return _frame_policy(name, given, log)
+    return _array_policy(name, given, log)
+
+
+def _is_ordered(log: Log) -> bool:
+    """Whether columns without names can be told apart: actions are numbers, or the user gave their order."""
+    assert log.actions is not None
+    return log.roles.actions is not None or not isinstance(log.actions[0], str)
+
+
+def _classifier(name: str, model: Any, log: Log) -> Callable[[np.ndarray], object]:
+    """The probabilities of a fitted classifier, as scikit-learn has them, by its classes."""
+    classes = getattr(model, "classes_", None)
+    if classes is None or np.ndim(classes) != 1:
+        raise InputError(f"`{name}` must be fitted to one action a state: it has no list `classes_`; fit it first")
+    columns = getattr(model, "feature_names_in_", None)
+    if columns is not None and set(columns) != set(log.roles.state):
+        raise InputError(
+            f"`{name}` was fitted on the columns {list_labels(list(columns))} and the state has "
+            f"{list_labels(log.roles.state)}; read the log with these as `state`, or give a function of the states"
+        )
+
+    def law(state: np.ndarray) -> object:
+        rows: Any = state if state.ndim == 2 else state[:, None]
+        if columns is not None:
+            import pandas as pd
+
+            rows = pd.DataFrame(rows, columns=list(log.roles.state))[list(columns)]
+        return dict(zip(np.asarray(classes).tolist(), np.asarray(model.predict_proba(rows)).T, strict=True))
+
+    return law
+
+
+def _mapping_policy(name: str, given: Any, log: Log) -> Policy:
+    """A policy from {state: action}, a Series of actions by state, or {state: {action: probability}}."""
+    entries = list(given.values()) if isinstance(given, Mapping) else given.tolist()
+    states, actions = list(given.keys()), log.actions
+    if not entries:
+        raise InputError(f"`{name}` must have an action for each state, got none")
+    if isinstance(entries[0], Mapping):
+        columns = named_columns(entries, len(entries))
+    elif all(isinstance(entry, _SINGLE) for entry in entries):
+        chosen = list(dict.fromkeys(entries))
+        columns = chosen, np.array([[entry == action for action in chosen] for entry in entries], float)
+    else:
+        columns = None
+    if columns is None or actions is None:
+        raise InputError(
+            f"`{name}` must map states to actions, or to {{action: probability}}, got {short_repr(entries[0])}"
+        )
+    return Discrete(name, actions, _by_state(name, states, dict(zip(columns[0], columns[1].T, strict=True))))
+
+
+def _frame_policy(name: str, given: Any, log: Log) -> Policy:
+    """A policy from a frame with the states as its index and a column for each action."""
+    assert log.actions is not None
+    if given.columns.has_duplicates:
+        raise InputError(f"`{name}` has two columns for one action; make the names of its columns differ")
+    columns = {column: as_array(name, given[column].to_numpy()) for column in given.columns}
+    return Discrete(name, log.actions, _by_state(name, list(given.index), columns))
+
+
+def _array_policy(name: str, given: Any, log: Log) -> Policy:
+    """A policy from an array [state, action], for states 0, 1, …"""
+    actions = log.actions
+    assert actions is not None
+    pi = as_array(name, given, "an array [state, action], a frame, {state: action}, or a function of a batch of states")
+    if pi.ndim != 2:
+        raise InputError(f"`{name}` must be an array [state, action], got the shape {pi.shape}")
+    if actions == tuple(range(len(actions))):
+        actions = tuple(range(max(pi.shape[1], len(actions))))
+    if pi.shape[1] != len(actions):
+        raise InputError(f"`{name}` must have a column for each of the {len(actions)} actions, got {pi.shape[1]}")
+    pi = check_distributions(name, pi, f"{name}[s]")
+    look_up = _by_state(name, range(len(pi)), dict(enumerate(pi.T)))
+
+    def rows(state: np.ndarray) -> np.ndarray:
+        one = state[:, 0] if state.ndim == 2 and state.shape[1] == 1 else state
+        if one.ndim != 1 or one.dtype.kind not in "iufb" or (one != np.floor(one)).any():
+            raise InputError(
+                f"`{name}` is an array, so states must be whole numbers from 0; for others give a function of a batch "
+                "of states, {state: action}, or a DataFrame with the states as its index"
+            )
+        return np.column_stack([*look_up(one).values()])
+
+    return Discrete(name, actions, rows, _is_ordered(log))
+
+
+def _by_state(
+    name: str, states: Iterable[Hashable], columns: dict[Any, np.ndarray]
+) -> Callable[[np.ndarray], dict[Any, np.ndarray]]:
+    """A function that looks the columns up for each state of a batch."""
+    known = np.array([list(state) if isinstance(state, tuple) else state for state in states])
+
+    def look_up(state: np.ndarray) -> dict[Any, np.ndarray]:
+        one = state[:, 0] if state.ndim == 2 and state.shape[1] == 1 and known.ndim == 1 else state
+        if one.shape[1:] != known.shape[1:] or (one.dtype.kind == "U") != (known.dtype.kind == "U"):
+            raise InputError(
+                f"`{name}` must have states as the log has them, such as {short_repr(one[0].tolist())}, got "
+                f"{short_repr(known[0].tolist())}"
+            )
+        kind = np.result_type(one, known)
+        found = encode_labels(rows_as_labels(one.astype(kind)), rows_as_labels(known.astype(kind)))
+        if (found < 0).any():
+            lost = short_repr(max(one[found < 0].tolist()))
+            raise InputError(
+                f"`{name}` has {len(known)} rows and the log has the state {lost}, which is not there; add it"
+            )
+        return {column: entries[found] for column, entries in columns.items()}
+
+    return look_up
