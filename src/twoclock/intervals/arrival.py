@@ -1,0 +1,79 @@
+"""The test for arrival: are the means of the operators at an estimate zero, as far as fresh samples can tell?
+
+An estimate is frozen, and F and G are averaged there over batches of samples that it was not made of. It has arrived if
+
+    ‖mean‖² ≤ 12·noise        the mean is within its sampling error
+    noise ≤ start/10          and the square of that error is small against the squared mean at the start
+
+A mean that is not seen because nothing can be seen is no arrival: a start where samples are noisy and the operators
+nearly flat passes the first rule and fails the second.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from jaxtyping import Bool, Float
+
+from twoclock.validation.arrays import Array
+
+# The estimate has errors of its own. In one dimension, made from as many samples as test it, it passes 99 times in 100:
+# its mean is normal with twice the variance of the noise, and the value has the noise taken off.
+WITHIN, SMALL = 12.0, 0.1
+
+
+class SquaredMean(NamedTuple):
+    """The squared norm of a mean, as batches of samples show it."""
+
+    value: Float[Array, "*lanes"]  # unbiased, so that it may be negative where there is nothing to see
+    noise: Float[Array, "*lanes"]  # E‖·‖² of the sampling error of the mean; infinite from fewer than three batches
+
+
+class Arrival(NamedTuple):
+    """What fresh samples say of the mean of an operator at an estimate."""
+
+    within_noise: Bool[Array, "*lanes"]
+    tells_from_start: Bool[Array, "*lanes"]  # whether the noise is small against the mean at the start
+
+
+def squared_mean(means: Float[Array, "*lanes batches n"], weights: Float[Array, " batches"]) -> SquaredMean:
+    """Square a mean without the bias of its noise, in NumPy or in JAX.
+
+        value = Σ w_a w_b ⟨m_a, m_b⟩ / Σ w_a w_b     over pairs of batches that are neither the same nor neighbours
+        noise = Σ w_a² ‖m_a − m̄‖² / ((Σ w_a)² (1 − 1/B)),    B = (Σ w_a)²/Σ w_a²
+
+    Neighbours are left out for Markov samples: the bias then falls geometrically with the length of a batch.
+
+    Args:
+        means: the mean of each batch.
+        weights: how much each batch counts, the number of its samples, 0 where there are none.
+
+    >>> import numpy as np
+    >>> found = squared_mean(np.asarray([[3.0], [5.0], [3.0], [5.0]]), np.ones(4))
+    >>> round(float(found.value), 2), round(float(found.noise), 3)
+    (16.33, 0.333)
+    """
+    xp = means.__array_namespace__()
+    at = xp.arange(means.shape[-2])
+    pairs = weights[:, None] * weights[None, :] * xp.where(xp.abs(at[:, None] - at[None, :]) > 1, 1.0, 0.0)
+    number, total, squares = xp.sum(pairs), xp.sum(weights), xp.sum(weights**2)
+    enough = xp.sum(xp.where(weights > 0, 1, 0)) > 2
+    safe_total = xp.where(enough, total, 1.0)
+    centre = xp.sum(weights[:, None] * means, axis=-2, keepdims=True) / safe_total
+    spread = xp.sum(weights**2 * xp.sum((means - centre) ** 2, axis=-1), axis=-1)
+    share = xp.where(enough, 1 - squares / safe_total**2, 1.0)
+    products = xp.sum(pairs * (means @ xp.swapaxes(means, -1, -2)), axis=(-2, -1))
+    noise = xp.where(enough, spread / (safe_total**2 * share), xp.inf)
+    return SquaredMean(products / xp.where(enough, number, 1.0), noise)
+
+
+def judge(here: SquaredMean, start: Float[Array, "*lanes"]) -> Arrival:
+    """Judge a mean at an estimate by its noise and by the squared mean at the start.
+
+    Of several operators, all must be within their noise, and the slow one must be told from the start.
+
+    Args:
+        here: of the samples after the estimate was frozen.
+        start: the squared mean at the start, without the bias of its noise.
+    """
+    return Arrival(here.value <= WITHIN * here.noise, here.noise <= SMALL * start)
