@@ -90,20 +90,37 @@ def start(name: str, x: PyTree, transform: Transformation | None, project: Proje
 
 
 def move(
-    x: MovedVariable, size: Sizes, direction: PyTree, transform: Transformation | None, project: Projection | None
+    x: MovedVariable,
+    size: Sizes,
+    direction: PyTree,
+    transform: Transformation | None,
+    project: Projection | None,
+    weight: Sizes | None = None,
 ) -> MovedVariable:
-    """``project(x − size·transform(direction))``."""
+    """Step along d = transform(direction), x ← P(x − size·d).
+
+    With a ``weight`` and a projection P the step is a share of the way to where a step 1/weight as long would end,
+
+        x ← P((1 − weight)·x + weight·P(x − (size/weight)·d))
+
+    and the outer P repairs nothing but rounding where the set is convex.
+    """
     memory = x.memory
     if transform is not None:
         direction, memory = transform.update(direction, memory, x.value)
-    moved = tree_math.descend(x.sum, size, direction)
-    if project is not None:
-        inside, residue = project(moved.value), moved.residue
-        if residue is not None:  # what rounding dropped from an entry means nothing once the projection has moved it
-            same = jax.tree.map(jnp.equal, moved.value, inside)
-            residue = jax.tree.map(lambda r, stays: jnp.where(stays, r, jnp.zeros_like(r)), residue, same)
-        moved = Sum(inside, residue)
-    return MovedVariable(moved, memory)
+    if project is None:
+        return MovedVariable(tree_math.descend(x.sum, size, direction), memory)
+    if weight is None:
+        moved = tree_math.descend(x.sum, size, direction)
+    else:
+        weights = jax.tree.map(lambda w: jnp.where(w > 0, w, jnp.ones_like(w)), jax.tree.broadcast(weight, x.value))
+        longer: Any = jax.tree.map(jnp.divide, jax.tree.broadcast(size, x.value), weights)
+        moved = tree_math.blend(x.sum, weights, project(tree_math.descend(x.sum, longer, direction).value))
+    inside, residue = project(moved.value), moved.residue
+    if residue is not None:  # what rounding dropped from an entry means nothing once the projection has moved it
+        same = jax.tree.map(jnp.equal, moved.value, inside)
+        residue = jax.tree.map(lambda r, stays: jnp.where(stays, r, jnp.zeros_like(r)), residue, same)
+    return MovedVariable(Sum(inside, residue), memory)
 
 
 def wrapped_method(default: Method) -> Any:
@@ -246,14 +263,17 @@ class Fast(Method):
         order: "paper", Algorithm 1 as printed, moves with the *old* f and g; "fresh" blends first and moves with the
             new ones; "fresh-g" moves θ with the old f and ω with the new g.
         transform_theta, transform_omega: optax transformations of the directions f and g, as in ``Standard``.
-        project_theta, project_omega: functions onto the sets that θ and ω must stay in, as in ``Standard``.
+        project_theta, project_omega: functions P onto the convex sets that θ and ω must stay in. The step is then
+            θ ← (1 − λ)θ + λ P(θ − (α/λ) f), which is the one above where P does nothing. P(θ − α f) would jump between
+            the walls of the set where α is large, since f, a mean, does not know that its last steps were cut.
         f0, g0: where f and g start: trees of numbers like θ and ω. None is 0.
 
     >>> import twoclock as tc
     >>> method = tc.Fast(alpha=tc.Power(0.5, shift=10), beta=tc.Power(1.0, shift=10), lam=tc.Power(2.0, shift=10))
 
     Reference: Zeng & Doan, Algorithm 1, eqs. (alg:update_decision) and (eq:update_auxiliary); with more levels Zeng &
-    Doan, *Accelerated multi-time-scale stochastic approximation*, 2024.
+    Doan, *Accelerated multi-time-scale stochastic approximation*, 2024; with a projection Ghadimi, Ruszczyński & Wang,
+    *A single timescale stochastic approximation method for nested stochastic optimization*, 2020, Algorithm 1.
     """
 
     alpha: StepSize = step_size("2/(k+20)")
@@ -285,8 +305,8 @@ class Fast(Method):
         new_g = blend(g, lam_g, G(theta, omega, x))
         along_f = new_f if self.order == "fresh" else f
         along_g = g if self.order == "paper" else new_g
-        slow = move(state.slow, self.alpha(k), along_f.value, self.transform_theta, self.project_theta)
-        fast = move(state.fast, self.beta(k), along_g.value, self.transform_omega, self.project_omega)
+        slow = move(state.slow, self.alpha(k), along_f.value, self.transform_theta, self.project_theta, lam)
+        fast = move(state.fast, self.beta(k), along_g.value, self.transform_omega, self.project_omega, lam_g)
         return FastState(slow, fast, new_f, new_g)
 
     def report(self, state: FastState) -> dict[str, Float[Array, ""]]:
