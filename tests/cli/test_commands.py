@@ -151,3 +151,74 @@ def test_a_user_problem_and_counts_written_as_floats(tmp_path):
     assert (made.spec["steps"], made.spec["seeds"], made.theta.shape) == (100, [0, 1, 2], (3, 3))
     assert len(np.unique(drawn.history.query("step == 0")["error"])) == 3  # each seed has its own
     assert (tmp_path / "runs" / "ready-fast-001" / "spec.json").exists()
+
+
+OWN_METHODS = """
+import jax
+import twoclock as tc
+
+problem = tc.problems.custom(
+    F=lambda theta, omega, x: omega - 1, G=lambda theta, omega, x: omega - theta + x,
+    noise=jax.random.normal, theta=0.0, omega=0.0, measure=lambda theta, omega: {"error": (theta - 1) ** 2},
+)
+step = tc.Power(1.0, p=0.6, shift=3)
+mine = tc.Standard(step, step)
+
+
+def scaled(c: float = 1.0):
+    return tc.Standard(tc.Power(c, p=0.6, shift=3), step)
+
+
+def refuses(c: float = 1.0):
+    raise ValueError("no")
+"""
+
+
+def test_run_takes_an_own_method_and_prints_theta(tmp_path, capsys):
+    (tmp_path / "own.py").write_text(OWN_METHODS)
+    small = ["--steps", "300", "--seeds", "4"]
+    assert cli.main(["run", "own.py:problem", "own.py:mine", *small, "--out", "one"]) == 0
+    assert cli.main(["run", "own.py:problem", "own.py:scaled", "--method.c", "1", *small, "--out", "two"]) == 0
+    one, two = tc.load("one"), tc.load("two")
+    assert np.array_equal(one.theta, two.theta)
+    half = 3.182446 * one.theta.std(ddof=1) / 2  # Student's t with three degrees of freedom
+    shown = f"{one.theta.mean() - half:.5g} … {one.theta.mean() + half:.5g}"
+    assert shown in capsys.readouterr().out
+    for name, words in (
+        ("gone", "has no 'gone'"),
+        ("refuses", "fails, with ValueError: no"),
+        ("step", "has no 'step'"),
+    ):
+        assert cli.main(["run", "own.py:problem", f"own.py:{name}", *small]) == 2
+        assert words in capsys.readouterr().err
+
+
+def test_a_seed_with_its_own_problem_shows_its_own_theta(capsys):
+    assert cli.main(["run", "random_policy_evaluation", "fast", "--steps", "50", "--seeds", "3"]) == 0
+    out = capsys.readouterr().out
+    assert "θ of seed 0, the first 6 of" in out
+    assert "unknown" in out
+
+
+def test_a_sweep_takes_own_problems_and_methods_and_is_drawn_again(tmp_path):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "own.py").write_text(OWN_METHODS)
+    (tmp_path / "there" / "spec.toml").write_text(
+        'steps = 200\nseeds = 3\n[problems.p]\nname = "own.py:problem"\n'
+        '[methods.a]\nname = "own.py:mine"\ngrid = { "alpha.c" = [0.5, 1.0] }\n'
+        '[methods.b]\nname = "own.py:scaled"\nc = 1.0\n'
+    )
+    assert cli.main(["sweep", "there/spec.toml", "--out", "swept"]) == 0
+    assert set(tc.Sweep.load("swept").history["method"]) == {"a alpha.c=0.5", "a alpha.c=1", "b"}
+    picture = tmp_path / "swept" / "error-best.png"
+    picture.unlink()
+    assert cli.main(["plot", "swept"]) == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_help_of_run_shows_its_options(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["run", "--help"])
+    out = capsys.readouterr().out
+    assert "--steps INT" in out
+    assert "twoclock list" in out

@@ -107,7 +107,7 @@ def test_status_after_a_kill(tmp_path):
         (("dim = 2", "dims = 2"), "`problems.bowl` has no 'dims'; did you mean 'dim'?"),
         (("dim = 2", 'dim = "two"'), "`problems.bowl.dim` must be of the kind of its default"),
         (('name = "fast"', 'name = "fats"'), "did you mean 'fast'?"),
-        (('name = "fast"', "size = 1"), "`methods.fast` needs a `name` from the catalogue"),
+        (('name = "fast"', "size = 1"), "`methods.fast` needs a `name`: one that"),
         (("power = 1", "powr = 1"), "`methods.averaged` has no 'powr'; did you mean 'power'?"),
         (("alpha.c", "alpa.c"), "`alpa.c` is not a setting of Fast; did you mean `alpha.c`?"),
         (("[0.5, 1, 2]", "[]"), "`methods.fast.grid` needs a list with at least one value for 'alpha.c'"),

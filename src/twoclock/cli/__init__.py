@@ -179,6 +179,14 @@ def save_figure(fig: Figure, folder: Path, name: str) -> None:
         say(f"  {storage.put(folder / f'{name}.{kind}', content)}")
 
 
+def draw_sweep(sweep: Sweep, metric: str, statistic: str, folder: Path) -> None:
+    """Write the figures of a sweep: the best settings, and what the others do where there are some."""
+    save_figure(sweep.plot_best(metric, statistic), folder, f"{metric}-best")
+    for draw in (sweep.plot_sensitivity, sweep.plot_map):
+        with suppress(InputError):  # nothing varies, or no two settings together
+            save_figure(draw(metric), folder, f"{metric}-{draw.__name__.removeprefix('plot_')}")
+
+
 def open_folder(chosen: Path | None, name: str) -> AbstractContextManager[Path]:
     """The folder that was chosen, or a new one under runs/."""
     return nullcontext(storage.writable(chosen)) if chosen else storage.numbered(Path("runs"), name)

@@ -128,8 +128,8 @@ class _Parser(argparse.ArgumentParser):
         raise InputError(f"{message}; see `{self.prog} --help`")
 
 
-def options_of_factory(factory: Callable[..., ProblemSource], prefix: str = "") -> list[Option]:
-    """An option for each parameter of a problem factory."""
+def options_of_factory(factory: Callable[..., object], prefix: str = "") -> list[Option]:
+    """An option for each parameter of a function that makes a problem or a method."""
     hints, words = get_type_hints(inspect.unwrap(factory)), _argument_help(factory.__doc__)
     return [
         Option(prefix + name, _word_kind(hints.get(name), p.default), p.default, words.get(name, ""))
@@ -172,23 +172,42 @@ def load_object(text: str, option: str) -> object:
     return validation.lookup(_public_names(Path(path).expanduser(), option), name, path)
 
 
-def load_problem(text: str) -> Callable[..., ProblemSource]:
+def load_problem(text: str, option: str = "PROBLEM") -> Callable[..., ProblemSource]:
     """Load a factory of problems from ``file.py:name``: a problem itself, a factory with defaults, or one of a key."""
-    path, _, name = text.rpartition(":")
-    public = {
-        name: thing
-        for name, thing in _public_names(Path(path).expanduser(), "PROBLEM").items()
-        if isinstance(thing, Problem) or inspect.isfunction(thing)
-    }
-    found = validation.lookup(public, name, path) if public else None
+    found = _load_one(text, option, Problem)
     if isinstance(found, Problem):
         return lambda: found
     if found is None or not registry.is_plain(found):
         raise InputError(
-            f"`PROBLEM` {text} must be a problem, a function of `key` that makes one, or a factory whose parameters "
+            f"`{option}` {text} must be a problem, a function of `key` that makes one, or a factory whose parameters "
             "have plain defaults"
         )
     return registry.factory(found)
+
+
+def load_method(text: str, option: str = "METHOD") -> Callable[..., Method]:
+    """Load a maker of methods from ``file.py:name``: a method itself, a class of methods, or a factory."""
+    found = _load_one(text, option, Method)
+    if isinstance(found, Method):
+        return lambda: found
+    if found is None or not (isinstance(found, type) or registry.is_plain(found)):
+        raise InputError(
+            f"`{option}` {text} must be a method, a class of methods, or a factory whose parameters have plain defaults"
+        )
+    return found
+
+
+def _load_one(text: str, option: str, kind: type) -> Any:
+    """Load an object of a kind from a user's file, a class of that kind, or a function; None where it has none."""
+    path, _, name = text.rpartition(":")
+    public = {
+        name: thing
+        for name, thing in _public_names(Path(path).expanduser(), option).items()
+        if isinstance(thing, kind)
+        or inspect.isfunction(thing)
+        or (isinstance(thing, type) and kind is Method and issubclass(thing, Method) and thing is not Method)
+    }
+    return validation.lookup(public, name, path) if public else None
 
 
 @contextmanager

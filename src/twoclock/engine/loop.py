@@ -299,7 +299,7 @@ def watch(
         with progress_bar() as columns:
             task = columns.add_task("steps", total=steps, lanes=lanes, diverged=0)
             yield lambda tick: columns.update(
-                task, completed=tick.step, diverged=tick.diverged, description=f"steps on {tick.engine}"
+                task, completed=tick.step, diverged=tick.diverged, description=f"steps on {tick.engine.split(',')[0]}"
             )
 
 

@@ -108,7 +108,7 @@ def on_ray(address: str | None, what: str, *, tries: int = 1, ordered: bool = Fa
     try:
         import ray
     except ImportError:
-        raise InputError('on="ray" needs Ray; install it with `pip install "twoclock[ray]"`') from None
+        raise InputError('on="ray" needs Ray; install it with `pip install ray`') from None
     ours = not ray.is_initialized()
     if ours:
         usual = signal.getsignal(signal.SIGTERM)

@@ -214,7 +214,7 @@ def open_episodes(source: Any) -> ColumnSource | None:
             source = minari.load_dataset(source, download=False)
         except ImportError:
             raise InputError(
-                f"`source` {source} is a Minari id; install it with `pip install 'twoclock[minari]'`"
+                f"`source` {source} is a Minari id; install it with `pip install 'minari[hdf5]'`"
             ) from None
         except (FileNotFoundError, ValueError) as error:
             raise InputError(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from twoclock import storage
-from twoclock.cli import main_metric, save_figure, say
+from twoclock.cli import draw_sweep, main_metric, save_figure, say
 from twoclock.cli.options import option, parse
 from twoclock.protocols import InputError
 from twoclock.result import load, so_far
@@ -17,7 +17,7 @@ from twoclock.result import load, so_far
 @dataclass
 class PlotOptions:
     folder: Path = option(
-        "A run folder, also of an interrupted run, or a folder of run folders to compare.", positional=True
+        "The folder of a run, also of an interrupted one, of a sweep, or of several runs to compare.", positional=True
     )
     metric: str | None = option("What to draw; the first recorded metric that measures progress if left out.", None)
     statistic: Literal["mean", "median", "iqm"] = option("How to sum up the seeds.", "mean")
@@ -26,8 +26,13 @@ class PlotOptions:
 def command(args: Sequence[str]) -> int:
     """twoclock plot DIR [--metric M] [--statistic S]: draw a record again, or several together."""
     from twoclock import plot
+    from twoclock.sweeps.sweep_result import Sweep
 
     chosen, title = parse(PlotOptions, args, "twoclock plot"), None
+    if (chosen.folder / "sweep.json").is_file():
+        sweep = Sweep.load(chosen.folder)
+        draw_sweep(sweep, chosen.metric or main_metric(sweep), chosen.statistic, storage.writable(chosen.folder))
+        return 0
     if storage.is_complete(chosen.folder):
         results = {chosen.folder.resolve().name: load(chosen.folder)}
     elif found := storage.results_below(chosen.folder):

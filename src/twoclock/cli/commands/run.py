@@ -9,14 +9,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+import jax
+import numpy as np
+from scipy.special import stdtrit
+
 from twoclock import registry, storage, validation
-from twoclock.cli import load_command, main_metric, options, print_table, resumable, save_figure, say
+from twoclock.cli import main_metric, options, print_table, resumable, save_figure, say
 from twoclock.cli.options import EngineOption, option
 from twoclock.param_paths import with_settings
-from twoclock.protocols import InputError, Method, ProblemSource
+from twoclock.protocols import InputError, Method, Problem, ProblemSource
 from twoclock.result import Result, load
 from twoclock.solve import check_fit, solve
 from twoclock.storage.run_identity import RunSpec, describe, explain_mismatch, identify
+
+_HELP = """PROBLEM  a name that `twoclock list` shows, or file.py:name of a problem or of a function that makes one
+METHOD   a name that `twoclock list` shows, or file.py:name of a method; auto, which needs no step size, if left out
+
+`twoclock run PROBLEM METHOD --help` shows the settings of both as well.
+"""
+_SHOWN = 6  # entries of θ
 
 
 @dataclass
@@ -39,18 +50,20 @@ def command(args: Sequence[str]) -> int:
     if len(args) < 2 or args[0].startswith("-"):
         if "-h" in args or "--help" in args:
             say(f"{command.__doc__}\n")
-            return load_command("list")([])
+            say(_HELP)
+            options.read_values(options.options_of(RunOptions), ["--help"], "twoclock run PROBLEM [METHOD]")
         raise InputError(
             "`run` takes a PROBLEM, as in `twoclock run quadratic`, and a METHOD if you want another than auto; "
             "`twoclock list` shows them"
         )
     _, of_file, name = args[0].rpartition(".py:")
+    _, own_method, method_name = args[1].rpartition(".py:")
     factory = options.load_problem(args[0]) if of_file else validation.lookup(registry.problems(), args[0], "PROBLEM")
-    kind = validation.lookup(registry.methods(), args[1], "METHOD")
+    kind = options.load_method(args[1]) if own_method else validation.lookup(registry.methods(), args[1], "METHOD")
     declared = [
         *options.options_of(RunOptions),
         *options.options_of_factory(factory, "problem."),
-        *options.options_of_method(kind, "method."),
+        *(options.options_of_method if isinstance(kind, type) else options.options_of_factory)(kind, "method."),
     ]
     values = options.read_values(declared, args[2:], f"twoclock run {args[0]} {args[1]}")
     chosen = RunOptions(**{name: value for name, value in values.items() if "." not in name})  # type: ignore[arg-type]
@@ -60,14 +73,16 @@ def command(args: Sequence[str]) -> int:
     )
     with options.user_code(f"`PROBLEM` {args[0]} fails"):
         problem = factory(**of_problem)
-    method = with_settings(kind(), of_method)
-    with _out_folder(chosen.out, chosen.resume, f"{name}-{args[1]}") as out:
+    with options.user_code(f"`METHOD` {args[1]} fails"):
+        method = with_settings(kind(), of_method) if isinstance(kind, type) else kind(**of_method)
+    with _out_folder(chosen.out, chosen.resume, f"{name}-{method_name}") as out:
         result = _load_or_solve(problem, method, chosen, out, shlex.join(["twoclock", "run", *args]))
         _print_summary(result)
+        _print_theta(result, own_instances=not isinstance(problem, Problem))
         from twoclock import plot  # a second, which a wrong argument need not wait for
 
         metric = main_metric(result)
-        save_figure(plot.compare({args[1]: result}, metric), out, metric)
+        save_figure(plot.compare({method_name: result}, metric), out, metric)
     return 0
 
 
@@ -126,3 +141,31 @@ def _print_summary(result: Result) -> None:
     print_table(title + ended, ("metric", "mean", "95 % interval", "median", "interquartile mean"), rows)
     if run["method"]["name"] == "Auto":
         say(f"chosen: {result.chosen}")
+
+
+def _print_theta(result: Result, own_instances: bool) -> None:
+    """The first entries of θ, and how sure they are: by the intervals of the run, else by how far its seeds agree."""
+    fine = np.flatnonzero(~result.diverged)
+    if not len(fine):
+        return
+    leaves = jax.tree_util.tree_leaves_with_path(result.theta)
+    names = [f"theta{jax.tree_util.keystr(path)}" for path, _ in leaves]
+    shapes = [np.shape(leaf)[1:] for _, leaf in leaves]
+    entries = [
+        f"{name}[{', '.join(map(str, where))}]" if where else name
+        for name, shape in zip(names, shapes, strict=True)
+        for where in np.ndindex(*shape)
+    ]
+    values = np.concatenate([np.reshape(leaf, (len(result.diverged), -1)) for _, leaf in leaves], axis=1)[fine]
+    mean, title = values.mean(axis=0), f"θ, the mean of {len(fine)} seeds"
+    half = np.full(len(mean), np.nan)
+    if own_instances:  # each seed has a problem and an answer of its own, so a mean over seeds says nothing
+        mean, title = values[0], f"θ of seed {result.spec['seeds'][fine[0]]}"
+    elif len(fine) > 1:
+        half = stdtrit(len(fine) - 1, 0.975) * values.std(axis=0, ddof=1) / np.sqrt(len(fine))
+    rows = [
+        (name, f"{m:.5g}", "unknown" if np.isnan(h) else f"{m - h:.5g} … {m + h:.5g}")
+        for name, m, h in zip(entries[:_SHOWN], mean, half, strict=False)
+    ]
+    more = f", the first {_SHOWN} of {len(entries):,} entries" if len(entries) > _SHOWN else ""
+    print_table(title + more, ("entry", "value", "95 % interval, by the seeds"), rows)

@@ -11,6 +11,8 @@ states = 50
 name = "fast"
 alpha = "5/(k+100)"
 grid = { "alpha.c" = [1, 5, 25], "lam.c" = [20, 40] }
+
+A name may also be file.py:name of your own problem or method; the file is looked for beside the TOML file.
 """
 
 from __future__ import annotations
@@ -20,14 +22,13 @@ import math
 import os
 import shlex
 import tomllib
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
 
 from twoclock import registry, storage, validation
-from twoclock.cli import ERR, main_metric, print_table, resumable, save_figure, say
+from twoclock.cli import ERR, draw_sweep, main_metric, options, print_table, resumable, say
 from twoclock.cli.options import EngineOption, option, parse
 from twoclock.engine.engines import VARIABLE
 from twoclock.param_paths import grid
@@ -88,10 +89,7 @@ def command(args: Sequence[str]) -> int:
         for r in best.itertuples()
     ]
     print_table(f"best by {metric}", ("problem", "method", "mean", "95 % interval", "diverged"), rows)
-    save_figure(found.plot_best(metric), out, f"{metric}-best")
-    for name in ("sensitivity", "map"):
-        with suppress(InputError):  # nothing varies, or no two settings together
-            save_figure(getattr(found, f"plot_{name}")(metric), out, f"{metric}-{name}")
+    draw_sweep(found, metric, "mean", out)
     say(f"  {(out / 'history').absolute()}")
     return 0
 
@@ -133,9 +131,9 @@ def read_spec(path: Path, *, however_many: bool = False) -> Document:
     problems: dict[str, ProblemSource] = {}
     for label, table in given.pop("problems").items():
         where = f"problems.{label}"
-        factory = _from_catalogue(registry.problems(), where, table)
-        options = {name: value for name, value in table.items() if name != "name"}
-        for name, value in options.items():
+        factory = _find(registry.problems(), options.load_problem, where, table, path.parent)
+        settings_here = {name: value for name, value in table.items() if name != "name"}
+        for name, value in settings_here.items():
             default = validation.lookup(inspect.signature(factory).parameters, name, where).default
             kinds = (int, float) if isinstance(default, float) else type(default)
             fits = isinstance(value, kinds) and isinstance(value, bool) == isinstance(default, bool)
@@ -143,28 +141,38 @@ def read_spec(path: Path, *, however_many: bool = False) -> Document:
                 raise InputError(
                     f"`{where}.{name}` must be of the kind of its default {default!r}, got {short_repr(value)}"
                 )
-        problems[label] = factory(**options)
+        with options.user_code(f"`{where}` fails"):
+            problems[label] = factory(**settings_here)
     methods: dict[str, Method | dict[str, Method]] = {}
     for label, table in given.pop("methods").items():
-        method = _make_method(f"methods.{label}", {name: v for name, v in table.items() if name != "grid"})
+        of_method = {name: value for name, value in table.items() if name != "grid"}
+        method = _make_method(f"methods.{label}", of_method, path.parent)
         methods[label] = grid(method, **table["grid"]) if "grid" in table else method
     return {"problems": problems, "methods": methods, **given}
 
 
-def _make_method(where: str, table: Mapping[str, object]) -> Method:
+def _make_method(where: str, table: Mapping[str, object], folder: Path) -> Method:
     """A method from its fields; a method inside a method is a table with its own name."""
-    kind = _from_catalogue(registry.methods(), where, table)
+    kind = _find(registry.methods(), options.load_method, where, table, folder)
     fields = dict.fromkeys((*inspect.signature(kind).parameters, "name", "grid"))
     values = {}
     for name, value in table.items():
         validation.lookup(fields, name, where)
         if name != "name":
-            values[name] = _make_method(f"{where}.{name}", value) if isinstance(value, Mapping) else value
-    return kind(**values)
+            values[name] = _make_method(f"{where}.{name}", value, folder) if isinstance(value, Mapping) else value
+    with options.user_code(f"`{where}` fails"):
+        return kind(**values)
 
 
-def _from_catalogue(catalogue: Mapping[str, T], where: str, table: Mapping[str, object]) -> T:
+def _find(
+    catalogue: Mapping[str, T], load: Callable[[str, str], T], where: str, table: Mapping[str, object], folder: Path
+) -> T:
+    """What a table's name stands for: an entry of the catalogue, or an object in a file of the user's."""
     name = table.get("name")
     if not isinstance(name, str):
-        raise InputError(f"`{where}` needs a `name` from the catalogue; `twoclock list` shows what there is")
+        raise InputError(
+            f"`{where}` needs a `name`: one that `twoclock list` shows, or file.py:name of your own; write name = …"
+        )
+    if ".py:" in name:
+        return load(str(folder / Path(name).expanduser()), f"{where}.name")
     return validation.lookup(catalogue, name, f"{where}.name")

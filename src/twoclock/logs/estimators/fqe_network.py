@@ -30,7 +30,7 @@ def fqe_network(context: EstimatorContext) -> ValueEstimate:
         import equinox  # noqa: F401
         import optax  # noqa: F401
     except ImportError:
-        raise DoesNotApply("it needs Equinox and Optax; install them with `pip install 'twoclock[examples]'`") from None
+        raise DoesNotApply("it needs Equinox and Optax; install them with `pip install equinox optax`") from None
     estimand = context.estimand
     log = estimand.log
     if log.actions is None or estimand.start is not None or estimand.visited or log.rows > _MOST_ROWS:
