@@ -11,7 +11,7 @@ import twoclock as tc
 from twoclock.intervals.batch_means import ALIKE, BLOCKS
 from twoclock.logs import dataset
 from twoclock.logs.diagnostics import block_statistics, interval
-from twoclock.logs.estimators import fill_empty_rows
+from twoclock.logs.linear_systems import fill_empty_rows
 from twoclock.logs.policy_sources import as_policy
 from twoclock.logs.sufficient_stats import Estimand, Moments, part_moments
 

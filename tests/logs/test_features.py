@@ -6,6 +6,7 @@ import pytest
 
 import logged
 import twoclock as tc
+from twoclock.logs import sufficient_stats
 from twoclock.logs.dataset import Log
 
 BARE = {"bootstrap": 0, "compare": False}
@@ -157,3 +158,42 @@ def test_a_changed_constant_in_a_model_is_seen(compiled):
     assert network.fit(states)(states).tolist() == [[1.0, 2.0]]
     size[0] = 5.0
     assert network.fit(states)(states).tolist() == [[1.0, 10.0]]
+
+
+def plane(seed=0, episodes=60, steps=30, actions=4):
+    """A walk on a line whose second coordinate is half the first, so that tiles of both are alike."""
+    rng = np.random.default_rng(seed)
+    x, place = np.zeros((episodes, steps)), rng.random(episodes)
+    action = rng.integers(0, actions, size=(episodes, steps))
+    for t in range(steps):
+        x[:, t] = place
+        place = np.clip(place + 0.1 * rng.normal(size=episodes) + 0.05 * (action[:, t] / (actions - 1) - 0.5), 0, 1)
+    columns = {"x": x.ravel(), "y": 0.5 * x.ravel(), "action": action.ravel(), "reward": -((x.ravel() - 0.5) ** 2)}
+    columns["episode"] = np.repeat(np.arange(episodes), steps)
+    return tc.logs.read(columns, state=["x", "y"], terminated=None, episode="episode")
+
+
+def steer(states):
+    return np.where(states[:, 0] < 0.5, 3, 0)
+
+
+def test_tiles_that_are_alike_are_answered_sparse_and_dense(monkeypatch, capfd):
+    """Combinations of tiles that are 0 on all of the log are dropped; the sparse path gives the dense path's answer."""
+    log, found = plane(), {}
+    for name, limit in (("dense", 10_000), ("sparse", 100)):
+        monkeypatch.setattr(sufficient_stats, "OVERLAPPING_FROM", limit)
+        v = tc.evaluate(log, steer, 0.9, features=tc.logs.features.Tiles(4, 4), bootstrap=20)
+        checks = v.diagnostics.set_index("name")["value"]
+        found[name] = [v.value, v.se, checks["radius"], v.table["bootstrap_low"][0]]
+        assert checks["condition"] < 1e4
+    np.testing.assert_allclose(found["sparse"], found["dense"], rtol=1e-3)
+    assert found["sparse"][0] == pytest.approx(found["dense"][0], rel=1e-6)
+    assert tc.evaluate(log, steer, 0.9, features="tiles", estimator=["lstdq", "fqe"]).value < 0
+    assert capfd.readouterr() == ("", "")
+
+
+def test_states_that_never_come_back_get_the_remedy_at_once():
+    with pytest.raises(
+        tc.InputError, match=r"needs states that come back, and of .* are different.*take features='rbf'"
+    ):
+        tc.evaluate(plane(), steer, 0.9)

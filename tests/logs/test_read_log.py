@@ -195,3 +195,87 @@ def test_sources_that_cannot_be_read_are_refused():
         tc.logs.read(3)
     with pytest.raises(tc.InputError, match="neither a Parquet file nor a folder"):
         tc.logs.read("nowhere.parquet")
+
+
+# --- what users' tables look like
+
+
+def test_csv_is_read(tmp_path):
+    wanted, frame = transitions(logged.read(COLUMNS)), pd.DataFrame(COLUMNS)
+    frame.to_csv(tmp_path / "log.csv", index=False)
+    frame.to_csv(tmp_path / "log.csv.gz", index=False)
+    frame.to_csv(tmp_path / "log.tsv", index=False, sep="\t")
+    frame.to_csv(tmp_path / "semicolons.csv", index=False, sep=";")
+    for path in sorted(tmp_path.iterdir()):
+        same(transitions(logged.read(path)), wanted)
+    text = pd.DataFrame({**COLUMNS, "state": np.array(list("abcdef"))[COLUMNS["state"]]}).drop(columns="next_state")
+    text.loc[3, "state"] = None
+    text.to_csv(tmp_path / "text.csv", index=False)
+    with pytest.raises(tc.InputError, match=r"row [23], column `state`: (is|gives a next state that is) missing"):
+        logged.read(tmp_path / "text.csv", next_state=None)
+    (tmp_path / "bad.csv").write_text("state,action\n1\n2,3,4\n")
+    with pytest.raises(tc.InputError, match="cannot be read as CSV"):
+        logged.read(tmp_path / "bad.csv")
+
+
+def test_shuffled_rows_are_sorted_by_episode_and_step(tmp_path):
+    frame = pd.DataFrame(COLUMNS)
+    mixed = frame.sample(frac=1, random_state=1)
+    found, wanted = logged.read(mixed), transitions(logged.read(frame))
+    assert "sorted by episode and step" in repr(found)
+    names = ("state", "action", "reward", "next_state", "terminated")
+    rows = [sorted(zip(*(part[name].tolist() for name in names), strict=True)) for part in (transitions(found), wanted)]
+    assert rows[0] == rows[1]
+    policy = {"bootstrap": 0, "compare": False}
+    assert tc.evaluate(found, MDP.pi, 0.9, **policy).value == pytest.approx(
+        tc.evaluate(logged.read(frame), MDP.pi, 0.9, **policy).value, rel=1e-12
+    )
+    mixed.to_parquet(tmp_path / "log.parquet", row_group_size=100, index=False)
+    same(transitions(logged.read(tmp_path / "log.parquet")), transitions(found))
+    place = int(np.flatnonzero(mixed["reward"].to_numpy() == frame["reward"][7])[0])
+    mixed = mixed.reset_index(drop=True)
+    mixed.loc[place, "reward"] = np.nan
+    with pytest.raises(tc.InputError, match=rf"row {place}, column `reward`: is missing or not finite, got nan"):
+        logged.read(mixed)
+    assert "sorted" not in repr(logged.read(frame))
+
+
+def test_times_are_steps():
+    frame = pd.DataFrame(COLUMNS)
+    hours = pd.Timestamp("2024-03-01") + pd.to_timedelta(frame["step"] ** 2, unit="h")
+    wanted = transitions(logged.read(frame))
+    for times in (hours, hours.dt.tz_localize("UTC"), [moment.to_pydatetime() for moment in hours]):
+        same(transitions(logged.read(frame.assign(step=times))), wanted)
+    same(transitions(logged.read(pl.DataFrame(frame.assign(step=hours)))), wanted)
+    twice = hours.copy()
+    twice[INSIDE] = twice[INSIDE - 1]
+    with pytest.raises(tc.InputError, match=f"row {INSIDE}, column `step`: is a duplicate"):
+        logged.read(frame.assign(step=twice))
+
+
+@pytest.mark.parametrize(
+    ("name", "entries", "words"),
+    [
+        ("reward", COLUMNS["reward"].astype(str), "`reward` must have numbers, got text such as '"),
+        ("reward", list(map(str, COLUMNS["reward"])), "`reward` must have numbers, got text such as '"),
+        ("propensity", COLUMNS["propensity"].astype(str), "`propensity` must have numbers, got text"),
+        ("step", COLUMNS["step"].astype(str), "`step` must have numbers or timestamps, got text such as '0'"),
+        ("reward", np.full(len(COLUMNS["reward"]), "2024-01-01", "datetime64[D]"), "must have numbers, got timestamps"),
+    ],
+)
+def test_a_column_of_the_wrong_kind_gets_the_right_reason(name, entries, words):
+    for on_bad in ("raise", "drop"):
+        with pytest.raises(tc.InputError, match=words):
+            logged.read({**COLUMNS, name: entries}, on_bad=on_bad)
+
+
+def test_states_of_text_and_numbers():
+    letters = np.array(list("abcdef"))
+    both = {**COLUMNS, "name": letters[COLUMNS["state"]], "place": np.array(["here", "there"])[COLUMNS["state"] % 2]}
+    with pytest.raises(tc.InputError, match=r"columns `name` and `state` are text and numbers.*frame\['state'\]"):
+        logged.read(both, state=["state", "name"], next_state=None)
+    for column in ("name", "place"):
+        missing = {**both, column: [None if i == INSIDE else entry for i, entry in enumerate(both[column])]}
+        log = logged.read(missing, state=["name", "place"], next_state=None, on_bad="drop")
+        assert sum(n for why, n in log.dropped.items() if why != NO_NEXT) == 2
+        assert tc.evaluate(log, lambda s: np.zeros(len(s), int), 0.9, bootstrap=0).value > 0

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from twoclock.logs import features
-from twoclock.logs.dataset import ColumnSource, Log, LogPart, digest, with_neighbours
+from twoclock.logs.dataset import ColumnSource, Log, LogPart, digest, sort_rows, with_neighbours
 from twoclock.logs.estimators import estimators
 from twoclock.logs.evaluate import evaluate
 from twoclock.logs.ope_result import Value, load
@@ -48,8 +48,8 @@ def read(
 
     Args:
         source: a pandas or polars frame, a pyarrow table, a dict of arrays, a Parquet file or a folder of them
-            (streamed, it may be larger than memory), a Minari dataset or the id of a local one, or a list of episodes
-            as Gymnasium and Minari keep them. The last three name their columns themselves.
+            (streamed, it may be larger than memory), a CSV file, a Minari dataset or the id of a local one, or a list
+            of episodes as Gymnasium and Minari keep them. The last three name their columns themselves.
         state: its column, or several of numbers (or of text) that together are the state.
         action: its column; whole numbers or text are discrete actions, floats continuous ones. Several are a vector.
         reward: its column.
@@ -57,7 +57,8 @@ def read(
         terminated: the flag after which nothing is earned any more; None where episodes never end by themselves.
         truncated: the flag of an episode that was cut off, which is no termination.
         episode: a column with an episode's identifier; without it an episode lasts until a flag.
-        step: the number of the step in its episode, to find gaps and duplicates.
+        step: the number of the step in its episode, to find gaps and duplicates, or its time. With ``episode`` and
+            ``step`` shuffled rows are sorted.
         propensity: the behaviour's probability (or density) of the action; NaN where it is not known.
         actions: the discrete actions there are, in the order of a policy's columns; found in the log if None.
         on_bad: "raise" names the first bad row; "drop" leaves bad rows out and counts them in ``log.dropped``.
@@ -98,7 +99,7 @@ def read(
                 f'{unused[0]}="{unused[0]}" if it tells episodes apart, or leave it out of the source',
                 stacklevel=2,
             )
-    return _scan(table, roles, on_bad == "drop", progress)
+    return _scan(sort_rows(table, roles), roles, on_bad == "drop", progress)
 
 
 def _roles(
@@ -128,6 +129,14 @@ def _roles(
         role: names if role in several else next(iter(names), None) for role, names in found.items()
     }
     return Roles(**given, stacked=not isinstance(columns["state"], str), actions=actions)
+
+
+def _entry(table: ColumnSource, name: str, part: int, row: int) -> str:
+    """What stands in a row of a part, for a message; nothing where a rule is of several columns."""
+    if name not in table.names:
+        return ""
+    entry = np.concatenate([columns[name] for columns in table.read(part, [name])])[row : row + 1].tolist()[0]
+    return f", got {short_repr(entry)}"
 
 
 def _scan(table: ColumnSource, roles: Roles, drop: bool, progress: Callable[[int, int], None]) -> Log:
@@ -160,15 +169,18 @@ def _scan(table: ColumnSource, roles: Roles, drop: bool, progress: Callable[[int
                 number = raw.episode[at : at + 1].tolist()[0]
                 if number in seen:
                     raise InputError(
-                        f"`source` row {row + at}, column `{roles.episode}`: the episode {short_repr(number)} comes "
-                        "back after others; sort the rows by episode and step"
+                        f"`source` row {table.row_number(row + at)}, column `{roles.episode}`: the episode "
+                        f"{short_repr(number)} comes back after others; sort the rows by episode and step"
                     )
                 seen.add(number)
         if checked.faults and not drop:
             (name, words), wrong = min(checked.faults.items(), key=lambda fault: int(np.argmax(fault[1])))
+            at = row + int(np.argmax(wrong))
+            many = f" ({int(wrong.sum()):,} such rows among {len(wrong):,})" if wrong.sum() > 1 else ""
+            entry = _entry(table, name, part, at - parts[part].row)
             raise InputError(
-                f"`source` row {row + int(np.argmax(wrong))}, column `{name}`: {words} ({int(wrong.sum()):,} such "
-                f"rows among {len(wrong):,}); mend it, or read with on_bad='drop'"
+                f"`source` row {table.row_number(at)}, column `{name}`: {words}{entry}{many}; mend it, or read with "
+                "on_bad='drop'"
             )
         counted = np.zeros(len(raw), bool)  # a row that breaks two rules is left out once
         for (name, words), wrong in checked.faults.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from twoclock.validation import short_repr
 
 ROWS = 32_768
 """The most rows that are processed at a time; fewer where rows are wide."""
+_MOST_SORTED = 50_000_000  # numbers of a log that are sorted in memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +26,11 @@ class ColumnSource:
     names: list[str]
     sizes: list[int]  # the rows of each part
     read: Callable[[int, Sequence[str]], Iterator[Columns]]  # the named columns of a part
+    order: np.ndarray | None = None  # the number in the user's source of each row, where rows were sorted
+
+    def row_number(self, row: int) -> int:
+        """The number of a row in the user's source."""
+        return row if self.order is None else int(self.order[row])
 
 
 def in_memory(columns: Columns) -> ColumnSource:
@@ -37,6 +43,37 @@ def in_memory(columns: Columns) -> ColumnSource:
         yield {name: columns[name][part * rows : (part + 1) * rows] for name in names}
 
     return ColumnSource(list(columns), [min(rows, total - first) for first in range(0, total, rows)], read)
+
+
+def sort_rows(table: ColumnSource, roles: Roles) -> ColumnSource:
+    """Sort the rows by episode, in the order in which episodes first appear, and step; a log in order stays as it is.
+
+    Only where each step of an episode is there once: otherwise rows are not just shuffled, and the checks of the rows
+    say what is wrong. A log too large for memory stays as it is too.
+    """
+    if roles.episode is None or roles.step is None or sum(table.sizes) * len(roles.columns) > _MOST_SORTED:
+        return table
+    episode, step = (_whole_column(table, name) for name in (roles.episode, roles.step))
+    if episode is None or step is None or step.dtype.kind not in "iufM" or episode.dtype.kind not in "iufUM":
+        return table
+    _, first, number = np.unique(episode, return_index=True, return_inverse=True)
+    order = np.lexsort((step, first[number]))
+    if (order == np.arange(len(order))).all():
+        return table
+    same_episode = number[order][1:] == number[order][:-1]
+    if (same_episode & ~(step[order][1:] > step[order][:-1])).any():  # a duplicate, or a step that is missing
+        return table
+    columns = {name: _whole_column(table, name) for name in roles.columns}
+    whole = {name: column[order] for name, column in columns.items() if column is not None}
+    return replace(in_memory(whole), order=order) if len(whole) == len(columns) else table
+
+
+def _whole_column(table: ColumnSource, name: str) -> np.ndarray | None:
+    """One column of all rows; None where its parts are of several shapes."""
+    parts = [columns[name] for part in range(len(table.sizes)) for columns in table.read(part, [name])]
+    if len({(part.shape[1:], part.dtype.kind) for part in parts}) > 1:
+        return None
+    return np.concatenate(parts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +139,8 @@ class Log:
     def __repr__(self) -> str:
         what = "continuous actions" if self.actions is None else f"{len(self.actions)} actions: {self.named_actions}"
         left = f", {sum(self.dropped.values()):,} rows left out" if self.dropped else ""
-        return f"Log({self.rows:,} transitions, {self.episodes:,} episodes, {what}{left})"
+        ordered = f", sorted by {self.roles.episode} and {self.roles.step}" if self.source.order is not None else ""
+        return f"Log({self.rows:,} transitions, {self.episodes:,} episodes, {what}{left}{ordered})"
 
     @property
     def named_actions(self) -> str:

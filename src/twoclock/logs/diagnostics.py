@@ -15,9 +15,9 @@ from twoclock.logs.estimators import (
     Influence,
     ValueEstimate,
     effective_size,
-    solve_lstd,
 )
 from twoclock.logs.features import table_of
+from twoclock.logs.linear_systems import solve_lstd
 
 if TYPE_CHECKING:
     import pandas as pd

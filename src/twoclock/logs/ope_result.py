@@ -158,7 +158,9 @@ class Value:
         return [
             f"{f'{row.policy}: ' if several else ''}{row.sentence}; {row.remedy}"
             for row in graded.itertuples(index=False)
-        ] + [f"{n:,} rows were left out: {why}" for why, n in self.settings["dropped"].items()]
+        ] + [
+            f"{n:,} row{' was' if n == 1 else 's were'} left out: {why}" for why, n in self.settings["dropped"].items()
+        ]
 
     @property
     def verdict(self) -> str:

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from twoclock.protocols import InputError
+from twoclock.validation import short_repr
 
 Columns = dict[str, np.ndarray]
 _LARGEST = 1e100  # the squares of larger numbers overflow when they are summed
-_FINITE = f"is missing or not finite ({_LARGEST:g} at most)"
+_FINITE = "is missing or not finite"
 Label = str | int | float
 """A discrete action."""
 
@@ -87,16 +88,42 @@ def is_text(column: np.ndarray) -> bool | None:
 
 
 def _numbers(name: str, column: np.ndarray) -> np.ndarray:
-    """Convert to floats; what is no number becomes NaN, which the rules then name."""
+    """Convert to floats; an entry that is no number becomes NaN, which the rules then name."""
     if column.dtype.kind == "O":
         numbers = (int, float, np.number, np.bool)
+        entries = [entry for entry in column.ravel().tolist() if entry is not None]
+        if entries and all(isinstance(entry, str) for entry in entries):
+            raise InputError(_not_numbers(name, f"text such as {short_repr(entries[0])}"))
         column = np.array([entry if isinstance(entry, numbers) else np.nan for entry in column], object)
     elif column.dtype.kind not in "biuf":
-        return np.full(len(column), np.nan)
+        kind = {"U": "text", "M": "timestamps", "m": "durations"}.get(column.dtype.kind, str(column.dtype))
+        raise InputError(_not_numbers(name, f"{kind} such as {short_repr(str(column[0]))}" if len(column) else kind))
     found = column.astype(float)
     if column.dtype.kind in "iuO" and (np.abs(found) >= 2**53).any():
         raise InputError(f"`source` column `{name}` has whole numbers from 2⁵³ on, which floats merge; give it as text")
     return found
+
+
+def _not_numbers(name: str, what: str) -> str:
+    return f"`source` column `{name}` must have numbers, got {what}; convert it, as with `pandas.to_numeric`"
+
+
+def _flags(name: str, column: np.ndarray) -> np.ndarray:
+    """Convert to floats; text becomes NaN, since every text but the empty one would count as true."""
+    return np.full(len(column), np.nan) if is_text(column) else _numbers(name, column)
+
+
+def _steps(name: str, column: np.ndarray) -> np.ndarray:
+    """Numbers of steps as floats, or timestamps as they are."""
+    if column.dtype.kind == "M":
+        return column.astype("datetime64[us]")
+    if is_text(column):
+        what = short_repr(next(entry for entry in column.ravel().tolist() if entry is not None))
+        raise InputError(
+            f"`source` column `{name}` must have numbers or timestamps, got text such as {what}; convert it, as with "
+            "`pandas.to_numeric` or `pandas.to_datetime`"
+        )
+    return _numbers(name, column)
 
 
 def in_roles(columns: Columns, roles: Roles) -> RawRows:
@@ -125,19 +152,31 @@ def in_roles(columns: Columns, roles: Roles) -> RawRows:
         for kinds in ("U", "i", "u"):  # as floats, whole numbers above 2⁵³ would merge
             if all(column.dtype.kind == kinds for column in some):
                 return np.column_stack(some)
+        text = [is_text(column) for column in some]
+        if True in text:
+            if False in text:
+                one, other = names[text.index(True)], names[text.index(False)]
+                raise InputError(
+                    f"`source` columns `{one}` and `{other}` are text and numbers, and together they are no state of "
+                    f"one kind; make all of them text, as with `frame[{short_repr(other)}].astype(str)`, or all numbers"
+                )
+            return np.column_stack([column.astype(object) for column in some])
         return np.column_stack([_numbers(name, column) for name, column in zip(names, some, strict=True)])
 
     reward, state = one_column(roles.reward), labels(roles.state, roles.stacked)
     after = labels(roles.next_state, roles.stacked) if roles.next_state else None
     if after is not None and (after.shape != state.shape or {is_text(after), is_text(state)} >= {True, False}):
         raise InputError("`next_state` must have states as `state` has them: of the same shape, and text if they are")
-    flags = [one_column(name) if name else np.zeros(len(reward)) for name in (roles.terminated, roles.truncated)]
+    flags = [
+        one_column(name, _flags) if name else np.zeros(len(reward)) for name in (roles.terminated, roles.truncated)
+    ]
     terminated, truncated = (flag == 1 for flag in flags)
     unclear = np.column_stack([(flag != 1) & (flag != 0) for flag in flags])
     return RawRows(
         state, labels(roles.action, len(roles.action) > 1), reward, after, terminated, terminated | truncated, unclear,
         one_column(roles.episode, _comparable) if roles.episode else None,
-        *(one_column(name) if name else None for name in (roles.step, roles.propensity)),
+        one_column(roles.step, _steps) if roles.step else None,
+        one_column(roles.propensity) if roles.propensity else None,
     )  # fmt: skip
 
 
@@ -188,12 +227,16 @@ def check(raw: RawRows, before: RawRows | None, after: RawRows | None, roles: Ro
         rule(roles.episode, "is missing", _is_missing(raw.episode))
     gaps = np.zeros(n, bool)
     if raw.step is not None:
-        jump = raw.step - _shift(raw.step, None if before is None else before.step, np.nan)
+        step, timed = _as_time(raw.step), raw.step.dtype.kind == "M"
+        jump = step - _shift(step, None if before is None or before.step is None else _as_time(before.step), np.nan)
         rule(roles.step, _FINITE, _is_missing(raw.step))
         rule(roles.step, "is a duplicate of the row before", ~first & (jump == 0))
         rule(roles.step, "is smaller than in the row before", ~first & (jump < 0))
-        beyond = after.step if after is not None and after.step is not None and continues else np.array([np.nan])
-        gaps = ~last & (np.append(raw.step[1:], beyond) - raw.step > 1)
+        beyond = np.array([np.nan])
+        if after is not None and after.step is not None and continues:
+            beyond = _as_time(after.step)
+        if not timed:  # times need not be evenly spaced
+            gaps = ~last & (np.append(step[1:], beyond) - step > 1)
         rule(roles.step, "is not followed by the next one", gaps)
     if raw.next_state is not None:
         differs = ~_is_same(raw.next_state, following) & ~last & ~raw.ended & ~gaps & ~_is_missing(next_state)
@@ -210,6 +253,13 @@ def check(raw: RawRows, before: RawRows | None, after: RawRows | None, roles: Ro
         )
     bad = np.logical_or.reduce([np.zeros(n, bool), *faults.values()])
     return CheckedRows(first, last, next_state, known, bad, faults)
+
+
+def _as_time(step: np.ndarray) -> np.ndarray:
+    """Numbers of steps as they are, timestamps as microseconds."""
+    if step.dtype.kind != "M":
+        return step
+    return np.where(np.isnat(step), np.nan, step.astype(np.int64).astype(float))
 
 
 def _shift(column: np.ndarray, before: np.ndarray | None, otherwise: object) -> np.ndarray:

@@ -1,9 +1,10 @@
-"""Sources of a log: frames, tables, Parquet, Minari, episodes; all become columns in parts."""
+"""Sources of a log: frames, tables, Parquet, CSV, Minari, episodes; all become columns in parts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,33 @@ def _parquet(path: str | Path) -> ColumnSource:
     return ColumnSource(names, sizes, read)
 
 
+def _csv(path: str | Path) -> ColumnSource:
+    """A CSV file, compressed or not, its columns separated by commas, semicolons or tabs; read whole."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    file = Path(path).expanduser()
+    with one_line(file, "read"):
+        if not file.is_file():
+            raise InputError(f"`source` {file} is no file")
+        size = file.stat().st_size
+    try:
+        with pa.input_stream(str(file)) as stream:
+            header = stream.read(1 << 16).split(b"\n")[0]
+        separator = max(",;\t", key=lambda mark: header.count(mark.encode()))
+        block = min(max(40 * size, 1 << 20), 1 << 30)  # a column's kind is taken from the first block: of all rows
+        table = csv.read_csv(
+            file,
+            csv.ReadOptions(block_size=block),
+            csv.ParseOptions(delimiter=separator, newlines_in_values=True),
+            csv.ConvertOptions(strings_can_be_null=True),
+        )
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise InputError(f"`source` {file} cannot be read as CSV ({first_line(error)})") from None
+    _check_names(table.column_names)
+    return in_memory({name: _array(table[name]) for name in table.column_names})
+
+
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
     """A Parquet file whose text stays a dictionary, so that a short file cannot fill the memory."""
@@ -116,7 +144,7 @@ def open_table(given: Any) -> ColumnSource:
     """Open a table whose columns the user names."""
     kind = type(given).__module__.split(".")[0]
     if isinstance(given, (str, Path)):
-        table = _parquet(given)
+        table = _csv(given) if ".csv" in Path(given).suffixes or Path(given).suffix == ".tsv" else _parquet(given)
     elif kind == "pandas" and hasattr(given, "columns"):
         _check_names(names := [str(name) for name in given.columns])
         series = {name: given.iloc[:, i] for i, name in enumerate(names)}
@@ -144,8 +172,8 @@ def open_table(given: Any) -> ColumnSource:
         table = in_memory(columns)
     else:
         raise InputError(
-            "`source` must be a pandas or polars frame, a pyarrow table, a Parquet file or folder, a Minari dataset or "
-            f"its id, a dict of arrays or a list of episodes, got {short_repr(given)}"
+            "`source` must be a pandas or polars frame, a pyarrow table, a Parquet file or folder, a CSV file, a "
+            f"Minari dataset or its id, a dict of arrays or a list of episodes, got {short_repr(given)}"
         )
     _check_names(table.names)
     if not table.sizes:
@@ -192,9 +220,16 @@ def _as_column(given: Any, rows: int = 0) -> np.ndarray:
             raise InputError("`source` has whole numbers that 64 bits do not hold; give them as text")
     elif all(isinstance(entry, (int, float, np.number, np.bool)) for entry in present):
         found = np.array(entries, float)
+    elif all(isinstance(entry, datetime) for entry in present):
+        found = np.array([entry if entry is None else _without_zone(entry) for entry in entries], "datetime64[us]")
     else:
         found = np.array(entries, object)
     return found.reshape(column.shape)
+
+
+def _without_zone(moment: datetime) -> datetime:
+    """A moment in UTC; without a zone as it is."""
+    return moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
 
 
 def open_episodes(source: Any) -> ColumnSource | None:

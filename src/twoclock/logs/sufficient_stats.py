@@ -19,7 +19,7 @@ from twoclock.logs.features import Matrix, PairFeatures, csr_rows, to_dense
 from twoclock.logs.policies import Policy
 
 SPARSE_FROM = 300  # features; below, the sums of a table are dense, which is faster
-OVERLAPPING_FROM = 2_000  # of features that overlap, such as tiles, whose C is no diagonal
+OVERLAPPING_FROM = 600  # of features that overlap, such as tiles, whose C is no diagonal
 MOST_DENSE = 4_000  # dense features, of which A is a d × d matrix
 _MOST_WEIGHTS = 100_000
 

@@ -42,7 +42,8 @@ def fqe(context: EstimatorContext) -> ValueEstimate:
     if not isinstance(step, np.ndarray):
         from scipy.sparse.linalg import splu
 
-        factors = splu(basis.matrix(context.moments.C))
+        counts = basis.matrix(context.moments.C)
+        factors = splu(counts if basis.overlap is None else (counts + basis.ridge).tocsc())
     theta = np.zeros(basis.rank)
     for count in range(1, _MOST_ITERATIONS + 1):
         old, residual = theta, target - step @ theta

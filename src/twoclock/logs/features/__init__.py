@@ -17,6 +17,7 @@ from twoclock.validation import lookup, short_repr
 __all__ = ["Fourier", "Matrix", "Network", "OneHot", "PairFeatures", "Rbf", "Tiles", "build"]
 
 _MOST_STATES = 200_000
+_FEWEST_LOOKED_AT, _MOST_DIFFERENT = 100, 0.5  # states of a sample, and the share of them from which none comes back
 NAMES: dict[str, Callable[[], Fittable] | None] = {"onehot": None, "rbf": Rbf, "tiles": Tiles, "fourier": Fourier}
 
 
@@ -82,6 +83,14 @@ class OneHot:
     @classmethod
     def of(cls, log: Log, others: np.ndarray | None = None) -> OneHot:
         """Collect the states of the log, next states too, and some others."""
+        sample = log.sample[0]
+        if sample.dtype.kind == "f" and len(sample) >= _FEWEST_LOOKED_AT and (sample != np.floor(sample)).any():
+            different = len(np.unique(rows_as_labels(sample)))
+            if different > _MOST_DIFFERENT * len(sample):  # before a table of them takes its time
+                raise InputError(
+                    f"`features` 'onehot' needs states that come back, and of {len(sample):,} states of this log "
+                    f"{different:,} are different, such as {short_repr(sample[0].tolist())}; take features='rbf'"
+                )
         found = np.zeros(0) if others is None else rows_as_labels(others)
         for batch in log:
             some = rows_as_labels(batch.state), rows_as_labels(batch.next_state[~batch.follows & ~batch.terminated])
