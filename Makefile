@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Tests start many processes; each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: reproduce test lint types bench faults docs check-docs setup clean
+.PHONY: reproduce test lint types bench faults docs check-docs dist check-dist setup clean
 
 reproduce: .venv/usable
 	$(BIN)/python -m reproduction --quick
@@ -36,6 +36,18 @@ docs: .venv/documented
 
 check-docs: docs
 	$(BIN)/python docs/check_site.py docs/_build/html
+
+# A wheel and a source archive, as a release would publish them.
+dist: setup
+	rm -rf dist
+	$(BIN)/python -m pip install --quiet --group release
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python -m twine check --strict dist/*
+
+# The wheel in clean environments, for each Python that is here, with the oldest and the newest JAX.
+PYTHONS ?= python3.11 python3.12 python3.13
+check-dist: dist
+	.ci/try_wheel dist/*.whl $(PYTHONS)
 
 setup: .venv/ready
 
