@@ -5,9 +5,9 @@
     python bench/peers.py table DIR           # error, coverage, length and seconds of all, as Markdown
 
 Peers have pins of their own (Gymnasium 1.0, PyTorch), so they run in an environment of theirs, on files.
-d3rlpy's FQE evaluates what its algorithm would do for certain, so it is tried on the policies that are certain; it has
-no interval. scope-rl wants episodes of one length and knows no truncation: episodes that ended are filled up with steps
-that earn 0 and change no ratio.
+FQE of d3rlpy evaluates a deterministic policy and has no interval, so it is tried on the deterministic ones alone.
+Episodes in scope-rl have one length and no truncation: those that ended are filled up with steps that earn 0 and change
+no ratio.
 """
 
 import importlib.metadata

@@ -6,11 +6,11 @@ The rule, written down before the numbers. Two on-policy chains and one off-poli
 represent the values, so that every method is after the same θ: Boyan's chain; the walk of 19 states of Sutton & Barto,
 Example 7.1 and Section 12.1, with a feature per state; the five-state chain with inverted features, off-policy. Samples
 come along one chain, the same for every method; a sample counts whether it moves θ or not. λ = 0.8 where there are
-traces. Each method's settings are those that ``tc.tune`` finds for the RMSVE at the end, with the same budget of seed-
-steps for each and a box that is widened where the best lies at an edge, on seeds from 1,000,000 on; steps of the TD
-family are c/(k + shift)^⅔, the others are constant or learnt. Then all are judged on other seeds (6000, 6001, …) by the
-RMSVE at the end. The ratio to tuned TD(0) is a geometric mean over seeds, paired, with a 95 % interval by Student's t
-of the logarithms. LSTD has nothing to tune.
+traces. Each method's settings are those that ``tc.tune`` finds for the RMSVE at the end, on seeds from 1,000,000 on.
+All methods have the same budget of seed-steps, and a box that is widened where the best lies at an edge. Steps of the
+TD family are c/(k + shift)^⅔, the others are constant or learnt. Then all are judged on other seeds (6000, 6001, …)
+by the RMSVE at the end. The ratio to tuned TD(0) is a geometric mean over seeds, paired, with a 95 % interval
+by Student's t of the logarithms. LSTD has nothing to tune.
 
 A first run, judged on seeds from 5000 on, did not widen the boxes, and for most methods the best lay at an edge; the
 seeds compared here were not looked at then.

@@ -1,9 +1,9 @@
 """Does tuning without the order α ≤ β ≤ λ choose worse than with it? Equal budgets, seeds that neither has seen.
 
 For each problem ``tc.tune`` runs with and without the order, with the metric and by residuals alone, for several seeds
-of the tuning; each choice is run on held-out seeds. Shown is the geometric mean over tunings of the ratio of what they
-reach, without the order over with it, with its 95 % interval (Student's t of the logs): of the median over held-out
-seeds, which is what usually happens, and of the mean, which a rare failure decides.
+of the tuning; each choice is run on held-out seeds. Shown is the ratio of what they reach, without the order over
+with it: the geometric mean over tunings with its 95 % interval (Student's t of the logs). It is given for the median
+over held-out seeds, which is what usually happens, and for the mean, which a rare failure decides.
 ``python bench/tune_order.py [STEPS [TUNINGS [NAME …]]]``.
 """
 

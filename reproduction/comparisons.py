@@ -159,7 +159,7 @@ def band(rate: float) -> str:
     """Describe the band of ``like``, with its power.
 
     The interval's half-width is 1.96 standard errors. A slope a tenth of the band beyond its end passes at most where
-    one end of a 95 % interval misses; one in its middle, with intervals 0.093 of the rate wide on either half of the
+    one end of a 95 % interval misses. One in its middle, with intervals 0.093 of the rate wide on either half of the
     seeds (4.2 standard errors to each end of the band), passes both halves in 95 % of the runs.
     """
     low, high, off = rate * (1 + BAND), rate * (1 - BAND), rate * 0.89

@@ -185,9 +185,9 @@ class BlockSums:
     When all 32 slots are in use, blocks become twice as long: neighbours are added up in pairs, one pair whenever a new
     block begins, and the new block takes the slot that becomes free. So every step costs the same.
 
-    With 2ᵇ slots and blocks of 2ʳ rows, row k lies in block i = ⌊k/2ʳ⌋, and block i in the slot whose number is i with
-    its b bits turned left r times: the pair (2j, 2j+1) of length 2ʳ⁻¹ is block j of length 2ʳ, in the slot of its
-    first, and its second leaves its slot to block 2ᵇ⁻¹ + j.
+    With 2ᵇ slots and blocks of 2ʳ rows, row k lies in block i = ⌊k/2ʳ⌋. The slot of block i is i with its b bits
+    rotated left r times. So blocks 2j and 2j+1 of length 2ʳ⁻¹ become block j of length 2ʳ in the slot of the first,
+    and the slot of the second becomes free for block 2ᵇ⁻¹ + j.
     """
 
     current: Sum  # of the block that is being filled

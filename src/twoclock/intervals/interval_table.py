@@ -33,9 +33,9 @@ _SHORTEST_BLOCK, _FEWEST_BLOCKS, _FIRST_SHARES, _CHANCE = 1 / 40, 5, (0.1, 0.5),
 # away was 1.3 to 1.9 half-lengths, .93 and .945 at 1.0 and 1.1, and .88 to .945 at .04 to .12.
 _LARGEST_CORRECTION = 0.5
 # A bias that falls like the steps shows in how far the mean over the seeds moves from the first half of the run to the
-# second, which is about as large as the bias that is left: in half-lengths of an interval, in standard errors, and the
-# fewest seeds for it. TDC on a slow chain, at .47 half-lengths, covered .92 where 95 % was promised; at .3, .94. On a
-# curved problem examined afterwards: .90 at .41, .80 at .6, .75 at .7.
+# second: that is about as large as the bias that is left. The limits: in half-lengths of an interval, in standard
+# errors, and the fewest seeds. TDC on a slow chain, at .47 half-lengths, covered .92 where 95 % was promised; at .3,
+# .94. On a curved problem examined afterwards: .90 at .41, .80 at .6, .75 at .7.
 _LARGEST_DRIFT, _SURE, _ENOUGH_SEEDS = 1 / 3, 4.0, 20
 
 _NO_INTERVAL = "diverged after step {:,}: no interval"

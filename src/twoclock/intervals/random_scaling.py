@@ -37,8 +37,8 @@ class Path:
         B = Σ_{s<n} s² (y_s − y_n),   S = Σ_{s<n} s² (y_s − y_n)²,   q = (n−1)⁻¹ Σ_{1<s≤n} s² (y_s − y_{s−1})²
 
     B and S make V. The published recursion sums s² y_s and s² y_s² instead and subtracts at the end, which leaves no
-    digit in float32. s (y_s − y_{s−1}) is how far the s-th iterate was from the mean before it, so q is the variance of
-    the iterates, and tells how many independent ones the mean is worth.
+    digit in float32. The s-th iterate was s (y_s − y_{s−1}) away from the mean before it. So q is the variance of the
+    iterates, which says how many independent ones the mean is worth.
     """
 
     B: Sum

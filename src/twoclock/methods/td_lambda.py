@@ -1,8 +1,8 @@
 """TD(λ) without a step size to tune: bounded steps, intended steps, and step sizes that are learnt per feature.
 
 All of them read TD(λ) from its two operators, F = −δe and G = ω − e with e = cω + φ, the form of `problems.with_trace`
-and `problems.trace_operators`: δ is the TD error, ω the eligibility trace before a sample and e after it, and c is γλ
-inside an episode and 0 at its first step. Their steps need not fall, so θ ends in a neighbourhood.
+and `problems.trace_operators`. Here δ is the TD error, ω the eligibility trace before a sample and e after it, and c is
+γλ inside an episode and 0 at its first step. Their steps need not fall, so θ ends in a neighbourhood.
 """
 
 from __future__ import annotations

@@ -240,11 +240,11 @@ def _sample_size(estimand: Estimand) -> tuple[int, int]:
 def dice(context: EstimatorContext) -> ValueEstimate:
     """The saddle of φ̄₀ᵀθ + E[(φᵀω)(r + (γφ̄' − φ)ᵀθ)] − (c/2)E[(φᵀω)²]; v̂ = E[(φᵀω)r], the dual value.
 
-    It equals LSTD-Q's for every c. A round is a pass over the log, which gives the operators' means where the round
-    begins and draws a sample of rows, and a run of ``solve`` on that sample: it finds what is still missing, and the
-    less that is, the smaller its noise, so that rounds converge geometrically to the solution on the whole log. Beside
-    the log there are vectors and the sample, which has the same size for every log. ω gives the weights and with θ the
-    influence.
+    It equals LSTD-Q's for every c. A round is a pass over the log and a run of ``solve``. The pass computes the
+    operators' means at the start of the round and draws a sample of rows; the run finds on that sample what is still
+    missing. The less that is, the smaller its noise, so rounds converge geometrically to the solution on the whole log.
+    Beside the log there are vectors and the sample, which has the same size for every log. ω gives the weights and
+    with θ the influence.
 
     Reference: Nachum, Chow, Dai & Li, *DualDICE*, 2019; Yang et al., *Off-policy evaluation via the regularized
     Lagrangian*, 2020; the rounds: Johnson & Zhang, *Accelerating stochastic gradient descent using predictive variance

@@ -80,7 +80,7 @@ def quadratic_bilevel(
         f(x, y) = mean_j ½(pⱼᵀy − rⱼ)² + 0.05‖x‖²
 
     a and p are normal with covariance eigenvalues spread evenly in the logarithm from 1 down to 1/condition, in a
-    random basis each; b = Wᵀa with W a random matrix of orthonormal rows or columns; c = aᵀy₀ + noise·ε and
+    random basis each. Further, b = Wᵀa with W a random matrix of orthonormal rows or columns; c = aᵀy₀ + noise·ε and
     r = pᵀy₁ + noise·ε with y₀, y₁ of unit length. x, y and v start at zero. x*, y*(x), v*(x) and h are exact for the
     drawn data.
 
