@@ -1,6 +1,7 @@
 import dataclasses
 import json
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
@@ -154,3 +155,20 @@ def test_what_auto_chose_is_an_attribute_of_its_runs_alone():
         assert not hasattr(given, name)
         with pytest.raises(tc.InputError, match="for runs without a method"):
             getattr(given, name)
+
+
+def test_a_result_as_a_dataset_of_xarray():
+    problem = tc.problems.custom(
+        F=lambda t, w, x: {"a": t["a"] - w, "b": t["b"]}, G=lambda t, w, x: w - x, noise=jax.random.normal,
+        theta={"a": 0.0, "b": np.zeros((2, 3))}, omega=0.0, measure=lambda t, w: {"size": t["a"] ** 2},
+    )  # fmt: skip
+    result = tc.solve(problem, tc.Fast(), steps=30, seeds=[4, 2], marks=[0, 10, 30])
+    dataset = result.to_xarray()
+    assert dataset["size"].dims == ("seed", "step")
+    for seed in (4, 2):
+        rows = result.history[result.history["seed"] == seed]
+        assert np.array_equal(dataset["size"].sel(seed=seed), rows["size"])
+    assert dataset["theta.b"].shape == (2, 2, 3)
+    assert np.array_equal(dataset["theta.a"], result.theta["a"])
+    assert np.array_equal(dataset["omega"], result.omega)
+    assert json.loads(dataset.attrs["spec"])["steps"] == 30

@@ -23,6 +23,7 @@ from twoclock.storage.run_identity import Json
 
 if TYPE_CHECKING:
     import pandas as pd
+    import xarray as xr
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -184,6 +185,34 @@ class Result:
         """The last finite step of each seed that diverged."""
         ended = zip(self.spec["seeds"], self.last_step.tolist(), self.diverged.tolist(), strict=True)
         return {seed: last for seed, last, lost in ended if lost}
+
+    def to_xarray(self) -> xr.Dataset:
+        """Convert to a dataset of xarray: metrics over seed and step, θ, ω and ``diverged`` over seed.
+
+        A pytree gives a variable for each of its leaves, ``theta.w``, say, with dimensions ``theta.w_0``, …; ``attrs``
+        has the specification as JSON.
+
+        >>> import twoclock as tc
+        >>> result = tc.solve(tc.problems.quadratic(dim=3), tc.Fast(), steps=100, seeds=2)
+        >>> dict(result.to_xarray()["theta"].sizes)
+        {'seed': 2, 'theta_0': 3}
+        """
+        try:
+            import xarray as xr
+        except ImportError:
+            raise InputError("`to_xarray` needs xarray, which is not installed; `pip install xarray`") from None
+        seeds, marks = self.spec["seeds"], self.spec["marks"]
+        shape = len(seeds), len(marks)
+        variables: dict[str, tuple[list[str], np.ndarray]] = {
+            name: (["seed", "step"], self.history[name].to_numpy().reshape(shape)) for name in self.metrics
+        }
+        for name, tree in (("theta", self.theta), ("omega", self.omega)):
+            for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+                entry = ".".join([name, *(str(jax.tree_util.keystr((key,), simple=True)) for key in path)])
+                variables[entry] = ["seed", *(f"{entry}_{i}" for i in range(np.ndim(leaf) - 1))], np.asarray(leaf)
+        variables["diverged"] = ["seed"], self.diverged
+        attrs = {"spec": json.dumps(self.spec)}
+        return xr.Dataset(variables, {"seed": list(seeds), "step": list(marks)}, attrs)
 
     def save(self, path: str | Path) -> Path:
         """Write ``spec.json``, ``history.parquet`` and ``arrays.npz`` to a folder."""
