@@ -90,6 +90,16 @@ def test_frozen_lake(tmp_path):
     assert picture.stat().st_size > 10_000
 
 
+def test_large_table(tmp_path, monkeypatch):
+    """The same field with fewer cells: what is learnt comes near the fixed point on tiles."""
+    module, picture = load("large_table"), tmp_path / "field.png"
+    for name, value in (("WIDTH", 40), ("HEIGHT", 25), ("TILE", 5), ("GOAL", (32, 12))):
+        monkeypatch.setattr(module, name, value)
+    ends = module.main(steps=100_000, seeds=2, out=picture)
+    assert picture.stat().st_size > 10_000
+    assert ends["error"] < 1.2 * ends["floor"]
+
+
 def test_average_reward(tmp_path):
     picture = tmp_path / "gain.png"
     short = load("average_reward").main(steps=100_000, seeds=2, out=picture)

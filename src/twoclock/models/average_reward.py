@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from twoclock.models.float64 import in_float64
 from twoclock.models.soft_mdp import LEAST, Pairs, SoftMdp, States
+from twoclock.models.state_chain import StateChain
 from twoclock.protocols import pytree
 from twoclock.validation.arrays import Number
 
@@ -74,12 +75,20 @@ class AverageReward:
         log_pi = jax.nn.log_softmax(logits)
         pi = jnp.exp(log_pi)
         n = len(pi)
+        if self.soft.successors is not None:
+            sparse = self.chain(logits)
+            V = sparse.bias(jnp.sum(pi * (self.soft.r - jnp.asarray(self.soft.temp)[:, None] * log_pi), axis=1))
+            return GainEvaluation(jnp.mean(V), V - jnp.mean(V), sparse.law())
         chain = jnp.einsum("sa,sat->st", pi, self.soft.P)
         reward = jnp.sum(pi * (self.soft.r - jnp.asarray(self.soft.temp)[:, None] * log_pi), axis=1)
         factors = jax.scipy.linalg.lu_factor(jnp.eye(n, dtype=pi.dtype) - chain + 1 / n)
         V = jax.scipy.linalg.lu_solve(factors, reward)  # the bias, and the gain on top of every entry
         gain = jnp.mean(V)
         return GainEvaluation(gain, V - gain, jax.scipy.linalg.lu_solve(factors, jnp.full(n, 1 / n, pi.dtype), trans=1))
+
+    def chain(self, logits: Pairs) -> StateChain:
+        """The state chain of softmax(logits)."""
+        return StateChain.of_policy(jax.nn.softmax(logits), self.soft.P, self.soft.successors)
 
     @in_float64
     @jax.jit

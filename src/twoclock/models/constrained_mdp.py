@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 
 from twoclock.models.mdp import Mdp, check_mdp
 from twoclock.models.soft_mdp import SoftMdp
+from twoclock.models.successors import Successors
 from twoclock.protocols import InputError
 from twoclock.validation import number
 from twoclock.validation.arrays import as_array
@@ -123,7 +124,8 @@ def constrained_soft(
             f"`cost` must have the shape {mdp.P.shape[:2]} or {mdp.P.shape} to go with the MDP, got {c.shape}"
         )
     r, c3 = (table if table.ndim == 3 else table[:, :, None] for table in (mdp.r, c))
-    soft = Mdp(mdp.P, np.broadcast_to(np.abs(r) + np.abs(c3), mdp.P.shape), mdp.gamma).soft(temp, start)
+    either = np.broadcast_to(np.abs(r) + np.abs(c3), mdp.P.shape)
+    soft = Mdp(mdp.P, either, mdp.gamma, mdp.successors).soft(temp, start)
     mean_r, mean_c = (np.sum(mdp.P * table, axis=2) for table in (r, c3))
     return dataclasses.replace(soft, r=mean_r), mean_c
 
@@ -143,19 +145,21 @@ def _linear_program(soft: SoftMdp, c: Policy, limit: float, free_cost: float, le
     may be several κ, so the smallest and the largest are two more programs.
     """
     from scipy.optimize import linprog  # slow to load, and seldom needed
+    from scipy.sparse import csr_array, hstack, vstack
 
     # HiGHS has tolerances of a fixed size, so rewards and costs are of size 1 to it.
     unit_r, unit_c = (np.abs(table).max() or 1.0 for table in (np.asarray(soft.r), c))
     P, rho, r, c = np.asarray(soft.P), np.asarray(soft.start), np.asarray(soft.r) / unit_r, c / unit_c
     (states, actions), limit = r.shape, max(limit, least) / unit_c
-    balance = np.kron(np.eye(states), np.ones(actions)) - P.reshape(-1, states).T
+    balance = _balance(P, soft.successors)
     primal: Any = linprog(-r.ravel(), c.reshape(1, -1), [limit], balance, rho, method="highs")
     if primal.status != 0:
         raise InputError(f"`mdp` and `cost` make a linear program that HiGHS cannot solve: {primal.message}")
     x, reward = np.maximum(primal.x, 0.0).reshape(states, actions), -float(primal.fun)
     known = -float(primal.ineqlin.marginals[0])
     slack = _ROUNDING / (1 - P.sum(axis=2).max())
-    rows = np.vstack([np.column_stack([-balance.T, -c.ravel()]), np.append(rho, limit)])
+    priced, budget = csr_array(-c.reshape(-1, 1)), csr_array(np.append(rho, limit)[None, :])
+    rows = vstack([hstack([-balance.T, priced]), budget], format="csr")
     right = np.append(-r.ravel(), reward + slack)
     bounds, pick = [(None, None)] * states + [(0, None)], np.append(np.zeros(states), 1.0)
     ends: list[Any] = [linprog(sign * pick, rows, right, bounds=bounds, method="highs") for sign in (1, -1)]
@@ -168,3 +172,13 @@ def _linear_program(soft: SoftMdp, c: Policy, limit: float, free_cost: float, le
     policy = np.divide(x, visits, out=np.full_like(x, 1 / actions), where=visits > _ROUNDING)
     price, spent = float(unit_r / unit_c), float(np.sum(x * c) * unit_c)
     return ConstrainedOptimum(float(reward * unit_r), spent, low * price, high * price, policy, free_cost, least)
+
+
+def _balance(P: Float[np.ndarray, "s a k"], successors: Successors | None) -> Any:
+    """The sparse matrix that takes x(s, a) to Σ_a x(s, a) − Σ (γP)x in every state."""
+    from scipy.sparse import csr_array, eye_array, kron
+
+    states, actions, width = P.shape
+    ahead = np.tile(np.arange(states), states * actions) if successors is None else np.ravel(successors)
+    moves = csr_array((P.ravel(), ahead, np.arange(0, P.size + 1, width)), shape=(states * actions, states))
+    return (kron(eye_array(states), np.ones((1, actions))) - moves.T).tocsr()

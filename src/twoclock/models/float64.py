@@ -35,11 +35,16 @@ def in_float64(function: Callable[P, R]) -> Callable[P, R]:
         with jax.enable_x64(True):
             (first, model), *rest = signature.bind(*args, **kwargs).arguments.items()
             doubles = {name: read_argument(name, value, model.shapes.get(name)) for name, value in rest}
-            out = compiled(**{first: jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), model)}, **doubles)
+            out = compiled(**{first: jax.tree.map(_double, model)}, **doubles)
             answer: R = jax.tree.map(lambda leaf: np.asarray(leaf)[()], out)
             return answer
 
     return wrapped
+
+
+def _double(leaf: object) -> np.ndarray:
+    array = np.asarray(leaf)
+    return array if array.dtype == np.int32 else np.asarray(array, np.float64)  # numbers of states stay whole
 
 
 def read_argument(name: str, value: object, shape: tuple[int, ...] | None) -> np.ndarray:

@@ -9,7 +9,9 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from twoclock.models.mdp import Chain, Mdp, States, read_features, read_policies
+from twoclock.models.mdp import Mdp, States, read_features, read_policies
+from twoclock.models.stationary import Chain, solve_poisson
+from twoclock.models.successors import identity, is_sparse, solve_sparse, sparse_chain
 from twoclock.protocols import InputError, Scalar, pytree
 from twoclock.validation import choice, number, whole
 from twoclock.validation.arrays import Array, Number, Vector, as_array
@@ -70,7 +72,7 @@ class ProjectedBellman:
 def projected_bellman(
     features: Float[Array, "s d"],
     weights: Float[Array, " s"],
-    chain: Float[Array, "s s"],
+    chain: Chain,
     reward: Float[Array, " s"],
     values: Float[Array, " s"],
     lam: Scalar | None = None,
@@ -83,20 +85,28 @@ def projected_bellman(
         T^(λ)V = (I − λP)⁻¹(r + (1 − λ)PV)        P = (γP)_π
         m = λd + (1 − λ)(I − Pᵀ)⁻¹d                the emphasis, instead of the state weights d
 
-    In NumPy or in JAX, whichever the arrays are of.
+    In NumPy or in JAX, whichever the arrays are of; the chain may be a sparse matrix beside arrays of NumPy.
 
     Reference: Tsitsiklis & Van Roy 1997; Sutton, Mahmood & White, *An emphatic approach to the problem of off-policy
     temporal-difference learning*, 2016.
     """
     xp, law = features.__array_namespace__(), weights
-    if lam is not None:
+    following = None
+    if lam is not None and is_sparse(chain):
+        one = identity(len(reward))
+        if emphatic:
+            law = lam * weights + (1 - lam) * solve_sparse(one - chain.T, np.asarray(weights), "the emphasis")
+        ahead = solve_sparse(one - lam * chain, np.column_stack([chain @ features, reward]), "the traces")
+        following, reward = (1 - lam) * ahead[:, :-1], ahead[:, -1]
+    elif lam is not None:
         one = xp.eye(len(chain))
         resolvent = xp.linalg.inv(one - lam * chain)
         if emphatic:
             law = lam * weights + (1 - lam) * xp.linalg.solve(one - chain.T, weights)
         chain, reward = (1 - lam) * (resolvent @ chain), resolvent @ reward
     weighted = features.T * law[None, :]
-    A, b, C = weighted @ (features - chain @ features), weighted @ reward, weighted @ features
+    following = chain @ features if following is None else following
+    A, b, C = weighted @ (features - following), weighted @ reward, weighted @ features
     small = 10 * len(C) * xp.finfo(C.dtype).eps
     size, axes = xp.linalg.eigh(C)
     kept = size > small * xp.max(size)
@@ -151,6 +161,8 @@ class LimitLaw:
         later = self.poisson
         if block is not None:
             # Σ_{l<ℓ} (1 − l/ℓ)P^{l−1}m = ((ℓ−1)u − P(I − P^{ℓ−1})Zu)/ℓ with u = Zm: no sum over ℓ terms.
+            if is_sparse(self.chain):
+                raise InputError("`block` must be None or 1 where the table is sparse: a power of its chain is dense")
             rest = self.poisson - np.linalg.matrix_power(self.chain, block - 1) @ self.poisson
             potential = np.eye(len(self.chain)) - self.chain + self.stationary[None, :]
             later = ((block - 1) * self.poisson - self.chain @ np.linalg.solve(potential, rest)) / block
@@ -229,12 +241,19 @@ def limit_law(
         raise InputError("`features` leave θ undetermined (A = E[ρφ(φ − γφ')ᵀ] is singular); leave out dependent ones")
     theta = np.linalg.solve(A, weighted @ mdp.reward(pi))
     r, values = mdp.r if mdp.r.ndim == 3 else mdp.r[:, :, None], Phi @ theta
-    delta = r + mdp.gamma * values - values[:, None, None]
+    ahead = values if mdp.successors is None else values[mdp.successors]
+    delta = r + mdp.gamma * ahead - values[:, None, None]
     rho = np.divide(pi, b, out=np.zeros_like(pi), where=b > 0)
     one_step = np.einsum("sa,sat,sat->s", pi * rho, mdp.P, np.square(delta))  # E[(ρδ)²|s]
-    following = np.einsum("sa,sat,sat->st", pi, mdp.P, delta)  # E[ρδ 1(s')|s]
     P = mdp.chain(b)
-    drift = Phi * following.sum(axis=1)[:, None]
-    poisson = np.linalg.solve(np.eye(len(P)) - P + d[None, :], drift) if sampling == "markov" else drift
+    if mdp.successors is None:
+        following = np.einsum("sa,sat,sat->st", pi, mdp.P, delta)  # E[ρδ 1(s')|s]
+    else:
+        following = sparse_chain(pi[:, :, None] * mdp.P * delta, mdp.successors)
+    poisson = drift = Phi * following.sum(axis=1)[:, None]
+    if sampling == "markov" and mdp.successors is None:
+        poisson = np.linalg.solve(np.eye(len(P)) - P + d[None, :], drift)
+    elif sampling == "markov":
+        poisson = solve_poisson(P, d, drift)
     forward = weighted @ following if sampling == "markov" else None
     return LimitLaw(theta, A, Phi, (weighted * one_step) @ Phi, forward, P, poisson, d)

@@ -1,22 +1,32 @@
-"""Finite Markov decision processes, what is known of them exactly, and those of Gymnasium's toy-text environments."""
+"""Finite Markov decision processes, dense or sparse, and what is known of them exactly."""
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int32
 from numpy.typing import ArrayLike
 
 from twoclock.models.average_reward import AverageReward
 from twoclock.models.soft_mdp import LEAST, SoftMdp
+from twoclock.models.stationary import Chain, recurrent_classes, stationary_law
+from twoclock.models.successors import (
+    DENSE_REMEDY,
+    check_successors,
+    identity,
+    is_sparse,
+    read_sparse,
+    solve_sparse,
+    sparse_chain,
+)
 from twoclock.protocols import InputError, Scalar, pytree
-from twoclock.validation import number, short_repr
+from twoclock.validation import check_memory, number, short_repr
 from twoclock.validation.arrays import as_array, check_distribution, check_distributions
 
 Policy = Float[np.ndarray, "s a"]
 States = Float[np.ndarray, " s"]
-Chain = Float[np.ndarray, "s s"]
 
 
 @pytree
@@ -26,25 +36,49 @@ class Mdp:
     An episode ends with a transition of discount 0: P says where the next one begins, γ that nothing of it counts.
 
     Args:
-        P: transition probabilities P[s, a, s'].
-        r: rewards r[s, a] or r[s, a, s'].
-        gamma: the discount, a number or an array that broadcasts to P, in [0, 1].
+        P: transition probabilities P[s, a, s']; or one scipy.sparse matrix P[s, s'] per action; or those of the listed
+            successors, P[s, a, k].
+        r: rewards r[s, a], or one per transition, in the form of P.
+        gamma: the discount, a number or an array that broadcasts to P, in [0, 1]; with scipy.sparse also matrices.
+        successors: the states that P[s, a, k] lead to, where P is a list of successors; fewer than k are filled up by
+            any state with probability 0.
 
-    >>> import numpy as np
+    A sparse table is exact too: its linear equations are solved by iteration, until what is left is rounding.
+
+    >>> import numpy as np, scipy.sparse as sp
     >>> walk = Mdp(P=np.array([[[0.0, 1.0]], [[1.0, 0.0]]]), r=[[1.0], [0.0]], gamma=0.5)
     >>> walk.values(np.ones((2, 1))).round(4).tolist()
     [1.3333, 0.6667]
+    >>> sparse = Mdp(P=[sp.csr_array([[0.0, 1.0], [1.0, 0.0]])], r=[[1.0], [0.0]], gamma=0.5)
+    >>> sparse.values(np.ones((2, 1))).round(4).tolist()
+    [1.3333, 0.6667]
     """
 
-    P: Annotated[Any, Float[np.ndarray, "s a s"]]
-    r: Annotated[Any, Float[np.ndarray, "s a"] | Float[np.ndarray, "s a s"]]
+    P: Annotated[Any, Float[np.ndarray, "s a k"]]
+    r: Annotated[Any, Float[np.ndarray, "s a"] | Float[np.ndarray, "s a k"]]
     gamma: Annotated[Any, Float[np.ndarray, "*shape"]]
+    successors: Annotated[Any, Int32[np.ndarray, "s a k"]] | None = None
 
     def __post_init__(self) -> None:
+        if is_sparse(self.P):
+            if self.successors is not None:
+                raise InputError("`successors` go with an array `P[s, a, k]`, not with sparse matrices; leave them out")
+            for name, value in zip(
+                ("P", "r", "gamma", "successors"), read_sparse(self.P, self.r, self.gamma), strict=True
+            ):
+                object.__setattr__(self, name, value)
+        numbers = np.size(self.P)
+        check_memory(16 * numbers, f"`P` of {numbers} numbers", DENSE_REMEDY)
         P, r, gamma = (as_array(name, getattr(self, name)) for name in ("P", "r", "gamma"))
-        if P.ndim != 3 or P.shape[0] != P.shape[2] or 0 in P.shape:
-            raise InputError(f"`P` must have the shape (states, actions, states), got {P.shape}; index it P[s, a, s']")
+        listed = self.successors is not None
+        if P.ndim != 3 or 0 in P.shape or (P.shape[0] != P.shape[2] and not listed):
+            wanted = "(states, actions, successors)" if listed else "(states, actions, states)"
+            raise InputError(
+                f"`P` must have the shape {wanted}, got {P.shape}; index it P[s, a, {'k' if listed else 's' + chr(39)}]"
+            )
         P = check_distributions("P", P, "P[s, a]")
+        if listed:
+            object.__setattr__(self, "successors", check_successors(self.successors, P.shape))
         if r.shape not in (P.shape[:2], P.shape):
             raise InputError(f"`r` must have the shape {P.shape[:2]} or {P.shape} to go with `P`, got {r.shape}")
         try:
@@ -70,55 +104,67 @@ class Mdp:
         """The number of actions."""
         return int(self.P.shape[1])
 
+    @property
+    def mean_reward(self) -> Policy:
+        """The expected reward of each pair, r[s, a]."""
+        return self.r if self.r.ndim == 2 else np.einsum("sat,sat->sa", self.P, self.r)
+
+    def dense(self, what: str) -> Mdp:
+        """The same MDP with the table P[s, a, s'], for what needs it; an error where memory does not hold it."""
+        if self.successors is None:
+            return self
+        shape = self.states, self.actions, self.states
+        check_memory(6 * 8 * math.prod(shape), f"{what} needs the dense table P[s, a, s'], which", "take fewer states")
+        s, a = np.ogrid[: self.states, : self.actions]
+        at = s[:, :, None], a[:, :, None], self.successors
+        P, r, gamma = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+        np.add.at(P, at, self.P)
+        np.add.at(r, at, self.P * (self.r if self.r.ndim == 3 else self.r[:, :, None]))
+        np.add.at(gamma, at, self.P * self.gamma)
+        mean = [np.divide(table, P, out=np.zeros(shape), where=P > 0) for table in (r, gamma)]
+        return Mdp(P, *mean)
+
     def policy(self, policy: ArrayLike, name: str = "policy") -> Policy:
         """The policy as an array π[s, a]; an error names the wrong row."""
         return check_distributions(name, self._pairs(name, policy), f"{name}[s]")
 
     def chain(self, policy: Policy) -> Chain:
         """The state chain under a policy, P_π[s, s'] = Σ_a π(a|s) P(s'|s, a)."""
-        return np.einsum("sa,sat->st", self._pairs("policy", policy), self.P)
+        return self._mix(policy, self.P)
 
     def discounted_chain(self, policy: Policy) -> Chain:
         """The chain with the discount in it, Σ_a π(a|s) P(s'|s, a) γ(s, a, s')."""
-        return np.einsum("sa,sat->st", self._pairs("policy", policy), self.P * self.gamma)
+        return self._mix(policy, self.P * self.gamma)
+
+    def _mix(self, policy: Policy, table: Float[np.ndarray, "s a k"]) -> Chain:
+        pi = self._pairs("policy", policy)
+        if self.successors is None:
+            return np.einsum("sa,sat->st", pi, table)
+        return sparse_chain(pi[:, :, None] * table, self.successors)
 
     def reward(self, policy: Policy) -> States:
         """The expected reward of a step, r_π[s]."""
-        r = self.r if self.r.ndim == 2 else np.einsum("sat,sat->sa", self.P, self.r)
-        return np.einsum("sa,sa->s", self._pairs("policy", policy), r)
+        return np.einsum("sa,sa->s", self._pairs("policy", policy), self.mean_reward)
 
     def stationary(self, policy: ArrayLike) -> States:
         """The stationary law of the state chain under a policy: the share of time that the chain spends in each state.
 
-        By elimination without subtraction, so that periodic and nearly decomposable chains come out to full precision.
-        A chain with several recurrent classes has no single such law and is refused.
+        By elimination without subtraction, so that periodic and nearly decomposable chains come out to full precision;
+        by iteration where the table is sparse, which solves μP = μ to rounding. A chain with several recurrent classes
+        has no single such law and is refused.
 
         Reference: Grassmann, Taksar & Heyman, *Regenerative analysis and steady state distributions*, 1985.
         """
-        chain = self.chain(self.policy(policy))
-        classes = recurrent_classes(chain)
-        if len(classes) > 1:
-            a, b = classes[0][0], classes[1][0]
-            raise InputError(
-                f"the chain under `policy` has {len(classes)} recurrent classes (states {a} and {b} never meet), so it "
-                "has no single stationary law; give `weights` or a policy that visits every state"
-            )
-        P = chain[np.ix_(classes[0], classes[0])]
-        for k in range(len(P) - 1, 0, -1):
-            P[:k, k] /= P[k, :k].sum()
-            P[:k, :k] += np.outer(P[:k, k], P[k, :k])
-        share = np.ones(len(P))
-        for k in range(1, len(P)):
-            share[k] = share[:k] @ P[:k, k]
-        law = np.zeros(self.states)
-        law[classes[0]] = share / share.sum()
-        return law
+        return stationary_law(self.chain(self.policy(policy)))
 
     def values(self, policy: ArrayLike) -> States:
         """The value of a policy, V = (I − (γP)_π)⁻¹ r_π."""
         pi = self.policy(policy)
         self._check_end(pi, " under `policy`")
-        return np.linalg.solve(np.eye(self.states) - self.discounted_chain(pi), self.reward(pi))
+        chain, reward = self.discounted_chain(pi), self.reward(pi)
+        if self.successors is not None:
+            return solve_sparse(identity(self.states) - chain, reward, "the values")
+        return np.linalg.solve(np.eye(self.states) - chain, reward)
 
     def start_law(self, start: ArrayLike | None = None) -> States:
         """The law ρ of the first state as an array: uniform where none is given, all on one state for its number."""
@@ -129,8 +175,9 @@ class Mdp:
         """The states where an episode is over: no action earns anything, there or later."""
         seen = self.P > 0
         earns = (seen & (self.r != 0) if self.r.ndim == 3 else (self.r != 0)[:, :, None]).any(axis=(1, 2))
-        stays = np.eye(self.states, dtype=bool)[:, None, :]
-        goes_on = (seen & ~stays & (self.gamma > 0)).any(axis=(1, 2))
+        ahead = np.arange(self.states)[None, None, :] if self.successors is None else self.successors
+        moves = ahead != np.arange(self.states)[:, None, None]
+        goes_on = (seen & moves & (self.gamma > 0)).any(axis=(1, 2))
         return ~(earns | goes_on)
 
     def soft(self, temp: Scalar, start: ArrayLike | None = None) -> SoftMdp:
@@ -139,8 +186,7 @@ class Mdp:
         A state where the episode is over offers no choice and earns no bonus.
         """
         tau = np.where(self.over, 0.0, number("temp", temp, 0))
-        r = self.r if self.r.ndim == 2 else np.einsum("sat,sat->sa", self.P, self.r)
-        return SoftMdp(self.P * self.gamma, r, tau, self.start_law(start))
+        return SoftMdp(self.P * self.gamma, self.mean_reward, tau, self.start_law(start), self.successors)
 
     def soft_values(self, temp: Scalar, policy: ArrayLike | None = None) -> States:
         """V_τ of a policy or, where none is given, the best there is: V*(s) = τ log Σ_a exp(Q*(s, a)/τ).
@@ -176,9 +222,8 @@ class Mdp:
                 f"`mdp` must let every state reach every other, or the average reward depends on the start: state "
                 f"{lost} cannot be reached from state {classes[0][0]}; leave such states out of the table"
             )
-        r = self.r if self.r.ndim == 2 else np.einsum("sat,sat->sa", self.P, self.r)
         tau = np.full(self.states, number("temp", temp, 0))
-        return AverageReward(SoftMdp(self.P, r, tau, self.start_law()))
+        return AverageReward(SoftMdp(self.P, self.mean_reward, tau, self.start_law(), self.successors))
 
     def gain(self, policy: ArrayLike) -> float:
         """The average reward of a policy, Σ_s μ(s)r_π(s) with μ its stationary law."""
@@ -204,15 +249,25 @@ class Mdp:
         """Every state must reach some transition that is discounted, or returns add up for ever."""
         mass = policy[:, :, None] * self.P
         ends = ((mass > 0) & (self.gamma < 1)).any(axis=(1, 2))
-        step = (mass > 0).any(axis=1)
-        reach = ends
-        while (wider := reach | (step & reach).any(axis=1)).sum() > reach.sum():
-            reach = wider
+        reach = ends if ends.all() else ends | self._leads_to(ends, policy)
         if not reach.all():
             raise InputError(
                 f"`gamma` is 1 and no end is in reach from state {int(np.argmin(reach))}{where}; take gamma < 1, or "
                 "an array with 0 on the transitions that end an episode"
             )
+
+    def _leads_to(self, goal: Bool[np.ndarray, " s"], policy: Policy) -> Bool[np.ndarray, " s"]:
+        """The states from which the policy reaches the goal, by a search backwards from an extra state behind it."""
+        from scipy.sparse import coo_array  # slow to load, and seldom needed
+        from scipy.sparse.csgraph import breadth_first_order
+
+        s, t = self.chain(policy).nonzero()
+        last = np.flatnonzero(goal)
+        rows, columns = np.append(t, np.full(len(last), self.states)), np.append(s, last)
+        back = coo_array((np.ones(len(rows), np.int8), (rows, columns)), shape=(self.states + 1,) * 2)
+        found = np.zeros(self.states + 1, bool)
+        found[breadth_first_order(back.tocsr(), self.states, return_predecessors=False)] = True
+        return found[:-1]
 
 
 def check_mdp(mdp: object) -> Mdp:
@@ -230,7 +285,7 @@ def read_start(start: ArrayLike | None, states: int) -> States:
             raise InputError(
                 f"`start` must be a state from 0 to {states - 1} or a law over them, got {short_repr(start)}"
             )
-        return np.eye(states)[start]
+        return (np.arange(states) == start).astype(float)
     return check_distribution("start", start, states, "leave it out for the uniform law")
 
 
@@ -249,8 +304,11 @@ def read_policies(
     return pi, b, check_distribution("weights", weights, mdp.states, remedy)
 
 
-def read_features(name: str, features: ArrayLike, *leading: int) -> Float[np.ndarray, "... d"]:
-    """Check features, an array with one vector per state, or per state and action."""
+def read_features(name: str, features: Any, *leading: int) -> Float[np.ndarray, "... d"]:
+    """Check features, an array or a sparse matrix with one vector per state, or an array with one per pair."""
+    if is_sparse(features):
+        check_memory(24 * math.prod(features.shape), f"`{name}` as a dense table", "take fewer features")
+        features = features.toarray()
     table = as_array(name, features)
     if table.ndim != len(leading) + 1 or table.shape[:-1] != leading or not table.size:
         what = "states" if len(leading) == 1 else "states and actions"
@@ -261,74 +319,8 @@ def read_features(name: str, features: ArrayLike, *leading: int) -> Float[np.nda
     return table
 
 
-def recurrent_classes(chain: Chain) -> list[Int[np.ndarray, " states"]]:
-    """The closed communicating classes of a chain, each as an array of states."""
-    from scipy.sparse import csr_matrix  # slow to load, and seldom needed
-    from scipy.sparse.csgraph import connected_components
-
-    count, label = connected_components(csr_matrix(chain > 0, dtype=np.int8), directed=True, connection="strong")
-    s, t = np.nonzero(chain)
-    left = set(label[s][label[s] != label[t]].tolist())
-    return [np.flatnonzero(label == c) for c in range(count) if c not in left]
-
-
-def from_gymnasium(env: object, gamma: float = 0.95, **options: Any) -> tuple[Mdp, Float[np.ndarray, " s"]]:
-    """The MDP of an environment that publishes its table ``env.unwrapped.P``, and the law of its first state.
-
-    FrozenLake, Taxi and CliffWalking do. A transition that ends an episode has discount 0, and the state it leads to
-    is an end: it earns nothing, and the next episode begins after it. A limit on the number of steps is no part of the
-    table, and is left out.
-
-    Args:
-        env: the environment, or its name for ``gymnasium.make``.
-        gamma: the discount of the transitions that go on, in [0, 1].
-        options: for ``gymnasium.make``.
-
-    >>> class Coin:  # anything with such a table will do
-    ...     P = {0: {0: [(0.5, 0, 0.0, False), (0.5, 1, 1.0, True)]}, 1: {0: [(1.0, 1, 0.0, True)]}}
-    ...     initial_state_distrib = [1.0, 0.0]
-    >>> mdp, start = from_gymnasium(Coin(), gamma=0.5)
-    >>> mdp.soft_values(temp=0).round(4).tolist()
-    [0.6667, 0.0]
-    """
-    if isinstance(env, str):
-        name = env
-        try:
-            import gymnasium
-        except ImportError:
-            raise InputError(f"`{name}` needs Gymnasium, which is not installed; try `pip install gymnasium`") from None
-        try:
-            env = gymnasium.make(name, **options)
-        except gymnasium.error.Error as error:
-            raise InputError(f"`env` must be a name that Gymnasium knows: {' '.join(str(error).split())}") from None
-    table, start = (getattr(getattr(env, "unwrapped", env), name, None) for name in ("P", "initial_state_distrib"))
-    if table is None or start is None:
-        raise InputError(
-            f"`env` must have a table `unwrapped.P` and an `initial_state_distrib`, as Gymnasium's toy-text "
-            f"environments have, got {type(env).__name__}; for others give `Mdp(P, r, gamma)`"
-        )
-    gamma = number("gamma", gamma, 0, 1)
-    rho = as_array("env.initial_state_distrib", start)
-    states, actions = len(table), len(table[0])
-    P, earned, ended = (np.zeros((states, actions, states)) for _ in range(3))
-    for s, row in table.items():
-        for a, outcomes in row.items():
-            for p, t, reward, done in outcomes:
-                P[s, a, t] += p
-                earned[s, a, t] += p * reward
-                ended[s, a, t] += p * done
-    ends = np.any(ended > 0, axis=(0, 1))
-    # Whether entering a state ends the episode must not depend on where one comes from, among what can be reached.
-    reach, going_on = rho > 0, np.any(P - ended > 1e-12, axis=1)
-    while (wider := reach | going_on[reach].any(axis=0)).sum() > reach.sum():
-        reach = wider
-    both = ends & going_on[reach].any(axis=0)
-    if both.any():
-        raise InputError(
-            f"`env` ends some episodes in state {int(np.argmax(both))} and continues others there; a finite MDP needs "
-            "a separate terminal state: add one to the table"
-        )
-    r = np.divide(earned, P, out=np.zeros_like(P), where=P > 0)
-    discount = np.where(ended > 0, 0.0, gamma)
-    P[ends], r[ends], discount[ends] = rho, 0.0, 0.0
-    return Mdp(P, r, discount), rho
+def check_dense(mdp: Mdp) -> None:
+    """Raise an error where a dense table, its copies and the factors of its chains do not fit in memory."""
+    if mdp.successors is None:
+        needed = 8 * mdp.states**2 * (6 * mdp.actions + 3)
+        check_memory(needed, f"`mdp`: a dense table of {mdp.states} states and {mdp.actions} actions", DENSE_REMEDY)

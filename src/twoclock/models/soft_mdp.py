@@ -11,6 +11,8 @@ import numpy as np
 from jaxtyping import Float
 
 from twoclock.models.float64 import in_float64, not_negative
+from twoclock.models.state_chain import StateChain, ahead
+from twoclock.models.successors import Successors
 from twoclock.protocols import InputError, PyTree, Scalar, checked, pytree
 from twoclock.tree_math import pinv
 from twoclock.validation import check_size, number, whole
@@ -51,19 +53,22 @@ class SoftMdp:
     is in jnp, and part of the program where it is traced; given plain arrays it answers in float64.
 
     Args:
-        P: transition probabilities times the discount, P[s, a, s']γ(s, a, s').
+        P: transition probabilities times the discount, P[s, a, s']γ(s, a, s'), or those of the listed successors.
         r: the mean reward r[s, a].
         temp: the temperature τ of each state, 0 where an episode is over.
         start: the law ρ of the first state.
+        successors: the states that P[s, a, k] lead to, where P is a list of successors; equations are then solved by
+            iteration, and what is not known to rounding is NaN.
 
     Reference: Geist, Scherrer & Pietquin, *A theory of regularized Markov decision processes*, 2019; Mei et al., *On
     the global convergence rates of softmax policy gradient methods*, 2020.
     """
 
-    P: Float[Array, "s a s"]
+    P: Float[Array, "s a k"]
     r: Float[Array, "s a"]
     temp: Float[Array, " s"]
     start: Float[Array, " s"]
+    successors: Successors | None = None
 
     def __post_init__(self) -> None:
         for name in ("r", "P", "temp", "start"):
@@ -78,12 +83,14 @@ class SoftMdp:
         """Of its fields, and of what its methods take."""
         s, a = jnp.shape(self.r)
         pairs, states = dict.fromkeys(("r", "Q", "logits"), (s, a)), dict.fromkeys(("temp", "start", "V"), (s,))
-        return {"P": (s, a, s), **pairs, **states}
+        return {"P": (s, a, s) if self.successors is None else jnp.shape(self.successors), **pairs, **states}
 
     @in_float64
     @jax.jit
     def q(self, V: States) -> Pairs:
         """r + (γP)V."""
+        if self.successors is not None:
+            return jnp.asarray(self.r) + ahead(self.P, self.successors, V)
         return jnp.asarray(self.r) + jnp.tensordot(jnp.asarray(self.P), V, axes=1)
 
     @in_float64
@@ -107,6 +114,10 @@ class SoftMdp:
         """Soft policy evaluation of softmax(logits), one factorisation for V, Q and the visits."""
         log_pi = jax.nn.log_softmax(logits)
         pi = jnp.exp(log_pi)
+        if self.successors is not None:
+            chain = StateChain.of_policy(pi, self.P, self.successors)
+            V = chain.potential(jnp.sum(pi * (self.r - jnp.asarray(self.temp)[:, None] * log_pi), axis=1))
+            return Evaluation(V, self.q(V), chain.visits(jnp.asarray(self.start)))
         leave = jnp.eye(len(pi), dtype=pi.dtype) - jnp.einsum("sa,sat->st", pi, self.P)
         reward = jnp.sum(pi * (self.r - jnp.asarray(self.temp)[:, None] * log_pi), axis=1)
         factors = jax.scipy.linalg.lu_factor(leave)
@@ -127,8 +138,15 @@ class SoftMdp:
             V, _, i = carry
             return jnp.asarray(self.evaluate(self.improve(self.q(V))[0]).V), V, i + 1
 
+        def correct(carry: Newton) -> Newton:
+            V, _, i = carry
+            log_pi, better = self.improve(self.q(V))
+            chain = StateChain.of_policy(jnp.exp(jnp.asarray(log_pi)), self.P, self.successors)
+            return V + chain.potential(better - V), V, i + 1
+
         zero = jnp.zeros_like(jnp.asarray(self.start))
-        V, _, _ = jax.lax.while_loop(more, newton, (zero, zero + jnp.inf, jnp.zeros((), jnp.int32)))
+        step = newton if self.successors is None else correct
+        V, _, _ = jax.lax.while_loop(more, step, (zero, zero + jnp.inf, jnp.zeros((), jnp.int32)))
         return self.improve(self.q(V))
 
     @in_float64
@@ -168,7 +186,7 @@ class SoftTruth:
     """
 
     soft: SoftMdp
-    P: Float[Array, "s a s"]
+    P: Float[Array, "s a k"]
     J_star: Number
     pi_star: Float[Array, "s a"]
     d_star: Float[Array, " s"]
@@ -195,6 +213,8 @@ class SoftTruth:
             return visits
         if sampling == "iid":
             return jnp.asarray(self.soft.start)
+        if self.soft.successors is not None:
+            return StateChain.of_policy(jax.nn.softmax(logits), self.P, self.soft.successors).law()
         chain = jnp.einsum("sa,sat->st", jax.nn.softmax(logits), self.P)
         n = len(chain)
         one = jnp.ones(n, chain.dtype)
@@ -215,14 +235,15 @@ class SoftTruth:
             return known.V
         Phi, pi = jnp.asarray(features), jax.nn.softmax(logits)
         weighted = Phi.T * self.weights(logits, known.visits, sampling)[None, :]
-        step = Phi - jnp.einsum("sa,sat->st", pi, self.soft.P) @ Phi
-        reward = known.V - jnp.einsum("sa,sat->st", pi, self.soft.P) @ known.V
+        chain = StateChain.of_policy(pi, self.soft.P, self.soft.successors)
+        step = Phi - chain @ Phi
+        reward = known.V - chain @ known.V
         return pinv(weighted @ step) @ (weighted @ reward)
 
 
 @in_float64
 @jax.jit
-def soft_truth(soft: SoftMdp, P: Float[Array, "s a s"]) -> SoftTruth:
+def soft_truth(soft: SoftMdp, P: Float[Array, "s a k"]) -> SoftTruth:
     """The truth of an MDP whose transition probabilities without the discount are P."""
     log_pi, V = soft.solve()
     Q, temp = soft.q(V), jnp.asarray(soft.temp)

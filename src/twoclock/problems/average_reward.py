@@ -11,12 +11,12 @@ from jaxtyping import Float, UInt32
 from numpy.typing import ArrayLike
 
 from twoclock.models.average_reward import AverageReward
-from twoclock.models.mdp import Mdp, check_mdp, read_features
+from twoclock.models.mdp import Mdp, check_dense, check_mdp, read_features
 from twoclock.models.soft_mdp import Pairs
 from twoclock.problems.entropy_mdp import Critic, SoftOperators, Step, Theta
 from twoclock.protocols import InputError, Key, Problem, pytree, static
 from twoclock.sampling.alias import choose, lookup, numpy_alias_table
-from twoclock.sampling.transitions import entry
+from twoclock.sampling.transitions import entry, next_state
 from twoclock.tree_math import sqnorm
 from twoclock.validation import choice, number, whole
 from twoclock.validation.arrays import Array, Number, State, Words, as_array
@@ -33,8 +33,8 @@ class AverageRewardProblem(Problem):
 
     theta0: Theta
     start: UInt32[Array, " s"]
-    next: UInt32[Array, "s a s"]
-    r: Float[Array, "#s #a #s"]
+    next: UInt32[Array, "s a k"]
+    r: Float[Array, "#s #a #k"]
     truth: AverageReward
     best: Number
     features: Float[Array, "s c"] | None = None
@@ -56,8 +56,9 @@ class AverageRewardProblem(Problem):
         operators = self.operators
         s = choose(self.truth.evaluate(operators.logits(theta)).law, u[2]) if env is None else env
         a = choose(jnp.exp(operators.log_pi(theta, s)), u[0])
-        t = lookup(jnp.asarray(self.next), (s, a), u[1])
-        return Step(s, a, t, entry(self.r, s, a, t), None, None), None if env is None else t
+        k = lookup(jnp.asarray(self.next), (s, a), u[1])
+        t = next_state(self.truth.soft.successors, s, a, k)
+        return Step(s, a, t, entry(self.r, s, a, k), None, None), None if env is None else t
 
     def F(self, theta: Theta, omega: Levels, x: Step) -> Theta:
         gain, values = omega
@@ -101,7 +102,7 @@ class AverageRewardProblem(Problem):
         known = self.truth.evaluate(logits)
         if self.features is None:
             return known.bias + (known.gain - gain)
-        Phi, chain = jnp.asarray(self.features), jnp.einsum("sa,sat->st", jax.nn.softmax(logits), self.truth.soft.P)
+        Phi, chain = jnp.asarray(self.features), self.truth.chain(logits)
         reward = known.gain + known.bias - chain @ known.bias
         weighted = Phi.T * known.law[None, :]
         return jnp.linalg.solve(weighted @ (Phi - chain @ Phi), weighted @ (reward - gain))
@@ -117,8 +118,8 @@ class AverageRewardProblem(Problem):
         (gain, values), logits = omega, self.operators.logits(theta)
         known, V = self.truth.evaluate(logits), self.operators.values(values)
         off = V - known.bias  # δ is what V lacks: the true values would leave J_θ − gain
-        chain = jnp.einsum("sa,sat->st", jax.nn.softmax(logits), self.truth.soft.P)
-        pull = -known.law * (known.gain - gain - self._level(values) + chain @ off - off)
+        ahead = self.truth.chain(logits) @ off
+        pull = -known.law * (known.gain - gain - self._level(values) + ahead - off)
         return gain - known.gain, pull if self.features is None else pull @ jnp.asarray(self.features)
 
     def measure(self, theta: Theta, omega: Levels) -> dict[str, Number]:
@@ -175,7 +176,8 @@ def average_reward(
     Reference: Sutton & Barto, *Reinforcement learning*, 2018, sections 10.3 and 13.6; Abounadi, Bertsekas & Borkar,
     *Learning algorithms for Markov decision processes with average cost*, 2001.
     """
-    truth = check_mdp(mdp).average_reward(temp)
+    check_dense(check_mdp(mdp))
+    truth = mdp.average_reward(temp)
     choice("sampling", sampling, SAMPLINGS)
     best = truth.solve()
     if best.width > 1e-6 * (1 + abs(best.gain)):

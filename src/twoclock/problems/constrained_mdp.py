@@ -56,7 +56,7 @@ class ConstrainedMdp(Problem):
     kappa0: Scalar
     limit: Scalar
     actor: EntropyMdp
-    cost: Float[Array, "#s #a #s"]
+    cost: Float[Array, "#s #a #k"]
     mean_cost: Float[Array, "s a"]
     reward_star: Scalar
     multipliers: tuple[Scalar, Scalar]
@@ -208,6 +208,8 @@ def constrained_mdp(
     actor = entropy_mdp(mdp, temp, start, sampling)
     actor = dataclasses.replace(actor, temp=soft.temp, truth=soft_truth(soft, mdp.P))
     costs, first = np.asarray(cost, float), number("kappa0", kappa0, 0)
+    if mdp.successors is not None:  # a sample does not say the place of s' in its list, so it brings the mean cost
+        costs = mean_cost
     costs = costs if costs.ndim == 3 else costs[:, :, None]
     ends = best.low, best.high
     return ConstrainedMdp(first, number("limit", limit), actor, costs, mean_cost, best.reward, ends)

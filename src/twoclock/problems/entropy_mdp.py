@@ -10,11 +10,11 @@ import numpy as np
 from jaxtyping import Float, UInt32
 from numpy.typing import ArrayLike
 
-from twoclock.models.mdp import Mdp, check_mdp, read_features
+from twoclock.models.mdp import Mdp, check_dense, check_mdp, read_features
 from twoclock.models.soft_mdp import Pairs, SoftMdp, SoftTruth, States, soft_truth
 from twoclock.protocols import InputError, Key, Problem, Scalar, pytree, static
 from twoclock.sampling.alias import alias_table, choose, lookup, numpy_alias_table, unit_point
-from twoclock.sampling.transitions import entry
+from twoclock.sampling.transitions import entry, next_state
 from twoclock.tree_math import sqnorm
 from twoclock.validation import check_key, check_size, choice, flag, number, short_repr, whole
 from twoclock.validation.arrays import Array, Number, State, Words, as_array
@@ -63,7 +63,7 @@ class SoftOperators:
     """
 
     temp: Float[Array, " s"]
-    gamma: Float[Array, "#s #a #s"]
+    gamma: Float[Array, "#s #a #k"]
     scale: Scalar
     features: Float[Array, "s c"] | None = None
     policy_features: Float[Array, "s a d"] | None = None
@@ -114,9 +114,9 @@ class EntropyMdp(Problem):
     theta0: Theta
     temp: Float[Array, " s"]
     start: UInt32[Array, " s"]
-    next: UInt32[Array, "s a s"]
-    r: Float[Array, "#s #a #s"]
-    gamma: Float[Array, "#s #a #s"]
+    next: UInt32[Array, "s a k"]
+    r: Float[Array, "#s #a #k"]
+    gamma: Float[Array, "#s #a #k"]
     scale: Scalar
     truth: SoftTruth
     features: Float[Array, "s c"] | None = None
@@ -141,10 +141,11 @@ class EntropyMdp(Problem):
     def draw(self, u: Words, theta: Theta, env: Env) -> tuple[Step, Env]:
         s, episode = (lookup(jnp.asarray(self.start), (), u[2]), None) if env is None else env
         a = choose(jnp.exp(self.operators.log_pi(theta, s)), u[0])
-        t = lookup(jnp.asarray(self.next), (s, a), u[1])
-        gamma = entry(self.gamma, s, a, t)
+        k = lookup(jnp.asarray(self.next), (s, a), u[1])
+        t = next_state(self.truth.soft.successors, s, a, k)
+        gamma = entry(self.gamma, s, a, k)
         horizon = None if episode is None else episode[1]
-        x = Step(s, a, t, entry(self.r, s, a, t), None if self.gamma.size == 1 else gamma, horizon)
+        x = Step(s, a, t, entry(self.r, s, a, k), None if self.gamma.size == 1 else gamma, horizon)
         if env is None:
             return x, None
         if self.sampling == "stationary":
@@ -246,7 +247,7 @@ def entropy_mdp(
 
     Reference: Zeng & Doan, Section 4.3; Mei et al. 2020.
     """
-    check_mdp(mdp)
+    check_dense(check_mdp(mdp))
     if mdp.gamma.max() >= 1:
         raise InputError(
             f"`mdp` must have gamma < 1 everywhere, got {mdp.gamma.max():g}: a bonus that is never discounted adds up "

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float, UInt32
 
 from twoclock.models.mdp import Mdp
+from twoclock.models.successors import Successors
 from twoclock.protocols import InputError, Key, PyTree, Scalar, pytree, static
 from twoclock.sampling.alias import lookup, numpy_alias_table
 from twoclock.validation.arrays import Array, Number, State, Words
@@ -46,19 +47,21 @@ class Transition(NamedTuple):
 class Transitions:
     """Alias tables for s ∼ D, a ∼ b(·|s), s' ∼ P(·|s, a), and what comes with a transition.
 
-    ``r`` and ``gamma`` have the axes (s, a, s'), each of length 1 where they do not depend on it. Where there is reward
-    noise, a draw of Student's t with ``nu`` degrees of freedom, times ``reward_noise``, is added to r.
+    ``r`` and ``gamma`` have the axes (s, a, s'), each of length 1 where they do not depend on it; where there are
+    ``successors``, the last axis, of the table ``next`` too, is the place in their list. Where there is reward noise, a
+    draw of Student's t with ``nu`` degrees of freedom, times ``reward_noise``, is added to r.
     """
 
     start: UInt32[Array, " s"]
     action: UInt32[Array, "s a"]
-    next: UInt32[Array, "s a s"]
+    next: UInt32[Array, "s a k"]
     rho: Float[Array, "s a"]
-    r: Float[Array, "#s #a #s"]
-    gamma: Float[Array, "#s #a #s"]
+    r: Float[Array, "#s #a #k"]
+    gamma: Float[Array, "#s #a #k"]
     markov: bool = static(default=False)
     reward_noise: Scalar | None = None
     nu: Scalar | None = None
+    successors: Successors | None = None
 
     def noise(self, key: Key) -> Words:
         """One word of random bits per choice: a, s', s (unless a chain says it), and two for the reward's noise."""
@@ -73,9 +76,10 @@ class Transitions:
         """The transition that the random words make, and the next state of the chain."""
         s = env if self.markov else lookup(jnp.asarray(self.start), (), u[2])
         a = lookup(jnp.asarray(self.action), (s,), u[0])
-        t = lookup(jnp.asarray(self.next), (s, a), u[1])
-        gamma = None if self.gamma.size == 1 else entry(self.gamma, s, a, t)
-        r = entry(self.r, s, a, t)
+        k = lookup(jnp.asarray(self.next), (s, a), u[1])
+        t = next_state(self.successors, s, a, k)
+        gamma = None if self.gamma.size == 1 else entry(self.gamma, s, a, k)
+        r = entry(self.r, s, a, k)
         if self.reward_noise is not None and self.nu is not None:
             r = r + jnp.asarray(self.reward_noise, r.dtype) * student(u[-2], u[-1], jnp.asarray(self.nu, r.dtype))
         return Transition(s, t, jnp.asarray(self.rho)[s, a], r, gamma), t if self.markov else env
@@ -112,11 +116,16 @@ def transitions(
     rho = np.divide(target, behaviour, out=np.zeros_like(target), where=behaviour > 0)
     r = mdp.r if mdp.r.ndim == 3 else mdp.r[:, :, None]
     gamma = mdp.gamma.reshape((1,) * (3 - mdp.gamma.ndim) + mdp.gamma.shape)
-    start, action, next_state = map(numpy_alias_table, (weights, behaviour, mdp.P))
-    return Transitions(start, action, next_state, rho, r, gamma, sampling == "markov")
+    start, action, after = map(numpy_alias_table, (weights, behaviour, mdp.P))
+    return Transitions(start, action, after, rho, r, gamma, sampling == "markov", successors=mdp.successors)
 
 
-def entry(table: Float[Array, "#s #a #s"], s: State, a: State, t: State) -> Number:
+def next_state(successors: Successors | None, s: State, a: State, k: State) -> State:
+    """The state at place k of the successors of a pair; k itself where all states are listed."""
+    return k if successors is None else jnp.asarray(successors)[s, a, k]
+
+
+def entry(table: Float[Array, "#s #a #k"], s: State, a: State, k: State) -> Number:
     """What a table with the axes (s, a, s'), some of them of length 1, holds for a transition."""
-    index = tuple(i if n > 1 else 0 for n, i in zip(table.shape, (s, a, t), strict=True))
+    index = tuple(i if n > 1 else 0 for n, i in zip(table.shape, (s, a, k), strict=True))
     return jnp.asarray(table)[index]

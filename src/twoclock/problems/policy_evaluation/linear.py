@@ -10,7 +10,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from twoclock.models.linear_evaluation import ProjectedBellman, projected_bellman
-from twoclock.models.mdp import Mdp, read_features, read_policies
+from twoclock.models.mdp import Mdp, check_dense, read_features, read_policies
 from twoclock.protocols import InputError, Key, Problem, PyTree, Scalar, pytree, static
 from twoclock.sampling.transitions import Transition, Transitions, transitions
 from twoclock.tree_math import difference, sqnorm
@@ -219,8 +219,8 @@ def policy_evaluation(
     """Linear policy evaluation on a finite MDP.
 
     Args:
-        mdp: the decision process.
-        features: Φ, one row per state.
+        mdp: the decision process, dense or sparse.
+        features: Φ, one row per state, an array or a sparse matrix; the problem holds them as an array.
         target: the policy π[s, a] to evaluate.
         behaviour: the policy b[s, a] that draws the samples; the target itself by default.
         operator: "td", "tdc", "gtd2", "tdrc" or "etd".
@@ -241,6 +241,7 @@ def policy_evaluation(
     """
     ridge, traces = check_settings(operator, sampling, ridge, factor, lam)
     pi, b, D = read_policies(mdp, target, behaviour, weights, sampling)
+    check_dense(mdp)
     Phi = read_features("features", features, mdp.states)
     chain, reward, values = mdp.discounted_chain(pi), mdp.reward(pi), mdp.values(pi)
     truth = projected_bellman(Phi, D, chain, reward, values, traces.lam if traces else None, operator == "etd")

@@ -11,7 +11,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from twoclock.models.mdp import Mdp, read_policies
+from twoclock.models.mdp import Mdp, check_mdp, read_policies
 from twoclock.problems.policy_evaluation.linear import check_settings
 from twoclock.protocols import InputError, Key, Operator, Problem, PyTree, Scalar, pytree, static
 from twoclock.sampling.transitions import Transition, Transitions, transitions
@@ -240,6 +240,7 @@ def nonlinear_policy_evaluation(
     """
     choice("operator", operator, NONLINEAR)
     ridge, _ = check_settings(operator, sampling, ridge, factor)
+    mdp = check_mdp(mdp).dense("a nonlinear value function")
     pi, b, D = read_policies(mdp, target, behaviour, weights, sampling)
     seen = np.arange(mdp.states) if states is None else as_numpy("states", states)
     rows = jax.tree.leaves(seen)

@@ -1,0 +1,161 @@
+"""Sparse transition tables: lists of successors, read from scipy.sparse, and linear equations of their chains.
+
+A list gives for every state and action at most k successors with their probabilities, P[s, a, k] at
+successors[s, a, k], so that a table takes S·A·k numbers in the place of S·A·S.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int32
+
+from twoclock.protocols import InputError
+from twoclock.validation import check_memory, short_repr
+from twoclock.validation.arrays import Array, as_array
+
+Slots = Float[np.ndarray, "s a k"]
+Successors = Int32[Array, "s a k"]
+
+DENSE_REMEDY = "give the transitions as sparse ones, Mdp(P=[a scipy.sparse matrix per action], …)"
+SMALL = 64  # residuals this many units in the last place of the solution are rounding
+LOST = 1e6  # and residuals this many leave the answer unknown
+_FILL = 20  # an incomplete factorisation has at most this many times the entries of its matrix
+_DROPS = (1e-3, 1e-6)  # what it leaves out, against the size of a column; the finer where the coarser stalls
+_STALLED = 1e-3  # a round that leaves more of the residual makes way for the next preconditioner
+
+
+def is_sparse(value: object) -> bool:
+    """Whether the value is a matrix of scipy.sparse, or a sequence of them."""
+    if isinstance(value, (list, tuple)) and value:
+        value = value[0]
+    return type(value).__module__.startswith("scipy.sparse")
+
+
+def read_sparse(P: Any, r: Any, gamma: Any) -> tuple[Slots, np.ndarray, np.ndarray, Int32[np.ndarray, "s a k"]]:
+    """Make lists of successors of sparse matrices P[s, s'], one per action, and of what goes with them.
+
+    Rewards are r[s, a] or sparse matrices like P; discounts a number, anything that broadcasts to (s, a, s'), or sparse
+    matrices like P. What a sparse matrix of rewards or discounts does not hold is 0.
+    """
+    matrices = _matrices("P", P)
+    shape = matrices[0].shape
+    if shape[0] != shape[1] or any(matrix.shape != shape for matrix in matrices) or not shape[0]:
+        raise InputError(
+            f"`P` must be square sparse matrices P[s, s'] of one size, one per action, got the shapes "
+            f"{', '.join(str(matrix.shape) for matrix in matrices[:3])}"
+        )
+    states, actions = shape[0], len(matrices)
+    width = max(1, max(int(np.diff(matrix.indptr).max()) for matrix in matrices))
+    check_memory(
+        40 * states * actions * width,
+        f"`P` with up to {width} successors of a state and action, in {states} states,",
+        "leave out the successors that hardly ever follow",
+    )
+    table = np.zeros((states, actions, width))
+    successors = np.zeros((states, actions, width), np.int32)
+    for a, matrix in enumerate(matrices):
+        count = np.diff(matrix.indptr)
+        rows = np.repeat(np.arange(states), count)
+        slots = np.arange(matrix.nnz) - np.repeat(matrix.indptr[:-1], count)
+        table[rows, a, slots], successors[rows, a, slots] = matrix.data, matrix.indices
+    return table, _entries("r", r, successors), _entries("gamma", gamma, successors), successors
+
+
+def _matrices(name: str, value: Any) -> list[Any]:
+    matrices = list(value) if isinstance(value, (list, tuple)) else [value]
+    if not all(is_sparse(matrix) for matrix in matrices):
+        raise InputError(f"`{name}` must be one scipy.sparse matrix per action, got {short_repr(value)}")
+    rows = [matrix.tocsr().copy() for matrix in matrices]
+    for matrix in rows:
+        matrix.sum_duplicates()
+        as_array(name, matrix.data)
+    return rows
+
+
+def _entries(name: str, value: Any, successors: Int32[np.ndarray, "s a k"]) -> np.ndarray:
+    """The numbers that belong to each listed transition, where they depend on it."""
+    states, actions, _ = successors.shape
+    if is_sparse(value):
+        matrices = _matrices(name, value)
+        if len(matrices) != actions or any(matrix.shape != (states, states) for matrix in matrices):
+            raise InputError(f"`{name}` must have one sparse matrix of the shape {(states, states)} per action, as `P`")
+        rows = np.arange(states)[:, None]
+        return np.stack([np.asarray(m[rows, successors[:, a]].todense()) for a, m in enumerate(matrices)], axis=1)
+    table = as_array(name, value)
+    if table.ndim < 3 and (name == "r" or table.size == 1):
+        return table
+    try:
+        full = np.broadcast_to(table, (states, actions, states))
+    except ValueError:
+        raise InputError(
+            f"`{name}` must broadcast to (s, a, s'), {(states, actions, states)}, or be sparse as `P`, got the shape "
+            f"{table.shape}"
+        ) from None
+    s, a = np.ogrid[:states, :actions]
+    return full[s[:, :, None], a[:, :, None], successors]
+
+
+def check_successors(value: Any, shape: tuple[int, ...]) -> Int32[np.ndarray, "s a k"]:
+    """The numbers of the states that P[s, a, k] lead to."""
+    given = np.asarray(value)
+    if given.shape != shape or given.dtype.kind not in "iu":
+        raise InputError(
+            f"`successors` must be whole numbers with the shape {shape} of `P`, got {given.dtype} of the shape "
+            f"{given.shape}; where there are fewer of them repeat one with probability 0"
+        )
+    if given.size and not 0 <= given.min() <= given.max() < shape[0]:
+        wrong = given.min() if given.min() < 0 else given.max()
+        raise InputError(f"`successors` must be states from 0 to {shape[0] - 1}, got {wrong}")
+    return given.astype(np.int32)
+
+
+def sparse_chain(table: Slots, successors: Int32[np.ndarray, "s a k"]) -> Any:
+    """The chain Σ over actions and successors of a table, as a sparse matrix."""
+    from scipy.sparse import csr_array  # slow to load, and seldom needed
+
+    states, actions, width = table.shape
+    starts = np.arange(0, table.size + 1, actions * width)
+    chain = csr_array((table.ravel(), successors.ravel(), starts), shape=(states, states))
+    chain.sum_duplicates()
+    chain.eliminate_zeros()
+    return chain
+
+
+def identity(n: int) -> Any:
+    from scipy.sparse import eye_array  # slow to load, and seldom needed
+
+    return eye_array(n, format="csr")
+
+
+def solve_sparse(matrix: Any, right: np.ndarray, what: str) -> np.ndarray:
+    """x with Ax = b for one or several columns b, by BiCGSTAB or, where that stalls, GMRES with a factorisation of A.
+
+    Raises an error where the residual stays above rounding: what is returned solves the equation.
+    """
+    from scipy.sparse.linalg import LinearOperator, bicgstab, gmres, spilu  # slow to load, and seldom needed
+
+    if right.ndim == 2:
+        return np.column_stack([solve_sparse(matrix, column, what) for column in right.T])
+    x = np.zeros(len(right))
+    for drop in (None, *_DROPS):
+        preconditioner = None
+        if drop is not None:
+            factors = spilu(matrix.tocsc(), drop_tol=drop, fill_factor=_FILL)
+            preconditioner = LinearOperator(matrix.shape, factors.solve)
+        for _ in range(4):
+            left = right - matrix @ x
+            if np.abs(left).max() <= SMALL * np.finfo(float).eps * (np.abs(x).max() + np.abs(right).max()):
+                return x
+            if drop is None:
+                step, _ = bicgstab(matrix, left, rtol=1e-8, maxiter=200)
+            else:
+                step, _ = gmres(matrix, left, rtol=1e-8, restart=40, maxiter=4, M=preconditioner)
+            progress = np.abs(left - matrix @ step).max() / np.abs(left).max()
+            x = x + step if progress < 1 else x
+            if progress > _STALLED:
+                break
+    if np.abs(right - matrix @ x).max() <= LOST * np.finfo(float).eps * np.abs(x).max():
+        return x
+    raise InputError(f"`mdp` mixes too slowly for {what} of a sparse table; take a smaller discount or a dense table")
