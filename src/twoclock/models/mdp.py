@@ -67,8 +67,8 @@ class Mdp:
                 ("P", "r", "gamma", "successors"), read_sparse(self.P, self.r, self.gamma), strict=True
             ):
                 object.__setattr__(self, name, value)
-        numbers = np.size(self.P)
-        check_memory(16 * numbers, f"`P` of {numbers} numbers", DENSE_REMEDY)
+        if isinstance(self.P, np.ndarray):
+            check_memory(16 * self.P.size, f"`P` of {self.P.size} numbers", DENSE_REMEDY)
         P, r, gamma = (as_array(name, getattr(self, name)) for name in ("P", "r", "gamma"))
         listed = self.successors is not None
         if P.ndim != 3 or 0 in P.shape or (P.shape[0] != P.shape[2] and not listed):
