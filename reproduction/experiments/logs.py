@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
 
 import twoclock as tc
 from reproduction.comparisons import last_mean, last_values
 from reproduction.experiment import Claim, Progress, Records, Role, make_result
+from reproduction.experiments.logs_worlds import Logged
 from reproduction.verdicts import decide_each
 from twoclock import Result, plot
 from twoclock.intervals import Estimate
@@ -27,50 +27,6 @@ ALT = {
 LSTDQ, DR, PDIS, WIS, NAIVE = "LSTD-Q", "doubly robust", "PDIS", "WIS", "mean of the log"
 ESTIMATORS = {LSTDQ: "lstdq", DR: "dr", PDIS: "pdis", WIS: "wis", NAIVE: "naive"}
 LOW, HIGH = 0.93, 0.97
-Policy = Float[np.ndarray, "s a"]
-
-
-@dataclass(frozen=True, eq=False)
-class Logged:
-    """A finite MDP with a behaviour that is logged and a target to evaluate; discount 0 ends an episode."""
-
-    mdp: Mdp
-    start: Float[np.ndarray, " s"]
-    behaviour: Policy
-    target: Policy
-
-    @property
-    def gamma(self) -> float:
-        return float(self.mdp.gamma.max())
-
-    @property
-    def truth(self) -> float:
-        return float(self.start @ self.mdp.values(self.target))
-
-    def draw(self, episodes: int, steps: int, seed: int, noise: float = 0.5) -> dict[str, np.ndarray]:
-        """The columns of a log; episodes are truncated after ``steps`` steps, and rewards have noise."""
-        mdp, rng = self.mdp, np.random.default_rng(seed)
-        P, ends = mdp.P.cumsum(axis=2), np.broadcast_to(mdp.gamma == 0, mdp.P.shape)
-        r = np.broadcast_to(mdp.r if mdp.r.ndim == 3 else mdp.r[:, :, None], mdp.P.shape)
-        s = _pick(np.broadcast_to(self.start.cumsum(), (episodes, mdp.states)), rng)
-        episode, rows = np.arange(episodes), []
-        for t in range(steps):
-            a = _pick(self.behaviour.cumsum(axis=1)[s], rng)
-            after = _pick(P[s, a], rng)
-            done = ends[s, a, after]
-            earned = r[s, a, after] + noise * rng.standard_normal(len(s))
-            rows.append((episode, np.full(len(s), t), s, a, earned, after, done, self.behaviour[s, a]))
-            episode, s = episode[~done], after[~done]
-            if not len(s):
-                break
-        columns = [np.concatenate(column) for column in zip(*rows, strict=True)]
-        order = np.lexsort((columns[1], columns[0]))
-        names = ("episode", "step", "state", "action", "reward", "next_state", "terminated", "propensity")
-        return {name: column[order] for name, column in zip(names, columns, strict=True)}
-
-
-def _pick(cumulative: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    return (cumulative < rng.random(len(cumulative))[:, None]).sum(axis=1).clip(max=cumulative.shape[1] - 1)
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,9 +10,9 @@ import logged
 import twoclock as tc
 from twoclock.intervals.batch_means import ALIKE, BLOCKS
 from twoclock.logs import dataset
-from twoclock.logs.diagnostics import block_statistics, interval
 from twoclock.logs.linear_systems import fill_empty_rows
 from twoclock.logs.policy_sources import as_policy
+from twoclock.logs.standard_error import block_statistics, interval
 from twoclock.logs.sufficient_stats import Estimand, Moments, part_moments
 
 BARE = {"bootstrap": 0, "compare": False}
@@ -39,7 +39,9 @@ def test_a_hand_computed_value_and_interval():
     )  # fmt: skip
     v = tc.evaluate(log, np.ones((1, 1)), gamma, **BARE)
     episodes = np.tile([delta[:2].sum(), delta[2], delta[3:].sum()], 10) / (10 * denominator)
-    assert v.se == pytest.approx(np.sqrt(30 / 29 * (episodes**2).sum()), rel=1e-12)
+    # One row more: it ends or leads back, γ·value; here residuals are larger than what that moves.
+    further = 10 * (delta**2).sum() / 49 / (10 * denominator) ** 2
+    assert v.se == pytest.approx(np.sqrt(30 / 29 * (episodes**2).sum() + further), rel=1e-12)
     assert v.value == pytest.approx(value, rel=1e-12)
 
 
@@ -87,8 +89,33 @@ def of_many(finite, logs, episodes, steps, features=None):
     w = x.reshape(Q.shape)[of, s, a]
     first = np.append(True, np.diff(columns["episode"]) != 0)
     influence = np.bincount(columns["episode"], w * delta) + (V[of, s][first] - np.repeat(value, episodes)) / episodes
-    bands = [interval(v, i, 0.95) for v, i in zip(value, influence.reshape(logs, episodes), strict=True)]
-    return value, bands, columns
+    later = finite.gamma * ~columns["terminated"] * V[of, after]
+    added = thin_by_hand(logs, of, s, a, delta, later, x.reshape(Q.shape), Q, finite.gamma * V)
+    each = zip(value, influence.reshape(logs, episodes), added, strict=True)
+    return value, [interval(v, i, 0.95, added=extra) for v, i, extra in each], columns
+
+
+def thin_by_hand(logs, of, s, a, delta, later, x, Q, V):
+    """√Σ(xσ₀)² of each log; ``later`` is γV(s') of each row and V has γV of each state.
+
+    σ₀² of a pair is half the mean of (γV'' − mean γV')², where s'' is the next state of a row of the same state or the
+    state itself, at evens; at least the mean of δ² over the rows of the state, and over all rows.
+    """
+
+    def mean(values, *at):
+        sums, rows = np.zeros((2, *(Q.shape[: len(at)])))
+        np.add.at(sums, at, values)
+        np.add.at(rows, at, 1.0)
+        return sums / np.maximum(rows, 1)
+
+    seen = np.zeros(Q.shape, bool)
+    seen[of, s, a] = True
+    everywhere = np.bincount(of, delta**2, logs) / (np.bincount(of, minlength=logs) - seen.sum(axis=(1, 2)))
+    own = mean(later, of, s, a)
+    led = np.stack([mean((later - own[of, s, action]) ** 2, of, s) for action in range(Q.shape[2])], axis=2)
+    noise = np.maximum(mean(delta**2, of, s), everywhere[:, None])[:, :, None]
+    spread = np.maximum((led + (V[:, :, None] - own) ** 2) / 4, noise)
+    return np.sqrt((np.where(seen, x, 0) ** 2 * spread).sum(axis=(1, 2)))
 
 
 @functools.cache
@@ -110,9 +137,9 @@ def test_intervals_cover_the_truth(name, episodes, steps):
     value, bands, columns = of_many(problem, logs, episodes, steps)
     truth = problem.worth()
     covered = np.mean([band.low <= truth <= band.high for band in bands])
-    assert 0.93 <= covered <= 0.97, covered
+    assert 0.93 <= covered <= 0.985, covered
     spread, se = value.std(), np.mean([band.se for band in bands])
-    assert 0.9 < se / spread < 1.1
+    assert 0.9 < se / spread < 1.2
     one = {key: column[columns["episode"] < episodes] for key, column in columns.items()}
     v = tc.evaluate(logged.read(one), problem.pi, problem.gamma, **BARE)
     assert v.value == pytest.approx(value[0], rel=1e-9)
@@ -129,7 +156,7 @@ def test_taxi_is_solved_without_a_dense_matrix():
     log = logged.read(taxi.draw(episodes=3000, steps=100, noise=0.0))
     v = tc.evaluate(log, taxi.pi, taxi.gamma, bootstrap=0)
     assert abs(v.value - taxi.worth()) < 4 * v.se
-    assert v.se < 0.2
+    assert v.se < 0.5, "of which .43 are for pairs that the log has no data for"
     assert 390 <= len(v.support["policy"]) <= 400
 
 

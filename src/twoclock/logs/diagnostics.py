@@ -7,50 +7,20 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from twoclock.intervals.batch_means import ALIKE, BLOCKS, BlockStatistics, in_blocks, intervals, score_statistics
+from twoclock.intervals.batch_means import ALIKE, BLOCKS
 from twoclock.logs.estimators import (
     FEW_EPISODES,
     FOLDS,
     EstimatorContext,
-    Influence,
     ValueEstimate,
     effective_size,
 )
 from twoclock.logs.features import table_of
 from twoclock.logs.linear_systems import solve_lstd
+from twoclock.logs.standard_error import block_statistics, interval, interval_of, unseen_share
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-class Interval(NamedTuple):
-    """A standard error with the clusters it comes from, and the ends of the interval."""
-
-    se: float
-    clusters: int
-    low: float
-    high: float
-
-
-def interval(value: float, influence: Influence, level: float, *, stream: bool = False) -> Interval:
-    """value ± t·se with se² = Σ_cluster influence²·k/(k − 1), t of k − 1 degrees of freedom.
-
-    The influences of clusters sum to about 0. Those of a stream are consecutive blocks, which are joined first.
-
-    >>> import numpy as np
-    >>> band = interval(1.0, np.array([0.1, -0.1, 0.1, -0.1]), 0.95)
-    >>> round(band.se, 4), round(band.high, 4)
-    (0.2309, 1.735)
-    """
-    blocks = block_statistics(influence, stream=stream)
-    (low,), (high,) = intervals(np.array([value]), blocks, level)[1:3]
-    return Interval(float(blocks.error[0]), int(blocks.blocks), float(low), float(high))
-
-
-def block_statistics(influence: Influence, *, stream: bool) -> BlockStatistics:
-    """The error of the estimate by clusters; in a stream neighbours are joined to ``batch_means.BLOCKS`` blocks."""
-    sums, sizes = in_blocks(influence) if stream else (influence, np.ones(len(influence)))
-    return score_statistics(sums[:, None], -np.eye(1), sizes / sizes.sum(), np.eye(1))
 
 
 class Diagnostic(NamedTuple):
@@ -84,10 +54,12 @@ class Threshold(NamedTuple):
 _NEVER, _TINY = float("inf"), 1e-300
 _MORE = "log more episodes, of a behaviour that does more often what the policy would do"
 _LONGER = "log a longer stream: its blocks are shorter than its memory, the interval too narrow"
+_UNCHECKED = "whether the features hold the value was not checked"
+_CHECK = "leave out compare=False; states must be numbers, or text that comes back"
 THRESHOLDS = {
     "clusters": Threshold(30, 10, "log more: an interval from fewer than 30 is rough, from fewer than 10 none", True),
     "effective_transitions": Threshold(100, 10, _MORE, True),
-    "effective_clusters": Threshold(30, 5, _MORE, True),
+    "effective_clusters": Threshold(15, 5, _MORE, True),
     "overlap": Threshold(100, _NEVER, _MORE),
     "negative_weights": Threshold(0.1, 0.4, "take richer features, or fewer where episodes are few"),
     "memory": Threshold(ALIKE / BLOCKS**0.5, _NEVER, _LONGER),
@@ -96,8 +68,11 @@ THRESHOLDS = {
     "radius": Threshold(1.0, _NEVER, "do not iterate Q on this log; LSTD-Q has the same fixed point without iterating"),
     "condition": Threshold(1e8, 1e13, "take fewer features, a smaller gamma, or a log with more variety"),
     "halves": Threshold(3.0, _NEVER, "see whether the world or the behaviour changed; evaluate on the later part"),
-    "mspbe": Threshold(3.0, _NEVER, "see whether the world changed, or episodes are not independent"),
-    "features": Threshold(3.0, _NEVER, "take richer features"),
+    "mspbe": Threshold(6.0, _NEVER, "see whether the world changed, or episodes are not independent"),
+    "features": Threshold(2.5, _NEVER, "take richer features"),
+    "tails": Threshold(
+        0.85, _NEVER, "see whether that one is recorded rightly; log more, since rare events decide here"
+    ),
     "estimators": Threshold(3.0, _NEVER, "find out which one is wrong: features, propensities, or episodes cut off"),
     "ratios": Threshold(FEW_EPISODES, 0, "do not believe PDIS and WIS here; LSTD-Q needs no ratios", True),
     "possible": Threshold(0.0, 0.01, "the features extrapolate: take others, or a policy closer to the log"),
@@ -109,12 +84,14 @@ def diagnose(
     context: EstimatorContext,
     name: str,
     estimates: Mapping[str, ValueEstimate],
-    richer: ValueEstimate | None,
-    band: Interval,
     level: float,
+    *,
+    compared: bool,
 ) -> list[Diagnostic]:
-    """Compute every diagnostic of the estimate ``name``, of interval ``band``; ``richer`` is one with more features."""
+    """Compute every diagnostic of the estimate ``name``; ``compared`` if richer features were to be compared."""
     main, stream = estimates[name], context.estimand.stream
+    assert main.influence is not None
+    whole, band = interval_of(main, level, stream=stream), interval(main.value, main.influence, level, stream=stream)
     unit = "blocks" if stream else "episodes"
     found: list[Diagnostic] = []
 
@@ -129,20 +106,13 @@ def diagnose(
         if main.influence is None or other.influence is None:
             return gap, 0.0
         apart = interval(gap, other.influence - main.influence, level, stream=stream)
-        return gap, _standard_errors(gap, apart.se, main.value)
+        return gap, matter(gap, apart.se)
 
-    # E[γ^τ], τ the first time that the target does what the log has no data for: exact for a table. For other features
-    # the part of the target's features beyond the span of the log's, relative to the start's.
-    A, _, phi0 = context.moments.total()
-    left = phi0 - A.T @ context.solution.x
-    table = table_of(context.estimand.features)
-    if table is not None:
-        unseen = context.moments.C.diagonal() == 0
-        # A state that the table lacks has no feature at all, and is missing from the start's mass.
-        share = float(left[unseen].sum() + max(0.0, 1.0 - phi0.sum()))
-    else:
-        share = float(np.linalg.norm(left) / max(float(np.linalg.norm(phi0)), _TINY))
-    share = 0.0 if abs(share) < 1e-9 else share
+    def matter(gap: float, noise: float) -> float:
+        """How many standard errors a gap is; at most three times what it is in standard errors of the estimate."""
+        return min(_standard_errors(gap, noise, main.value), 3 * _standard_errors(gap, whole.se, main.value))
+
+    share, table = unseen_share(context), table_of(context.estimand.features)
     say("outside", share, f"{share:.1%} of the policy's discounted path leads to what the log has no data for")
     if table is not None:
         # Without data θ is 0 there; its error is taken to be the largest Q of the pairs that were seen.
@@ -155,6 +125,8 @@ def diagnose(
     if stream and main.influence is not None:
         memory = float(block_statistics(main.influence, stream=True).correlation[0])
         say("memory", memory, f"neighbouring blocks of the stream are correlated by {memory:.2f}")
+    largest = float((main.influence**2).max()) / max(whole.se**2, _TINY)
+    say("tails", largest, f"one of the {unit} carries {largest:.0%} of the squared error")
     scores = context.scores  # how much of the log counts once it is reweighted
     squares, absolute, negative = scores.squares.tolist()
     total, rows, by_cluster = float(scores.weight[:, 0].sum()), float(scores.rows.sum()), np.abs(scores.weight[:, 0])
@@ -173,7 +145,7 @@ def diagnose(
         first = np.arange(context.estimand.groups) < context.estimand.groups // 2
         totals = [context.moments.total(1.0 * half) for half in (first, ~first)]
         one, other = (float(phi0 @ solve_lstd(A, b, phi0, context.basis).theta) for A, b, phi0 in totals)
-        z = _standard_errors(one - other, 2 * band.se, one)
+        z = _standard_errors(one - other, 2 * whole.se, one)
         says = f"the first half of the log says {one:.4g} and the second {other:.4g}"
         say("halves", z, f"{says}, {z:.3g} standard errors apart")
         ratio = mspbe_ratio(context)
@@ -184,9 +156,13 @@ def diagnose(
         key, (gap, z) = max(gaps.items(), key=lambda entry: entry[1][1])
         message = f"the estimator {key} differs by {gap:.3g}, {z:.3g} standard errors of the difference"
         say("estimators", z, message)
-    if richer is not None:
-        gap, z = distance(richer)
-        say("features", z, f"with more features the value moves by {gap:.3g}, {z:.3g} standard errors")
+    if main.shift is not None:
+        gap, moved = main.shift
+        z = matter(gap, float(block_statistics(moved, stream=stream).error[0]))
+        say("features", z, f"with richer features the value moves by {gap:.3g}, {z:.3g} standard errors of the move")
+    elif table is None:
+        unchecked = Diagnostic("features", float("nan"), *THRESHOLDS["features"][:2], "note", _UNCHECKED, _CHECK)
+        found.append(unchecked if not compared else unchecked._replace(grade="warning"))
     for ratios in [one.ratios for one in estimates.values() if one.ratios is not None][:1]:
         left = effective_size(ratios)
         message = f"the ratios of whole episodes leave {left:,.0f} effective episodes of {len(ratios):,}"
@@ -199,7 +175,7 @@ def diagnose(
         beyond = 0.0 if beyond < 1e-9 else beyond
         message = f"with the rewards of the log the value lies in [{low:.4g}, {high:.4g}]; the estimate is "
         say("possible", beyond, message + ("outside" if beyond else "inside"))
-        width = (band.high - band.low) / span
+        width = (whole.high - whole.low) / span
         message = f"the interval is {width:.0%} as wide as all values that the log's rewards allow"
         say("width", width, message)
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TypeVar
@@ -19,10 +19,12 @@ from twoclock.logs import diagnostics
 from twoclock.logs.behaviour import compare_with_behaviour
 from twoclock.logs.dataset import Log
 from twoclock.logs.estimators import FOLDS, DoesNotApply, EstimatorContext, Mapper, ValueEstimate, estimators
-from twoclock.logs.features import Joint, PairFeatures, Rbf, build, table_of, to_dense
+from twoclock.logs.feature_check import richer_features, value_shift
+from twoclock.logs.features import PairFeatures, build
 from twoclock.logs.ope_result import PolicyEstimate, Value
 from twoclock.logs.policies import Discrete, Gaussian, Policy
 from twoclock.logs.policy_sources import as_policies
+from twoclock.logs.standard_error import thin_errors
 from twoclock.logs.sufficient_stats import Estimand, matrix_fits
 from twoclock.protocols import InputError
 from twoclock.validation import check_path, choice, flag, function, lookup, number, short_repr, whole
@@ -32,7 +34,6 @@ _FEW_EPISODES = 10
 _MOST_GROUPS, _MOST_CLUSTERS, _MOST_BLOCKS = 200, 50_000, 2_000
 _GROUP_BYTES = 1 << 28
 _MOST_RESAMPLES = 100_000
-_ENLARGE_UP_TO = 300_000  # rows
 _START_SAMPLES = 4_096
 _TRIES = 4  # of a task on Ray
 T = TypeVar("T")
@@ -109,13 +110,18 @@ def evaluate(
     starts = None if start is None or isinstance(start, str) else _start_states(start, log)
     built = build(features, log, None if starts is None else starts[0])
     names = _estimator_names(estimator, built, log)
+    added = richer_features(built, log, None if starts is None else starts[0]) if compare else None
     began = time.perf_counter()
     estimates = {}
     with _mapper(on, address, progress) as map_parts:
         folder = None if checkpoint is None else storage.writable(checkpoint)
         for name, one in policies.items():
             estimand = _estimand(log, one, built, gamma, starts, isinstance(start, str), bool(bootstrap))
-            estimates[name] = _estimate(EstimatorContext(estimand, map_parts, bootstrap, folder), names, level, compare)
+            context, richer = EstimatorContext(estimand, map_parts, bootstrap, folder), None
+            if compare and added is not None:
+                richer = _estimand(log, one, added, gamma, starts, isinstance(start, str), resampled=False)
+                richer = dataclasses.replace(richer, groups=1)
+            estimates[name] = _estimate(context, names, level, compare, richer)
             if compare and (alike := compare_with_behaviour(name, one, log)) is not None:
                 estimates[name].diagnostics.append(alike)
     called = features if isinstance(features, str) else getattr(features, "__name__", None) or short_repr(features)
@@ -135,7 +141,7 @@ def _mapper(on: str, address: str | None, progress: Callable[[int, int], None] |
     local = on == "local"
     place = nullcontext(Threads()) if local else on_ray(address, "`policy` or `features`", tries=_TRIES, ordered=True)
 
-    def over_parts(function: Callable[..., T], arguments: tuple[object, ...], parts: range) -> Iterator[T]:
+    def over_parts(function: Callable[..., T], arguments: tuple[object, ...], parts: Sequence[int]) -> Iterator[T]:
         batch = TaskBatch(lambda shared, part, channel: function(*shared, part), arguments, parts)
         outcomes = executor.map(batch)
         with closing(outcomes):
@@ -144,7 +150,7 @@ def _mapper(on: str, address: str | None, progress: Callable[[int, int], None] |
                     raise outcome
                 yield outcome
                 if progress is not None:
-                    progress(parts[number] + 1, parts.stop)
+                    progress(parts[number] + 1, parts[-1] + 1)
 
     # One core per thread: BLAS's own threads beside ours would wait for cores by spinning, and take ten times as long.
     with threadpool_limits(1 if local else None, user_api="blas"), place as executor:
@@ -180,7 +186,9 @@ def _estimand(
     return dataclasses.replace(estimand, start=weights @ estimand.at(states))
 
 
-def _estimate(context: EstimatorContext, names: list[str], level: float, compare: bool) -> PolicyEstimate:
+def _estimate(
+    context: EstimatorContext, names: list[str], level: float, compare: bool, richer: Estimand | None
+) -> PolicyEstimate:
     """Compute the estimates of one policy and their diagnostics."""
     main, stream, log = names[0], context.estimand.stream, context.estimand.log
     linear = matrix_fits(context.estimand.features, log)
@@ -196,33 +204,16 @@ def _estimate(context: EstimatorContext, names: list[str], level: float, compare
             refused[name] = str(error)
     if not linear:
         return PolicyEstimate(estimates, refused, [], stream, np.zeros(0), None)
-    found, influence = list[diagnostics.Diagnostic](), estimates[main].influence
-    if influence is not None:
-        band = diagnostics.interval(estimates[main].value, influence, level, stream=stream)
-        richer = _estimate_with_more_features(context) if compare else None
-        found = diagnostics.diagnose(context, main, estimates, richer, band, level)
+    found, thin = list[diagnostics.Diagnostic](), thin_errors(context)
+    shift = None if richer is None else value_shift(context, richer)
+    estimates = {
+        name: dataclasses.replace(one, thin=thin, shift=shift) if one.fixed_point else one
+        for name, one in estimates.items()
+    }
+    if estimates[main].influence is not None:
+        found = diagnostics.diagnose(context, main, estimates, level, compared=compare)
     weights = context.scores.sample * context.scores.rows.sum()
     return PolicyEstimate(estimates, refused, found, stream, weights, diagnostics.support(context))
-
-
-def _estimate_with_more_features(context: EstimatorContext) -> ValueEstimate | None:
-    """Estimate with more features, where they are not a table already and the log is not long."""
-    estimand = context.estimand
-    features, log = estimand.features, estimand.log
-    if table_of(features) is not None or log.rows > _ENLARGE_UP_TO or features.size > 500 or estimand.start is not None:
-        return None
-    try:
-        parts = features, build(Rbf(centres=10, seed=1), log)
-    except InputError:  # states that are text
-        return None
-
-    def side_by_side(state: np.ndarray, action: np.ndarray) -> np.ndarray:
-        return np.hstack([to_dense(part.pairs(part.encode(state), action)) for part in parts])
-
-    numbers = None if log.actions is None else np.arange(len(log.actions))
-    both = Joint(side_by_side, sum(part.size for part in parts), numbers)
-    richer = EstimatorContext(dataclasses.replace(estimand, features=both), context.mapper)
-    return estimators()["lstdq"].estimate(richer)
 
 
 def _estimator_names(given: object, features: PairFeatures, log: Log) -> list[str]:

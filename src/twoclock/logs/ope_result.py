@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from twoclock import storage
-from twoclock.logs.diagnostics import Diagnostic, interval
+from twoclock.logs.diagnostics import Diagnostic
 from twoclock.logs.estimators import ValueEstimate
+from twoclock.logs.standard_error import interval_of
 from twoclock.protocols import InputError, html_table, list_names
 from twoclock.validation import check_path, lookup
 from twoclock.version import __version__
@@ -89,7 +90,7 @@ class Value:
             for estimator, one in single.estimates.items():
                 se, clusters, low, high = nan, 0, nan, nan
                 if one.influence is not None:
-                    se, clusters, low, high = interval(one.value, one.influence, level, stream=single.stream)
+                    se, clusters, low, high = interval_of(one, level, stream=single.stream)
                 ends = [nan, nan]
                 if one.resampled is not None:
                     ends = np.quantile(one.resampled, ((1 - level) / 2, (1 + level) / 2)).tolist()
@@ -101,7 +102,7 @@ class Value:
             a, b = (singles[policy].estimates[settings["estimator"]] for policy in (name, other))
             if a.influence is not None and b.influence is not None:
                 gap, told = b.value - a.value, not (singles[name].fatal or singles[other].fatal)
-                band = interval(gap, b.influence - a.influence, level, stream=singles[name].stream)
+                band = interval_of(b, level, stream=singles[name].stream, minus=a)
                 differences.append((other, name, gap, band.se, band.low, band.high, told))
         return cls(
             pd.DataFrame(rows, columns=_TABLE),

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float
 
 from twoclock.logs.dataset import Batch, Log
-from twoclock.logs.features import Matrix, PairFeatures, csr_rows, to_dense
+from twoclock.logs.features import Matrix, PairFeatures, csr_rows, table_of, to_dense
 from twoclock.logs.policies import Policy
 
 SPARSE_FROM = 300  # features; below, the sums of a table are dense, which is faster
@@ -200,7 +200,8 @@ def run_starts(labels: np.ndarray) -> np.ndarray:
 class Scores:
     """Sums over each cluster, for several pairs (θ, x) side by side.
 
-    Of the first pair there are also Σw², Σ|w| and Σ of negative |w| in all, and some weights w for a picture.
+    Of the first pair there are also Σw², Σ|w| and Σ of negative |w| in all, some weights w for a picture, and for
+    tables Σδ², ΣγV(s') and Σ(γV(s'))² of each feature.
     """
 
     first: int  # the number of the first cluster
@@ -211,28 +212,32 @@ class Scores:
     rows: Float[np.ndarray, " k"]  # transitions
     squares: Float[np.ndarray, " 3"] = field(default_factory=lambda: np.zeros(3))
     sample: Float[np.ndarray, " w"] = field(default_factory=lambda: np.zeros(0))
+    spread: Float[np.ndarray, "3 d"] = field(default_factory=lambda: np.zeros((3, 0)))
 
     @classmethod
-    def zeros(cls, clusters: range, pairs: int) -> Scores:
-        k = len(clusters)
-        return cls(clusters.start, *np.zeros((3, k, pairs)), *np.zeros((2, k)))
+    def zeros(cls, estimand: Estimand, clusters: range, pairs: int) -> Scores:
+        k, d = len(clusters), 0 if table_of(estimand.features) is None else estimand.features.size
+        (score, weight, start), (starts, rows) = np.zeros((3, k, pairs)), np.zeros((2, k))
+        return cls(clusters.start, score, weight, start, starts, rows, spread=np.zeros((3, d)))
 
     def add(self, part: Scores) -> None:
         at = slice(part.first, part.first + len(part.rows))
         for name in ("score", "weight", "start", "starts", "rows"):
             getattr(self, name)[at] += getattr(part, name)
         self.squares += part.squares
+        self.spread += part.spread
         if len(self.sample) < _MOST_WEIGHTS:
             self.sample = np.concatenate([self.sample, part.sample])
 
 
 def part_scores(estimand: Estimand, theta: np.ndarray, x: np.ndarray, part: int) -> Scores:
     """Sum the scores over one part of the log; the columns of θ and x are the pairs."""
-    sums = Scores.zeros(estimand.span(part, estimand.clusters), theta.shape[1])
+    sums = Scores.zeros(estimand, estimand.span(part, estimand.clusters), theta.shape[1])
     for batch in estimand.log.batches(part):
         phi, after = estimand.rows(batch)
         here, ahead, w = phi @ theta, after @ theta, phi @ x
-        score = w * (batch.reward[:, None] + estimand.gamma * ahead - here)
+        delta = batch.reward[:, None] + estimand.gamma * ahead - here
+        score = w * delta
         begin, at = estimand.begins(batch), estimand.index(batch, estimand.clusters) - sums.first
         start = np.zeros_like(score)
         if begin.any():
@@ -244,4 +249,8 @@ def part_scores(estimand: Estimand, theta: np.ndarray, x: np.ndarray, part: int)
         main = w[:, 0]
         sums.squares += [main @ main, np.abs(main).sum(), -np.minimum(main, 0).sum()]
         sums.sample = np.concatenate([sums.sample, main[:: max(1, len(main) // 200)]])
+        if sums.spread.size:  # a table, whose rows have one entry each
+            later = estimand.gamma * ahead[:, 0]
+            for sum_, column in zip(sums.spread, (delta[:, 0] ** 2, later, later**2), strict=True):
+                sum_ += np.bincount(phi.indices, column, minlength=len(sum_))
     return sums

@@ -7,7 +7,7 @@ import importlib
 import pkgutil
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -46,6 +46,9 @@ class ValueEstimate:
     notes: tuple[str, ...] = ()  # what a reader should know
     comparable: bool = True  # it is an estimate of the same number as the others, so that a difference is a warning
     ratios: Float[np.ndarray, " e"] | None = None  # of importance sampling, the ratio of each whole episode
+    fixed_point: bool = False  # it is that of LSTD-Q, or near it
+    thin: Float[np.ndarray, " p"] | None = None  # of a table, the error of each pair that its rows do not show
+    shift: tuple[float, Influence] | None = None  # how far richer features move it, and the influence on that
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +76,9 @@ def estimators() -> dict[str, Estimator]:
 class Mapper(Protocol):
     """A map over the parts of a log: ``function(*arguments, part)`` for each of the parts, in their order."""
 
-    def __call__(self, function: Callable[..., T], arguments: tuple[object, ...], parts: range) -> Iterator[T]: ...
+    def __call__(
+        self, function: Callable[..., T], arguments: tuple[object, ...], parts: Sequence[int]
+    ) -> Iterator[T]: ...
 
 
 @dataclass
@@ -98,7 +103,7 @@ class EstimatorContext:
 
     def sum_scores(self, name: str, theta: np.ndarray, x: np.ndarray) -> Scores:
         """Sum the scores of the columns of θ and x over the log."""
-        sums = Scores.zeros(range(self.estimand.clusters), theta.shape[1])
+        sums = Scores.zeros(self.estimand, range(self.estimand.clusters), theta.shape[1])
         return self._sum(name, sums, part_scores, theta, x)
 
     def _sum(self, name: str, sums: S, function: Callable[..., S], *arguments: object) -> S:
@@ -180,7 +185,7 @@ class EstimatorContext:
         influence = self.scores.score[:, 0] + self.start_influence(self.scores.start[:, 0], value)
         counts = self.resample_counts if bootstrap else None
         resampled = None if counts is None else bootstrap_values(self.moments, self.basis, counts)
-        return ValueEstimate(value, influence, resampled, notes)
+        return ValueEstimate(value, influence, resampled, notes, fixed_point=True)
 
     def start_influence(self, start: np.ndarray, value: float) -> np.ndarray:
         """The sampling of the starts: (φ̄₀(s₀)ᵀθ − v̂)/n₀ of each cluster."""

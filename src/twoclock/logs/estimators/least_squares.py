@@ -113,4 +113,5 @@ def dr(context: EstimatorContext) -> ValueEstimate:
         thetas = np.stack([solution.theta for solution in context.fold_solutions])
         base = float(thetas @ context.moments.total()[2] @ (rows / rows.sum()))
     value = base + float(score.sum())
-    return ValueEstimate(value, score - score.sum() / len(score) + context.start_influence(start, base))
+    influence = score - score.sum() / len(score) + context.start_influence(start, base)
+    return ValueEstimate(value, influence, fixed_point=True)

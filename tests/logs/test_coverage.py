@@ -1,0 +1,97 @@
+"""Intervals where the log shows less than it should: thin pairs, tails, features that cannot hold the value."""
+
+import numpy as np
+import pytest
+
+import logged
+import twoclock as tc
+from twoclock.logs import feature_check
+from twoclock.logs.standard_error import interval
+
+
+def corridor(cells=6, target=0.8):
+    """Left and right with a slip that stays, −1 a step, and a goal at the right end."""
+    P, s = np.zeros((cells, 2, cells + 1)), np.arange(cells)
+    P[s, 0, np.maximum(s - 1, 0)] += 0.9
+    P[s, 1, s + 1] += 0.9
+    P[s[:, None], np.arange(2), s[:, None]] += 0.1
+    r = np.full((cells, 2), -1.0)
+    r[-1, 1] += 9.0
+    pi, b = np.tile([1 - target, target], (cells, 1)), np.full((cells, 2), 0.5)
+    return logged.Finite(P, r, 0.99, pi, b, np.eye(cells)[0])
+
+
+def evaluate(world, episodes, steps, seed, noise=0.0, **options):
+    log = logged.read(world.draw(episodes, steps, seed, noise))
+    return tc.evaluate(log, world.pi, world.gamma, bootstrap=0, **options)
+
+
+def aliased(state, action):
+    return np.eye(6)[(state // 2) * 2 + action]
+
+
+def grades(v):
+    return v.diagnostics.set_index("name")["grade"]
+
+
+def test_a_pair_seen_seldom_and_always_alike_has_an_error():
+    """State 1 is seen in two episodes of forty, with the same outcome: by its own rows its error would be 0."""
+    reward = np.tile([0.0, 1.0], 20)
+    state, seldom = np.zeros(40, int), np.arange(40) >= 38
+    state[seldom], reward[seldom] = 1, 5.0
+    columns = {"state": state, "action": np.zeros(40, int), "reward": reward, "terminated": np.ones(40, bool)}
+    v = tc.evaluate(tc.logs.read(columns), np.ones((2, 1)), 0.9, start=np.array([1]), bootstrap=0, compare=False)
+    assert v.table["value"][0] == pytest.approx(5.0)
+    # Half a row more in state 1, which ends as both rows did or stays and is worth .9 · 5 more, at evens.
+    assert v.table["se"][0] == pytest.approx(np.sqrt(4.5**2 / 4) / 2, rel=1e-9)
+
+
+def test_coverage_where_pairs_are_thin():
+    world = corridor(9)
+    truth, found = world.worth(), [evaluate(world, 120, 25, seed, compare=False) for seed in range(150)]
+    covered = np.mean([v.table["low"][0] <= truth <= v.table["high"][0] for v in found if not v.warnings])
+    assert covered >= 0.93
+    assert np.mean([len(v.warnings) > 0 for v in found]) <= 0.1
+
+
+def test_skewed_clusters_reach_further_on_the_side_of_the_tail():
+    """Exponential errors, 20 clusters: Student's t alone covers .90, this .93 or more."""
+    rng = np.random.default_rng(0)
+    covered = []
+    for _ in range(600):
+        x = rng.standard_exponential(20)
+        band = interval(x.mean(), (x - x.mean()) / 20, 0.95)
+        assert band.high - x.mean() >= x.mean() - band.low
+        covered.append(band.low <= 1 <= band.high)
+    assert np.mean(covered) >= 0.93
+
+
+@pytest.mark.parametrize("options", [{}, {"start": np.array([0])}, {"start": "visited"}])
+def test_features_that_cannot_hold_the_value_are_noticed(options):
+    assert grades(evaluate(corridor(), 100, 200, 0, features=aliased, **options))["features"] == "warning"
+
+
+def test_more_rows_do_not_end_the_check_of_the_features(monkeypatch):
+    monkeypatch.setattr(feature_check, "_ROWS", 2_000)  # a long log, of which a part makes the weights
+    monkeypatch.setattr("twoclock.logs.dataset.ROWS", 1_000)
+    assert grades(evaluate(corridor(), 200, 200, 0, features=aliased))["features"] == "warning"
+
+
+def test_the_interval_reaches_as_far_as_that_with_richer_features():
+    world = corridor()
+    v = evaluate(world, 100, 200, 0, features=aliased)
+    assert not v.table["value"][0] - 3 * v.table["se"][0] < world.worth() < v.table["value"][0] + 3 * v.table["se"][0]
+    assert v.table["low"][0] < world.worth() < v.table["high"][0]
+
+
+def test_a_check_that_is_left_out_is_named():
+    row = evaluate(corridor(), 50, 50, 0, features=aliased, compare=False).diagnostics.set_index("name").loc["features"]
+    assert (row["grade"], row["sentence"]) == ("note", "whether the features hold the value was not checked")
+
+
+def test_features_that_hold_the_value_are_not_doubted():
+    """One-hot features by a function: the table is no richer, so nothing moves."""
+    world = corridor()
+    for seed in range(5):
+        v = evaluate(world, 60, 100, seed, features=lambda s, a: np.eye(12)[2 * s + a])
+        assert grades(v)["features"] == "fine"
