@@ -51,7 +51,7 @@ def cut(function):
     def small(*args, **options):
         given = inspect.signature(function).bind(*args, **options)
         asked = given.arguments
-        asked["steps"] = min(asked["steps"], STEPS)
+        asked["steps"] = min(asked.get("steps", STEPS), STEPS)
         if "seeds" in known:
             asked["seeds"] = min(asked.get("seeds", SEEDS), SEEDS)
         asked |= {"rungs": 1} if "rungs" in known else {"processes": 1} if "processes" in known else {}
