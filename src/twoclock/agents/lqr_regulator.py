@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -11,6 +12,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from twoclock import validation
+from twoclock.agents.gain_supervisor import GainSupervisor
+from twoclock.agents.output_history import OutputHistory
+from twoclock.agents.plant_statistics import PlantStatistics
+from twoclock.agents.plant_warnings import PlantWarning, PlantWarnings
 from twoclock.agents.protocol import LearnerAgent
 from twoclock.intervals.batch_means import BlockMean, intervals
 from twoclock.intervals.bootstrap import Estimate
@@ -18,9 +23,10 @@ from twoclock.intervals.confidence_sequence import FIRST_LOOK, first_look, stret
 from twoclock.intervals.random_scaling import RecentMean
 from twoclock.methods import Polyak, Standard, running_means
 from twoclock.online import Learner
-from twoclock.problems.lqr.model_based import ModelCritic
+from twoclock.problems.lqr.model_based import ModelCritic, steady_state
 from twoclock.problems.lqr.operators import ActorCritic, Bounds, Guard, Guarded
 from twoclock.protocols import InputError, Method, PyTree
+from twoclock.result import Result
 from twoclock.schedules import Power
 from twoclock.storage.atomic_file import Document
 from twoclock.storage.record import Record
@@ -32,32 +38,46 @@ if TYPE_CHECKING:
 
 # Steps of the actor-critic in units in which states, actions and costs are near 1, as a guard makes them.
 _ACTOR, _CRITIC = (Power(first * 2000**0.6, p=0.6, shift=2000.0) for first in (5e-4, 1e-3))
-_supervise, _judge = jax.jit(Bounds.supervise), jax.jit(Bounds.judge)
+_FORMAT = 2  # of what a regulator saves
+_RIDGE = 1e-12  # small in any sensible unit
+_LOOKS = 64  # the law that acts is made anew whenever the samples have grown by such a part
+# The weight of actions in the choice of the state to hold, where that is to be the set point whatever it costs.
+_ANY_EFFORT = 1e-6
 
 
 class Regulator(LearnerAgent):
-    """Learns to regulate x' = Ax + Bu + w at the cost xᵀQx + uᵀRu, with A and B unknown, while it acts.
+    """Learns to regulate x' = Ax + Bu + d + w at the cost xᵀQx + uᵀRu, with A, B and d unknown, while it acts.
 
-        u = agent.act(x)                    # u ~ N(−Kx, σ²I), with the K that it has learnt so far
-        agent.observe(x, u, x_next)
+        u = agent.act(x)                    # u ~ N(ū − K(x − x̄), σ²I), with the K, x̄ and ū that it has learnt so far
+        agent.observe(x, u, x_next)         # u as it was applied: cut to the actuator's limits, if it has any
 
     The cost of a step is by Q and R; rewards and ends are ignored. An episode that ends is none for a regulator: the
     last step of it led to x_next like any other.
 
-    ``critic="model"``: least squares for [A B] and one step of the Riccati recursion per sample
+    ``critic="model"``: least squares for [A B d] and one step of the Riccati recursion per sample
     (`problems.ModelCritic`); it is as good as solving the Riccati equation anew at each sample, and what to take where
     the plant is nearly linear. ``critic="q"``: the paper's actor-critic, the next action integrated out
-    (`problems.ActorCritic`); it has no model of the plant, needs seven times as many samples on the paper's, and steps
-    that suit the units.
+    (`problems.ActorCritic`); it has no model of the plant, needs seven times as many samples on the paper's, steps
+    that suit the units, and a plant without a constant disturbance.
+
+    What speaks against its answer is in ``warnings``: a state that is none, actions that were not applied as asked, a
+    goal that no state came near to, a guard that had to act.
 
     Args:
-        Q: the cost of states, positive semidefinite, n×n.
+        Q: the cost of states, positive semidefinite, n×n. With ``lags`` the cost of outputs, or of as many of the last
+            outputs as it has room for, newest first.
         R: the cost of actions, positive definite, m×m.
-        K0: the first gain, m×n, which should stabilise; zero by default.
+        K0: the first gain, m×n, which should stabilise; zero by default. With ``lags`` it may be for outputs alone.
         sigma: the exploration σ. Without any nothing can be learnt of B.
         critic: "model" or "q".
         guard: a `problems.Guard`, or True for one with a log of 1,000 samples: the plant is first driven by K0 for so
-            long, and from then on K0 takes over wherever a state leaves what it saw there.
+            long. From then on a gain acts only if the samples prove that it stabilises, and K0 takes over wherever a
+            state leaves what it saw in the log.
+        reference: a set point for x. The cost of a state is then (x − r)ᵀQ(x − r), and of all laws that hold x at r in
+            the mean the cheapest is learnt; without one, the law with the least cost, even if that is not at 0.
+        lags: where x is an output and not the state, how many of them, with the actions between, make one.
+        outputs: how many outputs there are, where Q weighs several of the last ones; as many as rows of Q by default.
+        intercept: whether the model has the constant d.
         method: other steps than the critic's own.
         forgetting: of the model critic, for a plant that drifts: 0.01 forgets all but the last hundred samples or so.
         kappa: of the q critic, the weight of its J row.
@@ -75,8 +95,9 @@ class Regulator(LearnerAgent):
     True
     """
 
-    _NUMBERS = ("sigma", "critic", "kappa", "seed")
-    _ARRAYS = ("Q", "R", "K0")
+    actions = "continuous"
+    _NUMBERS = ("sigma", "critic", "kappa", "seed", "lags", "outputs", "intercept")
+    _ARRAYS = ("Q", "R", "K0", "reference")
     _OTHERS = ("guard",)
     _STREAM = 0x74776F  # exploration that is the plant's own noise would silently make a wrong model
 
@@ -89,6 +110,10 @@ class Regulator(LearnerAgent):
         critic: Literal["model", "q"] = "model",
         *,
         guard: Guard | bool = False,
+        reference: ArrayLike | None = None,
+        lags: int = 1,
+        outputs: int | None = None,
+        intercept: bool = True,
         method: Method | None = None,
         forgetting: float = 0.0,
         kappa: float = 2.0,
@@ -100,17 +125,31 @@ class Regulator(LearnerAgent):
             if value.shape[0] != value.shape[1]:
                 raise InputError(f"`{name}` must be square, got shape {value.shape}")
             definite(name, value, floor)
-        n, m = len(self.Q), len(self.R)
-        self.K0 = np.zeros((m, n)) if K0 is None else as_array("K0", K0, "a matrix of numbers")
-        if self.K0.shape != (m, n):
+        m = len(self.R)
+        self.lags = validation.whole("lags", lags, 1, 100)
+        self.intercept = validation.flag("intercept", intercept)
+        self.critic = validation.choice("critic", critic, ("model", "q"))
+        if critic == "q" and (reference is not None or lags > 1):
+            name = "reference" if reference is not None else "lags"
+            raise InputError(f"`{name}` is for the model critic: the q critic learns no constant; use `critic=\"model\"`")
+        self.reference = None if reference is None else np.atleast_1d(as_array("reference", reference))
+        p = self.outputs = len(self.Q) if outputs is None else validation.whole("outputs", outputs, 1)
+        if len(self.Q) % p or len(self.Q) > p * self.lags:
             raise InputError(
-                f"`K0` must have a row for each action and a column for each state, {(m, n)}, got {self.K0.shape}; "
-                "write one row as [[a, b]]"
+                f"`Q` must be of the outputs, or of up to `lags` of the last ones: {p}×{p} times 1 to {self.lags}, "
+                f"got {len(self.Q)}×{len(self.Q)}"
             )
+        self._history = OutputHistory(p, m, self.lags)
+        n = self._history.size
+        self.K0 = np.zeros((m, n)) if K0 is None else _first_gain(as_array("K0", K0, "a matrix of numbers"), m, p, n)
+        if self.reference is not None and self.reference.shape != (p,):
+            raise InputError(f"`reference` must have an entry for each state, ({p},), got {self.reference.shape}")
+        self._zero = np.zeros(p) if self.reference is None else self.reference
+        self._Q = np.zeros((n, n))
+        self._Q[: len(self.Q), : len(self.Q)] = self.Q
         self.sigma = validation.number(
             "sigma", sigma, 0, above=True, remedy="without exploration nothing is learnt of B"
         )
-        self.critic = validation.choice("critic", critic, ("model", "q"))
         if method is None:
             method = running_means(forgetting) if critic == "model" else Polyak(Standard(_ACTOR, _CRITIC), power=0.5)
         elif validation.number("forgetting", forgetting, 0):
@@ -121,62 +160,122 @@ class Regulator(LearnerAgent):
         if self.guard is not None and not isinstance(self.guard, Guard):
             raise InputError(f"`guard` must be a Guard, True or False, got {type(guard).__name__}; try `guard=True`")
         self._set_seed(seed)
-        self._log: list[np.ndarray] = []
         self._costs, self._all_costs = RecentMean(), BlockMean()
-        self._watch: PyTree = None
-        self._bounds: Bounds | None = None
-        self._learning = self.guard is None  # else once the guard has its log
-        self._learner = self._make_learner(None)
+        self._statistics = PlantStatistics(n, m, self._history.known)
+        self._notes = PlantWarnings(p)
+        self._supervisor = None if self.guard is None else GainSupervisor(self.guard, self.K0, self._statistics)
+        self._model = ModelCritic(self._Q, self.R, _RIDGE, self.intercept, self._history.known if lags > 1 else None)
+        self._learner = self._make_learner(self.K0, None)
+        self._rest, self._rest_at = (np.zeros(n), np.zeros(m)), -1
+        self._asked: np.ndarray | None = None  # the last action
+        self._said: set[str] = set()
 
     def act(self, x: ArrayLike) -> np.ndarray:
-        """The action in state x."""
-        state = self._vector("x", x, len(self.Q))
-        K = self._iterate()
-        if self._bounds is not None:
-            with jax.enable_x64(True):
-                held, self._watch = _supervise(self._bounds, K, state, self._watch)
-            K = np.asarray(held)
-        return self.sigma * self._rng.standard_normal(len(self.R)) - K @ state
+        """The action at the state or output x."""
+        state, _ = self._history.state(self._vector("x", x, self.outputs) - self._zero)
+        K, (rest, action) = self._law(state)
+        self._asked = action - K @ (state - rest) + self.sigma * self._rng.standard_normal(len(self.R))
+        return self._asked.copy()
+
+    def _law(self, state: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
+        """The gain that acts in a state, and the state and action that it holds."""
+        guarded, nothing = self._supervisor, (np.zeros(self._history.size), np.zeros(len(self.R)))
+        if guarded is None:
+            return (self.K0, nothing) if self.diverged else (self._iterate(), self._rest)
+        if guarded.bounds is None or self.diverged:
+            return guarded.safe, nothing
+        K, taken = guarded.supervise(self._iterate(), state)
+        if taken or guarded.lost:
+            self._announce()
+        return K, nothing if guarded.held else self._rest
 
     def _learn(self, x: PyTree, u: PyTree, x_next: PyTree, reward: float | None, ended: bool, cut: bool) -> None:
-        n, m = len(self.Q), len(self.R)
-        here, action, after = self._vector("x", x, n), self._vector("u", u, m), self._vector("x_next", x_next, n)
-        cost = self.stage_cost(here, action)
-        z = np.concatenate([here, action])
-        if self.guard is not None and not self._learning:
-            self._log.append(np.append(z, cost))
-            self._costs.add(cost)
-            self._all_costs.add(cost)
-            if len(self._log) >= self.guard.log:
-                self._end_log(self.guard)
+        p, m, guarded = self.outputs, len(self.R), self._supervisor
+        here, action, after = self._vector("x", x, p), self._vector("u", u, m), self._vector("x_next", x_next, p)
+        here, after = here - self._zero, after - self._zero
+        state, whole = self._history.state(here)
+        z, older, cost = np.concatenate([state, action]), self._history.older(here), self._cost(state, action)
+        self._history.push(here, action, after)
+        if older is not None:
+            self._statistics.add(z, older, after)
+        asked = self._asked
+        self._notes.add(after, asked is not None and bool(np.any(np.abs(action - asked) > 1e-5 * (1 + np.abs(asked)))))
+        if self._notes.count >= 128 and self._notes.count & (self._notes.count - 1) == 0:
+            self._announce()
+        if not whole:
             return
-        K = self._iterate()
-        if self._bounds is not None and bool(self._watch["held"]):
-            K = self.K0
-        sample: PyTree = {"z": z, "next": np.concatenate([after, -K @ after]), "c": cost}
-        watch = self._watch
-        if self._bounds is not None:
-            with jax.enable_x64(True):
-                sample, watch = jax.tree.map(np.asarray, _judge(self._bounds, sample, watch))
-        self._learner.update(sample)
-        self._watch = watch
+        if guarded is not None and guarded.bounds is None:
+            self._add_cost(cost)
+            if guarded.record(z, cost):
+                self._learner = self._make_learner(guarded.safe, guarded.end_log(self._Q, self.R, self.sigma))
+                self._begin_costs()
+                self._announce()
+            return
+        K = self._iterate() if guarded is None else guarded.safe if guarded.held else guarded.acting
+        following, _ = self._history.state(after)
+        sample: PyTree = {"z": z, "next": np.concatenate([following, -K @ following]), "c": cost}
+        self._learner.update(sample if guarded is None else guarded.judge(sample))
+        if guarded is not None and guarded.held:
+            self._begin_costs()
+        else:
+            self._add_cost(cost)
+        if guarded is not None:
+            guarded.consider(self._iterate())
+        if self.steps - self._rest_at >= max(1, self.steps // _LOOKS):
+            self._rest, self._rest_at = self._find_rest(), self.steps
+
+    def stage_cost(self, x: np.ndarray, u: np.ndarray) -> float:
+        """(x − r)ᵀQ(x − r) + uᵀRu, where r is the reference or 0; of the last outputs where Q weighs several."""
+        return self._cost(self._history.state(x - self._zero)[0], u)
+
+    def _cost(self, state: np.ndarray, u: np.ndarray) -> float:
+        return float(state @ self._Q @ state + u @ self.R @ u)
+
+    def _add_cost(self, cost: float) -> None:
         self._costs.add(cost)
         self._all_costs.add(cost)
 
-    def stage_cost(self, x: np.ndarray, u: np.ndarray) -> float:
-        """xᵀQx + uᵀRu."""
-        return float(x @ self.Q @ x + u @ self.R @ u)
+    def _begin_costs(self) -> None:
+        """Forget the costs so far, which were those of another gain."""
+        self._costs, self._all_costs = RecentMean(), BlockMean()
 
     @property
     def gain(self) -> np.ndarray:
-        """The K of u = −Kx that it has learnt; K0 while a guard still takes its log."""
-        theta = self._learner.theta
-        return np.asarray(theta["K"] if self.critic == "model" else theta)
+        """The K of u = ū − K(x − x̄) that it has learnt, for all of the state where that is made of lags.
+
+        With a guard it is the last gain that was proved to stabilise, and K0 before there is one; once it has diverged,
+        K0 as well.
+        """
+        guarded = self._supervisor
+        if guarded is None:
+            return self.K0 if self.diverged else self._estimate()
+        if guarded.bounds is None or self.diverged:
+            return guarded.safe
+        newest = self._estimate()
+        return newest if not guarded.held and self._statistics.proves(newest) else guarded.acting
+
+    @property
+    def steady_state(self) -> tuple[np.ndarray, np.ndarray]:
+        """The x̄ and ū that it holds the plant at, as far as it has learnt them."""
+        rest, action = self._find_rest()
+        return rest[: self.outputs] + self._zero, action
+
+    @property
+    def certified(self) -> bool:
+        """Whether the samples prove that ``gain`` stabilises, on a linear plant, with probability 0.999 or more."""
+        guarded = self._supervisor
+        return self._statistics.proves(self.gain) or (guarded is not None and guarded.proved and not self.diverged)
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the learner left the finite numbers, or a guard has lost the plant; K0 acts from then on."""
+        return self._learner.diverged or (self._supervisor is not None and self._supervisor.lost)
 
     def cost(self, level: float = 0.95, *, anytime: bool | int = False) -> Estimate:
         """The mean cost per step over the later half of the samples or more, exploration included, with its interval.
 
         The interval is by random scaling, which holds for samples that depend on each other; NaN while they are few.
+        Where a guard has taken the plant back, or has ended its log, costs count from there on.
 
         Args:
             level: the coverage, between 0 and 1.
@@ -185,29 +284,65 @@ class Regulator(LearnerAgent):
                 before.
         """
         if anytime is False:
-            return self._costs.estimate(level)
+            found = self._costs.estimate(level)
+            return found._replace(low=np.maximum(found.low, 0.0))
         blocks = self._all_costs
         first = first_look(anytime, [FIRST_LOOK])
-        found = intervals(np.full(1, blocks.estimate), blocks.statistics(), level)
+        found_all = intervals(np.full(1, blocks.estimate), blocks.statistics(), level)
         longer = float(stretch(blocks.count, first, level)) if blocks.count >= first else np.nan
-        half = float(found.high[0] - blocks.estimate) * longer
-        return Estimate(blocks.estimate, blocks.estimate - half, blocks.estimate + half)
+        half = float(found_all.high[0] - blocks.estimate) * longer
+        return Estimate(blocks.estimate, float(np.maximum(blocks.estimate - half, 0.0)), blocks.estimate + half)
 
     @property
     def interventions(self) -> dict[str, int]:
         """What the guard has done: how often K0 took over, for how many steps, and samples learnt from in part."""
-        if self._bounds is None:
+        if self._supervisor is None or self._supervisor.bounds is None:
             return {}
-        return {name: int(count) for name, count in self._bounds.report(self._watch).items()}
+        return {name: int(count) for name, count in self._supervisor.bounds.report(self._supervisor.watch).items()}
+
+    @property
+    def warnings(self) -> list[str]:
+        """What speaks against its answer, a line each."""
+        return list(self._lines().values())
+
+    def _lines(self) -> dict[str, str]:
+        found = self._notes.lines(self._statistics, self._zero, self.lags)
+        guarded = self._supervisor
+        if guarded is not None and guarded.refuted:
+            found["K0"] = (
+                "`K0` does not stabilise the plant, as the samples show; the optimal gain of the plant as estimated "
+                "took its place"
+            )
+        if guarded is not None and guarded.lost:
+            found["lost"] = "the plant is lost: it ran away though the guard's safe gain held it; check `K0`"
+        elif trips := self.interventions.get("guard_trips", 0):
+            found["trips"] = f"a state left what the guard's log had shown, {trips:,} times; `K0` took over"
+        return found
+
+    def _announce(self) -> None:
+        """Warn of what was not said yet."""
+        for topic, line in self._lines().items():
+            if topic not in self._said:
+                self._said.add(topic)
+                if not self.quiet:
+                    warnings.warn(line, PlantWarning, stacklevel=4)
 
     @property
     def history(self) -> pd.DataFrame:
         """``step`` and ``cost``, the mean cost as the critic has it, at ten marks a decade and now."""
-        if self.guard is not None and not self._learning:
+        if self._supervisor is not None and self._supervisor.bounds is None:
             raise InputError(
-                f"there is no history yet: the guard's log has {len(self._log)} of {self.guard.log:.0f} samples"
+                f"there is no history yet: the guard's log has {len(self._supervisor.log)} of "
+                f"{self._supervisor.guard.log:.0f} samples"
             )
         return self._learner.history
+
+    def result(self) -> Result:
+        """What it has learnt so far as a `Result` of one seed; its gain is ``gain``."""
+        learnt = super().result()
+        gain = self.gain[None]
+        theta = learnt.theta | {"K": gain} if self.critic == "model" else gain
+        return Result(theta, learnt.omega, learnt.history, np.asarray([self.diverged]), learnt.last_step, learnt.spec)
 
     @classmethod
     def load(cls, path: str | Path, method: Method | None = None) -> Regulator:
@@ -215,63 +350,92 @@ class Regulator(LearnerAgent):
         return cls._load(path, method, lambda about: {"guard": about["guard"] and Guard(**about["guard"])})
 
     def _state(self) -> tuple[Document, dict[str, PyTree]]:
-        guard = None if self.guard is None else vars(self.guard)
-        log = np.asarray(self._log).reshape(len(self._log), len(self.Q) + len(self.R) + 1)
         about = {
-            "guard": guard,
+            "format": _FORMAT,
+            "guard": None if self.guard is None else vars(self.guard),
             "costs": self._costs.numbers,
             "all_costs": self._all_costs.numbers,
-            "learning": self._learning,
+            "said": sorted(self._said),
         }
-        return about, {"log": log, "watch": jax.tree.map(np.asarray, self._watch)}
+        trees = {
+            "asked": self._asked, "rest": (*self._rest, np.asarray(self._rest_at)),
+            "past": self._history.snapshot(), "statistics": self._statistics.snapshot(),
+            "notes": self._notes.snapshot(),
+            "supervisor": None if self._supervisor is None else self._supervisor.snapshot(),
+        }  # fmt: skip
+        return about, trees
 
     def _take_up(self, about: Document, record: Record) -> None:
+        trees = record.trees
         self._costs, self._all_costs = RecentMean(about["costs"]), BlockMean(about["all_costs"])
-        self._log = list(record.trees["log"])
-        if self.guard is not None and about["learning"]:
-            self._end_log(self.guard)
-        self._watch = record.trees["watch"]
+        self._said, self._asked = set(about["said"]), trees["asked"]
+        rest, action, at = trees["rest"]
+        self._rest, self._rest_at = (rest, action), int(at)
+        self._history.restore(trees["past"])
+        self._statistics.restore(trees["statistics"])
+        self._notes.restore(trees["notes"])
+        if self._supervisor is not None:
+            self._supervisor.restore(trees["supervisor"])
+            if self._supervisor.bounds is not None:
+                self._learner = self._make_learner(self._supervisor.safe, self._supervisor.bounds)
         super()._take_up(about, record)
 
     def __repr__(self) -> str:
         how = "diverged" if self.diverged else f"cost {self.cost()}" if self._costs.count else "not begun"
         return f"Regulator({self.critic}, {self.steps:,} samples, {how})"
 
-    def _end_log(self, guard: Guard) -> None:
-        """Measure the guard's bounds from its log, and learn under them from now on."""
-        log, n, m = np.asarray(self._log), len(self.Q), len(self.R)
-        self._learner = self._make_learner(guard.measure(self.K0, log[:, :n], log[:, n : n + m], log[:, -1]))
-        self._learning = True
-
-    def _make_learner(self, bounds: Bounds | None) -> Learner:
-        """A learner at the first gain, under a guard's bounds if there are any."""
-        self._bounds = bounds
+    def _make_learner(self, K: np.ndarray, bounds: Bounds | None) -> Learner:
+        """A learner at the gain K, under a guard's bounds if there are any."""
         with jax.enable_x64(True):
-            self._watch = None if bounds is None else jax.tree.map(np.asarray, bounds.start())
             if self.critic == "q":
                 actor = ActorCritic(np.float64(self.kappa), np.float64(self.sigma), expected_action=True)
-                theta, omega = jax.tree.map(np.asarray, actor.start(self.K0))
+                theta, omega = jax.tree.map(np.asarray, actor.start(K))
                 guarded = Guarded(actor, bounds)
                 return Learner(
                     guarded.F, guarded.G, self.method, theta, omega, measure=lambda theta, omega: {"cost": omega["J"]}
                 )
-            model = ModelCritic(self.Q, self.R)
-            theta, omega = jax.tree.map(np.asarray, model.start(self.K0))
+            model = self._model
+            theta, omega = jax.tree.map(np.asarray, model.start(K))
 
         def measure(theta: PyTree, omega: PyTree) -> dict[str, jax.Array]:
             """The mean cost of the gain on the plant as it is estimated."""
-            ab = model.plant(omega)
-            d, B = ab.shape[1], ab[:, len(self.Q) :]
-            noise = omega["M"][d:, d:] - ab @ omega["M"][:d, d:]
-            explored = jnp.asarray(self.sigma**2, ab.dtype)
-            cost = jnp.sum(theta["P"] * (noise + explored * B @ B.T)) + explored * jnp.trace(jnp.asarray(self.R))
-            return {"cost": cost}
+            (ab, offset), p = model.fit(omega), model.outputs
+            B, R = ab[:, len(self._Q) :], jnp.asarray(self.R, ab.dtype)
+            rest, action = steady_state(ab, offset, jnp.asarray(self._Q, ab.dtype), R, self._effort, jnp)
+            deviations = jnp.sum(theta["P"][:p, :p] * model.noise(omega)) + jnp.sum(rest * (self._Q @ rest))
+            explored = jnp.sum(B * (theta["P"] @ B)) + jnp.trace(R)
+            return {"cost": deviations + jnp.asarray(self.sigma**2, ab.dtype) * explored + jnp.sum(action * (R @ action))}
 
         operators = Guarded(model, bounds)
         return Learner(operators.F, operators.G, self.method, theta, omega, measure=measure)
 
+    @property
+    def _effort(self) -> float:
+        return 1.0 if self.reference is None else _ANY_EFFORT
+
+    def _find_rest(self) -> tuple[np.ndarray, np.ndarray]:
+        """The state and the action to hold the plant at, zero while there is no model."""
+        rest, action = np.zeros(self._history.size), np.zeros(len(self.R))
+        state = self._learner.state
+        enough = self._model.enough / (self._model.enough + 1)
+        if self.critic == "q" or not self.intercept or state.omega["seen"] < enough or self.diverged:
+            return rest, action
+        M, p = state.omega["M"], self.outputs
+        try:
+            rows = np.linalg.solve(M[:-p, :-p], M[:-p, -p:]).T
+            ab, offset = np.vstack([rows[:, :-1], self._history.known]), np.pad(rows[:, -1], (0, len(rest) - p))
+            rest, action = steady_state(ab, offset, self._Q, self.R, self._effort)
+        except np.linalg.LinAlgError:  # no steady state yet
+            return self._rest
+        return rest, action
+
+    def _estimate(self) -> np.ndarray:
+        """The gain that is reported, averaged by some methods."""
+        theta = self._learner.theta
+        return np.asarray(theta["K"] if self.critic == "model" else theta)
+
     def _iterate(self) -> np.ndarray:
-        """The gain that acts, before any averaging."""
+        """The gain that the learner is at, before any averaging."""
         theta = self._learner.state.theta
         return np.asarray(theta["K"] if self.critic == "model" else theta)
 
@@ -289,3 +453,16 @@ class Regulator(LearnerAgent):
                 f"`{name}` must be finite, got {validation.short_repr(new.tolist())}; the plant has left all bounds"
             )
         return new
+
+
+def _first_gain(K0: np.ndarray, m: int, p: int, n: int) -> np.ndarray:
+    """The first gain with a column for each entry of the state; those of older outputs and actions may be left out."""
+    if K0.shape in ((m, n), (m, p)):
+        return np.pad(K0, ((0, 0), (0, n - K0.shape[1])))
+    remedy = ""
+    if K0.ndim == 1 and len(K0) == m * p and 1 in (m, p):
+        rows = K0.reshape(m, p).tolist()
+        remedy = f"; write it as {rows}"
+    raise InputError(
+        f"`K0` must have a row for each action and a column for each state, {(m, p)}, got {K0.shape}{remedy}"
+    )

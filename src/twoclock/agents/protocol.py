@@ -130,6 +130,8 @@ class LearnerAgent:
     _OTHERS: ClassVar[tuple[str, ...]] = ()
     _FUNCTIONS: ClassVar[tuple[str, ...]] = ()  # settings that may be functions, which a record knows by their identity
     _STREAM: ClassVar[int]  # of the random numbers: a simulator that has the same seed must not draw the same ones
+    actions: ClassVar[str] = "any"  # what a Gymnasium environment must take: "continuous" for a Box
+    quiet: bool = False  # `run` sets it, which passes on what the agent would warn of
     method: Method
     _learner: Learner
 

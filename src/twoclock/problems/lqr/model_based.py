@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
@@ -13,12 +16,13 @@ from twoclock.problems.lqr.actor_critic import Env, LqrActorCritic, simulate_pla
 from twoclock.problems.lqr.operators import Guard, Guarded, Sample, outer
 from twoclock.protocols import Key, Problem, Scalar, checked, pytree
 from twoclock.tree_math import sqnorm
+from twoclock.validation import flag
 from twoclock.validation.arrays import Array, Number
 
 __all__ = ["ModelCritic", "lqr_model"]
 
 Policy = dict[str, Array]  # ``K``, the gain, and ``P``, the value of states that it rests on
-# ``M``, the mean of (x, u, x')(x, u, x')ᵀ, and ``seen``, the share of samples in it against the prior.
+# ``M``, the mean of vvᵀ, v = (x, u, x') or (x, u, 1, x'), and ``seen``, the share of samples in it against the prior.
 Moments = dict[str, Array]
 _ENOUGH = 10  # samples for each entry of (x, u) from which a model is believed; with fewer it fits the noise
 # The gain follows the value once a step changes that by no more than this share: on its way from Q to the solution it
@@ -41,6 +45,9 @@ class ModelCritic:
     Args:
         Q, R: the cost of states and of actions.
         ridge: of the least squares; the prior counts as one sample.
+        intercept: also fit the d of x' = Ax + Bu + d + w; v is then (x, u, 1, x').
+        known: the last rows of [A B], where they are known: of a state made of past outputs, those that shift it. Only
+            the entries of x' before them are learnt and are part of v.
 
     Reference: Wang & Janson, *Exact asymptotics for linear quadratic adaptive control*, 2021.
     """
@@ -48,19 +55,48 @@ class ModelCritic:
     Q: MatrixLike = checked(square_matrix)
     R: MatrixLike = checked(square_matrix)
     ridge: Scalar = checked(positive, default=1e-6)
+    intercept: bool = checked(flag, default=False, static=True)
+    known: Any = None
+
+    @property
+    def outputs(self) -> int:
+        """How many entries of x' are learnt."""
+        return len(self.Q) - (0 if self.known is None else len(self.known))
+
+    @property
+    def enough(self) -> int:
+        """How many samples are needed before the model is believed."""
+        return _ENOUGH * (len(self.Q) + len(self.R))
 
     def start(self, K: Float[Array, "m n"]) -> tuple[Policy, Moments]:
         """The gain K, the value Q of standing still, and the prior."""
         K = jnp.asarray(K)
         m, n = K.shape
-        M = self.ridge * jnp.eye(2 * n + m, dtype=K.dtype)
+        M = self.ridge * jnp.eye(n + m + self.intercept + self.outputs, dtype=K.dtype)
         return {"K": K, "P": jnp.asarray(self.Q, K.dtype)}, {"M": M, "seen": jnp.zeros((), K.dtype)}
 
     def plant(self, omega: Moments) -> Float[Array, "n d"]:
         """[Â B̂]."""
-        M = omega["M"]
-        d = M.shape[0] - len(self.Q)
-        return solve_definite(M[:d, :d], M[:d, d:]).T
+        return self.fit(omega)[0]
+
+    def fit(self, omega: Moments) -> tuple[Float[Array, "n d"], Float[Array, " n"]]:
+        """[Â B̂] and the intercept, which is zero where none is learnt."""
+        M, p = omega["M"], self.outputs
+        d = M.shape[0] - p
+        rows = solve_definite(M[:d, :d], M[:d, d:]).T
+        offset = rows[:, -1] if self.intercept else jnp.zeros_like(rows[:, 0])
+        rows = rows[:, :-1] if self.intercept else rows
+        if self.known is not None:
+            known = jnp.asarray(self.known, rows.dtype)
+            rows = jnp.concatenate([rows, known])
+            offset = jnp.concatenate([offset, jnp.zeros_like(known[:, 0])])
+        return rows, offset
+
+    def noise(self, omega: Moments) -> Float[Array, "p p"]:
+        """The covariance of what the model leaves unexplained, of the entries of x' that are learnt."""
+        M, p = omega["M"], self.outputs
+        d = M.shape[0] - p
+        return M[d:, d:] - solve_definite(M[:d, :d], M[:d, d:]).T @ M[:d, d:]
 
     def F(self, theta: Policy, omega: Moments, x: Sample | None) -> Policy:
         """The gain and the value, minus one step of the Riccati recursion on the model so far."""
@@ -73,8 +109,7 @@ class ModelCritic:
         # With the best gain for P the Riccati step is Q + Âᵀ P (Â − B̂K⁺), a few products shorter.
         value = Q + _times(PA.T, ab[:, :n] - _times(ab[:, n:], new))
         value = (value + value.T) / 2
-        enough = _ENOUGH * ab.shape[1]
-        known = omega["seen"] >= enough / (enough + 1)
+        known = omega["seen"] >= self.enough / (self.enough + 1)
         settled = known & (jnp.max(jnp.abs(value - P)) <= _SETTLED * jnp.max(jnp.abs(value)))
         return {
             "K": jnp.where(settled, K - new, jnp.zeros_like(K)),
@@ -82,8 +117,10 @@ class ModelCritic:
         }
 
     def G(self, theta: Policy, omega: Moments, x: Sample) -> Moments:
-        """The moments of (x, u, x'), minus those of this sample."""
-        v = jnp.concatenate([x["z"], x["next"][: len(self.Q)]])
+        """The moments of v, minus those of this sample."""
+        z = x["z"]
+        one = [jnp.ones_like(z[:1])] if self.intercept else []
+        v = jnp.concatenate([z, *one, x["next"][: self.outputs]])
         return {"M": omega["M"] - outer(v), "seen": omega["seen"] - 1}
 
 
@@ -95,6 +132,28 @@ def solve_definite(a: Float[Array, "d d"], b: Float[Array, "d r"]) -> Float[Arra
         here = jnp.asarray(np.arange(a.shape[0]) == i)[:, None]
         rows = jnp.where(here, row[None, :], rows - rows[:, i][:, None] * row[None, :])
     return rows[:, a.shape[0] :]
+
+
+def steady_state(
+    ab: Float[Array, "n d"],
+    offset: Float[Array, " n"],
+    Q: Float[Array, "n n"],
+    R: Float[Array, "m m"],
+    effort: float,
+    xp: ModuleType = np,
+) -> tuple[Float[Array, " n"], Float[Array, " m"]]:
+    """The x and u with x = Ax + Bu + d at the least xᵀQx + effort·uᵀRu, by the equations of its Lagrangian.
+
+    With ``effort`` 1 it is where the law with the least mean cost holds the plant: the mean of any law is a steady
+    state, and its cost that of the mean plus that of the deviations. Pass ``jax.numpy`` as ``xp`` inside a trace.
+    """
+    n, m = len(Q), len(R)
+    G = xp.concatenate([xp.eye(n, dtype=ab.dtype) - ab[:, :n], -ab[:, n:]], axis=1)
+    W = xp.block([[Q, xp.zeros((n, m), dtype=ab.dtype)], [xp.zeros((m, n), dtype=ab.dtype), effort * R]])
+    W = W + 1e-12 * xp.trace(W) * xp.eye(n + m, dtype=ab.dtype)  # what costs nothing is left near zero
+    rows = xp.block([[W, G.T], [G, xp.zeros((n, n), dtype=ab.dtype)]])
+    found = xp.linalg.solve(rows, xp.concatenate([xp.zeros(n + m, dtype=ab.dtype), offset]))
+    return found[:n], found[n : n + m]
 
 
 def _times(a: Float[Array, "p q"], b: Float[Array, "q r"]) -> Float[Array, "p r"]:

@@ -1,0 +1,170 @@
+"""Least squares of a plant from the samples of a regulator, with what it proves about a gain and about the state."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import scipy.linalg
+import scipy.stats
+from jaxtyping import Float
+
+from twoclock.protocols import InputError, PyTree
+
+Matrix = Float[np.ndarray, "p q"]
+_DOUBT = 1e-3  # the probability with which any of all proofs of a run may be wrong
+_ON_CIRCLE = 1e-8  # an eigenvalue this near the unit circle may lie on it
+_SHARE, _CHANCE = 0.05, 1e-6  # of the noise that an older sample must explain, and by chance, before it is reported
+_SPAN = 1e-10  # a regressor of which less than this share is new adds nothing
+
+
+class PlantStatistics:
+    """The sums of one trajectory, and least squares of y' = [A B](s, u) + d + w from them.
+
+    The first samples only set the scale V₀ of the regressors φ = (s, u, 1), so that no unit matters. From those after
+    them come V = Σφφᵀ and the estimate. For noise with covariance Ψ and Gaussian tails, with probability 1 − δ for all
+    times at once (the method of mixtures, with V₀ as the prior of the mixture),
+
+        ‖Ψ^-½ (Θ̂ − Θ) V^½‖² ≤ β² = (1 + 1/κ)(2 log 1/δ + p log det(I + V₀⁻¹V)),     κ = λ_min(V₀⁻¹V)
+
+    Args:
+        n, m: sizes of state and action.
+        known: the last rows of [A B], where they are known; the others are learnt, of y'.
+
+    Reference: Abbasi-Yadkori, Pál & Szepesvári, *Improved algorithms for linear stochastic bandits*, 2011.
+    """
+
+    def __init__(self, n: int, m: int, known: Matrix | None = None) -> None:
+        self.n, self.m, self.known = n, m, np.zeros((0, n + m)) if known is None else known
+        self.p = n - len(self.known)
+        self.d = n + m + 1
+        size = self.d + self.p + m + self.p  # φ, the sample that the state has lost, y'
+        self.scale, self.sums = np.zeros((self.d, self.d)), np.zeros((size, size))
+        self.first = max(50, 5 * self.d)
+        self.seen = 0
+
+    @property
+    def count(self) -> int:
+        """The samples in the sums."""
+        return max(self.seen - self.first, 0)
+
+    def add(self, z: np.ndarray, older: np.ndarray, after: np.ndarray) -> None:
+        """Add a sample: z = (s, u), the output and the action that s has just lost, and y'."""
+        v = np.concatenate([z, [1.0], older, after])
+        self.seen += 1
+        if self.seen <= self.first:
+            self.scale += np.outer(v[: self.d], v[: self.d])
+        else:
+            self.sums += np.outer(v, v)
+
+    def fit(self) -> tuple[Matrix, Matrix, Matrix]:
+        """[Â B̂], the covariance of the noise of y', and the centred sums of squares of (s, u)."""
+        d, p = self.d, self.p
+        V, cross, total = self.sums[:d, :d], self.sums[:d, -p:], self.sums[-p:, -p:]
+        unit = 1 / np.sqrt(np.maximum(np.diag(V), 1e-300))
+        rows = unit[:, None] * np.linalg.lstsq(V * np.outer(unit, unit), unit[:, None] * cross, rcond=1e-14)[0]
+        spread = (total - rows.T @ cross) / max(self.count - d, 1)
+        centred = V[:-1, :-1] - np.outer(V[:-1, -1], V[-1, :-1]) / max(self.count, 1)
+        return np.vstack([rows[:-1].T, self.known]), (spread + spread.T) / 2, centred
+
+    def spectral_radius(self, K: Matrix) -> float:
+        """The largest modulus of an eigenvalue of Â − B̂K, NaN while the samples are few."""
+        return _radius(self._loop(self.fit()[0], K)) if self.count > 2 * self.d else math.nan
+
+    def regulator(self, Q: Matrix, R: Matrix) -> Matrix | None:
+        """The optimal gain of the estimated plant, if there is one."""
+        ab = self.fit()[0]
+        A, B = ab[:, : self.n], ab[:, self.n :]
+        try:
+            P = scipy.linalg.solve_discrete_are(A, B, Q, R)
+        except (np.linalg.LinAlgError, ValueError):
+            return None
+        return np.linalg.solve(R + B.T @ P @ B, B.T @ P @ A)
+
+    def proves(self, K: Matrix) -> bool:
+        """Whether K stabilises every plant that the samples allow.
+
+        Every [A B] within β has the loop Â − B̂K + Ψ^½ E V^-½ [I; −K] with ‖E‖ ≤ β, so K stabilises all of them where it
+        stabilises the estimate and β‖V^-½ [I; −K] (zI − Â + B̂K)⁻¹ Ψ^½‖ < 1 on the unit circle (the small-gain theorem).
+        """
+        if self.count < 2 * self.first or not np.isfinite(self.sums).all():
+            return False
+        ab, noise, centred = self.fit()
+        loop = self._loop(ab, K)
+        if not np.isfinite(loop).all() or _radius(loop) >= 1:
+            return False
+        unit = 1 / np.sqrt(np.diag(self.sums)[: self.d])
+        try:
+            V, V0 = (M * np.outer(unit, unit) for M in (self.sums[: self.d, : self.d], self.scale))
+            ratios = scipy.linalg.eigh(V, V0 + 1e-12 * np.eye(self.d), eigvals_only=True)
+            root = np.linalg.cholesky(centred * np.outer(unit[:-1], unit[:-1]))
+        except np.linalg.LinAlgError:  # some regressor never moved by itself
+            return False
+        if ratios[0] <= 0:
+            return False
+        mixture = 2 * math.log(1 / _DOUBT) + self.p * float(np.sum(np.log1p(ratios)))
+        noise = noise * (1 + 4 * math.sqrt(2 / self.count))  # it is an estimate itself
+        beta = math.sqrt((1 + 1 / ratios[0]) * mixture)
+        # In units of the states' own sizes, so that the eigenvalues below do not depend on the user's.
+        size = unit[: self.n]
+        values, vectors = np.linalg.eigh(noise * np.outer(size[: self.p], size[: self.p]))
+        enter = np.vstack([vectors * np.sqrt(np.maximum(values, 0)), np.zeros((self.n - self.p, self.p))])
+        feedback = np.vstack([np.eye(self.n), -K * unit[self.n : -1, None] / size])
+        leave = scipy.linalg.solve_triangular(root, feedback, lower=True)
+        return _gain_below(loop * size[:, None] / size, enter, leave, 1 / beta)
+
+    def _loop(self, ab: Matrix, K: Matrix) -> Matrix:
+        return ab[:, : self.n] - ab[:, self.n :] @ K
+
+    def memory_gain(self) -> tuple[float, bool]:
+        """The share of the noise that the sample before the state explains, and whether that is more than chance.
+
+        If the state is a state, the older sample says nothing about y' that (s, u) does not.
+        """
+        if self.count < 100 or not np.isfinite(self.sums).all():
+            return 0.0, False
+        k = len(self.sums) - self.p
+        rest = [i for i in range(len(self.sums)) if i != self.d - 1]
+        C = self.sums - np.outer(self.sums[:, self.d - 1], self.sums[self.d - 1]) / self.count
+        C = C[np.ix_(rest, rest)]
+        unit = 1 / np.sqrt(np.maximum(np.diag(C), 1e-300))
+        C, d, k = C * np.outer(unit, unit), self.d - 1, k - 1
+        alone, both = (
+            np.diag(C[k:, k:] - C[k:, :j] @ np.linalg.pinv(C[:j, :j], rcond=_SPAN, hermitian=True) @ C[:j, k:])
+            for j in (d, k)
+        )
+        known = alone > 1e-9  # what the state foretells to all digits needs no older sample
+        share = np.where(known, 1 - both / np.where(known, alone, 1.0), 0.0)
+        worst = float(np.max(share, initial=0.0))
+        chance = float(scipy.stats.chi2.isf(_CHANCE, k - d)) / self.count
+        return worst, worst > max(_SHARE, chance)
+
+    def snapshot(self) -> dict[str, PyTree]:
+        """All of it as arrays."""
+        return {"scale": self.scale, "sums": self.sums, "seen": np.asarray(self.seen)}
+
+    def restore(self, snapshot: dict[str, PyTree]) -> None:
+        if snapshot["sums"].shape != self.sums.shape:
+            raise InputError("`path` is of a regulator with other sizes of states, actions or lags")
+        self.scale, self.sums, self.seen = snapshot["scale"].copy(), snapshot["sums"].copy(), int(snapshot["seen"])
+
+
+def _radius(M: Matrix) -> float:
+    return float(np.max(np.abs(np.linalg.eigvals(M)))) if np.isfinite(M).all() else math.inf
+
+
+def _gain_below(A: Matrix, B: Matrix, C: Matrix, bound: float) -> bool:
+    """Whether ‖C(zI − A)⁻¹B‖ < bound on the whole unit circle, for a stable A.
+
+    It is so at z = 1 and the bound is no singular value anywhere on the circle, which is where the pencil below has an
+    eigenvalue there (Boyd, Balakrishnan & Kabamba, *A bisection method for computing the H∞ norm*, 1989).
+    """
+    n = len(A)
+    eye, zero = np.eye(n), np.zeros((n, n))
+    B, C = B / math.sqrt(bound), C / math.sqrt(bound)
+    if np.linalg.norm(C @ np.linalg.solve(eye - A, B), 2) >= 1:
+        return False
+    left, right = np.block([[A, B @ B.T], [zero, eye]]), np.block([[eye, zero], [C.T @ C, A.T]])
+    found = scipy.linalg.eigvals(left, right, homogeneous_eigvals=True)
+    above, below = np.abs(found)
+    return bool(np.all(np.abs(above - below) > _ON_CIRCLE * np.maximum(above, below)))
