@@ -163,7 +163,7 @@ class Regulator(LearnerAgent):
         self._costs, self._all_costs = RecentMean(), BlockMean()
         self._statistics = PlantStatistics(n, m, self._history.known)
         self._notes = PlantWarnings(p)
-        self._supervisor = None if self.guard is None else GainSupervisor(self.guard, self.K0, self._statistics)
+        self._supervisor = None if self.guard is None else GainSupervisor(self.guard, self.K0, self._Q, self.R, self._statistics)
         self._model = ModelCritic(self._Q, self.R, _RIDGE, self.intercept, self._history.known if lags > 1 else None)
         self._learner = self._make_learner(self.K0, None)
         self._rest, self._rest_at = (np.zeros(n), np.zeros(m)), -1
@@ -207,7 +207,7 @@ class Regulator(LearnerAgent):
         if guarded is not None and guarded.bounds is None:
             self._add_cost(cost)
             if guarded.record(z, cost):
-                self._learner = self._make_learner(guarded.safe, guarded.end_log(self._Q, self.R, self.sigma))
+                self._learner = self._make_learner(guarded.safe, guarded.end_log())
                 self._begin_costs()
                 self._announce()
             return

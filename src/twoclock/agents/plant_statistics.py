@@ -39,8 +39,9 @@ class PlantStatistics:
         self.p = n - len(self.known)
         self.d = n + m + 1
         size = self.d + self.p + m + self.p  # φ, the sample that the state has lost, y'
-        self.scale, self.sums = np.zeros((self.d, self.d)), np.zeros((size, size))
-        self.first = max(50, 5 * self.d)
+        # Of samples that prove nothing, of the first of the others, and of those after them.
+        self.past, self.early, self.sums = np.zeros((3, size, size))
+        self.first = max(20, 5 * self.d)
         self.seen = 0
 
     @property
@@ -53,27 +54,37 @@ class PlantStatistics:
         v = np.concatenate([z, [1.0], older, after])
         self.seen += 1
         if self.seen <= self.first:
-            self.scale += np.outer(v[: self.d], v[: self.d])
+            self.early += np.outer(v, v)
         else:
             self.sums += np.outer(v, v)
 
-    def fit(self) -> tuple[Matrix, Matrix, Matrix]:
-        """[Â B̂], the covariance of the noise of y', and the centred sums of squares of (s, u)."""
+    def restart(self) -> None:
+        """Let proofs rest on what comes from now on: what came before is not of the scale of normal operation."""
+        self.past, self.seen = self.all, 0
+        self.early, self.sums = np.zeros_like(self.past), np.zeros_like(self.past)
+
+    @property
+    def all(self) -> Matrix:
+        """The sums over all samples."""
+        return self.past + self.early + self.sums
+
+    def fit(self, sums: Matrix) -> tuple[Matrix, Matrix]:
+        """[Â B̂] and the covariance of the noise of y', by least squares."""
         d, p = self.d, self.p
-        V, cross, total = self.sums[:d, :d], self.sums[:d, -p:], self.sums[-p:, -p:]
+        V, cross, total = sums[:d, :d], sums[:d, -p:], sums[-p:, -p:]
         unit = 1 / np.sqrt(np.maximum(np.diag(V), 1e-300))
         rows = unit[:, None] * np.linalg.lstsq(V * np.outer(unit, unit), unit[:, None] * cross, rcond=1e-14)[0]
-        spread = (total - rows.T @ cross) / max(self.count - d, 1)
-        centred = V[:-1, :-1] - np.outer(V[:-1, -1], V[-1, :-1]) / max(self.count, 1)
-        return np.vstack([rows[:-1].T, self.known]), (spread + spread.T) / 2, centred
+        spread = (total - rows.T @ cross) / max(V[-1, -1] - d, 1)
+        return np.vstack([rows[:-1].T, self.known]), (spread + spread.T) / 2
 
     def spectral_radius(self, K: Matrix) -> float:
-        """The largest modulus of an eigenvalue of Â − B̂K, NaN while the samples are few."""
-        return _radius(self._loop(self.fit()[0], K)) if self.count > 2 * self.d else math.nan
+        """The largest modulus of an eigenvalue of Â − B̂K by all samples, NaN while they are few."""
+        enough = self.all[self.d - 1, self.d - 1] > 2 * self.d
+        return _radius(self._loop(self.fit(self.all)[0], K)) if enough else math.nan
 
     def regulator(self, Q: Matrix, R: Matrix) -> Matrix | None:
-        """The optimal gain of the estimated plant, if there is one."""
-        ab = self.fit()[0]
+        """The optimal gain of the plant as all samples show it, if there is one."""
+        ab = self.fit(self.all)[0]
         A, B = ab[:, : self.n], ab[:, self.n :]
         try:
             P = scipy.linalg.solve_discrete_are(A, B, Q, R)
@@ -89,13 +100,14 @@ class PlantStatistics:
         """
         if self.count < 2 * self.first or not np.isfinite(self.sums).all():
             return False
-        ab, noise, centred = self.fit()
-        loop = self._loop(ab, K)
+        ab, noise = self.fit(self.sums)
+        loop, V = self._loop(ab, K), self.sums[: self.d, : self.d]
+        centred = V[:-1, :-1] - np.outer(V[:-1, -1], V[-1, :-1]) / self.count
         if not np.isfinite(loop).all() or _radius(loop) >= 1:
             return False
         unit = 1 / np.sqrt(np.diag(self.sums)[: self.d])
         try:
-            V, V0 = (M * np.outer(unit, unit) for M in (self.sums[: self.d, : self.d], self.scale))
+            V, V0 = (M[: self.d, : self.d] * np.outer(unit, unit) for M in (self.sums, self.early))
             ratios = scipy.linalg.eigh(V, V0 + 1e-12 * np.eye(self.d), eigvals_only=True)
             root = np.linalg.cholesky(centred * np.outer(unit[:-1], unit[:-1]))
         except np.linalg.LinAlgError:  # some regressor never moved by itself
@@ -110,7 +122,7 @@ class PlantStatistics:
         values, vectors = np.linalg.eigh(noise * np.outer(size[: self.p], size[: self.p]))
         enter = np.vstack([vectors * np.sqrt(np.maximum(values, 0)), np.zeros((self.n - self.p, self.p))])
         feedback = np.vstack([np.eye(self.n), -K * unit[self.n : -1, None] / size])
-        leave = scipy.linalg.solve_triangular(root, feedback, lower=True)
+        leave = np.linalg.solve(root, feedback)
         return _gain_below(loop * size[:, None] / size, enter, leave, 1 / beta)
 
     def _loop(self, ab: Matrix, K: Matrix) -> Matrix:
@@ -141,12 +153,13 @@ class PlantStatistics:
 
     def snapshot(self) -> dict[str, PyTree]:
         """All of it as arrays."""
-        return {"scale": self.scale, "sums": self.sums, "seen": np.asarray(self.seen)}
+        return {"sums": np.stack([self.past, self.early, self.sums]), "seen": np.asarray(self.seen)}
 
     def restore(self, snapshot: dict[str, PyTree]) -> None:
-        if snapshot["sums"].shape != self.sums.shape:
+        if snapshot["sums"].shape[1:] != self.sums.shape:
             raise InputError("`path` is of a regulator with other sizes of states, actions or lags")
-        self.scale, self.sums, self.seen = snapshot["scale"].copy(), snapshot["sums"].copy(), int(snapshot["seen"])
+        self.past, self.early, self.sums = snapshot["sums"].copy()
+        self.seen = int(snapshot["seen"])
 
 
 def _radius(M: Matrix) -> float:

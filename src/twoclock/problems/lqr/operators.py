@@ -223,13 +223,11 @@ class Guard:
     def measure(self, K0: np.ndarray, x: np.ndarray, u: np.ndarray, c: np.ndarray) -> Bounds:
         """The bounds that a log of states x, actions u and costs c under K0 gives."""
         z = np.concatenate([x, u], axis=1)
-        return self.bounds(K0, x.shape[1], np.sqrt(np.mean(z**2, axis=0)), float(np.mean(c)))
-
-    def bounds(self, K0: np.ndarray, n: int, rms: np.ndarray, mean_cost: float) -> Bounds:
-        """The bounds for z = (x, u) of these root mean squares, n of them of states, and this mean cost."""
+        rms = np.sqrt(np.mean(z**2, axis=0))
         rms = np.where(rms > 0, rms, 1.0)
+        mean_cost = float(np.mean(c))
         rescaled = (rms > self.span) | (rms < 1 / self.span)
         rescaled_cost = mean_cost > 0 and not 1 / self.span <= np.sqrt(mean_cost) <= self.span
         weight = np.where(rescaled, rms**-2.0, 1.0) if rescaled.any() else None
         cost_unit = np.float64(mean_cost) if rescaled_cost else None
-        return Bounds(K0, np.float64(self.limit), np.float64(self.reach), rms[:n], weight, cost_unit)
+        return Bounds(K0, np.float64(self.limit), np.float64(self.reach), rms[: x.shape[1]], weight, cost_unit)
