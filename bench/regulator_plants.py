@@ -6,10 +6,10 @@
 
 ``guard``: on every plant a guarded regulator learns from each seed, even seeds with the q critic, odd ones with the
 model critic. The rule: no run ends with a gain that does not stabilise the true plant and is called certified, and no
-such gain ever acts. ``proofs``: the same of gains that nobody learnt. ``law``: the excess cost of the learnt law over the optimum, as a ratio to certainty equivalence on
-the same samples (least squares with an intercept, the Riccati equation and the steady state in full), with constant
-disturbances and without, in the plant's units, a thousand times and a thousandth of them. ``draw`` is the seed of the
-plants.
+such gain ever acts. ``proofs``: the same of gains that nobody learnt. ``law``: the excess cost of the learnt law over
+the optimum, as a ratio to certainty equivalence on the same samples (least squares with an intercept, the Riccati
+equation and the steady state in full), with constant disturbances and without, in the plant's units, a thousand times
+and a thousandth of them. ``draw`` is the seed of the plants.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def proofs(plants: int = 20, seeds: int = 60, steps: int = 800, draw: int = 0) -
                     watcher.consider(K)
                     if watcher.acting is not before:
                         proved, wrong = proved + 1, wrong + (plant.radius(watcher.acting) >= 1)
-    print(f"{plants} plants × {seeds} seeds: {proposed} gains, {unstable} of them unstable; {proved} proved, {wrong} wrongly")
+    print(f"{plants} plants × {seeds} seeds: {proposed} gains, {unstable} unstable; {proved} proved, {wrong} wrongly")
     return wrong
 
 
@@ -145,9 +145,15 @@ def law(plants: int = 5, seeds: int = 16, steps: int = 1000, draw: int = 0) -> N
                     P = scipy.linalg.solve_discrete_are(A, B, plant.Q, plant.R)
                     K = np.linalg.solve(plant.R + B.T @ P @ B, B.T @ P @ A)
                     rest = steady_state(fitted[:, :-1], fitted[:, -1], plant.Q, plant.R, 1.0)
-                    excess[number] += plant.law_cost(agent.gain, *agent.steady_state) - best, plant.law_cost(K, *rest) - best
+                    excess[number] += (
+                        plant.law_cost(agent.gain, *agent.steady_state) - best,
+                        plant.law_cost(K, *rest) - best,
+                    )
             ratios = excess[:, 0] / excess[:, 1]
-            print(f"{'disturbed' if disturbed else 'without'}, scale {scale:g}: ratios {np.round(ratios, 3).tolist()}", flush=True)
+            print(
+                f"{'disturbed' if disturbed else 'without'}, scale {scale:g}: ratios {np.round(ratios, 3).tolist()}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

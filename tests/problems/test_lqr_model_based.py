@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.linalg
+import scipy.signal
 
 import twoclock as tc
 from twoclock.models.lqr import Lqr, lyapunov, riccati, spectral_radius
@@ -180,7 +181,7 @@ def test_from_a_state_space():
     system = control.ss(PAPER.A, PAPER.B, np.eye(3), np.zeros((3, 2)), dt=0.1)
     np.testing.assert_array_equal(Lqr.from_system(system, PAPER.Q, PAPER.R).gain, PAPER.gain)
     continuous = control.ss(PAPER.A, PAPER.B, np.eye(3), np.zeros((3, 2)))
-    with pytest.raises(tc.InputError, match=r"discrete.*sample_system"):
+    with pytest.raises(tc.InputError, match=r"discrete.*from_continuous"):
         Lqr.from_system(continuous, PAPER.Q, PAPER.R)
     with pytest.raises(tc.InputError, match="`system` must be a state space"):
         Lqr.from_system(3.0, PAPER.Q, PAPER.R)
@@ -242,3 +243,22 @@ def test_plain_lists_and_numbers_are_accepted():
         from_list = getattr(DOUBLE_INTEGRATOR, method)(gain)
         np.testing.assert_array_equal(from_list, getattr(DOUBLE_INTEGRATOR, method)(np.array(gain)))
     assert DOUBLE_INTEGRATOR.J(gain, 1).dtype == np.float64
+
+
+def test_from_continuous():
+    """Zero-order hold against SciPy, noise against its integral, and the gain of short steps against continuous time."""
+    A, B = np.array([[0.0, 1.0], [2.0, -0.3]]), np.array([[0.0], [1.5]])
+    Q, R, W = np.diag([1.0, 0.2]), np.array([[0.5]]), np.array([[0.1, 0.05], [0.05, 0.4]])
+    plant = Lqr.from_continuous(A, B, Q, R, 0.2, noise=W)
+    held = scipy.signal.cont2discrete((A, B, np.eye(2), np.zeros((2, 1))), 0.2)
+    np.testing.assert_allclose(plant.A, held[0], atol=1e-12)
+    np.testing.assert_allclose(plant.B, held[1], atol=1e-12)
+    times = (np.arange(2000) + 0.5) * 0.2 / 2000
+    spread = np.mean([scipy.linalg.expm(A * t) @ W @ scipy.linalg.expm(A * t).T for t in times], axis=0) * 0.2
+    np.testing.assert_allclose(plant.noise, spread, rtol=1e-6)
+    P = scipy.linalg.solve_continuous_are(A, B, Q, R)
+    short = Lqr.from_continuous(A, B, Q, R, 1e-4)
+    np.testing.assert_allclose(short.gain, np.linalg.solve(R, B.T @ P), rtol=1e-3)
+    for wrong, words in (({"dt": 0.0}, "`dt`"), ({"B": [[1.0]]}, "`B` has shape")):
+        with pytest.raises(tc.InputError, match=words):
+            Lqr.from_continuous(**{"A": A, "B": B, "Q": Q, "R": R, "dt": 0.1} | wrong)

@@ -217,7 +217,8 @@ class Gymnasium(EnvAdapter):
 
     def __init__(self, env: Any, seed: int, close_it: bool, replayable: bool) -> None:
         self.env, self.seed, self.close_it, self.replayable = env, seed, close_it, replayable
-        self._clip = _clip_to(env.action_space)
+        self.action_space = env.action_space
+        self._clip = _clip_to(self.action_space)
         self._episode, self._actions = -1, list[PyTree]()
 
     def reset(self) -> PyTree:
@@ -285,7 +286,8 @@ class Vectorised:
 
     def __init__(self, env: Any, seeds: Sequence[int]) -> None:
         self.env = env
-        self._clip = _clip_to(env.single_action_space)
+        self.action_space = env.single_action_space
+        self._clip = _clip_to(self.action_space)
         mode = getattr(env, "metadata", {}).get("autoreset_mode", "NextStep")
         self.mode = str(getattr(mode, "value", mode))
         self._ended = np.zeros(len(seeds), bool)

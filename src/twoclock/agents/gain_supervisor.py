@@ -28,13 +28,18 @@ class GainSupervisor:
         guard: the limits.
         K0: the gain that the user calls safe.
         Q, R: the cost, for another safe gain.
-        statistics: of the plant; whoever owns them adds the samples.
+        statistics: of the plant, to which the regulator adds the samples.
+        leads_back: whether the learner returns to the safe gain while it is at one that was not proved: an actor must,
+            and a model gets there by itself.
     """
 
-    def __init__(self, guard: Guard, K0: Matrix, Q: Matrix, R: Matrix, statistics: PlantStatistics) -> None:
-        self.guard, self.Q, self.R, self.statistics = guard, Q, R, statistics
+    def __init__(
+        self, guard: Guard, K0: Matrix, Q: Matrix, R: Matrix, statistics: PlantStatistics, leads_back: bool = False
+    ) -> None:
+        self.guard, self.Q, self.R, self.statistics, self.leads_back = guard, Q, R, statistics, leads_back
         self.safe = self.acting = K0
         self.proved = self.refuted = self.lost = False
+        self.rejected = False  # the gain that the learner is at was not proved
         self.bounds: Bounds | None = None  # from the end of the log on
         self.watch: PyTree = None
         self.log: list[np.ndarray] = []  # rows of z and the cost
@@ -84,7 +89,8 @@ class GainSupervisor:
         """Let K act if it is proved; at times, since a proof takes a while."""
         if self.statistics.seen - self._looked >= max(1, self.statistics.seen // _LOOKS):
             self._looked = self.statistics.seen
-            if not self.held and self.statistics.proves(K):
+            self.rejected = not self.statistics.proves(K)
+            if not self.held and not self.rejected:
                 self.acting, self.proved = K, True
             elif not self.proved:
                 self.proved = self.statistics.proves(self.acting)
@@ -97,7 +103,7 @@ class GainSupervisor:
             _, self.watch = _supervise(self.bounds, K, state, self.watch)
         if self.held:
             size = float(np.max(np.abs(state) / self.bounds.rms))
-            self._edge = self._edge if before else max(size, float(self.bounds.limit))
+            self._edge = self._edge if before else max(size, self.guard.limit)
             self.lost |= size > _LOST * self._edge
             if not before and not np.array_equal(self.acting, self.safe):
                 # What was proved of a linear plant has not held here, so it must be proved again.
@@ -105,14 +111,14 @@ class GainSupervisor:
         return self.safe if self.held else self.acting, self.held and not before
 
     def judge(self, sample: PyTree) -> PyTree:
-        """The sample with how much of it a critic may learn."""
+        """The sample with how much of it a critic may learn; a rejected actor is led back to the safe gain."""
         with jax.enable_x64(True):
             sample, self.watch = jax.tree.map(np.asarray, _judge(self.bounds, sample, self.watch))
-        return sample
+        return sample | {"held": sample["held"] | (self.rejected and self.leads_back)}
 
     def snapshot(self) -> dict[str, PyTree]:
         """All of it as arrays."""
-        flags = np.asarray([self.proved, self.refuted, self.lost, self._looked, self._few, self._edge])
+        flags = np.asarray([self.proved, self.refuted, self.lost, self.rejected, self._looked, self._few, self._edge])
         log = np.asarray(self.log).reshape(len(self.log), sum(self.safe.shape) + 1)
         bounds = None if self.bounds is None else {"rms": self.bounds.rms, "weight": self.bounds.weight}
         cost = None if self.bounds is None else self.bounds.cost_unit
@@ -123,9 +129,9 @@ class GainSupervisor:
 
     def restore(self, snapshot: dict[str, PyTree]) -> None:
         self.safe, self.acting, self.log = snapshot["safe"], snapshot["acting"], list(snapshot["log"])
-        self.proved, self.refuted, self.lost = (bool(flag) for flag in snapshot["flags"][:3])
-        self._looked, self._few = (int(count) for count in snapshot["flags"][3:5])
-        self._edge, self._first = float(snapshot["flags"][5]), snapshot["first"]
+        *flags, looked, few, self._edge = snapshot["flags"].tolist()
+        self.proved, self.refuted, self.lost, self.rejected = (bool(flag) for flag in flags)
+        self._looked, self._few, self._first = int(looked), int(few), snapshot["first"]
         if (saved := snapshot["bounds"]) is not None:
             limit, reach = np.float64(self.guard.limit), np.float64(self.guard.reach)
             unit = snapshot["cost_unit"]

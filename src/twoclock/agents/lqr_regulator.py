@@ -6,8 +6,6 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -17,14 +15,13 @@ from twoclock.agents.output_history import OutputHistory
 from twoclock.agents.plant_statistics import PlantStatistics
 from twoclock.agents.plant_warnings import PlantWarning, PlantWarnings
 from twoclock.agents.protocol import LearnerAgent
-from twoclock.intervals.batch_means import BlockMean, intervals
+from twoclock.agents.regulator_critics import model_learner, q_learner, resting_point
+from twoclock.agents.running_cost import RunningCost
 from twoclock.intervals.bootstrap import Estimate
-from twoclock.intervals.confidence_sequence import FIRST_LOOK, first_look, stretch
-from twoclock.intervals.random_scaling import RecentMean
 from twoclock.methods import Polyak, Standard, running_means
 from twoclock.online import Learner
-from twoclock.problems.lqr.model_based import ModelCritic, steady_state
-from twoclock.problems.lqr.operators import ActorCritic, Bounds, Guard, Guarded
+from twoclock.problems.lqr.model_based import ModelCritic
+from twoclock.problems.lqr.operators import Bounds, Guard
 from twoclock.protocols import InputError, Method, PyTree
 from twoclock.result import Result
 from twoclock.schedules import Power
@@ -38,7 +35,6 @@ if TYPE_CHECKING:
 
 # Steps of the actor-critic in units in which states, actions and costs are near 1, as a guard makes them.
 _ACTOR, _CRITIC = (Power(first * 2000**0.6, p=0.6, shift=2000.0) for first in (5e-4, 1e-3))
-_FORMAT = 2  # of what a regulator saves
 _RIDGE = 1e-12  # small in any sensible unit
 _LOOKS = 64  # the law that acts is made anew whenever the samples have grown by such a part
 # The weight of actions in the choice of the state to hold, where that is to be the set point whatever it costs.
@@ -95,10 +91,11 @@ class Regulator(LearnerAgent):
     True
     """
 
-    actions = "continuous"
+    action_space = "continuous"
     _NUMBERS = ("sigma", "critic", "kappa", "seed", "lags", "outputs", "intercept")
     _ARRAYS = ("Q", "R", "K0", "reference")
     _OTHERS = ("guard",)
+    _FORMAT = 2
     _STREAM = 0x74776F  # exploration that is the plant's own noise would silently make a wrong model
 
     def __init__(
@@ -131,7 +128,7 @@ class Regulator(LearnerAgent):
         self.critic = validation.choice("critic", critic, ("model", "q"))
         if critic == "q" and (reference is not None or lags > 1):
             name = "reference" if reference is not None else "lags"
-            raise InputError(f"`{name}` is for the model critic: the q critic learns no constant; use `critic=\"model\"`")
+            raise InputError(f'`{name}` is for the model critic: the q critic learns no constant; use `critic="model"`')
         self.reference = None if reference is None else np.atleast_1d(as_array("reference", reference))
         p = self.outputs = len(self.Q) if outputs is None else validation.whole("outputs", outputs, 1)
         if len(self.Q) % p or len(self.Q) > p * self.lags:
@@ -160,10 +157,13 @@ class Regulator(LearnerAgent):
         if self.guard is not None and not isinstance(self.guard, Guard):
             raise InputError(f"`guard` must be a Guard, True or False, got {type(guard).__name__}; try `guard=True`")
         self._set_seed(seed)
-        self._costs, self._all_costs = RecentMean(), BlockMean()
+        self._costs = RunningCost()
         self._statistics = PlantStatistics(n, m, self._history.known)
         self._notes = PlantWarnings(p)
-        self._supervisor = None if self.guard is None else GainSupervisor(self.guard, self.K0, self._Q, self.R, self._statistics)
+        self._supervisor: GainSupervisor | None = None
+        if self.guard is not None:
+            leads_back = critic == "q"
+            self._supervisor = GainSupervisor(self.guard, self.K0, self._Q, self.R, self._statistics, leads_back)
         self._model = ModelCritic(self._Q, self.R, _RIDGE, self.intercept, self._history.known if lags > 1 else None)
         self._learner = self._make_learner(self.K0, None)
         self._rest, self._rest_at = (np.zeros(n), np.zeros(m)), -1
@@ -205,10 +205,10 @@ class Regulator(LearnerAgent):
         if not whole:
             return
         if guarded is not None and guarded.bounds is None:
-            self._add_cost(cost)
+            self._costs.add(cost)
             if guarded.record(z, cost):
                 self._learner = self._make_learner(guarded.safe, guarded.end_log())
-                self._begin_costs()
+                self._costs = RunningCost()
                 self._announce()
             return
         K = self._iterate() if guarded is None else guarded.safe if guarded.held else guarded.acting
@@ -216,9 +216,9 @@ class Regulator(LearnerAgent):
         sample: PyTree = {"z": z, "next": np.concatenate([following, -K @ following]), "c": cost}
         self._learner.update(sample if guarded is None else guarded.judge(sample))
         if guarded is not None and guarded.held:
-            self._begin_costs()
+            self._costs = RunningCost()  # those so far were of another gain
         else:
-            self._add_cost(cost)
+            self._costs.add(cost)
         if guarded is not None:
             guarded.consider(self._iterate())
         if self.steps - self._rest_at >= max(1, self.steps // _LOOKS):
@@ -230,14 +230,6 @@ class Regulator(LearnerAgent):
 
     def _cost(self, state: np.ndarray, u: np.ndarray) -> float:
         return float(state @ self._Q @ state + u @ self.R @ u)
-
-    def _add_cost(self, cost: float) -> None:
-        self._costs.add(cost)
-        self._all_costs.add(cost)
-
-    def _begin_costs(self) -> None:
-        """Forget the costs so far, which were those of another gain."""
-        self._costs, self._all_costs = RecentMean(), BlockMean()
 
     @property
     def gain(self) -> np.ndarray:
@@ -283,15 +275,7 @@ class Regulator(LearnerAgent):
                 with block scores, to be looked at at any time from 1,000 samples on, or from the number given; NaN
                 before.
         """
-        if anytime is False:
-            found = self._costs.estimate(level)
-            return found._replace(low=np.maximum(found.low, 0.0))
-        blocks = self._all_costs
-        first = first_look(anytime, [FIRST_LOOK])
-        found_all = intervals(np.full(1, blocks.estimate), blocks.statistics(), level)
-        longer = float(stretch(blocks.count, first, level)) if blocks.count >= first else np.nan
-        half = float(found_all.high[0] - blocks.estimate) * longer
-        return Estimate(blocks.estimate, float(np.maximum(blocks.estimate - half, 0.0)), blocks.estimate + half)
+        return self._costs.estimate(level, anytime)
 
     @property
     def interventions(self) -> dict[str, int]:
@@ -351,10 +335,8 @@ class Regulator(LearnerAgent):
 
     def _state(self) -> tuple[Document, dict[str, PyTree]]:
         about = {
-            "format": _FORMAT,
             "guard": None if self.guard is None else vars(self.guard),
             "costs": self._costs.numbers,
-            "all_costs": self._all_costs.numbers,
             "said": sorted(self._said),
         }
         trees = {
@@ -367,7 +349,7 @@ class Regulator(LearnerAgent):
 
     def _take_up(self, about: Document, record: Record) -> None:
         trees = record.trees
-        self._costs, self._all_costs = RecentMean(about["costs"]), BlockMean(about["all_costs"])
+        self._costs = RunningCost(about["costs"])
         self._said, self._asked = set(about["said"]), trees["asked"]
         rest, action, at = trees["rest"]
         self._rest, self._rest_at = (rest, action), int(at)
@@ -381,33 +363,14 @@ class Regulator(LearnerAgent):
         super()._take_up(about, record)
 
     def __repr__(self) -> str:
-        how = "diverged" if self.diverged else f"cost {self.cost()}" if self._costs.count else "not begun"
+        how = "diverged" if self.diverged else f"cost {self.cost()}" if self._costs.recent.count else "not begun"
         return f"Regulator({self.critic}, {self.steps:,} samples, {how})"
 
     def _make_learner(self, K: np.ndarray, bounds: Bounds | None) -> Learner:
         """A learner at the gain K, under a guard's bounds if there are any."""
-        with jax.enable_x64(True):
-            if self.critic == "q":
-                actor = ActorCritic(np.float64(self.kappa), np.float64(self.sigma), expected_action=True)
-                theta, omega = jax.tree.map(np.asarray, actor.start(K))
-                guarded = Guarded(actor, bounds)
-                return Learner(
-                    guarded.F, guarded.G, self.method, theta, omega, measure=lambda theta, omega: {"cost": omega["J"]}
-                )
-            model = self._model
-            theta, omega = jax.tree.map(np.asarray, model.start(K))
-
-        def measure(theta: PyTree, omega: PyTree) -> dict[str, jax.Array]:
-            """The mean cost of the gain on the plant as it is estimated."""
-            (ab, offset), p = model.fit(omega), model.outputs
-            B, R = ab[:, len(self._Q) :], jnp.asarray(self.R, ab.dtype)
-            rest, action = steady_state(ab, offset, jnp.asarray(self._Q, ab.dtype), R, self._effort, jnp)
-            deviations = jnp.sum(theta["P"][:p, :p] * model.noise(omega)) + jnp.sum(rest * (self._Q @ rest))
-            explored = jnp.sum(B * (theta["P"] @ B)) + jnp.trace(R)
-            return {"cost": deviations + jnp.asarray(self.sigma**2, ab.dtype) * explored + jnp.sum(action * (R @ action))}
-
-        operators = Guarded(model, bounds)
-        return Learner(operators.F, operators.G, self.method, theta, omega, measure=measure)
+        if self.critic == "q":
+            return q_learner(self.kappa, self.sigma, K, bounds, self.method)
+        return model_learner(self._model, self.sigma, self._effort, K, bounds, self.method)
 
     @property
     def _effort(self) -> float:
@@ -415,19 +378,10 @@ class Regulator(LearnerAgent):
 
     def _find_rest(self) -> tuple[np.ndarray, np.ndarray]:
         """The state and the action to hold the plant at, zero while there is no model."""
-        rest, action = np.zeros(self._history.size), np.zeros(len(self.R))
-        state = self._learner.state
-        enough = self._model.enough / (self._model.enough + 1)
-        if self.critic == "q" or not self.intercept or state.omega["seen"] < enough or self.diverged:
-            return rest, action
-        M, p = state.omega["M"], self.outputs
-        try:
-            rows = np.linalg.solve(M[:-p, :-p], M[:-p, -p:]).T
-            ab, offset = np.vstack([rows[:, :-1], self._history.known]), np.pad(rows[:, -1], (0, len(rest) - p))
-            rest, action = steady_state(ab, offset, self._Q, self.R, self._effort)
-        except np.linalg.LinAlgError:  # no steady state yet
-            return self._rest
-        return rest, action
+        found = None
+        if self.critic == "model" and self.intercept and not self.diverged:
+            found = resting_point(self._model, self._learner.state.omega, self._effort)
+        return (np.zeros(self._history.size), np.zeros(len(self.R))) if found is None else found
 
     def _estimate(self) -> np.ndarray:
         """The gain that is reported, averaged by some methods."""

@@ -41,19 +41,19 @@ class PlantWarnings:
         share, matters = statistics.memory_gain()
         if matters:
             found["memory"] = (
-                f"the state is not a state: the sample before it explains {share:.0%} of what it leaves unexplained of the "
-                f"next; something is not seen, or the plant is not linear; try `lags={max(2 * lags, 4)}`"
+                f"the state is not a state: the sample before it explains {share:.0%} of what it leaves unexplained; "
+                f"something is not seen, or the plant is not linear; try `lags={max(2 * lags, 4)}`"
             )
         if self.cut > max(10, 0.01 * self.count):
             found["cut"] = (
-                f"{self.cut / self.count:.0%} of the actions were not applied as asked: the plant was learnt from what was "
-                "applied, and the gain is the best without such limits, not with them; lower `sigma`, or raise `R`"
+                f"{self.cut / self.count:.0%} of the actions were not applied as asked: the plant was learnt from what "
+                "was applied, and the gain is the best without such limits, not with them; lower `sigma` or raise `R`"
             )
         if (nearest := self._nearest()) is not None:
             found["goal"] = (
-                f"no output of the last {min(self.count, _RECENT):,} came near the goal {short_repr(goal.tolist())}; the "
-                f"nearest was {short_repr(np.round(nearest + goal, 4).tolist())}: it cannot be reached, or not held at this cost; "
-                "set `reference` to one that the plant can hold"
+                f"no output of the last {_RECENT:,} came near the goal {short_repr(goal.tolist())}, the nearest was "
+                f"{short_repr(np.round(nearest + goal, 4).tolist())}: it cannot be reached, or not at this cost; "
+                "a `reference` is held whatever it costs, if the plant can be held there"
             )
         return found
 

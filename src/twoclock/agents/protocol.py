@@ -129,8 +129,9 @@ class LearnerAgent:
     _ARRAYS: ClassVar[tuple[str, ...]]
     _OTHERS: ClassVar[tuple[str, ...]] = ()
     _FUNCTIONS: ClassVar[tuple[str, ...]] = ()  # settings that may be functions, which a record knows by their identity
+    _FORMAT: ClassVar[int] = 1  # of what it saves; another number where older records lack something
     _STREAM: ClassVar[int]  # of the random numbers: a simulator that has the same seed must not draw the same ones
-    actions: ClassVar[str] = "any"  # what a Gymnasium environment must take: "continuous" for a Box
+    action_space: ClassVar[str] = "any"  # what a Gymnasium environment must take: "continuous" for a Box
     quiet: bool = False  # `run` sets it, which passes on what the agent would warn of
     method: Method
     _learner: Learner
@@ -158,6 +159,11 @@ class LearnerAgent:
     def history(self) -> pd.DataFrame:
         """``step`` and what it measures, at ten marks a decade and now."""
         return self._learner.history
+
+    @property
+    def warnings(self) -> list[str]:
+        """What speaks against what it has learnt, a line each; nothing by default."""
+        return []
 
     def result(self) -> Result:
         """What it has learnt so far as a `Result` of one seed, with its intervals where it has them."""
@@ -189,7 +195,7 @@ class LearnerAgent:
         own, trees = self._state()
         about = {name: getattr(self, name) for name in self._NUMBERS} | own
         about |= {"method": serialize.to_json(self.method), "rng": self._rng.bit_generator.state}
-        about["functions"] = self._function_identities()
+        about |= {"functions": self._function_identities(), "format": self._FORMAT}
         arrays = {name: array for name in self._ARRAYS if isinstance(array := getattr(self, name), np.ndarray)}
         return self._learner.save(path, {type(self).__name__: about}, **arrays, **trees, **also)
 
@@ -243,7 +249,13 @@ class LearnerAgent:
         record = storage.load(path)
         if cls.__name__ not in record.spec:
             raise InputError(f"`path` must be a folder that `{cls.__name__}.save` wrote, {path} is none")
-        return record.spec[cls.__name__], record
+        about = record.spec[cls.__name__]
+        if about.get("format", 1) != cls._FORMAT:
+            raise InputError(
+                f"`path` {path} was saved by a version whose `{cls.__name__}` had other state, and cannot be "
+                "resumed; what it had learnt is in `tc.load(path).theta`, from which a new one may start"
+            )
+        return about, record
 
 
 def check_index(name: str, value: int, size: int) -> int:

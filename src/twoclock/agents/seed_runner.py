@@ -15,8 +15,16 @@ import jax
 import numpy as np
 
 from twoclock import storage
-from twoclock.agents.env_adapters import EnvAdapter, EnvironmentFault, StepResult, Vectorised, make_adapter, named_error
-from twoclock.agents.protocol import Agent
+from twoclock.agents.env_adapters import (
+    EnvAdapter,
+    EnvironmentFault,
+    Gymnasium,
+    StepResult,
+    Vectorised,
+    make_adapter,
+    named_error,
+)
+from twoclock.agents.protocol import Agent, LearnerAgent
 from twoclock.executor import Channel, Executor, RemoteTraceback, TaskBatch, TaskTimeout, WorkerLost
 from twoclock.intervals.batch_means import BlockMean
 from twoclock.intervals.bootstrap import TRACKED
@@ -168,6 +176,8 @@ class SeedRunner:
         self.job, self.seed, self.marks = job, seed, job.spec.marks
         self.home = None if job.folder is None else job.folder / f"seed-{seed}"
         self.agent = job.kind(**{**job.settings, "seed": seed})
+        if isinstance(self.agent, LearnerAgent):
+            self.agent.quiet = True  # its warnings are notes of the outcome
         self.rows: list[dict[str, float]] = []
         self.step, self.diverged, self.notes = 0, False, list[str]()
         self.u: PyTree = None  # the action of a turn that has not ended
@@ -183,10 +193,10 @@ class SeedRunner:
         if self._stats is None:
             self._stats = self._new_stats(came.reward is not None)
             self._mark()
-        self.agent.observe(x, u, *came)
         paid = {} if came.reward is None else {REWARD: came.reward}
         if self._cost is not None:
             paid[COST] = self._cost(np.asarray(x), np.asarray(u))
+        self.agent.observe(x, u, *came)
         self._stats.add(paid, came.terminated or came.truncated)
         self.step += 1
         if self.agent.diverged or float(np.max(np.abs(came.x), initial=0.0)) > _LOST:
@@ -204,7 +214,10 @@ class SeedRunner:
 
     def outcome(self) -> SeedOutcome:
         learnt = self.agent.result()
-        return SeedOutcome(self.rows, learnt.theta, learnt.omega, self.diverged, self.step, self.notes)
+        notes = self.notes
+        if isinstance(self.agent, LearnerAgent):
+            notes = notes + [f"seed {self.seed}: {line}" for line in self.agent.warnings]
+        return SeedOutcome(self.rows, learnt.theta, learnt.omega, self.diverged, self.step, notes)
 
     def _mark(self) -> None:
         if len(self.rows) < len(self.marks) and self.step == self.marks[len(self.rows)]:
@@ -354,6 +367,17 @@ def _drive(lanes: Sequence[SeedRunner], env: EnvAdapter | Vectorised, channel: C
     save()
 
 
+def check_actions(agent: Agent, env: EnvAdapter | Vectorised) -> None:
+    """Refuse an environment whose actions an agent cannot choose."""
+    if isinstance(agent, LearnerAgent) and isinstance(env, Gymnasium | Vectorised):
+        is_box = hasattr(env.action_space, "low")
+        if not is_box and agent.action_space == "continuous":
+            raise InputError(
+                f"`env` must take actions of a Box for {type(agent).__name__}, which chooses real numbers; it takes "
+                f"{env.action_space}; for discrete actions there is tc.agents.EntropyActorCritic"
+            )
+
+
 def run_seed(shared: None, task: tuple[AgentJob, int], channel: Channel) -> SeedOutcome:
     """Run one seed from its start, or from its checkpoint, to its end; messages are (seed, step, diverged)."""
     job, seed = task
@@ -362,14 +386,16 @@ def run_seed(shared: None, task: tuple[AgentJob, int], channel: Channel) -> Seed
     if not lane.done:
         env = make_adapter(job.env, job.x0, seed, replayable=job.folder is not None)
         with closing(env):
+            check_actions(lane.agent, env)
             _drive([lane], env, channel, saved)
     return lane.outcome()
 
 
 def run_vectorised(job: AgentJob, channel: Channel) -> list[SeedOutcome]:
     """Run all seeds side by side on a vectorised environment, for as long as one of them has steps to take."""
-    lanes = [SeedRunner(job, seed) for seed in job.spec.seeds]
-    _drive(lanes, Vectorised(job.env, job.spec.seeds), channel)
+    lanes, env = [SeedRunner(job, seed) for seed in job.spec.seeds], Vectorised(job.env, job.spec.seeds)
+    check_actions(lanes[0].agent, env)
+    _drive(lanes, env, channel)
     return [lane.outcome() for lane in lanes]
 
 

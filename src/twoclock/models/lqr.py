@@ -1,4 +1,4 @@
-"""The linear-quadratic regulator in closed form: Riccati, Lyapunov, its stationary law, certainty equivalence.
+"""The linear-quadratic regulator in closed form: Riccati, Lyapunov, its stationary law.
 
 Gains are in the sign u = −Kx everywhere. All of it is differentiable in K.
 """
@@ -6,17 +6,17 @@ Gains are in the sign u = −Kx everywhere. All of it is differentiable in K.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.linalg
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from twoclock.models.float64 import in_float64, not_negative, positive, read_argument
-from twoclock.protocols import InputError, Scalar, checked, pytree
+from twoclock.models.float64 import in_float64, read_argument
+from twoclock.protocols import InputError, Scalar, pytree
 from twoclock.validation import check_size, number, short_repr, whole
 from twoclock.validation.arrays import Array, Number, check_regulator, definite, matrix
 
@@ -27,7 +27,6 @@ _DOUBLINGS = 50  # 2⁵⁰ terms of the series: a spectral radius of 1 − 1e-14
 Gain = Float[Array, "m n"]
 States = Float[Array, "n n"]  # a matrix on states
 Both = Float[Array, "d d"]  # a matrix on z = (x, u), d = n + m
-Moments = Float[Array, "p p"]  # the mean of (x, u, x')(x, u, x')ᵀ, p = 2n + m
 MatrixLike = Annotated[Any, Float[np.ndarray, "p q"]]  # given as NumPy reads it, an array once it is checked
 
 
@@ -163,8 +162,46 @@ class Lqr:
         if not all(hasattr(system, name) for name in ("A", "B", "dt")):
             raise InputError(f"`system` must be a state space with A, B and dt, got {type(system).__name__}")
         if not system.dt:
-            raise InputError(f"`system` must be discrete, got dt={system.dt}; use `control.sample_system(system, Ts)`")
+            raise InputError(
+                f"`system` must be discrete, got dt={system.dt}; use `Lqr.from_continuous(A, B, Q, R, dt)`"
+            )
         return cls(system.A, system.B, Q, R, noise)
+
+    @classmethod
+    def from_continuous(
+        cls, A: ArrayLike, B: ArrayLike, Q: ArrayLike, R: ArrayLike, dt: float, noise: ArrayLike | None = None
+    ) -> Lqr:
+        """The plant dx/dt = Ax + Bu + w, seen and driven every ``dt``, with an action that is held in between.
+
+            A_d = e^{A dt},   B_d = ∫₀^dt e^{At} dt B,   Ψ = ∫₀^dt e^{At} W e^{Aᵀt} dt,   Q_d = Q dt,   R_d = R dt
+
+        States and noise are exact; the cost is that of the steps, times dt, so that costs per time can be compared.
+
+        Args:
+            A, B: the plant, n×n and n×m.
+            Q, R: the cost per unit of time.
+            dt: the sampling time.
+            noise: the intensity W of white noise; the identity by default.
+
+        >>> mass = Lqr.from_continuous([[0.0, 1.0], [0.0, 0.0]], [[0.0], [1.0]], np.eye(2), [[1.0]], dt=0.1)
+        >>> mass.B.round(6).tolist()
+        [[0.005], [0.1]]
+
+        Reference: Van Loan, *Computing integrals involving the matrix exponential*, 1978.
+        """
+        a, b = square_matrix("A", A), matrix("B", B)
+        n, m = len(a), b.shape[1]
+        if len(b) != n:
+            raise InputError(f"`B` has shape {b.shape} and `A` {a.shape}: `B` must be {(n, m)}")
+        step = number("dt", dt, 0, above=True)
+        W = np.eye(n) if noise is None else square_matrix("noise", noise)
+        if W.shape != a.shape:
+            raise InputError(f"`noise` has shape {W.shape} and `A` {a.shape}: `noise` must be {a.shape}")
+        held = scipy.linalg.expm(step * np.block([[a, b], [np.zeros((m, n + m))]]))
+        moved = held[:n, :n]
+        half = scipy.linalg.expm(step * np.block([[-a, W], [np.zeros((n, n)), a.T]]))[:n, n:]
+        spread = moved @ half
+        return cls(moved, held[:n, n:], step * matrix("Q", Q), step * matrix("R", R), (spread + spread.T) / 2)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -301,48 +338,3 @@ class Lqr:
     def _feedback(self, K: Gain) -> jax.Array:
         K = jnp.asarray(K)
         return jnp.concatenate([jnp.eye(self.shape[0], dtype=K.dtype), -K])
-
-
-@pytree
-class CertaintyEquivalence:
-    """The gain and the critic that a model fitted to the samples would give.
-
-        [Â B̂] = E[x'zᵀ] E[zzᵀ]⁻¹,     Ψ̂ = E[x'x'ᵀ] − [Â B̂] E[zx'ᵀ],     K̂, P̂ = Riccati(Â, B̂, Q, R)
-
-    with E the mean over the samples seen and z = (x, u). `PlugIn` has the means, whose prior, ``ridge`` on the diagonal
-    as if it were one sample, is the usual start of recursive least squares. It knows Q, R and σ, and not A, B or Ψ.
-
-    Args:
-        Q, R: the cost.
-        sigma: the exploration, which enters the mean cost.
-        ridge: the weight of the prior [Â B̂] = 0.
-
-    Reference: Mania, Tu & Recht, *Certainty equivalence is efficient for linear quadratic control*, 2019.
-    """
-
-    Q: MatrixLike = checked(square_matrix)
-    R: MatrixLike = checked(square_matrix)
-    sigma: Scalar = checked(not_negative, default=1.0)
-    ridge: Scalar = checked(positive, default=1e-6)
-
-    @property
-    def prior(self) -> Moments:
-        """The statistic before the first sample."""
-        Q = jnp.asarray(self.Q)
-        return self.ridge * jnp.eye(2 * len(Q) + len(self.R), dtype=Q.dtype)
-
-    def statistic(self, x: Mapping[str, jax.Array]) -> Moments:
-        """The outer product of (z, x') with itself."""
-        v = jnp.concatenate([x["z"], x["next"][: len(self.Q)]])
-        return v[:, None] * v[None, :]
-
-    def solve(self, mean: Moments) -> tuple[Float[Array, "m n"], dict[str, jax.Array]]:
-        """The θ and ω that the mean statistic implies."""
-        n, m = len(self.Q), len(self.R)
-        d = n + m
-        AB = jnp.linalg.solve(mean[:d, :d], mean[:d, d:]).T
-        B = AB[:, n:]
-        K, P = riccati(AB[:, :n], B, self.Q, self.R)
-        noise = mean[d:, d:] - AB @ mean[:d, d:]
-        J = jnp.sum(P * (noise + self.sigma**2 * B @ B.T)) + self.sigma**2 * jnp.trace(jnp.asarray(self.R))
-        return K, {"J": J, "Omega": jax.scipy.linalg.block_diag(self.Q, self.R) + AB.T @ P @ AB}
