@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import scipy.linalg
-import scipy.stats
+import scipy.special
 from jaxtyping import Float
 
 from twoclock.protocols import InputError, PyTree
@@ -148,7 +148,7 @@ class PlantStatistics:
         known = alone > 1e-9  # what the state foretells to all digits needs no older sample
         share = np.where(known, 1 - both / np.where(known, alone, 1.0), 0.0)
         worst = float(np.max(share, initial=0.0))
-        chance = float(scipy.stats.chi2.isf(_CHANCE, k - d)) / self.count
+        chance = float(scipy.special.chdtri(k - d, _CHANCE)) / self.count
         return worst, worst > max(_SHARE, chance)
 
     def snapshot(self) -> dict[str, PyTree]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-import scipy.stats
+import scipy.special
 from jaxtyping import Float
 
 from twoclock.agents.plant_statistics import PlantStatistics
@@ -67,7 +67,7 @@ class PlantWarnings:
         distance = np.einsum("ij,jk,ik->i", scaled, np.linalg.pinv(spread, rcond=1e-9, hermitian=True), scaled)
         rank = np.linalg.matrix_rank(spread, tol=1e-9, hermitian=True)
         nearest = int(np.argmin(distance))
-        far = rank > 0 and distance[nearest] > scipy.stats.chi2.ppf(_NEAR, rank)
+        far = rank > 0 and distance[nearest] > scipy.special.chdtri(rank, 1 - _NEAR)
         return self.recent[nearest] if far else None
 
     def snapshot(self) -> dict[str, PyTree]:
