@@ -246,7 +246,7 @@ def test_plain_lists_and_numbers_are_accepted():
 
 
 def test_from_continuous():
-    """Zero-order hold against SciPy, noise against its integral, and the gain of short steps against continuous time."""
+    """A held action against SciPy, noise against its integral, and the gain of short steps against continuous time."""
     A, B = np.array([[0.0, 1.0], [2.0, -0.3]]), np.array([[0.0], [1.5]])
     Q, R, W = np.diag([1.0, 0.2]), np.array([[0.5]]), np.array([[0.1, 0.05], [0.05, 0.4]])
     plant = Lqr.from_continuous(A, B, Q, R, 0.2, noise=W)
