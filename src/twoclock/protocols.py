@@ -109,6 +109,17 @@ class Problem(ABC):
         """The constants of the theory, L, mu_h, mu_g and noise, where they are known."""
         raise NotImplementedError
 
+    def confine(self, theta: PyTree) -> PyTree:
+        """The θ nearby at which the constants of the theory are meant to hold; θ itself by default."""
+        return theta
+
+    def pl_constants(self, thetas: Sequence[PyTree]) -> Mapping[str, Any]:
+        """The PL constant ``mu_h`` that holds at these points, where a formula is known; {} where none is.
+
+        Where the mean of F at ω* is ∇h in another metric only, also ``metric``, as in ``theory.certify``.
+        """
+        return {}
+
     def measure(self, theta: PyTree, omega: PyTree) -> Mapping[str, Scalar]:
         """The metrics to record, by name."""
         return {}

@@ -211,3 +211,25 @@ def test_bad_input_of_other_kinds():
     )
     with pytest.raises(tc.InputError, match="it has no omega_star"):
         tc.problems.exact(without_answer)
+
+
+def test_the_inputs_of_algorithm_2_are_where_a_run_starts():
+    lqr = tc.problems.paper_lqr().lqr
+    Omega0 = np.asarray(lqr.Omega(np.zeros((2, 3))))
+    problem = tc.problems.lqr_actor_critic(lqr, Omega0=Omega0, J0=7.0, x0=[1.0, -2.0, 3.0])
+    with jax.enable_x64(True):
+        _, omega, (z, _) = problem.init(jax.random.key(0))
+    assert np.array_equal(omega["Omega"], Omega0)
+    assert float(omega["J"]) == 7.0
+    assert np.array_equal(z[:3], [1.0, -2.0, 3.0])
+    # F sees the critic of the first gain at once.
+    first = tc.solve(problem, tc.Standard(0.0, 0.0), 1, 2, [0])
+    assert np.allclose(first.history["tracking"], (7.0 - float(lqr.J(np.zeros((2, 3)), 1.0))) ** 2)
+    for wrong, words in (
+        ({"Omega0": np.eye(3)}, "`Omega0` must be a symmetric matrix"),
+        ({"Omega0": np.triu(np.ones((5, 5)))}, "`Omega0` must be a symmetric matrix"),
+        ({"x0": [1.0]}, "`x0` must have one entry per state"),
+        ({"J0": np.nan}, "`J0`"),
+    ):
+        with pytest.raises(tc.InputError, match=words):
+            tc.problems.lqr_actor_critic(lqr, **wrong)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -198,6 +199,26 @@ class EntropyMdp(Problem):
         visits, delta, _ = self.truth.means(self.operators.logits(theta), self.operators.values(omega), self.sampling)
         pull = -visits / jnp.sum(visits) * delta
         return pull if self.features is None else pull @ jnp.asarray(self.features)
+
+    def pl_constants(self, thetas: Sequence[Theta]) -> dict[str, Any]:
+        """½‖∇J‖² ≥ μ(J* − J) with μ = min_s τη(s)²·min_a π(a|s)²/η*(s), the least at these points and the best policy.
+
+        η are discounted visits. It is the inequality of Mei et al. 2020, Lemma 15, without its factor 1/S: there Σ_s is
+        bounded by Cauchy-Schwarz, here state by state. There is no μ for all θ, as min π may be anything above 0.
+        """
+        if self.sampling != "restart" or self.features is not None or self.policy_features is not None:
+            return {}
+        soft = self.truth.soft
+        temp, best = np.asarray(soft.temp), np.asarray(self.truth.pi_star)
+        at_best = np.asarray(soft.evaluate(np.log(np.maximum(best, 1e-300))).visits)
+        hot = (temp > 0) & (at_best > 0)
+        if not hot.any():
+            return {"mu_h": 0.0}
+        found = []
+        for logits in [*(np.asarray(theta, float) for theta in thetas), np.log(np.maximum(best, 1e-300))]:
+            visits, pi = np.asarray(soft.evaluate(logits).visits), np.asarray(jax.nn.softmax(logits))
+            found.append(np.min((temp * visits**2 * pi.min(axis=1) ** 2)[hot] / at_best[hot]))
+        return {"mu_h": float(min(found))}
 
     def measure(self, theta: Theta, omega: Critic) -> dict[str, Number]:
         metrics, slope = self.truth.measure(self.operators.logits(theta))

@@ -4,6 +4,7 @@ from twoclock.theory.certificate import Certificate, Condition, InitialErrors
 from twoclock.theory.certify import STRUCTURES, certify
 from twoclock.theory.check import CheckReport, ConditionCheck, check
 from twoclock.theory.constants import Constants, constants, start
+from twoclock.theory.residuals import residuals
 
 __all__ = [
     "STRUCTURES",
@@ -16,5 +17,6 @@ __all__ = [
     "certify",
     "check",
     "constants",
+    "residuals",
     "start",
 ]

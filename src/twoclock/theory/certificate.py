@@ -120,6 +120,7 @@ class Certificate:
     rate: float
     conditions: tuple[Condition, ...]
     notes: tuple[str, ...] = ()
+    growth: float = 0.0
 
     @property
     def metric(self) -> str:

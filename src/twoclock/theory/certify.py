@@ -8,7 +8,7 @@ docs/certificates.md.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -42,6 +42,8 @@ class Known:
     mu_h: float | None
     mu_g: tuple[float, ...]  # of each fast level
     noise: float
+    growth: float = 0.0
+    metric: tuple[float, float] | None = None
 
     def scaled(self) -> tuple[float, float | None, tuple[float, ...], float]:
         """The constants of F/L, G/L and h/L where L < 1; ω* stays, and its slope is below 1 anyhow."""
@@ -207,7 +209,11 @@ def _in_units_of(certificate: Certificate, known: Known) -> Certificate:
     scale[0] = 1.0
     return dataclasses.replace(
         certificate,
-        **dataclasses.asdict(known),
+        L=known.L,
+        mu_h=known.mu_h,
+        mu_g=known.mu_g,
+        noise=known.noise,
+        growth=known.growth,
         c=(*(c / s for c in certificate.c[:-1]), certificate.c[-1]),
         weights=tuple((np.array(certificate.weights) * scale).tolist()),
         A=certificate.A / (s**2 if convex else s),
@@ -215,7 +221,27 @@ def _in_units_of(certificate: Certificate, known: Known) -> Certificate:
     )
 
 
-PROOFS = {"tight": lyapunov_search.certificate, "paper": paper_certificate, "printed": printed.certificate}
+def _in_metric(structure: str, known: Known, metric: Sequence[float] | None) -> Known:
+    """The constants of h/low, of which the mean of F at ω* is the gradient in a metric between 1 and high/low."""
+    if metric is None:
+        return known
+    if structure != "pl":
+        raise InputError(
+            f"`metric` is for structure='pl', got {short_repr(structure)}; a strongly monotone F(θ, ω*(θ)) needs none, "
+            "give its constant as mu_h"
+        )
+    if not isinstance(metric, Sequence) or len(metric) != 2:
+        raise InputError(f"`metric` must be two numbers, low and high, got {short_repr(metric)}")
+    low = number("metric[0]", metric[0], 0, above=True)
+    high = number("metric[1]", metric[1], low)
+    return dataclasses.replace(known, L=known.L * max(1.0, 1 / low), mu_h=(known.mu_h or 0.0) * low, metric=(low, high))
+
+
+PROOFS: dict[str, Callable[..., Certificate]] = {
+    "tight": lyapunov_search.certificate,
+    "paper": paper_certificate,
+    "printed": printed.certificate,
+}
 
 
 def certify(
@@ -225,6 +251,8 @@ def certify(
     mu_h: float | None = None,
     mu_g: float | Sequence[float],
     noise: float = 1.0,
+    growth: float = 0.0,
+    metric: Sequence[float] | None = None,
     method: str = "fast",
     proof: str = "tight",
     horizon: float | None = None,
@@ -245,6 +273,10 @@ def certify(
         mu_g: strong monotonicity of the mean G in ω. With more than two levels one number for each fast level: of its
             mean operator in its own variable, the levels after it being at their solutions.
         noise: the noise level B, a bound on E‖F(θ,ω,X)−F(θ,ω)‖² and on the same for G.
+        growth: B₁, for noise that grows with the iterates: the bound is then B + B₁(‖θ−θ*‖² + ‖ω−ω*(θ)‖²). Steps get
+            smaller with it, the form of the bound stays. Not for non-convex h, where no θ* is near.
+        metric: two numbers, low and high, where F(θ, ω*(θ)) is not ∇h but ∇h in a metric: low‖v‖² ≤ ⟨v, S(θ)v⟩ ≤
+            high‖v‖² with ∇h = S(θ)F(θ, ω*(θ)). mu_h is then that of ½‖F(θ, ω*(θ))‖² ≥ μ_h(h−h*). For PL h.
         method: "fast", Algorithm 1, or "standard". Steps of one order give the standard method the same rates.
         proof: "tight" (a weighted Lyapunov function, found by search), "paper" (the paper's closed forms, corrected) or
             "printed": steps and bounds as printed, errors included (docs/errata.md). The paper assumes L ≥ 1, so a
@@ -259,18 +291,35 @@ def certify(
 
     Reference: Zeng & Doan, Theorems 1–3, with the repairs and the tight proof of docs/certificates.md.
     """
-    known, notes = check_constants(structure, L, mu_h, mu_g, noise)
+    given, notes = check_constants(structure, L, mu_h, mu_g, noise)
     choice("certify(proof=…)", proof, PROOFS)
+    known = dataclasses.replace(_in_metric(structure, given, metric), growth=number("growth", growth, 0))
+    more: dict[str, float] = {}
+    if known.growth or known.metric:
+        if proof != "tight" or structure == "non-convex" or (known.growth and known.metric):
+            raise InputError(
+                "`growth` and `metric` are for the tight proof, one of them at a time, and `growth` not for non-convex "
+                "h; leave one out, or take a noise level that holds where the run stays"
+            )
+        scale = min(known.L, 1.0)
+        low, high = known.metric or (1.0, 1.0)
+        more = {"growth": known.growth / scale**2, "condition": high / low}
     choice("certify(method=…)", method, METHODS)
     if proof == "printed" and known.L < 1:
         notes = (f"L = {known.L:g} is raised to 1, which the paper assumes",)
         known = dataclasses.replace(known, L=1.0)
     try:
         with np.errstate(all="ignore"):
-            certificate = PROOFS[proof](structure, *known.scaled(), method)
+            certificate = PROOFS[proof](structure, *known.scaled(), method, **more)
     except (ArithmeticError, np.linalg.LinAlgError):
         raise InputError("no certificate: the constants are too far apart for double precision") from None
     certificate = _in_units_of(certificate, known)
+    if known.metric:  # back from h/low
+        low = known.metric[0]
+        weights = (certificate.weights[0], *(low * weight for weight in certificate.weights[1:]))
+        certificate = dataclasses.replace(
+            certificate, L=given.L, mu_h=given.mu_h, weights=weights, A=low * certificate.A
+        )
     if not isinstance(mu_g, Sequence):
         certificate = dataclasses.replace(certificate, mu_g=known.mu_g[0])
     for condition in certificate.conditions:

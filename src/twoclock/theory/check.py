@@ -165,7 +165,7 @@ def _check(
     """The report; ``weight`` is λ/β in the proof for ``Standard``, whose λ falls at the rate if and only if β does."""
     L, mu_h, mu_g, _ = given.scaled()
     of = "fast" if isinstance(method, Fast) else "standard"
-    known: lyapunov_search.Known = (of, structure, L, (mu_h or 0.0, *mu_g))
+    known = lyapunov_search.Known(of, structure, L, (mu_h or 0.0, *mu_g))
     lams = [lam for lam in (method.lam, method.lam_g) if lam] if isinstance(method, Fast) else [method.beta]
     grid = np.unique(np.r_[0, np.geomspace(1, check_steps("horizon", horizon), _POINTS).round()])
     # The n₀ for which λ is c/(k+n₀), or c/√(k+n₀) for non-convex h, from its first two values; 1 if it is neither.

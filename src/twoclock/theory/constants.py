@@ -71,6 +71,7 @@ class Constants(Mapping[str, Any]):
 
     Args:
         L, mu_h, mu_g, noise: as in ``certify``. A μ that is not positive means: the problem lacks that structure.
+        metric: of a PL problem whose F is the gradient in another metric, as in ``certify``; else None.
         exact: the names of the exact constants; the others are estimates.
         spread: for each estimate its standard error over samples. At points that were not sampled, a true L or noise
             level may be larger still, and a μ smaller.
@@ -82,21 +83,25 @@ class Constants(Mapping[str, Any]):
     noise: float
     exact: tuple[str, ...] = ()
     spread: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    metric: tuple[float, float] | None = None
 
-    def __getitem__(self, name: str) -> float:
+    def __getitem__(self, name: str) -> Any:
+        if name == "metric" and self.metric is not None:
+            return self.metric
         if name not in _NAMES:
             raise KeyError(name)
         return float(getattr(self, name))
 
     def __iter__(self) -> Iterator[str]:
-        return iter(_NAMES)
+        return iter(_NAMES if self.metric is None else (*_NAMES, "metric"))
 
     def __len__(self) -> int:
-        return len(_NAMES)
+        return len(_NAMES) + (self.metric is not None)
 
     def __str__(self) -> str:
         marks = {name: f" (estimate, ±{self.spread.get(name, 0.0):.2g})" for name in _NAMES if name not in self.exact}
-        return ", ".join(f"{name}={self[name]:.6g}{marks.get(name, '')}" for name in _NAMES)
+        shown = ", ".join(f"{name}={self[name]:.6g}{marks.get(name, '')}" for name in _NAMES)
+        return shown if self.metric is None else f"{shown}, metric=({self.metric[0]:.4g}, {self.metric[1]:.4g})"
 
     def __repr__(self) -> str:
         return f"Constants({self})"
@@ -115,7 +120,9 @@ def constants(
     A problem that offers ``constants()`` is believed. One whose exact means ``mean_F`` and ``mean_G`` are affine has L,
     μ_h and μ_G from their matrices, exactly; its noise level is sampled, the larger of those at the start and at the
     solution. For any other problem all four come from Jacobians and variances of sample means at random points around
-    the start, and are marked as estimates.
+    the start, and are marked as estimates. LQR and entropy-regularised MDPs bring formulas for their PL constant: for
+    the gains that cost no more than the first one, and at the points and the best policy. There L and μ_G are the
+    largest and the smallest of exact derivatives at the points.
 
     Args:
         problem: a problem, or a function of a key that makes one.
@@ -146,8 +153,8 @@ def constants(
             return v + radius * rng.normal(size=v.shape)
 
         cloud = [(flat.theta0, flat.omega0)] + [(near(flat.theta0), near(flat.omega0)) for _ in range(points)]
-        found = _from_affine_means(flat, cloud) or _estimate(flat, cloud)
-        if found is None or not np.isfinite(list(found.values())).all():
+        found = _from_affine_means(flat, cloud) or _from_pl_formula(flat, cloud) or _estimate(flat, cloud)
+        if found is None or not np.isfinite([found[name] for name in _NAMES]).all():
             raise InputError(
                 f"F, G and ω* must be finite where `constants` looks, and within radius={radius:g} of the start they "
                 "are not; lower `radius`"
@@ -212,6 +219,28 @@ def _from_affine_means(flat: Flat, cloud: list[Point]) -> Constants | None:
     noise, spread = _noise(flat, [cloud[0], solution])
     found = _linear(*first)
     return Constants(found["L"], found["mu_h"], found["mu_g"], noise, exact=_NAMES[:3], spread={"noise": spread})
+
+
+def _from_pl_formula(flat: Flat, cloud: list[Point]) -> Constants | None:
+    """The problem's own PL constant, with L and μ_G from exact derivatives where the problem confines the points to."""
+    if not flat.exact or not flat.problem.knows("pl_constants"):
+        return None
+    thetas = [flat.problem.confine(flat.theta_of(theta)) for theta, _ in cloud]
+    known = flat.problem.pl_constants(thetas)
+    if not known:
+        return None
+    at_root = [(ravel_pytree(t)[0], ravel_pytree(flat.problem.omega_star(t))[0]) for t in thetas]
+    points = [*at_root, *((theta, flat.omega0) for theta, _ in at_root)]
+    jacobian = jax.jit(jax.jacfwd(flat.means, argnums=(0, 1)))
+    seen = [_linear(*jax.tree.map(np.asarray, jacobian(*point))) for point in points]
+    bend = jax.jit(jax.jacfwd(jax.grad(lambda theta: jnp.asarray(flat.problem.h(flat.theta_of(theta))))))
+    bends = [float(np.linalg.norm(np.asarray(bend(theta)), 2)) for theta, _ in at_root]
+    noise, spread = _noise(flat, points)
+    L = max(*(one["L"] for one in seen), *bends)
+    exact = ("mu_h",) if "metric" in known else ()
+    return Constants(
+        L, known["mu_h"], min(one["mu_g"] for one in seen), noise, exact, {"noise": spread}, known.get("metric")
+    )
 
 
 def _estimate(flat: Flat, cloud: list[Point]) -> Constants | None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,24 @@ from twoclock.theory.certificate import Certificate, Condition, Rule, rate_condi
 
 Array = NDArray[np.float64]
 Numbers = Array | tuple[float, ...]
-Known = tuple[str, str, float, tuple[float, ...]]  # method, structure, L and the μ of each level, 0 for non-convex h
+
+
+class Known(NamedTuple):
+    """What the proof is about: a method, the structure of h, and the constants.
+
+    Attributes:
+        mu: of each level; the first is 0 for non-convex h.
+        condition: high/low of the metric in which the mean of F at ω* is the gradient of h; 1 where it is ∇h.
+        growth: B₁, by which the noise level grows with the squared distances of all levels.
+    """
+
+    method: str
+    structure: str
+    L: float
+    mu: tuple[float, ...]
+    condition: float = 1.0
+    growth: float = 0.0
+
 
 # What the search weighs against each other: A·√τ for 1/k steps; for 1/√k steps the start against ten units of noise,
 # about what 1+log(k+1) comes to in a real run.
@@ -42,7 +60,7 @@ def _from_nest(i: int, levels: int, L: float) -> Array:
 
 def comparison(known: Known, c: Numbers, eps: float) -> Array:
     """The matrix N at steps eps·c; its first row counts for strongly convex h only."""
-    method, structure, L, mu = known
+    method, structure, L, mu = known[:4]
     n = len(mu)
     steps, lam, (d, r) = np.asarray(c[:n], float), c[n], np.eye(2 * n).reshape(2, n, 2 * n)
     off = np.array([_from_nest(i, n, L) for i in range(n)])
@@ -63,11 +81,20 @@ def comparison(known: Known, c: Numbers, eps: float) -> Array:
 
 def direction_error(known: Known, c: Numbers) -> Array:
     """The row v with ‖direction of θ − ∇h‖ ≤ v·e."""
-    method, _, L, mu = known
+    method, _, L, mu = known[:4]
     n = len(mu)
     r = np.eye(2 * n)[n:]
     own = r[0] if method == "fast" else L * r.sum(axis=0) + c[n] / c[0] * r[0]
     return _from_nest(0, n, L) + own
+
+
+def distances(known: Known) -> Array:
+    """The rows that bound ‖θ − θ*‖ and the distance of each fast level from its solution by e."""
+    method, structure, L, mu = known[:4]
+    d, r = np.eye(2 * len(mu)).reshape(2, len(mu), -1)
+    if structure == "pl":  # μ_h‖θ − θ*‖ ≤ ‖∇h‖
+        d[0] /= mu[0]
+    return d if method == "fast" else d + r + L * (np.cumsum(r, axis=0) - r)
 
 
 def speed(known: Known, c: Numbers, D: Numbers, eps: float) -> float:
@@ -76,7 +103,7 @@ def speed(known: Known, c: Numbers, D: Numbers, eps: float) -> float:
     It is the smallest eigenvalue relative to a diagonal of the matrix Q with (V − V₊)/eps ≥ eᵀQe, noise apart; −inf
     where Q is not positive definite.
     """
-    method, structure, L, mu = known
+    method, structure, L, mu = known[:4]
     n, weights = len(mu), np.array(D, float)
     if structure != "strongly-convex":
         weights[0] = 0.0
@@ -85,8 +112,11 @@ def speed(known: Known, c: Numbers, D: Numbers, eps: float) -> float:
     Q = DN + DN.T - eps * (N.T @ DN)
     if structure != "strongly-convex":  # h₊ ≤ h − (α/2)‖∇h‖² + (α/2)‖direction − ∇h‖²
         v = direction_error(known, c)
-        Q -= c[0] / 2 * np.outer(v, v)
+        Q -= known.condition * c[0] / 2 * np.outer(v, v)
         Q[0, 0] += c[0] / 2
+    if known.growth:
+        away = distances(known)
+        Q -= eps * known.growth * noise_gain(known, c, D) * (away.T @ away)
     diagonal = np.diag(Q)
     if not np.all(np.isfinite(Q)) or np.any(diagonal <= 0):
         return -math.inf
@@ -130,7 +160,7 @@ def margin(known: Known, steps: Numbers) -> tuple[float, Array]:
     N = comparison(known, steps, 1.0)
     convex = known[1] == "strongly-convex"
     if not convex:
-        N[0] = np.eye(len(N))[0] - direction_error(known, steps)
+        N[0] = np.eye(len(N))[0] - math.sqrt(known.condition) * direction_error(known, steps)
     found = _m_matrix(N)
     if found is None and not np.isfinite(N).all():
         return 0.0, np.ones(len(N))
@@ -148,14 +178,19 @@ def initial_guess(known: Known) -> tuple[Array, Array, float]:
 
     For ``Fast`` on two levels they are closed forms that hold for all L ≥ 1 and μ ≤ L.
     """
-    method, structure, L, mu = known
+    method, structure, L, mu = known[:4]
     if method == "fast" and len(mu) == 2:
         if structure != "strongly-convex":
-            ratio = 40 * L**2 / mu[1]
-            return np.array([1 / ratio, 1.0, ratio]), np.array([1.0, 1.0, L**-2, L**-2]), 1e-2 / ratio
-        c = np.array([mu[0] * mu[1] / (16 * L**3), 1.0, 12 * L**2 / mu[1]])
-        v, u = _m_matrix(comparison(known, c, 0.0)) or (np.ones(4), np.ones(4))
-        return c, (u / v) / (u[0] / v[0]), 1e-2 / c[2]
+            ratio = 40 * L**2 / mu[1] * known.condition
+            guess = np.array([1 / ratio, 1.0, ratio]), np.array([1.0, 1.0, L**-2, L**-2]), 1e-2 / ratio
+        else:
+            c = np.array([mu[0] * mu[1] / (16 * L**3), 1.0, 12 * L**2 / mu[1]])
+            v, u = _m_matrix(comparison(known, c, 0.0)) or (np.ones(4), np.ones(4))
+            guess = c, (u / v) / (u[0] / v[0]), 1e-2 / c[2]
+        c, D, first = guess
+        for shrink in 4.0 ** -np.arange(100.0):  # noise that grows asks for smaller steps
+            if speed(known, c, D, first * shrink) > 0:
+                return c, D, first * shrink
     # Else set the levels apart, and λ, until N is an M-matrix, and take small steps until V falls.
     for apart in 4.0 ** np.arange(1, 100):
         for lam in 4.0 ** np.arange(0, 50):
@@ -163,7 +198,7 @@ def initial_guess(known: Known) -> tuple[Array, Array, float]:
             fits, D = margin(known, c * 1e-9 / lam)
             if fits > 0:
                 D = D / D[0] if structure == "strongly-convex" else np.array([1.0, *D[1:] * 1e9 * lam])
-                for first in 4.0 ** -np.arange(30.0):
+                for first in 4.0 ** -np.arange(30.0 if known.growth == 0 else 100.0):
                     if speed(known, c, D, first / lam) > 0:
                         return c, D, first / lam
     raise ArithmeticError
@@ -178,16 +213,24 @@ def noise_gain(known: Known, c: Numbers, D: Numbers) -> float:
 
 def metric_share(known: Known, D: Numbers) -> float:
     """What the metric of θ is at most, over V: (√z̃ + ‖u‖)² ≤ (1 + 1/D_u)(z̃ + D_u‖u‖²) for ``Standard``, else 1."""
-    method, structure, L, mu = known
+    method, structure, L, mu = known[:4]
     if method == "fast" or structure == "non-convex":
         return 1.0
     return 1 + (1 if structure == "strongly-convex" else L / 2) / float(D[len(mu)])
 
 
 def certificate(
-    structure: str, L: float, mu_h: float | None, mu_g: tuple[float, ...], noise: float, method: str = "fast"
+    structure: str,
+    L: float,
+    mu_h: float | None,
+    mu_g: tuple[float, ...],
+    noise: float,
+    method: str = "fast",
+    *,
+    condition: float = 1.0,
+    growth: float = 0.0,
 ) -> Certificate:
-    known: Known = (method, structure, L, (mu_h or 0.0, *mu_g))
+    known = Known(method, structure, L, (mu_h or 0.0, *mu_g), condition, growth)
     ratios, D, e = _search(known)
     r = speed(known, ratios, D, e)
     # Non-convex: steps e·ratios over √(k+1). Else the scale at which V contracts by 2/n, and 1/(τ+1) = e/scale.
@@ -209,7 +252,7 @@ def _search(known: Known) -> tuple[Array, Array, float]:
     """Where the bound is best: ratios of the steps, weights, and the first step, not too large."""
     from scipy.optimize import minimize  # slow to load, and needed here alone
 
-    _, structure, L, mu = known
+    _, structure, L, mu = known[:4]
     n, largest_alpha = len(mu), 2 / (L + mu[0]) if structure == "strongly-convex" else 1 / L
 
     def read(x: Array) -> tuple[Array, Array, float]:
@@ -246,7 +289,7 @@ def _search(known: Known) -> tuple[Array, Array, float]:
 
 def conditions(known: Known, c: Numbers, D: Numbers, tau: float, promised: float) -> tuple[Condition, ...]:
     """The inequalities of the tight proof at the first step, where they are hardest."""
-    _, structure, L, mu = known
+    _, structure, L, mu = known[:4]
     n = tau + 1
     steps = [v / n for v in c]
     sides = [(name, *rule(*steps)) for name, rule in rules(structure, L, mu[0])]

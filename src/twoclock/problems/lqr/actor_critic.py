@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
+from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +28,7 @@ from twoclock.problems.lqr.operators import (
 from twoclock.protocols import InputError, Key, Problem, PyTree, Scalar, pytree
 from twoclock.tree_math import difference, sqnorm
 from twoclock.validation import flag, number
-from twoclock.validation.arrays import Array, Number, matrix
+from twoclock.validation.arrays import Array, Number, as_array, matrix
 
 __all__ = ["BlindCriticWarning", "LqrActorCritic", "boeing_747", "double_integrator", "lqr_actor_critic", "paper_lqr"]
 
@@ -49,12 +52,17 @@ class LqrActorCritic(Problem):
     K_star: Float[Array, "m n"]
     J_star: Scalar
     bounds: Bounds | None
+    Omega0: Float[Array, "z z"] | None = None
+    J0: Scalar | None = None
+    x0: Float[Array, " n"] | None = None
 
     def init(self, key: Key) -> tuple[Gain, Critic, Env]:
         n = self.K0.shape[1]
         theta, omega = self.operators.start(self.K0)
+        given = {"Omega": self.Omega0, "J": self.J0}
+        omega |= {name: jnp.asarray(value, theta.dtype) for name, value in given.items() if value is not None}
         u = jax.random.normal(key, (sum(self.K0.shape),), theta.dtype)
-        x = self._disturbance(u[:n])
+        x = self._disturbance(u[:n]) if self.x0 is None else jnp.asarray(self.x0, theta.dtype)
         first = x if self.operators.expected_action else self._act(theta, x, u)
         return theta, omega, (first, None if self.bounds is None else self.bounds.start())
 
@@ -110,6 +118,32 @@ class LqrActorCritic(Problem):
         g = {"J": self.operators.kappa * (omega["J"] - self.lqr.J(theta, self.sigma)), "Omega": mean}
         return g if self.bounds is None else self.bounds.scale_G(g)
 
+    def confine(self, theta: Gain) -> Gain:
+        """A gain that costs no more than K₀: θ, or one on the way from θ to K*."""
+        most = float(np.asarray(self.h(self.K0)))
+        for share in 0.8 ** np.arange(100):
+            nearer = self.K_star + share * (theta - self.K_star)
+            if float(np.asarray(self.h(nearer))) <= most:
+                return nearer
+        return self.K_star
+
+    def pl_constants(self, thetas: Sequence[Gain]) -> dict[str, Any]:
+        """Those of the gains that cost no more than K₀: J − J* ≤ ‖Σ_{K*}‖/σ_min(R)·‖E_K‖², and ∇J = 2E_KΣ_K.
+
+        E_K is the mean of F at ω*. Σ_K is at least Ψ + σ²BBᵀ, and at most (J(K₀) − σ² tr R)/σ_min(Q).
+
+        Reference: Fazel et al. 2018, Lemmas 11 and 13.
+        """
+        if self.bounds is not None:
+            return {}
+        lqr, sigma = self.lqr, float(np.asarray(self.sigma))
+        best = np.linalg.norm(np.asarray(lqr.state_covariance(self.K_star, sigma)), 2)
+        least = np.linalg.eigvalsh(lqr.noise + sigma**2 * lqr.B @ lqr.B.T)[0]
+        cost = float(np.asarray(self.h(self.K0))) - sigma**2 * np.trace(lqr.R)
+        most = cost / max(float(np.linalg.eigvalsh(lqr.Q)[0]), np.finfo(float).tiny)
+        mu_h = float(np.linalg.eigvalsh(lqr.R)[0] / (2 * best))
+        return {"mu_h": mu_h, "metric": (2 * float(least), 2 * float(most))}
+
     def measure(self, theta: Gain, omega: Critic) -> dict[str, Number]:
         truth = self.omega_star(theta)
         tracking = sqnorm(difference(omega, truth))
@@ -143,20 +177,27 @@ def lqr_actor_critic(
     kappa: float = 2.0,
     expected_action: bool = False,
     guard: Guard | bool | None = None,
+    *,
+    Omega0: ArrayLike | None = None,
+    J0: float | None = None,
+    x0: ArrayLike | None = None,
 ) -> LqrActorCritic:
     """Learn the optimal gain of a linear plant from one trajectory of it.
 
     θ is the gain K (u = −Kx) and ω = {"J": mean cost, "Omega": Ω}; the operators are those of `ActorCritic`. A run
     measures ``gap`` J(K) − J*, ``error`` ‖K − K*‖², ``tracking``, and ``spectral_radius`` of A − BK; a guard adds its
-    counts. It starts from x₀ ~ N(0, Ψ), Ĵ₀ = 0 and Ω̂₀ = 0.
+    counts.
 
     Args:
         lqr: the plant and its cost.
         sigma: exploration, u ~ N(−Kx, σ²I). From it alone the critic learns what actions cost; a small σ blinds it.
         K0: the first gain, which must stabilise; zero by default.
         kappa: the weight of the J row; 1 is the paper's, and not enough for a monotone critic at every gain.
-        expected_action: average over the next action in closed form; it cuts the final error by about a quarter.
+        expected_action: average over the next action in closed form; on the paper's regulator the final gap falls by
+            about 30 %.
         guard: a `Guard`, True for one with its defaults, or None.
+        Omega0, J0: the first critic, a symmetric matrix on (x, u) and a mean cost; 0 by default.
+        x0: the first state; drawn from N(0, Ψ) by default.
 
     >>> import twoclock as tc
     >>> plant = tc.models.Lqr(A=[[0.9]], B=[[0.5]], Q=[[1.0]], R=[[1.0]])
@@ -167,6 +208,7 @@ def lqr_actor_critic(
     """
     kappa = number("kappa", kappa, 0, above=True)
     problem = simulate_plant(lqr, sigma, K0, kappa, expected_action, guard)
+    problem = dataclasses.replace(problem, **_read_start(*lqr.shape, Omega0, J0, x0))
 
     def conditioning(s: float) -> float:
         T = lqr.critic(problem.K0, s)[0][1:, 1:]
@@ -183,6 +225,27 @@ def lqr_actor_critic(
             stacklevel=2,
         )
     return problem
+
+
+def _read_start(n: int, m: int, Omega0: ArrayLike | None, J0: float | None, x0: ArrayLike | None) -> dict[str, Any]:
+    """The inputs of Algorithm 2 beside K₀, checked; None stays None."""
+    found: dict[str, Any] = {"Omega0": None, "J0": None, "x0": None}
+    if Omega0 is not None:
+        critic = matrix("Omega0", Omega0)
+        if critic.shape != (n + m, n + m) or not np.allclose(critic, critic.T):
+            raise InputError(
+                f"`Omega0` must be a symmetric matrix on (x, u), shape {(n + m, n + m)}, got shape {critic.shape}; "
+                "`lqr.Omega(K)` is that of a gain"
+            )
+        found["Omega0"] = critic
+    if J0 is not None:
+        found["J0"] = np.float64(number("J0", J0))
+    if x0 is not None:
+        state = as_array("x0", x0)
+        if state.shape != (n,):
+            raise InputError(f"`x0` must have one entry per state, shape {(n,)}, got {state.shape}")
+        found["x0"] = state
+    return found
 
 
 def simulate_plant(
@@ -260,7 +323,7 @@ BOEING = Lqr(
 def paper_lqr(
     sigma: float = 1.0, kappa: float = 2.0, expected_action: bool = False, guard: bool = False
 ) -> LqrActorCritic:
-    """The paper's system of three states and two actions, from K₀ = 0 with Ψ = I (Zeng & Doan, Section 6).
+    """The paper's system of three states and two actions, from K₀ = 0 with Ψ = I (Zeng & Doan, Section 5).
 
     >>> round(float(paper_lqr().J_star), 6)
     6.95782
