@@ -6,6 +6,7 @@ import argparse
 import difflib
 import os
 import shlex
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -93,6 +94,7 @@ def _parser(known: Modules) -> argparse.ArgumentParser:
         metavar="DIR",
         help="folder for records, figures and the report (default: results); what is there already is not run again",
     )
+    add("--verbose", action="store_true", help="print every claim with its verdict, beside the summary")
     add("--resume", action="store_true", help="continue an interrupted run: as without, but the folder must exist")
     add(
         "--tune",
@@ -140,13 +142,14 @@ def _reproduce(chosen: Modules, folder: Path, args: Sequence[str]) -> None:
     quick = folder.name == "quick"
     again = f"{COMMAND} {shlex.join([*(word for word in args if word != '--resume'), '--resume'])}"
     display = ProgressDisplay()
+    began = time.monotonic()
     with storage.lock(folder), cli.resumable(again), display.bars:
         if len(chosen) > 1:
             outcomes = run_side_by_side(list(chosen), folder, quick, display)
         else:
             ((name, module),) = chosen.items()
             outcomes = {name: run_experiment(name, module, folder, quick=quick, post=display.show)}
-    _publish(outcomes, chosen, folder, args)
+    _publish(outcomes, chosen, folder, args, time.monotonic() - began)
 
 
 def _redraw(folder: Path, known: Modules, args: Sequence[str]) -> None:
@@ -163,29 +166,42 @@ def _redraw(folder: Path, known: Modules, args: Sequence[str]) -> None:
     _publish(outcomes, there, folder, args)
 
 
-def _publish(outcomes: Mapping[str, ExperimentOutcome], modules: Modules, folder: Path, args: Sequence[str]) -> None:
-    """Write the report and print its verdicts."""
+def _publish(
+    outcomes: Mapping[str, ExperimentOutcome], modules: Modules, folder: Path, args: Sequence[str], seconds: float = 0.0
+) -> None:
+    """Write the report and print one screen: what ran, what was found, a line for each figure, where the report is."""
     from rich.console import Console
     from rich.table import Table
 
-    from reproduction.report import headline, write
+    from reproduction.report import findings, headline, write
+    from reproduction.verdicts import SIGNS, kind
     from twoclock.storage import environment
 
-    quick = folder.name == "quick"
+    quick, verbose = folder.name == "quick", "--verbose" in args
     panels = {name: module.panel for name, module in modules.items() if "panel" in vars(module)}
     facts = {"command": f"{COMMAND} {shlex.join(args)}".strip(), **_facts(outcomes), **environment()}
     written = write(list(outcomes.values()), panels, folder, facts, quick=quick)
     claims = [claim for outcome in outcomes.values() for claim in outcome.claims]
     console = Console()
-    for title, ours in (("The paper's claims", False), ("Our own claims", True)):
-        table = Table("claim", "place", "verdict", title=title, title_justify="left")
-        for claim in (claim for claim in claims if claim.ours is ours):
-            table.add_row(claim.statement, claim.place, f"[bold]{claim.verdict}[/]")
-        if table.row_count:
-            console.print(table)
-    console.print(headline(claims, quick=quick))
-    if quick:
-        console.print("These verdicts are of a quick run, too short for some of the claims; the full run decides.")
+    if verbose:
+        for title, ours in (("The paper's claims", False), ("Our own claims", True)):
+            table = Table("claim", "place", "verdict", title=title, title_justify="left")
+            for claim in (claim for claim in claims if claim.ours is ours and not claim.detail):
+                table.add_row(claim.statement, claim.place, f"[bold]{claim.verdict}[/]")
+            if table.row_count:
+                console.print(table)
+    minutes = f" in {seconds / 60:.1f} minutes" if seconds else ""
+    many = f"{len(outcomes)} experiment{'s' if len(outcomes) > 1 else ''}"
+    console.print(f"[bold]Everything ran: {many}, 0 errors{minutes}.[/]")
+    for sentence in [headline(claims, quick=quick), *findings(list(outcomes.values()))]:
+        console.print(f"  {sentence}", highlight=False)
+    for outcome in outcomes.values():
+        judged = [claim for claim in outcome.claims if not claim.detail]
+        for name in outcome.pictures:
+            verdict = f"{SIGNS[kind(judged[0].verdict)]} {judged[0].verdict}" if judged else "no claim"
+            console.print(f"  {name}: {verdict}", highlight=False, markup=False)
+    if not verbose:
+        console.print("  Every claim with its verdict: --verbose, or the report:")
     for name in ("report.html", "report.md"):
         console.print(f"  {written[name]}", markup=False, highlight=False, soft_wrap=True)
 
@@ -199,6 +215,9 @@ def _facts(outcomes: Mapping[str, ExperimentOutcome]) -> dict[str, str]:
         runs = [(case, result.spec) for case, results in outcome.records.items() for result in results.values()]
         # Methods that ran as one program share its wall time.
         wall = sum(seconds for _, seconds in {(case, spec["wall_seconds"]) for case, spec in runs})
+        if not runs:
+            facts[outcome.title] = "closed forms; nothing is run"
+            continue
         seeds = span([len(spec["seeds"]) for _, spec in runs], "d")
         steps = max(spec["steps"] for _, spec in runs)
         precision = ", ".join(sorted({spec["precision"] for _, spec in runs}))

@@ -1,10 +1,11 @@
 """The contract of an experiment: settings as data in, figures and claims from records out."""
 
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
-from typing import Literal, Protocol, TypeVar, runtime_checkable
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import pandas as pd
@@ -120,6 +121,11 @@ class Claim:
         verdict: one of the kinds in ``reproduction.verdicts``.
         cases: the cases that the numbers come from; all of the experiment's if empty.
         speed: says that Fast is faster than a method without averaged operators, which is what the paper is about.
+        quote: the paper's own words; its line of the source stands in ``place``.
+        finding: what was found, in one sentence.
+        halves: whether each half of the seeds must lead to the same verdict; not where nothing was chosen on seeds.
+        needs: the steps that a run must have to say anything; a shorter one leaves the claim to the full run.
+        detail: shown with its experiment and not in the tables of claims.
     """
 
     name: str
@@ -130,11 +136,31 @@ class Claim:
     verdict: str
     cases: Sequence[str] = ()
     speed: bool = False
+    quote: str = ""
+    finding: str = ""
+    halves: bool = True
+    needs: int = 0
+    detail: bool = False
 
     @property
     def ours(self) -> bool:
         """Whether it is not the paper's claim but one of this project."""
         return self.place.startswith(("ours", "not in the paper"))
+
+
+@cache
+def _words() -> dict[str, dict[str, Any]]:
+    return tomllib.loads((Path(__file__).parent / "claims.toml").read_text(encoding="utf-8"))
+
+
+def words_of(experiment: str, claim: str) -> dict[str, Any]:
+    """The quote, place, statement and rule of one of the paper's claims, from claims.toml."""
+    return dict(_words()[experiment][claim])
+
+
+def is_detail(experiment: str, claim: Claim) -> bool:
+    """Whether a claim stands with its experiment alone, and not in the tables of claims."""
+    return claim.name.startswith(tuple(_words()["details"].get(experiment, ())))
 
 
 @runtime_checkable

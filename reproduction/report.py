@@ -28,6 +28,7 @@ _TONES = {"✓": "#00664b", "◐": "#7a4b00", "✗": "#a3320b"}
 _LINE, _BOLD, _COLUMNS = 50, 44, 3  # characters above a panel; panels in a row
 # The most methods of one case that the page lists; a longer list is in the CSV file alone.
 _LISTED = 16
+_ENDS = ["case", "method", "metric", "mean", "low", "high", "steps", "seeds", "diverged", "folder"]
 # What a table shows of a run: the first of these metrics that it has.
 _METRICS = ("error", "gap", "gradient")
 Panel = Callable[[plot.Axes, Records], None]
@@ -91,10 +92,12 @@ def gather(
 ) -> dict[str, Any]:
     """Everything that the pages show, by the names that the templates have for it, with links relative to ``root``."""
     sections = [_section(outcome, root) for outcome in outcomes]
-    papers, ours = ([row for s in sections for row in s["rows"] if row["claim"].ours is own] for own in (False, True))
+    rows = [row for section in sections for row in section["rows"] if not row["claim"].detail]
+    papers, ours = ([row for row in rows if row["claim"].ours is own] for own in (False, True))
     return {
         "quick": quick,
         "headline": headline([claim for outcome in outcomes for claim in outcome.claims], quick=quick),
+        "findings": findings(outcomes),
         "summary": _image("summary", summary),
         "sections": sections,
         "papers": papers,
@@ -111,6 +114,30 @@ def gather(
     }
 
 
+def findings(outcomes: Outcomes) -> list[str]:
+    """What was found, in three to five plain sentences, from the claims alone."""
+    claims = {claim.name: claim for outcome in outcomes for claim in outcome.claims if not claim.ours}
+    found = []
+    exact = [claim for outcome in outcomes if outcome.name == "exact" for claim in outcome.claims]
+    if exact:
+        found.append(
+            f"Decided by closed forms: {_shares(exact)} ({len(exact)} claims on theorems, assumptions, Algorithm 2)."
+        )
+    rates = [
+        claim for name, claim in claims.items() if name.endswith(("rate", "rate-cooler", "matched", "cold", "markov"))
+    ]
+    if rates:
+        found.append(f"Rates of Fast up to logarithms: {_shares(rates)}, of {len(rates)}.")
+    if table := [claim for name, claim in claims.items() if name.startswith(("table1-", "remark-1")) and claim.cases]:
+        found.append(
+            f"Faster than standard with its two exponents, where the coupling has a kink (Table 1): {_shares(table)}."
+        )
+    for name, words in (("fig1-tdc-2", "Figure 1, Fast TDC against TDC"), ("fig2-constant", "Figure 2, common steps")):
+        if name in claims:
+            found.append(f"{words}: {claims[name].verdict}. {claims[name].finding}")
+    return found
+
+
 def headline(claims: Iterable[Claim], *, quick: bool = False) -> str:
     """What was found, in one sentence.
 
@@ -118,7 +145,7 @@ def headline(claims: Iterable[Claim], *, quick: bool = False) -> str:
     >>> headline([Claim("name", "statement", "Section 1", "rule", {}, verdict) for verdict in verdicts])
     "Of the paper's 2 claims, 1 is reproduced and 1 fails."
     """
-    papers = [claim for claim in claims if not claim.ours]
+    papers = [claim for claim in claims if not claim.ours and not claim.detail]
     speed = [claim for claim in papers if claim.speed]
     if not papers:
         return "No claim of the paper was tested."
@@ -131,7 +158,7 @@ def headline(claims: Iterable[Claim], *, quick: bool = False) -> str:
 
 def _shares(claims: Iterable[Claim]) -> str:
     counts = Counter(kind(claim.verdict) for claim in claims)
-    yes, partly, no, vacuous, undecided, unsaid = (counts[each] for each in SIGNS)
+    yes, partly, no, vacuous, undecided, unsaid, left = (counts[each] for each in SIGNS)
     parts = [
         f"{yes} {'is' if yes == 1 else 'are'} reproduced" if yes else "none is reproduced",
         f"{partly} hold{'s' if partly == 1 else ''} only in part" if partly else "",
@@ -139,6 +166,7 @@ def _shares(claims: Iterable[Claim]) -> str:
         f"{vacuous} {'is' if vacuous == 1 else 'are'} vacuous" if vacuous else "",
         f"{undecided} {'is' if undecided == 1 else 'are'} not decided" if undecided else "",
         f"{unsaid} cannot be decided" if unsaid else "",
+        f"{left} {'is' if left == 1 else 'are'} left to the full run" if left else "",
     ]
     return join_words([part for part in parts if part])
 
@@ -184,7 +212,7 @@ def _link(path: Path, root: Path) -> str:
 
 def final_numbers(outcome: ExperimentOutcome, root: Path) -> pd.DataFrame:
     """Each method's progress at the last step of each case: mean, its 95 % bootstrap interval, and the run's folder."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     for case, results in outcome.records.items():
         for method, result in results.items():
             last = result.history[result.history["step"] == result.history["step"].max()]
@@ -205,17 +233,18 @@ def final_numbers(outcome: ExperimentOutcome, root: Path) -> pd.DataFrame:
                     "folder": _link(outcome.home(case, method), root),
                 }
             )
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=_ENDS)
 
 
 def claims_table(outcomes: Outcomes) -> pd.DataFrame:
     """One row a claim, its numbers as JSON; a number with its interval is a list [value, low, high]."""
     columns = ["experiment", "claim", "statement", "place", "rule", "numbers", "verdict", "cases", "ours"]
+    columns += ["quote", "finding", "detail"]
     rows = [
         (
             outcome.name, claim.name, claim.statement, claim.place, claim.rule,
             json.dumps(dict(claim.numbers), ensure_ascii=False), claim.verdict,
-            " ".join(claim.cases or outcome.records), claim.ours,
+            " ".join(claim.cases or outcome.records), claim.ours, claim.quote, claim.finding, claim.detail,
         )
         for outcome in outcomes
         for claim in outcome.claims

@@ -23,8 +23,8 @@ import numpy as np
 from rich.progress import TaskID
 
 from reproduction import experiments
-from reproduction.experiment import Claim, Experiment, Progress, Records, Runnable, hook, require
-from reproduction.verdicts import confirm_claims
+from reproduction.experiment import Claim, Experiment, Progress, Records, Runnable, hook, is_detail, require
+from reproduction.verdicts import confirm_claims, leave_open
 from twoclock import InputError, Result, cli, load, plot, storage
 
 _LARGE = 1 << 24  # bytes
@@ -125,6 +125,10 @@ def run_experiment(
 
         advance(0, 0)
         records[label] = _run(folder / _slug(label), case, records[label], advance)
+    claims = confirm_claims(lambda some: hook(experiment, "claims", some, []), records)
+    claims = [replace(claim, detail=is_detail(name, claim)) for claim in claims]
+    if quick:
+        claims = [leave_open(claim, _steps(claim, cases)) for claim in claims]
     return ExperimentOutcome(
         name=name,
         title=experiment.TITLE,
@@ -133,10 +137,15 @@ def run_experiment(
         pictures=_draw(experiment, records, folder, quick),
         titles={label: case.title or label for label, case in cases.items()},
         compared=[label for label, case in cases.items() if case.role == "compare"],
-        claims=confirm_claims(lambda some: hook(experiment, "claims", some, []), records),
+        claims=claims,
         advice=hook(experiment, "advice", records, []),
         relative_errors=hook(experiment, "relative_errors", records, {}),
     )
+
+
+def _steps(claim: Claim, cases: Mapping[str, Runnable]) -> int:
+    """The steps of the shortest case behind a claim."""
+    return min((cases[case].steps for case in claim.cases if case in cases), default=claim.needs)
 
 
 def _draw(experiment: Experiment, records: Records, folder: Path, quick: bool) -> dict[str, Picture]:

@@ -14,16 +14,24 @@ from twoclock import Result
 from twoclock.intervals import Estimate
 
 REPRODUCED, NOT_REPRODUCED, NOT_DECIDABLE = "reproduced", "not reproduced", "not decidable from the paper"
-NOT_DECIDED, VACUOUS = "not decided", "vacuous"
+NOT_DECIDED, VACUOUS, LEFT = "not decided", "vacuous", "left to the full run"
 _ONLY_WHERE = "reproduced only where"
-Kind = Literal["yes", "partly", "no", "vacuous", "undecided", "open"]
+Kind = Literal["yes", "partly", "no", "vacuous", "undecided", "open", "left"]
 # The longest first: "reproduced" also begins "reproduced only where".
 _KINDS: dict[str, Kind] = {
     _ONLY_WHERE: "partly", REPRODUCED: "yes", NOT_REPRODUCED: "no", VACUOUS: "vacuous", NOT_DECIDED: "undecided",
-    "not decidable": "open",
+    "not decidable": "open", LEFT: "left",
 }  # fmt: skip
 # A verdict has a sign beside its colour, so that neither alone has to be seen.
-SIGNS: dict[Kind, str] = {"yes": "✓", "partly": "◐", "no": "✗", "vacuous": "∅", "undecided": "≈", "open": "?"}
+SIGNS: dict[Kind, str] = {
+    "yes": "✓",
+    "partly": "◐",
+    "no": "✗",
+    "vacuous": "∅",
+    "undecided": "≈",
+    "open": "?",
+    "left": "…",
+}
 # With fewer seeds there is nothing to divide: what is judged then is the same for all seeds, or is no matter of chance.
 _LEAST = 4
 
@@ -130,6 +138,9 @@ def confirm_claims(judge: Callable[[Records], Sequence[Claim]], records: Records
     halves = [{claim.name: claim.verdict for claim in judge(half)} for half in split(records)]
     found = []
     for claim in judge(records):
+        if not claim.halves:
+            found.append(claim)
+            continue
         parts = [half.get(claim.name, NOT_DECIDED) for half in halves]
         verdict = combine_verdicts(claim.verdict, *parts)
         if verdict != claim.verdict:
@@ -137,6 +148,16 @@ def confirm_claims(judge: Callable[[Records], Sequence[Claim]], records: Records
             claim = replace(claim, verdict=verdict, numbers={**claim.numbers, "not confirmed": words})
         found.append(claim)
     return found
+
+
+def leave_open(claim: Claim, steps: int) -> Claim:
+    """The claim as a quick run of so many steps may judge it: what it cannot decide is left to the full run.
+
+    >>> leave_open(Claim("name", "statement", "Section 1", "rule", {}, NOT_DECIDED), 1000).verdict
+    'left to the full run'
+    """
+    open_still = steps < claim.needs or kind(claim.verdict) in ("undecided", "vacuous")
+    return replace(claim, verdict=LEFT) if open_still else claim
 
 
 def confirm_verdict(judge: Callable[[Records], Claim], records: Records) -> str:

@@ -104,13 +104,29 @@ def searches() -> dict[str, MethodSearch]:
 
 
 def nearby(operator: str, size: str) -> dict[str, Method]:
-    builds = {name: partial(with_steps, name, square_of(size)) for name in COMPARED[operator]}
-    return sensitivity.nearby("fig1", f"{size}-{operator}", builds)
+    searched = f"{size}-{operator}"
+    return {
+        f"{name}: {i}": method
+        for name in COMPARED[operator]
+        for i, method in enumerate(
+            sensitivity.around(partial(with_steps, name, square_of(size)), best_settings(name, searched))
+        )
+    }
 
 
 def tuned(method: str, size: str) -> Method:
     operator = next(operator for operator, compared in COMPARED.items() if method in compared)
-    return with_steps(method, square_of(size), **settings("fig1", f"{size}-{operator}", method))
+    return with_steps(method, square_of(size), **best_settings(method, f"{size}-{operator}"))
+
+
+def best_settings(method: str, searched: str) -> dict[str, float]:
+    """What a method was tuned to; Fast has TDC's c and β/α, and of its own search λ/β, with which it is nearly TDC.
+
+    Fast contains TDC, so its search begins at TDC's optimum: what it found elsewhere with 16 seeds was worse by 13 % on
+    others, and that was the search's doing.
+    """
+    found = settings("fig1", searched, method)
+    return {**found, **settings("fig1", searched, TDC)} if method == FAST else found
 
 
 def printed(method: str) -> Method:

@@ -193,7 +193,7 @@ def advice(records: Records) -> list[str]:
 
 def claims(records: Records) -> list[Claim]:
     rate = rate_claim(
-        records["gap"]["Fast"], "gap", 1.0, name="lqr-rate", place="Section 4.2, after Theorem 2", case="gap",
+        records["gap"]["Fast"], "gap", 1.0, name="lqr-rate", place="ours: the rate with 100 seeds", case="gap",
         statement="J(K_k) − J* of the fast actor-critic on the paper's regulator falls like 1/k, up to logarithms",
     )  # fmt: skip
     judges = (_stability, _printed, _guard, fig2_settings.one_riccati_step)
@@ -225,7 +225,7 @@ def _faster(records: Records) -> Claim:
     return Claim(
         "fast-beats-standard",
         "The fast actor-critic reaches a smaller gap than the online actor-critic on the paper's regulator",
-        "Section 6, Figure 2",
+        "ours: Figure 2 re-tuned for 10⁶ steps",
         "the geometric mean over shared seeds of standard's gap over Fast's at the last step, both tuned, has its 95 % "
         "interval above 1.1; not reproduced where it lies below, not decided between",
         {
@@ -272,7 +272,7 @@ def _printed(records: Records) -> Claim:
     return Claim(
         "algorithm-2-as-printed",
         "Algorithm 2, as printed, finds the optimal gain",
-        "Algorithm 2",
+        "ours: readings of Algorithm 2 in simulation",
         "no seed diverges and the median gap ends below half of where it started",
         numbers,
         decide(_finds_the_optimum(records["as printed"]["Fast"])),

@@ -5,7 +5,7 @@ from twoclock.problems.bilevel.bilevel import bilevel, composite, minimax
 from twoclock.problems.bilevel.least_squares import quadratic_bilevel, quadratic_minimax
 from twoclock.problems.bilevel.losses import CurvatureWarning
 from twoclock.problems.constrained_mdp import constrained_frozen_lake, constrained_mdp, fischer_burmeister
-from twoclock.problems.custom import custom, exact
+from twoclock.problems.custom import custom, exact, oracle
 from twoclock.problems.entropy_mdp import SoftOperators, entropy_mdp, forest, frozen_lake, random_entropy_mdp
 from twoclock.problems.lqr.actor_critic import (
     BlindCriticWarning,
@@ -73,6 +73,7 @@ __all__ = [
     "mean_field",
     "minimax",
     "nonlinear_policy_evaluation",
+    "oracle",
     "paper_lqr",
     "policy_evaluation",
     "pursuit",

@@ -1,4 +1,4 @@
-"""Problems from a user's operators, and the noise-free form of a problem that knows its answer."""
+"""Problems from a user's operators, and two forms of a problem that knows its answer: without noise, or with ω*."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from twoclock.tree_math import difference
 from twoclock.validation import function
 from twoclock.validation.arrays import check_start, flatten_tree
 
-__all__ = ["custom", "exact"]
+__all__ = ["custom", "exact", "oracle"]
 
 Draw = Callable[..., tuple[PyTree, PyTree]]
 Measure = Callable[[PyTree, PyTree], Mapping[str, Scalar]]
@@ -240,3 +240,52 @@ def exact(problem: Problem) -> Exact:
     if missing or not (problem.knows("h") or problem.knows("field")):
         raise InputError(f"`problem` must know its answer to be made exact; it has no {', '.join(missing) or 'h'}")
     return Exact(problem)
+
+
+@pytree
+class Oracle(Problem):
+    """A problem whose F is taken at ω*(θ); see `oracle`."""
+
+    problem: Problem
+
+    def init(self, key: Key) -> tuple[PyTree, PyTree, PyTree]:
+        return self.problem.init(key)
+
+    def noise(self, key: Key) -> PyTree:
+        return self.problem.noise(key)
+
+    def draw(self, u: PyTree, theta: PyTree, env: PyTree) -> tuple[PyTree, PyTree]:
+        return self.problem.draw(u, theta, env)
+
+    def F(self, theta: PyTree, omega: PyTree, x: PyTree) -> PyTree:
+        return self.problem.F(theta, self.problem.omega_star(theta), x)
+
+    def G(self, theta: PyTree, omega: PyTree, x: PyTree) -> PyTree:
+        return self.problem.G(theta, omega, x)
+
+    def measure(self, theta: PyTree, omega: PyTree) -> Mapping[str, Scalar]:
+        return self.problem.measure(theta, omega)
+
+
+def oracle(problem: Problem) -> Oracle:
+    """The same problem with ω*(θ) known: the noisy gradient oracle H of plain SGD, a yardstick for two time scales.
+
+        H(θ, X) = F(θ, ω*(θ), X)
+
+    ``Standard`` on it is stochastic gradient descent; no method that has to find ω*(θ) can be expected to do better.
+
+    Args:
+        problem: one that knows ``omega_star``.
+
+    >>> import twoclock as tc
+    >>> sgd = tc.problems.oracle(tc.problems.rates("strongly-convex", "kinked"))
+    >>> result = tc.solve(sgd, tc.Standard("2/(k+20)", 0.1), steps=1000, seeds=4)
+
+    Reference: Zeng & Doan, eq. (standard_SGD_oracle).
+    """
+    if not isinstance(problem, Problem) or not problem.knows("omega_star") or problem.samples_see_omega:
+        raise InputError(
+            f"`problem` must be a `tc.Problem` that knows `omega_star`, got {type(problem).__name__}; "
+            "try `tc.problems.quadratic()`"
+        )
+    return Oracle(problem)

@@ -140,6 +140,8 @@ _SHAPES = {
     "strongly-convex": (lambda x: x**2 / 2, lambda x: x, 1.0),
     "pl": (lambda x: (x**2 + 3 * jnp.sin(x) ** 2) / 8, lambda x: (2 * x + 3 * jnp.sin(2 * x)) / 8, 0.021941373),
     "non-convex": (lambda x: x**2 / (2 * (1 + x**2)), lambda x: x / (1 + x**2) ** 2, 0.0),
+    # ½(aᵀx)² with a = (1, …, 1)/√d, spread evenly over the coordinates: no minimum is the only one.
+    "flat": (lambda x: jnp.full_like(x, jnp.mean(x) ** 2 / 2), lambda x: jnp.full_like(x, jnp.mean(x)), 1.0),
 }
 
 
@@ -193,7 +195,7 @@ class Rates(Problem):
 
     def measure(self, theta: Vector, omega: Vector) -> dict[str, Number]:
         return {
-            "error": jnp.sum(theta**2),
+            "error": 2 * self.h(theta) if self.shape == "flat" else jnp.sum(theta**2),
             "gap": self.h(theta),
             "gradient": jnp.sum(self.gradient(theta) ** 2),
             "tracking": jnp.sum((omega - self.omega_star(theta)) ** 2),
@@ -215,22 +217,24 @@ def rates(
     start: float = 1.0,
     correlation: float = 1.0,
 ) -> Rates:
-    """One of the six problems behind Table 1, in any dimension: minimise a separable h through an ω that tracks ω*(θ).
+    """One of the problems behind Table 1, in any dimension: minimise h through an ω that tracks ω*(θ).
 
         strongly-convex   h = x²/2
         pl                h = (x² + 3 sin²x)/8
         non-convex        h = x²/(2(1 + x²))
+        flat              h = ½(aᵀθ)², a = (1, …, 1)/√d: PL and not strongly convex, flat along all but one direction
 
         smooth   F = h′(θ) + 0.9(ω − ω*) + X       ω*(θ) = ½ sin Rθ
         kinked   F = h′(θ) + 0.9|ω − ω*| + X       ω*(θ) = ½ |sin Rθ|
                  G = ω − ω*(θ) + Y,                Cov(X, Y) = correlation·σ²·I
 
-    coordinate by coordinate; R shifts the coordinates by one, round the ring, and so couples them. A kink turns the
-    fast variable's noise into a bias of the slow one: E|ω−ω*| ∝ √β. Without it the sharing of X helps: an ω that moves
-    much faster than θ answers each X, and takes up to nine tenths of it out of F; opposite noise adds as much.
+    coordinate by coordinate (``flat`` but for its h); R shifts the coordinates by one, round the ring, and so couples
+    them. A kink turns the fast variable's noise into a bias of the slow one: E|ω−ω*| ∝ √β. Without it the sharing of X
+    helps: an ω that moves much faster than θ answers each X, and takes up to nine tenths of it out of F; opposite
+    noise adds as much.
 
     Args:
-        h: the shape of h in each coordinate.
+        h: the shape of h in each coordinate, or "flat". ``error`` is the squared distance to the nearest minimum.
         coupling: "smooth" or "kinked", how ω enters F and θ enters ω*.
         dim: dimension of θ and of ω.
         noise: standard deviation of each coordinate of the Gaussian noise.
