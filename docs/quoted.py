@@ -92,8 +92,14 @@ def claims(which: str) -> str:
     """A table of claims: the paper's, ours, or of one experiment, those whose name begins so if one is given."""
     table = _claims()
     which, _, start = which.partition(": ")
-    if which in ("paper", "ours"):
-        table = table[table["ours"] == (which == "ours")]
+    if which == "paper":
+        rows = [
+            (SIGNS[kind(claim.verdict)], f"“{claim.quote}” ({claim.place})", claim.rule, claim.finding, claim.verdict)
+            for claim in _papers().itertuples()
+        ]
+        return _lines(("", "the paper's words", "rule", "found", "verdict"), rows)
+    if which == "ours":
+        table = table[table["ours"] & ~table["detail"]]
     else:
         table = table[(table["experiment"] == which) & table["claim"].str.startswith(start)]
     rows = [
@@ -195,12 +201,12 @@ PASSAGES: dict[str, Callable[..., str]] = {
 }  # fmt: skip
 _KINDS = {
     "yes": "reproduced", "partly": "reproduced only in part", "no": "not reproduced", "vacuous": "vacuous",
-    "undecided": "not decided", "open": "not decidable",
+    "undecided": "not decided", "open": "not decidable", "left": "left to the next full run",
 }  # fmt: skip
 
 
 def _claims() -> pd.DataFrame:
-    return pd.read_csv(KEPT / "claims.csv")
+    return pd.read_csv(KEPT / "claims.csv", keep_default_na=False)
 
 
 def _papers() -> pd.DataFrame:

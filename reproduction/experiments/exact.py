@@ -94,6 +94,11 @@ def _with_noise(k: np.ndarray) -> np.ndarray:
     return (32 * FAR**2 / 2 + 16 * NOISE * np.log(k + 2)) * 72 / np.sqrt(k + 1)
 
 
+def captions(records: Records) -> dict[str, str]:
+    k, least, bound = moments()
+    return {"exact": f"At k = {k[-1]:,} the exact value is {least[-1] / bound[-1]:.2f} times the printed bound."}
+
+
 def claims(records: Records) -> list[Claim]:
     return [*_theorems(), *_assumptions(), *_applications(), *_algorithms()]
 

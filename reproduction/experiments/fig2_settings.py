@@ -13,7 +13,7 @@ from reproduction.tuned_settings import Limits, MethodSearch, settings
 from reproduction.verdicts import decide
 from twoclock import Method, Result
 from twoclock.intervals import ratio_of_means
-from twoclock.protocols import PyTree, Scalar, pytree, static
+from twoclock.protocols import Operator, PyTree, Scalar, pytree, static
 
 FAST, SAME, TWO = "Fast", "Standard, Fast's exponents", "Standard, 1 and 2/3"
 AVERAGED, RIVAL = "Fast, iterates averaged", "certainty equivalence"
@@ -51,6 +51,31 @@ def with_steps(name: str, c: float, ratio: float, shift: float, weight: float = 
     return tc.Standard(alpha, beta) if name == SAME else tc.Fast(alpha, beta, lam)
 
 
+NESTED = "Standard, nested loop of 100"
+
+
+@pytree
+class NestedLoop(Method):
+    """``Standard`` whose gain waits: ω moves with every sample, θ once in ``inner`` of them, ``inner`` times as far.
+
+    The idea of the nested-loop actor-critics (Yang et al. 2019; Ju et al. 2022; Zhou & Lu 2023), on one trajectory.
+    """
+
+    method: tc.Standard
+    inner: int = static(default=100)
+
+    def init(self, theta: PyTree, omega: PyTree) -> PyTree:
+        return self.method.init(theta, omega)
+
+    def step(self, F: Operator, G: Operator, state: PyTree, x: PyTree, k: Scalar) -> PyTree:
+        now = jnp.where(jnp.asarray(k) % self.inner == self.inner - 1, float(self.inner), 0.0)
+
+        def rarely(theta: PyTree, omega: PyTree, x: PyTree) -> PyTree:
+            return jax.tree.map(lambda leaf: now.astype(leaf.dtype) * leaf, F(theta, omega, x))
+
+        return self.method.step(rarely, G, state, x, k)
+
+
 def searches() -> dict[str, MethodSearch]:
     methods = {name: (partial(with_steps, name), box) for name, box in BOXES.items()}
     title = "the paper's regulator"
@@ -65,7 +90,10 @@ def compared() -> dict[str, Method]:
     """The tuned ones, Fast's averaged iterates, and certainty equivalence while Fast acts."""
     fast = tuned(FAST)
     rival: Method = tc.PlugIn(fast, tc.models.CertaintyEquivalence(PAPER.Q, PAPER.R, sigma=1.0))
-    return {FAST: fast, SAME: tuned(SAME), TWO: tuned(TWO), AVERAGED: tc.Polyak(fast, power=2.0), RIVAL: rival}
+    same = tuned(SAME)
+    assert isinstance(same, tc.Standard)
+    found: dict[str, Method] = {FAST: fast, SAME: same, TWO: tuned(TWO), AVERAGED: tc.Polyak(fast, power=2.0)}
+    return found | {NESTED: NestedLoop(same), RIVAL: rival}
 
 
 def grid() -> dict[str, Method]:

@@ -198,4 +198,7 @@ def _table1(records: Records) -> list[Claim]:
 def captions(records: Records) -> dict[str, str]:
     found = {claim.name: claim.verdict for claim in _figures(records)}
     shown = {"Figure 1 against TDC": "fig1-tdc-2", "Figure 2": "fig2-constant"}
-    return {"paper-figures": f"{'; '.join(f'{name}: {found[key]}' for name, key in shown.items())}."}
+    table = {claim.name: claim.verdict for claim in _table1(records)}
+    rows = "; ".join(f"{table1.STRUCTURES[row]}: {table[f'table1-{shape}']}" for shape, row in ROWS.items())
+    figures = "; ".join(f"{name}: {found[key]}" for name, key in shown.items())
+    return {"paper-figures": f"{figures}.", "paper-table1": f"{rows}."}
