@@ -197,8 +197,10 @@ def _publish(
         console.print(f"  {sentence}", highlight=False)
     for outcome in outcomes.values():
         judged = [claim for claim in outcome.claims if not claim.detail]
+        about = getattr(modules[outcome.name], "JUDGED", {})
         for name in outcome.pictures:
-            verdict = f"{SIGNS[kind(judged[0].verdict)]} {judged[0].verdict}" if judged else "no claim"
+            named = [claim for claim in judged if claim.name == about.get(name)] or judged[:1]
+            verdict = f"{SIGNS[kind(named[0].verdict)]} {named[0].verdict}" if named else "no claim"
             console.print(f"  {name}: {verdict}", highlight=False, markup=False)
     if not verbose:
         console.print("  Every claim with its verdict: --verbose, or the report:")

@@ -202,20 +202,23 @@ def split(records: Records) -> tuple[Records, Records]:
 _divided: WeakKeyDictionary[Result, tuple[Result, Result]] = WeakKeyDictionary()
 
 
+def keep_seeds(result: Result, keep: np.ndarray) -> Result:
+    """The same result with some of its seeds."""
+    seeds = np.asarray(result.spec["seeds"])
+    theta, omega = jax.tree.map(lambda leaf: leaf[keep], (result.theta, result.omega))
+    return replace(
+        result, theta=theta, omega=omega, history=result.history[result.history["seed"].isin(seeds[keep])],
+        diverged=result.diverged[keep], last_step=result.last_step[keep],
+        spec={**result.spec, "seeds": seeds[keep].tolist()}, end=None,
+    )  # fmt: skip
+
+
 def _halves(result: Result) -> tuple[Result, Result]:
     seeds = np.asarray(result.spec["seeds"])
     if len(seeds) < _LEAST:
         return result, result
 
-    def part(keep: np.ndarray) -> Result:
-        theta, omega = jax.tree.map(lambda leaf: leaf[keep], (result.theta, result.omega))
-        return replace(
-            result, theta=theta, omega=omega, history=result.history[result.history["seed"].isin(seeds[keep])],
-            diverged=result.diverged[keep], last_step=result.last_step[keep],
-            spec={**result.spec, "seeds": seeds[keep].tolist()}, end=None,
-        )  # fmt: skip
-
     if result not in _divided:
         upper = seeds >= np.sort(seeds)[len(seeds) // 2]
-        _divided[result] = part(~upper), part(upper)
+        _divided[result] = keep_seeds(result, ~upper), keep_seeds(result, upper)
     return _divided[result]

@@ -72,7 +72,7 @@ def _regulator(quick: bool) -> dict[str, Case]:
     }  # fmt: skip
     names = (fig2_settings.FAST, fig2_settings.TWO)
     return {
-        "fig2": Case(problem, common, 10_000, 400, title="Figure 2, common steps"),
+        "fig2": Case(problem, common, 30_000, 400, title="Figure 2, common steps"),
         "lqr": Case(
             problem, {name: fig2_settings.tuned(name) for name in names}, 100_000 if quick else 1_000_000,
             100 if quick else 300, title="the paper's regulator, tuned steps",
