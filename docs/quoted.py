@@ -94,10 +94,13 @@ def claims(which: str) -> str:
     which, _, start = which.partition(": ")
     if which == "paper":
         rows = [
-            (SIGNS[kind(claim.verdict)], f"“{claim.quote}” ({claim.place})", claim.rule, claim.finding, claim.verdict)
+            (
+                SIGNS[kind(claim.verdict)], f"“{claim.quote}” ({claim.place})", claim.statement, claim.rule,
+                claim.finding, claim.verdict,
+            )
             for claim in _papers().itertuples()
-        ]
-        return _lines(("", "the paper's words", "rule", "found", "verdict"), rows)
+        ]  # fmt: skip
+        return _lines(("", "the paper's words", "read as", "rule", "found", "verdict"), rows)
     if which == "ours":
         table = table[table["ours"] & ~table["detail"]]
     else:

@@ -176,6 +176,8 @@ class Experiment(Protocol):
     * ``advice(records)``: what to use instead, in sentences computed from the records;
     * ``relative_errors(records)``: {task: {method: its final error over that of the best estimator known}};
     * ``searches()``: {case: :class:`reproduction.tuned_settings.MethodSearch`}, what `--tune` tunes;
+    * ``QUICK``: false if a quick run of everything leaves it out; by name it still runs;
+    * ``JUDGED``: {figure: the name of the claim that it is about}; the first claim if there is none;
     * ``TIMED``: true if it compares seconds, so that a full run gives it the machine for itself.
     """
 

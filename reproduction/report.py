@@ -127,7 +127,7 @@ def findings(outcomes: Outcomes) -> list[str]:
         claim for name, claim in claims.items() if name.endswith(("rate", "rate-cooler", "matched", "cold", "markov"))
     ]
     if rates:
-        found.append(f"Rates of Fast up to logarithms: {_shares(rates)}, of {len(rates)}.")
+        found.append(f"Rates up to logarithms, Fast's and those that it matches: {_shares(rates)}, of {len(rates)}.")
     if table := [claim for name, claim in claims.items() if name.startswith(("table1-", "remark-1")) and claim.cases]:
         found.append(
             f"Faster than standard with its two exponents, where the coupling has a kink (Table 1): {_shares(table)}."
