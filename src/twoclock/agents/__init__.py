@@ -14,6 +14,8 @@ import jax
 import numpy as np
 
 from twoclock import storage, validation
+from twoclock.agents.average_reward_actor_critic import AverageRewardActorCritic
+from twoclock.agents.constrained_actor_critic import ConstrainedActorCritic
 from twoclock.agents.entropy_actor_critic import EntropyActorCritic
 from twoclock.agents.env_adapters import EnvironmentFault, check_env, is_env, is_vector
 from twoclock.agents.lqr_regulator import Regulator
@@ -30,7 +32,17 @@ from twoclock.result import Result
 from twoclock.storage.run_identity import Identity, RunSpec, describe, provenance
 from twoclock.validation import run_args
 
-__all__ = ["Agent", "EntropyActorCritic", "EnvironmentFault", "Evaluator", "Regulator", "fresh", "run"]
+__all__ = [
+    "Agent",
+    "AverageRewardActorCritic",
+    "ConstrainedActorCritic",
+    "EntropyActorCritic",
+    "EnvironmentFault",
+    "Evaluator",
+    "Regulator",
+    "fresh",
+    "run",
+]
 
 
 def run(

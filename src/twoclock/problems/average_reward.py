@@ -28,6 +28,33 @@ SAMPLINGS = {"markov": 2, "iid": 3}  # with the random words that a step takes
 
 
 @pytree
+class GainOperators:
+    """The operators of an actor, the gain and a differential critic, which see samples and no tables.
+
+        δ = r − τ log π(a|s) − J + V(s') − V(s)
+        F = −δ·∇log π(a|s),     G = (J − r + τ log π(a|s),   −(δ − V̄)·∇V(s))
+
+    Args:
+        actor: the actor and the critic without a discount, for rewards less the gain.
+    """
+
+    actor: SoftOperators
+
+    def F(self, theta: Theta, omega: Levels, x: Step) -> Theta:
+        gain, values = omega
+        return self.actor.F(theta, values, x._replace(r=x.r - gain))
+
+    def G(self, theta: Theta, omega: Levels, x: Step) -> Levels:
+        gain, values = omega
+        earned = x.r - jnp.asarray(self.actor.temp)[x.s] * self.actor.log_pi(theta, x.s)[x.a]
+        return gain - earned, self.actor.G(theta, values, x._replace(r=x.r - gain - self.level(values)))
+
+    def level(self, values: Critic) -> Number:
+        """What fixes the constant in a table of values, their mean; features cannot express a constant."""
+        return jnp.mean(values) if self.actor.features is None else jnp.zeros((), values.dtype)
+
+
+@pytree
 class AverageRewardProblem(Problem):
     """The actor-critic for the average reward, whose exact answers are its truth half; see `average_reward`."""
 
@@ -61,17 +88,10 @@ class AverageRewardProblem(Problem):
         return Step(s, a, t, entry(self.r, s, a, k), None, None), None if env is None else t
 
     def F(self, theta: Theta, omega: Levels, x: Step) -> Theta:
-        gain, values = omega
-        return self.operators.F(theta, values, x._replace(r=x.r - gain))
+        return GainOperators(self.operators).F(theta, omega, x)
 
     def G(self, theta: Theta, omega: Levels, x: Step) -> Levels:
-        gain, values = omega
-        earned = x.r - jnp.asarray(self.truth.soft.temp)[x.s] * self.operators.log_pi(theta, x.s)[x.a]
-        return gain - earned, self.operators.G(theta, values, x._replace(r=x.r - gain - self._level(values)))
-
-    def _level(self, values: Critic) -> Number:
-        """What fixes the constant in a table of values, their mean; features cannot express a constant."""
-        return jnp.mean(values) if self.features is None else jnp.zeros((), values.dtype)
+        return GainOperators(self.operators).G(theta, omega, x)
 
     @property
     def operators(self) -> SoftOperators:
@@ -119,7 +139,7 @@ class AverageRewardProblem(Problem):
         known, V = self.truth.evaluate(logits), self.operators.values(values)
         off = V - known.bias  # δ is what V lacks: the true values would leave J_θ − gain
         ahead = self.truth.chain(logits) @ off
-        pull = -known.law * (known.gain - gain - self._level(values) + ahead - off)
+        pull = -known.law * (known.gain - gain - GainOperators(self.operators).level(values) + ahead - off)
         return gain - known.gain, pull if self.features is None else pull @ jnp.asarray(self.features)
 
     def measure(self, theta: Theta, omega: Levels) -> dict[str, Number]:

@@ -50,6 +50,32 @@ def fischer_burmeister(kappa: Scalar, slack: Scalar) -> Number:
 
 
 @pytree
+class ConstrainedOperators:
+    """The operators of a multiplier, an actor and two critics, which see samples and no tables; see `constrained_mdp`.
+
+    Args:
+        actor: the actor and the critic of the reward with its bonus.
+        limit: the largest expected cost.
+    """
+
+    actor: SoftOperators
+    limit: Scalar
+
+    def F(self, theta: Number, omega: Omega, start: States) -> Number:
+        """The root of Fischer and Burmeister at the slack that the critic of the cost sees from a law of starts."""
+        return fischer_burmeister(theta, self.limit - jnp.sum(jnp.asarray(start) * omega[1][1]))
+
+    def G(self, theta: Number, omega: Omega, x: CostStep) -> Omega:
+        logits, (reward, cost) = omega
+        lagrangian = x.step._replace(r=x.step.r - theta * x.cost)
+        of_cost = dataclasses.replace(self.actor, temp=jnp.zeros_like(jnp.asarray(self.actor.temp)))
+        return self.actor.F(logits, reward - theta * cost, lagrangian), (
+            self.actor.G(logits, reward, x.step),
+            of_cost.G(logits, cost, x.step._replace(r=x.cost)),
+        )
+
+
+@pytree
 class ConstrainedMdp(Problem):
     """The multiplier, the actor and the critics of a constrained MDP, with its exact answers; see `constrained_mdp`."""
 
@@ -77,20 +103,15 @@ class ConstrainedMdp(Problem):
         return CostStep(x, entry(self.cost, x.s, x.a, x.next_state)), env
 
     def F(self, theta: Number, omega: Omega, x: CostStep) -> Number:
-        return fischer_burmeister(theta, self.limit - jnp.sum(jnp.asarray(self.soft.start) * omega[1][1]))
+        return self.operators.F(theta, omega, jnp.asarray(self.soft.start))
 
     def G(self, theta: Number, omega: Omega, x: CostStep) -> Omega:
-        logits, (reward, cost) = omega
-        lagrangian = x.step._replace(r=x.step.r - theta * x.cost)
-        operators = self.actor.operators
-        return operators.F(logits, reward - theta * cost, lagrangian), (
-            operators.G(logits, reward, x.step),
-            self._of_cost.G(logits, cost, x.step._replace(r=x.cost)),
-        )
+        return self.operators.G(theta, omega, x)
 
     @property
-    def _of_cost(self) -> SoftOperators:
-        return dataclasses.replace(self.actor.operators, temp=jnp.zeros_like(jnp.asarray(self.actor.temp)))
+    def operators(self) -> ConstrainedOperators:
+        """F and G, which see samples and no tables."""
+        return ConstrainedOperators(self.actor.operators, self.limit)
 
     @property
     def soft(self) -> SoftMdp:
