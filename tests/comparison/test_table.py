@@ -173,11 +173,11 @@ def test_one_clear_line(case):
 def test_latex_is_a_tabular_whose_parts_parse():
     text = tc.table(THREE | {"boom": result(np.full(14, np.inf), diverged=range(14))}).to_latex()
     lines = text.splitlines()
-    assert lines[0] == r"\begin{tabular}{rlrlrr}"
+    assert lines[0] == r"\begin{tabular}{rlrlrrr}"
     assert lines[-1] == r"\end{tabular}"
     rows = [line for line in lines if line.endswith(r"\\")]
     assert len(rows) == 5
-    assert all(len(re.findall(r"(?<!\\)&", row)) == 5 for row in rows)
+    assert all(len(re.findall(r"(?<!\\)&", row)) == 6 for row in rows)
     assert r"slow\_$\beta$ \& 5\%" in text
     assert r"$\infty$" in text
     bare = re.sub(r"\\[\\{}$%&_]", "", text)
@@ -207,3 +207,39 @@ def test_with_solve_at_a_mark():
     assert early.loc["slow", "p"] < 0.01
     expected = results["slow"].history.query("step == 100")["gap"].mean()
     assert early.loc["slow", "mean"] == pytest.approx(expected)
+
+
+def test_latex_counts_diverged_seeds_and_sets_none_of_their_means_in_bold():
+    text = tc.table({"broken": result(0.9 * BASE, diverged=[3, 5]), "fine": result(BASE)}).to_latex()
+    rows = {line.split(" & ")[1]: line for line in text.splitlines() if " & " in line}
+    assert rows["method"].endswith(r"& diverged \\")
+    assert rows[r"\textbf{fine}"].endswith(r"& 0 of 14 \\")
+    assert rows["broken"].endswith(r"& 2 of 14 \\"), "not bold, although Wilcoxon's test sees no clear difference"
+    all_diverged = tc.table({"a": result(BASE, diverged=[1]), "b": result(2 * BASE, diverged=[1, 2])}).to_latex()
+    assert "textbf" not in all_diverged
+    assert "diverged" not in tc.table(THREE).to_latex()
+
+
+def test_one_diverged_seed_does_not_set_the_axis():
+    """Its last finite value, 1e65, is in the mean; the panel shows the seeds that came through."""
+    steps = np.array([1, 10, 100, 1000])
+    history = pd.concat(
+        [pd.DataFrame({"seed": seed, "step": steps, "error": 1.0 / steps}) for seed in range(9)]
+        + [pd.DataFrame({"seed": 9, "step": steps, "error": [1.0, 1e20, 1e65, 1e65]})]
+    )
+    lost = np.arange(10) == 9
+    spec = {"problem": {"name": "P"}, "method": {"name": "M"}, "steps": 1000, "seeds": list(range(10)),
+            "precision": "float64"}  # fmt: skip
+    wild = Result(np.zeros(10), np.zeros(10), history, lost, np.where(lost, 100, 1000), spec)
+    axis = tc.plot.compare({"wild": wild}, "error").axes[0]
+    assert axis.get_ylim()[1] < 1e4
+    assert "(1/10 diverged)" in axis.get_legend().get_texts()[0].get_text()
+    tame = Result(
+        np.zeros(9),
+        np.zeros(9),
+        history[history["seed"] < 9],
+        lost[:9],
+        np.full(9, 1000),
+        {**spec, "seeds": list(range(9))},
+    )
+    assert 1.0 < tc.plot.compare({"tame": tame}, "error").axes[0].get_ylim()[1] < 10

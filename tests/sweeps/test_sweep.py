@@ -194,6 +194,9 @@ def test_best_is_by_family(whole):
     for row in best.itertuples():
         assert row.mean == final[final["problem"] == row.problem]["mean"].min()
     assert final["alpha.c"].nunique() == 3
+    first = ["problem", "family", "method", "mean", "low", "high", "diverged", "seeds"]
+    assert best.columns.tolist() == [*first, "alpha.c", "lam.c"], "of the numbers only what was varied"
+    assert sweep.best().columns.tolist() == [*first, "alpha.c", "lam.c"]
 
 
 def test_a_sweep_without_a_folder_has_the_same_history(whole, tmp_path, monkeypatch):

@@ -45,20 +45,27 @@ class Table(pd.DataFrame):
         return pd.DataFrame  # a part of a table is a plain frame
 
     def to_latex(self) -> str:  # type: ignore[override]
-        """A ``tabular`` for a paper, with the package booktabs; the best, and all not clearly worse, are bold."""
+        """A ``tabular`` for a paper, with the package booktabs; the best, and all not clearly worse, are bold.
+
+        Where seeds diverged there is a column that counts them, and no method with one is bold: its mean has their last
+        finite values.
+        """
+        diverged = bool(self["diverged"].any())
         lines = [
-            r"\begin{tabular}{rlrlrr}",
+            rf"\begin{{tabular}}{{rlrlrr{'r' if diverged else ''}}}",
             r"\toprule",
-            rf" & method & {self.metric.translate(_SPECIAL)} & 95\,\% interval & ratio & $p$ \\",
+            rf" & method & {self.metric.translate(_SPECIAL)} & 95\,\% interval & ratio & $p$"
+            rf"{' & diverged' if diverged else ''} \\",
             r"\midrule",
         ]
         for label, row in zip(self.index, self.to_dict("records"), strict=True):
             name = str(label).translate(_SPECIAL)
-            if row["rank"] == 1 or row["p"] >= _LEVEL:
+            if not row["diverged"] and (row["rank"] == 1 or row["p"] >= _LEVEL):
                 name = rf"\textbf{{{name}}}"
             interval = f"[{_tex(row['low'])}, {_tex(row['high'])}]"
             numbers = f"{_tex(row['mean'])} & {interval} & {_tex(row['ratio'])} & {_tex(row['p'], 2)}"
-            lines.append(rf"{row['rank']} & {name} & {numbers} \\")
+            lost = f" & {row['diverged']} of {row['seeds']}" if diverged else ""
+            lines.append(rf"{row['rank']} & {name} & {numbers}{lost} \\")
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
     def shown(self) -> pd.DataFrame:

@@ -64,6 +64,7 @@ THRESHOLDS = {
     "negative_weights": Threshold(0.1, 0.4, "take richer features, or fewer where episodes are few"),
     "memory": Threshold(ALIKE / BLOCKS**0.5, _NEVER, _LONGER),
     "outside": Threshold(0.01, 0.1, "evaluate a policy that stays closer to the log, or log what this one does"),
+    "support": Threshold(0.01, 0.1, "evaluate a policy that does only what the behaviour may do"),
     "blind": Threshold(1.0, _NEVER, "log what the policy does there; until then the interval may miss by that much"),
     "radius": Threshold(1.0, _NEVER, "do not iterate Q on this log; LSTD-Q has the same fixed point without iterating"),
     "condition": Threshold(1e8, 1e13, "take fewer features, a smaller gamma, or a log with more variety"),
@@ -78,6 +79,17 @@ THRESHOLDS = {
     "possible": Threshold(0.0, 0.01, "the features extrapolate: take others, or a policy closer to the log"),
     "width": Threshold(0.5, 1.0, _MORE),
 }
+
+
+def own_diagnostics(estimate: ValueEstimate) -> list[Diagnostic]:
+    """Grade the checks that an estimate brings along."""
+    limits = {key: THRESHOLDS[key] for key in estimate.checks}
+    return [
+        Diagnostic(
+            key, value, limits[key].warning, limits[key].fatal, limits[key].grade(value), words, limits[key].remedy
+        )
+        for key, (value, words) in estimate.checks.items()
+    ]
 
 
 def diagnose(
@@ -176,7 +188,8 @@ def diagnose(
         message = f"with the rewards of the log the value lies in [{low:.4g}, {high:.4g}]; the estimate is "
         say("possible", beyond, message + ("outside" if beyond else "inside"))
         width = (whole.high - whole.low) / span
-        message = f"the interval is {width:.0%} as wide as all values that the log's rewards allow"
+        times = f"{width:.0%}" if width < 1 else f"{width:.3g} times"
+        message = f"the interval is {times} as wide as all values that the log's rewards allow"
         say("width", width, message)
     return found
 

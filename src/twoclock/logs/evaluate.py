@@ -19,8 +19,9 @@ from twoclock.logs import diagnostics
 from twoclock.logs.behaviour import compare_with_behaviour
 from twoclock.logs.dataset import Log
 from twoclock.logs.estimators import FOLDS, DoesNotApply, EstimatorContext, Mapper, ValueEstimate, estimators
+from twoclock.logs.fallback import answer_large_table, answer_otherwise
 from twoclock.logs.feature_check import richer_features, value_shift
-from twoclock.logs.features import PairFeatures, build
+from twoclock.logs.features import PairFeatures, build, table_of
 from twoclock.logs.ope_result import PolicyEstimate, Value
 from twoclock.logs.policies import Discrete, Gaussian, Policy
 from twoclock.logs.policy_sources import as_policies
@@ -121,7 +122,10 @@ def evaluate(
             if compare and added is not None:
                 richer = _estimand(log, one, added, gamma, starts, isinstance(start, str), resampled=False)
                 richer = dataclasses.replace(richer, groups=1)
-            estimates[name] = _estimate(context, names, level, compare, richer)
+            found = answer_large_table(context, compare) if estimator == "auto" else None
+            if found is None:
+                found = _estimate(context, names, level, compare, richer)
+            estimates[name] = answer_otherwise(context, found) if estimator == "auto" else found
             if compare and (alike := compare_with_behaviour(name, one, log)) is not None:
                 estimates[name].diagnostics.append(alike)
     called = features if isinstance(features, str) else getattr(features, "__name__", None) or short_repr(features)
@@ -193,7 +197,10 @@ def _estimate(
     main, stream, log = names[0], context.estimand.stream, context.estimand.log
     linear = matrix_fits(context.estimand.features, log)
     if compare:
-        names = [*names, *(["dr"] if linear else []), "naive", *(["pdis", "wis"] if log.propensities else [])]
+        names = [*names, *(["dr"] if linear else []), "naive"]
+        names += ["pdis", "wis"] if log.propensities else []
+        counts = table_of(context.estimand.features) is not None and log.propensities == log.rows
+        names += ["state_model"] if counts else []
     estimates, refused = dict[str, ValueEstimate](), dict[str, str]()
     for name in dict.fromkeys(names):
         try:
@@ -204,6 +211,8 @@ def _estimate(
             refused[name] = str(error)
     if not linear:
         return PolicyEstimate(estimates, refused, [], stream, np.zeros(0), None)
+    if own := diagnostics.own_diagnostics(estimates[main]):  # it shares nothing with LSTD-Q, whose checks say nothing
+        return PolicyEstimate(estimates, refused, own, stream, np.zeros(0), None)
     found, thin = list[diagnostics.Diagnostic](), thin_errors(context)
     shift = None if richer is None else value_shift(context, richer)
     estimates = {

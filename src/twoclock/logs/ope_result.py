@@ -54,6 +54,11 @@ class PolicyEstimate:
     support: pd.DataFrame | None
 
     @property
+    def main(self) -> str:
+        """The estimator that counts."""
+        return next(iter(self.estimates))
+
+    @property
     def fatal(self) -> bool:
         return any(one.grade == "fatal" for one in self.diagnostics)
 
@@ -99,7 +104,7 @@ class Value:
             rows += [(name, estimator, *[nan] * 6, 0, False, why) for estimator, why in single.refused.items()]
             checks += [(name, *check) for check in single.diagnostics]
         for name, other in itertools.combinations(singles, 2):  # on the same episodes
-            a, b = (singles[policy].estimates[settings["estimator"]] for policy in (name, other))
+            a, b = (singles[policy].estimates[singles[policy].main] for policy in (name, other))
             if a.influence is not None and b.influence is not None:
                 gap, told = b.value - a.value, not (singles[name].fatal or singles[other].fatal)
                 band = interval_of(b, level, stream=singles[name].stream, minus=a)

@@ -155,4 +155,4 @@ def unseen_share(context: EstimatorContext) -> float:
         share = float(left[unseen].sum() + max(0.0, 1.0 - phi0.sum()))
     else:
         share = float(np.linalg.norm(left) / max(float(np.linalg.norm(phi0)), _TINY))
-    return 0.0 if abs(share) < 1e-9 else share
+    return 0.0 if abs(share) < 1e-9 else min(share, 1.0)

@@ -22,6 +22,8 @@ _STATISTICS = {"mean": "mean", "median": "median", "iqm": "interquartile mean"}
 _STEPS = "steps k (one sample each)"
 _COLUMNS = {"step": (0, math.inf), "level": (0, 1), "coverage": (0, 1), "runs": (1, math.inf)}  # and their ranges
 _MOST_PANELS = 6
+_WORSE = 1e3  # times the start; a line that goes beyond, because seeds diverged, leaves the panel
+_BEYOND = 30.0  # room above the highest line
 _SETTLED = 0.02  # of the steps: earlier bands are too wide to set the range of the panel
 
 
@@ -51,18 +53,30 @@ def curves(
     """
     if not isinstance(statistic, str) or statistic not in _STATISTICS:
         raise InputError(f"`statistic` must be one of {', '.join(_STATISTICS)}, got {short_repr(statistic)}")
-    scale = "log"
+    scale, tops = "log", list[float]()
     for i, (label, result) in enumerate(results.items()):
         table, colour = _summarise(result, metric), (colours or {}).get(label, COLOURS[i % len(COLOURS)])
         if (table[statistic] < 0).any():
             scale = "linear"
         cost, diverged = table["step"] * (unit[label] if unit else 1.0), int(table["diverged"].iloc[-1])
         lost = f" ({diverged}/{table['seeds'].iloc[-1]} diverged)" if diverged else ""
+        tops.append(_top(table[statistic], table["median"], lost=bool(diverged)))
         _draw_line(ax, i, cost, table[statistic], label + lost, colour)
         finite = np.isfinite(table["low"]) & np.isfinite(table["high"])
         if statistic == "mean" and finite.any():
             ax.fill_between(cost, table["low"], table["high"], where=finite, color=colour, alpha=0.2, linewidth=0)
     _finish(ax, xlabel, LABELS.get(metric, metric), scale)
+    if tops and np.isfinite(max(tops)) and ax.get_ylim()[1] > _BEYOND * max(tops) > 0:
+        ax.set_ylim(top=_BEYOND * max(tops))
+
+
+def _top(shown: pd.Series[float], median: pd.Series[float], *, lost: bool) -> float:
+    """How high a line should be seen: whole, or, where seeds diverged, as far as the middle seed and its start go."""
+    finite = shown[np.isfinite(shown)]
+    if not lost or finite.empty:
+        return float(finite.max()) if len(finite) else -math.inf
+    middle = median[np.isfinite(median)]
+    return float(min(middle.max(), _WORSE * abs(middle.iloc[0]))) if len(middle) else -math.inf
 
 
 def ratios(

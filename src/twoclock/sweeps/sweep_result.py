@@ -85,15 +85,25 @@ class Sweep:
         first = ["problem", "family", "method", "mean", "low", "high", "median", "diverged", "seeds"]
         return table[first + [name for name in table.columns if name not in (*first, "values")]]
 
-    def best(self, metric: str) -> pd.DataFrame:
+    def best(self, metric: str | None = None) -> pd.DataFrame:
         """For each problem and family the setting with the smallest mean at the last step, of those where the fewest
-        seeds diverged.
+        seeds diverged; its numbers are those that the sweep varied, ``final`` has all of them.
+
+        Without a metric it is the error, or another measure of progress, or the first that was recorded.
 
         The best of many is chosen and shown on the same seeds, so its mean is a little too good; run it again on
         fresh seeds for a number to quote.
         """
-        ranked = self.final(metric).sort_values(["diverged", "mean"], kind="stable")
-        return ranked.groupby(["problem", "family"], sort=False).head(1).sort_index(ignore_index=True)
+        metric = preferred_metric(self.metrics) if metric is None else metric
+        if metric is None:
+            raise InputError("`metric`: this sweep recorded none, so there is no best; give its problem a `measure`")
+        final = self.final(metric)
+        ranked = final.sort_values(["diverged", "mean"], kind="stable")
+        best = ranked.groupby(["problem", "family"], sort=False).head(1).sort_index(ignore_index=True)
+        shown = ["problem", "family", "method", "mean", "low", "high", "diverged", "seeds"]
+        numbers = [name for name in final.columns if name not in (*shown, "median")]
+        varied = [name for name in numbers if (final.groupby("family")[name].nunique() > 1).any()]
+        return best[shown + varied]
 
     def result(self, problem: str, method: str) -> Result:
         """The record of one method on one problem, as a result without iterates."""

@@ -7,7 +7,7 @@ import importlib
 import pkgutil
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -49,6 +49,7 @@ class ValueEstimate:
     fixed_point: bool = False  # it is that of LSTD-Q, or near it
     thin: Float[np.ndarray, " p"] | None = None  # of a table, the error of each pair that its rows do not show
     shift: tuple[float, Influence] | None = None  # how far richer features move it, and the influence on that
+    checks: Mapping[str, tuple[float, str]] = field(default_factory=dict)  # its own diagnostics: a number, a sentence
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,147 @@
+"""A model over states, for tables whose pairs of state and action are too many for the log.
+
+    V = r̂ + γP̂V,    r̂(s) = Σρr/Σρ,    P̂(s'|s) = Σρ1[s']/Σρ    over the rows of s,    ρ = π(a|s)/b(a|s)
+
+LSTD-Q needs data of every pair that the policy leads to; this needs data of every state. Within a state the ratios are
+normalised, Σρ instead of the number of rows: unnormalised ones would make chains that gain or lose probability.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from twoclock.logs.dataset import Batch
+from twoclock.logs.estimators import DoesNotApply, EstimatorContext, ValueEstimate, effective_size, estimator
+from twoclock.logs.features import Crossed, Matrix, table_of
+from twoclock.logs.sufficient_stats import Estimand
+
+_Z = 3.0  # standard errors from which ratios that do not average 1 are no accident
+
+
+@estimator("a model over states, ratios normalised within each")
+def state_model(context: EstimatorContext) -> ValueEstimate:
+    """v̂ = φ̄₀ᵀV; its influence, episode by episode, is Σwδ with w = ρφ̄₀ᵀA⁻¹φ, A = Σρφ(φ − γφ')ᵀ, and that of the starts.
+
+    It needs the propensities of all rows and one-hot features. With ratios of 1, for the policy that wrote the log, it
+    is the certainty equivalent of TD(0).
+
+    Reference: Sutton, Mahmood & White, *An emphatic approach to off-policy TD*, 2016, for ratios per step; Hájek,
+    *Comment on a paper of Basu*, 1971, for the normalisation.
+    """
+    estimand = context.estimand
+    log, gamma, table = estimand.log, estimand.gamma, table_of(estimand.features)
+    if table is None or log.actions is None:
+        raise DoesNotApply("it counts states, so it needs features='onehot' and discrete actions")
+    if log.propensities < log.rows:
+        raise DoesNotApply("it needs the behaviour's probability of each action; name its column with `propensity`")
+    from scipy.sparse import csc_array, diags_array
+    from scipy.sparse.linalg import splu
+
+    sums = StateSums.zeros(table.size)
+    for part in context.map_parts(_part_sums):
+        sums = sums.add(part)
+    start = sums.starts / max(float(sums.begun), 1.0)
+    if estimand.start is not None:
+        start = estimand.start.reshape(table.size, -1).sum(axis=1)
+    seen = sums.ratio > 0
+    A = diags_array(np.where(seen, sums.ratio, 1.0)) - gamma * sums.moves
+    factors: Matrix = splu(csc_array(A))
+    V, x = factors.solve(np.where(seen, sums.earned, 0.0)), factors.solve(start, "T")
+    value = float(start @ V)
+    # x is the discounted visits of a state over its Σρ; in a state without data it is the visits that end there.
+    outside = float(x[~seen].sum() + max(0.0, 1.0 - start.sum()))
+    score, weight, lacks, begun, squares = np.zeros((5, estimand.clusters))
+    x = np.where(seen, x, 0.0)
+    even = x * sums.ratio / np.maximum(sums.rows, 1)  # visits spread evenly over the rows of a state
+    for part_scores in context.map_parts(_part_scores, V, x, even, value):
+        score, weight, lacks, begun, squares = (
+            a + b for a, b in zip((score, weight, lacks, begun, squares), part_scores, strict=True)
+        )
+    influence = score + (begun / sums.begun if estimand.start is None else 0.0)
+    # E[ρ|s] = 1 wherever the behaviour may do all that the policy does. Large ratios that are seldom drawn make it less
+    # by accident, but only as much as what was never seen is missing by right.
+    lack = float(lacks.sum())
+    error = float(np.sqrt(((lacks - lack / len(lacks)) ** 2).sum()))
+    law = estimand.policy.acts(table.rows(), (0, 0)).law
+    never = (law * (context.moments.C.diagonal().reshape(law.shape) == 0)).sum(axis=1)
+    lacking = min(lack, float((x * sums.ratio) @ never), 1.0) if lack > _Z * error else 0.0
+    transitions, clusters = float(weight.sum() ** 2 / max(squares.sum(), 1e-300)), effective_size(np.abs(weight))
+    counts = "reweighted to the policy the log counts as"
+    unit = "blocks" if estimand.stream else "episodes"
+    checks = {
+        "outside": (outside, f"{_share(outside)} of the policy's discounted path leads to states without data"),
+        "support": (lacking, f"{_share(lacking)} of the policy's discounted path does what the behaviour never does"),
+        "clusters": (float(len(weight)), f"the interval rests on {len(weight):,} {unit}"),
+        "effective_transitions": (transitions, f"{counts} {transitions:,.0f} of its {log.rows:,} transitions"),
+        "effective_clusters": (clusters, f"{counts} {clusters:,.0f} of its {len(weight):,} {unit}"),
+    }
+    return ValueEstimate(value, influence, None, comparable=False, checks=checks)
+
+
+def _share(share: float) -> str:
+    return f"{min(max(share, 0.0), 1.0):.1%}"
+
+
+class StateSums(NamedTuple):
+    """Sums over rows, by state."""
+
+    moves: Matrix  # Σρ of each move from a state to another that is no end
+    ratio: Float[np.ndarray, " s"]  # Σρ
+    earned: Float[np.ndarray, " s"]  # Σρr
+    rows: Float[np.ndarray, " s"]  # how many rows
+    starts: Float[np.ndarray, " s"]  # how many starts
+    begun: float  # starts in all, those in no state of the table too
+
+    @classmethod
+    def zeros(cls, states: int) -> StateSums:
+        from scipy.sparse import csr_array
+
+        empty = np.zeros(states)
+        return cls(csr_array((states, states)), empty, empty, empty, empty, 0.0)
+
+    def add(self, other: StateSums) -> StateSums:
+        return StateSums(*(a + b for a, b in zip(self, other, strict=True)))
+
+
+def _ratios(estimand: Estimand, batch: Batch) -> Float[np.ndarray, " n"]:
+    return np.asarray(estimand.policy.density(batch.state, batch.action) / batch.propensity)
+
+
+def _part_sums(estimand: Estimand, part: int) -> StateSums:
+    assert isinstance(estimand.features, Crossed)
+    encode, size = estimand.features.encode, estimand.features.base.size
+    sums = StateSums.zeros(size)
+    for batch in estimand.log.batches(part):
+        here, after, ratio = encode(batch.state), encode(batch.next_state), _ratios(estimand, batch)
+        goes_on = (ratio * ~batch.terminated)[:, None]
+        begins = estimand.begins(batch)
+        first = here[np.flatnonzero(begins)]
+        weights = np.column_stack([ratio, ratio * batch.reward, np.ones(len(batch))])
+        total, earned, rows = np.asarray(here.T @ weights).T
+        moves = here.T @ after.multiply(goes_on).tocsr()
+        starts = np.asarray(first.sum(axis=0)).ravel()
+        found = StateSums(moves, total, earned, rows, starts, float(begins.sum()))
+        sums = sums.add(found)
+    return sums
+
+
+def _part_scores(
+    estimand: Estimand, V: np.ndarray, x: np.ndarray, even: np.ndarray, value: float, part: int
+) -> np.ndarray:
+    """Sums over each cluster: wδ, w, what even weights lose by the ratios, V(s₀) − v̂ over the starts, and w²."""
+    assert isinstance(estimand.features, Crossed)
+    encode, k = estimand.features.encode, estimand.clusters
+    sums = np.zeros((5, k))
+    for batch in estimand.log.batches(part):
+        here, after = encode(batch.state), encode(batch.next_state)
+        ratio = _ratios(estimand, batch)
+        weight = ratio * (here @ x)
+        delta = batch.reward + estimand.gamma * ~batch.terminated * (after @ V) - here @ V
+        starts = np.where(estimand.begins(batch), here @ V - value, 0.0)
+        at = estimand.index(batch, k)
+        columns = (weight * delta, weight, (here @ even) * (1 - ratio), starts, weight**2)
+        sums += np.stack([np.bincount(at, column, minlength=k) for column in columns])
+    return sums
