@@ -132,18 +132,6 @@ def test_large_problems_report_the_gradient_instead():
     assert verdict.value == pytest.approx(end(result, "gradient").mean(), rel=0.5)
 
 
-def outside(x):
-    return jax.pure_callback(lambda v: np.asarray(v), jax.ShapeDtypeStruct((), x.dtype), x, vmap_method="sequential")
-
-
-def blocked():
-    problem = tc.problems.custom(
-        F=lambda t, w, x: outside(w), G=lambda t, w, x: w - t + x, noise=lambda key: jax.random.normal(key),
-        theta=0.0, omega=0.0,
-    )  # fmt: skip
-    return tc.residual(problem, tc.solve(problem, tc.Standard(0.1, 0.1), 5, 2))
-
-
 CASES = {
     "no result": (lambda early: tc.residual(PROBLEM, {"a": early}), "`result` must be a Result of tc.solve, got dict"),
     "no problem": (lambda early: tc.residual(3, early), "`problem` must have init, noise, draw, F and G"),
@@ -163,7 +151,6 @@ CASES = {
         lambda early: tc.residual(PROBLEM, tc.solve(PROBLEM, tc.Fast(project_theta=jnp.abs), 5, 2)),
         "the residual says nothing here: `project_theta` keeps a variable in a set",
     ),
-    "no derivative": (lambda early: blocked(), "the residual needs derivatives of F and G that JAX can take"),
 }  # fmt: skip
 
 

@@ -8,7 +8,8 @@ import twoclock as tc
 from twoclock.engine.loop import drive
 from twoclock.engine.run_batch import Lanes, make_instances
 from twoclock.tree_math import sqnorm
-from twoclock.tuning.residual_estimate import Oracle, estimate_residuals, samples_used
+from twoclock.tuning.fresh_samples import Oracle, read_samples, samples_used
+from twoclock.tuning.residual_estimate import estimate_residuals
 
 METHODS = [tc.Standard(0.0, 0.0), tc.Standard(0.01, 0.02)]
 
@@ -17,7 +18,7 @@ def look(problem, steps=20, seeds=40, samples=340, methods=METHODS):
     """The residuals after a few steps, and the estimates they were taken at."""
     lanes = Lanes.of(make_instances(problem, range(seeds)), methods, range(seeds), None)
     carry = drive(lanes, [steps]).carry
-    return estimate_residuals(lanes, carry, steps, samples), carry.state
+    return estimate_residuals(read_samples(lanes, carry, steps, samples)), carry.state
 
 
 def close(estimates, exact, share=0.0):

@@ -11,7 +11,8 @@ import pytest
 import twoclock as tc
 from twoclock.param_paths import with_settings
 from twoclock.tuning.halving import Candidates, keeps_order
-from twoclock.tuning.objective import ScoreTable, marks_of
+from twoclock.tuning.objective import marks_of
+from twoclock.tuning.score_table import ScoreTable
 from twoclock.tuning.search_space import at_edge, default_box
 
 FAST = tc.Fast(tc.Power(1.0, shift=50.0), tc.Power(4.0, shift=50.0), tc.Power(20.0, shift=50.0))

@@ -241,6 +241,7 @@ class Halving:
             pd.DataFrame(ranking),
             pd.DataFrame(curve).sort_values(["setting", "value"], ignore_index=True),
             {path: side for path, (side, _) in at_edge(tunable, best, box).items()},
+            None if scores.start is None else float(scores.start[ranks[0]].mean()),
             {**spec, "given": self.box, "order": self.candidates.order, "widen": self.widen, "method": described}
             | {"space": box, "best": best, "spent": self.objective.spent - spent},
         )

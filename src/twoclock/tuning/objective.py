@@ -6,11 +6,11 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import jax
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 
 from twoclock.agents import check_agent, check_processes, make_agent_job, seed_executor
 from twoclock.agents.env_adapters import check_env, is_vector
@@ -19,12 +19,13 @@ from twoclock.agents.seed_runner import COST, RETURN, REWARD, Stopped, run_seeds
 from twoclock.engine import compatibility
 from twoclock.engine.loop import Interrupted, deferred_interrupt, drive
 from twoclock.engine.run_batch import Instances, Lanes, make_instances, pad_to
-from twoclock.intervals.bootstrap import resampled_means
 from twoclock.param_paths import paths, with_settings
 from twoclock.protocols import InputError, Method, ProblemSource
 from twoclock.storage.run_identity import RunSpec, describe
-from twoclock.tuning.residual import check_differentiable, check_unconstrained, follows_theta
-from twoclock.tuning.residual_estimate import Oracle, estimate_residuals, hide_truth, samples_used
+from twoclock.tuning.fresh_samples import FreshMeans, Oracle, Probe, hide_truth, read_samples, samples_used
+from twoclock.tuning.residual import check_solves, check_unconstrained, follows_theta
+from twoclock.tuning.residual_estimate import LocalModel, ResidualEstimates, estimate_residuals
+from twoclock.tuning.score_table import ScoreTable
 from twoclock.tuning.search_space import Box, check_box, is_number
 from twoclock.validation import short_repr
 
@@ -35,9 +36,7 @@ WIDTH = 8  # settings side by side in the one program that all rungs share, and 
 MOST_SEEDS = 64  # at once, which bounds the memory
 _AGENT_METRICS = (COST, REWARD, RETURN)
 _DECADES, _PER_DECADE = 2, 10
-_RESAMPLES = 1000
-_HUGE = 1e150  # as good as infinite; squares of it would overflow
-_NOTHING = 1e-16  # of the best value at the first mark: as good as zero
+_LEADERS = 4  # at most; they may take turns
 
 
 def marks_of(by: By, steps: int) -> list[int]:
@@ -49,82 +48,6 @@ def marks_of(by: By, steps: int) -> list[int]:
         return [steps]
     grid = steps / 10 ** (np.arange(_DECADES * _PER_DECADE + 1) / _PER_DECADE)
     return sorted({max(round(mark), 1) for mark in grid.tolist()})
-
-
-class ScoreTable(NamedTuple):
-    """Settings × seeds × marks: the metric; whether the seed diverged; without truth also the squared residuals and the
-    standard error of the metric from the fresh samples.
-
-        score = m(n)   or   exp(mean of log m(k) over marks k)        m(k) = the metric's mean over seeds at step k
-
-    The second is the area under the curve of m in a log-log picture, in the unit of the metric. On a linear axis the
-    first steps, decades above the last ones, would be all of it. The mean over seeds comes first, so that a seed that
-    fails counts as it does at the end point; logs of single seeds would hide it.
-    """
-
-    values: Float[np.ndarray, "settings seeds marks"]
-    diverged: Bool[np.ndarray, "settings seeds"]
-    F: Float[np.ndarray, "settings seeds"] | None = None
-    G: Float[np.ndarray, "settings seeds"] | None = None
-    noise: Float[np.ndarray, "settings seeds"] | None = None
-
-    def best_first(self) -> Int[np.ndarray, " settings"]:
-        """The settings in order: fewer diverged seeds first, then the smaller score.
-
-        An estimate without truth may be negative, and far from any solution, where noise is all it is, hugely so. One
-        that is further below zero than three standard errors of the quieter settings therefore counts as its own
-        standard error.
-        """
-        key = self.scores()
-        if self.noise is not None:
-            noise = np.hypot.reduce(self.noise, axis=1) / self.noise.shape[1]
-            usual = np.quantile(noise, 0.25, method="lower")
-            key = np.where(key < -3 * usual, noise, key)
-        return np.lexsort((key, self.diverged.mean(axis=1)))
-
-    def scores(self) -> Float[np.ndarray, " settings"]:
-        """One score per setting."""
-        with np.errstate(over="ignore"):
-            return self._score_curves(self.values.mean(axis=1))
-
-    def rows(self, best: int | None = None) -> list[dict[str, float]]:
-        """One row per setting, with intervals; ``best`` is the one that ratios are taken to, seed by seed."""
-        # Seeds drawn with replacement, the same draws for every setting.
-        means = resampled_means(np.clip(np.moveaxis(self.values, 1, 2), None, _HUGE), _RESAMPLES)
-        drawn = self._score_curves(np.moveaxis(means, 1, 2))
-        drawn, scores = np.where(drawn > _HUGE / 1e6, np.inf, drawn), self.scores()
-        ratio, ratios = np.full(len(scores), np.nan), np.full(drawn.shape, np.nan)
-        if best is not None and scores[best] > 0:
-            with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-                ratios = np.where(drawn[best] > 0, drawn / drawn[best], np.inf)
-                ratio = scores / scores[best]
-        # At drawn values themselves, so that an infinite one stays where it is.
-        ends = [np.quantile(part, [0.025, 0.975], axis=1, method="nearest") for part in (drawn, ratios)]
-        names = ("score", "low", "high", "ratio", "ratio_low", "ratio_high")
-        columns = dict(zip(names, (scores, *ends[0], ratio, *ends[1]), strict=True))
-        columns["diverged"] = self.diverged.mean(axis=1)
-        for name, part in (("F", self.F), ("G", self.G)):
-            if part is not None:
-                with np.errstate(invalid="ignore", over="ignore"):
-                    error = part.std(axis=1, ddof=1) / np.sqrt(part.shape[1])
-                columns |= {name: part.mean(axis=1), f"{name}_se": error}
-        return [{name: float(column[i]) for name, column in columns.items()} for i in range(len(scores))]
-
-    def select(self, i: int) -> ScoreTable:
-        """One of the settings."""
-        return jax.tree.map(lambda part: part[i : i + 1], self)
-
-    def join(self, others: ScoreTable) -> ScoreTable:
-        """These settings and others, on the same seeds."""
-        return jax.tree.map(lambda *parts: np.concatenate(parts), self, others)
-
-    def _score_curves(self, means: np.ndarray) -> np.ndarray:
-        """Score mean curves, whose marks are the last axis."""
-        if means.shape[-1] == 1:
-            return means[..., 0]
-        first = self.values[:, :, 0].mean(axis=1)
-        floor = max(_NOTHING * float(first[np.isfinite(first)].min(initial=np.inf)), np.finfo(float).tiny)
-        return np.exp(np.log(np.maximum(means, floor)).mean(axis=-1))
 
 
 class Objective(ABC):
@@ -175,6 +98,7 @@ class ProblemObjective(Objective):
         self.problem, self.by, self.bound, self.engine = problem, by, bound, engine
         self._unit: float | None = None  # turns a square of G into one of F, for a large ω; measured in the first call
         self._last: tuple[list[int], Instances] | None = None
+        self._leader: tuple[tuple[list[int], int], FreshMeans] | None = None  # on these seeds, after so many steps
 
     def cost(self, steps: int) -> int:
         """Without truth there are as many fresh samples as steps."""
@@ -187,7 +111,7 @@ class ProblemObjective(Objective):
             compatibility.check_fit(Oracle(example) if self.metric == RESIDUAL else example, method)
             if self.metric == RESIDUAL:
                 check_unconstrained([path for path, value in paths(method).items() if value is not None])
-                check_differentiable(example)
+                check_solves(example)
         self.facts["rough"] = self.metric == RESIDUAL and follows_theta(example)
 
     def _instances(self, seeds: Sequence[int]) -> Instances:
@@ -195,6 +119,15 @@ class ProblemObjective(Objective):
         if self._last is None or self._last[0] != list(seeds):
             self._last = (list(seeds), make_instances(self.problem, list(seeds)))
         return self._last[1]
+
+    def _at_start(self, seeds: Sequence[int]) -> Float[np.ndarray, " seeds"]:
+        """The metric at the start of each seed, a batch at a time as in a run."""
+        found = []
+        for i in range(0, len(seeds), MOST_SEEDS):
+            some = seeds[i : i + MOST_SEEDS]
+            lanes = Lanes(self._instances(some), Probe(), 1, list(some))
+            found.append(drive(lanes, [0], engine="xla").rows[0][self.metric][0])
+        return np.concatenate(found)
 
     def __call__(
         self, methods: Sequence[Method], seeds: Sequence[int], steps: int, batch: int, width: int = WIDTH
@@ -211,7 +144,7 @@ class ProblemObjective(Objective):
                 output = drive(hide_truth(lanes) if blind else lanes, marks_of(self.by, steps), engine=self.engine)
                 self._count(width * len(some) * self.cost(steps))
                 if blind:
-                    seen: Any = estimate_residuals(lanes, output.carry, steps, steps, self.engine)
+                    seen: Any = read_samples(lanes, output.carry, steps, steps, self.engine)
                 else:
                     seen = np.stack([row[self.metric] for row in output.rows], axis=-1)
                 pages.append((np.asarray(output.carry.alive), seen))
@@ -222,13 +155,60 @@ class ProblemObjective(Objective):
                 raise InputError(
                     f"`by='area'` needs a metric that is never negative, and {self.metric!r} is; use by='end'"
                 )
-            return ScoreTable(np.where(np.isfinite(found), found, np.inf), ~alive)
+            start = np.broadcast_to(self._at_start(seeds), alive.shape)
+            return ScoreTable(np.where(np.isfinite(found), found, np.inf), ~alive, start)
+        there = (list(seeds), steps)
+        rival = self._leader[1] if self._leader and self._leader[0] == there else None
+        found, leader = judge_by_leader(found, rival)
+        self._leader = there, leader
         if self._unit is None:
             self._unit = found.median_unit()
         score, noise = found.best(self._unit)
         lost = ~np.isfinite(score) | ~np.isfinite(noise)
-        score, noise = (np.where(lost, np.inf, part) for part in (score, noise))
-        return ScoreTable(score[..., None], lost, found.F.value, found.G.value, noise)
+        weights = _weigh_seeds(found, lost)
+        score, noise = (np.where(lost, np.inf, weights * part) for part in (score, noise))
+        start = np.where(lost, np.inf, weights * found.start.value)
+        return ScoreTable(score[..., None], lost, start, found.F.value, found.G.value, noise)
+
+
+def _weigh_seeds(found: ResidualEstimates, lost: Bool[np.ndarray, "settings seeds"]) -> Float[np.ndarray, " seeds"]:
+    """Weights of the seeds, 1 on average: the less, the farther the start is by the slopes of the seed.
+
+    Slopes differ between seeds, by orders where operators are exponential, and one seed would decide. Where the start
+    is the same for all, as for affine operators, they weigh alike; so they do where the start cannot be seen.
+    """
+    best = int(np.argmin(lost.sum(axis=1)))
+    value, se = found.start.value[best], found.start.se[best]
+    if lost[best].any() or not np.all(value > 3 * se):
+        return np.ones(len(value))
+    weights: np.ndarray = value.min() / value
+    return weights / weights.mean()
+
+
+def judge_by_leader(means: FreshMeans, rival: FreshMeans | None = None) -> tuple[ResidualEstimates, FreshMeans]:
+    """Judge all settings by the slopes where the leader stopped; also returns what was seen of the leader.
+
+    A setting's own slopes may flatter it: where an exponential is steep a Newton step is short, however far the
+    solution is, so that a setting that stands still would win. The comparison of means at two points by the slopes at
+    one of them is Deuflhard's natural monotonicity test; units do not matter to it.
+
+    Args:
+        rival: a former leader on the same samples, which may lead again.
+    """
+    count = len(means.alive)
+    everybody = means if rival is None else FreshMeans(*map(np.concatenate, zip(means, rival, strict=True)))
+    found, leader = estimate_residuals(everybody), -1
+    for _ in range(_LEADERS):
+        square = found.best(found.median_unit())
+        lost = ~(everybody.alive & np.isfinite(square.value) & np.isfinite(square.se))
+        value, se = (np.where(lost, np.inf, part) for part in square)
+        first = int(ScoreTable(value[..., None], lost, noise=se).best_first()[0])
+        if first == leader or not everybody.whole.all() or lost[first].any():
+            leader = first
+            break
+        leader = first
+        found = estimate_residuals(everybody, LocalModel.of(everybody.select(leader)))
+    return jax.tree.map(lambda part: part[:count], found), everybody.select(leader)
 
 
 class AgentObjective(Objective):

@@ -17,13 +17,15 @@ from twoclock.engine.run_batch import Lanes, make_instances
 from twoclock.protocols import InputError, Problem, ProblemSource, PyTree
 from twoclock.result import Result
 from twoclock.storage.run_identity import describe
-from twoclock.tuning.residual_estimate import FrozenState, Probe, estimate_residuals, hide_truth, samples_used
+from twoclock.tuning.fresh_samples import FrozenState, Probe, hide_truth, read_samples, samples_used
+from twoclock.tuning.residual_estimate import estimate_residuals
 from twoclock.validation import run_args
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _LEAST, _HORIZON = 1000, 2**31 - 1
+_CLEARLY = 0.99  # of what the start is: not less is no nearer
 _FREEDOM = 15  # of the standard error from 16 batches
 
 
@@ -37,11 +39,16 @@ class Residual:
         low, high: its 95 % interval over seeds (Student's t; from one seed, over its batches of samples).
         noise: the standard error of ``value`` from the fresh samples alone, for these very estimates.
         what: "distance" or "gradient".
-        by_seed: one row per seed: seed, value, se, low, high, ``gradient`` ‖E F − B·E G‖², ``F`` ‖E F‖² and ``G``
-            ‖E G‖² with their ``_se``, diverged.
+        by_seed: one row per seed: seed, value, se, low, high, arrived, ``gradient`` ‖E F − B·E G‖², ``F`` ‖E F‖² and
+            ``G`` ‖E G‖² with their ``_se``, diverged.
         samples: fresh samples drawn for each seed.
         way: the mean squared way of θ from its start.
-        flat: directions of θ whose curvature is below the noise; the distance leaves them out.
+        start: what ``value`` is of the start, by the same slopes.
+        flat: directions of θ without curvature; the distance leaves them out, for all points along them are as good.
+        unsure: directions of θ whose curvature the samples do not show. What is seen of them counts in ``value``, as
+            the least that it may be; ``high`` is infinite.
+        arrived: for each seed whether the means of F and G are within their noise, that noise is small against the
+            start and against the way from there, and no direction is unsure.
         notes: reservations about the number.
     """
 
@@ -53,8 +60,14 @@ class Residual:
     by_seed: pd.DataFrame
     samples: int
     way: float
+    start: float
     flat: int
+    unsure: int
     notes: tuple[str, ...]
+
+    @property
+    def arrived(self) -> np.ndarray:
+        return self.by_seed["arrived"].to_numpy(bool)
 
     @property
     def seen(self) -> bool:
@@ -70,6 +83,16 @@ class Residual:
         if self.flat:
             name += f" outside {self.flat} flat direction{'s' if self.flat > 1 else ''}"
         most = max(self.high, self.value + 2 * self.noise)
+        if self.unsure:
+            ways = "one direction" if self.unsure == 1 else f"{self.unsure} directions"
+            least = f", and at least {self.low:.2g} (95 %)" if self.low > 0 else ""
+            known = f"{name} cannot be bounded{least}: in {ways} of θ the samples show no curvature"
+            return f"not at a solution: {known}" if self.seen else f"nothing shows that this is a solution: {known}"
+        if not self.value < _CLEARLY * self.start:
+            return f"no nearer to a solution than the start: {name} is about {self.value:.2g}, {self.start:.2g} there"
+        if not self.seen and not self.arrived.any():
+            few = "the samples are too few to tell it from the start"
+            return f"nothing shows that this is a solution: {few}; {name} is at most {most:.2g} (95 %)"
         if not self.seen:
             return f"no distance from a solution can be seen: {name} is at most {most:.2g} (95 %)"
         if not self.value > 2 * self.noise:
@@ -95,10 +118,12 @@ def residual(
 ) -> Residual:
     """Estimate how far a result is from a solution of E F = 0, E G = 0, from fresh samples and nothing else.
 
-        ‖S⁺(E F − B·E G)‖²,    B = F_ω G_ω⁺,    S = F_θ − B·G_θ        (F_θ = E ∂F/∂θ and so on)
+        ‖S⁺(E F − B·E G)‖²,    B = F_ω G_ω⁺,    S = F_θ − B·G_θ        (F_θ the slope of E F in θ, and so on)
 
-    at the final estimates: ‖θ−θ*‖² to first order, exactly where F and G are affine. The truth half of the
-    problem is not used. Where θ and ω have more than 64 entries together it is the squared gradient,
+    at the final estimates: ‖θ−θ*‖² to first order, exactly where F and G are affine. Slopes are differences of one
+    sample at two points, as far apart as the estimate is uncertain, so that steps, kinks and ``stop_gradient`` do not
+    mislead them. The same is said of the start. The truth half of the problem is not used. Where θ and ω have more than
+    64 entries together it is the squared gradient,
     ‖E F − B·E G‖², with B along 32 directions of ω.
 
     Args:
@@ -138,17 +163,16 @@ def residual(
                     f"`result` is of another problem ({there.get('name')}, which differs in `{odd}`); pass the problem "
                     "that it was solved on, or check=False"
                 )
-        check_differentiable(ready.example)
+        check_solves(ready.example)
         lanes = hide_truth(Lanes(ready, Probe(), 1, seeds))
         start = engines.start(lanes)
         theta = _as_lanes(result.theta, start.state.theta, "theta")
         omega = _as_lanes(result.omega, start.state.omega, "omega")
         state = FrozenState(theta, omega, start.state.totals)
         carry = LaneState(state, start.env, jnp.asarray(~result.diverged[None]), start.last)
-        found = estimate_residuals(lanes, carry, steps, fresh)
+        means = read_samples(lanes, carry, steps, fresh)
+        found = estimate_residuals(means)
         on_policy = follows_theta(ready.example)
-    leaves = zip(jax.tree.leaves(theta), jax.tree.leaves(start.state.theta), strict=True)
-    way = sum(np.square(a - np.asarray(b)).reshape(len(seeds), -1).sum(axis=1) for a, b in leaves)
     large = bool(np.isnan(found.distance.value).any())
     value, se = (part[0] for part in found.best(found.median_unit()))
     lost = ~np.isfinite(value)
@@ -157,6 +181,7 @@ def residual(
     reach = t.ppf(0.975, _FREEDOM) * np.where(lost, 0.0, se)
     table = pd.DataFrame(
         {"seed": seeds, "value": value, "se": se, "low": value - reach, "high": value + reach}
+        | {"arrived": found.arrived[0]}
         | {"gradient": found.slow.value[0], "gradient_se": found.slow.se[0]}
         | {"F": found.F.value[0], "F_se": found.F.se[0], "G": found.G.value[0], "G_se": found.G.se[0]}
         | {"diverged": lost}
@@ -173,10 +198,10 @@ def residual(
     if on_policy:
         notes.append("the samples follow θ, so the distance is rough; E F and E G are not")
     what: Literal["distance", "gradient"] = "gradient" if large else "distance"
-    flat = 0 if large else int(np.max(found.flat[0][~lost]))
-    return Residual(
-        mean, mean - half, mean + half, noise, what, table, fresh, float(way[~lost].mean()), flat, tuple(notes)
-    )
+    flat, unsure = (0 if large else int(np.max(part[0][~lost])) for part in (found.flat, found.unsure))
+    way, start_value = (float(part[0][~lost].mean()) for part in (means.way, found.start.value))
+    high = np.inf if unsure else mean + half
+    return Residual(mean, mean - half, high, noise, what, table, fresh, way, start_value, flat, unsure, tuple(notes))
 
 
 def _as_lanes(tree: PyTree, like: PyTree, name: str) -> PyTree:
@@ -197,27 +222,13 @@ def check_unconstrained(fields: list[str]) -> None:
             )
 
 
-def check_differentiable(problem: Problem) -> None:
-    """Refuse a problem whose ω solves no E G = 0, or whose F and G have no derivatives."""
+def check_solves(problem: Problem) -> None:
+    """Refuse a problem whose ω solves no E G = 0."""
     if problem.omega_is_trace:
         raise InputError(
             "the residual says nothing here: ω is a trace, which solves no equation; use a metric of the problem, or "
             "take the problem that `with_trace` was given"
         )
-
-    def slopes(problem: Problem) -> tuple[PyTree, PyTree]:
-        key = prng.start_key(0)
-        theta, omega, env = problem.init(key)
-        x = problem.sample(problem.noise(key), theta, omega, env)[0]
-        return jax.jvp(lambda t, w: (problem.F(t, w, x), problem.G(t, w, x)), (theta, omega), (theta, omega))
-
-    try:
-        jax.eval_shape(slopes, problem)
-    except (ValueError, TypeError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0].rstrip(".")[:80]
-        raise InputError(
-            f"the residual needs derivatives of F and G that JAX can take ({reason}); use a metric of the problem"
-        ) from None
 
 
 def follows_theta(problem: Problem) -> bool:

@@ -17,7 +17,8 @@ from twoclock.engine.protocol import PREFERRED_METRICS
 from twoclock.engine.run_batch import make_placeholder
 from twoclock.protocols import InputError, Method, Problem, ProblemSource
 from twoclock.tuning.halving import Candidates, Halving
-from twoclock.tuning.objective import MOST_SEEDS, RESIDUAL, AgentObjective, By, ProblemObjective, ScoreTable
+from twoclock.tuning.objective import MOST_SEEDS, RESIDUAL, AgentObjective, By, ProblemObjective
+from twoclock.tuning.score_table import ScoreTable
 from twoclock.tuning.search_space import Box, MethodFactory, Tunable, build, check_box, default_box
 from twoclock.tuning.tune_result import Tuned, TunedMethods
 from twoclock.validation import run_args

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _SHOWN = 8  # rows of a ranking in a notebook
+_CLEARLY = 0.01  # of the score of the start: less than that below it is standing still
 _SIDES = {"low": "lower", "high": "upper"}
 
 
@@ -34,6 +35,8 @@ class Tuned:
             ``value`` and the columns of the ranking, the best one's row included; on the seeds of the last rung.
         edge: the settings whose best value lies at a limit of the box, path → "low" or "high". A better one may lie
             beyond; ``widen=True`` looks there.
+        start: the score of standing still at the start, on the seeds of the last rung; None for an agent. The repr says
+            where the choice does not beat it.
         spec: what was spent and how; ``space`` is the box as searched in the end, ``given`` as at first; ``rough``
             says that it was judged by residuals whose samples follow θ, which the curvature leaves out.
     """
@@ -44,6 +47,7 @@ class Tuned:
     ranking: pd.DataFrame
     sensitivity: pd.DataFrame
     edge: dict[str, Side]
+    start: float | None
     spec: dict[str, Any]
 
     def plot(self) -> Figure:
@@ -161,8 +165,13 @@ def _describe_horizon(spec: Mapping[str, Any]) -> str:
 
 
 def _describe_caveats(found: Tuned) -> str:
-    """What is at the edge, and what to do about it, and where the score is rough; nothing where nothing is."""
+    """What is at the edge, and what to do about it, where the score is rough or no better than that of the start."""
     rough = "; the samples follow θ, so the residual is a rough guide" if found.spec["rough"] else ""
+    best = found.ranking.to_dict("records")[0]
+    if found.start is not None and not best["score"] < found.start - _CLEARLY * abs(found.start):
+        rough += f"; nothing beats standing still, which scores {found.start:.3g}: give more steps or another space"
+    elif found.start is not None and not best["high"] < found.start:
+        rough += f"; not surely better than standing still, which scores {found.start:.3g}"
     if not found.edge:
         return rough
     where = ", ".join(f"{path} at the {_SIDES[side]} edge of its box" for path, side in found.edge.items())
