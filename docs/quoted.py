@@ -88,6 +88,22 @@ def quoted(text: str) -> str:
     return _PASSAGE.sub(passage, text)
 
 
+def bench(which: str) -> str:
+    """The table that a bench wrote to docs/bench."""
+    table = pd.read_csv(HERE / "bench" / f"{which}.csv")
+
+    def cell(value: object) -> str:
+        return (
+            f"{float(f'{value:.2g}'):,g}"
+            if isinstance(value, float)
+            else f"{value:,}"
+            if isinstance(value, int)
+            else str(value)
+        )
+
+    return _lines(list(table), [[cell(value) for value in row] for row in table.itertuples(index=False)])
+
+
 def claims(which: str) -> str:
     """A table of claims: the paper's, ours, or of one experiment, those whose name begins so if one is given."""
     table = _claims()
@@ -200,7 +216,7 @@ def run(which: str = "") -> str:
 
 PASSAGES: dict[str, Callable[..., str]] = {
     "claims": claims, "ends": ends, "decades": decades, "across": across, "number": number, "percent": percent,
-    "range": between, "run": run,
+    "range": between, "run": run, "bench": bench,
 }  # fmt: skip
 _KINDS = {
     "yes": "reproduced", "partly": "reproduced only in part", "no": "not reproduced", "vacuous": "vacuous",

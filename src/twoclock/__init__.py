@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 
 from twoclock import agents, logs, methods, models, problems, theory
 from twoclock import sampling as samplers
+from twoclock.codegen.scan import scan
+from twoclock.codegen.scan_loop import ScanWarning
 from twoclock.comparison import table
 from twoclock.engine.loop import ProgressEvent
 from twoclock.intervals.stopping import Width
@@ -42,6 +44,7 @@ __all__ = [
     "ProgressEvent",
     "Result",
     "RichardsonRomberg",
+    "ScanWarning",
     "Standard",
     "Sweep",
     "Width",
@@ -60,6 +63,7 @@ __all__ = [
     "problems",
     "residual",
     "samplers",
+    "scan",
     "solve",
     "sweep",
     "table",

@@ -388,8 +388,8 @@ def test_control_flow_agrees_for_any_selector_and_count():
 
 # Of other versions of JAX, or that no function here leads to.
 OTHER_NAMES = (
-    "add_any checkpoint closed_call copy copy_p core_call custom_linear_solve custom_vjp_call_jaxpr expand_dims "
-    "one_minus_square optimization_barrier pjit real remat remat2"
+    "add_any checkpoint closed_call copy copy_p core_call custom_linear_solve custom_vjp_call_jaxpr empty empty2 "
+    "expand_dims one_minus_square optimization_barrier pjit real remat remat2"
 )
 
 

@@ -11,9 +11,12 @@
 9. ``templates`` puts the text around the step: which lanes run, what they load before the steps and store after them.
 10. ``compiler`` has the machine's compiler make a library of the text, caches it on disk, and loads the function.
 
-Read the files in the order ir, arrays, elementwise, indexing, reductions, lower, c_printer, templates,
-passes, build, compiler. What cannot be generated raises ``Unsupported``, what cannot be compiled ``CompilerError``;
-both are a ``CodegenError``. Programs use the functions of ``special.h``. A kernel for a GPU is text for NVRTC.
+``scan`` is the loop of ``jax.lax.scan`` made of these parts: ``scan_program`` writes its text, and XLA calls it.
+
+Read the files in the order ir, arrays, elementwise, indexing, reductions, lower, c_printer, templates, passes, build,
+compiler, self_check, scan_program, scan_loop, scan. What cannot be generated raises ``Unsupported``, what cannot be
+compiled ``CompilerError``; both are a ``CodegenError``. Programs use the functions of ``special.h``. A kernel for a GPU
+is text for NVRTC.
 """
 
 from twoclock.codegen.build import Example, ProgramSource, SplitProgram, UncheckedStep, generate, generate_split

@@ -200,7 +200,7 @@ class _ProgramWriter:
         outputs = cast(list[Array], lowering.lower(self.traced.jaxpr, self.traced.consts, inputs))
         if example.unchecked is not None:
             self._watch(example.unchecked, outputs, cast(Array, inputs[-1]))
-        self._store(states, outputs)
+        store_states(self.arrays, states, outputs)
         if example.unchecked is None or not example.unchecked.symmetric:
             return self.build.statements
         statements, self.twins = merge_twins(self.build.statements, self.states)
@@ -222,24 +222,6 @@ class _ProgramWriter:
                 so_far = self.build.load(self.watch, at)
                 more = [self.arrays.entry(bound, ())] if "{2}" in form else []
                 self.build.store(self.watch, at, self.build.let("float", form, so_far, atom, *more))
-
-    def _store(self, states: list[Strided], outputs: list[Array]) -> None:
-        """Write the new state over the old; what is still to be read of the old is read first."""
-        memories = {state.memory for state in states}
-        ready: list[Array | None] = []
-        for state, new in zip(states, outputs, strict=True):
-            if new is state or math.prod(state.shape) == 0:
-                ready.append(None)
-            elif isinstance(new, LazyArray):
-                in_place = new.reads is not None and new.reads & memories <= {state.memory}
-                ready.append(new if in_place and not self.arrays.is_small(new.shape) else self.arrays.compute(new))
-            elif isinstance(new, Strided) and new.memory in memories:
-                ready.append(self.arrays.copy(new))
-            else:
-                ready.append(self.arrays.to_scalars(new) if self.arrays.is_small(new.shape) else new)
-        for state, value in zip(states, ready, strict=True):
-            if value is not None:
-                self.arrays.write(state.memory, value)
 
     def _on_stack(self, name: str, leaf: ShapedType) -> Strided:
         """Declare an array of which each lane has its own."""
@@ -286,6 +268,26 @@ class _ProgramWriter:
         self.shared[memory] = number
         self.outside.append(_pointer(memory, number))
         return memory
+
+
+def store_states(arrays: ArrayBuilder, states: list[Strided], outputs: list[Array]) -> None:
+    """Write the new state over the old; what is still to be read of the old is read first."""
+    memories = {state.memory for state in states}
+    ready: list[Array | None] = []
+    for state, new in zip(states, outputs, strict=True):
+        in_place = isinstance(new, Strided) and new.memory is state.memory and new.is_contiguous and new.offset == 0
+        if in_place or math.prod(state.shape) == 0:
+            ready.append(None)
+        elif isinstance(new, LazyArray):
+            alone = new.reads is not None and new.reads & memories <= {state.memory}
+            ready.append(new if alone and not arrays.is_small(new.shape) else arrays.compute(new))
+        elif isinstance(new, Strided) and new.memory in memories:
+            ready.append(arrays.copy(new))
+        else:
+            ready.append(arrays.to_scalars(new) if arrays.is_small(new.shape) else new)
+    for state, value in zip(states, ready, strict=True):
+        if value is not None:
+            arrays.write(state.memory, value)
 
 
 def _pointer(table: Buffer, number: int) -> str:

@@ -13,9 +13,12 @@ from twoclock.codegen.ir import Address, Atom, Buffer, LaneLoop, Let, Load, Plai
 
 
 class Printer:
-    """Prints the statements of a step for ``width`` lanes side by side."""
+    """Prints the statements of a step for ``width`` lanes side by side, or of a loop with a ``single`` one."""
 
-    def __init__(self, width: int, statements: list[Statement], fetched: Iterable[Var] = ()) -> None:
+    def __init__(
+        self, width: int, statements: list[Statement], fetched: Iterable[Var] = (), single: bool = False
+    ) -> None:
+        self.single = single
         self.width, self.fetched = width, set(fetched)  # the latter must be read where their statement stands
         self.inside = width == 1  # whether a single lane is being printed
         self.statements = statements if width == 1 else _group(statements)
@@ -95,6 +98,8 @@ class Printer:
         return f"{atom.name}[l]" if atom in self.shared else atom.name
 
     def _cell(self, memory: Buffer, index: Address) -> str:
+        if self.single and isinstance(index, ir.OffsetIndex):  # an address of its own, computed without wrapping around
+            return f"({memory.name}+{self._atom(index.index)})[{index.offset}]"
         place = self._atom(index)
         if memory.base is not None:
             return f"{memory.name}[{memory.base.name}{'[l]' if self.width > 1 else ''}+{place}]"

@@ -1,8 +1,7 @@
-"""What is computed entry by entry: arithmetic and random bits.
+"""What is computed entry by entry: arithmetic, a table of C with operands {0}, {1}, …, and random bits.
 
-Arithmetic is a table from the name of an operation to C with the operands as {0}, {1}, … Where C and XLA differ, the C
-follows XLA: a maximum propagates NaN, whole numbers divide by zero without a trap, casts saturate. Random bits are
-those of Threefry-2x32 with 20 rounds, with the counters of JAX's partitionable keys.
+Where C and XLA differ, the C follows XLA: a maximum propagates NaN, whole numbers divide by zero without a trap, casts
+saturate. Random bits are those of Threefry-2x32 with 20 rounds, with the counters of JAX's partitionable keys.
 """
 
 from __future__ import annotations
@@ -24,9 +23,8 @@ if TYPE_CHECKING:
 
 Form: TypeAlias = str | Callable[[Equation], str]
 
-# Forms for nearly all arguments {x} and {y}, and others for the few for which the test holds: a number {h} that all
-# need, the usual form, the test, the other form, and whether that is a call. Lanes run side by side, so the other is
-# computed for all of them, but only if one of them needs it.
+# Forms for nearly all arguments {x} and {y}, and others for the few for which the test holds: a number {h} for all,
+# the usual form, the test, the other form, and whether that is a call. It is computed only if a lane needs it.
 _LARGE_ANGLE = "!(fabs({h})<1e9)"
 RARE = {
     "erf_inv": ("erf_inv_depth({x})", "erf_inv_middle({x},{h})", "!({h}<6.25)", "erf_inv_tail({x},{h})", False),
@@ -76,6 +74,10 @@ def _formula(g: Lowering, op: Equation) -> Callable[..., Atom]:
     folds = op.name in _FOLD and all(v.dtype.kind != "f" for v in (*op.outputs, *op.inputs))
 
     def compute(*atoms: Atom) -> Atom:
+        if g.jumps and op.name == "select_n" and g.build.is_below_zero(*atoms[:2]):
+            return g.build.let(c, "RARELY({0})?{2}:{1}", *atoms)
+        if op.name == "add_any" and any(zeros := [isinstance(a, Lit) and a.value == 0 for a in atoms]):
+            return atoms[zeros.index(False)] if False in zeros else atoms[0]  # most cotangents are zero
         known = [atom.value for atom in atoms if isinstance(atom, Lit)]
         if not folds or len(known) < len(atoms):
             return g.build.let(c, form, *atoms, call=call)
@@ -119,9 +121,9 @@ def _power(g: Lowering, c: str, square: Atom, y: int) -> Atom:
         if bit == "1":
             product = square if product is None else g.build.let(c, "{0}*{1}", product, square)
         square = g.build.let(c, "{0}*{0}", square)
-    if product is None:
-        return g.build.let(c, "1")
-    return product if y > 0 else g.build.let(c, "1/{0}", product)
+    if product is None or y > 0:
+        return product or g.build.let(c, "1")
+    return g.build.let(c, "1/{0}", product)
 
 
 def _reads(arrays: Sequence[Array]) -> frozenset[Buffer] | None:
@@ -167,8 +169,7 @@ def _bitcast(op: Equation) -> str:
         return f"({c_type(new)}){{0}}"
     if old.itemsize < 4:
         raise Unsupported(f"numbers of type {old.name} are reinterpreted")
-    width = old.itemsize * 8
-    return f"({c_type(new)})bits{width}({{0}})" if old.kind == "f" else f"float{width}({{0}})"
+    return f"({c_type(new)})bits{op.bits}({{0}})" if old.kind == "f" else f"float{op.bits}({{0}})"
 
 
 def _select(op: Equation) -> str:

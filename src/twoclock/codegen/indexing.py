@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 # Comparisons up to which entries are scattered by selection, so that the array stays in registers.
 _COMPARISONS = 64
 _SCATTER = {"scatter": "{1}", "scatter-add": "{0}+{1}", "scatter-mul": "{0}*{1}"}
+# What changes some entries of its first operand.
+UPDATES = (*_SCATTER, "dynamic_update_slice")
 
 
 def _broadcast_in_dim(g: Lowering, eqn: Equation, array: Array, *_: Array) -> Array:
@@ -175,7 +177,7 @@ def _dynamic_slice(g: Lowering, eqn: Equation, array: Array, *starts: Array) -> 
 def _dynamic_update_slice(g: Lowering, eqn: Equation, array: Array, update: Array, *starts: Array) -> Array:
     first = _starts(g, array, starts, update.shape)
     known = [i for i in first if isinstance(i, int)]
-    if g.arrays.is_small(array.shape) and len(known) == len(first):
+    if g.arrays.is_small(array.shape) and len(known) == len(first) and not _is_free(g, array):
         entries = g.arrays.to_scalars(array).entries.copy()
         window = tuple(slice(a, a + m) for a, m in zip(known, update.shape, strict=True))
         entries[window] = g.arrays.to_scalars(update).entries
@@ -188,7 +190,7 @@ def _dynamic_update_slice(g: Lowering, eqn: Equation, array: Array, update: Arra
         g.build.store(target.memory, place, g.arrays.entry(update, index))
 
     g.arrays.for_each_index(update.shape, put)
-    target.memory.mutable = False
+    target.memory.mutable = _is_free(g, target)
     return target
 
 
@@ -254,7 +256,7 @@ def _scatter(g: Lowering, eqn: Equation, array: Array, indices: Array, updates: 
     form, p, c = _SCATTER[eqn.name], eqn.params, c_type(array.dtype)
     d, checked = p["dimension_numbers"], GatherScatterMode.from_any(p["mode"]) is not GatherScatterMode.CLIP
     size, count = math.prod(array.shape), math.prod(updates.shape)
-    selects = g.arrays.is_small(array.shape) and size * count <= _COMPARISONS
+    selects = g.arrays.is_small(array.shape) and size * count <= _COMPARISONS and not _is_free(g, array)
     indices, updates = _prepare(g, indices, not selects), _prepare(g, updates, not selects)
     where = _window(g, array, indices, updates.shape, d, d.scatter_dims_to_operand_dims, checked)
     if selects:
@@ -284,7 +286,7 @@ def _scatter(g: Lowering, eqn: Equation, array: Array, indices: Array, updates: 
         g.build.store(target.memory, address, value)
 
     g.arrays.for_each_index(updates.shape, put, unroll=1)
-    target.memory.mutable = False
+    target.memory.mutable = _is_free(g, target)
     return target
 
 
@@ -297,6 +299,8 @@ def _clip(g: Lowering, start: Atom, most: int) -> Index:
     """Clip an index between 0 and the last at which a slice fits."""
     if isinstance(start, Lit):
         return max(min(int(start.value), most), 0)
+    if g.jumps and not start.c.startswith("u"):
+        return g.build.let("int32_t", f"clip{64 if start.c == 'int64_t' else 32}({{0}},{most})", start)
     if start.c.startswith("u"):
         return g.build.let("int32_t", f"(int32_t)({{0}}>{most}u?{most}u:{{0}})", start)
     return g.build.let("int32_t", f"(int32_t)({{0}}<0?0:({{0}}>{most}?{most}:{{0}}))", start)
@@ -312,7 +316,16 @@ def _prepare(g: Lowering, array: Array, looped: bool) -> Array:
     return g.arrays.to_memory(array) if looped and isinstance(array, Scalars) and array.entries.size > 1 else array
 
 
+def _is_free(g: Lowering, array: Array) -> bool:
+    """Say whether an update may be written over the array."""
+    return isinstance(array, Strided) and array.memory in g.free
+
+
 def _copy(g: Lowering, array: Array, varying: bool) -> Strided:
+    """Copy an array that is going to be changed; one that is not read any more is taken itself."""
+    if isinstance(array, Strided) and _is_free(g, array):
+        array.memory.mutable = True
+        return array
     memory = g.build.memory(c_type(array.dtype), math.prod(array.shape), varies(array) or varying, mutable=True)
     g.arrays.write(memory, array)
     return Strided.contiguous(memory, array)

@@ -182,6 +182,7 @@ class Builder:
         self.statements: list[Statement] = []
         self.memories: list[Buffer] = []
         self.written, self.most = 0, most
+        self._definitions: dict[Var, Let] = {}
         self._scopes: list[dict[object, object]] = [{}]
         self._numbers = itertools.count(1)
 
@@ -192,6 +193,12 @@ class Builder:
         """Compute a number from others: ``form`` is C with the arguments as {0}, {1}, …"""
         key = (c, form, *(id(a) if isinstance(a, Var) else a.text for a in args))
         return self._append(key, c, any(map(varies, args)), lambda var: Let(var, form, args, call))
+
+    def is_below_zero(self, test: Atom, value: Atom) -> bool:
+        """Recognise the test whether a number is below zero: JAX counts such an index from the end, which is rare."""
+        made = self._definitions.get(test) if isinstance(test, Var) else None
+        zero = made.args[-1] if made is not None and made.form == "{0}<{1}" and made.args[0] is value else None
+        return isinstance(zero, Lit) and zero.value == 0
 
     def load(self, memory: Buffer, index: Address) -> Var:
         key = object() if memory.mutable else (memory.name, index)
@@ -249,7 +256,9 @@ class Builder:
         if not isinstance(found, Var):
             self._count()
             self._scopes[-1][key] = found = Var(self.name("v"), c, varying)
-            self.statements.append(make(found))
+            self.statements.append(made := make(found))
+            if isinstance(made, Let):
+                self._definitions[found] = made
         return found
 
     def _count(self) -> None:

@@ -18,7 +18,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxprs_in_params
 
 from twoclock.codegen import arrays, elementwise, indexing, reductions
 from twoclock.codegen.arrays import Array, ArrayBuilder, Equation, Keys, LazyArray, Scalars, Strided, Value
-from twoclock.codegen.ir import Branch, Buffer, Builder, Index, Lit, Unsupported, While, c_type
+from twoclock.codegen.ir import Branch, Buffer, Builder, Index, Lit, Unsupported, While, c_type, literal
 
 # Equations up to which the passes of a loop are unrolled: scalars then stay scalars.
 _UNROLLED = 256
@@ -30,12 +30,16 @@ class Lowering:
     def __init__(self, build: Builder, arrays: ArrayBuilder, lanes: bool) -> None:
         # With several lanes side by side, both sides of a branch that varies are computed.
         self.build, self.arrays, self.lanes = build, arrays, lanes
+        # Whether a jump that is hardly ever taken is better than a choice: not for lanes side by side.
+        self.jumps = False
+        # Buffers whose old entries nobody reads any more, so that an update may be written over them.
+        self.free: frozenset[Buffer] = frozenset()
 
     def lower(self, jaxpr: Jaxpr, constants: Sequence[object], inputs: Sequence[Value]) -> list[Value]:
         """Write the statements of a jaxpr, and return its outputs."""
         uses = Counter(v for e in jaxpr.eqns for v in e.invars if not isinstance(v, Literal))
         uses.update(v for v in jaxpr.outvars if not isinstance(v, Literal))
-        known: dict[object, Value] = {}
+        known: dict[Any, Value] = {}
 
         def read(v: Any) -> Value:
             if isinstance(v, Literal):
@@ -49,12 +53,51 @@ class Lowering:
             known[v] = self.constant(constant)
         for v, value in zip(jaxpr.invars, inputs, strict=True):
             write(v, value)
-        for eqn in jaxpr.eqns:
+        may_free, left = self.free, uses.copy()
+        for eqn in _updates_last(jaxpr.eqns) if may_free else jaxpr.eqns:
             types = ([v.aval for v in variables] for variables in (eqn.invars, eqn.outvars))
             ours = Equation(eqn.primitive.name, eqn.params, *types)
-            for v, value in zip(eqn.outvars, self._apply(ours, [read(v) for v in eqn.invars]), strict=True):
+            values = [read(v) for v in eqn.invars]
+            left.subtract(v for v in eqn.invars if not isinstance(v, Literal))
+            if may_free:
+                live = {v: value for v, value in known.items() if left[v] > 0}
+                self.free = self._release(may_free, ours.name, values, live)
+                known.update(live)
+            for v, value in zip(eqn.outvars, self._apply(ours, values), strict=True):
                 write(v, value)
+        self.free = may_free
         return [read(v) for v in jaxpr.outvars]
+
+    def _release(
+        self, buffers: frozenset[Buffer], name: str, inputs: list[Value], live: dict[Any, Value]
+    ) -> frozenset[Buffer]:
+        """Find the buffers among the inputs that are read here for the last time; compute first what reads them later.
+
+        ``inputs`` and ``live``, the variables that are read later, are changed in place.
+        """
+        if name not in _CALLS and name not in indexing.UPDATES:
+            return frozenset()
+        given = inputs if name in _CALLS else inputs[:1]
+        last = Counter(v.memory for v in given if isinstance(v, Strided) and v.memory in buffers)
+        if not last or any(isinstance(value, Keys) for value in (*inputs, *live.values())):
+            return frozenset()
+        for v, value in live.items():
+            if isinstance(value, Strided) and value.memory in last and self.arrays.is_small(value.shape):
+                live[v] = self.arrays.copy(value)
+        shared = {value.memory for value in live.values() if isinstance(value, Strided)}
+        free = frozenset(memory for memory, count in last.items() if count == 1 and memory not in shared)
+
+        def settle(value: Value) -> Value:
+            late = isinstance(value, LazyArray) and (value.reads is None or bool(value.reads & free))
+            return self.arrays.compute(value) if late and isinstance(value, LazyArray) else value
+
+        if free:
+            live.update((v, settle(value)) for v, value in live.items())
+            inputs[:] = map(settle, inputs)
+            for i, value in enumerate(inputs):
+                if i >= len(given) and isinstance(value, Strided) and value.memory in free:
+                    inputs[i] = self.arrays.copy(value)
+        return free
 
     def call(self, function: Jaxpr | ClosedJaxpr, inputs: Sequence[Value]) -> list[Value]:
         if isinstance(function, ClosedJaxpr):
@@ -85,8 +128,27 @@ class Lowering:
         return _as_list(RULES.get(eqn.name, elementwise.lower_elementwise)(self, eqn, *inputs))
 
 
+def _updates_last(equations: Sequence[Any]) -> list[Any]:
+    """Sort equations so that what changes an array stands as late as possible: the old one is read before."""
+    waiting, done, made = list(equations), list[Any](), {v for e in equations for v in e.outvars}
+    while waiting:
+        ready = [e for e in waiting if not any(not isinstance(v, Literal) and v in made for v in e.invars)]
+        chosen = [e for e in ready if e.primitive.name not in indexing.UPDATES] or ready[:1]
+        done += chosen
+        taken = {id(e) for e in chosen}
+        waiting = [e for e in waiting if id(e) not in taken]
+        made.difference_update(v for e in chosen for v in e.outvars)
+    return done
+
+
 def _as_list(values: Value | Sequence[Value]) -> list[Value]:
     return list(values) if isinstance(values, Sequence) else [values]
+
+
+def _empty(g: Lowering, eqn: Equation, *_: Value) -> Array:
+    """Fill with zeros what JAX leaves to be overwritten."""
+    zero = literal(0, eqn.outputs[0].dtype)
+    return g.arrays.lazy(eqn.outputs[0], lambda index: zero, False, frozenset())
 
 
 def _call(g: Lowering, eqn: Equation, *inputs: Value) -> list[Value]:
@@ -103,11 +165,9 @@ def _linear_solve(g: Lowering, eqn: Equation, *inputs: Value) -> list[Value]:
 def _scan(g: Lowering, eqn: Equation, *inputs: Value) -> list[Value]:
     p = eqn.params
     length, body = p["length"], p["jaxpr"]
-    # JAX renames its counts; but only stacked inputs and outputs have an axis more outside of the loop than inside.
-    stacked = sum(outer.shape != v.aval.shape for outer, v in zip(eqn.inputs, body.jaxpr.invars, strict=True))
-    carried = sum(outer.shape == v.aval.shape for outer, v in zip(eqn.outputs, body.jaxpr.outvars, strict=True))
     values = g.compute(inputs)
-    fixed, cut = len(values) - carried - stacked, len(values) - stacked
+    fixed, carried = scan_counts(eqn.inputs, eqn.outputs, body)
+    cut = fixed + carried
     carry, columns = values[fixed:cut], values[cut:]
     constants = [g.constant(value) for value in body.consts]
 
@@ -144,6 +204,16 @@ def _scan(g: Lowering, eqn: Equation, *inputs: Value) -> list[Value]:
     for output in outputs:
         output.memory.mutable = False
     return [*slots.freeze(), *outputs]
+
+
+def scan_counts(
+    inputs: Sequence[arrays.ShapedType], outputs: Sequence[arrays.ShapedType], body: ClosedJaxpr
+) -> tuple[int, int]:
+    """Count the inputs of a scan that are the same at each step, and those that are its carry."""
+    # JAX renames its counts; but only stacked inputs and outputs have an axis more outside of the loop than inside.
+    stacked = sum(outer.shape != aval.shape for outer, aval in zip(inputs, body.in_avals, strict=True))
+    carried = sum(outer.shape == aval.shape for outer, aval in zip(outputs, body.out_avals, strict=True))
+    return len(inputs) - carried - stacked, carried
 
 
 def _while(g: Lowering, eqn: Equation, *inputs: Value) -> list[Value]:
@@ -240,9 +310,12 @@ def primitives(jaxpr: Jaxpr) -> list[str]:
     return [e.primitive.name for e in jaxpr.eqns] + [name for j in inner for name in primitives(j)]
 
 
+_CALLS = (
+    *("jit", "pjit", "closed_call", "core_call", "checkpoint", "remat", "remat2"),
+    *("custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"),
+)
 _CONTROL_FLOW: dict[str, arrays.LoweringRule] = {
-    **dict.fromkeys(("jit", "pjit", "closed_call", "core_call", "checkpoint", "remat", "remat2"), _call),
-    **dict.fromkeys(("custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"), _call),
+    **dict.fromkeys(_CALLS, _call),
     "custom_linear_solve": _linear_solve,
     "scan": _scan,
     "while": _while,
@@ -253,5 +326,6 @@ RULES: dict[str, arrays.LoweringRule] = {
     **elementwise.RULES,
     **indexing.RULES,
     **reductions.RULES,
+    **dict.fromkeys(("empty", "empty2"), _empty),
 }
 _TAKE_KEYS = {*_CONTROL_FLOW, *elementwise.RULES}

@@ -33,7 +33,7 @@ def _reduce(g: Lowering, eqn: Equation, array: Array) -> Array:
     remaining = [d for d in range(len(array.shape)) if d not in axes]
     along = tuple(array.shape[d] for d in axes)
     c = c_type(out.dtype)
-    if math.prod(along) == 0:
+    if math.prod(along) == 0 and start is None:
         raise Unsupported(f"the {name} of an array without entries is taken")
     array = _prepare(g, array)
 
@@ -42,6 +42,8 @@ def _reduce(g: Lowering, eqn: Equation, array: Array) -> Array:
             return g.arrays.entry(array, _interleave((remaining, index), (axes, inner)))
 
         first = None if start is None else literal(np.asarray(start).astype(out.dtype), out.dtype)
+        if first is not None and math.prod(along) == 0:
+            return first
         return _combine(g, along, c, form, term, varies(array), first)
 
     return _result(g, eqn, entry, varies(array))

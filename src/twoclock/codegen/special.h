@@ -26,6 +26,23 @@
 #define FN static inline __attribute__((always_inline))
 #endif
 
+/* A test that hardly ever holds: a single lane jumps over what it guards, and waits for nothing. */
+#if defined(__CUDACC_RTC__) || (!defined(__clang__) && __GNUC__ < 9)
+#define RARELY(x) (x)
+#else
+#define RARELY(x) __builtin_expect_with_probability(!!(x), 0, 1.0)
+#endif
+/* An index clipped to 0 … most. One outside is rare, and the empty statement keeps compilers from waiting for the test. */
+#ifndef __CUDACC_RTC__
+FN int32_t clip32(int32_t i, int32_t most) {
+  if (__builtin_expect((uint32_t)i > (uint32_t)most, 0)) { __asm__ volatile("" : "+r"(i)); return i < 0 ? 0 : most; }
+  return i;
+}
+FN int32_t clip64(int64_t i, int64_t most) {
+  if (__builtin_expect((uint64_t)i > (uint64_t)most, 0)) { __asm__ volatile("" : "+r"(i)); return i < 0 ? 0 : (int32_t)most; }
+  return (int32_t)i;
+}
+#endif
 FN uint64_t bits64(double x) { union { double d; uint64_t u; } v; v.d = x; return v.u; }
 FN double float64(uint64_t x) { union { double d; uint64_t u; } v; v.u = x; return v.d; }
 FN uint32_t bits32(float x) { union { float f; uint32_t u; } v; v.f = x; return v.u; }

@@ -24,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from twoclock.codegen import CodeTarget, ProgramSource, SplitProgram, Unsupported
+from twoclock.codegen.self_check import compare
 from twoclock.codegen.templates import FEW, MANY
 from twoclock.engine import lane_program
 from twoclock.engine.lane_program import MetricsSource
@@ -151,7 +152,7 @@ class DeviceMetrics:
         try:
             self._kernel = self._kernel or _MetricsKernel(program, launch(program.source, METRICS_THREADS), self.device)
             row = self._kernel(carry)
-            trouble = lane_program.compare(row, self._by_xla(carry), when="") if _compared[kind] < COMPARED else None
+            trouble = compare(row, self._by_xla(carry)) if _compared[kind] < COMPARED else None
         except Exception as error:  # cupy's errors have no common parent short of this one
             trouble = f"{type(error).__name__}: {error}"
         if trouble is None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from twoclock import codegen, prng
 from twoclock.codegen import CodeTarget, Example, ProgramSource, SplitProgram, Unsupported, generate
+from twoclock.codegen.self_check import compare
 from twoclock.engine import protocol
 from twoclock.engine.protocol import LaneState, Operators, is_table
 from twoclock.engine.run_batch import Lanes
@@ -180,8 +181,6 @@ def _shape(leaf: jax.Array | jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
 # The self-check: steps, and methods and seeds, evenly spread: a compiler may be wrong in one branch alone.
 CHECKED_STEPS = 8
 _CHECKED_METHODS, _CHECKED_SEEDS = 2, 8
-# Differences that rounding may make in so few steps, relative to the size of an array's numbers.
-_ROUNDING = {"float64": 1e-9, "float32": 1e-3}
 
 
 def difference_from_xla(
@@ -199,26 +198,7 @@ def difference_from_xla(
     for k in range(lo, lo + CHECKED_STEPS):
         expected = _xla_step(problem, some_methods, expected, words, np.int32(k), lanes.bound, **axes)
     found = jax.tree.map(lambda leaf: np.asarray(leaf)[where], advance(carry, lo, lo + CHECKED_STEPS))
-    return compare(found, expected)
-
-
-def compare(found: PyTree, expected: PyTree, when: str = f" after {CHECKED_STEPS} steps") -> str | None:
-    """Say how the numbers of two trees differ beyond rounding; None if they do not."""
-    for a, b in zip(jax.tree.leaves(found), map(np.asarray, jax.tree.leaves(expected)), strict=True):
-        if a.dtype != b.dtype or a.shape != b.shape:
-            return f"it gives {a.dtype}{list(a.shape)} where XLA gives {b.dtype}{list(b.shape)}"
-        if b.dtype.kind != "f":
-            if not np.array_equal(a, b):
-                return "its whole numbers differ from XLA's"
-        elif not np.array_equal(np.isfinite(a), np.isfinite(b)):
-            return "its numbers overflow where XLA's do not, or the reverse"
-        elif b.size:
-            finite = np.isfinite(b)
-            size = np.max(np.abs(b), where=finite, initial=0.0)
-            worst = np.max(np.abs(a[finite] - b[finite]), initial=0.0)
-            if worst > _ROUNDING.get(b.dtype.name, 1e-2) * max(size, 1.0):
-                return f"it differs from XLA by {worst:.1e}{when}"
-    return None
+    return compare(found, expected, f" after {CHECKED_STEPS} steps")
 
 
 def _spread(count: int, most: int) -> np.ndarray:

@@ -20,6 +20,7 @@ import numpy as np
 from twoclock.codegen import compiler
 from twoclock.codegen.compiler import ARGUMENTS, CompilerError, pointers
 from twoclock.codegen.ir import Unsupported
+from twoclock.codegen.self_check import compare
 from twoclock.engine import lane_program
 from twoclock.engine.protocol import LaneState, Operators, learn
 from twoclock.engine.tracing import digest_each, trace
@@ -287,7 +288,8 @@ def _compiled(
         samples = [np.resize(sample, (lane_program.CHECKED_STEPS, *sample.shape[1:])) for sample in first]
         lo = int(live.last)
         made.many(samples, lo, lo + lane_program.CHECKED_STEPS)
-        differs = lane_program.compare(live.carry(), xla.after(carry, samples, lo, lo + lane_program.CHECKED_STEPS))
+        expected = xla.after(carry, samples, lo, lo + lane_program.CHECKED_STEPS)
+        differs = compare(live.carry(), expected, f" after {lane_program.CHECKED_STEPS} steps")
         for leaf, old in zip(live.leaves, jax.tree.leaves(carry), strict=True):
             np.copyto(leaf, old)
         if differs is not None:
