@@ -23,6 +23,7 @@ RUN = {"steps": 4, "seeds": 8, "marks": [0, 2, 4]}
 # Problems whose metrics XLA measures, on a GPU too: what they need is not generated.
 WITH_XLA = (
     "access_control",
+    "beach_bar",
     "constrained_frozen_lake",
     "forest",
     "frozen_lake",

@@ -3,6 +3,7 @@
 from twoclock.models.average_reward import AverageReward
 from twoclock.models.certainty_equivalence import CertaintyEquivalence
 from twoclock.models.constrained_mdp import ConstrainedOptimum, constrained_optimum
+from twoclock.models.finite_field import FiniteField
 from twoclock.models.gymnasium_table import from_gymnasium
 from twoclock.models.linear_evaluation import LimitLaw, limit_law
 from twoclock.models.linear_quadratic_field import LinearQuadraticField
@@ -16,6 +17,7 @@ __all__ = [
     "CertaintyEquivalence",
     "ConstrainedOptimum",
     "EmpiricalMdp",
+    "FiniteField",
     "LimitLaw",
     "LinearQuadraticField",
     "Lqr",

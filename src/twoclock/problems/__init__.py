@@ -17,7 +17,7 @@ from twoclock.problems.lqr.actor_critic import (
 from twoclock.problems.lqr.model_based import LqrModel, ModelCritic, lqr_model
 from twoclock.problems.lqr.operators import ActorCritic, Guard
 from twoclock.problems.markov_game import markov_game, matrix_game, pursuit
-from twoclock.problems.mean_field import linear_quadratic_field, mean_field
+from twoclock.problems.mean_field import beach_bar, linear_quadratic_field, mean_field
 from twoclock.problems.policy_evaluation.benchmarks import (
     SlowWalkSetting,
     baird,
@@ -51,6 +51,7 @@ __all__ = [
     "access_control",
     "average_reward",
     "baird",
+    "beach_bar",
     "bilevel",
     "boeing_747",
     "boyan",

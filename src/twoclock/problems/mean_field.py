@@ -6,14 +6,18 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from twoclock.models.finite_field import FiniteField
 from twoclock.models.linear_quadratic_field import LinearQuadraticField
+from twoclock.models.mdp import Mdp
+from twoclock.problems.finite_mean_field import FiniteMeanField, finite_mean_field
 from twoclock.protocols import InputError, Key, Problem, PyTree, pytree, static
 from twoclock.tree_math import sqnorm
-from twoclock.validation import choice, short_repr
+from twoclock.validation import choice, number, short_repr, whole
 from twoclock.validation.arrays import Number, Vector
 
-__all__ = ["LinearQuadraticMeanField", "linear_quadratic_field", "mean_field"]
+__all__ = ["LinearQuadraticMeanField", "beach_bar", "linear_quadratic_field", "mean_field"]
 
 Levels = tuple[Number, Vector, Vector]  # the mean m, (K, b) and (w₁, w₂)
 _SLOW = {"population": ("Nash equilibrium", "c1 + c3 − c1·c2"), "policy": ("social optimum", "c1(1 − c2)² + c3 + c5")}
@@ -137,11 +141,14 @@ def _along(drawn: Number, centre: Number) -> Number:
     return drawn + (centre - jax.lax.stop_gradient(centre))
 
 
-def mean_field(model: LinearQuadraticField, slow: str = "population") -> LinearQuadraticMeanField:
+def mean_field(
+    model: LinearQuadraticField | FiniteField, slow: str = "population"
+) -> LinearQuadraticMeanField | FiniteMeanField:
     """Learn the Nash equilibrium of a mean field, or its social optimum, from samples of agents.
 
-    Three levels: the mean m of the population, the policy a ~ N(b − Kx, explore²), and a critic V of it. An agent x and
-    another one y are drawn from N(m, spread²), so the samples depend on m; with z = (x − m)/spread,
+    For a linear-quadratic field three levels: the mean m of the population, the policy a ~ N(b − Kx, explore²), and a
+    critic V of it. An agent x and another one y are drawn from N(m, spread²), so the samples depend on m; with
+    z = (x − m)/spread,
 
         δ = ½a² + f(x, m) + [slow="policy": (x − m)·∂f(y, m)/∂m] + (ρV(x') − V(x))/dt
         V = w₁He₁(z) + w₂He₂(z)/√2
@@ -153,13 +160,23 @@ def mean_field(model: LinearQuadraticField, slow: str = "population") -> LinearQ
     it where it is: the Nash equilibrium. With the policy slow the population follows it, and what the policy does to
     the mean is part of what it costs: the term in brackets, which one agent alone would not pay; the social optimum.
 
-    Metrics: ``error`` ‖θ − θ*‖² to the exact answer; ``tracking`` ‖ω − ω*(θ)‖²; ``consistency`` (b − Km)², the squared
-    speed at which the policy moves the mean, 0 where the population is the policy's own; ``mean`` m.
+    For a finite field four levels, from the trajectory of one agent: the law μ of the population, the logits of the
+    policy, the gain J and the differential values V. With δ and the last two operators as in `average_reward` and
+    rewards r(s, a) − (Cμ)(s), for the planner r(s, a) − ((C + Cᵀ)μ)(s),
+
+        population  μ − e_s             policy      −δ·∇log π(a|s)
+
+    Metrics: ``error`` ‖θ − θ*‖² to the exact answer, of a finite policy the squared distance of the probabilities,
+    weighed by the exact population; ``tracking`` ‖ω − ω*(θ)‖²; ``consistency`` (b − Km)², the squared
+    speed at which the policy moves the mean, 0 where the population is the policy's own, or ‖μ − law of π‖²; ``mean``
+    m. Of a finite field also ``population_error``, the squared distance of the law of π to the exact one,
+    ``exploitability``, what one agent can still gain by another policy, and ``social_return``, what all earn; and
+    ``tracking`` is of the critic alone.
 
     Args:
         model: the agents and their costs.
         slow: "population", θ = m and ω = ((K, b), (w₁, w₂)), for the Nash equilibrium; "policy", θ = (K, b) and
-            ω = (m, (w₁, w₂)), for the social optimum.
+            ω = (m, (w₁, w₂)), for the social optimum. Finite: θ = μ and ω = (logits, J, V), or the other way round.
 
     >>> import twoclock as tc
     >>> crowd = tc.models.LinearQuadraticField(c1=0.25, c2=1.5, c3=0.5, c4=0.6, c5=1.0)
@@ -171,9 +188,13 @@ def mean_field(model: LinearQuadraticField, slow: str = "population") -> LinearQ
     Reference: Angiuli, Fouque & Laurière, *Unified reinforcement Q-learning for mean field game and control problems*,
     2022; Carmona & Delarue, *Probabilistic theory of mean field games*, 2018, for the term in brackets.
     """
-    if not isinstance(model, LinearQuadraticField):
-        raise InputError(f"`model` must be a `tc.models.LinearQuadraticField(…)`, got {short_repr(model)}")
     answer, rule = _SLOW[choice("slow", slow, _SLOW)]
+    if isinstance(model, FiniteField):
+        return finite_mean_field(model, slow)
+    if not isinstance(model, LinearQuadraticField):
+        raise InputError(
+            f"`model` must be a `tc.models.LinearQuadraticField(…)` or a `FiniteField(…)`, got {short_repr(model)}"
+        )
     if not model.pull(slow) > 0:
         raise InputError(
             f"`model` must have {rule} > 0 for a {answer} that a population settles at, got {model.pull(slow):g}; "
@@ -191,4 +212,31 @@ def linear_quadratic_field(slow: str = "population", dt: float = 0.1) -> LinearQ
 
     Reference: Angiuli, Fouque & Laurière, 2022, Section 5.
     """
-    return mean_field(LinearQuadraticField(dt=dt), slow)
+    return mean_field(LinearQuadraticField(dt=dt), slow)  # type: ignore[return-value]
+
+
+def beach_bar(slow: str = "population", places: int = 7, crowd: float = 3.0, temp: float = 0.3) -> FiniteMeanField:
+    """A beach with a bar in the middle: everybody likes to be near it, and nobody likes a crowded place.
+
+    Places in a row; agents go left, stay or go right, and are carried a place to either side with 0.1 each. A place
+    earns 1 less its distance to the bar, the farthest at distance 1, and costs ``crowd`` times the share of people in
+    it.
+
+    Args:
+        slow: as for ``mean_field``.
+        places: how many.
+        crowd: what a place costs where all are in it.
+        temp: the temperature.
+
+    Reference: Perrin et al., *Fictitious play for mean field games*, 2020.
+    """
+    places, crowd = whole("places", places, 3), number("crowd", crowd, 0)
+    P = np.zeros((places, 3, places))
+    for s, a in np.ndindex(places, 3):
+        for carried, chance in ((-1, 0.1), (0, 0.8), (1, 0.1)):
+            P[s, a, min(max(s + a - 1 + carried, 0), places - 1)] += chance
+    middle = (places - 1) / 2
+    likes = 1 - np.abs(np.arange(places) - middle) / middle
+    mdp = Mdp(P, np.repeat(likes[:, None], 3, axis=1), 0.0)
+    choice("slow", slow, _SLOW)
+    return finite_mean_field(FiniteField(mdp, crowd * np.eye(places), temp), slow)
