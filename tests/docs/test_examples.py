@@ -147,3 +147,12 @@ def test_constrained_mdp(tmp_path):
     assert 0 < end["multiplier"] < 2
     assert end["violation"] < 0.05
     assert (tmp_path / "constrained.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_cart_position(tmp_path):
+    picture = tmp_path / "cart.png"
+    found = load("cart_position").main(steps=4000, picture=str(picture))
+    assert found["low"] < 1.05 * found["optimum"]
+    assert found["cost"] < 1.1 * found["optimum"]
+    assert abs(found["at"] - 3.0) < 0.05
+    assert picture.stat().st_size > 10_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax
 import numpy as np
+import scipy.linalg
 from jaxtyping import Float
 
 from twoclock.agents.plant_statistics import PlantStatistics
@@ -11,32 +12,40 @@ from twoclock.problems.lqr.operators import Bounds, Guard
 from twoclock.protocols import PyTree
 
 Matrix = Float[np.ndarray, "p q"]
-_GROWN = 100.0  # times the size of the log's first states, from which a growing plant is not left to the first gain
+_FAR = 8.0  # times what is expected: a state that is still coming back
 _LOST = 1e3  # times the edge, or where the safe gain took over beyond it: no gain holds the plant
 _LOOKS = 64  # a new gain is examined whenever the samples have grown by such a part
 _supervise, _judge = jax.jit(Bounds.supervise), jax.jit(Bounds.judge)
 
 
 class GainSupervisor:
-    """Lets a gain act only if the samples prove that it stabilises, and hands a state that has left to a safe gain.
+    """Lets a gain act only if the samples say that it stabilises, and hands a state that has left to a safe gain.
 
     First the safe gain, K0, drives the plant for a log. If that shows that K0 does not stabilise, the optimal gain of
-    the plant as estimated so far takes its place, until one is proved, which then has a log. From the end of the log on
-    the gain that acts is the last one that was proved, by `PlantStatistics.proves`; before there is one, the safe gain.
+    the plant as estimated so far takes its place, until one passes, which then has a log. From the end of the log on
+    the gain that acts is the last one that was proved or passed the test of `PlantStatistics`; at first the safe gain.
 
     Args:
         guard: the limits.
         K0: the gain that the user calls safe.
-        Q, R: the cost, for another safe gain.
+        Q, R, sigma: the cost and the exploration, for another safe gain.
         statistics: of the plant, to which the regulator adds the samples.
         leads_back: whether the learner returns to the safe gain while it is at one that was not proved: an actor must,
             and a model gets there by itself.
     """
 
     def __init__(
-        self, guard: Guard, K0: Matrix, Q: Matrix, R: Matrix, statistics: PlantStatistics, leads_back: bool = False
+        self,
+        guard: Guard,
+        K0: Matrix,
+        Q: Matrix,
+        R: Matrix,
+        sigma: float,
+        statistics: PlantStatistics,
+        leads_back: bool = False,
     ) -> None:
-        self.guard, self.Q, self.R, self.statistics, self.leads_back = guard, Q, R, statistics, leads_back
+        self.guard, self.statistics, self.leads_back = guard, statistics, leads_back
+        self.Q, self.R, self.sigma = Q, R, sigma
         self.safe = self.acting = K0
         self.proved = self.refuted = self.lost = False
         self.rejected = False  # the gain that the learner is at was not proved
@@ -44,6 +53,7 @@ class GainSupervisor:
         self.watch: PyTree = None
         self.log: list[np.ndarray] = []  # rows of z and the cost
         self._first, self._few = np.zeros(K0.shape[1]), 0  # the size of the first states, and how many there were
+        self._replaced = False  # another safe gain has passed
         self._looked, self._edge = 0, 0.0
 
     @property
@@ -54,21 +64,32 @@ class GainSupervisor:
     def record(self, z: np.ndarray, cost: float) -> bool:
         """Add a sample to the log, and return whether the log has ended."""
         size, self._few = np.abs(z[: self.safe.shape[1]]), self._few + 1
-        if self._few <= 2 * self.statistics.d:
+        if self._few <= self.statistics.first:
             self._first = np.maximum(self._first, size)
-        elif not self.refuted and bool((size > _GROWN * self._first).any()):
-            self.refuted = self.statistics.spectral_radius(self.safe) >= 1
-        if not self.refuted or self.proved:
+        elif not self.refuted and self._few % max(1, self._few // 16) == 0:
+            self.refuted = self.statistics.disproves(self.safe)
+        if not self.refuted or self._replaced:
             self.log.append(np.append(z, cost))
             return len(self.log) >= self.guard.log
-        # No gain is known to be safe. The best guess changes with each sample until one is proved and has a log.
+        # No gain is known to be safe. The best guess changes with each sample until one passes and has a log.
         better = self.statistics.regulator(self.Q, self.R)
         self.safe = self.acting = self.safe if better is None else better
-        self.proved, self.log = self.statistics.proves(self.safe), []
-        if (size > _GROWN / 10 * self._first).any():
+        self._replaced, self.log = self.statistics.passes(self.safe), []
+        if (size > _FAR * self._expected()).any():
             self.statistics.restart()
         self.lost |= bool((size > _LOST**4 * self._first).any())
         return False
+
+    def _expected(self) -> np.ndarray:
+        """The root mean squares of the states under the safe gain, on the plant as estimated; 0 if it is unstable."""
+        ab, noise = self.statistics.fit(self.statistics.all)
+        n, p = self.safe.shape[1], len(noise)
+        A, B = ab[:, :n], ab[:, n:]
+        loop, entering = A - B @ self.safe, self.sigma**2 * B @ B.T
+        entering[:p, :p] += noise
+        if not np.isfinite(loop).all() or np.abs(np.linalg.eigvals(loop)).max() >= 1:
+            return np.zeros(n)
+        return np.sqrt(np.maximum(np.diag(scipy.linalg.solve_discrete_lyapunov(loop, entering)), 0.0))
 
     def end_log(self) -> Bounds:
         """Measure the bounds from the log."""
@@ -89,9 +110,10 @@ class GainSupervisor:
         """Let K act if it is proved; at times, since a proof takes a while."""
         if self.statistics.seen - self._looked >= max(1, self.statistics.seen // _LOOKS):
             self._looked = self.statistics.seen
-            self.rejected = not self.statistics.proves(K)
+            proved = self.statistics.proves(K)
+            self.rejected = not proved and not self.statistics.passes(K)
             if not self.held and not self.rejected:
-                self.acting, self.proved = K, True
+                self.acting, self.proved = K, proved
             elif not self.proved:
                 self.proved = self.statistics.proves(self.acting)
 
@@ -118,7 +140,9 @@ class GainSupervisor:
 
     def snapshot(self) -> dict[str, PyTree]:
         """All of it as arrays."""
-        flags = np.asarray([self.proved, self.refuted, self.lost, self.rejected, self._looked, self._few, self._edge])
+        flags = np.asarray(
+            [self.proved, self.refuted, self.lost, self.rejected, self._replaced, self._looked, self._few, self._edge]
+        )
         log = np.asarray(self.log).reshape(len(self.log), sum(self.safe.shape) + 1)
         bounds = None if self.bounds is None else {"rms": self.bounds.rms, "weight": self.bounds.weight}
         cost = None if self.bounds is None else self.bounds.cost_unit
@@ -130,7 +154,7 @@ class GainSupervisor:
     def restore(self, snapshot: dict[str, PyTree]) -> None:
         self.safe, self.acting, self.log = snapshot["safe"], snapshot["acting"], list(snapshot["log"])
         *flags, looked, few, self._edge = snapshot["flags"].tolist()
-        self.proved, self.refuted, self.lost, self.rejected = (bool(flag) for flag in flags)
+        self.proved, self.refuted, self.lost, self.rejected, self._replaced = (bool(flag) for flag in flags)
         self._looked, self._few, self._first = int(looked), int(few), snapshot["first"]
         if (saved := snapshot["bounds"]) is not None:
             limit, reach = np.float64(self.guard.limit), np.float64(self.guard.reach)

@@ -67,8 +67,8 @@ class Regulator(LearnerAgent):
         sigma: the exploration σ. Without any nothing can be learnt of B.
         critic: "model" or "q".
         guard: a `problems.Guard`, or True for one with a log of 1,000 samples: the plant is first driven by K0 for so
-            long. From then on a gain acts only if the samples prove that it stabilises, and K0 takes over wherever a
-            state leaves what it saw in the log.
+            long. From then on a gain acts only if the samples say that it stabilises (``certified`` where they prove
+            it), and K0 takes over wherever a state leaves what it saw in the log.
         reference: a set point for x. The cost of a state is then (x − r)ᵀQ(x − r), and of all laws that hold x at r in
             the mean the cheapest is learnt; without one, the law with the least cost, even if that is not at 0.
         lags: where x is an output and not the state, how many of them, with the actions between, make one.
@@ -162,8 +162,9 @@ class Regulator(LearnerAgent):
         self._notes = PlantWarnings(p)
         self._supervisor: GainSupervisor | None = None
         if self.guard is not None:
-            leads_back = critic == "q"
-            self._supervisor = GainSupervisor(self.guard, self.K0, self._Q, self.R, self._statistics, leads_back)
+            self._supervisor = GainSupervisor(
+                self.guard, self.K0, self._Q, self.R, self.sigma, self._statistics, leads_back=critic == "q"
+            )
         self._model = ModelCritic(self._Q, self.R, _RIDGE, self.intercept, self._history.known if lags > 1 else None)
         self._learner = self._make_learner(self.K0, None)
         self._rest, self._rest_at = (np.zeros(n), np.zeros(m)), -1
@@ -235,8 +236,8 @@ class Regulator(LearnerAgent):
     def gain(self) -> np.ndarray:
         """The K of u = ū − K(x − x̄) that it has learnt, for all of the state where that is made of lags.
 
-        With a guard it is the last gain that was proved to stabilise, and K0 before there is one; once it has diverged,
-        K0 as well.
+        With a guard it is the last gain that the samples say stabilises, and K0 before there is one; once it has
+        diverged, K0 as well.
         """
         guarded = self._supervisor
         if guarded is None:
@@ -244,7 +245,8 @@ class Regulator(LearnerAgent):
         if guarded.bounds is None or self.diverged:
             return guarded.safe
         newest = self._estimate()
-        return newest if not guarded.held and self._statistics.proves(newest) else guarded.acting
+        good = not guarded.held and (self._statistics.proves(newest) or self._statistics.passes(newest))
+        return newest if good else guarded.acting
 
     @property
     def steady_state(self) -> tuple[np.ndarray, np.ndarray]:
@@ -256,7 +258,8 @@ class Regulator(LearnerAgent):
     def certified(self) -> bool:
         """Whether the samples prove that ``gain`` stabilises, on a linear plant, with probability 0.999 or more."""
         guarded = self._supervisor
-        return self._statistics.proves(self.gain) or (guarded is not None and guarded.proved and not self.diverged)
+        proved = guarded is not None and guarded.proved and np.array_equal(self.gain, guarded.acting)
+        return not self.diverged and (proved or self._statistics.proves(self.gain))
 
     @property
     def diverged(self) -> bool:

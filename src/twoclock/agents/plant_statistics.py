@@ -15,6 +15,7 @@ Matrix = Float[np.ndarray, "p q"]
 _DOUBT = 1e-3  # the probability with which any of all proofs of a run may be wrong
 _ON_CIRCLE = 1e-8  # an eigenvalue this near the unit circle may lie on it
 _SHARE, _CHANCE = 0.05, 1e-6  # of the noise that an older sample must explain, and by chance, before it is reported
+_DRAWS, _INFLATION = 256, 2.0  # plants that a gain is tried on, and how far around the estimate
 _SPAN = 1e-10  # a regressor of which less than this share is new adds nothing
 
 
@@ -43,6 +44,7 @@ class PlantStatistics:
         self.past, self.early, self.sums = np.zeros((3, size, size))
         self.first = max(20, 5 * self.d)
         self.seen = 0
+        self._draws: np.ndarray | None = None
 
     @property
     def count(self) -> int:
@@ -53,10 +55,11 @@ class PlantStatistics:
         """Add a sample: z = (s, u), the output and the action that s has just lost, and y'."""
         v = np.concatenate([z, [1.0], older, after])
         self.seen += 1
-        if self.seen <= self.first:
-            self.early += np.outer(v, v)
-        else:
-            self.sums += np.outer(v, v)
+        with np.errstate(over="ignore", invalid="ignore"):  # of a plant that explodes nothing is proved
+            if self.seen <= self.first:
+                self.early += np.outer(v, v)
+            else:
+                self.sums += np.outer(v, v)
 
     def restart(self) -> None:
         """Let proofs rest on what comes from now on: what came before is not of the scale of normal operation."""
@@ -77,17 +80,13 @@ class PlantStatistics:
         spread = (total - rows.T @ cross) / max(V[-1, -1] - d, 1)
         return np.vstack([rows[:-1].T, self.known]), (spread + spread.T) / 2
 
-    def spectral_radius(self, K: Matrix) -> float:
-        """The largest modulus of an eigenvalue of Â − B̂K by all samples, NaN while they are few."""
-        enough = self.all[self.d - 1, self.d - 1] > 2 * self.d
-        return _radius(self._loop(self.fit(self.all)[0], K)) if enough else math.nan
-
     def regulator(self, Q: Matrix, R: Matrix) -> Matrix | None:
         """The optimal gain of the plant as all samples show it, if there is one."""
         ab = self.fit(self.all)[0]
         A, B = ab[:, : self.n], ab[:, self.n :]
         try:
-            P = scipy.linalg.solve_discrete_are(A, B, Q, R)
+            with np.errstate(all="ignore"):  # SciPy's balancing casts what it does not use
+                P = scipy.linalg.solve_discrete_are(A, B, Q, R)
         except (np.linalg.LinAlgError, ValueError):
             return None
         return np.linalg.solve(R + B.T @ P @ B, B.T @ P @ A)
@@ -98,35 +97,60 @@ class PlantStatistics:
         Every [A B] within β has the loop Â − B̂K + Ψ^½ E V^-½ [I; −K] with ‖E‖ ≤ β, so K stabilises all of them where it
         stabilises the estimate and β‖V^-½ [I; −K] (zI − Â + B̂K)⁻¹ Ψ^½‖ < 1 on the unit circle (the small-gain theorem).
         """
-        if self.count < 2 * self.first or not np.isfinite(self.sums).all():
+        loop = self._uncertain_loop(K) if self.count >= 2 * self.first else None
+        return loop is not None and _stable(loop[0]) and _gain_below(*loop, self._reach(loop[1]))
+
+    def disproves(self, K: Matrix) -> bool:
+        """Whether K stabilises no plant that the samples allow: none of them moves an eigenvalue across the circle."""
+        loop = self._uncertain_loop(K) if self.count >= 2 * self.d else None
+        return loop is not None and not _stable(loop[0]) and _gain_below(*loop, self._reach(loop[1]))
+
+    def passes(self, K: Matrix) -> bool:
+        """Whether K stabilises each of 256 plants drawn around the estimate with twice its standard errors.
+
+        Many gains pass long before they are proved. Where one direction of the error decides, a gain that passes is
+        unstable with probability 10⁻⁵ or less; but that is no theorem.
+        """
+        loop = self._uncertain_loop(K) if self.count >= 2 * self.first else None
+        if loop is None or not _stable(loop[0]):
             return False
+        A, enter, leave = loop
+        if self._draws is None:
+            self._draws = np.random.default_rng(0).standard_normal((_DRAWS, self.p, self.d - 1))
+        return _stable(A + _INFLATION * enter @ self._draws @ leave)
+
+    def _uncertain_loop(self, K: Matrix) -> tuple[Matrix, Matrix, Matrix] | None:
+        """The estimated loop, Ψ^½ and V^-½ [I; −K], in units of the states' own sizes; None if nothing is known yet."""
+        if not np.isfinite(self.sums).all():
+            return None
         ab, noise = self.fit(self.sums)
-        loop, V = self._loop(ab, K), self.sums[: self.d, : self.d]
+        loop = ab[:, : self.n] - ab[:, self.n :] @ K
+        V = self.sums[: self.d, : self.d]
+        unit = 1 / np.sqrt(np.maximum(np.diag(V), 1e-300))
         centred = V[:-1, :-1] - np.outer(V[:-1, -1], V[-1, :-1]) / self.count
-        if not np.isfinite(loop).all() or _radius(loop) >= 1:
-            return False
-        unit = 1 / np.sqrt(np.diag(self.sums)[: self.d])
         try:
-            V, V0 = (M[: self.d, : self.d] * np.outer(unit, unit) for M in (self.sums, self.early))
-            ratios = scipy.linalg.eigh(V, V0 + 1e-12 * np.eye(self.d), eigvals_only=True)
             root = np.linalg.cholesky(centred * np.outer(unit[:-1], unit[:-1]))
         except np.linalg.LinAlgError:  # some regressor never moved by itself
-            return False
-        if ratios[0] <= 0:
-            return False
-        mixture = 2 * math.log(1 / _DOUBT) + self.p * float(np.sum(np.log1p(ratios)))
-        noise = noise * (1 + 4 * math.sqrt(2 / self.count))  # it is an estimate itself
-        beta = math.sqrt((1 + 1 / ratios[0]) * mixture)
-        # In units of the states' own sizes, so that the eigenvalues below do not depend on the user's.
+            return None
         size = unit[: self.n]
+        noise = noise * (1 + 4 * math.sqrt(2 / self.count))  # it is an estimate itself
         values, vectors = np.linalg.eigh(noise * np.outer(size[: self.p], size[: self.p]))
         enter = np.vstack([vectors * np.sqrt(np.maximum(values, 0)), np.zeros((self.n - self.p, self.p))])
-        feedback = np.vstack([np.eye(self.n), -K * unit[self.n : -1, None] / size])
-        leave = np.linalg.solve(root, feedback)
-        return _gain_below(loop * size[:, None] / size, enter, leave, 1 / beta)
+        leave = np.linalg.solve(root, np.vstack([np.eye(self.n), -K * unit[self.n : -1, None] / size]))
+        loop = loop * size[:, None] / size
+        return (loop, enter, leave) if np.isfinite(loop).all() and np.isfinite(leave).all() else None
 
-    def _loop(self, ab: Matrix, K: Matrix) -> Matrix:
-        return ab[:, : self.n] - ab[:, self.n :] @ K
+    def _reach(self, enter: Matrix) -> float:
+        """1/β, where outputs without noise are known and do not count; 0 where β is infinite."""
+        unit = 1 / np.sqrt(np.diag(self.sums)[: self.d])
+        V, V0 = (M[: self.d, : self.d] * np.outer(unit, unit) for M in (self.sums, self.early))
+        try:
+            ratios = scipy.linalg.eigh(V, V0 + 1e-12 * np.eye(self.d), eigvals_only=True)
+        except np.linalg.LinAlgError:
+            return 0.0
+        noisy = int(np.sum(np.square(enter).sum(axis=0) > _SPAN * np.square(enter).sum()))
+        mixture = 2 * math.log(1 / _DOUBT) + noisy * float(np.sum(np.log1p(np.maximum(ratios, 0.0))))
+        return 1 / math.sqrt((1 + 1 / ratios[0]) * mixture) if ratios[0] > 0 else 0.0
 
     def memory_gain(self) -> tuple[float, bool]:
         """The share of the noise that the sample before the state explains, and whether that is more than chance.
@@ -162,20 +186,26 @@ class PlantStatistics:
         self.seen = int(snapshot["seen"])
 
 
-def _radius(M: Matrix) -> float:
-    return float(np.max(np.abs(np.linalg.eigvals(M)))) if np.isfinite(M).all() else math.inf
+def _stable(loops: np.ndarray) -> bool:
+    """Whether all eigenvalues of a loop, or of many, lie within the unit circle."""
+    return bool(np.abs(np.linalg.eigvals(loops)).max() < 1)
 
 
 def _gain_below(A: Matrix, B: Matrix, C: Matrix, bound: float) -> bool:
-    """Whether ‖C(zI − A)⁻¹B‖ < bound on the whole unit circle, for a stable A.
+    """Whether ‖C(zI − A)⁻¹B‖ < bound on the whole unit circle.
 
     It is so at z = 1 and the bound is no singular value anywhere on the circle, which is where the pencil below has an
     eigenvalue there (Boyd, Balakrishnan & Kabamba, *A bisection method for computing the H∞ norm*, 1989).
     """
+    if not bound > 0:
+        return False
     n = len(A)
     eye, zero = np.eye(n), np.zeros((n, n))
     B, C = B / math.sqrt(bound), C / math.sqrt(bound)
-    if np.linalg.norm(C @ np.linalg.solve(eye - A, B), 2) >= 1:
+    try:
+        if np.linalg.norm(C @ np.linalg.solve(eye - A, B), 2) >= 1:
+            return False
+    except np.linalg.LinAlgError:  # A has the eigenvalue 1
         return False
     left, right = np.block([[A, B @ B.T], [zero, eye]]), np.block([[eye, zero], [C.T @ C, A.T]])
     found = scipy.linalg.eigvals(left, right, homogeneous_eigvals=True)
