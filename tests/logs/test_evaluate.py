@@ -229,7 +229,7 @@ def test_a_saved_value_is_read_back(tmp_path):
     assert repr(again) == repr(v)
     assert again["one"].value == v["one"].value
     page = v.report(tmp_path / "page").read_text()
-    assert "<h2>Estimates</h2>" in page
+    assert "<summary>Estimates</summary>" in page
     assert "http" not in page.replace("http://www.w3.org", "")
     assert v._repr_html_().count("<tr>") == 1 + len(v.table)
     (tmp_path / "kept" / "table.parquet").write_bytes(b"other")

@@ -18,6 +18,7 @@ from twoclock.executor.ray_cluster import on_ray
 from twoclock.logs import diagnostics
 from twoclock.logs.behaviour import compare_with_behaviour
 from twoclock.logs.dataset import Log
+from twoclock.logs.decision import gains_over_log
 from twoclock.logs.estimators import FOLDS, DoesNotApply, EstimatorContext, Mapper, ValueEstimate, estimators
 from twoclock.logs.fallback import answer_large_table, answer_otherwise
 from twoclock.logs.feature_check import richer_features, value_shift
@@ -37,6 +38,7 @@ _GROUP_BYTES = 1 << 28
 _MOST_RESAMPLES = 100_000
 _START_SAMPLES = 4_096
 _TRIES = 4  # of a task on Ray
+_LONGEST_UNIT = 40  # characters
 T = TypeVar("T")
 
 
@@ -55,6 +57,7 @@ def evaluate(
     address: str | None = None,
     progress: Callable[[int, int], None] | None = None,
     checkpoint: str | Path | None = None,
+    unit: str = "",
 ) -> Value:
     """Estimate the value v = E[Σγᵗr] of a policy that the log is not of, with an interval and a verdict.
 
@@ -79,6 +82,7 @@ def evaluate(
         address: of the Ray cluster; one is started here if None.
         progress: called with the parts of the log done and there are, for each pass.
         checkpoint: a folder. A pass over the log that was killed resumes from the sums saved there.
+        unit: of the rewards, such as "€", for the words and the report.
 
     Returns:
         A :class:`twoclock.logs.Value`. Where the log does not support an estimate its ``value`` is NaN, its interval
@@ -105,6 +109,8 @@ def evaluate(
         check_path("checkpoint", checkpoint)
     if isinstance(start, str):
         choice("start", start, ("visited",))
+    if not isinstance(unit, str) or not unit.isprintable() or len(unit) > _LONGEST_UNIT:
+        raise InputError(f"`unit` must be a short text such as '€', got {short_repr(unit)}")
     if address is not None and not isinstance(address, str):
         raise InputError(f"`address` must be host:port of a Ray cluster, got {short_repr(address)}")
     log, policies = _widen_actions(log, policy)
@@ -133,6 +139,7 @@ def evaluate(
         "gamma": gamma, "level": level, "estimator": names[0], "features": called, "size": built.size, "rows": log.rows,
         "episodes": log.episodes, "dropped": dict(log.dropped),
         "actions": None if log.actions is None else list(log.actions), "wall_seconds": time.perf_counter() - began,
+        "unit": unit, "reward": log.roles.reward, "gains": gains_over_log(estimates, level, log.cut / log.episodes),
     }  # fmt: skip
     return Value.of(estimates, settings)
 

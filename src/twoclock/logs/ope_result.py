@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from twoclock import storage
+from twoclock.logs.decision import decide, write_report
 from twoclock.logs.diagnostics import Diagnostic
 from twoclock.logs.estimators import ValueEstimate
 from twoclock.logs.standard_error import interval_of
 from twoclock.protocols import InputError, html_table, list_names
 from twoclock.validation import check_path, lookup
-from twoclock.version import __version__
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,18 +28,7 @@ _TABLE = [
 _SHOWN = ["policy", "estimator", "value", "low", "high", "told"]
 _DIFFERENCES = ["policy", "minus", "difference", "se", "low", "high", "told"]
 _DIAGNOSTICS = ["policy", *Diagnostic._fields]
-_CHECKS = "Each number with the thresholds from which it warns, or from which no estimate is given."
-_TITLES = {
-    "table": ("Estimates", "The first row of a policy is the one that counts; the others speak for or against it."),
-    "differences": ("Differences", "Policies against each other on the same episodes."),
-    "diagnostics": ("Checks", _CHECKS),
-}
-_PICTURE = (
-    "Left: every estimator with its interval. Middle: the weights that turn the log's transitions into the policy's. "
-    "Right, for tables: how often the log is in each state and how often the policy would be."
-)
 Row = tuple[object, ...]
-_SIGNS = {"fine": ("yes", "✓"), "warning": ("partly", "◐"), "fatal": ("no", "✗")}
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,7 +179,11 @@ class Value:
         return f"The policy{name} is worth {main['value']:.5g}, {band}; {checked}."
 
     def __repr__(self) -> str:
-        lines = [self.verdict, *(f"  – {warning}" for warning in self.warnings)]
+        lines = [
+            *([self.decision] if len(self.policies) > 1 else []),
+            self.verdict,
+            *(f"  – {warning}" for warning in self.warnings),
+        ]
         row: Any
         for row in self.differences.itertuples(index=False):
             span = f"{row.difference:.5g} [{row.low:.5g}, {row.high:.5g}]"
@@ -211,44 +204,23 @@ class Value:
 
         return plot.values(self.table, self.weights, self.support, self.settings["level"])
 
+    @property
+    def decision(self) -> str:
+        """One sentence for who must decide: which policy to take, by how much, and whether checks warn."""
+        return decide(self).sentence
+
     def report(self, folder: str | Path) -> Path:
-        """Write ``report.html``, one file with all of it, and the tables as CSV; returns its path."""
-        from twoclock.plot import render
-        from twoclock.plot.report_page import embed_svg, render_page
+        """Write ``report.html``, one file with the decision and what is behind it, and the tables as CSV."""
+        return write_report(self, folder)
 
-        out, settings, tables = storage.writable(folder), self.settings, self._tables()
-        for name, frame in tables.items():
-            storage.put(out / f"{name}.csv", frame.to_csv(index=False))
-        pictures = render(self.plot())
-        for kind, content in pictures.items():
-            storage.put(out / f"value.{kind}", content)
-        data, width = embed_svg(pictures["svg"])
-        graded = self.diagnostics.groupby("policy")["grade"].agg(set).to_dict()
-        worst = {
-            name: max(graded.get(name, set()) & {*_SIGNS}, key=[*_SIGNS].index, default="fine")
-            for name in self.policies
-        }
-        page = render_page(
-            Path(__file__).parent / "templates",
-            "value.html.j2",
-            filters={"cell": _cell},
-            policies=[(self._verdict(name), *_SIGNS[grade]) for name, grade in worst.items()],
-            lead=f"{settings['rows']:,} transitions in {settings['episodes']:,} episodes, "
-            f"discount {settings['gamma']:g}, {settings['size']:,} features ({settings['features']}).",
-            warnings=self.warnings,
-            picture={"width": width, "data": data, "words": _PICTURE},
-            tables=[(*_TITLES[name], f"{name}.csv", frame) for name, frame in tables.items()],
-            settings={**settings, "twoclock": __version__},
-        )
-        return storage.put(out / "report.html", page)
-
-    def _tables(self) -> dict[str, pd.DataFrame]:
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """The tables by name."""
         return {"table": self.table, "differences": self.differences, "diagnostics": self.diagnostics}
 
     def save(self, folder: str | Path) -> Path:
         """Write a folder that ``tc.logs.load`` reads back; it appears whole or not at all."""
         check_path("folder", folder)
-        tables = self._tables() | {f"support-{i}": frame for i, frame in enumerate(self.support.values())}
+        tables = self.tables() | {f"support-{i}": frame for i, frame in enumerate(self.support.values())}
         arrays = {f"weights-{i}": array for i, array in enumerate(self.weights.values())}
         content = {"settings": self.settings, "weights": list(self.weights), "support": list(self.support)}
         return storage.save(folder, content, tables, arrays, storage.VALUE)
@@ -266,12 +238,3 @@ def load(folder: str | Path) -> Value:
         )  # fmt: skip
         repr(value)
     return value
-
-
-def _cell(entry: object) -> str:
-    """An entry of a table, or a setting, as the report shows it."""
-    if isinstance(entry, dict):
-        return "; ".join(f"{key}: {_cell(item)}" for key, item in entry.items()) or "none"
-    if isinstance(entry, float):
-        return "" if entry != entry else f"{entry:.5g}"
-    return str(entry)

@@ -42,6 +42,7 @@ class EvaluateOptions:
     estimator: str = option("auto, all, or the name of one.", "auto")
     level: float = option("Of the intervals.", 0.95)
     bootstrap: int = option("Resamples for a second interval.", 200)
+    unit: str = option("Of the rewards, such as €, for the words and the report.", "")
     on: Literal["local", "ray"] = option(default="local")
     address: str | None = option("Of the Ray cluster, host:port; started on this machine if left out.", None)
     report: Path | None = option(
@@ -81,7 +82,7 @@ def command(args: Sequence[str]) -> int:
             v = evaluate(
                 log, next(iter(policies.values())) if len(policies) == 1 else policies, chosen.gamma, features,
                 chosen.estimator, chosen.level, bootstrap=chosen.bootstrap, on=chosen.on, address=chosen.address,
-                progress=look, checkpoint=out / "passes",
+                progress=look, checkpoint=out / "passes", unit=chosen.unit,
             )  # fmt: skip
         v.save(out)
         page = v.report(out)
@@ -91,6 +92,8 @@ def command(args: Sequence[str]) -> int:
         for r in v.table.itertuples()
     ]
     print_table("", ("policy", "estimator", "value", f"{chosen.level:.0%} interval", "note"), rows)
+    if len(policies) == 1:
+        say(v.decision)
     say(repr(v))
     say(f"  {page}")
     return 0
