@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 import socket
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -32,6 +33,7 @@ Document = dict[str, Any]  # a JSON object
 LOCK = ".twoclock.lock"
 _BUSY = (errno.EWOULDBLOCK, errno.EACCES)
 PART = ".twoclock-part-"
+_ABANDONED = 86_400.0  # seconds without a change after which an unfinished write is nobody's
 
 
 def put(path: str | Path, content: str | bytes, aside: Path | None = None) -> Path:
@@ -75,9 +77,15 @@ def _part_name(token: str) -> str:
 def clean(folder: Path) -> None:
     """Remove what a killed writer left unfinished; what is being written now is locked and stays."""
     for path in filter(is_part, list(folder.iterdir())):
-        with if_free(path) as free:
-            if free:
-                remove(path)
+        with suppress(OSError):
+            handle = os.open(path, os.O_RDONLY)
+            try:
+                free = _try_lock(handle)
+                # Without locks nobody can be asked who writes, so only its age tells.
+                if free or (free is None and time.time() - os.fstat(handle).st_mtime > _ABANDONED):
+                    remove(path)
+            finally:
+                os.close(handle)
 
 
 def remove(path: str | Path) -> None:
@@ -165,12 +173,17 @@ def lock(folder: Path) -> Iterator[None]:
 
 def hold(handle: int) -> bool:
     """Lock an open file or folder for as long as it is open; false if another process holds it."""
+    return _try_lock(handle) is not False
+
+
+def _try_lock(handle: int) -> bool | None:
+    """Lock an open file or folder; None if there are no locks, on Windows or on this file system."""
     if fcntl is None:
-        return True
+        return None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        return error.errno not in _BUSY  # a file system without locks
+        return False if error.errno in _BUSY else None
     return True
 
 
@@ -225,7 +238,7 @@ def _acquire(path: Path) -> int:
         try:
             holder = ""
             with suppress(ValueError, KeyError, TypeError, OSError):  # it has not signed yet
-                known = json.loads(os.pread(handle, 1000, 0))
+                known = json.loads(os.read(handle, 1000))
                 holder = f" (process {int(known['pid'])} on {known['host']!s:.60})"
             if not hold(handle):
                 raise Taken(f"another run writes to {path.parent}{holder}; wait for it, or choose another folder")
@@ -234,6 +247,7 @@ def _acquire(path: Path) -> int:
             # Its last holder may have removed the file between our opening and our locking it.
             if path.exists() and os.path.samestat(os.fstat(handle), path.stat()):
                 os.ftruncate(handle, 0)
+                os.lseek(handle, 0, os.SEEK_SET)
                 os.write(handle, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())
                 return handle
         except BaseException:
