@@ -93,7 +93,7 @@ def level_methods() -> dict[str, Method]:
 
 def cases(quick: bool) -> dict[str, Case]:
     """One dimension; at full length also four, a tenth as long, so that nothing hangs on the one, and the levels."""
-    sizes = {1: (100_000, 100)} if quick else {1: (1_000_000, 600), 4: (100_000, 300)}
+    sizes = {1: (100_000, 100)} if quick else {1: (1_000_000, 300), 4: (100_000, 300)}
     found = {
         key.label: Case(
             tc.problems.rates(key.h, key.coupling, dim=key.dim), methods(ROWS[key.h]), *sizes[key.dim], title=key.words

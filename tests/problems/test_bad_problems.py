@@ -59,7 +59,7 @@ TABLE = [
     (problems.quadratic, {"sigma": [0.1]}, r"`sigma` must be one number, got \[0.1\]"),
     (problems.quadratic, {"seed": -1}, "`seed` must be at least 0, got -1"),
     (problems.rates, {"dim": True}, r"`rates\(dim=…\)` must be a whole number, got True"),
-    (problems.rates, {"h": 1}, r"`rates\(h=…\)` must be 'strongly-convex', 'pl' or 'non-convex', got 1"),
+    (problems.rates, {"h": 1}, r"`rates\(h=…\)` must be 'strongly-convex', 'pl', 'non-convex' or 'flat', got 1"),
     (problems.quadratic_bilevel, {"samples": 8, "batch": 9}, "`batch` must be a whole number from 1 to 8, got 9"),
     (problems.quadratic_minimax, {"condition": 0.5}, "`condition` must be a finite number of at least 1, got 0.5"),
     (problems.bilevel, {**BILEVEL, "v_scale": "1"}, "`v_scale` must be one number, got '1'"),

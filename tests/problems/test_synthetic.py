@@ -97,7 +97,7 @@ def test_pl_constant_is_the_largest():
     ("arguments", "words"),
     [
         ({"correlation": 1.5}, r"correlation"),
-        ({"h": "linear"}, r"rates\(h=…\)` must be 'strongly-convex', 'pl' or 'non-convex'"),
+        ({"h": "linear"}, r"rates\(h=…\)` must be 'strongly-convex', 'pl', 'non-convex' or 'flat'"),
         ({"coupling": "none"}, "must be 'smooth' or 'kinked'"),
         ({"dim": 0}, "must be at least 1, got 0"),
         ({"noise": -1.0}, "must be a finite number of at least 0, got -1"),

@@ -9,7 +9,7 @@ import pytest
 
 import made_up
 import twoclock as tc
-from reproduction import verdicts
+from reproduction import __main__, report, runner, verdicts
 from reproduction.experiments import exact, fig2_settings, paper, paper_cases
 from reproduction.verdicts import kind
 
@@ -121,3 +121,26 @@ def test_the_nested_loop_moves_the_gain_once_a_loop():
     assert errors[0] == errors[1] == 1.0
     assert errors[2] == errors[3] == errors[4] != 1.0
     assert errors[5] != errors[4]
+
+
+def test_the_terminal_ends_in_one_screen(records, tmp_path, capsys, monkeypatch):
+    """What ran, findings, a line for each figure, where the report is; every claim only with --verbose."""
+    monkeypatch.setattr(__main__, "_facts", lambda outcomes: {})  # made-up records have no versions
+    folder = tmp_path / "quick"
+    folder.mkdir()
+    cases = paper.cases(True)
+    picture = runner.Picture("words", {}, b'<svg xmlns="http://www.w3.org/2000/svg" width="1pt" height="1pt"/>')
+    outcome = runner.ExperimentOutcome(
+        "paper", paper.TITLE, folder / "paper", records, dict.fromkeys(paper.ALT, picture),
+        {label: case.title for label, case in cases.items()}, list(cases), paper.claims(records),
+    )  # fmt: skip
+    assert 3 <= len(report.findings([outcome])) <= 5
+    shown = {}
+    for args in (["--quick"], ["--quick", "--verbose"]):
+        __main__._publish({"paper": outcome}, {"paper": paper}, folder, args)
+        shown[len(args)] = capsys.readouterr().out
+    assert shown[1].startswith("Everything ran: 1 experiment, 0 errors")
+    assert shown[1].count("\n") < 30
+    assert all(name in shown[1] for name in (*paper.ALT, "report.html"))
+    assert "On the LQR the online" not in shown[1]
+    assert len(shown[2]) > 3 * len(shown[1])
