@@ -121,3 +121,24 @@ def test_fitted_q_is_refused_where_it_diverges():
         tc.evaluate(log, np.ones((2, 1)), 0.95, features=phi, estimator="fqe", **BARE)
     v = tc.evaluate(log, np.ones((2, 1)), 0.95, features=phi, **BARE)
     assert v.diagnostics.set_index("name")["grade"]["radius"] == "warning"
+
+
+def test_dice_keeps_to_a_budget_where_nobody_asked_for_it(monkeypatch):
+    monkeypatch.setattr(two_time_scale, "DICE_BUDGET", 1)
+    with_all = tc.evaluate(LOG, MDP.pi, MDP.gamma, estimator="all", bootstrap=0, compare=False).table
+    note = with_all.set_index("estimator").loc["dice", "note"]
+    assert "not converged within its budget" in note
+    assert "ask for estimator='dice'" in note
+
+
+def test_all_estimators_show_which_one_runs(capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    short = ["lstdq", "naive"]
+    monkeypatch.setattr(
+        "twoclock.logs.evaluate.estimators", lambda: {name: tc.logs.estimators()[name] for name in short}
+    )
+    tc.evaluate(LOG, MDP.pi, MDP.gamma, estimator="all", bootstrap=0, compare=False)
+    assert "naive" in capsys.readouterr().err
+    tc.evaluate(LOG, MDP.pi, MDP.gamma, estimator=short, bootstrap=0, compare=False)
+    assert capsys.readouterr().err == ""

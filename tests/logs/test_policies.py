@@ -67,7 +67,7 @@ def test_one_action_a_state(policy):
 
 def test_an_array_over_named_actions_needs_their_order_once():
     with pytest.raises(
-        tc.InputError, match=r"nothing says which is which of the actions 'go', 'stay'.*actions=\["
+        tc.InputError, match=r"nothing says which is which of the actions 'go', 'stay'.*in `read\(…, actions=\["
     ) as e:
         tc.evaluate(LOG, rows, 0.9)
     assert "\n" not in str(e.value)
@@ -94,14 +94,14 @@ def test_classifiers_get_the_columns_they_were_fitted_on_in_their_order():
 @pytest.mark.parametrize(
     ("policy", "words"),
     [
-        (lambda s: {"go": np.ones(len(s)), "Stay": np.zeros(len(s))}, "a column 'Stay', which is no action of the log"),
+        (lambda s: {"go": np.ones(len(s)), "Stay": np.zeros(len(s))}, "names 'Stay', which is no action of the log"),
         (lambda s: {"go": np.full(len(s), 0.4)}, "probabilities that sum to 1"),
         (lambda s: np.full(len(s), "left"), "must choose among the actions 'go', 'stay', got 'left'"),
         (lambda s: np.zeros(len(s), int), "must choose among the actions 'go', 'stay', got 0"),
         ({"north": "go"}, "which is not there; add it"),
         ({0: "go"}, "must have states as the log has them, such as"),
         (DecisionTreeClassifier(), "it has no list `classes_`; fit it first"),
-        (pd.DataFrame(MDP.pi, index=PLACES, columns=["a", "b"]), "a column 'a', which is no action"),
+        (pd.DataFrame(MDP.pi, index=PLACES, columns=["a", "b"]), "names 'a', which is no action"),
     ],
 )
 def test_what_is_no_policy_is_refused_in_one_line(policy, words):

@@ -15,7 +15,7 @@ from twoclock.logs.estimators import estimators
 from twoclock.logs.evaluate import evaluate
 from twoclock.logs.ope_result import Value, load
 from twoclock.logs.policies import Gaussian
-from twoclock.logs.row_checks import Label, RawRows, Roles, check, in_roles, is_text
+from twoclock.logs.row_checks import NEXT, Label, RawRows, Roles, check, in_roles, is_text
 from twoclock.logs.sources import open_episodes, open_table
 from twoclock.protocols import InputError
 from twoclock.validation import choice, function, short_repr
@@ -177,7 +177,7 @@ def _scan(table: ColumnSource, roles: Roles, drop: bool, progress: Callable[[int
             (name, words), wrong = min(checked.faults.items(), key=lambda fault: int(np.argmax(fault[1])))
             at = row + int(np.argmax(wrong))
             many = f" ({int(wrong.sum()):,} such rows among {len(wrong):,})" if wrong.sum() > 1 else ""
-            entry = _entry(table, name, part, at - parts[part].row)
+            entry = "" if words.startswith(NEXT) else _entry(table, name, part, at - parts[part].row)
             raise InputError(
                 f"`source` row {table.row_number(at)}, column `{name}`: {words}{entry}{many}; mend it, or read with "
                 "on_bad='drop'"

@@ -120,11 +120,12 @@ def evaluate(
     added = richer_features(built, log, None if starts is None else starts[0]) if compare else None
     began = time.perf_counter()
     estimates = {}
-    with _mapper(on, address, progress) as map_parts:
+    everything = isinstance(estimator, str) and estimator == "all"
+    with _mapper(on, address, progress) as map_parts, _estimator_bar(everything and progress is None) as announce:
         folder = None if checkpoint is None else storage.writable(checkpoint)
         for name, one in policies.items():
             estimand = _estimand(log, one, built, gamma, starts, isinstance(start, str), bool(bootstrap))
-            context, richer = EstimatorContext(estimand, map_parts, bootstrap, folder), None
+            context, richer = EstimatorContext(estimand, map_parts, bootstrap, folder, announce, everything), None
             if compare and added is not None:
                 richer = _estimand(log, one, added, gamma, starts, isinstance(start, str), resampled=False)
                 richer = dataclasses.replace(richer, groups=1)
@@ -166,6 +167,20 @@ def _mapper(on: str, address: str | None, progress: Callable[[int, int], None] |
     # One core per thread: BLAS's own threads beside ours would wait for cores by spinning, and take ten times as long.
     with threadpool_limits(1 if local else None, user_api="blas"), place as executor:
         yield over_parts
+
+
+@contextmanager
+def _estimator_bar(shown: bool) -> Iterator[Callable[[str], None]]:
+    """Show on a terminal which estimator runs; a pass over a short log is too quick for a bar of its own."""
+    if not shown:
+        yield lambda name: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("estimators", total=len(estimators()))
+        yield lambda name: bar.update(task, advance=1, description=name)
 
 
 def _estimand(
@@ -210,6 +225,7 @@ def _estimate(
         names += ["state_model"] if counts else []
     estimates, refused = dict[str, ValueEstimate](), dict[str, str]()
     for name in dict.fromkeys(names):
+        context.announce(name)
         try:
             estimates[name] = estimators()[name].estimate(context)
         except DoesNotApply as error:

@@ -75,8 +75,8 @@ class Discrete:
             if not self.ordered:
                 raise InputError(
                     f"`{self.name}` gives an array of {k} columns and nothing says which is which of the actions "
-                    f"{list_labels(self.actions)}; give a frame or a dict with a column for each, or say the order of "
-                    f"the columns once, as in `read(…, actions={short_repr(list(self.actions))})`"
+                    f"{list_labels(self.actions)}; give a frame or a dict with a column for each, or list the actions "
+                    "in the order of your columns once, in `read(…, actions=[…])`"
                 )
             rows = as_array(self.name, array)
         wrong = (rows < -1e-9).any(axis=1) | ~(np.abs(rows.sum(axis=1) - 1) <= 1e-4)
@@ -108,7 +108,7 @@ class Discrete:
         at = [places.get(name, -1) for name in names]
         if -1 in at:
             raise InputError(
-                f"`{self.name}` has a column {short_repr(names[at.index(-1)])}, which is no action of the log; there "
+                f"`{self.name}` names {short_repr(names[at.index(-1)])}, which is no action of the log; there "
                 f"are: {list_labels(self.actions)}; rename it, or name all actions with `read(…, actions=[…])`"
             )
         rows = np.zeros((len(columns), len(self.actions)))

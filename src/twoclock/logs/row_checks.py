@@ -14,6 +14,7 @@ from twoclock.validation import short_repr
 Columns = dict[str, np.ndarray]
 _LARGEST = 1e100  # the squares of larger numbers overflow when they are summed
 _FINITE = "is missing or not finite"
+NEXT = "gives a next state"  # a rule of the next row, whatever stands in this one
 Label = str | int | float
 """A discrete action."""
 
@@ -219,7 +220,7 @@ def check(raw: RawRows, before: RawRows | None, after: RawRows | None, roles: Ro
     rule(action, _FINITE, _is_missing(raw.action))
     rule(roles.reward, _FINITE, _is_missing(raw.reward))
     lost = _is_missing(next_state) & known & ~_is_missing(raw.state)
-    rule(", ".join(roles.next_state) or state, f"gives a next state that {_FINITE}", lost)
+    rule(", ".join(roles.next_state) or state, f"{NEXT} that {_FINITE}", lost)
     for name, unclear in zip((roles.terminated, roles.truncated), raw.unclear.T, strict=True):
         rule(name, "is missing, or neither true nor false", unclear)
     if raw.episode is not None:

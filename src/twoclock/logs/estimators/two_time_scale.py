@@ -33,6 +33,7 @@ from twoclock.validation import refuse_fork
 
 TOLERANCE = 1e-10
 DICE_STEPS, DICE_ROUNDS = 5_000, 64
+DICE_BUDGET = 1 << 33  # numbers that DICE may step through where nobody asked for it by name: half a minute or so
 TDC_STEPS, TDC_BATCH, TDC_SEEDS = 20_000, 256, 4
 NUMBERS = 1 << 22  # that a sample holds of φ, and as many of φ̄': 64 MiB in all, however long the log is
 _C = 1e-3  # of DICE; its dual value does not depend on it
@@ -257,7 +258,7 @@ def dice(context: EstimatorContext) -> ValueEstimate:
     size = max(float(np.linalg.norm(scale * phi0)), 1e-300)
     best = np.inf, theta, omega, theta
     residuals: list[float] = []
-    pace, sample = 1.0, None
+    pace, sample, spent = 1.0, None, 0
     for number in range(DICE_ROUNDS):
         if number:
             sums = OperatorSums.over_log(context, scale * theta, scale * omega, number, most if sample is None else 0)
@@ -279,6 +280,9 @@ def dice(context: EstimatorContext) -> ValueEstimate:
         phi, after, rows = sample
         width = phi.entries.shape[1]
         batch = max(_A_STEP // width, 1) if rows * width > _A_STEP else 0
+        spent += DICE_STEPS * (batch or rows) * width
+        if context.thrifty and spent > DICE_BUDGET:
+            break
         problem = LogProblem(phi, after, f, g, rows, batch=batch)
         top, top_difference = _curvatures(problem)  # a step is 1/L of what it steps along
         method = Standard(alpha=Constant(0.5 * pace * _C / top_difference), beta=Constant(pace / (_C * top)))
@@ -287,6 +291,8 @@ def dice(context: EstimatorContext) -> ValueEstimate:
         if estimand.log.rows > most:
             sample = None
     residual, theta, omega, f = best
+    if not residual < _LOOSE and context.thrifty and spent > DICE_BUDGET:
+        raise DoesNotApply(f"it has not converged within its budget, residual {residual:.1e}; ask for estimator='dice'")
     if not residual < _LOOSE:
         raise DoesNotApply(
             f"it has not converged after {number + 1} rounds, residual {residual:.1e}: the features are too alike"
