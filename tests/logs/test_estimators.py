@@ -1,5 +1,7 @@
 """Every estimator that is found: identities between them, and truth on exact MDPs."""
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -135,9 +137,8 @@ def test_all_estimators_show_which_one_runs(capsys, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     short = ["lstdq", "naive"]
-    monkeypatch.setattr(
-        "twoclock.logs.evaluate.estimators", lambda: {name: tc.logs.estimators()[name] for name in short}
-    )
+    found = {name: tc.logs.estimators()[name] for name in short}
+    monkeypatch.setattr(sys.modules["twoclock.logs.evaluate"], "estimators", lambda: found)
     tc.evaluate(LOG, MDP.pi, MDP.gamma, estimator="all", bootstrap=0, compare=False)
     assert "naive" in capsys.readouterr().err
     tc.evaluate(LOG, MDP.pi, MDP.gamma, estimator=short, bootstrap=0, compare=False)
