@@ -26,7 +26,8 @@ def lstdq():
 def test_every_estimator_has_a_title_and_a_docstring():
     found = tc.logs.estimators()
     least_squares, ratios = {"dice", "dr", "fast_tdc", "fqe", "fqe_network", "lstdq", "model"}, {"pdis", "wis"}
-    assert set(found) == least_squares | ratios | {"naive", "state_model"}
+    bandit = {"bandit_dr", "ips", "snips", "switch"}
+    assert set(found) == least_squares | ratios | bandit | {"naive", "state_model"}
     assert all(one.title and one.estimate.__doc__ for one in found.values())
 
 

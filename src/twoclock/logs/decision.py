@@ -24,8 +24,9 @@ _MOST_CUT = (
 _CHECKS = "Each number with the thresholds from which it warns, or from which no estimate is given."
 _TITLES = {
     "table": ("Estimates", "The first row of a policy is the one that counts; the others speak for or against it."),
-    "differences": ("Differences", "Policies against each other on the same episodes."),
+    "differences": ("Differences", "Policies against each other on the same episodes, for all pairs at once."),
     "diagnostics": ("Checks", _CHECKS),
+    "ranking": ("Ranking", "The largest value first, with intervals that hold for all policies at once."),
 }
 _PICTURE = (
     "Left: every estimator with its interval. Middle: the weights that turn the log's transitions into the policy's. "

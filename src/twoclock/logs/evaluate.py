@@ -15,11 +15,13 @@ from numpy.typing import ArrayLike
 from twoclock import storage
 from twoclock.executor import TaskBatch, Threads
 from twoclock.executor.ray_cluster import on_ray
+from twoclock.intervals.confidence_sequence import FIRST_LOOK, first_look
 from twoclock.logs import diagnostics
 from twoclock.logs.behaviour import compare_with_behaviour
 from twoclock.logs.dataset import Log
 from twoclock.logs.decision import gains_over_log
 from twoclock.logs.estimators import FOLDS, DoesNotApply, EstimatorContext, Mapper, ValueEstimate, estimators
+from twoclock.logs.estimators.importance_sampling import weighted_returns
 from twoclock.logs.fallback import answer_large_table, answer_otherwise
 from twoclock.logs.feature_check import richer_features, value_shift
 from twoclock.logs.features import PairFeatures, build, table_of
@@ -53,6 +55,7 @@ def evaluate(
     *,
     bootstrap: int = 200,
     compare: bool = True,
+    anytime: bool | int = False,
     on: str = "local",
     address: str | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -66,7 +69,8 @@ def evaluate(
         policy: a function of a batch of states that gives, for each, an action or probabilities (a frame or a dict
             with a column for each action; an array where their order is known); a DataFrame or an array
             [state, action]; {state: action} or a Series of them; a classifier with ``predict_proba``;
-            ``tc.logs.Gaussian``; or {name: policy}, which adds paired intervals of the differences.
+            ``tc.logs.Gaussian``; or {name: policy}, which adds a ranking and paired intervals of the differences, for
+            all policies at once.
         gamma: the discount, in [0, 1].
         features: "onehot", "rbf", "tiles", "fourier", an object of ``tc.logs.features``, or a function of a batch of
             (states, actions).
@@ -78,6 +82,8 @@ def evaluate(
         bootstrap: resamples of groups of episodes for a second interval; 0 for none.
         compare: also compute what is cheap and speaks for or against the estimate: the doubly robust estimate, the
             mean of the log, importance sampling where there are propensities, richer features.
+        anytime: the log grows and is evaluated again and again: intervals that hold at all looks together. True if you
+            look from 1,000 transitions on, or the number of transitions at the first look.
         on: "local" threads, or "ray" tasks over the parts of the log.
         address: of the Ray cluster; one is started here if None.
         progress: called with the parts of the log done and there are, for each pass.
@@ -113,6 +119,12 @@ def evaluate(
         raise InputError(f"`unit` must be a short text such as '€', got {short_repr(unit)}")
     if address is not None and not isinstance(address, str):
         raise InputError(f"`address` must be host:port of a Ray cluster, got {short_repr(address)}")
+    first = 0 if anytime is False else FIRST_LOOK if anytime is True else first_look(anytime, [])
+    if log.rows < first:
+        raise InputError(
+            f"`anytime` begins at {first:,} transitions and the log has {log.rows:,}; look later, or say when you "
+            f"first look, `anytime={log.rows}`"
+        )
     log, policies = _widen_actions(log, policy)
     starts = None if start is None or isinstance(start, str) else _start_states(start, log)
     built = build(features, log, None if starts is None else starts[0])
@@ -137,8 +149,8 @@ def evaluate(
                 estimates[name].diagnostics.append(alike)
     called = features if isinstance(features, str) else getattr(features, "__name__", None) or short_repr(features)
     settings = {
-        "gamma": gamma, "level": level, "estimator": names[0], "features": called, "size": built.size, "rows": log.rows,
-        "episodes": log.episodes, "dropped": dict(log.dropped),
+        "gamma": gamma, "level": level, "anytime": first, "estimator": names[0], "features": called, "size": built.size,
+        "rows": log.rows, "episodes": log.episodes, "dropped": dict(log.dropped),
         "actions": None if log.actions is None else list(log.actions), "wall_seconds": time.perf_counter() - began,
         "unit": unit, "reward": log.roles.reward, "gains": gains_over_log(estimates, level, log.cut / log.episodes),
     }  # fmt: skip
@@ -245,7 +257,10 @@ def _estimate(
     if estimates[main].influence is not None:
         found = diagnostics.diagnose(context, main, estimates, level, compared=compare)
     weights = context.scores.sample * context.scores.rows.sum()
-    return PolicyEstimate(estimates, refused, found, stream, weights, diagnostics.support(context))
+    returns = np.zeros((2, 0))
+    if {"pdis", "wis"} & {*estimates} and (known := context.once(weighted_returns)).complete:
+        returns = np.stack([known.plain, known.ratio])
+    return PolicyEstimate(estimates, refused, found, stream, weights, diagnostics.support(context), returns)
 
 
 def _estimator_names(given: object, features: PairFeatures, log: Log) -> list[str]:

@@ -11,12 +11,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from twoclock import storage
+from twoclock.intervals import Estimate
+from twoclock.intervals.confidence_sequence import stretch
 from twoclock.logs.decision import decide, write_report
 from twoclock.logs.diagnostics import Diagnostic
 from twoclock.logs.estimators import ValueEstimate
-from twoclock.logs.standard_error import interval_of
+from twoclock.logs.ranking import PolicyComparison
+from twoclock.logs.return_distribution import cvar, quantile
+from twoclock.logs.standard_error import Interval, interval_of
 from twoclock.protocols import InputError, html_table, list_names
-from twoclock.validation import check_path, lookup
+from twoclock.validation import check_path, lookup, number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,6 +45,7 @@ class PolicyEstimate:
     stream: bool
     weights: np.ndarray
     support: pd.DataFrame | None
+    returns: np.ndarray = field(default_factory=lambda: np.zeros((2, 0)))  # of whole episodes, and their ratios
 
     @property
     def main(self) -> str:
@@ -59,11 +64,14 @@ class Value:
     Attributes:
         table: one row per policy and estimator: value, standard error, interval, the bootstrap's interval, the clusters
             (episodes or blocks) behind them, whether the log supports it, and notes. The first of a policy counts.
-        differences: for several policies, the paired intervals of their differences.
+        differences: for several policies, the paired intervals of their differences, for all of them at once.
         diagnostics: one row per policy and number: its thresholds, grade, sentence and remedy.
         settings: what was asked.
         weights: for each policy some of the weights w·N, mean about the episodes' discounted length.
         support: for tables, by policy: the log's visits of each state and the policy's.
+        ranking: for several policies, the largest value first: intervals that hold for all of them at once, whether
+            the policy may be the best at the level, and the probability that it is; None for one policy.
+        returns: of each policy the returns of whole episodes and their ratios, where these are known.
     """
 
     table: pd.DataFrame
@@ -72,19 +80,22 @@ class Value:
     settings: dict[str, Any]
     weights: dict[str, np.ndarray] = field(default_factory=dict)
     support: dict[str, pd.DataFrame] = field(default_factory=dict)
+    ranking: pd.DataFrame | None = None
+    returns: dict[str, np.ndarray] = field(default_factory=dict)
 
     @classmethod
     def of(cls, singles: Mapping[str, PolicyEstimate], settings: dict[str, Any]) -> Value:
         """Put the estimates of all policies into one object."""
         import pandas as pd
 
-        level, nan = settings["level"], float("nan")
+        level, nan, first = settings["level"], float("nan"), settings["anytime"]
+        longer = float(stretch(settings["rows"], first, level)) if first else 1.0
         rows, differences, checks = ([], [], [])  # type: tuple[list[Row], list[Row], list[Row]]
         for name, single in singles.items():
             for estimator, one in single.estimates.items():
                 se, clusters, low, high = nan, 0, nan, nan
                 if one.influence is not None:
-                    se, clusters, low, high = interval_of(one, level, stream=single.stream)
+                    se, clusters, low, high = interval_of(one, level, stream=single.stream, stretch=longer)
                 ends = [nan, nan]
                 if one.resampled is not None:
                     ends = np.quantile(one.resampled, ((1 - level) / 2, (1 + level) / 2)).tolist()
@@ -92,12 +103,18 @@ class Value:
                 rows.append((name, estimator, one.value, se, low, high, *ends, clusters, told, "; ".join(one.notes)))
             rows += [(name, estimator, *[nan] * 6, 0, False, why) for estimator, why in single.refused.items()]
             checks += [(name, *check) for check in single.diagnostics]
-        for name, other in itertools.combinations(singles, 2):  # on the same episodes
+        known = {name: single.estimates[single.main] for name, single in singles.items() if not single.fatal}
+        known = {name: one for name, one in known.items() if one.influence is not None}
+        bands, ranking = dict[tuple[str, str], Interval](), None
+        if len(known) > 1:
+            stream = next(iter(singles.values())).stream
+            compared = PolicyComparison.of(known, level, stream=stream, stretch=longer)
+            bands = compared.differences()
+            ranking = compared.ranking(bands)
+        for name, other in itertools.combinations(singles, 2):
             a, b = (singles[policy].estimates[singles[policy].main] for policy in (name, other))
-            if a.influence is not None and b.influence is not None:
-                gap, told = b.value - a.value, not (singles[name].fatal or singles[other].fatal)
-                band = interval_of(b, level, stream=singles[name].stream, minus=a)
-                differences.append((other, name, gap, band.se, band.low, band.high, told))
+            band = bands.get((name, other), Interval(nan, 0, nan, nan))
+            differences.append((other, name, b.value - a.value, band.se, band.low, band.high, (name, other) in bands))
         return cls(
             pd.DataFrame(rows, columns=_TABLE),
             pd.DataFrame(differences, columns=_DIFFERENCES),
@@ -105,6 +122,8 @@ class Value:
             settings,
             {name: single.weights for name, single in singles.items()},
             {name: single.support for name, single in singles.items() if single.support is not None},
+            ranking,
+            {name: single.returns for name, single in singles.items() if single.returns.size},
         )
 
     @property
@@ -116,8 +135,42 @@ class Value:
         """What is known of one policy alone."""
         lookup(dict.fromkeys(self.policies), name, "v")
         table, diagnostics = (frame[frame["policy"] == name] for frame in (self.table, self.diagnostics))
-        one = [{key: entry for key, entry in of.items() if key == name} for of in (self.weights, self.support)]
-        return Value(table, self.differences.iloc[:0], diagnostics, self.settings, *one)  # type: ignore[arg-type]
+        weights, returns = ({name: of[name]} if name in of else {} for of in (self.weights, self.returns))
+        support = {name: self.support[name]} if name in self.support else {}
+        empty = self.differences.iloc[:0]
+        return Value(table, empty, diagnostics, self.settings, weights, support, None, returns)
+
+    @property
+    def best(self) -> str:
+        """The policy of the largest value; ``ranking`` says which others may be the best."""
+        if self.ranking is not None:
+            return str(self.ranking["policy"][0])
+        told = self.table[self.table["told"]].groupby("policy", sort=False).first().reset_index()
+        if not len(told):
+            raise InputError("`v.best` needs a policy whose value the log tells; see v.verdict")
+        return str(told["policy"].iloc[0])
+
+    def quantile(self, p: float, level: float | None = None) -> Estimate:
+        """The p-quantile of the policy's return with its interval, from whole episodes and their ratios."""
+        return quantile(self._returns("quantile"), *self._tail(p, level))
+
+    def cvar(self, p: float, level: float | None = None) -> Estimate:
+        """The mean of the worst share p of the policy's returns with its interval, from whole episodes."""
+        return cvar(self._returns("cvar"), *self._tail(p, level))
+
+    def _tail(self, p: float, level: float | None) -> tuple[float, float]:
+        level = self.settings["level"] if level is None else level
+        return number("p", p, 0, 1, above=True, below=True), number("level", level, 0, 1, above=True, below=True)
+
+    def _returns(self, asked: str) -> np.ndarray:
+        if len(self.policies) > 1:
+            raise InputError(f"`v` has several policies; write v[name].{asked}(…)")
+        if not self.returns:
+            raise InputError(
+                f"`v.{asked}` needs whole episodes with propensities; read the log with propensity=…, or estimate them "
+                "with estimator=['lstdq', 'wis'], and leave out `start`"
+            )
+        return next(iter(self.returns.values()))
 
     @property
     def value(self) -> float:
@@ -215,14 +268,19 @@ class Value:
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """The tables by name."""
-        return {"table": self.table, "differences": self.differences, "diagnostics": self.diagnostics}
+        tables = {"table": self.table, "differences": self.differences, "diagnostics": self.diagnostics}
+        return tables if self.ranking is None else {**tables, "ranking": self.ranking}
 
     def save(self, folder: str | Path) -> Path:
         """Write a folder that ``tc.logs.load`` reads back; it appears whole or not at all."""
         check_path("folder", folder)
         tables = self.tables() | {f"support-{i}": frame for i, frame in enumerate(self.support.values())}
         arrays = {f"weights-{i}": array for i, array in enumerate(self.weights.values())}
-        content = {"settings": self.settings, "weights": list(self.weights), "support": list(self.support)}
+        arrays |= {f"returns-{i}": array for i, array in enumerate(self.returns.values())}
+        content = {
+            "settings": self.settings, "weights": list(self.weights), "support": list(self.support),
+            "returns": list(self.returns),
+        }  # fmt: skip
         return storage.save(folder, content, tables, arrays, storage.VALUE)
 
 
@@ -235,6 +293,8 @@ def load(folder: str | Path) -> Value:
             tables["table"], tables["differences"], tables["diagnostics"], content["settings"],
             {name: arrays[f"weights-{i}"] for i, name in enumerate(content["weights"])},
             {name: tables[f"support-{i}"] for i, name in enumerate(content["support"])},
+            tables.get("ranking"),
+            {name: arrays[f"returns-{i}"] for i, name in enumerate(content["returns"])},
         )  # fmt: skip
         repr(value)
     return value

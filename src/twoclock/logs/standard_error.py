@@ -112,9 +112,9 @@ def difference(one: ValueEstimate, other: ValueEstimate) -> ValueEstimate:
     """What one estimate is more than another on the same log; errors that both share cancel."""
     assert one.influence is not None
     assert other.influence is not None
-    thin, shift = one.thin, one.shift
-    if thin is not None and other.thin is not None:
-        thin = thin - other.thin
+    thin, shift = other.thin if one.thin is None else one.thin, one.shift
+    if one.thin is not None and other.thin is not None:
+        thin = one.thin - other.thin
     if shift is not None and other.shift is not None:
         shift = shift[0] - other.shift[0], shift[1] - other.shift[1]
     return ValueEstimate(one.value - other.value, one.influence - other.influence, thin=thin, shift=shift)

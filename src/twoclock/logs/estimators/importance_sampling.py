@@ -51,7 +51,7 @@ def pdis(context: EstimatorContext) -> ValueEstimate:
 
     Reference: Precup, Sutton & Singh, *Eligibility traces for off-policy policy evaluation*, 2000.
     """
-    returns = context.once(_weighted_returns)
+    returns = context.once(weighted_returns)
     return returns.estimate(context, returns.per_decision, np.ones_like(returns.ratio))
 
 
@@ -61,7 +61,7 @@ def wis(context: EstimatorContext) -> ValueEstimate:
 
     Reference: Precup, Sutton & Singh, *Eligibility traces for off-policy policy evaluation*, 2000.
     """
-    returns = context.once(_weighted_returns)
+    returns = context.once(weighted_returns)
     if not returns.ratio.sum() > 0:
         raise DoesNotApply("no episode of the log is possible under the policy: every ratio is 0")
     return returns.estimate(context, returns.plain, returns.ratio)
@@ -110,7 +110,7 @@ def _returns(context: EstimatorContext, *, weighted: bool) -> EpisodeReturns:
     propensities: Propensities | None = attrgetter("propensity") if weighted else None
     notes: tuple[str, ...] = ()
     if weighted and log.propensities < log.rows:
-        propensities, notes = _fit_propensities(context)
+        propensities, notes = fit_propensities(context)
     pieces = list(context.map_parts(part_returns, propensities))
     episode, logs, length, plain, reweighted = (np.concatenate(column) for column in zip(*pieces, strict=True))
     for i in np.flatnonzero(episode[1:] == episode[:-1])[::-1]:  # from the end, so that chains add up
@@ -130,7 +130,7 @@ def _returns(context: EstimatorContext, *, weighted: bool) -> EpisodeReturns:
     return EpisodeReturns(plain[rows], reweighted[rows], ratio, episode[rows], notes, cut <= 0.01)
 
 
-_weighted_returns = functools.partial(_returns, weighted=True)
+weighted_returns = functools.partial(_returns, weighted=True)
 
 
 def part_returns(estimand: Estimand, propensities: Propensities | None, part: int) -> tuple[np.ndarray, ...]:
@@ -152,7 +152,7 @@ def part_returns(estimand: Estimand, propensities: Propensities | None, part: in
     return tuple(np.concatenate(column) for column in zip(*pieces, strict=True))
 
 
-def _fit_propensities(context: EstimatorContext) -> tuple[Propensities, tuple[str, ...]]:
+def fit_propensities(context: EstimatorContext) -> tuple[Propensities, tuple[str, ...]]:
     """Estimate the behaviour's probabilities, and say how they were found and how far they are off.
 
     A multinomial logit of the features of the state for each half of the episodes is used on the other half.

@@ -1,0 +1,127 @@
+"""Estimators for a bandit log, whose episodes are one step long: ratios, a model of the reward, and both.
+
+    v̂ = mean of  q̂_π(s) + ρ(r − q̂(s, a)),   ρ = π(a|s)/b(a|s),   q̂_π(s) = Σ_a π(a|s)q̂(s, a)
+
+q̂ is linear in the features, from other folds than it is used on.
+"""
+
+from __future__ import annotations
+
+import functools
+from operator import attrgetter
+
+import numpy as np
+from jaxtyping import Float
+
+from twoclock.logs.estimators import FOLDS, DoesNotApply, EstimatorContext, ValueEstimate, estimator
+from twoclock.logs.estimators.importance_sampling import Propensities, fit_propensities
+from twoclock.logs.sufficient_stats import Estimand
+
+_LIMITS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
+
+
+@estimator("inverse propensity scores of a bandit (IPS)")
+def ips(context: EstimatorContext) -> ValueEstimate:
+    """v̂ = mean of ρr: unbiased with known propensities; PDIS on episodes of one step."""
+    rows = context.once(_with_ratios)
+    return rows.estimate(context, rows.ratio * rows.reward)
+
+
+@estimator("self-normalised inverse propensity scores of a bandit (SNIPS)")
+def snips(context: EstimatorContext) -> ValueEstimate:
+    """v̂ = Σρr/Σρ; WIS on episodes of one step.
+
+    Reference: Swaminathan & Joachims, *The self-normalized estimator for counterfactual learning*, 2015.
+    """
+    rows = context.once(_with_ratios)
+    total = rows.ratio.mean()
+    if not total > 0:
+        raise DoesNotApply("no step of the log is possible under the policy: every ratio is 0")
+    value = float((rows.ratio * rows.reward).mean() / total)
+    return rows.estimate(context, value + rows.ratio / total * (rows.reward - value))
+
+
+@estimator("doubly robust, by ratios, of a bandit")
+def bandit_dr(context: EstimatorContext) -> ValueEstimate:
+    """v̂ = mean of q̂_π + ρ(r − q̂): right if either the propensities or the model are.
+
+    Reference: Dudík, Langford & Li, *Doubly robust policy evaluation and learning*, 2011.
+    """
+    rows = context.once(_with_model)
+    return rows.estimate(context, rows.mean + rows.ratio * (rows.reward - rows.model))
+
+
+@estimator("switch between ratios and the model, of a bandit")
+def switch(context: EstimatorContext) -> ValueEstimate:
+    """As the doubly robust estimate, but the model alone where a ratio exceeds a limit.
+
+    The limit is the one of the least variance plus squared bias, both estimated.
+
+    Reference: Wang, Agarwal & Dudík, *Optimal and adaptive off-policy evaluation in contextual bandits*, 2017.
+    """
+    rows = context.once(_with_model)
+    residual, n = rows.ratio * (rows.reward - rows.model), len(rows.ratio)
+
+    def risk(limit: float) -> float:
+        beyond = rows.ratio > limit
+        lost = abs(float((residual * beyond).mean())) + float((residual * beyond).std()) / np.sqrt(n)
+        return float((rows.mean + residual * ~beyond).var()) / n + (lost if beyond.any() else 0.0) ** 2
+
+    limit = min((*_LIMITS, np.inf), key=risk)
+    kept = rows.ratio <= limit
+    return rows.estimate(context, rows.mean + residual * kept, f"ratios up to {limit:g}: {kept.mean():.0%} of the rows")
+
+
+class BanditRows:
+    """One entry per step: its cluster, reward and ratio, and the model's q̂(s, a) and q̂_π(s)."""
+
+    def __init__(self, columns: Float[np.ndarray, "5 n"], notes: tuple[str, ...]) -> None:
+        self.cluster, self.notes = columns[0].astype(int), notes
+        self.reward, self.ratio, self.model, self.mean = columns[1:]
+
+    def estimate(self, context: EstimatorContext, scores: np.ndarray, *notes: str) -> ValueEstimate:
+        value = float(scores.mean())
+        influence = np.bincount(self.cluster, (scores - value) / len(scores), minlength=context.estimand.clusters)
+        return ValueEstimate(value, influence, notes=(*self.notes, *notes))
+
+
+def _rows(context: EstimatorContext, *, modelled: bool) -> BanditRows:
+    """Collect the rows of a log whose episodes are one step long."""
+    estimand, log = context.estimand, context.estimand.log
+    if estimand.stream or log.rows != log.episodes:
+        raise DoesNotApply("it is for a bandit, episodes of one step; for longer ones take 'pdis', 'wis' or 'dr'")
+    if estimand.start is not None:
+        raise DoesNotApply("it can only speak of the states of the log; leave out `start`")
+    propensities: Propensities = attrgetter("propensity")
+    notes: tuple[str, ...] = ()
+    if log.propensities < log.rows:
+        propensities, notes = fit_propensities(context)
+    thetas = np.zeros((estimand.features.size, FOLDS))
+    if modelled:
+        context.require_matrix()
+        if not context.fold_solutions:
+            raise DoesNotApply(f"cross-fitting needs {2 * FOLDS} groups of episodes or more")
+        thetas = np.column_stack([solution.theta for solution in context.fold_solutions])
+    parts = list(context.map_parts(part_bandit, propensities, thetas, modelled))
+    return BanditRows(np.concatenate(parts, axis=1), notes)
+
+
+_with_ratios, _with_model = functools.partial(_rows, modelled=False), functools.partial(_rows, modelled=True)
+
+
+def part_bandit(
+    estimand: Estimand, propensities: Propensities, thetas: np.ndarray, modelled: bool, part: int
+) -> Float[np.ndarray, "5 n"]:
+    """The cluster, the reward, the ratio, q̂(s, a) and q̂_π(s) of each row of a part."""
+    found = [np.zeros((5, 0))]
+    for batch in estimand.log.batches(part):
+        ratio = estimand.policy.density(batch.state, batch.action) / propensities(batch)
+        model = mean = np.zeros(len(batch))
+        if modelled:
+            fold = estimand.index(batch, estimand.groups) * FOLDS // estimand.groups
+            encoded = estimand.features.encode(batch.state)
+            of_policy = estimand.features.mean(encoded, estimand.policy.acts(batch.state, (*batch.number, 1)))
+            pick = np.arange(len(batch)), fold
+            model, mean = (estimand.features.pairs(encoded, batch.action) @ thetas)[pick], (of_policy @ thetas)[pick]
+        found.append(np.stack([estimand.index(batch, estimand.clusters), batch.reward, ratio, model, mean]))
+    return np.concatenate(found, axis=1)
