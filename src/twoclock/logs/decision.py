@@ -87,7 +87,7 @@ def decide(v: Value) -> Decision:
     warned = v.diagnostics[(v.diagnostics["grade"] == "warning") & v.diagnostics["policy"].isin(known.index)]
     if len(warned):
         many = "one check warns" if len(warned) == 1 else f"{len(warned)} checks warn"
-        sentence += f" But {many}: read what speaks against it first."
+        sentence += f" {'Also,' if grade == 'open' else 'But'} {many}: read what speaks against it first."
         grade = "partly" if grade == "yes" else grade
     return Decision(sentence, grade)
 
@@ -216,12 +216,15 @@ def _bars(v: Value) -> list[dict[str, object]]:
 
 
 def _against(v: Value) -> list[tuple[str, str, str]]:
-    """What failed: whose check, its sentence, and the remedy."""
-    several = len(v.policies) > 1
+    """What failed: whose check, its sentence, and the remedy; what policies have in common stands once."""
     failed = v.diagnostics[v.diagnostics["grade"].isin(["warning", "fatal"])]
+    whose: dict[tuple[str, str], list[str]] = {}
+    for row in failed.to_dict("records"):
+        whose.setdefault((row["sentence"], row["remedy"]), []).append(str(row["policy"]))
+    several = len(v.policies) > 1
     return [
-        (str(row["policy"]) if several else "", _capitalise(row["sentence"]), _capitalise(row["remedy"]))
-        for row in failed.to_dict("records")
+        (list_names(names) if several else "", _capitalise(sentence), _capitalise(remedy))
+        for (sentence, remedy), names in whose.items()
     ]
 
 
