@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import pandas as pd
 import twoclock as tc
 from reproduction.comparisons import last_mean, last_values
 from reproduction.experiment import Claim, Progress, Records, Role, make_result
+from reproduction.experiments.logs_setups import setups
 from reproduction.experiments.logs_worlds import Logged
 from reproduction.verdicts import decide_each
 from twoclock import Result, plot
@@ -27,6 +28,8 @@ ALT = {
 LSTDQ, DR, PDIS, WIS, NAIVE = "LSTD-Q", "doubly robust", "PDIS", "WIS", "mean of the log"
 ESTIMATORS = {LSTDQ: "lstdq", DR: "dr", PDIS: "pdis", WIS: "wis", NAIVE: "naive"}
 LOW, HIGH = 0.93, 0.97
+EVALUATE, FEWEST = "tc.evaluate", 20
+QUICK = ("corridor cut at 30, 200", "ring + lognormal(2), 50", "aliased corridor, start", "queue, 100 × 40")
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,6 +100,53 @@ class LogCase:
         return found
 
 
+@dataclass(frozen=True, eq=False)
+class SetupCase:
+    """``tc.evaluate`` as a user calls it, on logs of one set-up; a log is a seed.
+
+    Args:
+        title: the name of the set-up.
+        steps: of the record, which has one.
+        seeds: how many logs.
+    """
+
+    title: str
+    seeds: int
+    steps: int = 1
+    methods: Mapping[str, str] = field(default_factory=lambda: {EVALUATE: "auto"})
+    role: Role = "compare"
+
+    @property
+    def lanes(self) -> int:
+        return self.seeds
+
+    @cached_property
+    def identities(self) -> dict[str, Identity]:
+        """By the name of the set-up and the library's version: the estimators are its code."""
+        return {EVALUATE: Identity({"setup": self.title, "seeds": self.seeds, "version": tc.__version__})}
+
+    def run(self, labels: Sequence[str], checkpoint: Path, progress: Progress) -> dict[str, Result]:
+        setup = setups()[self.title]
+        truth, rows, estimates = setup.truth(), list[dict[str, float]](), list[float]()
+        began = time.perf_counter()
+        for seed in range(self.seeds):
+            log = tc.logs.read(setup.draw(seed), **setup.read)
+            v = tc.evaluate(log, setup.policy, setup.gamma, bootstrap=0, **setup.options)
+            main, grades = v.table.iloc[0], {*v.diagnostics["grade"]}
+            rows.append(
+                {
+                    "seed": seed, "step": self.steps, "error": (main["value"] - truth) ** 2,
+                    "covered": float(main["low"] <= truth <= main["high"]), "length": main["high"] - main["low"],
+                    "warned": float(bool(grades & {"warning", "fatal"})), "refused": float("fatal" in grades),
+                }
+            )  # fmt: skip
+            estimates.append(float(main["value"]))
+            progress(self.steps * (seed + 1) // self.seeds, 0)
+        history = pd.DataFrame(rows).astype({"seed": int, "step": int})
+        lost, theta, seconds = np.zeros(self.seeds, bool), np.array(estimates)[:, None], time.perf_counter() - began
+        return {EVALUATE: make_result(self.title, EVALUATE, self.steps, history, seconds, theta, lost)}
+
+
 def worlds() -> dict[str, tuple[Logged, int, int, str]]:
     """World → what is logged, episodes of a log, the longest episode, and its title."""
     rng = np.random.default_rng(3)
@@ -128,16 +178,20 @@ def _boyan() -> Logged:
     return Logged(Mdp(P, r, discount), np.eye(n)[12], np.full((n, 2), 0.5), np.tile([0.3, 0.7], (n, 1)))
 
 
-def cases(quick: bool) -> dict[str, LogCase]:
-    return {
+def cases(quick: bool) -> dict[str, LogCase | SetupCase]:
+    compared = {
         label: LogCase(world, ESTIMATORS, episodes, 20 if quick else 500, longest, title)
         for label, (world, episodes, longest, title) in worlds().items()
     }
+    names = QUICK if quick else tuple(setups())
+    return {**compared, **{name: SetupCase(name, 4 if quick else 200) for name in names}}
 
 
-def coverage(result: Result) -> Estimate:
-    """The share of logs whose interval covers the truth, with Wilson's 95 % interval."""
+def coverage(result: Result, unwarned: bool = False) -> Estimate:
+    """The share of logs whose interval covers the truth, with Wilson's 95 % interval; of those without a warning."""
     covered = last_values(result, "covered")
+    if unwarned:
+        covered = covered[last_values(result, "warned") == 0]
     n, share, z = len(covered), float(covered.mean()), 1.96
     middle, spread = (share + z * z / (2 * n)) / (1 + z * z / n), z / (1 + z * z / n)
     half = spread * float(np.sqrt(max(share * (1 - share), 0.0) / n + z * z / (4 * n * n)))
@@ -148,7 +202,15 @@ def rmse(result: Result) -> float:
     return float(np.sqrt(last_mean(result, "error")))
 
 
+def _split(records: Records) -> tuple[Records, Records]:
+    """The records of the worlds that estimators are compared on, and those of the set-ups."""
+    known = worlds()
+    compared = {label: results for label, results in records.items() if label in known}
+    return compared, {label: results for label, results in records.items() if label not in known}
+
+
 def draw(records: Records) -> dict[str, plot.Figure]:
+    records, _ = _split(records)
     fig, axes = plot.figure(1, len(records), width=4.2, height=3.4)
     for ax, label in zip(axes[0], records, strict=True):
         panel(ax, records, label)
@@ -174,11 +236,13 @@ def panel(ax: plot.Axes, records: Records, world: str = "random") -> None:
 
 
 def captions(records: Records) -> dict[str, str]:
+    records, _ = _split(records)
     shares = [coverage(results[LSTDQ]).value for results in records.values()]
     return {"logs": f"LSTD-Q's intervals cover in {min(shares):.0%} to {max(shares):.0%} of the logs."}
 
 
 def claims(records: Records) -> list[Claim]:
+    records, hard = _split(records)
     named = {worlds()[label][3]: results for label, results in records.items()}
     found = {name: coverage(results[LSTDQ]) for name, results in named.items()}
     logs = len(last_values(next(iter(records.values()))[LSTDQ], "covered"))
@@ -216,7 +280,37 @@ def claims(records: Records) -> list[Claim]:
             errors,
             decide_each(smaller, "the world is {}"),
         ),
+        *([_claim_of_setups(hard)] if hard else []),
     ]
+
+
+def _claim_of_setups(records: Records) -> Claim:
+    """Coverage where nothing warns, and alarms, on every set-up."""
+    numbers, held = dict[str, Estimate | float](), dict[str, bool | None]()
+    for name, results in records.items():
+        result = results[EVALUATE]
+        warned = last_values(result, "warned")
+        numbers[f"{name}: warned"] = round(float(warned.mean()), 4)
+        numbers[f"{name}: refused"] = round(last_mean(result, "refused"), 4)
+        numbers[f"{name}: mean length"] = round(last_mean(result, "length"), 4)
+        numbers[f"{name}: coverage of all"] = coverage(result)
+        held[name] = None
+        if (warned == 0).sum() >= FEWEST:
+            found = coverage(result, unwarned=True)
+            numbers[f"{name}: coverage where nothing warns"] = found
+            held[name] = found.high >= LOW
+        elif warned.mean() == 1:
+            held[name] = True
+    return Claim(
+        "logs-setups",
+        "Where no check warns the interval covers the value of the policy",
+        "ours: `tc.evaluate`",
+        f"on each set-up, Wilson's interval of the coverage among logs without a warning reaches {LOW:.0%}, or every "
+        f"log is warned of; not decided with fewer than {FEWEST} logs without a warning",
+        numbers,
+        decide_each(held, "{}"),
+        cases=tuple(records),
+    )
 
 
 def advice(records: Records) -> list[str]:
