@@ -9,7 +9,7 @@ from twoclock.result import Result
 
 METRICS = (
     "error", "gap", "gradient", "tracking", "least_probability", "guard_trips", "guard_held", "guard_clipped",
-    "covered", "length", "seconds", "rival", "start", "arrived",
+    "covered", "length", "warned", "refused", "seconds", "rival", "start", "arrived",
     "mean", "multiplier", "exploitability", "social_return",
 )  # fmt: skip
 # What intervals need, of one output.
