@@ -128,7 +128,7 @@ def findings(outcomes: Outcomes) -> list[str]:
     ]
     if rates:
         found.append(f"Rates up to logarithms, Fast's and those that it matches: {_shares(rates)}, of {len(rates)}.")
-    if table := [claim for name, claim in claims.items() if name.startswith(("table1-", "remark-1")) and claim.cases]:
+    if table := [claim for name, claim in claims.items() if name.startswith("table1-") and claim.cases]:
         found.append(
             f"Faster than standard with its two exponents, where the coupling has a kink (Table 1): {_shares(table)}."
         )

@@ -153,10 +153,12 @@ def confirm_claims(judge: Callable[[Records], Sequence[Claim]], records: Records
 def leave_open(claim: Claim, steps: int) -> Claim:
     """The claim as a quick run of so many steps may judge it: what it cannot decide is left to the full run.
 
+    Ours are all left to it: their sizes were chosen for the full run, and a short one may say the opposite.
+
     >>> leave_open(Claim("name", "statement", "Section 1", "rule", {}, NOT_DECIDED), 1000).verdict
     'left to the full run'
     """
-    open_still = steps < claim.needs or kind(claim.verdict) in ("undecided", "vacuous")
+    open_still = claim.ours or steps < claim.needs or kind(claim.verdict) in ("undecided", "vacuous")
     return replace(claim, verdict=LEFT) if open_still else claim
 
 
