@@ -113,3 +113,17 @@ def test_costs_are_not_negative():
     drive(agent, 0.999, 1.0, 130)
     for anytime in (False, 100):
         assert agent.cost(0.999, anytime=anytime).low >= 0
+
+
+def test_costs_of_a_run_are_not_negative():
+    """A slow plant: its interval at 99.9 % would go far below zero."""
+    agent = tc.agents.Regulator([[1.0]], [[1.0]], K0=[[0.01]], sigma=0.1)
+    result = tc.agents.run(agent, slow_plant, steps=250, x0=np.zeros(1))
+    for how in ("random-scaling", "blocks"):
+        found = result.interval(0.999, how)
+        assert (found["low"] >= 0).all()
+        assert (found["low"] == 0).any() == (2 * found["estimate"] < found["high"]).any()
+
+
+def slow_plant(x, u, rng):
+    return 0.999 * x + 0.01 * u + rng.normal(size=1)

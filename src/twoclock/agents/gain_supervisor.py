@@ -138,6 +138,26 @@ class GainSupervisor:
             sample, self.watch = jax.tree.map(np.asarray, _judge(self.bounds, sample, self.watch))
         return sample | {"held": sample["held"] | (self.rejected and self.leads_back)}
 
+    @property
+    def interventions(self) -> dict[str, int]:
+        """How often the safe gain took over, for how many steps, and samples learnt from in part."""
+        counts = {} if self.bounds is None else self.bounds.report(self.watch)
+        return {name: int(count) for name, count in counts.items()}
+
+    def lines(self) -> dict[str, str]:
+        """What there is to say, by topic."""
+        found: dict[str, str] = {}
+        if self.refuted:
+            found["K0"] = (
+                "`K0` does not stabilise the plant, as the samples show; the optimal gain of the plant as estimated "
+                "took its place"
+            )
+        if self.lost:
+            found["lost"] = "the plant is lost: it ran away though the guard's safe gain held it; check `K0`"
+        elif trips := self.interventions.get("guard_trips", 0):
+            found["trips"] = f"a state left what the guard's log had shown, {trips:,} times; `K0` took over"
+        return found
+
     def snapshot(self) -> dict[str, PyTree]:
         """All of it as arrays."""
         flags = np.asarray(

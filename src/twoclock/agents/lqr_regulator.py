@@ -15,6 +15,7 @@ from twoclock.agents.output_history import OutputHistory
 from twoclock.agents.plant_statistics import PlantStatistics
 from twoclock.agents.plant_warnings import PlantWarning, PlantWarnings
 from twoclock.agents.protocol import LearnerAgent
+from twoclock.agents.regulator_arguments import check_costs, check_vector, first_gain
 from twoclock.agents.regulator_critics import model_learner, q_learner, resting_point
 from twoclock.agents.running_cost import RunningCost
 from twoclock.intervals.bootstrap import Estimate
@@ -28,7 +29,7 @@ from twoclock.schedules import Power
 from twoclock.storage.atomic_file import Document
 from twoclock.storage.record import Record
 from twoclock.validation import run_args
-from twoclock.validation.arrays import as_array, definite, matrix
+from twoclock.validation.arrays import as_array
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -117,11 +118,7 @@ class Regulator(LearnerAgent):
         seed: int = 0,
     ) -> None:
         validation.refuse_fork()
-        self.Q, self.R = matrix("Q", Q), matrix("R", R)
-        for name, value, floor in (("Q", self.Q, -1e-12), ("R", self.R, 0.0)):
-            if value.shape[0] != value.shape[1]:
-                raise InputError(f"`{name}` must be square, got shape {value.shape}")
-            definite(name, value, floor)
+        self.Q, self.R = check_costs(Q, R)
         m = len(self.R)
         self.lags = validation.whole("lags", lags, 1, 100)
         self.intercept = validation.flag("intercept", intercept)
@@ -138,7 +135,7 @@ class Regulator(LearnerAgent):
             )
         self._history = OutputHistory(p, m, self.lags)
         n = self._history.size
-        self.K0 = np.zeros((m, n)) if K0 is None else _first_gain(as_array("K0", K0, "a matrix of numbers"), m, p, n)
+        self.K0 = np.zeros((m, n)) if K0 is None else first_gain(as_array("K0", K0, "a matrix of numbers"), m, p, n)
         if self.reference is not None and self.reference.shape != (p,):
             raise InputError(f"`reference` must have an entry for each state, ({p},), got {self.reference.shape}")
         self._zero = np.zeros(p) if self.reference is None else self.reference
@@ -173,7 +170,7 @@ class Regulator(LearnerAgent):
 
     def act(self, x: ArrayLike) -> np.ndarray:
         """The action at the state or output x."""
-        state, _ = self._history.state(self._vector("x", x, self.outputs) - self._zero)
+        state, _ = self._history.state(check_vector("x", x, self.outputs) - self._zero)
         K, (rest, action) = self._law(state)
         self._asked = action - K @ (state - rest) + self.sigma * self._rng.standard_normal(len(self.R))
         return self._asked.copy()
@@ -192,7 +189,7 @@ class Regulator(LearnerAgent):
 
     def _learn(self, x: PyTree, u: PyTree, x_next: PyTree, reward: float | None, ended: bool, cut: bool) -> None:
         p, m, guarded = self.outputs, len(self.R), self._supervisor
-        here, action, after = self._vector("x", x, p), self._vector("u", u, m), self._vector("x_next", x_next, p)
+        here, action, after = check_vector("x", x, p), check_vector("u", u, m), check_vector("x_next", x_next, p)
         here, after = here - self._zero, after - self._zero
         state, whole = self._history.state(here)
         z, older, cost = np.concatenate([state, action]), self._history.older(here), self._cost(state, action)
@@ -283,9 +280,7 @@ class Regulator(LearnerAgent):
     @property
     def interventions(self) -> dict[str, int]:
         """What the guard has done: how often K0 took over, for how many steps, and samples learnt from in part."""
-        if self._supervisor is None or self._supervisor.bounds is None:
-            return {}
-        return {name: int(count) for name, count in self._supervisor.bounds.report(self._supervisor.watch).items()}
+        return {} if self._supervisor is None else self._supervisor.interventions
 
     @property
     def warnings(self) -> list[str]:
@@ -294,17 +289,7 @@ class Regulator(LearnerAgent):
 
     def _lines(self) -> dict[str, str]:
         found = self._notes.lines(self._statistics, self._zero, self.lags)
-        guarded = self._supervisor
-        if guarded is not None and guarded.refuted:
-            found["K0"] = (
-                "`K0` does not stabilise the plant, as the samples show; the optimal gain of the plant as estimated "
-                "took its place"
-            )
-        if guarded is not None and guarded.lost:
-            found["lost"] = "the plant is lost: it ran away though the guard's safe gain held it; check `K0`"
-        elif trips := self.interventions.get("guard_trips", 0):
-            found["trips"] = f"a state left what the guard's log had shown, {trips:,} times; `K0` took over"
-        return found
+        return found | ({} if self._supervisor is None else self._supervisor.lines())
 
     def _announce(self) -> None:
         """Warn of what was not said yet."""
@@ -395,31 +380,3 @@ class Regulator(LearnerAgent):
         """The gain that the learner is at, before any averaging."""
         theta = self._learner.state.theta
         return np.asarray(theta["K"] if self.critic == "model" else theta)
-
-    def _vector(self, name: str, value: ArrayLike, size: int) -> np.ndarray:
-        try:
-            new = np.asarray(value, np.float64)
-        except (TypeError, ValueError, OverflowError):
-            raise InputError(
-                f"`{name}` must be a vector of {size} numbers, got {validation.short_repr(value)}"
-            ) from None
-        if new.shape != (size,):
-            raise InputError(f"`{name}` must have shape {(size,)}, got {new.shape}")
-        if not np.isfinite(new).all():
-            raise InputError(
-                f"`{name}` must be finite, got {validation.short_repr(new.tolist())}; the plant has left all bounds"
-            )
-        return new
-
-
-def _first_gain(K0: np.ndarray, m: int, p: int, n: int) -> np.ndarray:
-    """The first gain with a column for each entry of the state; those of older outputs and actions may be left out."""
-    if K0.shape in ((m, n), (m, p)):
-        return np.pad(K0, ((0, 0), (0, n - K0.shape[1])))
-    remedy = ""
-    if K0.ndim == 1 and len(K0) == m * p and 1 in (m, p):
-        rows = K0.reshape(m, p).tolist()
-        remedy = f"; write it as {rows}"
-    raise InputError(
-        f"`K0` must have a row for each action and a column for each state, {(m, p)}, got {K0.shape}{remedy}"
-    )

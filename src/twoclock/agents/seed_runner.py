@@ -91,11 +91,11 @@ class RewardStats:
 
     At mark m each mean is over the steps after m/2, so that what was learnt meanwhile shows in it. From half of the run
     on, the path of the mean and its blocks are followed for its intervals (``RunningMean``, ``BlockMean``).
-    ``kinds``: COST, REWARD or both.
+    ``kinds``: COST, REWARD or both; ``floors``: what a mean of a kind cannot be below.
     """
 
-    def __init__(self, marks: Sequence[int], kinds: Sequence[str]) -> None:
-        self.kinds, self.skip = tuple(kinds), marks[-1] // 2
+    def __init__(self, marks: Sequence[int], kinds: Sequence[str], floors: Mapping[str, float]) -> None:
+        self.kinds, self.floors, self.skip = tuple(kinds), floors, marks[-1] // 2
         self._halves = _HALVES | {mark // 2 for mark in marks}
         self._sums = dict.fromkeys((*kinds, RETURN, "episodes"), 0.0)
         self._episode = 0.0
@@ -142,6 +142,8 @@ class RewardStats:
             found[f"{TRACKED}scale:{name}"] = path.scale
             found[f"{TRACKED}effective:{name}"] = path.effective
             found[f"{TRACKED}block-estimate:{name}"] = self._blocks[kind].estimate
+            if kind in self.floors:
+                found[f"{TRACKED}floor:{name}"] = self.floors[kind]
             for what in ("error", "correlation", "shift"):
                 found[f"{TRACKED}block-{what}:{name}"] = float(getattr(blocks[kind], what)[0])
         return found
@@ -231,7 +233,8 @@ class SeedRunner:
         return {**own, **self._stats.means(), **intervals}
 
     def _new_stats(self, rewards: bool) -> RewardStats:
-        return RewardStats(self.marks, [REWARD] * rewards + [COST] * (self._cost is not None))
+        floors = {COST: 0.0} if isinstance(self.agent, LearnerAgent) else {}  # of the library's, costs are quadratic
+        return RewardStats(self.marks, [REWARD] * rewards + [COST] * (self._cost is not None), floors)
 
     def save(self, x: PyTree, env: Mapping[str, PyTree]) -> None:
         """Write all of it to its folder, in one instant."""

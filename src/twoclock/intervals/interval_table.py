@@ -66,14 +66,21 @@ def interval(
     if how is None:
         how = "random-scaling" if anytime is False else "blocks"
     if choice("how", how, ("random-scaling", "blocks")) == "blocks":
-        return _from_blocks(history, diverged, level, step, anytime)
+        return _above_floor(history, _from_blocks(history, diverged, level, step, anytime))
     if anytime is not False:
         raise InputError(
             "`anytime` needs the long-run variance, which random scaling has not; take how='blocks', for runs of "
             "`tc.methods.BatchMeans(method)`"
         )
     c, tracked = critical_value(level), _read(history)
-    return _at_mark(tracked, _mark(tracked.steps, step), c, diverged)
+    return _above_floor(history, _at_mark(tracked, _mark(tracked.steps, step), c, diverged))
+
+
+def _above_floor(history: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
+    """The table with intervals cut where an output cannot be lower, such as a mean of costs."""
+    floors = {name: history[column].iloc[-1] for name, column in _columns(history, "floor").items()}
+    least = table["output"].map(floors).fillna(-np.inf) if floors else -np.inf
+    return table.assign(low=np.maximum(table["low"], least))
 
 
 def by_step(
