@@ -12,6 +12,7 @@ from twoclock.engine.loop import ProgressEvent
 from twoclock.intervals.stopping import Width
 from twoclock.logs import evaluate
 from twoclock.methods import Auto, Fast, MatrixFreeZap, PlugIn, Polyak, RichardsonRomberg, Standard, Zap
+from twoclock.methods.auto import NotArrivedWarning
 from twoclock.online import Learner
 from twoclock.online.update_loop import DivergedWarning
 from twoclock.param_paths import grid
@@ -37,6 +38,7 @@ __all__ = [
     "Learner",
     "MatrixFreeZap",
     "Method",
+    "NotArrivedWarning",
     "PlugIn",
     "Polyak",
     "Power",

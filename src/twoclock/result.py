@@ -16,7 +16,7 @@ from twoclock.engine.loop import from_arrays
 from twoclock.engine.protocol import history_columns, preferred_metric
 from twoclock.intervals import bootstrap
 from twoclock.intervals import interval_table as inference
-from twoclock.methods.zap import Auto
+from twoclock.methods.auto import Auto, objections
 from twoclock.protocols import InputError, Method, Problem, PyTree, html_table, list_names
 from twoclock.storage.record import shaped_like
 from twoclock.storage.run_identity import Json
@@ -80,9 +80,30 @@ class Result:
     def chosen(self) -> str:
         """Of a run without a method: which one ``Auto`` took, why, what that cost, and whether it arrived."""
         auto, (theta, omega) = self._auto()
+        return auto.explain(theta, omega, self.spec["steps"], self._objections(), self._reported())
+
+    @property
+    def arrived(self) -> np.ndarray:
+        """Of a run without a method, or of ``tc.Zap``: for each seed, whether it has arrived, by a test.
+
+        A seed has arrived if the means of F and G at its estimate are zero up to their noise, on samples that the
+        estimate was not made of; if that noise is small against what they are at the start; if the samples say enough
+        of every direction of θ; and if it agrees with the other seeds.
+        """
+        return np.asarray([reason == "" for reason in self._objections()])
+
+    def _objections(self) -> list[str]:
+        """What speaks against the arrival of each seed."""
+        if self.spec["method"].get("name") not in ("Auto", "Zap", "MatrixFreeZap") or self.theta is None:
+            raise _NotChosen("`arrived` is for runs without a method that have ended; ask `tc.residual`")
+        one_problem = len(self.spec["problem"]) > 1  # a function that makes one for each seed has nothing but a name
+        against = objections(self._reported(), self.theta, one_problem=one_problem)
+        return ["it diverged" if lost else why for lost, why in zip(self.diverged, against, strict=True)]
+
+    def _reported(self) -> dict[str, np.ndarray]:
+        """The metrics of each seed at the end."""
         last = self.history.groupby("seed").tail(1)
-        reported = {name: last[name].to_numpy(float) for name in self.metrics}
-        return auto.explain(theta, omega, self.spec["steps"], reported)
+        return {name: last[name].to_numpy(float) for name in self.metrics}
 
     @property
     def method(self) -> Method:

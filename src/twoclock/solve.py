@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import operator
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import replace
@@ -24,7 +25,7 @@ from twoclock.engine.run_batch import Lanes, group_by_program, make_instances, m
 from twoclock.engine.tracing import array_bytes
 from twoclock.intervals.confidence_sequence import first_look
 from twoclock.intervals.stopping import Width
-from twoclock.methods.zap import Auto
+from twoclock.methods.auto import Auto, NotArrivedWarning
 from twoclock.protocols import InputError, Method, Problem, ProblemSource
 from twoclock.result import FinalState, Result
 from twoclock.storage import Checkpoints, absolute
@@ -204,6 +205,9 @@ def solve(
                     {"problem": describe(problem), "method": describe(one_method), **about},
                     FinalState(tuple(jax.tree.leaves(carry)), partial(identities.after_the_run, label)),
                 )
+    for label, result in results.items():
+        if isinstance(labelled[label], Auto) and not result.arrived.all():
+            warnings.warn(result.chosen, NotArrivedWarning, stacklevel=2)
     return results[""] if one else {label: results[label] for label in labelled}
 
 

@@ -16,6 +16,7 @@ from reproduction.experiments.auto_races import Race
 from twoclock.cli import main
 from twoclock.methods import local_model
 from twoclock.methods.local_model import is_positive_definite, posterior_gain, spd_inverse
+from twoclock.methods.zap import Trial, _believed, _overshot
 from twoclock.protocols import InputError
 from twoclock.tree_math import start
 
@@ -46,32 +47,52 @@ def test_zap_detects_whether_the_operators_are_affine():
 
     assert curved(lambda t, w, x: 3 * (t - 1e3) + x * w) == 0
     assert curved(lambda t, w, x: t + 1e-5 * t**2) == 1
-    assert curved(lambda t, w, x: t + jnp.abs(w)) == 0  # on one side of the kink, so far
-    assert curved(lambda t, w, x: t + jnp.abs(w - 0.5)) == 1
+    assert curved(lambda t, w, x: t + jnp.abs(w - 0.5)) == 0  # on one side of the kink, so far
+    assert curved(lambda t, w, x: t + jnp.abs(w)) == 1
     assert curved(lambda t, w, x: jnp.arcsin(t)) == 1  # has no value elsewhere
 
 
-def test_model_noise_is_measured_at_the_iterates():
-    """However far aside of ω a sample is taken: else noisy slopes of G would send the next ones farther and farther."""
-    method = tc.Zap()
+def test_slopes_are_those_of_the_mean():
+    """Of an indicator, whose derivative is 0, and through a stop_gradient; ½ is the density of a uniform on (−1, 1)."""
+    method, rng = tc.Zap(), np.random.default_rng(0)
     with jax.enable_x64(True):
-        state = method.init(jnp.asarray([0.3]), jnp.asarray([0.1]))
-        learnt = [
-            method.step(lambda t, w, x: t + w, lambda t, w, x: x * w - t, replace(state, aside=jnp.asarray(a)), 5.0, 0)
-            for a in (0.0, 7.0)
-        ]
-    near, far = (after.model for after in learnt)
-    np.testing.assert_allclose(far.cov, near.cov, atol=1e-12)
-    np.testing.assert_allclose(far.c.value, near.c.value, atol=1e-12)
+        state = replace(method.init(jnp.asarray(0.1), jnp.asarray(0.2)), width=jnp.asarray([0.3, 0.3]))
+        step = jax.jit(
+            lambda state, x: method.step(
+                lambda t, w, x: jax.lax.stop_gradient(3 * w), lambda t, w, x: w - (x < t).astype(float), state, x, 0
+            )
+        )
+        for x in rng.uniform(-1, 1, size=2000):
+            state = step(state, x)
+    np.testing.assert_allclose(state.model.J.value, [[0, 3], [-0.5, 1]], atol=0.05)
 
 
-def test_model_forgets_samples_taken_far_away():
-    """At the root of an exact model nothing moves; samples from one off in θ and ω, of size 1 each, count a third."""
+def test_a_step_that_went_too_far_is_taken_back():
+    """The slope along it was −1 at its base and is +3 at its end, so a quarter of it is taken."""
+    pair = jnp.asarray([-1.0, 0.0])
+    empty = local_model.empty(jnp.zeros(2))
+    trial = Trial(
+        jnp.zeros(2), jnp.ones(2), jnp.eye(2), pair, jnp.asarray([3.0, 0.0]), jnp.asarray([9.0, 0.0]), jnp.asarray(8.0),
+        jnp.zeros(()), jnp.zeros(2), jnp.zeros(2), empty,
+    )  # fmt: skip
+    over, share = _overshot(trial)
+    assert over.tolist() == [True, False]
+    np.testing.assert_allclose(share[0], 0.25)
+    noisy = replace(trial, square=jnp.asarray([9.0 + 8 * 4, 0.0]))  # a standard error of 2
+    assert not _overshot(noisy)[0].any()
+
+
+def test_a_model_that_predicts_wrongly_counts_less():
+    """Of variance 1 and 400 samples, wrong by 1 at 100 others: one sample with such an error is worth as much."""
     z = jnp.zeros(2)
-    model = replace(local_model.empty(z), J=start(jnp.eye(2)), count=jnp.asarray(1000.0))
-    far = replace(model, place=z - 1)
-    kept = [float(tc.Zap()._moved(z, z[:1], m, jnp.asarray(c))[1]) for m, c in ((model, 1.0), (far, 1.0), (far, 0.0))]
-    np.testing.assert_allclose(kept, [1000, 1000 / 3, 1000], rtol=1e-5)
+    model = replace(local_model.empty(z), cov=jnp.eye(2), count=jnp.asarray(400.0))
+    method = tc.Zap()
+    state = method.init(jnp.asarray(0.0), jnp.asarray(0.0))
+    right = replace(state.trial, model=model, count=jnp.asarray(100.0), seen=z, expected=z)
+    wrong = replace(right, seen=jnp.asarray([1.0, 0.0]))
+    assert _believed(right, model, model.count) == 400
+    bias = 1 - 9 * (1 / 100 + 1 / 400)
+    np.testing.assert_allclose(_believed(wrong, model, model.count), 400 / (1 + 400 * bias), rtol=1e-5)
 
 
 @pytest.mark.parametrize("size", [1, 4, 64])
@@ -126,7 +147,7 @@ def test_the_prior_is_of_second_order():
         model = replace(
             empty, J=start(jnp.asarray(J)), c=start(jnp.asarray(c)), cov=jnp.asarray(cov), count=jnp.ones(())
         )
-        step = local_model.root(model, jnp.zeros(2), jnp.zeros(1)).slow
+        step = local_model.root(model, jnp.zeros(2), jnp.zeros(1), jnp.ones(())).slow
     np.testing.assert_allclose(-step, 3 * (1 - (v / (1 + v)) ** 2), rtol=1e-8)
 
 
@@ -164,9 +185,67 @@ def test_result_explains_the_chosen_method(bowl, solved, tmp_path):
     assert tc.load(tmp_path / "run").chosen == solved.chosen
 
 
-def test_a_run_that_has_not_arrived_says_so(solved):
-    far = replace(solved, history=solved.history.assign(newton_sq=1e3))
-    assert "8 of 8 seeds are still on their way: run longer" in far.chosen
+def test_a_run_that_has_not_arrived_says_so(bowl, solved):
+    assert solved.arrived.dtype == bool
+    assert solved.arrived.all()
+    far = replace(solved, history=solved.history.assign(residual=1e3))
+    assert not far.arrived.any()
+    assert "8 of 8 seeds have not arrived: the means of F and G there are not zero on later samples" in far.chosen
+    alike = replace(solved, history=solved.history.assign(start_ratio=0.5))
+    assert "samples cannot tell its estimate from the start" in alike.chosen
+    one = replace(solved, theta=np.where(np.arange(8)[:, None] == 3, 5.0, solved.theta))
+    assert one.arrived.tolist() == [seed != 3 for seed in range(8)]
+    with pytest.warns(tc.NotArrivedWarning, match="too few samples came after its estimate was fixed; run longer"):
+        tc.solve(bowl, steps=20, seeds=2)
+    with pytest.raises(InputError, match="ask `tc"):
+        _ = tc.solve(bowl, tc.Fast(), steps=20, seeds=2).arrived
+
+
+def noisy(F, G, theta, omega, star):
+    return tc.problems.custom(
+        F, G, lambda key: jax.random.normal(key), theta, omega, measure=lambda t, w: {"error": (t - star) ** 2}
+    )
+
+
+@pytest.mark.parametrize(
+    ("problem", "limit"),
+    [
+        (
+            noisy(lambda t, w, x: w, lambda t, w, x: w - ((x < t).astype(float) - 0.9), 0.0, 0.0, 1.2815515655446004),
+            0.05,
+        ),
+        (noisy(lambda t, w, x: jax.lax.stop_gradient(w) - 1, lambda t, w, x: w - t + x, 0.0, 0.0, 1.0), 0.05),
+        (noisy(lambda t, w, x: jnp.tanh(t - 1) + 0.5 * (w - t), lambda t, w, x: w - t + 0.5 * x, 50.0, 0.0, 1.0), 0.02),
+        (noisy(lambda t, w, x: t - w, lambda t, w, x: w**3 - 8 + x, 0.0, 0.1, 2.0), 0.01),
+    ],
+    ids=["quantile", "stop_gradient", "flat start", "cubic"],
+)
+def test_values_are_enough(problem, limit):
+    """Where derivatives say nothing, or something else: steps, stop_gradient, flat starts, slopes of another place."""
+    result = tc.solve(problem, steps=5000, seeds=4)
+    assert np.sqrt(result.history.groupby("seed").tail(1)["error"].mean()) < limit
+    assert result.arrived.all(), result.chosen
+
+
+def test_a_run_that_cannot_arrive_never_says_so():
+    """F has no root; noise alone moves G."""
+    nowhere = noisy(lambda t, w, x: 1 + 0 * t, lambda t, w, x: w + x, 0.0, 0.0, 0.0)
+    assert not tc.solve(nowhere, steps=3000, seeds=4).arrived.any()
+    hidden = noisy(lambda t, w, x: 1e-3 * (t - 5) + x, lambda t, w, x: w + x, 0.0, 0.0, 5.0)  # lost in the noise
+    assert not tc.solve(hidden, steps=3000, seeds=4).arrived.any()
+
+
+def test_units_do_not_matter():
+    """θ, ω, F and G times powers of two give θ times its own, to rounding."""
+
+    def scaled(a, b, c, d):
+        return noisy(
+            lambda t, w, x: c * (jnp.tanh(t / a - 1) + 0.5 * (w / b - t / a)),
+            lambda t, w, x: d * (w / b - t / a + 0.5 * x), 3.0 * a, 1.0 * b, 0.0,
+        )  # fmt: skip
+
+    theta = [tc.solve(scaled(*s), steps=1000, seeds=2).theta / s[0] for s in ((1, 1, 1, 1), (2**-20, 64, 2**20, 2**-9))]
+    np.testing.assert_allclose(*theta, rtol=1e-9)
 
 
 def test_engines_agree(bowl, solved):

@@ -26,7 +26,7 @@ from twoclock.codegen.passes import Entry, merge_twins, split_step
 from twoclock.codegen.templates import CodeTarget, ProgramParts
 
 # Entries up to which arrays are scalars, tried in turn, and the lines of C that each try may take.
-_TRIES = ((64, 2_000), (24, 2_500), (8, 5_000))
+_TRIES = ((64, 2_000), (24, 2_500), (8, 9_000))
 # A thread's stack may be as small as half a megabyte.
 _STACK = 256 * 1024
 # Entries up to which a lane copies its own numbers to the stack; more are read where they are.

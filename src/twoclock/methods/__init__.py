@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 
+from twoclock.methods.auto import Auto
 from twoclock.methods.averaging import Polyak, RichardsonRomberg
 from twoclock.methods.fast import Fast, Standard, Transformation
+from twoclock.methods.matrix_free_zap import MatrixFreeZap
 from twoclock.methods.plug_in import BatchMeans, Lstd, PlugIn
 from twoclock.methods.td_lambda import TIDBD, Intentional, ObGD, SwiftTD
 from twoclock.methods.variance_reduction import SABA, SVRG, VRTDC
-from twoclock.methods.zap import Auto, MatrixFreeZap, Zap
+from twoclock.methods.zap import Zap
 from twoclock.protocols import InputError
 from twoclock.schedules import Constant, Power, ScheduleLike
 from twoclock.validation import POSITIVE, check_number, choice, flag, number

@@ -50,6 +50,22 @@ class Root:
     fast_inverse: Float[Array, "fast fast"]  # with g and G_theta: the step of ω once θ has moved
     g: Float[Array, " fast"]
     G_theta: Float[Array, "fast slow"]
+    u: Float[Array, " slow"]  # f − B g
+    u_most: Float[Array, ""]  # what ‖·‖² of its sampling error seldom exceeds
+    flat: Float[Array, " slow"]  # what of u is left at the root: no step to be seen makes it smaller
+    scale: Float[Array, ""]  # ‖u‖√d/‖S‖, a length of θ that needs no inverse; 0 where S is not told from its noise
+    fast_scale: Float[Array, ""]
+    reduce: Float[Array, "slow n"]  # u = reduce @ (F, G)
+    gain: Float[Array, "slow n"]  # slow = gain @ (F, G), but for the prior
+    S: Float[Array, "slow slow"]
+    reduced_gain: Float[Array, "slow slow"]  # slow = reduced_gain @ u, but for the prior
+    likely: Float[Array, ""]  # the standard deviation of the prior
+
+    def loose(self) -> Float[Array, ""]:
+        """E‖·‖² of the error in directions of which the samples say little, by the prior."""
+        # Directions in which no sample has a slope at all, as a softmax has, are no loss: any answer is one.
+        seen = inverse(self.S) @ self.S
+        return self.likely**2 * jnp.sum((seen - self.reduced_gain @ self.S @ seen) ** 2)
 
     def fast(self, moved: Float[Array, " slow"]) -> Float[Array, " fast"]:
         """The Newton step of ω where θ steps by ``moved``."""
@@ -62,12 +78,19 @@ def empty(z: Float[Array, " n"]) -> LinearModel:
     return LinearModel(start(square), start(zero), square, square, zero, jnp.zeros((), z.dtype), square, zero)
 
 
-def learn(model: LinearModel, z: Array, f: Array, J: Array, power: Scalar) -> LinearModel:
-    """One more sample, with weights that grow like i^power over the samples counted."""
-    count = model.count + 1
-    weight = (1 + jnp.asarray(power, z.dtype)) / (count + power)
+def learn(
+    model: LinearModel, z: Array, f: Array, J: Array, power: Scalar, fine: Bool[Array, ""] | bool = True
+) -> LinearModel:
+    """One more sample, with weights that grow like i^power over the samples counted; none where it is not fine."""
+    one = jnp.asarray(fine, z.dtype)
+    count = model.count + one
+    weight = one * (1 + jnp.asarray(power, z.dtype)) / (jnp.maximum(count, 1) + power)
     off, apart = f - model.at(z), J - model.J.value
-    mean_J, mean_c, late = blend(model.J, weight, J), blend(model.c, weight, f - J @ z), _LATE / (count - 1 + _LATE)
+    mean_J, mean_c, late = (
+        blend(model.J, weight, J),
+        blend(model.c, weight, f - J @ z),
+        _LATE / (jnp.maximum(count, 1) - 1 + _LATE),
+    )
     return LinearModel(
         mean_J,
         mean_c,
@@ -85,11 +108,11 @@ def lately(model: LinearModel) -> LinearModel:
     return replace(model, J=start(model.late_J), c=start(model.late_c))
 
 
-def root(model: LinearModel, z: Array, origin: Float[Array, " slow"]) -> Root:
+def root(model: LinearModel, z: Array, origin: Float[Array, " slow"], size: Float[Array, ""]) -> Root:
     """Newton's step from z to the root of the model, by blocks.
 
     The root in θ is that of u + S·(step) = 0 seen through the sampling noise of u, with a normal prior for the way from
-    ``origin``, θ at the start: of a standard deviation of √((1 + ‖θ‖²)/d) in each of its d coordinates. So directions
+    ``origin``, θ at the start: of a standard deviation of ``size``/√d in each of its d coordinates. So directions
     of which the samples say nothing stay where they began. Where S is surely not positive definite it is shifted, so
     that θ goes downhill and not to a saddle.
     """
@@ -101,21 +124,41 @@ def root(model: LinearModel, z: Array, origin: Float[Array, " slow"]) -> Root:
     B = F_omega @ fast_inverse
     u, S = m[:slow] - B @ m[slow:], F_theta - B @ G_theta
     spread = jnp.sum(model.spread[:slow, :slow]) + jnp.sum(B**2 @ model.spread[slow:, :slow])
-    S = S + _shift(S, jnp.sqrt(spread / count)) * jnp.eye(slow, dtype=z.dtype)
+    unsure, steep = jnp.sqrt(spread / count), jnp.sqrt(jnp.sum(S**2))
+    S = S + _shift(S, unsure) * jnp.eye(slow, dtype=z.dtype)
     reduce = jnp.concatenate([jnp.eye(slow, dtype=z.dtype), -B], axis=1)
     cov = model.cov / count
-    likely = jnp.sqrt((1 + jnp.sum(z[:slow] ** 2)) / max(slow, 1))
+    likely = size / max(slow, 1) ** 0.5
     gain = likely * posterior_gain(likely * S, reduce @ cov @ reduce.T)
     gain = 2 * gain - gain @ S @ gain  # twice, so that what the prior takes off the way is of second order
     way = z[:slow] - origin
+    step = way + gain @ (u - S @ way)
+    steep_omega = jnp.sqrt(jnp.sum(G_omega**2))
+    unsure_omega = jnp.sqrt(jnp.sum(model.spread[slow:, slow:]) / count)
     return Root(
-        way + gain @ (u - S @ way),
+        step,
         *_noise(gain @ reduce, cov),
         *_noise(fast_inverse, cov[slow:, slow:]),
         fast_inverse,
         m[slow:],
         G_theta,
+        u,
+        _noise(reduce, cov)[1],
+        u - S @ step,
+        _length(u, steep, unsure),
+        _length(m[slow:], steep_omega, unsure_omega),
+        reduce,
+        gain @ reduce,
+        S,
+        gain,
+        likely,
     )
+
+
+def _length(u: Array, steep: Array, unsure: Array) -> Float[Array, ""]:
+    """‖u‖√d/‖S‖ where S is told from its noise, else 0."""
+    tiny = jnp.finfo(u.dtype).tiny
+    return jnp.where(steep > 2 * unsure, jnp.sqrt(jnp.sum(u**2) * u.size) / (steep + tiny), 0)
 
 
 def _noise(D: Float[Array, "m n"], cov: Float[Array, "n n"]) -> tuple[Float[Array, ""], Float[Array, ""]]:

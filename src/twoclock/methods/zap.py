@@ -1,23 +1,22 @@
-"""Methods without a step size: Newton steps to the root of a linear model, with and without its matrix; the default."""
+"""Newton steps to the root of a linear model of the mean operators, with no step size to choose."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
 from twoclock import tree_math
-from twoclock.methods import local_model
-from twoclock.methods.fast import Both
-from twoclock.methods.local_model import LinearModel
+from twoclock.intervals.arrival import WITHIN, squared_mean
+from twoclock.methods import frozen_check, local_model
+from twoclock.methods.frozen_check import FrozenCheck, top_power
+from twoclock.methods.local_model import LinearModel, Root
 from twoclock.protocols import Method, Operator, PyTree, Scalar, checked, pytree
-from twoclock.tree_math import Sum, add, blend, sqnorm
-from twoclock.validation import NOT_NEGATIVE, POSITIVE, POSITIVE_FRACTION, check_number, whole
+from twoclock.tree_math import sqnorm
+from twoclock.validation import NOT_NEGATIVE, POSITIVE_FRACTION, check_number
 
 # Moves of the iterates between two powers of two; samples per entry of θ and ω before the first move, and between any
 # two, since a model must have samples from the new point before it is trusted again.
@@ -28,35 +27,66 @@ _FAR, _STRAIGHT = 5.0, 0.25
 # How fast a model of curved operators forgets while the iterates move: half of it with a move of a sixth of their size.
 # It also does at every move if its samples were taken far from here on the whole, for many short moves make a long way.
 _FORGET = 30.0
-_SAMPLES_BEFORE_A_MOVE = 20  # of the matrix-free form
+# A prior for the way of θ that is this many times its present size, and a first step no longer than so many lengths.
+_PRIOR, _FIRST_STEP = 3.0, 3.0
+_OVERSHOT, _SURE = 0.5, 3.0
+# Where steps are shorter than they might be, the longest becomes shorter by this factor at a time, down to so many
+# standard errors of the iterate: it is also the length over which a model of curved operators is believed.
+_LESS, _REACH = 0.7, 30.0
+# What counts as zero where samples have no noise: squared, of the mean at the start.
+_NOTHING = 1e-5
+
+
+@pytree
+class Trial:
+    """The last move, and what the samples after it say of it; the first entry of a pair is for θ, the second for ω."""
+
+    base: Float[Array, " n"]  # the iterate before it
+    step: Float[Array, " n"]
+    along: Float[Array, "2 n"]  # along @ (F, G) is the slope of the objective along the move
+    slope: Float[Array, 2]  # that at the base, negative where the move goes downhill
+    mean: Float[Array, 2]  # and its mean over the samples after the move,
+    square: Float[Array, 2]  # with its mean square
+    count: Float[Array, ""]
+    lost: Float[Array, ""]  # samples that were not finite
+    expected: Float[Array, " n"]  # what the model before said of (F, G) at the new iterate,
+    seen: Float[Array, " n"]  # and their mean there since
+    model: LinearModel  # that model
 
 
 @pytree
 class ZapState:
     theta: PyTree
     omega: PyTree
-    origin: Float[Array, " slow"]
-    aside: Float[Array, ""]
+    origin: Float[Array, " n"]
+    reach: Float[Array, 2]  # the longest step of θ and of ω
+    width: Float[Array, 2]  # half the distance over which slopes are taken
     curved: Float[Array, ""]
     model: LinearModel
+    trial: Trial
+    check: FrozenCheck
 
 
 @pytree
 class Zap(Method):
     """No step size: average linear models of F and G, and move to the root of the average.
 
-        J ← mean of J_i,   c ← mean of f_i − J_i z_i        f = (F, G), J_i = ∂f/∂z at the iterate z_i = (θ, ω) and X_i
+        J ← mean of J_i,   c ← mean of f_i − J_i z_i        f = (F, G) at the iterate z_i = (θ, ω) and X_i
+        J_i e = [f(z_i + δe, X_i) − f(z_i − δe, X_i)]/2δ     δ: how far the iterate is unsure
         θ ← θ − a·S⁻¹(f − B g)                               at f, g = J z + c;  B = F_ω G_ω⁻¹,  S = F_θ − B G_θ
         ω ← ω − b·G_ω⁻¹(g − G_θ·(the step of θ))             16 times while k doubles
 
-    and the estimate is the model's root. Where F and G are affine that is the estimate by least squares of all samples,
-    LSTD in policy evaluation: no method that sees the same samples has a smaller error in the long run. Where they are
-    not, which a second look at each sample from elsewhere tells, a model forgets what was taken far from here.
+    and the estimate is the model's root. Slopes are differences of one sample at two points, so that quantiles,
+    thresholds and kinks have them where the mean is smooth. Where F and G are affine, the estimate is that by least
+    squares of all samples, LSTD in policy evaluation: no method that sees the same samples has a smaller error in the
+    long run. Where they are not, which values of each sample elsewhere show, a model forgets what was taken far away.
 
-    Against divergence: a and b are ``rate`` times the share of a step that is no sampling noise; a step of θ is no
-    longer than 1 + ‖θ‖; S is shifted until θ goes downhill, away from saddles; and directions of θ of which the samples
-    say next to nothing are left near the start. A step costs as many evaluations of F and G as there are entries of θ
-    and ω, and memory is their square: for up to about a hundred. ``MatrixFreeZap`` has the form for more.
+    Against divergence: a and b are ``rate`` times the share of a step that is no sampling noise; the samples after a
+    move judge it, and a step that went too far is taken back in part, with shorter ones from then on; S is shifted
+    until θ goes downhill, away from saddles; where F is surely not zero and no slope is seen, θ goes downhill by steps
+    that double; and directions of θ of which the samples say next to nothing are left near the start. Nothing depends
+    on the units of θ, ω, F or G. A step costs about twice as many evaluations of F and G as there are entries of θ and
+    ω, and memory is their square: for up to about a hundred. ``MatrixFreeZap`` has the form for more.
 
     Args:
         power: samples weigh i^power where F or G is curved, to forget the start sooner; where not, all alike.
@@ -76,233 +106,241 @@ class Zap(Method):
     def init(self, theta: PyTree, omega: PyTree) -> ZapState:
         theta, omega = tree_math.as_floats("theta", theta), tree_math.as_floats("omega", omega)
         z, _ = ravel_pytree((theta, omega))
-        zero = jnp.zeros((), z.dtype)
-        return ZapState(theta, omega, ravel_pytree(theta)[0], zero, zero, local_model.empty(z))
+        zero, pair = jnp.zeros((), z.dtype), jnp.zeros(2, z.dtype)
+        # Before the first move no length is known but that of the start.
+        sizes = jnp.stack([jnp.sqrt(sqnorm(part)).astype(z.dtype) for part in (theta, omega)])
+        reach = jnp.where(sizes > 0, sizes, 1)
+        model = local_model.empty(z)
+        trial = Trial(
+            z,
+            jnp.zeros_like(z),
+            jnp.zeros((2, z.size), z.dtype),
+            pair,
+            pair,
+            pair,
+            zero,
+            zero,
+            jnp.zeros_like(z),
+            jnp.zeros_like(z),
+            model,
+        )
+        check = frozen_check.begin(z)
+        return ZapState(theta, omega, z, reach, _least(reach), zero, model, trial, check)
 
     def step(self, F: Operator, G: Operator, state: ZapState, x: PyTree, k: Scalar) -> ZapState:
         z, back = ravel_pytree((state.theta, state.omega))
+        n, slow = z.size, tree_math.size(state.theta)
 
         def both(z: Float[Array, " n"]) -> Float[Array, " n"]:
             here = *back(z), x
             return ravel_pytree((F(*here), G(*here)))[0].astype(z.dtype)
 
-        # To both sides of ω, as far as it is known: samples from one side of a kink would tell the slope there alone.
-        side = jnp.where(jnp.asarray(k, jnp.int32) % 2 == 0, state.aside, -state.aside)
-        at = z + jnp.where(jnp.arange(z.size) < state.origin.size, 0, side)
-        f, J_times = jax.linearize(both, at)
-        J = jax.vmap(J_times, out_axes=1)(jnp.eye(z.size, dtype=z.dtype))
-        away = 1 + jnp.abs(at)
-        curved = jnp.maximum(state.curved, _bent(both(at + away), f + J @ away, jnp.abs(f) + jnp.abs(J) @ away))
-        # Its tangent's value at z: noise of slopes times the way aside, taken for noise of ω, would lead farther aside.
-        model = local_model.learn(state.model, z, f - J @ (at - z), J, curved * self.power)
-        stay = z, model.count, state.aside
-        z, count, aside = jax.lax.cond(
-            _due(k, z.size), lambda: self._moved(z, state.origin, model, curved), lambda: stay
+        d = _by_entry(state.width, z, slow)
+        away = jnp.abs(z) + _by_entry(state.reach, z, slow)
+        aside = jnp.eye(n, dtype=z.dtype) * d[:, None]
+        alone = jnp.stack([z, state.check.point, state.origin, z + away, z - away])
+        values = jax.vmap(both)(jnp.concatenate([alone, z[None, :] + aside, z[None, :] - aside]))
+        f, at_check, at_start, above, below = (values[i] for i in range(5))
+        J = ((values[5 : 5 + n] - values[5 + n :]) / (2 * d[:, None])).T
+        size = jnp.abs(f) + jnp.abs(J) @ away
+        bent = jnp.maximum(_bent(above, f + J @ away, size), _bent(below, f - J @ away, size))
+        curved = jnp.maximum(state.curved, bent)
+        fine = jnp.all(jnp.isfinite(f)) & jnp.all(jnp.isfinite(J))
+        f, J = jnp.where(fine, f, 0), jnp.where(fine, J, 0)
+        model = local_model.learn(state.model, z, f, J, curved * self.power, fine)
+        trial = _add_sample(state.trial, f, fine)
+        check = frozen_check.add_sample(state.check, _finite(at_check), _finite(at_start), k)
+        state = replace(state, curved=curved, model=model, trial=trial, check=check)
+        z, reach, width, model, trial, check = jax.lax.cond(
+            _due(k, n),
+            lambda: self._moved(state, z, slow, k),
+            lambda: (z, state.reach, state.width, model, trial, check),
         )
         theta, omega = back(z)
-        return ZapState(theta, omega, state.origin, aside, curved, replace(model, count=count))
+        return ZapState(theta, omega, state.origin, reach, width, curved, model, trial, check)
 
-    def _moved(self, z: Array, origin: Array, model: LinearModel, curved: Array) -> tuple[Array, Array, Array]:
-        """The next iterate, what the model counts for there (less, the farther it is), and how well ω is known."""
-        to, slow = local_model.root(model, z, origin), origin.size
+    def _moved(
+        self, state: ZapState, z: Array, slow: int, k: Scalar
+    ) -> tuple[Array, Array, Array, LinearModel, Trial, FrozenCheck]:
+        """Judge the last move, and make the next: the new iterate, how far steps and differences go, and the rest."""
+        model, trial = state.model, state.trial
+        over, share = _overshot(trial)
+        first = trial.model.count == 0
+        # What was learnt at the end of a move that is taken back may be of another world.
+        back = jnp.any(over) & (state.curved > 0) & ~first
+        model = jax.tree.map(lambda before, now: jnp.where(back, before, now), trial.model, model)
+        state = replace(state, model=model)
+        to = self._root(state, z, slow)
+        lengths = jnp.stack([to.scale, to.fast_scale])
+        reach = jnp.where(first & (lengths > 0), _FIRST_STEP * lengths, state.reach)
+        last = jnp.stack([jnp.sqrt(sqnorm(part)) for part in (trial.step[:slow], trial.step[slow:])])
+        noise = jnp.sqrt(jnp.stack([to.slow_noise, to.fast_noise]))
+        shorter_reach = jnp.minimum(jnp.maximum(_LESS * reach, _REACH * noise), reach)
+        reach = jnp.where(
+            over, jnp.maximum(last / 2, 2 * noise), jnp.where(last > 0.9 * reach, 2 * reach, shorter_reach)
+        )
         rate = jnp.asarray(self.rate, z.dtype)
-        size_theta, size_omega = (1 + jnp.sqrt(sqnorm(part)) for part in (z[:slow], z[slow:]))
-        by_theta = rate * _signal(to.slow, to.slow_most) * _part(size_theta, to.slow) * to.slow
+        by_theta = rate * _signal(to.slow, to.slow_most) * to.slow
+        by_theta = _part(reach[0], by_theta) * by_theta
+        is_flat = sqnorm(to.flat) > sqnorm(to.u) / 4
+        downhill = _signal(to.flat, to.u_most) * _over(reach[0], jnp.sqrt(sqnorm(to.flat)))
+        by_theta = by_theta + jnp.where(is_flat, downhill, 0) * to.flat
         omega = to.fast(by_theta)
         by_omega = rate * _signal(omega, to.fast_most) * omega
-        moved = z - jnp.concatenate([by_theta, by_omega])
+        by_omega = _part(reach[1], by_omega) * by_omega
+        step = -jnp.concatenate([by_theta, by_omega])
+        too_far, shorter = _by_entry(over, z, slow, 0), _by_entry(share, z, slow, 0)
+        base = jnp.where(too_far, trial.base, z)
+        step = jnp.where(too_far, shorter * trial.step, step)
+        fine = jnp.all(jnp.isfinite(step)) & jnp.all(jnp.isfinite(reach))
+        step, reach = jnp.where(fine, step, 0), jnp.where(fine, reach, state.reach)
+        moved = base + step
+        sizes = jnp.sqrt(_squares(z, slow) + reach**2)
+        along = jnp.stack([step[:slow] @ to.reduce, jnp.concatenate([jnp.zeros(slow, z.dtype), step[slow:]])])
+        along = jnp.where(over[:, None], share[:, None] * trial.along, along)
+        along = jnp.where(fine, along, 0)
+        slope = jnp.where(over, share * trial.slope, along @ model.at(z))
+        forget = state.curved * (_FORGET * _far(moved - z, sizes, slow) + _far(moved - model.place, sizes, slow))
+        kept = model.count / (1 + forget)
+        kept = jnp.where((state.curved > 0) & ~back, _believed(trial, model, kept), kept)
+        kept = jnp.maximum(kept, jnp.minimum(model.count, _FIRST * z.size))
+        unsure = jnp.where(jnp.stack([is_flat, jnp.asarray(False)]), reach, 2 * noise)
+        width = jnp.clip(unsure, _least(sizes), jnp.maximum(reach, _least(sizes)))
+        width = jnp.where(jnp.isfinite(width), width, state.width)
+        zero = jnp.zeros_like(trial.mean)
+        none = jnp.zeros_like(trial.count)
+        model = replace(model, count=kept)
+        new_trial = Trial(base, step, along, slope, zero, zero, none, none, model.at(moved), jnp.zeros_like(z), model)
+        check = frozen_check.freeze(state.check, self._best(state, z, to, slow), k)
+        return moved, reach, width, model, new_trial, check
 
-        def far(way: Array) -> Array:
-            return sqnorm(way[:slow]) / size_theta**2 + sqnorm(way[slow:]) / size_omega**2
+    def _root(self, state: ZapState, z: Array, slow: int, *, lately: bool = False) -> Root:
+        model = local_model.lately(state.model) if lately else state.model
+        way = sqnorm(z[:slow] - state.origin[:slow])
+        size = _PRIOR * jnp.sqrt(way + sqnorm(z[:slow]) + state.reach[0] ** 2)
+        return local_model.root(model, z, state.origin[:slow], size)
 
-        forget = curved * (_FORGET * far(moved - z) + far(moved - model.place))
-        kept = jnp.maximum(model.count / (1 + forget), jnp.minimum(model.count, _FIRST * z.size))
-        fine = jnp.all(jnp.isfinite(moved))
-        aside = jnp.sqrt(to.fast_noise / max(z.size - slow, 1))
-        return jnp.where(fine, moved, z), jnp.where(fine, kept, model.count), jnp.where(fine, aside, 0)
+    def _best(self, state: ZapState, z: Array, to: Root, slow: int) -> Array:
+        """The root of the model as far as it is trusted."""
+        radius = jnp.where(state.curved > 0, _STRAIGHT, 1e9) * jnp.sqrt(sqnorm(z[:slow]) + state.reach[0] ** 2)
+        far = jnp.where(state.curved > 0, _FAR, 1e9)
+        by_theta = _part(jnp.minimum(far * jnp.sqrt(to.slow_noise), radius), to.slow) * to.slow
+        omega = to.fast(by_theta)
+        by_omega = _part(far * jnp.sqrt(to.fast_noise), omega) * omega
+        there = z - jnp.concatenate([by_theta, by_omega])
+        known = jnp.all(jnp.isfinite(there)) & (state.model.count >= _FIRST * z.size)
+        return jnp.where(known, there, z)
 
     def estimate(self, state: ZapState) -> tuple[PyTree, PyTree]:
         z, back = ravel_pytree((state.theta, state.omega))
-        to = local_model.root(local_model.lately(state.model), z, state.origin)
-        radius = (1 + jnp.sqrt(sqnorm(state.theta))) * jnp.where(state.curved > 0, _STRAIGHT, 1)
-        by_theta = _part(jnp.minimum(_FAR * jnp.sqrt(to.slow_noise), radius), to.slow) * to.slow
-        omega = to.fast(by_theta)
-        by_omega = _part(_FAR * jnp.sqrt(to.fast_noise), omega) * omega
-        there = z - jnp.concatenate([by_theta, by_omega])
-        known = jnp.all(jnp.isfinite(there)) & (state.model.count >= _FIRST * z.size)
-        theta, omega = back(jnp.where(known, there, z))
+        slow = tree_math.size(state.theta)
+        theta, omega = back(self._best(state, z, self._root(state, z, slow, lately=True), slow))
         return theta, omega
 
     def report(self, state: ZapState) -> dict[str, Float[Array, ""]]:
-        """How far θ is from the root of the model, squared, and how much of that is sampling noise."""
-        z, _ = ravel_pytree((state.theta, state.omega))
-        to = local_model.root(state.model, z, state.origin)
-        return {"newton_sq": sqnorm(to.slow), "noise_sq": to.slow_noise}
+        """What the test for arrival needs, from samples after an estimate was frozen.
 
-
-@pytree
-class Slope:
-    """How steep a mean operator is along its own direction m."""
-
-    along: Float[Array, ""]  # the mean of ⟨m, J m⟩/‖m‖²
-    square: Float[Array, ""]  # the mean of ‖J m‖²/‖m‖², of each sample's own J
-
-    def update(self, weight: Array, m: PyTree, Jm: PyTree) -> Slope:
-        size = sqnorm(m) + jnp.finfo(self.along.dtype).tiny
-        along, square = _dot(m, Jm) / size, sqnorm(Jm) / size
-        pairs = (self.along, along), (self.square, square)
-        return Slope(*((old + weight * (new - old)).astype(old.dtype) for old, new in pairs))
-
-    def length(self, part: Scalar) -> Float[Array, ""]:
-        """The step η that makes E‖m − η J m‖² smallest, or a part of it; a small one downhill where that is none."""
-        tiny = jnp.finfo(self.along.dtype).tiny
-        return jnp.asarray(part, self.along.dtype) * jnp.maximum(self.along, -0.1 * self.along) / (self.square + tiny)
-
-
-@pytree
-class MatrixFreeZapState(Both[Sum]):
-    mean_F: Sum
-    mean_G: Sum
-    lead: PyTree
-    of_F: Slope
-    of_G: Slope
-    of_lead: Slope
-    count: Float[Array, ""]
-
-
-@pytree
-class MatrixFreeZap(Method):
-    """No step size and no matrix: the means of F and G are carried along to where θ and ω go.
-
-        f ← (1−w)f + wF(θ, ω, X),   g ← (1−w)g + wG(θ, ω, X)            w = (1+power)/(k+power)
-        v ← v + η_v (G_θ f − G_ω v)                                      v follows G_ω⁻¹ G_θ f, so that ω leads θ
-        θ ← θ − η_F f,   ω ← ω − η_G g + η_F v,   (f, g) ← (f, g) + J·(what was moved)
-
-    Carrying the means along by the sample's own Jacobian J makes them estimates of the mean operators *here* from all
-    samples so far. The curvature is measured, η_G = ½(1+k/100)^−½·⟨g, Jg⟩/‖Jg‖² in the mean over samples, η_F the same
-    of f along (f, −v) and η_v along its own residual. A step takes F, G and three Jacobian-vector products; memory is a
-    few copies of θ and ω. It needs more samples than ``Zap`` where F and G are ill-conditioned.
-
-    Args:
-        power: samples weigh i^power; more forgets the start sooner.
-        part: of the step that is best in the mean; it falls like k^−½.
-        hold: the samples for which the part is held.
-
-    >>> import twoclock as tc
-    >>> result = tc.solve(tc.problems.quadratic(dim=2), tc.MatrixFreeZap(), steps=500, seeds=3)
-
-    Reference: Devraj & Meyn, *Zap Q-learning*, 2017; the means are carried along as in Tran & Cutkosky, *Better SGD
-    using second-order momentum*, 2022.
-    """
-
-    finds_roots = True
-
-    power: Scalar = checked(check_number, *NOT_NEGATIVE, default=0.5)
-    part: Scalar = checked(check_number, *POSITIVE_FRACTION, default=0.5)
-    hold: Scalar = checked(check_number, *POSITIVE, default=100.0)
-
-    def init(self, theta: PyTree, omega: PyTree) -> MatrixFreeZapState:
-        slow, fast = tree_math.start(theta, "theta"), tree_math.start(omega, "omega")
-        f, g = jax.tree.map(jnp.zeros_like, (slow.value, fast.value))
-        zero = jnp.zeros((), jax.tree.leaves((slow.value, fast.value))[0].dtype)
-        flat = Slope(zero, zero)
-        return MatrixFreeZapState(slow, fast, tree_math.start(f), tree_math.start(g), g, flat, flat, flat, zero)
-
-    def step(self, F: Operator, G: Operator, state: MatrixFreeZapState, x: PyTree, k: Scalar) -> MatrixFreeZapState:
-        zero = jax.tree.map(jnp.zeros_like, state.theta)
-        (F_here, G_here), J = jax.linearize(lambda t, w: (F(t, w, x), G(t, w, x)), state.theta, state.omega)
-        count = state.count + 1
-        weight = (1 + self.power) / (count + self.power)
-        f, g = blend(state.mean_F, weight, F_here), blend(state.mean_G, weight, G_here)
-        down, lag = J(f.value, _scaled(-1.0, state.lead))
-        across, back = J(zero, g.value)
-        _, lag_back = J(zero, lag)
-        recent = jax.lax.rsqrt(count)
-        of_F, of_G = state.of_F.update(recent, f.value, down), state.of_G.update(recent, g.value, back)
-        of_lead = state.of_lead.update(recent, lag, lag_back)
-        on = (count > _SAMPLES_BEFORE_A_MOVE).astype(count.dtype)
-        part = on * self.part * jax.lax.rsqrt(1 + count / self.hold)
-        by_F, by_G, by_lead = of_F.length(part), of_G.length(part), of_lead.length(part)
-        lead = jax.tree.map(lambda v, r: v + (by_lead * r).astype(v.dtype), state.lead, lag)
-        slow = add(state.slow, _scaled(-by_F, f.value))
-        fast = add(add(state.fast, _scaled(-by_G, g.value)), _scaled(by_F, state.lead))
-        f = add(f, jax.tree.map(lambda a, b: -by_F * a - by_G * b, down, across))
-        g = add(g, jax.tree.map(lambda a, b: -by_F * a - by_G * b, lag, back))
-        return MatrixFreeZapState(slow, fast, f, g, lead, of_F, of_G, of_lead, count)
-
-    def report(self, state: MatrixFreeZapState) -> dict[str, Float[Array, ""]]:
-        """How large the mean operators are here."""
-        return {"f_sq": sqnorm(state.mean_F.value), "g_sq": sqnorm(state.mean_G.value)}
-
-
-AutoState = ZapState | MatrixFreeZapState
-
-
-@pytree
-class Auto(Method):
-    """Needs no step size, no scale and no horizon: ``Zap`` where its matrices are affordable, else ``MatrixFreeZap``.
-
-    The choice depends on the sizes of θ and ω alone; ``result.chosen`` explains it, and ``result.method`` is the chosen
-    method, which runs the same, bit for bit.
-
-    Args:
-        max_dim: the most entries of θ and ω together for which it is ``Zap``, which stores the square of that number.
-
-    >>> import twoclock as tc
-    >>> tc.solve(tc.problems.quadratic(dim=2), steps=500, seeds=3).method
-    Zap()
-    """
-
-    finds_roots = True
-
-    max_dim: int = checked(whole, 0, default=128, static=True)
-
-    def chosen(self, theta: PyTree, omega: PyTree) -> Zap | MatrixFreeZap:
-        """The method for variables of these shapes."""
-        return Zap() if tree_math.size((theta, omega)) <= self.max_dim else MatrixFreeZap()
-
-    def init(self, theta: PyTree, omega: PyTree) -> AutoState:
-        return self.chosen(theta, omega).init(theta, omega)
-
-    def step(self, F: Operator, G: Operator, state: AutoState, x: PyTree, k: Scalar) -> AutoState:
-        return self.chosen(state.theta, state.omega).step(F, G, state, x, k)  # type: ignore[arg-type]
-
-    def estimate(self, state: AutoState) -> tuple[PyTree, PyTree]:
-        return self.chosen(state.theta, state.omega).estimate(state)  # type: ignore[arg-type]
-
-    def report(self, state: AutoState) -> dict[str, Array]:
-        return self.chosen(state.theta, state.omega).report(state)  # type: ignore[arg-type]
-
-    def explain(self, theta: PyTree, omega: PyTree, steps: int, reported: Mapping[str, np.ndarray]) -> str:
-        """Say in one line which method ran, why, at what cost, and whether it arrived.
-
-        ``reported`` is what ``report`` gave at the end, by name, one entry per seed; it may be empty.
+        newton_sq: ‖way of θ to the root of the model‖² · noise_sq: E‖·‖² of its error · residual: the squared means of
+        F − B G, of G and of the Newton step at the frozen estimate, the largest in units of what noise explains ·
+        start_ratio: noise of F − B G over what it is at the start, squared · loose_ratio: of the size of θ, the part in
+        directions of which the samples say little, squared.
         """
-        slow, fast = tree_math.size(theta), tree_math.size(omega)
-        how, bound = "MatrixFreeZap, a matrix gain by products with vectors", "more than the {:,} for matrices"
-        if isinstance(self.chosen(theta, omega), Zap):
-            how, bound = "Zap, a matrix gain", "at most the {:,} for which its matrices are kept"
-        words = [
-            f"{how}: θ and ω have {slow} + {fast} = {slow + fast:,} entries, {bound.format(self.max_dim)}",
-            f"no step size was set and no pilot run, all {steps:,} samples went into the estimate",
-        ]
-        if "newton_sq" in reported:
-            far, noise = (np.sqrt(np.asarray(reported[name], float)) for name in ("newton_sq", "noise_sq"))
-            known = f"±{np.median(noise):.2g} (norm, one standard error, independent samples)"
-            on_the_way = int(np.count_nonzero(~(far <= _FAR * noise)))
-            late = f"{on_the_way} of {len(far)} seeds are still on their way: run longer"
-            words += [f"by its own account θ is known to {known}", late if on_the_way else "every seed arrived"]
-        return "; ".join(words)
+        z, _ = ravel_pytree((state.theta, state.omega))
+        slow = tree_math.size(state.theta)
+        to = self._root(state, z, slow)
+        frozen = frozen_check.batches(state.check)
+        fast = jnp.eye(z.size, dtype=z.dtype)[slow:]
+        rounding = jnp.finfo(z.dtype).eps * sqnorm(jnp.abs(state.model.J.value) @ jnp.abs(frozen.point))
+        worst = []
+        for rows in (to.reduce, fast, to.gain):
+            here = squared_mean(frozen.means @ rows.T, frozen.weights)
+            start = frozen_check.start_squares(state.check, rows)
+            least = _NOTHING * jnp.maximum(start, 0) + jnp.where(rows is to.gain, 0, rounding)
+            ratio = _over(jnp.asarray(here.value), jnp.asarray(WITHIN * here.noise + least))
+            worst.append((here, start, jnp.where(jnp.isfinite(jnp.asarray(here.noise)), ratio, jnp.inf)))
+        (slow_mean, slow_start, _), _, _ = worst
+        size, loose = sqnorm(z[:slow]) + state.reach[0] ** 2, to.loose()
+        found = {
+            "newton_sq": sqnorm(to.slow),
+            "noise_sq": to.slow_noise + loose,
+            "residual": jnp.max(jnp.stack([ratio for _, _, ratio in worst])),
+            "start_ratio": slow_mean.noise / jnp.maximum(slow_start, jnp.finfo(z.dtype).tiny),
+            "loose_ratio": loose / size,
+        }
+        largest = jnp.sqrt(jnp.finfo(z.dtype).max)
+        return {name: jnp.nan_to_num(value, nan=largest, posinf=largest) for name, value in found.items()}
 
 
 def _due(k: Scalar, n: int) -> Bool[Array, ""]:
     """Whether the iterates move after step k. It depends on k alone, so that all lanes of a run branch alike."""
     seen = jnp.asarray(k, jnp.int32) + 1
-    top = seen
-    for shift in (1, 2, 4, 8, 16):
-        top = top | (top >> shift)
-    stride = jnp.maximum((top - (top >> 1)) // _MOVES, _BETWEEN * n)
+    between = 1 << (_BETWEEN * n - 1).bit_length()
+    stride = jnp.maximum(top_power(seen) // _MOVES, between)
     return (seen % stride == 0) & (seen >= _FIRST * n)
+
+
+def _add_sample(trial: Trial, f: Array, fine: Array) -> Trial:
+    count = trial.count + 1
+    slope = trial.along @ f
+    mean, square = (old + (new - old) / count for old, new in ((trial.mean, slope), (trial.square, slope**2)))
+    seen, lost = trial.seen + (f - trial.seen) / count, trial.lost + (1 - fine.astype(f.dtype))
+    return replace(trial, mean=mean, square=square, count=count, lost=lost, seen=seen)
+
+
+def _overshot(trial: Trial) -> tuple[Bool[Array, 2], Float[Array, 2]]:
+    """Whether the last move went too far, of θ and of ω, and the share of it to take instead.
+
+    The slope along a move is negative at its base. Where it is surely positive at its end, and half as large, the
+    objective has its minimum in between, about where a secant is zero.
+    """
+    # Few samples may happen to be alike, and the model has seen more of them.
+    known = jnp.sum((trial.along @ trial.model.cov) * trial.along, axis=1)
+    variance = jnp.maximum(trial.square - trial.mean**2, known) / jnp.maximum(trial.count, 1)
+    over = trial.mean > _OVERSHOT * jnp.abs(trial.slope) + _SURE * jnp.sqrt(jnp.maximum(variance, 0))
+    lost = trial.lost > 0
+    downhill = -trial.slope
+    share = jnp.clip(_over(downhill, downhill + trial.mean), 0.1, 0.9)
+    return over | lost, jnp.where(lost, 0.1, share)
+
+
+def _believed(trial: Trial, model: LinearModel, count: Array) -> Array:
+    """What a model counts for: with the variance v/count and a bias b, as many samples as have v/n = v/count + b².
+
+    The bias is what its prediction at the last iterate missed the samples there by, beyond their noise.
+    """
+    variance = jnp.sum(model.cov * jnp.eye(len(model.cov), dtype=model.cov.dtype), axis=1)
+    noise = variance * (1 / jnp.maximum(trial.count, 1) + 1 / jnp.maximum(trial.model.count, 1))
+    missed = (trial.seen - trial.expected) ** 2
+    rounding = jnp.finfo(count.dtype).eps * (jnp.abs(model.J.value) @ jnp.abs(trial.base)) ** 2
+    bias = jnp.maximum(missed - 9 * noise - rounding, 0)
+    worst = jnp.max(_over(bias, variance + rounding))
+    known = (trial.model.count > 0) & (trial.count > 0)
+    return jnp.where(known, count / (1 + count * worst), count)
+
+
+def _by_entry(pair: Array, z: Array, slow: int, root: int = 1) -> Array:
+    """A pair of lengths as one for each entry of z, so that entries together have that length; or as it is."""
+    parts = (slow, pair[0]), (z.size - slow, pair[1])
+    return jnp.concatenate([jnp.full(size, value / max(size, 1) ** 0.5 if root else value) for size, value in parts])
+
+
+def _squares(way: Array, slow: int) -> Float[Array, 2]:
+    return jnp.stack([sqnorm(way[:slow]), sqnorm(way[slow:])])
+
+
+def _far(way: Array, sizes: Array, slow: int) -> Float[Array, ""]:
+    return jnp.sum(_over(_squares(way, slow), sizes**2))
+
+
+def _least(sizes: Array) -> Array:
+    """The least width of a difference: far above rounding, since tangents from it must predict values elsewhere."""
+    return float(jnp.finfo(sizes.dtype).eps) ** 0.25 * sizes
+
+
+def _finite(values: Array) -> Array:
+    """The values with what is not finite made large."""
+    large = float(jnp.finfo(values.dtype).max) ** 0.25
+    return jnp.where(jnp.isfinite(values), values, large)
 
 
 def _bent(there: Array, straight: Array, size: Array) -> Float[Array, ""]:
@@ -323,12 +361,3 @@ def _part(radius: Float[Array, ""], step: Array) -> Float[Array, ""]:
 
 def _over(a: Array, b: Array) -> Array:
     return a / (b + jnp.finfo(a.dtype).tiny)
-
-
-def _dot(a: PyTree, b: PyTree) -> Float[Array, ""]:
-    products: list[Array] = jax.tree.leaves(jax.tree.map(lambda x, y: jnp.sum(x * y), a, b)) or [jnp.zeros(())]
-    return sum(products[1:], products[0])
-
-
-def _scaled(factor: Scalar, tree: PyTree) -> PyTree:
-    return jax.tree.map(lambda leaf: jnp.asarray(factor, leaf.dtype) * leaf, tree)

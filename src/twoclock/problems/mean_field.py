@@ -30,6 +30,8 @@ class FieldStep(NamedTuple):
     a: Number
     next_state: Number
     other: Number
+    mean: Number  # the population and the policy that they were drawn from
+    policy: Vector
 
 
 @pytree
@@ -57,7 +59,7 @@ class LinearQuadraticMeanField(Problem):
         x = m + model.spread * u[0]
         a = policy[1] - policy[0] * x + model.explore * u[1]
         next_state = x + model.dt * a + model.sigma * jnp.sqrt(model.dt) * u[2]
-        return FieldStep(x, a, next_state, m + model.spread * u[3]), env
+        return FieldStep(x, a, next_state, m + model.spread * u[3], m, policy), env
 
     def F(self, theta: PyTree, omega: PyTree, x: FieldStep) -> PyTree:
         return self._operators(theta, omega, x)[0]
@@ -67,9 +69,10 @@ class LinearQuadraticMeanField(Problem):
 
     def _operators(self, theta: PyTree, omega: PyTree, sample: FieldStep) -> tuple[PyTree, PyTree]:
         model, (m, policy, w) = self.model, self._unpack(theta, omega)
-        x, other = _along(sample.x, m), _along(sample.other, m)
-        a = _along(sample.a, policy[1] - policy[0] * x)
-        next_state = _along(sample.next_state, x + model.dt * a)
+        # Samples move with the population and the policy, so that methods with slopes see how their law changes.
+        x, other = sample.x + (m - sample.mean), sample.other + (m - sample.mean)
+        a = sample.a + (policy[1] - policy[0] * x) - (sample.policy[1] - sample.policy[0] * sample.x)
+        next_state = sample.next_state + (x + model.dt * a) - (sample.x + model.dt * sample.a)
         cost = a**2 / 2 + model.cost(x, m)
         if self.slow == "policy":
             cost = cost + (x - m) * model.toll(other, m)
@@ -134,11 +137,6 @@ class LinearQuadraticMeanField(Problem):
 def _hermite(z: Number) -> Vector:
     """He₁ and He₂/√2: orthonormal under N(0, 1), and to the constant too, which V therefore need not have."""
     return jnp.stack([z, (z**2 - 1) / jnp.sqrt(2.0)])
-
-
-def _along(drawn: Number, centre: Number) -> Number:
-    """What was drawn, with the derivatives of its centre: methods with derivatives see how samples move with ω."""
-    return drawn + (centre - jax.lax.stop_gradient(centre))
 
 
 def mean_field(

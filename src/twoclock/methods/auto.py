@@ -1,0 +1,138 @@
+"""The default: a method that needs no step size, chosen by the sizes of θ and ω, and what to say of how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import jax
+import numpy as np
+from jaxtyping import Array
+
+from twoclock import tree_math
+from twoclock.intervals.arrival import SMALL
+from twoclock.methods.matrix_free_zap import MatrixFreeZap, MatrixFreeZapState
+from twoclock.methods.zap import Zap, ZapState
+from twoclock.protocols import Method, Operator, PyTree, Scalar, checked, pytree
+from twoclock.validation import whole
+
+# Squared, of the size of θ: what may be unknown in directions that the samples say little of; in standard errors how
+# far a seed may be from the median of all, and for how many seeds that is asked; a ratio that stands for no test.
+_LOOSE, _APART, _ENOUGH_SEEDS, _NO_TEST = 0.01, 6.0, 3, 1e30
+_UNTESTED = "without matrices there is no test for it"
+_DOUBTFUL = "most other seeds have not"
+_LONGER = "run longer, start elsewhere, or compare with steps of your own, `tc.Polyak(tc.Standard(…))`"
+_REMEDIES = {
+    _UNTESTED: "ask `tc.residual(problem, result)`",
+    "it diverged": "start elsewhere, or take small steps, `tc.Standard`",
+    "too few samples came after its estimate was fixed": "run longer",
+}
+
+
+class NotArrivedWarning(UserWarning):
+    """The default method has not arrived on some seeds; ``result.chosen`` says why, and what to do."""
+
+
+AutoState = ZapState | MatrixFreeZapState
+
+
+@pytree
+class Auto(Method):
+    """Needs no step size, no scale and no horizon: ``Zap`` where its matrices are affordable, else ``MatrixFreeZap``.
+
+    The choice depends on the sizes of θ and ω alone; ``result.chosen`` explains it, and ``result.method`` is the chosen
+    method, which runs the same, bit for bit.
+
+    Args:
+        max_dim: the most entries of θ and ω together for which it is ``Zap``, which stores the square of that number.
+
+    >>> import twoclock as tc
+    >>> tc.solve(tc.problems.quadratic(dim=2), steps=500, seeds=3).method
+    Zap()
+    """
+
+    finds_roots = True
+
+    max_dim: int = checked(whole, 0, default=128, static=True)
+
+    def chosen(self, theta: PyTree, omega: PyTree) -> Zap | MatrixFreeZap:
+        """The method for variables of these shapes."""
+        return Zap() if tree_math.size((theta, omega)) <= self.max_dim else MatrixFreeZap()
+
+    def init(self, theta: PyTree, omega: PyTree) -> AutoState:
+        return self.chosen(theta, omega).init(theta, omega)
+
+    def step(self, F: Operator, G: Operator, state: AutoState, x: PyTree, k: Scalar) -> AutoState:
+        return self.chosen(state.theta, state.omega).step(F, G, state, x, k)  # type: ignore[arg-type]
+
+    def estimate(self, state: AutoState) -> tuple[PyTree, PyTree]:
+        return self.chosen(state.theta, state.omega).estimate(state)  # type: ignore[arg-type]
+
+    def report(self, state: AutoState) -> dict[str, Array]:
+        return self.chosen(state.theta, state.omega).report(state)  # type: ignore[arg-type]
+
+    def explain(
+        self, theta: PyTree, omega: PyTree, steps: int, against: Sequence[str], reported: Mapping[str, np.ndarray]
+    ) -> str:
+        """Say in one line which method ran, why, at what cost, whether it arrived, and what to do where it did not.
+
+        Args:
+            theta, omega: of one seed.
+            steps: of the run.
+            against: what speaks against the arrival of each seed, "" where nothing does.
+            reported: what ``report`` gave at the end, by name, one entry per seed; it may be empty.
+        """
+        slow, fast = tree_math.size(theta), tree_math.size(omega)
+        how, bound = "MatrixFreeZap, a matrix gain by products with vectors", "more than the {:,} for matrices"
+        if isinstance(self.chosen(theta, omega), Zap):
+            how, bound = "Zap, a matrix gain", "at most the {:,} for which its matrices are kept"
+        words = [
+            f"{how}: θ and ω have {slow} + {fast} = {slow + fast:,} entries, {bound.format(self.max_dim)}",
+            f"no step size was set and no pilot run, all {steps:,} samples went into the estimate",
+        ]
+        arrived = np.asarray([reason == "" for reason in against])
+        if arrived.any() and "noise_sq" in reported:
+            error = float(np.median(np.sqrt(np.asarray(reported["noise_sq"], float)[arrived])))
+            if np.isfinite(error) and error > 0:
+                words.append(f"θ is known to ±{error:.2g} (norm, one standard error, independent samples)")
+        return "; ".join([*words, summarize(against)])
+
+
+def objections(reported: Mapping[str, np.ndarray], theta: PyTree, *, one_problem: bool = True) -> list[str]:
+    """What speaks against the arrival of each seed, "" where nothing does.
+
+    Args:
+        reported: what ``report`` gave at the end, by name, one entry per seed.
+        theta: the estimates, with a leading seed axis.
+        one_problem: whether all seeds have the same solution, so that they must agree.
+    """
+    count = len(jax.tree.leaves(theta)[0])
+    if "residual" not in reported:
+        return [_UNTESTED] * count
+    residual, from_start, loose, noise = (
+        np.asarray(reported[name], float) for name in ("residual", "start_ratio", "loose_ratio", "noise_sq")
+    )
+    rows = np.concatenate([np.reshape(leaf, (count, -1)) for leaf in jax.tree.leaves(theta)], axis=1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        apart = np.sum((rows - np.median(rows, axis=0)) ** 2, axis=1)
+    agree = apart <= _APART**2 * np.maximum(noise, np.median(noise))
+    rules = (
+        (np.isfinite(rows).all(axis=1), "it diverged"),
+        (residual < _NO_TEST, "too few samples came after its estimate was fixed"),
+        (residual <= 1, "the means of F and G there are not zero on later samples"),
+        ((from_start >= 0) & (from_start <= SMALL), "samples cannot tell its estimate from the start"),
+        (loose <= _LOOSE, "samples say too little of some directions of θ"),
+        (agree | (count < _ENOUGH_SEEDS) | (not one_problem), "it is far from where the other seeds are"),
+    )
+    found = [next((words for passed, words in rules if not passed[i]), "") for i in range(count)]
+    # A seed that passes where most do not may have passed by luck.
+    doubtful = one_problem and count >= _ENOUGH_SEEDS and found.count("") < count / 2
+    return [reason or (_DOUBTFUL if doubtful else "") for reason in found]
+
+
+def summarize(against: Sequence[str]) -> str:
+    """Say how many seeds arrived, what speaks against the others, and what to do."""
+    missing = [reason for reason in against if reason]
+    if not missing:
+        return "every seed arrived"
+    usual = max(set(missing), key=missing.count)
+    return f"{len(missing)} of {len(against)} seeds have not arrived: {usual}; {_REMEDIES.get(usual, _LONGER)}"
