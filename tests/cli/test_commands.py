@@ -222,3 +222,10 @@ def test_the_help_of_run_shows_its_options(capsys):
     out = capsys.readouterr().out
     assert "--steps INT" in out
     assert "twoclock list" in out
+
+
+def test_doctor_tells_of_xlas_switch_for_small_loops():
+    from twoclock.cli.commands import doctor
+
+    assert "xla_cpu_small_while_loop_byte_threshold=1000000" in doctor.describe_switch("")
+    assert "is set" in doctor.describe_switch("--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold=9")

@@ -7,6 +7,7 @@ import pytest
 
 import twoclock as tc
 from twoclock import prng
+from twoclock.problems.bilevel import losses
 
 RNG = np.random.default_rng(0)
 A, t = RNG.normal(size=(60, 4)), np.sign(RNG.normal(size=60))
@@ -352,3 +353,30 @@ def test_a_network_critic_is_taken_where_it_is_not_checked():
     assert not result.diverged.any()
     with pytest.raises(tc.InputError, match="`check` must be True or False, got 'no'"):
         tc.problems.minimax(**options, y=y, check="no")
+
+
+def test_a_check_that_may_take_long_says_what_it_does_and_how_to_skip_it(caplog):
+    batches = np.zeros((9_640, 1))
+    losses.announce_slow_check("inner", 2_410, batches, "check=False skips it")
+    assert caplog.messages == [
+        "measuring the curvature of `inner` in 2,410 unknowns on 9,640 batches, which may take from seconds to "
+        "minutes; check=False skips it"
+    ]
+    caplog.clear()
+    losses.announce_slow_check("inner", 100, batches, "check=False skips it")
+    logistic_problem()
+    assert not caplog.messages
+
+
+def test_a_check_that_is_skipped_draws_no_batches(monkeypatch):
+    def no_probes(*_):
+        raise AssertionError("batches are drawn to measure curvature on")
+
+    monkeypatch.setattr(losses, "draw_probes", no_probes)
+    logistic_problem(check=False, v_scale=0.25)
+    sampler = tc.samplers.Minibatches((A, t), 10)
+    tc.problems.minimax(
+        lambda x, y, batch: jnp.sum(x * y) - jnp.sum(y**2), sampler, np.zeros(2), np.zeros(2), check=False
+    )
+    with pytest.raises(AssertionError, match="batches are drawn"):
+        logistic_problem(check=False)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import scipy.linalg
-import scipy.special
+import scipy  # loads its parts when they are used
 from jaxtyping import Float
 
 from twoclock.protocols import InputError, PyTree

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.linalg
+import scipy  # loads its parts when they are used
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 
@@ -9,6 +10,8 @@ from twoclock.cli import print_table, say
 from twoclock.cli.options import read_values
 
 _SEEDS, _STEPS, _SHORT = 256, 20_000, 100
+# XLA then runs a small loop as one function; it must be set before JAX starts, so the library cannot set it.
+SWITCH = "xla_cpu_small_while_loop_byte_threshold"
 
 
 def command(args: Sequence[str]) -> int:
@@ -30,9 +33,17 @@ def command(args: Sequence[str]) -> int:
         ("devices", f"{len(devices)} × {devices[0].device_kind}, jax {jax.__version__}"),
         ("cuda", cuda_engine.unavailable() or "cupy is here"),
         (engines.VARIABLE, engines.resolve("auto")),
+        ("XLA's small loops", describe_switch(os.environ.get("XLA_FLAGS", ""))),
     ]
     print_table("this machine", ("", ""), rows)
     return 1 if _check_engines() else 0
+
+
+def describe_switch(flags: str) -> str:
+    if SWITCH in flags:
+        return f"{SWITCH} is set"
+    setting = f"XLA_FLAGS=--xla_backend_extra_options={SWITCH}=1000000"
+    return f"slow on a CPU; {setting}, set before the start, makes runs of few seeds on XLA several times faster"
 
 
 def _check_engines() -> int:

@@ -129,18 +129,26 @@ def bilevel(
         losses.check_scalar(inner, "inner", *start, of_inner)
         if v_scale is not None:
             number("v_scale", v_scale, 0, above=True, remedy="leave it out to have it chosen")
-        inner_probes, outer_probes = losses.draw_probes(batches, size(y))
-        f, g = losses.mean_loss(outer, outer_probes), losses.mean_loss(inner, inner_probes)
-
-        def row(y: PyTree, v: PyTree) -> PyTree:
-            return difference(differentiate_along(g, start[0], y, v)[1][1], jax.grad(f, 1)(start[0], y))
-
-        level = losses.InnerProblem(lambda y: g(start[0], y), row, start[1])
-        if flag("check", check):
-            losses.check_curvature("inner", level, "add a term such as 1e-3·‖y‖² to it")
-        if v_scale is None:
-            v_scale = losses.choose_v_scale(level)
+        if flag("check", check) or v_scale is None:  # otherwise no batch is drawn
+            level = _inner_problem(outer, inner, *start, *losses.draw_probes(batches, size(y)))
+            if check:
+                losses.check_curvature("inner", level, "add a term such as 1e-3·‖y‖² to it")
+            v_scale = losses.choose_v_scale(level) if v_scale is None else v_scale
     return Bilevel(x, y, batches, np.float64(v_scale), losses.check_truth(truth, measure), outer, inner)
+
+
+def _inner_problem(
+    outer: losses.Loss, inner: losses.Loss, x: PyTree, y: PyTree, inner_probes: PyTree, outer_probes: PyTree
+) -> losses.InnerProblem:
+    """The mean inner problem at x, and the row of v."""
+    skip = "check=False and a number for `v_scale`, say 0.25, skip it"
+    losses.announce_slow_check("inner", size(y), inner_probes, skip)
+    f, g = losses.mean_loss(outer, outer_probes), losses.mean_loss(inner, inner_probes)
+
+    def row(y: PyTree, v: PyTree) -> PyTree:
+        return difference(differentiate_along(g, x, y, v)[1][1], jax.grad(f, 1)(x, y))
+
+    return losses.InnerProblem(lambda y: g(x, y), row, y)
 
 
 @pytree
@@ -208,8 +216,10 @@ def minimax(
     with jax.enable_x64(True):
         start = losses.as_arrays((x, y))
         losses.check_scalar(loss, "loss", *start, losses.first_batch(batches, ("batch",)))
-        mean = losses.mean_loss(loss, losses.draw_probes(batches, size(y)))
-        if flag("check", check):
+        if flag("check", check):  # otherwise no batch is drawn
+            probes = losses.draw_probes(batches, size(y))
+            losses.announce_slow_check("loss", size(y), probes, "check=False skips it")
+            mean = losses.mean_loss(loss, probes)
             level = losses.InnerProblem(lambda y: -mean(start[0], y), lambda y, v: y, start[1])
             remedy = "subtract a term such as 1e-3·‖y‖² from it, or pass check=False where y is a network"
             losses.check_curvature("loss", level, remedy, refuse=True)

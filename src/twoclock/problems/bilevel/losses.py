@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
@@ -24,7 +25,9 @@ Measure = Callable[[PyTree, PyTree], Mapping[str, Scalar]]
 Operators = tuple[Callable[[PyTree, PyTree], PyTree], Callable[[PyTree, PyTree], PyTree]]
 Product = Callable[[Float[np.ndarray, " n"]], Array]
 
+_log = logging.getLogger("twoclock")
 _PROBES, _PROBE_NUMBERS = 256, 1 << 22  # batches that a curvature is measured on, and numbers in them at most
+_SLOW = 1 << 22  # unknowns times batches from which it takes more than about a second
 _DENSE = 128  # the most unknowns for which the matrix itself is formed
 _FLAT = 1e-7
 
@@ -158,6 +161,16 @@ def draw_probes(sampler: Sampler, unknowns: int) -> PyTree:
     size = sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(draw, jax.random.key(0))))
     count = max(8, min(max(_PROBES, 4 * unknowns), _PROBE_NUMBERS // max(size, 1)))
     return jax.vmap(draw)(jax.random.split(jax.random.key(0), count))
+
+
+def announce_slow_check(loss: str, unknowns: int, probes: PyTree, skip: str) -> None:
+    """Say that the curvature of a large loss is being measured, and how to skip it."""
+    count = max((len(leaf) for leaf in jax.tree.leaves(probes)), default=1)
+    if unknowns > _DENSE and unknowns * count > _SLOW:
+        _log.warning(
+            "measuring the curvature of `%s` in %s unknowns on %s batches, which may take from seconds to minutes; %s",
+            *(loss, f"{unknowns:,}", f"{count:,}", skip),
+        )
 
 
 def loss_on_batch(loss: Loss, batch: PyTree) -> Loss:
