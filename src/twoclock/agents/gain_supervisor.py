@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jax
 import numpy as np
-import scipy.linalg
+import scipy
 from jaxtyping import Float
 
 from twoclock.agents.plant_statistics import PlantStatistics
