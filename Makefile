@@ -16,6 +16,7 @@ test: setup lint types
 lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/python .ci/check_prose
 
 types: setup
 	$(BIN)/mypy

@@ -6,11 +6,10 @@
 
 ``guard``: on every plant a guarded regulator learns from each seed, even seeds with the q critic, odd ones with the
 model critic. The rule: no run ends with a gain that does not stabilise the true plant and is called certified, and no
-such gain ever acts. ``proofs``: the same of gains that nobody learnt, a third
-of them unstable. ``law``: the excess cost of the learnt law over
-the optimum, as a ratio to certainty equivalence on the same samples (least squares with an intercept, the Riccati
-equation and the steady state in full), with constant disturbances and without, in the plant's units, a thousand times
-and a thousandth of them. ``draw`` is the seed of the plants.
+such gain ever acts. ``proofs``: the same of random gains, a third of them unstable. ``law``: the excess cost of the
+learnt law over the optimum, as a ratio to certainty equivalence on the same samples. That is least squares with an
+intercept, the Riccati equation and the steady state in full. It is tried with constant disturbances and without, in the
+plant's units, a thousand times and a thousandth of them. ``draw`` is the seed of the plants.
 """
 
 from __future__ import annotations

@@ -45,9 +45,9 @@ class Race:
     Args:
         make: makes the problem, when it is first needed.
         metric: by which, recorded as "error"; the mean over seeds at the end counts.
-        methods: label → how it is made: "auto", "grid" (the best of 60 settings, chosen with truth on other seeds),
-            "free" (the best parameter-free method of optax, chosen likewise), "tune" (half of the samples for the
-            search, without truth, half for the run), "certified", "lstd" or "limit".
+        methods: label → how it is made. "grid" is the best of 60 settings, chosen with truth on other seeds; "free" the
+            best parameter-free method of optax, chosen likewise. Then "tune" spends half of the samples on the search,
+            without truth, and half on the run. Others are "auto", "certified", "lstd" and "limit".
         steps, seeds: how many; the seeds are shared by all.
         kind: a description of the kind of problem.
         structure: of h, for certified steps; the problem must know its constants.

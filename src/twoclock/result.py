@@ -86,9 +86,9 @@ class Result:
     def arrived(self) -> np.ndarray:
         """Of a run without a method, or of ``tc.Zap``: for each seed, whether it has arrived, by a test.
 
-        A seed has arrived if the means of F and G at its estimate are zero up to their noise, on samples that the
-        estimate was not made of; if that noise is small against what they are at the start; if the samples say enough
-        of every direction of θ; and if it agrees with the other seeds.
+        A seed has arrived if four things hold. The means of F and G at its estimate are zero up to their noise, on
+        samples that the estimate was not made of. That noise is small against what they are at the start. The samples
+        say enough of every direction of θ. And the seed agrees with the others.
         """
         return np.asarray([reason == "" for reason in self._objections()])
 

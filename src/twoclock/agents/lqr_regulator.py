@@ -284,7 +284,7 @@ class Regulator(LearnerAgent):
 
     @property
     def warnings(self) -> list[str]:
-        """What speaks against its answer, a line each."""
+        """What speaks against its answer, one line per objection."""
         return list(self._lines().values())
 
     def _lines(self) -> dict[str, str]:

@@ -162,7 +162,7 @@ class LearnerAgent:
 
     @property
     def warnings(self) -> list[str]:
-        """What speaks against what it has learnt, a line each; nothing by default."""
+        """What speaks against what it has learnt, one line per objection; nothing by default."""
         return []
 
     def result(self) -> Result:

@@ -32,7 +32,7 @@ class Lowering:
         self.build, self.arrays, self.lanes = build, arrays, lanes
         # Whether a jump that is hardly ever taken is better than a choice: not for lanes side by side.
         self.jumps = False
-        # Buffers whose old entries nobody reads any more, so that an update may be written over them.
+        # Buffers whose old entries are not read any more, so that an update may be written over them.
         self.free: frozenset[Buffer] = frozenset()
 
     def lower(self, jaxpr: Jaxpr, constants: Sequence[object], inputs: Sequence[Value]) -> list[Value]:

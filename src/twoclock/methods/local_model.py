@@ -53,7 +53,9 @@ class Root:
     u: Float[Array, " slow"]  # f − B g
     u_most: Float[Array, ""]  # what ‖·‖² of its sampling error seldom exceeds
     flat: Float[Array, " slow"]  # what of u is left at the root: no step to be seen makes it smaller
-    scale: Float[Array, ""]  # ‖u‖√d/‖S‖, a length of θ that needs no inverse; 0 where S is not told from its noise
+    scale: Float[
+        Array, ""
+    ]  # ‖u‖√d/‖S‖, a length of θ that needs no inverse; 0 where S does not stand out from its noise
     fast_scale: Float[Array, ""]
     reduce: Float[Array, "slow n"]  # u = reduce @ (F, G)
     gain: Float[Array, "slow n"]  # slow = gain @ (F, G), but for the prior
@@ -156,7 +158,7 @@ def root(model: LinearModel, z: Array, origin: Float[Array, " slow"], size: Floa
 
 
 def _length(u: Array, steep: Array, unsure: Array) -> Float[Array, ""]:
-    """‖u‖√d/‖S‖ where S is told from its noise, else 0."""
+    """‖u‖√d/‖S‖ where S stands out from its noise, else 0."""
     tiny = jnp.finfo(u.dtype).tiny
     return jnp.where(steep > 2 * unsure, jnp.sqrt(jnp.sum(u**2) * u.size) / (steep + tiny), 0)
 

@@ -240,10 +240,10 @@ class Zap(Method):
     def report(self, state: ZapState) -> dict[str, Float[Array, ""]]:
         """What the test for arrival needs, from samples after an estimate was frozen.
 
-        newton_sq: ‖way of θ to the root of the model‖² · noise_sq: E‖·‖² of its error · residual: the squared means of
-        F − B G, of G and of the Newton step at the frozen estimate, the largest in units of what noise explains ·
-        start_ratio: noise of F − B G over what it is at the start, squared · loose_ratio: of the size of θ, the part in
-        directions of which the samples say little, squared.
+        ``newton_sq`` is the squared way of θ to the root of the model, ``noise_sq`` the mean square of its error.
+        ``residual`` is the largest of the squared means of F − B G, of G and of the Newton step at the frozen estimate,
+        in units of what noise explains. ``start_ratio`` is the squared noise of F − B G over its square at the start.
+        ``loose_ratio`` is the squared share of θ's size in directions of which the samples say little.
         """
         z, _ = ravel_pytree((state.theta, state.omega))
         slow = tree_math.size(state.theta)

@@ -22,8 +22,8 @@ _BATCHES, _FIRST = 16, 4  # batches of the means, and before them of the slopes
 _PIECES = 8  # into which the slopes' samples are divided, for their error
 _ENTRIES, _DIRECTIONS = 64, 32
 # Distance of the two points of a difference: in standard deviations over seeds, as a share of the way from the start,
-# and as a share of the size of the variable where it did not move (of 1 where that is 0); again with less where the
-# first is not finite.
+# and as a share of the size of the variable where it did not move (of 1 where that is 0). The last is for a second try,
+# where the first is not finite.
 _SPREAD, _WAY, _SIZE, _CLOSER = 2.0, 0.03, 1e-6, 1e-4
 
 

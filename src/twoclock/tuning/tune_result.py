@@ -27,10 +27,11 @@ class Tuned:
         method: the method with the best settings, ready for ``solve``; the agent, for ``agents.run``.
         settings: those settings, path → number.
         metric: what was compared: the mean over seeds of this metric, or of the residual.
-        ranking: one row for each setting tried, the best first, later rungs before earlier ones: the settings, its
-            ``score`` with the 95 % interval ``low`` to ``high``, the ``ratio`` of its score to the best with
-            ``ratio_low`` to ``ratio_high`` over the shared seeds (last rung only), the share of seeds ``diverged``,
-            ``steps``, ``seeds``, ``rung``. Without truth also the squared residuals ``F`` and ``G`` with their ``_se``.
+        ranking: one row for each setting tried, the best first, later rungs before earlier ones. It has the settings,
+            ``score`` with the 95 % interval ``low`` to ``high``, the share of seeds ``diverged``, ``steps``, ``seeds``
+            and ``rung``. In the last rung ``ratio`` is its score over the best one's on the shared seeds, with the
+            interval ``ratio_low`` to ``ratio_high``. Without truth also the squared residuals ``F`` and ``G`` with
+            their ``_se``.
         sensitivity: how the score changes when one setting moves and the others stay at their best: ``setting``,
             ``value`` and the columns of the ranking, the best one's row included; on the seeds of the last rung.
         edge: the settings whose best value lies at a limit of the box, path → "low" or "high". A better one may lie

@@ -24,7 +24,7 @@ __all__ = ["ModelCritic", "lqr_model"]
 Policy = dict[str, Array]  # ``K``, the gain, and ``P``, the value of states that it rests on
 # ``M``, the mean of vvᵀ, v = (x, u, x') or (x, u, 1, x'), and ``seen``, the share of samples in it against the prior.
 Moments = dict[str, Array]
-_ENOUGH = 10  # samples for each entry of (x, u) from which a model is believed; with fewer it fits the noise
+_ENOUGH = 10  # samples for each entry of (x, u) from which a model is believed. With fewer it fits the noise.
 # The gain follows the value once a step changes that by no more than this share: on its way from Q to the solution it
 # passes through gains that do not stabilise.
 _SETTLED = 0.1
