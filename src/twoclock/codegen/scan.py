@@ -58,8 +58,9 @@ def scan(
 
     Example:
         >>> import jax.numpy as jnp, twoclock as tc
-        >>> tc.scan(lambda total, x: (total + x, total), 0, jnp.arange(5))
-        (Array(10, dtype=int32, weak_type=True), Array([0, 0, 1, 3, 6], dtype=int32))
+        >>> total, before = tc.scan(lambda total, x: (total + x, total), 0, jnp.arange(5))
+        >>> int(total), before.tolist()
+        (10, [0, 0, 1, 3, 6])
     """
     steps = _count_steps(step, xs, length, engine)
     if engine == "xla":
