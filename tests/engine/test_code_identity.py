@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import threading
 import types
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -79,16 +81,44 @@ def inner_constant(c: float) -> Callable[..., object]:
         lambda c: compiled(f"return x {'+' if c == 1 else '-'} x"),
         lambda c: compiled(f"return np.{'sin' if c == 1 else 'cos'}(x)"),
         lambda c: with_closure(math_function(c)),
+        lambda c: with_closure(_module(c)),
+        lambda c: with_entry_of(_module(c, file=True)),
+        lambda c: executed_class(f"class f:\n    @staticmethod\n    def g(x):\n        return {c} * x"),
+        lambda c: executed_class(f"class f:\n    @property\n    def g(self):\n        return {c}"),
+        lambda c: executed_class(f"class g:\n    gain = {c}\nclass f(g):\n    pass"),
+        lambda c: dataclasses.make_dataclass("Own", [("gain", float, float(c))]),
     ],
 )
 def test_the_same_function_is_the_same_and_a_changed_number_is_seen(make: Callable[[int], object]) -> None:
     assert code_identity(make(1)) == code_identity(make(1)) != code_identity(make(2))
 
 
-def _module(c: object) -> types.ModuleType:
+def _module(c: object, file: bool = False) -> types.ModuleType:
     module = types.ModuleType("settings_of_the_user")
     module.a = c  # type: ignore[attr-defined]
+    module.__file__ = __file__ if file else None
     return module
+
+
+def with_entry_of(module: Any) -> Callable[..., object]:
+    return lambda x: module.a * x
+
+
+def executed_class(text: str) -> object:
+    """A class of a notebook or a plug-in, whose namespace has no name: it says that it is of the built-ins."""
+    space: dict[str, Any] = {}
+    exec(text, space)
+    return space["f"]()
+
+
+def test_a_folder_that_is_named_like_a_library_is_the_users_own(tmp_path: Path) -> None:
+    library = Path(code_identity.__code__.co_filename).parents[1]
+    for folder in (tmp_path / "ros-packages", Path(f"{library}_of_mine")):
+        own = [compile(f"def f(x):\n    return {c} * x", str(folder / "plant.py"), "exec") for c in (1, 2)]
+        spaces: list[dict[str, Any]] = [{}, {}]
+        for code, space in zip(own, spaces, strict=True):
+            exec(code, space)
+        assert code_identity(spaces[0]["f"]) != code_identity(spaces[1]["f"])
 
 
 def math_function(c: int) -> object:

@@ -7,6 +7,8 @@ import dis
 import functools
 import hashlib
 import importlib.util
+import operator
+import os
 import sys
 import sysconfig
 from collections.abc import Iterator, Mapping
@@ -21,8 +23,10 @@ from twoclock.protocols import InputError
 from twoclock.validation import short_repr
 
 # Code below these folders is known by its name; all other code is the user's own and known by what it does.
-_LIBRARIES = (*map(sysconfig.get_path, ("stdlib", "purelib", "platlib")), str(Path(__file__).parents[1]), "<frozen")
+_FOLDERS = (*map(sysconfig.get_path, ("stdlib", "purelib", "platlib")), str(Path(__file__).parents[1]))
+_LIBRARIES = (*(f"{folder}{os.sep}" for folder in _FOLDERS), "<frozen")
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented))
+_MADE_BY_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE: no static type of C
 # Entries of a class that say nothing of what it computes, or change from one process to the next.
 _NOISE = {
     "__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__annotations__", "__annotate_func__",
@@ -112,7 +116,12 @@ class _Walk:
                 code = thing.__code__
                 if code.co_consts and code.co_consts[0] is thing.__doc__:
                     code = code.replace(co_consts=(None, *code.co_consts[1:]))
-                inner += [code, *_globals_read(code, thing.__globals__)]
+                cells = {
+                    name: cell.cell_contents
+                    for name, cell in zip(code.co_freevars, thing.__closure__ or (), strict=True)
+                    if cell != CellType()
+                }
+                inner += [code, *_globals_read(code, thing.__globals__, cells)]
         elif isinstance(thing, MethodType):
             inner = [thing.__func__, thing.__self__]
         elif isinstance(thing, functools.partial):
@@ -125,9 +134,11 @@ class _Walk:
             yield thing.__name__
             file = getattr(thing, "__file__", None)
             inner = [Path(file).read_bytes()] if file is not None and _is_own_module(thing) else []
+            if file is None and _is_own_module(thing):
+                inner = [{name: value for name, value in vars(thing).items() if not name.startswith("__")}]
         elif isinstance(thing, type):
             yield f"{thing.__module__}.{thing.__qualname__}"
-            library = _is_library(getattr(sys.modules.get(thing.__module__), "__file__", None) or thing.__module__)
+            library = _is_library_class(thing)
             own = {} if library else {name: value for name, value in vars(thing).items() if name not in _NOISE}
             inner = [] if library else [*thing.__bases__, own]
         elif not isinstance(thing, type) and callable(getattr(thing, "__wrapped__", None)):
@@ -147,26 +158,42 @@ def _hash(*parts: str | bytes) -> bytes:
 
 
 def _is_library(file: str) -> bool:
-    return file.startswith(_LIBRARIES) or file in sys.builtin_module_names or "-packages" in file
+    if file.startswith(_LIBRARIES) or file in sys.builtin_module_names:
+        return True
+    return any(f"{os.sep}{name}-packages{os.sep}" in file for name in ("site", "dist"))
+
+
+def _is_library_class(thing: type) -> bool:
+    """Whether its library has it by its name: one that `exec` or `make_dataclass` made only names a library."""
+    home = sys.modules.get(thing.__module__)
+    if not _is_library(getattr(home, "__file__", None) or thing.__module__):
+        return False
+    if "<locals>" in thing.__qualname__ or not thing.__flags__ & _MADE_BY_PYTHON:
+        return True
+    try:
+        return operator.attrgetter(thing.__qualname__)(home) is thing
+    except AttributeError:
+        return False
 
 
 def _is_own_module(thing: object) -> bool:
     return isinstance(thing, ModuleType) and not _is_library(getattr(thing, "__file__", None) or thing.__name__)
 
 
-def _globals_read(code: CodeType, known: Mapping[str, object]) -> list[object]:
+def _globals_read(code: CodeType, known: Mapping[str, object], cells: Mapping[str, object]) -> list[object]:
     """The values of the globals that some code and the functions inside it read, and of entries of the user's modules.
 
-    A built-in that is not shadowed, and a global without a value yet, are identified by name, which the code holds.
+    So are entries of a module that a closure holds. A built-in that is not shadowed, and a global without a value yet, are identified by name, which the code holds.
     """
     values: list[object] = []
+    reads = {"LOAD_GLOBAL": known, "LOAD_NAME": known, "LOAD_DEREF": cells, "LOAD_CLASSDEREF": cells}
     steps = list(dis.get_instructions(code))
     for i, step in enumerate(steps):
         if step.opname == "IMPORT_NAME":
             name = "." * int(steps[i - 2].argval or 0) + step.argval
             values.append(_source(name, str(known.get("__package__") or "")))
-        elif step.opname in ("LOAD_GLOBAL", "LOAD_NAME") and step.argval in known:
-            value = known[step.argval]
+        elif step.argval in (names := reads.get(step.opname, {})):
+            value = names[step.argval]
             for after in steps[i + 1 :]:
                 if not _is_own_module(value) or after.opname not in ("LOAD_ATTR", "LOAD_METHOD"):
                     break
@@ -174,7 +201,7 @@ def _globals_read(code: CodeType, known: Mapping[str, object]) -> list[object]:
             values.append(value)
     for inside in code.co_consts:
         if isinstance(inside, CodeType):
-            values += _globals_read(inside, known)
+            values += _globals_read(inside, known, cells)
     return values
 
 
