@@ -85,7 +85,7 @@ def trial(i: int, rng: np.random.Generator) -> tuple[str, str | None]:
             trouble = "it was taken" if change == "constant" else foreign(lambda: after.history["gap"])
             return what, trouble and f"{form}, {change}: {trouble}"
         with tempfile.TemporaryDirectory() as folder:
-            tc.solve(problem(**one), method, steps, 2, checkpoint=folder)
+            tc.solve(problem(**one), method, more, 2, checkpoint=folder)
             after = tc.solve(problem(**two), method, more, 2, checkpoint=folder)
     except tc.InputError:
         return what, None if change != "nothing" or "callback" in form else f"{form}: the same run is refused"
