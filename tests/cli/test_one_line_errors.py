@@ -154,14 +154,15 @@ LIMITED = """
 import resource, sys
 from twoclock import cli
 sys.dont_write_bytecode = True  # Python would leave half of a compiled module behind, for all who import it later
-resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
-sys.exit(cli.main(sys.argv[1:]))
+resource.setrlimit(resource.RLIMIT_FSIZE, [int(sys.argv[1])] * 2)
+sys.exit(cli.main(sys.argv[2:]))
 """
 
 
-def test_a_full_disk_says_how_to_resume(tmp_path):
-    args = ["run", "quadratic", "fast", "--steps", "2000", "--seeds", "50", "--problem.dim", "2", "--out", "here"]
-    child = subprocess.run([sys.executable, "-c", LIMITED, *args], capture_output=True, text=True, check=False)
+@pytest.mark.parametrize(("limit", "seeds"), [("3000", "50"), ("20000", "2")], ids=["the record", "its picture"])
+def test_a_full_disk_says_how_to_resume(tmp_path, limit, seeds):
+    args = ["run", "quadratic", "fast", "--steps", "2000", "--seeds", seeds, "--problem.dim", "2", "--out", "here"]
+    child = subprocess.run([sys.executable, "-c", LIMITED, limit, *args], capture_output=True, text=True, check=False)
     assert child.returncode == 1, child.stderr
     assert "Traceback" not in child.stderr
     last = child.stderr.strip().splitlines()[-1]

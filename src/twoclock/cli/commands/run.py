@@ -75,14 +75,17 @@ def command(args: Sequence[str]) -> int:
         problem = factory(**of_problem)
     with options.user_code(f"`METHOD` {args[1]} fails"):
         method = with_settings(kind(), of_method) if isinstance(kind, type) else kind(**of_method)
+    command = shlex.join(["twoclock", "run", *args])
     with _out_folder(chosen.out, chosen.resume, f"{name}-{method_name}") as out:
-        result = _load_or_solve(problem, method, chosen, out, shlex.join(["twoclock", "run", *args]))
-        _print_summary(result)
-        _print_theta(result, own_instances=not isinstance(problem, Problem))
-        from twoclock import plot  # a second, which a wrong argument need not wait for
+        to_go_on = command if chosen.resume else f"{command} --resume"
+        with resumable(to_go_on + ("" if chosen.out else f" --out {shlex.quote(str(out))}")):
+            result = _load_or_solve(problem, method, chosen, out, command)
+            _print_summary(result)
+            _print_theta(result, own_instances=not isinstance(problem, Problem))
+            from twoclock import plot  # a second, which a wrong argument need not wait for
 
-        metric = main_metric(result)
-        save_figure(plot.compare({method_name: result}, metric), out, metric)
+            metric = main_metric(result)
+            save_figure(plot.compare({method_name: result}, metric), out, metric)
     return 0
 
 
@@ -100,16 +103,14 @@ def _load_or_solve(problem: ProblemSource, method: Method, chosen: RunOptions, o
                 f"{explain_mismatch(differs, result.spec.get(differs), here.get(differs))[0]}; choose another folder"
             )
         return result
-    resume = command if chosen.resume else f"{command} --resume"
-    with resumable(resume + ("" if chosen.out else f" --out {shlex.quote(str(out))}")):
-        result = solve(
-            problem, method, chosen.steps, chosen.seeds, precision=chosen.precision, bound=chosen.bound, progress=True,
-            checkpoint=out / "checkpoint", engine=chosen.engine,
-        )  # fmt: skip
-        result = replace(
-            result, spec={**result.spec, "command": command.replace(" --resume", ""), "identity": identity.as_json()}
-        )
-        result.save(out)
+    result = solve(
+        problem, method, chosen.steps, chosen.seeds, precision=chosen.precision, bound=chosen.bound, progress=True,
+        checkpoint=out / "checkpoint", engine=chosen.engine,
+    )  # fmt: skip
+    result = replace(
+        result, spec={**result.spec, "command": command.replace(" --resume", ""), "identity": identity.as_json()}
+    )
+    result.save(out)
     storage.discard(out / "checkpoint")
     return result
 
