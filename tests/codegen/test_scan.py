@@ -266,10 +266,15 @@ def test_a_program_that_differs_from_xla_is_not_used(monkeypatch, tmp_path):
         (lambda: tc.scan(lambda c, x: (jnp.ones(2), x), 0.0, jnp.ones(2)), "`step` must return a pair"),
         (lambda: tc.scan(lambda c, x: ((c, c), x), 0.0, jnp.ones(2)), "`step` must return a pair"),
         (lambda: tc.scan(lambda c, x: (c, x), 0.0, jnp.ones(2), engine="cuda"), "`engine` must be"),
+        (lambda: tc.scan(lambda c, x: (c, x), 0.0, jnp.ones(2), engine=[]), "`engine` must be"),
+        (lambda: tc.scan(lambda c, x: (c, x), object(), jnp.ones(2)), "`init` must hold arrays"),
+        (lambda: tc.scan(lambda c, x: (c, x), 10**400, jnp.ones(2)), "`init` must hold arrays"),
+        (lambda: tc.scan(lambda c, x: (c, x), 0.0, np.asarray(["a", "b"])), "`xs` must hold arrays"),
+        (lambda: tc.scan(lambda c, x: (c, x), 0.0, jnp.ones(2), unroll="a"), "`unroll` must be"),
     ],
 )  # fmt: skip
 def test_wrong_arguments_get_one_line(call, message):
-    with pytest.raises(ValueError, match="must") as caught:
+    with pytest.raises(tc.InputError, match="must") as caught:
         call()
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)

@@ -17,6 +17,8 @@ from jax.extend.core import Literal as KnownNumber
 from twoclock.codegen.ir import CodegenError, Tree, Unsupported
 from twoclock.codegen.lower import scan_counts
 from twoclock.codegen.scan_loop import REMEMBERED, ScanWarning, compile_loop, run_loop
+from twoclock.protocols import InputError
+from twoclock.validation import short_repr
 
 Carry = TypeVar("Carry")
 X = TypeVar("X")
@@ -54,7 +56,7 @@ def scan(
         The last carry, and the outputs of all steps stacked along a leading axis.
 
     Raises:
-        ValueError: if the arguments do not fit together; the message is one line.
+        InputError: if the arguments do not fit together.
 
     Example:
         >>> import jax.numpy as jnp, twoclock as tc
@@ -62,7 +64,8 @@ def scan(
         >>> int(total), before.tolist()
         (10, [0, 0, 1, 3, 6])
     """
-    steps = _count_steps(step, xs, length, engine)
+    _check(step, init, xs, unroll, engine)
+    steps = _count_steps(xs, length)
     if engine == "xla":
         return lax.scan(step, init, xs, steps, reverse, unroll)
     try:
@@ -79,28 +82,40 @@ def scan(
     return jax.tree.unflatten(out, leaves)
 
 
-def _count_steps(step: object, xs: Tree, length: int | None, engine: str) -> int:
-    if engine not in ("auto", "c", "xla"):
-        raise ValueError(f"`engine` must be 'auto', 'c' or 'xla', got {engine!r}")
+def _check(step: object, init: Tree, xs: Tree, unroll: object, engine: object) -> None:
+    if not isinstance(engine, str) or engine not in ("auto", "c", "xla"):
+        raise InputError(f"`engine` must be 'auto', 'c' or 'xla', got {short_repr(engine)}")
     if not callable(step):
-        raise ValueError(f"`step` must be a function of a carry and a slice of `xs`, got {type(step).__name__}")
+        raise InputError(f"`step` must be a function of a carry and a slice of `xs`, got {type(step).__name__}")
+    if not isinstance(unroll, int) or unroll < 0:
+        raise InputError(f"`unroll` must be a truth value or a whole number of at least 0, got {short_repr(unroll)}")
+    for name, tree in (("init", init), ("xs", xs)):
+        try:
+            for leaf in jax.tree.leaves(tree):
+                if not isinstance(leaf, jax.Array):
+                    jnp.asarray(np.empty(0, leaf.dtype) if isinstance(leaf, np.ndarray) else leaf)
+        except (TypeError, ValueError, OverflowError, RecursionError):
+            raise InputError(f"`{name}` must hold arrays and numbers that JAX can take, got {short_repr(tree)}") from None
+
+
+def _count_steps(xs: Tree, length: int | None) -> int:
     leaves = jax.tree.leaves(xs)
     if any(np.ndim(leaf) == 0 for leaf in leaves):
-        raise ValueError("`xs` must have a leading axis in each of its arrays, got a number; close over it instead")
+        raise InputError("`xs` must have a leading axis in each of its arrays, got a number; close over it instead")
     lengths = sorted({int(np.shape(leaf)[0]) for leaf in leaves})
     if len(lengths) > 1:
-        raise ValueError(f"`xs` must have one leading length, got {lengths}; cut its arrays to the shortest")
+        raise InputError(f"`xs` must have one leading length, got {lengths}; cut its arrays to the shortest")
     if length is None:
         if not lengths:
-            raise ValueError("`length` must be given where `xs` has no arrays")
+            raise InputError("`length` must be given where `xs` has no arrays")
         return lengths[0]
     if isinstance(length, jax.core.Tracer) or not hasattr(length, "__index__"):
-        raise ValueError(f"`length` must be a whole number known before the call, got {type(length).__name__}")
+        raise InputError(f"`length` must be a whole number known before the call, got {type(length).__name__}")
     steps = length.__index__()
     if steps < 0:
-        raise ValueError(f"`length` must be at least 0, got {steps}")
+        raise InputError(f"`length` must be at least 0, got {steps}")
     if lengths and lengths[0] != steps:
-        raise ValueError(f"`length` must be that of `xs`, {lengths[0]}, got {steps}; leave it out")
+        raise InputError(f"`length` must be that of `xs`, {lengths[0]}, got {steps}; leave it out")
     return steps
 
 
@@ -115,7 +130,7 @@ def _trace(step: Callable[..., Any], init: Tree, xs: Tree, steps: int, reverse: 
         text = " ".join(str(error).split())
         if not text.startswith(("scan", "Scan", "The scanned function")):
             raise
-        raise ValueError(
+        raise InputError(
             f"`step` must return a pair, the carry with its old shapes and types and an output: {text}"
         ) from None
     return traced, jax.tree.structure(shape)
