@@ -24,7 +24,8 @@ def evaluate(): return value(table())
 def every():
     log = tc.logs.read(table(), next_state="next_state", episode="episode")
     return tc.evaluate(log, np.full((4, 2), .5), .9, estimator="all", bootstrap=0)
-def drawn(): return tc.problems.random_policy_evaluation(jax.random.key(0), 5, 2, 2)
+key = jax.random.key(0)  # before a fork, after which JAX itself may hang
+def drawn(): return tc.problems.random_policy_evaluation(key, 5, 2, 2)
 def sweep(): return tc.sweep({"a": problem}, {"b": tc.Fast()}, 50, 2)
 def tune(): return tc.tune(problem, tc.Fast(), steps=200)
 def regulator():
