@@ -1,13 +1,14 @@
 """The numbers that README and docs quote from the full run.
 
-``python docs/quoted.py RUN`` takes over the tables of a full run (RUN is its folder, results/full) into
+``python -m docs.quoted RUN`` takes over the tables of a full run (RUN is its folder, results/full) into
 docs/full_run and its pictures into docs/images, and writes every passage between ``<!-- quoted: … -->`` and
-``<!-- end -->`` anew. Without RUN it only checks the passages against docs/full_run, and fails where one differs; a
-test does so.
+``<!-- end -->`` anew. Tables of experiments that RUN does not have stay, and are named. Without RUN it only checks the
+passages against docs/full_run, and fails where one differs; a test does so.
 """
 
 from __future__ import annotations
 
+import datetime
 import json
 import re
 import shutil
@@ -41,27 +42,29 @@ def main(run: str | None) -> int:
         if run is not None:
             page.write_text(text)
         else:
-            print(f"{page.relative_to(HERE.parent)} differs from docs/full_run; run: python docs/quoted.py RUN")
+            print(f"{page.relative_to(HERE.parent)} differs from docs/full_run; run: python -m docs.quoted RUN")
     return 1 if stale and run is None else 0
 
 
 def take_over(run: Path) -> None:
     """The tables of a run, with each method's mean at powers of ten, and without the trials of its tuning."""
     KEPT.mkdir(exist_ok=True)
-    for old in KEPT.glob("*.csv"):
-        old.unlink()
-    for table in sorted((run / "tables").glob("*.csv")):
+    new = pd.read_csv(run / "tables" / "claims.csv", keep_default_na=False)
+    old = _claims() if (KEPT / "claims.csv").exists() else new.iloc[:0]
+    stay = old[~old["experiment"].isin(new["experiment"])]
+    if len(stay):
+        print(f"kept as they were, for {run} has none: {', '.join(stay['experiment'].unique())}")
+    pd.concat([new, stay]).to_csv(KEPT / "claims.csv", index=False)
+    for table in sorted(set((run / "tables").glob("*.csv")) - {run / "tables" / "claims.csv"}):
         frame = pd.read_csv(table)
-        if "folder" in frame:
-            frame = frame[~frame["case"].str.startswith(_TRIALS)]
-            on_the_way = [_decades(run / row.folder) for row in frame.itertuples()]
-            kept = frame.drop(columns="folder").reset_index(drop=True).join(pd.DataFrame(on_the_way))
-            kept.to_csv(KEPT / table.name, index=False, float_format="%.6g")
-        else:
-            shutil.copy(table, KEPT / table.name)
+        frame = frame[~frame["case"].astype(str).str.startswith(_TRIALS)]
+        on_the_way = [_decades(run / row.folder) for row in frame.itertuples()]
+        kept = frame.drop(columns="folder").reset_index(drop=True).join(pd.DataFrame(on_the_way))
+        kept.to_csv(KEPT / table.name, index=False, float_format="%.6g")
     for picture in (HERE / "images").glob("*.png"):
         for drawn in (*run.glob(picture.name), *run.glob(f"*/{picture.name}")):
             shutil.copy(drawn, picture)
+    shutil.copy(run / "reproduction.json", KEPT / "run.json")
 
 
 def _decades(folder: Path) -> dict[str, float]:
@@ -180,6 +183,8 @@ def _lines(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 def number(which: str) -> str:
     """One number of a claim: ``number EXPERIMENT: CLAIM: NUMBER``."""
     value = _of_claim(*which.split(": "))
+    if isinstance(value, int):
+        return f"{value:,}"
     return _words(value) if isinstance(value, list) else f"{value:.2g}"
 
 
@@ -214,7 +219,18 @@ def run(which: str = "") -> str:
     return ", ".join(f"{many} {word}" for word, many in counts.items() if many)
 
 
+def when(which: str = "") -> str:
+    """Which run the paper's rows are of, or the numbers of the default method."""
+    if not (KEPT / "run.json").exists():
+        older = "the last full run, of the version before this one, whose default had no test for arrival"
+        return older if which == "default" else "a quick run, until the next full one"
+    note = json.loads((KEPT / "run.json").read_text())
+    day = datetime.date.fromisoformat(note["ended"])
+    return f"the full run of {day.day} {day:%B %Y} ({note['minutes']:.0f} minutes on {note['cores']} cores)"
+
+
 PASSAGES: dict[str, Callable[..., str]] = {
+    "when": when,
     "claims": claims, "ends": ends, "decades": decades, "across": across, "number": number, "percent": percent,
     "range": between, "run": run, "bench": bench,
 }  # fmt: skip

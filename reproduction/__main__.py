@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import datetime
 import difflib
 import os
 import shlex
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, NoReturn
 
 import twoclock_command
@@ -61,8 +62,7 @@ def _run(args: Sequence[str]) -> int:
             )
         tune_again(tunable(known) if "all" in asked else chosen, known, out if options.out else None)
         return 0
-    _reproduce(chosen, _prepare(out, options.quick, options.resume), args)
-    return 0
+    return _reproduce(chosen, _prepare(out, options.quick, options.resume), args)
 
 
 class _OneLineParser(argparse.ArgumentParser):
@@ -133,25 +133,38 @@ def _prepare(out: Path, quick: bool, resume: bool) -> Path:
             f"`--out` {folder} was made by twoclock {note.get('twoclock')}, whose records this one ({tc.__version__}) "
             "cannot read; remove it to redo, or choose another"
         )
-    storage.put_note(storage.writable(folder), "reproduction", {"twoclock": tc.__version__, "format": storage.FORMAT})
+    made_by = {"twoclock": tc.__version__, "format": storage.FORMAT}
+    storage.put_note(storage.writable(folder), "reproduction", {**(note or {}), **made_by})
     return folder
 
 
-def _reproduce(chosen: Modules, folder: Path, args: Sequence[str]) -> None:
+def _reproduce(chosen: Modules, folder: Path, args: Sequence[str]) -> int:
+    """Run, judge and write the report; returns the exit status, 1 if an experiment failed."""
     from reproduction.runner import ProgressDisplay, run_experiment, run_side_by_side
     from twoclock import cli, storage
 
     quick = folder.name == "quick"
     again = f"{COMMAND} {shlex.join([*(word for word in args if word != '--resume'), '--resume'])}"
-    display = ProgressDisplay()
+    display = ProgressDisplay(list(chosen), quick)
     began = time.monotonic()
+    failed: Mapping[str, str] = {}
     with storage.lock(folder), cli.resumable(again), display.bars:
-        if len(chosen) > 1:
-            outcomes = run_side_by_side(list(chosen), folder, quick, display)
-        else:
-            ((name, module),) = chosen.items()
-            outcomes = {name: run_experiment(name, module, folder, quick=quick, post=display.show)}
-    _publish(outcomes, chosen, folder, args, time.monotonic() - began)
+        try:
+            if len(chosen) > 1:
+                outcomes, failed = run_side_by_side(list(chosen), folder, quick, display)
+            else:
+                ((name, module),) = chosen.items()
+                outcomes = {name: run_experiment(name, module, folder, quick=quick, post=display.show)}
+        finally:
+            if any(display.work.values()):
+                note = storage.note(folder, "reproduction")
+                minutes = note.get("minutes", 0.0) + (time.monotonic() - began) / 60
+                when = {"ended": datetime.date.today().isoformat(), "minutes": minutes, "cores": os.cpu_count()}
+                storage.put_note(folder, "reproduction", {**note, **when})
+    kept = f"; {display.kept} of {display.cases} cases were there already" if display.kept else ""
+    took = f" in {(time.monotonic() - began) / 60:.1f} minutes{kept}"
+    _publish(outcomes, chosen, folder, args, took, failed)
+    return 1 if failed else 0
 
 
 def _redraw(folder: Path, known: Modules, args: Sequence[str]) -> None:
@@ -169,7 +182,12 @@ def _redraw(folder: Path, known: Modules, args: Sequence[str]) -> None:
 
 
 def _publish(
-    outcomes: Mapping[str, ExperimentOutcome], modules: Modules, folder: Path, args: Sequence[str], seconds: float = 0.0
+    outcomes: Mapping[str, ExperimentOutcome],
+    modules: Modules,
+    folder: Path,
+    args: Sequence[str],
+    how_long: str = "",
+    failed: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Write the report and print one screen: what ran, what was found, a line for each figure, where the report is."""
     from rich.console import Console
@@ -177,6 +195,7 @@ def _publish(
 
     from reproduction.report import findings, headline, write
     from reproduction.verdicts import SIGNS, kind
+    from twoclock import storage
     from twoclock.storage import environment
 
     quick, verbose = folder.name == "quick", "--verbose" in args
@@ -192,9 +211,17 @@ def _publish(
                 table.add_row(claim.statement, claim.place, f"[bold]{claim.verdict}[/]")
             if table.row_count:
                 console.print(table)
-    minutes = f" in {seconds / 60:.1f} minutes" if seconds else ""
     many = f"{len(outcomes)} experiment{'s' if len(outcomes) > 1 else ''}"
-    console.print(f"[bold]Everything ran: {many}, 0 errors{minutes}.[/]")
+    ran = (
+        f"Of {len(outcomes) + len(failed)} experiments {len(failed)} failed"
+        if failed
+        else f"Everything ran: {many}, 0 errors"
+    )
+    console.print(f"[bold]{ran}{how_long}.[/]")
+    for name, trace in failed.items():
+        log = storage.put(folder / f"{name}-failed.txt", trace)
+        console.print(f"  {name} failed: {trace.strip().splitlines()[-1]}", highlight=False, markup=False)
+        console.print(f"    {log}", markup=False, highlight=False, soft_wrap=True)
     for sentence in [headline(claims, quick=quick), *findings(list(outcomes.values()))]:
         console.print(f"  {sentence}", highlight=False)
     for outcome in outcomes.values():

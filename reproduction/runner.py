@@ -10,6 +10,7 @@ import re
 import signal
 import tempfile
 import threading
+import tomllib
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
@@ -20,7 +21,10 @@ from threading import Event
 
 import jax
 import numpy as np
-from rich.progress import TaskID
+from rich.console import Console
+from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as RichProgress
+from rich.table import Column
 
 from reproduction import experiments
 from reproduction.experiment import Claim, Experiment, Progress, Records, Runnable, hook, is_detail, require
@@ -32,26 +36,33 @@ _LARGE = 1 << 24  # bytes
 
 @dataclass(frozen=True)
 class ExperimentStarted:
-    """An experiment starts, with its number of seed-steps."""
+    """An experiment starts, with the seed-steps to run and how many of its cases are there already."""
 
     name: str
     title: str
     work: int
+    kept: int
+    cases: int
 
 
 @dataclass(frozen=True)
 class CaseAdvanced:
-    """A case has reached a step, with its number of diverged lanes."""
+    """A case has reached a step."""
 
     name: str
-    case: str
+    title: str
     step: int
-    steps: int
     lanes: int
-    diverged: int
 
 
-Message = ExperimentStarted | CaseAdvanced
+@dataclass(frozen=True)
+class ExperimentJudged:
+    """An experiment has run, and its figures and claims are made."""
+
+    name: str
+
+
+Message = ExperimentStarted | CaseAdvanced | ExperimentJudged
 
 
 @dataclass(frozen=True)
@@ -116,12 +127,13 @@ def run_experiment(
         raise InputError(
             f"`DIR` lacks records of {name}, {missing[0]}; run `python -m reproduction {name}` on it first"
         )
-    post(ExperimentStarted(name, experiment.TITLE, sum(cases[label].steps * cases[label].lanes for label in missing)))
+    work = sum(cases[label].steps * cases[label].lanes for label in missing)
+    post(ExperimentStarted(name, experiment.TITLE, work, len(cases) - len(missing), len(cases)))
     for label in missing:
         case = cases[label]
 
         def advance(step: int, diverged: int, label: str = label, case: Runnable = case) -> None:
-            post(CaseAdvanced(name, label, step, case.steps, case.lanes, diverged))
+            post(CaseAdvanced(name, case.title or label, step, case.lanes))
 
         advance(0, 0)
         records[label] = _run(folder / _slug(label), case, records[label], advance)
@@ -129,7 +141,7 @@ def run_experiment(
     claims = [replace(claim, detail=is_detail(name, claim)) for claim in claims]
     if quick:
         claims = [leave_open(claim, _steps(claim, cases)) for claim in claims]
-    return ExperimentOutcome(
+    outcome = ExperimentOutcome(
         name=name,
         title=experiment.TITLE,
         folder=folder,
@@ -141,6 +153,8 @@ def run_experiment(
         advice=hook(experiment, "advice", records, []),
         relative_errors=hook(experiment, "relative_errors", records, {}),
     )
+    post(ExperimentJudged(name))
+    return outcome
 
 
 def _steps(claim: Claim, cases: Mapping[str, Runnable]) -> int:
@@ -198,38 +212,61 @@ def _slug(label: str) -> str:
 
 
 class ProgressDisplay:
-    """A progress bar for everything and one for each experiment's running case."""
+    """One bar for everything: what runs, how far it is, and the time left by the experiments' measured costs."""
 
-    def __init__(self) -> None:
-        self.bars = cli.progress_bar()
-        self.total = 0
-        self.whole = self.bars.add_task("everything", total=0, lanes=1, of=0, diverged=0, visible=False)
-        self.done: dict[tuple[str, str], int] = {}
-        self.tasks: dict[str, TaskID] = {}
+    def __init__(self, names: Sequence[str], quick: bool) -> None:
+        columns = (
+            TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True)), BarColumn(24),
+            TaskProgressColumn(), TimeRemainingColumn(), TextColumn("left"),
+        )  # fmt: skip
+        self.bars = RichProgress(*columns, console=Console(stderr=True), expand=True, speed_estimate_period=120)
+        self.costs = measured_costs(names, quick)
+        self.task = self.bars.add_task("starting", total=sum(self.costs.values()))
+        self.work: dict[str, int] = {}
+        self.done: dict[str, dict[str, int]] = {}
+        self.running: dict[str, str] = {}
+        self.kept = self.cases = 0
 
     def show(self, message: Message) -> None:
         match message:
-            case ExperimentStarted(name, title, work):
-                self.bars.console.print(f"[bold]{name}[/]: {title}")
-                self.total += work
-                self.bars.update(self.whole, total=self.total, visible=self.total > 0)
-            case CaseAdvanced(name, case, step, steps, lanes, diverged):
-                if (name, case) not in self.done:
-                    if name in self.tasks:
-                        self.bars.remove_task(self.tasks[name])
-                    self.tasks[name] = self.bars.add_task(f"{name}, {case}", total=steps, lanes=lanes, diverged=0)
-                self.bars.update(self.tasks[name], completed=step, diverged=diverged)
+            case ExperimentStarted(name, title, work, kept, cases):
+                if not self.bars.console.is_terminal:
+                    self.bars.console.print(f"{name}: {title}", highlight=False, soft_wrap=True)
+                if kept and not self.kept:
+                    self.bars.console.print("Going on: what is there already is not run again.", soft_wrap=True)
+                self.work[name], self.done[name], self.running[name] = work, {}, name
+                self.kept, self.cases = self.kept + kept, self.cases + cases
+            case CaseAdvanced(name, title, step, lanes):
+                self.running[name] = f"{name}, {title}"
                 # Methods of different kinds take the same steps one after the other.
-                self.done[name, case] = max(self.done.get((name, case), 0), step * lanes)
-                self.bars.update(self.whole, completed=sum(self.done.values()))
+                self.done[name][title] = max(self.done[name].get(title, 0), step * lanes)
+            case ExperimentJudged(name):
+                self.running.pop(name, None)
+                self.done[name] = {"": self.work[name]}
+        share = {name: sum(done.values()) / (self.work[name] or 1) for name, done in self.done.items()}
+        ended = share.keys() - self.running.keys()
+        # To judge and to draw takes its time, too, when the last step is done.
+        made = sum(self.costs[name] * (1.0 if name in ended else 0.95 * share[name]) for name in share)
+        words = "; ".join(self.running.values()) or "writing the report"
+        self.bars.update(self.task, completed=made, description=words)
+
+
+def measured_costs(names: Sequence[str], quick: bool) -> dict[str, float]:
+    """Processor seconds of each experiment, as they were measured; a second where they were not."""
+    found = tomllib.loads((Path(__file__).parent / "costs.toml").read_text(encoding="utf-8"))
+    return {name: float(found["quick" if quick else "full"].get(name, 1.0)) for name in names}
 
 
 def run_side_by_side(
     names: Sequence[str], out: Path, quick: bool, display: ProgressDisplay
-) -> dict[str, ExperimentOutcome]:
-    """Run the experiments in as many processes as there are cores. Ctrl-C reaches them all, and each stops cleanly."""
+) -> tuple[dict[str, ExperimentOutcome], dict[str, str]]:
+    """Run the experiments in as many processes as there are cores; returns the outcomes, and the failures' tracebacks.
+
+    One that fails does not stop the others. Ctrl-C reaches them all, and each stops cleanly.
+    """
     context = multiprocessing.get_context("spawn")  # JAX has threads, which a fork would lose
     done: dict[str, ExperimentOutcome] = {}
+    failed: dict[str, str] = {}
     with cli.deferred_interrupt() as asked_to_stop, context.Manager() as manager:
         messages, stopping = manager.Queue(), manager.Event()
 
@@ -245,7 +282,7 @@ def run_side_by_side(
                 ProcessPoolExecutor(min(len(names), os.cpu_count() or 1), context, _use_cache, (compiled,)) as pool,
             ):
                 try:
-                    for together in [list(names)] if quick else _in_turn(names):
+                    for together in _in_turn(names, quick):
                         running = {
                             pool.submit(_run_in_process, name, out, quick, messages, stopping): name
                             for name in together
@@ -255,7 +292,11 @@ def run_side_by_side(
                             finished, pending = wait(pending, timeout=0.5, return_when=FIRST_COMPLETED)
                             if asked_to_stop():
                                 stopping.set()
-                            done |= {running[future]: future.result() for future in finished}
+                            for future in finished:
+                                try:
+                                    done[running[future]] = future.result()
+                                except ExperimentError as error:
+                                    failed[running[future]] = str(error)
                 except KeyboardInterrupt as stop:
                     raise cli.Interrupted(str(stop) or "stopped") from None
                 finally:
@@ -264,15 +305,20 @@ def run_side_by_side(
         finally:
             messages.put(None)
             listener.join()
-    return {name: done[name] for name in names}
+    return {name: done[name] for name in names if name in done}, failed
 
 
-def _in_turn(names: Sequence[str]) -> list[list[str]]:
-    """The longest first, so that the cores finish together; after them, one by one, those that compare seconds."""
-    modules = experiments.discover()
-    work = {name: sum(case.steps * case.lanes for case in modules[name].cases(False).values()) for name in names}
-    timed = [name for name in names if getattr(modules[name], "TIMED", False)]
-    longest_first = sorted((name for name in names if name not in timed), key=lambda name: -work[name])
+class ExperimentError(Exception):
+    """An experiment failed by a fault of its own; the message is the traceback, which comes from another process."""
+
+
+def _in_turn(names: Sequence[str], quick: bool) -> list[list[str]]:
+    """The longest first, so that the cores finish together; in a full run those that compare seconds, by themselves."""
+    costs, modules = measured_costs(names, quick), experiments.discover()
+    timed = [] if quick else [name for name in names if getattr(modules.get(name), "TIMED", False)]
+    # The paper's own rows come first of all, so that a run that is stopped has them.
+    ours = {name for name in names if name not in ("exact", "paper")}
+    longest_first = sorted(set(names) - set(timed), key=lambda name: (name in ours, -costs[name]))
     return [longest_first, *([name] for name in timed)]
 
 
@@ -303,4 +349,4 @@ def _run_in_process(
     except (InputError, OSError):
         raise
     except Exception:  # an error of JAX's may hold what cannot be sent between processes, and would then hide itself
-        raise RuntimeError(f"the experiment {name} failed:\n{traceback.format_exc()}") from None
+        raise ExperimentError(traceback.format_exc()) from None

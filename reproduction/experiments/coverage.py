@@ -19,8 +19,8 @@ ALT = {
     "coverage-levels": "The share of intervals that cover against samples, for four levels, on some of the runs.",
     "coverage-lengths": "Mean length of 95 % intervals over the oracle's against samples, a line for each run.",
 }
-# A program each takes seconds to compile: a quick run has two.
-QUICK = {"linear-5": FALLING, "walk-td-markov": TD}
+QUICK = False  # ours and longer; by name it runs two programs, each of which takes seconds to compile
+SHORT = {"linear-5": FALLING, "walk-td-markov": TD}
 SHOWN = {"linear-5": CONSTANT, "logistic-5": FALLING, "mdp-tdc-markov": FAST_TDC, "walk-td-markov": TD}
 SHOWN |= {"walk-blocks-markov": LSTD, "lqr": "Fast"}
 
@@ -28,9 +28,9 @@ SHOWN |= {"walk-blocks-markov": LSTD, "lqr": "Fast"}
 def cases(quick: bool) -> dict[str, Case]:
     """The runs, with marks at each tenth, so that the notes can compare the parts of a mean."""
     found = {}
-    for label in QUICK if quick else settings.LABELS:
+    for label in SHORT if quick else settings.LABELS:
         task = settings.task(label)
-        methods = {QUICK[label]: task.methods[QUICK[label]]} if quick else task.methods
+        methods = {SHORT[label]: task.methods[SHORT[label]]} if quick else task.methods
         steps, seeds = (settings.MARKED[0], 100) if quick else (task.steps, task.seeds)
         looked_at = [n for n in (*settings.MARKED, settings.PUBLISHED_AT.get(label, steps)) if n <= steps]
         marks = sorted({n * tenth // 10 for n in looked_at for tenth in range(1, 11)})
@@ -51,7 +51,7 @@ def draw(records: Records) -> dict[str, plot.Figure]:
 def _shown(found: pd.DataFrame) -> list[tuple[str, str]]:
     """The runs that are drawn by themselves: some of them, or all where there are few."""
     there = list(dict.fromkeys(zip(found["case"], found["method"], strict=True)))
-    return [run for run in SHOWN.items() if run in there] if len(there) > len(QUICK) else there
+    return [run for run in SHOWN.items() if run in there] if len(there) > len(SHORT) else there
 
 
 def _dots(found: pd.DataFrame) -> plot.Figure:

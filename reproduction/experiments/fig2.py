@@ -18,6 +18,7 @@ from twoclock import Result, plot
 from twoclock.intervals import Estimate
 
 TITLE = "Figure 2: the LQR actor-critic"
+QUICK = False  # ours and longer
 
 ALT = {
     "fig2": "Left: gap of Fast, standard, two clocks on a model and certainty equivalence on the paper's regulator. "

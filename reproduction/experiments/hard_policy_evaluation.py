@@ -28,6 +28,7 @@ from twoclock.intervals import Estimate
 from twoclock.protocols import ProblemSource
 
 TITLE = "Policy evaluation where it is harder"
+QUICK = False  # ours and longer
 AUTO = "Auto"
 ONE, ONE_TDC = "Fast TDC, averaged, one setting", "TDC, averaged, one setting"
 LABELS = (FAST, TDC, TD, ONE, ONE_TDC, AUTO, LSTD)

@@ -1,20 +1,24 @@
 """Parameter-free methods of optax alone, one on each level: what else needs no step size."""
 
 import functools
+from typing import TYPE_CHECKING
 
 import jax
-import optax
-from optax import contrib
 
 import twoclock as tc
 from twoclock.protocols import Operator, PyTree, Scalar, pytree, static
+
+if TYPE_CHECKING:
+    import optax
 
 NAMES = ("cocob", "dog", "dowg", "prodigy", "schedule-free")
 
 
 @functools.cache  # a transformation is part of the program: the same one is not compiled again
-def _optimizer(name: str) -> optax.GradientTransformation:
+def _optimizer(name: str) -> "optax.GradientTransformation":
     """Make an optimizer as its authors set it; schedule-free averaging has DoG's steps inside."""
+    from optax import contrib  # a quick run does without
+
     if name == "schedule-free":
         return contrib.schedule_free(contrib.dog(), learning_rate=1.0)
     made: optax.GradientTransformation = getattr(contrib, name)()
@@ -39,6 +43,8 @@ class ParameterFree(tc.Method):
         return OptaxState(theta, omega, (start(theta), start(omega)))
 
     def step(self, F: Operator, G: Operator, state: OptaxState, x: PyTree, k: Scalar) -> OptaxState:
+        import optax
+
         here = state.theta, state.omega
         moved, memories = [], []
         for variable, operator, memory in zip(here, (F, G), state.memory, strict=True):
@@ -50,6 +56,8 @@ class ParameterFree(tc.Method):
     def estimate(self, state: OptaxState) -> tuple[PyTree, PyTree]:
         if self.name != "schedule-free":
             return state.theta, state.omega
+        from optax import contrib
+
         theta, omega = (
             contrib.schedule_free_eval_params(memory, variable)
             for memory, variable in zip(state.memory, (state.theta, state.omega), strict=True)

@@ -6,6 +6,7 @@ from reproduction.experiment import Case, Records
 from twoclock import Method, plot
 
 TITLE = "A quadratic with a rotating inner operator"
+QUICK = False  # ours and longer
 
 ALT = {"quadratic": "Error and tracking error of Fast, standard and averaged methods against steps."}
 

@@ -93,7 +93,7 @@ def level_methods() -> dict[str, Method]:
 
 def cases(quick: bool) -> dict[str, Case]:
     """One dimension; at full length also four, a tenth as long, so that nothing hangs on the one, and the levels."""
-    sizes = {1: (100_000, 100)} if quick else {1: (1_000_000, 300), 4: (100_000, 300)}
+    sizes = {1: (100_000, 100)} if quick else {1: (1_000_000, 120), 4: (100_000, 300)}
     found = {
         key.label: Case(
             tc.problems.rates(key.h, key.coupling, dim=key.dim), methods(ROWS[key.h]), *sizes[key.dim], title=key.words
@@ -106,7 +106,7 @@ def cases(quick: bool) -> dict[str, Case]:
             for noise, (correlation, words) in NOISES.items():
                 found[f"levels-{coupling}-{noise}"] = Case(
                     tc.problems.rates("strongly-convex", coupling, correlation=correlation), level_methods(), 20_000,
-                    6_000, marks=[20_000], title=f"levels, strongly convex h, {coupling}, noise {words}",
+                    2_500, marks=[20_000], title=f"levels, strongly convex h, {coupling}, noise {words}",
                 )  # fmt: skip
     return found
 

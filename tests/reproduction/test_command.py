@@ -2,7 +2,7 @@
 
 import pytest
 
-from reproduction import experiments
+from reproduction import experiments, runner
 from reproduction.__main__ import main
 
 
@@ -38,3 +38,31 @@ def test_a_mistake_is_one_line(args, words, capsys, tmp_path, monkeypatch):
     assert output.startswith("reproduction: ")
     assert "\n" not in output
     assert not list(tmp_path.iterdir())
+
+
+def test_an_experiment_that_fails_does_not_stop_the_others(tmp_path):
+    names = ["exact", "gone"]
+    display = runner.ProgressDisplay(names, True)
+    done, failed = runner.run_side_by_side(names, tmp_path, True, display)
+    assert list(done) == ["exact"]
+    assert done["exact"].claims
+    assert list(failed) == ["gone"]
+    assert failed["gone"].strip().endswith("KeyError: 'gone'")
+
+
+def test_the_bar_goes_by_measured_costs():
+    display = runner.ProgressDisplay(["exact", "paper"], True)
+    costs = runner.measured_costs(["exact", "paper"], True)
+    assert set(runner.measured_costs(list(experiments.discover()), False).values()) != {1.0}
+    task = display.bars.tasks[display.task]
+    for message, made in (
+        (runner.ExperimentStarted("paper", "title", 100, 1, 3), 0.0),
+        (runner.CaseAdvanced("paper", "a case", 5, 10), 0.95 * costs["paper"] / 2),
+        (runner.ExperimentStarted("exact", "title", 0, 0, 0), 0.95 * costs["paper"] / 2),
+        (runner.ExperimentJudged("paper"), costs["paper"]),
+        (runner.ExperimentJudged("exact"), costs["paper"] + costs["exact"]),
+    ):
+        display.show(message)
+        assert task.completed == pytest.approx(made)
+    assert (display.kept, display.cases) == (1, 3)
+    assert task.total == pytest.approx(sum(costs.values()))

@@ -131,6 +131,6 @@ def test_levels_differ_in_the_weight_alone():
 def test_sizes_and_figures():
     full, quick = table1.cases(quick=False), table1.cases(quick=True)
     assert quick.keys() == {key for key in full if key.endswith("-1d")}
-    assert all(case.steps == 10**6 and case.seeds >= 300 for key, case in full.items() if key.endswith("-1d"))
+    assert all(case.steps == 10**6 and case.seeds >= 100 for key, case in full.items() if key.endswith("-1d"))
     figures = table1.draw(records((1.0, 0.67, 1.0), (1.0, 1.0, 1.0)))
     assert set(figures) == {"table1-1d", "table1-4d"}
