@@ -95,7 +95,9 @@ def _check(step: object, init: Tree, xs: Tree, unroll: object, engine: object) -
                 if not isinstance(leaf, jax.Array):
                     jnp.asarray(np.empty(0, leaf.dtype) if isinstance(leaf, np.ndarray) else leaf)
         except (TypeError, ValueError, OverflowError, RecursionError):
-            raise InputError(f"`{name}` must hold arrays and numbers that JAX can take, got {short_repr(tree)}") from None
+            raise InputError(
+                f"`{name}` must hold arrays and numbers that JAX can take, got {short_repr(tree)}"
+            ) from None
 
 
 def _count_steps(xs: Tree, length: int | None) -> int:
