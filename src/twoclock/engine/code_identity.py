@@ -183,7 +183,8 @@ def _is_own_module(thing: object) -> bool:
 def _globals_read(code: CodeType, known: Mapping[str, object], cells: Mapping[str, object]) -> list[object]:
     """The values of the globals that some code and the functions inside it read, and of entries of the user's modules.
 
-    So are entries of a module that a closure holds. A built-in that is not shadowed, and a global without a value yet, are identified by name, which the code holds.
+    So are entries of a module that a closure holds. A built-in that is not shadowed, and a global without a value yet,
+    are identified by name, which the code holds.
     """
     values: list[object] = []
     reads = {"LOAD_GLOBAL": known, "LOAD_NAME": known, "LOAD_DEREF": cells, "LOAD_CLASSDEREF": cells}

@@ -75,11 +75,11 @@ def command(args: Sequence[str]) -> int:
         problem = factory(**of_problem)
     with options.user_code(f"`METHOD` {args[1]} fails"):
         method = with_settings(kind(), of_method) if isinstance(kind, type) else kind(**of_method)
-    command = shlex.join(["twoclock", "run", *args])
+    again = shlex.join(["twoclock", "run", *args])
     with _out_folder(chosen.out, chosen.resume, f"{name}-{method_name}") as out:
-        to_go_on = command if chosen.resume else f"{command} --resume"
+        to_go_on = again if chosen.resume else f"{again} --resume"
         with resumable(to_go_on + ("" if chosen.out else f" --out {shlex.quote(str(out))}")):
-            result = _load_or_solve(problem, method, chosen, out, command)
+            result = _load_or_solve(problem, method, chosen, out, again)
             _print_summary(result)
             _print_theta(result, own_instances=not isinstance(problem, Problem))
             from twoclock import plot  # a second, which a wrong argument need not wait for
