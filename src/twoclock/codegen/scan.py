@@ -17,8 +17,6 @@ from jax.extend.core import Literal as KnownNumber
 from twoclock.codegen.ir import CodegenError, Tree, Unsupported
 from twoclock.codegen.lower import scan_counts
 from twoclock.codegen.scan_loop import REMEMBERED, ScanWarning, compile_loop, run_loop
-from twoclock.protocols import InputError
-from twoclock.validation import short_repr
 
 Carry = TypeVar("Carry")
 X = TypeVar("X")
@@ -56,7 +54,7 @@ def scan(
         The last carry, and the outputs of all steps stacked along a leading axis.
 
     Raises:
-        InputError: if the arguments do not fit together.
+        ValueError: if the arguments do not fit together; the message is one line.
 
     Example:
         >>> import jax.numpy as jnp, twoclock as tc
@@ -84,40 +82,39 @@ def scan(
 
 def _check(step: object, init: Tree, xs: Tree, unroll: object, engine: object) -> None:
     if not isinstance(engine, str) or engine not in ("auto", "c", "xla"):
-        raise InputError(f"`engine` must be 'auto', 'c' or 'xla', got {short_repr(engine)}")
+        raise ValueError(f"`engine` must be 'auto', 'c' or 'xla', got {engine!r:.60}")
     if not callable(step):
-        raise InputError(f"`step` must be a function of a carry and a slice of `xs`, got {type(step).__name__}")
+        raise ValueError(f"`step` must be a function of a carry and a slice of `xs`, got {type(step).__name__}")
     if not isinstance(unroll, int) or unroll < 0:
-        raise InputError(f"`unroll` must be a truth value or a whole number of at least 0, got {short_repr(unroll)}")
+        raise ValueError(f"`unroll` must be a truth value or a whole number of at least 0, got {unroll!r:.60}")
     for name, tree in (("init", init), ("xs", xs)):
         try:
             for leaf in jax.tree.leaves(tree):
                 if not isinstance(leaf, jax.Array):
                     jnp.asarray(np.empty(0, leaf.dtype) if isinstance(leaf, np.ndarray) else leaf)
         except (TypeError, ValueError, OverflowError, RecursionError):
-            raise InputError(
-                f"`{name}` must hold arrays and numbers that JAX can take, got {short_repr(tree)}"
-            ) from None
+            kind = type(tree).__name__
+            raise ValueError(f"`{name}` must hold arrays and numbers that JAX can take, got {kind}") from None
 
 
 def _count_steps(xs: Tree, length: int | None) -> int:
     leaves = jax.tree.leaves(xs)
     if any(np.ndim(leaf) == 0 for leaf in leaves):
-        raise InputError("`xs` must have a leading axis in each of its arrays, got a number; close over it instead")
+        raise ValueError("`xs` must have a leading axis in each of its arrays, got a number; close over it instead")
     lengths = sorted({int(np.shape(leaf)[0]) for leaf in leaves})
     if len(lengths) > 1:
-        raise InputError(f"`xs` must have one leading length, got {lengths}; cut its arrays to the shortest")
+        raise ValueError(f"`xs` must have one leading length, got {lengths}; cut its arrays to the shortest")
     if length is None:
         if not lengths:
-            raise InputError("`length` must be given where `xs` has no arrays")
+            raise ValueError("`length` must be given where `xs` has no arrays")
         return lengths[0]
     if isinstance(length, jax.core.Tracer) or not hasattr(length, "__index__"):
-        raise InputError(f"`length` must be a whole number known before the call, got {type(length).__name__}")
+        raise ValueError(f"`length` must be a whole number known before the call, got {type(length).__name__}")
     steps = length.__index__()
     if steps < 0:
-        raise InputError(f"`length` must be at least 0, got {steps}")
+        raise ValueError(f"`length` must be at least 0, got {steps}")
     if lengths and lengths[0] != steps:
-        raise InputError(f"`length` must be that of `xs`, {lengths[0]}, got {steps}; leave it out")
+        raise ValueError(f"`length` must be that of `xs`, {lengths[0]}, got {steps}; leave it out")
     return steps
 
 
@@ -132,7 +129,7 @@ def _trace(step: Callable[..., Any], init: Tree, xs: Tree, steps: int, reverse: 
         text = " ".join(str(error).split())
         if not text.startswith(("scan", "Scan", "The scanned function")):
             raise
-        raise InputError(
+        raise ValueError(
             f"`step` must return a pair, the carry with its old shapes and types and an output: {text}"
         ) from None
     return traced, jax.tree.structure(shape)
