@@ -209,6 +209,8 @@ def test_a_falling_temperature_is_carried_by_the_sample():
         (lambda: tc.problems.markov_game(*PENNIES, 0.5, -1.0), r"`temp` must be a finite number that is not negative"),
         (lambda: tc.problems.markov_game(*PENNIES, 0.5, lambda k: 1.0), r"`temp` must be a number or a `Power`"),
         (lambda: tc.problems.markov_game(*PENNIES, 0.5, 1e-9), r"`temp` = 1e-09 is too small beside rewards of"),
+        (lambda: tc.problems.markov_game(*PENNIES, 0.5, 5e-324), r"`temp` = 4.94066e-324 is too small beside"),
+        (lambda: tc.problems.pursuit(2, temp=1e-300), r"`temp` = 1e-300 is too small beside rewards of"),
         (lambda: tc.problems.markov_game(*random_game(), start=0, sampling="iid"), r"`start` must give every state"),
         (lambda: tc.problems.markov_game(*PENNIES, 0.5, sampling="on"), r"`sampling` must be 'restart' or 'iid'"),
         (lambda: tc.problems.markov_game(*PENNIES, 0.5, phi0=np.ones(2)), r"`phi0` must have the shape \(1, 2\)"),

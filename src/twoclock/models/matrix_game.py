@@ -23,12 +23,26 @@ def solve_matrix_games(M: Games, temp: float) -> Saddles:
 
     At temperature 0 π and φ come from a basic solution of the linear programme and its dual.
     """
-    return _solve_soft(M, temp) if temp > 0 else _solve_linear(M)
+    if temp == 0:
+        return _solve_linear(M)
+    too_small = InputError(
+        f"`temp` = {temp:g} is too small beside rewards of {np.abs(M).max():.3g} to be solved; write 0"
+    )
+    if np.ptp(M, axis=(1, 2)).max() * _EPS > temp:
+        raise too_small
+    try:
+        log_pi, log_phi, value, gap = _solve_soft(M, temp)
+    except np.linalg.LinAlgError:
+        raise too_small from None
+    if not (gap <= _GAP * (1 + np.abs(M).max(axis=(1, 2)))).all():
+        raise too_small
+    return log_pi, log_phi, value
 
 
-def _solve_soft(M: Games, temp: float) -> Saddles:
-    """Minimise f(φ) = τ log Σ exp(Mφ/τ) − τH(φ), which is strictly convex, at temperatures that halve down to τ.
+def _solve_soft(M: Games, temp: float) -> tuple[*Saddles, Float[np.ndarray, " n"]]:
+    """The saddle and its duality gap.
 
+    Minimise f(φ) = τ log Σ exp(Mφ/τ) − τH(φ), which is strictly convex, at temperatures that halve down to τ.
     A Newton step d solves (MᵀCov(π)M/τ + τ/φ)d = −(Mᵀπ + τ log φ) + λ, π = softmax(Mφ/τ). Written for √φ it is well
     conditioned where φ is nearly 0, and log φ + d/φ = −(Mᵀπ + MᵀCov(π)Md/τ)/τ needs no division by φ.
     """
@@ -46,11 +60,7 @@ def _solve_soft(M: Games, temp: float) -> Saddles:
     log_pi = _answer(M, log_phi, temp)
     upper = _objective(M, log_phi, temp)
     lower = -_objective(-M.swapaxes(1, 2), log_pi, temp)
-    if not (np.abs(upper - lower) <= _GAP * (1 + np.abs(M).max(axis=(1, 2)))).all():
-        raise InputError(
-            f"`temp` = {temp:g} is too small beside rewards of {np.abs(M).max():.3g} to be solved; write 0"
-        )
-    return log_pi, log_phi, (upper + lower) / 2
+    return log_pi, log_phi, (upper + lower) / 2, np.abs(upper - lower)
 
 
 def _answer(M: Games, log_phi: np.ndarray, tau: float) -> np.ndarray:
