@@ -269,6 +269,7 @@ def test_a_program_that_differs_from_xla_is_not_used(monkeypatch, tmp_path):
         (lambda: tc.scan(lambda c, x: (c, x), 0.0, jnp.ones(2), engine=[]), "`engine` must be"),
         (lambda: tc.scan(lambda c, x: (c, x), object(), jnp.ones(2)), "`init` must hold arrays"),
         (lambda: tc.scan(lambda c, x: (c, x), 10**400, jnp.ones(2)), "`init` must hold arrays"),
+        (lambda: tc.scan(lambda c, x: (c, x), range(3), jnp.ones(2)), "`init` must hold arrays"),
         (lambda: tc.scan(lambda c, x: (c, x), 0.0, np.asarray(["a", "b"])), "`xs` must hold arrays"),
         (lambda: tc.scan(lambda c, x: (c, x), 0.0, jnp.ones(2), unroll="a"), "`unroll` must be"),
     ],

@@ -63,6 +63,7 @@ def scan(
         (10, [0, 0, 1, 3, 6])
     """
     _check(step, init, xs, unroll, engine)
+    reverse = bool(reverse)
     steps = _count_steps(xs, length)
     if engine == "xla":
         return lax.scan(step, init, xs, steps, reverse, unroll)
@@ -82,17 +83,17 @@ def scan(
 
 def _check(step: object, init: Tree, xs: Tree, unroll: object, engine: object) -> None:
     if not isinstance(engine, str) or engine not in ("auto", "c", "xla"):
-        raise ValueError(f"`engine` must be 'auto', 'c' or 'xla', got {engine!r:.60}")
+        given = repr(engine[:60]) if isinstance(engine, str) else type(engine).__name__
+        raise ValueError(f"`engine` must be 'auto', 'c' or 'xla', got {given}")
     if not callable(step):
         raise ValueError(f"`step` must be a function of a carry and a slice of `xs`, got {type(step).__name__}")
     if not isinstance(unroll, int) or unroll < 0:
-        raise ValueError(f"`unroll` must be a truth value or a whole number of at least 0, got {unroll!r:.60}")
+        raise ValueError("`unroll` must be a truth value or a whole number of at least 0")
     for name, tree in (("init", init), ("xs", xs)):
         try:
             for leaf in jax.tree.leaves(tree):
-                if not isinstance(leaf, jax.Array):
-                    jnp.asarray(np.empty(0, leaf.dtype) if isinstance(leaf, np.ndarray) else leaf)
-        except (TypeError, ValueError, OverflowError, RecursionError):
+                jax.typeof(leaf)
+        except Exception:  # one kind for each kind of object, and those of the object itself
             kind = type(tree).__name__
             raise ValueError(f"`{name}` must hold arrays and numbers that JAX can take, got {kind}") from None
 
@@ -111,8 +112,8 @@ def _count_steps(xs: Tree, length: int | None) -> int:
     if isinstance(length, jax.core.Tracer) or not hasattr(length, "__index__"):
         raise ValueError(f"`length` must be a whole number known before the call, got {type(length).__name__}")
     steps = length.__index__()
-    if steps < 0:
-        raise ValueError(f"`length` must be at least 0, got {steps}")
+    if not 0 <= steps < 2**63:
+        raise ValueError("`length` must be at least 0 and less than 2⁶³")
     if lengths and lengths[0] != steps:
         raise ValueError(f"`length` must be that of `xs`, {lengths[0]}, got {steps}; leave it out")
     return steps
