@@ -48,6 +48,32 @@ LOG = {
 }  # fmt: skip
 TRANSITION = {"x": 0, "u": 1, "x_next": 2, "reward": 1.0, "terminated": False, "truncated": False}
 # Parts that only work inside a step, on numbers that a trace has checked.
+_GAME = {"P": np.ones((1, 2, 2, 1)), "R": np.array([[[3.0, -1.0], [-1.0, 1.0]]]), "gamma": 0.5, "start": None}
+
+
+def _pair(key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return jax.random.normal(key), jax.random.normal(key)
+
+
+# Where the value of a parameter's name does not fit, or its default alone would be refused.
+_FITTING: dict[str, dict[str, Any]] = {
+    "certify": {"mu_h": 0.9},
+    "theory.certify": {"mu_h": 0.9},
+    "theory.check": {"mu_h": 0.9},
+    "methods.ttsa": {"alpha": 0.1},
+    "models.FiniteField": {"crowd": np.eye(3)},
+    "models.MarkovGame": _GAME,
+    "models.constrained_optimum": {"limit": 4.0},
+    "problems.markov_game": _GAME,
+    "problems.constrained_mdp": {"limit": 4.0},
+    "problems.mean_field": {"model": tc.models.LinearQuadraticField()},
+    "problems.bilevel": {"sampler": _pair},
+    "problems.composite": {"sampler": _pair},
+    "problems.minimax": {"loss": lambda x, y, z: jnp.sum(x * y) - jnp.sum(y**2) + jnp.sum(z)},
+    "problems.with_trace": {"problem": tc.problems.boyan()},
+    "agents.ConstrainedActorCritic": {"cost": lambda x, u, x_next, reward, terminated: float(reward)},
+    "EntropyActorCritic.act": {"x": 0},
+}
 _INSIDE = {
     *("samplers.shuffle", "samplers.epoch", "samplers.common_length", "samplers.draw_indexed"),
     "problems.fischer_burmeister",
@@ -152,6 +178,7 @@ def callables() -> dict[str, Callable[..., Any]]:
     for name in ("report", "save", "__getitem__"):
         found[f"Value.{name}"] = getattr(valued, name)
     found.pop("plot", None)
+    found["scan"] = _scan
     result = tc.solve(tc.problems.quadratic(dim=2), tc.Fast(), 5, 2)
     grid = tc.grid(tc.Fast(), **{"alpha.c": [0.5, 1.0], "lam.c": [20.0, 40.0]})
     swept = tc.sweep({"a": tc.problems.quadratic(dim=2)}, {"b": grid}, 5, 2)
@@ -193,6 +220,14 @@ def _fitted(kind: Any) -> Callable[..., Any]:
 
     use.__signature__ = inspect.signature(kind)  # type: ignore[attr-defined]
     return use
+
+
+def _scan(**given: Any) -> Any:
+    """`tc.scan`, which knows nothing of the package and refuses with a ValueError of one line."""
+    try:
+        return tc.scan(**given)
+    except ValueError as error:
+        raise (error if "\n" in str(error) else tc.InputError(str(error))) from None
 
 
 def _is_warning(thing: Any) -> bool:
@@ -282,24 +317,33 @@ def arguments(name: str, function: Callable[..., Any], known: dict[str, Any]) ->
             "checkpoint_every": 10.0,
         },
         "agents.fresh": {"agent": tc.agents.Regulator(np.eye(1), np.eye(1)), "seed": 1},
+        "scan": {
+            "step": lambda carry, x: (carry + x, None),
+            "init": 0.0,
+            "xs": np.arange(3.0),
+            "length": None,
+            "reverse": False,
+            "unroll": 1,
+            "engine": "auto",
+        },
         "models.from_gymnasium": {"env": "FrozenLake-v1"},
         "samplers.Separate": {"inner": jax.random.normal, "outer": jax.random.normal},
         "problems.exact": {"problem": tc.problems.baird()},
         "problems.composite": {
             "outer": lambda y, x: jnp.sum(y**2),
             "inner": lambda x, z: x + z,
-            "sampler": jax.random.normal,
+            "sampler": _pair,
             "x": np.zeros(2),
         },
     }
     if name in special:
         return dict(special[name])
-    given = {}
+    given: dict[str, Any] = {}
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
             continue
         if parameter.name in ("steps", "seeds", "budget") or parameter.default is parameter.empty:
-            given[parameter.name] = known[parameter.name]
+            given[parameter.name] = _FITTING.get(name, {}).get(parameter.name, known.get(parameter.name))
         else:
             given[parameter.name] = parameter.default
-    return given
+    return given | _FITTING.get(name, {})
