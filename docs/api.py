@@ -5,7 +5,7 @@ import inspect
 import re
 from pathlib import Path
 
-# The modules whose names are public, in the order in which one meets them. `twoclock` itself comes first.
+# The modules whose names are public, in the order in which a user meets them. `twoclock` itself comes first.
 MODULES = {
     "twoclock": "the front door",
     "twoclock.problems": "problems",
@@ -38,7 +38,7 @@ def loaded(name):
 
 
 def public(name):
-    """The public names of a module that are documented on its page: each on the first page that has it."""
+    """The public names of a module that are documented on its page; each name is on the first page that has it."""
     if name in CHOSEN:
         return CHOSEN[name]
     module = loaded(name)
@@ -68,7 +68,7 @@ def promised():
 
 
 def members(kind):
-    """The public methods and properties that a class of ours defines, each with what is said of it."""
+    """The public methods and properties that a class of ours defines, each with its docstring."""
     by_contract = promised()
     for owner in kind.__mro__:
         if owner.__module__.startswith("twoclock"):
@@ -80,30 +80,48 @@ def members(kind):
 
 
 def write(folder):
-    """Write the pages and an index of them; what is right already is left alone, and Sphinx does not read it anew."""
+    """Write the pages and an index of them; Sphinx does not read a page again that has not changed."""
     folder.mkdir(exist_ok=True)
     pages = {name.replace(".", "-"): _page(name) for name in MODULES}
-    links = "\n".join(f"   {page}" for page in pages)
-    pages["index"] = f"API\n===\n\nEvery public name, from its docstring.\n\n.. toctree::\n   :maxdepth: 1\n\n{links}\n"
+    pages["index"] = _index(pages)
     for name, text in pages.items():
         path = folder / f"{name}.rst"
         if not path.exists() or path.read_text() != text:
             path.write_text(text)
 
 
+def _index(pages):
+    """A line for every public name, by module."""
+    links = "\n".join(f"   {page}" for page in pages)
+    lines = ["API", "===", "", "Every public name in a line.", "", ".. toctree::", "   :hidden:", "", links, ""]
+    for name, page in zip(MODULES, pages, strict=True):
+        title = f":doc:`{name} <{page}>`: {MODULES[name]}"
+        lines += [title, "-" * len(title), "", *_summary(name)]
+    return "\n".join(lines)
+
+
+def _summary(name):
+    module = loaded(name)
+    entries = [f"   {n}" for n in public(name) if not is_constant(getattr(module, n))]
+    return [f".. currentmodule:: {name}", "", ".. autosummary::", "   :nosignatures:", "", *entries, ""]
+
+
 def _page(name):
     title = f"{name}: {MODULES[name]}"
     module, names = loaded(name), public(name)
-    lines = [title, "=" * len(title), "", (inspect.getdoc(module) or "").splitlines()[0], ""]
-    lines += [f".. currentmodule:: {name}", "", ".. autosummary::", "   :nosignatures:", ""]
-    lines += [f"   {n}" for n in names if not is_constant(getattr(module, n))] + [""]
+    lines = [title, "=" * len(title), "", (inspect.getdoc(module) or "").splitlines()[0], "", *_summary(name)]
     for n in names:
         value = getattr(module, n)
         if is_constant(value):
             text = comment(n, module) if n != "__version__" else "The version of the package."
             lines += [f".. py:data:: {name}.{n}", "", f"   {text}", ""]
         elif inspect.isclass(value):
-            lines += [f".. autoclass:: {name}.{n}", "   :members:", ""]
+            fields = ", ".join(getattr(value, "_fields", ()))  # of a named tuple: its docstring says what they are
+            lines += (
+                [f".. autoclass:: {name}.{n}", "   :members:"]
+                + [f"   :exclude-members: {fields}"] * bool(fields)
+                + [""]
+            )
         else:
             lines += [f".. autofunction:: {name}.{n}", ""]
     return "\n".join(lines)

@@ -10,7 +10,7 @@ import shutil
 import sys
 import threading
 from pathlib import Path
-from urllib.parse import unquote, urldefrag
+from urllib.parse import quote, unquote, urldefrag
 
 from playwright.sync_api import sync_playwright
 
@@ -31,6 +31,16 @@ CONTRAST = """() => {
 # The narrowest cell of a table that holds more than a word: a column must not shrink to a few letters.
 COLUMN = """() => Math.min(999, ...[...document.querySelectorAll('article td, article th')]
   .filter(cell => cell.innerText.length > 12).map(cell => cell.clientWidth))"""
+# How far the widest block of code reaches beyond its column.
+CODE = "() => Math.max(0, ...[...document.querySelectorAll('article pre')].map(p => p.scrollWidth - p.clientWidth))"
+# What people search for, and the page that must come first.
+SEARCHED = {
+    "learning rate": "which",
+    "confidence interval": "intervals",
+    "off-policy": "logs",
+    "average reward": "average_reward",
+    "disturbance": "lqr",
+}
 
 
 def pages(site):
@@ -69,8 +79,11 @@ def look(site, address, browser):
             )
             context.close()
     page = browser.new_page()
-    page.goto(f"{address}/search.html?q=polyak", timeout=PATIENCE)
-    page.wait_for_selector("#search-results li", timeout=PATIENCE)
+    for words, answer in SEARCHED.items():
+        page.goto(f"{address}/search.html?q={quote(words)}", timeout=PATIENCE)
+        first = page.wait_for_selector("#search-results li a", timeout=PATIENCE).get_attribute("href")
+        if first.partition("#")[0].partition("?")[0] != f"{answer}.html":
+            yield f"a search for {words!r} leads to {first} first, not to {answer}.html"
 
 
 def _walk(site, address, page, width):
@@ -87,6 +100,8 @@ def _walk(site, address, page, width):
         problems += [f"contrast {contrast:.1f}"] if contrast < 4.5 else []
         column = page.evaluate(COLUMN)
         problems += [f"a column of {column} pixels"] if column < 60 else []
+        code = page.evaluate(CODE)
+        problems += [f"code {code} pixels wider than its column"] if code else []
         yield from (f"{where}: {trouble}" for trouble in problems)
         problems.clear()
 

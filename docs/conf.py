@@ -46,8 +46,28 @@ napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
 
+# What people search for, and the page that answers it: an entry of the index comes before hits in the text.
+SEARCHED = {
+    "learning rate": "which",
+    "step size": "which",
+    "confidence interval": "intervals",
+    "off-policy": "logs",
+    "importance sampling": "logs",
+    "average reward": "average_reward",
+    "disturbance": "lqr",
+    "hyperparameter": "tuning",
+}
+
+
+def index_searched(app, page, source):
+    """Add the entries of a page below its title."""
+    entries = "".join(f"\n```{{index}} ! {words}\n```\n" for words, answer in SEARCHED.items() if answer == page)
+    title, _, rest = source[0].partition("\n")
+    source[0] = f"{title}\n{entries}{rest}"
+
 
 def setup(app):
     api.write(Path(app.srcdir) / "api")
     commands.write(Path(app.srcdir) / "reference" / "command_line.md")
+    app.connect("source-read", index_searched)
     app.connect("autodoc-process-docstring", api.as_plain_text)
