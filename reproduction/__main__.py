@@ -193,13 +193,13 @@ def _publish(
     from rich.console import Console
     from rich.table import Table
 
-    from reproduction.report import findings, headline, write
+    from reproduction.report import against_full_run, findings, headline, in_short, panels_of, write
     from reproduction.verdicts import SIGNS, kind
     from twoclock import storage
     from twoclock.storage import environment
 
     quick, verbose = folder.name == "quick", "--verbose" in args
-    panels = {name: module.panel for name, module in modules.items() if "panel" in vars(module)}
+    panels = {name: panels_of(name, module) for name, module in modules.items()}
     facts = {"command": f"{COMMAND} {shlex.join(args)}".strip(), **_facts(outcomes), **environment()}
     written = write(list(outcomes.values()), panels, folder, facts, quick=quick)
     claims = [claim for outcome in outcomes.values() for claim in outcome.claims]
@@ -222,15 +222,19 @@ def _publish(
         log = storage.put(folder / f"{name}-failed.txt", trace)
         console.print(f"  {name} failed: {trace.strip().splitlines()[-1]}", highlight=False, markup=False)
         console.print(f"    {log}", markup=False, highlight=False, soft_wrap=True)
-    for sentence in [headline(claims, quick=quick), *findings(list(outcomes.values()))]:
-        console.print(f"  {sentence}", highlight=False)
+    papers = [claim for claim in claims if not claim.ours and not claim.detail]
+    against = against_full_run(papers) if quick and papers else ""
+    for sentence in [headline(claims, quick=quick), *findings(list(outcomes.values())), against]:
+        if sentence:
+            console.print(f"  • {sentence}", highlight=False, markup=False)
     for outcome in outcomes.values():
-        judged = [claim for claim in outcome.claims if not claim.detail]
-        about = getattr(modules[outcome.name], "JUDGED", {})
-        for name in outcome.pictures:
-            named = [claim for claim in judged if claim.name == about.get(name)] or judged[:1]
-            verdict = f"{SIGNS[kind(named[0].verdict)]} {named[0].verdict}" if named else "no claim"
-            console.print(f"  {name}: {verdict}", highlight=False, markup=False)
+        named = {claim.name: claim for claim in outcome.claims if not claim.detail}
+        first = next(iter(named.values()), None)
+        for picture in outcome.pictures:
+            about = outcome.judged.get(picture) or ({first.name: picture} if first else {})
+            for claim in (named[name] for name in about if name in named):
+                line = f"  {SIGNS[kind(claim.verdict)]} {about[claim.name]}: {in_short(claim.verdict)}"
+                console.print(line, highlight=False, markup=False, no_wrap=True, overflow="ellipsis")
     if not verbose:
         console.print("  Every claim with its verdict: --verbose, or the report:")
     for name in ("report.html", "report.md"):

@@ -172,12 +172,13 @@ class Experiment(Protocol):
     * ``ALT``: {figure: what it plots}, true of any records;
     * ``captions(records)``: {figure: what these records show in it};
     * ``claims(records)``: a list of :class:`Claim`, the one that the experiment is about first;
-    * ``panel(ax, records)``: the panel of the summary, about the first claim;
+    * ``panel(ax, records)``: the panel of the summary, about the first claim; or several: ``PANELS``, {label: (panel,
+      the name of the claim that it is about)};
     * ``advice(records)``: what to use instead, in sentences computed from the records;
     * ``relative_errors(records)``: {task: {method: its final error over that of the best estimator known}};
     * ``searches()``: {case: :class:`reproduction.tuned_settings.MethodSearch`}, what `--tune` tunes;
     * ``QUICK``: false if a quick run of everything leaves it out; by name it still runs;
-    * ``JUDGED``: {figure: the name of the claim that it is about}; the first claim if there is none;
+    * ``JUDGED``: {figure: {the name of a claim that it is about: what a reader calls it}}; else the first claim;
     * ``TIMED``: true if it compares seconds, so that a full run gives it the machine for itself.
     """
 

@@ -1,5 +1,6 @@
 """The report: one HTML file that needs nothing else, the same in Markdown, the tables as CSV, and a summary."""
 
+import datetime
 import json
 import math
 import os
@@ -22,27 +23,37 @@ from reproduction.verdicts import SIGNS, kind
 from twoclock import plot, storage
 from twoclock.intervals import bootstrap_mean
 
-SUMMARY = "What was claimed and what was measured, one panel an experiment; the line under each title is the verdict."
+SUMMARY = "What was found: one claim a panel, the verdict in its title."
+# The panels of the summary, six at most, by experiment: what a title calls them.
+_LABELS = {"auto": "No step size to choose", "coverage": "Error bars cover", "bilevel": "Bilevel, against SOBA"}
 _HERE = Path(__file__).parent
 _TONES = {"✓": "#00664b", "◐": "#7a4b00", "✗": "#a3320b"}
-_LINE, _BOLD, _COLUMNS = 50, 44, 3  # characters above a panel; panels in a row
+_LINE, _COLUMNS, _MOST_PANELS = 52, 3, 6  # characters above a panel; panels in a row and in all
+# What a count of verdicts is called, in their order.
+_WORDS = {
+    "yes": "reproduced", "partly": "only where …", "no": "not reproduced", "vacuous": "vacuous",
+    "undecided": "not decided", "open": "not decidable", "left": "left to the full run",
+}  # fmt: skip
+_ADVICE = 3  # sentences on the first screen
+_FULL_RUN = _HERE.parent / "docs" / "full_run"
 # The most methods of one case that the page lists; a longer list is in the CSV file alone.
 _LISTED = 16
 _ENDS = ["case", "method", "metric", "mean", "low", "high", "steps", "seeds", "diverged", "folder"]
 # What a table shows of a run: the first of these metrics that it has.
 _METRICS = ("error", "gap", "gradient")
-Panel = Callable[[plot.Axes, Records], None]
+Draw = Callable[[plot.Axes, Records], None]
+# What an experiment gives the summary: label → the drawing, and the name of the claim that it is about.
+Panels = Mapping[str, tuple[Draw, str]]
 Outcomes = Sequence[ExperimentOutcome]
 
 
 def write(
-    outcomes: Outcomes, panels: Mapping[str, Panel], out: Path, provenance: Mapping[str, object], *, quick: bool
+    outcomes: Outcomes, panels: Mapping[str, Panels], out: Path, provenance: Mapping[str, object], *, quick: bool
 ) -> dict[str, Path]:
     """Write report.html, report.md, the summary picture and the tables; returns their paths by name.
 
     Args:
-        panels: for each experiment that has one, a function ``panel(ax, records)`` that draws what its first
-            claim is about.
+        panels: for each experiment that has some, what it gives the summary.
         provenance: what made the numbers, for the end of the report.
         quick: mark every page as a quick run.
     """
@@ -60,31 +71,67 @@ def write(
     return written
 
 
-def _summary(outcomes: Outcomes, panels: Mapping[str, Panel], out: Path, *, quick: bool) -> Picture:
-    """Draw the first claim of each experiment that has a panel: the claim above it, the verdict under the claim."""
-    shown = [outcome for outcome in outcomes if outcome.name in panels]
-    rows = max(1, math.ceil(len(shown) / _COLUMNS))
-    fig, axes = plot.figure(rows, min(_COLUMNS, max(1, len(shown))), width=3.9, height=3.8)
+def panels_of(name: str, module: object) -> Panels:
+    """What a module gives the summary: its ``PANELS``, or its ``panel`` about its first claim."""
+    if hasattr(module, "PANELS"):
+        panels: Panels = module.PANELS
+        return panels
+    return {_LABELS.get(name, name): (module.panel, "")} if hasattr(module, "panel") else {}
+
+
+def _summary(outcomes: Outcomes, panels: Mapping[str, Panels], out: Path, *, quick: bool) -> Picture:
+    """Draw a claim a panel, six at most, with the finding in its title; none that these records cannot decide."""
+    shown = []
+    for outcome in sorted(outcomes, key=lambda o: (o.name != "paper", o.name not in _LABELS)):
+        for label, (draw, about) in panels.get(outcome.name, {}).items():
+            claim = next((c for c in outcome.claims if c.name == about), outcome.claims[0] if outcome.claims else None)
+            if claim is not None and not (quick and kind(claim.verdict) == "left" and len(outcomes) > 1):
+                shown.append((label, draw, outcome.records, claim))
+    shown = shown[:_MOST_PANELS]
+    columns = min(_COLUMNS, max(1, len(shown)))
+    fig, axes = plot.figure(max(1, math.ceil(len(shown) / columns)), columns, width=3.5, height=3.0)
     for ax in axes.flat[len(shown) :]:
         ax.set_visible(False)
-    for ax, outcome in zip(axes.flat, shown, strict=False):
-        panels[outcome.name](ax, outcome.records)
-        first = outcome.claims[0]
-        sign = SIGNS[kind(first.verdict)]
-        judged = textwrap.fill(f"{sign} {first.verdict}", _BOLD)
-        title = textwrap.fill(first.statement, _LINE) + "\n" * (judged.count("\n") + 1)
-        ax.set_title(title, fontsize="small", loc="left")
-        ax.annotate(
-            judged, (0, 1), (0, 4), xycoords="axes fraction", textcoords="offset points", fontsize="small",
-            fontweight="bold", va="bottom", in_layout=False, color=_TONES.get(sign, "0.3"),
-        )  # fmt: skip
+    for ax, (label, draw, records, claim) in zip(axes.flat, shown, strict=False):
+        draw(ax, records)
+        sign = SIGNS[kind(claim.verdict)]
+        title = textwrap.shorten(f"{sign} {label}: {in_short(claim.verdict)}", _LINE, placeholder=" …")
+        ax.set_title(title, fontsize="medium", loc="left", fontweight="bold", color=_TONES.get(sign, "0.3"))
         if ax.get_legend() is not None:
-            ax.legend(frameon=False, fontsize="x-small")
+            ax.legend(frameon=False, fontsize="small")
     if quick:
         plot.stamp(fig, "quick run: fewer seeds and steps")
     drawn = plot.render(fig)
     files = {form: storage.put(out / f"summary.{form}", content) for form, content in drawn.items()}
     return Picture(SUMMARY, files, drawn["svg"])
+
+
+def in_short(verdict: str) -> str:
+    """A verdict in a word, with its condition.
+
+    >>> in_short("reproduced"), in_short("not reproduced"), in_short("reproduced only where k ≥ 500")
+    ('yes', 'no', 'only where k ≥ 500')
+    """
+    words = {"reproduced": "yes", "not reproduced": "no"}
+    return words.get(verdict, verdict.removeprefix("reproduced ").replace("is about ", "≈ "))
+
+
+def against_full_run(claims: Iterable[Claim], kept: Path = _FULL_RUN) -> str:
+    """What the full run says of the paper's rows, and how many of them these claims confirm; empty without one."""
+    note = storage.note(kept, "run")
+    if "ended" not in note:
+        return ""
+    table = pd.read_csv(kept / "claims.csv", keep_default_na=False).query("not ours and not detail")
+    full = {(row.claim, row.statement): kind(row.verdict) for row in table.itertuples()}
+    decided = {key: found for key, found in full.items() if found not in ("undecided", "left")}
+    here = {(claim.name, claim.statement): kind(claim.verdict) for claim in claims}
+    same = sum(here.get(key) == found for key, found in decided.items())
+    unsaid = sum(here.get(key, "left") in ("undecided", "left") for key in decided)
+    day = datetime.date.fromisoformat(note["ended"])
+    return (
+        f"The full run of {day.day} {day:%B %Y} decided {len(decided)} of the paper's {len(full)} claims; this run "
+        f"confirms {same}, leaves {unsaid} open and contradicts {len(decided) - same - unsaid or 'none'}."
+    )
 
 
 def gather(
@@ -93,11 +140,15 @@ def gather(
     """Everything that the pages show, by the names that the templates have for it, with links relative to ``root``."""
     sections = [_section(outcome, root) for outcome in outcomes]
     rows = [row for section in sections for row in section["rows"] if not row["claim"].detail]
+    rows_claims = [row["claim"] for row in rows]
     papers, ours = ([row for row in rows if row["claim"].ours is own] for own in (False, True))
     return {
         "quick": quick,
         "headline": headline([claim for outcome in outcomes for claim in outcome.claims], quick=quick),
         "findings": findings(outcomes),
+        "against": against_full_run(rows_claims) if quick else "",
+        "kinds": _WORDS,
+        "instead": [advice[0] for outcome in outcomes if (advice := outcome.advice)][:_ADVICE],
         "summary": _image("summary", summary),
         "sections": sections,
         "papers": papers,
@@ -118,24 +169,26 @@ def findings(outcomes: Outcomes) -> list[str]:
     """What was found, in three to five plain sentences, from the claims alone."""
     claims = {claim.name: claim for outcome in outcomes for claim in outcome.claims if not claim.ours}
     found = []
-    exact = [claim for outcome in outcomes if outcome.name == "exact" for claim in outcome.claims]
-    if exact:
-        found.append(
-            f"Decided by closed forms: {_shares(exact)} ({len(exact)} claims on theorems, assumptions, Algorithm 2)."
-        )
-    rates = [
-        claim for name, claim in claims.items() if name.endswith(("rate", "rate-cooler", "matched", "cold", "markov"))
-    ]
-    if rates:
-        found.append(f"Rates up to logarithms, Fast's and those that it matches: {_shares(rates)}, of {len(rates)}.")
+    ends = ("rate", "rate-cooler", "matched", "cold", "markov")
+    if rates := [claim for name, claim in claims.items() if name.endswith(ends)]:
+        found.append(f"Rates, up to logarithms, Fast's and those that it is to match: {_of_all(rates)}.")
     if table := [claim for name, claim in claims.items() if name.startswith("table1-") and claim.cases]:
-        found.append(
-            f"Faster than standard with its two exponents, where the coupling has a kink (Table 1): {_shares(table)}."
-        )
+        found.append(f"Table 1, faster than two time scales where the coupling has a kink: {_of_all(table)}.")
     for name, words in (("fig1-tdc-2", "Figure 1, Fast TDC against TDC"), ("fig2-constant", "Figure 2, common steps")):
         if name in claims:
             found.append(f"{words}: {claims[name].verdict}. {claims[name].finding}")
     return found
+
+
+def _of_all(claims: Sequence[Claim]) -> str:
+    """How many of some claims are reproduced, and what becomes of the others.
+
+    >>> _of_all([Claim("name", "statement", "Section 1", "rule", {}, verdict) for verdict in ("reproduced",) * 2])
+    '2 of 2 are reproduced'
+    """
+    others = [claim for claim in claims if kind(claim.verdict) != "yes"]
+    reproduced = f"{len(claims) - len(others)} of {len(claims)} are reproduced"
+    return f"{reproduced}, {re.sub('^none is reproduced(,| and) ', '', _shares(others))}" if others else reproduced
 
 
 def headline(claims: Iterable[Claim], *, quick: bool = False) -> str:

@@ -82,6 +82,7 @@ class ExperimentOutcome:
         titles: what the report calls each case.
         compared: the cases that compare methods; the others tune or warm up.
         relative_errors: for each task the final error of each method over that of the best estimator known.
+        judged: for each figure the claims that it is about, by name, with what a reader calls them.
     """
 
     name: str
@@ -94,6 +95,7 @@ class ExperimentOutcome:
     claims: Sequence[Claim] = ()
     advice: Sequence[str] = ()
     relative_errors: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    judged: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def home(self, case: str, method: str | None = None) -> Path:
         """The folder of a case, or of one method's run in it."""
@@ -152,6 +154,7 @@ def run_experiment(
         claims=claims,
         advice=hook(experiment, "advice", records, []),
         relative_errors=hook(experiment, "relative_errors", records, {}),
+        judged=getattr(experiment, "JUDGED", {}),
     )
     post(ExperimentJudged(name))
     return outcome

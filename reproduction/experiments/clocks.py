@@ -30,7 +30,7 @@ ALT = {
     "clocks-families": "Bars: how far each family ends from its exact answer, per cent, with a line at one per cent.",
 }
 QUICK = False
-JUDGED = {"clocks-families": "families"}
+JUDGED = {"clocks-families": {"families": "Families with exact answers"}}
 LEVELS = {"two": 2, "three": 3, "four": 4}
 FAST, ONE_ORDER, SEPARATED, AVERAGED, SINGLE = (
     "Fast, one order",

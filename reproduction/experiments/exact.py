@@ -16,7 +16,7 @@ from twoclock import plot
 TITLE = "What closed forms decide"
 ALT = {"exact": "Theorem 3's printed bound and the exact least mean squared gradient so far of a run that it allows."}
 
-JUDGED = {"exact": "theorem-3-bound"}
+JUDGED = {"exact": {"theorem-3-bound": "Theorem 3's printed bound"}}
 
 # Theorem 3's counterexample: F = θ + X, G = ω, Var X = NOISE, θ₀ = f₀ = FAR, steps of Section 3.3 at L = μ_G = 1.
 NOISE, FAR, LAST = 1e8, 10.0, 4_000_000

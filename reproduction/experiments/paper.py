@@ -18,8 +18,15 @@ ALT = {
     "paper-figures": "Figures 1 and 2 as their authors would draw them: common steps for all methods, linear axes.",
     "paper-table1": "Table 1 where its claim is: error of Fast and of standard against steps with kinked coupling.",
 }
-# Which claim each figure is about.
-JUDGED = {"paper-figures": "fig1-tdc-2", "paper-table1": "table1-strongly-convex"}
+JUDGED = {
+    "paper-figures": {
+        "fig1-tdc-2": "Figure 1, against TDC", "fig1-td-2": "Figure 1, against TD(0)", "fig2-constant": "Figure 2",
+    },
+    "paper-table1": {
+        "table1-strongly-convex": "Table 1, strongly convex", "table1-flat": "Table 1, PL",
+        "table1-non-convex": "Table 1, non-convex",
+    },
+}  # fmt: skip
 SOONEST = 10_000  # Figures 1 and 2: from here on a lead counts as convergence that is faster
 
 
@@ -32,9 +39,8 @@ def draw(records: Records) -> dict[str, plot.Figure]:
     for ax, factor in zip(axes[0], (2, 1), strict=False):
         plot.curves(ax, printed(records, factor), "error")
         ax.set(xscale="linear", yscale="linear", xlim=(0, 3000), title=f"Figure 1, factor {factor} in TDC's F")
-    both = {label.split(": ")[1]: result for label, result in records["fig2"].items() if label.startswith("constant")}
-    plot.curves(axes[0, 2], both, "gap")
-    axes[0, 2].set(xscale="linear", yscale="linear", xlim=(0, 3000), title="Figure 2, " + COMMON["constant"])
+    _figure_2(axes[0, 2], records)
+    axes[0, 2].set(title="Figure 2, " + COMMON["constant"])
     for ax in axes[0]:
         ax.title.set_fontsize("medium")
         ax.legend(frameon=False, fontsize="x-small")
@@ -58,10 +64,36 @@ def printed(records: Records, factor: int = 2) -> dict[str, Result]:
     return {FAST: found[f"{FAST}, factor {factor}"], TDC: found[f"{TDC}, factor {factor}"], TD: found[TD]}
 
 
-def panel(ax: plot.Axes, records: Records) -> None:
-    """Figure 1 as its authors would draw it."""
+def _figure_1(ax: plot.Axes, records: Records) -> None:
     plot.curves(ax, printed(records), "error")
     ax.set(xscale="linear", yscale="linear", xlim=(0, 3000))
+
+
+def _figure_2(ax: plot.Axes, records: Records) -> None:
+    both = {label.split(": ")[1]: result for label, result in records["fig2"].items() if label.startswith("constant")}
+    plot.curves(ax, both, "gap")
+    ax.set(xscale="linear", yscale="linear", xlim=(0, 3000))
+
+
+def _table_1(ax: plot.Axes, records: Records) -> None:
+    plot.curves(ax, records["strongly-convex independent"], "error")
+
+
+# The summary's panels: the figures as their authors would draw them, and Table 1 where its claim is.
+PANELS = {
+    "Fig. 1": (_figure_1, "fig1-tdc-2"), "Fig. 2": (_figure_2, "fig2-constant"),
+    "Table 1": (_table_1, "table1-strongly-convex"),
+}  # fmt: skip
+
+
+def advice(records: Records) -> list[str]:
+    """Steps of one order: standard's error with Fast's exponents, and with its own, over Fast's."""
+    results = records["strongly-convex independent"]
+    one, two = (last_ratio(results[name], results[table1.FAST], "error") for name in (table1.ONE, table1.TWO))
+    return [
+        f"Give both variables steps of one order, α and β ∝ 1/k: then `tc.Standard` ends at {one.value:.2f} times "
+        f"Fast's error where the coupling has a kink, and with two time scales at {two.value:.1f} times."
+    ]
 
 
 def claims(records: Records) -> list[Claim]:

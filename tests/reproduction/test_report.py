@@ -105,14 +105,14 @@ def test_the_page_needs_nothing_else_and_escapes_what_it_prints(reproduced):
 def test_the_page_says_first_what_was_found_then_what_to_use_then_the_details(reproduced):
     page = (reproduced / "report.html").read_text()
     order = [
-        "of the paper's 1 claim, 1 is reproduced.", '<nav aria-label="Contents">', 'id="instead"',
+        '<nav aria-label="Contents">', "of the paper's 1 claim, 1 is reproduced.", "<figure", 'id="instead"',
         "Use something better.", 'id="claims"', 'id="ours"', 'id="tiny"', "<b>Rule.</b>", 'id="provenance"',
     ]  # fmt: skip
     page = page.replace("&#39;", "'")
     places = [page.index(part) for part in order]
     assert places == sorted(places)
     assert set(re.findall(r'href="#([^"]+)"', page)) <= set(re.findall(r'id="([^"]+)"', page))
-    papers, ours = page[places[4] : places[5]], page[places[5] : places[6]]
+    papers, ours = page[places[5] : places[6]], page[places[6] : places[7]]
     assert "beats" in papers and "runs" not in papers  # noqa: PT018
     assert "runs" in ours and "beats" not in ours  # noqa: PT018
     text = re.sub(r"<style>.*?</style>|<script>.*?</script>|<[^>]+>", "", page, flags=re.DOTALL)
@@ -222,6 +222,10 @@ def test_in_a_browser(reproduced, width, scheme):
             assert figures.nth(i).evaluate("img => img.complete && img.naturalWidth > 0")
             assert figures.nth(i).get_attribute("alt")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+        cells = "Math.max(...[...document.querySelectorAll('.claims tbody td')].map(cell => cell.clientHeight))"
+        assert page.evaluate(cells) <= 60  # two lines
+        grey = page.evaluate("getComputedStyle(document.documentElement).getPropertyValue('--open')")
+        assert grey not in ("", page.evaluate("getComputedStyle(document.documentElement).getPropertyValue('--no')"))
         page.locator("summary", has_text="Every method").click()
         head = page.locator("details th", has_text="mean")
         column = page.locator("details td:nth-child(4)")
