@@ -34,7 +34,10 @@ _TRIALS = ("tuning-", "warm-", "around", "near-", "map")
 _MOST = 8  # numbers of one claim that a page shows; the report has all of them
 
 
-def main(run: str | None) -> int:
+def main(run: str | None = None, quick: str | None = None) -> int:
+    if run == "--against" and quick is not None:
+        print(side_by_side(Path(quick)))
+        return 0
     if run is not None:
         take_over(Path(run))
     stale = {page: text for page in PAGES if (text := quoted(page.read_text())) != page.read_text()}
@@ -89,6 +92,22 @@ def quoted(text: str) -> str:
         return f"{start}\n{made}\n{end}" if "\n" in match["text"] else f"{start}{made}{end}"
 
     return _PASSAGE.sub(passage, text)
+
+
+def side_by_side(quick: Path) -> str:
+    """Of each of the paper's rows the verdict of the full run and that of a quick one."""
+    full, other = (
+        table[~table["ours"] & ~table["detail"]].set_index("claim")["verdict"]
+        for table in (_claims(), pd.read_csv(quick / "tables" / "claims.csv", keep_default_na=False))
+    )
+    rows = []
+    for name, verdict in full.items():
+        short = other.get(name, "left to the full run")
+        same = "" if kind(short) == kind(verdict) else "open" if kind(short) in ("left", "undecided") else "differs"
+        rows.append((name, verdict, short, same))
+    counts = {word: sum(row[3] == word for row in rows) for word in ("", "open", "differs")}
+    said = f"{len(rows)} rows: {counts['']} the same kind, {counts['open']} open here, {counts['differs']} differ"
+    return f"{_lines(('claim', 'full run', 'quick run', ''), rows)}\n\n{said}"
 
 
 def bench(which: str) -> str:
@@ -270,4 +289,4 @@ def _value(value: object) -> float:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1] if len(sys.argv) > 1 else None))
+    sys.exit(main(*sys.argv[1:3]))
