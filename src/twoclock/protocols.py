@@ -11,12 +11,13 @@ from itertools import islice
 from typing import Any, ClassVar, Protocol, TypeVar, dataclass_transform, runtime_checkable
 
 import jax
+import numpy as np
 from jaxtyping import Array, Float, Int, ScalarLike
 from jaxtyping import PyTree as PyTree
 
 Key = Array
 Scalar = ScalarLike
-Floats = PyTree[Float[Array, "..."]]
+Floats = PyTree[Float[Array | np.ndarray, "..."]]
 Operator = Callable[[PyTree, PyTree, PyTree], PyTree]
 
 C = TypeVar("C")
@@ -155,6 +156,9 @@ class Method(ABC):
     """
 
     finds_roots: ClassVar[bool] = False  # it solves E F = 0, E G = 0 with derivatives, so ω must solve E G = 0
+
+    # Whether ``estimate`` and ``report`` also take NumPy's arrays of many lanes at once, so that none is compiled.
+    reads_on_host: ClassVar[bool] = False
 
     @abstractmethod
     def init(self, theta: PyTree, omega: PyTree) -> State:

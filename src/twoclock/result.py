@@ -94,7 +94,7 @@ class Result:
 
     def _objections(self) -> list[str]:
         """What speaks against the arrival of each seed."""
-        if self.spec["method"].get("name") not in ("Auto", "Zap", "MatrixFreeZap") or self.theta is None:
+        if self.spec["method"].get("name") not in ("Auto", "Zap", "Candidates") or self.theta is None:
             raise _NotChosen("`arrived` is for runs without a method that have ended; ask `tc.residual`")
         one_problem = len(self.spec["problem"]) > 1  # a function that makes one for each seed has nothing but a name
         against = objections(self._reported(), self.theta, one_problem=one_problem)

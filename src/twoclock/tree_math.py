@@ -11,9 +11,12 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from twoclock.protocols import Floats, InputError, Scalar, pytree
+
+AnyArray = jax.Array | np.ndarray
 
 
 @pytree
@@ -100,6 +103,20 @@ def absolute(tree: PyTree) -> Float[Array, ""]:
 def size(tree: PyTree) -> int:
     """How many entries all leaves have together."""
     return sum(jnp.size(leaf) for leaf in jax.tree.leaves(tree))
+
+
+def as_vector(tree: PyTree, lanes: tuple[int, ...] = ()) -> tuple[AnyArray, int, Callable[[AnyArray], PyTree]]:
+    """The leaves of each lane as one vector, of JAX or of NumPy; how many entries it has; and the way back."""
+    leaves, structure = jax.tree.flatten(tree)
+    flat = [leaf.reshape((*lanes, -1)) for leaf in leaves]
+    ends = np.cumsum([part.shape[-1] for part in flat]).tolist()
+
+    def back(z: AnyArray) -> PyTree:
+        parts = zip(leaves, [0, *ends], ends, strict=False)
+        entries = [z[..., a:b].reshape(leaf.shape).astype(leaf.dtype) for leaf, a, b in parts]
+        return jax.tree.unflatten(structure, entries)
+
+    return flat[0].__array_namespace__().concatenate(flat, axis=-1), sum(ends[-1:]), back
 
 
 def difference(a: PyTree, b: PyTree) -> PyTree:

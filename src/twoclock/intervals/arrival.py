@@ -36,7 +36,7 @@ class Arrival(NamedTuple):
     tells_from_start: Bool[Array, "*lanes"]  # whether the noise is small against the mean at the start
 
 
-def squared_mean(means: Float[Array, "*lanes batches n"], weights: Float[Array, " batches"]) -> SquaredMean:
+def squared_mean(means: Float[Array, "*lanes batches n"], weights: Float[Array, "... batches"]) -> SquaredMean:
     """Square a mean without the bias of its noise, in NumPy or in JAX.
 
         value = Σ w_a w_b ⟨m_a, m_b⟩ / Σ w_a w_b     over pairs of batches that are neither the same nor neighbours
@@ -55,11 +55,11 @@ def squared_mean(means: Float[Array, "*lanes batches n"], weights: Float[Array, 
     """
     xp = means.__array_namespace__()
     at = xp.arange(means.shape[-2])
-    pairs = weights[:, None] * weights[None, :] * xp.where(xp.abs(at[:, None] - at[None, :]) > 1, 1.0, 0.0)
-    number, total, squares = xp.sum(pairs), xp.sum(weights), xp.sum(weights**2)
-    enough = xp.sum(xp.where(weights > 0, 1, 0)) > 2
+    pairs = weights[..., :, None] * weights[..., None, :] * xp.where(xp.abs(at[:, None] - at[None, :]) > 1, 1.0, 0.0)
+    number, total, squares = xp.sum(pairs, axis=(-2, -1)), xp.sum(weights, axis=-1), xp.sum(weights**2, axis=-1)
+    enough = xp.sum(xp.where(weights > 0, 1, 0), axis=-1) > 2
     safe_total = xp.where(enough, total, 1.0)
-    centre = xp.sum(weights[:, None] * means, axis=-2, keepdims=True) / safe_total
+    centre = xp.sum(weights[..., None] * means, axis=-2, keepdims=True) / safe_total[..., None, None]
     spread = xp.sum(weights**2 * xp.sum((means - centre) ** 2, axis=-1), axis=-1)
     share = xp.where(enough, 1 - squares / safe_total**2, 1.0)
     products = xp.sum(pairs * (means @ xp.swapaxes(means, -1, -2)), axis=(-2, -1))

@@ -6,6 +6,8 @@ import functools
 
 from twoclock.methods.auto import Auto
 from twoclock.methods.averaging import Polyak, RichardsonRomberg
+from twoclock.methods.candidates import Candidates
+from twoclock.methods.dog import DoG
 from twoclock.methods.fast import Fast, Standard, Transformation
 from twoclock.methods.matrix_free_zap import MatrixFreeZap
 from twoclock.methods.plug_in import BatchMeans, Lstd, PlugIn
@@ -23,6 +25,8 @@ __all__ = [
     "VRTDC",
     "Auto",
     "BatchMeans",
+    "Candidates",
+    "DoG",
     "Fast",
     "Intentional",
     "Lstd",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import jax
 import numpy as np
@@ -10,7 +11,7 @@ from jaxtyping import Array
 
 from twoclock import tree_math
 from twoclock.intervals.arrival import SMALL
-from twoclock.methods.matrix_free_zap import MatrixFreeZap, MatrixFreeZapState
+from twoclock.methods.candidates import Candidates, CandidatesState
 from twoclock.methods.zap import Zap, ZapState
 from twoclock.protocols import Method, Operator, PyTree, Scalar, checked, pytree
 from twoclock.validation import whole
@@ -19,10 +20,12 @@ from twoclock.validation import whole
 # far a seed may be from the median of all, and for how many seeds that is asked; a ratio that stands for no test.
 _LOOSE, _APART, _ENOUGH_SEEDS, _NO_TEST = 0.01, 6.0, 3, 1e30
 _UNTESTED = "without matrices there is no test for it"
+_MOVING = "its estimate was still on its way"
 _DOUBTFUL = "most other seeds have not"
 _LONGER = "run longer, start elsewhere, or compare with steps of your own, `tc.Polyak(tc.Standard(…))`"
 _REMEDIES = {
     _UNTESTED: "ask `tc.residual(problem, result)`",
+    _MOVING: "run longer",
     "it diverged": "start elsewhere, or take small steps, `tc.Standard`",
     "too few samples came after its estimate was fixed": "run longer",
 }
@@ -32,12 +35,12 @@ class NotArrivedWarning(UserWarning):
     """The default method has not arrived on some seeds; ``result.chosen`` says why, and what to do."""
 
 
-AutoState = ZapState | MatrixFreeZapState
+AutoState = ZapState | CandidatesState
 
 
 @pytree
 class Auto(Method):
-    """Needs no step size, no scale and no horizon: ``Zap`` where its matrices are affordable, else ``MatrixFreeZap``.
+    """Needs no step size, no scale and no horizon: ``Zap`` where its matrices are affordable, else ``Candidates``.
 
     The choice depends on the sizes of θ and ω alone; ``result.chosen`` explains it, and ``result.method`` is the chosen
     method, which runs the same, bit for bit.
@@ -51,24 +54,25 @@ class Auto(Method):
     """
 
     finds_roots = True
+    reads_on_host: ClassVar[bool] = True
 
     max_dim: int = checked(whole, 0, default=128, static=True)
 
-    def chosen(self, theta: PyTree, omega: PyTree) -> Zap | MatrixFreeZap:
+    def chosen(self, theta: PyTree, omega: PyTree) -> Zap | Candidates:
         """The method for variables of these shapes."""
-        return Zap() if tree_math.size((theta, omega)) <= self.max_dim else MatrixFreeZap()
+        return Zap() if tree_math.size((theta, omega)) <= self.max_dim else Candidates()
 
     def init(self, theta: PyTree, omega: PyTree) -> AutoState:
         return self.chosen(theta, omega).init(theta, omega)
 
     def step(self, F: Operator, G: Operator, state: AutoState, x: PyTree, k: Scalar) -> AutoState:
-        return self.chosen(state.theta, state.omega).step(F, G, state, x, k)  # type: ignore[arg-type]
+        return _method_of(state).step(F, G, state, x, k)  # type: ignore[arg-type]
 
     def estimate(self, state: AutoState) -> tuple[PyTree, PyTree]:
-        return self.chosen(state.theta, state.omega).estimate(state)  # type: ignore[arg-type]
+        return _method_of(state).estimate(state)  # type: ignore[arg-type]
 
-    def report(self, state: AutoState) -> dict[str, Array]:
-        return self.chosen(state.theta, state.omega).report(state)  # type: ignore[arg-type]
+    def report(self, state: AutoState) -> dict[str, Array | np.ndarray]:
+        return _method_of(state).report(state)  # type: ignore[arg-type]
 
     def explain(
         self, theta: PyTree, omega: PyTree, steps: int, against: Sequence[str], reported: Mapping[str, np.ndarray]
@@ -82,7 +86,7 @@ class Auto(Method):
             reported: what ``report`` gave at the end, by name, one entry per seed; it may be empty.
         """
         slow, fast = tree_math.size(theta), tree_math.size(omega)
-        how, bound = "MatrixFreeZap, a matrix gain by products with vectors", "more than the {:,} for matrices"
+        how, bound = "MatrixFreeZap beside DoG, without matrices", "more than the {:,} for matrices"
         if isinstance(self.chosen(theta, omega), Zap):
             how, bound = "Zap, a matrix gain", "at most the {:,} for which its matrices are kept"
         words = [
@@ -97,6 +101,10 @@ class Auto(Method):
         return "; ".join([*words, summarize(against)])
 
 
+def _method_of(state: AutoState) -> Zap | Candidates:
+    return Zap() if isinstance(state, ZapState) else Candidates()
+
+
 def objections(reported: Mapping[str, np.ndarray], theta: PyTree, *, one_problem: bool = True) -> list[str]:
     """What speaks against the arrival of each seed, "" where nothing does.
 
@@ -108,8 +116,10 @@ def objections(reported: Mapping[str, np.ndarray], theta: PyTree, *, one_problem
     count = len(jax.tree.leaves(theta)[0])
     if "residual" not in reported:
         return [_UNTESTED] * count
-    residual, from_start, loose, noise = (
-        np.asarray(reported[name], float) for name in ("residual", "start_ratio", "loose_ratio", "noise_sq")
+    nothing = np.zeros(count)
+    residual, from_start, loose, moved, noise = (
+        np.asarray(reported.get(name, nothing), float)
+        for name in ("residual", "start_ratio", "loose_ratio", "moved_ratio", "noise_sq")
     )
     rows = np.concatenate([np.reshape(leaf, (count, -1)) for leaf in jax.tree.leaves(theta)], axis=1)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -120,6 +130,7 @@ def objections(reported: Mapping[str, np.ndarray], theta: PyTree, *, one_problem
         (residual < _NO_TEST, "too few samples came after its estimate was fixed"),
         (residual <= 1, "the means of F and G there are not zero on later samples"),
         ((from_start >= 0) & (from_start <= SMALL), "samples cannot tell its estimate from the start"),
+        (moved <= _LOOSE, _MOVING),
         (loose <= _LOOSE, "samples say too little of some directions of θ"),
         (agree | (count < _ENOUGH_SEEDS) | (not one_problem), "it is far from where the other seeds are"),
     )

@@ -1,8 +1,8 @@
 """Means of F and G at frozen points, over samples that came after the freezing: what a test for arrival needs.
 
 The estimate is frozen whenever the number of samples is a power of two, and both operators are evaluated there at every
-later sample, in 16 batches until the next power of two. So batches have one length, which depends on the step alone,
-and a chain may be slow. While fewer than eight batches are complete, the window before speaks.
+later sample, in 16 batches, or fewer, until the next power of two. So batches have one length, which depends on the
+step alone, and a chain may be slow. While fewer than five in eight of them are complete, the window before speaks.
 """
 
 from __future__ import annotations
@@ -11,35 +11,36 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Bool, Float
 
 from twoclock.protocols import Scalar, pytree
+from twoclock.validation.arrays import Array
 
-BATCHES, _ENOUGH = 16, 8
+BATCHES = 16
 
 
 @pytree
 class FrozenCheck:
-    point: Float[Array, " n"]  # where the estimate was frozen last
-    sums: Float[Array, "batches n"]  # of (F, G) there, by batches
-    before: Float[Array, " n"]  # the same of the window before
-    sums_before: Float[Array, "batches n"]
-    since: Float[Array, ""]  # the samples at the last freezing; 0 before the first
-    count: Float[Array, ""]  # the samples so far
-    start: Float[Array, " n"]  # the mean of (F, G) at the start of the run, over all samples
-    start_square: Float[Array, " n"]  # and of their squares
+    point: Float[Array, "*lanes n"]  # where the estimate was frozen last
+    sums: Float[Array, "*lanes batches n"]  # of (F, G) there, by batches
+    before: Float[Array, "*lanes n"]  # the same of the window before
+    sums_before: Float[Array, "*lanes batches n"]
+    since: Float[Array, "*lanes"]  # the samples at the last freezing; 0 before the first
+    count: Float[Array, "*lanes"]  # the samples so far
+    start: Float[Array, "*lanes n"]  # the mean of (F, G) at the start of the run, over all samples
+    start_square: Float[Array, "*lanes n"]  # and of their squares
 
 
 class Batches(NamedTuple):
     """Batch means at a frozen point; weights of batches that are not complete are 0."""
 
-    point: Float[Array, " n"]
-    means: Float[Array, "batches n"]
-    weights: Float[Array, " batches"]
+    point: Float[Array, "*lanes n"]
+    means: Float[Array, "*lanes batches n"]
+    weights: Float[Array, "*lanes batches"]
 
 
-def begin(z: Float[Array, " n"]) -> FrozenCheck:
-    zero, sums = jnp.zeros((), z.dtype), jnp.zeros((BATCHES, z.size), z.dtype)
+def begin(z: Float[Array, " n"], batches: int = BATCHES) -> FrozenCheck:
+    zero, sums = jnp.zeros((), z.dtype), jnp.zeros((batches, z.size), z.dtype)
     return FrozenCheck(z, sums, z, sums, zero, zero, jnp.zeros_like(z), jnp.zeros_like(z))
 
 
@@ -47,8 +48,9 @@ def add_sample(check: FrozenCheck, here: Float[Array, " n"], at_start: Float[Arr
     """Count sample k: (F, G) at the frozen point and at the start of the run."""
     k = jnp.maximum(jnp.asarray(k, jnp.int32), 1)
     top = top_power(k)
-    batch = jnp.minimum((k - top) // jnp.maximum(top // BATCHES, 1), BATCHES - 1)
-    now = (jnp.arange(BATCHES, dtype=jnp.int32) == batch).astype(here.dtype)
+    number = len(check.sums)
+    batch = jnp.minimum((k - top) // jnp.maximum(top // number, 1), number - 1)
+    now = (jnp.arange(number, dtype=jnp.int32) == batch).astype(here.dtype)
     count = check.count + 1
     weight = 1 / count
     return FrozenCheck(
@@ -74,21 +76,26 @@ def freeze(check: FrozenCheck, estimate: Float[Array, " n"], k: Scalar) -> Froze
 
 
 def batches(check: FrozenCheck) -> Batches:
-    """The batch means of this window if half of it is complete, else of the one before."""
-    length = jnp.maximum(check.since / BATCHES, 1)
-    done = jnp.floor((check.count - check.since) / length)
-    this = (done >= _ENOUGH) & (check.since >= BATCHES)
-    full = jnp.arange(BATCHES, dtype=done.dtype) < done
-    had_one = check.since >= 2 * BATCHES
-    means = jnp.where(this, check.sums / length, check.sums_before / jnp.maximum(length / 2, 1))
-    weights = jnp.where(this, full, had_one).astype(means.dtype)
-    return Batches(jnp.where(this, check.point, check.before), means, weights)
+    """The batch means of this window if enough of it is complete, else of the one before; of one lane, or of many."""
+    xp = check.count.__array_namespace__()
+    number = check.sums.shape[-2]
+    length = xp.maximum(check.since / number, 1)
+    done = xp.floor((check.count - check.since) / length)
+    this = (done >= max(5 * number // 8, 3)) & (check.since >= number)
+    full = xp.arange(number, dtype=done.dtype) < done[..., None]
+    had_one = (check.since >= 2 * number)[..., None]
+    size, half = length[..., None, None], xp.maximum(length / 2, 1)[..., None, None]
+    means = xp.where(this[..., None, None], check.sums / size, check.sums_before / half)
+    weights = xp.where(this[..., None], full, had_one).astype(means.dtype)
+    return Batches(xp.where(this[..., None], check.point, check.before), means, weights)
 
 
-def start_squares(check: FrozenCheck, D: Float[Array, "m n"]) -> Float[Array, ""]:
+def start_squares(check: FrozenCheck, D: Float[Array, "... m n"]) -> Float[Array, "*lanes"]:
     """‖D·mean of (F, G) at the start‖², without the bias of its noise by independent samples."""
-    noise = jnp.maximum(check.start_square - check.start**2, 0) / jnp.maximum(check.count, 1)
-    return jnp.sum((D @ check.start) ** 2) - jnp.sum(D**2 @ noise)
+    xp = check.count.__array_namespace__()
+    noise = xp.maximum(check.start_square - check.start**2, 0) / xp.maximum(check.count, 1)[..., None]
+    mean, squares = (D @ check.start[..., None])[..., 0], (D**2 @ noise[..., None])[..., 0]
+    return (mean**2).sum(axis=-1) - squares.sum(axis=-1)
 
 
 def top_power(n: Array) -> Array:

@@ -11,10 +11,12 @@ from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+import numpy as np
+from jaxtyping import Bool, Float
 
 from twoclock.protocols import Scalar, pytree
 from twoclock.tree_math import Sum, blend, start
+from twoclock.validation.arrays import Array
 
 _LATE = 20.0
 
@@ -25,53 +27,54 @@ class LinearModel:
 
     J: Sum  # the mean Jacobian
     c: Sum  # the mean of f_i − J_i z_i
-    spread: Float[Array, "n n"]  # the variance of each entry of a sample's Jacobian
-    cov: Float[Array, "n n"]  # the covariance of a sample's f about the model
-    place: Float[Array, " n"]  # the mean of the iterates that the samples were taken at
-    count: Float[Array, ""]  # how many samples the mean is worth
+    spread: Float[Array, "*lanes n n"]  # the variance of each entry of a sample's Jacobian
+    cov: Float[Array, "*lanes n n"]  # the covariance of a sample's f about the model
+    place: Float[Array, "*lanes n"]  # the mean of the iterates that the samples were taken at
+    count: Float[Array, "*lanes"]  # how many samples the mean is worth
     # Running means of J and c over the last twentieth of their samples. Samples that come in epochs cancel over each,
     # and a mean that ends within one is off by its part; these are not.
-    late_J: Float[Array, "n n"]
-    late_c: Float[Array, " n"]
+    late_J: Float[Array, "*lanes n n"]
+    late_c: Float[Array, "*lanes n"]
 
-    def at(self, z: Float[Array, " n"]) -> Float[Array, " n"]:
-        return self.c.value + self.J.value @ z
+    def at(self, z: Float[Array, "*lanes n"]) -> Float[Array, "*lanes n"]:
+        return self.c.value + times(self.J.value, z)
 
 
 @pytree
 class Root:
     """The way to the root of a model, the slow block first."""
 
-    slow: Float[Array, " slow"]  # S⁻¹(f − B g), the Newton step of θ with ω at its best: B = F_ω G_ω⁻¹, S = F_θ − B G_θ
-    slow_noise: Float[Array, ""]  # E‖·‖² of its sampling error
-    slow_most: Float[Array, ""]  # what ‖·‖² of its sampling error seldom exceeds
-    fast_noise: Float[Array, ""]  # those of G_ω⁻¹ g
-    fast_most: Float[Array, ""]
-    fast_inverse: Float[Array, "fast fast"]  # with g and G_theta: the step of ω once θ has moved
-    g: Float[Array, " fast"]
-    G_theta: Float[Array, "fast slow"]
-    u: Float[Array, " slow"]  # f − B g
-    u_most: Float[Array, ""]  # what ‖·‖² of its sampling error seldom exceeds
-    flat: Float[Array, " slow"]  # what of u is left at the root: no step to be seen makes it smaller
-    scale: Float[
-        Array, ""
-    ]  # ‖u‖√d/‖S‖, a length of θ that needs no inverse; 0 where S does not stand out from its noise
-    fast_scale: Float[Array, ""]
-    reduce: Float[Array, "slow n"]  # u = reduce @ (F, G)
-    gain: Float[Array, "slow n"]  # slow = gain @ (F, G), but for the prior
-    S: Float[Array, "slow slow"]
-    reduced_gain: Float[Array, "slow slow"]  # slow = reduced_gain @ u, but for the prior
-    likely: Float[Array, ""]  # the standard deviation of the prior
+    # S⁻¹(f − B g), the Newton step of θ with ω at its best: B = F_ω G_ω⁻¹, S = F_θ − B G_θ
+    slow: Float[Array, "*lanes slow"]
+    slow_noise: Float[Array, "*lanes"]  # E‖·‖² of its sampling error
+    slow_most: Float[Array, "*lanes"]  # what ‖·‖² of its sampling error seldom exceeds
+    fast_noise: Float[Array, "*lanes"]  # those of G_ω⁻¹ g
+    fast_most: Float[Array, "*lanes"]
+    fast_inverse: Float[Array, "*lanes fast fast"]  # with g and G_theta: the step of ω once θ has moved
+    g: Float[Array, "*lanes fast"]
+    G_theta: Float[Array, "*lanes fast slow"]
+    u: Float[Array, "*lanes slow"]  # f − B g
+    u_most: Float[Array, "*lanes"]  # what ‖·‖² of its sampling error seldom exceeds
+    flat: Float[Array, "*lanes slow"]  # what of u is left at the root: no step to be seen makes it smaller
+    # ‖u‖√d/‖S‖, a length of θ that needs no inverse; 0 where S does not stand out from its noise
+    scale: Float[Array, "*lanes"]
+    fast_scale: Float[Array, "*lanes"]
+    reduce: Float[Array, "*lanes slow n"]  # u = reduce @ (F, G)
+    gain: Float[Array, "*lanes slow n"]  # slow = gain @ (F, G), but for the prior
+    S: Float[Array, "*lanes slow slow"]
+    reduced_gain: Float[Array, "*lanes slow slow"]  # slow = reduced_gain @ u, but for the prior
+    likely: Float[Array, "*lanes"]  # the standard deviation of the prior
 
-    def loose(self) -> Float[Array, ""]:
+    def loose(self) -> Float[Array, "*lanes"]:
         """E‖·‖² of the error in directions of which the samples say little, by the prior."""
         # Directions in which no sample has a slope at all, as a softmax has, are no loss: any answer is one.
         seen = inverse(self.S) @ self.S
-        return self.likely**2 * jnp.sum((seen - self.reduced_gain @ self.S @ seen) ** 2)
+        lost = seen - self.reduced_gain @ self.S @ seen
+        return self.likely**2 * (lost**2).sum(axis=(-2, -1))
 
-    def fast(self, moved: Float[Array, " slow"]) -> Float[Array, " fast"]:
+    def fast(self, moved: Float[Array, "*lanes slow"]) -> Float[Array, "*lanes fast"]:
         """The Newton step of ω where θ steps by ``moved``."""
-        return self.fast_inverse @ (self.g - self.G_theta @ moved)
+        return times(self.fast_inverse, self.g - times(self.G_theta, moved))
 
 
 def empty(z: Float[Array, " n"]) -> LinearModel:
@@ -107,48 +110,57 @@ def learn(
 
 def lately(model: LinearModel) -> LinearModel:
     """The model with its running means instead of its means."""
-    return replace(model, J=start(model.late_J), c=start(model.late_c))
+    return replace(model, J=Sum(model.late_J, None), c=Sum(model.late_c, None))
 
 
-def root(model: LinearModel, z: Array, origin: Float[Array, " slow"], size: Float[Array, ""]) -> Root:
-    """Newton's step from z to the root of the model, by blocks.
+def root(
+    model: LinearModel,
+    z: Float[Array, "*lanes n"],
+    origin: Float[Array, "*lanes slow"],
+    size: Float[Array, "*lanes"],
+) -> Root:
+    """Newton's step from z to the root of the model, by blocks: of one lane in JAX, or of many in NumPy.
 
     The root in θ is that of u + S·(step) = 0 seen through the sampling noise of u, with a normal prior for the way from
     ``origin``, θ at the start: of a standard deviation of ``size``/√d in each of its d coordinates. So directions
     of which the samples say nothing stay where they began. Where S is surely not positive definite it is shifted, so
     that θ goes downhill and not to a saddle.
     """
-    slow = origin.size
+    slow, xp = origin.shape[-1], z.__array_namespace__()
     J, m = model.J.value, model.at(z)
-    (F_theta, F_omega), (G_theta, G_omega) = ((rows[:, :slow], rows[:, slow:]) for rows in (J[:slow], J[slow:]))
-    count = jnp.maximum(model.count, 1)
+    F_theta, F_omega = J[..., :slow, :slow], J[..., :slow, slow:]
+    G_theta, G_omega = J[..., slow:, :slow], J[..., slow:, slow:]
+    count = xp.maximum(model.count, 1)
     fast_inverse = inverse(G_omega)
     B = F_omega @ fast_inverse
-    u, S = m[:slow] - B @ m[slow:], F_theta - B @ G_theta
-    spread = jnp.sum(model.spread[:slow, :slow]) + jnp.sum(B**2 @ model.spread[slow:, :slow])
-    unsure, steep = jnp.sqrt(spread / count), jnp.sqrt(jnp.sum(S**2))
-    S = S + _shift(S, unsure) * jnp.eye(slow, dtype=z.dtype)
-    reduce = jnp.concatenate([jnp.eye(slow, dtype=z.dtype), -B], axis=1)
-    cov = model.cov / count
+    g = m[..., slow:]
+    u, S = m[..., :slow] - times(B, g), F_theta - B @ G_theta
+    spread_F, spread_G = model.spread[..., :slow, :slow], model.spread[..., slow:, :slow]
+    unsure = xp.sqrt((total(spread_F) + total(B**2 @ spread_G)) / count)
+    steep = xp.sqrt(total(S**2))
+    one = xp.eye(slow, dtype=z.dtype)
+    S = S + _shift(S, unsure)[..., None, None] * one
+    reduce = xp.concatenate([xp.broadcast_to(one, S.shape), -B], axis=-1)
+    cov = model.cov / count[..., None, None]
     likely = size / max(slow, 1) ** 0.5
-    gain = likely * posterior_gain(likely * S, reduce @ cov @ reduce.T)
+    width = likely[..., None, None]
+    gain = width * posterior_gain(width * S, reduce @ cov @ reduce.mT)
     gain = 2 * gain - gain @ S @ gain  # twice, so that what the prior takes off the way is of second order
-    way = z[:slow] - origin
-    step = way + gain @ (u - S @ way)
-    steep_omega = jnp.sqrt(jnp.sum(G_omega**2))
-    unsure_omega = jnp.sqrt(jnp.sum(model.spread[slow:, slow:]) / count)
+    way = z[..., :slow] - origin
+    step = way + times(gain, u - times(S, way))
+    unsure_omega = xp.sqrt(total(model.spread[..., slow:, slow:]) / count)
     return Root(
         step,
         *_noise(gain @ reduce, cov),
-        *_noise(fast_inverse, cov[slow:, slow:]),
+        *_noise(fast_inverse, cov[..., slow:, slow:]),
         fast_inverse,
-        m[slow:],
+        g,
         G_theta,
         u,
         _noise(reduce, cov)[1],
-        u - S @ step,
+        u - times(S, step),
         _length(u, steep, unsure),
-        _length(m[slow:], steep_omega, unsure_omega),
+        _length(g, xp.sqrt(total(G_omega**2)), unsure_omega),
         reduce,
         gain @ reduce,
         S,
@@ -157,28 +169,47 @@ def root(model: LinearModel, z: Array, origin: Float[Array, " slow"], size: Floa
     )
 
 
-def _length(u: Array, steep: Array, unsure: Array) -> Float[Array, ""]:
+def times(M: Float[Array, "*lanes m n"], v: Float[Array, "*lanes n"]) -> Float[Array, "*lanes m"]:
+    return (M @ v[..., None])[..., 0]
+
+
+def total(M: Float[Array, "*lanes m n"]) -> Float[Array, "*lanes"]:
+    return M.sum(axis=(-2, -1))
+
+
+def _length(u: Array, steep: Array, unsure: Array) -> Float[Array, "*lanes"]:
     """‖u‖√d/‖S‖ where S stands out from its noise, else 0."""
-    tiny = jnp.finfo(u.dtype).tiny
-    return jnp.where(steep > 2 * unsure, jnp.sqrt(jnp.sum(u**2) * u.size) / (steep + tiny), 0)
+    xp = u.__array_namespace__()
+    tiny = float(xp.finfo(u.dtype).tiny)
+    return xp.where(steep > 2 * unsure, xp.sqrt((u**2).sum(axis=-1) * u.shape[-1]) / (steep + tiny), 0.0)
 
 
-def _noise(D: Float[Array, "m n"], cov: Float[Array, "n n"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
+def _noise(
+    D: Float[Array, "*lanes m n"], cov: Float[Array, "*lanes n n"]
+) -> tuple[Float[Array, "*lanes"], Float[Array, "*lanes"]]:
     """Mean and upper end of ‖e‖², e ~ N(0, C), C = D cov Dᵀ: tr C, and three times √tr C² more.
 
     The standard deviation is √(2 tr C²). So the upper end is four times the mean in one dimension, and near the mean
     where many share the noise.
     """
-    C = D @ cov @ D.T
-    mean = jnp.trace(C)
-    return mean, mean + 3 * jnp.sqrt(jnp.sum(C**2))
+    C = D @ cov @ D.mT
+    mean = (C * C.__array_namespace__().eye(C.shape[-1], dtype=C.dtype)).sum(axis=(-2, -1))
+    return mean, mean + 3 * total(C**2) ** 0.5
 
 
-def _shift(S: Float[Array, "n n"], unsure: Float[Array, ""]) -> Float[Array, ""]:
+def _shift(S: Float[Array, "*lanes n n"], unsure: Float[Array, "*lanes"]) -> Float[Array, "*lanes"]:
     """0 where sym S + unsure·I is positive definite, else about twice what makes it so: λ becomes |λ|."""
-    size = jnp.sqrt(jnp.sum(S**2))
+    size = total(S**2) ** 0.5
+    least = unsure + float(jnp.finfo(S.dtype).eps) * size
+    if isinstance(S, np.ndarray):
+        known = np.asarray(np.isfinite(S).all(axis=(-2, -1)))
+        lowest = np.linalg.eigvalsh(np.where(known[..., None, None], (S + S.mT) / 2, np.eye(S.shape[-1]))).min(-1)
+        needed = np.where(known, -(lowest + least), np.inf) if S.shape[-1] else np.zeros_like(size)
+        shift = np.zeros_like(size)
+        while (low := (shift < needed) & (shift < size)).any():
+            shift = np.where(low, np.maximum(2 * shift, 1e-5 * size), shift)
+        return 2 * shift
     one = jnp.eye(len(S), dtype=S.dtype)
-    least = unsure + jnp.finfo(S.dtype).eps * size
 
     def flat(shift: Array) -> Array:
         return ~is_positive_definite(S + (shift + least) * one) & (shift < size)
@@ -215,24 +246,27 @@ def spd_inverse(M: Float[Array, "n n"]) -> tuple[Float[Array, "n n"], Bool[Array
     return -swept, positive
 
 
-def inverse(A: Float[Array, "n n"]) -> Float[Array, "n n"]:
+def inverse(A: Float[Array, "*lanes n n"]) -> Float[Array, "*lanes n n"]:
     """A⁻¹ by normal equations, Aᵀ(AAᵀ)⁻¹; where A is singular to rounding, nearly its pseudo-inverse."""
-    return posterior_gain(A, jnp.zeros_like(A))
+    return posterior_gain(A, A.__array_namespace__().zeros_like(A))
 
 
-def posterior_gain(A: Float[Array, "n n"], noise: Float[Array, "n n"]) -> Float[Array, "n n"]:
+def posterior_gain(A: Float[Array, "*lanes n n"], noise: Float[Array, "*lanes n n"]) -> Float[Array, "*lanes n n"]:
     """Aᵀ(AAᵀ + noise)⁻¹: the mean of x given A x + e = y is this times y, where x ~ N(0, I) and e ~ N(0, noise)."""
-    least = jnp.finfo(A.dtype)
-    M = A @ A.T + noise
-    one = jnp.eye(len(A), dtype=A.dtype)
+    xp, least = A.__array_namespace__(), jnp.finfo(A.dtype)
+    M = A @ A.mT + noise
+    one = xp.eye(A.shape[-1], dtype=A.dtype)
     # Unit diagonal, for the pivots.
-    scale = jax.lax.rsqrt(jnp.sum(M * one, axis=1) + least.eps * jnp.sum(A**2) + least.tiny)
+    scale = ((M * one).sum(axis=-1) + (least.eps * total(A**2) + float(least.tiny) ** 0.75)[..., None]) ** -0.5
     # A singular A is common (a softmax has as many flat directions as states): what rounding leaves of them must stay
     # well below the ridge, or the pivots are made of nothing else.
     ridge = float(least.eps) ** (2 / 3)
-    both = scale[:, None] * scale[None, :]
-    scaled, _ = spd_inverse(M * both + ridge * one)
-    return A.T @ (scaled * both)
+    both = scale[..., :, None] * scale[..., None, :]
+    scaled = M * both + ridge * one
+    if isinstance(scaled, np.ndarray):
+        known = np.asarray(np.isfinite(scaled).all(axis=(-2, -1)))[..., None, None]
+        return A.mT @ (np.where(known, np.linalg.inv(np.where(known, scaled, one)), np.nan) * both)
+    return A.mT @ (spd_inverse(scaled)[0] * both)
 
 
 def is_positive_definite(M: Float[Array, "n n"]) -> Bool[Array, ""]:

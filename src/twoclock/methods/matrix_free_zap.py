@@ -13,6 +13,7 @@ from twoclock.tree_math import Sum, add, blend, sqnorm
 from twoclock.validation import NOT_NEGATIVE, POSITIVE, POSITIVE_FRACTION, check_number
 
 _SAMPLES_BEFORE_A_MOVE = 20
+_PACE = 0.25
 
 
 @pytree
@@ -42,6 +43,7 @@ class MatrixFreeZapState(Both[Sum]):
     of_F: Slope
     of_G: Slope
     of_lead: Slope
+    cross: Float[Array, ""]  # the mean of ‖F_ω g‖²/‖g‖²
     count: Float[Array, ""]
 
 
@@ -55,8 +57,9 @@ class MatrixFreeZap(Method):
 
     Carrying the means along by the sample's own Jacobian J makes them estimates of the mean operators *here* from all
     samples so far. The curvature is measured, η_G = ½(1+k/100)^−½·⟨g, Jg⟩/‖Jg‖² in the mean over samples, η_F the same
-    of f along (f, −v) and η_v along its own residual. A step takes F, G and three Jacobian-vector products; memory is a
-    few copies of θ and ω. It needs more samples than ``Zap`` where F and G are ill-conditioned.
+    of f along (f, −v) and η_v along its own residual; θ goes at most a quarter as fast, by its slope, as ω and v
+    follow. A step takes F, G and three Jacobian-vector products; memory is a few copies of θ and ω. It needs more
+    samples than ``Zap`` where F and G are ill-conditioned.
 
     Args:
         power: samples weigh i^power; more forgets the start sooner.
@@ -81,7 +84,7 @@ class MatrixFreeZap(Method):
         f, g = jax.tree.map(jnp.zeros_like, (slow.value, fast.value))
         zero = jnp.zeros((), jax.tree.leaves((slow.value, fast.value))[0].dtype)
         flat = Slope(zero, zero)
-        return MatrixFreeZapState(slow, fast, tree_math.start(f), tree_math.start(g), g, flat, flat, flat, zero)
+        return MatrixFreeZapState(slow, fast, tree_math.start(f), tree_math.start(g), g, flat, flat, flat, zero, zero)
 
     def step(self, F: Operator, G: Operator, state: MatrixFreeZapState, x: PyTree, k: Scalar) -> MatrixFreeZapState:
         zero = jax.tree.map(jnp.zeros_like, state.theta)
@@ -95,15 +98,21 @@ class MatrixFreeZap(Method):
         recent = jax.lax.rsqrt(count)
         of_F, of_G = state.of_F.update(recent, f.value, down), state.of_G.update(recent, g.value, back)
         of_lead = state.of_lead.update(recent, lag, lag_back)
+        cross = sqnorm(across) / (sqnorm(g.value) + jnp.finfo(count.dtype).tiny)
+        cross = state.cross + recent * (cross.astype(count.dtype) - state.cross)
         on = (count > _SAMPLES_BEFORE_A_MOVE).astype(count.dtype)
         part = on * self.part * jax.lax.rsqrt(1 + count / self.hold)
-        by_F, by_G, by_lead = of_F.length(part), of_G.length(part), of_lead.length(part)
+        by_G, by_lead = of_G.length(part), of_lead.length(part)
+        # θ may not run ahead of ω, nor of v: a step of it is a share of what those make of their ways at once.
+        pace = jnp.minimum(by_G * jnp.maximum(of_G.along, 0), by_lead * jnp.maximum(of_lead.along, 0))
+        most = _PACE * pace * jax.lax.rsqrt(of_F.square + jnp.finfo(count.dtype).tiny)
+        by_F = jnp.minimum(of_F.length(part), most)
         lead = jax.tree.map(lambda v, r: v + (by_lead * r).astype(v.dtype), state.lead, lag)
         slow = add(state.slow, _scaled(-by_F, f.value))
         fast = add(add(state.fast, _scaled(-by_G, g.value)), _scaled(by_F, state.lead))
         f = add(f, jax.tree.map(lambda a, b: -by_F * a - by_G * b, down, across))
         g = add(g, jax.tree.map(lambda a, b: -by_F * a - by_G * b, lag, back))
-        return MatrixFreeZapState(slow, fast, f, g, lead, of_F, of_G, of_lead, count)
+        return MatrixFreeZapState(slow, fast, f, g, lead, of_F, of_G, of_lead, cross, count)
 
     def report(self, state: MatrixFreeZapState) -> dict[str, Float[Array, ""]]:
         """How large the mean operators are here."""

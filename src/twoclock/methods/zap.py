@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Bool, Float
 
 from twoclock import tree_math
 from twoclock.intervals.arrival import WITHIN, squared_mean
 from twoclock.methods import frozen_check, local_model
 from twoclock.methods.frozen_check import FrozenCheck, top_power
-from twoclock.methods.local_model import LinearModel, Root
+from twoclock.methods.local_model import LinearModel, Root, times
 from twoclock.protocols import Method, Operator, PyTree, Scalar, checked, pytree
 from twoclock.tree_math import sqnorm
 from twoclock.validation import NOT_NEGATIVE, POSITIVE_FRACTION, check_number
+from twoclock.validation.arrays import Array
 
 # Moves of the iterates between two powers of two; samples per entry of θ and ω before the first move, and between any
 # two, since a model must have samples from the new point before it is trusted again.
@@ -99,6 +102,7 @@ class Zap(Method):
     """
 
     finds_roots = True
+    reads_on_host: ClassVar[bool] = True
 
     power: Scalar = checked(check_number, *NOT_NEGATIVE, default=0.25)
     rate: Scalar = checked(check_number, *POSITIVE_FRACTION, default=0.3)
@@ -131,7 +135,7 @@ class Zap(Method):
         z, back = ravel_pytree((state.theta, state.omega))
         n, slow = z.size, tree_math.size(state.theta)
 
-        def both(z: Float[Array, " n"]) -> Float[Array, " n"]:
+        def both(z: Float[jax.Array, " n"]) -> Float[jax.Array, " n"]:
             here = *back(z), x
             return ravel_pytree((F(*here), G(*here)))[0].astype(z.dtype)
 
@@ -180,13 +184,13 @@ class Zap(Method):
             over, jnp.maximum(last / 2, 2 * noise), jnp.where(last > 0.9 * reach, 2 * reach, shorter_reach)
         )
         rate = jnp.asarray(self.rate, z.dtype)
-        by_theta = rate * _signal(to.slow, to.slow_most) * to.slow
+        by_theta: Array = rate * _signal(to.slow, to.slow_most) * to.slow
         by_theta = _part(reach[0], by_theta) * by_theta
         is_flat = sqnorm(to.flat) > sqnorm(to.u) / 4
         downhill = _signal(to.flat, to.u_most) * _over(reach[0], jnp.sqrt(sqnorm(to.flat)))
         by_theta = by_theta + jnp.where(is_flat, downhill, 0) * to.flat
         omega = to.fast(by_theta)
-        by_omega = rate * _signal(omega, to.fast_most) * omega
+        by_omega: Array = rate * _signal(omega, to.fast_most) * omega
         by_omega = _part(reach[1], by_omega) * by_omega
         step = -jnp.concatenate([by_theta, by_omega])
         too_far, shorter = _by_entry(over, z, slow, 0), _by_entry(share, z, slow, 0)
@@ -215,29 +219,30 @@ class Zap(Method):
         return moved, reach, width, model, new_trial, check
 
     def _root(self, state: ZapState, z: Array, slow: int, *, lately: bool = False) -> Root:
-        model = local_model.lately(state.model) if lately else state.model
-        way = sqnorm(z[:slow] - state.origin[:slow])
-        size = _PRIOR * jnp.sqrt(way + sqnorm(z[:slow]) + state.reach[0] ** 2)
-        return local_model.root(model, z, state.origin[:slow], size)
+        model, start = local_model.lately(state.model) if lately else state.model, state.origin[..., :slow]
+        way, here = (_squared(part) for part in (z[..., :slow] - start, z[..., :slow]))
+        return local_model.root(model, z, start, _PRIOR * (way + here + state.reach[..., 0] ** 2) ** 0.5)
 
     def _best(self, state: ZapState, z: Array, to: Root, slow: int) -> Array:
         """The root of the model as far as it is trusted."""
-        radius = jnp.where(state.curved > 0, _STRAIGHT, 1e9) * jnp.sqrt(sqnorm(z[:slow]) + state.reach[0] ** 2)
-        far = jnp.where(state.curved > 0, _FAR, 1e9)
-        by_theta = _part(jnp.minimum(far * jnp.sqrt(to.slow_noise), radius), to.slow) * to.slow
+        xp, curved = z.__array_namespace__(), state.curved > 0
+        radius = xp.where(curved, _STRAIGHT, 1e9) * (_squared(z[..., :slow]) + state.reach[..., 0] ** 2) ** 0.5
+        far = xp.where(curved, _FAR, 1e9)
+        by_theta = _part(xp.minimum(far * to.slow_noise**0.5, radius), to.slow)[..., None] * to.slow
         omega = to.fast(by_theta)
-        by_omega = _part(far * jnp.sqrt(to.fast_noise), omega) * omega
-        there = z - jnp.concatenate([by_theta, by_omega])
-        known = jnp.all(jnp.isfinite(there)) & (state.model.count >= _FIRST * z.size)
-        return jnp.where(known, there, z)
+        by_omega = _part(far * to.fast_noise**0.5, omega)[..., None] * omega
+        there = z - xp.concatenate([by_theta, by_omega], axis=-1)
+        known = xp.isfinite(there).all(axis=-1) & (state.model.count >= _FIRST * z.shape[-1])
+        return xp.where(known[..., None], there, z)
+
+    # ``estimate`` and ``report`` take one lane in JAX, and many lanes at once as NumPy's arrays, with leading axes.
 
     def estimate(self, state: ZapState) -> tuple[PyTree, PyTree]:
-        z, back = ravel_pytree((state.theta, state.omega))
-        slow = tree_math.size(state.theta)
+        z, slow, back = _as_vector(state)
         theta, omega = back(self._best(state, z, self._root(state, z, slow, lately=True), slow))
         return theta, omega
 
-    def report(self, state: ZapState) -> dict[str, Float[Array, ""]]:
+    def report(self, state: ZapState) -> dict[str, Float[Array, "*lanes"]]:
         """What the test for arrival needs, from samples after an estimate was frozen.
 
         ``newton_sq`` is the squared way of θ to the root of the model, ``noise_sq`` the mean square of its error.
@@ -245,30 +250,37 @@ class Zap(Method):
         in units of what noise explains. ``start_ratio`` is the squared noise of F − B G over its square at the start.
         ``loose_ratio`` is the squared share of θ's size in directions of which the samples say little.
         """
-        z, _ = ravel_pytree((state.theta, state.omega))
-        slow = tree_math.size(state.theta)
+        z, slow, _ = _as_vector(state)
+        xp, least = z.__array_namespace__(), jnp.finfo(z.dtype)
         to = self._root(state, z, slow)
         frozen = frozen_check.batches(state.check)
-        fast = jnp.eye(z.size, dtype=z.dtype)[slow:]
-        rounding = jnp.finfo(z.dtype).eps * sqnorm(jnp.abs(state.model.J.value) @ jnp.abs(frozen.point))
-        worst = []
-        for rows in (to.reduce, fast, to.gain):
-            here = squared_mean(frozen.means @ rows.T, frozen.weights)
+        fast = xp.eye(z.shape[-1], dtype=z.dtype)[slow:]
+        rounding = float(least.eps) * _squared(times(xp.abs(state.model.J.value), xp.abs(frozen.point)))
+        worst, noise, from_start = [], [], []
+        for rows, floor in ((to.reduce, rounding), (fast, rounding), (to.gain, 0 * rounding)):
+            here = squared_mean(frozen.means @ rows.mT, frozen.weights)
             start = frozen_check.start_squares(state.check, rows)
-            least = _NOTHING * jnp.maximum(start, 0) + jnp.where(rows is to.gain, 0, rounding)
-            ratio = _over(jnp.asarray(here.value), jnp.asarray(WITHIN * here.noise + least))
-            worst.append((here, start, jnp.where(jnp.isfinite(jnp.asarray(here.noise)), ratio, jnp.inf)))
-        (slow_mean, slow_start, _), _, _ = worst
-        size, loose = sqnorm(z[:slow]) + state.reach[0] ** 2, to.loose()
+            ratio = _over(here.value, WITHIN * here.noise + _NOTHING * xp.maximum(start, 0) + floor)
+            worst.append(xp.where(xp.isfinite(here.noise), ratio, xp.inf))
+            noise.append(here.noise)
+            from_start.append(start)
+        loose = to.loose()
         found = {
-            "newton_sq": sqnorm(to.slow),
+            "newton_sq": _squared(to.slow),
             "noise_sq": to.slow_noise + loose,
-            "residual": jnp.max(jnp.stack([ratio for _, _, ratio in worst])),
-            "start_ratio": slow_mean.noise / jnp.maximum(slow_start, jnp.finfo(z.dtype).tiny),
-            "loose_ratio": loose / size,
+            "residual": xp.max(xp.stack(worst), axis=0),
+            "start_ratio": noise[0] / xp.maximum(from_start[0], float(least.tiny)),
+            "loose_ratio": loose / (_squared(z[..., :slow]) + state.reach[..., 0] ** 2),
         }
-        largest = jnp.sqrt(jnp.finfo(z.dtype).max)
-        return {name: jnp.nan_to_num(value, nan=largest, posinf=largest) for name, value in found.items()}
+        largest = float(least.max) ** 0.5
+        return {name: xp.nan_to_num(value, nan=largest, posinf=largest) for name, value in found.items()}
+
+
+def _as_vector(state: ZapState) -> tuple[Array, int, Callable[[Array], PyTree]]:
+    """θ and ω as one vector a lane, how much of it is θ, and the way back to their trees."""
+    lanes = state.curved.shape
+    z, _, back = tree_math.as_vector((state.theta, state.omega), lanes)
+    return z, tree_math.as_vector(state.theta, lanes)[1], back
 
 
 def _due(k: Scalar, n: int) -> Bool[Array, ""]:
@@ -354,10 +366,14 @@ def _signal(step: Array, most: Float[Array, ""]) -> Float[Array, ""]:
     return jnp.maximum(1 - _over(most, sqnorm(step)), 0).astype(step.dtype)
 
 
-def _part(radius: Float[Array, ""], step: Array) -> Float[Array, ""]:
+def _part(radius: Float[Array, "*lanes"], step: Array) -> Float[Array, "*lanes"]:
     """The part of a step that stays within a radius."""
-    return jnp.minimum(_over(radius, jnp.sqrt(sqnorm(step))), 1).astype(step.dtype)
+    return step.__array_namespace__().minimum(_over(radius, _squared(step) ** 0.5), 1).astype(step.dtype)
+
+
+def _squared(v: Array) -> Float[Array, "*lanes"]:
+    return (v**2).sum(axis=-1)
 
 
 def _over(a: Array, b: Array) -> Array:
-    return a / (b + jnp.finfo(a.dtype).tiny)
+    return a / (b + float(jnp.finfo(a.dtype).tiny))
