@@ -131,7 +131,7 @@ SOFT = {"P": 0.5 * P, "r": np.ones((2, 2)), "temp": np.full(2, 0.1), "start": np
 # What is called, its right arguments, and the pool for those of its arguments whose pool their name does not tell.
 CALLS = [
     (problems.custom, CUSTOM),
-    (problems.bilevel, {**LOSSES, "v_scale": 0.5}),
+    (problems.bilevel, {**LOSSES, "v_scale": 0.5, "levels": False}),
     (problems.minimax, SADDLE),
     (problems.composite, {k: v for k, v in LOSSES.items() if k not in ("y", "check")} | COMPOSITE),
     (problems.policy_evaluation, EVALUATE),

@@ -62,6 +62,8 @@ TABLE = [
     (problems.rates, {"h": 1}, r"`rates\(h=…\)` must be 'strongly-convex', 'pl', 'non-convex' or 'flat', got 1"),
     (problems.quadratic_bilevel, {"samples": 8, "batch": 9}, "`batch` must be a whole number from 1 to 8, got 9"),
     (problems.quadratic_minimax, {"condition": 0.5}, "`condition` must be a finite number of at least 1, got 0.5"),
+    (problems.bilevel, {**BILEVEL, "v_scale": 1.0, "levels": True}, "`v_scale` is 1 with `levels=True`"),
+    (problems.bilevel, {**BILEVEL, "levels": 1}, "`levels` must be True or False, got 1"),
     (problems.bilevel, {**BILEVEL, "v_scale": "1"}, "`v_scale` must be one number, got '1'"),
     (problems.bilevel, {**BILEVEL, "x": None}, "`x` must hold at least one number, got None"),
     (problems.bilevel, {**BILEVEL, "y": "zero"}, "`y` must start from finite numbers, got text"),

@@ -165,6 +165,26 @@ def test_v_scale_is_one_where_g_is_monotone():
     assert float(problem.v_scale) == 1.0
 
 
+def test_a_clock_of_its_own_for_v_is_what_the_scale_was():
+    """β_v = s·β_y on three levels is β on two with the scale s; a power of two loses no bit."""
+    scaled, nest = common_problem(v_scale=0.25), common_problem(levels=True)
+    assert float(nest.v_scale) == 1.0
+    for method in (tc.Fast, tc.Standard):
+        rest = ("1/(k+8)",) if method is tc.Fast else ()
+        two = tc.solve(scaled, method("1/(k+100)", "4/(k+100)", *rest), 2000, 3)
+        three = tc.solve(nest, method("1/(k+100)", ("4/(k+100)", "1/(k+100)"), *rest), 2000, 3)
+        np.testing.assert_array_equal(two.theta, three.theta)
+        for one, other in zip(two.omega, three.omega, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_three_levels_need_no_monotone_g():
+    """At s = 1 this G is not monotone; on clocks of their own x, y and v still find the solution, which is at zero."""
+    method = tc.Fast("1/(k+400)", ("40/(k+400)", "80/(k+400)"), "160/(k+400)")
+    result = tc.solve(common_problem(levels=True), method, steps=20_000, seeds=4)
+    np.testing.assert_allclose(result.theta, 0, atol=0.1)
+
+
 def test_large_inner_problems_are_measured_without_matrices():
     """Two hundred unknowns, more than Lanczos takes steps: the estimate of s still makes G monotone."""
     scale = np.geomspace(0.1, 1.0, 200)

@@ -11,7 +11,7 @@ import numpy as np
 from twoclock import sampling
 from twoclock.problems.bilevel import losses
 from twoclock.problems.bilevel.losses import Loss, LossProblem, Measure, Operators
-from twoclock.protocols import IndexedBatch, Key, PyTree, Scalar, pytree, static
+from twoclock.protocols import IndexedBatch, InputError, Key, PyTree, Scalar, pytree, static
 from twoclock.sampling.minibatches import Sampler, Source
 from twoclock.tree_math import difference, size
 from twoclock.validation import flag, function, number, trace_shapes
@@ -72,6 +72,7 @@ def bilevel(
     measure: Measure | None = None,
     truth: PyTree = None,
     *,
+    levels: bool = False,
     check: bool = True,
 ) -> Bilevel:
     """Minimise one loss at the minimiser of another, without a Hessian and without a loop inside the loop.
@@ -95,6 +96,8 @@ def bilevel(
         y: the start of the inner variable, any pytree of floats.
         v_scale: s. G needs it small where the outer loss curves more than the inner one; chosen from measured curvature
             if None. It slows v down by the same factor. With 1 the standard method is SOBA.
+        levels: y and v have clocks of their own in place of s, which is then 1:
+            ``tc.Fast(alpha, (beta_y, beta_v), lam)``.
         measure: ``measure(x, (y, v)) -> {name: scalar}``, recorded at the marks.
         truth: an object with ``h``, ``omega_star`` and ``measure``, where the answer is known.
         check: measure whether ``inner`` is strongly convex; False spares the time and the warning.
@@ -127,7 +130,11 @@ def bilevel(
         start = losses.as_arrays((x, y))
         losses.check_scalar(outer, "outer", *start, of_outer)
         losses.check_scalar(inner, "inner", *start, of_inner)
-        if v_scale is not None:
+        if flag("levels", levels):
+            if v_scale is not None:
+                raise InputError("`v_scale` is 1 with `levels=True`, where v has a step size of its own; leave it out")
+            v_scale = 1.0
+        elif v_scale is not None:
             number("v_scale", v_scale, 0, above=True, remedy="leave it out to have it chosen")
         if flag("check", check) or v_scale is None:  # otherwise no batch is drawn
             level = _inner_problem(outer, inner, *start, *losses.draw_probes(batches, size(y)))

@@ -299,5 +299,6 @@ def choose_v_scale(inner: InnerProblem) -> float:
         if all(inner.joint(y, v, s) >= s * low / 2 for y, v, low in curved):
             return float(s)
     raise InputError(
-        "`v_scale` cannot be chosen: no scale makes G strongly monotone as measured; give a number, say 0.1"
+        "`v_scale` cannot be chosen: no scale makes G strongly monotone as measured; give a number, say 0.1, "
+        "or `levels=True` and a step size for each of y and v"
     )
