@@ -2,7 +2,7 @@
 
 Figure 1's workload is TDC with operator averaging on 50 states, 50 actions and 10 features, with a Threefry key for
 every seed and step on all sides; the others are the paper's regulator, a small entropy-regularised MDP and the README's
-problem.
+problem; the workload of Figure 1 also with a third level.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import jax
 import numpy as np
 from rich.console import Console
 from rich.table import Table
-from tabular import NUMBERS, best_of, random_tables
-from workloads import Timed, entropy_mdp, figure_1, large_mdp, lqr, quadratic_20, readme, streams
+from tabular import GAIN_STEP, NUMBERS, best_of, random_tables
+from workloads import Timed, entropy_mdp, figure_1, large_mdp, lqr, quadratic_20, readme, streams, three_levels
 
 from twoclock.codegen import ProgramSource, compiler
 from twoclock.engine import lane_program, run_batch
@@ -35,7 +35,7 @@ FLAGS = ("-O3", "-march=native", "-ffast-math", "-mprefer-vector-width=512", "-s
 class Yardstick:
     """The loop by hand, W seeds side by side, groups of seeds shared out over threads."""
 
-    def __init__(self, width: int, seeds: int) -> None:
+    def __init__(self, width: int, seeds: int, *flags: str) -> None:
         found = compiler.find()
         if isinstance(found, str):
             raise SystemExit(found)
@@ -47,7 +47,7 @@ class Yardstick:
         with tempfile.TemporaryDirectory() as folder:
             made = Path(folder) / "yardstick.so"
             source = Path(__file__).with_name("yardstick.c")
-            subprocess.run([*found.command, *FLAGS, f"-DW={width}", "-o", made, source], check=True)
+            subprocess.run([*found.command, *FLAGS, f"-DW={width}", *flags, "-o", made, source], check=True)
             self.run = ctypes.CDLL(os.fspath(made)).run
 
     def walk(self, steps: int) -> np.ndarray:
@@ -72,19 +72,28 @@ class Yardstick:
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--repeats", type=int, default=5)
-    repeats = options.parse_args().repeats
+    options.add_argument("--only", default="", help="workloads with this in their name")
+    given = options.parse_args()
     jax.config.update("jax_enable_x64", True)
     console = Console()
-    compare(console, repeats)
-    begin(console)
+    compare(console, given.repeats, given.only)
+    if not given.only:
+        begin(console)
     console.print(f"{run_batch.count_threads()} threads, {compiler.find().version}, {time.strftime('%Y-%m-%d')}")
 
 
-def compare(console: Console, repeats: int) -> None:
-    hand = {seeds: Yardstick(width, seeds) for seeds, width in ((992, 16), (1, 1))}
+def compare(console: Console, repeats: int, only: str) -> None:
+    third = f"-DGAIN={GAIN_STEP}"
+    hand = {
+        (workload, seeds): Yardstick(width, seeds, *flags)
+        for workload, flags in ((figure_1, ()), (three_levels, (third,)))
+        for seeds, width in ((992, 16), (1, 1))
+    }
     works = [
         ("Figure 1, 992 seeds", figure_1, 992, 20_000),
         ("Figure 1, 1 seed", figure_1, 1, 500_000),
+        ("three levels, 992 seeds", three_levels, 992, 20_000),
+        ("three levels, 1 seed", three_levels, 1, 500_000),
         ("LQR", lqr, 992, 4_000),
         ("entropy MDP", entropy_mdp, 992, 8_000),
         ("README", readme, 992, 20_000),
@@ -95,10 +104,12 @@ def compare(console: Console, repeats: int) -> None:
     for column in ("", "by hand", "c", "xla", "c / by hand", "xla / c"):
         table.add_column(column, justify="left" if not column else "right")
     for name, workload, seeds, steps in works:
+        if only not in name:
+            continue
         runs = {"c": Timed(workload, seeds, CEngine()), "xla": Timed(workload, seeds, Xla())}
-        if workload is figure_1:
-            runs["by hand"] = hand[seeds]
-            difference = np.max(np.abs(runs["c"].theta(2_000) - hand[seeds].walk(2_000)[:seeds]))
+        if (yardstick := hand.get((workload, seeds))) is not None:
+            runs["by hand"] = yardstick
+            difference = np.max(np.abs(runs["c"].theta(2_000) - yardstick.walk(2_000)[:seeds]))
             assert difference < 1e-9, difference
         for run in runs.values():
             run.walk(100)

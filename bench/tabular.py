@@ -14,6 +14,7 @@ from twoclock.protocols import pytree
 
 GAMMA = 0.5
 NUMBERS = (5e-4, 2e-3, 0.8, 10.0, GAMMA)
+GAIN_STEP = 1e-2  # of the third level
 METHOD = tc.Fast(alpha=NUMBERS[0], beta=NUMBERS[1], lam=tc.Power(NUMBERS[2], shift=NUMBERS[3]))
 
 
@@ -85,20 +86,37 @@ class TabularTdc(tc.Problem):
         t = alias(u[2] * S, self.next_keep, self.next_other, pair * S)
         return (s, t, self.ratio[pair]), env
 
-    def error(self, theta, x):
+    def error(self, theta, x, gain=0.0):
         s, t, _ = x
-        return self.reward[s] + GAMMA * self.Phi[t] @ theta - self.Phi[s] @ theta
+        return self.reward[s] - gain + GAMMA * self.Phi[t] @ theta - self.Phi[s] @ theta
 
-    def F(self, theta, omega, x):
+    def F(self, theta, omega, x, gain=0.0):
         s, t, rho = x
-        return -2 * (rho * self.error(theta, x) * self.Phi[s] - GAMMA * rho * (self.Phi[s] @ omega) * self.Phi[t])
+        error = self.error(theta, x, gain)
+        return -2 * (rho * error * self.Phi[s] - GAMMA * rho * (self.Phi[s] @ omega) * self.Phi[t])
 
-    def G(self, theta, omega, x):
+    def G(self, theta, omega, x, gain=0.0):
         s, _, rho = x
-        return (self.Phi[s] @ omega - rho * self.error(theta, x)) * self.Phi[s]
+        return (self.Phi[s] @ omega - rho * self.error(theta, x, gain)) * self.Phi[s]
 
     def measure(self, theta, omega):
         return {"error": jnp.sum((theta - self.theta_star) ** 2)}
+
+
+@pytree
+class TabularGain(TabularTdc):
+    """The same with a third level, the mean reward of the target policy, which is taken from each reward."""
+
+    def init(self, key):
+        zero = jnp.zeros_like(self.theta_star)
+        return zero, (zero, jnp.zeros((), zero.dtype)), None
+
+    def F(self, theta, omega, x):
+        return super().F(theta, omega[0], x, omega[1])
+
+    def G(self, theta, omega, x):
+        s, _, rho = x
+        return super().G(theta, omega[0], x, omega[1]), rho * (omega[1] - self.reward[s])
 
 
 def alias(u, keep, other, offset):

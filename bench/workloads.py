@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
-from tabular import METHOD, TabularTdc, random_tables
+from tabular import GAIN_STEP, METHOD, NUMBERS, TabularGain, TabularTdc, random_tables
 
 import twoclock as tc
 from twoclock.engine.engines import start
@@ -16,6 +18,11 @@ from twoclock.engine.run_batch import Lanes, make_instances
 
 def figure_1():
     return TabularTdc(**random_tables()), METHOD
+
+
+def three_levels():
+    method = dataclasses.replace(METHOD, beta=(NUMBERS[1], GAIN_STEP))
+    return TabularGain(**random_tables()), method
 
 
 def lqr():

@@ -1,5 +1,6 @@
 /* What a careful engineer would write by hand: Fast TDC on the random MDP of Figure 1, in float64, with alias tables and a
-   Threefry key for every seed and step, W seeds side by side. It keeps no record and makes no check. */
+   Threefry key for every seed and step, W seeds side by side. It keeps no record and makes no check. With -DGAIN a third
+   level learns the mean reward, which is taken from each reward. */
 #include <stdint.h>
 
 #define D 10
@@ -28,6 +29,9 @@ void run(int steps, int first, int last, int S, int A, const double *keep, const
          double alpha, double beta, double c, double shift, double gamma, double *theta) {
   for (int group = first; group < last; group++) {
     double t[D][W] = {0}, o[D][W] = {0}, f[D][W] = {0}, g[D][W] = {0};
+#ifdef GAIN
+    double mean[W] = {0}, h[W] = {0};
+#endif
     word s0[W], s1[W];
     for (int i = 0; i < W; i++) { s0[i] = streams[2 * (group * W + i)]; s1[i] = streams[2 * (group * W + i) + 1]; }
     for (int k = 0; k < steps; k++) {
@@ -60,12 +64,22 @@ void run(int steps, int first, int last, int S, int A, const double *keep, const
         next[i] = at - j < next_keep[e] ? j : next_other[e];
         delta[i] = reward[s[i]];
         along[i] = 0;
+#ifdef GAIN
+        delta[i] -= mean[i];
+#endif
       }
       for (int d = 0; d < D; d++)
         for (int i = 0; i < W; i++) { now[d][i] = Phi[s[i] * D + d]; then[d][i] = gamma * Phi[next[i] * D + d]; }
       for (int d = 0; d < D; d++)
         for (int i = 0; i < W; i++) { delta[i] += (then[d][i] - now[d][i]) * t[d][i]; along[i] += now[d][i] * o[d][i]; }
       double lambda = c / (k + shift);
+#ifdef GAIN
+      for (int i = 0; i < W; i++) {
+        double H = rho[i] * (mean[i] - reward[s[i]]);
+        mean[i] -= GAIN * h[i];
+        h[i] += lambda * (H - h[i]);
+      }
+#endif
       for (int d = 0; d < D; d++)
         for (int i = 0; i < W; i++) {
           double F = 2 * rho[i] * (then[d][i] * along[i] - delta[i] * now[d][i]);

@@ -82,6 +82,24 @@ def test_a_first_gain_that_does_not_stabilise_is_replaced(critic):
     assert agent.steps > 100  # it has a log of the new gain, and learns
 
 
+def test_a_first_gain_on_outputs_that_does_not_stabilise_is_replaced():
+    """With lags too little is known for a proof before the states are too large for one; their growth tells."""
+    K0 = np.array([[0.9, -0.6, 0.0, 0.0, 0.0, 0.0, 0.0]])  # a spectral radius of 1.05 on the double integrator
+    agent = tc.agents.Regulator([[1.0]], [[1.0]], K0, lags=4, guard=tc.problems.Guard(log=400), seed=0)
+    rng, x, y, sizes = np.random.default_rng(5), np.zeros(2), np.zeros(1), []
+    agent.quiet = True
+    for _ in range(1200):
+        u = agent.act(y)
+        x = np.array([x[0] + x[1], x[1] + u[0]]) + rng.normal(size=2)
+        after = x[:1] + rng.normal(size=1)
+        agent.observe(y, u, after)
+        y = after
+        sizes.append(abs(y[0]))
+    assert any("`K0` does not stabilise" in line for line in agent.warnings)
+    assert not agent.diverged
+    assert max(sizes[-300:]) < 100
+
+
 def test_a_state_that_leaves_is_handed_to_the_first_gain():
     """And the cost speaks of what came after."""
     agent = tc.agents.Regulator([[1.0]], [[1.0]], K0=[[0.3]], guard=tc.problems.Guard(log=200))

@@ -14,6 +14,7 @@ from twoclock.protocols import PyTree
 Matrix = Float[np.ndarray, "p q"]
 _FAR = 8.0  # times what is expected: a state that is still coming back
 _LOST = 1e3  # times the edge, or where the safe gain took over beyond it: no gain holds the plant
+_GROWN = 1e3  # times the first states: K0 does not hold the plant, even where too little is known for a proof
 _LOOKS = 64  # a new gain is examined whenever the samples have grown by such a part
 _supervise, _judge = jax.jit(Bounds.supervise), jax.jit(Bounds.judge)
 
@@ -66,8 +67,9 @@ class GainSupervisor:
         size, self._few = np.abs(z[: self.safe.shape[1]]), self._few + 1
         if self._few <= self.statistics.first:
             self._first = np.maximum(self._first, size)
-        elif not self.refuted and self._few % max(1, self._few // 16) == 0:
-            self.refuted = self.statistics.disproves(self.safe)
+        elif not self.refuted:
+            looks = self._few % max(1, self._few // 16) == 0
+            self.refuted = self._beyond(size, _GROWN) or (looks and self.statistics.disproves(self.safe))
         if not self.refuted or self._replaced:
             self.log.append(np.append(z, cost))
             return len(self.log) >= self.guard.log
@@ -77,8 +79,12 @@ class GainSupervisor:
         self._replaced, self.log = self.statistics.passes(self.safe), []
         if (size > _FAR * self._expected()).any():
             self.statistics.restart()
-        self.lost |= bool((size > _LOST**4 * self._first).any())
+        self.lost |= self._beyond(size, _LOST**4)
         return False
+
+    def _beyond(self, size: np.ndarray, times: float) -> bool:
+        """Whether a state is so many times as large as the first ones, which it was not still at zero in."""
+        return bool(((size > times * self._first) & (self._first > 0)).any())
 
     def _expected(self) -> np.ndarray:
         """The root mean squares of the states under the safe gain, on the plant as estimated; 0 if it is unstable."""

@@ -125,7 +125,8 @@ class Regulator(LearnerAgent):
         self.critic = validation.choice("critic", critic, ("model", "q"))
         if critic == "q" and (reference is not None or lags > 1):
             name = "reference" if reference is not None else "lags"
-            raise InputError(f'`{name}` is for the model critic: the q critic learns no constant; use `critic="model"`')
+            why = "learns no constant" if name == "reference" else "needs too many samples for so large a state"
+            raise InputError(f'`{name}` is for the model critic: the q critic {why}; use `critic="model"`')
         self.reference = None if reference is None else np.atleast_1d(as_array("reference", reference))
         p = self.outputs = len(self.Q) if outputs is None else validation.whole("outputs", outputs, 1)
         if len(self.Q) % p or len(self.Q) > p * self.lags:

@@ -175,7 +175,8 @@ class Lqr:
 
             A_d = e^{A dt},   B_d = ∫₀^dt e^{At} dt B,   Ψ = ∫₀^dt e^{At} W e^{Aᵀt} dt,   Q_d = Q dt,   R_d = R dt
 
-        States and noise are exact; the cost is that of the steps, times dt, so that costs per time can be compared.
+        States and noise are exact; the cost is that of the steps, times dt, so that costs per time can be compared. The
+        integral of the cost between steps has a cross term of x and u, and differs from it by a share of order dt.
 
         Args:
             A, B: the plant, n×n and n×m.
