@@ -25,7 +25,7 @@ CHOSEN = {
     "twoclock.protocols": ["Schedule", "pytree", "static"],
     "twoclock.intervals.batch_means": ["sandwich", "in_blocks"],
 }
-_NOT_OURS = {"Axes", "Figure"}  # matplotlib's own, lent for annotations
+_NOT_OURS = {"Axes", "Figure", "Matrix"}  # types of matplotlib and SciPy, for annotations
 
 
 def loaded(name):

@@ -94,7 +94,7 @@ def _limited(root: Path, kind: str, good: dict[str, str], most: int) -> Iterator
 
 def _way_on(output: str, args: Sequence[str | Path]) -> list[str]:
     """The command that a message ends in; where it names none, the same again."""
-    _, named, command = output.rpartition("go on: twoclock ")
+    _, named, command = output.rpartition("resume: twoclock ")
     return shlex.split(command) if named else [str(word) for word in args]
 
 

@@ -59,7 +59,7 @@ def _while_running(out: Path, number: signal.Signals, good: dict[str, str], rng:
         return Trial(what, None if digests(out) == good else "another end")
     if "Traceback" in output or child.returncode != 128 + number:
         return Trial(what, f"exit status {child.returncode}: {output.strip()[-150:]!r}")
-    command = output.strip().splitlines()[-1].partition("to go on: twoclock ")[2]
+    command = output.strip().splitlines()[-1].partition("to resume: twoclock ")[2]
     if not command:
         return Trial(what, f"no way on: {output.strip()[-150:]!r}")
     end = twoclock(*shlex.split(command))

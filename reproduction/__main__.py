@@ -127,7 +127,9 @@ def _prepare(out: Path, quick: bool, resume: bool) -> Path:
     folder = out / ("quick" if quick else "full")
     note = storage.note(folder, "reproduction")
     if resume and not note:
-        raise tc.InputError(f"`--resume` needs a folder to go on in, {folder} has no reproduction; leave --resume out")
+        raise tc.InputError(
+            f"`--resume` needs a folder with an earlier reproduction, {folder} has none; leave --resume out"
+        )
     if note and note.get("format") != storage.FORMAT:
         raise tc.InputError(
             f"`--out` {folder} was made by twoclock {note.get('twoclock')}, whose records this one ({tc.__version__}) "

@@ -81,7 +81,7 @@ def test_several_methods_and_a_checkpoint(tmp_path):
             {"method": tc.Polyak(tc.Fast(alpha=0.01))},
             r"its method differs: method\.alpha is 2/\(k\+20\) there and 0\.01 h",
         ),
-        ({"seeds": 2}, r"its seeds differ: \[4, 7\] there, \[0, 1\] here; write `seeds=\[4, 7\]` to go on from it"),
+        ({"seeds": 2}, r"its seeds differ: \[4, 7\] there, \[0, 1\] here; write `seeds=\[4, 7\]` to continue it"),
         ({"precision": "float32"}, "its precision differs: float64 there, float32 here; write `precision='float64'`"),
         ({"bound": 9.0}, "its bound differs: None there, 9.0 here"),
         ({"steps": 60}, "`steps` must be the new total, at least the 100 where `start` stopped, got 60"),

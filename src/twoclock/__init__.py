@@ -1,4 +1,4 @@
-"""Two-time-scale stochastic optimisation on JAX: two noisy operators in, a solution and its record out."""
+"""Stochastic approximation on two and more time scales in JAX, with confidence intervals."""
 
 from types import ModuleType
 from typing import TYPE_CHECKING

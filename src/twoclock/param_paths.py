@@ -19,7 +19,7 @@ _MOST_VALUES = 100_000
 
 
 def grid(method: Method, **values: Iterable[object]) -> dict[str, Method]:
-    """Every combination of settings of a method, each under a label that says what was set.
+    """Return every combination of settings of a method, labelled by the settings.
 
     Methods that differ only in numbers run as one program: ``tc.solve(problem, tc.grid(…))`` compiles once.
 

@@ -46,7 +46,7 @@ class Schedule(Protocol):
 
 
 class Problem(ABC):
-    """Noisy operators and where their noise comes from: all that a method may see.
+    """Noisy operators and the source of their noise: all that a method may use.
 
     A problem is a frozen pytree (``@pytree``) that defines the five abstract members. ``h``, ``omega_star`` and
     ``measure`` say what is known of its answer, for tests and records alone; ``report`` what to record of its

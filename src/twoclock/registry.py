@@ -28,7 +28,7 @@ def schedules() -> dict[str, Callable[..., Schedule]]:
 
 
 def problems() -> dict[str, Callable[..., ProblemSource]]:
-    """Every problem factory that needs nothing but plain settings, by its name.
+    """Every problem factory whose arguments are all plain settings, by its name.
 
     A factory whose first parameter is ``key`` draws a problem; it is listed as a factory of such draws, so that each
     seed gets its own.

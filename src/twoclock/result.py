@@ -53,7 +53,7 @@ class FinalState:
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """The solution for every seed, and how it got there.
+    """The solution of every seed, with the metrics along the way.
 
     Two results are equal if the same was run, by its description, and every number is the same; when and where it ran
     plays no part.
@@ -96,7 +96,7 @@ class Result:
         """What speaks against the arrival of each seed."""
         if self.spec["method"].get("name") not in ("Auto", "Zap", "Candidates") or self.theta is None:
             raise _NotChosen("`arrived` is for runs without a method that have ended; ask `tc.residual`")
-        one_problem = len(self.spec["problem"]) > 1  # a function that makes one for each seed has nothing but a name
+        one_problem = len(self.spec["problem"]) > 1  # a function that makes one for each seed has only a name
         against = objections(self._reported(), self.theta, one_problem=one_problem)
         return ["it diverged" if lost else why for lost, why in zip(self.diverged, against, strict=True)]
 
@@ -107,7 +107,7 @@ class Result:
 
     @property
     def method(self) -> Method:
-        """Of a run without a method: the one that was chosen; ``solve`` with it gives the same bits."""
+        """Of a run without a method: the one that was chosen; ``solve`` with it repeats the run bit for bit."""
         auto, variables = self._auto()
         return auto.chosen(*variables)
 
@@ -288,7 +288,7 @@ class Result:
 
 
 def load(path: str | Path, like: object = None) -> Result:
-    """The result that ``result.save(path)`` wrote.
+    """Load the result that ``result.save(path)`` wrote.
 
     Dicts, lists and tuples come back as they were; other nodes of a pytree, such as a network's modules, come back as
     dicts of their fields, or as they were with ``like``.

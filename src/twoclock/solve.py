@@ -121,8 +121,8 @@ def solve(
         start: a result of the same call with fewer steps (for several methods the mapping of them), to continue,
             bit-for-bit identical to one long run. ``steps`` is the new total, and the history begins with that of the
             result. The engine stays the same; another, if you name one, agrees up to rounding.
-        until: ``tc.Width(0.01)`` stops at the first mark where all outputs are known to ± 0.01 by intervals that may be
-            looked at at any time, and after ``steps`` at the latest. For one ``tc.methods.BatchMeans(method)``.
+        until: ``tc.Width(0.01)`` stops at the first mark where all outputs are known to ± 0.01 by intervals that are
+            valid at any stopping time, and after ``steps`` at the latest. For one ``tc.methods.BatchMeans(method)``.
             ``spec["steps"]`` is where it stopped and ``spec["until"]`` why; the same call with these steps, on
             the same engine, gives the same bits, and ``start=result`` goes on from there.
 
@@ -223,7 +223,7 @@ def _check_blocks(problem: Problem, method: Method) -> None:
     theta, omega, _ = jax.eval_shape(problem.init, prng.start_key(0))
     if "block-estimate" not in jax.eval_shape(lambda *start: method.track(method.init(*start)), theta, omega):
         raise InputError(
-            f"`until` needs intervals that may be looked at at any time, and {type(method).__name__} has none; run "
+            f"`until` needs intervals that are valid at any stopping time, and {type(method).__name__} has none; run "
             "`tc.methods.BatchMeans(method)` on linear problems"
         )
 
@@ -242,7 +242,7 @@ def _reached(until: Width, spec: RunSpec, rows: Sequence[Row], carry: Callable[[
 def _check_start(
     start: object, problem: ProblemSource, methods: Mapping[str, Method], spec: RunSpec, marks: object
 ) -> tuple[dict[str, Result], RunSpec]:
-    """What to go on from, and the whole run with the marks of both its parts; refused where it is of another run."""
+    """The result to continue, and the whole run with the marks of both its parts; another run is refused."""
     if not isinstance(start, Mapping) or set(start) != set(methods):
         labels = ", ".join(map(repr, methods))
         raise InputError(f"`start` must be a mapping with a result for each of {labels:.200}, got {short_repr(start)}")
@@ -253,12 +253,12 @@ def _check_start(
         if not isinstance(result, Result):
             raise InputError(f"`{where}` must be a result of `solve`, got {short_repr(result)}")
         if result.end is None:
-            raise InputError(f"`{where}` has no state to go on from (one of a sweep has none); run it with `solve`")
+            raise InputError(f"`{where}` has no state to continue from (one of a sweep has none); run it with `solve`")
         first = results[next(iter(methods))].spec
         seeds, known = result.spec["seeds"], result.spec["marks"]
         if (result.spec["steps"], known) != (first["steps"], first["marks"]):
             raise InputError(
-                f"`start` must hold results with the same steps and marks, {label!r} has others; go on one by one"
+                f"`start` must hold results with the same steps and marks, {label!r} has others; continue one by one"
             )
         as_written = np.repeat(seeds, len(known)), np.tile(known, len(seeds))
         if not all(map(np.array_equal, as_written, (result.history[name] for name in ("seed", "step")))):
@@ -281,7 +281,7 @@ def _check_start(
             of_here = {**here[label].parts, "problem": describe(problem), "method": describe(methods[label])}
             there = {**result.end.identity(), **result.spec}
             reason, remedy = explain_mismatch(differs, there.get(differs), of_here.get(differs))
-            raise InputError(f"`{names[label]}` is of another run: {reason}; {remedy} to go on from it")
+            raise InputError(f"`{names[label]}` is of another run: {reason}; {remedy} to continue it")
     return results, replace(spec, marks=(*known, *(mark for mark in spec.marks if mark > step)))
 
 

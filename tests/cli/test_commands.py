@@ -41,7 +41,7 @@ def test_the_record_replays(tmp_path):
 def test_out_is_never_overwritten(capsys):
     cli.main(["run", "quadratic", "fast", *SMALL, "--out", "here"])
     assert cli.main(["run", "quadratic", "fast", *SMALL, "--out", "here"]) == 2
-    assert "go on with --resume, or choose another folder" in capsys.readouterr().err
+    assert "continue with --resume, or choose another folder" in capsys.readouterr().err
     assert cli.main(["run", "quadratic", "fast", *SMALL, "--out", "here", "--resume"]) == 0
     assert cli.main(["run", "quadratic", "standard", *SMALL, "--out", "here", "--resume"]) == 2
 
@@ -106,7 +106,7 @@ def test_ctrl_c_says_how_to_resume(tmp_path):
     child.send_signal(signal.SIGINT)
     _, output = child.communicate(timeout=60)
     assert child.returncode == 130, output
-    assert "to go on: twoclock run quadratic fast" in output
+    assert "to resume: twoclock run quadratic fast" in output
     assert "Traceback" not in output
     assert output.strip().endswith("--out here --resume")
 

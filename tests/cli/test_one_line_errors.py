@@ -167,7 +167,7 @@ def test_a_full_disk_says_how_to_resume(tmp_path, limit, seeds):
     assert "Traceback" not in child.stderr
     last = child.stderr.strip().splitlines()[-1]
     assert last.startswith("twoclock: the disk is full")
-    command = last.partition("then go on: ")[2]
+    command = last.partition("then resume: ")[2]
     assert command == f"twoclock {' '.join(args)} --resume"
     assert cli.main(shlex.split(command)[1:]) == 0
     assert cli.main(["check", "here"]) == 0
@@ -203,7 +203,7 @@ def test_a_second_signal_interrupts_at_once():
 
 def test_a_second_interrupt_still_names_the_command():
     with (
-        pytest.raises(KeyboardInterrupt, match="stopped; to go on: twoclock run again"),
+        pytest.raises(KeyboardInterrupt, match="stopped; to resume: twoclock run again"),
         resumable("twoclock run again"),
     ):
         raise KeyboardInterrupt
@@ -211,7 +211,7 @@ def test_a_second_interrupt_still_names_the_command():
 
 def test_a_killed_process_is_one_line():
     with (
-        pytest.raises(ResumableError, match=r"ended from outside.*to go on: twoclock run again"),
+        pytest.raises(ResumableError, match=r"ended from outside.*to resume: twoclock run again"),
         resumable("twoclock run again"),
         ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool,
     ):

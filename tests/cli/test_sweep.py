@@ -79,7 +79,7 @@ def test_status_while_it_runs_and_after_it_was_stopped(tmp_path, capsys):
     assert 1 <= now.done < now.shards == 13
     assert now.seconds_left > 0
     assert child.returncode == 130, output
-    assert output.strip().splitlines()[-1].endswith("to go on: twoclock sweep long.toml --out here")
+    assert output.strip().splitlines()[-1].endswith("to resume: twoclock sweep long.toml --out here")
     now = status("here")
     assert not now.alive
     assert now.running == 0

@@ -159,7 +159,7 @@ def test_the_plot_shows_which_band_may_be_looked_at_when(chain):
     fig = chain.plot(intervals=True, seed=3)
     words = " ".join(t.get_text() for t in fig.findobj(lambda a: hasattr(a, "get_text")))
     assert "for one look at a step chosen beforehand" in words
-    assert "95 % at all steps together:\nmay be looked at at any time" in words
+    assert "95 % at all steps together:\nvalid at any stopping time" in words
     row = chain.interval(anytime=True).query("seed == 3").iloc[0]
     band = fig.axes[0].collections[1].get_paths()[0].vertices
     end = band[band[:, 0] == LOOKS[-1]][:, 1]

@@ -190,7 +190,7 @@ def test_ctrl_c_stops_every_process_and_says_how_to_go_on(tmp_path):
     output, _ = parent.communicate(timeout=120)
     assert parent.returncode == 130, output
     assert list(tmp_path.glob("full/*/*/checkpoint"))  # they were at work
-    assert output.strip().endswith(f"to go on: python -m reproduction quadratic table1 --out {tmp_path} --resume")
+    assert output.strip().endswith(f"to resume: python -m reproduction quadratic table1 --out {tmp_path} --resume")
     assert "Traceback" not in output
     assert not psutil.wait_procs(workers, timeout=20)[1]
 

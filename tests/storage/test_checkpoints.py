@@ -96,7 +96,7 @@ def test_a_finished_run_is_not_run_again(tmp_path):
         ("its problem differs: sigma is 0.1 there and 0.2 here", {"problem": tc.problems.quadratic(dim=2, sigma=0.2)}),
         (r"its method differs: alpha is 2/\(k\+20\) there and 0.01 here", {"method": tc.Fast(alpha=0.01)}),
         ("its method differs: order is paper there and fresh here", {"method": tc.Fast(order="fresh")}),
-        ("its steps differ: 500 there, 1,600 here; write `steps=500` to go on", {"steps": 1600}),
+        ("its steps differ: 500 there, 1,600 here; write `steps=500` to continue", {"steps": 1600}),
         (r"its seeds differ: \[0, 1\] there, \[0, 1, 2\] here; write `seeds=\[0, 1\]`", {"seeds": 3}),
         ("its precision differs: float64 there, float32 here", {"precision": "float32"}),
         ("its bound differs: None there, 10.0 here", {"bound": 10.0}),
@@ -152,7 +152,7 @@ def test_status_of_an_interrupted_run(stopped, capsys):
     output = capsys.readouterr().out
     assert output.count("100 of 300 (33%)") == 2
     assert "second" in output
-    assert "nobody is working on it" in output
+    assert "no process is working on it" in output
     with storage.lock(stopped / "checkpoint"):
         cli.main(["status", str(stopped)])
     assert "it is running" in capsys.readouterr().out
@@ -168,5 +168,5 @@ def test_plot_of_an_interrupted_run(stopped, capsys):
     whole = tc.solve(problem(), tc.Fast(alpha="1/(k+20)"), steps=100, seeds=2, marks=[0, 10, 100])
     np.testing.assert_allclose(seen.history["error"], whole.history["error"], rtol=1e-12)
     assert seen.summary("error")["seeds"].tolist() == [2, 2, 2]
-    with pytest.raises(tc.InputError, match="has no state to go on from"):
+    with pytest.raises(tc.InputError, match="has no state to continue from"):
         tc.solve(problem(), tc.Fast(), steps=300, seeds=2, start=seen)

@@ -63,7 +63,7 @@ def run(
     address: str | None = None,
     checkpoint_every: float = 10.0,
 ) -> Result:
-    """Let an agent learn on an environment, for several seeds, and return a result as `solve` does.
+    """Run an agent on an environment for several seeds, and return a result as `solve` does.
 
     Every seed begins with a fresh agent with the settings of the given one, which is not changed. Its exploration and
     the noise of its environment depend on the number of the seed alone.
@@ -198,7 +198,7 @@ def check_agent(agent: Agent) -> None:
     if agent.steps:
         raise InputError(
             f"`agent` must not have learnt yet, and has from {agent.steps:,} samples: every seed begins anew; pass "
-            f"`tc.agents.fresh(agent, seed=0)`, or go on with this one in a loop of your own"
+            f"`tc.agents.fresh(agent, seed=0)`, or continue with this one in your own loop"
         )
 
 

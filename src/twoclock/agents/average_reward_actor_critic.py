@@ -28,7 +28,7 @@ _HOLD = 2e4  # samples with constant step sizes, which then fall as k^−½
 
 
 class AverageRewardActorCritic(LearnerAgent):
-    """Learns the policy that earns most a step, with a bonus −τ log π(a|s), in an environment with finite states.
+    """Learns the policy with the largest reward per step, with a bonus −τ log π(a|s), on finite states.
 
     The operators are those of `problems.average_reward`: an actor, the gain J and a differential critic V, on three
     clocks. Where an episode terminates, the next one follows: the state after the end is the one that the environment
@@ -118,7 +118,7 @@ class AverageRewardActorCritic(LearnerAgent):
 
     @classmethod
     def load(cls, path: str | Path, method: Method | None = None) -> AverageRewardActorCritic:
-        """The agent that was saved, to go on from there; a method is needed where it held a function."""
+        """Load a saved agent; a method is needed where it held a function."""
         return cls._load(path, method)
 
     def _state(self) -> tuple[Document, dict[str, PyTree]]:

@@ -151,7 +151,7 @@ class EntropyActorCritic(LearnerAgent):
 
     @classmethod
     def load(cls, path: str | Path, method: Method | None = None) -> EntropyActorCritic:
-        """The agent that was saved, to go on from there; a method is needed where it held a function."""
+        """Load a saved agent; a method is needed where it held a function."""
         return cls._load(path, method)
 
     def _state(self) -> tuple[Document, dict[str, PyTree]]:

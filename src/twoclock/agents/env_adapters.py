@@ -23,7 +23,7 @@ _PLANT = 0x706C616E74
 
 
 class EnvironmentFault(InputError):
-    """An environment raised, hung, or gave back what no agent can learn from.
+    """An environment raised an error, hung, or returned values that no agent can learn from.
 
     Attributes:
         seed: whose environment; None where several step together.

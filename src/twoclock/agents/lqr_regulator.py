@@ -273,7 +273,7 @@ class Regulator(LearnerAgent):
         Args:
             level: the coverage, between 0 and 1.
             anytime: True for the mean over *all* samples, since one that begins anew has no interval for all looks:
-                with block scores, to be looked at at any time from 1,000 samples on, or from the number given; NaN
+                with block scores, valid at any stopping time from 1,000 samples on, or from the number given; NaN
                 before.
         """
         return self._costs.estimate(level, anytime)
@@ -319,7 +319,7 @@ class Regulator(LearnerAgent):
 
     @classmethod
     def load(cls, path: str | Path, method: Method | None = None) -> Regulator:
-        """The regulator that was saved, to go on from there; a method is needed where it held a function."""
+        """Load a saved regulator; a method is needed where it held a function."""
         return cls._load(path, method, lambda about: {"guard": about["guard"] and Guard(**about["guard"])})
 
     def _state(self) -> tuple[Document, dict[str, PyTree]]:

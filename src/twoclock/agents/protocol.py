@@ -29,7 +29,7 @@ _PARTS = ("settings", "act", "observe", "steps", "diverged", "history", "result"
 
 @runtime_checkable
 class Agent(Protocol):
-    """Acts, learns from what comes of it, and can be saved and restored.
+    """An agent: it acts, learns from the outcome, and can be saved and restored.
 
     Its exploration depends on its seed alone and shares no random numbers with a simulator of the same seed:
     ``np.random.default_rng([a constant of the class, seed])``.
@@ -92,7 +92,7 @@ A = TypeVar("A", bound=Agent)
 
 
 def fresh(agent: A, seed: int, **changes: object) -> A:
-    """Another agent with the same settings, or some of them changed, that has learnt nothing yet.
+    """A new agent with the same settings, or with some of them changed.
 
     >>> import twoclock as tc
     >>> agent = tc.agents.Regulator(Q=[[1.0]], R=[[1.0]])

@@ -64,7 +64,7 @@ class Evaluator(LearnerAgent):
             steps for a trace). A network's steps are not known beforehand: with "td" they are those of `ObGD`, which
             needs none (and is no match for tuned ones, see docs/live.md); with others you give them.
         intervals: average the iterates, to have intervals (False for a method that already averages). "blocks" for
-            linear features: with block scores, whose intervals may be looked at at any time.
+            linear features: with block scores, whose intervals are valid at any stopping time.
         skip: how many samples to learn from before the average begins.
         behaviour: ``behaviour(x, rng) -> u``, for ``act``.
         seed: of the generator that ``behaviour`` gets.
@@ -187,7 +187,7 @@ class Evaluator(LearnerAgent):
         method: Method | None = None,
         behaviour: Behaviour | None = None,
     ) -> Evaluator:
-        """The evaluator that was saved, to go on from there. Functions come from you, as they were; and ``params``."""
+        """Load a saved evaluator. Pass the same functions, and ``params``."""
 
         def others(about: Document) -> dict[str, object]:
             ratio = about["policy_ratio"] if policy_ratio is None else policy_ratio

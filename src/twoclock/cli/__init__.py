@@ -151,23 +151,23 @@ def resumable(command: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as stop:
-        raise Interrupted(f"{str(stop).split(';')[0] or 'stopped'}; to go on: {command}") from None
+        raise Interrupted(f"{str(stop).split(';')[0] or 'stopped'}; to resume: {command}") from None
     except BrokenProcessPool:
         raise ResumableError(
             "a process of this run was ended from outside, perhaps for want of memory; finished work is saved; "
-            f"to go on: {command}"
+            f"to resume: {command}"
         ) from None
     except OSError as error:
         if error.errno not in _DISK_FULL:
             raise
         where = f" ({os.fsdecode(error.filename)})" if error.filename else ""
         raise ResumableError(
-            f"the disk is full{where}; finished work is saved; make room, then go on: {command}"
+            f"the disk is full{where}; finished work is saved; make room, then resume: {command}"
         ) from None
 
 
 def say(text: str, console: Console = OUT) -> None:
-    """Print text as it is: brackets in it are no markup, and it does not steer the terminal."""
+    """Print text as it is: brackets are not markup, and control characters do not reach the terminal."""
     console.print("\n".join(map(printable, text.split("\n"))), markup=False, highlight=False, soft_wrap=True)
 
 

@@ -212,7 +212,7 @@ class _ProgramWriter:
         for leaf in unchecked.finite:
             new = outputs[leaf]
             if not self.arrays.is_small(new.shape):
-                raise Unsupported("a lane's state is too large to be walked on trust")
+                raise Unsupported("a lane's state is too large to run unchecked")
             forms = ["fmaf({1},0.0f,{0})" if new.dtype.name == "float32" else "watched({0},{1})"]
             if self.example.bounded and leaf in unchecked.bounded:
                 forms.append("fabs({1})<={2}?{0}:(float)NAN")

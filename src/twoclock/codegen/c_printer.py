@@ -98,7 +98,7 @@ class Printer:
         return f"{atom.name}[l]" if atom in self.shared else atom.name
 
     def _cell(self, memory: Buffer, index: Address) -> str:
-        if self.single and isinstance(index, ir.OffsetIndex):  # an address of its own, computed without wrapping around
+        if self.single and isinstance(index, ir.OffsetIndex):  # a separate address, computed without wrapping around
             return f"({memory.name}+{self._atom(index.index)})[{index.offset}]"
         place = self._atom(index)
         if memory.base is not None:

@@ -37,7 +37,7 @@ _DAMAGED = "what was saved is damaged: its arrays are not those of this run; sta
 
 @dataclass(frozen=True, repr=False)
 class ProgressEvent:
-    """A mark or, between marks, a pause of a run.
+    """The progress of a run, at a mark or between two marks.
 
     Attributes:
         step: the steps taken so far.
@@ -245,7 +245,7 @@ def from_arrays(tree: dict[str, PyTree]) -> tuple[list[np.ndarray], list[Row]]:
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C: the message says where it stopped and how to go on."""
+    """Ctrl-C: the message says where it stopped and how to resume."""
 
 
 def last_signal() -> int:

@@ -211,7 +211,7 @@ def diverged_by(carry: LaneState, method: int, seeds: int, marks: Sequence[int])
 
 
 class EngineError(RuntimeError):
-    """A program cannot go on, in one line; XLA takes over."""
+    """A program failed, in one line; XLA takes over."""
 
 
 @runtime_checkable

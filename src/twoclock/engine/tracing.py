@@ -59,7 +59,7 @@ class TracedProgram:
 
 
 def trace(function: Callable[..., PyTree], *args: PyTree, tag: str = "1") -> tuple[TracedProgram, ClosedJaxpr]:
-    """Trace a function anew, also what is jitted inside it; its arguments are arrays, or shapes.
+    """Trace a function again, also what is jitted inside it; its arguments are arrays, or shapes.
 
     JAX remembers what is jitted inside for each tag; functions of a user's get one that was never used.
     """

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float
 
 from twoclock.validation.arrays import Array
 
-# The estimate has errors of its own. In one dimension, made from as many samples as test it, it passes 99 times in 100:
+# The estimate itself has errors. In one dimension, made from as many samples as test it, it passes 99 times in 100:
 # its mean is normal with twice the variance of the noise, and the value has the noise taken off.
 WITHIN, SMALL = 12.0, 0.1
 
@@ -70,7 +70,7 @@ def squared_mean(means: Float[Array, "*lanes batches n"], weights: Float[Array, 
 def judge(here: SquaredMean, start: Float[Array, "*lanes"]) -> Arrival:
     """Judge a mean at an estimate by its noise and by the squared mean at the start.
 
-    Of several operators, all must be within their noise, and the slow one must be told from the start.
+    Of several operators, all must be within their noise, and the slow one must differ clearly from the start.
 
     Args:
         here: of the samples after the estimate was frozen.

@@ -23,7 +23,7 @@ _NOTED = 0.05
 class Width:
     """Stop when every output of every seed is known to ± this width: ``tc.solve(…, until=tc.Width(0.01))``.
 
-    At each mark from the first look on, the run's anytime intervals are looked at, and it stops where none is longer on
+    At each mark from the first look on, the run checks its anytime intervals, and it stops where none is longer on
     either side. They hold at all marks at once, so they still do at the one where it stops; intervals for one look
     would be too short there. Seeds that diverged are left out, and while more than one interval in twenty has a note
     the run goes on.

@@ -62,7 +62,7 @@ def evaluate(
     checkpoint: str | Path | None = None,
     unit: str = "",
 ) -> Value:
-    """Estimate the value v = E[Σγᵗr] of a policy that the log is not of, with an interval and a verdict.
+    """Estimate the value v = E[Σγᵗr] of a policy from the log of another, with an interval and a verdict.
 
     Args:
         log: what ``tc.logs.read`` returned.

@@ -59,7 +59,7 @@ def soba(alpha: ScheduleLike, beta: ScheduleLike) -> Standard:
 
 
 def ma_soba(alpha: ScheduleLike, beta: ScheduleLike, lam: ScheduleLike) -> Fast:
-    """SOBA with a moving average of the hypergradient, and of nothing else.
+    """SOBA with a moving average of the hypergradient alone.
 
         x ← x − α h,   (y, v) ← (y, v) − β (D_y, D_v),   h ← (1 − λ) h + λ D_x        on `bilevel(…, v_scale=1.0)`
 
@@ -95,7 +95,7 @@ def sgda(alpha: ScheduleLike, beta: ScheduleLike) -> Standard:
 
 
 def running_means(forgetting: float = 0.0) -> Standard:
-    """ω the plain mean of what G shows, the start counting as one sample; θ moves all the way at every step.
+    """Steps that make ω the mean of all samples, with the start as one sample; θ takes full steps.
 
         θ ← θ − F(θ, ω, X),        ω ← ω − G(θ, ω, X)/(k+2)
 

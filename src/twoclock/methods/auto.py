@@ -40,7 +40,7 @@ AutoState = ZapState | CandidatesState
 
 @pytree
 class Auto(Method):
-    """Needs no step size, no scale and no horizon: ``Zap`` where its matrices are affordable, else ``Candidates``.
+    """The default method: ``Zap`` where its matrices are affordable, else ``Candidates``; nothing to choose.
 
     The choice depends on the sizes of θ and ω alone; ``result.chosen`` explains it, and ``result.method`` is the chosen
     method, which runs the same, bit for bit.

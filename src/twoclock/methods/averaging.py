@@ -89,11 +89,11 @@ class _Averaging(Method):
 
 @pytree
 class Polyak(_Averaging):
-    """Run a method as it is and report a weighted mean of its iterates.
+    """Run a method unchanged and report a weighted mean of its iterates.
 
         θ̄_n = Σ_{k=1..n} k^power θ_k / Σ_{k=1..n} k^power        and the same for ω
 
-    The inner method's trajectory does not change by a bit. A power above 0 forgets the start sooner and costs a factor
+    The inner method's trajectory does not change by a bit. A power above 0 forgets the start faster and costs a factor
     (1+power)²/(1+2·power) in variance.
 
     Args:

@@ -68,7 +68,7 @@ class Both(Generic[V]):
 
 @pytree
 class WrapperState:
-    """The state of a method that runs another one as it is."""
+    """The state of a method that runs another one unchanged."""
 
     inner: State
 
@@ -171,7 +171,7 @@ class StandardState(Both[MovedVariable]):
 
 @pytree
 class Standard(Method):
-    """Both variables step along the noisy operators themselves.
+    """The standard method: both variables step along the noisy operators.
 
         θ ← θ − α_k F(θ, ω, X)
         ω ← ω − β_k G(θ, ω, X)        with F and G at the same, old (θ, ω)

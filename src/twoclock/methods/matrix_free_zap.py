@@ -49,7 +49,7 @@ class MatrixFreeZapState(Both[Sum]):
 
 @pytree
 class MatrixFreeZap(Method):
-    """No step size and no matrix: the means of F and G are carried along to where θ and ω go.
+    """A method without step sizes and without matrices, for problems of many entries.
 
         f ← (1−w)f + wF(θ, ω, X),   g ← (1−w)g + wG(θ, ω, X)            w = (1+power)/(k+power)
         v ← v + η_v (G_θ f − G_ω v)                                      v follows G_ω⁻¹ G_θ f, so that ω leads θ

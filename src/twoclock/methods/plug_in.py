@@ -51,7 +51,7 @@ class PlugInState(WrapperState):
 
 @pytree
 class PlugIn(Method):
-    """Run a method as it is and report what the samples alone would say.
+    """Run a method unchanged and report the solution at an averaged statistic of its samples.
 
         S_n = (S₀ + Σ_{k=1..n} statistic(X_k)) / (n + 1),        estimate = solve(S_n)
 
@@ -139,7 +139,7 @@ class BatchMeansState(WrapperState):
 
 @pytree
 class BatchMeans(Method):
-    """Run a method as it is and store what intervals by block scores need: ``result.interval(how="blocks")``.
+    """Run a method unchanged and store block sums for ``result.interval(how="blocks")``.
 
         (F, G)(z, X) = J(X)z + c(X),   z = (θ, ω):        ΣJ and Σc over each block of the samples
 

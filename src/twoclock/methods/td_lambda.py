@@ -83,14 +83,14 @@ class IntentionalState(ObGDState):
 
 @pytree
 class Intentional(Method):
-    """Steps that change what is predicted by a fixed fraction η of the error, for an error times a trace.
+    """Steps that change the prediction by a fixed fraction η of the error, for an error times a trace.
 
         z = ω − G(θ, ω, X),    g = −G(θ, 0, X),    v ← β₂v + (1 − β₂)g²,    D = diag(v̂)^−½
         α' = η / √(σ·zᵀDz),    σ = the mean of gᵀDg along the trace
         θ ← θ − α'·D·F(θ, ω, X), with |δ| at most C times its root mean square
         ω ← z                                                   where F = −δz, G = ω − z and z = cω + g
 
-    Without a trace, c = 0, one step moves V(s) by ηδ to first order. σ starts anew with the trace; in the published
+    Without a trace, c = 0, one step moves V(s) by ηδ to first order. σ starts again with the trace; in the published
     program it continues from one episode to the next. Where ω does not have the form of θ, D is 1.
 
     Args:

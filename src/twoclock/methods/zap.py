@@ -72,7 +72,7 @@ class ZapState:
 
 @pytree
 class Zap(Method):
-    """No step size: average linear models of F and G, and move to the root of the average.
+    """A matrix gain without step sizes: average linear models of F and G, and move to the root of the average.
 
         J ← mean of J_i,   c ← mean of f_i − J_i z_i        f = (F, G) at the iterate z_i = (θ, ω) and X_i
         J_i e = [f(z_i + δe, X_i) − f(z_i − δe, X_i)]/2δ     δ: how far the iterate is unsure

@@ -39,7 +39,7 @@ class BestGain(NamedTuple):
 
 @pytree
 class AverageReward:
-    """The reward of a step in the long run, with the bonus −τ log π(a|s), and its exact answers.
+    """The long-run reward per step, with the bonus −τ log π(a|s), and its exact answers.
 
         V(s) = Σ_a π(a|s)(r(s, a) − τ log π(a|s) − J + Σ P(s'|s, a)V(s')),     Σ_s V(s) = 0         for a policy π
         J* + V*(s) = τ log Σ_a exp((r(s, a) + Σ P(s'|s, a)V*(s'))/τ)                                for the best one

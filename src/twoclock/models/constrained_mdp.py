@@ -27,7 +27,7 @@ _MOST = 2.0**80  # a multiplier that no limit above the least cost needs
 
 
 class ConstrainedOptimum(NamedTuple):
-    """What is best under a limit on the cost, from the start law and discounted.
+    """The best policy under a limit on the discounted cost, with its reward, cost and multipliers.
 
     Attributes:
         reward: the best return, with its entropy bonus where the temperature is positive.

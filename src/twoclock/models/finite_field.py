@@ -27,7 +27,7 @@ class FieldAnswer(NamedTuple):
 
 
 class FiniteField:
-    """Agents on a finite MDP, each of whom earns r(s, a) − (Cμ)(s) where μ is the law of all.
+    """A mean field on a finite MDP: an agent earns r(s, a) − (Cμ)(s), where μ is the law of all agents.
 
         Nash equilibrium    π earns most a step, bonus −τ log π included, while μ stays, and μ is its stationary law
         social optimum      max over π of Σ_s μ_π(s)(r_π(s) − (Cμ_π)(s) + τ·entropy of π(·|s))

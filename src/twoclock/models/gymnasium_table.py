@@ -22,7 +22,7 @@ def from_gymnasium(env: object, gamma: float = 0.95, **options: Any) -> tuple[Md
 
     Args:
         env: the environment, or its name for ``gymnasium.make``.
-        gamma: the discount of the transitions that go on, in [0, 1].
+        gamma: the discount of transitions that do not terminate, in [0, 1].
         options: for ``gymnasium.make``.
 
     >>> class Coin:  # anything with such a table will do

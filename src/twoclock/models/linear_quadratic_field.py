@@ -15,7 +15,7 @@ Pair = tuple[Number, Number]
 
 @pytree
 class LinearQuadraticField:
-    """Agents that like a place of their own and mind the mean m of all; time in steps of ``dt``.
+    """A linear-quadratic mean field: the cost of an agent depends on its place and on the mean m of all.
 
         x' = x + a·dt + σ√dt·N(0, 1)
         cost of a step: dt·(½a² + f(x, m)),    f = c₁(x − c₂m)² + c₃(x − c₄)² + c₅m²,    discount ρ = exp(−rate·dt)

@@ -43,7 +43,7 @@ class Mdp:
         successors: the states that P[s, a, k] lead to, where P is a list of successors; fewer than k are filled up by
             any state with probability 0.
 
-    A sparse table is exact too: its linear equations are solved by iteration, until what is left is rounding.
+    A sparse table is exact too: its linear equations are solved by iteration, until the residual is rounding.
 
     >>> import numpy as np, scipy.sparse as sp
     >>> walk = Mdp(P=np.array([[[0.0, 1.0]], [[1.0, 0.0]]]), r=[[1.0], [0.0]], gamma=0.5)
@@ -230,7 +230,7 @@ class Mdp:
         return float(self.stationary(policy) @ self.reward(self.policy(policy)))
 
     def visitation(self, policy: ArrayLike, start: ArrayLike | None = None) -> States:
-        """The discounted visitation law d = η/Ση, η = ρ(I − (γP)_π)⁻¹: where episodes are that go on with chance γ."""
+        """The discounted visitation law d = η/Ση, η = ρ(I − (γP)_π)⁻¹: of episodes that continue with probability γ."""
         visits = self.soft(0.0, start).evaluate(self._logits(policy)).visits
         return visits / visits.sum()
 
@@ -246,7 +246,7 @@ class Mdp:
         return np.log(pi, out=np.full_like(pi, LEAST), where=pi > 0)
 
     def _check_end(self, policy: Policy, where: str) -> None:
-        """Every state must reach some transition that is discounted, or returns add up for ever."""
+        """Every state must reach some transition that is discounted, or returns are infinite."""
         mass = policy[:, :, None] * self.P
         ends = ((mass > 0) & (self.gamma < 1)).any(axis=(1, 2))
         reach = ends if ends.all() else ends | self._leads_to(ends, policy)

@@ -32,7 +32,7 @@ _KEPT = ("learner", "state")
 
 
 class Learner:
-    """A method that learns from samples as they come, from anywhere.
+    """A method that learns from a stream of samples, from any source.
 
         for x in stream:            # a number or an array, of NumPy or JAX, or a dict, list or tuple of such
             learner.update(x)

@@ -37,7 +37,7 @@ _AT_ONCE = 4096
 
 
 class DivergedWarning(UserWarning):
-    """A learner left the finite numbers (or its bound) and stays at its last finite state."""
+    """A learner diverged, and stays at its last finite state."""
 
 
 @pytree

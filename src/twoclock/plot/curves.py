@@ -86,7 +86,7 @@ def ratios(
     rule: float | None = None,
     ylabel: str | None = None,
 ) -> None:
-    """For each pair of results the mean of the first over that of the second, and a line at what is asked of it."""
+    """For each pair of results the mean of the first over that of the second, and a line at the required ratio."""
     for i, (label, pair) in enumerate(pairs.items()):
         ours, theirs = (_summarise(result, metric) for result in pair)
         ratio = ours["mean"].to_numpy() / theirs["mean"].to_numpy()
@@ -194,7 +194,7 @@ def intervals(
     seed, last = frame["seed"].iloc[0], int(frame["step"].iloc[-1])
     fig, panels = panels_for(len(chosen), ax, scale, size)
     band = f"{100 * level:g} % confidence band of this one run (seed {seed}),\nfor one look at a step chosen beforehand"
-    anytime = f"{100 * level:g} % at all steps together:\nmay be looked at at any time"
+    anytime = f"{100 * level:g} % at all steps together:\nvalid at any stopping time"
     for panel, name in zip(panels, chosen, strict=True):
         _draw_band(panel, of_output[name], name, band, anytime)
         panel.set_xscale(scale)

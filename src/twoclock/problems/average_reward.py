@@ -164,7 +164,7 @@ def average_reward(
     policy_features: ArrayLike | None = None,
     theta0: ArrayLike | None = None,
 ) -> AverageRewardProblem:
-    """Learn the policy of a finite MDP that earns most a step in the long run: actor, gain and differential critic.
+    """Learn the policy of a finite MDP with the largest reward per step: actor, gain and differential critic.
 
         δ = r − τ log π(a|s) − J + V(s') − V(s)
         F = −δ·∇log π(a|s),     G = (J − r + τ log π(a|s),   −(δ − V̄)·e_s)

@@ -217,7 +217,7 @@ class Exact(Problem):
 
 
 def exact(problem: Problem) -> Exact:
-    """The same problem with exact answers instead of samples: what a method would do if nothing were random.
+    """The same problem with exact means instead of samples: how a method behaves without noise.
 
         F = the mean of F at ω*(θ),        G = ω − ω*(θ)
 

@@ -136,7 +136,7 @@ class EntropyMdp(Problem):
         return theta, jnp.zeros(size, theta.dtype), (s, episode)
 
     def noise(self, key: Key) -> Words:
-        """A word of random bits for each choice: the action, s', and a start or whether to start anew or both."""
+        """A word of random bits for each choice: the action, s', and a start or whether to restart or both."""
         return jax.random.bits(key, (SAMPLINGS[self.sampling],), jnp.uint32)
 
     def draw(self, u: Words, theta: Theta, env: Env) -> tuple[Step, Env]:

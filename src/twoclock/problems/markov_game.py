@@ -69,7 +69,7 @@ class MarkovGameProblem(Problem):
         return not isinstance(self.temp, Constant)
 
     def noise(self, key: Key) -> Words:
-        """A word of random bits for each choice: both actions, s', a start, and whether to start anew."""
+        """A word of random bits for each choice: both actions, s', a start, and whether to restart."""
         return jax.random.bits(key, (SAMPLINGS[self.sampling],), jnp.uint32)
 
     def draw(self, u: Words, theta: First, omega: Omega, env: Env) -> tuple[GameStep, Env]:  # type: ignore[override]
@@ -245,7 +245,7 @@ def pursuit(
 ) -> MarkovGameProblem:
     """Pursuit on a grid: both move at once, up, down, left, right or not at all, and a catch earns the pursuer 1.
 
-    The evader is caught where both meet or change places; then both start anew in two different cells, all such pairs
+    The evader is caught where both meet or change places; then both restart in two different cells, all such pairs
     equally likely, as they do at the start. A move into a wall stays, and one of the evader's fails with probability
     ``slip``; on 3×3 cells and more an evader that never slips is never caught. Neither may be foreseen, so both mix.
 

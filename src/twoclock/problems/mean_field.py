@@ -214,7 +214,7 @@ def linear_quadratic_field(slow: str = "population", dt: float = 0.1) -> LinearQ
 
 
 def beach_bar(slow: str = "population", places: int = 7, crowd: float = 3.0, temp: float = 0.3) -> FiniteMeanField:
-    """A beach with a bar in the middle: everybody likes to be near it, and nobody likes a crowded place.
+    """A beach with a bar in the middle: places near the bar earn more, crowded places earn less.
 
     Places in a row; agents go left, stay or go right, and are carried a place to either side with 0.1 each. A place
     earns 1 less its distance to the bar, the farthest at distance 1, and costs ``crowd`` times the share of people in

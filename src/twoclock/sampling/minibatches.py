@@ -150,7 +150,7 @@ class Minibatches:
 
 @pytree
 class Separate:
-    """Two samplers side by side, with randomness of their own: the inner batch and the outer one."""
+    """Two independent samplers, for the inner batch and the outer one."""
 
     inner: Sampler
     outer: Sampler
@@ -170,7 +170,7 @@ class Separate:
 
 
 def as_sampler(sampler: object) -> Sampler:
-    """The sampler that a user means by a sampler, a function of a key, or a pair (inner, outer) of these."""
+    """Make a sampler of a sampler, a function of a key, or a pair (inner, outer) of these."""
     if isinstance(sampler, tuple) and len(sampler) == 2:
         return Separate(as_sampler(sampler[0]), as_sampler(sampler[1]))
     if isinstance(sampler, Sampler):
@@ -185,7 +185,7 @@ def as_sampler(sampler: object) -> Sampler:
 
 
 def draw_indexed(sampler: Sampler, u: PyTree, env: PyTree) -> tuple[PyTree, PyTree]:
-    """What the sampler draws, with the numbers of the items where the data are finite."""
+    """Draw a sample, with the indices of its items if the data are finite."""
     if isinstance(sampler, Separate):
         inner, env_inner = draw_indexed(sampler.inner, u[0], env[0])
         outer, env_outer = draw_indexed(sampler.outer, u[1], env[1])
@@ -194,7 +194,7 @@ def draw_indexed(sampler: Sampler, u: PyTree, env: PyTree) -> tuple[PyTree, PyTr
 
 
 def epoch(sampler: Sampler) -> PyTree:
-    """All of finite data as stacked batches, (inner, outer) for a pair of samplers; None where there is a stream."""
+    """All of the finite data as stacked batches, (inner, outer) for a pair of samplers; None for a stream."""
     if isinstance(sampler, Separate):
         both = epoch(sampler.inner), epoch(sampler.outer)
         return None if both[0] is None or both[1] is None else both
@@ -202,7 +202,7 @@ def epoch(sampler: Sampler) -> PyTree:
 
 
 def common_length(batch: PyTree, name: str) -> int:
-    """The length of the first axis that all arrays share; scalars have none and are passed over."""
+    """The length of the first axis, which all arrays share; scalars are ignored."""
     lengths = sorted({leaf.shape[0] for leaf in jax.tree.leaves(batch) if leaf.ndim})
     if len(lengths) > 1:
         raise InputError(

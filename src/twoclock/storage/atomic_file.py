@@ -33,7 +33,7 @@ Document = dict[str, Any]  # a JSON object
 LOCK = ".twoclock.lock"
 _BUSY = (errno.EWOULDBLOCK, errno.EACCES)
 PART = ".twoclock-part-"
-_ABANDONED = 86_400.0  # seconds without a change after which an unfinished write is nobody's
+_ABANDONED = 86_400.0  # seconds without a change after which an unfinished write counts as abandoned
 
 
 def put(path: str | Path, content: str | bytes, aside: Path | None = None) -> Path:
@@ -81,7 +81,7 @@ def clean(folder: Path) -> None:
             handle = os.open(path, os.O_RDONLY)
             try:
                 free = _try_lock(handle)
-                # Without locks nobody can be asked who writes, so only its age tells.
+                # Without locks the writer is unknown, so only the age decides.
                 if free or (free is None and time.time() - os.fstat(handle).st_mtime > _ABANDONED):
                     remove(path)
             finally:

@@ -97,7 +97,7 @@ def check_same_run(
         here = {**identity.as_json(), **json.loads(json.dumps(what))}.get(differs)
         clause, remedy = explain_mismatch(differs, there, here)
         raise StaleCheckpoint(
-            f"the checkpoint in {folder} belongs to another run: {clause}; {remedy} to go on from it, or use another "
+            f"the checkpoint in {folder} belongs to another run: {clause}; {remedy} to continue it, or use another "
             "folder"
         )
 

@@ -91,7 +91,7 @@ def _read_start(value: InitialErrorsLike, levels: int, averages: bool) -> NDArra
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Certificate:
-    """Step sizes for ``Fast`` or ``Standard`` with a proof that they work, and how well.
+    """Step sizes for ``Fast`` or ``Standard`` with a proof and a bound on the error.
 
         1/k steps:    E m_k ≤ [τ²V₀ + A·B·k]/(k+τ)²                        m = ‖θ−θ*‖² (strongly convex) or h−h* (PL)
         1/√k steps:   min_{t≤k} E‖∇h(θ_t)‖² ≤ [V₀ + A·B·(1+log(k+1))]/(r√(k+1))     (non-convex)

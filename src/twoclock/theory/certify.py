@@ -257,7 +257,7 @@ def certify(
     proof: str = "tight",
     horizon: float | None = None,
 ) -> Certificate:
-    """Step sizes with a proof, for a problem of which only four constants are known.
+    """Compute step sizes with a proof from four constants of a problem.
 
         alpha, beta, lam = c_α, c_β, c_λ over (k+τ+1)      strongly convex or PL h
         alpha, beta, lam = c_α, c_β, c_λ over √(k+1)       non-convex h

@@ -142,7 +142,7 @@ class Slopes(Probe):
 def read_samples(lanes: Lanes, carry: LaneState, step: int, samples: int, engine: str = "auto") -> FreshMeans:
     """Hold the estimates of a run still and average F and G there, and at the start, over the samples that come next.
 
-    Nothing but ``draw``, F and G is called. ``carry`` is where the lanes stopped, at step ``step``.
+    Only ``draw``, F and G are called. ``carry`` is where the lanes stopped, at step ``step``.
     """
     length = samples_used(samples) // (_BATCHES + _FIRST)
     first = step + _FIRST * length

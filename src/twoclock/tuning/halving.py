@@ -125,7 +125,7 @@ def keeps_order(
 ) -> Bool[np.ndarray, " methods"]:
     """For each method whether α_k ≤ β_k ≤ λ_k ≤ 1 at every k ≤ steps, as far as it has them (λ_g counts as λ).
 
-    Looked at for each k up to a thousand and at a thousand steps beyond, evenly spread on a log scale.
+    Checked for each k up to a thousand and at a thousand later steps, evenly spaced on a log scale.
 
     Args:
         fast: False where ω has no entries, so that β means nothing.

@@ -116,7 +116,7 @@ class Residual:
 def residual(
     problem: ProblemSource | object, result: Result | object, samples: int | object = None, *, check: bool = True
 ) -> Residual:
-    """Estimate how far a result is from a solution of E F = 0, E G = 0, from fresh samples and nothing else.
+    """Estimate from fresh samples how far a result is from a solution of E F = 0, E G = 0.
 
         ‖S⁺(E F − B·E G)‖²,    B = F_ω G_ω⁺,    S = F_θ − B·G_θ        (F_θ the slope of E F in θ, and so on)
 

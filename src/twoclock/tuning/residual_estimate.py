@@ -12,7 +12,7 @@ from twoclock.intervals import arrival
 from twoclock.tuning.fresh_samples import FreshMeans
 
 # Singular values below these shares of the largest count as zero: of ∂G/∂ω, and of the curvature; and those of the
-# curvature below so many of their standard errors are not known.
+# curvature below this many of their standard errors are not known.
 _CUT, _ZERO, _UNSURE = 1e-6, 1e-9, 3.0
 
 
@@ -40,7 +40,7 @@ class LocalModel(NamedTuple):
             there are too many entries.
         unit: ‖F_ω‖²/‖G_ω‖², which turns a square of G into one of F.
         flat: how many directions of θ have no curvature at all; every point along them is as good.
-        unsure: how many have one that the samples do not show; nobody knows how far off θ is along them.
+        unsure: how many have a direction that the samples do not determine; the error of θ along it is unknown.
     """
 
     back: Float[np.ndarray, "settings seeds fast directions"]

@@ -172,7 +172,7 @@ def _describe_caveats(found: Tuned) -> str:
     if found.start is not None and not best["score"] < found.start - _CLEARLY * abs(found.start):
         rough += f"; nothing beats standing still, which scores {found.start:.3g}: give more steps or another space"
     elif found.start is not None and not best["high"] < found.start:
-        rough += f"; not surely better than standing still, which scores {found.start:.3g}"
+        rough += f"; not clearly better than not moving, which scores {found.start:.3g}"
     if not found.edge:
         return rough
     where = ", ".join(f"{path} at the {_SIDES[side]} edge of its box" for path, side in found.edge.items())

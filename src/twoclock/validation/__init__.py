@@ -276,7 +276,7 @@ _jax_in_use = _forked = False  # by this library in this process; whether this o
 
 
 def refuse_fork() -> None:
-    """Refuse to compute in a child forked after JAX started: without its threads it would wait for ever."""
+    """Refuse to compute in a child forked after JAX started: without its threads it would hang."""
     global _jax_in_use
     if _forked:
         raise InputError(

@@ -40,7 +40,7 @@ def command(args: Sequence[str]) -> int:
     elif started := so_far(chosen.folder):  # what recorded no metric yet has nothing to draw
         results = {label or each.spec["method"]["name"]: each for label, each in started.items() if each.metrics}
         if not results:
-            raise InputError(f"`DIR` {chosen.folder} holds a run that has recorded nothing yet; wait, or go on with it")
+            raise InputError(f"`DIR` {chosen.folder} holds a run that has recorded nothing yet; wait, or resume it")
         one = next(iter(results.values())).spec
         title = f"{one['problem']['name']}, interrupted at step {one['steps']:,} of {one['of']:,}"
         say(title)

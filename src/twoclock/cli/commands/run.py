@@ -40,7 +40,7 @@ class RunOptions:
     )
     bound: float | None = option("Count a seed as diverged when an entry of θ or ω leaves [−bound, bound].", None)
     out: Path | None = option("Folder for the record; by default a new one under runs/.", None)
-    resume: bool = option("Go on with an interrupted run in --out.", False)
+    resume: bool = option("Resume an interrupted run in --out.", False)
 
 
 def command(args: Sequence[str]) -> int:
@@ -120,13 +120,13 @@ def _out_folder(out: Path | None, resume: bool, stem: str) -> Iterator[Path]:
     """The folder for the record, for this process alone."""
     if out is None:
         if resume:
-            raise InputError("`--resume` needs the folder to go on in; name it with `--out DIR`")
+            raise InputError("`--resume` needs the folder of the run; name it with `--out DIR`")
         with storage.numbered(Path("runs"), stem) as path:
             yield path
         return
     path = storage.absolute(out)
     if not resume:
-        path = storage.unused(out, "--out", "go on with --resume, or choose another folder")
+        path = storage.unused(out, "--out", "continue with --resume, or choose another folder")
     with storage.lock(path):
         yield path
 

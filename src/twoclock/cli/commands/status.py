@@ -35,14 +35,14 @@ def command(args: Sequence[str]) -> int:
             rows.append((run["problem"]["name"], label or run["method"]["name"], at, diverged))
         print_table("", ("problem", "method", "step", "diverged"), rows)
         going = storage.is_held(folder)
-        say("it is running" if going else "nobody is working on it; the same run with the same folder resumes it")
+        say("it is running" if going else "no process is working on it; the same run with the same folder resumes it")
         return 0
     now = status(folder)
     left = "unknown yet" if now.seconds_left is None else str(timedelta(seconds=round(now.seconds_left)))
     if now.done == now.shards:
         left = "none, it is finished"
     elif not now.alive:
-        left = "nobody is working on it; the same sweep with the same folder resumes it"
+        left = "no process is working on it; the same sweep with the same folder resumes it"
     table = {
         "done": f"{now.done} of {now.shards} shards, {now.runs_done:,} of {now.runs:,} runs",
         "running": f"{now.running} shards",

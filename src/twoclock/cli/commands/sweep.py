@@ -167,7 +167,7 @@ def _make_method(where: str, table: Mapping[str, object], folder: Path) -> Metho
 def _find(
     catalogue: Mapping[str, T], load: Callable[[str, str], T], where: str, table: Mapping[str, object], folder: Path
 ) -> T:
-    """What a table's name stands for: an entry of the catalogue, or an object in a file of the user's."""
+    """The object that a table names: an entry of the catalogue, or an object in a user's file."""
     name = table.get("name")
     if not isinstance(name, str):
         raise InputError(

@@ -75,7 +75,7 @@ def bilevel(
     levels: bool = False,
     check: bool = True,
 ) -> Bilevel:
-    """Minimise one loss at the minimiser of another, without a Hessian and without a loop inside the loop.
+    """Minimise one loss at the minimiser of another, without a Hessian matrix and without an inner loop.
 
         min_x f(x, y*(x)),    y*(x) = argmin_y g(x, y)
 
@@ -189,7 +189,7 @@ def minimax(
     *,
     check: bool = True,
 ) -> Minimax:
-    """Minimise over x what y maximises.
+    """Find a saddle point: x minimises what y maximises.
 
         min_x max_y ℓ(x, y):        F = ∇_x ℓ,    G = −∇_y ℓ
 

@@ -34,7 +34,7 @@ _FLAT = 1e-7
 
 @pytree
 class MeasureOnly:
-    """A truth of which a user gives no more than ``measure(theta, omega) -> {name: scalar}``."""
+    """A truth of which the user gives only ``measure(theta, omega) -> {name: scalar}``."""
 
     measure: Measure = static()
 

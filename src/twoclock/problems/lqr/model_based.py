@@ -32,7 +32,7 @@ _SETTLED = 0.1
 
 @pytree
 class ModelCritic:
-    """The two operators of a regulator that learns a model. They see samples and no plant.
+    """The two operators of a regulator that learns a model. They use samples and no plant.
 
         F = (K, P) − (K⁺, P⁺)       K⁺ = (R + B̂ᵀPB̂)⁻¹B̂ᵀPÂ,    P⁺ = Q + K⁺ᵀRK⁺ + (Â − B̂K⁺)ᵀP(Â − B̂K⁺)
         G = M − vvᵀ                 v = (x, u, x'),           [Â B̂] = M_x'z M_zz⁻¹
@@ -163,7 +163,7 @@ def _times(a: Float[Array, "p q"], b: Float[Array, "q r"]) -> Float[Array, "p r"
 
 @pytree
 class LqrModel(Problem):
-    """The model critic on a simulated plant, whose exact answers are its truth half; see `lqr_model`."""
+    """The model critic on a simulated plant, with exact answers; see `lqr_model`."""
 
     plant: LqrActorCritic
     operators: ModelCritic

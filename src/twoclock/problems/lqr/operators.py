@@ -24,7 +24,7 @@ _PULL = 10.0
 
 @pytree
 class ActorCritic:
-    """The two operators of the actor-critic. They see samples and no plant.
+    """The two operators of the actor-critic. They use samples and no plant.
 
         F = Ω²²K − Ω²¹                                     half the natural gradient of J, once Ω = Ω_K
         G = (κ(J − c),  zzᵀ(zᵀΩz − z'ᵀΩz' + J − c))        z = (x, u), z' = (x', u'), c the cost of z

@@ -178,7 +178,7 @@ def _walk_mdp(states: int) -> Mdp:
 
 
 class SlowWalkSetting(TypedDict):
-    """What ``policy_evaluation`` and ``models.limit_law`` both take."""
+    """The arguments that ``policy_evaluation`` and ``models.limit_law`` have in common."""
 
     mdp: Mdp
     features: Float[np.ndarray, "s d"]

@@ -119,8 +119,10 @@ class TracePolicyEvaluation(Problem):
 
 
 def with_trace(problem: PolicyEvaluation) -> TracePolicyEvaluation:
-    """The same TD(λ), its trace the fast variable: for `ObGD`, `Intentional`, `SwiftTD`, `TIDBD`, or `Standard` with
-    β = 1. Methods that average G, or solve for where it is 0 in the mean, take the problem itself.
+    """The same TD(λ) with its trace as the fast variable.
+
+    Step rules that need an error times a trace take it: `ObGD`, `Intentional`, `SwiftTD`, `TIDBD`, or `Standard` with
+    β = 1. Methods that average G, or solve for its root, take the problem itself.
 
     Args:
         problem: on-policy linear policy evaluation with ``operator="td"``, ``sampling="markov"`` and a ``lam``.
