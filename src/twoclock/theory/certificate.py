@@ -104,6 +104,7 @@ class Certificate:
         mu_g: one number, or one per fast level.
         c: c_α, c_β of each fast level, and c_λ, which for ``Standard`` is a number of the proof alone.
         weights: D, of the distances of all levels first.
+        mixing: the mixing time that it allows for; 0 if it is for independent samples.
     """
 
     structure: str
@@ -121,6 +122,7 @@ class Certificate:
     conditions: tuple[Condition, ...]
     notes: tuple[str, ...] = ()
     growth: float = 0.0
+    mixing: float = 0.0
 
     @property
     def metric(self) -> str:
@@ -159,6 +161,10 @@ class Certificate:
             raise InputError(f"`bound(k=…)` must lie in [0, 2³¹], got {short_repr(k)}; steps are counted in 32 bits")
         # The average that Standard's proof keeps begins at 0.
         squares = _read_start(start, len(self.c) - 1, averages=self.of == "fast")
+        if self.mixing:  # the averages that its proof follows differ from the run's by λ times a solution of Poisson's
+            size = self.c[-1] / self.tau * self.mixing * np.sqrt(self.noise)
+            levels = len(self.c) - 1
+            squares = np.concatenate([squares[:levels], (np.sqrt(squares[levels:]) + size) ** 2])
         v0 = float(np.dot(self.weights[: len(squares)], squares))
         if self.proof == "printed":
             value = self._printed_bound(steps, v0)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from twoclock.protocols import InputError
-from twoclock.theory import lyapunov_search, printed
+from twoclock.theory import lyapunov_search, markov, printed
 from twoclock.theory.certificate import (
     LAST_STEP,
     MARGIN,
@@ -253,6 +253,7 @@ def certify(
     noise: float = 1.0,
     growth: float = 0.0,
     metric: Sequence[float] | None = None,
+    mixing: float | None = None,
     method: str = "fast",
     proof: str = "tight",
     horizon: float | None = None,
@@ -277,6 +278,9 @@ def certify(
             smaller with it, the form of the bound stays. Not for non-convex h, where no θ* is near.
         metric: two numbers, low and high, where F(θ, ω*(θ)) is not ∇h but ∇h in a metric: low‖v‖² ≤ ⟨v, S(θ)v⟩ ≤
             high‖v‖² with ∇h = S(θ)F(θ, ω*(θ)). mu_h is then that of ½‖F(θ, ω*(θ))‖² ≥ μ_h(h−h*). For PL h.
+        mixing: t, for samples along a Markov chain: from every state of it the sum over s ≥ 0 of 2‖Pˢ(x, ·) − π‖ in
+            total variation is at most t. Then noise bounds ‖F(θ,ω,x)−F(θ,ω)‖² for every sample x, and L is of every
+            sample. For strongly convex h, `Fast` and the tight proof. There is no factor log k, but one of t².
         method: "fast", Algorithm 1, or "standard". Steps of one order give the standard method the same rates.
         proof: "tight" (a weighted Lyapunov function, found by search), "paper" (the paper's closed forms, corrected) or
             "printed": steps and bounds as printed, errors included (docs/errata.md). The paper assumes L ≥ 1, so a
@@ -305,12 +309,21 @@ def certify(
         low, high = known.metric or (1.0, 1.0)
         more = {"growth": known.growth / scale**2, "condition": high / low}
     choice("certify(method=…)", method, METHODS)
+    if mixing is not None:
+        number("mixing", mixing, 1)
+        if (structure, method, proof) != ("strongly-convex", "fast", "tight") or more or len(known.mu_g) > 1:
+            raise InputError(
+                "`mixing` is for strongly convex h, method='fast', proof='tight', one `mu_g`, and without `growth` or "
+                "`metric`; leave it out, or take independent samples"
+            )
+        more = {"mixing": float(mixing)}
     if proof == "printed" and known.L < 1:
         notes = (f"L = {known.L:g} is raised to 1, which the paper assumes",)
         known = dataclasses.replace(known, L=1.0)
     try:
         with np.errstate(all="ignore"):
-            certificate = PROOFS[proof](structure, *known.scaled(), method, **more)
+            prove = markov.certificate if mixing is not None else PROOFS[proof]
+            certificate = prove(structure, *known.scaled(), method, **more)
     except (ArithmeticError, np.linalg.LinAlgError):
         raise InputError("no certificate: the constants are too far apart for double precision") from None
     certificate = _in_units_of(certificate, known)

@@ -32,6 +32,7 @@ class Known(NamedTuple):
         mu: of each level; the first is 0 for non-convex h.
         condition: high/low of the metric in which the mean of F at ω* is the gradient of h; 1 where it is ∇h.
         growth: B₁, by which the noise level grows with the squared distances of all levels.
+        drift: by how much more an average errs when the iterates move; 1 for independent samples.
     """
 
     method: str
@@ -40,6 +41,7 @@ class Known(NamedTuple):
     mu: tuple[float, ...]
     condition: float = 1.0
     growth: float = 0.0
+    drift: float = 1.0
 
 
 # What the search weighs against each other: A·√τ for 1/k steps; for 1/√k steps the start against ten units of noise,
@@ -69,7 +71,7 @@ def comparison(known: Known, c: Numbers, eps: float) -> Array:
         size[0] += (1 - L) * d[0]
     if method == "fast":
         moved = steps[:, None] * (size + r)
-        error, last = steps[:, None] * (off + r), lam * r - L * moved.sum(axis=0)
+        error, last = steps[:, None] * (off + r), lam * r - known.drift * L * moved.sum(axis=0)
     else:  # the operators are taken at θ and not at θ − u
         away = L * r.sum(axis=0)
         moved = steps[:, None] * (size + away) + lam * r
@@ -231,7 +233,7 @@ def certificate(
     growth: float = 0.0,
 ) -> Certificate:
     known = Known(method, structure, L, (mu_h or 0.0, *mu_g), condition, growth)
-    ratios, D, e = _search(known)
+    ratios, D, e = search(known)
     r = speed(known, ratios, D, e)
     # Non-convex: steps e·ratios over √(k+1). Else the scale at which V contracts by 2/n, and 1/(τ+1) = e/scale.
     scale = e if structure == "non-convex" else 2 / r * (1 + 1e-6)
@@ -248,7 +250,7 @@ def certificate(
 
 
 @lru_cache(maxsize=1024)  # a fifth of a second each; the noise plays no part
-def _search(known: Known) -> tuple[Array, Array, float]:
+def search(known: Known) -> tuple[Array, Array, float]:
     """Where the bound is best: ratios of the steps, weights, and the first step, not too large."""
     from scipy.optimize import minimize  # slow to load, and needed here alone
 
