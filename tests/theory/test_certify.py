@@ -191,7 +191,7 @@ def test_the_vector_in_the_docs_shows_an_m_matrix():
         L = 10 ** rng.uniform(0, 3)
         mu_h, mu_g = np.minimum(L, L * 10 ** rng.uniform(-4, 0.3, size=2))
         c = (mu_h * mu_g / (16 * L**3), 1.0, 12 * L**2 / mu_g)
-        N = lyapunov_search.comparison(("fast", "strongly-convex", L, (mu_h, mu_g)), c, 0.0)
+        N = lyapunov_search.comparison(lyapunov_search.Known("fast", "strongly-convex", L, (mu_h, mu_g)), c, 0.0)
         v = np.array([1.1 * (L + mu_g / 3) / mu_h, 1, mu_g / 3, mu_g / 3])
         assert np.all(N @ v >= [0, 0.49 * mu_g, 2.5 * L**2, 2.5 * L**2])
 
