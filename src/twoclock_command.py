@@ -1,16 +1,52 @@
-"""The installed command ``twoclock``: streams that are there, and a quiet Ctrl-C while the library loads.
+"""The installed command ``twoclock``: its help, streams that are there, and a quiet Ctrl-C while the library loads.
 
 It stands beside the package because Python runs ``twoclock/__init__.py``, which takes most of the time, before any
-module inside the package. Programs that import the library, child processes of the command among them, never run this.
+module inside the package. The help needs nothing of the library: it is read from the text of the commands.
+Programs that import the library, child processes of the command among them, never run this.
 """
 
 from __future__ import annotations
 
+import ast
 import gc
 import os
+import shutil
 import signal
 import sys
+import textwrap
+from pathlib import Path
 from types import ModuleType
+
+_COMMANDS = Path(__file__).parent / "twoclock" / "cli" / "commands"
+_PURPOSE = "Two-time-scale stochastic optimisation: two noisy operators in, a solution and its record out."
+
+
+def describe_commands() -> dict[str, tuple[str, str]]:
+    """How each command is called, and what it does, as the docstring of its function says."""
+    found = {}
+    for path in sorted(_COMMANDS.glob("[!_]*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.FunctionDef) and node.name == "command":
+                usage, _, words = (ast.get_docstring(node) or "").partition(": ")
+                found[path.stem] = usage, words
+    return found
+
+
+def overview() -> str:
+    """All commands, in lines as wide as the terminal."""
+    width = shutil.get_terminal_size().columns
+    lines = [_PURPOSE, ""]
+    for usage, words in describe_commands().values():
+        lines += textwrap.wrap(usage, width, initial_indent="  ", subsequent_indent="      ")
+        lines += textwrap.wrap(words, width, initial_indent="      ", subsequent_indent="      ")
+    return "\n".join(lines)
+
+
+def _open_streams() -> None:
+    while os.open(os.devnull, os.O_RDWR) <= 2:  # else the first files that are opened would stand for closed streams
+        pass
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
 
 
 def load(name: str) -> ModuleType:
@@ -20,10 +56,7 @@ def load(name: str) -> ModuleType:
         os.write(2, f"{name}: stopped\n".encode())
         os._exit(128 + number)
 
-    while os.open(os.devnull, os.O_RDWR) <= 2:  # else the first files that are opened would stand for closed streams
-        pass
-    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
-    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+    _open_streams()
     if not os.environ.get("COLUMNS", "80").strip("0"):
         del os.environ["COLUMNS"]  # in no columns nothing would be written
     quiet = signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -42,7 +75,16 @@ def load(name: str) -> ModuleType:
 
 
 def program() -> None:
-    """Load the command line and run it on argv."""
+    """Run the command line on argv; for help alone the library is not loaded."""
+    if sys.argv[1:2] in ([], ["-h"], ["--help"]):
+        _open_streams()
+        try:
+            sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+            sys.stdout.write(f"{overview()}\n")
+            sys.stdout.flush()
+        except BrokenPipeError:  # the reader of the output has closed it
+            os._exit(141)
+        return
     load("twoclock").program()
 
 

@@ -1,16 +1,14 @@
 """Stochastic approximation on two and more time scales in JAX, with confidence intervals."""
 
-from types import ModuleType
+import importlib
 from typing import TYPE_CHECKING
 
-from twoclock import agents, logs, methods, models, problems, theory
+from twoclock import methods, models, problems
 from twoclock import sampling as samplers
 from twoclock.codegen.scan import scan
 from twoclock.codegen.scan_loop import ScanWarning
-from twoclock.comparison import table
 from twoclock.engine.loop import ProgressEvent
 from twoclock.intervals.stopping import Width
-from twoclock.logs import evaluate
 from twoclock.methods import Auto, Fast, MatrixFreeZap, PlugIn, Polyak, RichardsonRomberg, Standard, Zap
 from twoclock.methods.auto import NotArrivedWarning
 from twoclock.online import Learner
@@ -20,14 +18,17 @@ from twoclock.protocols import InputError, Method, Problem
 from twoclock.result import Result, load
 from twoclock.schedules import Constant, Power
 from twoclock.solve import solve
-from twoclock.sweeps import Sweep, sweep
-from twoclock.theory import certify
-from twoclock.tuning import residual, tune
 from twoclock.validation.run_args import log_marks
 from twoclock.version import __version__
 
 if TYPE_CHECKING:
-    from twoclock import plot
+    from twoclock import agents, logs, plot, theory
+    from twoclock.comparison import table
+    from twoclock.logs.evaluate import evaluate
+    from twoclock.sweeps import Sweep, sweep
+    from twoclock.theory.certify import certify
+    from twoclock.tuning.residual import residual
+    from twoclock.tuning.tune import tune
 
 __all__ = [
     "Auto",
@@ -74,12 +75,31 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> ModuleType:
-    if name == "plot":  # matplotlib is not loaded before something is drawn
-        import importlib
+# What a run does not need is loaded when it is first used; names that are no module are of the module beside them.
+_LATER = {
+    "agents": "",
+    "certify": "twoclock.theory",
+    "evaluate": "twoclock.logs",
+    "logs": "",
+    "plot": "",
+    "residual": "twoclock.tuning",
+    "sweep": "twoclock.sweeps",
+    "Sweep": "twoclock.sweeps",
+    "table": "twoclock.comparison",
+    "theory": "",
+    "tune": "twoclock.tuning",
+}
 
-        return importlib.import_module("twoclock.plot")
-    raise AttributeError(f"module 'twoclock' has no attribute {name!r}")
+
+def __getattr__(name: str) -> object:
+    if name not in _LATER:
+        raise AttributeError(f"module 'twoclock' has no attribute {name!r}")
+    home = _LATER[name]
+    found: object = (
+        getattr(importlib.import_module(home), name) if home else importlib.import_module(f"twoclock.{name}")
+    )
+    globals()[name] = found
+    return found
 
 
 def __dir__() -> list[str]:

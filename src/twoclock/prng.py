@@ -35,6 +35,11 @@ def start_key(seed: Scalar) -> Key:
     return jax.random.fold_in(jax.random.key(seed, impl=_IMPLEMENTATION), _START)
 
 
+def key_shape() -> jax.ShapeDtypeStruct:
+    """The shape of such a key, where nothing is drawn from it."""
+    return jax.eval_shape(start_key, 0)
+
+
 def step_stream(seed: Scalar) -> Key:
     """The key that the steps of seed s fold their number into."""
     return jax.random.fold_in(jax.random.key(seed, impl=_IMPLEMENTATION), _STEPS)

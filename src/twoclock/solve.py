@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import operator
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import replace
 from functools import cached_property, partial
@@ -131,8 +133,6 @@ def solve(
     >>> result.summary("error").columns.tolist()
     ['step', 'mean', 'median', 'iqm', 'low', 'high', 'seeds', 'diverged']
     """
-    import pandas as pd
-
     source = run_args.check_problem(problem)
     spec = RunSpec.checked(steps, seeds, marks, precision, bound)
     run_args.check_pace(block, checkpoint_every, progress)
@@ -170,7 +170,9 @@ def solve(
             with (
                 identities.checkpoints(home) as checkpoints,
                 watch(progress, spec.steps, len(spec.seeds) * len(alike), labels) as look,
+                ThreadPoolExecutor(1) as background,
             ):
+                background.submit(importlib.import_module, "pandas")  # while XLA compiles
                 walked = drive(
                     lanes,
                     spec.marks,
@@ -185,6 +187,8 @@ def solve(
                     interrupted=interrupted,
                     until=None if until is None else partial(_reached, until, spec),
                 )
+            import pandas as pd
+
             ended = replace(spec, steps=spec.marks[len(walked.rows) - 1], marks=spec.marks[: len(walked.rows)])
             identities.ended = ended
             took = time.perf_counter() - began + before.get("wall_seconds", 0.0)
@@ -220,7 +224,7 @@ def _check_until(until: object, one: bool) -> None:
 
 def _check_blocks(problem: Problem, method: Method) -> None:
     """Refuse to wait for intervals that a method will not have."""
-    theta, omega, _ = jax.eval_shape(problem.init, prng.start_key(0))
+    theta, omega, _ = jax.eval_shape(problem.init, prng.key_shape())
     if "block-estimate" not in jax.eval_shape(lambda *start: method.track(method.init(*start)), theta, omega):
         raise InputError(
             f"`until` needs intervals that are valid at any stopping time, and {type(method).__name__} has none; run "

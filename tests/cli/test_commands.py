@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -116,6 +117,27 @@ def test_help_is_quick_and_plain():
         [sys.executable, "-m", "twoclock", "--help"], capture_output=True, text=True, check=True, env=os.environ
     ).stdout
     assert "twoclock run PROBLEM [METHOD]" in out
+
+
+@pytest.mark.parametrize("arguments", [[], ["-h"], ["--help"]])
+def test_the_installed_command_shows_its_help_without_the_library(arguments):
+    code = (
+        f"import sys; sys.argv = ['twoclock', *{arguments}]; import twoclock_command; twoclock_command.program(); "
+        "assert not {'jax', 'numpy', 'rich', 'twoclock'} & set(sys.modules)"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    for path in Path(cli.__file__).parent.glob("commands/[!_]*.py"):
+        assert f"  twoclock {path.stem}" in out
+
+
+def test_the_help_is_written_as_far_as_someone_reads_it():
+    read, write = os.pipe()
+    os.close(read)
+    ran = subprocess.run(
+        [sys.executable, "-m", "twoclock_command"], stdout=write, stderr=subprocess.PIPE, env=os.environ, check=False
+    )
+    os.close(write)
+    assert (ran.returncode, ran.stderr) == (141, b"")
 
 
 OWN = """
@@ -229,3 +251,21 @@ def test_doctor_tells_of_xlas_switch_for_small_loops():
 
     assert "xla_cpu_small_while_loop_byte_threshold=1000000" in doctor.describe_switch("")
     assert "is set" in doctor.describe_switch("--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold=9")
+
+
+def test_a_second_process_reads_what_xla_compiled_and_no_damaged_entry(tmp_path):
+    def run():
+        command = [sys.executable, "-m", "twoclock_command", "run", "quadratic", "fast", *SMALL]
+        environment = {**os.environ, "TWOCLOCK_CACHE": str(tmp_path / "cache")}
+        subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
+        return {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*-cache")}
+
+    entries = run()
+    assert len(entries) >= 2
+    assert all(path.parent.stat().st_mode & 0o077 == 0 for path in entries)
+    assert run() == entries
+    damaged = next(iter(entries))
+    damaged.write_bytes(damaged.read_bytes()[:-9] + b"\0" * 9)
+    again = run()
+    assert again.keys() == entries.keys()
+    assert {path for path in entries if again[path] != entries[path]} == {damaged}

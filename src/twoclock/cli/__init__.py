@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import importlib
 import os
 import pkgutil
@@ -19,11 +20,13 @@ from rich.text import Text
 
 from twoclock import storage, validation
 from twoclock.cli import commands
+from twoclock.codegen import compiler
 from twoclock.engine.loop import Interrupted, deferred_interrupt, last_signal, progress_bar
 from twoclock.engine.protocol import preferred_metric
 from twoclock.protocols import InputError, printable
 from twoclock.result import Result
 from twoclock.version import __version__
+from twoclock_command import overview
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,6 +44,7 @@ class _Console(Console):
 
 OUT = _Console()
 ERR = _Console(stderr=True)
+_MOST_KEPT = 128 << 20  # bytes of compiled programs
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -51,10 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run_command(args: Sequence[str]) -> int:
     if not args or args[0] in ("-h", "--help"):
-        say("Two-time-scale stochastic optimisation: two noisy operators in, a solution and its record out.\n")
-        for name in command_names():
-            usage, words = describe_command(name)
-            OUT.print(f"  {usage}\n      {words}", markup=False, highlight=False)
+        say(overview())
         return 0
     if args[0] == "--version":
         say(__version__)
@@ -87,7 +88,8 @@ def program(main: Callable[[], int] = main) -> None:
     """Run a program's `main` on argv and leave the process."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # names of files are not all UTF-8
-    status = main()
+    with kept_programs():
+        status = main()
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -99,6 +101,47 @@ def program(main: Callable[[], int] = main) -> None:
     sys.exit(status)
 
 
+@contextmanager
+def kept_programs() -> Iterator[None]:
+    """Keep what XLA compiles in the user's cache folder, by JAX's own cache; what a user has set there stays.
+
+    This is for processes of ours alone, since it is a setting of the whole process. As for C, the folder must be closed
+    to other users, and what is in it is for this processor and this JAX; an entry is read only if its digest is the one
+    that the process that wrote it left beside it.
+    """
+    import jax
+
+    cache = compiler.open_cache()
+    if cache.trouble is not None or jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
+        yield
+        return
+    machine = hashlib.sha256(f"{jax.__version__}\n{compiler.processor()}".encode()).hexdigest()[:16]
+    folder, size = cache.folder / f"xla-{machine}", 0
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        for entry in sorted(folder.glob("*-cache"), key=lambda path: path.stat().st_mtime, reverse=True):
+            note, content = entry.with_suffix(".sha256"), entry.read_bytes()
+            size += len(content)
+            known = note.exists() and note.read_text() == hashlib.sha256(content).hexdigest()
+            if not known or size > _MOST_KEPT:
+                entry.unlink()
+                note.unlink(missing_ok=True)
+    except OSError:  # another process removes the same
+        yield
+        return
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
+    jax.config.update("jax_persistent_cache_enable_xla_caches", "none")
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            for entry in folder.glob("*-cache"):
+                note = entry.with_suffix(".sha256")
+                if not note.exists():
+                    note.write_text(hashlib.sha256(entry.read_bytes()).hexdigest())
+
+
 def command_names() -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules(commands.__path__))
 
@@ -106,12 +149,6 @@ def command_names() -> list[str]:
 def load_command(name: str) -> Callable[[Sequence[str]], int]:
     """Import the function that runs a command, given its arguments."""
     return importlib.import_module(f"twoclock.cli.commands.{name}").command
-
-
-def describe_command(name: str) -> tuple[str, str]:
-    """How a command is called, and what it does."""
-    usage, _, words = (load_command(name).__doc__ or "").partition(": ")
-    return usage, words
 
 
 class ResumableError(RuntimeError):

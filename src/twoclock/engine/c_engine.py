@@ -5,6 +5,7 @@ The machine's compiler runs while the first row is measured.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,14 +14,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from twoclock.codegen import CodeTarget, CompilerError, ProgramSource, Unsupported, compiler
+from twoclock.codegen import CodeTarget, CompilerError, Unsupported, compiler
 from twoclock.codegen.compiler import Build, pointers
 from twoclock.engine import lane_program, run_batch
+from twoclock.engine.lane_program import UsualSource
 from twoclock.engine.protocol import EngineError, LaneState, Row, measure_lanes
+from twoclock.engine.rare_branches import spans
 from twoclock.engine.run_batch import Lanes
 
 # Lane-steps of the first call of a program: some milliseconds.
 FIRST_STRIDE = 1 << 18
+
+TOO_SHORT = "the run is too short to be worth compiling for"
+# Seconds that a compiler takes for a line of a program, well optimised and quickly. Both give the same bits; a program
+# that is compiled quickly takes up to two times as long to run.
+_PER_LINE, _QUICKLY_PER_LINE = 1.4e-3, 4e-4
+# The share of the run that may go into the better program.
+_SHARE = 0.2
 
 
 @dataclass(frozen=True)
@@ -28,6 +38,7 @@ class CEngine:
     """The engine."""
 
     width: int | None = None  # lanes side by side; chosen from the machine and the number of lanes if None
+    worth: float = math.inf  # seconds that the run takes on XLA, which compiling it must not exceed
     name: str = "c"
 
     def compile(self, work: Lanes) -> list[CProgram] | str:
@@ -35,17 +46,22 @@ class CEngine:
         if isinstance(found, str):
             return found
         try:
-            source = lane_program.checked_source(work, choose_target(work, self.width))
+            usual = lane_program.usual_source(work, choose_target(work, self.width))
         except Unsupported as reason:
             return str(reason)
-        build = compiler.compile_text(source.text, source.target.width, found)
-        return build.error or [CProgram(work, source, build)]
+        lines = usual.source.text.count("\n")
+        if lines * _QUICKLY_PER_LINE > self.worth:
+            return TOO_SHORT
+        quickly = lines * _PER_LINE > max(_SHARE * self.worth, 1.0)
+        build = compiler.compile_text(usual.source.text, usual.source.target.width, found, quickly=quickly)
+        return build.error or [CProgram(work, usual, build)]
 
 
 class CProgram:
-    """The program of all lanes; threads share the groups of lanes."""
+    """The program of all lanes; threads share the groups of lanes. Steps with rare branches are taken by XLA."""
 
-    def __init__(self, work: Lanes, source: ProgramSource, build: Build) -> None:
+    def __init__(self, work: Lanes, usual: UsualSource, build: Build) -> None:
+        source, self.rare = usual.source, usual.rare
         self.where = slice(0, work.count), slice(0, len(work.seeds))
         self.work, self.build = work, build
         self.stride = max(FIRST_STRIDE // (work.count * len(work.seeds)), 16)
@@ -61,7 +77,7 @@ class CProgram:
     def advance(self, carry: LaneState, lo: int, hi: int) -> LaneState:
         if self._walk is None:
             self._walk = self._load(carry, lo)
-        return self._run(self._walk, carry, lo, hi)
+        return self._take(self._walk, carry, lo, hi)
 
     def measure(self, carry: LaneState) -> Row:
         return measure_lanes(self.work.instances, self.work.methods, carry)
@@ -73,12 +89,23 @@ class CProgram:
         except (CompilerError, OSError) as error:
             raise EngineError(str(error)) from None
         if not self.build.is_checked():
-            difference = lane_program.difference_from_xla(self.work, lambda *span: self._run(walk, *span), carry, lo)
+            difference = lane_program.difference_from_xla(
+                self.work, lambda *span: self._take(walk, *span), carry, lo, all_lanes=bool(self.rare)
+            )
             if difference is not None:
                 self.build.reject()
                 raise EngineError(f"the compiled program fails its self-check: {difference}")
             self.build.accept()
         return walk
+
+    def _take(self, walk: Callable[..., None], carry: LaneState, lo: int, hi: int) -> LaneState:
+        rare = self.rare.between(lo, hi)
+        for first, last in spans(lo, hi, rare):
+            if first in rare:
+                carry = lane_program.step_on_xla(self.work, self.streams, carry, first)
+            else:
+                carry = self._run(walk, carry, first, last)
+        return carry
 
     def _run(self, walk: Callable[..., None], carry: LaneState, lo: int, hi: int) -> LaneState:
         leaves, structure = jax.tree.flatten(jax.tree.map(np.array, carry))

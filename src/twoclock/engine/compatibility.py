@@ -62,7 +62,7 @@ def check_fit(problem: Problem, method: Method) -> TracedProgram:
         return before
     recorder = ShapeRecorder(problem, method)
     look = recorder.shape_of
-    key = prng.start_key(0)
+    key = prng.key_shape()
     begin = look("init", problem.init, key)
     if not isinstance(begin, tuple) or len(begin) != 3:
         raise InputError(f"`init` must return (theta, omega, env), got {_layout(begin)}")

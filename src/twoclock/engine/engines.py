@@ -1,15 +1,17 @@
 """The engine that always works, XLA, and the choice of an engine for a run.
 
 XLA draws the noise of a block of steps at fixed multiples of the block size, and one program with a dynamic trip count
-advances inside it: marks, pauses and resuming cannot change a bit. The choice depends on the size of a run and on the
-machine, never on what ran before.
+advances inside it: marks, pauses and resuming cannot change a bit. The choice depends on the machine, on the size of a
+run, and on how long the same program has run on XLA in this process: one that is called again and again is compiled
+once it would have paid.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, get_args
@@ -20,9 +22,11 @@ import numpy as np
 from jax.sharding import Sharding, SingleDeviceSharding
 
 from twoclock import prng, validation
-from twoclock.engine.c_engine import CEngine
+from twoclock.engine import lane_program
+from twoclock.engine.c_engine import TOO_SHORT, CEngine
 from twoclock.engine.cuda_engine import CudaEngine
 from twoclock.engine.protocol import (
+    QUICK_TO_COMPILE,
     Engine,
     LaneState,
     Program,
@@ -45,6 +49,9 @@ VARIABLE = "TWOCLOCK_ENGINE"
 _CPU_COST = (1.5e-6, 8e-8, 2.5e-9)
 _GPU_COST = (4e-5, 1e-9, 0.0)
 WORTH_COMPILING = 1.5
+
+_spent: dict[Hashable, float] = {}  # on XLA in this process, in seconds, by kind of program
+_MAX_KINDS = 256
 
 # Numbers in the noise of one block and group: enough to hide the dispatch, on the CPU few enough to stay in cache.
 CPU_BLOCK_NUMBERS = 1 << 18
@@ -73,15 +80,30 @@ def choose(asked: str | Engine, work: Lanes, steps: int, block: int | None = Non
     warn = isinstance(asked, str) and (asked := resolve(asked)) != "auto"
     if asked == "auto":
         on_gpu = jax.default_backend() == "gpu"
-        if predict_seconds(work, steps, on_gpu) < WORTH_COMPILING:
-            return with_xla(work, block, "the run is too short to be worth compiling for")
+        if (worth := _add_to_spent(work, predict_seconds(work, steps, on_gpu))) < WORTH_COMPILING:
+            return with_xla(work, block, TOO_SHORT)
         asked = "cuda" if on_gpu else "c"
-    engines: dict[str, Engine] = {"c": CEngine(), "cuda": CudaEngine(), "xla": Xla(block)}
+    else:
+        worth = math.inf
+    engines: dict[str, Engine] = {"c": CEngine(worth=worth), "cuda": CudaEngine(), "xla": Xla(block)}
     engine = engines[asked] if isinstance(asked, str) else asked
     programs = engine.compile(work)
     if isinstance(programs, str):
         return with_xla(work, block, programs, engine.name if warn else None)
     return Chosen(engine.name, programs)
+
+
+def _add_to_spent(work: Lanes, seconds: float) -> float:
+    """Add the seconds of a run to those that its program has taken on XLA in this process, and return the sum."""
+    kind = lane_program.kind_of(work)
+    try:
+        seconds += _spent.pop(kind, 0.0)
+    except TypeError:  # a kind that cannot be a key
+        return seconds
+    if len(_spent) >= _MAX_KINDS:
+        del _spent[next(iter(_spent))]
+    _spent[kind] = seconds
+    return seconds
 
 
 def with_xla(work: Lanes, block: int | None, reason: str, failed: str | None = None) -> Chosen:
@@ -181,7 +203,7 @@ def _start(instances: Instances, methods: Method, seeds: np.ndarray, *, count: i
     return jax.vmap(by_seed, in_axes=(None, 0, None), axis_size=count)(instances.batched, methods, seeds)
 
 
-_streams = jax.jit(jax.vmap(prng.step_stream))
+_streams = jax.jit(jax.vmap(prng.step_stream), compiler_options=QUICK_TO_COMPILE)
 
 
 @partial(jax.jit, static_argnames=("size", "capacity"))

@@ -17,6 +17,7 @@ from twoclock.codegen import CodeTarget, Example, ProgramSource, SplitProgram, U
 from twoclock.codegen.self_check import compare
 from twoclock.engine import protocol
 from twoclock.engine.protocol import LaneState, Operators, is_table
+from twoclock.engine.rare_branches import RareSteps
 from twoclock.engine.run_batch import Lanes
 from twoclock.engine.tracing import TracedProgram
 from twoclock.protocols import Method, Problem, PyTree, Scalar
@@ -30,16 +31,38 @@ class MetricsSource:
     row: dict[str, PyTree]
 
 
-T = TypeVar("T", ProgramSource, SplitProgram, MetricsSource)
+@dataclass(frozen=True)
+class UsualSource:
+    """A program of the usual steps, and which steps are not."""
+
+    source: ProgramSource
+    rare: RareSteps
+
+
+T = TypeVar("T", ProgramSource, SplitProgram, MetricsSource, UsualSource)
 _CUDA = CodeTarget(cuda=True)
 _MAX_CACHED = 256
-_cache: dict[Hashable, ProgramSource | SplitProgram | MetricsSource | Unsupported] = {}
+_cache: dict[Hashable, ProgramSource | SplitProgram | MetricsSource | UsualSource | Unsupported] = {}
 _lock = threading.Lock()
 
 
 def checked_source(work: Lanes, target: CodeTarget) -> ProgramSource:
     """Generate the program that stops diverged lanes at every step; raise ``Unsupported`` if it cannot be."""
     return _cached(_kind(work, target), lambda: generate(_checked_lane, _example(work), target))
+
+
+def usual_source(work: Lanes, target: CodeTarget) -> UsualSource:
+    """Generate the same for the steps that take no rare branch, which are named beside it."""
+
+    def make() -> UsualSource:
+        example = _example(work)
+        words, k = jax.ShapeDtypeStruct((2,), np.uint32), jax.ShapeDtypeStruct((), np.int32)
+        bound = jax.ShapeDtypeStruct((), jnp.result_type(float)) if example.bounded else None
+        args = example.inputs, example.parameters, example.carry, words, k, bound
+        rare = RareSteps(_checked_lane, args, number=4)
+        return UsualSource(generate(rare.usual if rare else _checked_lane, example, target), rare)
+
+    return _cached(_kind(work, target, "usual"), make)
 
 
 def unchecked_source(work: Lanes, symmetric: bool = True) -> ProgramSource:
@@ -100,7 +123,9 @@ def tables(work: Lanes) -> list[np.ndarray | jax.Array]:
 
 
 def seed_streams(work: Lanes) -> jax.Array:
-    return jax.jit(prng.stream_words)(jnp.asarray(np.asarray(work.seeds, np.uint32)))
+    return jax.jit(prng.stream_words, compiler_options=protocol.QUICK_TO_COMPILE)(
+        jnp.asarray(np.asarray(work.seeds, np.uint32))
+    )
 
 
 def _cached(kind: Hashable, make: Callable[[], T]) -> T:
@@ -126,6 +151,11 @@ def _cached(kind: Hashable, make: Callable[[], T]) -> T:
     if isinstance(found, Unsupported):
         raise Unsupported(*found.args)
     return found  # type: ignore[return-value]
+
+
+def kind_of(work: Lanes) -> Hashable:
+    """What all programs of these lanes have in common, whatever the seeds and the numbers of the methods."""
+    return _kind(work, CodeTarget())
 
 
 def _kind(work: Lanes, target: CodeTarget, variant: str = "") -> Hashable:
@@ -184,31 +214,63 @@ _CHECKED_METHODS, _CHECKED_SEEDS = 2, 8
 
 
 def difference_from_xla(
-    lanes: Lanes, advance: Callable[[LaneState, int, int], LaneState], carry: LaneState, lo: int
+    lanes: Lanes,
+    advance: Callable[[LaneState, int, int], LaneState],
+    carry: LaneState,
+    lo: int,
+    all_lanes: bool = False,
 ) -> str | None:
-    """Take a few steps of a few lanes from step ``lo`` by a program and by XLA; say how they differ beyond rounding."""
-    methods, seeds = _spread(lanes.count, _CHECKED_METHODS), _spread(len(lanes.seeds), _CHECKED_SEEDS)
+    """Take a few steps from step ``lo`` by a program and by XLA; say how they differ beyond rounding.
+
+    Args:
+        all_lanes: check every lane, and not a few: where XLA takes steps of them anyway, that is one program less.
+    """
+    seeds = range(len(lanes.seeds)) if all_lanes else _spread(len(lanes.seeds), _CHECKED_SEEDS)
+    methods = range(lanes.count) if all_lanes else _spread(lanes.count, _CHECKED_METHODS)
     where, problem = np.ix_(methods, seeds), lanes.instances.batched
-    if lanes.instances.per_seed:
-        problem = jax.tree.map(lambda leaf: leaf[seeds], problem)
-    some_methods = jax.tree.map(lambda leaf: np.asarray(leaf)[methods], lanes.methods)
-    words = prng.stream_words(jnp.asarray(np.asarray(lanes.seeds, np.uint32)[seeds]))
-    expected = jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf)[where]), carry)
-    axes = {"axis": lanes.instances.seed_axis, "count": len(methods), "traced": lanes.instances.traced}
+    if lanes.instances.per_seed and not all_lanes:
+        problem = jax.tree.map(lambda leaf: leaf[np.asarray(seeds)], problem)
+    some = Lanes(
+        replace(lanes.instances, batched=problem),
+        jax.tree.map(lambda leaf: np.asarray(leaf)[np.asarray(methods)], lanes.methods),
+        len(methods),
+        [lanes.seeds[i] for i in seeds],
+        lanes.bound,
+    )
+    expected = jax.tree.map(lambda leaf: np.asarray(leaf)[where], carry)
+    words = np.asarray(seed_streams(some))
     for k in range(lo, lo + CHECKED_STEPS):
-        expected = _xla_step(problem, some_methods, expected, words, np.int32(k), lanes.bound, **axes)
+        expected = step_on_xla(some, words, expected, k)
     found = jax.tree.map(lambda leaf: np.asarray(leaf)[where], advance(carry, lo, lo + CHECKED_STEPS))
     return compare(found, expected, f" after {CHECKED_STEPS} steps")
 
 
-def _spread(count: int, most: int) -> np.ndarray:
-    return np.unique(np.linspace(0, count - 1, min(count, most)).astype(int))
+def step_on_xla(lanes: Lanes, words: np.ndarray, carry: LaneState, k: int) -> LaneState:
+    """Take step k of all lanes by XLA."""
+    axes = {"axis": lanes.instances.seed_axis, "traced": lanes.instances.traced}
+    methods = jax.tree.map(np.asarray, lanes.methods)
+    return jax.device_get(_xla_step(lanes.instances.batched, methods, carry, words, np.int32(k), lanes.bound, **axes))
 
 
-# Unoptimised: some steps of one lane keep LLVM busy for many minutes otherwise, and a check has to be quick.
-@partial(jax.jit, static_argnames=("axis", "count", "traced"), compiler_options={"xla_backend_optimization_level": 0})
-def _xla_step(*arguments: PyTree, axis: int | None, count: int, traced: TracedProgram | None) -> LaneState:
-    """Take one step of all lanes; ``traced`` distinguishes functions that have changed since they were compiled."""
-    by_seed = jax.vmap(_checked_lane, in_axes=(axis, None, 0, 0, None, None))
-    by_method = jax.vmap(by_seed, in_axes=(None, 0, 0, None, None, None), axis_size=count)
-    return by_method(*arguments)
+def _spread(count: int, most: int) -> list[int]:
+    return np.unique(np.linspace(0, count - 1, min(count, most)).astype(int)).tolist()
+
+
+# Hardly optimised: some steps of one lane keep LLVM busy for many minutes otherwise, and a check has to be quick.
+@partial(jax.jit, static_argnames=("axis", "traced"), compiler_options=protocol.QUICK_TO_COMPILE)
+def _xla_step(*arguments: PyTree, axis: int | None, traced: TracedProgram | None) -> LaneState:
+    """Take one step of all lanes; ``traced`` distinguishes functions that have changed since they were compiled.
+
+    One lane after the other, so that the bits of a lane do not depend on how many there are.
+    """
+    problem, methods, carry, words, k, bound = arguments
+
+    def of_method(each: tuple[Method, LaneState]) -> LaneState:
+        method, of_seeds = each
+
+        def of_seed(one: tuple[Problem | None, LaneState, jax.Array]) -> LaneState:
+            return _checked_lane(problem if one[0] is None else one[0], method, *one[1:], k, bound)
+
+        return jax.lax.map(of_seed, (None if axis is None else problem, of_seeds, words))
+
+    return jax.lax.map(of_method, (methods, carry))

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from twoclock import prng
+from twoclock import prng, tree_math
 from twoclock.engine.run_batch import Instances, Lanes
 from twoclock.intervals.bootstrap import TRACKED
 from twoclock.protocols import Key, Method, Problem, PyTree, RowTable, Scalar, pytree
@@ -27,6 +27,14 @@ _PAID = ("mean_return", "mean_cost", "mean_reward")  # to an agent, see ``agents
 
 # Columns of a run's history or a sweep's; no metric may have their names.
 RESERVED = ("seed", "step", "problem", "method", "diverged")
+
+
+# For programs that run seldom: XLA compiles them in a third of the time. At an option that it does not know it fails.
+QUICK_TO_COMPILE = {"xla_backend_optimization_level": 0}
+if jax.__version_info__ < (0, 11):
+    QUICK_TO_COMPILE["xla_cpu_use_fusion_emitters"] = False
+# Numbers in a lane's state up to which measuring it is a matter of compiling. Seeds do not count: they share no number.
+_QUICKLY_MEASURED = 1 << 12
 
 
 @runtime_checkable
@@ -152,7 +160,11 @@ def flatten_row(row: Mapping[str, PyTree], lanes: int = 0) -> dict[str, Any]:
 def measure_lanes(instances: Instances, methods: Method, carry: LaneState) -> Row:
     """The metrics of all lanes, each methods × seeds."""
     if not methods.reads_on_host:
-        return flatten_row(jax.device_get(_measure(instances, methods, carry)), lanes=2)
+        lanes, problems = carry.alive.size, carry.alive.shape[1] if instances.per_seed else 1
+        numbers = tree_math.size(carry) // max(lanes, 1) + tree_math.size(instances.batched) // max(problems, 1)
+        quickly = numbers <= _QUICKLY_MEASURED and jax.default_backend() == "cpu"
+        measure = _measure_quickly if quickly else _measure
+        return flatten_row(jax.device_get(measure(instances, methods, carry)), lanes=2)
     state = jax.device_get(carry.state)
     with np.errstate(all="ignore"):  # of lanes that diverged
         estimates, reported = methods.estimate(state), methods.report(state)
@@ -161,11 +173,14 @@ def measure_lanes(instances: Instances, methods: Method, carry: LaneState) -> Ro
     return flatten_row({**known, **reported, **of_env}, lanes=2)
 
 
-@jax.jit
-def _measure(instances: Instances, methods: Method, carry: LaneState) -> dict[str, PyTree]:
+def _of_all_lanes(instances: Instances, methods: Method, carry: LaneState) -> dict[str, PyTree]:
     by_seed = jax.vmap(instances.exact(lane_metrics), in_axes=(instances.seed_axis, None, 0, 0))
     by_method = jax.vmap(by_seed, in_axes=(None, 0, 0, 0))
     return by_method(instances.batched, methods, carry.state, carry.env)
+
+
+_measure = jax.jit(_of_all_lanes)
+_measure_quickly = jax.jit(_of_all_lanes, compiler_options=QUICK_TO_COMPILE)
 
 
 @jax.jit
@@ -188,7 +203,7 @@ def estimate_each(method: Method, state: PyTree, program: str) -> tuple[PyTree, 
     return _estimate_each(method, state, program) if compile_it else jax.vmap(method.estimate)(state)
 
 
-@partial(jax.jit, static_argnums=2)
+@partial(jax.jit, static_argnums=2, compiler_options=QUICK_TO_COMPILE)
 def _estimate_each(method: Method, state: PyTree, program: str) -> tuple[PyTree, PyTree]:
     return jax.vmap(method.estimate)(state)
 

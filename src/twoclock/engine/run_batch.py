@@ -100,7 +100,7 @@ def trace_problem(problem: ProblemSource) -> tuple[TracedProgram, ClosedJaxpr]:
         known, of_env = here.measure(theta, omega), here.report(env)
         return here.init(key), here.noise(key), after, here.F(theta, omega, x), here.G(theta, omega, x), known, of_env
 
-    key = prng.start_key(0)
+    key = prng.key_shape()
     (theta, omega, env), u = jax.eval_shape(lambda key: ((here := make(key)).init(key), here.noise(key)), key)
     return trace(everything, key, u, theta, omega, env)
 

@@ -10,8 +10,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from twoclock import methods, problems, registry
-from twoclock.cli import OUT, command_names, describe_command
+from twoclock.cli import OUT
 from twoclock.cli.options import read_values
+from twoclock_command import describe_commands
 
 
 def command(args: Sequence[str]) -> int:
@@ -19,7 +20,7 @@ def command(args: Sequence[str]) -> int:
     read_values([], args, "twoclock list")
     problems_here, methods_here = registry.problems(), registry.methods()
     lists = {
-        "commands": {name: describe_command(name)[1] for name in command_names()},
+        "commands": {name: words for name, (_, words) in describe_commands().items()},
         "problems": {name: _first_paragraph(thing) for name, thing in problems_here.items()},
         "problems that take functions, data or another problem, from Python: tc.problems.…": _describe_calls(
             problems, problems_here

@@ -1,0 +1,125 @@
+"""Branches of a step that are taken rarely, at steps known ahead: a compiled loop does without them.
+
+A method that now and then solves equations, such as ``Zap``, does so in a ``lax.cond`` whose predicate depends on the
+step number alone. Such a branch may be nine tenths of a program and of the time that a C compiler needs for it. So the
+loop is made of the usual branches, and stops before each step that takes another, which XLA does as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import jax
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
+
+from twoclock.protocols import PyTree
+
+# Steps that are looked at together; the first of them say how often a branch is taken, and what share of them is rare.
+_TOGETHER, _RARE = 1 << 14, 1 / 64
+
+
+class RareSteps:
+    """Which steps take a branch that others do not, and a step without such branches.
+
+    Args:
+        step: a function of pytrees.
+        args: shapes of them.
+        number: which of them is the number k of the step.
+    """
+
+    def __init__(self, step: Callable[..., PyTree], args: Sequence[PyTree], number: int) -> None:
+        self._program, self._shapes = jax.make_jaxpr(step, return_shape=True)(*args)
+        jaxpr = self._program.jaxpr
+        k = jaxpr.invars[len(jax.tree.leaves(list(args[:number])))]
+        known = _depend_on(k, jaxpr)
+        conds = [equation for equation in jaxpr.eqns if equation.primitive.name == "cond"]
+        self._conds = [e for e in conds if isinstance(e.invars[0], Var) and e.invars[0] in known]
+        self._usual: dict[int, int] = {}  # the branch that nearly all steps take, by the cond's place among these
+        if not self._conds:
+            return
+        indices = [equation.invars[0] for equation in self._conds]
+        needed, path = set(indices), list[JaxprEqn]()
+        for equation in reversed(jaxpr.eqns):
+            if needed & set(equation.outvars):
+                needed |= {variable for variable in equation.invars if isinstance(variable, Var)}
+                path.insert(0, equation)
+
+        def branches(k_now: jax.Array) -> list[jax.Array]:
+            values = {k: k_now, **dict(zip(jaxpr.constvars, self._program.consts, strict=True))}
+            for equation in path:
+                _evaluate(equation, values)
+            return [_read(variable, values) for variable in indices]
+
+        self._branches = jax.jit(jax.vmap(branches))
+        for place, taken in enumerate(self._taken(0)):
+            usual = int(np.bincount(taken).argmax())
+            if 0 < np.mean(taken != usual) <= _RARE:
+                self._usual[place] = usual
+
+    def __bool__(self) -> bool:
+        return bool(self._usual)
+
+    def between(self, lo: int, hi: int) -> list[int]:
+        """The rare steps among lo … hi−1."""
+        found: list[int] = []
+        for first in range(lo - lo % _TOGETHER, hi, _TOGETHER) if self._usual else ():
+            taken = self._taken(first)
+            rare = np.any([taken[number] != usual for number, usual in self._usual.items()], axis=0)
+            found += [first + int(i) for i in np.flatnonzero(rare) if lo <= first + i < hi]
+        return found
+
+    def usual(self, *args: PyTree) -> PyTree:
+        """The step with its usual branches alone; its arguments have the shapes of the trace."""
+        jaxpr = self._program.jaxpr
+        given = *self._program.consts, *jax.tree.leaves(args)
+        values = dict(zip((*jaxpr.constvars, *jaxpr.invars), given, strict=True))
+        branches = {id(equation): self._usual.get(place) for place, equation in enumerate(self._conds)}
+        for equation in jaxpr.eqns:
+            _evaluate(equation, values, branches.get(id(equation)))
+        out = [_read(variable, values) for variable in jaxpr.outvars]
+        return jax.tree.unflatten(jax.tree.structure(self._shapes), out)
+
+    def _taken(self, first: int) -> list[np.ndarray]:
+        """The branch that each cond takes, at as many steps from the first on as are looked at together."""
+        steps = first + np.arange(_TOGETHER, dtype=np.int32)
+        return [np.asarray(taken) for taken in self._branches(steps)]
+
+
+def spans(lo: int, hi: int, rare: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Cut the steps lo … hi−1 before and after each rare one: (first, last), a rare one by itself."""
+    at = lo
+    for k in rare:
+        if at < k:
+            yield at, k
+        yield k, k + 1
+        at = k + 1
+    if at < hi:
+        yield at, hi
+
+
+def _depend_on(k: Var, jaxpr: Jaxpr) -> set[object]:
+    """The variables that depend on k and on constants alone."""
+    known: set[object] = {k, *jaxpr.constvars}
+    for equation in jaxpr.eqns:
+        inputs = [variable for variable in equation.invars if isinstance(variable, Var)]
+        if not equation.effects and inputs and all(variable in known for variable in inputs):
+            known.update(equation.outvars)
+    return known
+
+
+def _read(variable: Var | Literal, values: dict[Var, jax.Array]) -> jax.Array:
+    return variable.val if isinstance(variable, Literal) else values[variable]
+
+
+def _evaluate(equation: JaxprEqn, values: dict[Var, jax.Array], branch: int | None = None) -> None:
+    """Add the results of an equation to the values; of a cond, those of one branch if it is given."""
+    given = [_read(variable, values) for variable in equation.invars]
+    if branch is not None:
+        taken: ClosedJaxpr = equation.params["branches"][branch]
+        out = jaxpr_as_fun(taken)(*given[1:])
+    else:
+        parameters = equation.primitive.get_bind_params(equation.params)
+        out = equation.primitive.bind(*given, **parameters)
+        out = out if equation.primitive.multiple_results else [out]
+    values.update(zip(equation.outvars, out, strict=True))
