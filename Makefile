@@ -25,7 +25,7 @@ types: setup
 	$(BIN)/mypy
 
 bench: setup
-	for bench in scan engine core live policy_evaluation lqr entropy_mdp bilevel sweep tune; do $(BIN)/python bench/$$bench.py || exit 1; done
+	for bench in first_call scan engine core live policy_evaluation lqr entropy_mdp bilevel sweep tune; do $(BIN)/python bench/$$bench.py || exit 1; done
 
 # Faults tried on purpose, docs/faults.md. `make faults SCALE=0.1` tries a tenth of them.
 SCALE ?= 1

@@ -96,7 +96,22 @@ def test_import_changes_no_setting_and_loads_nothing_heavy():
         "signal.getsignal(signal.SIGINT)); before = state(); sys.argv = ['twoclock']; import twoclock; "
         "assert before == state(); "
         "heavy = {'matplotlib', 'pandas', 'scipy.linalg', 'scipy.stats', 'tyro', 'rich'} & set(sys.modules); "
-        "assert not heavy, heavy"
+        "assert not heavy, heavy; "
+        "later = [m for m in sys.modules if m.split('.')[1:2] and m.split('.')[:2] in "
+        "[['twoclock', part] for part in ('agents', 'logs', 'theory', 'sweeps', 'tuning', 'comparison', 'plot')]]; "
+        "assert not later, later; "
+        "assert all(getattr(twoclock, name) is not None for name in twoclock.__all__)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_first_run_compiles_five_programs():
+    """The start, the streams of the seeds, their noise, the metrics and the loop: nothing is computed one by one."""
+    code = (
+        "import jax, twoclock as tc; compiled = []; "
+        "jax.monitoring.register_event_duration_secs_listener(lambda event, seconds, **about: "
+        "compiled.append(about.get('fun_name')) if event.endswith('backend_compile_duration') else None); "
+        "tc.solve(tc.problems.quadratic(dim=3), tc.Fast(), 200, 3); assert len(compiled) <= 5, compiled"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 

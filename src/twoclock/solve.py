@@ -185,6 +185,7 @@ def solve(
                     checkpoints=checkpoints,
                     save_every=checkpoint_every,
                     interrupted=interrupted,
+                    learns=True,
                     until=None if until is None else partial(_reached, until, spec),
                 )
             import pandas as pd

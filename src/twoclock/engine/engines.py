@@ -1,9 +1,9 @@
 """The engine that always works, XLA, and the choice of an engine for a run.
 
 XLA draws the noise of a block of steps at fixed multiples of the block size, and one program with a dynamic trip count
-advances inside it: marks, pauses and resuming cannot change a bit. The choice depends on the machine, on the size of a
-run, and on how long the same program has run on XLA in this process: one that is called again and again is compiled
-once it would have paid.
+advances inside it: marks, pauses and resuming cannot change a bit. The choice depends on the size of a run and on the
+machine. For calls of ``solve`` it also depends on how long the same program has run in this process: one that is called
+again and again is compiled once it would have paid. Parts of a sweep run on the same engine whatever ran before them.
 """
 
 from __future__ import annotations
@@ -72,15 +72,19 @@ class Chosen:
         return self.name if self.reason is None else f"{self.name}, because {self.reason}"
 
 
-def choose(asked: str | Engine, work: Lanes, steps: int, block: int | None = None) -> Chosen:
+def choose(asked: str | Engine, work: Lanes, steps: int, block: int | None = None, learns: bool = False) -> Chosen:
     """Choose an engine for these lanes, and for the steps of the whole run, and compile them.
 
-    ``asked`` is a name or an engine; "auto" leaves it to ``TWOCLOCK_ENGINE`` and to the size of the run.
+    ``asked`` is a name or an engine; "auto" leaves it to ``TWOCLOCK_ENGINE`` and to the size of the run. If it
+    ``learns``, the runs before count too.
     """
     warn = isinstance(asked, str) and (asked := resolve(asked)) != "auto"
     if asked == "auto":
         on_gpu = jax.default_backend() == "gpu"
-        if (worth := _add_to_spent(work, predict_seconds(work, steps, on_gpu))) < WORTH_COMPILING:
+        worth = predict_seconds(work, steps, on_gpu)
+        if learns:
+            worth = _add_to_spent(work, worth)
+        if worth < WORTH_COMPILING:
             return with_xla(work, block, TOO_SHORT)
         asked = "cuda" if on_gpu else "c"
     else:

@@ -102,6 +102,7 @@ def drive(
     save_every: float = 10.0,
     interrupted: Callable[[], bool] = lambda: False,
     until: Callable[[Sequence[Row], Callable[[], LaneState]], bool] | None = None,
+    learns: bool = False,
 ) -> RunOutput:
     """Advance all lanes to the last mark, measuring at each.
 
@@ -116,6 +117,7 @@ def drive(
         interrupted: called after every event; once it is true, a checkpoint is saved and ``Interrupted`` raised.
         until: called at each mark with the rows so far and a function that makes the carry; once it is true, the run
             ends there as if it were the last mark.
+        learns: whether the choice of an engine also counts the runs before.
     """
     traced = work.instances.traced or program_digest.trace_lanes(work)
     work = replace(work, instances=replace(work.instances, traced=traced))
@@ -131,7 +133,7 @@ def drive(
             carry = take_up(carry, leaves)
             del rows[bisect_left(marks, step) :]  # a mark at this very step is measured again
             engine = NAMES[int(tree["engine"])] if engine == "auto" else engine
-        saved, chosen = time.monotonic(), choose(engine, work, marks[-1], block)
+        saved, chosen = time.monotonic(), choose(engine, work, marks[-1], block, learns)
         parts = [program.place(carry) for program in chosen.programs]
         stride = chosen.programs[0].stride
 
