@@ -58,7 +58,7 @@ def test_spans_cut_around_each_rare_step():
 
 
 def test_the_default_agrees_on_c_and_on_xla_and_does_not_depend_on_marks():
-    problem = tc.problems.quadratic(dim=1)
+    problem = tc.problems.quadratic(dim=2)
     on_xla, on_c, marked = (
         tc.solve(problem, None, 700, 3, marks=marks, engine=engine)
         for engine, marks in (("xla", None), ("c", None), ("c", [63, 64, 65, 127, 700]))
@@ -66,6 +66,8 @@ def test_the_default_agrees_on_c_and_on_xla_and_does_not_depend_on_marks():
     assert on_c.spec["engine"] == "c"
     np.testing.assert_allclose(on_c.theta, on_xla.theta, rtol=1e-6)
     np.testing.assert_array_equal(on_c.theta, marked.theta)
+    alone = tc.solve(problem, None, 700, [1], engine="c")
+    np.testing.assert_array_equal(on_c.theta[1:2], alone.theta)
     again = tc.solve(problem, None, 700, 3, start=tc.solve(problem, None, 64, 3, engine="c"))
     np.testing.assert_array_equal(on_c.theta, again.theta)
 
