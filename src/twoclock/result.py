@@ -13,10 +13,13 @@ import numpy as np
 
 from twoclock import prng, storage, validation
 from twoclock.engine.loop import from_arrays
-from twoclock.engine.protocol import history_columns, preferred_metric
+from twoclock.engine.protocol import flatten_row, history_columns, preferred_metric
 from twoclock.intervals import bootstrap
 from twoclock.intervals import interval_table as inference
+from twoclock.intervals.bootstrap import TRACKED
+from twoclock.methods import zap_intervals
 from twoclock.methods.auto import Auto, objections
+from twoclock.methods.zap import Zap
 from twoclock.protocols import InputError, Method, Problem, PyTree, html_table, list_names
 from twoclock.storage.record import shaped_like
 from twoclock.storage.run_identity import Json
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # Of a specification: where and how it was made, and no part of what.
+_OWN_INTERVALS = ("Auto", "Zap")
 _PROVENANCE = ("versions", "device", "wall_seconds", "command", "identity", "engine", "engine_reason", "until")
 
 
@@ -179,8 +183,9 @@ class Result:
         """Confidence intervals from each single run: seed, output, estimate, low, high, note.
 
         Each covers the true output, not the spread over seeds: with probability ``level`` in the long run, from the
-        samples of one seed alone. ``note`` says what speaks against it; "" where nothing does. The run must have
-        kept what it takes: ``tc.Polyak(method, intervals=True)`` or ``tc.RichardsonRomberg(method, intervals=True)``.
+        samples of one seed alone. ``note`` says what speaks against it; "" where nothing does. Runs without a method
+        have them for each entry of θ at their end. Others must have kept what it takes:
+        ``tc.Polyak(method, intervals=True)`` or ``tc.RichardsonRomberg(method, intervals=True)``.
 
         Args:
             level: the coverage, between 0 and 1.
@@ -200,7 +205,38 @@ class Result:
         >>> ((at_all.high - at_all.low) / (at_one_step.high - at_one_step.low)).round(2).unique().tolist()
         [1.65]
         """
+        if self.spec["method"].get("name") in _OWN_INTERVALS and not self.history.columns.str.startswith(TRACKED).any():
+            return self._zap_interval(level, how, step, anytime)
         return inference.interval(self.history, self._lost(), level, how, step, anytime)
+
+    def _zap_interval(self, level: float, how: str | None, step: int | None, anytime: bool | int) -> pd.DataFrame:
+        """The intervals of a run without a method, or of ``tc.Zap``, from the state that it ended in."""
+        if how not in (None, "blocks") or anytime is not False or step not in (None, self.spec["steps"]):
+            raise InputError(
+                "`interval` of a run without a method is at its last step and for one look; for others run "
+                "`tc.Polyak(method, intervals=True)`, or on linear problems `tc.methods.BatchMeans(method)`"
+            )
+        if self.end is None or self.theta is None:
+            raise InputError("`interval` needs the state in which the run ended, and this result has none; run `solve`")
+        theta, omega = jax.tree.map(lambda leaf: leaf[0], (self.theta, self.omega))
+        if self.spec["method"]["name"] == "Auto" and not isinstance(self.method, Zap):
+            raise InputError(
+                "`interval` of a run without a method is for few entries, where there are matrices; for more run "
+                "`tc.Polyak(method, intervals=True)`"
+            )
+        with jax.enable_x64(self.spec["precision"] == "float64"):
+            like, structure = jax.tree.flatten(jax.eval_shape(Zap().init, theta, omega))
+        leaves = [np.asarray(leaf)[: len(self.diverged)] for leaf in self.end.carry[: len(like)]]
+        found = zap_intervals.intervals(jax.tree.unflatten(structure, leaves), level)
+        names = [name.removeprefix("of:") for name in flatten_row({"of": {"theta": theta}})]
+        against = self._objections()
+        notes = [
+            "; ".join(filter(None, [f"not arrived: {why}" if why else "", note]))
+            for why, note in zip(np.repeat(against, len(names)), found.note, strict=True)
+        ]
+        lost = self.diverged[:, None]
+        low, high = np.where(lost, np.nan, found.low), np.where(lost, np.nan, found.high)
+        return inference.make_table(self.spec["seeds"], names, found.estimate, low, high, notes)
 
     def _lost(self) -> dict[int, int]:
         """The last finite step of each seed that diverged."""

@@ -185,6 +185,42 @@ def test_result_explains_the_chosen_method(bowl, solved, tmp_path):
     assert tc.load(tmp_path / "run").chosen == solved.chosen
 
 
+def test_intervals_cover(bowl):
+    """Of 200 intervals of 95 % some 190 cover; fewer than 178 or all of them once in ten thousand times."""
+    result = tc.solve(bowl, steps=3000, seeds=100)
+    found = result.interval()
+    assert found["output"].tolist()[:2] == ["theta[0]", "theta[1]"]
+    truth = np.tile(bowl.theta_star, 100)
+    assert 178 <= ((found["low"] <= truth) & (truth <= found["high"])).sum() < 200
+    np.testing.assert_array_equal(found["estimate"], result.theta.ravel())
+    with pytest.raises(InputError, match="at its last step and for one look"):
+        result.interval(anytime=True)
+    early = replace(result, history=result.history.assign(residual=1e3)).interval()
+    assert early["note"].str.startswith("not arrived: ").all()
+
+
+def test_a_learner_needs_no_method_either():
+    learner = tc.Learner(lambda t, w, x: w, lambda t, w, x: w - (t - x), tc.Auto(), 0.0, 0.0)
+    learner.update_many(np.random.default_rng(0).normal(2, 1, size=1500))
+    (row,) = learner.interval().itertuples()
+    assert row.low < 2 < row.high
+    assert row.high - row.low < 0.3
+    assert learner.result().arrived.all()
+
+
+def test_projections_are_refused_in_one_line():
+    for name in ("project_theta", "project_omega"):
+        with pytest.raises(InputError, match=f"`{name}`: .*take `tc.Polyak"):
+            tc.Auto(**{name: lambda value: value})
+
+
+def test_where_nothing_is_seen_the_gain_is_zero():
+    """All slopes and all noise zero, as at the start of bilevel problems: no NaN, in JAX and in NumPy."""
+    zero = np.zeros((2, 2))
+    for one in (zero[None], jnp.asarray(zero, jnp.float32)):
+        assert not np.asarray(posterior_gain(one, one)).any()
+
+
 def test_a_run_that_has_not_arrived_says_so(bowl, solved):
     assert solved.arrived.dtype == bool
     assert solved.arrived.all()

@@ -104,7 +104,7 @@ def by_step(
     estimate, scale = tracked.estimate[:, marks, s].T, tracked.scale[:, marks, s].T
     half = np.where(lost[:, None], np.nan, c * scale)
     notes = last["note"][last["seed"] == chosen].tolist() * len(marks)
-    table = _table(tracked.steps[marks], tracked.outputs, estimate, estimate - half, estimate + half, notes)
+    table = make_table(tracked.steps[marks], tracked.outputs, estimate, estimate - half, estimate + half, notes)
     return table.rename(columns={"seed": "step"}).assign(seed=int(chosen))
 
 
@@ -197,7 +197,7 @@ def _at_mark(tracked: Tracked, mark: int, c: float, diverged: Mapping[int, int])
             against = "; ".join(filter(None, [_HALVES if moves else "", *bias, *shared]))
             notes.append(_NO_INTERVAL.format(diverged[seed]) if gone else against)
     estimate, half = tracked.estimate[:, mark].T, np.where(lost[:, None], np.nan, c * tracked.scale[:, mark].T)
-    return _table(tracked.seeds, tracked.outputs, estimate, estimate - half, estimate + half, notes)
+    return make_table(tracked.seeds, tracked.outputs, estimate, estimate - half, estimate + half, notes)
 
 
 def _from_blocks(
@@ -224,7 +224,7 @@ def _from_blocks(
                 f"{samples[mark]:,.0f}; give a later `step`, or before any look a smaller `anytime`"
             )
         found = _stretched(found, samples[[mark]], first, level)
-    table = _table(rows["seed"].to_numpy(), outputs, *found)
+    table = make_table(rows["seed"].to_numpy(), outputs, *found)
     for seed, last in diverged.items():
         if last < steps[mark]:
             lost = table["seed"] == seed
@@ -245,7 +245,7 @@ def _blocks_by_step(
         raise InputError("`intervals` needs a mark with two samples or more before any divergence; take more `marks`")
     found = _block_intervals(rows, outputs, level)
     longer = _stretched(found, samples, first, level)
-    table = _table(rows["step"].to_numpy(), outputs, *found[:3], found.note[-len(outputs) :] * len(rows))
+    table = make_table(rows["step"].to_numpy(), outputs, *found[:3], found.note[-len(outputs) :] * len(rows))
     ends = {"anytime_low": longer.low.ravel(), "anytime_high": longer.high.ravel()}
     return table.rename(columns={"seed": "step"}).assign(seed=seed, **ends)
 
@@ -277,7 +277,7 @@ def _stretched(
     return found._replace(low=low, high=high)
 
 
-def _table(
+def make_table(
     seeds: Sequence[int] | np.ndarray, outputs: list[str], estimate: np.ndarray, low: np.ndarray, high: np.ndarray,
     note: list[str],
 ) -> pd.DataFrame:  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import jax
 import numpy as np
@@ -13,7 +13,7 @@ from twoclock import tree_math
 from twoclock.intervals.arrival import SMALL
 from twoclock.methods.candidates import Candidates, CandidatesState
 from twoclock.methods.zap import Zap, ZapState
-from twoclock.protocols import Method, Operator, PyTree, Scalar, checked, pytree
+from twoclock.protocols import InputError, Method, Operator, PyTree, Scalar, checked, pytree
 from twoclock.validation import whole
 
 # Squared, of the size of θ: what may be unknown in directions that the samples say little of; in standard errors how
@@ -57,6 +57,15 @@ class Auto(Method):
     reads_on_host: ClassVar[bool] = True
 
     max_dim: int = checked(whole, 0, default=128, static=True)
+
+    def __new__(cls, *args: object, **options: object) -> Self:
+        for name in options:
+            if name.startswith("project_"):
+                raise InputError(
+                    f"`{name}`: the default looks for where the means of F and G are zero, which they need not be on "
+                    f"the boundary of a set; take `tc.Polyak(tc.Standard(alpha, beta, {name}=…))`"
+                )
+        return super().__new__(cls)
 
     def chosen(self, theta: PyTree, omega: PyTree) -> Zap | Candidates:
         """The method for variables of these shapes."""

@@ -37,6 +37,7 @@ class Batches(NamedTuple):
     point: Float[Array, "*lanes n"]
     means: Float[Array, "*lanes batches n"]
     weights: Float[Array, "*lanes batches"]
+    length: Float[Array, "*lanes"]  # of a batch, in samples
 
 
 def begin(z: Float[Array, " n"], batches: int = BATCHES) -> FrozenCheck:
@@ -87,7 +88,9 @@ def batches(check: FrozenCheck) -> Batches:
     size, half = length[..., None, None], xp.maximum(length / 2, 1)[..., None, None]
     means = xp.where(this[..., None, None], check.sums / size, check.sums_before / half)
     weights = xp.where(this[..., None], full, had_one).astype(means.dtype)
-    return Batches(xp.where(this[..., None], check.point, check.before), means, weights)
+    return Batches(
+        xp.where(this[..., None], check.point, check.before), means, weights, xp.where(this, length, length / 2)
+    )
 
 
 def start_squares(check: FrozenCheck, D: Float[Array, "... m n"]) -> Float[Array, "*lanes"]:

@@ -174,7 +174,7 @@ class Zap(Method):
         back = jnp.any(over) & (state.curved > 0) & ~first
         model = jax.tree.map(lambda before, now: jnp.where(back, before, now), trial.model, model)
         state = replace(state, model=model)
-        to = self._root(state, z, slow)
+        to = self.root(state, z, slow)
         lengths = jnp.stack([to.scale, to.fast_scale])
         reach = jnp.where(first & (lengths > 0), _FIRST_STEP * lengths, state.reach)
         last = jnp.stack([jnp.sqrt(sqnorm(part)) for part in (trial.step[:slow], trial.step[slow:])])
@@ -215,15 +215,16 @@ class Zap(Method):
         none = jnp.zeros_like(trial.count)
         model = replace(model, count=kept)
         new_trial = Trial(base, step, along, slope, zero, zero, none, none, model.at(moved), jnp.zeros_like(z), model)
-        check = frozen_check.freeze(state.check, self._best(state, z, to, slow), k)
+        check = frozen_check.freeze(state.check, self.best(state, z, to, slow), k)
         return moved, reach, width, model, new_trial, check
 
-    def _root(self, state: ZapState, z: Array, slow: int, *, lately: bool = False) -> Root:
+    def root(self, state: ZapState, z: Array, slow: int, *, lately: bool = False) -> Root:
+        """Newton's step from z to the root of the model, or of its running means."""
         model, start = local_model.lately(state.model) if lately else state.model, state.origin[..., :slow]
         way, here = (_squared(part) for part in (z[..., :slow] - start, z[..., :slow]))
         return local_model.root(model, z, start, _PRIOR * (way + here + state.reach[..., 0] ** 2) ** 0.5)
 
-    def _best(self, state: ZapState, z: Array, to: Root, slow: int) -> Array:
+    def best(self, state: ZapState, z: Array, to: Root, slow: int) -> Array:
         """The root of the model as far as it is trusted."""
         xp, curved = z.__array_namespace__(), state.curved > 0
         radius = xp.where(curved, _STRAIGHT, 1e9) * (_squared(z[..., :slow]) + state.reach[..., 0] ** 2) ** 0.5
@@ -238,8 +239,8 @@ class Zap(Method):
     # ``estimate`` and ``report`` take one lane in JAX, and many lanes at once as NumPy's arrays, with leading axes.
 
     def estimate(self, state: ZapState) -> tuple[PyTree, PyTree]:
-        z, slow, back = _as_vector(state)
-        theta, omega = back(self._best(state, z, self._root(state, z, slow, lately=True), slow))
+        z, slow, back = as_vector(state)
+        theta, omega = back(self.best(state, z, self.root(state, z, slow, lately=True), slow))
         return theta, omega
 
     def report(self, state: ZapState) -> dict[str, Float[Array, "*lanes"]]:
@@ -250,9 +251,9 @@ class Zap(Method):
         in units of what noise explains. ``start_ratio`` is the squared noise of F − B G over its square at the start.
         ``loose_ratio`` is the squared share of θ's size in directions of which the samples say little.
         """
-        z, slow, _ = _as_vector(state)
+        z, slow, _ = as_vector(state)
         xp, least = z.__array_namespace__(), jnp.finfo(z.dtype)
-        to = self._root(state, z, slow)
+        to = self.root(state, z, slow)
         frozen = frozen_check.batches(state.check)
         fast = xp.eye(z.shape[-1], dtype=z.dtype)[slow:]
         rounding = float(least.eps) * _squared(times(xp.abs(state.model.J.value), xp.abs(frozen.point)))
@@ -276,7 +277,7 @@ class Zap(Method):
         return {name: xp.nan_to_num(value, nan=largest, posinf=largest) for name, value in found.items()}
 
 
-def _as_vector(state: ZapState) -> tuple[Array, int, Callable[[Array], PyTree]]:
+def as_vector(state: ZapState) -> tuple[Array, int, Callable[[Array], PyTree]]:
     """θ and ω as one vector a lane, how much of it is θ, and the way back to their trees."""
     lanes = state.curved.shape
     z, _, back = tree_math.as_vector((state.theta, state.omega), lanes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
@@ -17,7 +18,7 @@ from twoclock.methods import serialize
 from twoclock.online.update_loop import MARKS, Intervals, UpdateLoop
 from twoclock.problems.custom import Measure
 from twoclock.protocols import InputError, Method, Operator, Problem, PyTree
-from twoclock.result import Result
+from twoclock.result import FinalState, Result
 from twoclock.storage.record import Record
 from twoclock.storage.run_identity import Precision, describe, provenance
 from twoclock.validation import run_args
@@ -170,7 +171,10 @@ class Learner:
             anytime: True for intervals that hold at all looks from 1,000 samples on, or a number for from that many
                 on; False for one look only. As for ``result.interval``.
         """
-        return self.result().interval(level, how, step=step, anytime=anytime).drop(columns="seed")
+        carry = self._loop.now()
+        end = FinalState(tuple(leaf[None] for leaf in jax.tree.leaves(carry)), {})
+        result = replace(self._result(carry), end=end)
+        return result.interval(level, how, step=step, anytime=anytime).drop(columns="seed")
 
     def result(self) -> Result:
         """What it has learnt as a ``Result`` of one seed, to plot, tabulate and save."""
