@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import shlex
 import tempfile
 from pathlib import Path
 
@@ -33,5 +34,6 @@ def trial(i: int, rng: np.random.Generator) -> tuple[str, str | None]:
         end = twoclock(*given, preexec_fn=lambda: resource.setrlimit(which, (limit, limit)), cwd=folder)
         trouble = complaint(end)
         if trouble is None and command[0] == "run" and end.returncode:  # what it left is not in the way
-            trouble = complaint(twoclock(*given, cwd=folder), (0,))
+            named = end.stderr.strip().rpartition("go on: twoclock ")[2] if "go on: " in end.stderr else ""
+            trouble = complaint(twoclock(*(shlex.split(named) or given), cwd=folder), (0,))
     return what, trouble and f"{limit}, {' '.join(command)[:40]}: {trouble}"
