@@ -1,19 +1,16 @@
 """From a log to a value: exact identities, exact MDPs, coverage, and what a log cannot tell."""
 
 import functools
+import itertools
 
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_limits
 
 import logged
 import twoclock as tc
 from twoclock.intervals.batch_means import ALIKE, BLOCKS
 from twoclock.logs import dataset
-from twoclock.logs.linear_systems import fill_empty_rows
-from twoclock.logs.policy_sources import as_policy
 from twoclock.logs.standard_error import block_statistics, interval
-from twoclock.logs.sufficient_stats import Estimand, Moments, part_moments
 
 BARE = {"bootstrap": 0, "compare": False}
 MDP = logged.random_mdp(end=0.1)
@@ -59,65 +56,6 @@ def test_results_do_not_depend_on_the_size_of_parts(tmp_path, monkeypatch):
     np.testing.assert_allclose(*numbers, rtol=1e-7, atol=1e-12)
 
 
-def of_many(finite, logs, episodes, steps, features=None):
-    """The estimate and the interval of many logs at once: sums are additive, so a log is a group of one great log.
-
-    The influence is computed from tables, by other code than the library's.
-    """
-    columns = finite.draw(logs * episodes, steps, seed=7)
-    log = logged.read(columns)
-    policy = as_policy("policy", finite.pi, log)
-    built = tc.logs.features.build("onehot", log)
-    estimand = Estimand(log, policy, built, finite.gamma, groups=logs, clusters=logs)
-    sums = Moments.zeros(estimand, range(logs))
-    for part in range(len(log.parts)):
-        sums.add(part_moments(estimand, part))
-    A = fill_empty_rows(sums.A)
-    phi0 = sums.phi0 / sums.starts[:, None]
-    with threadpool_limits(1, user_api="blas"):  # hundreds of small systems: threads would only wait for each other
-        theta, x = (
-            np.linalg.solve(A, sums.b[..., None])[..., 0],
-            np.linalg.solve(np.swapaxes(A, 1, 2), phi0[..., None])[..., 0],
-        )
-    value = (phi0 * theta).sum(axis=1)
-    of, code = columns["episode"] // episodes, {s: i for i, s in enumerate(built.base.states)}
-    place = np.array([code.get(s, 0) for s in range(finite.states)])
-    Q = theta.reshape(logs, -1, finite.pi.shape[1])
-    V = np.einsum("lsa,sa->ls", Q, finite.pi[built.base.states])
-    s, a, after = place[columns["state"]], columns["action"], place[columns["next_state"]]
-    delta = columns["reward"] + finite.gamma * ~columns["terminated"] * V[of, after] - Q[of, s, a]
-    w = x.reshape(Q.shape)[of, s, a]
-    first = np.append(True, np.diff(columns["episode"]) != 0)
-    influence = np.bincount(columns["episode"], w * delta) + (V[of, s][first] - np.repeat(value, episodes)) / episodes
-    later = finite.gamma * ~columns["terminated"] * V[of, after]
-    added = thin_by_hand(logs, of, s, a, delta, later, x.reshape(Q.shape), Q, finite.gamma * V)
-    each = zip(value, influence.reshape(logs, episodes), added, strict=True)
-    return value, [interval(v, i, 0.95, added=extra) for v, i, extra in each], columns
-
-
-def thin_by_hand(logs, of, s, a, delta, later, x, Q, V):
-    """√Σ(xσ₀)² of each log; ``later`` is γV(s') of each row and V has γV of each state.
-
-    σ₀² of a pair is half the mean of (γV'' − mean γV')², where s'' is the next state of a row of the same state or the
-    state itself, at evens; at least the mean of δ² over the rows of the state, and over all rows.
-    """
-
-    def mean(values, *at):
-        sums, rows = np.zeros((2, *(Q.shape[: len(at)])))
-        np.add.at(sums, at, values)
-        np.add.at(rows, at, 1.0)
-        return sums / np.maximum(rows, 1)
-
-    seen = np.zeros(Q.shape, bool)
-    seen[of, s, a] = True
-    everywhere = np.bincount(of, delta**2, logs) / (np.bincount(of, minlength=logs) - seen.sum(axis=(1, 2)))
-    own = mean(later, of, s, a)
-    led = np.stack([mean((later - own[of, s, action]) ** 2, of, s) for action in range(Q.shape[2])], axis=2)
-    noise = np.maximum(mean(delta**2, of, s), everywhere[:, None])[:, :, None]
-    spread = np.maximum((led + (V[:, :, None] - own) ** 2) / 4, noise)
-    return np.sqrt((np.where(seen, x, 0) ** 2 * spread).sum(axis=(1, 2)))
-
-
 @functools.cache
 def finite(name):
     return {
@@ -133,18 +71,36 @@ def finite(name):
     [("random", 100, 12), ("frozen lake", 200, 60), ("cliff", 200, 15), ("boyan", 100, 14)],
 )
 def test_intervals_cover_the_truth(name, episodes, steps):
-    problem, logs = finite(name), 500
-    value, bands, columns = of_many(problem, logs, episodes, steps)
-    truth = problem.worth()
-    covered = np.mean([band.low <= truth <= band.high for band in bands])
-    assert 0.93 <= covered <= 0.985, covered
-    spread, se = value.std(), np.mean([band.se for band in bands])
-    assert 0.9 < se / spread < 1.2
-    one = {key: column[columns["episode"] < episodes] for key, column in columns.items()}
-    v = tc.evaluate(logged.read(one), problem.pi, problem.gamma, **BARE)
-    assert v.value == pytest.approx(value[0], rel=1e-9)
-    assert (v.low, v.high) == pytest.approx((bands[0].low, bands[0].high), rel=1e-9)
-    assert not v.warnings, "the size at which coverage is promised is one without warnings"
+    problem, logs = finite(name), 150
+    truth, columns = problem.worth(), problem.draw(logs * episodes, steps, seed=7)
+    parts, found = np.searchsorted(columns["episode"], np.arange(logs + 1) * episodes), []
+    for start, end in itertools.pairwise(parts):
+        log = logged.read({key: column[start:end] for key, column in columns.items()})
+        found.append(tc.evaluate(log, problem.pi, problem.gamma, **BARE))
+    covered = np.mean([v.low <= truth <= v.high for v in found])
+    assert 0.92 <= covered <= 0.99, covered
+    assert 0.9 < np.mean([v.se for v in found]) / np.std([v.value for v in found]) < 1.2
+    # The size at which coverage is promised is one without warnings.
+    assert np.mean([len(v.warnings) > 0 for v in found]) <= 0.1
+
+
+def test_a_pair_without_data_is_worth_what_the_states_other_pairs_are():
+    """So a number added to all rewards is added to the value, wherever the log has no data."""
+    columns = logged.random_mdp(states=6, seed=2).draw(episodes=40, steps=6, seed=1)
+    action = np.where(columns["state"] == 3, 0, columns["action"])
+    v = {}
+    for extra in (0.0, 100.0):
+        log = tc.logs.read(
+            {
+                "state": columns["state"], "action": action, "reward": columns["reward"] + extra,
+                "next_state": columns["next_state"], "episode": columns["episode"],
+            }, next_state="next_state", episode="episode", terminated=None,
+        )  # fmt: skip
+        v[extra] = tc.evaluate(log, np.full((6, 2), 0.5), 0.9, estimator=["lstdq", "model"], bootstrap=0, compare=False)
+    assert v[0.0].diagnostics.set_index("name")["value"]["outside"] > 0.01
+    for row in range(2):
+        assert v[100.0].table["value"][row] - v[0.0].table["value"][row] == pytest.approx(1000.0, rel=1e-9)
+    assert v[0.0].table["value"][0] == pytest.approx(v[0.0].table["value"][1], rel=1e-9)
 
 
 def test_taxi_is_solved_without_a_dense_matrix():

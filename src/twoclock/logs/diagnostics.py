@@ -17,7 +17,8 @@ from twoclock.logs.estimators import (
 )
 from twoclock.logs.features import table_of
 from twoclock.logs.linear_systems import solve_lstd
-from twoclock.logs.standard_error import block_statistics, interval, interval_of, unseen_share
+from twoclock.logs.standard_error import block_statistics, interval, interval_of, unseen_error
+from twoclock.logs.unseen_pairs import unseen_share
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,9 +64,9 @@ THRESHOLDS = {
     "overlap": Threshold(100, _NEVER, _MORE),
     "negative_weights": Threshold(0.1, 0.4, "take richer features, or fewer where episodes are few"),
     "memory": Threshold(ALIKE / BLOCKS**0.5, _NEVER, _LONGER),
-    "outside": Threshold(0.01, 0.1, "evaluate a policy that stays closer to the log, or log what this one does"),
+    "outside": Threshold(0.05, 0.1, "evaluate a policy that stays closer to the log, or log what this one does"),
     "support": Threshold(0.01, 0.1, "evaluate a policy that does only what the behaviour may do"),
-    "blind": Threshold(1.0, _NEVER, "log what the policy does there; until then the interval may miss by that much"),
+    "blind": Threshold(3.0, _NEVER, "log what the policy does there; until then the interval may miss by that much"),
     "radius": Threshold(1.0, _NEVER, "do not iterate Q on this log; LSTD-Q has the same fixed point without iterating"),
     "condition": Threshold(1e8, 1e13, "take fewer features, a smaller gamma, or a log with more variety"),
     "halves": Threshold(3.0, _NEVER, "see whether the world or the behaviour changed; evaluate on the later part"),
@@ -117,7 +118,8 @@ def diagnose(
         gap = other.value - main.value
         if main.influence is None or other.influence is None:
             return gap, 0.0
-        apart = interval(gap, other.influence - main.influence, level, stream=stream)
+        # Rows that the log may lack, parts of it lack too; estimators fill these gaps in different ways.
+        apart = interval(gap, other.influence - main.influence, level, stream=stream, missing=main.thin)
         return gap, matter(gap, apart.se)
 
     def matter(gap: float, noise: float) -> float:
@@ -127,8 +129,7 @@ def diagnose(
     share, table = unseen_share(context), table_of(context.estimand.features)
     say("outside", share, f"{share:.1%} of the policy's discounted path leads to what the log has no data for")
     if table is not None:
-        # Without data θ is 0 there; its error is taken to be the largest Q of the pairs that were seen.
-        missed = share * float(np.abs(context.solution.theta).max())
+        missed = unseen_error(context)
         z = _standard_errors(missed, band.se, main.value)
         say(
             "blind", z, f"what the log has no data for may well move the value by {missed:.3g}, {z:.3g} standard errors"
@@ -168,10 +169,11 @@ def diagnose(
         key, (gap, z) = max(gaps.items(), key=lambda entry: entry[1][1])
         message = f"the estimator {key} differs by {gap:.3g}, {z:.3g} standard errors of the difference"
         say("estimators", z, message)
-    if main.shift is not None:
-        gap, moved = main.shift
-        z = matter(gap, float(block_statistics(moved, stream=stream).error[0]))
-        say("features", z, f"with richer features the value moves by {gap:.3g}, {z:.3g} standard errors of the move")
+    if main.shifts:
+        moves = [(matter(gap, float(block_statistics(of, stream=stream).error[0])), gap) for gap, of in main.shifts]
+        z, gap = max(moves)
+        what = "returns over several steps" if (z, gap) == moves[0] else "richer features"
+        say("features", z, f"with {what} the value moves by {gap:.3g}, {z:.3g} standard errors of the move")
     elif table is None:
         unchecked = Diagnostic("features", float("nan"), *THRESHOLDS["features"][:2], "note", _UNCHECKED, _CHECK)
         found.append(unchecked if not compared else unchecked._replace(grade="warning"))

@@ -30,6 +30,7 @@ from twoclock.logs.policies import Discrete, Gaussian, Policy
 from twoclock.logs.policy_sources import as_policies
 from twoclock.logs.standard_error import thin_errors
 from twoclock.logs.sufficient_stats import Estimand, matrix_fits
+from twoclock.logs.unseen_pairs import with_alike
 from twoclock.protocols import InputError
 from twoclock.validation import check_path, choice, flag, function, lookup, number, short_repr, whole
 from twoclock.validation.arrays import check_distribution
@@ -135,12 +136,16 @@ def evaluate(
     everything = isinstance(estimator, str) and estimator == "all"
     with _mapper(on, address, progress) as map_parts, _estimator_bar(everything and progress is None) as announce:
         folder = None if checkpoint is None else storage.writable(checkpoint)
+        built = with_alike(built, log, map_parts)
         for name, one in policies.items():
             estimand = _estimand(log, one, built, gamma, starts, isinstance(start, str), bool(bootstrap))
-            context, richer = EstimatorContext(estimand, map_parts, bootstrap, folder, announce, everything), None
+            context = EstimatorContext(estimand, map_parts, bootstrap, folder, announce, everything)
+            richer = list[Estimand]()
+            if compare and table_of(built) is None:
+                richer.append(dataclasses.replace(estimand, groups=1, traced=True))
             if compare and added is not None:
-                richer = _estimand(log, one, added, gamma, starts, isinstance(start, str), resampled=False)
-                richer = dataclasses.replace(richer, groups=1)
+                other = _estimand(log, one, added, gamma, starts, isinstance(start, str), resampled=False)
+                richer.append(dataclasses.replace(other, groups=1))
             found = answer_large_table(context, compare) if estimator == "auto" else None
             if found is None:
                 found = _estimate(context, names, level, compare, richer)
@@ -225,7 +230,7 @@ def _estimand(
 
 
 def _estimate(
-    context: EstimatorContext, names: list[str], level: float, compare: bool, richer: Estimand | None
+    context: EstimatorContext, names: list[str], level: float, compare: bool, richer: list[Estimand]
 ) -> PolicyEstimate:
     """Compute the estimates of one policy and their diagnostics."""
     main, stream, log = names[0], context.estimand.stream, context.estimand.log
@@ -249,9 +254,9 @@ def _estimate(
     if own := diagnostics.own_diagnostics(estimates[main]):  # it shares nothing with LSTD-Q, whose checks say nothing
         return PolicyEstimate(estimates, refused, own, stream, np.zeros(0), None)
     found, thin = list[diagnostics.Diagnostic](), thin_errors(context)
-    shift = None if richer is None else value_shift(context, richer)
+    shifts = tuple(value_shift(context, other) for other in richer)
     estimates = {
-        name: dataclasses.replace(one, thin=thin, shift=shift) if one.fixed_point else one
+        name: dataclasses.replace(one, thin=thin, shifts=shifts) if one.fixed_point else one
         for name, one in estimates.items()
     }
     if estimates[main].influence is not None:

@@ -1,11 +1,15 @@
-"""A check of the features: whether the Bellman residual vanishes on richer ones.
+"""Two checks of the features: whether the Bellman residual vanishes on richer ones, and on what came before.
 
-    g = Σ w⁺δ,   w⁺ = x⁺ᵀφ⁺,   A⁺ᵀx⁺ = φ̄₀⁺
+    g = Σ w⁺δ,   w⁺ = x⁺ᵀz,   A⁺ᵀx⁺ = φ̄₀⁺,   A⁺ = Σ z(φ⁺ − γφ̄'⁺)ᵀ
 
-If the features hold the policy's Q, the residual δ has mean 0 given any state and action, so every projection of it is
-noise. The projection on the weights of richer features φ⁺ is how far the value moves with them, which is the bias if
-they do hold Q. The weights are from a part of a long log, the projection is on all of it: a second pass without any
-product of matrices, so that more data sharpen the check and never end it.
+If the features hold the policy's Q, the residual δ has mean 0 given any state and action, and whatever came before, so
+every projection of it is noise. With richer features φ⁺ = z the projection g is how far the value moves with them,
+which is the bias if they do hold Q. With traces z of the features, sums over the last eight rows of the episode, it is
+how far the value moves where returns over several steps count instead of one: states that features take for one are
+told apart by what led there. The weights are from a part of a long log, the projection is on all of it: a second pass
+without any product of matrices, so that more data sharpen the checks and never end them.
+
+Reference: Sargan, *The estimation of economic relationships using instrumental variables*, 1958, for such tests.
 """
 
 from __future__ import annotations
@@ -63,11 +67,11 @@ def richer_features(features: PairFeatures, log: Log, others: np.ndarray | None 
 
 
 def value_shift(context: EstimatorContext, richer: Estimand) -> tuple[float, Influence]:
-    """How far richer features move the value of the linear fixed point, and what each cluster adds to its error.
+    """How far the value of the linear fixed point moves, and what each cluster adds to the error of that.
 
     Args:
         context: of the estimate.
-        richer: the same estimand with richer features.
+        richer: the same estimand with richer features, or with traces.
     """
     parts, log = range(len(richer.log.parts)), richer.log
     some = parts[:: max(1, -(-log.rows // _ROWS))]
@@ -77,7 +81,7 @@ def value_shift(context: EstimatorContext, richer: Estimand) -> tuple[float, Inf
     basis = Basis.of(sums.C)
     x = solve_lstd(*sums.total(), basis).x * float(sums.rows.sum()) / log.rows
     solution = context.solution
-    passes = context.mapper(part_projection, (context.estimand, richer.features, solution.theta, solution.x, x), parts)
+    passes = context.mapper(part_projection, (context.estimand, richer, solution.theta, solution.x, x), parts)
     found = np.zeros((context.estimand.clusters, 2))
     for first, projections in passes:
         found[first : first + len(projections)] += projections
@@ -86,7 +90,7 @@ def value_shift(context: EstimatorContext, richer: Estimand) -> tuple[float, Inf
 
 
 def part_projection(
-    estimand: Estimand, richer: PairFeatures, theta: np.ndarray, x: np.ndarray, x_richer: np.ndarray, part: int
+    estimand: Estimand, richer: Estimand, theta: np.ndarray, x: np.ndarray, x_richer: np.ndarray, part: int
 ) -> tuple[int, np.ndarray]:
     """Σw⁺δ and Σwδ of each cluster of a part, and the number of its first cluster."""
     span = estimand.span(part, estimand.clusters)
@@ -94,7 +98,8 @@ def part_projection(
     for batch in estimand.log.batches(part):
         phi, after = estimand.rows(batch)
         delta = batch.reward + estimand.gamma * (after @ theta) - phi @ theta
-        weights = richer.pairs(richer.encode(batch.state), batch.action) @ x_richer, phi @ x
+        added = phi if richer.traced else richer.features.pairs(richer.features.encode(batch.state), batch.action)
+        weights = richer.instruments(added, batch) @ x_richer, phi @ x
         at = estimand.index(batch, estimand.clusters) - span.start
         runs = run_starts(at)
         sums[at[runs]] += np.add.reduceat(np.column_stack(weights) * delta[:, None], runs, axis=0)

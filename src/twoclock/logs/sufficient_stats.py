@@ -22,6 +22,7 @@ SPARSE_FROM = 300  # features; below, the sums of a table are dense, which is fa
 OVERLAPPING_FROM = 600  # of features that overlap, such as tiles, whose C is no diagonal
 MOST_DENSE = 4_000  # dense features, of which A is a d × d matrix
 _MOST_WEIGHTS = 100_000
+_LAGS = (1, 2, 4)  # each doubles the rows that a trace is over
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +41,7 @@ class Estimand:
     stream: bool = False  # units are rows
     start: Float[np.ndarray, " d"] | None = None  # φ̄₀, if not the mean over the first states of the episodes
     visited: bool = False  # the value is the mean over all logged states, not over the first of each episode
+    traced: bool = False  # A = Σ z(φ − γφ̄')ᵀ with traces z of the features in place of φ
 
     @property
     def units(self) -> int:
@@ -73,6 +75,20 @@ class Estimand:
             after *= continues
             return phi, after
         return phi, after.multiply(continues).tocsr()
+
+    def instruments(self, phi: Matrix, batch: Batch) -> Matrix:
+        """What residuals are projected on: φ, or z = Σ_k γᵏφ(s₋ₖ, a₋ₖ) over the last rows of the episode."""
+        if not self.traced:
+            return phi
+        from scipy.sparse import csr_array  # slow to load
+
+        row = np.arange(len(batch))
+        place = row - np.maximum.accumulate(np.where(batch.first, row, 0))
+        for lag in _LAGS:
+            far = np.flatnonzero(place >= lag)
+            earlier: Matrix = csr_array((np.full(len(far), self.gamma**lag), (far, far - lag)), (len(row), len(row)))
+            phi = phi + earlier @ phi
+        return phi
 
     def starts(self, batch: Batch) -> Matrix:
         """φ̄₀ of the starts in the batch."""
@@ -157,14 +173,15 @@ def part_moments(estimand: Estimand, part: int) -> Moments:
         at = estimand.index(batch, estimand.groups) - sums.first
         phi, after = estimand.rows(batch)
         bounds, d = [*itertools.pairwise([*run_starts(at), len(at)])], phi.shape[1]
+        z = estimand.instruments(phi, batch)
         if isinstance(phi, np.ndarray):
             after *= -estimand.gamma
             after += phi
-            products = [phi[i:j].T @ after[i:j] for i, j in bounds]
+            products = [z[i:j].T @ after[i:j] for i, j in bounds]
         else:  # one product for all runs, each with separate columns
             run = np.repeat(np.arange(len(bounds)), [j - i for i, j in bounds])
-            index = phi.indices.astype(np.int64) + np.repeat(run, np.diff(phi.indptr)) * d
-            wide = csr_rows(phi.data, index, phi.indptr, d * len(bounds))
+            index = z.indices.astype(np.int64) + np.repeat(run, np.diff(z.indptr)) * d
+            wide = csr_rows(z.data, index, z.indptr, d * len(bounds))
             stacked = (wide.T @ (phi - estimand.gamma * after)).tocsr()
             stacked = stacked if sums.is_sparse else stacked.toarray()
             products = [stacked[i * d : (i + 1) * d] for i in range(len(bounds))]

@@ -48,7 +48,7 @@ class ValueEstimate:
     ratios: Float[np.ndarray, " e"] | None = None  # of importance sampling, the ratio of each whole episode
     fixed_point: bool = False  # it is that of LSTD-Q, or near it
     thin: Float[np.ndarray, " p"] | None = None  # of a table, the error of each pair that its rows do not show
-    shift: tuple[float, Influence] | None = None  # how far richer features move it, and the influence on that
+    shifts: tuple[tuple[float, Influence], ...] = ()  # how far checks of features move it, and the influence on that
     checks: Mapping[str, tuple[float, str]] = field(default_factory=dict)  # its own diagnostics: a number, a sentence
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from twoclock.logs.estimators import FOLDS, DoesNotApply, EstimatorContext, ValueEstimate, estimator
-from twoclock.logs.features import Matrix, table_of
+from twoclock.logs.features import Crossed, Matrix, table_of
 from twoclock.logs.sufficient_stats import Estimand
 
 _TOLERANCE, _MOST_ITERATIONS = 1e-12, 200_000
@@ -55,7 +55,7 @@ def fqe(context: EstimatorContext) -> ValueEstimate:
 
 @estimator("the MDP of the counted transitions")
 def model(context: EstimatorContext) -> ValueEstimate:
-    """V = r̂_π + γP̂_πV with r̂ and P̂ the log's averages; a pair without data is worth 0.
+    """V = r̂_π + γP̂_πV with r̂ and P̂ the log's averages; a pair without data is worth what stands for it.
 
     On a table this is LSTD-Q by another way, equal up to rounding, and its influence is the same.
     """
@@ -67,15 +67,16 @@ def model(context: EstimatorContext) -> ValueEstimate:
     from scipy.sparse.linalg import spsolve
 
     S, pairs = table.size, estimand.features.size
-    A = pairs // S
     visits, earned = context.moments.C.diagonal(), context.moments.b.sum(axis=0)
     moves = sum(context.map_parts(_count_moves), start=csr_array((pairs, S)))
-    law = estimand.policy.acts(table.rows(), (0, 0)).law.ravel()
-    share = np.divide(law, visits, out=np.zeros(pairs), where=visits > 0)
-    gather: Matrix = csr_array((share, (np.repeat(np.arange(S), A), np.arange(pairs))), shape=(S, pairs))
+    states, features = table.rows(), estimand.features
+    each = np.divide(1.0, visits, out=np.zeros(pairs), where=visits > 0)
+    gather = (features.mean(features.encode(states), estimand.policy.acts(states, (0, 0))) @ diags_array(each)).tocsr()
     V = np.atleast_1d(spsolve((diags_array(np.ones(S)) - estimand.gamma * (gather @ moves)).tocsc(), gather @ earned))
-    start = context.moments.total()[2].reshape(S, A).sum(axis=1)
-    return context.fixed_point_estimate(float(start @ V))
+    phi0 = context.moments.total()[2]
+    if isinstance(features, Crossed) and features.alike is not None:  # V counts what stands for pairs without data
+        phi0 = phi0 - features.alike.T @ phi0
+    return context.fixed_point_estimate(float(phi0.reshape(S, -1).sum(axis=1) @ V))
 
 
 def _count_moves(estimand: Estimand, part: int) -> Matrix:

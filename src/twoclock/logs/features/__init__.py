@@ -152,11 +152,15 @@ class PairFeatures(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Crossed:
-    """φ(s, a) = ψ(s) ⊗ e_a: a copy of the state's features for each discrete action."""
+    """φ(s, a) = ψ(s) ⊗ e_a: a copy of the state's features for each discrete action.
+
+    ``alike`` [size, size] of a table has, for each pair without data, the shares of the pairs whose mean stands for it.
+    """
 
     base: StateFeatures
     actions: int
     labels: bool = False
+    alike: Matrix = None
 
     @property
     def size(self) -> int:
@@ -180,7 +184,8 @@ class Crossed:
             return (encoded[:, :, None] * actions.law[:, None, :]).reshape(n, -1)
         row = np.repeat(np.arange(n), np.diff(encoded.indptr))
         index = (encoded.indices.astype(np.int64)[:, None] * A + np.arange(A)).ravel()
-        return csr_rows((encoded.data[:, None] * actions.law[row]).ravel(), index, encoded.indptr * A, self.size)
+        found = csr_rows((encoded.data[:, None] * actions.law[row]).ravel(), index, encoded.indptr * A, self.size)
+        return found if self.alike is None else found + found @ self.alike
 
 
 def table_of(features: PairFeatures) -> OneHot | None:
