@@ -12,7 +12,8 @@ import pandas as pd
 import twoclock as tc
 from reproduction.comparisons import last_mean, last_values
 from reproduction.experiment import Claim, Progress, Records, Role, make_result
-from reproduction.experiments.logs_setups import setups
+from reproduction.experiments.logs_setups import Setup, setups
+from reproduction.experiments.logs_unseen import unseen
 from reproduction.experiments.logs_worlds import Logged
 from reproduction.verdicts import decide_each
 from twoclock import Result, plot
@@ -30,6 +31,14 @@ ESTIMATORS = {LSTDQ: "lstdq", DR: "dr", PDIS: "pdis", WIS: "wis", NAIVE: "naive"
 LOW, HIGH = 0.93, 0.97
 EVALUATE, FEWEST = "tc.evaluate", 20
 QUICK = ("corridor cut at 30, 200", "ring + lognormal(2), 50", "aliased corridor, start", "queue, 100 × 40")
+# Half a second a log and more.
+SLOW = (
+    "aliased corridor, long",
+    "plane by action, 1500",
+    "river, 20,000 rows",
+    "mountain car, rbf",
+    "swing, poor rbf, 600",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +135,7 @@ class SetupCase:
         return {EVALUATE: Identity({"setup": self.title, "seeds": self.seeds, "version": tc.__version__})}
 
     def run(self, labels: Sequence[str], checkpoint: Path, progress: Progress) -> dict[str, Result]:
-        setup = setups()[self.title]
+        setup = every_setup()[self.title]
         truth, rows, estimates = setup.truth(), list[dict[str, float]](), list[float]()
         began = time.perf_counter()
         for seed in range(self.seeds):
@@ -183,8 +192,13 @@ def cases(quick: bool) -> dict[str, LogCase | SetupCase]:
         label: LogCase(world, ESTIMATORS, episodes, 20 if quick else 500, longest, title)
         for label, (world, episodes, longest, title) in worlds().items()
     }
-    names = QUICK if quick else tuple(setups())
-    return {**compared, **{name: SetupCase(name, 4 if quick else 200) for name in names}}
+    names = QUICK if quick else tuple(every_setup())
+    return {**compared, **{name: SetupCase(name, 4 if quick else 40 if name in SLOW else 100) for name in names}}
+
+
+def every_setup() -> dict[str, Setup]:
+    """The set-ups that checks were built on, and those that they were not."""
+    return {**setups(), **unseen()}
 
 
 def coverage(result: Result, unwarned: bool = False) -> Estimate:
