@@ -28,7 +28,7 @@ def test_a_hand_computed_value_and_interval():
     value = reward.sum() / denominator
     v = tc.evaluate(log, np.ones((1, 1)), gamma, start=np.array([0]), **BARE)
     assert v.table["value"][0] == pytest.approx(value, abs=1e-13)
-    assert not v.table["told"][0], "one long stream of five rows tells nothing"
+    assert not v.table["supported"][0], "one long stream of five rows is too short"
     delta = reward + gamma * ~terminated * value - value
     log = tc.logs.read(  # ten times the same, so that there are episodes enough
         {"state": np.zeros(50, int), "action": np.zeros(50, int), "reward": np.tile(reward, 10),
@@ -119,14 +119,14 @@ def test_taxi_is_solved_without_a_dense_matrix():
 def test_value_is_nan_where_the_log_has_no_data():
     never = np.hstack([np.zeros((6, 2)), np.ones((6, 1))])
     v = tc.evaluate(LOG, never, MDP.gamma)
-    assert "cannot be told from this log: 100.0% of the policy's discounted path" in v.verdict
+    assert "cannot be estimated from this log: 100.0% of the policy's discounted path" in v.verdict
     assert np.isnan(v.value)
     assert (v.low, v.high) == (-np.inf, np.inf)
     rarely = np.hstack([MDP.pi * 0.95, np.full((6, 1), 0.05)])
     v = tc.evaluate(LOG, rarely, MDP.gamma)
     # The chance of the third action before the end, discounted: Σ γᵗ·.95ᵗ·.9ᵗ·.05.
     assert v.diagnostics.set_index("name")["value"]["outside"] == pytest.approx(0.05 / (1 - 0.9 * 0.95 * 0.9), rel=0.05)
-    assert "cannot be told" in repr(v)
+    assert "cannot be estimated" in repr(v)
 
 
 def test_differences_are_paired():

@@ -161,7 +161,7 @@ def test_trouble_is_one_line(reproduced, tiny, capsys, tmp_path):
         return output
 
     assert "did you mean 'tiny'?" in line("tinny")
-    assert "has no reproduction; leave --resume out" in line("--resume", "--out", str(tmp_path / "new"))
+    assert "has none; leave --resume out" in line("--resume", "--out", str(tmp_path / "new"))
     assert not (tmp_path / "new").exists()
     assert "must be a reproduction's" in line("--report", str(tmp_path))
     (reproduced / "reproduction.json").write_text('{"twoclock": "0.0.1"}')

@@ -284,7 +284,9 @@ def _check_at(at: PyTree, features: FeatureTable, feature_fn: FeatureFn) -> tupl
     """The observations at which the value is reported, and their features."""
     if at is None:
         if not isinstance(features, np.ndarray):
-            raise InputError("`at` must be given: observations at which the value is told, such as `[env.reset()[0]]`")
+            raise InputError(
+                "`at` must be given: observations at which the value is reported, such as `[env.reset()[0]]`"
+            )
         at = np.arange(len(features))
     try:
         given = np.asarray(at)

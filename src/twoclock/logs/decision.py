@@ -68,7 +68,7 @@ def gains_over_log(singles: Mapping[str, PolicyEstimate], level: float, cut: flo
 def decide(v: Value) -> Decision:
     """Say which policy to take: the best that is shown to be better, or why none is."""
     firsts = v.table.drop_duplicates("policy").set_index("policy")
-    known = firsts[firsts["told"]]
+    known = firsts[firsts["supported"]]
     if known.empty:
         why = v.diagnostics[v.diagnostics["grade"] == "fatal"]["sentence"]
         whose = "the policy is" if len(firsts) == 1 else "any of the policies is"
@@ -101,9 +101,9 @@ def _is_today(v: Value, name: str) -> bool:
 def _gain(v: Value, one: str, other: str) -> Gain | None:
     """What one policy is worth more than another; None where there is no difference of them."""
     for row in v.differences.to_dict("records"):
-        if row["told"] and (row["policy"], row["minus"]) == (one, other):
+        if row["supported"] and (row["policy"], row["minus"]) == (one, other):
             return Gain(row["difference"], row["low"], row["high"])
-        if row["told"] and (row["policy"], row["minus"]) == (other, one):
+        if row["supported"] and (row["policy"], row["minus"]) == (other, one):
             return Gain(-row["difference"], -row["high"], -row["low"])
     return None
 
@@ -133,7 +133,7 @@ def _against_log(v: Value, name: str, amount: str) -> tuple[str, Grade]:
 
 def _between_policies(v: Value, best: str, today: str | None) -> tuple[str, Grade]:
     firsts = v.table.drop_duplicates("policy").set_index("policy")
-    ranked = firsts[firsts["told"]].sort_values("value", ascending=False).index.astype(str).tolist()
+    ranked = firsts[firsts["supported"]].sort_values("value", ascending=False).index.astype(str).tolist()
     second = next(name for name in ranked if name != best)
     against = today or second
     gain = _gain(v, best, against)
@@ -194,7 +194,7 @@ def write_report(v: Value, folder: str | Path) -> Path:
 def _bars(v: Value) -> list[dict[str, object]]:
     """Each policy with its value, its interval, and where they lie on a common scale in percent."""
     firsts = v.table.drop_duplicates("policy")
-    known = firsts[firsts["told"]]
+    known = firsts[firsts["supported"]]
     low, high = (
         (known[["low", "high"]].to_numpy().min(), known[["low", "high"]].to_numpy().max()) if len(known) else (0, 1)
     )
@@ -206,12 +206,14 @@ def _bars(v: Value) -> list[dict[str, object]]:
     bars: list[dict[str, object]] = []
     for row in firsts.to_dict("records"):
         name = "the policy" if row["policy"] == "policy" else row["policy"]
-        if not row["told"]:
-            bars.append({"name": name, "text": "cannot be told from this log", "told": False})
+        if not row["supported"]:
+            bars.append({"name": name, "text": "cannot be estimated from this log", "supported": False})
             continue
         left, middle, right = place(row["low"]), place(row["value"]), place(row["high"])
         amount = _amounts(v, row)
-        bars.append({"name": name, "text": amount, "told": True, "left": left, "middle": middle, "width": right - left})
+        bars.append(
+            {"name": name, "text": amount, "supported": True, "left": left, "middle": middle, "width": right - left}
+        )
     return bars
 
 

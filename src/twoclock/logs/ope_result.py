@@ -27,10 +27,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _TABLE = [
-    "policy", "estimator", "value", "se", "low", "high", "bootstrap_low", "bootstrap_high", "clusters", "told", "note",
+    "policy", "estimator", "value", "se", "low", "high", "bootstrap_low", "bootstrap_high", "clusters", "supported",
+    "note",
 ]  # fmt: skip
-_SHOWN = ["policy", "estimator", "value", "low", "high", "told"]
-_DIFFERENCES = ["policy", "minus", "difference", "se", "low", "high", "told"]
+_SHOWN = ["policy", "estimator", "value", "low", "high", "supported"]
+_DIFFERENCES = ["policy", "minus", "difference", "se", "low", "high", "supported"]
 _DIAGNOSTICS = ["policy", *Diagnostic._fields]
 Row = tuple[object, ...]
 
@@ -99,8 +100,10 @@ class Value:
                 ends = [nan, nan]
                 if one.resampled is not None:
                     ends = np.quantile(one.resampled, ((1 - level) / 2, (1 + level) / 2)).tolist()
-                told = not single.fatal or estimator == "naive"
-                rows.append((name, estimator, one.value, se, low, high, *ends, clusters, told, "; ".join(one.notes)))
+                supported = not single.fatal or estimator == "naive"
+                rows.append(
+                    (name, estimator, one.value, se, low, high, *ends, clusters, supported, "; ".join(one.notes))
+                )
             rows += [(name, estimator, *[nan] * 6, 0, False, why) for estimator, why in single.refused.items()]
             checks += [(name, *check) for check in single.diagnostics]
         known = {name: single.estimates[single.main] for name, single in singles.items() if not single.fatal}
@@ -145,10 +148,10 @@ class Value:
         """The policy of the largest value; ``ranking`` says which others may be the best."""
         if self.ranking is not None:
             return str(self.ranking["policy"][0])
-        told = self.table[self.table["told"]].groupby("policy", sort=False).first().reset_index()
-        if not len(told):
+        supported = self.table[self.table["supported"]].groupby("policy", sort=False).first().reset_index()
+        if not len(supported):
             raise InputError("`v.best` needs a policy whose value the log tells; see v.verdict")
-        return str(told["policy"].iloc[0])
+        return str(supported["policy"].iloc[0])
 
     def quantile(self, p: float, level: float | None = None) -> Estimate:
         """The p-quantile of the policy's return with its interval, from whole episodes and their ratios."""
@@ -192,11 +195,11 @@ class Value:
         """The standard error, clustered by episode; inf where the log supports no estimate."""
         return self._main("se", np.inf)
 
-    def _main(self, column: str, untold: float) -> float:
+    def _main(self, column: str, unsupported: float) -> float:
         if len(self.policies) > 1:
             names = ", ".join(map(repr, self.policies))
             raise InputError(f"`v` has several policies; write v[name] for one of {names}, or see v.table")
-        return float(self.table[column].iloc[0]) if self.table["told"].iloc[0] else untold
+        return float(self.table[column].iloc[0]) if self.table["supported"].iloc[0] else unsupported
 
     @property
     def warnings(self) -> list[str]:
@@ -224,7 +227,7 @@ class Value:
         if (grades == "fatal").any():
             whose = f"The value of the policy{name}" if name else "The policy's value"
             why = one.diagnostics[grades == "fatal"].iloc[0]["sentence"]
-            return f"{whose} cannot be told from this log: {why}."
+            return f"{whose} cannot be estimated from this log: {why}."
         warned = int((grades == "warning").sum())
         against = f"{warned} of {len(grades)} checks warn" if warned else "nothing in the log speaks against it"
         band = f"{self.settings['level']:.0%} interval [{main['low']:.5g}, {main['high']:.5g}]"
@@ -240,13 +243,15 @@ class Value:
         row: Any
         for row in self.differences.itertuples(index=False):
             span = f"{row.difference:.5g} [{row.low:.5g}, {row.high:.5g}]"
-            lines.append(f"  {row.policy} − {row.minus}: {span if row.told else 'cannot be told from this log'}")
+            lines.append(
+                f"  {row.policy} − {row.minus}: {span if row.supported else 'cannot be estimated from this log'}"
+            )
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         rows = [
-            (str(p), str(e), f"{value:.5g}", f"[{low:.5g}, {high:.5g}]", "" if told else "cannot be told")
-            for p, e, value, low, high, told in self.table[_SHOWN].itertuples(index=False)
+            (str(p), str(e), f"{value:.5g}", f"[{low:.5g}, {high:.5g}]", "" if supported else "not supported")
+            for p, e, value, low, high, supported in self.table[_SHOWN].itertuples(index=False)
         ]
         names = ("policy", "estimator", "value", f"{self.settings['level']:.0%} interval", "")
         return html_table(self.verdict, names, rows, " · ".join(self.warnings))

@@ -74,7 +74,7 @@ def as_policy(name: str, given: Any, log: Log) -> Policy:
 
 
 def _is_ordered(log: Log) -> bool:
-    """Whether columns without names can be told apart: actions are numbers, or the user gave their order."""
+    """Whether columns without names can be distinguished: actions are numbers, or the user gave their order."""
     assert log.actions is not None
     return log.roles.actions is not None or not isinstance(log.actions[0], str)
 

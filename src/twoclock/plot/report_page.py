@@ -60,7 +60,7 @@ def values(
     """Draw an evaluation: a panel each for the estimators, the weights and, for tables, the states.
 
     Args:
-        table: columns policy, estimator, value, low, high, told.
+        table: columns policy, estimator, value, low, high, supported.
         weights: by policy, weights of transitions.
         support: by policy, columns visits and target, one row per state.
         level: of the intervals.
@@ -70,12 +70,12 @@ def values(
     shown = table[table["value"].notna()].reset_index(drop=True)
     policies = list(dict.fromkeys(shown["policy"]))
     labels = []
-    columns = ["policy", "estimator", "value", "low", "high", "told"]
-    for i, (policy, estimator, value, low, high, told) in enumerate(shown[columns].itertuples(index=False)):
+    columns = ["policy", "estimator", "value", "low", "high", "supported"]
+    for i, (policy, estimator, value, low, high, supported) in enumerate(shown[columns].itertuples(index=False)):
         colour = COLOURS[policies.index(policy) % len(COLOURS)]
         if np.isfinite([low, high]).all():
-            ax.plot([low, high], [i, i], color=colour, linewidth=2.2, alpha=1.0 if told else 0.35)
-        ax.plot([value], [i], "o", color=colour, markerfacecolor=colour if told else "none", markersize=5)
+            ax.plot([low, high], [i, i], color=colour, linewidth=2.2, alpha=1.0 if supported else 0.35)
+        ax.plot([value], [i], "o", color=colour, markerfacecolor=colour if supported else "none", markersize=5)
         labels.append(plain(f"{policy}, {estimator}" if len(policies) > 1 else str(estimator)))
     ax.set_yticks(range(len(shown)), labels)
     ax.invert_yaxis()
@@ -101,5 +101,5 @@ def values(
         ax.set(xlabel="visits of a state in the log", ylabel="discounted visits of the policy")
         ax.set_xlim(left=-0.2)
     bars = f"{level:.0%} intervals over episodes (or blocks of one stream)"
-    caption(fig, f"bars: {bars}; hollow: cannot be told from this log")
+    caption(fig, f"bars: {bars}; hollow: cannot be estimated from this log")
     return fig
