@@ -61,7 +61,7 @@ def _coin(share: float) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def admission(places: int = 7) -> Logged:
-    """Two queues, one after the other; customers who are let in pay 1, and whoever waits costs."""
+    """Two queues, one after the other; customers who are let in pay 1, and each who waits costs."""
     n = places * places
     P, r = np.zeros((n, 2, n)), np.zeros((n, 2))
     for s in range(n):

@@ -5,8 +5,8 @@
 If the features hold the policy's Q, the residual δ has mean 0 given any state and action, and whatever came before, so
 every projection of it is noise. With richer features φ⁺ = z the projection g is how far the value moves with them,
 which is the bias if they do hold Q. With traces z of the features, sums over the last eight rows of the episode, it is
-how far the value moves where returns over several steps count instead of one: states that features take for one are
-told apart by what led there. The weights are from a part of a long log, the projection is on all of it: a second pass
+how far the value moves where returns over several steps count instead of one: states that features do not separate
+differ in what led there. The weights are from a part of a long log, the projection is on all of it: a second pass
 without any product of matrices, so that more data sharpen the checks and never end them.
 
 Reference: Sargan, *The estimation of economic relationships using instrumental variables*, 1958, for such tests.
