@@ -12,6 +12,7 @@ import tempfile
 import threading
 import tomllib
 import traceback
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field, replace
@@ -29,7 +30,7 @@ from rich.table import Column
 from reproduction import experiments
 from reproduction.experiment import Claim, Experiment, Progress, Records, Runnable, hook, is_detail, require
 from reproduction.verdicts import confirm_claims, leave_open
-from twoclock import InputError, Result, cli, load, plot, storage
+from twoclock import InputError, NotArrivedWarning, Result, cli, load, plot, storage
 
 _LARGE = 1 << 24  # bytes
 
@@ -327,6 +328,7 @@ def _in_turn(names: Sequence[str], quick: bool) -> list[list[str]]:
 
 def _use_cache(folder: str) -> None:
     """Share the programs that XLA compiled for one case of this process with its other cases."""
+    warnings.simplefilter("ignore", NotArrivedWarning)  # the records say which seeds have not, and claims count them
     if jax.config.values["jax_compilation_cache_dir"] is None:  # else the user's own
         # A folder for each process: JAX writes its files in place, and another would read half of one.
         jax.config.update("jax_compilation_cache_dir", f"{folder}/{os.getpid()}")

@@ -63,7 +63,7 @@ class Task:
     truth: Vector
     spread: Vector | None
     how: How = "random-scaling"
-    seeds: int = 300
+    seeds: int = 200
     steps: int = MARKED[-1]
 
 
@@ -110,7 +110,7 @@ def _regression(model: str, d: int) -> Task:
     spread = np.ones(d) if model == "linear" else np.sqrt(np.diag(np.linalg.inv(_information(beta))))
     make = partial(tc.problems.custom, F, nothing, partial(noise, d), np.zeros(d), (), measure=error)
     title = f"{model} regression, {d} coefficients"
-    return Task("a", title, title, make, methods, beta, spread, seeds=1000)
+    return Task("a", title, title, make, methods, beta, spread, seeds=400)
 
 
 def _information(beta: Vector) -> Float[np.ndarray, "d d"]:
@@ -152,8 +152,7 @@ def _evaluation(chain: str, operator: str, sampling: str) -> Task:
     title = f"{CHAINS[chain]}, {' and '.join(OPERATORS[operator])}, {SAMPLINGS[sampling]}"
     short = f"{_SHORT[chain]}, {SAMPLINGS[sampling]}"
     make = partial(tc.problems.policy_evaluation, **given, operator=operator, sampling=sampling)
-    seeds = 300 if chain == "mdp" else 500  # three features on the walk: more seeds cost little
-    return Task("b", title, short, make, methods, law.theta, np.sqrt(np.diag(law.covariance())), seeds=seeds)
+    return Task("b", title, short, make, methods, law.theta, np.sqrt(np.diag(law.covariance())))
 
 
 def _blocks(chain: str, seeds: int, steps: int) -> Task:

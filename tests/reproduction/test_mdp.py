@@ -18,7 +18,7 @@ def test_cases_are_what_was_promised():
     }
     assert {len(case.methods) for where, case in cases.items() if where.startswith("around")} == {3 * 32}
     for case in compared.values():
-        assert (case.steps, case.seeds) == (1_000_000, 120)
+        assert (case.steps, case.seeds) == (1_000_000, 80)
         assert list(case.methods) == [mdp.FAST, mdp.SAME, mdp.TWO, mdp.BOLD]
 
 
