@@ -132,7 +132,7 @@ def _outer(v: jax.Array) -> jax.Array:
 
 READINGS = {
     "as printed": Reading(kappa=1.0, sign=-1.0, bootstrap=False),
-    "sign mended": Reading(kappa=1.0, sign=1.0, bootstrap=False),
+    "sign corrected": Reading(kappa=1.0, sign=1.0, bootstrap=False),
     "z' put in": Reading(kappa=1.0, sign=-1.0, bootstrap=True),
     "both, κ = 1": Reading(kappa=1.0),
     "both, κ = 2": Reading(kappa=2.0),

@@ -26,7 +26,7 @@ STRUCTURES = {"strongly-convex": 1, "pl": 2, "non-convex": 3}
 WORDS = {"strongly-convex": "strongly convex h", "pl": "PL h", "non-convex": "non-convex h"}
 # What is bounded ends below this share of its start, or nothing moved.
 MOVED = 0.5
-PROOFS = {"paper": "the paper's proof, put right", "tight": "our tight proof"}
+PROOFS = {"paper": "the paper's proof, corrected", "tight": "our tight proof"}
 # Four times these steps are too large for this problem: the gradient no longer falls.
 ROOT = tc.Fast(tc.Power(0.25, p=0.5, shift=400), tc.Power(1.0, p=0.5, shift=400), tc.Power(5.0, p=0.5, shift=400))
 PRINTED = tc.certify("non-convex", L=1.0, mu_g=0.1, proof="printed").method()
@@ -195,12 +195,12 @@ def _bound(records: Records, name: str) -> Claim:
     else:
         still = [words for proof, words in PROOFS.items() if going[proof] > MOVED]
         aside = f"; vacuous for {join_words(still)}, whose steps move nothing in {steps:,}" if still else ""
-        verdict = only_where(f"the printed step-size conditions are put right ({why}){aside}")
+        verdict = only_where(f"the printed step-size conditions are corrected ({why}){aside}")
     return Claim(
         f"theorem-{STRUCTURES[name]}",
         f"Theorem {STRUCTURES[name]}'s bound holds at every step ({WORDS[name]})",
-        f"ours: Theorem {STRUCTURES[name]} simulated, put right",
-        "the upper end of the mean's 95 % interval lies below the bound at every mark: with the conditions put right, "
+        f"ours: Theorem {STRUCTURES[name]} simulated, corrected",
+        "the upper end of the mean's 95 % interval lies below the bound at every mark: with the conditions corrected, "
         "for the paper's proof and for the tight one, and with those that are printed, where any steps meet them; a "
         f"bound is vacuous where what it bounds ends above {MOVED:g} of its start",
         numbers | printed_numbers,

@@ -21,7 +21,7 @@ def reading(name):
 
 def test_without_the_next_feature_the_actor_only_shrinks_the_gain():
     """With the right sign the critic regresses the cost on zzᵀ. Its root is Ω = diag(Q, R) − J/(d+2)·Σ⁻¹ and F = RK."""
-    problem, K = reading("sign mended"), jnp.asarray(GAIN)
+    problem, K = reading("sign corrected"), jnp.asarray(GAIN)
     J = PAPER.J(GAIN, 1.0)
     Omega = np.eye(5) - J / 7 * np.linalg.inv(PAPER.covariance(GAIN, 1.0))
     f, g = exact_mean(problem, K, {"J": J, "Omega": jnp.asarray(Omega)})

@@ -43,8 +43,8 @@ def test_a_bound_that_is_met_because_nothing_moved_is_vacuous(records):
     assert verdicts(still)["theorem-1"] == "vacuous: nothing moved in 400 steps"
     moving = falling(records, "strongly-convex", "tight", "error", 0.1)
     only = verdicts(moving)["theorem-1"]
-    assert only.startswith("reproduced only where the printed step-size conditions are put right (as printed nothing")
-    assert only.endswith("vacuous for the paper's proof, put right, whose steps move nothing in 400")
+    assert only.startswith("reproduced only where the printed step-size conditions are corrected (as printed nothing")
+    assert only.endswith("vacuous for the paper's proof, corrected, whose steps move nothing in 400")
     assert verdicts(falling(moving, "printed-1", "Fast", "error", 0.4))["theorem-1"] == "reproduced"
     broken = changed(moving, "printed-1", "Fast", "error", lambda h: 100.0 / (1 + h["step"]))
     assert "as printed the bound is broken" in verdicts(broken)["theorem-1"]
