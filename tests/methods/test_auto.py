@@ -361,6 +361,20 @@ def test_zap_goes_downhill_from_a_maximum():
     assert (result.history.groupby("seed").tail(1)["error"] < 1e-3).all()
 
 
+def test_a_start_at_a_maximum_is_no_arrival():
+    # F is (θ² − 4)θ on average, and exactly zero at the start: no sample leads away from there.
+    problem = tc.problems.custom(
+        F=lambda theta, omega, x: (theta**2 - omega) * theta,
+        G=lambda theta, omega, x: omega - 4 - x,
+        noise=jax.random.normal,
+        theta=0.0,
+        omega=0.0,
+    )
+    with pytest.warns(tc.NotArrivedWarning, match="a maximum or a saddle"):
+        result = tc.solve(problem, steps=2000, seeds=3)
+    assert not result.arrived.any()
+
+
 def test_wrong_settings_get_one_line():
     for make, word in ((lambda: tc.Zap(rate=0), "rate"), (lambda: tc.MatrixFreeZap(hold=0), "hold"),
                        (lambda: tc.Auto(max_dim=-1), "max_dim"), (lambda: tc.Zap(power=-1), "power")):  # fmt: skip

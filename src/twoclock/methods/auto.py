@@ -19,6 +19,7 @@ from twoclock.validation import whole
 # Squared, of the size of θ: what may be unknown in directions that the samples say little of; in standard errors how
 # far a seed may be from the median of all, and for how many seeds that is asked; a ratio that stands for no test.
 _LOOSE, _APART, _ENOUGH_SEEDS, _NO_TEST = 0.01, 6.0, 3, 1e30
+_DOWN = -0.1  # the least slope, over the largest, at which noise alone may have made it negative
 _UNTESTED = "without matrices there is no test for it"
 _MOVING = "its estimate was still on its way"
 _DOUBTFUL = "most other seeds have not"
@@ -126,9 +127,9 @@ def objections(reported: Mapping[str, np.ndarray], theta: PyTree, *, one_problem
     if "residual" not in reported:
         return [_UNTESTED] * count
     nothing = np.zeros(count)
-    residual, from_start, loose, moved, noise = (
+    residual, from_start, loose, moved, slope, noise = (
         np.asarray(reported.get(name, nothing), float)
-        for name in ("residual", "start_ratio", "loose_ratio", "moved_ratio", "noise_sq")
+        for name in ("residual", "start_ratio", "loose_ratio", "moved_ratio", "least_slope", "noise_sq")
     )
     rows = np.concatenate([np.reshape(leaf, (count, -1)) for leaf in jax.tree.leaves(theta)], axis=1)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -140,6 +141,7 @@ def objections(reported: Mapping[str, np.ndarray], theta: PyTree, *, one_problem
         (residual <= 1, "the means of F and G there are not zero on later samples"),
         ((from_start >= 0) & (from_start <= SMALL), "samples cannot tell its estimate from the start"),
         (moved <= _LOOSE, _MOVING),
+        (slope >= _DOWN, "the means are zero there, but steps lead away from it: a maximum or a saddle"),
         (loose <= _LOOSE, "samples say too little of some directions of θ"),
         (agree | (count < _ENOUGH_SEEDS) | (not one_problem), "it is far from where the other seeds are"),
     )

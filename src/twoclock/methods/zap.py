@@ -250,6 +250,8 @@ class Zap(Method):
         ``residual`` is the largest of the squared means of F − B G, of G and of the Newton step at the frozen estimate,
         in units of what noise explains. ``start_ratio`` is the squared noise of F − B G over its square at the start.
         ``loose_ratio`` is the squared share of θ's size in directions of which the samples say little.
+        ``least_slope`` is the least real part of an eigenvalue of S over the largest modulus: if negative, steps lead
+        away.
         """
         z, slow, _ = as_vector(state)
         xp, least = z.__array_namespace__(), jnp.finfo(z.dtype)
@@ -265,13 +267,18 @@ class Zap(Method):
             worst.append(xp.where(xp.isfinite(here.noise), ratio, xp.inf))
             noise.append(here.noise)
             from_start.append(start)
-        loose = to.loose()
+        loose, size = to.loose(), _squared(z[..., :slow]) + state.reach[..., 0] ** 2
+        # Where F − B G is zero on every sample, though a model of samples elsewhere has θ uncertain, it is flat.
+        flat = (worst[0] == 0) & (noise[0] == 0) & (to.slow_noise > float(least.eps) * size)
+        S = to.reduce @ state.model.J.value[..., :slow]  # as the samples have it, without a shift
+        slopes = xp.linalg.eigvals(xp.where(xp.isfinite(S), S, 0))
         found = {
             "newton_sq": _squared(to.slow),
             "noise_sq": to.slow_noise + loose,
             "residual": xp.max(xp.stack(worst), axis=0),
             "start_ratio": noise[0] / xp.maximum(from_start[0], float(least.tiny)),
-            "loose_ratio": loose / (_squared(z[..., :slow]) + state.reach[..., 0] ** 2),
+            "loose_ratio": xp.where(flat, 1.0, loose / size),
+            "least_slope": _over(slopes.real.min(axis=-1), xp.abs(slopes).max(axis=-1)),
         }
         largest = float(least.max) ** 0.5
         return {name: xp.nan_to_num(value, nan=largest, posinf=largest) for name, value in found.items()}
