@@ -86,7 +86,7 @@ BY_HAND = {figure_1: Figure1, lqr: Lqr}
 
 
 def slope(walk, steps: int, seeds: int, repeats: int = 3) -> float:
-    """Nanoseconds a seed-step."""
+    """Nanoseconds per step and seed."""
     few, many = (best_of(repeats + 1, lambda n=n: walk(n)) for n in (steps, 3 * steps))
     return (many - few) / (2 * steps * seeds) * 1e9
 

@@ -1,4 +1,4 @@
-"""What a seed-step of policy evaluation costs, in ratios to numba measured in the same run, and what Figure 1 takes.
+"""The time of policy evaluation per step and seed, relative to numba in the same run, and that of Figure 1.
 
 TDC with operator averaging on the paper's random MDPs. One MDP for all seeds is the yardstick's own setting; an MDP for
 each seed, as in Figure 1, asks more of the memory: its tables no longer fit a cache.

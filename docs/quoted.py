@@ -2,7 +2,7 @@
 
 ``python -m docs.quoted RUN`` takes over the tables of a full run (RUN is its folder, results/full) into
 docs/full_run and its pictures into docs/images, and writes every passage between ``<!-- quoted: … -->`` and
-``<!-- end -->`` anew. Tables of experiments that RUN does not have stay, and are named. Without RUN it only checks the
+``<!-- end -->`` again. Tables of experiments that RUN does not have stay, and are named. Without RUN it only checks the
 passages against docs/full_run, and fails where one differs; a test does so.
 """
 
@@ -83,7 +83,7 @@ def _decades(folder: Path) -> dict[str, float]:
 
 
 def quoted(text: str) -> str:
-    """The page with all its passages made anew."""
+    """The page with all its passages written again."""
 
     def passage(match: re.Match[str]) -> str:
         name, *words = match["what"].split(" ", 1)

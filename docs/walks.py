@@ -52,7 +52,7 @@ def doors():
 def files_of_reproduction():
     """The modules of `reproduction`, and those of the library that they name: what `python -m reproduction` leads to.
 
-    A profile would show the files of every problem and method besides, which nobody opens for it.
+    A profile would show the files of every problem and method besides, which a reader need not open.
     """
     own = sorted((ROOT / "reproduction").rglob("*.py"))
     named = set()

@@ -1,4 +1,4 @@
-"""A cart that only shows its position, pushed by a constant wind, is to stand at a set point; nobody knows its laws.
+"""Hold a cart at a set point against a constant wind, from its position alone and without its equations.
 
 Without control it runs away, and the first gain is zero: an unstable start. The regulator makes a state of the last six
 positions and the forces between them, fits a model with an intercept, and holds the cart at the set point in the mean.

@@ -3,7 +3,7 @@
     python examples/large_table.py [steps] [picture.png]
 
 A field of 400 × 250 cells, given as lists of successors. Who walks there heads for the goal but is blown to one of nine
-cells around the place aimed at; a walk that ends starts anew at one of nine gates. The exact values come from a sparse
+cells around the place aimed at; a walk that ends restarts at one of nine gates. The exact values come from a sparse
 solve. TD learns them from one walk, with one weight for each tile of 25 × 25 cells.
 """
 

@@ -317,7 +317,7 @@ class ExperimentError(Exception):
 
 
 def _in_turn(names: Sequence[str], quick: bool) -> list[list[str]]:
-    """The longest first, so that the cores finish together; in a full run those that compare seconds, by themselves."""
+    """The longest first, so that the cores finish together; in a full run those that compare seconds run alone."""
     costs, modules = measured_costs(names, quick), experiments.discover()
     timed = [] if quick else [name for name in names if getattr(modules.get(name), "TIMED", False)]
     # The paper's own rows come first of all, so that a run that is stopped has them.

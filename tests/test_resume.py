@@ -91,7 +91,7 @@ def test_several_methods_and_a_checkpoint(tmp_path):
 )
 def test_another_run_is_refused(first, changed, says):
     run = {"problem": P, "method": METHOD, "steps": 250, "seeds": [4, 7], "start": first, **changed}
-    if says is None:  # the same computation, written anew
+    if says is None:  # the same computation, written again
         assert tc.solve(**run).last_step.tolist() == [250, 250]
         return
     with pytest.raises(tc.InputError, match=says) as error:

@@ -20,7 +20,7 @@ MODULES = [
     *(f"theory.{name}" for name in ("certificate", "certify", "check", "constants")),
 ]
 jaxtyped = jaxtyping.jaxtyped
-# Functions inside others that were checked already: each is made anew at each call, and to write its checks again and
+# Functions inside others that were checked already: each is made again at each call, and to write its checks again and
 # again took a quarter of the time of all tests.
 inside = set()
 

@@ -49,7 +49,7 @@ def draw(records: Records) -> dict[str, plot.Figure]:
 
 
 def _shown(found: pd.DataFrame) -> list[tuple[str, str]]:
-    """The runs that are drawn by themselves: some of them, or all where there are few."""
+    """The runs that have a picture each: some of them, or all where there are few."""
     there = list(dict.fromkeys(zip(found["case"], found["method"], strict=True)))
     return [run for run in SHOWN.items() if run in there] if len(there) > len(SHORT) else there
 

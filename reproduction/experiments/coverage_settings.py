@@ -142,7 +142,7 @@ def parts(chain: str) -> tc.problems.SlowWalkSetting:
 def _evaluation(chain: str, operator: str, sampling: str) -> Task:
     given = parts(chain)
     law = limit_law(**given, sampling=sampling)
-    # The memory of a chain adds a bias of the size of the step: where it is long, steps fall sooner.
+    # The memory of a chain adds a bias of the size of the step: where it is long, steps fall earlier.
     power = 0.6 if chain == "mdp" else 0.75
     step = holding(0.1 / float(np.mean(np.sum(np.square(given["features"]), axis=1))), 300.0, power)
     methods: dict[str, Method] = {}

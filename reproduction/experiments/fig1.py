@@ -26,7 +26,7 @@ ALT = {
     "fig1-efficiency": "Mean error of averaged Fast TDC over LSTD's against samples; dashed: 1.3.",
 }
 
-SEEDS_OF = {"50": 100, "100": 24}  # a step of the larger ones takes three times as long, and nobody claims their size
+SEEDS_OF = {"50": 100, "100": 24}  # a step of the larger ones takes three times as long, and their size is in no claim
 
 
 class FigurePanel(NamedTuple):

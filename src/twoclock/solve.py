@@ -126,7 +126,7 @@ def solve(
         until: ``tc.Width(0.01)`` stops at the first mark where all outputs are known to ± 0.01 by intervals that are
             valid at any stopping time, and after ``steps`` at the latest. For one ``tc.methods.BatchMeans(method)``.
             ``spec["steps"]`` is where it stopped and ``spec["until"]`` why; the same call with these steps, on
-            the same engine, gives the same bits, and ``start=result`` goes on from there.
+            the same engine, gives the same bits, and ``start=result`` continues it.
 
     >>> import twoclock as tc
     >>> result = tc.solve(tc.problems.quadratic(dim=3), steps=1000, seeds=5)

@@ -129,7 +129,7 @@ def _pinv(matrix: Float[Array, "n m"]) -> Float[Array, "m n"]:
 
 # The pseudo-inverse, one matrix after the other under vmap. JAX hands a batch of LAPACK calls to the pool of threads
 # that it waits on: two batches at once, one for each group of seeds, can each hold a thread of a pool of two and wait
-# for ever.
+# without end.
 pinv: Callable[[Array], Array] = jax.custom_batching.sequential_vmap(_pinv)
 
 

@@ -36,7 +36,7 @@ def test_the_norm_of_a_loop():
 
 
 def test_no_unstable_gain_is_proved():
-    """Gains that nobody learnt, half of them unstable, on random plants in odd units: many are proved, none wrongly."""
+    """Random gains, half of them unstable, on random plants in odd units: many are proved, none wrongly."""
     rng, proved, unstable = np.random.default_rng(1), 0, 0
     for _ in range(8):
         unit = 10.0 ** rng.uniform(-3, 3, 2)

@@ -375,7 +375,7 @@ def test_more_steps_prolong_a_run(env, x0, tmp_path):
     with pytest.raises(tc.InputError, match="its marks differ"):
         tc.agents.run(Averager(), env, 600, marks=[0, 77, 600], checkpoint=tmp_path / "a", **call)
     little = tc.agents.run(Averager(), env, 600, checkpoint=tmp_path / "a", **call)
-    assert little.interval()["output"].tolist() == longer.interval()["output"].tolist()  # they go on from step 251
+    assert little.interval()["output"].tolist() == longer.interval()["output"].tolist()  # they continue from step 251
 
 
 def test_a_diverged_seed_stays_so_when_the_run_is_prolonged(tmp_path):

@@ -1,4 +1,4 @@
-"""A child that was forked after JAX had started is refused in one line, where it would wait for ever."""
+"""A child that was forked after JAX had started is refused in one line, where it would hang."""
 
 import os
 import signal

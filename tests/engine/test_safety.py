@@ -179,7 +179,7 @@ def test_cached_programs_are_verified_before_they_are_loaded(monkeypatch, tmp_pa
     assert not started
 
     kept.chmod(0o600)
-    torn = kept.read_bytes()[:-100]  # as after a power cut; written anew, for the old file is still mapped
+    torn = kept.read_bytes()[:-100]  # as after a power cut; written again, because the old file is still mapped
     kept.unlink()
     kept.write_bytes(torn)
     monkeypatch.setattr(compiler, "_builds", {})

@@ -169,7 +169,7 @@ def test_every_engine_and_precision(few):
 
 
 def test_intervals_survive_a_record(few, tmp_path):
-    """Saved and loaded, gone on from, and swept: the same intervals."""
+    """Saved and loaded, continued, and swept: the same intervals."""
     problem, result = few
     method = tc.Polyak(SETTLED, skip=50, intervals=True)
     pd.testing.assert_frame_equal(tc.load(result.save(tmp_path / "r")).interval(0.9), result.interval(0.9))

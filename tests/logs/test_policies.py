@@ -1,4 +1,4 @@
-"""Every form of a policy means the same, and columns are never read in an order that nobody gave."""
+"""Every form of a policy means the same, and columns are never read in an order that was not given."""
 
 import numpy as np
 import pandas as pd

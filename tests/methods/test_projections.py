@@ -44,7 +44,7 @@ def constrained_optimum(target, project):
 @pytest.mark.parametrize("order", ["paper", "fresh"])
 @pytest.mark.parametrize("project", [clip, simplex])
 def test_fast_does_not_jump_between_the_walls_at_large_steps(project, order):
-    """α times the curvature is 4: θ ← P(θ − αf) swings over the whole set for ever."""
+    """α times the curvature is 4: θ ← P(θ − αf) swings over the whole set without end."""
     large = tc.Fast(4 / np.linalg.norm(H, 2), 0.5, "40/(k+160)", lam_g=1.0, order=order, project_theta=project)
     result = tc.solve(problem(INSIDE), large, steps=20_000, seeds=1, marks=[19_900, 20_000])
     assert np.linalg.norm(result.theta[0] - INSIDE) < 0.1

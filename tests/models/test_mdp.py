@@ -70,7 +70,7 @@ def test_rewards_of_the_pair_and_of_the_transition_agree():
 
 
 def test_a_discount_of_one_that_ends_somewhere_is_an_episode():
-    # 0 → 1 → end, one point a step; the end starts anew in 0.
+    # 0 → 1 → end, one point a step; the end restarts in 0.
     gamma = np.array([[[1.0, 1.0]], [[0.0, 1.0]]])
     mdp, pi = one_action([[0, 1], [1, 0]], r=1.0, gamma=gamma)
     np.testing.assert_allclose(mdp.values(pi), [2, 1])

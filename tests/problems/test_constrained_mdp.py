@@ -169,7 +169,7 @@ def test_engines_agree():
 
 
 def test_states_without_reward_where_costs_go_on_are_not_over():
-    """An action in a state that earns nothing for ever still matters where it costs."""
+    """An action in a state that never earns anything still matters where it costs."""
     P = np.zeros((2, 2, 2))
     P[:, :, 1] = 1
     mdp = tc.models.Mdp(P, [[1.0, 0.0], [0.0, 0.0]], 0.5)

@@ -171,7 +171,7 @@ def test_metrics_at_the_optimum():
 @pytest.mark.parametrize("temp", [0.0, 0.3])
 @pytest.mark.parametrize("sampling", ["restart", "stationary", "iid"])
 def test_the_actor_critic_learns(sampling, temp):
-    # Steps too bold at first would leave the forest cut for ever: without restarts its other ages are then not seen.
+    # Steps too bold at first would leave the forest cut always: without restarts its other ages are then not seen.
     method = tc.Fast(tc.Power(400, shift=80_000), tc.Power(400, shift=1600), tc.Power(3200, shift=12_800))
     result = tc.solve(tc.problems.forest(temp, sampling=sampling), method, steps=20_000, seeds=8, marks=[0])
     gap = result.summary("gap")["mean"]

@@ -151,7 +151,7 @@ class GainSupervisor:
         return {name: int(count) for name, count in counts.items()}
 
     def lines(self) -> dict[str, str]:
-        """What there is to say, by topic."""
+        """Warnings by topic."""
         found: dict[str, str] = {}
         if self.refuted:
             found["K0"] = (

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 # Steps of the actor-critic in units in which states, actions and costs are near 1, as a guard makes them.
 _ACTOR, _CRITIC = (Power(first * 2000**0.6, p=0.6, shift=2000.0) for first in (5e-4, 1e-3))
 _RIDGE = 1e-12  # small in any sensible unit
-_LOOKS = 64  # the law that acts is made anew whenever the samples have grown by such a part
+_LOOKS = 64  # the law that acts is computed again whenever the samples have grown by such a part
 # The weight of actions in the choice of the state to hold, where that is to be the set point whatever it costs.
 _ANY_EFFORT = 1e-6
 
@@ -52,7 +52,7 @@ class Regulator(LearnerAgent):
     last step of it led to x_next like any other.
 
     ``critic="model"``: least squares for [A B d] and one step of the Riccati recursion per sample
-    (`problems.ModelCritic`); it is as good as solving the Riccati equation anew at each sample, and what to take where
+    (`problems.ModelCritic`); it is as good as solving the Riccati equation at each sample, and what to take where
     the plant is nearly linear. ``critic="q"``: the paper's actor-critic, the next action integrated out
     (`problems.ActorCritic`); it has no model of the plant, needs seven times as many samples on the paper's, steps
     that suit the units, and a plant without a constant disturbance.
@@ -272,7 +272,7 @@ class Regulator(LearnerAgent):
 
         Args:
             level: the coverage, between 0 and 1.
-            anytime: True for the mean over *all* samples, since one that begins anew has no interval for all looks:
+            anytime: True for the mean over *all* samples, since one that restarts has no interval for all looks:
                 with block scores, valid at any stopping time from 1,000 samples on, or from the number given; NaN
                 before.
         """

@@ -36,7 +36,7 @@ class PlantWarnings:
         self.cut += cut
 
     def lines(self, statistics: PlantStatistics, goal: Float[np.ndarray, " p"], lags: int) -> dict[str, str]:
-        """What there is to say, by topic."""
+        """Warnings by topic."""
         found: dict[str, str] = {}
         share, matters = statistics.memory_gain()
         if matters:

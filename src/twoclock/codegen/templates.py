@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 # Sums in which the numbers of a lane are watched side by side.
 WATCHES = 4
-# Statements from which XLA, with many threads, measures a lane sooner than one thread: a millisecond of an H200.
+# Statements from which XLA, with many threads, measures a lane faster than one thread: a millisecond of an H200.
 LONG_MEASURE = 1 << 18
 # Threads in a block of unchecked lanes, and of those whose steps are done ahead: the first fill the device, the second
 # are few and should not share a processor.

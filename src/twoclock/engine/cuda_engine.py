@@ -33,7 +33,7 @@ from twoclock.engine.run_batch import Lanes, partition
 
 # Threads in a block: a lane needs many registers, and few blocks of many threads would leave processors idle.
 THREADS = 64
-# The steps of the first call, and lanes that keep a device busy by themselves.
+# The steps of the first call, and lanes that are enough to keep a device busy.
 FIRST_STRIDE, MANY_LANES = 1 << 10, 1 << 14
 # Memory for what is done ahead, which is best in the cache; the steps that are worth a launch, and the most for them.
 AHEAD_BYTES, AHEAD_STEPS, MOST_AHEAD_BYTES = 1 << 23, 64, 1 << 28

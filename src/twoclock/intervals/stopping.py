@@ -26,7 +26,7 @@ class Width:
     At each mark from the first look on, the run checks its anytime intervals, and it stops where none is longer on
     either side. They hold at all marks at once, so they still do at the one where it stops; intervals for one look
     would be too short there. Seeds that diverged are left out, and while more than one interval in twenty has a note
-    the run goes on.
+    the run continues.
 
     Args:
         width: the largest half-length, in the unit of the outputs.

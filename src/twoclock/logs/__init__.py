@@ -54,7 +54,7 @@ def read(
         action: its column; whole numbers or text are discrete actions, floats continuous ones. Several are a vector.
         reward: its column.
         next_state: its column or columns; taken from the following row of the episode if None.
-        terminated: the flag after which nothing is earned any more; None where episodes never end by themselves.
+        terminated: the flag after which nothing is earned any more; None where episodes never terminate.
         truncated: the flag of an episode that was cut off, which is no termination.
         episode: a column with an episode's identifier; without it an episode lasts until a flag.
         step: the number of the step in its episode, to find gaps and duplicates, or its time. With ``episode`` and

@@ -62,7 +62,7 @@ class Candidates(Method):
 
     Both estimates are frozen whenever the number of samples is a power of two, and F and G are averaged there over the
     samples that come after. The candidate with the smaller means gives the estimate; one whose means are far larger
-    goes on from where the other is, as does one that leaves the finite numbers. So a matrix gain that is misled by
+    continues from where the other is, as does one that leaves the finite numbers. So a matrix gain that is misled by
     flat, jumping or very noisy slopes is caught by steps that need none. Memory is some forty copies of θ and ω.
 
     >>> import twoclock as tc
@@ -132,7 +132,7 @@ class Candidates(Method):
         self, back: Callable[[jax.Array], PyTree], k: Scalar, lead: MatrixFreeZapState, plain: DoGState,
         check: FrozenCheck, plain_check: FrozenCheck, proven: jax.Array, take_plain: Float[Array, ""],
     ) -> tuple[Any, ...]:  # fmt: skip
-        """Take the candidate with the smaller means, send the other there if they are far larger, freeze both anew."""
+        """Take the candidate with the smaller means, send the other there if they are far larger, freeze both again."""
         slow = tree_math.size(plain.theta)
         at_lead, at_plain = (frozen_check.batches(check) for check in (check, plain_check))
         lead_score = plain_score = start_score = slack = jnp.zeros((), proven.dtype)

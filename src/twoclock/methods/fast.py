@@ -103,7 +103,7 @@ def move(
 
         x ← P((1 − weight)·x + weight·P(x − (size/weight)·d))
 
-    and the outer P repairs nothing but rounding where the set is convex.
+    and the outer P corrects only rounding where the set is convex.
     """
     memory = x.memory
     if transform is not None:

@@ -62,7 +62,7 @@ class MatrixFreeZap(Method):
     samples than ``Zap`` where F and G are ill-conditioned.
 
     Args:
-        power: samples weigh i^power; more forgets the start sooner.
+        power: samples weigh i^power; a larger power forgets the start faster.
         part: of the step that is best in the mean; it falls like k^−½.
         hold: the samples for which the part is held.
 

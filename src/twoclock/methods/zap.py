@@ -92,7 +92,7 @@ class Zap(Method):
     ω, and memory is their square: for up to about a hundred. ``MatrixFreeZap`` has the form for more.
 
     Args:
-        power: samples weigh i^power where F or G is curved, to forget the start sooner; where not, all alike.
+        power: samples weigh i^power where F or G is curved, to forget the start faster; elsewhere all alike.
         rate: the part of a step that is taken.
 
     >>> import twoclock as tc

@@ -180,8 +180,8 @@ def average_reward(
             episode ends the next one begins.
         temp: the temperature τ of the bonus; 0 is the ordinary average reward, whose best policy is deterministic, so
             that logits grow without end.
-        sampling: "markov" follows the policy along one trajectory; "iid" draws every s anew from the stationary law of
-            the present policy, which takes a linear solve with every sample.
+        sampling: "markov" follows the policy along one trajectory; "iid" draws every s from the stationary law of the
+            current policy, which takes a linear solve with every sample.
         start: the law of the first state, or its number; uniform by default.
         features: φ, one row per state, for V = φᵀω instead of a table; no combination of them may be constant.
         policy_features: ψ[s, a], a vector each, for a log-linear policy instead of a table.

@@ -89,8 +89,8 @@ def quadratic(
         F(θ, ω, X) = H (θ−θ*) + C (ω − ω*(θ)) + X
         G(θ, ω, X) = M (ω − ω*(θ)) + X,    M = S + rotation · (a skew matrix of norm 1)
 
-    with X normal, the same draw in F and G. Where ``rotation`` is not 0, M is not symmetric and G is the gradient of
-    nothing. H and S have eigenvalues from μ_h, μ_G to ``top``; all of it is drawn from ``seed``. ``constants()`` gives
+    with X normal, the same draw in F and G. Where ``rotation`` is not 0, M is not symmetric and G is not a gradient.
+    H and S have eigenvalues from μ_h, μ_G to ``top``; all of it is drawn from ``seed``. ``constants()`` gives
     the exact L, μ_h, μ_G and noise level.
 
     Args:

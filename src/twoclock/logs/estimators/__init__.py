@@ -91,7 +91,7 @@ class EstimatorContext:
     resamples: int = 0
     checkpoint: Path | None = None
     announce: Callable[[str], None] = lambda name: None  # called with the name of an estimator before it runs
-    thrifty: bool = False  # estimators that iterate must keep to a budget, since nobody asked for them by name
+    thrifty: bool = False  # estimators that iterate must keep to a budget, unless they were chosen by name
     _shared: dict[object, Any] = field(default_factory=dict)
 
     def once(self, compute: Callable[[EstimatorContext], T]) -> T:

@@ -33,7 +33,7 @@ from twoclock.validation import refuse_fork
 
 TOLERANCE = 1e-10
 DICE_STEPS, DICE_ROUNDS = 5_000, 64
-DICE_BUDGET = 1 << 33  # numbers that DICE may step through where nobody asked for it by name: half a minute or so
+DICE_BUDGET = 1 << 33  # numbers that DICE may step through where it was not chosen by name: half a minute or so
 TDC_STEPS, TDC_BATCH, TDC_SEEDS = 20_000, 256, 4
 NUMBERS = 1 << 22  # that a sample holds of φ, and as many of φ̄': 64 MiB in all, however long the log is
 _C = 1e-3  # of DICE; its dual value does not depend on it
