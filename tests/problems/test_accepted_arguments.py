@@ -1,6 +1,6 @@
 """Odd arguments that a constructor of problems, models or samplers accepts work when used, or are refused in one line.
 
-``trials(seed)`` draws calls with one odd argument each, without end; ``attempt`` makes one of them and uses what it gives
+``trials(seed)`` draws calls with one odd argument each, endlessly; ``attempt`` makes one of them and uses what it gives
 back. The suite tries a few, the campaign of ``make faults`` as many as it likes.
 """
 
