@@ -1,4 +1,4 @@
-"""The errata and the map of the paper name files, functions and tests that exist."""
+"""The errata and the map of the paper name files, functions and tests that exist; other pages name files that exist."""
 
 import re
 from pathlib import Path
@@ -41,3 +41,15 @@ def test_every_row_has_lines_of_the_source_and_evidence():
     for row in re.findall(r"^\| .*\|$", page.split("## Slips")[0], re.MULTILINE):
         assert row.count("|") == 5
         assert row.rstrip("| ").rsplit("|", 1)[-1].strip()
+
+
+def test_every_file_that_a_page_names_exists():
+    named = re.compile(r"`((?:tests|examples|bench|docs|src|reproduction|faults)/[\w/.-]+\.(?:py|toml|md|csv))")
+    missing = [
+        f"{page.relative_to(ROOT)}: {name}"
+        for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+        if page.name not in {"extending.md", "own_method.md"}  # their files are for the reader to write
+        for name in named.findall(page.read_text())
+        if not (ROOT / name).exists()
+    ]
+    assert not missing
