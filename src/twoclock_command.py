@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 
 _COMMANDS = Path(__file__).parent / "twoclock" / "cli" / "commands"
-_PURPOSE = "Two-time-scale stochastic optimisation: two noisy operators in, a solution and its record out."
+_PURPOSE = "Stochastic approximation on two and more time scales, with confidence intervals."
 
 
 def describe_commands() -> dict[str, tuple[str, str]]:

@@ -44,7 +44,7 @@ class RunOptions:
 
 
 def command(args: Sequence[str]) -> int:
-    """twoclock run PROBLEM [METHOD] [OPTIONS]: run a problem, or file.py:name, and keep the record."""
+    """twoclock run PROBLEM [METHOD] [OPTIONS]: run a problem, or file.py:name, and save the record."""
     if args and not args[0].startswith("-") and (len(args) < 2 or args[1].startswith("-")):
         args = [args[0], "auto", *args[1:]]
     if len(args) < 2 or args[0].startswith("-"):
