@@ -32,10 +32,10 @@ SCALE ?= 1
 faults: setup
 	$(BIN)/python -m faults --scale $(SCALE) $(if $(filter 1,$(SCALE)),--write)
 
-# The site: tutorials and doctests are run, a warning is an error. `make check-docs` then looks at it in a browser.
+# The site: tutorials and doctests are run, a warning is an error. All pages are written (-a), or the search loses entries. `make check-docs` then looks at it in a browser.
 docs: .venv/documented
 	TWOCLOCK_ALL_SNIPPETS=1 $(BIN)/python -m pytest src tests/docs/test_snippets.py
-	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
+	$(BIN)/python -m sphinx -W --keep-going -a -b html docs docs/_build/html
 	@echo "Open docs/_build/html/index.html"
 
 check-docs: docs
