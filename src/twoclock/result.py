@@ -345,6 +345,8 @@ def load(path: str | Path, like: object = None) -> Result:
             raise ValueError("its table is of other seeds")
         if not isinstance(spec.get("engine"), str | None):  # a learner has none before its first sample
             raise ValueError("its engine has no name")
+        if spec["precision"] not in ("float64", "float32"):
+            raise ValueError("its precision is none of ours")
         if [*history["step"]] != [*spec["marks"]] * len(spec["seeds"]):
             raise ValueError("its marks are not those of its history")
         repr(Result(theta, omega, history, trees["diverged"], trees["last_step"], spec))

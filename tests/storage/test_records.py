@@ -538,6 +538,7 @@ def test_a_result_sealed_again_with_other_seeds_or_engine_is_refused(result, tmp
     for changed, line in (
         ({"seeds": [0, 7, 2]}, "its table is of other seeds"),
         ({"engine": -1}, "its engine has no name"),
+        ({"precision": "double"}, "its precision is none of ours"),
     ):
         spec.write_text(sealed_folder.seal({**content, **changed}))
         with pytest.raises(tc.InputError, match=line):
