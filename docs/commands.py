@@ -1,9 +1,11 @@
 """The page on the command line, from the options that the commands themselves declare."""
 
-import ast
+import dataclasses
+import importlib
 from pathlib import Path
 
-import twoclock
+from twoclock.cli import commands
+from twoclock.cli.options import options_of
 
 
 def page():
@@ -13,26 +15,32 @@ def page():
         "`twoclock COMMAND --help` says the same. Exit status: 0 done, 1 trouble with the machine or damage found,",
     ]
     lines += ["2 a wrong argument, 130 Ctrl-C. What goes wrong is one line.", ""]
-    for path in sorted((Path(twoclock.__file__).parent / "cli" / "commands").glob("*.py")):
-        tree = ast.parse(path.read_text())
-        kinds = {node.name: node for node in tree.body if isinstance(node, (ast.ClassDef, ast.FunctionDef))}
-        if "command" not in kinds:
+    for path in sorted(Path(commands.__file__).parent.glob("*.py")):
+        module = importlib.import_module(f"twoclock.cli.commands.{path.stem}")
+        if not hasattr(module, "command"):
             continue
-        usage, _, words = ast.get_docstring(kinds["command"]).partition(": ")
+        usage, _, words = module.command.__doc__.partition(": ")
         lines += [f"## {path.stem}", "", f"`{usage}`", "", f"{words[:1].upper()}{words[1:]}", ""]
-        rows = [row for name, kind in kinds.items() if name.endswith("Options") for row in options(kind)]
+        kinds = [
+            kind
+            for name, kind in vars(module).items()
+            if name.endswith("Options") and kind.__module__ == module.__name__
+        ]
+        rows = [row(option) for kind in kinds for option in options_of(kind)]
         lines += ["| | | default |", "|---|---|---|", *rows, ""] if rows else []
     return "\n".join(lines)
 
 
-def options(kind):
-    for field, after in zip(kind.body, [*kind.body[1:], None], strict=True):
-        if isinstance(field, ast.AnnAssign):
-            text = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else ""
-            positional = "Positional" in ast.unparse(field.annotation)
-            name = field.target.id.upper() if positional else f"--{field.target.id.replace('_', '-')}"
-            default = f"`{ast.unparse(field.value)}`" if field.value else ""
-            yield f"| `{name}` | {text.replace('|', chr(92) + '|')} | {default} |"
+def row(option):
+    name = option.name.upper() if option.positional else option.flag
+    default = option.default
+    if default is dataclasses.MISSING:
+        default = "must be given"
+    elif default is None:
+        default = ""
+    else:
+        default = f"`{' '.join(default) if isinstance(default, tuple) else default}`" if default != "" else ""
+    return f"| `{name}` | {option.help.replace('|', chr(92) + '|')} | {default} |"
 
 
 def write(path):

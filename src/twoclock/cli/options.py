@@ -56,7 +56,8 @@ class Option:
             parser.add_argument(no, dest=self.name, action="store_false", **how)
             return
         if not required and self.default is not None:
-            how["help"] += f" (default: {self.default})".replace("%", "%%")
+            shown = " ".join(self.default) if isinstance(self.default, tuple) else self.default
+            how["help"] += f" (default: {shown})".replace("%", "%%")
         many = next((k for k in (self.kind, *get_args(self.kind)) if get_origin(k) is tuple), None)
         if many:
             how["nargs"] = "*" if self.positional and not required else "+"

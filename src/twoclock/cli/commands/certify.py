@@ -37,11 +37,11 @@ class CertifyOptions:
     method: str = option("fast, or standard.", "fast")
     proof: str = option("tight, paper or printed.", "tight")
     check: bool = option("Judge the schedules --alpha, --beta, --lam instead of making some.", False)
-    alpha: str | None = option("Schedules to judge, Fast's own if left out.", None)
-    beta: str | None = option(default=None)
-    lam: str | None = option(default=None)
+    alpha: str | None = option("The step size of θ to judge, such as 1/(k+10); Fast's own if left out.", None)
+    beta: str | None = option("The step size of ω to judge.", None)
+    lam: str | None = option("The averaging weight to judge.", None)
     steps: int = option("Steps of the run that the bound is drawn against.", 100_000)
-    seeds: int = option(default=100)
+    seeds: int = option("Seeds of that run.", 100)
     out: Path | None = option("Folder for the picture; by default a new one under runs/.", None)
 
 

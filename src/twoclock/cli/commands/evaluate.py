@@ -22,16 +22,18 @@ class EvaluateOptions:
     )
     gamma: float = option("The discount.")
     state: tuple[str, ...] = option("Columns of the state.", ("state",))
-    action: tuple[str, ...] = option(default=("action",))
-    reward: str = option(default="reward")
+    action: tuple[str, ...] = option("Columns of the action.", ("action",))
+    reward: str = option("Column of the reward.", "reward")
     next_state: tuple[str, ...] | None = option("Taken from the following row if left out.", None)
     terminated: str = option(
         'The flag after which nothing is earned; "none" where episodes never end by themselves.', "terminated"
     )
-    truncated: str | None = option(default=None)
-    episode: str | None = option(default=None)
-    step: str | None = option(default=None)
-    propensity: str | None = option(default=None)
+    truncated: str | None = option(
+        "The flag of an episode that was cut off, after which more would have been earned.", None
+    )
+    episode: str | None = option("Column that numbers or names the episodes.", None)
+    step: str | None = option("Column of the step within an episode, by which rows are sorted.", None)
+    propensity: str | None = option("Column of the probability with which the logged action was taken.", None)
     actions: tuple[str, ...] | None = option(
         "The actions in the order of a policy's columns, where they have names and the policy gives plain arrays.", None
     )
@@ -43,7 +45,7 @@ class EvaluateOptions:
     level: float = option("Of the intervals.", 0.95)
     bootstrap: int = option("Resamples for a second interval.", 200)
     unit: str = option("Of the rewards, such as €, for the words and the report.", "")
-    on: Literal["local", "ray"] = option(default="local")
+    on: Literal["local", "ray"] = option("Where to run.", "local")
     address: str | None = option("Of the Ray cluster, host:port; started on this machine if left out.", None)
     report: Path | None = option(
         "Folder for the report, by default a new one under runs/; a stopped run resumes from there.",
