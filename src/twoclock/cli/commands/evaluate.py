@@ -16,7 +16,9 @@ from twoclock.protocols import InputError
 
 @dataclass
 class EvaluateOptions:
-    log: str = option("A Parquet file, a folder of them, or the id of a local Minari dataset.", positional=True)
+    log: str = option(
+        "A Parquet or CSV file, a folder of Parquet files, or the id of a local Minari dataset.", positional=True
+    )
     policy: tuple[str, ...] = option(
         "The policy as file.py:name, an array or a function of a batch of states; several are compared."
     )
