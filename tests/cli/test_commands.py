@@ -263,9 +263,10 @@ def test_a_second_process_reads_what_xla_compiled_and_no_damaged_entry(tmp_path)
     entries = run()
     assert len(entries) >= 2
     assert all(path.parent.stat().st_mode & 0o077 == 0 for path in entries)
-    assert run() == entries
+    # A program that compiles in about the least time that is worth an entry may get one later.
+    assert run().items() >= entries.items()
     damaged = next(iter(entries))
     damaged.write_bytes(damaged.read_bytes()[:-9] + b"\0" * 9)
     again = run()
-    assert again.keys() == entries.keys()
+    assert again.keys() >= entries.keys()
     assert {path for path in entries if again[path] != entries[path]} == {damaged}
