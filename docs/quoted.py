@@ -67,7 +67,9 @@ def take_over(run: Path) -> None:
     for picture in (HERE / "images").glob("*.png"):
         for drawn in (*run.glob(picture.name), *run.glob(f"*/{picture.name}")):
             shutil.copy(drawn, picture)
-    shutil.copy(run / "reproduction.json", KEPT / "run.json")
+    note = json.loads((run / "reproduction.json").read_text())
+    note["experiments"] = sorted(new["experiment"].unique())
+    (KEPT / "run.json").write_text(json.dumps(note) + "\n")
 
 
 def _decades(folder: Path) -> dict[str, float]:
@@ -240,12 +242,13 @@ def run(which: str = "") -> str:
 
 def when(which: str = "") -> str:
     """Which run the paper's rows are of, or the numbers of the default method."""
-    if not (KEPT / "run.json").exists():
-        older = "the last full run, of the version before this one, whose default had no test for arrival"
-        return older if which == "default" else "a quick run, until the next full one"
-    note = json.loads((KEPT / "run.json").read_text())
+    note = json.loads((KEPT / "run.json").read_text()) if (KEPT / "run.json").exists() else {"experiments": []}
+    if which == "default" and "auto" not in note["experiments"]:
+        return "the last full run, of the version before this one, whose default had no test for arrival"
+    if which == "" and "paper" not in note["experiments"]:
+        return "a quick run, until the next full one"
     day = datetime.date.fromisoformat(note["ended"])
-    return f"the full run of {day.day} {day:%B %Y} ({note['minutes']:.0f} minutes on {note['cores']} cores)"
+    return f"the full run of {day.day} {day:%B %Y}"
 
 
 PASSAGES: dict[str, Callable[..., str]] = {
