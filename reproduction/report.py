@@ -122,7 +122,7 @@ def against_full_run(claims: Iterable[Claim], kept: Path = _FULL_RUN) -> str:
     if "ended" not in note:
         return ""
     table = pd.read_csv(kept / "claims.csv", keep_default_na=False).query("not ours and not detail")
-    full = {(row.claim, row.statement): kind(row.verdict) for row in table.itertuples()}
+    full = {(str(row.claim), str(row.statement)): kind(str(row.verdict)) for row in table.itertuples()}
     decided = {key: found for key, found in full.items() if found not in ("undecided", "left")}
     here = {(claim.name, claim.statement): kind(claim.verdict) for claim in claims}
     same = sum(here.get(key) == found for key, found in decided.items())

@@ -93,7 +93,7 @@ def _table1(quick: bool) -> dict[str, Case]:
             # Non-convex h claims a difference of 0.1 alone, which takes more seeds and steps to see.
             narrow = shape == "non-convex" and correlation == 0
             long = narrow or (correlation == 0 and not quick)
-            seeds = (600 if narrow else 300 if long else 400) if not quick else 400 if narrow else 200
+            seeds = (600 if narrow else 300 if long else 400) if not quick else 300 if narrow else 200
             size = (1_000_000 if long else 100_000, seeds)
             found[f"{shape} {words}"] = Case(
                 table1_problem(shape, "kinked", correlation), table1.methods(table1.ROWS[row]), *size,

@@ -261,7 +261,7 @@ def test_a_second_process_reads_what_xla_compiled_and_no_damaged_entry(tmp_path)
         return {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*-cache")}
 
     entries = run()
-    assert len(entries) >= 2
+    assert entries
     assert all(path.parent.stat().st_mode & 0o077 == 0 for path in entries)
     # A program that compiles in about the least time that is worth an entry may get one later.
     assert run().items() >= entries.items()

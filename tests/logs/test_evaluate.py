@@ -78,8 +78,10 @@ def test_intervals_cover_the_truth(name, episodes, steps):
         log = logged.read({key: column[start:end] for key, column in columns.items()})
         found.append(tc.evaluate(log, problem.pi, problem.gamma, **BARE))
     covered = np.mean([v.low <= truth <= v.high for v in found])
-    assert 0.92 <= covered <= 0.99, covered
-    assert 0.9 < np.mean([v.se for v in found]) / np.std([v.value for v in found]) < 1.2
+    # From 150 logs the share has a standard error of 0.018, and the standard deviation one of 6 %. What a small log
+    # may lack is counted, so that intervals are rather too wide.
+    assert covered >= 0.92, covered
+    assert 0.85 < np.mean([v.se for v in found]) / np.std([v.value for v in found]) < 1.4
     # The size at which coverage is promised is one without warnings.
     assert np.mean([len(v.warnings) > 0 for v in found]) <= 0.1
 

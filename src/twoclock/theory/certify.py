@@ -322,7 +322,7 @@ def certify(
         known = dataclasses.replace(known, L=1.0)
     try:
         with np.errstate(all="ignore"):
-            prove = markov.certificate if mixing is not None else PROOFS[proof]
+            prove: Callable[..., Certificate] = markov.certificate if mixing is not None else PROOFS[proof]
             certificate = prove(structure, *known.scaled(), method, **more)
     except (ArithmeticError, np.linalg.LinAlgError):
         raise InputError("no certificate: the constants are too far apart for double precision") from None
