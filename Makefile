@@ -6,7 +6,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: reproduce full test lint types bench faults docs check-docs dist check-dist setup clean
 
-reproduce: .venv/core
+reproduce: .venv/usable
 	$(BIN)/python -m reproduction --quick
 	@echo "That was the quick run. The full one, some 40 minutes on two cores: make full"
 
@@ -57,18 +57,14 @@ setup: .venv/ready
 
 # What a quick run needs comes first, the full run's rivals and environments next; the rest is for tests and tools.
 # Nothing is compiled to bytecode that nobody imports.
-.venv/core: pyproject.toml
+.venv/usable: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("twoclock needs Python 3.11 or newer, this is " + sys.version) if sys.version_info < (3, 11) else 0'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable .
-	touch $@
-
-.venv/usable: .venv/core
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[examples]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[examples]'
 	touch $@
 
 .venv/ready: .venv/usable
+	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable '.[examples,minari,ray]' --group dev
 	touch $@
 
