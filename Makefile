@@ -55,7 +55,7 @@ check-dist: dist
 
 setup: .venv/ready
 
-# What a quick run needs comes first, the full run's rivals and environments next; the rest is for tests and tools.
+# What the experiments need comes first and is enough for `make reproduce`; the rest is for tests and tools.
 # Nothing is compiled to bytecode that nobody imports.
 .venv/usable: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("twoclock needs Python 3.11 or newer, this is " + sys.version) if sys.version_info < (3, 11) else 0'
