@@ -268,8 +268,6 @@ class Zap(Method):
             noise.append(here.noise)
             from_start.append(start)
         loose, size = to.loose(), _squared(z[..., :slow]) + state.reach[..., 0] ** 2
-        # Where F − B G is zero on every sample, though a model of samples elsewhere has θ uncertain, it is flat.
-        flat = (worst[0] == 0) & (noise[0] == 0) & (to.slow_noise > float(least.eps) * size)
         S = to.reduce @ state.model.J.value[..., :slow]  # as the samples have it, without a shift
         slopes = xp.linalg.eigvals(xp.where(xp.isfinite(S), S, 0))
         found = {
@@ -277,7 +275,7 @@ class Zap(Method):
             "noise_sq": to.slow_noise + loose,
             "residual": xp.max(xp.stack(worst), axis=0),
             "start_ratio": noise[0] / xp.maximum(from_start[0], float(least.tiny)),
-            "loose_ratio": xp.where(flat, 1.0, loose / size),
+            "loose_ratio": loose / size,
             "least_slope": _over(slopes.real.min(axis=-1), xp.abs(slopes).max(axis=-1)),
         }
         largest = float(least.max) ** 0.5
