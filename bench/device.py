@@ -29,11 +29,12 @@ SEEDS = ((1_000, 10_000), (10_000, 4_000), (100_000, 1_000), (1_000_000, 150))
 class Figure1:
     """The kernel of yardstick.cu, and θ where it ends."""
 
-    def __init__(self, seeds: int) -> None:
+    def __init__(self, seeds: int, options: tuple[str, ...] = ()) -> None:
         import cupy
 
         self.seeds = seeds
-        self.kernel = cupy.RawKernel(Path(__file__).with_name("yardstick.cu").read_text(), "run", backend="nvrtc")
+        text = Path(__file__).with_name("yardstick.cu").read_text()
+        self.kernel = cupy.RawKernel(text, "run", options, backend="nvrtc")
         tables = random_tables()
         tables.pop("theta_star")
         self.arrays = [cupy.asarray(table) for table in (*tables.values(), streams(seeds))]
@@ -48,7 +49,7 @@ class Figure1:
 class Lqr:
     """The kernels of lqr.cu, and all that a lane carries where they end."""
 
-    def __init__(self, seeds: int) -> None:
+    def __init__(self, seeds: int, options: tuple[str, ...] = ()) -> None:
         import cupy
 
         self.seeds = seeds
@@ -58,7 +59,7 @@ class Lqr:
         if seeds <= 20_000:
             name, (self.block, self.threads) = "few", (8, 128) if seeds <= 2_000 else (32, 256)
         text = Path(__file__).with_name("lqr.cu").read_text()
-        module = cupy.RawModule(code=text, options=(f"-DLANES={self.block}",), backend="nvrtc")
+        module = cupy.RawModule(code=text, options=(f"-DLANES={self.block}", *options), backend="nvrtc")
         self.kernel = module.get_function(name)
         problem, method = lqr()
         plant, schedules = problem.lqr, (method.alpha, method.beta, method.lam)

@@ -1,0 +1,284 @@
+"""What the engines do on a GPU, as ratios, in one run. Each part runs in a process of its own and prints its lines.
+
+    python bench/gpu.py              # everything, in less than eight minutes on an H200
+    python bench/gpu.py lqr scan     # some parts
+    python bench/gpu.py --small      # small sizes, also on a CPU: that the parts run at all
+
+It takes the JAX and the cupy that are there and prints their versions; a part that cannot run says why in one line, and
+the others go on. Nothing needs a network or an installation. What the machine lacks of pandas, python-dateutil,
+jaxtyping, wadler_lindig and threadpoolctl may come along as wheels in a folder:
+
+    for wheel in wheels/*.whl; do python3 -m zipfile -e $wheel /tmp/more; done
+    PYTHONPATH=src:/tmp/more python3 bench/gpu.py
+
+With ``OUT`` set, the lines are also written to ``$OUT/gpu.json``, and the profile of a whole call to ``$OUT``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import importlib
+import json
+import os
+import platform
+import pstats
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+Line = dict[str, object]
+SMALL = False
+SECONDS = {"lqr": 180, "networks": 60}  # that a process of a part may take
+
+
+def show_versions() -> Iterator[Line]:
+    found = {"python": platform.python_version(), "processors": os.cpu_count()}
+    for name in ("jax", "jaxlib", "cupy", "numpy", "scipy", "pandas", "jaxtyping", "twoclock"):
+        try:
+            found[name] = importlib.import_module(name).__version__
+        except Exception as error:
+            found[name] = f"{type(error).__name__}: {error}"[:80]
+    import jax
+
+    yield {**found, "devices": ", ".join(f"{d.platform} {d.device_kind}" for d in jax.devices())}
+
+
+def on_gpu() -> bool:
+    import jax
+
+    return jax.default_backend() == "gpu"
+
+
+def time_lanes(name: str, seed_counts: dict[int, int]) -> Iterator[Line]:
+    """The engine cuda beside CUDA by hand, ns a step and seed; with and without fused sums for the latter."""
+    import device
+    import jax
+    from workloads import Timed, figure_1, lqr
+
+    from twoclock.engine.c_engine import CEngine
+    from twoclock.engine.cuda_engine import CudaEngine
+
+    jax.config.update("jax_enable_x64", True)
+    workload = {"figure_1": figure_1, "lqr": lqr}[name]
+    for seeds, steps in seed_counts.items():
+        ours = Timed(workload, seeds, CudaEngine() if on_gpu() else CEngine())
+        ours.walk(10)
+        line: Line = {"work": name, "seeds": seeds, "ours, ns": device.slope(ours.walk, steps, seeds)}
+        if on_gpu():
+            for label, options in (("by hand", ()), ("by hand unfused", ("--fmad=false",))):
+                hand = device.BY_HAND[workload](seeds, options)
+                line[f"{label}, ns"] = device.slope(hand.walk, steps, seeds)
+                line[f"ours / {label}"] = line["ours, ns"] / line[f"{label}, ns"]
+            hand.walk(steps)
+            line["difference"] = device.difference(ours.numbers(steps)[:, : hand.end.shape[1]], hand.end.get())
+            line["registers + stack"] = registers(ours.programs[0])
+            line |= time_kernels(ours.programs[0], ours.begin[0])
+        yield line
+
+
+def registers(program) -> str:
+    """Of a thread of each kernel, and the bytes that found no room in them."""
+    from twoclock.engine.cuda_engine import load_kernel
+
+    source = program.unchecked
+    parts = (source.ahead, source.rest) if hasattr(source, "ahead") else (source,)
+    kernels = [load_kernel(part.text, program.device) for part in parts]
+    return ", ".join(f"{k.num_regs} + {k.local_size_bytes} B" for k in kernels)
+
+
+def time_kernels(program, carry) -> Line:
+    """Each part of a step that is done in two, ns a step and seed: what is done ahead, and the rest."""
+    import cupy
+    import jax
+
+    from twoclock.engine.cuda_engine import DevicePointers
+
+    pipe = program._pipeline
+    if pipe is None:
+        return {}
+    leaves = jax.block_until_ready(jax.tree.map(lambda leaf: leaf.copy(), jax.tree.leaves(carry)))
+    arrays = DevicePointers([*leaves, cupy.full(pipe.lanes + 1, -1, "int64")])
+
+    def ns(launch) -> float:
+        launch()
+        cupy.cuda.Device().synchronize()
+        began = time.perf_counter()
+        for _ in range(20):
+            launch()
+        cupy.cuda.Device().synchronize()
+        return (time.perf_counter() - began) / (20 * pipe.most * pipe.lanes) * 1e9
+
+    return {
+        "steps ahead": pipe.most,
+        "ahead alone, ns": ns(lambda: pipe.ahead(pipe.memories[0], pipe.most * pipe.lanes, 0, pipe.most)),
+        "rest alone, ns": ns(lambda: pipe.rest[0](arrays, pipe.lanes, 0, pipe.most)),
+    }
+
+
+def time_whole() -> Iterator[Line]:
+    """A whole call of ``solve`` with the default marks, and where its time goes."""
+    from workloads import lqr
+
+    import twoclock as tc
+
+    problem, method = lqr()
+    seeds, steps = (1_000, 200) if SMALL else (100_000, 1_000)
+
+    def call() -> float:
+        began = time.perf_counter()
+        tc.solve(problem, method, steps, seeds, engine="cuda" if on_gpu() else "c")
+        return time.perf_counter() - began
+
+    times = [call() for _ in range(6)]
+    yield {
+        "work": "solve of the LQR",
+        "seeds": seeds,
+        "first, s": times[0],
+        "s": min(times[1:]),
+        "s / 0.14": min(times[1:]) / 0.14,
+    }
+    profile = cProfile.Profile()
+    profile.runcall(call)
+    folder = Path(os.environ.get("OUT", "/tmp"))
+    with (folder / "whole_call.txt").open("w") as file:
+        for order in ("cumulative", "tottime"):
+            pstats.Stats(profile, stream=file).sort_stats(order).print_stats(45)
+    rows = sorted(pstats.Stats(profile).stats.items(), key=lambda item: -item[1][2])[:12]
+    for (where, line, name), (_, calls, own, total, _) in rows:
+        yield {"where": f"{Path(where).name}:{line} {name}", "calls": calls, "own, s": own, "total, s": total}
+
+
+def time_scan() -> Iterator[Line]:
+    """``tc.scan`` of a Markov chain; ``lax.scan`` on fewer steps, and as if it took as many."""
+    import warnings
+
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    from jax import lax
+
+    import twoclock as tc
+
+    jax.config.update("jax_enable_x64", True)
+    rng = np.random.default_rng(0)
+    cdf = jnp.asarray(rng.dirichlet(np.ones(4), 4).cumsum(1)[:, :3])
+
+    def chain(scan, u):
+        def step(s, u):
+            s = jnp.sum(u > cdf[s], dtype=jnp.int32)
+            return s, s
+
+        return scan(step, jnp.int32(0), u)
+
+    def seconds(call, n):
+        u = jnp.asarray(rng.random(n))
+        out = jax.block_until_ready(call(u))
+        took = []
+        for _ in range(3):
+            began = time.perf_counter()
+            out = jax.block_until_ready(call(u))
+            took.append(time.perf_counter() - began)
+        return min(took), np.asarray(out[1])
+
+    steps, few = 10_000_000, 20_000
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        call = jax.jit(lambda u: chain(tc.scan, u))
+        ours, _ = seconds(call, few)
+        said = "; ".join(str(w.message)[:120] for w in caught)
+        ours = ours * steps / few if caught else seconds(call, steps)[0]
+    xla, _ = seconds(jax.jit(lambda u: chain(lax.scan, u)), few)
+    yield {
+        "work": "Markov chain", "steps": steps, "tc.scan, s": ours, "lax.scan, s": xla * steps / few,
+        "lax.scan / tc.scan": xla * steps / few / ours, "said": said,
+    }  # fmt: skip
+
+
+def time_networks() -> Iterator[Line]:
+    """Bilevel and minimax problems with networks beside loops by hand: ratios of time and of memory."""
+    sizes = {"0.3": 3} if SMALL else {"0.3": 500, "2": 300, "20": 60}
+    for kind in ("bilevel", "minimax"):
+        for millions, steps in sizes.items():
+            found = {}
+            for way in ("by hand", "ours"):
+                asked = f"networks.measure({kind!r}, {millions!r}, {way!r}, {steps})"
+                code = f"import json, networks; print(json.dumps({asked}))"
+                lines = in_process([sys.executable, "-c", code], SECONDS["networks"])
+                found[way] = lines[-1]
+            if any("failed" in line for line in found.values()):
+                yield {"work": kind, "million weights": millions, **{w: str(line) for w, line in found.items()}}
+                continue
+            line: Line = {"work": kind, "million weights": millions}
+            for unit in ("us", "MB"):
+                hand, ours = found["by hand"][unit], found["ours"][unit]
+                line |= {f"by hand, {unit}": hand, f"ours, {unit}": ours, f"ratio of {unit}": ours / hand}
+            yield line
+
+
+def lanes_of(name: str) -> Iterator[Line]:
+    if SMALL:
+        return time_lanes(name, {100: 200})
+    return time_lanes(
+        name, {"lqr": {1_000: 10_000, 10_000: 4_000, 1_000_000: 150}, "figure_1": {1_000: 10_000, 100_000: 1_000}}[name]
+    )
+
+
+PARTS = {
+    "versions": show_versions,
+    "lqr": lambda: lanes_of("lqr"),
+    "whole": time_whole,
+    "scan": time_scan,
+    "networks": time_networks,
+    "figure_1": lambda: lanes_of("figure_1"),
+}
+
+
+def in_process(command: list[str], seconds: float) -> list[Line]:
+    """The lines that a process prints as JSON; one that says why, where it fails or takes too long."""
+    here = Path(__file__).parent
+    paths = [str(here), str(here.parent / "src"), os.environ.get("PYTHONPATH", "")]
+    # cupy and JAX share the memory, and what JAX reserves ahead would hide what a run needs.
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+    }
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=seconds)
+        out, trouble = done.stdout, done.stderr.strip().splitlines()[-3:] if done.returncode else []
+    except subprocess.TimeoutExpired as late:
+        out, trouble = (late.stdout or b"").decode(), [f"it took more than {seconds} s"]
+    lines = [json.loads(text) for text in out.splitlines() if text.startswith("{")]
+    return [*lines, *([{"failed": " | ".join(trouble)[-600:]}] if trouble or not lines else [])]
+
+
+def main() -> None:
+    global SMALL
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("parts", nargs="*", choices=[*PARTS, []], help="all if none is named")
+    options.add_argument("--small", action="store_true", help="small sizes")
+    options.add_argument("--here", action="store_true", help="in this process, one part, lines as JSON")
+    given = options.parse_args()
+    SMALL = given.small
+    if given.here:
+        for line in PARTS[given.parts[0]]():
+            print(json.dumps(line), flush=True)
+        return
+    found, began = {}, time.perf_counter()
+    for part in given.parts or PARTS:
+        flags = ["--here", *(["--small"] if given.small else [])]
+        limit = 400 if part == "networks" else SECONDS.get(part, 90)
+        found[part] = in_process([sys.executable, __file__, *flags, part], limit)
+        print(f"\n{part}, after {time.perf_counter() - began:.0f} s", flush=True)
+        for line in found[part]:
+            shown = (f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in line.items())
+            print("  " + "; ".join(shown), flush=True)
+        if "OUT" in os.environ:
+            (Path(os.environ["OUT"]) / "gpu.json").write_text(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+"""What a step costs where the variables are networks, beside a JAX loop written by hand, with the memory of both.
+
+``bilevel`` reweights data: x has a weight for each item and y is a network, by SOBA. ``minimax`` trains two networks
+against each other, by the averaged method. The loops by hand take the same derivatives in the same way, draw their
+batches with replacement, keep plain float32 and reuse the memory of the last step; they check nothing and record
+nothing. Each run has a process of its own, so that the most memory it ever had is its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import resource
+import time
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import twoclock as tc
+
+ITEMS, FEATURES, BATCH, RIDGE = 8192, 512, 256, 1e-3
+WIDTHS = {"0.3": 350, "2": 1180, "20": 4220}  # of the hidden layers, by millions of weights
+SIZES = (0.01, 0.02, 0.2)  # α, β, λ
+
+
+def data():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((ITEMS, FEATURES), dtype=np.float32)
+    return X, np.tanh(X[:, 0] + 0.1 * rng.standard_normal(ITEMS, dtype=np.float32)), np.arange(ITEMS, dtype=np.int32)
+
+
+def network(width, seed):
+    rng = np.random.default_rng(seed)
+    shapes = (FEATURES, width), (width, width), (width,)
+    return [rng.standard_normal(shape, dtype=np.float32) / np.float32(shape[0] ** 0.5) for shape in shapes]
+
+
+def values(y, X):
+    return jnp.tanh(jnp.tanh(X @ y[0]) @ y[1]) @ y[2]
+
+
+def squares(y):
+    return sum(jnp.sum(leaf**2) for leaf in y)
+
+
+def outer(x, y, batch):
+    return jnp.mean((values(y, batch[0]) - batch[1]) ** 2)
+
+
+def inner(x, y, batch):
+    losses = (values(y, batch[0]) - batch[1]) ** 2
+    return jnp.mean(jax.nn.sigmoid(x[batch[2]]) * losses) + RIDGE * squares(y)
+
+
+def saddle(x, y, batch):
+    """A network that fits a target, and one that looks for where it errs."""
+    error = values(x, batch[0]) - batch[1]
+    return jnp.mean(error * values(y, batch[0])) - RIDGE * squares(y) / 2
+
+
+def moved(old, size, along):
+    return jax.tree.map(lambda a, d: a - size * d, old, along)
+
+
+def blended(mean, weight, value):
+    return jax.tree.map(lambda m, v: (1 - weight) * m + weight * v, mean, value)
+
+
+def bilevel_step(carry, inner_batch, outer_batch):
+    x, y, v = carry
+    (_, g_y), (xy_v, yy_v) = jax.jvp(lambda y: jax.grad(inner, (0, 1))(x, y, inner_batch), (y,), (v,))
+    f_x, f_y = jax.grad(outer, (0, 1))(x, y, outer_batch)
+    alpha, beta, _ = SIZES
+    row = jax.tree.map(jnp.subtract, yy_v, f_y)
+    return moved(x, alpha, f_x - xy_v), moved(y, beta, g_y), moved(v, beta, row)
+
+
+def minimax_step(carry, batch, _):
+    x, y, f, g = carry
+    F, G = jax.grad(saddle, (0, 1))(x, y, batch)
+    alpha, beta, lam = SIZES
+    return moved(x, alpha, f), moved(y, -beta, g), blended(f, lam, F), blended(g, lam, G)
+
+
+@partial(jax.jit, static_argnames=("step", "steps"), donate_argnums=0)
+def by_hand(carry, columns, step, steps):
+    def one(k, at):
+        carry, key = at
+        key, *keys = jax.random.split(key, 3)
+        drawn = [jax.random.randint(key, (BATCH,), 0, ITEMS) for key in keys]
+        return step(carry, *([column[i] for column in columns] for i in drawn)), key
+
+    return jax.lax.fori_loop(0, steps, one, carry)
+
+
+def start(kind, width):
+    zeros = partial(jax.tree.map, np.zeros_like)
+    if kind == "bilevel":
+        y = network(width, 0)
+        return np.zeros(ITEMS, np.float32), y, zeros(y)
+    x, y = network(width, 0), network(width, 1)
+    return x, y, zeros(x), zeros(y)
+
+
+def time_by_hand(kind, millions, steps):
+    step = {"bilevel": bilevel_step, "minimax": minimax_step}[kind]
+    columns = jax.tree.map(jnp.asarray, data())
+    at = jax.tree.map(jnp.asarray, (start(kind, WIDTHS[millions]), jax.random.key(0)))
+    at, took = jax.block_until_ready(by_hand(at, columns, step, steps)), []
+    for _ in range(3):
+        began = time.perf_counter()
+        at = jax.block_until_ready(by_hand(at, columns, step, steps))
+        took.append(time.perf_counter() - began)
+    return min(took) / steps
+
+
+def time_ours(kind, millions, steps):
+    first = start(kind, WIDTHS[millions])
+    if kind == "bilevel":
+        batches = tuple(tc.samplers.Minibatches(data(), BATCH) for _ in range(2))
+        problem = tc.problems.bilevel(outer, inner, batches, first[0], first[1], v_scale=1.0, check=False)
+        method = tc.methods.soba(*SIZES[:2])
+    else:
+        problem = tc.problems.minimax(saddle, tc.samplers.Minibatches(data(), BATCH), *first[:2], check=False)
+        method = tc.Fast(*SIZES)
+    reached = {}
+
+    def look(event):
+        if event.row is not None:
+            reached[event.step] = time.perf_counter()
+
+    marks = [steps * n for n in range(1, 5)]
+    tc.solve(problem, method, marks[-1], 1, marks=marks, precision="float32", progress=look, engine="xla")
+    return min(reached[b] - reached[a] for a, b in itertools.pairwise(marks)) / steps
+
+
+def peak_bytes() -> int:
+    """The most memory that this process ever had: on the device, or on the host where that is the device."""
+    known = jax.devices()[0].memory_stats()
+    return known["peak_bytes_in_use"] if known else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def measure(kind: str, millions: str, way: str, steps: int) -> dict[str, object]:
+    """A run of one of both ``way``s, "ours" or "by hand"."""
+    before = 0 if jax.devices()[0].memory_stats() else peak_bytes()
+    seconds = (time_ours if way == "ours" else time_by_hand)(kind, millions, steps)
+    return {"us": seconds * 1e6, "MB": (peak_bytes() - before) / 1e6}
