@@ -5,8 +5,8 @@
     python bench/gpu.py --small      # small sizes, also on a CPU: that the parts run at all
 
 It takes the JAX and the cupy that are there and prints their versions; a part that cannot run says why in one line, and
-the others go on. Nothing needs a network or an installation. What the machine lacks of pandas, python-dateutil,
-jaxtyping, wadler_lindig and threadpoolctl may come along as wheels in a folder:
+the others run all the same. Nothing needs a network or an installation. What the machine lacks of pandas,
+python-dateutil, jaxtyping, wadler_lindig and threadpoolctl may come along as wheels in a folder:
 
     for wheel in wheels/*.whl; do python3 -m zipfile -e $wheel /tmp/more; done
     PYTHONPATH=src:/tmp/more python3 bench/gpu.py
