@@ -15,6 +15,7 @@ import twoclock as tc
 from twoclock.protocols import Key, PyTree, pytree, static
 
 Rng = np.random.Generator
+Array = jax.Array
 Numbers = dict[str, Any]
 
 
@@ -86,11 +87,11 @@ def normal(*shape: int) -> Callable[[Numbers, Key], jax.Array]:
 _normals: dict[tuple[int, ...], Callable[[Numbers, Key], jax.Array]] = {}
 
 
-def _quantile_G(n: Numbers, t: Any, w: Any, x: Any) -> Any:
+def _quantile_G(n: Numbers, t: Array, w: Array, x: Array) -> Array:
     return w - (jnp.where(n["m"] + n["s"] * x < t, 1.0, 0.0) - n["q"])
 
 
-def gradient_in_omega(n: Numbers, t: Any, w: Any, x: Any) -> Any:
+def gradient_in_omega(n: Numbers, t: Array, w: Array, x: Array) -> Array:
     """F = ω, where ω follows the gradient."""
     return w
 
@@ -103,11 +104,11 @@ def quantiles(rng: Rng) -> tc.Problem:
     return make_problem(gradient_in_omega, _quantile_G, normal(3), zero, zero, m + s * stats.norm.ppf(q), m=m, s=s, q=q)
 
 
-def _absolute_F(n: Numbers, t: Any, w: Any, x: Any) -> Any:
+def _absolute_F(n: Numbers, t: Array, w: Array, x: Array) -> Array:
     return jnp.sign(t - n["c"]) + 0.3 * w
 
 
-def _noise_G(n: Numbers, t: Any, w: Any, x: Any) -> Any:
+def _noise_G(n: Numbers, t: Array, w: Array, x: Array) -> Array:
     return w + x
 
 
@@ -117,11 +118,11 @@ def absolute_value(rng: Rng) -> tc.Problem:
     return make_problem(_absolute_F, _noise_G, normal(), c + rng.choice([-1, 1]) * rng.uniform(1, 5), 0.0, c, c=c)
 
 
-def _blind_F(n: Numbers, t: Any, w: Any, x: Any) -> Any:
+def _blind_F(n: Numbers, t: Array, w: Array, x: Array) -> Array:
     return jax.lax.stop_gradient(w) - n["c"]
 
 
-def _linear_G(n: Numbers, t: Any, w: Any, x: Any) -> Any:
+def _linear_G(n: Numbers, t: Array, w: Array, x: Array) -> Array:
     return w - n["a"] * t + n["s"] * x
 
 
@@ -131,7 +132,7 @@ def stop_gradient(rng: Rng) -> tc.Problem:
     return make_problem(_blind_F, _linear_G, normal(2), np.zeros(2), np.zeros(2), c / a, a=a, c=c, s=s)
 
 
-def _tanh_F(n: Numbers, t: Any, w: Any, x: Any) -> Any:
+def _tanh_F(n: Numbers, t: Array, w: Array, x: Array) -> Array:
     return jnp.tanh(t - n["c"]) + 0.5 * (w - t)
 
 
@@ -141,11 +142,11 @@ def far_tanh(rng: Rng) -> tc.Problem:
     return make_problem(_tanh_F, _linear_G, normal(), c + start, 0.0, c, c=c, a=1.0, s=rng.uniform(0.2, 1))
 
 
-def _clipped_F(n: Numbers, t: Any, w: Any, x: Any) -> Any:
+def _clipped_F(n: Numbers, t: Array, w: Array, x: Array) -> Array:
     return jnp.clip(t - n["c"] + 3 * x[0], -0.5, 0.5) + 0.2 * (w - t)
 
 
-def _clipped_G(n: Numbers, t: Any, w: Any, x: Any) -> Any:
+def _clipped_G(n: Numbers, t: Array, w: Array, x: Array) -> Array:
     return w - t + 0.6 * x[1]
 
 
@@ -160,11 +161,11 @@ def _penalty_noise(n: Numbers, key: Key) -> PyTree:
     return {"X": jax.random.randint(one, (8,), 0, len(n["X"])), "V": jax.random.randint(two, (8,), 0, len(n["V"]))}
 
 
-def _penalty_F(n: Numbers, t: Any, w: Any, x: Any) -> Any:
+def _penalty_F(n: Numbers, t: Array, w: PyTree, x: PyTree) -> Array:
     return -jnp.exp(t) * jnp.sum(w["y"] * w["v"])
 
 
-def _penalty_G(n: Numbers, t: Any, w: Any, x: Any) -> Any:
+def _penalty_G(n: Numbers, t: Array, w: PyTree, x: PyTree) -> PyTree:
     X, b, V, c = n["X"][x["X"]], n["b"][x["X"]], n["V"][x["V"]], n["c"][x["V"]]
     on_train = X.T @ (X @ w["y"] - b) / 8 + jnp.exp(t) * w["y"]
     curved = X.T @ (X @ w["v"]) / 8 + jnp.exp(t) * w["v"]
@@ -191,14 +192,14 @@ def ridge_penalty(rng: Rng) -> tc.Problem:
     return make_problem(_penalty_F, _penalty_G, _penalty_noise, best.x - 1.5, zero, best.x, X=X, b=b, V=V, c=c)
 
 
-def _tasks_F(n: Numbers, t: Any, w: Any, x: Any) -> Any:
+def _tasks_F(n: Numbers, t: Array, w: PyTree, x: PyTree) -> Array:
     return jnp.mean(w["v"], axis=0)
 
 
-def _tasks_G(n: Numbers, t: Any, w: Any, x: Any) -> Any:
+def _tasks_G(n: Numbers, t: Array, w: PyTree, x: PyTree) -> PyTree:
     a, b, e = x["a"], x["b"], n["s"] * x["e"]
 
-    def slope(a: Any, y: Any) -> Any:
+    def slope(a: Array, y: Array) -> Array:
         return a * jnp.sum(a * y, axis=1, keepdims=True)
 
     of_y = slope(a, w["y"] - n["w"]) + a * e[0][:, None] + w["y"] - t
@@ -218,11 +219,11 @@ def meta_learning(rng: Rng) -> tc.Problem:
     return make_problem(_tasks_F, _tasks_G, _tasks_noise, np.zeros(5), zero, w.mean(axis=0), w=w, s=rng.uniform(0.1, 1))
 
 
-def _well_F(n: Numbers, t: Any, w: Any, x: Any) -> Any:
+def _well_F(n: Numbers, t: Array, w: Array, x: Array) -> Array:
     return t**3 - t * w + n["s"] * x[0]
 
 
-def _well_G(n: Numbers, t: Any, w: Any, x: Any) -> Any:
+def _well_G(n: Numbers, t: Array, w: Array, x: Array) -> Array:
     return w - n["c"] + x[1]
 
 
@@ -234,12 +235,12 @@ def double_well(rng: Rng) -> tc.Problem:
     return make_problem(_well_F, _well_G, normal(2), start, 0.0, [[root], [-root]], c=c, s=draw_power(rng, -1, 0))
 
 
-def _valley_F(n: Numbers, t: Any, w: Any, x: Any) -> Any:
+def _valley_F(n: Numbers, t: Array, w: Array, x: Array) -> Array:
     bend = n["k"] * (t[1] - w)
     return jnp.stack([t[0] - 1 - 2 * t[0] * bend, bend]) + 0.1 * x[:2]
 
 
-def _valley_G(n: Numbers, t: Any, w: Any, x: Any) -> Any:
+def _valley_G(n: Numbers, t: Array, w: Array, x: Array) -> Array:
     return w - t[0] ** 2 + 0.1 * x[2]
 
 
@@ -250,11 +251,11 @@ def rosenbrock(rng: Rng) -> tc.Problem:
     )  # fmt: skip
 
 
-def _follow_F(n: Numbers, t: Any, w: Any, x: Any) -> Any:
+def _follow_F(n: Numbers, t: Array, w: Array, x: Array) -> Array:
     return t - w
 
 
-def _cubic_G(n: Numbers, t: Any, w: Any, x: Any) -> Any:
+def _cubic_G(n: Numbers, t: Array, w: Array, x: Array) -> Array:
     return (w**3 - n["c"] ** 3) / n["c"] ** 2 + x
 
 
@@ -283,17 +284,17 @@ def _item(n: Numbers, key: Key) -> jax.Array:
     return jax.random.randint(key, (), 0, len(n["a"]))
 
 
-def _loss(n: Numbers, t: Any, i: Any) -> tuple[Any, Any]:
+def _loss(n: Numbers, t: Array, i: Array) -> tuple[Array, Array]:
     away = jnp.sum(n["a"][i] * t) - n["y"][i]
     return jnp.exp(away**2 / 8), away * n["a"][i]
 
 
-def _robust_F(n: Numbers, t: Any, w: Any, i: Any) -> Any:
+def _robust_F(n: Numbers, t: Array, w: Array, i: Array) -> Array:
     weight, slope = _loss(n, t, i)
     return weight * slope / w
 
 
-def _robust_G(n: Numbers, t: Any, w: Any, i: Any) -> Any:
+def _robust_G(n: Numbers, t: Array, w: Array, i: Array) -> Array:
     return w - _loss(n, t, i)[0]
 
 

@@ -18,7 +18,7 @@ _ROLLOUTS = 40_000
 
 
 @dataclass(frozen=True, eq=False)
-class Simulated:
+class SimulatedWorld:
     """A world by its step; the value of the target is known by rollouts.
 
     Args:
@@ -156,7 +156,7 @@ def claims_paid(rng: np.random.Generator, n: int) -> np.ndarray:
     return 0.15 - np.where(rng.random(n) < 0.01, rng.exponential(15.0, n), 0.0)
 
 
-def _inventory() -> Simulated:
+def _inventory() -> SimulatedWorld:
     """Stock of at most 20; orders of 0, 4 or 8 at 1 each; 2 earned a piece, demand with a heavy tail, lost sales."""
 
     def step(rng: np.random.Generator, x: np.ndarray, a: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -169,10 +169,10 @@ def _inventory() -> Simulated:
     def low(x: np.ndarray) -> np.ndarray:
         return np.where((x < 6)[:, None], [0.1, 0.2, 0.7], [0.7, 0.2, 0.1])
 
-    return Simulated(lambda rng, n: np.full(n, 10), step, low, lambda x: 0.4 * low(x) + 0.2, 0.95)
+    return SimulatedWorld(lambda rng, n: np.full(n, 10), step, low, lambda x: 0.4 * low(x) + 0.2, 0.95)
 
 
-def _swinging(width: float = 1.0) -> Simulated:
+def _swinging(width: float = 1.0) -> SimulatedWorld:
     """An angle that is pushed left or right; what is earned is a peak near the top, narrower than coarse features."""
 
     def step(rng: np.random.Generator, x: np.ndarray, a: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -185,12 +185,12 @@ def _swinging(width: float = 1.0) -> Simulated:
         right = 1 / (1 + np.exp(-3 * (1 - x[:, 0])))
         return np.column_stack([1 - right, right])
 
-    return Simulated(
+    return SimulatedWorld(
         lambda rng, n: 0.5 * rng.standard_normal((n, 2)), step, target, lambda x: 0.5 * target(x) + 0.25, 0.93
     )
 
 
-def _crash() -> Simulated:
+def _crash() -> SimulatedWorld:
     """A point that drifts and is pushed back, logged by the policy itself; it ends beyond a circle, at −5."""
 
     def step(rng: np.random.Generator, x: np.ndarray, a: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -202,10 +202,10 @@ def _crash() -> Simulated:
         right = 1 / (1 + np.exp(4 * (x[:, 0] + x[:, 1])))
         return np.column_stack([1 - right, right])
 
-    return Simulated(lambda rng, n: 0.3 * rng.standard_normal((n, 2)), step, back, back, 0.97)
+    return SimulatedWorld(lambda rng, n: 0.3 * rng.standard_normal((n, 2)), step, back, back, 0.97)
 
 
-def _linear() -> Simulated:
+def _linear() -> SimulatedWorld:
     """Three dimensions, moved linearly, with a quadratic reward: quadratic features hold the value."""
     A = 0.85 * np.array([[0.8, 0.3, 0.0], [-0.3, 0.8, 0.2], [0.1, 0.0, 0.9]])
 
@@ -213,7 +213,7 @@ def _linear() -> Simulated:
         after = x @ A.T + np.outer(2 * a - 1, [0.3, 0.0, 0.2]) + 0.3 * rng.standard_normal(x.shape)
         return 1.0 * a - x[:, 0] ** 2 - 0.5 * x[:, 1] * x[:, 2], after, np.zeros(len(x), bool)
 
-    return Simulated(lambda rng, n: rng.standard_normal((n, 3)), step, _coin(0.8), _coin(0.5), 0.9)
+    return SimulatedWorld(lambda rng, n: rng.standard_normal((n, 3)), step, _coin(0.8), _coin(0.5), 0.9)
 
 
 def quadratic(x: np.ndarray, action: np.ndarray) -> np.ndarray:

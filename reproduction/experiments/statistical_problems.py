@@ -1,13 +1,19 @@
 """Random problems of regression, odd noise, odd units and many entries, each with a known solution."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import twoclock as tc
-from reproduction.experiments.hard_problems import Numbers, Rng, draw_power, gradient_in_omega, make_problem, normal
+from reproduction.experiments.hard_problems import (
+    Array,
+    Numbers,
+    Rng,
+    draw_power,
+    gradient_in_omega,
+    make_problem,
+    normal,
+)
 from twoclock.protocols import Key, PyTree
 
 
@@ -18,7 +24,7 @@ def _logistic_noise(n: Numbers, key: Key) -> PyTree:
     return {"a": a, "b": jnp.where(jax.random.uniform(two) < likely, 1.0, 0.0)}
 
 
-def _logistic_G(n: Numbers, t: Any, w: Any, x: Any) -> Any:
+def _logistic_G(n: Numbers, t: Array, w: Array, x: PyTree) -> Array:
     return w - (jax.nn.sigmoid(jnp.sum(x["a"] * t)) - x["b"]) * x["a"]
 
 
@@ -35,7 +41,7 @@ def _growth_noise(n: Numbers, key: Key) -> PyTree:
     return {"a": a, "b": jnp.exp(jnp.sum(a * n["truth"]) + 0.5 * jax.random.normal(two) - 0.125)}
 
 
-def _growth_G(n: Numbers, t: Any, w: Any, x: Any) -> Any:
+def _growth_G(n: Numbers, t: Array, w: Array, x: PyTree) -> Array:
     return w - (jnp.exp(jnp.sum(x["a"] * t)) - x["b"]) * x["a"]
 
 
@@ -45,11 +51,11 @@ def exponential_regression(rng: Rng) -> tc.Problem:
     return make_problem(gradient_in_omega, _growth_G, _growth_noise, zero, zero, truth, truth=truth)
 
 
-def _loud_F(n: Numbers, t: Any, w: Any, x: Any) -> Any:
+def _loud_F(n: Numbers, t: Array, w: Array, x: Array) -> Array:
     return t - n["c"] + 0.5 * (w - t) + x * (1 + n["m"] * jnp.abs(t))
 
 
-def _loud_G(n: Numbers, t: Any, w: Any, x: Any) -> Any:
+def _loud_G(n: Numbers, t: Array, w: Array, x: Array) -> Array:
     return w - t + x * (1 + jnp.abs(w))
 
 
@@ -59,11 +65,11 @@ def multiplicative_noise(rng: Rng) -> tc.Problem:
     return make_problem(_loud_F, _loud_G, normal(2), zero + 5, zero, c, c=c, m=rng.uniform(0.5, 3))
 
 
-def _shallow_F(n: Numbers, t: Any, w: Any, x: Any) -> Any:
+def _shallow_F(n: Numbers, t: Array, w: Array, x: Array) -> Array:
     return w - n["c"] + 0.1 * x
 
 
-def _shallow_G(n: Numbers, t: Any, w: Any, x: Any) -> Any:
+def _shallow_G(n: Numbers, t: Array, w: Array, x: Array) -> Array:
     return n["e"] * (w - t) + n["e"] * n["s"] * x
 
 
@@ -73,12 +79,12 @@ def nearly_singular(rng: Rng) -> tc.Problem:
     return make_problem(_shallow_F, _shallow_G, normal(), 0.0, 0.0, c, c=c, e=e, s=rng.uniform(1, 10))
 
 
-def _scaled_F(n: Numbers, t: Any, w: Any, x: Any) -> Any:
+def _scaled_F(n: Numbers, t: Array, w: Array, x: Array) -> Array:
     a, b = t / n["slow"], w / n["fast"]
     return n["of_F"] * (n["H"] @ (a - n["c"]) + 0.5 * (b - a) + 0.3 * x)
 
 
-def _scaled_G(n: Numbers, t: Any, w: Any, x: Any) -> Any:
+def _scaled_G(n: Numbers, t: Array, w: Array, x: Array) -> Array:
     return n["of_G"] * (w / n["fast"] - t / n["slow"] + 0.3 * x)
 
 
@@ -90,11 +96,11 @@ def units(rng: Rng) -> tc.Problem:
     return make_problem(_scaled_F, _scaled_G, normal(3), zero, zero, c * scale["slow"], H=H, c=c, **scale)
 
 
-def _wide_F(n: Numbers, t: Any, w: Any, x: Any) -> Any:
+def _wide_F(n: Numbers, t: Array, w: Array, x: Array) -> Array:
     return n["h"] * (t - n["c"]) + 0.5 * (w - t)
 
 
-def _wide_G(n: Numbers, t: Any, w: Any, x: Any) -> Any:
+def _wide_G(n: Numbers, t: Array, w: Array, x: Array) -> Array:
     return w - t + n["s"] * x
 
 

@@ -165,7 +165,8 @@ def test_a_nonnegative_matrix_is_not_enough_when_lambda_exceeds_one():
     """I − N ≥ 0 allows λ = 1 + αL, which bounds ‖Δf₊‖ by 0; with F = −Lθ it is really 2αL‖Δf‖. So λ ≤ 1 is asked."""
     L, alpha, theta, f = 1.0, 0.1, 0.0, 1.0
     lam = 1 + alpha * L
-    N = lyapunov_search.comparison(lyapunov_search.Known("fast", "non-convex", L, (0.0, 1.0)), (alpha, alpha, lam), 1.0)
+    case = lyapunov_search.ProofCase("fast", "non-convex", L, (0.0, 1.0))
+    N = lyapunov_search.comparison(case, (alpha, alpha, lam), 1.0)
     assert np.all((np.eye(4) - N)[1:] >= -1e-15)
     new_theta, new_f = theta - alpha * f, (1 - lam) * f + lam * (-L * theta)
     assert abs(new_f - (-L * new_theta)) == pytest.approx(2 * alpha * L)
@@ -179,7 +180,7 @@ def test_the_search_begins_where_v_falls():
         L = 10 ** rng.uniform(0, 3)
         mu_h, mu_g = L * 10 ** rng.uniform(-4, 0, size=2)
         for structure in STRUCTURES:
-            known = lyapunov_search.Known("fast", structure, L, (mu_h, mu_g))
+            known = lyapunov_search.ProofCase("fast", structure, L, (mu_h, mu_g))
             c, D, _ = lyapunov_search.initial_guess(known)
             assert np.all(D > 0)
             assert lyapunov_search.speed(known, c, D, 0.0) > 0
@@ -191,7 +192,7 @@ def test_the_vector_in_the_docs_shows_an_m_matrix():
         L = 10 ** rng.uniform(0, 3)
         mu_h, mu_g = np.minimum(L, L * 10 ** rng.uniform(-4, 0.3, size=2))
         c = (mu_h * mu_g / (16 * L**3), 1.0, 12 * L**2 / mu_g)
-        N = lyapunov_search.comparison(lyapunov_search.Known("fast", "strongly-convex", L, (mu_h, mu_g)), c, 0.0)
+        N = lyapunov_search.comparison(lyapunov_search.ProofCase("fast", "strongly-convex", L, (mu_h, mu_g)), c, 0.0)
         v = np.array([1.1 * (L + mu_g / 3) / mu_h, 1, mu_g / 3, mu_g / 3])
         assert np.all(N @ v >= [0, 0.49 * mu_g, 2.5 * L**2, 2.5 * L**2])
 

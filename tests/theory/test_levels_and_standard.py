@@ -72,7 +72,7 @@ def test_every_norm_obeys_its_row_and_v_falls(method, levels, kink):
             new = [x[i] + lam * r[i] - steps[i] * at[i] for i in range(levels)]
             before = [*_distances(x, root), *(np.linalg.norm(s, axis=1) for s in r)]
             after = [*_distances(new, root), *((1 - lam) * np.linalg.norm(s, axis=1) for s in r)]
-        constants = lyapunov_search.Known(
+        constants = lyapunov_search.ProofCase(
             method,
             "strongly-convex",
             known["L"] / scale,

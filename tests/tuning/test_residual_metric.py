@@ -8,7 +8,7 @@ import twoclock as tc
 from twoclock.engine.loop import drive
 from twoclock.engine.run_batch import Lanes, make_instances
 from twoclock.tree_math import sqnorm
-from twoclock.tuning.fresh_samples import Oracle, read_samples, samples_used
+from twoclock.tuning.fresh_samples import OracleHalf, read_samples, samples_used
 from twoclock.tuning.residual_estimate import estimate_residuals
 
 METHODS = [tc.Standard(0.0, 0.0), tc.Standard(0.01, 0.02)]
@@ -106,7 +106,7 @@ def test_the_oracle_hides_the_answer():
     problem = tc.problems.paper_lqr(guard=True)
     names = ("measure", "h", "omega_star", "mean_F", "mean_G", "report")
     assert all(problem.knows(name) for name in names)
-    assert not any(Oracle(problem).knows(name) for name in names)
+    assert not any(OracleHalf(problem).knows(name) for name in names)
 
 
 def test_samples_are_rounded_to_batches():

@@ -10,7 +10,7 @@ import pytest
 
 import twoclock as tc
 from twoclock.param_paths import with_settings
-from twoclock.tuning.halving import Candidates, keeps_order
+from twoclock.tuning.halving import Proposals, keeps_order
 from twoclock.tuning.objective import marks_of
 from twoclock.tuning.score_table import ScoreTable
 from twoclock.tuning.search_space import at_edge, default_box
@@ -169,10 +169,10 @@ def everywhere(method, steps):
 
 def test_candidates_satisfy_the_order_only_if_asked():
     space = {"alpha.c": (0.1, 10.0), "alpha.p": (0.5, 1.0), "beta.c": (0.1, 10.0), "lam.shift": (5.0, 2000.0)}
-    points = Candidates(FAST, 5000, True, True, 0).spread(space, 64)
+    points = Proposals(FAST, 5000, True, True, 0).spread(space, 64)
     methods = [with_settings(FAST, point) for point in points]
     assert all(everywhere(method, 5000) for method in methods)
-    anything = [with_settings(FAST, point) for point in Candidates(FAST, 5000, False, True, 0).spread(space, 64)]
+    anything = [with_settings(FAST, point) for point in Proposals(FAST, 5000, False, True, 0).spread(space, 64)]
     assert keeps_order(anything, 5000).tolist() == [everywhere(method, 5000) for method in anything]
     assert not keeps_order(anything, 5000).all()
     assert all(float(method.lam(0)) <= 1 for method in anything)  # a weight above 1 is no average
@@ -198,9 +198,7 @@ def test_keeps_order(method, fast, ok):
 
 
 def test_candidates_are_spread_evenly_on_a_log_scale():
-    points, other = (
-        Candidates(FAST, 100, False, True, seed).spread({"alpha.c": (0.01, 100.0)}, 128) for seed in (0, 1)
-    )
+    points, other = (Proposals(FAST, 100, False, True, seed).spread({"alpha.c": (0.01, 100.0)}, 128) for seed in (0, 1))
     logs = np.sort([math.log10(p["alpha.c"]) for p in points[1:]])
     np.testing.assert_allclose(logs, np.linspace(-2, 2, 127), atol=0.1)
     assert points[0] == {"alpha.c": 1.0}
@@ -210,7 +208,7 @@ def test_candidates_are_spread_evenly_on_a_log_scale():
 def test_recombined_candidates_lie_between_good_ones():
     box = {"alpha.c": (0.01, 100.0), "beta.c": (0.01, 100.0)}
     ridge = [{"alpha.c": c, "beta.c": 2 * c} for c in (0.5, 0.8, 1.0, 1.7, 4.0)]
-    new = Candidates(FAST, 100, False, True, 0).recombine(ridge, box, 8, 0)
+    new = Proposals(FAST, 100, False, True, 0).recombine(ridge, box, 8, 0)
     assert len(new) == 8
     assert all(point["beta.c"] == pytest.approx(2 * point["alpha.c"], rel=0.02) for point in new)
     assert all(0.5 / 3 < point["alpha.c"] < 4 * 3 for point in new)

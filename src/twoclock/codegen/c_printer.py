@@ -55,7 +55,7 @@ class Printer:
             yield from self._lines(statement.test)
             yield f"if(!({self._atom(statement.outcome)}))break;"
             yield from self._lines(statement.body)
-        elif isinstance(statement, ir.Loop):
+        elif isinstance(statement, ir.For):
             i = statement.index.name
             yield f"for(int32_t {i}=0;{i}<{statement.count};{i}++){{"
             yield from self._lines(statement.body)

@@ -129,7 +129,7 @@ class Store:
 
 
 @dataclass
-class Loop:
+class For:
     """``for (index = first; index < count; index += 1)``."""
 
     index: Var
@@ -171,7 +171,7 @@ class LaneLoop:
 
 
 Plain: TypeAlias = Let | Load | Store
-Nested: TypeAlias = Loop | Branch | While | UnlikelyBlock | LaneLoop
+Nested: TypeAlias = For | Branch | While | UnlikelyBlock | LaneLoop
 Statement: TypeAlias = Plain | Nested
 
 
@@ -232,7 +232,7 @@ class Builder:
 
     @contextmanager
     def loop(self, count: int) -> Iterator[Var]:
-        loop = Loop(Var(self.name("i"), "int32_t", False), count)
+        loop = For(Var(self.name("i"), "int32_t", False), count)
         with self.block(loop.body):
             yield loop.index
         self.statements.append(loop)

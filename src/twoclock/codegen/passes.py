@@ -100,7 +100,7 @@ def _without_duplicates(statements: list[Statement], values: _ValueNumbers) -> l
                 return type(part)(map(rename, part))
             case Load(index=int(i)):
                 return replace(part, index=values.twins.get((part.memory, i), (part.memory, i))[1])
-            case OffsetIndex() | Let() | Load() | Store() | ir.Loop() | ir.Branch() | ir.While() | ir.UnlikelyBlock():
+            case OffsetIndex() | Let() | Load() | Store() | ir.For() | ir.Branch() | ir.While() | ir.UnlikelyBlock():
                 return replace(part, **{f.name: rename(getattr(part, f.name)) for f in fields(part)})
         return part
 

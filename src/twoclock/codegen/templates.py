@@ -18,7 +18,7 @@ import numpy as np
 
 from twoclock.codegen import ir
 from twoclock.codegen.c_printer import Printer
-from twoclock.codegen.ir import STORED_TYPES, Buffer, Load, Loop, Statement, Tree, Unsupported, Var, While, blocks
+from twoclock.codegen.ir import STORED_TYPES, Buffer, For, Load, Statement, Tree, Unsupported, Var, While, blocks
 
 if TYPE_CHECKING:
     from twoclock.codegen.build import Example
@@ -208,7 +208,7 @@ def _executed(statements: Iterable[Statement]) -> int:
     """Count the statements that are executed, those in a loop as often as it has passes."""
     count = 0
     for s in statements:
-        times = s.count if isinstance(s, Loop) else _PASSES if isinstance(s, While) else 1
+        times = s.count if isinstance(s, For) else _PASSES if isinstance(s, While) else 1
         count += times * sum(map(_executed, blocks(s))) if isinstance(s, ir.Nested) else 1
     return count
 

@@ -35,7 +35,7 @@ _MOST_LEVELS = 6  # the constants grow by two or three decades with each
 
 
 @dataclasses.dataclass(frozen=True)
-class Known:
+class Constants:
     """The constants of a problem, as numbers."""
 
     L: float
@@ -54,7 +54,7 @@ class Known:
 
 def check_constants(
     structure: str, L: float, mu_h: float | None, mu_g: float | Sequence[float], noise: float
-) -> tuple[Known, tuple[str, ...]]:
+) -> tuple[Constants, tuple[str, ...]]:
     """Check the constants; return them as numbers, and notes for the user."""
     choice("structure", structure, STRUCTURES)
     if structure == "non-convex":
@@ -75,7 +75,7 @@ def check_constants(
                 f"`{name}` must be at least {_FLATTEST:g} L, got {known[name]:g} with L = {known['L']:g}; they are "
                 "too far apart for double precision"
             )
-    numbers = Known(known["L"], known.get("mu_h"), tuple(known[name] for name in fast), number("noise", noise, 0))
+    numbers = Constants(known["L"], known.get("mu_h"), tuple(known[name] for name in fast), number("noise", noise, 0))
     note = f"L = {numbers.L:g} is below 1, which the proofs use: they are applied to F/L, G/L and h/L"
     return numbers, (note,) if numbers.L < 1 else ()
 
@@ -200,7 +200,7 @@ def _paper_steps(structure: str, L: float, mu_h: float | None, g: float) -> tupl
     return (alpha, beta, lam), max(1, 4 * lam, beta / min(1 / L, m**3 / (480 * M), g / (8 * L**2))) * MARGIN
 
 
-def _in_units_of(certificate: Certificate, known: Known) -> Certificate:
+def _in_units_of(certificate: Certificate, known: Constants) -> Certificate:
     """Back from F/L, G/L and h/L where L < 1: steps grow by 1/L, squares of Δf and Δg by L², h by L; u is as θ is."""
     s = min(known.L, 1.0)
     convex, levels = certificate.structure == "strongly-convex", len(known.mu_g) + 1
@@ -221,7 +221,7 @@ def _in_units_of(certificate: Certificate, known: Known) -> Certificate:
     )
 
 
-def _in_metric(structure: str, known: Known, metric: Sequence[float] | None) -> Known:
+def _in_metric(structure: str, known: Constants, metric: Sequence[float] | None) -> Constants:
     """The constants of h/low, of which the mean of F at ω* is the gradient in a metric between 1 and high/low."""
     if metric is None:
         return known

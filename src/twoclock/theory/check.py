@@ -16,7 +16,7 @@ from twoclock.protocols import InputError, Schedule, html_table
 from twoclock.schedules import Power
 from twoclock.theory import lyapunov_search
 from twoclock.theory.certificate import ORDER, Numbers, Rule, rate_conditions
-from twoclock.theory.certify import Known, check_constants, check_steps, paper_decay, paper_rules
+from twoclock.theory.certify import Constants, check_constants, check_steps, paper_decay, paper_rules
 from twoclock.validation import readable_trace_errors, short_repr
 
 Array = NDArray[np.float64]
@@ -160,12 +160,12 @@ def _steps_covered(report: CheckReport) -> float:
 
 
 def _check(
-    method: Fast | Standard, structure: str, given: Known, horizon: float, weight: float | None = None
+    method: Fast | Standard, structure: str, given: Constants, horizon: float, weight: float | None = None
 ) -> CheckReport:
     """The report; ``weight`` is λ/β in the proof for ``Standard``, whose λ falls at the rate if and only if β does."""
     L, mu_h, mu_g, _ = given.scaled()
     of = "fast" if isinstance(method, Fast) else "standard"
-    known = lyapunov_search.Known(of, structure, L, (mu_h or 0.0, *mu_g))
+    known = lyapunov_search.ProofCase(of, structure, L, (mu_h or 0.0, *mu_g))
     lams = [lam for lam in (method.lam, method.lam_g) if lam] if isinstance(method, Fast) else [method.beta]
     grid = np.unique(np.r_[0, np.geomspace(1, check_steps("horizon", horizon), _POINTS).round()])
     # The n₀ for which λ is c/(k+n₀), or c/√(k+n₀) for non-convex h, from its first two values; 1 if it is neither.
@@ -246,7 +246,7 @@ def _values(schedule: Schedule, k: Array) -> Array:
         return np.array([float(schedule(i)) for i in k])
 
 
-def _common_weights(known: lyapunov_search.Known, triples: list[tuple[float, float, float]], n: Array) -> Array:
+def _common_weights(known: lyapunov_search.ProofCase, triples: list[tuple[float, float, float]], n: Array) -> Array:
     """The weights D with which V falls best for a rate: those whose worst step has the largest fall times n, or √n.
 
     A search from the best of the weights that suit single steps. {D : Q(D) ⪰ rD} is convex, so there is but one hill.

@@ -25,7 +25,7 @@ Array = NDArray[np.float64]
 Numbers = Array | tuple[float, ...]
 
 
-class Known(NamedTuple):
+class ProofCase(NamedTuple):
     """What the proof is about: a method, the structure of h, and the constants.
 
     Attributes:
@@ -60,7 +60,7 @@ def _from_nest(i: int, levels: int, L: float) -> Array:
     return L * np.concatenate([off.sum(axis=0), np.zeros(levels)])
 
 
-def comparison(known: Known, c: Numbers, eps: float) -> Array:
+def comparison(known: ProofCase, c: Numbers, eps: float) -> Array:
     """The matrix N at steps eps·c; its first row counts for strongly convex h only."""
     method, structure, L, mu = known[:4]
     n = len(mu)
@@ -81,7 +81,7 @@ def comparison(known: Known, c: Numbers, eps: float) -> Array:
     return np.concatenate([contracts[:, None] * d - error - drift, last])
 
 
-def direction_error(known: Known, c: Numbers) -> Array:
+def direction_error(known: ProofCase, c: Numbers) -> Array:
     """The row v with ‖direction of θ − ∇h‖ ≤ v·e."""
     method, _, L, mu = known[:4]
     n = len(mu)
@@ -90,7 +90,7 @@ def direction_error(known: Known, c: Numbers) -> Array:
     return _from_nest(0, n, L) + own
 
 
-def distances(known: Known) -> Array:
+def distances(known: ProofCase) -> Array:
     """The rows that bound ‖θ − θ*‖ and the distance of each fast level from its solution by e."""
     method, structure, L, mu = known[:4]
     d, r = np.eye(2 * len(mu)).reshape(2, len(mu), -1)
@@ -99,7 +99,7 @@ def distances(known: Known) -> Array:
     return d if method == "fast" else d + r + L * (np.cumsum(r, axis=0) - r)
 
 
-def speed(known: Known, c: Numbers, D: Numbers, eps: float) -> float:
+def speed(known: ProofCase, c: Numbers, D: Numbers, eps: float) -> float:
     """How fast V falls at steps eps·c: the largest r with V₊ ≤ (1 − r·eps)V, or V₊ ≤ V − r·eps‖∇h‖² (non-convex).
 
     It is the smallest eigenvalue relative to a diagonal of the matrix Q with (V − V₊)/eps ≥ eᵀQe, noise apart; −inf
@@ -153,7 +153,7 @@ def _m_matrix(N: Array) -> tuple[Array, Array] | None:
     return (v.astype(float), u.astype(float)) if min(v.min(), u.min()) > 0 else None
 
 
-def margin(known: Known, steps: Numbers) -> tuple[float, Array]:
+def margin(known: ProofCase, steps: Numbers) -> tuple[float, Array]:
     """1 − ρ of the nonnegative matrix K that bounds a step, from below, and weights for which V falls.
 
     Weights exist if and only if the spectral radius ρ is below 1. For PL and non-convex h the first row of K bounds
@@ -175,7 +175,7 @@ def margin(known: Known, steps: Numbers) -> tuple[float, Array]:
     return float(1 / v.max()), D if convex else D * steps[0] / 2
 
 
-def initial_guess(known: Known) -> tuple[Array, Array, float]:
+def initial_guess(known: ProofCase) -> tuple[Array, Array, float]:
     """Ratios of the steps, with that of the last level 1, weights D, and a first step at which V falls.
 
     For ``Fast`` on two levels they are closed forms that hold for all L ≥ 1 and μ ≤ L.
@@ -206,14 +206,14 @@ def initial_guess(known: Known) -> tuple[Array, Array, float]:
     raise ArithmeticError
 
 
-def noise_gain(known: Known, c: Numbers, D: Numbers) -> float:
+def noise_gain(known: ProofCase, c: Numbers, D: Numbers) -> float:
     """The A of V₊ ≤ (1 − …)V + A·B·ε² at steps ε·c: which noise enters r, weighted."""
     n = len(known[3])
     into = np.full(n, c[n]) if known[0] == "fast" else np.asarray(c[:n])
     return float(np.sum(into**2 * np.asarray(D[n:])))
 
 
-def metric_share(known: Known, D: Numbers) -> float:
+def metric_share(known: ProofCase, D: Numbers) -> float:
     """What the metric of θ is at most, over V: (√z̃ + ‖u‖)² ≤ (1 + 1/D_u)(z̃ + D_u‖u‖²) for ``Standard``, else 1."""
     method, structure, L, mu = known[:4]
     if method == "fast" or structure == "non-convex":
@@ -232,7 +232,7 @@ def certificate(
     condition: float = 1.0,
     growth: float = 0.0,
 ) -> Certificate:
-    known = Known(method, structure, L, (mu_h or 0.0, *mu_g), condition, growth)
+    known = ProofCase(method, structure, L, (mu_h or 0.0, *mu_g), condition, growth)
     ratios, D, e = search(known)
     r = speed(known, ratios, D, e)
     # Non-convex: steps e·ratios over √(k+1). Else the scale at which V contracts by 2/n, and 1/(τ+1) = e/scale.
@@ -250,7 +250,7 @@ def certificate(
 
 
 @lru_cache(maxsize=1024)  # a fifth of a second each; the noise plays no part
-def search(known: Known) -> tuple[Array, Array, float]:
+def search(known: ProofCase) -> tuple[Array, Array, float]:
     """Where the bound is best: ratios of the steps, weights, and the first step, not too large."""
     from scipy.optimize import minimize  # slow to load, and needed here alone
 
@@ -289,7 +289,7 @@ def search(known: Known) -> tuple[Array, Array, float]:
     return read(x)
 
 
-def conditions(known: Known, c: Numbers, D: Numbers, tau: float, promised: float) -> tuple[Condition, ...]:
+def conditions(known: ProofCase, c: Numbers, D: Numbers, tau: float, promised: float) -> tuple[Condition, ...]:
     """The inequalities of the tight proof at the first step, where they are hardest."""
     _, structure, L, mu = known[:4]
     n = tau + 1

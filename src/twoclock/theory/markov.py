@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from twoclock.theory.certificate import Certificate, Condition
-from twoclock.theory.lyapunov_search import Known, conditions, noise_gain, search, speed
+from twoclock.theory.lyapunov_search import ProofCase, conditions, noise_gain, search, speed
 
 # How fast V must fall, in units of 1/n: 2 for the bound, and 1 for what is of order λ².
 _FALL = 3.0
@@ -19,7 +19,7 @@ def certificate(
     structure: str, L: float, mu_h: float, mu_g: tuple[float, ...], noise: float, method: str, *, mixing: float
 ) -> Certificate:
     """Steps of ``Fast`` on two levels, h strongly convex, for samples of a chain whose mixing time is bounded."""
-    known = Known(method, structure, L, (mu_h, *mu_g), drift=2.0)
+    known = ProofCase(method, structure, L, (mu_h, *mu_g), drift=2.0)
     ratios, D, e = search(known)
     e = min(e, (1 - 1e-9) / (mixing * ratios[-1]))  # λ₀ times the mixing time is at most 1
     scale = _FALL / speed(known, ratios, D, e) * (1 + 1e-6)

@@ -32,7 +32,7 @@ def _forward(name: str) -> Callable[..., Any]:
 
 
 @pytree
-class Oracle(Problem):
+class OracleHalf(Problem):
     """The oracle half of a problem and nothing else: it hides the answer."""
 
     problem: Problem
@@ -41,7 +41,7 @@ class Oracle(Problem):
 
 def hide_truth(lanes: Lanes) -> Lanes:
     """The same lanes on problems that do not know the answer."""
-    return replace(lanes, instances=Instances(Oracle(lanes.instances.batched), lanes.instances.per_seed))
+    return replace(lanes, instances=Instances(OracleHalf(lanes.instances.batched), lanes.instances.per_seed))
 
 
 def samples_used(samples: int) -> int:

@@ -26,7 +26,7 @@ _BLOCK, _MOST_BLOCKS = 256, 16
 
 
 @dataclass(frozen=True)
-class Candidates:
+class Proposals:
     """The settings of a method that may be tried.
 
     Args:
@@ -167,7 +167,7 @@ class Halving:
         rivals: keep something back for the last comparison with other methods.
     """
 
-    candidates: Candidates
+    proposals: Proposals
     objective: Objective
     box: Box
     rungs: int
@@ -177,14 +177,14 @@ class Halving:
     def stages(self) -> list[tuple[int, int, int]]:
         """Of each rung: settings, steps, and seeds in units of the first rung's."""
         return [
-            (WIDTH << left, max(self.candidates.steps >> max(left - 1, 0), 1), 1 if left else 2)
+            (WIDTH << left, max(self.proposals.steps >> max(left - 1, 0), 1), 1 if left else 2)
             for left in reversed(range(self.rungs))
         ]
 
     def price(self) -> int:
         """Seed-steps in all, at most, for each seed of the first rung."""
         halving = sum(count * share * self.objective.cost(length) for count, length, share in self.stages())
-        at_the_end = 2 * self.objective.cost(self.candidates.steps)
+        at_the_end = 2 * self.objective.cost(self.proposals.steps)
         around = _pages(len(_MOVES) * len(self.box)) * at_the_end
         return halving + around + self._for_widening() + at_the_end * self.rivals
 
@@ -196,9 +196,9 @@ class Halving:
         """Find the best settings; the first rung runs on ``seeds`` seeds from ``first`` on, every rung on new ones."""
         import pandas as pd
 
-        tunable, spent, box = self.candidates.method, self.objective.spent, self.box
+        tunable, spent, box = self.proposals.method, self.objective.spent, self.box
         stages, purse = self.stages(), self._for_widening() * seeds
-        points, ranking = self.candidates.spread(box, stages[0][0]), list[dict[str, float]]()
+        points, ranking = self.proposals.spread(box, stages[0][0]), list[dict[str, float]]()
         for rung, (count, length, share) in enumerate(stages):
             used = range(first, first + seeds * share)
             first, last = used.stop, rung == len(stages) - 1
@@ -208,8 +208,8 @@ class Halving:
             while purse >= fee:
                 leader = points[int(scores.best_first()[0])]
                 wider = box | {path: limits for path, (_, limits) in at_edge(tunable, leader, box).items()}
-                draws = np.random.default_rng([self.candidates.seed, purse])
-                new = self.candidates.draw(wider, more, draws, outside=box) if wider != box else []
+                draws = np.random.default_rng([self.proposals.seed, purse])
+                new = self.proposals.draw(wider, more, draws, outside=box) if wider != box else []
                 box = wider
                 if not new:  # the leader is inside, or nothing outside keeps the order
                     break
@@ -219,7 +219,7 @@ class Halving:
             ranked, rows = [points[i] for i in ranks], scores.rows(ranks[0] if last else None)
             new = []  # the last rung has none: every setting in it has been seen on the seeds of two rungs or more
             if count // 2 > WIDTH:
-                new = self.candidates.recombine(ranked[: count // 2], box, count // 4, 1000 + rung)
+                new = self.proposals.recombine(ranked[: count // 2], box, count // 4, 1000 + rung)
             survivors = 0 if last else count // 2 - len(new)
             where = {"steps": length, "seeds": len(used), "rung": rung}
             ranking = [{**points[i], **rows[i], **where} for i in ranks[survivors:]] + ranking
@@ -227,7 +227,7 @@ class Halving:
         if scores.diverged[ranks[0]].all():
             raise InputError("`space` has no setting that does not diverge; lower its limits, or give more steps")
         best, own = ranked[0], scores.select(ranks[0])
-        moved = self.candidates.coordinate_neighbours(best, box)
+        moved = self.proposals.coordinate_neighbours(best, box)
         if moved:
             own = own.join(self.objective(self._methods([point for _, point in moved]), used, length, seeds))
         unmoved, *near = own.rows(0)
@@ -242,12 +242,12 @@ class Halving:
             pd.DataFrame(curve).sort_values(["setting", "value"], ignore_index=True),
             {path: side for path, (side, _) in at_edge(tunable, best, box).items()},
             None if scores.start is None else float(scores.start[ranks[0]].mean()),
-            {**spec, "given": self.box, "order": self.candidates.order, "widen": self.widen, "method": described}
+            {**spec, "given": self.box, "order": self.proposals.order, "widen": self.widen, "method": described}
             | {"space": box, "best": best, "spent": self.objective.spent - spent},
         )
 
     def _methods(self, points: Sequence[Point]) -> list[Method]:
-        return [build(self.candidates.method, point) for point in points]
+        return [build(self.proposals.method, point) for point in points]
 
 
 def _pages(settings: int) -> int:

@@ -22,7 +22,7 @@ from twoclock.engine.run_batch import Instances, Lanes, make_instances, pad_to
 from twoclock.param_paths import paths, with_settings
 from twoclock.protocols import InputError, Method, ProblemSource
 from twoclock.storage.run_identity import RunSpec, describe
-from twoclock.tuning.fresh_samples import FreshMeans, Oracle, Probe, hide_truth, read_samples, samples_used
+from twoclock.tuning.fresh_samples import FreshMeans, OracleHalf, Probe, hide_truth, read_samples, samples_used
 from twoclock.tuning.residual import check_solves, check_unconstrained, follows_theta
 from twoclock.tuning.residual_estimate import LocalModel, ResidualEstimates, estimate_residuals
 from twoclock.tuning.score_table import ScoreTable
@@ -108,7 +108,7 @@ class ProblemObjective(Objective):
         """Refuse methods that do not fit the problem, or that the residual says nothing about."""
         example = self._instances(seeds[:MOST_SEEDS]).example
         for method in methods:
-            compatibility.check_fit(Oracle(example) if self.metric == RESIDUAL else example, method)
+            compatibility.check_fit(OracleHalf(example) if self.metric == RESIDUAL else example, method)
             if self.metric == RESIDUAL:
                 check_unconstrained([path for path, value in paths(method).items() if value is not None])
                 check_solves(example)

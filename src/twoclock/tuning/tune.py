@@ -16,7 +16,7 @@ from twoclock.engine.loop import tally
 from twoclock.engine.protocol import PREFERRED_METRICS
 from twoclock.engine.run_batch import make_placeholder
 from twoclock.protocols import InputError, Method, Problem, ProblemSource
-from twoclock.tuning.halving import Candidates, Halving
+from twoclock.tuning.halving import Halving, Proposals
 from twoclock.tuning.objective import MOST_SEEDS, RESIDUAL, AgentObjective, By, ProblemObjective
 from twoclock.tuning.score_table import ScoreTable
 from twoclock.tuning.search_space import Box, MethodFactory, Tunable, build, check_box, default_box
@@ -118,8 +118,8 @@ def tune(  # type: ignore[misc]  # the overloads say what comes back, and not ev
                 "`by`, `order`, `bound` and `engine` are for methods; an agent is tuned by what it is paid"
             )
         agents = AgentObjective(problem, method, metric, x0, step_timeout, processes)
-        box, candidates = agents.check_box(space), Candidates(agents.settings, steps, False, True, seed)
-        halving = Halving(candidates, agents, box, rungs, bool(widen), rivals=False)
+        box, proposals = agents.check_box(space), Proposals(agents.settings, steps, False, True, seed)
+        halving = Halving(proposals, agents, box, rungs, bool(widen), rivals=False)
         return _search({"": halving}, budget, "end", progress)
     if not (x0 is step_timeout is processes is None):
         raise InputError("`x0`, `step_timeout` and `processes` are for agents on an environment")
@@ -135,7 +135,7 @@ def tune(  # type: ignore[misc]  # the overloads say what comes back, and not ev
         objective = ProblemObjective(source, _choose_metric(example, metric, by), by, bound, engine_name)
         searches = {
             label: Halving(
-                Candidates(tunable, steps, ordered, fast, seed), objective, box, rungs, grows, rivals="" not in entries
+                Proposals(tunable, steps, ordered, fast, seed), objective, box, rungs, grows, rivals="" not in entries
             )
             for label, (tunable, box, ordered, grows) in entries.items()
         }
@@ -148,7 +148,7 @@ def _search(searches: Mapping[str, Halving], budget: object, by: By, progress: b
 
     prices = {label: halving.price() for label, halving in searches.items()}
     halving, dearest = next(iter(searches.values())), max(prices.values())
-    objective, rungs, steps, seed = halving.objective, halving.rungs, halving.candidates.steps, halving.candidates.seed
+    objective, rungs, steps, seed = halving.objective, halving.rungs, halving.proposals.steps, halving.proposals.seed
     if budget is None:
         budget = _SEEDS * dearest
     if isinstance(budget, bool) or not isinstance(budget, (int, float)) or not 2 * dearest <= budget <= _MOST_BUDGET:
@@ -162,7 +162,7 @@ def _search(searches: Mapping[str, Halving], budget: object, by: By, progress: b
     total = sum(prices[label] * seeds[label] for label in searches)
     with tally(progress, "seed-steps") as look, objective.session(most):
         objective.look = lambda: look(objective.spent, total)
-        objective.check([build(each.candidates.method, {}) for each in searches.values()], range(first, first + most))
+        objective.check([build(each.proposals.method, {}) for each in searches.values()], range(first, first + most))
         asked = {"steps": steps, "budget": int(budget), "by": by, "seed": seed, **objective.facts}
         tuned = {label: each.search(first, seeds[label], asked) for label, each in searches.items()}
         if not halving.rivals:
