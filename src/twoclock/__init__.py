@@ -75,7 +75,7 @@ __all__ = [
 ]
 
 
-# What a run does not need is loaded when it is first used; names that are no module are of the module beside them.
+# What a run does not need is loaded at its first use; a name that is no module is found in the module given beside it.
 _LATER = {
     "agents": "",
     "certify": "twoclock.theory",

@@ -68,30 +68,29 @@ def run(
     Every seed begins with a fresh agent with the settings of the given one, which is not changed. Its exploration and
     the noise of its environment depend on the number of the seed alone.
 
-    Beside what the agent measures, its history has ``mean_reward`` and ``mean_return`` (of a step, and of the episodes
-    that ended), and ``mean_cost`` where the agent knows the cost of a step: at each mark over the later half of the
-    steps. ``result.interval()`` has intervals of the means over the later half of the run, each from its own seed,
-    unless the agent has its own intervals.
+    Besides the agent's own metrics, the history has ``mean_reward`` and ``mean_return`` (of a step, and of the finished
+    episodes), and ``mean_cost`` if the agent knows the cost of a step. At each mark they are means over the later half
+    of the steps. ``result.interval()`` has intervals of the means over the later half of the run, each from its own
+    seed, unless the agent has its own intervals.
 
     Args:
-        agent: such as `Regulator`; one that has learnt nothing yet.
+        agent: such as `Regulator`; it must be new.
         env: a Gymnasium environment; the id of one; a function without arguments that makes one; a vectorised one, each
             part of which serves a seed; or a step function ``(x, u, rng) -> x_next``, which may also give
             ``(x_next, reward)`` or ``(x_next, reward, terminated)``.
-        steps: how many, for each seed; one step takes one sample.
-        seeds: a count, or the integers themselves; one by default, as many as it has parts for a vectorised one.
-        marks: the steps at which to record; by default the start, the end and ten a decade.
+        steps: the number of steps of each seed; each takes one sample.
+        seeds: a count, or the integers themselves. By default one seed, or one per part of a vectorised environment.
+        marks: the steps at which to record; by default the start, the end and ten per decade.
         progress: True for a bar, or a function that is called with every tick.
-        checkpoint: a folder, in which each seed is saved as its agent saves itself. A run that was stopped, killed or
-            met a fault resumes from there: a step function, and a Gymnasium environment that repeats itself, to the
-            identical result. More ``steps`` prolong one that has ended. Another agent or environment is refused.
-        x0: of a step function the first state of every episode, or a function of ``rng`` that draws it.
-        step_timeout: seconds that the environment may take for a step or a reset. One that takes longer is ended with
-            its process.
-        processes: how many seeds at once, each in its own process; one per core by default, where the environment
-            can be made there. It changes nothing but the time.
+        checkpoint: a folder in which each seed is saved. A run that was stopped or killed, or met a fault, resumes from
+            there. With a step function or a deterministic Gymnasium environment the result is bit-for-bit identical.
+            More ``steps`` prolong a finished run. Another agent or environment is refused.
+        x0: for a step function, the first state of every episode, or a function of ``rng`` that draws it.
+        step_timeout: seconds that the environment may take for a step or a reset. After that its process is killed.
+        processes: the number of worker processes; by default one per core, if the environment can be made there. The
+            results do not depend on it.
         on: "local", or "ray" for a cluster.
-        address: of the Ray cluster; None starts Ray on this machine, or joins where ``ray.init`` was called already.
+        address: of the Ray cluster. None starts Ray on this machine, or uses the cluster that ``ray.init`` joined.
         checkpoint_every: seconds between checkpoints.
 
     >>> import numpy as np, twoclock as tc
@@ -136,7 +135,7 @@ def run(
         at, lost = dict.fromkeys(spec.seeds, 0), set[int]()
 
         def seen(seed: int, step: int, diverged: bool) -> None:
-            """Pass on where the seeds are as one event."""
+            """Report the progress of all seeds as one event."""
             at[seed] = spec.steps if diverged else step
             lost.update([seed] * diverged)
             look(ProgressEvent(sum(at.values()) // len(at), None, len(lost), _no_carry, engine="the environment"))
@@ -159,7 +158,7 @@ def run(
 
 
 def check_processes(processes: object, step_timeout: object) -> None:
-    """Refuse a number of processes, or a timeout in seconds, that is none."""
+    """Refuse an invalid number of processes or an invalid timeout."""
     if processes is not None:
         validation.whole("processes", processes, 1, 4096)
     if step_timeout is not None:
@@ -169,7 +168,7 @@ def check_processes(processes: object, step_timeout: object) -> None:
 def seed_executor(
     job: AgentJob, seeds: int, processes: int | None, step_timeout: float | None
 ) -> AbstractContextManager[Executor]:
-    """Worker processes for seeds, or this process where one is enough or a job like this cannot be sent to another."""
+    """Worker processes for the seeds, or this process if one is enough or the job cannot be sent to another."""
     count = min(processes or cores(), seeds)
     if count == 1 and step_timeout is None:
         return nullcontext(ThisProcess())
@@ -193,7 +192,7 @@ def _no_carry() -> LaneState:
 
 
 def check_agent(agent: Agent) -> None:
-    """Refuse what is no agent, or has learnt already."""
+    """Refuse an object that is no agent, and an agent that has learnt already."""
     check_kind(agent)
     if agent.steps:
         raise InputError(
@@ -233,7 +232,7 @@ def make_agent_job(
 
 
 def _env_source(env: Any) -> object:
-    """What an environment is made of, which says whether two are the same: its class, and its arguments."""
+    """The class and the arguments of an environment, which identify it."""
     if not isinstance(env, str) and not is_env(env):
         return env
     import gymnasium

@@ -31,18 +31,18 @@ class AverageRewardActorCritic(LearnerAgent):
     """Learns the policy with the largest reward per step, with a bonus −τ log π(a|s), on finite states.
 
     The operators are those of `problems.average_reward`: an actor, the gain J and a differential critic V, on three
-    clocks. Where an episode terminates, the next one follows: the state after the end is the one that the environment
-    is reset to, so that sample is learnt from when the next one arrives. An episode that is cut off is no end.
+    clocks. After a terminated episode comes the state that the environment is reset to, so the last sample is learnt
+    from when the next episode begins. An episode that is only cut off is no end.
 
     Args:
-        states: how many states there are, numbered from 0, such as ``env.observation_space.n``.
-        actions: how many actions.
+        states: the number of states, which are numbered from 0; such as ``env.observation_space.n``.
+        actions: the number of actions.
         temperature: τ, in units of the reward.
-        method: other steps than its own, `Standard` with 0.1 for the actor and (0.01, 0.2) for gain and critic at
-            first, held for some 20,000 samples and then falling as k^−½, which suit rewards of order 1.
+        method: by default `Standard` with step 0.1 for the actor and (0.01, 0.2) for gain and critic. These are
+            constant for some 20,000 samples and then fall as k^−½. They suit rewards of order 1.
         seed: of its actions.
 
-    A shop: stay for 1 a step, or go and come back for 3 every other step.
+    A shop: staying earns 1 per step, going and coming back earns 3 every other step.
 
     >>> import twoclock as tc
     >>> agent, s = tc.agents.AverageRewardActorCritic(states=2, actions=2, temperature=0.05), 0
@@ -88,7 +88,7 @@ class AverageRewardActorCritic(LearnerAgent):
         return min(int(np.searchsorted(np.cumsum(chances), self._rng.random())), self.actions - 1)
 
     def probabilities(self, x: int) -> Float[np.ndarray, " actions"]:
-        """π(·|x), by which it acts."""
+        """The action probabilities π(·|x)."""
         s = check_index("x", x, self.states)
         logits: np.ndarray = self._learner.peek(lambda state: +state.theta[s])
         weights: np.ndarray = np.exp(logits - logits.max())
@@ -108,7 +108,7 @@ class AverageRewardActorCritic(LearnerAgent):
 
     @property
     def policy(self) -> Float[np.ndarray, "s a"]:
-        """π[s, a] as learnt."""
+        """The learnt policy π[s, a]."""
         with jax.enable_x64(True):
             return np.asarray(jax.nn.softmax(jnp.asarray(self._learner.theta)))
 
@@ -118,7 +118,7 @@ class AverageRewardActorCritic(LearnerAgent):
 
     @classmethod
     def load(cls, path: str | Path, method: Method | None = None) -> AverageRewardActorCritic:
-        """Load a saved agent; a method is needed where it held a function."""
+        """Load a saved agent; pass its method again if that holds a function."""
         return cls._load(path, method)
 
     def _state(self) -> tuple[Document, dict[str, PyTree]]:

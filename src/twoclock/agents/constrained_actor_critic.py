@@ -30,7 +30,7 @@ Cost = Callable[[int, int, int, float, bool], float]
 
 
 class LimitedSample(NamedTuple):
-    """One sample: the step with its cost, and the law of the first states so far."""
+    """One sample: the step with its cost, and the distribution of the first states so far."""
 
     x: CostStep
     start: Array
@@ -40,22 +40,22 @@ class ConstrainedActorCritic(LearnerAgent):
     """Learns a policy for Σ γ^k (r − τ log π(a|s)) whose discounted cost from a start stays within a limit.
 
     The operators are those of `problems.constrained_mdp`: the multiplier κ, a softmax policy, and critics of reward and
-    cost, on three clocks. The slack is the limit less the cost that the critic sees from the first states of the
-    episodes so far. `multiplier` is κ; `cost` and `violation` have intervals.
+    cost, on three clocks. The slack is the limit minus the critic's mean cost from the first states of the episodes so
+    far. `multiplier` is κ; `cost` and `violation` have intervals.
 
     Args:
-        states: how many states there are, numbered from 0.
-        actions: how many actions.
+        states: the number of states, which are numbered from 0.
+        actions: the number of actions.
         cost: what a step costs, a function of (x, u, x_next, reward, terminated).
         limit: the largest expected discounted cost of an episode.
         temperature: τ, in units of the reward; above 0, since at 0 the best policy jumps with κ.
         gamma: the discount of rewards and costs, below 1.
-        method: other steps than its own, `Standard` with 5e-5 for κ, 1 − γ for the policy and 0.25 for the critics at
-            first, held for 400,000, 200,000 and 20,000 samples and then falling as 1/k: those of `constrained_mdp` on
-            the lake. A larger cost needs a smaller step of κ.
+        method: by default `Standard` with step 5e-5 for κ, 1 − γ for the policy and 0.25 for the critics. These are
+            constant for 400,000, 200,000 and 20,000 samples and then fall as 1/k, as for `constrained_mdp` on the lake.
+            Larger costs need a smaller step of κ.
         seed: of its actions.
 
-    A coin that pays 1 and costs 1, of which half a toss in an episode of one step is allowed; κ is 1 there:
+    A coin toss pays 1 and costs 1. Half a toss per episode of one step is allowed; κ is 1 there:
 
     >>> import twoclock as tc
     >>> def price(x, u, x_next, reward, terminated):
@@ -115,7 +115,7 @@ class ConstrainedActorCritic(LearnerAgent):
 
     @property
     def settings(self) -> dict[str, object]:
-        """The arguments that make another agent like it."""
+        """The arguments that make an equal agent."""
         settings = super().settings
         return {"cost": settings.pop("price"), **settings}
 
@@ -131,7 +131,7 @@ class ConstrainedActorCritic(LearnerAgent):
         return min(int(np.searchsorted(np.cumsum(chances), self._rng.random())), self.actions - 1)
 
     def probabilities(self, x: int) -> Float[np.ndarray, " actions"]:
-        """π(·|x), by which it acts."""
+        """The action probabilities π(·|x)."""
         s = check_index("x", x, self.states)
         logits: np.ndarray = self._learner.peek(lambda state: +state.omega[0][s])
         weights: np.ndarray = np.exp(logits - logits.max())
@@ -155,19 +155,19 @@ class ConstrainedActorCritic(LearnerAgent):
 
     @property
     def policy(self) -> Float[np.ndarray, "s a"]:
-        """π[s, a] as learnt."""
+        """The learnt policy π[s, a]."""
         with jax.enable_x64(True):
             return np.asarray(jax.nn.softmax(jnp.asarray(self._learner.omega[0])))
 
     @property
     def multiplier(self) -> float:
-        """κ, what a unit more of the limit would be worth."""
+        """κ, the gain in value per unit of a larger limit."""
         return float(self._learner.theta)
 
     def cost(self, level: float = 0.95) -> Estimate:
         """The mean discounted cost of an episode over the later half of them or more, by random scaling.
 
-        NaN while there are fewer than a hundred. An episode that is cut off counts with what it cost until then.
+        NaN while there are fewer than a hundred. An episode that is cut off counts with its cost until then.
         """
         return self._costs.estimate(level)
 
@@ -178,7 +178,7 @@ class ConstrainedActorCritic(LearnerAgent):
 
     @classmethod
     def load(cls, path: str | Path, cost: Cost, method: Method | None = None) -> ConstrainedActorCritic:
-        """The agent that was saved, with its cost; a method is needed where it held a function."""
+        """Load a saved agent with its cost; pass its method again if that holds a function."""
         return cls._load(path, method, lambda _: {"cost": cost})
 
     def _state(self) -> tuple[Document, dict[str, PyTree]]:

@@ -33,26 +33,26 @@ class EntropyActorCritic(LearnerAgent):
     """Learns a policy for Σ γ^k (r − τ log π(a|s)) while it acts, in any environment with finite states and actions.
 
         s, _ = env.reset()
-        a = agent.act(s)                    # a ~ π(·|s) as learnt so far
+        a = agent.act(s)                    # a ~ π(·|s), the policy so far
         t, r, terminated, truncated, _ = env.step(a)
         agent.observe(s, a, t, r, terminated, truncated)
 
     The operators are those of `problems.entropy_mdp` (`problems.SoftOperators`): F = −Hδ∇log π(a|s), G = −δ∇V(s) with
     δ = r − τ log π(a|s) + γV(s') − V(s) and H = 1/(1 − γ). Where an episode terminated V(s') counts as 0; where it was
-    only cut off, it counts. Samples come as the environment gives them, so states weigh as often as they are visited,
-    without the discount that the exact gradient of J has: with tables the zeros are the same, with features not quite.
+    only cut off, it counts in full. Each state weighs as often as it is visited, without the discount of the exact
+    gradient of J. With tables the zeros are the same, with features only nearly.
 
     Args:
-        states: how many states there are, numbered from 0, such as ``env.observation_space.n``.
-        actions: how many actions.
-        temperature: τ, the price of a policy that is sure of itself, in units of the reward.
-        features: φ, one row a state, for a linear critic V = φᵀω instead of a table.
-        policy_features: ψ[s, a], a vector each, for a policy ∝ exp ψᵀθ instead of a table.
+        states: the number of states, which are numbered from 0; such as ``env.observation_space.n``.
+        actions: the number of actions.
+        temperature: τ, the weight of the entropy bonus, in units of the reward.
+        features: φ, one row per state, for a linear critic V = φᵀω instead of a table.
+        policy_features: ψ[s, a], a vector for each pair, for a policy ∝ exp ψᵀθ instead of a table.
         gamma: the discount, below 1.
-        initial_value: the critic's value of every state at the start. The most that can be earned makes it explore
-            states that it has not visited, which matters where rewards are rare.
-        method: other steps than its own, `Standard` with α = 3(1 − γ) and β = 0.3 at first, held for some 20,000
-            samples and then falling as k^−½, which suit rewards of order 1.
+        initial_value: the critic's value of every state at the start. The largest possible return makes the agent
+            explore unvisited states, which matters where rewards are rare.
+        method: by default `Standard` with α = 3(1 − γ) and β = 0.3, constant for some 20,000 samples and then falling
+            as k^−½. These steps suit rewards of order 1.
         seed: of its actions.
 
     >>> import numpy as np, twoclock as tc
@@ -115,7 +115,7 @@ class EntropyActorCritic(LearnerAgent):
         return min(int(np.searchsorted(np.cumsum(chances), self._rng.random())), self.actions - 1)
 
     def probabilities(self, x: int) -> Float[np.ndarray, " actions"]:
-        """π(·|x), by which it acts; that of the present iterate, before any averaging."""
+        """The action probabilities π(·|x) at the present iterate, before any averaging."""
         s, psi = check_index("x", x, self.states), self.policy_features
         logits: np.ndarray = self._learner.peek(lambda state: +state.theta[s] if psi is None else psi[s] @ state.theta)
         weights: np.ndarray = np.exp(logits - logits.max())
@@ -132,13 +132,13 @@ class EntropyActorCritic(LearnerAgent):
 
     @property
     def policy(self) -> Float[np.ndarray, "s a"]:
-        """π[s, a] as learnt: of an averaging method the policy of its mean."""
+        """The learnt policy π[s, a]; of an averaging method, the policy of the mean iterate."""
         with jax.enable_x64(True):
             return np.asarray(jax.nn.softmax(self._operators.logits(jnp.asarray(self._learner.theta))))
 
     @property
     def value(self) -> Float[np.ndarray, " s"]:
-        """The soft value V of each state, as the critic has it."""
+        """The critic's estimate of the soft value V of each state."""
         with jax.enable_x64(True):
             return np.asarray(self._operators.values(jnp.asarray(self._learner.omega)))
 
@@ -151,7 +151,7 @@ class EntropyActorCritic(LearnerAgent):
 
     @classmethod
     def load(cls, path: str | Path, method: Method | None = None) -> EntropyActorCritic:
-        """Load a saved agent; a method is needed where it held a function."""
+        """Load a saved agent; pass its method again if that holds a function."""
         return cls._load(path, method)
 
     def _state(self) -> tuple[Document, dict[str, PyTree]]:

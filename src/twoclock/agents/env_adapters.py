@@ -1,7 +1,7 @@
-"""Environments as an agent meets them: a step function, one of Gymnasium, or a vectorised one of Gymnasium.
+"""Adapters for environments: a step function, a Gymnasium environment, or a vectorised Gymnasium environment.
 
-An adapter serves one seed or several: ``states`` has a state for each, ``step`` takes an action for each. The adapters
-of one seed can be brought back to where they were. What an environment returns is checked; a fault is one line.
+An adapter serves one seed or several: ``states`` has a state for each, ``step`` takes an action for each. An adapter of
+one seed can return to an earlier point. What an environment returns is checked; a fault is one line.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from twoclock.protocols import InputError, PyTree
 from twoclock.validation import short_repr
 
-# Its numbers must not be those of anything else that is seeded with the same seed, exploration above all.
+# Its random numbers must differ from all others that use the same seed, exploration above all.
 _PLANT = 0x706C616E74
 
 
@@ -26,8 +26,8 @@ class EnvironmentFault(InputError):
     """An environment raised an error, hung, or returned values that no agent can learn from.
 
     Attributes:
-        seed: whose environment; None where several step together.
-        step: how many steps had been taken.
+        seed: the seed of the environment; None where several step together.
+        step: the number of steps before the fault.
     """
 
     def __init__(self, what: object = "", seed: int | None = None, step: int = 0) -> None:
@@ -35,13 +35,13 @@ class EnvironmentFault(InputError):
         self.seed, self.step = seed, step
 
     def at(self, seed: int | None, step: int, how: str = "") -> EnvironmentFault:
-        """The same fault, with where it happened and what was saved."""
+        """The same fault, with its seed, its step and what was saved."""
         where = f"seed {seed}, step {step:,}: " if seed is not None else f"step {step:,}: "
         return EnvironmentFault(f"{where}{self}{how}", seed, step)
 
 
 class StepResult(NamedTuple):
-    """What came of an action: the state after it, its reward (None where there is none), and whether this was the end.
+    """The outcome of an action: the next state, the reward (None where there is none), and whether the episode ended.
 
     A state is an array, or the number of a state.
     """
@@ -98,8 +98,8 @@ def check_state(x: object, what: str, shape: tuple[int, ...] | None) -> PyTree:
 
 
 StepFunction = Callable[[PyTree, PyTree, np.random.Generator], object]
-# The action that was taken, which may be the agent's cut to what is allowed, and what came of it: None where the turn
-# only began an episode, an error where the state left the finite numbers.
+# The action that was taken (the agent's, perhaps clipped) and its outcome: None where the turn only began an episode,
+# an error where the state is not finite.
 Turn = tuple[PyTree, StepResult | NotFinite | None]
 
 
@@ -109,7 +109,7 @@ class EnvAdapter(abc.ABC):
     what = "the environment"
     x: PyTree = None  # the present state; None between two episodes
     _shape: tuple[int, ...] | None = None  # of the first state
-    _before: tuple[PyTree, PyTree]  # its state and place at the start of the turn
+    _before: tuple[PyTree, PyTree]  # its state and position at the start of the turn
 
     def states(self) -> list[PyTree]:
         """The state of each seed, at the start of a turn; an episode that has ended is followed by the next."""
@@ -142,27 +142,27 @@ class EnvAdapter(abc.ABC):
         """Take one action in the present state."""
 
     def rewind(self) -> None:
-        """Before a snapshot, forget a turn that failed: what it drew must not be spent."""
+        """Before a snapshot, undo a failed turn: its random draws must not be used up."""
         self.x, place = self._before
         self.put_back(place)
 
     @abc.abstractmethod
     def place(self) -> PyTree:
-        """What ``put_back`` needs, at no cost."""
+        """The position for ``put_back``; it costs nothing."""
 
     @abc.abstractmethod
     def put_back(self, place: PyTree) -> None:
-        """Forget what came after a place of the present turn."""
+        """Undo what came after a position in the present turn."""
 
     @abc.abstractmethod
     def snapshot(self) -> dict[str, PyTree]:
-        """What it takes to come back to here, as arrays."""
+        """The data for a return to this point, as arrays."""
 
     @abc.abstractmethod
     def restore(self, snapshot: dict[str, PyTree], x: PyTree) -> bool:
-        """Come back to state x, and say whether that worked; if not, a new episode begins.
+        """Return to state x; the outcome says whether that worked, if not a new episode begins.
 
-        An x of None is the end of an episode, and stays so.
+        If x is None, the episode has ended.
         """
 
     def close(self) -> None:  # noqa: B027 - most have nothing to release
@@ -211,8 +211,8 @@ class Simulated(EnvAdapter):
 class Gymnasium(EnvAdapter):
     """A Gymnasium environment, reseeded for each episode, so that replaying an episode's actions restores its state.
 
-    Actions are cut to the bounds of a box, and the agent learns from what was done. They are remembered only if it must
-    be ``replayable``, since they take memory in an episode without an end.
+    Actions are clipped to the bounds of a box, and the agent learns from the clipped action. They are stored only if
+    the environment must be ``replayable``, since an endless episode would fill the memory.
     """
 
     def __init__(self, env: Any, seed: int, close_it: bool, replayable: bool) -> None:
@@ -278,8 +278,8 @@ class Gymnasium(EnvAdapter):
 class Vectorised:
     """A vectorised Gymnasium environment: its n-th part is that of the n-th seed, each with its own agent.
 
-    One agent for all parts would see samples of many trajectories in turn, from which nothing that remembers the last
-    sample (an eligibility trace, a guard) could learn.
+    One agent for all parts would see samples of many trajectories in turn. An eligibility trace or a guard, which
+    remember the last sample, could not learn from these.
     """
 
     what = "the vectorised environment"
@@ -319,13 +319,13 @@ class Vectorised:
                 came.append((u, error))
         if self.mode == "Disabled" and ended.any():
             xs, _ = self.env.reset(options={"reset_mask": ended})
-        # A state that is not finite belongs to a seed that is lost, whose actions do not matter.
+        # A state that is not finite belongs to a lost seed, whose actions do not matter.
         self._ended, self._xs = ended, [check_state(np.nan_to_num(x), "the state", self._shape) for x in xs]
         return came
 
 
 def _clip_to(space: Any) -> Callable[[PyTree], PyTree]:
-    """Cut actions to the bounds of a box; others are left as they are."""
+    """Clip actions to the bounds of a box; others are left unchanged."""
     if not hasattr(space, "low"):
         return lambda u: u
     return lambda u: np.clip(np.reshape(u, space.low.shape), space.low, space.high).astype(space.dtype)
@@ -345,7 +345,7 @@ def is_vector(env: object) -> bool:
 
 
 def is_step_function(env: object) -> bool:
-    """Whether it takes (x, u, rng), and cannot do without."""
+    """Whether it is a function of exactly (x, u, rng)."""
     return not is_env(env) and not _takes(env, 0) and _takes(env, 3)
 
 
@@ -358,7 +358,7 @@ def _takes(function: Any, count: int) -> bool:
 
 
 def check_env(env: object, x0: object) -> None:
-    """Refuse what is no environment, before the run."""
+    """Refuse an invalid environment before the run."""
     if is_step_function(env):
         if x0 is None:
             raise InputError("`x0` must be given for a step function: the first state, or a function of rng")

@@ -1,4 +1,4 @@
-"""The guard of a regulator: which gain may act, and when the first one takes the plant back."""
+"""The guard of a regulator: it decides which gain acts, and when the safe gain takes over."""
 
 from __future__ import annotations
 
@@ -12,27 +12,29 @@ from twoclock.problems.lqr.operators import Bounds, Guard
 from twoclock.protocols import PyTree
 
 Matrix = Float[np.ndarray, "p q"]
-_FAR = 8.0  # times what is expected: a state that is still coming back
-_LOST = 1e3  # times the edge, or where the safe gain took over beyond it: no gain holds the plant
+_FAR = 8.0  # times the expected size: a state that is still coming back
+_LOST = 1e3  # times the edge, or the state at which the safe gain took over beyond it: no gain holds the plant
 _GROWN = 1e3  # times the first states: K0 does not hold the plant, even where too little is known for a proof
-_LOOKS = 64  # a new gain is examined whenever the samples have grown by such a part
+_LOOKS = 64  # a new gain is examined whenever the number of samples has grown by this share
 _supervise, _judge = jax.jit(Bounds.supervise), jax.jit(Bounds.judge)
 
 
 class GainSupervisor:
-    """Lets a gain act only if the samples say that it stabilises, and hands a state that has left to a safe gain.
+    """Lets a gain act only if the samples show that it stabilises; the safe gain takes over where a state leaves its
+    range.
 
-    First the safe gain, K0, drives the plant for a log. If that shows that K0 does not stabilise, the optimal gain of
-    the plant as estimated so far takes its place, until one passes, which then has a log. From the end of the log on
-    the gain that acts is the last one that was proved or passed the test of `PlantStatistics`; at first the safe gain.
+    First the safe gain, K0, drives the plant for a log. If the log shows that K0 does not stabilise, the optimal gain
+    of the estimated plant replaces it. The first such gain that passes the test then has a log. From the end of the log
+    on the gain that acts is the last one that was proved or passed the test of `PlantStatistics`; at first the safe
+    gain.
 
     Args:
         guard: the limits.
         K0: the gain that the user calls safe.
         Q, R, sigma: the cost and the exploration, for another safe gain.
         statistics: of the plant, to which the regulator adds the samples.
-        leads_back: whether the learner returns to the safe gain while it is at one that was not proved: an actor must,
-            and a model gets there by itself.
+        leads_back: whether the learner returns to the safe gain while its own gain is not proved. An actor must; a
+            model needs no such help.
     """
 
     def __init__(
@@ -49,7 +51,7 @@ class GainSupervisor:
         self.Q, self.R, self.sigma = Q, R, sigma
         self.safe = self.acting = K0
         self.proved = self.refuted = self.lost = False
-        self.rejected = False  # the gain that the learner is at was not proved
+        self.rejected = False  # the learner's present gain was not proved
         self.bounds: Bounds | None = None  # from the end of the log on
         self.watch: PyTree = None
         self.log: list[np.ndarray] = []  # rows of z and the cost
@@ -83,11 +85,11 @@ class GainSupervisor:
         return False
 
     def _beyond(self, size: np.ndarray, times: float) -> bool:
-        """Whether a state is so many times as large as the first ones, which it was not still at zero in."""
+        """Whether a state exceeds the first states by a factor; before the first nonzero state it cannot."""
         return bool(((size > times * self._first) & (self._first > 0)).any())
 
     def _expected(self) -> np.ndarray:
-        """The root mean squares of the states under the safe gain, on the plant as estimated; 0 if it is unstable."""
+        """The root mean squares of the states under the safe gain on the estimated plant; 0 if it is unstable."""
         ab, noise = self.statistics.fit(self.statistics.all)
         n, p = self.safe.shape[1], len(noise)
         A, B = ab[:, :n], ab[:, n:]
@@ -113,7 +115,7 @@ class GainSupervisor:
             self.watch = jax.tree.map(np.asarray, bounds.start())
 
     def consider(self, K: Matrix) -> None:
-        """Let K act if it is proved; at times, since a proof takes a while."""
+        """Let K act if it is proved. This is tried from time to time, since a proof is slow."""
         if self.statistics.seen - self._looked >= max(1, self.statistics.seen // _LOOKS):
             self._looked = self.statistics.seen
             proved = self.statistics.proves(K)
@@ -124,7 +126,7 @@ class GainSupervisor:
                 self.proved = self.statistics.proves(self.acting)
 
     def supervise(self, K: Matrix, state: np.ndarray) -> tuple[Matrix, bool]:
-        """The gain for a state, where the learner is at K, and whether the safe gain has just taken the plant back."""
+        """The gain for a state when the learner has K, and whether the safe gain has just taken over."""
         assert self.bounds is not None
         before = self.held
         with jax.enable_x64(True):
@@ -139,7 +141,7 @@ class GainSupervisor:
         return self.safe if self.held else self.acting, self.held and not before
 
     def judge(self, sample: PyTree) -> PyTree:
-        """The sample with how much of it a critic may learn; a rejected actor is led back to the safe gain."""
+        """The sample with the weight that a critic gives it; a rejected actor moves back to the safe gain."""
         with jax.enable_x64(True):
             sample, self.watch = jax.tree.map(np.asarray, _judge(self.bounds, sample, self.watch))
         return sample | {"held": sample["held"] | (self.rejected and self.leads_back)}

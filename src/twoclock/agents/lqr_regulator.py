@@ -37,46 +37,48 @@ if TYPE_CHECKING:
 # Steps of the actor-critic in units in which states, actions and costs are near 1, as a guard makes them.
 _ACTOR, _CRITIC = (Power(first * 2000**0.6, p=0.6, shift=2000.0) for first in (5e-4, 1e-3))
 _RIDGE = 1e-12  # small in any sensible unit
-_LOOKS = 64  # the law that acts is computed again whenever the samples have grown by such a part
-# The weight of actions in the choice of the state to hold, where that is to be the set point whatever it costs.
+_LOOKS = 64  # the control law is computed again whenever the number of samples has grown by this share
+# The weight of actions in the choice of the steady state, where that must be the set point at any cost.
 _ANY_EFFORT = 1e-6
 
 
 class Regulator(LearnerAgent):
     """Learns to regulate x' = Ax + Bu + d + w at the cost xᵀQx + uᵀRu, with A, B and d unknown, while it acts.
 
-        u = agent.act(x)                    # u ~ N(ū − K(x − x̄), σ²I), with the K, x̄ and ū that it has learnt so far
+        u = agent.act(x)                    # u ~ N(ū − K(x − x̄), σ²I), K, x̄ and ū as learnt so far
         agent.observe(x, u, x_next)         # u as it was applied: cut to the actuator's limits, if it has any
 
-    The cost of a step is by Q and R; rewards and ends are ignored. An episode that ends is none for a regulator: the
-    last step of it led to x_next like any other.
+    The cost of a step is by Q and R; rewards and ends are ignored. The end of an episode means nothing to a regulator:
+    its last step led to x_next like any other.
 
     ``critic="model"``: least squares for [A B d] and one step of the Riccati recursion per sample
-    (`problems.ModelCritic`); it is as good as solving the Riccati equation at each sample, and what to take where
+    (`problems.ModelCritic`); it is as good as solving the Riccati equation at each sample, and the right choice where
     the plant is nearly linear. ``critic="q"``: the paper's actor-critic, the next action integrated out
-    (`problems.ActorCritic`); it has no model of the plant, needs seven times as many samples on the paper's, steps
-    that suit the units, and a plant without a constant disturbance.
+    (`problems.ActorCritic`); it has no model of the plant, needs seven times as many samples on the paper's, steps that
+    suit the units, and a plant without a constant disturbance.
 
-    What speaks against its answer is in ``warnings``: a state that is none, actions that were not applied as asked, a
-    goal that no state came near to, a guard that had to act.
+    ``warnings`` lists what speaks against its answer: an incomplete state, actions that were not applied as asked, a
+    goal that no state came near, a guard that had to act.
 
     Args:
-        Q: the cost of states, positive semidefinite, n×n. With ``lags`` the cost of outputs, or of as many of the last
-            outputs as it has room for, newest first.
+        Q: the cost of states, positive semidefinite, n×n. With ``lags`` the cost of the output, or of several of the
+            last outputs, newest first.
         R: the cost of actions, positive definite, m×m.
-        K0: the first gain, m×n, which should stabilise; zero by default. With ``lags`` it may be for outputs alone.
+        K0: the first gain, m×n, which should stabilise the plant; zero by default. With ``lags`` it may apply to
+            outputs alone.
         sigma: the exploration σ. Without any nothing can be learnt of B.
         critic: "model" or "q".
-        guard: a `problems.Guard`, or True for one with a log of 1,000 samples: the plant is first driven by K0 for so
-            long. From then on a gain acts only if the samples say that it stabilises (``certified`` where they prove
-            it), and K0 takes over wherever a state leaves what it saw in the log.
-        reference: a set point for x. The cost of a state is then (x − r)ᵀQ(x − r), and of all laws that hold x at r in
-            the mean the cheapest is learnt; without one, the law with the least cost, even if that is not at 0.
-        lags: where x is an output and not the state, how many of them, with the actions between, make one.
-        outputs: how many outputs there are, where Q weighs several of the last ones; as many as rows of Q by default.
+        guard: a `problems.Guard`, or True for one with a log of 1,000 samples: K0 drives the plant for the length of
+            the log. From then on a gain acts only if the samples say that it stabilises (``certified`` where they prove
+            it), and K0 takes over wherever a state leaves the range of the log.
+        reference: a set point for x. The cost of a state is then (x − r)ᵀQ(x − r), and the cheapest law with mean state
+            r is learnt. Without it, the law with the least cost is learnt, even if its mean state is not 0.
+        lags: if x is an output and not the state: the number of past outputs that, with the actions between them, make
+            a state.
+        outputs: the number of outputs, if Q weighs several of the last ones; by default the number of rows of Q.
         intercept: whether the model has the constant d.
-        method: other steps than the critic's own.
-        forgetting: of the model critic, for a plant that drifts: 0.01 forgets all but the last hundred samples or so.
+        method: step sizes that replace the critic's own.
+        forgetting: for a plant that drifts, with the model critic: 0.01 forgets all but about the last hundred samples.
         kappa: of the q critic, the weight of its J row.
         seed: of the exploration.
 
@@ -97,7 +99,7 @@ class Regulator(LearnerAgent):
     _ARRAYS = ("Q", "R", "K0", "reference")
     _OTHERS = ("guard",)
     _FORMAT = 2
-    _STREAM = 0x74776F  # exploration that is the plant's own noise would silently make a wrong model
+    _STREAM = 0x74776F  # exploration equal to the plant's own noise would silently bias the model
 
     def __init__(
         self,
@@ -177,7 +179,7 @@ class Regulator(LearnerAgent):
         return self._asked.copy()
 
     def _law(self, state: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
-        """The gain that acts in a state, and the state and action that it holds."""
+        """The gain that acts in a state, with its steady state and steady action."""
         guarded, nothing = self._supervisor, (np.zeros(self._history.size), np.zeros(len(self.R)))
         if guarded is None:
             return (self.K0, nothing) if self.diverged else (self._iterate(), self._rest)
@@ -232,10 +234,10 @@ class Regulator(LearnerAgent):
 
     @property
     def gain(self) -> np.ndarray:
-        """The K of u = ū − K(x − x̄) that it has learnt, for all of the state where that is made of lags.
+        """The learnt K of u = ū − K(x − x̄); with lags, for the whole state.
 
-        With a guard it is the last gain that the samples say stabilises, and K0 before there is one; once it has
-        diverged, K0 as well.
+        With a guard it is the last gain that the samples show to stabilise; before there is one, and after a
+        divergence, it is K0.
         """
         guarded = self._supervisor
         if guarded is None:
@@ -248,7 +250,7 @@ class Regulator(LearnerAgent):
 
     @property
     def steady_state(self) -> tuple[np.ndarray, np.ndarray]:
-        """The x̄ and ū that it holds the plant at, as far as it has learnt them."""
+        """The steady state x̄ and steady action ū, as learnt so far."""
         rest, action = self._find_rest()
         return rest[: self.outputs] + self._zero, action
 
@@ -280,7 +282,8 @@ class Regulator(LearnerAgent):
 
     @property
     def interventions(self) -> dict[str, int]:
-        """What the guard has done: how often K0 took over, for how many steps, and samples learnt from in part."""
+        """What the guard has done: how often K0 took over, for how many steps, and how many samples had a reduced
+        weight."""
         return {} if self._supervisor is None else self._supervisor.interventions
 
     @property
@@ -293,7 +296,7 @@ class Regulator(LearnerAgent):
         return found | ({} if self._supervisor is None else self._supervisor.lines())
 
     def _announce(self) -> None:
-        """Warn of what was not said yet."""
+        """Issue the warnings that are new."""
         for topic, line in self._lines().items():
             if topic not in self._said:
                 self._said.add(topic)
@@ -302,7 +305,7 @@ class Regulator(LearnerAgent):
 
     @property
     def history(self) -> pd.DataFrame:
-        """``step`` and ``cost``, the mean cost as the critic has it, at ten marks a decade and now."""
+        """``step`` and ``cost``, the critic's mean cost, at ten marks per decade and now."""
         if self._supervisor is not None and self._supervisor.bounds is None:
             raise InputError(
                 f"there is no history yet: the guard's log has {len(self._supervisor.log)} of "
@@ -311,7 +314,7 @@ class Regulator(LearnerAgent):
         return self._learner.history
 
     def result(self) -> Result:
-        """What it has learnt so far as a `Result` of one seed; its gain is ``gain``."""
+        """The outcome so far as a `Result` of one seed; its gain is ``gain``."""
         learnt = super().result()
         gain = self.gain[None]
         theta = learnt.theta | {"K": gain} if self.critic == "model" else gain
@@ -319,7 +322,7 @@ class Regulator(LearnerAgent):
 
     @classmethod
     def load(cls, path: str | Path, method: Method | None = None) -> Regulator:
-        """Load a saved regulator; a method is needed where it held a function."""
+        """Load a saved regulator; pass its method again if that holds a function."""
         return cls._load(path, method, lambda about: {"guard": about["guard"] and Guard(**about["guard"])})
 
     def _state(self) -> tuple[Document, dict[str, PyTree]]:
@@ -366,18 +369,18 @@ class Regulator(LearnerAgent):
         return 1.0 if self.reference is None else _ANY_EFFORT
 
     def _find_rest(self) -> tuple[np.ndarray, np.ndarray]:
-        """The state and the action to hold the plant at, zero while there is no model."""
+        """The steady state and the steady action; zero while there is no model."""
         found = None
         if self.critic == "model" and self.intercept and not self.diverged:
             found = resting_point(self._model, self._learner.state.omega, self._effort)
         return (np.zeros(self._history.size), np.zeros(len(self.R))) if found is None else found
 
     def _estimate(self) -> np.ndarray:
-        """The gain that is reported, averaged by some methods."""
+        """The reported gain, which some methods average."""
         theta = self._learner.theta
         return np.asarray(theta["K"] if self.critic == "model" else theta)
 
     def _iterate(self) -> np.ndarray:
-        """The gain that the learner is at, before any averaging."""
+        """The learner's present gain, before any averaging."""
         theta = self._learner.state.theta
         return np.asarray(theta["K"] if self.critic == "model" else theta)

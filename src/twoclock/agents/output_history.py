@@ -1,4 +1,4 @@
-"""The state of a plant of which only outputs are seen: its last outputs and actions."""
+"""The state of a plant with observed outputs only: its last outputs and actions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Vector = Float[np.ndarray, " d"]
 class OutputHistory:
     """The last L outputs and L − 1 actions as a state, s = (y_t, …, y_{t−L+1}, u_{t−1}, …, u_{t−L+1}).
 
-    An output that is not the one that came last begins an episode, whose past is taken to be at rest there.
+    An output other than the last one begins a new episode, which is taken to start at rest there.
 
     Args:
         p, m: sizes of output and action.
@@ -23,9 +23,9 @@ class OutputHistory:
     def __init__(self, p: int, m: int, lags: int) -> None:
         self.p, self.m, self.lags = p, m, lags
         self.size = lags * p + (lags - 1) * m
-        self.last: Vector | None = None  # the output that came last
-        self.y, self.u = np.zeros((lags, p)), np.zeros((lags, m))  # those before it, newest first
-        self.length = 0  # how many of these were seen
+        self.last: Vector | None = None  # the last output
+        self.y, self.u = np.zeros((lags, p)), np.zeros((lags, m))  # earlier outputs, newest first
+        self.length = 0  # how many of them were observed
 
     @property
     def known(self) -> Float[np.ndarray, "k d"]:
@@ -39,7 +39,7 @@ class OutputHistory:
         return rows
 
     def state(self, y: Vector) -> tuple[Vector, bool]:
-        """The state at an output, and whether all of it was seen."""
+        """The state at an output, and whether all of it was observed."""
         if not self._follows(y):
             return np.concatenate([np.tile(y, self.lags), np.zeros((self.lags - 1) * self.m)]), self.lags == 1
         return np.concatenate([y, self.y[:-1].ravel(), self.u[:-1].ravel()]), self.length >= self.lags - 1
@@ -49,7 +49,7 @@ class OutputHistory:
         return np.concatenate([self.y[-1], self.u[-1]]) if self._follows(y) and self.length >= self.lags else None
 
     def push(self, y: Vector, u: Vector, after: Vector) -> None:
-        """Note that u at the output y led to another."""
+        """Record that u was applied at the output y."""
         if not self._follows(y):
             self.y[:], self.u[:], self.length = y, 0.0, 0
         self.y[1:], self.u[1:] = self.y[:-1].copy(), self.u[:-1].copy()

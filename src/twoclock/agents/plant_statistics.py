@@ -1,4 +1,4 @@
-"""Least squares of a plant from the samples of a regulator, with what it proves about a gain and about the state."""
+"""Least squares of a plant from the samples of a regulator, and proofs about gains from it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from jaxtyping import Float
 from twoclock.protocols import InputError, PyTree
 
 Matrix = Float[np.ndarray, "p q"]
-_DOUBT = 1e-3  # the probability with which any of all proofs of a run may be wrong
+_DOUBT = 1e-3  # the probability that any proof of a run is wrong
 _ON_CIRCLE = 1e-8  # an eigenvalue this near the unit circle may lie on it
-_SHARE, _CHANCE = 0.05, 1e-6  # of the noise that an older sample must explain, and by chance, before it is reported
+_SHARE, _CHANCE = 0.05, 1e-6  # an older sample is reported if it explains this share, by chance less often
 _DRAWS, _INFLATION = 256, 2.0  # plants that a gain is tried on, and how far around the estimate
-_SPAN = 1e-10  # a regressor of which less than this share is new adds nothing
+_SPAN = 1e-10  # a regressor adds nothing if less than this share of it is new
 
 
 class PlantStatistics:
@@ -29,7 +29,7 @@ class PlantStatistics:
 
     Args:
         n, m: sizes of state and action.
-        known: the last rows of [A B], where they are known; the others are learnt, of y'.
+        known: the last rows of [A B] if they are known; only the other rows, those of y', are learnt.
 
     Reference: Abbasi-Yadkori, Pál & Szepesvári, *Improved algorithms for linear stochastic bandits*, 2011.
     """
@@ -38,8 +38,8 @@ class PlantStatistics:
         self.n, self.m, self.known = n, m, np.zeros((0, n + m)) if known is None else known
         self.p = n - len(self.known)
         self.d = n + m + 1
-        size = self.d + self.p + m + self.p  # φ, the sample that the state has lost, y'
-        # Of samples that prove nothing, of the first of the others, and of those after them.
+        size = self.d + self.p + m + self.p  # φ, the oldest output and action that left the state, y'
+        # Sums over samples that prove nothing, over the first of the others, and over those after them.
         self.past, self.early, self.sums = np.zeros((3, size, size))
         self.first = max(20, 5 * self.d)
         self.seen = 0
@@ -51,17 +51,17 @@ class PlantStatistics:
         return max(self.seen - self.first, 0)
 
     def add(self, z: np.ndarray, older: np.ndarray, after: np.ndarray) -> None:
-        """Add a sample: z = (s, u), the output and the action that s has just lost, and y'."""
+        """Add a sample: z = (s, u), the output and the action that have just left s, and y'."""
         v = np.concatenate([z, [1.0], older, after])
         self.seen += 1
-        with np.errstate(over="ignore", invalid="ignore"):  # of a plant that explodes nothing is proved
+        with np.errstate(over="ignore", invalid="ignore"):  # nothing is proved about a plant that explodes
             if self.seen <= self.first:
                 self.early += np.outer(v, v)
             else:
                 self.sums += np.outer(v, v)
 
     def restart(self) -> None:
-        """Let proofs rest on what comes from now on: what came before is not of the scale of normal operation."""
+        """Base proofs on later samples only: earlier ones are not of the scale of normal operation."""
         self.past, self.seen = self.all, 0
         self.early, self.sums = np.zeros_like(self.past), np.zeros_like(self.past)
 
@@ -84,14 +84,14 @@ class PlantStatistics:
         ab = self.fit(self.all)[0]
         A, B = ab[:, : self.n], ab[:, self.n :]
         try:
-            with np.errstate(all="ignore"):  # SciPy's balancing casts what it does not use
+            with np.errstate(all="ignore"):  # SciPy's balancing casts values that it does not use
                 P = scipy.linalg.solve_discrete_are(A, B, Q, R)
         except (np.linalg.LinAlgError, ValueError):
             return None
         return np.linalg.solve(R + B.T @ P @ B, B.T @ P @ A)
 
     def proves(self, K: Matrix) -> bool:
-        """Whether K stabilises every plant that the samples allow.
+        """Whether K stabilises every plant that is compatible with the samples.
 
         Every [A B] within β has the loop Â − B̂K + Ψ^½ E V^-½ [I; −K] with ‖E‖ ≤ β, so K stabilises all of them where it
         stabilises the estimate and β‖V^-½ [I; −K] (zI − Â + B̂K)⁻¹ Ψ^½‖ < 1 on the unit circle (the small-gain theorem).
@@ -100,7 +100,7 @@ class PlantStatistics:
         return loop is not None and _stable(loop[0]) and _gain_below(*loop, self._reach(loop[1]))
 
     def disproves(self, K: Matrix) -> bool:
-        """Whether K stabilises no plant that the samples allow: none of them moves an eigenvalue across the circle."""
+        """Whether K stabilises no compatible plant: none of them moves an eigenvalue across the circle."""
         loop = self._uncertain_loop(K) if self.count >= 2 * self.d else None
         return loop is not None and not _stable(loop[0]) and _gain_below(*loop, self._reach(loop[1]))
 
@@ -129,7 +129,7 @@ class PlantStatistics:
         centred = V[:-1, :-1] - np.outer(V[:-1, -1], V[-1, :-1]) / self.count
         try:
             root = np.linalg.cholesky(centred * np.outer(unit[:-1], unit[:-1]))
-        except np.linalg.LinAlgError:  # some regressor never moved by itself
+        except np.linalg.LinAlgError:  # the regressors are linearly dependent
             return None
         size = unit[: self.n]
         noise = noise * (1 + 4 * math.sqrt(2 / self.count))  # it is an estimate itself
@@ -140,7 +140,7 @@ class PlantStatistics:
         return (loop, enter, leave) if np.isfinite(loop).all() and np.isfinite(leave).all() else None
 
     def _reach(self, enter: Matrix) -> float:
-        """1/β, where outputs without noise are known and do not count; 0 where β is infinite."""
+        """1/β; 0 where β is infinite. Outputs without noise are known exactly and do not count."""
         unit = 1 / np.sqrt(np.diag(self.sums)[: self.d])
         V, V0 = (M[: self.d, : self.d] * np.outer(unit, unit) for M in (self.sums, self.early))
         try:
@@ -154,7 +154,7 @@ class PlantStatistics:
     def memory_gain(self) -> tuple[float, bool]:
         """The share of the noise that the sample before the state explains, and whether that is more than chance.
 
-        If the state is a state, the older sample says nothing about y' that (s, u) does not.
+        If s is a complete state, the older sample says nothing about y' beyond (s, u).
         """
         if self.count < 100 or not np.isfinite(self.sums).all():
             return 0.0, False
@@ -168,7 +168,7 @@ class PlantStatistics:
             np.diag(C[k:, k:] - C[k:, :j] @ np.linalg.pinv(C[:j, :j], rcond=_SPAN, hermitian=True) @ C[:j, k:])
             for j in (d, k)
         )
-        known = alone > 1e-9  # what the state foretells to all digits needs no older sample
+        known = alone > 1e-9  # a state that predicts y' to all digits needs no older sample
         share = np.where(known, 1 - both / np.where(known, alone, 1.0), 0.0)
         worst = float(np.max(share, initial=0.0))
         chance = float(scipy.special.chdtri(k - d, _CHANCE)) / self.count
@@ -193,8 +193,9 @@ def _stable(loops: np.ndarray) -> bool:
 def _gain_below(A: Matrix, B: Matrix, C: Matrix, bound: float) -> bool:
     """Whether ‖C(zI − A)⁻¹B‖ < bound on the whole unit circle.
 
-    It is so at z = 1 and the bound is no singular value anywhere on the circle, which is where the pencil below has an
-    eigenvalue there (Boyd, Balakrishnan & Kabamba, *A bisection method for computing the H∞ norm*, 1989).
+    This holds if it does at z = 1 and the bound is nowhere a singular value on the circle. The pencil below has an
+    eigenvalue on the circle where it is one (Boyd, Balakrishnan & Kabamba, *A bisection method for computing the H∞
+    norm*, 1989).
     """
     if not bound > 0:
         return False

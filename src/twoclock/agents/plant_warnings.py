@@ -10,7 +10,7 @@ from twoclock.agents.plant_statistics import PlantStatistics
 from twoclock.protocols import PyTree
 from twoclock.validation import short_repr
 
-_RECENT = 1024  # outputs that are remembered
+_RECENT = 1024  # outputs that are stored
 _NEAR = 0.01  # of a Gaussian's samples lie nearer to its mean than what counts as near the goal
 
 
@@ -19,18 +19,18 @@ class PlantWarning(UserWarning):
 
 
 class PlantWarnings:
-    """Counts and recent outputs of a plant, and the lines that follow from them.
+    """Counts and recent outputs of a plant, and the warnings that follow from them.
 
     Args:
         p: the size of an output.
     """
 
     def __init__(self, p: int) -> None:
-        self.recent = np.full((_RECENT, p), np.nan)  # less the goal
+        self.recent = np.full((_RECENT, p), np.nan)  # minus the goal
         self.count = self.cut = 0
 
     def add(self, output: np.ndarray, cut: bool) -> None:
-        """One sample: the output that it led to, less the goal, and whether another action was applied than asked."""
+        """Add a sample: its output minus the goal, and whether the applied action differs from the chosen one."""
         self.recent[self.count % _RECENT] = output
         self.count += 1
         self.cut += cut
@@ -58,7 +58,7 @@ class PlantWarnings:
         return found
 
     def _nearest(self) -> Float[np.ndarray, " p"] | None:
-        """The recent output nearest to the goal, if even that is far for their spread around it."""
+        """The recent output nearest to the goal, if even that one is far away compared with their spread."""
         if self.count < _RECENT:
             return None
         unit = np.sqrt(np.mean(self.recent**2, axis=0))

@@ -40,10 +40,10 @@ class Agent(Protocol):
 
     @property
     def settings(self) -> Mapping[str, object]:
-        """The keyword arguments that make another one like it, ``seed`` among them: ``type(agent)(**settings)``."""
+        """The keyword arguments that make an equal agent, ``seed`` among them: ``type(agent)(**settings)``."""
 
     def act(self, x: PyTree) -> PyTree:
-        """The action in state x, of the kind that the environment takes."""
+        """Choose an action in state x that the environment accepts."""
 
     def observe(
         self,
@@ -54,10 +54,10 @@ class Agent(Protocol):
         terminated: bool = False,
         truncated: bool = False,
     ) -> None:
-        """Learn from what an action u in state x led to.
+        """Learn from the outcome of action u in state x.
 
         Args:
-            x, u, x_next: state, action, and the state after it, at the end of an episode its last one.
+            x, u, x_next: the state, the action and the next state; at the end of an episode, its last state.
             reward: of this step; None where the environment gives none.
             terminated: x_next is an end, whose value is 0.
             truncated: the episode was cut here; x_next has a value like any other state.
@@ -69,23 +69,24 @@ class Agent(Protocol):
 
     @property
     def diverged(self) -> bool:
-        """Whether it left the finite numbers; it then stays at its last finite state."""
+        """Whether its numbers overflowed; it then stays at its last finite state."""
 
     @property
     def history(self) -> pd.DataFrame:
         """``step`` and its metrics, at marks and now."""
 
     def result(self) -> Result:
-        """What it has learnt, as a `Result` of one seed whose last row is of now; also before the first sample.
+        """Its present state as a `Result` of one seed, also before the first sample.
 
         Its history has the same columns at all times.
         """
 
     def save(self, path: str | Path, **also: PyTree) -> Path:
-        """Write all of it to a folder, and more trees of arrays by name, all in one instant."""
+        """Write its state, and further pytrees of arrays by name, to a folder atomically."""
 
     def restore(self, path: str | Path) -> None:
-        """Restore what an agent with the same settings saved, exploration included, to resume bit-for-bit identical."""
+        """Restore the saved state of an agent with the same settings, exploration included. It continues bit-for-bit
+        identical."""
 
 
 A = TypeVar("A", bound=Agent)
@@ -104,12 +105,12 @@ def fresh(agent: A, seed: int, **changes: object) -> A:
 
 
 def is_agent(thing: object) -> TypeGuard[Agent]:
-    """Whether it has all members of an agent; its properties are not called, which may have nothing to return."""
+    """Whether it has all members of an agent. Properties are not called, since they may have nothing to return."""
     return not isinstance(thing, type) and all(name in dir(type(thing)) for name in _PARTS)
 
 
 def check_kind(agent: object) -> None:
-    """Refuse what is no agent."""
+    """Refuse an object that is no agent."""
     if is_agent(agent):
         return
     if isinstance(agent, type):
@@ -120,19 +121,19 @@ def check_kind(agent: object) -> None:
 
 
 class LearnerAgent:
-    """Base of the library's agents: what its learner has seen is what the agent has seen.
+    """Base of the library's agents, each of which has one learner.
 
-    A class names its settings, which are attributes too: those that JSON holds, those that may be arrays, and others.
+    A class lists its settings, which are attributes too: plain values for JSON, values that may be arrays, and others.
     """
 
     _NUMBERS: ClassVar[tuple[str, ...]]
     _ARRAYS: ClassVar[tuple[str, ...]]
     _OTHERS: ClassVar[tuple[str, ...]] = ()
-    _FUNCTIONS: ClassVar[tuple[str, ...]] = ()  # settings that may be functions, which a record knows by their identity
-    _FORMAT: ClassVar[int] = 1  # of what it saves; another number where older records lack something
+    _FUNCTIONS: ClassVar[tuple[str, ...]] = ()  # settings that may be functions, of which a record stores the identity
+    _FORMAT: ClassVar[int] = 1  # the version of what it saves; changed when older records lack something
     _STREAM: ClassVar[int]  # of the random numbers: a simulator that has the same seed must not draw the same ones
     action_space: ClassVar[str] = "any"  # what a Gymnasium environment must take: "continuous" for a Box
-    quiet: bool = False  # `run` sets it, which passes on what the agent would warn of
+    quiet: bool = False  # set by `run`, which reports the agent's warnings itself
     method: Method
     _learner: Learner
 
@@ -142,7 +143,7 @@ class LearnerAgent:
 
     @property
     def settings(self) -> dict[str, object]:
-        """The arguments that make another agent like it."""
+        """The arguments that make an equal agent."""
         return {name: getattr(self, name) for name in (*self._NUMBERS, *self._ARRAYS, *self._OTHERS, "method")}
 
     @property
@@ -152,12 +153,12 @@ class LearnerAgent:
 
     @property
     def diverged(self) -> bool:
-        """Whether it left the finite numbers; what was learnt then stays as it was before."""
+        """Whether its numbers overflowed; it then stays at its last finite state."""
         return self._learner.diverged
 
     @property
     def history(self) -> pd.DataFrame:
-        """``step`` and what it measures, at ten marks a decade and now."""
+        """``step`` and its metrics, at ten marks per decade and now."""
         return self._learner.history
 
     @property
@@ -166,7 +167,7 @@ class LearnerAgent:
         return []
 
     def result(self) -> Result:
-        """What it has learnt so far as a `Result` of one seed, with its intervals where it has them."""
+        """The outcome so far as a `Result` of one seed, with intervals where it has them."""
         return self._learner.result()
 
     def observe(
@@ -178,7 +179,7 @@ class LearnerAgent:
         terminated: bool = False,
         truncated: bool = False,
     ) -> None:
-        """Learn from what an action u in state x led to; the arguments are those of `Agent.observe`."""
+        """Learn from the outcome of action u in state x; the arguments are those of `Agent.observe`."""
         ended, cut = validation.flag("terminated", terminated), validation.flag("truncated", truncated)
         self._learn(x, u, x_next, reward, ended, cut)
 
@@ -186,11 +187,11 @@ class LearnerAgent:
         raise NotImplementedError
 
     def save(self, path: str | Path, **also: PyTree) -> Path:
-        """Write all of it but functions to a folder, which changes from the last save to this one in an instant.
+        """Save everything but functions to a folder; the last save is replaced atomically.
 
         Args:
             path: the folder.
-            also: more trees of arrays to save with it.
+            also: further pytrees of arrays, by name.
         """
         own, trees = self._state()
         about = {name: getattr(self, name) for name in self._NUMBERS} | own
@@ -200,11 +201,11 @@ class LearnerAgent:
         return self._learner.save(path, {type(self).__name__: about}, **arrays, **trees, **also)
 
     def _state(self) -> tuple[Document, dict[str, PyTree]]:
-        """What else the agent saves: as JSON, and as trees of arrays."""
+        """Further state of the agent to save: as JSON, and as pytrees of arrays."""
         raise NotImplementedError
 
     def restore(self, path: str | Path) -> None:
-        """Take up what an agent with the same settings saved, its exploration too."""
+        """Restore the saved state of an agent with the same settings, its exploration included."""
         with storage.reading(path):
             self._take_up(*self._read(path))
 
@@ -219,7 +220,8 @@ class LearnerAgent:
         self._rng.bit_generator.state = about["rng"]
 
     def _function_identities(self) -> dict[str, str | None]:
-        """The identity of each setting that may be a function and must be as it was; None where nothing can say."""
+        """The identity of each setting that may be a function and must not change; None where it cannot be
+        identified."""
         found: dict[str, str | None] = {}
         for name in self._FUNCTIONS:
             try:
@@ -232,7 +234,7 @@ class LearnerAgent:
     def _load(
         cls, path: str | Path, method: Method | None, others: Callable[[Document], dict[str, object]] = lambda _: {}
     ) -> Self:
-        """The agent that was saved, with settings that no record holds as they are."""
+        """Load a saved agent, with the settings that a record cannot hold."""
         about, record = cls._read(path)
         with storage.reading(path):
             method = method or serialize.from_json(about["method"])
@@ -244,7 +246,7 @@ class LearnerAgent:
 
     @classmethod
     def _read(cls, path: str | Path) -> tuple[Document, Record]:
-        """What ``save`` wrote to a folder: the settings of the agent, and all of the record."""
+        """Read what ``save`` wrote: the settings of the agent, and the record."""
         validation.check_path("path", path)
         record = storage.load(path)
         if cls.__name__ not in record.spec:

@@ -1,4 +1,4 @@
-"""Checks of what a regulator is given: its cost, its first gain, states and actions."""
+"""Checks of a regulator's arguments: its cost, its first gain, states and actions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def check_costs(Q: ArrayLike, R: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
 
 
 def first_gain(K0: np.ndarray, m: int, p: int, n: int) -> np.ndarray:
-    """The first gain with a column for each entry of the state; those of older outputs and actions may be left out."""
+    """Complete the first gain to a column per entry of the state; columns of older outputs and actions may be left
+    out."""
     if K0.shape in ((m, n), (m, p)):
         return np.pad(K0, ((0, 0), (0, n - K0.shape[1])))
     remedy = ""

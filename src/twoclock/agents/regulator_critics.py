@@ -1,4 +1,4 @@
-"""The learners of a regulator: the critic of Q and the critic by a model, on samples of a plant."""
+"""The learners of a regulator: the Q critic and the model critic, on samples of a plant."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def model_learner(
         theta, omega = jax.tree.map(np.asarray, model.start(K))
 
     def measure(theta: PyTree, omega: PyTree) -> dict[str, jax.Array]:
-        """The mean cost of the law on the plant as it is estimated."""
+        """The mean cost of the control law on the estimated plant."""
         (ab, offset), p = model.fit(omega), model.outputs
         Q, R = jnp.asarray(model.Q, ab.dtype), jnp.asarray(model.R, ab.dtype)
         P, B = theta["P"], ab[:, len(Q) :]
@@ -49,7 +49,7 @@ def model_learner(
 def resting_point(
     model: ModelCritic, omega: PyTree, effort: float
 ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " m"]] | None:
-    """The state and the action to hold the plant at, by a model with an intercept; None while there is no model."""
+    """The steady state and the steady action of a model with an intercept; None while there is no model."""
     M, p, n = omega["M"], model.outputs, len(model.Q)
     if omega["seen"] < model.enough / (model.enough + 1):
         return None

@@ -1,4 +1,4 @@
-"""The mean cost of a law while it acts, with its intervals."""
+"""The mean cost of a control law while it acts, with its intervals."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from twoclock.intervals.random_scaling import RecentMean
 
 
 class RunningCost:
-    """The mean of costs, none of them negative: over the later half, and over all for looks at any time.
+    """The mean of nonnegative costs: over the later half, and over all samples for intervals that hold at any time.
 
-    ``saved`` continues an earlier one: the numbers of both means.
+    Args:
+        saved: the ``numbers`` of an earlier one, to continue it.
 
     >>> costs = RunningCost()
     >>> for value in range(200):
@@ -28,7 +29,7 @@ class RunningCost:
 
     @property
     def numbers(self) -> dict[str, list[float]]:
-        """What to save."""
+        """The numbers to save."""
         return {"recent": self.recent.numbers, "all": self.total.numbers}
 
     def add(self, cost: float) -> None:

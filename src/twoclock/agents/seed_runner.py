@@ -37,32 +37,32 @@ from twoclock.validation import run_args
 T = TypeVar("T")
 Saved = tuple[PyTree, dict[str, PyTree]] | None  # the state and the snapshot of an environment
 
-# Names of the means: of the agent's own costs, of rewards, and of the sums of rewards of episodes that ended.
+# Names of the means: of the agent's own costs, of rewards, and of the returns of finished episodes.
 COST, REWARD, RETURN = "mean_cost", "mean_reward", "mean_return"
-# Halves of the usual marks of any run, so that a prolonged one knows its sums there.
+# Half of each usual mark, so that a prolonged run has its sums there.
 _HALVES = {mark // 2 for mark in run_args.log_marks(2**31 - 1)}
 _FROM = " from step "
 _LOOKS = 0.25  # seconds between two
-# A plant beyond this is lost, and so is one that leaves the finite numbers from half of the way there.
+# A state beyond this size is lost, and so is one that overflows from beyond its square root.
 _LOST = 1e100
 
 
 @dataclass(frozen=True)
 class AgentJob:
-    """What every seed of a run does, in parts that can be sent to another process."""
+    """The work of every seed of a run, in parts that can be sent to another process."""
 
     kind: Callable[..., Agent]  # of the agent, ``kind(**settings)``
     settings: Mapping[str, object]
     env: object  # as the user gave it, and x0
     x0: object
     spec: RunSpec
-    what: Mapping[str, object]  # the environment and the agent, for people
+    what: Mapping[str, object]  # the environment and the agent, as text
     folder: Path | None = None  # of the checkpoints
     identity: Identity | str = ""  # of the run, for its checkpoints; or why it cannot be identified
     every: float = 10.0  # seconds between two checkpoints
 
     def describe_saved(self, seed: int | None) -> str:
-        """The end of a message about a fault: what of the run was saved, and where."""
+        """The end of a message about a fault: what was saved, and where."""
         if self.folder is None:
             return "; nothing was kept, give `checkpoint` a folder to keep what is learnt up to a fault"
         home = "" if seed is None else f"/seed-{seed}"
@@ -74,7 +74,7 @@ class AgentJob:
 class SeedOutcome:
     """The outcome of a seed."""
 
-    rows: list[dict[str, float]]  # one for each mark
+    rows: list[dict[str, float]]  # one per mark
     theta: PyTree  # with a leading axis of length 1, as omega
     omega: PyTree
     diverged: bool
@@ -83,15 +83,15 @@ class SeedOutcome:
 
 
 class Stopped(Exception):
-    """A run was asked to stop; the argument is the step that it is at."""
+    """A run was asked to stop; the argument is its step."""
 
 
 class RewardStats:
     """Mean costs, rewards and returns of one seed.
 
-    At mark m each mean is over the steps after m/2, so that what was learnt meanwhile shows in it. From half of the run
-    on, the path of the mean and its blocks are followed for its intervals (``RunningMean``, ``BlockMean``).
-    ``kinds``: COST, REWARD or both; ``floors``: what a mean of a kind cannot be below.
+    At mark m each mean is over the steps after m/2, so that recent learning shows in it. From half of the run on,
+    ``RunningMean`` and ``BlockMean`` collect what its intervals need. ``kinds``: COST, REWARD or both; ``floors``: what
+    a mean of a kind cannot be below.
     """
 
     def __init__(self, marks: Sequence[int], kinds: Sequence[str], floors: Mapping[str, float]) -> None:
@@ -105,7 +105,7 @@ class RewardStats:
         self.step = 0
 
     def add(self, paid: dict[str, float], ended: bool) -> None:
-        """One step: what was paid, by kind, and whether an episode ended with it."""
+        """Add a step: its cost and reward by kind, and whether an episode ended with it."""
         self.step += 1
         for kind, value in paid.items():
             self._sums[kind] += value
@@ -121,7 +121,8 @@ class RewardStats:
             self._at[self.step] = tuple(self._sums.values())
 
     def means(self) -> dict[str, float]:
-        """The means of the present mark; over more than the later half where a prolonged run has no sums at half."""
+        """The means at the present mark; where a prolonged run has no sums at half, they are over more than the later
+        half."""
         half = max(step for step in self._at if step <= self.step // 2)
         since = {name: now - then for (name, now), then in zip(self._sums.items(), self._at[half], strict=True)}
         of = {kind: (since[kind], float(self.step - half)) for kind in self.kinds}
@@ -130,10 +131,10 @@ class RewardStats:
         return {kind: total / count if count else math.nan for kind, (total, count) in of.items()}
 
     def tracked(self) -> dict[str, float]:
-        """What the intervals of the means need."""
+        """The data for the intervals of the means."""
         found = {f"{TRACKED}n": float(max(self.step - self.skip, 0))}
         blocks = {kind: mean.statistics() for kind, mean in self._blocks.items()}
-        for of_all in blocks.values():  # alike for all kinds, and without a name: first, as a prolonged run has them
+        for of_all in blocks.values():  # the same for all kinds, and without a name; first, as in a prolonged run
             counts = {"n": found[f"{TRACKED}n"], "freedom": of_all.freedom, "count": of_all.blocks}
             found |= {f"{TRACKED}block-{what}": float(value) for what, value in counts.items()}
         for kind, path in self._paths.items():
@@ -172,17 +173,17 @@ class RewardStats:
 
 
 class SeedRunner:
-    """An agent, its rewards and the rows of the marks so far; the loop below drives its environment."""
+    """An agent, its rewards and its rows so far; the loop below steps its environment."""
 
     def __init__(self, job: AgentJob, seed: int) -> None:
         self.job, self.seed, self.marks = job, seed, job.spec.marks
         self.home = None if job.folder is None else job.folder / f"seed-{seed}"
         self.agent = job.kind(**{**job.settings, "seed": seed})
         if isinstance(self.agent, LearnerAgent):
-            self.agent.quiet = True  # its warnings are notes of the outcome
+            self.agent.quiet = True  # its warnings become notes of the outcome
         self.rows: list[dict[str, float]] = []
         self.step, self.diverged, self.notes = 0, False, list[str]()
-        self.u: PyTree = None  # the action of a turn that has not ended
+        self.u: PyTree = None  # the action of an unfinished turn
         self._cost: Callable[[np.ndarray, np.ndarray], float] | None = getattr(self.agent, "stage_cost", None)
         self._stats: RewardStats | None = None
 
@@ -202,13 +203,13 @@ class SeedRunner:
         self._stats.add(paid, came.terminated or came.truncated)
         self.step += 1
         if self.agent.diverged or float(np.max(np.abs(came.x), initial=0.0)) > _LOST:
-            self.step -= self.agent.diverged  # that one it did not learn from
+            self.step -= self.agent.diverged  # it did not learn from that step
             self.lose()
         else:
             self._mark()
 
     def lose(self) -> None:
-        """Note that it has diverged; it stays where it is."""
+        """Mark it as diverged; it stays where it is."""
         self.diverged = True
         self._stats = self._stats or self._new_stats(rewards=False)
         last = self.rows[-1] if self.rows else self._row()
@@ -237,7 +238,7 @@ class SeedRunner:
         return RewardStats(self.marks, [REWARD] * rewards + [COST] * (self._cost is not None), floors)
 
     def save(self, x: PyTree, env: Mapping[str, PyTree]) -> None:
-        """Write all of it to its folder, in one instant."""
+        """Save everything to its folder, atomically."""
         if self.home is None or self._stats is None:
             return
         names = list(self.rows[0]) if self.rows else []
@@ -254,7 +255,7 @@ class SeedRunner:
         self.agent.save(self.home, run=trees)
 
     def restore(self) -> Saved:
-        """Take up the checkpoint, and return the state and the snapshot of the environment; None if there is none."""
+        """Restore the checkpoint, and return the state and the snapshot of the environment; None if there is none."""
         if self.home is None or not storage.is_complete(self.home):
             return None
         if not isinstance(self.job.identity, Identity):
@@ -266,7 +267,7 @@ class SeedRunner:
             about = json.loads(str(saved["about"]))
             there, spec, names, rows = about["identity"], self.job.spec, about["names"], saved["rows"].tolist()
             recorded = there["marks"]
-            if there["steps"] < spec.steps:  # the run is prolonged, with the marks that it has so far
+            if there["steps"] < spec.steps:  # the run is prolonged, with its marks so far
                 fits = {mark for mark in spec.marks if mark <= about["step"]} <= {*recorded}
                 there = {**there, "steps": spec.steps, "marks": list(spec.marks) if fits else recorded}
             check_same_run(self.home, self.job.identity, self.job.what, there, about["what"])
@@ -285,10 +286,10 @@ class SeedRunner:
 
 
 def _drive(lanes: Sequence[SeedRunner], env: EnvAdapter | Vectorised, channel: Channel, saved: Saved = None) -> None:
-    """The one loop: agents of some seeds on the environment that serves them, a sample for each seed per turn.
+    """Run the agents of some seeds on their environment, a sample for each seed per turn.
 
-    It ends when every seed is done. It reports, and asks whether to stop, about four times a second. A fault leaves
-    agent and environment at the start of its turn, with the action that the agent chose.
+    The loop ends when every seed is done. It reports progress, and checks whether to stop, about four times a second.
+    After a fault, agent and environment are at the start of the turn, with the action that the agent chose.
     """
     only, job = lanes[0] if isinstance(env, EnvAdapter) else None, lanes[0].job
     us: list[PyTree] = [None] * len(lanes)  # finished lanes repeat their last action; its outcome is ignored
@@ -312,7 +313,7 @@ def _drive(lanes: Sequence[SeedRunner], env: EnvAdapter | Vectorised, channel: C
         return answer
 
     def consult(lane: SeedRunner, function: Callable[..., T], *given: object) -> T:
-        """Call the agent; a state that it cannot take is a fault of the environment."""
+        """Call the agent; a state that it refuses is a fault of the environment."""
         try:
             return function(*given)
         except InputError as error:
@@ -335,11 +336,11 @@ def _drive(lanes: Sequence[SeedRunner], env: EnvAdapter | Vectorised, channel: C
             elif isinstance(came, EnvironmentFault) and not lane.done:
                 if float(np.max(np.abs(x), initial=0.0)) <= _LOST**0.5:
                     raise place_fault(came, lane)
-                lane.lose()  # it was about to leave the finite numbers
+                lane.lose()  # it was about to overflow
             lane.u = None
         us[:] = [u for u, _ in turns]
 
-    # To come back may take as long as all steps so far.
+    # Replaying may take as long as all steps so far.
     if saved and isinstance(env, EnvAdapter) and not ask(env.restore, saved[1], saved[0], may_hang=False):
         lanes[0].notes.append(
             f"seed {lanes[0].seed} resumes at step {lanes[0].step:,} with a new episode: its environment, "

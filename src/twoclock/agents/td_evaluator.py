@@ -1,4 +1,4 @@
-"""An evaluator of a policy: its value from transitions as they come, by TD or gradient TD, with intervals."""
+"""Online policy evaluation: the value of a policy from transitions, by TD or gradient TD, with intervals."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ FeatureFn = Callable[[str, PyTree], Observed]
 Ratio = float | Callable[[PyTree, PyTree], float]
 Behaviour = Callable[[PyTree, np.random.Generator], PyTree]
 
-# The first step size, as a share of what E‖φ‖² allows; samples for which it is constant before it falls as k^−0.6.
+# The first step size, as a share of the largest that E‖φ‖² allows; it is constant for so many samples, then falls as
+# k^−0.6.
 _FIRST, _HOLD = 0.1, 300.0
 
 
@@ -49,25 +50,25 @@ class Evaluator(LearnerAgent):
 
     The operators are those of `problems.value_operators`, with V = φ(x)ᵀθ or a network: ``td``, ``tdc`` and ``gtd2``,
     which converge off-policy too, and ``tdrc``. With ``lam`` TD has an eligibility trace (`problems.trace_operators`).
-    An episode that terminated is worth nothing after its last step; one that was cut off is worth what V says.
+    After the last step of a terminated episode the value is 0; after one that was cut off it is V.
 
     Args:
-        policy_ratio: ρ = π(u|x)/b(u|x), a function of (x, u); 1.0 where the policy to be evaluated acts itself.
-        features: φ: a table with one row a state, for states numbered from 0; a function of x; None for x itself.
+        policy_ratio: ρ = π(u|x)/b(u|x), a function of (x, u); 1.0 where π itself acts.
+        features: φ: a table with one row per state, for states numbered from 0; a function of x; None for x itself.
         gamma: the discount.
         at: observations at which the value is reported, each with its interval; all states of a table by default.
-        value: a network V(params, φ(x)) -> number, in jax.numpy, instead of φᵀθ.
+        value: instead of φᵀθ, a network V(params, φ(x)) -> number in jax.numpy.
         params: where its parameters start: any pytree of floats, or an Equinox module.
         operator: "td", "tdc", "gtd2" or "tdrc".
-        lam: of TD's eligibility trace.
-        method: the steps. By default `Fast` with steps for features as large as those at ``at`` (`ObGD` with such
-            steps for a trace). A network's steps are not known beforehand: with "td" they are those of `ObGD`, which
-            needs none (and is no match for tuned ones, see docs/live.md); with others you give them.
-        intervals: average the iterates, to have intervals (False for a method that already averages). "blocks" for
-            linear features: with block scores, whose intervals are valid at any stopping time.
-        skip: how many samples to learn from before the average begins.
+        lam: the λ of TD's eligibility trace.
+        method: the steps. By default `Fast`, or `ObGD` for a trace, with steps for features as large as those at
+            ``at``. A network's steps are not known beforehand: with "td" they are those of `ObGD`, which needs none
+            (and is no match for tuned ones, see docs/live.md); with others you give them.
+        intervals: average the iterates, which gives intervals; False for a method that already averages. "blocks", for
+            linear features, uses block scores, whose intervals are valid at any stopping time.
+        skip: the number of samples before the average begins.
         behaviour: ``behaviour(x, rng) -> u``, for ``act``.
-        seed: of the generator that ``behaviour`` gets.
+        seed: of the generator that is passed to ``behaviour``.
 
     >>> import numpy as np, twoclock as tc
     >>> agent, rng = tc.agents.Evaluator(1.0, np.eye(2), gamma=0.5, operator="td"), np.random.default_rng(0)
@@ -132,7 +133,7 @@ class Evaluator(LearnerAgent):
         self._learner = self._make_learner(start)
 
     def act(self, x: PyTree) -> PyTree:
-        """The action of the ``behaviour`` in x."""
+        """Draw an action of ``behaviour`` in x."""
         if self.behaviour is None:
             raise InputError("`act` needs a policy that acts: give `behaviour=`, a function of x and a generator")
         return self.behaviour(x, self._rng)
@@ -145,7 +146,7 @@ class Evaluator(LearnerAgent):
         self._first = ended or cut
 
     def value(self, x: PyTree) -> float:
-        """V(x) as learnt: that of the mean of the iterates, where they are averaged."""
+        """The learnt V(x), by the mean of the iterates where they are averaged."""
         phi = self._phi("x", x)
         with jax.enable_x64(True):
             return float(self._value_at(self._learner.theta, phi))
@@ -153,7 +154,7 @@ class Evaluator(LearnerAgent):
     def interval(self, level: float = 0.95, *, anytime: bool | int = False) -> pd.DataFrame:
         """Confidence intervals of the value at ``at``: output, estimate, low, high, note.
 
-        They are for the solution that the operator has in its features, not for what features cannot express.
+        They are for the operator's solution within its features; what features cannot express is not covered.
 
         Args:
             level: the coverage, between 0 and 1.
@@ -167,12 +168,12 @@ class Evaluator(LearnerAgent):
 
     @property
     def settings(self) -> dict[str, object]:
-        """The arguments that make another agent like it."""
+        """The arguments that make an equal agent."""
         return {**super().settings, "value": self.network}
 
     @property
     def theta(self) -> PyTree:
-        """The parameters as learnt."""
+        """The learnt parameters."""
         return self._learner.theta
 
     @classmethod
@@ -266,7 +267,7 @@ class Evaluator(LearnerAgent):
 
 
 def _feature_fn(features: ArrayLike | FeatureMap | None) -> tuple[FeatureTable, FeatureFn]:
-    """Check the features, and make the function that looks them up from an argument's name and an observation."""
+    """Check the features, and make the function that returns those of an observation."""
     if features is None:
         return None, as_array
     if callable(features):

@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
     from twoclock.sweeps.sweep_result import Sweep
 
-# Names beside `main` and `program` serve programs with a command line, such as the reproduction of the paper.
+# Names other than `main` and `program` are for other command lines, such as that of the paper's reproduction.
 __all__ = ["Interrupted", "deferred_interrupt", "guard", "main", "program", "progress_bar", "resumable"]
 
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        raise BrokenPipeError  # `guard` knows what to do; rich would leave the program
+        raise BrokenPipeError  # `guard` handles it; rich would leave the program
 
 
 OUT = _Console()
@@ -64,9 +64,9 @@ def _run_command(args: Sequence[str]) -> int:
 
 
 def guard(name: str, command: Callable[[Sequence[str]], int], argv: Sequence[str] | None) -> int:
-    """Run a command. Exit status 2 for a wrong argument, 128 + n for signal n, 1 for trouble with the machine.
+    """Run a command. The exit status is 2 for a wrong argument, 128 + n for signal n, 1 for trouble with the machine.
 
-    What goes wrong is one line that begins with the program's name; a traceback is a fault of ours.
+    Every error is one line that begins with the program's name; a traceback means a bug in the library.
     """
     try:
         status = command(list(sys.argv[1:] if argv is None else argv))
@@ -93,7 +93,7 @@ def program(main: Callable[[], int] = main) -> None:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except OSError:  # a terminal that was closed; what is left would be tried again on the way out
+        except OSError:  # a closed terminal; the unwritten output would be tried again at exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     if status >= 128:
         # After a stop inside a compilation, the compiler's threads may crash the interpreter's shutdown.
@@ -103,11 +103,11 @@ def program(main: Callable[[], int] = main) -> None:
 
 @contextmanager
 def kept_programs() -> Iterator[None]:
-    """Keep what XLA compiles in the user's cache folder, by JAX's own cache; what a user has set there stays.
+    """Cache what XLA compiles in the user's cache folder, by JAX's own cache; a user's own settings of it stay.
 
-    This is for processes of ours alone, since it is a setting of the whole process. As for C, the folder must be closed
-    to other users, and what is in it is for this processor and this JAX; an entry is read only if its digest is the one
-    that the process that wrote it left beside it.
+    Only commands do this, since it is a setting of the whole process. As for C, the folder must be closed to other
+    users, and its entries are for this processor and this JAX. An entry is read only if it matches the digest beside
+    it.
     """
     import jax
 
@@ -126,7 +126,7 @@ def kept_programs() -> Iterator[None]:
             if not known or size > _MOST_KEPT:
                 entry.unlink()
                 note.unlink(missing_ok=True)
-    except OSError:  # another process removes the same
+    except OSError:  # another process is removing the same file
         yield
         return
     jax.config.update("jax_compilation_cache_dir", str(folder))
@@ -172,7 +172,7 @@ def explain(error: BaseException) -> tuple[str, int] | None:
         return f"{error.strerror or error}{where}", 1
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
         return "there is not enough memory for this; take fewer seeds, fewer marks or a smaller problem", 1
-    # Libraries say in many ways that a variable of the environment does not fit: try what it is for.
+    # Libraries report a bad environment variable in many ways: try what it is for.
     for name, use in {"JAX_PLATFORMS": "jax", "MPLBACKEND": "matplotlib"}.items():
         try:
             if name in os.environ:
@@ -209,7 +209,7 @@ def say(text: str, console: Console = OUT) -> None:
 
 
 def save_figure(fig: Figure, folder: Path, name: str) -> None:
-    """Write a figure into a folder, as PNG and as SVG, and print where."""
+    """Write a figure into a folder, as PNG and as SVG, and print the paths."""
     from twoclock import plot
 
     for kind, content in plot.render(fig).items():
@@ -217,15 +217,15 @@ def save_figure(fig: Figure, folder: Path, name: str) -> None:
 
 
 def draw_sweep(sweep: Sweep, metric: str, statistic: str, folder: Path) -> None:
-    """Write the figures of a sweep: the best settings, and what the others do where there are some."""
+    """Write the figures of a sweep: the best settings, and the effect of the others if there are any."""
     save_figure(sweep.plot_best(metric, statistic), folder, f"{metric}-best")
     for draw in (sweep.plot_sensitivity, sweep.plot_map):
-        with suppress(InputError):  # nothing varies, or no two settings together
+        with suppress(InputError):  # no setting varies, or no two settings vary together
             save_figure(draw(metric), folder, f"{metric}-{draw.__name__.removeprefix('plot_')}")
 
 
 def open_folder(chosen: Path | None, name: str) -> AbstractContextManager[Path]:
-    """The folder that was chosen, or a new one under runs/."""
+    """The chosen folder, or a new one under runs/."""
     return nullcontext(storage.writable(chosen)) if chosen else storage.numbered(Path("runs"), name)
 
 

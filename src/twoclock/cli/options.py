@@ -1,4 +1,4 @@
-"""Command-line options of dataclasses and signatures, read by argparse; and objects in a user's file."""
+"""Command-line options from dataclasses and signatures, by argparse; and objects from a user's file."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _PLAIN = (bool, int, float, str, float | None, int | None, str | None)
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-    """One option of a command: ``problem.dim`` is given as ``--problem.dim``, a positional one by its place.
+    """One option of a command: ``problem.dim`` is given as ``--problem.dim``, a positional one by its position.
 
-    Its kind is bool, int (also written 1e5), float, str, Path or a Literal, one of them or None, or a tuple of them.
-    Without a default it must be given.
+    Its kind is bool, int (also written 1e5), float, str, Path or a Literal; also a union with None, or a tuple. Without
+    a default the option is required.
     """
 
     name: str
@@ -107,12 +107,12 @@ def options_of(kind: type) -> list[Option]:
 
 
 def parse(kind: type[T], args: Sequence[str], prog: str) -> T:
-    """Read arguments into a dataclass of options; a wrong one is one line."""
+    """Read arguments into a dataclass of options; a wrong argument is reported in one line."""
     return kind(**read_values(options_of(kind), args, prog))
 
 
 def read_values(options: Sequence[Option], args: Sequence[str], prog: str) -> dict[str, object]:
-    """Read arguments into name → value."""
+    """Read arguments into a dict from name to value."""
     parser = _Parser(prog=prog, allow_abbrev=False)
     for each in options:
         each.add_to(parser)
@@ -139,7 +139,7 @@ def options_of_factory(factory: Callable[..., object], prefix: str = "") -> list
 
 
 def options_of_method(method: Callable[..., Method], prefix: str = "") -> list[Option]:
-    """An option for each field of a method: schedules as text; those of a method inside a method behind a dot."""
+    """An option for each field of a method. Schedules are text; the fields of an inner method have a dotted name."""
     hints, words, options = get_type_hints(method), _argument_help(method.__doc__), list[Option]()
     for field in dataclasses.fields(method):  # type: ignore[arg-type]
         name = prefix + field.name
@@ -152,14 +152,14 @@ def options_of_method(method: Callable[..., Method], prefix: str = "") -> list[O
 
 
 def _word_kind(hint: Annotation, default: object) -> Annotation:
-    """What a word on the command line is read as, for a parameter that may take more than such words."""
+    """The kind of a command-line word, for a parameter that also takes other values."""
     if hint in _PLAIN or _is_literal(hint):
         return hint
     return type(default) if isinstance(default, (bool, int, float, str)) else str | None
 
 
 def _argument_help(docstring: str | None) -> dict[str, str]:
-    """What the Args section of a docstring says of each argument."""
+    """The description of each argument in the Args section of a docstring."""
     section = re.search(r"Args:\n(.*?)(?:\n\s*\n|\Z)", inspect.cleandoc(docstring or ""), re.DOTALL)
     entries = re.findall(r"^    (\w+): (.*(?:\n     +.*)*)", section[1] if section else "", re.MULTILINE)
     return {name: " ".join(words.split()) for name, words in entries}
@@ -187,7 +187,7 @@ def load_problem(text: str, option: str = "PROBLEM") -> Callable[..., ProblemSou
 
 
 def load_method(text: str, option: str = "METHOD") -> Callable[..., Method]:
-    """Load a maker of methods from ``file.py:name``: a method itself, a class of methods, or a factory."""
+    """Load a factory of methods from ``file.py:name``: a method itself, a class of methods, or a factory."""
     found = _load_one(text, option, Method)
     if isinstance(found, Method):
         return lambda: found
@@ -199,7 +199,7 @@ def load_method(text: str, option: str = "METHOD") -> Callable[..., Method]:
 
 
 def _load_one(text: str, option: str, kind: type) -> Any:
-    """Load an object of a kind from a user's file, a class of that kind, or a function; None where it has none."""
+    """Load an object of a kind from a user's file, a class of that kind, or a function; None if there is none."""
     path, _, name = text.rpartition(":")
     public = {
         name: thing
@@ -213,7 +213,7 @@ def _load_one(text: str, option: str, kind: type) -> Any:
 
 @contextmanager
 def user_code(failure: str) -> Iterator[None]:
-    """Name the failure and its error in one line when a user's code fails, or leaves by sys.exit."""
+    """Report in one line when a user's code fails or calls sys.exit."""
     try:
         yield
     except (InputError, KeyboardInterrupt):
@@ -232,7 +232,7 @@ def _public_names(path: Path, option: str) -> dict[str, object]:
         raise InputError(f"`{option}` names the file {path}, which Python cannot load")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
-    sys.path.insert(0, str(path.parent.absolute()))  # its neighbours can be imported, as for a script
+    sys.path.insert(0, str(path.parent.absolute()))  # its neighbours can be imported, as by a script
     try:
         with user_code(f"`{option}` {path} fails when it is loaded"):
             spec.loader.exec_module(module)

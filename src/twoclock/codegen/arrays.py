@@ -12,16 +12,16 @@ import numpy as np
 from twoclock.codegen import ir
 from twoclock.codegen.ir import Address, Atom, Buffer, Builder, Index, OffsetIndex, Unsupported, Var, c_type, literal
 
-# Copies of a loop's body side by side: enough to hide what a pass of the loop costs.
+# How often a loop's body is unrolled: enough to hide the cost of the loop itself.
 UNROLL = 4
 
 
-ShapedType: TypeAlias = Any  # the type of an array: of JAX, a ``jax.ShapeDtypeStruct``, or an array itself
+ShapedType: TypeAlias = Any  # the type of an array: JAX's own, a ``jax.ShapeDtypeStruct``, or an array itself
 
 
 @dataclass(frozen=True)
 class Equation:
-    """What a rule reads of an equation of a jaxpr: ``outputs = name[params](*inputs)``."""
+    """The parts of a jaxpr's equation that a rule reads: ``outputs = name[params](*inputs)``."""
 
     name: str
     params: Mapping[str, Any]
@@ -84,7 +84,7 @@ class LazyArray:
     reads: frozenset[Buffer] | None = None  # buffers read at the entry's own index only; None if at others too
 
     def moved(self, shape: tuple[int, ...], back: IndexMap, reads: frozenset[Buffer] | None = None) -> LazyArray:
-        """Put the entries at other places; ``back`` computes where an entry was."""
+        """Move the entries; ``back`` computes the old index of an entry."""
         return LazyArray(shape, self.dtype, lambda index: self.entry(back(index)), self.varies, reads)
 
 
@@ -218,7 +218,7 @@ class ArrayBuilder:
         self.fill(Strided.contiguous(memory, array), self.to_scalars(array) if self.is_small(array.shape) else array)
 
     def fill(self, target: Strided, array: Array, first: tuple[Index, ...] = (), unroll: bool = False) -> None:
-        """Write all entries to a part of another array: below ``first`` of its leading axes, without loops if asked."""
+        """Write all entries to a part of another array, at ``first`` of its leading axes; without loops if asked."""
 
         def put(index: tuple[Index, ...]) -> None:
             self.build.store(target.memory, self.address(target, (*first, *index)), self.entry(array, index))
@@ -232,7 +232,7 @@ class ArrayBuilder:
     def for_each_index(
         self, shape: Sequence[int], body: Callable[[tuple[Index, ...]], None], unroll: int = UNROLL
     ) -> None:
-        """Write nested loops over all indices, a few passes of the innermost side by side."""
+        """Write nested loops over all indices; the innermost is unrolled a little."""
 
         def nest(index: tuple[Index, ...]) -> None:
             if len(index) == len(shape):

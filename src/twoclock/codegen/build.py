@@ -25,11 +25,11 @@ from twoclock.codegen.lower import Lowering
 from twoclock.codegen.passes import Entry, merge_twins, split_step
 from twoclock.codegen.templates import CodeTarget, ProgramParts
 
-# Entries up to which arrays are scalars, tried in turn, and the lines of C that each try may take.
+# Entries up to which arrays become scalars, and the lines of C that this may take; tried in turn.
 _TRIES = ((64, 2_000), (24, 2_500), (8, 9_000))
 # A thread's stack may be as small as half a megabyte.
 _STACK = 256 * 1024
-# Entries up to which a lane copies its own numbers to the stack; more are read where they are.
+# Entries up to which a lane copies its own numbers to the stack; larger arrays are read in place.
 _COPIED = 64
 # A lane's random stream: two words.
 STREAM = jax.ShapeDtypeStruct((2,), np.uint32)
@@ -38,26 +38,26 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class UncheckedStep:
-    """Leaves of a carry, by number, that show whether a lane has diverged when its step does not check."""
+    """Leaves of a carry, by number, that show after an unchecked step whether the lane has diverged."""
 
     finite: tuple[int, ...]  # those that must be finite
     bounded: tuple[int, ...]  # those that must be within the bound
     alive: int  # the truth value that says whether the lane has diverged already
     frozen: bool  # whether a lane that has diverged keeps all of its leaves
-    symmetric: bool = True  # whether matrices that a step keeps symmetric are so
+    symmetric: bool = True  # whether matrices that a step keeps symmetric are symmetric
 
 
 @dataclass(frozen=True)
 class Example:
     """What one lane reads and writes, as shapes and types: pytrees of arrays or of ``jax.ShapeDtypeStruct``."""
 
-    inputs: Tree  # arrays that all lanes share, or that each seed has its own of
-    parameters: Tree  # arrays that each method has its own of
+    inputs: Tree  # arrays that all lanes share, or one per seed
+    parameters: Tree  # arrays with one per method
     carry: Tree  # the state of a lane
     source: Tree = STREAM  # of a step's sample: the lane's random stream, or the sample itself, passed step by step
-    per_seed: bool = False  # whether each seed has its own inputs
+    per_seed: bool = False  # whether the inputs are per seed
     bounded: bool = False  # whether there is a bound on the iterates
-    unchecked: UncheckedStep | None = None  # how to notice divergence after a step that does not check
+    unchecked: UncheckedStep | None = None  # how to notice divergence after an unchecked step
     only_read: int = 0  # the number of leading leaves of the carry that are only read; the others are only written
 
 
@@ -69,22 +69,22 @@ class ProgramSource:
     target: CodeTarget
     constants: tuple[np.ndarray, ...]
     lines: int
-    twins: tuple[tuple[int, int, int], ...] = ()  # a leaf's number, an entry and its twin, equal to begin with
+    twins: tuple[tuple[int, int, int], ...] = ()  # a leaf's number, an entry and its twin, which are equal at the start
 
 
 @dataclass(frozen=True)
 class SplitProgram:
-    """A program in two parts: the first computes ahead, for many steps at once, what does not depend on the state."""
+    """A program in two parts: the first computes, for many steps at once, what does not depend on the state."""
 
     ahead: ProgramSource
     rest: ProgramSource
-    handed: tuple[jax.ShapeDtypeStruct, ...]  # what the first writes and the second reads, after the constants
+    handed: tuple[jax.ShapeDtypeStruct, ...]  # what the first part writes and the second reads, after the constants
 
 
 def generate(lane: Callable[..., Tree], example: Example, target: CodeTarget) -> ProgramSource:
     """Generate the program of a lane; raise ``Unsupported`` with the reason if that is impossible.
 
-    It is ``lane(inputs, parameters, carry, source, k, bound) -> carry``, with a stream as two words of 32 bits.
+    The lane is ``lane(inputs, parameters, carry, source, k, bound) -> carry``; a stream is two words of 32 bits.
     """
     traced = _trace(lane, example)
     while True:
@@ -102,7 +102,7 @@ def generate_split(lane: Callable[..., Tree], example: Example) -> SplitProgram:
 
 
 def _trace(lane: Callable[..., Tree], example: Example) -> ClosedJaxpr:
-    """Trace a lane, its arguments flat: inputs, parameters, carry, source, k and, if there is one, the bound."""
+    """Trace a lane with flat arguments: inputs, parameters, carry, source, k and, if there is one, the bound."""
     leaves, structure = jax.tree.flatten((example.inputs, example.parameters, example.carry, example.source))
 
     def flat(*values: Tree) -> list[jax.Array]:
@@ -224,7 +224,7 @@ class _ProgramWriter:
                 self.build.store(self.watch, at, self.build.let("float", form, so_far, atom, *more))
 
     def _on_stack(self, name: str, leaf: ShapedType) -> Strided:
-        """Declare an array of which each lane has its own."""
+        """Declare an array of which each lane has one."""
         memory = Buffer(name, c_type(leaf.dtype), max(math.prod(leaf.shape), 1), True)
         self.build.memories.append(memory)
         return Strided.contiguous(memory, leaf)
@@ -271,7 +271,7 @@ class _ProgramWriter:
 
 
 def store_states(arrays: ArrayBuilder, states: list[Strided], outputs: list[Array]) -> None:
-    """Write the new state over the old; what is still to be read of the old is read first."""
+    """Write the new state over the old; entries of the old that are still needed are read first."""
     memories = {state.memory for state in states}
     ready: list[Array | None] = []
     for state, new in zip(states, outputs, strict=True):

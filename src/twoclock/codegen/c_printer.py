@@ -1,7 +1,7 @@
 """From statements to C.
 
-With several lanes side by side, statements that vary stand in loops over the lanes, which the compiler turns into
-vector instructions; a number that one such loop computes and another one reads is an array with an entry per lane.
+With several lanes side by side, statements that vary stand in loops over the lanes, which the compiler vectorises. A
+number that one such loop computes and another reads is an array with an entry per lane.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Printer:
             return f"{memory.name}[{memory.base.name}{'[l]' if self.width > 1 else ''}+{place}]"
         if memory.table or not memory.varies or self.width == 1:
             return f"{memory.name}[{place}]"
-        # In one dimension: a compiler knows how to fetch from this, lane by lane, at once.
+        # In one dimension, so that the compiler can fetch the entries of all lanes at once.
         return f"{memory.name}[{index * self.width if isinstance(index, int) else f'{place}*{self.width}'}+l]"
 
 
@@ -116,13 +116,13 @@ def _group(statements: list[Statement]) -> list[Statement]:
     for statement in statements:
         plain = (s for s in ir.walk([statement]) if isinstance(s, Plain))
         if not any(s.memory.varies if isinstance(s, Store) else s.var.varies for s in plain):
-            # What all lanes share never waits for what varies: it may stand before the loop over the lanes.
+            # What all lanes share never depends on what varies, so it may stand before the loop over the lanes.
             groups.insert(groups.index(loop) if loop else len(groups), statement)
             continue
         if isinstance(statement, Let):
             vector = not statement.call
         elif isinstance(statement, Plain):
-            # Vectors have slow instructions, or none, for an address that each lane computes.
+            # Vector instructions for addresses that differ between lanes are slow or missing.
             vector = not varies(statement.index)
         elif isinstance(statement, (ir.Branch, While)) and any(map(varies, ir.operands(statement))):
             vector = False  # lanes may take different paths through it

@@ -31,22 +31,22 @@ import numpy as np
 
 from twoclock.codegen.ir import CodegenError
 
-# Seconds that a compiler may take for one program, of which the longest takes a tenth; and to say its version.
+# Seconds that a compiler may take for one program (the longest needs a tenth), and to report its version.
 TIME_LIMIT, VERSION_TIME_LIMIT = 60.0, 10.0
 # Size of all programs in the cache together; the least recently used are deleted first.
 MAX_BYTES = 256 << 20
 # The arguments of a compiled program, see ``templates.c_text``: six numbers, then tables, leaves and streams.
 ARGUMENTS: Sequence[type[ctypes.c_int64 | ctypes.c_void_p]] = (*[ctypes.c_int64] * 6, *[ctypes.c_void_p] * 3)
 
-# Seconds after which what a killed process left behind in the cache is deleted.
+# Seconds after which the leftover files of a killed process are deleted.
 _ABANDONED = 600.0
-# Exact arithmetic: no fused or reordered sums, so that compensated ones survive and all widths give the same bits.
+# Exact arithmetic: no fused or reordered sums. Compensated sums stay correct, and all widths give identical results.
 _EXACT = ("-fno-fast-math", "-ftree-vectorize", "-fopenmp-simd", "-ffp-contract=off", "-fwrapv")
 _FREE = ("-fno-strict-aliasing", "-fno-math-errno", "-fno-trapping-math", "-w", "-std=gnu11")
-# Without start files: those of -ffast-math change the arithmetic of the whole process.
+# No start files: those of -ffast-math change the arithmetic of the whole process.
 _LINKED = ("-shared", "-fPIC", "-nostartfiles")
-# GCC would make branches of what is needed on some paths only and, between lanes side by side, of a choice that follows
-# from an earlier one; lanes go through branches one by one. A single lane is faster with the second.
+# GCC would make branches of what only some paths need and, between lanes side by side, of a choice that follows from an
+# earlier one; with branches, lanes run one by one. A single lane is faster with the second.
 _GCC, _GCC_SIDE_BY_SIDE = ("-fno-tree-pre",), ("-fno-thread-jumps",)
 
 
@@ -59,11 +59,12 @@ class Compiler:
     """A C compiler."""
 
     command: tuple[str, ...]
-    version: str  # its first line about itself
-    gcc: bool  # GCC, whatever it is called; clang refuses options that it does not know
+    version: str  # the first line of its version
+    gcc: bool  # GCC under any name; clang refuses options that it does not know
 
     def flags(self, width: int, quickly: bool = False) -> tuple[str, ...]:
-        """The options; ``quickly`` takes a quarter of the time for a long program. The results have the same bits."""
+        """The options; ``quickly`` takes a quarter of the time for a long program. The results are bit-for-bit
+        identical."""
         own = (*_GCC, *(_GCC_SIDE_BY_SIDE if width > 1 else ())) if self.gcc else ()
         machine = platform.machine()
         if machine in ("x86_64", "AMD64", "i686"):
@@ -73,14 +74,14 @@ class Compiler:
         return ("-O1" if quickly else "-O2", *_EXACT, *_FREE, *_LINKED, *own)
 
     def start(self, source: Path, flags: Sequence[str]) -> subprocess.Popen[bytes]:
-        """Start to compile a file to one beside it that ends in .so; wait for the process with ``finish``."""
+        """Start to compile a file to a .so file beside it; wait for the process with ``finish``."""
         target = source.with_suffix(".so")
         with source.with_suffix(".errors").open("wb") as errors:
             return _start([*self.command, *flags, "-o", str(target), str(source), "-lm"], errors)
 
 
 def _start(command: Sequence[str], output: IO[bytes]) -> subprocess.Popen[bytes]:
-    """Start a command in a new session, so that its child processes can be killed with it and hold no pipe."""
+    """Start a command in a new session, so that its child processes can be killed with it and hold no pipe open."""
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
 
 
@@ -260,7 +261,7 @@ def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
 
 
 class Build:
-    """A program with one function ``walk``, that is being compiled or is compiled already; ``key`` is for the cache."""
+    """A program with one function ``walk``, compiled or being compiled; ``key`` is its key in the cache."""
 
     def __init__(self, text: str, flags: Sequence[str], by: Compiler, key: str) -> None:
         self.key, self.lock, self.accepted = key, threading.Lock(), False
@@ -330,7 +331,7 @@ def close_builds() -> None:
 
 
 def compile_text(text: str, width: int, by: Compiler, *, quickly: bool = False) -> Build:
-    """Take the program of a text from this process or from disk, or start to compile it."""
+    """Find the compiled program of a text in this process or on disk, or start to compile it."""
     flags = by.flags(width, quickly)
     decides = (by.version, *by.command, *flags, processor(), text)
     key = hashlib.sha256("\n".join(decides).encode()).hexdigest()[:40]

@@ -1,4 +1,4 @@
-"""What is computed entry by entry: arithmetic, a table of C with operands {0}, {1}, …, and random bits.
+"""Elementwise operations: arithmetic, as a table of C with operands {0}, {1}, …, and random bits.
 
 Where C and XLA differ, the C follows XLA: a maximum propagates NaN, whole numbers divide by zero without a trap, casts
 saturate. Random bits are those of Threefry-2x32 with 20 rounds, with the counters of JAX's partitionable keys.
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 Form: TypeAlias = str | Callable[[Equation], str]
 
-# Forms for nearly all arguments {x} and {y}, and others for the few for which the test holds: a number {h} for all,
-# the usual form, the test, the other form, and whether that is a call. It is computed only if a lane needs it.
+# Forms for nearly all arguments {x} and {y}, and others for the rare ones that a test finds: a number {h} for all, the
+# usual form, the test, the rare form, and whether that is a call. The rare form is computed only if a lane needs it.
 _LARGE_ANGLE = "!(fabs({h})<1e9)"
 RARE = {
     "erf_inv": ("erf_inv_depth({x})", "erf_inv_middle({x},{h})", "!({h}<6.25)", "erf_inv_tail({x},{h})", False),
@@ -81,7 +81,7 @@ def _formula(g: Lowering, op: Equation) -> Callable[..., Atom]:
         known = [atom.value for atom in atoms if isinstance(atom, Lit)]
         if not folds or len(known) < len(atoms):
             return g.build.let(c, form, *atoms, call=call)
-        # Whole numbers that are known already are computed here; floats are left to the compiler.
+        # Known whole numbers are computed here; floats are left to the compiler.
         with np.errstate(over="ignore"):
             values = (np.asarray(value, v.dtype) for value, v in zip(known, op.inputs, strict=True))
             return literal(np.asarray(_FOLD[op.name](*values)).astype(op.result), op.result)
@@ -127,7 +127,7 @@ def _power(g: Lowering, c: str, square: Atom, y: int) -> Atom:
 
 
 def _reads(arrays: Sequence[Array]) -> frozenset[Buffer] | None:
-    """Find the buffers that are read at the place of the entry alone; None if one may be read elsewhere."""
+    """Find the buffers that are read at the entry's own index alone; None if one may be read elsewhere."""
     reads: set[Buffer] = set()
     for array in arrays:
         if isinstance(array, LazyArray):
@@ -271,7 +271,7 @@ def _seed(g: Lowering, eqn: Equation, seeds: Array) -> Keys:
 
 
 def _derive(g: Lowering, eqn: Equation, words_at: Callable[[tuple[Index, ...]], tuple[Atom, Atom]]) -> Keys:
-    """Make keys of the two words of each; what both halves compute is computed once."""
+    """Make keys from the two words of each; work that both halves share is done once."""
     _check(eqn.outputs[0].dtype)
     words = jax.ShapeDtypeStruct(tuple(eqn.outputs[0].shape), _WORD)
     high = g.arrays.lazy(words, lambda index: words_at(index)[0], True, frozenset())

@@ -1,4 +1,4 @@
-"""Operations that only move entries: views and slices, pieces put together, gathers and scatters."""
+"""Operations that only move entries: views, slices, concatenation, gathers and scatters."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # Comparisons up to which entries are scattered by selection, so that the array stays in registers.
 _COMPARISONS = 64
 _SCATTER = {"scatter": "{1}", "scatter-add": "{0}+{1}", "scatter-mul": "{0}*{1}"}
-# What changes some entries of its first operand.
+# Operations that change some entries of their first operand.
 UPDATES = (*_SCATTER, "dynamic_update_slice")
 
 
@@ -49,7 +49,7 @@ def _reshape(g: Lowering, eqn: Equation, array: Array, *_: Array) -> Array:
     if isinstance(array, LazyArray) and not g.arrays.is_small(shape):
         old, new = ([d for d, n in enumerate(s) if n != 1] for s in (array.shape, shape))
         if [array.shape[d] for d in old] == [shape[d] for d in new]:
-            # Only axes of length one come and go: the array may stay a rule.
+            # Only axes of length one change: the array may stay a rule.
             back = dict(zip(old, new, strict=True))
             rank = len(array.shape)
             return array.moved(shape, lambda i: tuple(i[back[d]] if d in back else 0 for d in range(rank)), array.reads)
@@ -197,12 +197,13 @@ def _dynamic_update_slice(g: Lowering, eqn: Equation, array: Array, update: Arra
 def _window(
     g: Lowering, array: Array, indices: Array, shape: Sequence[int], d: Any, starts: Sequence[int], checked: bool
 ) -> Callable[[tuple[Index, ...]], tuple[list[Index], Atom | None]]:
-    """Return what computes the place of an entry in the array, clipped, and if ``checked`` whether it lies inside.
+    """Return a function that computes the clipped index of an entry in the array and, if ``checked``, whether it lies
+    inside.
 
     Args:
-        shape: of what is gathered or scattered.
-        d: the dimension numbers.
-        starts: the axes of the array for which the indices hold numbers, at which a window begins.
+        shape: the shape of what is gathered or scattered.
+        d: JAX's dimension numbers.
+        starts: the axes of the array along which the indices say where a window begins.
     """
     gathers = isinstance(d, GatherDimensionNumbers)
     in_window = d.offset_dims if gathers else d.update_window_dims
@@ -210,7 +211,7 @@ def _window(
     follows = d.start_indices_batching_dims if gathers else d.scatter_indices_batching_dims
     batch = [i for i in range(len(shape)) if i not in in_window]  # axes of the entry's index that choose the window
     window = [i for i in range(len(array.shape)) if i not in (*without, *d.operand_batching_dims)]
-    axes = dict(zip(window, in_window, strict=True))  # of the array, each with that of the entry's index
+    axes = dict(zip(window, in_window, strict=True))  # axes of the array, each with the axis of the entry's index
     last = {dim: array.shape[dim] - (shape[axes[dim]] if dim in axes else 1) for dim in starts}
     axes |= {dim: batch[n] for dim, n in zip(d.operand_batching_dims, follows, strict=True)}
 
@@ -252,7 +253,7 @@ def _gather(g: Lowering, eqn: Equation, array: Array, indices: Array) -> Array:
 
 
 def _scatter(g: Lowering, eqn: Equation, array: Array, indices: Array, updates: Array) -> Array:
-    """Put or add entries where the indices say; those out of bounds are dropped unless they are to be clipped."""
+    """Set or add entries at the indices; those out of bounds are dropped, or clipped if asked."""
     form, p, c = _SCATTER[eqn.name], eqn.params, c_type(array.dtype)
     d, checked = p["dimension_numbers"], GatherScatterMode.from_any(p["mode"]) is not GatherScatterMode.CLIP
     size, count = math.prod(array.shape), math.prod(updates.shape)
@@ -311,7 +312,7 @@ def _both(g: Lowering, a: Atom | None, b: Atom) -> Atom:
 
 
 def _prepare(g: Lowering, array: Array, looped: bool) -> Array:
-    """Compute an array, so that it may be read repeatedly; put it in memory if a loop reads it."""
+    """Compute an array so that it may be read repeatedly; in memory if a loop reads it."""
     array = g.arrays.compute(array)
     return g.arrays.to_memory(array) if looped and isinstance(array, Scalars) and array.entries.size > 1 else array
 
@@ -322,7 +323,7 @@ def _is_free(g: Lowering, array: Array) -> bool:
 
 
 def _copy(g: Lowering, array: Array, varying: bool) -> Strided:
-    """Copy an array that is going to be changed; one that is not read any more is taken itself."""
+    """Copy an array that is going to be changed, unless nothing else reads it."""
     if isinstance(array, Strided) and _is_free(g, array):
         array.memory.mutable = True
         return array

@@ -28,7 +28,7 @@ class CodegenError(Exception):
 
 
 class Unsupported(CodegenError):
-    """The reason why a program cannot be generated: a clause that fits after "because"."""
+    """The reason why a program cannot be generated, as a clause after "because"."""
 
 
 class ProgramTooLong(Unsupported):
@@ -65,7 +65,7 @@ Index: TypeAlias = int | Var
 
 @dataclass(frozen=True)
 class OffsetIndex:
-    """An address at a known distance from another: neighbours share the one number that has to be computed."""
+    """An address at a known distance from another: neighbours share one computed number."""
 
     index: Var
     offset: int
@@ -100,7 +100,7 @@ class Buffer:
     c: str
     size: int
     varies: bool  # each lane has its own
-    mutable: bool = False  # written more than once, so that two reads may differ
+    mutable: bool = False  # written more than once: two reads may differ
     table: bool = False  # passed by the caller; otherwise it lives on the stack
     base: Var | None = None  # for a table with one part per lane, where the lane's part begins
     stored: str = ""  # the type in memory, where it differs from that of a number once read
@@ -155,7 +155,7 @@ class UnlikelyBlock:
 
 @dataclass
 class While:
-    """Run ``test``; as long as its outcome holds, run ``body`` and repeat."""
+    """Run ``test``; while its outcome holds, run ``body`` and repeat."""
 
     test: list[Statement] = field(default_factory=list)
     outcome: Atom = Lit("0", 0)
@@ -195,7 +195,7 @@ class Builder:
         return self._append(key, c, any(map(varies, args)), lambda var: Let(var, form, args, call))
 
     def is_below_zero(self, test: Atom, value: Atom) -> bool:
-        """Recognise the test whether a number is below zero: JAX counts such an index from the end, which is rare."""
+        """Recognise the test for a negative number: JAX counts a negative index from the end, which is rare."""
         made = self._definitions.get(test) if isinstance(test, Var) else None
         zero = made.args[-1] if made is not None and made.form == "{0}<{1}" and made.args[0] is value else None
         return isinstance(zero, Lit) and zero.value == 0
@@ -209,7 +209,7 @@ class Builder:
         self.statements.append(Store(memory, index, value))
 
     def once(self, key: object, make: Callable[[], T], keep: object) -> T:
-        """Return what ``make`` made under this key in this scope, or make it; ``keep`` lives as long as the key."""
+        """Return the value of ``make`` for this key in this scope, computed once; ``keep`` lives as long as the key."""
         found = self._look_up(key)
         if found is None:
             found = self._scopes[-1][key] = make(), keep
@@ -268,7 +268,7 @@ class Builder:
 
 
 def varies(value: Atom | Address) -> bool:
-    """Say whether it differs from lane to lane."""
+    """Return whether a value differs from lane to lane."""
     value = value.index if isinstance(value, OffsetIndex) else value
     return isinstance(value, Var) and value.varies
 

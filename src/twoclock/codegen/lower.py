@@ -28,11 +28,11 @@ class Lowering:
     """Writes the statements of one lane's step to a builder."""
 
     def __init__(self, build: Builder, arrays: ArrayBuilder, lanes: bool) -> None:
-        # With several lanes side by side, both sides of a branch that varies are computed.
+        # With several lanes side by side, both sides of a varying branch are computed.
         self.build, self.arrays, self.lanes = build, arrays, lanes
-        # Whether a jump that is hardly ever taken is better than a choice: not for lanes side by side.
+        # Whether a rarely taken jump is better than a selection: not for lanes side by side.
         self.jumps = False
-        # Buffers whose old entries are not read any more, so that an update may be written over them.
+        # Buffers whose old entries are no longer read, so that an update may overwrite them.
         self.free: frozenset[Buffer] = frozenset()
 
     def lower(self, jaxpr: Jaxpr, constants: Sequence[object], inputs: Sequence[Value]) -> list[Value]:
@@ -71,7 +71,7 @@ class Lowering:
     def _release(
         self, buffers: frozenset[Buffer], name: str, inputs: list[Value], live: dict[Any, Value]
     ) -> frozenset[Buffer]:
-        """Find the buffers among the inputs that are read here for the last time; compute first what reads them later.
+        """Find the input buffers that are read here for the last time; first compute everything that reads them later.
 
         ``inputs`` and ``live``, the variables that are read later, are changed in place.
         """
@@ -116,7 +116,7 @@ class Lowering:
 
     def _apply(self, eqn: Equation, inputs: list[Value]) -> list[Value]:
         if eqn.name not in _TAKE_KEYS and any(isinstance(v, Keys) for v in inputs):
-            # What only moves entries moves both words of a key alike.
+            # An operation that only moves entries moves both words of a key alike.
             if eqn.name not in indexing.RULES:
                 raise Unsupported(f"the operation {eqn.name} on random keys is not generated")
             words = replace(eqn, outputs=[jax.ShapeDtypeStruct(v.shape, np.dtype(np.uint32)) for v in eqn.outputs])
@@ -129,7 +129,7 @@ class Lowering:
 
 
 def _updates_last(equations: Sequence[Any]) -> list[Any]:
-    """Sort equations so that what changes an array stands as late as possible: the old one is read before."""
+    """Sort equations so that updates of an array come as late as possible: the old array is read before."""
     waiting, done, made = list(equations), list[Any](), {v for e in equations for v in e.outvars}
     while waiting:
         ready = [e for e in waiting if not any(not isinstance(v, Literal) and v in made for v in e.invars)]
@@ -146,7 +146,7 @@ def _as_list(values: Value | Sequence[Value]) -> list[Value]:
 
 
 def _empty(g: Lowering, eqn: Equation, *_: Value) -> Array:
-    """Fill with zeros what JAX leaves to be overwritten."""
+    """Fill with zeros the entries that JAX leaves undefined."""
     zero = literal(0, eqn.outputs[0].dtype)
     return g.arrays.lazy(eqn.outputs[0], lambda index: zero, False, frozenset())
 
@@ -210,7 +210,7 @@ def scan_counts(
     inputs: Sequence[arrays.ShapedType], outputs: Sequence[arrays.ShapedType], body: ClosedJaxpr
 ) -> tuple[int, int]:
     """Count the inputs of a scan that are the same at each step, and those that are its carry."""
-    # JAX renames its counts; but only stacked inputs and outputs have an axis more outside of the loop than inside.
+    # JAX renames its counts; but only stacked inputs and outputs have one more axis outside the loop than inside.
     stacked = sum(outer.shape != aval.shape for outer, aval in zip(inputs, body.in_avals, strict=True))
     carried = sum(outer.shape == aval.shape for outer, aval in zip(outputs, body.out_avals, strict=True))
     return len(inputs) - carried - stacked, carried

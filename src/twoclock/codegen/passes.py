@@ -4,8 +4,9 @@
 are equal. All pairs are candidates at first, and those that a step distinguishes are dropped until none is left to
 drop, as in Moore's minimisation of automata (1956). The caller must check that twins are equal to begin with.
 
-*Splitting.* Noise, samples that do not depend on the iterate, and step sizes are computed ahead of the state, and a few
-numbers are handed to the rest, or the inputs of a cheap number where that is less: an index, say, for a row of a table.
+*Splitting.* Noise, samples that do not depend on the iterate, and step sizes are computed ahead of the state. A few
+numbers are handed to the rest; or the inputs of a cheap number where that is less, such as an index for a row of a
+table.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from twoclock.codegen.ir import Atom, Buffer, Let, Load, OffsetIndex, Plain, Sta
 Entry = tuple[Buffer, int]
 _COMMUTE = ("{0}+{1}", "{0}*{1}")
 _WIDE = ("double", "int64_t", "uint64_t")
-# A function or a quotient: many instructions, and a quotient's rare cases are a branch besides.
+# A function or a quotient: many instructions, and for a quotient's rare cases a branch.
 _EXPENSIVE = re.compile(r"\w\(|/")
 
 
@@ -88,11 +89,11 @@ class _ValueNumbers:
 
 
 def _without_duplicates(statements: list[Statement], values: _ValueNumbers) -> list[Statement]:
-    """Drop the statements that compute what another one has."""
+    """Drop statements that repeat another one's value."""
     first: dict[int, Var] = {}
 
     def rename(part: Any) -> Any:
-        """Put the first of equal values in the place of the others, in a statement or a part of one."""
+        """Replace equal values by the first of them, in a statement or a part of one."""
         match part:
             case Var():
                 return first[values.number[part]] if part in values.number else part
@@ -121,7 +122,7 @@ class SplitStep:
     """The statements of a step in two parts, each in their order."""
 
     ahead: list[Statement]  # what does not depend on the state
-    rows: list[Statement]  # between the two: what is read of tables at places that were handed over, and its needs
+    rows: list[Statement]  # between the two: reads of tables at indices that were handed over, and what these need
     rest: list[Statement]  # what depends on the state
     handed: list[Var | Buffer]  # what ``ahead`` hands over
     fetched: list[Var]  # what is read in ``rows``
@@ -130,7 +131,7 @@ class SplitStep:
 def split_step(statements: list[Statement], states: Iterable[Buffer]) -> SplitStep:
     """Split a step with buffers that persist from step to step; raise ``Unsupported`` if nothing can be done ahead."""
     touched = [(_reads(s), _writes(s)) for s in statements]
-    # What depends on the state. A buffer that is written late anywhere is late everywhere.
+    # Statements that depend on the state, "late" ones. A buffer that is written late anywhere is late everywhere.
     late: set[Var | Buffer] = set(states)
     while more := {value for read, written in touched if (read | written) & late for value in written} - late:
         late |= more
@@ -140,7 +141,7 @@ def split_step(statements: list[Statement], states: Iterable[Buffer]) -> SplitSt
     again = _recomputed({s.var: s for s in ahead if isinstance(s, (Let, Load))}, needed, early)
     rest = [s for s, (_, written) in zip(statements, touched, strict=True) if written & (late | again)]
     fetched = [s.var for s in rest if isinstance(s, Load) and s.var in again and not isinstance(s.index, int)]
-    # Of what is recomputed, what is fetched and what that depends on.
+    # Of the recomputed values: what is fetched, and what that depends on.
     rows, used = list[Statement](), set[Var | Buffer](fetched)
     for statement in reversed([s for s in rest if _writes(s) <= again]):
         if _writes(statement) & used:
@@ -157,7 +158,7 @@ def split_step(statements: list[Statement], states: Iterable[Buffer]) -> SplitSt
 def _recomputed(
     computed_by: dict[Var | Buffer, Let | Load], needed: set[Var | Buffer], early: set[Var | Buffer]
 ) -> set[Var | Buffer]:
-    """Choose what the rest computes again, because less is handed over then."""
+    """Choose what the second part recomputes, so that less is handed over."""
     needed, again = set(needed), set[Var | Buffer]()
 
     def inputs(value: Var | Buffer) -> set[Var | Buffer]:

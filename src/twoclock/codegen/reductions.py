@@ -15,14 +15,14 @@ from twoclock.codegen.ir import Atom, Index, Unsupported, c_type, literal
 if TYPE_CHECKING:
     from twoclock.codegen.lower import Lowering
 
-# The longest sum that is written out; a longer one becomes a loop over this many terms side by side.
+# The longest sum that is written out; a longer one is a loop over blocks of this many terms.
 _TERMS = 16
 # Multiplications up to which a matrix product is written out, for each entry that a small array may have.
 _WRITTEN_OUT = 8
 # Multiplications in one matrix product from which XLA's library of matrices is faster.
 _LARGE_PRODUCT = 1 << 15
 
-# For each reduction the operation that combines two numbers, and what to begin with.
+# For each reduction, the operation that combines two numbers, and the initial value.
 _COMBINE = {"sum": "add", "prod": "mul", "and": "and", "or": "or", "xor": "xor", "max": "max", "min": "min"}
 _START = {"sum": 0, "prod": 1, "and": -1, "or": 0, "xor": 0}
 
@@ -102,7 +102,7 @@ def _dot_general(g: Lowering, eqn: Equation, left: Array, right: Array) -> Array
 
 
 def _interleave(*parts: tuple[Sequence[int], Sequence[Index]]) -> list[Index]:
-    """Put an index together from parts, each some axes and their indices."""
+    """Build an index from parts, each of some axes and their indices."""
     place = {axis: i for axes, index in parts for axis, i in zip(axes, index, strict=True)}
     return [place[axis] for axis in range(len(place))]
 
@@ -171,7 +171,7 @@ def _arg_extreme(g: Lowering, eqn: Equation, array: Array) -> Array:
 
 
 def _prepare(g: Lowering, array: Array, again: bool = False) -> Array:
-    """Compute an array that is read again, or small; a large one that is read once need not be in memory."""
+    """Compute an array that is read again or is small; a large one that is read once need not be in memory."""
     return g.arrays.compute(array) if again or g.arrays.is_small(array.shape) else array
 
 

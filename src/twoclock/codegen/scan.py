@@ -37,8 +37,8 @@ def scan(
 
     Arguments and results are those of ``jax.lax.scan``, to rounding. It may be called directly or under ``jax.jit``,
     ``jax.vmap`` and ``jax.grad``; the derivative is a compiled loop too. A program is compiled once for a step and the
-    shapes of its arguments, for all lengths, and lies in the user's cache folder afterwards. Before its first use it
-    takes three steps beside XLA; if the two disagree, or the step cannot be compiled, the loop runs as
+    shapes of its arguments, for all lengths, and is stored in the user's cache folder. Before its first use, three of
+    its steps are compared with XLA; if the two disagree, or the step cannot be compiled, the loop runs as
     ``jax.lax.scan`` and a ``ScanWarning`` says why.
 
     Args:
@@ -47,7 +47,7 @@ def scan(
         xs: a pytree of arrays with a common leading axis; None for none.
         length: the number of steps; None for that of ``xs``.
         reverse: whether to go from the last slice to the first.
-        unroll: handed to ``jax.lax.scan`` where that runs; the compiled loop does not need it.
+        unroll: passed to ``jax.lax.scan`` if that runs; the compiled loop does not need it.
         engine: "auto"; "c" to raise ``CodegenError`` instead of falling back; "xla" for ``jax.lax.scan``.
 
     Returns:
@@ -93,7 +93,7 @@ def _check(step: object, init: Tree, xs: Tree, unroll: object, engine: object) -
         try:
             for leaf in jax.tree.leaves(tree):
                 jax.typeof(leaf)
-        except Exception:  # one kind for each kind of object, and those of the object itself
+        except Exception:  # the shape of each kind of object, and those of the object itself
             kind = type(tree).__name__
             raise ValueError(f"`{name}` must hold arrays and numbers that JAX can take, got {kind}") from None
 
@@ -175,7 +175,7 @@ def _scan(eqn: Any, values: list[Any]) -> list[Any]:
 
 @lru_cache(REMEMBERED)
 def _without_keys(body: ClosedJaxpr) -> ClosedJaxpr:
-    """Return a step that takes and returns the words of random keys in place of the keys."""
+    """Return a step that takes and returns the words of random keys instead of the keys."""
     if not any(map(_is_key, (*body.in_avals, *body.out_avals))):
         return body
     if other := [str(a.dtype) for a in (*body.in_avals, *body.out_avals) if _is_key(a) and str(a.dtype) != "key<fry>"]:

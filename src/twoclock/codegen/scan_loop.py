@@ -24,7 +24,7 @@ from twoclock.codegen.self_check import compare, sample
 
 # Steps of the comparison with XLA before the first use.
 _CHECKED_STEPS = 3
-# Programs that are remembered for the same step.
+# How many programs of the same step are cached.
 REMEMBERED = 512
 
 
@@ -86,7 +86,7 @@ class Loop:
             return _loops[same]
 
     def _difference(self) -> str | None:
-        """Take a few steps by both; a loop inside a step might not end with made-up numbers."""
+        """Compare a few steps of both. On made-up numbers a loop inside a step might not end."""
         if "while" in primitives(self.step.jaxpr):
             return None
         cut = self.consts + self.carries
@@ -100,7 +100,7 @@ class Loop:
                 ours, xla = (_at_once(way, _CHECKED_STEPS, *operands) for way in (self.run, self.by_xla))
             return compare(ours, xla, f" after {_CHECKED_STEPS} steps")
 
-        # In a thread of its own, which is not part of what may be traced around the call.
+        # In a separate thread, since the call itself may be inside a trace.
         with ThreadPoolExecutor(1) as thread:
             return thread.submit(check).result()
 
@@ -128,7 +128,7 @@ def run_loop(loop: Loop, length: int, consts: Tree, carry: Tree, xs: Tree) -> tu
 
 @jax.tree_util.register_static
 class _Wanted(tuple[tuple[bool, ...], tuple[bool, ...]]):
-    """Which constants and which xs a derivative is taken with respect to."""
+    """The constants and the xs with respect to which a derivative is taken."""
 
 
 def _forward(loop: Loop, length: int, *operands: Tree) -> tuple[tuple[Tree, Tree], Tree]:

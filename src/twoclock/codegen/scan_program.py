@@ -1,7 +1,7 @@
 """The C program of a scan: a loop over steps in one function that XLA calls through its foreign function interface.
 
-Small carries and temporaries live on the stack, large carries in the buffers of the results, and large temporaries in
-memory that one call allocates. A call with leading batch axes, which ``jax.vmap`` makes, runs the loop for each entry.
+Small carries and temporaries are on the stack, large carries in the buffers of the results, and large temporaries in
+memory that each call allocates. A call with leading batch axes, which ``jax.vmap`` makes, runs the loop for each entry.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from twoclock.codegen.ir import STORED_TYPES, Buffer, Builder, ProgramTooLong, U
 from twoclock.codegen.lower import Lowering
 from twoclock.codegen.templates import special_functions
 
-# Entries up to which arrays are scalars, tried in turn, and the lines of C that each try may take; the step of a
+# Entries up to which arrays become scalars, and the lines of C that this may take; tried in turn. The step of a
 # derivative is several times as long as the step.
 _TRIES = ((64, 4_000), (24, 4_000), (8, 8_000))
-# Entries up to which an array lives on the stack, and bytes that the temporaries of a step may take.
+# Entries up to which an array is on the stack, and bytes that the temporaries of a step may take.
 _ON_STACK, _SCRATCH = 1 << 10, 1 << 30
 
 _HANDLER = """
@@ -194,7 +194,7 @@ def _stored(leaf: ShapedType) -> str:
 
 
 def _handler(ins: Sequence[ShapedType], outs: Sequence[ShapedType], cut: int, carried: int, scratch: int) -> str:
-    """Write the function that XLA calls; what is stacked has an axis more than in a step."""
+    """Write the function that XLA calls; stacked arrays have one more axis than in a step."""
     count = len(ins)
 
     def numbers(values: Sequence[int]) -> str:

@@ -15,7 +15,7 @@ _ROUNDING = {"float64": 1e-9, "float32": 1e-3}
 
 
 def compare(found: Tree, expected: Tree, when: str = "") -> str | None:
-    """Say how the numbers of two trees differ beyond rounding; None if they do not."""
+    """Describe how the numbers of two pytrees differ beyond rounding; None if they do not."""
     for a, b in zip(map(np.asarray, jax.tree.leaves(found)), map(np.asarray, jax.tree.leaves(expected)), strict=True):
         if a.dtype != b.dtype or a.shape != b.shape:
             return f"it gives {a.dtype}{list(a.shape)} where XLA gives {b.dtype}{list(b.shape)}"
@@ -44,7 +44,7 @@ def sample(shapes: Sequence[ShapedType]) -> list[np.ndarray]:
             values = rng.uniform(0.5, 1.5, shape)
             if len(shape) > 1 and shape[-1] == shape[-2] > 1:
                 values = values / (4 * shape[-1]) + np.eye(shape[-1])
-        elif dtype.name == "uint32":  # as likely as not the word of a random key
+        elif dtype.name == "uint32":  # probably the word of a random key
             values = rng.integers(0, 1 << 32, shape)
         else:
             values = rng.integers(0, 2, shape)

@@ -1,7 +1,7 @@
-"""The C and CUDA text around a step: which lanes a group or a thread runs, what it loads before and stores after.
+"""The C and CUDA code around a step: which lanes a group or a thread runs, what it loads before and stores after.
 
-On a GPU a lane is a thread. To stop diverging lanes in place at every step slows down the others, so an *unchecked*
-program runs all and watches their numbers: a lane that was not finite is marked, and a *checked* program runs it again.
+On a GPU a lane is a thread. A check of every step would slow down all lanes. So an *unchecked* program runs them and
+only marks a lane that was not finite; a *checked* program then runs that lane again.
 """
 
 from __future__ import annotations
@@ -24,19 +24,20 @@ if TYPE_CHECKING:
     from twoclock.codegen.build import Example
     from twoclock.codegen.passes import SplitStep
 
-# Sums in which the numbers of a lane are watched side by side.
+# The number of sums in which the numbers of a lane are watched.
 WATCHES = 4
-# Statements from which XLA, with many threads, measures a lane faster than one thread: a millisecond of an H200.
+# From this many statements on XLA, with many threads, measures a lane faster than one thread: a millisecond of an H200.
 LONG_MEASURE = 1 << 18
-# Threads in a block of unchecked lanes, and of those whose steps are done ahead: the first fill the device, the second
-# are few and should not share a processor.
+# Threads in a block of unchecked lanes, and of lanes with a split step: the first fill the device, the second are few
+# and should not share a processor.
 MANY, FEW = 128, 32
-# Passes that a loop without a known end is assumed to have.
+# The assumed number of passes of a loop without a known end.
 _PASSES = 16
-# Lines of a step that a GPU runs two at a time: what the second does not wait for is hidden behind the first, but the
-# registers do not hold two longer ones. They hold less of the rest of a split step: more is under way at once.
+# Steps of up to this many lines run two at a time, so that independent work of the second overlaps with the first. For
+# longer ones the registers do not suffice. The limit for the rest of a split step is lower, since it has more in
+# flight.
 _SHORT, _SHORT_REST = 800, 600
-# Blocks that the registers of a processor must suffice for.
+# The number of blocks for which the registers of a processor must suffice.
 _BOUNDS = f" __launch_bounds__({MANY},3)"
 # Bytes of a table that a block copies to shared memory, and of all such tables.
 _TABLE, _TABLES = 1 << 13, 1 << 14
@@ -44,7 +45,7 @@ _DTYPES = {**{c: name for name, c in ir.C_TYPES.items()}, "int": "int32"}
 _ARGUMENTS = "int64_t methods,int64_t seeds,const void*const*tables,void*const*leaves,const uint32_t*streams"
 _SPAN = "int64_t lo,int64_t hi,int64_t first,int64_t last"
 _EACH_STEP = "step<hi;step++){int32_t k=(int32_t)step;"
-# Which lanes a group holds. At the end of the seeds the last one runs again, and is stored once.
+# The lanes of a group. Beyond the last seed, the last one runs again and is stored once.
 _LANE = "int64_t method=lane/seeds,seed=lane%seeds;(void)method;(void)seed;"
 _ALIKE = """int64_t per=(seeds+WIDTH-1)/WIDTH,method=group/per,begin=group%per*WIDTH;
 int64_t lane[WIDTH],seed[WIDTH];int used[WIDTH];
@@ -57,7 +58,7 @@ method[l]=lane[l]/seeds;seed[l]=lane[l]%seeds;}"""
 
 @dataclass(frozen=True)
 class CodeTarget:
-    """What the text is for."""
+    """The target of the code."""
 
     width: int = 1  # lanes side by side; one on a GPU
     mixed: bool = False  # lanes side by side may belong to different methods
@@ -66,10 +67,10 @@ class CodeTarget:
 
 @dataclass(frozen=True)
 class ProgramParts:
-    """C for the places of a program."""
+    """The C code of each part of a program."""
 
     outside: Iterable[str]  # before all groups of lanes
-    before: Iterable[str]  # what a group, or a thread, needs before its steps
+    before: Iterable[str]  # before the steps of a group or a thread
     each_step: Iterable[str]  # at the beginning of a step
     declarations: str  # of the arrays on a lane's stack
     step: str
@@ -78,7 +79,7 @@ class ProgramParts:
 
 
 def handed_shape(value: Var | Buffer) -> jax.ShapeDtypeStruct:
-    """Return the shape, per lane and step, of what the part of a step done ahead hands to the rest."""
+    """Return the shape, per lane and step, of what the first part of a split step hands to the rest."""
     return jax.ShapeDtypeStruct((value.size if isinstance(value, Buffer) else 1,), np.dtype(_DTYPES[value.c]))
 
 
@@ -101,7 +102,7 @@ def c_text(target: CodeTarget, carry: Tree, parts: ProgramParts) -> str:
     lines = [
         special_functions(),
         "#define RESTRICT restrict",
-        # A separate function: a compiler moves arithmetic past the change of the floating-point mode.
+        # A separate function, since a compiler may move arithmetic past the change of the floating-point mode.
         f"static __attribute__((noinline)) void steps({_SPAN},{_ARGUMENTS}){{",
         *parts.outside,
         "for(int64_t group=first;group<last;group++){" + ("int64_t lane=group;" if width == 1 else ""),
@@ -153,13 +154,13 @@ def cuda_ahead_text(parts: ProgramParts, handed: Sequence[Var | Buffer]) -> str:
 def cuda_rest_text(example: Example, parts: ProgramParts, cut: SplitStep, first: int) -> str:
     """Write the kernel of the rest of a step, which reads what was done ahead, in tables from number ``first`` on.
 
-    A step fetches what is handed to it two steps before, and the rows of tables that this leads to one step before.
+    The inputs of a step are fetched two steps ahead, and the rows of tables that they point to one step ahead.
     """
     numbers = [(n, value) for n, value in enumerate(cut.handed, first) if isinstance(value, Var)]
     arrays = [(n, value) for n, value in enumerate(cut.handed, first) if isinstance(value, Buffer)]
 
     def fetch(step: str) -> str:
-        """Fetch what is handed to a step, or to the last one if there is none."""
+        """Fetch the inputs of a step; beyond the end, those of the last step."""
         values = "".join(f"f{v.name}=fetch((const {v.c}*)tables[{n}]+row);" for n, v in numbers)
         return f"{{int64_t row=({step}<hi?{step}-lo:hi-1-lo)*count+lane;{values}}}"
 
@@ -214,7 +215,7 @@ def _executed(statements: Iterable[Statement]) -> int:
 
 
 def _kernel(where: str, parts: ProgramParts, lines: Sequence[str], restart: int | None = None, bounds: str = "") -> str:
-    # The step from which each lane must run checked, negative as long as it is finite; the last entry is for all.
+    # The step from which each lane must run checked, negative while it is finite; the last entry is for all lanes.
     own = "" if restart is None else f"int64_t*from=(int64_t*)leaves[{restart}];"
     return "\n".join(
         [

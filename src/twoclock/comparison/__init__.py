@@ -1,4 +1,4 @@
-"""Comparison of results: means with intervals, ranks, and paired tests on shared seeds, corrected for their number."""
+"""Comparison of results: means with intervals, ranks, and paired tests on shared seeds with Holm's correction."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Differing = Literal["seeds", "steps", "problems"]
 
-_DIFFERING: dict[str, Callable[[Mapping[str, Any]], object]] = {  # what must be the same, in a run's spec
+_DIFFERING: dict[str, Callable[[Mapping[str, Any]], object]] = {  # entries of a run's spec that must be equal
     "seeds": lambda spec: sorted(spec["seeds"]),
     "steps": lambda spec: spec["steps"],
     "problems": lambda spec: json.dumps(spec["problem"], sort_keys=True),
@@ -45,7 +45,8 @@ def table(
     A data frame with a row for each result, the best first: ``rank``, ``mean`` over seeds with its 95 % bootstrap
     interval ``low`` to ``high``, the ``ratio`` of the mean to the best one's with ``ratio_low`` and ``ratio_high`` over
     the shared seeds, ``p`` that it differs from the best one, ``seeds`` and how many of them ``diverged``. A result
-    with fewer diverged seeds ranks first, whatever its mean, which is of their last finite values, with a note.
+    with fewer diverged seeds ranks first, whatever its mean. The mean uses the last finite values of diverged seeds,
+    and a note says so.
 
     Every pair is tested on its shared seeds by Wilcoxon's signed-rank test of the log-ratios (of the differences where
     a value is not positive); a diverged seed is worse than any other. All p are Holm's, corrected for the number of
@@ -53,11 +54,11 @@ def table(
 
     Args:
         results: label → result, as ``solve`` returns them for several methods.
-        metric: which metric to compare.
-        step: at which mark; by default the end.
-        largest: the largest value is the best.
-        allow: what may differ between the results: "seeds" (each pair is compared on the seeds it shares), "steps"
-            (each at its own end), "problems"; one or several.
+        metric: the metric to compare.
+        step: the mark at which to compare; by default the end.
+        largest: whether the largest value is the best.
+        allow: what may differ between the results, one or several of "seeds" (each pair is compared on its shared
+            seeds), "steps" (each result is taken at its own end) and "problems".
 
     >>> import twoclock as tc
     >>> methods = {"fast": tc.Fast(), "slow": tc.Fast(alpha="0.1/(k+20)")}
@@ -84,7 +85,7 @@ def table(
         return float(columns[label][2].mean()), math.isnan(mean[label]), sign * mean[label]
 
     ranked, rows = sorted(columns, key=quality), []
-    # The tests see that smaller is better, and a diverged seed the worst.
+    # For the tests smaller is better, and a diverged seed is the worst.
     seen = {label: np.where(gone | np.isnan(x), np.inf, sign * x) for label, (_, x, gone) in columns.items()}
     tests = _test_pairs({label: (columns[label][0], seen[label]) for label in ranked})
     for rank, label in enumerate(ranked, 1):
@@ -108,7 +109,7 @@ def table(
 
 
 def _check_comparable(results: object, metric: object, allow: object) -> tuple[Mapping[str, Result], str]:
-    """Only what was measured alike can be compared."""
+    """Refuse results that were not measured alike."""
     if not isinstance(results, Mapping) or not results or not all(isinstance(r, Result) for r in results.values()):
         raise InputError("`results` must map labels to results, one or more; try `{'Fast': result, …}`")
     check_labels("results", results)
@@ -163,13 +164,13 @@ def _test_pairs(columns: Mapping[str, Column]) -> pd.DataFrame:
 
 
 def _shared(one: Column, other: Column) -> tuple[Float[np.ndarray, " shared"], Float[np.ndarray, " shared"]]:
-    """The values of both on the seeds that both have."""
+    """The values of both results on their shared seeds."""
     _, here, there = np.intersect1d(one[0], other[0], return_indices=True)
     return one[1][here], other[1][there]
 
 
 def _notes(tests: pd.DataFrame, frame: pd.DataFrame) -> tuple[str, ...]:
-    """What a reader should know before believing the p."""
+    """Reservations about the p-values."""
     notes = []
     if len(tests):
         fewest = int(tests["seeds"].min())
@@ -193,7 +194,7 @@ def _notes(tests: pd.DataFrame, frame: pd.DataFrame) -> tuple[str, ...]:
 
 
 class Pair(NamedTuple):
-    """One result against another on the seeds that both have: columns of ``Table.tests``."""
+    """One result against another on their shared seeds: columns of ``Table.tests``."""
 
     seeds: int
     ratio: float
@@ -204,9 +205,9 @@ class Pair(NamedTuple):
 def compare(first: Float[np.ndarray, " seeds"], second: Float[np.ndarray, " seeds"]) -> Pair:
     """Compare values of the same seeds; infinite ones belong to diverged seeds.
 
-    Wilcoxon's test rather than the t-test: errors have long tails, and one failed seed, whatever it failed to, is one
-    rank. On well-behaved errors it needs about 5 % more seeds than the t-test. p is NaN for fewer than two seeds, the
-    ratio where a value is not positive.
+    Wilcoxon's test and not the t-test, since errors have long tails, and a failed seed counts as one rank. On
+    well-behaved errors it needs about 5 % more seeds than the t-test. p is NaN for fewer than two seeds; the ratio is
+    NaN where a value is not positive.
     """
     from scipy.stats import wilcoxon
 

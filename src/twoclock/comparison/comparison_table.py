@@ -1,4 +1,4 @@
-"""The table itself: a data frame that shows itself in a few columns, here, in a notebook and in a paper."""
+"""The comparison table: a data frame with short displays for the terminal, a notebook and a paper."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Table(pd.DataFrame):
         tests: a row for each pair: ``first``, ``second``, the ``seeds`` they share, the median ``ratio`` over seeds,
             the share of seeds on which the first ``wins`` (half of the ties), ``p`` with Holm's correction and
             ``p_alone`` without.
-        metric: what was compared, and when.
-        notes: what to know before believing it.
+        metric: the metric that was compared, and its step.
+        notes: reservations about the table.
     """
 
     tests: pd.DataFrame
@@ -42,7 +42,7 @@ class Table(pd.DataFrame):
 
     @property
     def _constructor(self) -> type[pd.DataFrame]:
-        return pd.DataFrame  # a part of a table is a plain frame
+        return pd.DataFrame  # a slice of a table is a plain data frame
 
     def to_latex(self) -> str:  # type: ignore[override]
         """A ``tabular`` for a paper, with the package booktabs; the best, and all not clearly worse, are bold.
@@ -69,7 +69,7 @@ class Table(pd.DataFrame):
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
     def shown(self) -> pd.DataFrame:
-        """The same in a few columns of text."""
+        """The table in a few columns of text."""
         rows = {}
         for label, row in zip(self.index, self.to_dict("records"), strict=True):
             plain = row["rank"] == 1 or math.isnan(row["ratio"])
@@ -96,7 +96,7 @@ class Table(pd.DataFrame):
 
 
 def _tex(value: float, digits: int = 3) -> str:
-    """A number in mathematics, with a power of ten where Python would write an exponent."""
+    """A number as LaTeX, with a power of ten where Python would write an exponent."""
     if math.isnan(value):
         return "--"
     if math.isinf(value):

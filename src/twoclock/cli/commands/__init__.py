@@ -1,1 +1,1 @@
-"""One file a command: its options, and `command(args)`, whose docstring is its line in the help."""
+"""One file per command: its options, and `command(args)`, whose docstring is its line in the help."""

@@ -1,4 +1,4 @@
-"""Step sizes with a proof, and their bound put to the test on a quadratic problem that the constants fit."""
+"""Step sizes with a proof, and a test of their bound on a quadratic problem with the same constants."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class CertifyOptions:
     noise: float = option("Noise level B, a bound on the variance of F and of G.", 1.0)
     method: str = option("fast, or standard.", "fast")
     proof: str = option("tight, paper or printed.", "tight")
-    check: bool = option("Judge the schedules --alpha, --beta, --lam instead of making some.", False)
+    check: bool = option("Judge the schedules --alpha, --beta, --lam instead of computing new ones.", False)
     alpha: str | None = option("The step size of θ to judge, such as 1/(k+10); Fast's own if left out.", None)
     beta: str | None = option("The step size of ω to judge.", None)
     lam: str | None = option("The averaging weight to judge.", None)
@@ -77,7 +77,7 @@ def command(args: Sequence[str]) -> int:
 
 
 def fit_quadratic(certificate: Certificate, dim: int = 2) -> Problem:
-    """Make a quadratic problem with the certificate's μ_h, μ_G and noise level, and with no slope above its L."""
+    """Make a quadratic problem with the certificate's μ_h, μ_G and noise level, and with slopes of at most its L."""
     L, mu_g = certificate.L, float(np.ravel(certificate.mu_g)[0])
     mu_h = mu_g if certificate.mu_h is None else certificate.mu_h
     top = max(mu_h, mu_g, 0.8 * L)

@@ -33,13 +33,13 @@ class EvaluateOptions:
     truncated: str | None = option(
         "The flag of an episode that was cut off, after which more would have been earned.", None
     )
-    episode: str | None = option("Column that numbers or names the episodes.", None)
+    episode: str | None = option("Column with the number or name of the episode.", None)
     step: str | None = option("Column of the step within an episode, by which rows are sorted.", None)
     propensity: str | None = option("Column of the probability with which the logged action was taken.", None)
     actions: tuple[str, ...] | None = option(
-        "The actions in the order of a policy's columns, where they have names and the policy gives plain arrays.", None
+        "The order of the actions in a policy's columns, if actions have names and the policy gives plain arrays.", None
     )
-    on_bad: Literal["raise", "drop"] = option("Name the first bad row, or leave bad rows out and count them.", "raise")
+    on_bad: Literal["raise", "drop"] = option("Report the first bad row and stop, or leave bad rows out.", "raise")
     features: str = option(
         "onehot, rbf, tiles, fourier, or file.py:name for a function of (states, actions).", "onehot"
     )
@@ -50,7 +50,7 @@ class EvaluateOptions:
     on: Literal["local", "ray"] = option("Where to run.", "local")
     address: str | None = option("Of the Ray cluster, host:port; started on this machine if left out.", None)
     report: Path | None = option(
-        "Folder for the report, by default a new one under runs/; a stopped run resumes from there.",
+        "Folder for the report; by default a new one under runs/. A stopped evaluation resumes from there.",
         None,
     )
 
@@ -113,7 +113,7 @@ def _labels(given: Sequence[str]) -> list[str | int | float]:
 
 @contextmanager
 def _progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on the terminal: parts done, and the time left."""
+    """A progress bar: parts done, and the time left."""
     from rich.progress import Progress
 
     with Progress(console=ERR) as bar:

@@ -43,7 +43,7 @@ def _first_paragraph(thing: object) -> str:
 
 
 def _describe_calls(package: ModuleType, known: Mapping[str, object]) -> dict[str, str]:
-    """The public functions of a package that are not known by name, each with the arguments that it must have."""
+    """The public functions of a package that the command line does not know by name, with their required arguments."""
     calls = {}
     for name in package.__all__:
         function = getattr(package, name)

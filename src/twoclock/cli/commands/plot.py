@@ -17,7 +17,7 @@ from twoclock.result import load, so_far
 @dataclass
 class PlotOptions:
     folder: Path = option(
-        "The folder of a run, also of an interrupted one, of a sweep, or of several runs to compare.", positional=True
+        "The folder of a run (finished or interrupted), of a sweep, or of several runs to compare.", positional=True
     )
     metric: str | None = option("What to draw; the first recorded metric that measures progress if left out.", None)
     statistic: Literal["mean", "median", "iqm"] = option("How to sum up the seeds.", "mean")
@@ -37,7 +37,7 @@ def command(args: Sequence[str]) -> int:
         results = {chosen.folder.resolve().name: load(chosen.folder)}
     elif found := storage.results_below(chosen.folder):
         results = {name: load(path) for name, path in found.items()}
-    elif started := so_far(chosen.folder):  # what recorded no metric yet has nothing to draw
+    elif started := so_far(chosen.folder):  # a run without a recorded metric has nothing to draw
         results = {label or each.spec["method"]["name"]: each for label, each in started.items() if each.metrics}
         if not results:
             raise InputError(f"`DIR` {chosen.folder} holds a run that has recorded nothing yet; wait, or resume it")

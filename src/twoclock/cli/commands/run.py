@@ -32,11 +32,11 @@ _SHOWN = 6  # entries of θ
 
 @dataclass
 class RunOptions:
-    steps: int = option("How many steps; one sample each.", 100_000)
+    steps: int = option("The number of steps; each takes one sample.", 100_000)
     seeds: int = option("How many seeds.", 20)
     precision: Literal["float64", "float32"] = option("float32 runs with compensated sums.", "float64")
     engine: EngineOption = option(
-        'What runs the steps: XLA always can, "c" and "cuda" compile a program for them.', "auto"
+        'What runs the steps: "xla" works everywhere, "c" and "cuda" compile a program for them.', "auto"
     )
     bound: float | None = option("Count a seed as diverged when an entry of θ or ω leaves [−bound, bound].", None)
     out: Path | None = option("Folder for the record; by default a new one under runs/.", None)
@@ -82,7 +82,7 @@ def command(args: Sequence[str]) -> int:
             result = _load_or_solve(problem, method, chosen, out, again)
             _print_summary(result)
             _print_theta(result, own_instances=not isinstance(problem, Problem))
-            from twoclock import plot  # a second, which a wrong argument need not wait for
+            from twoclock import plot  # takes a second, which a wrong argument need not wait for
 
             metric = main_metric(result)
             save_figure(plot.compare({method_name: result}, metric), out, metric)
@@ -90,7 +90,7 @@ def command(args: Sequence[str]) -> int:
 
 
 def _load_or_solve(problem: ProblemSource, method: Method, chosen: RunOptions, out: Path, command: str) -> Result:
-    """The record in the folder, made if it is not there yet."""
+    """Load the record from the folder, or make it."""
     spec = RunSpec.checked(chosen.steps, chosen.seeds, precision=chosen.precision, bound=chosen.bound)
     check_fit(problem, method, spec)
     identity = identify(problem, {"": method}, spec)[""]
@@ -117,7 +117,7 @@ def _load_or_solve(problem: ProblemSource, method: Method, chosen: RunOptions, o
 
 @contextmanager
 def _out_folder(out: Path | None, resume: bool, stem: str) -> Iterator[Path]:
-    """The folder for the record, for this process alone."""
+    """Reserve the folder for the record to this process."""
     if out is None:
         if resume:
             raise InputError("`--resume` needs the folder of the run; name it with `--out DIR`")
@@ -145,7 +145,7 @@ def _print_summary(result: Result) -> None:
 
 
 def _print_theta(result: Result, own_instances: bool) -> None:
-    """The first entries of θ, and how sure they are: by the intervals of the run, else by how far its seeds agree."""
+    """Print the first entries of θ with intervals: those of the run, else from the spread over seeds."""
     fine = np.flatnonzero(~result.diverged)
     if not len(fine):
         return
@@ -160,7 +160,7 @@ def _print_theta(result: Result, own_instances: bool) -> None:
     values = np.concatenate([np.reshape(leaf, (len(result.diverged), -1)) for _, leaf in leaves], axis=1)[fine]
     mean, title = values.mean(axis=0), f"θ, the mean of {len(fine)} seeds"
     half = np.full(len(mean), np.nan)
-    if own_instances:  # each seed has a problem and an answer of its own, so a mean over seeds says nothing
+    if own_instances:  # each seed has another problem and another answer, so a mean over seeds is meaningless
         mean, title = values[0], f"θ of seed {result.spec['seeds'][fine[0]]}"
     elif len(fine) > 1:
         half = stdtrit(len(fine) - 1, 0.975) * values.std(axis=0, ddof=1) / np.sqrt(len(fine))

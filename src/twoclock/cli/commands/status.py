@@ -26,7 +26,7 @@ def command(args: Sequence[str]) -> int:
     if storage.is_complete(folder):
         say(f"finished: {load(folder)!r}")
         return 0
-    if started := so_far(folder):  # how far each method came by its last checkpoint
+    if started := so_far(folder):  # the step of each method at its last checkpoint
         rows = []
         for label, result in started.items():
             run = result.spec

@@ -12,7 +12,7 @@ name = "fast"
 alpha = "5/(k+100)"
 grid = { "alpha.c" = [1, 5, 25], "lam.c" = [20, 40] }
 
-A name may also be file.py:name of your own problem or method; the file is looked for beside the TOML file.
+A name may also be file.py:name of your own problem or method; its path is relative to the TOML file.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from twoclock.validation import short_repr
 
 T = TypeVar("T")
 
-_MOST_RUNS = 100_000  # settings × problems × seeds; more are more likely a mistake
+_MOST_RUNS = 100_000  # settings × problems × seeds; more are probably a mistake
 _FIELDS: dict[str, type | tuple[type, ...]] = {
     "problems": dict, "methods": dict, "steps": int, "seeds": (int, list), "marks": list, "precision": str,
     "bound": (int, float), "lanes": int, "memory": (int, float),
@@ -52,17 +52,17 @@ class SweepOptions:
         positional=True,
     )
     out: Path | None = option(
-        "Folder for the data set; by default runs/ and the name of the file. What is there already is not run again.",
+        "Folder for the data set; by default runs/ and the name of the file. Finished runs in it are not repeated.",
         None,
     )
     on: Literal["local", "ray"] = option("Where to run.", "local")
     address: str | None = option("Of the Ray cluster, host:port; started on this machine if left out.", None)
-    shared: bool = option("Ray workers write to --out themselves, a folder that they all see.", False)
+    shared: bool = option("Ray workers write to --out themselves; it must be a folder that they all see.", False)
     metric: str | None = option("What to draw; the first recorded metric that measures progress if left out.", None)
     engine: EngineOption = option(
-        'What runs the steps: XLA always can, "c" and "cuda" compile a program for them.', "auto"
+        'What runs the steps: "xla" works everywhere, "c" and "cuda" compile a program for them.', "auto"
     )
-    yes: bool = option("Do not ask back when the grid is very large.", False)
+    yes: bool = option("Run without asking, even if the grid is very large.", False)
 
 
 def command(args: Sequence[str]) -> int:
@@ -71,7 +71,7 @@ def command(args: Sequence[str]) -> int:
 
     chosen = parse(SweepOptions, args, "twoclock sweep")
     if chosen.engine != "auto":
-        os.environ[VARIABLE] = chosen.engine  # for the rest of the process and its child processes
+        os.environ[VARIABLE] = chosen.engine  # for the rest of the process, and for its child processes
     wanted = read_spec(chosen.spec, however_many=chosen.yes)
     out = chosen.out or Path("runs") / chosen.spec.stem
     try:
@@ -95,7 +95,7 @@ def command(args: Sequence[str]) -> int:
 
 
 def read_spec(path: Path, *, however_many: bool = False) -> Document:
-    """Read the arguments of ``sweep`` from a file; more runs than are likely meant only if ``however_many``."""
+    """Read the arguments of ``sweep`` from a file; a very large number of runs only if ``however_many``."""
     try:
         given = tomllib.loads(storage.text(path))
     except InputError:
